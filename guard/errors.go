@@ -1,0 +1,45 @@
+package guard
+
+// Final marks an error as the last word: Once records it, and later calls get an error with the same text instead of
+// another run. Final(nil) is nil.
+func Final(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &finalError{err}
+}
+
+// NoEffect marks an error as raised before anything happened: Once frees the key, also with AtMostOnce. NoEffect(nil)
+// is nil.
+func NoEffect(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &noEffectError{err}
+}
+
+type finalError struct{ error }
+
+func (e *finalError) Unwrap() error { return e.error }
+
+type noEffectError struct{ error }
+
+func (e *noEffectError) Unwrap() error { return e.error }
+
+// RecordedError is an error that an earlier run of the key ended with.
+type RecordedError struct{ Text string }
+
+func (e *RecordedError) Error() string { return e.Text }
+
+// ErrorType names the class for telemetry.
+func (e *RecordedError) ErrorType() string { return "recorded" }
+
+const maxErrorText = 4 << 10
+
+// clip bounds the text of an error that goes into a record.
+func clip(s string) string {
+	if len(s) > maxErrorText {
+		return s[:maxErrorText]
+	}
+	return s
+}

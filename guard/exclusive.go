@@ -1,0 +1,36 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Exclusive runs fn alone: while it runs, no other Exclusive of the same key runs anywhere on the same Redis and prefix.
+// It waits t.Wait for its turn. fn gets a ctx that is cancelled before the lease can end; [context.Cause] says why.
+// A call inside fn, with fn's ctx, on the same key runs at once and costs no round trip.
+//
+// It returns:
+//   - an error that satisfies errors.Is(err, lockcore.ErrNotRun): fn did not run;
+//   - fn's own error, unchanged;
+//   - lockcore.ErrLost, ErrMaxHold or ErrRevoked: fn returned nil, but the lease had ended before;
+//   - nil: fn returned nil and the key was ours from its first line to its last.
+//
+// The key is given back when fn has returned, never before, also if it panics; the panic passes on. A release that
+// fails is counted, not returned: the key is free at the lease's end.
+func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (err error) {
+	if locks == nil || fn == nil {
+		return fmt.Errorf("guard: Exclusive: locks and fn must not be nil: %w", lockcore.ErrNotRun)
+	}
+	lease, err := locks.Acquire(ctx, key, t)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if lost := lease.Release(ctx); err == nil {
+			err = lost
+		}
+	}()
+	return fn(lease.Context())
+}

@@ -1,0 +1,25 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Token returns the fencing number under which ctx holds key, and whether it holds it. It grows with every hold of the
+// key and never with renewal or re-entry. A token that the resource does not check protects nothing: pass it along and let
+// the resource refuse smaller ones (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
+func Token(ctx context.Context, key string) (int64, bool) { return lockcore.TokenOf(ctx, key) }
+
+// MustHold panics unless ctx holds key and the lease is valid. It is for code that must never run unguarded, as
+// ShedLock's LockAssert is.
+func MustHold(ctx context.Context, key string) {
+	if _, ok := lockcore.TokenOf(ctx, key); !ok {
+		panic(fmt.Sprintf("guard: ctx does not hold %q", key))
+	}
+}
+
+// Detach returns a ctx for work that outlives the handler: it has ctx's values, but neither its holds, nor its
+// cancellation, nor its deadline. What it guards must be acquired anew.
+func Detach(ctx context.Context) context.Context { return lockcore.Detach(ctx) }

@@ -1,0 +1,254 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	defaultKeep  = 24 * time.Hour
+	maxKeep      = 366 * 24 * time.Hour
+	maxMaxResult = 32 << 20
+)
+
+// Mode says what becomes of a key whose run began and never said how it ended: the process died, or its lease was lost.
+type Mode int
+
+const (
+	// AtLeastOnce takes an abandoned key over: the work is tried again, and its effect may happen twice.
+	AtLeastOnce Mode = iota
+	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError until an operator clears it
+	// (lockcore.Locker.Clear). A failed run is recorded and replayed unless the error is marked with NoEffect.
+	AtMostOnce
+)
+
+// Outcome says what a call of Once came to.
+type Outcome int
+
+const (
+	NotRun   Outcome = iota // the error says why
+	Ran                     // fn ran here
+	TookOver                // fn ran here, after a holder that never said how its run ended
+	Replayed                // fn did not run; what was recorded is returned
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Ran:
+		return "ran"
+	case TookOver:
+		return "took over"
+	case Replayed:
+		return "replayed"
+	default:
+		return "not run"
+	}
+}
+
+// OnceOptions are the conditions of a Once. The zero value is safe: at least once, remembered for 24 h.
+type OnceOptions struct {
+	Terms lockcore.Terms
+	// Keep is how long the record is remembered. Default 24 h. 1 s to 366 days. It must be longer than the producer may
+	// deliver the same job again.
+	Keep time.Duration
+	// Mode is AtLeastOnce by default.
+	Mode Mode
+	// Fingerprint stands for the payload, at most 64 bytes, see [idempotency.Fingerprint]. The same key with another
+	// fingerprint is refused with a *lockcore.MismatchError. Empty: not compared.
+	Fingerprint []byte
+	// Codec encodes the result of OnceValue. Default: [idempotency.JSON].
+	Codec idempotency.Codec
+	// MaxResult bounds the encoded result in bytes. Default 256 KiB, at most 32 MiB. A larger one leaves a tombstone: the
+	// key is done and never runs again, but there is no result to replay.
+	MaxResult int
+}
+
+// Validate reports every problem of o at once; each names the field, its value and the bound.
+func (o OnceOptions) Validate() error {
+	errs := []error{o.Terms.Validate()}
+	if o.Keep != 0 && (o.Keep < time.Second || o.Keep > maxKeep) {
+		errs = append(errs, fmt.Errorf("guard: OnceOptions.Keep is %v, must be between 1s and %v", o.Keep, maxKeep))
+	}
+	if o.Mode != AtLeastOnce && o.Mode != AtMostOnce {
+		errs = append(errs, fmt.Errorf("guard: OnceOptions.Mode is %d, must be AtLeastOnce or AtMostOnce", o.Mode))
+	}
+	if len(o.Fingerprint) > lockcore.MaxFingerprint {
+		errs = append(errs, fmt.Errorf("guard: OnceOptions.Fingerprint is %d bytes long, must be at most %d", len(o.Fingerprint), lockcore.MaxFingerprint))
+	}
+	if o.MaxResult < 0 || o.MaxResult > maxMaxResult {
+		errs = append(errs, fmt.Errorf("guard: OnceOptions.MaxResult is %d, must be between 0 and %d", o.MaxResult, maxMaxResult))
+	}
+	return errors.Join(errs...)
+}
+
+func (o OnceOptions) withDefaults() OnceOptions {
+	if o.Keep == 0 {
+		o.Keep = defaultKeep
+	}
+	if o.Codec == nil {
+		o.Codec = idempotency.JSON()
+	}
+	if o.MaxResult == 0 {
+		o.MaxResult = idempotency.DefaultMaxResult
+	}
+	return o
+}
+
+// Result is what OnceValue returns.
+type Result[T any] struct {
+	Value   T
+	Outcome Outcome
+	Attempt int // which run of the key this is, or was, from 1
+	// Tombstone: the key is done, but its result was too large to keep. Value is zero if Outcome is Replayed.
+	Tombstone bool
+}
+
+// Once runs fn unless the key is done: after fn has returned nil, and that is recorded, no Once of the same key runs
+// within o.Keep. It is [OnceValue] without a value.
+func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions, fn func(context.Context) error) (Outcome, error) {
+	if fn == nil {
+		return NotRun, fmt.Errorf("guard: Once: fn must not be nil: %w", lockcore.ErrNotRun)
+	}
+	o.Codec = nothing{}
+	r, err := OnceValue(ctx, locks, key, o, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
+	return r.Outcome, err
+}
+
+// OnceValue runs fn unless the key is done, and returns what fn returned or what was recorded. While fn runs nobody else
+// runs the key: others wait o.Terms.Wait and are then refused with a *lockcore.BusyError. It costs two round trips, a
+// replay one.
+//
+//	fn returns nil         recorded, replayed for o.Keep
+//	an error               the key is freed and the next call runs; with AtMostOnce it is recorded
+//	Final(err)             recorded: a later call gets an error with the same text, a *RecordedError
+//	NoEffect(err)          the key is freed, also with AtMostOnce
+//	panics                 the key is freed and the panic passes on; with AtMostOnce it is left abandoned
+//
+// Outcome says which of it happened. An error with Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn
+// returned nil but the lease ended before, the value comes with the cause (lockcore.ErrLost, ErrMaxHold, ErrRevoked);
+// it was recorded all the same unless another run had begun.
+//
+// A crash between the effect of fn and its record cannot be closed from outside: Mode chooses what happens then. Pass
+// the key downstream, or record the effect in the same transaction, where that is not enough.
+func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions, fn func(context.Context) (T, error)) (Result[T], error) {
+	var res Result[T]
+	if locks == nil || fn == nil {
+		return res, fmt.Errorf("guard: OnceValue: locks and fn must not be nil: %w", lockcore.ErrNotRun)
+	}
+	if err := o.Validate(); err != nil {
+		return res, fmt.Errorf("%w: %w", lockcore.ErrNotRun, err)
+	}
+	o = o.withDefaults()
+	var stored replay[T]
+	lease, rec, err := locks.Claim(ctx, key, lockcore.Claim{
+		Terms: o.Terms, Keep: o.Keep, Fingerprint: o.Fingerprint, AtMostOnce: o.Mode == AtMostOnce,
+		Check: func(b []byte) (err error) { stored, err = decode[T](o.Codec, b); return err },
+	})
+	if err != nil {
+		return res, err
+	}
+	if rec != nil {
+		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, Tombstone: stored.tombstone}, stored.err
+	}
+	return run(ctx, lease, o, fn)
+}
+
+// run runs fn under lease and ends the lease by what fn came to. The deferred call is the only place that ends it.
+func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn func(context.Context) (T, error)) (res Result[T], err error) {
+	res.Outcome, res.Attempt = Ran, lease.Attempt()
+	if lease.Abandoned() {
+		res.Outcome = TookOver
+	}
+	returned := false
+	defer func() {
+		var lost error
+		if returned {
+			lost = end(ctx, lease, o, &res, &err)
+		} else if o.Mode == AtMostOnce { // a panic, or runtime.Goexit: nobody knows how far fn came
+			_ = lease.Abandon(ctx)
+		} else {
+			_ = lease.Release(ctx)
+		}
+		if err == nil {
+			err = lost
+		}
+	}()
+	res.Value, err = fn(lease.Context())
+	returned = true
+	return res, err
+}
+
+// end records or frees, and returns why the lease ended early, if it did.
+func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *Result[T], err *error) error {
+	rec := idempotency.Record{State: idempotency.Failed}
+	switch {
+	case *err == nil:
+		data, encErr := o.Codec.Encode(res.Value)
+		switch {
+		case encErr != nil:
+			// fn has done its work: running it again for a result that cannot be encoded would do it twice.
+			*err = fmt.Errorf("guard: encode result of %q: %w", lease.Key(), encErr)
+			rec.State, res.Tombstone = idempotency.Tombstone, true
+		case len(data) > o.MaxResult:
+			rec.State, res.Tombstone = idempotency.Tombstone, true
+		default:
+			rec = idempotency.Record{State: idempotency.Done, Codec: o.Codec.Name(), Data: data}
+		}
+	case errors.As(*err, new(*noEffectError)):
+		return lease.Release(ctx)
+	case errors.As(*err, new(*finalError)), o.Mode == AtMostOnce:
+		rec.Data = []byte(clip((*err).Error()))
+	default:
+		return lease.Release(ctx)
+	}
+	b, encErr := rec.Encode()
+	if encErr != nil { // a codec with a name that is too long: a tombstone still says that the work is done
+		*err = errors.Join(*err, encErr)
+		b, _ = idempotency.Record{State: idempotency.Tombstone}.Encode()
+	}
+	return lease.Complete(ctx, b, o.Keep)
+}
+
+// replay is a record as a caller sees it.
+type replay[T any] struct {
+	value     T
+	err       error
+	tombstone bool
+}
+
+func decode[T any](c idempotency.Codec, b []byte) (replay[T], error) {
+	var r replay[T]
+	rec, err := idempotency.Decode(b)
+	if err != nil {
+		return r, err
+	}
+	switch rec.State {
+	case idempotency.Tombstone:
+		r.tombstone = true
+	case idempotency.Failed:
+		r.err = &RecordedError{Text: string(rec.Data)}
+	default:
+		if _, ok := c.(nothing); ok {
+			return r, nil // Once asks only whether, whatever codec wrote it
+		}
+		if rec.Codec != c.Name() {
+			return r, fmt.Errorf("guard: record of codec %q, want %q", rec.Codec, c.Name())
+		}
+		if err := c.Decode(rec.Data, &r.value); err != nil {
+			return r, fmt.Errorf("guard: decode result: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// nothing is the codec of Once: a record without a value.
+type nothing struct{}
+
+func (nothing) Name() string               { return "none" }
+func (nothing) Encode(any) ([]byte, error) { return nil, nil }
+func (nothing) Decode([]byte, any) error   { return nil }

@@ -1,0 +1,143 @@
+package lockcore
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A call that did not run the handler satisfies errors.Is(err, ErrNotRun), whatever else it is.
+var ErrNotRun = errors.New("lockcore: not run")
+
+// Why a call did not run. Each also satisfies ErrNotRun.
+var (
+	// ErrBusy: another holder has the key. The error is a *BusyError.
+	ErrBusy = notRun("lockcore: busy")
+	// ErrAbandoned: an earlier holder never released the key and the claim asked not to take over (AtMostOnce). The
+	// error is an *AbandonedError.
+	ErrAbandoned = notRun("lockcore: abandoned")
+	// ErrMismatch: the key was used with another fingerprint. The error is a *MismatchError.
+	ErrMismatch = notRun("lockcore: fingerprint mismatch")
+	// ErrUnavailable: Redis did not answer in time, or answered that it cannot serve. What it said is wrapped too.
+	ErrUnavailable = notRun("lockcore: redis unavailable")
+	// ErrClosed: the Locker is closed, or was closed while the call waited. Also the cause with which Close cancels
+	// the leases that are left when its time is up.
+	ErrClosed = notRun("lockcore: locker closed")
+	// ErrKey: the key is empty, too long or not text.
+	ErrKey = notRun("lockcore: bad key")
+	// ErrRecord: the key is done, but what is stored does not decode. It is never replayed, and nothing runs.
+	ErrRecord = notRun("lockcore: stored record does not decode")
+	// ErrNested: a Once inside a Once of the same key would wait for itself.
+	ErrNested = notRun("lockcore: nested claim of the same key")
+)
+
+// Why a lease ended before its handler did. They are the context.Cause of the lease's ctx, and what Release answers.
+var (
+	// ErrLost: the lease ran out or was about to: Redis was away too long, the process was paused, or the key was
+	// taken from it.
+	ErrLost = errors.New("lockcore: lease lost")
+	// ErrMaxHold: Terms.MaxHold is over.
+	ErrMaxHold = errors.New("lockcore: max hold reached")
+	// ErrRevoked: an operator called Revoke.
+	ErrRevoked = errors.New("lockcore: lease revoked")
+	// ErrReleased is the cause of a lease's ctx after its own Release.
+	ErrReleased = errors.New("lockcore: lease released")
+)
+
+type notRunError struct{ text string }
+
+func notRun(text string) error              { return &notRunError{text} }
+func (e *notRunError) Error() string        { return e.text }
+func (e *notRunError) Is(target error) bool { return target == ErrNotRun }
+
+// Holder says who holds, or held, a key. A field that is not known is empty.
+type Holder struct {
+	Host        string
+	PID         int
+	Task        string // see WithTask
+	Traceparent string // W3C trace context of the holder's span
+}
+
+func (h Holder) String() string {
+	if h.Host == "" {
+		return "unknown"
+	}
+	s := fmt.Sprintf("%s/%d", h.Host, h.PID)
+	if h.Task != "" {
+		s += fmt.Sprintf(" task %q", h.Task)
+	}
+	return s
+}
+
+// BusyError says that another holder has the key, since when and for how long at least.
+type BusyError struct {
+	Key       string
+	Holder    Holder
+	HeldFor   time.Duration // how long the holder has had it
+	Remaining time.Duration // what is left of the holder's lease, if it is not renewed
+	Queue     int           // how many wait in line, everywhere
+	Waited    time.Duration // how long this call waited
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("lockcore: %q is busy: held for %v by %v", e.Key, e.HeldFor.Round(time.Millisecond), e.Holder)
+}
+
+// RetryAfter is when another try makes sense: as long as the holder has held so far, at least 1 s, at most what is left
+// of its lease (but never under 1 s) and 1 min.
+func (e *BusyError) RetryAfter() time.Duration {
+	return max(time.Second, min(e.HeldFor, e.Remaining, time.Minute))
+}
+
+// Is makes a BusyError match ErrBusy and ErrNotRun.
+func (e *BusyError) Is(target error) bool { return target == ErrBusy || target == ErrNotRun }
+
+// ErrorType names the class for telemetry.
+func (e *BusyError) ErrorType() string { return "busy" }
+
+// AbandonedError says that an earlier holder of the key never said how its run ended, so that its outcome is unknown.
+type AbandonedError struct {
+	Key     string
+	Holder  Holder
+	HeldFor time.Duration // since that run began
+	Attempt int           // which run of the key that was, from 1
+}
+
+func (e *AbandonedError) Error() string {
+	return fmt.Sprintf("lockcore: %q was abandoned: attempt %d began %v ago by %v and its outcome is unknown",
+		e.Key, e.Attempt, e.HeldFor.Round(time.Millisecond), e.Holder)
+}
+
+// Is makes an AbandonedError match ErrAbandoned and ErrNotRun.
+func (e *AbandonedError) Is(target error) bool { return target == ErrAbandoned || target == ErrNotRun }
+
+// ErrorType names the class for telemetry.
+func (e *AbandonedError) ErrorType() string { return "abandoned" }
+
+// MismatchError says that the key is done or running with another fingerprint.
+type MismatchError struct {
+	Key  string
+	Done bool // done, else running or abandoned
+}
+
+func (e *MismatchError) Error() string {
+	state := "running"
+	if e.Done {
+		state = "done"
+	}
+	return fmt.Sprintf("lockcore: %q is %s with another fingerprint", e.Key, state)
+}
+
+// Is makes a MismatchError match ErrMismatch and ErrNotRun.
+func (e *MismatchError) Is(target error) bool { return target == ErrMismatch || target == ErrNotRun }
+
+// ErrorType names the class for telemetry.
+func (e *MismatchError) ErrorType() string { return "mismatch" }
+
+// unavailable wraps what Redis, or the way to it, said.
+func unavailable(err error) error {
+	if err == nil {
+		return ErrUnavailable
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}

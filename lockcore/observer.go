@@ -1,0 +1,171 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+)
+
+// Kind names the two name spaces of keys.
+type Kind string
+
+// The kinds of keys.
+const (
+	KindExclusive Kind = "exclusive" // not twice at the same time
+	KindOnce      Kind = "once"      // not twice within the retention
+)
+
+// Attempt is what is known of a call before its first command.
+type Attempt struct {
+	Kind Kind
+	Name string // Terms.Name
+	Key  string // raw: hash it before it leaves the process
+}
+
+// Observer hears what a [Locker] does. Its methods must return quickly and must not call the Locker. They may be called
+// from several goroutines, but those of one attempt come one after another.
+type Observer interface {
+	// Start is called before the first command of a call. The ctx that it returns is the parent of the commands, of the
+	// handler's ctx and of the events. A nested call on a key that ctx already holds is not reported.
+	Start(ctx context.Context, a Attempt) context.Context
+	// Event is called with the ctx of Start, except for RenewPass, which belongs to no attempt. Refused, Replayed or
+	// Released is the last of an attempt. New types of events may come with any release: ignore what you do not know.
+	Event(ctx context.Context, e Event)
+	// Traceparent returns the W3C trace context of ctx, or "". It is stored with the hold, so that who waits can link to it.
+	Traceparent(ctx context.Context) string
+}
+
+// Event is one of the types below; no other package can add one.
+type Event interface{ event() }
+
+// Waiting: the key is busy and the call stands in line. Told once an attempt.
+type Waiting struct {
+	Holder    Holder
+	Queue     int // in line, this call included
+	Remaining time.Duration
+}
+
+// Granted: the key is ours and the handler starts.
+type Granted struct {
+	Waited    time.Duration // since the call
+	Contended bool          // it was busy at first
+	Queue     int           // longest line this call saw
+	Token     int64
+	Attempt   int  // Once: which run of the key this is, from 1; Exclusive: 1
+	Abandoned bool // the holder before never released
+}
+
+// Refused ends an attempt that did not run.
+type Refused struct {
+	Err       error // satisfies errors.Is(err, ErrNotRun)
+	Waited    time.Duration
+	Contended bool
+	Queue     int
+}
+
+// Replayed ends an attempt whose key was done.
+type Replayed struct {
+	Waited    time.Duration
+	Contended bool
+	Attempt   int
+}
+
+// RenewFailed: a renewal got no answer. Told once until one succeeds again.
+type RenewFailed struct{ Err error }
+
+// Lost: the lease ended before its handler returned; Cause is ErrLost, ErrMaxHold, ErrRevoked or ErrClosed.
+type Lost struct{ Cause error }
+
+// Overrun: the handler still runs although its ctx has ended. Told at most once a lease.
+type Overrun struct{ Cause error }
+
+// Released ends an attempt that ran.
+type Released struct {
+	Held      time.Duration // from the grant to the handler's end
+	Renewals  int           // renewals that succeeded
+	Failures  int           // renewals that got no answer
+	Lost      error         // why the lease ended before the handler, or nil
+	Completed bool          // a record was to be stored
+	Abandoned bool          // left without an outcome on purpose
+	Stale     bool          // Redis no longer knew the hold
+	Err       error         // the release or completion got no answer; it may go on in the background
+}
+
+// CompletionFailed: a record could not be stored while the lease was valid. It may come after Released.
+type CompletionFailed struct{ Err error }
+
+// RenewPass: one batch of renewals, whatever its size. It belongs to no attempt.
+type RenewPass struct {
+	Leases, Kept, Gone, Failed int
+	Took                       time.Duration
+}
+
+// NoKey is reported by the packages above: a job or request had no key.
+type NoKey struct{ Name string }
+
+// ConflictLost is reported by the packages above: a conflict used up the last attempt of a job.
+type ConflictLost struct {
+	Name   string
+	Holder Holder
+}
+
+// Misconfigured is reported by the packages above, once: something is missing in the set-up.
+type Misconfigured struct{ Problem string }
+
+// BadRecord is reported by the packages above: a stored record does not decode. It is refused, never replayed.
+type BadRecord struct{ Err error }
+
+func (Waiting) event()          {}
+func (Granted) event()          {}
+func (Refused) event()          {}
+func (Replayed) event()         {}
+func (RenewFailed) event()      {}
+func (Lost) event()             {}
+func (Overrun) event()          {}
+func (Released) event()         {}
+func (CompletionFailed) event() {}
+func (RenewPass) event()        {}
+func (NoKey) event()            {}
+func (ConflictLost) event()     {}
+func (Misconfigured) event()    {}
+func (BadRecord) event()        {}
+
+// Join returns an Observer that tells each of o in order; nil ones are left out. The first traceparent wins.
+func Join(o ...Observer) Observer {
+	var j joined
+	for _, x := range o {
+		if x != nil {
+			j = append(j, x)
+		}
+	}
+	switch len(j) {
+	case 0:
+		return nil
+	case 1:
+		return j[0]
+	}
+	return j
+}
+
+type joined []Observer
+
+func (j joined) Start(ctx context.Context, a Attempt) context.Context {
+	for _, o := range j {
+		ctx = o.Start(ctx, a)
+	}
+	return ctx
+}
+
+func (j joined) Event(ctx context.Context, e Event) {
+	for _, o := range j {
+		o.Event(ctx, e)
+	}
+}
+
+func (j joined) Traceparent(ctx context.Context) string {
+	for _, o := range j {
+		if tp := o.Traceparent(ctx); tp != "" {
+			return tp
+		}
+	}
+	return ""
+}

@@ -1,0 +1,86 @@
+package lockcore
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+const (
+	// NoWait as Terms.Wait asks once and does not queue.
+	NoWait time.Duration = -1
+	// Forever as Terms.Wait waits until the key is ours or ctx ends. It must be written; it is never a default.
+	Forever time.Duration = math.MaxInt64
+
+	defaultWait  = 2 * time.Second
+	defaultLease = 30 * time.Second
+	minLease     = time.Second
+	maxLease     = time.Hour
+	maxWait      = 24 * time.Hour
+	maxMaxHold   = 30 * 24 * time.Hour
+	maxNameLen   = 128
+)
+
+// Terms are the conditions of one acquisition. A zero field means: as the Locker's own Terms (Options.Terms), and where
+// that is zero too, the default named here.
+type Terms struct {
+	// Name stands for the kind of key in spans and metrics: "account" for "account:42". It must be of low
+	// cardinality, at most 128 bytes. Default: "".
+	Name string
+	// Wait bounds the time spent in line while another holder has the key, or while Redis is away. Default: 2 s.
+	// NoWait does not wait at all, Forever waits as long as ctx allows. Else 1 ns to 24 h.
+	Wait time.Duration
+	// Lease is how long the key stays ours without a sign of life. The watchdog renews it at a third of this, and a
+	// dead holder's key is free after at most this. Default: 30 s. 1 s to 1 h.
+	Lease time.Duration
+	// MaxHold bounds one tenure: after it the handler's ctx is cancelled with ErrMaxHold and nothing is renewed any
+	// more, so that the key is free one lease later even if the handler hangs. Default: none. Up to 30 days.
+	MaxHold time.Duration
+	// NoRenew leaves the lease fixed: no watchdog keeps it, it ends after Lease unless Extend is called.
+	NoRenew bool
+}
+
+// Validate reports every problem of t at once; each names the field, its value and the bound. [New] and
+// [Locker.Acquire] call it; it serves settings that come from a file.
+func (t Terms) Validate() error {
+	var errs []error
+	bad := func(field string, v any, bound string) {
+		errs = append(errs, fmt.Errorf("lockcore: Terms.%s is %v, must be %s", field, v, bound))
+	}
+	if len(t.Name) > maxNameLen {
+		bad("Name", fmt.Sprintf("%d bytes long", len(t.Name)), fmt.Sprintf("at most %d bytes", maxNameLen))
+	}
+	if t.Wait < 0 && t.Wait != NoWait || t.Wait > maxWait && t.Wait != Forever {
+		bad("Wait", t.Wait, fmt.Sprintf("between 0 and %v, NoWait or Forever", maxWait))
+	}
+	if t.Lease != 0 && (t.Lease < minLease || t.Lease > maxLease) {
+		bad("Lease", t.Lease, fmt.Sprintf("between %v and %v", minLease, maxLease))
+	}
+	if t.MaxHold < 0 || t.MaxHold > maxMaxHold {
+		bad("MaxHold", t.MaxHold, fmt.Sprintf("between 0 and %v", maxMaxHold))
+	}
+	return errors.Join(errs...)
+}
+
+// or fills what t leaves open from d.
+func (t Terms) or(d Terms) Terms {
+	t.Name = cmp.Or(t.Name, d.Name)
+	t.Wait = cmp.Or(t.Wait, d.Wait)
+	t.Lease = cmp.Or(t.Lease, d.Lease)
+	t.MaxHold = cmp.Or(t.MaxHold, d.MaxHold)
+	t.NoRenew = t.NoRenew || d.NoRenew
+	return t
+}
+
+var defaultTerms = Terms{Wait: defaultWait, Lease: defaultLease}
+
+// margin is what the local idea of a lease is shorter than the server's, for clocks that run at different rates.
+func margin(lease time.Duration) time.Duration { return lease/100 + 5*time.Millisecond }
+
+// guardMargin is how long before that the handler's ctx is cancelled, so that it has time to stop.
+func guardMargin(lease time.Duration) time.Duration { return lease / 10 }
+
+// usable is how long after the send of its acquire or renewal a lease keeps its ctx alive.
+func usable(lease time.Duration) time.Duration { return lease - margin(lease) - guardMargin(lease) }
