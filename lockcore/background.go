@@ -1,0 +1,56 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+)
+
+// later tries do in the background until it answers, until is over or the Locker ends; then it tells failed, if set. It
+// is for what must not hold up a caller: to undo an ask that may have been granted, to release or complete through a
+// gap. What finds no room is dropped: the lease runs out by itself.
+func (l *Locker) inBackground(until time.Time, do func(context.Context) error, failed func(error)) {
+	l.mu.Lock()
+	if l.ended || l.later >= maxLater {
+		l.mu.Unlock()
+		if failed != nil {
+			failed(ErrUnavailable)
+		}
+		return
+	}
+	l.later++
+	l.wg.Add(1)
+	l.mu.Unlock()
+	go func() { // owner: l, which waits for it in join; it ends by an answer, by until, or with l.base
+		defer l.wg.Done()
+		err := l.retry(until, do)
+		l.mu.Lock()
+		l.later--
+		l.mu.Unlock()
+		if err != nil && failed != nil {
+			failed(err)
+		}
+	}()
+}
+
+func (l *Locker) retry(until time.Time, do func(context.Context) error) error {
+	ctx, cancel := context.WithDeadline(l.base, until)
+	defer cancel()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := do(ctx)
+		if err == nil || permanent(err) || ctx.Err() != nil || !sleep(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// sleep returns false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,166 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	callTimeout = time.Second          // of one command; it is sent again with the same id
+	maxHeldUp   = 256                  // calls on a client that ignores ctx which may be left behind
+	quick       = 8 * time.Millisecond // go-redis waits at least this long before it sends a command again
+	ownPoolSize = 16
+	scriptBlock = 100 // keys in one renewal script
+)
+
+var errHeldUp = errors.New("too many calls are held up")
+
+// conn is the way to Redis: connections of our own wherever we can make them, so that neither a release nor a renewal
+// ever queues behind the user's own commands or behind our waiters.
+type conn struct {
+	calls redis.UniversalClient // acquire, leave, inspect, the subscription
+	keep  redis.UniversalClient // renew, release, complete
+	// own: both were made here. They obey deadlines and never send a command twice on their own (a ClusterClient may).
+	own bool
+	// single: one server, so that PUBLISH counts everybody and one script may take many keys.
+	single bool
+	heldUp atomic.Int64
+}
+
+func newConn(rdb redis.UniversalClient) (*conn, error) {
+	switch c := rdb.(type) {
+	case nil:
+		return nil, errors.New("lockcore: New: client is nil")
+	case *redis.Ring:
+		return nil, errors.New("lockcore: New: a redis.Ring shards without a quorum and moves keys when a node is down; use a Client, a failover client or a ClusterClient")
+	case *redis.Client:
+		if c == nil {
+			return nil, errors.New("lockcore: New: client is a nil *redis.Client")
+		}
+		if c.Options().Addr == "FailoverClient" { // its dialer follows the master only together with its own pool
+			return &conn{calls: c, keep: c, single: true}, nil
+		}
+		return &conn{calls: ownClient(c.Options()), keep: ownClient(c.Options()), own: true, single: true}, nil
+	case *redis.ClusterClient:
+		if c == nil {
+			return nil, errors.New("lockcore: New: client is a nil *redis.ClusterClient")
+		}
+		return &conn{calls: ownCluster(c.Options()), keep: ownCluster(c.Options()), own: true}, nil
+	default: // somebody's wrapper: it may ignore ctx, send twice, and be a cluster
+		return &conn{calls: rdb, keep: rdb}, nil
+	}
+}
+
+func ownClient(o *redis.Options) *redis.Client {
+	c := *o
+	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
+	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.DialerRetries, c.PushNotificationProcessor = 1, nil
+	return redis.NewClient(&c)
+}
+
+func ownCluster(o *redis.ClusterOptions) *redis.ClusterClient {
+	c := *o
+	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
+	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
+	c.DialerRetries, c.PushNotificationProcessor = 1, nil
+	return redis.NewClusterClient(&c)
+}
+
+func (c *conn) close() error {
+	if !c.own {
+		return nil
+	}
+	return errors.Join(c.calls.Close(), c.keep.Close())
+}
+
+// run runs a script, bounded by callTimeout and ctx's deadline also on a client that ignores both. repeated says that
+// the command may have been sent more than once, so that a copy may still be under way; it is true with every error.
+func (c *conn) run(ctx context.Context, on redis.UniversalClient, s *redis.Script, keys []string, args ...any) (reply []any, repeated bool, err error) {
+	sent := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	v, err := c.bounded(ctx, func() (any, error) { return s.Run(ctx, on, keys, args...).Result() })
+	repeated = err != nil || !(c.own && c.single) && time.Since(sent) >= quick
+	if err != nil {
+		return nil, repeated, err
+	}
+	reply, ok := v.([]any)
+	if !ok {
+		reply = []any{v}
+	}
+	return reply, repeated, nil
+}
+
+// bounded returns when ctx ends, also if call does not. Who wins is decided by out, which has room for the loser.
+func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, error) {
+	if c.own {
+		return call()
+	}
+	if c.heldUp.Load() >= maxHeldUp {
+		return nil, errHeldUp
+	}
+	type result struct {
+		v   any
+		err error
+	}
+	out := make(chan result, 1)
+	var left atomic.Bool
+	go func() { // ends with the call, which the client's own timeouts bound; nobody waits for it once ctx has ended
+		v, err := call()
+		out <- result{v, err}
+		if !left.CompareAndSwap(false, true) {
+			c.heldUp.Add(-1)
+		}
+	}()
+	select {
+	case r := <-out:
+		return r.v, r.err
+	case <-ctx.Done():
+		if left.CompareAndSwap(false, true) {
+			c.heldUp.Add(1)
+		}
+		return nil, context.Cause(ctx)
+	}
+}
+
+// permanent says that asking again will not help: the answer is about us or the key, not about the moment.
+func permanent(err error) bool {
+	var re redis.Error
+	if !errors.As(err, &re) {
+		return errors.Is(err, redis.ErrClosed) || errors.Is(err, errHeldUp)
+	}
+	text := re.Error()
+	for _, p := range []string{"NOPERM", "WRONGTYPE", "NOAUTH", "WRONGPASS", "ERR unknown command", "ERR user_script", "ERR Error running script"} {
+		if strings.HasPrefix(text, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// number and text read a reply. A reply of another shape is somebody else's data or another release's, never a grant.
+func number(reply []any, i int) (int64, error) {
+	if i < len(reply) {
+		if n, ok := reply[i].(int64); ok {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("lockcore: unexpected reply: no number at %d of %d", i, len(reply))
+}
+
+func text(reply []any, i int) string {
+	if i < len(reply) {
+		if s, ok := reply[i].(string); ok {
+			return s
+		}
+	}
+	return ""
+}

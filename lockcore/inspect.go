@@ -1,0 +1,130 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// State is what a key is in.
+type State string
+
+// The states of a key.
+const (
+	StateFree      State = "free"
+	StateHeld      State = "held"
+	StateReserved  State = "reserved"  // released, and kept for a moment for the first in line
+	StateDone      State = "done"      // once keys: it has a record
+	StateAbandoned State = "abandoned" // a holder never said how its run ended, and none has run since
+)
+
+// Holding is what Redis knows of a key.
+type Holding struct {
+	State   State
+	Holder  Holder        // who holds it, held it (abandoned) or completed it (done)
+	HeldFor time.Duration // held, abandoned, done: since that run began
+	Left    time.Duration // held: what is left of the lease if it is not renewed
+	Token   int64         // of the last hold; 0 if none is remembered
+	Attempt int           // runs of the key
+	Queue   int           // who wait in line
+	Revoked bool          // held, but not renewed any more
+}
+
+// Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica.
+func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
+	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
+		r, _, err := l.conn.run(ctx, l.conn.calls, inspectScript, keys[:])
+		return r, err
+	})
+	if err != nil {
+		return Holding{}, err
+	}
+	var n [10]int64
+	for _, i := range []int{2, 3, 4, 5, 6, 7, 8, 9} {
+		if n[i], err = number(reply, i); err != nil {
+			return Holding{}, unavailable(err)
+		}
+	}
+	live, abandoned := n[7] == 1, n[8] == 1
+	h := Holding{
+		State: StateFree, Holder: parseHolder(text(reply, 1)), HeldFor: micro(n[2]), Left: micro(n[3]),
+		Token: n[4], Attempt: int(n[5]), Queue: int(n[6]), Revoked: n[9] == 1,
+	}
+	switch s := text(reply, 0); {
+	case s == "d":
+		h.State = StateDone
+	case s == "h" && live:
+		h.State = StateHeld
+	case s == "h" || abandoned:
+		h.State = StateAbandoned
+	case s == "r" && live:
+		h.State = StateReserved
+	}
+	return h, nil
+}
+
+// Revoke takes a key away from its holder: the holder's ctx is canceled with ErrRevoked, at once where its process is
+// listening (it waits for some key, or has renewed one), else with its next renewal. The key is free when the handler has
+// returned, or at the lease's end, never sooner. A key that nobody holds is no error.
+func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
+	_, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
+		r, _, err := l.conn.run(ctx, l.conn.keep, revokeScript, keys[:1], l.channel(""))
+		return r, err
+	})
+	return err
+}
+
+// Clear forgets that a key is done or abandoned, so that it runs again. It is for operators: what it forgets may have had
+// its effect. A key that is held is refused with ErrBusy.
+func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
+	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
+		r, _, err := l.conn.run(ctx, l.conn.keep, clearScript, keys[:],
+			millis(freeTTL), micros(claimWindow), l.channel(""), flag(l.conn.single))
+		return r, err
+	})
+	if err != nil {
+		return err
+	}
+	if n, err := number(reply, 0); err != nil || n != 1 {
+		return errors.Join(fmt.Errorf("%w: %q is held and cannot be cleared", ErrBusy, key), err)
+	}
+	return nil
+}
+
+func (l *Locker) operate(ctx context.Context, kind Kind, key string, send func(keys [2]string) ([]any, error)) ([]any, error) {
+	if kind != KindExclusive && kind != KindOnce {
+		return nil, fmt.Errorf("lockcore: kind is %q, must be KindExclusive or KindOnce", kind)
+	}
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	reply, err := send(redisKeys(l.prefix, kind, key))
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return reply, nil
+}
+
+// revoked is told by a message: only a hint, for anybody can send one. So Redis is asked, and its answer decides.
+func (l *Locker) revoked(id string) {
+	l.mu.Lock()
+	h := l.holds[id]
+	l.mu.Unlock()
+	switch {
+	case h == nil:
+	case h.terms.NoRenew:
+		l.inBackground(time.Now().Add(h.terms.Lease), func(ctx context.Context) error {
+			reply, _, err := l.conn.run(ctx, l.conn.keep, renewScript, h.keys[:1], h.id, 0, h.retention(h.terms.Lease)) // by nothing
+			if kept, bad := number(reply, 0); err == nil && bad == nil && kept != 1 {
+				h.lose(verdict(kept))
+			}
+			return err
+		}, nil)
+	default:
+		l.dog.now(h)
+	}
+}

@@ -1,0 +1,291 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	defaultPrefix = "holdfast"
+	defaultKeep   = 24 * time.Hour
+	maxKeep       = 366 * 24 * time.Hour
+	// MaxFingerprint is the longest fingerprint of a Claim, in bytes.
+	MaxFingerprint = 64
+
+	maxLater = 4096 // clean-ups under way in the background; what is beyond runs out by itself
+)
+
+// Options of a Locker. The zero value is ready to use.
+type Options struct {
+	// Prefix of every key in Redis. Default "holdfast". At most 64 printable ASCII characters without braces. Lockers
+	// see each other's holds only under the same prefix.
+	Prefix string
+	// Terms are the defaults for the Terms of each call.
+	Terms Terms
+	// Observer hears what happens. Default: nobody, at no cost.
+	Observer Observer
+}
+
+// Validate reports every problem of o at once.
+func (o Options) Validate() error {
+	return errors.Join(checkPrefix(o.Prefix), o.Terms.Validate())
+}
+
+// Locker is one process's end of the protocol: it acquires keys, keeps them with one watchdog, and gives them back.
+// Make one a process with [New] and share it; it is safe for concurrent use.
+type Locker struct {
+	id      string // names this process in queues and its channel
+	process string // names it to people, see who
+	prefix  string
+	terms   Terms
+	obs     Observer
+	conn    *conn
+	dog     watchdog
+	wake    wake
+
+	base context.Context // ends when Close gives up; parent of whatever runs in the background
+	stop context.CancelFunc
+
+	closing chan struct{} // closed by the first Close
+
+	mu     sync.Mutex
+	closed bool
+	holds  map[string]*hold // by hold-id, from grant to the end of its last run
+	empty  chan struct{}    // made by Close, closed when holds is empty
+	later  int              // clean-ups under way
+	wg     sync.WaitGroup   // whatever runs in the background; Add only under mu and only while not stopped
+	ended  bool             // wg takes no more
+}
+
+// New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any client of that shape. From the first two
+// it makes clients of its own, so that user commands that block the pool never hold up a renewal; [Locker.Close]
+// closes those, never rdb. A failover client (Sentinel) or a wrapper is used as it is: give the Locker one of its own.
+// A *redis.Ring is refused.
+func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := newConn(rdb)
+	if err != nil {
+		return nil, err
+	}
+	l := &Locker{
+		id: rand.Text(), process: thisProcess(), prefix: cmp.Or(o.Prefix, defaultPrefix), terms: o.Terms.or(defaultTerms),
+		obs: o.Observer, conn: c, closing: make(chan struct{}), holds: map[string]*hold{},
+	}
+	l.base, l.stop = context.WithCancel(context.Background())
+	l.dog.l, l.wake.l = l, l
+	return l, nil
+}
+
+// Acquire waits for the key and returns a lease on it; release it in a defer. A key that ctx already holds is entered
+// again at once, without a round trip and whatever t says.
+//
+// It returns an error that satisfies errors.Is(err, ErrNotRun): a *BusyError when t.Wait is over, ErrUnavailable,
+// ErrClosed, ErrKey, an error of t.Validate, or what is known joined with [context.Cause] when ctx ends.
+func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
+	if h := holdIn(ctx, l, KindExclusive, key); h != nil && h.enter() {
+		return h.reentered(ctx), nil
+	}
+	if err := errors.Join(checkKey(key), t.Validate()); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotRun, err)
+	}
+	a := &ask{l: l, kind: KindExclusive, key: key, terms: t.or(l.terms), keep: freeTTL, mode: "exclusive"}
+	h, _, err := a.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Lease{h: h, ctx: h.ctx}, nil
+}
+
+// Claim is what Once is made of.
+type Claim struct {
+	Terms Terms
+	// Keep is how long the number of runs, and an abandoned run, are remembered. Default 24 h. 1 s to 366 days.
+	Keep time.Duration
+	// Fingerprint of the payload, opaque, at most 64 bytes. Empty: not compared.
+	Fingerprint []byte
+	// AtMostOnce refuses an abandoned key instead of taking it over.
+	AtMostOnce bool
+	// Check, if set, says whether a stored record can be used. One that cannot is refused with ErrRecord and counted.
+	Check func(record []byte) error
+}
+
+func (c Claim) validate() error {
+	errs := []error{c.Terms.Validate()}
+	if c.Keep != 0 && (c.Keep < time.Second || c.Keep > maxKeep) {
+		errs = append(errs, fmt.Errorf("lockcore: Claim.Keep is %v, must be between 1s and %v", c.Keep, maxKeep))
+	}
+	if len(c.Fingerprint) > MaxFingerprint {
+		errs = append(errs, fmt.Errorf("lockcore: Claim.Fingerprint is %d bytes long, must be at most %d", len(c.Fingerprint), MaxFingerprint))
+	}
+	return errors.Join(errs...)
+}
+
+// Record is what a done key remembers.
+type Record struct {
+	Data    []byte
+	Attempt int // which run it was, from 1
+}
+
+// Claim is Acquire in the name space of Once, where a key can also be done. Exactly one of its results is not nil: a
+// lease, to be ended by Complete, Release or Abandon; a record; or an error as those of Acquire, also an
+// *AbandonedError, a *MismatchError, ErrRecord or ErrNested.
+func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Record, error) {
+	if err := errors.Join(checkKey(key), c.validate()); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNotRun, err)
+	}
+	if h := holdIn(ctx, l, KindOnce, key); h != nil && h.valid() {
+		return nil, nil, fmt.Errorf("%w: %q", ErrNested, key)
+	}
+	a := &ask{
+		l: l, kind: KindOnce, key: key, terms: c.Terms.or(l.terms), keep: cmp.Or(c.Keep, defaultKeep), mode: "least",
+		tag: string(c.Fingerprint), check: c.Check,
+	}
+	if c.AtMostOnce {
+		a.mode = "most"
+	}
+	h, rec, err := a.run(ctx)
+	if h == nil {
+		return nil, rec, err
+	}
+	return &Lease{h: h, ctx: h.ctx}, nil, nil
+}
+
+// Report passes an event of a package above on to the Observer.
+func (l *Locker) Report(ctx context.Context, e Event) {
+	if l.obs != nil {
+		l.obs.Event(ctx, e)
+	}
+}
+
+// Close ends the Locker. From now on every call, also one that waits, answers ErrClosed at once. Leases are kept while
+// their handlers run, and Close waits for them. When ctx ends (without a deadline: after one lease) the ctx of the rest
+// is canceled with ErrClosed and nothing is renewed any more; their keys are free at the end of their leases, never
+// sooner, for the handlers may still run. The error then says how many. Close it before the client.
+func (l *Locker) Close(ctx context.Context) error {
+	ctx, cancel, idle := l.shut(ctx)
+	defer cancel()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+	left := l.dropAll()
+	l.dog.stop()
+	l.wake.close()
+	l.join(ctx)
+	err := l.conn.close()
+	if left > 0 {
+		return errors.Join(fmt.Errorf("lockcore: closed while %d leases were held: %w", left, context.Cause(ctx)), err)
+	}
+	return err
+}
+
+// shut lets nobody in any more and returns a channel that closes when nothing is held.
+func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.closed = true
+		close(l.closing)
+	}
+	if l.empty == nil {
+		l.empty = make(chan struct{})
+		if len(l.holds) == 0 {
+			close(l.empty)
+		}
+	}
+	if _, ok := ctx.Deadline(); ok {
+		ctx, cancel := context.WithCancel(ctx)
+		return ctx, cancel, l.empty
+	}
+	longest := time.Duration(0)
+	for _, h := range l.holds {
+		longest = max(longest, h.terms.Lease)
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(longest, l.terms.Lease))
+	return ctx, cancel, l.empty
+}
+
+// dropAll cancels what is still held and says how many that were.
+func (l *Locker) dropAll() int {
+	l.mu.Lock()
+	rest := make([]*hold, 0, len(l.holds))
+	for _, h := range l.holds {
+		rest = append(rest, h)
+	}
+	l.mu.Unlock()
+	for _, h := range rest {
+		h.lose(ErrClosed)
+	}
+	return len(rest)
+}
+
+// join waits for what runs in the background: until ctx ends, then it is told to stop and waited for.
+func (l *Locker) join(ctx context.Context) {
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	done := make(chan struct{})
+	go func() { // ends with the last of them, which l.stop bounds
+		l.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	l.stop()
+	<-done
+}
+
+// begin counts something in that join waits for, unless the Locker has ended.
+func (l *Locker) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	l.wg.Add(1)
+	return true
+}
+
+// add makes a granted hold known. It is refused when the Locker was closed in the meantime.
+func (l *Locker) add(h *hold) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.holds[h.id] = h
+	return true
+}
+
+func (l *Locker) remove(h *hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.holds, h.id)
+	if l.empty != nil && len(l.holds) == 0 {
+		select {
+		case <-l.empty:
+		default:
+			close(l.empty)
+		}
+	}
+}
+
+func (l *Locker) isClosed() bool {
+	select {
+	case <-l.closing:
+		return true
+	default:
+		return false
+	}
+}

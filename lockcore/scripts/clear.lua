@@ -1,0 +1,10 @@
+-- clear.lua: KEYS[1]=hash KEYS[2]=queue
+-- ARGV: 1 retention ms 2 claim window µs 3 channel prefix 4 PUBLISH counts everybody (1|0)
+-- Returns 1 forgotten, or there was nothing to forget · 0 it is held. The token floor stays.
+local k = load(KEYS[1])
+if k.s == 'h' and k.live then return 0 end
+if k.f == 0 then return 1 end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[1], 'a', 'm', 'b', 'g', 'n', 'r', 'e')
+if k.s ~= 'r' then pass_on(ARGV[2], ARGV[3], ARGV[4]) end
+return 1

@@ -1,0 +1,17 @@
+-- leave.lua: an ask that never ran leaves the queue, passes a turn on that was reserved for it, and frees the key if it
+-- was granted after all. "Abandoned" stays as it was.
+-- KEYS[1]=hash KEYS[2]=queue
+-- ARGV: 1 ask 2 locker 3 retention ms 4 remember (1|0) 5 claim window µs 6 channel prefix 7 PUBLISH counts everybody (1|0)
+-- Returns {1} it held the key or a turn · {0} it did not
+local ask = ARGV[1]
+local k = load(KEYS[1])
+redis.call('ZREM', KEYS[2], ARGV[2] .. ask)
+if ARGV[4] == '1' then remember(k, ask) end
+if k.h ~= ask or (k.s ~= 'h' and k.s ~= 'r') then return {0} end
+if not k.a then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+if k.s == 'h' then
+  redis.call('HSET', KEYS[1], 'n', int(math.max(k.n - 1, 0)))
+  if not k.a then redis.call('HDEL', KEYS[1], 'm', 'b', 'g') end
+end
+pass_on(ARGV[5], ARGV[6], ARGV[7])
+return {1}

@@ -1,0 +1,359 @@
+package lockcore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	rnd "math/rand/v2"
+	"time"
+)
+
+const (
+	waitCap    = 2 * time.Second // longest sleep of a waiter: what a dropped message costs
+	queueTTL   = time.Minute     // of a queue that nobody refreshes
+	tokenBlock = 1
+	minTries   = 3 // sends before a Redis that refuses at once counts as away
+)
+
+// Answers of acquire.lua.
+const (
+	answerBusy = iota
+	answerGranted
+	answerDone
+	answerMismatch
+	answerAbandoned
+	answerOver
+)
+
+// ask is one try to get a key, named by the hold-id that it will have. It is the only contender of its call; whatever
+// becomes of the call, its end is sent: granted asks become holds, all others that Redis may know of leave.
+//
+// The races: a wake-up may come at any time, so woken is emptied before each send, never after; an answer without a
+// grant may still be followed by one if a send got no answer, so such an ask is undone in the background; a grant that
+// comes too late, or to a caller who has gone, is undone too and never runs.
+type ask struct {
+	l     *Locker
+	kind  Kind
+	key   string
+	terms Terms
+	keep  time.Duration
+	mode  string
+	tag   string
+	check func([]byte) error
+
+	keys      [2]string
+	ctx       context.Context //nolint:containedctx // of the Observer's Start
+	who       string
+	id        string
+	start     time.Time
+	queued    bool          // Redis may have it in the queue
+	repeated  bool          // sent more than once, or without an answer
+	unsettled bool          // a send got no answer since the last one that did
+	woken     chan struct{} // room for one hint; nil while not registered
+	futile    int           // wake-ups in a row that found the key busy
+	busy      *BusyError    // the last busy answer, nil before
+	maxQueue  int
+}
+
+// run is the life of an ask, from the first send to a hold, a record or an error.
+func (a *ask) run(ctx context.Context) (h *hold, rec *Record, err error) {
+	if ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNotRun, context.Cause(ctx))
+	}
+	if a.l.isClosed() {
+		return nil, nil, ErrClosed
+	}
+	a.start, a.ctx = time.Now(), ctx
+	if a.l.obs != nil {
+		a.ctx = a.l.obs.Start(ctx, Attempt{Kind: a.kind, Name: a.terms.Name, Key: a.key})
+	}
+	a.keys, a.id, a.who = redisKeys(a.l.prefix, a.kind, a.key), rand.Text(), a.l.who(a.ctx)
+	if a.terms.Wait != NoWait && a.l.wake.ready() {
+		a.register()
+	}
+	defer func() {
+		if a.woken != nil {
+			a.l.wake.unregister(a.id)
+		}
+		if h == nil {
+			a.undo()
+		}
+		a.report(h, rec, err)
+	}()
+	return a.contend()
+}
+
+// contend asks, sleeps and asks again. It returns when there is an outcome.
+func (a *ask) contend() (*hold, *Record, error) {
+	for tries := 1; ; tries++ {
+		if a.woken != nil {
+			select {
+			case <-a.woken:
+			default:
+			}
+		}
+		sent := time.Now()
+		reply, err := a.send()
+		var pause time.Duration
+		switch {
+		case err != nil && (permanent(err) || tries >= minTries && a.waited() >= a.patience()):
+			return nil, nil, a.give(unavailable(err))
+		case err != nil:
+			pause = time.Duration(min(20<<min(tries, 5), 500)) * time.Millisecond
+		default:
+			h, rec, again, err := a.read(sent, reply)
+			if again < 0 {
+				return h, rec, err
+			}
+			pause = again
+		}
+		if pause == 0 {
+			continue // over, or granted too late: another ask at once
+		}
+		if err := a.sleep(pause, err != nil); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+func (a *ask) send() ([]any, error) {
+	l := a.l
+	queue := a.woken != nil
+	ctx := a.ctx
+	if a.patience() > 0 && a.terms.Wait != Forever {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(a.patience()-a.waited(), callTimeout/2))
+		defer cancel()
+	}
+	reply, again, err := l.conn.run(ctx, l.conn.calls, acquireScript, a.keys[:],
+		a.id, l.id, micros(a.terms.Lease), flag(queue), a.who, tokenBlock,
+		millis(a.terms.Lease+max(a.keep, abandonedTTL)), a.tag, a.mode, millis(queueTTL))
+	a.queued = a.queued || queue
+	a.repeated = a.repeated || again
+	a.unsettled = err != nil
+	return reply, err
+}
+
+// read turns an answer into an outcome (again < 0), or says how long to sleep at most before the next ask.
+func (a *ask) read(sent time.Time, reply []any) (h *hold, rec *Record, again time.Duration, err error) {
+	status, err := number(reply, 0)
+	if err != nil {
+		return nil, nil, -1, unavailable(err)
+	}
+	switch status {
+	case answerGranted:
+		return a.granted(sent, reply)
+	case answerDone:
+		rec, err = a.done(reply)
+		return nil, rec, -1, err
+	case answerMismatch:
+		done, _ := number(reply, 1)
+		return nil, nil, -1, &MismatchError{Key: a.key, Done: done == 1}
+	case answerAbandoned:
+		age, _ := number(reply, 2)
+		n, _ := number(reply, 3)
+		return nil, nil, -1, &AbandonedError{Key: a.key, Holder: parseHolder(text(reply, 1)), HeldFor: micro(age), Attempt: int(n)}
+	case answerOver: // it was granted, ran out before we heard of it, and is nobody's now
+		a.renew()
+		return nil, nil, 0, nil
+	default:
+		return a.isBusy(reply)
+	}
+}
+
+func (a *ask) granted(sent time.Time, reply []any) (*hold, *Record, time.Duration, error) {
+	token, err := number(reply, 1)
+	if err != nil {
+		a.unsettled = true
+		return nil, nil, -1, unavailable(err)
+	}
+	n, _ := number(reply, 2)
+	abandoned, _ := number(reply, 3)
+	a.unsettled = true // until it runs, it must be undone
+	switch {
+	case a.ctx.Err() != nil:
+		return nil, nil, -1, a.gone()
+	case elapsed(sent) >= usable(a.terms.Lease):
+		a.renew()
+		return nil, nil, 0, nil
+	}
+	h := &hold{
+		l: a.l, kind: a.kind, key: a.key, keys: a.keys, id: a.id, token: token, attempt: int(n), abandoned: abandoned == 1,
+		terms: a.terms, keep: a.keep, asked: a.ctx, repeated: a.repeated, sent: sent, lease: a.terms.Lease, index: -1,
+	}
+	h.start()
+	if !a.l.add(h) {
+		h.leave()
+		h.cancel(ErrClosed)
+		return nil, nil, -1, ErrClosed
+	}
+	a.unsettled, a.queued = false, false
+	return h, nil, -1, nil
+}
+
+func (a *ask) done(reply []any) (*Record, error) {
+	n, _ := number(reply, 2)
+	rec := &Record{Data: []byte(text(reply, 1)), Attempt: int(n)}
+	if a.check != nil {
+		if err := a.check(rec.Data); err != nil {
+			a.l.Report(a.ctx, BadRecord{Err: err})
+			return nil, fmt.Errorf("%w: %q: %w", ErrRecord, a.key, err)
+		}
+	}
+	return rec, nil
+}
+
+// isBusy notes who has the key and says how long to sleep: to the end of what the holder has, for no message tells of a
+// death, and never longer than waitCap, for messages get lost.
+func (a *ask) isBusy(reply []any) (*hold, *Record, time.Duration, error) {
+	left, err := number(reply, 1)
+	if err != nil {
+		return nil, nil, -1, unavailable(err)
+	}
+	held, _ := number(reply, 2)
+	queue, _ := number(reply, 4)
+	first := a.busy == nil
+	b := &BusyError{Key: a.key, Holder: parseHolder(text(reply, 3)), HeldFor: micro(held), Remaining: micro(left), Queue: int(queue)}
+	if b.Holder == (Holder{}) && !first {
+		b.Holder = a.busy.Holder // reserved for somebody: who had it last is the better answer
+	}
+	a.busy, a.maxQueue = b, max(a.maxQueue, b.Queue)
+	if a.terms.Wait == NoWait || a.waited() >= a.terms.Wait {
+		return nil, nil, -1, a.give(nil)
+	}
+	if first && a.l.obs != nil {
+		a.l.obs.Event(a.ctx, Waiting{Holder: b.Holder, Queue: max(b.Queue, 1), Remaining: b.Remaining})
+	}
+	if a.woken == nil {
+		a.register() // the subscription starts, and wakes us when it stands: then we ask again and are in line
+	}
+	jitter := time.Duration(10+rnd.IntN(40)) * time.Millisecond
+	return nil, nil, min(b.Remaining+jitter, waitCap-jitter), nil
+}
+
+// sleep waits for a hint, for d or for the end of the call, which it returns as an error. deaf: hints do not count,
+// Redis did not answer.
+func (a *ask) sleep(d time.Duration, deaf bool) error {
+	woken := a.woken
+	if deaf {
+		woken = nil
+	} else if a.futile > 3 { // messages are only hints: forged ones must not make us ask at any rate
+		if err := a.sleep(min(time.Millisecond<<min(a.futile, 8), d), true); err != nil {
+			return err
+		}
+	}
+	end := a.patience() - a.waited()
+	timer := time.NewTimer(max(min(d, end), 0))
+	defer timer.Stop()
+	select {
+	case <-woken:
+		a.futile++
+	case <-timer.C:
+		a.futile = 0
+		if d >= end && !deaf {
+			return a.give(nil)
+		}
+	case <-a.ctx.Done():
+		return a.gone()
+	case <-a.l.closing:
+		return ErrClosed
+	}
+	return nil
+}
+
+func (a *ask) waited() time.Duration { return time.Since(a.start) }
+
+// patience is how long the call may take in all, for another holder or for Redis.
+func (a *ask) patience() time.Duration {
+	if a.terms.Wait == NoWait {
+		return callTimeout
+	}
+	if a.terms.Wait == Forever {
+		return math.MaxInt64
+	}
+	return a.terms.Wait
+}
+
+// give is the error when the time of the call is up: what Redis said last, or who has the key.
+func (a *ask) give(err error) error {
+	if err == nil && a.busy != nil {
+		a.busy.Waited = a.waited()
+		err = a.busy
+	}
+	if err == nil {
+		err = ErrUnavailable
+	}
+	if a.ctx.Err() != nil {
+		err = errors.Join(err, context.Cause(a.ctx))
+	}
+	return err
+}
+
+// gone is the error when ctx ended first: what is known and why it ended.
+func (a *ask) gone() error {
+	switch {
+	case a.busy != nil:
+		return a.give(nil)
+	case a.unsettled:
+		return a.give(ErrUnavailable)
+	}
+	return fmt.Errorf("%w: %w", ErrNotRun, context.Cause(a.ctx))
+}
+
+func (a *ask) register() {
+	if a.woken == nil {
+		a.woken = make(chan struct{}, 1)
+	}
+	a.l.wake.register(a.id, a.woken)
+}
+
+// renew undoes an ask that was granted too late and goes on as another, at the end of the line.
+func (a *ask) renew() {
+	a.unsettled = true
+	a.undo()
+	old := a.id
+	a.id, a.queued, a.repeated, a.unsettled = rand.Text(), false, false, false
+	if a.woken != nil {
+		a.l.wake.unregister(old)
+		a.register()
+	}
+}
+
+// undo takes back what Redis may know of an ask that will not run: a place in line, a turn, a grant. Nobody waits for it.
+func (a *ask) undo() {
+	if !a.queued && !a.unsettled && !a.repeated {
+		return
+	}
+	l, id, keys, keep, repeated := a.l, a.id, a.keys, a.keep, a.repeated
+	l.inBackground(time.Now().Add(a.terms.Lease), func(ctx context.Context) error {
+		_, again, err := l.conn.run(ctx, l.conn.keep, leaveScript, keys[:],
+			id, l.id, millis(keep), flag(repeated), micros(claimWindow), l.channel(""), flag(l.conn.single))
+		repeated = repeated || again
+		return err
+	}, nil)
+}
+
+// report is the first event after the outcome: the last one, or Granted.
+func (a *ask) report(h *hold, rec *Record, err error) {
+	if h != nil && !h.terms.NoRenew {
+		a.l.dog.add(h)
+	}
+	if a.l.obs == nil {
+		return
+	}
+	waited, contended := a.waited(), a.busy != nil
+	switch {
+	case h != nil:
+		h.tell(Granted{
+			Waited: waited, Contended: contended, Queue: a.maxQueue, Token: h.token, Attempt: h.attempt, Abandoned: h.abandoned,
+		})
+	case rec != nil:
+		a.l.obs.Event(a.ctx, Replayed{Waited: waited, Contended: contended, Attempt: rec.Attempt})
+	default:
+		a.l.obs.Event(a.ctx, Refused{Err: err, Waited: waited, Contended: contended, Queue: a.maxQueue})
+	}
+}
+
+func micro(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
