@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -82,13 +83,13 @@ func (c *conn) close() error {
 }
 
 // run runs a script, bounded by callTimeout and ctx's deadline also on a client that ignores both. repeated says that
-// the command may have been sent more than once, so that a copy may still be under way; it is true with every error.
+// a copy of the command may still be under way: it was sent without an answer, or may have been sent twice.
 func (c *conn) run(ctx context.Context, on redis.UniversalClient, s *redis.Script, keys []string, args ...any) (reply []any, repeated bool, err error) {
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	v, err := c.bounded(ctx, func() (any, error) { return s.Run(ctx, on, keys, args...).Result() })
-	repeated = err != nil || !(c.own && c.single) && time.Since(sent) >= quick
+	repeated = unanswered(err) || !(c.own && c.single) && time.Since(sent) >= quick
 	if err != nil {
 		return nil, repeated, err
 	}
@@ -131,6 +132,18 @@ func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, erro
 	}
 }
 
+// unanswered says that the command may have been, or may still be, run although there was no answer.
+func unanswered(err error) bool {
+	var op *net.OpError
+	switch {
+	case err == nil, errors.As(err, new(redis.Error)), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, errHeldUp):
+		return false
+	case errors.As(err, &op) && op.Op == "dial":
+		return false
+	}
+	return true
+}
+
 // permanent says that asking again will not help: the answer is about us or the key, not about the moment.
 func permanent(err error) bool {
 	var re redis.Error
@@ -138,7 +151,7 @@ func permanent(err error) bool {
 		return errors.Is(err, redis.ErrClosed) || errors.Is(err, errHeldUp)
 	}
 	text := re.Error()
-	for _, p := range []string{"NOPERM", "WRONGTYPE", "NOAUTH", "WRONGPASS", "ERR unknown command", "ERR user_script", "ERR Error running script"} {
+	for _, p := range []string{"NOPERM", "WRONGTYPE", "NOAUTH", "WRONGPASS", "ERR unknown", "ERR Error", "ERR user_script"} {
 		if strings.HasPrefix(text, p) {
 			return true
 		}

@@ -92,6 +92,8 @@ func (h *hold) start() {
 	h.ctx, h.cancel = context.WithValue(ctx, holdKey{}, h), cancel
 	h.runs = 1
 	h.granted = time.Now()
+	h.mu.Lock() // the timer may fire before it is in its field
+	defer h.mu.Unlock()
 	h.timer = time.AfterFunc(h.leftLocked(), h.expire)
 }
 

@@ -35,8 +35,7 @@ func (le *Lease) Context() context.Context { return le.ctx }
 // that the resource does not check protects nothing.
 func (le *Lease) Token() int64 { return le.h.token }
 
-// Attempt says which run of the key this is, from 1. Runs that released the key without a record count; of an Exclusive
-// key only as long as the key is remembered, a minute after its last use.
+// Attempt says which run of a once key this is, from 1; earlier ones failed, or were abandoned. Of an exclusive key: 1.
 func (le *Lease) Attempt() int { return le.h.attempt }
 
 // Abandoned says that a holder before never said how its run ended: its work may be half done.
@@ -108,7 +107,6 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 		return r.Lost
 	}
 	h.l.dog.remove(h)
-	h.l.remove(h)
 	h.cancel(ErrReleased)
 	r.Completed, r.Abandoned = e.completed, e.abandoned
 	r.Stale, r.Err = h.finish(ctx, e)
@@ -117,6 +115,7 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 		h.tell(Lost{Cause: ErrLost})
 	}
 	h.tell(r)
+	h.l.remove(h) // last: Close waits for the release too
 	return r.Lost
 }
 

@@ -54,6 +54,7 @@ type Locker struct {
 	stop context.CancelFunc
 
 	closing chan struct{} // closed by the first Close
+	once    sync.Once     // closes conn
 
 	mu     sync.Mutex
 	closed bool
@@ -181,7 +182,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.dog.stop()
 	l.wake.close()
 	l.join(ctx)
-	err := l.conn.close()
+	var err error
+	l.once.Do(func() { err = l.conn.close() })
 	if left > 0 {
 		return errors.Join(fmt.Errorf("lockcore: closed while %d leases were held: %w", left, context.Cause(ctx)), err)
 	}
@@ -222,10 +224,14 @@ func (l *Locker) dropAll() int {
 		rest = append(rest, h)
 	}
 	l.mu.Unlock()
+	n := 0
 	for _, h := range rest {
+		if h.running() {
+			n++
+		}
 		h.lose(ErrClosed)
 	}
-	return len(rest)
+	return n
 }
 
 // join waits for what runs in the background: until ctx ends, then it is told to stop and waited for.

@@ -54,6 +54,7 @@ type ask struct {
 	woken     chan struct{} // room for one hint; nil while not registered
 	futile    int           // wake-ups in a row that found the key busy
 	busy      *BusyError    // the last busy answer, nil before
+	err       error         // of the last send
 	maxQueue  int
 }
 
@@ -109,8 +110,11 @@ func (a *ask) contend() (*hold, *Record, error) {
 			}
 			pause = again
 		}
-		if pause == 0 {
-			continue // over, or granted too late: another ask at once
+		if pause == 0 { // over, or granted too late: another ask at once
+			if a.waited() >= a.patience() {
+				return nil, nil, a.give(nil)
+			}
+			continue
 		}
 		if err := a.sleep(pause, err != nil); err != nil {
 			return nil, nil, err
@@ -132,7 +136,8 @@ func (a *ask) send() ([]any, error) {
 		millis(a.terms.Lease+max(a.keep, abandonedTTL)), a.tag, a.mode, millis(queueTTL))
 	a.queued = a.queued || queue
 	a.repeated = a.repeated || again
-	a.unsettled = err != nil
+	a.unsettled = again && err != nil
+	a.err = err
 	return reply, err
 }
 
@@ -180,8 +185,11 @@ func (a *ask) granted(sent time.Time, reply []any) (*hold, *Record, time.Duratio
 		return nil, nil, 0, nil
 	}
 	h := &hold{
-		l: a.l, kind: a.kind, key: a.key, keys: a.keys, id: a.id, token: token, attempt: int(n), abandoned: abandoned == 1,
+		l: a.l, kind: a.kind, key: a.key, keys: a.keys, id: a.id, token: token, attempt: 1, abandoned: abandoned == 1,
 		terms: a.terms, keep: a.keep, asked: a.ctx, repeated: a.repeated, sent: sent, lease: a.terms.Lease, index: -1,
+	}
+	if a.kind == KindOnce {
+		h.attempt = int(n)
 	}
 	h.start()
 	if !a.l.add(h) {
@@ -228,6 +236,8 @@ func (a *ask) isBusy(reply []any) (*hold, *Record, time.Duration, error) {
 	}
 	if a.woken == nil {
 		a.register() // the subscription starts, and wakes us when it stands: then we ask again and are in line
+	} else {
+		a.l.wake.start() // it may have ended
 	}
 	jitter := time.Duration(10+rnd.IntN(40)) * time.Millisecond
 	return nil, nil, min(b.Remaining+jitter, waitCap-jitter), nil
@@ -283,7 +293,7 @@ func (a *ask) give(err error) error {
 		err = a.busy
 	}
 	if err == nil {
-		err = ErrUnavailable
+		err = unavailable(a.err)
 	}
 	if a.ctx.Err() != nil {
 		err = errors.Join(err, context.Cause(a.ctx))
@@ -294,10 +304,10 @@ func (a *ask) give(err error) error {
 // gone is the error when ctx ended first: what is known and why it ended.
 func (a *ask) gone() error {
 	switch {
+	case a.err != nil:
+		return a.give(unavailable(a.err))
 	case a.busy != nil:
 		return a.give(nil)
-	case a.unsettled:
-		return a.give(ErrUnavailable)
 	}
 	return fmt.Errorf("%w: %w", ErrNotRun, context.Cause(a.ctx))
 }
