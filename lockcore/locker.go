@@ -86,6 +86,9 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 	return l, nil
 }
 
+// Terms are the terms of a call that names none: those of Options, completed by the defaults.
+func (l *Locker) Terms() Terms { return l.terms }
+
 // Acquire waits for the key and returns a lease on it; release it in a defer. A key that ctx already holds is entered
 // again at once, without a round trip and whatever t says.
 //

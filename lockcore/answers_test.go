@@ -1,0 +1,223 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+type plant = func(*locktest.Faults, locktest.Match) *locktest.Fault
+
+var faultKinds = map[string]plant{
+	"request lost": (*locktest.Faults).LoseRequest, "request cut": (*locktest.Faults).CutRequest,
+	"answer lost": (*locktest.Faults).LoseAnswer, "answer cut": (*locktest.Faults).CutAnswer,
+	"held up": (*locktest.Faults).Hold,
+}
+
+// story is one life of a key between two processes a and b, the first of them behind a bad network.
+type story struct {
+	*world
+	a, b   *lockcore.Locker
+	faults *locktest.Faults
+}
+
+func newStory(t *testing.T) *story {
+	s := &story{world: newWorld(t)}
+	s.a, s.faults, _ = s.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})
+	s.b, _, _ = s.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})
+	// Every script passes by once, so that the faults know their names.
+	le := s.must(s.a.Acquire(t.Context(), "warm", lockcore.Terms{}))
+	time.Sleep(3 * time.Second)
+	s.giveUp(s.a, "warm")
+	_ = le.Release(t.Context())
+	le, _, err := s.a.Claim(t.Context(), "warm", lockcore.Claim{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = le.Complete(t.Context(), nil, time.Second)
+	time.Sleep(2 * time.Minute) // the subscription, the queue and what was kept are gone
+	return s
+}
+
+// giveUp waits for a held key in vain.
+func (s *story) giveUp(l *lockcore.Locker, key string) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	if le, err := l.Acquire(lockcore.Detach(ctx), key, lockcore.Terms{Wait: 700 * time.Millisecond}); err == nil {
+		s.t.Error("acquired a key that is held")
+		_ = le.Release(ctx)
+	}
+}
+
+// exclusive: a holds and renews, b waits for it, a waiter of a gives up, a waits for b.
+func (s *story) exclusive() {
+	t, last := s.t, int64(0)
+	hold := func(l *lockcore.Locker, d time.Duration) {
+		start := time.Now()
+		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+		if err != nil {
+			t.Errorf("acquire: %v", err)
+			return
+		}
+		if w := time.Since(start); w > 9*time.Second {
+			t.Errorf("waited %v for a key that is held for 3 s", w)
+		}
+		if le.Token() <= last {
+			t.Errorf("token %d after %d", le.Token(), last)
+		}
+		last = le.Token()
+		time.Sleep(d)
+		if err := le.Context().Err(); err != nil {
+			t.Errorf("one fault cost the lease: %v", context.Cause(le.Context()))
+		}
+		if err := le.Release(t.Context()); err != nil {
+			t.Errorf("release: %v", err)
+		}
+	}
+	for range 2 {
+		var wg sync.WaitGroup
+		wg.Go(func() { hold(s.a, 6*time.Second) })
+		time.Sleep(1500 * time.Millisecond)
+		wg.Go(func() { hold(s.b, 3*time.Second) })
+		s.giveUp(s.a, "k")
+		wg.Wait()
+		wg.Go(func() { hold(s.b, 3*time.Second) })
+		time.Sleep(1500 * time.Millisecond)
+		s.giveUp(s.a, "k")
+		hold(s.a, time.Second)
+		wg.Wait()
+	}
+}
+
+// once: a claims and completes while b waits for the record; then a replays it.
+func (s *story) once() {
+	t, runs := s.t, 0
+	do := func(l *lockcore.Locker, d time.Duration) {
+		le, rec, err := l.Claim(t.Context(), "k", lockcore.Claim{})
+		switch {
+		case err != nil:
+			t.Errorf("claim: %v", err)
+		case rec != nil:
+			if string(rec.Data) != "done" || rec.Attempt != 1 {
+				t.Errorf("record %q of run %d", rec.Data, rec.Attempt)
+			}
+		default:
+			runs++
+			if le.Attempt() != 1 || le.Abandoned() {
+				t.Errorf("run %d, abandoned %v", le.Attempt(), le.Abandoned())
+			}
+			time.Sleep(d)
+			if err := le.Complete(t.Context(), []byte("done"), time.Hour); err != nil {
+				t.Errorf("complete: %v", err)
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { do(s.a, 3*time.Second) })
+	time.Sleep(1500 * time.Millisecond)
+	wg.Go(func() { do(s.b, 3*time.Second) })
+	wg.Wait()
+	do(s.a, 0)
+	if runs != 1 {
+		t.Errorf("%d runs", runs)
+	}
+}
+
+// settled: nothing is held, nobody stands in line, everything has a TTL, and both processes get the key at once.
+func (s *story) settled(kind lockcore.Kind, want lockcore.State) {
+	t := s.t
+	time.Sleep(6 * time.Second)
+	h, err := s.b.Inspect(t.Context(), kind, "k")
+	if err != nil || h.State != want || h.Queue != 0 {
+		t.Errorf("in the end: %+v, %v", h, err)
+	}
+	for _, key := range s.memory.Redis.Keys() {
+		if strings.Contains(key, "{") && s.memory.Redis.TTL(key) <= 0 {
+			t.Errorf("%s has no TTL", key)
+		}
+	}
+	for _, l := range []*lockcore.Locker{s.b, s.a} {
+		le, err := l.Acquire(t.Context(), "k", noWait)
+		if err != nil {
+			t.Errorf("false busy: %v", err)
+			continue
+		}
+		if le.Abandoned() {
+			t.Error("called abandoned for nothing")
+		}
+		_ = le.Release(t.Context())
+	}
+}
+
+// One lost answer, lost request, cut connection or late copy at any step of any script: no double count, no stuck key, no
+// false busy, and no lease lost.
+func TestOneFault(t *testing.T) {
+	stories := map[string]struct {
+		tell    func(*story)
+		kind    lockcore.Kind
+		want    lockcore.State
+		scripts []string
+	}{
+		"exclusive": {(*story).exclusive, lockcore.KindExclusive, lockcore.StateFree, []string{"acquire", "renew", "release", "leave"}},
+		"once":      {(*story).once, lockcore.KindOnce, lockcore.StateDone, []string{"acquire", "renew", "complete", "leave"}},
+	}
+	hits := 0
+	for name, st := range stories {
+		for _, script := range st.scripts {
+			for kind, plant := range faultKinds {
+				for n := 1; ; n++ {
+					struck := false
+					t.Run(fmt.Sprintf("%s/%s %d/%s", name, script, n, kind), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							s := newStory(t)
+							f := plant(s.faults, locktest.Nth(n, locktest.Script(script)))
+							st.tell(s)
+							select {
+							case <-f.Struck():
+								struck = true
+							default:
+							}
+							if kind == "held up" {
+								s.late(f)
+							}
+							s.settled(st.kind, st.want)
+						})
+					})
+					if !struck {
+						break
+					}
+					hits++
+				}
+			}
+		}
+	}
+	if hits < 40 {
+		t.Errorf("only %d faults struck", hits)
+	}
+	t.Logf("%d faults struck", hits)
+}
+
+// late delivers the held command while b holds the key: nothing is granted and nothing freed.
+func (s *story) late(f *locktest.Fault) {
+	t := s.t
+	le := s.must(s.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+	f.Deliver()
+	time.Sleep(10 * time.Second)
+	if h, err := s.b.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateHeld || h.Token != le.Token() {
+		t.Errorf("a late copy changed who holds: %+v, %v", h, err)
+	}
+	if err := le.Release(t.Context()); err != nil {
+		t.Errorf("release after a late copy: %v", err)
+	}
+	time.Sleep(time.Second)
+	if h, err := s.b.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateFree || h.Queue != 0 {
+		t.Errorf("a late copy was granted or queued: %+v, %v", h, err)
+	}
+}

@@ -1,0 +1,218 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// One command to acquire, one to release; a claim and its completion two, a replay one.
+func TestCommandsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, count := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		once := func(l *lockcore.Locker, key string) {
+			le, rec, err := l.Claim(t.Context(), key, lockcore.Claim{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rec == nil {
+				if err := le.Complete(t.Context(), []byte("r"), time.Hour); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		exclusive := func(l *lockcore.Locker, key string) {
+			_ = w.must(l.Acquire(t.Context(), key, lockcore.Terms{})).Release(t.Context())
+		}
+		exclusive(l, "warm")
+		once(l, "warm")
+		exclusive(other, "k")
+		for name, c := range map[string]struct {
+			do   func()
+			want []string
+		}{
+			"acquire, release": {func() { exclusive(l, "k") }, []string{"acquire", "release"}},
+			"once, new":        {func() { once(l, "k") }, []string{"acquire", "complete"}},
+			"once, replay":     {func() { once(l, "warm") }, []string{"acquire"}},
+		} {
+			count.Reset()
+			c.do()
+			time.Sleep(5 * time.Second)
+			if got := count.Commands(); !slices.Equal(got, c.want) {
+				t.Errorf("%s: sent %v, want %v", name, got, c.want)
+			}
+		}
+	})
+}
+
+// After Close begins nobody gets in and waiters go at once, but leases are kept while their handlers run.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		theirs := w.must(other.Acquire(t.Context(), "theirs", lockcore.Terms{}))
+		waiter := make(chan error)
+		go func() { _, err := l.Acquire(t.Context(), "theirs", long); waiter <- err }()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		closed := make(chan error)
+		start := time.Now()
+		go func() { closed <- l.Close(ctx) }()
+		if err := <-waiter; !errors.Is(err, lockcore.ErrClosed) || time.Since(start) > time.Millisecond {
+			t.Errorf("a waiter: %v after %v", err, time.Since(start))
+		}
+		if _, err := l.Acquire(t.Context(), "new", noWait); !errors.Is(err, lockcore.ErrClosed) {
+			t.Errorf("a new call: %v", err)
+		}
+		time.Sleep(5 * time.Minute)
+		if err := le.Context().Err(); err != nil {
+			t.Errorf("a lease was given up while its handler ran: %v", context.Cause(le.Context()))
+		}
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-closed; err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if h, _ := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); h.State != lockcore.StateFree {
+			t.Errorf("after Close: %+v", h)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Errorf("a second Close: %v", err)
+		}
+		_ = theirs.Release(t.Context())
+	})
+}
+
+// When the time of Close is up the rest is canceled and not renewed any more; the key is free at the lease's end, never
+// sooner, for the handler may still run.
+func TestCloseInTime(t *testing.T) {
+	for name, limit := range map[string]time.Duration{"deadline": 5 * time.Second, "none: one lease": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				l, _, _ := w.locker(lockcore.Options{})
+				other, _, _ := w.locker(lockcore.Options{})
+				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+				time.Sleep(time.Minute)
+				ctx, want := t.Context(), 30*time.Second
+				if limit > 0 {
+					c, cancel := context.WithTimeout(ctx, limit)
+					defer cancel()
+					ctx, want = c, limit
+				}
+				start := time.Now()
+				err := l.Close(ctx)
+				if d := time.Since(start); err == nil || d != want {
+					t.Errorf("Close: %v after %v", err, d)
+				}
+				if cause := context.Cause(le.Context()); cause != lockcore.ErrClosed {
+					t.Errorf("cause %v", cause)
+				}
+				if _, err := other.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
+					t.Errorf("free while the handler may still run: %v", err)
+				}
+				next := w.must(other.Acquire(t.Context(), "k", long))
+				if d := time.Since(start) - want; d > 30*time.Second+250*time.Millisecond {
+					t.Errorf("free %v after Close", d)
+				}
+				if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrClosed) {
+					t.Errorf("the late release: %v", err)
+				}
+				_ = next.Release(t.Context())
+			})
+		})
+	}
+}
+
+// Close returns within its bound also when Redis does not answer.
+func TestCloseWithoutRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		faults.Silence()
+		_ = le.Release(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		start := time.Now()
+		_ = l.Close(ctx)
+		if d := time.Since(start); d > 3*time.Second+10*time.Millisecond {
+			t.Errorf("Close took %v", d)
+		}
+	})
+}
+
+// Revoke cancels the holder at once where its process listens, else with its next renewal; the key is not free before the
+// handler has returned.
+func TestRevoke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		for name, c := range map[string]struct {
+			terms  lockcore.Terms
+			held   time.Duration
+			within time.Duration
+		}{
+			"listening":     {lockcore.Terms{}, 15 * time.Second, time.Millisecond},
+			"not listening": {lockcore.Terms{}, time.Second, 11 * time.Second},
+		} {
+			le := w.must(l.Acquire(t.Context(), name, c.terms))
+			time.Sleep(c.held)
+			start := time.Now()
+			if err := other.Revoke(t.Context(), lockcore.KindExclusive, name); err != nil {
+				t.Fatal(err)
+			}
+			<-le.Context().Done()
+			if d := time.Since(start); d > c.within || context.Cause(le.Context()) != lockcore.ErrRevoked {
+				t.Errorf("%s: canceled after %v: %v", name, d, context.Cause(le.Context()))
+			}
+			if _, err := other.Acquire(t.Context(), name, noWait); !errors.Is(err, lockcore.ErrBusy) {
+				t.Errorf("%s: free while the handler runs: %v", name, err)
+			}
+			if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrRevoked) {
+				t.Error(err)
+			}
+			next := w.must(other.Acquire(t.Context(), name, noWait))
+			if next.Token() <= le.Token() {
+				t.Error("the token did not grow")
+			}
+			_ = next.Release(t.Context())
+			time.Sleep(3 * time.Minute) // the subscription ends
+		}
+		if err := other.Revoke(t.Context(), lockcore.KindExclusive, "nobody's"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A fixed lease is told too.
+func TestRevokeFixed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		kept := w.must(l.Acquire(t.Context(), "kept", lockcore.Terms{}))
+		time.Sleep(15 * time.Second) // its renewal started the subscription
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
+		start := time.Now()
+		_ = other.Revoke(t.Context(), lockcore.KindExclusive, "k")
+		<-le.Context().Done()
+		if d := time.Since(start); d > time.Millisecond || context.Cause(le.Context()) != lockcore.ErrRevoked {
+			t.Errorf("after %v: %v", d, context.Cause(le.Context()))
+		}
+		_ = le.Release(t.Context())
+		_ = kept.Release(t.Context())
+	})
+}

@@ -1,0 +1,91 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+func TestMain(m *testing.M) {
+	if role() { // this process is the holder that a test will kill
+		return
+	}
+	redis.SetLogger(quietLogger{}) // faults are what these tests are about
+	goleak.VerifyTestMain(m)
+}
+
+type quietLogger struct{}
+
+func (quietLogger) Printf(context.Context, string, ...any) {}
+
+// world is one Redis and the lockers on it, each behind a network of its own.
+type world struct {
+	t      *testing.T
+	memory *redistest.Memory // nil on a real server
+	rdb    *redis.Client     // untouched by faults
+	dial   func() *redis.Options
+}
+
+func newWorld(t *testing.T) *world {
+	m := redistest.Bubble(t)
+	return &world{t: t, memory: m, rdb: m.Client(t), dial: m.Options}
+}
+
+func realWorld(t *testing.T) *world {
+	s := redistest.Real(t)
+	return &world{t: t, rdb: s.Client(t), dial: s.Options}
+}
+
+// locker returns a Locker behind faults of its own, closed when the test ends.
+func (w *world) locker(o lockcore.Options) (*lockcore.Locker, *locktest.Faults, *redistest.Counter) {
+	w.t.Helper()
+	faults, count := locktest.NewFaults(w.t), new(redistest.Counter)
+	ro := w.dial()
+	if ro.Dialer == nil {
+		ro.Dialer = redis.NewDialer(ro)
+	}
+	ro.Dialer = count.Dial(faults.Dial(ro.Dialer))
+	rdb := redis.NewClient(ro)
+	l, err := lockcore.New(rdb, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		faults.Heal()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			w.t.Errorf("Close: %v", err)
+		}
+		_ = rdb.Close()
+	})
+	return l, faults, count
+}
+
+// left is what the server still grants the holder of key.
+func (w *world) left(l *lockcore.Locker, key string) time.Duration {
+	w.t.Helper()
+	h, err := l.Inspect(context.Background(), lockcore.KindExclusive, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return h.Left
+}
+
+func (w *world) must(le *lockcore.Lease, err error) *lockcore.Lease {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return le
+}
+
+var noWait = lockcore.Terms{Wait: lockcore.NoWait}

@@ -1,0 +1,193 @@
+package lockcore_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const roleEnv = "HOLDFAST_TEST_HOLD" // address of the Redis on which this process is to hold a key until it is killed
+
+func role() bool {
+	addr := os.Getenv(roleEnv)
+	if addr == "" {
+		return false
+	}
+	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: addr}), lockcore.Options{})
+	if err == nil {
+		_, err = l.Acquire(context.Background(), "k", lockcore.Terms{Lease: 3 * time.Second})
+	}
+	fmt.Println("held", err)
+	time.Sleep(time.Minute) // bounded, if nobody kills it
+	return true
+}
+
+// A killed holder's key is taken within its lease and 250 ms.
+func TestRealKilledHolder(t *testing.T) {
+	t.Parallel()
+	w := realWorld(t)
+	l, _, _ := w.locker(lockcore.Options{})
+	for _, after := range []time.Duration{100 * time.Millisecond, 3500 * time.Millisecond} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // ourselves
+		cmd.Env = append(os.Environ(), roleEnv+"="+w.rdb.Options().Addr)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "held <nil>\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		got := make(chan *lockcore.Lease)
+		go func() {
+			le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- le
+		}()
+		time.Sleep(after) // it renews, or not yet
+		left := w.left(l, "k")
+		killed := time.Now()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		le := <-got
+		took := time.Since(killed)
+		t.Logf("killed %v after the grant with %v left: taken after %v", after, left, took)
+		if took > left+250*time.Millisecond || !le.Abandoned() {
+			t.Errorf("taken after %v, abandoned %v", took, le.Abandoned())
+		}
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// On a real server too: a holder whose network falls silent is canceled with ErrLost before its lease ends there.
+func TestRealSilence(t *testing.T) {
+	t.Parallel()
+	w := realWorld(t)
+	l, faults, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	other, _, _ := w.locker(lockcore.Options{})
+	for range 2 {
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		faults.Silence()
+		<-le.Context().Done()
+		left := w.left(other, "k")
+		t.Logf("canceled %v before the lease ended", left)
+		if left <= 0 || context.Cause(le.Context()) != lockcore.ErrLost {
+			t.Errorf("%v left: %v", left, context.Cause(le.Context()))
+		}
+		faults.Heal()
+		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
+			t.Error(err)
+		}
+	}
+}
+
+// The same when the server itself stops.
+func TestRealStoppedServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	w := &world{t: t, rdb: s.Client(t), dial: s.Options}
+	l, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	start := time.Now()
+	le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+	s.Pause()
+	<-le.Context().Done()
+	if d := time.Since(start); d >= 3*time.Second || context.Cause(le.Context()) != lockcore.ErrLost {
+		t.Errorf("canceled after %v: %v", d, context.Cause(le.Context()))
+	}
+	s.Resume()
+	_ = le.Release(t.Context())
+}
+
+// A lease of 3 s outlives 30 s in which handlers block every connection of the user's pool.
+func TestRealBlockedPool(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: takes 30 s")
+	}
+	s := redistest.Real(t)
+	rdb := s.Client(t, func(o *redis.Options) { o.PoolSize = 2 })
+	l, err := lockcore.New(rdb, lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(context.Background()) //nolint:errcheck // nothing is held
+	le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocked := make(chan error, 2)
+	for range 2 {
+		go func() { blocked <- rdb.BLPop(t.Context(), 30*time.Second, "nothing").Err() }()
+	}
+	for range 2 {
+		if err := <-blocked; !errors.Is(err, redis.Nil) {
+			t.Errorf("BLPOP: %v", err)
+		}
+	}
+	if err := le.Context().Err(); err != nil {
+		t.Errorf("lost: %v", context.Cause(le.Context()))
+	}
+	nested, err := l.Acquire(le.Context(), "other", noWait)
+	if err != nil {
+		t.Errorf("another key: %v", err)
+	} else {
+		_ = nested.Release(t.Context())
+	}
+	if err := le.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Many goroutines on few keys of a real server: never two at once, nobody left behind.
+func TestRealContention(t *testing.T) {
+	t.Parallel()
+	w := realWorld(t)
+	a, _, _ := w.locker(lockcore.Options{})
+	b, _, _ := w.locker(lockcore.Options{})
+	const workers, turns = 32, 25
+	var in [2]int
+	done := make(chan error, workers)
+	for i := range workers {
+		go func() {
+			l := []*lockcore.Locker{a, b}[i%2]
+			for n := range turns {
+				key := (i + n) % 2
+				le, err := l.Acquire(t.Context(), fmt.Sprint("k", key), lockcore.Terms{Wait: time.Minute})
+				if err != nil {
+					done <- err
+					return
+				}
+				in[key]++ // the race detector is the oracle
+				if err := le.Release(t.Context()); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range workers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if in[0]+in[1] != workers*turns {
+		t.Errorf("%d turns", in[0]+in[1])
+	}
+}

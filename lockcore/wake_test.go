@@ -1,0 +1,283 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+var long = lockcore.Terms{Wait: time.Hour}
+
+// Who comes first is served first, across processes, and each release wakes one waiter only.
+func TestWaitInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, ca := w.locker(lockcore.Options{})
+		b, _, cb := w.locker(lockcore.Options{})
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		first := w.must(a.Acquire(t.Context(), "k", long))
+		for i := range 20 {
+			l := []*lockcore.Locker{a, b}[i%2]
+			wg.Go(func() {
+				le, err := l.Acquire(t.Context(), "k", long)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(50 * time.Millisecond)
+				_ = le.Release(t.Context())
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		ca.Reset()
+		cb.Reset()
+		start := time.Now()
+		_ = first.Release(t.Context())
+		wg.Wait()
+		if !slices.IsSorted(order) || len(order) != 20 {
+			t.Errorf("served in the order %v", order)
+		}
+		if d := time.Since(start); d > 1010*time.Millisecond {
+			t.Errorf("20 turns of 50 ms took %v", d)
+		}
+		if n := ca.Count("acquire") + cb.Count("acquire"); n > 25 {
+			t.Errorf("%d asks for 20 turns", n)
+		}
+	})
+}
+
+// With every message dropped a free key is taken within the wait cap; with the subscription alive at once.
+func TestWaitWithoutMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, faults, _ := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		got := make(chan time.Duration)
+		wait := func() {
+			start := time.Now()
+			le, err := b.Acquire(t.Context(), "k", long)
+			if err != nil {
+				t.Error(err)
+			}
+			_ = le.Release(t.Context())
+			got <- time.Since(start)
+		}
+		go wait()
+		time.Sleep(5 * time.Second)
+		released := time.Now()
+		_ = le.Release(t.Context())
+		<-got
+		if d := time.Since(released); d > time.Millisecond {
+			t.Errorf("woken after %v", d)
+		}
+		le = w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		go wait()
+		time.Sleep(1500 * time.Millisecond)
+		faults.SilenceAnswers()
+		_ = le.Release(t.Context()) // the message is lost
+		time.Sleep(100 * time.Millisecond)
+		faults.Heal()
+		released = time.Now()
+		<-got
+		if d := time.Since(released); d > 2500*time.Millisecond {
+			t.Errorf("a lost message cost %v", d)
+		}
+	})
+}
+
+// A dead holder's key is taken within the lease and 250 ms, without any message.
+func TestWaitForDeadHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, faults, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		dead := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		time.Sleep(time.Minute)
+		faults.Silence()
+		start := time.Now()
+		le := w.must(b.Acquire(t.Context(), "k", long))
+		if d := time.Since(start); d > 30*time.Second+250*time.Millisecond {
+			t.Errorf("taken after %v", d)
+		}
+		if !le.Abandoned() {
+			t.Error("not told that it was abandoned")
+		}
+		_ = le.Release(t.Context())
+		_ = dead.Release(t.Context())
+	})
+}
+
+// A waiter whose time is up is refused with who holds the key; one whose ctx ends is told that too; both leave the line.
+func TestWaitInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(lockcore.WithTask(t.Context(), "job-1"), "k", lockcore.Terms{}))
+		time.Sleep(3 * time.Second)
+		start := time.Now()
+		_, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second})
+		var busy *lockcore.BusyError
+		if !errors.As(err, &busy) || busy.Holder.Task != "job-1" || busy.HeldFor < 3*time.Second || busy.Waited != 10*time.Second {
+			t.Errorf("%v: %+v", err, busy)
+		}
+		if d := time.Since(start); d != 10*time.Second {
+			t.Errorf("waited %v", d)
+		}
+		stop := errors.New("stop")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(stop) })
+		start = time.Now()
+		_, err = b.Acquire(ctx, "k", long)
+		if !errors.Is(err, lockcore.ErrBusy) || !errors.Is(err, stop) || !errors.Is(err, lockcore.ErrNotRun) {
+			t.Errorf("%v", err)
+		}
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("returned %v after the call", d)
+		}
+		synctest.Wait()
+		if h, _ := a.Inspect(t.Context(), lockcore.KindExclusive, "k"); h.Queue != 0 || h.State != lockcore.StateHeld {
+			t.Errorf("%+v", h)
+		}
+		_ = le.Release(t.Context())
+	})
+}
+
+// A waiter that gives up just when its turn comes passes it on.
+func TestWaitPassesTurnOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, faults, _ := w.locker(lockcore.Options{})
+		c, _, _ := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		ctx, cancel := context.WithCancel(t.Context())
+		gaveUp := make(chan error)
+		go func() { _, err := b.Acquire(ctx, "k", long); gaveUp <- err }()
+		time.Sleep(time.Second)
+		got := make(chan time.Time)
+		go func() {
+			le, err := c.Acquire(t.Context(), "k", long)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- time.Now()
+			_ = le.Release(t.Context())
+		}()
+		time.Sleep(200 * time.Millisecond)
+		faults.Delay(100 * time.Millisecond) // b's turn comes, and its claim is under way when it gives up
+		released := time.Now()
+		_ = le.Release(t.Context())
+		time.Sleep(50 * time.Millisecond)
+		cancel()
+		if err := <-gaveUp; err == nil {
+			t.Error("granted to somebody who is gone")
+		}
+		if d := (<-got).Sub(released); d > time.Second {
+			t.Errorf("the turn was passed on after %v", d)
+		}
+	})
+}
+
+// Forged and repeated messages are hints: nothing is granted by them, and the asks that they cause are bounded.
+func TestWakeForged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, count := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		refused := make(chan error)
+		go func() { _, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}); refused <- err }()
+		time.Sleep(time.Second)
+		queue := w.memory.Redis
+		members, err := queue.ZMembers("holdfast:1:x:{k}:q")
+		if err != nil || len(members) != 1 {
+			t.Fatal(members, err)
+		}
+		count.Reset()
+		for range 5000 {
+			w.rdb.Publish(t.Context(), "holdfast:1:wake:"+members[0][:26], "w"+members[0][26:])
+			time.Sleep(time.Millisecond)
+		}
+		if n := count.Count("acquire"); n > 60 {
+			t.Errorf("5000 forged messages caused %d asks", n)
+		}
+		for _, m := range []string{"", "w", "v", "x", strings.Repeat("w", 1000), "v" + members[0][26:]} {
+			w.rdb.Publish(t.Context(), "holdfast:1:wake:"+members[0][:26], m)
+		}
+		if err := <-refused; !errors.Is(err, lockcore.ErrBusy) {
+			t.Error(err)
+		}
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One subscription per process serves all keys, and is gone a minute after the last use.
+func TestWakeSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, count := w.locker(lockcore.Options{})
+		var wg sync.WaitGroup
+		for _, key := range []string{"x", "y", "z"} {
+			le := w.must(a.Acquire(t.Context(), key, lockcore.Terms{}))
+			wg.Go(func() {
+				le, err := b.Acquire(t.Context(), key, long)
+				if err != nil {
+					t.Error(err)
+				}
+				_ = le.Release(t.Context())
+			})
+			time.Sleep(time.Second)
+			if n := len(w.memory.Redis.PubSubChannels("*b*")); n > 2 {
+				t.Errorf("%d channels", n)
+			}
+			_ = le.Release(t.Context())
+			wg.Wait()
+		}
+		if n := count.Count("subscribe"); n != 1 {
+			t.Errorf("subscribed %d times", n)
+		}
+		time.Sleep(90 * time.Second)
+		if ch := w.memory.Redis.PubSubChannels("holdfast:1:wake:*"); len(ch) != 0 {
+			t.Errorf("still subscribed to %v", ch)
+		}
+	})
+}
+
+// An idle Locker sends nothing, and one that has been used becomes idle again.
+func TestIdleIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, count := w.locker(lockcore.Options{})
+		time.Sleep(time.Hour)
+		if c := count.Commands(); len(c) != 0 {
+			t.Errorf("sent %v", c)
+		}
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		time.Sleep(time.Minute)
+		_ = le.Release(t.Context())
+		time.Sleep(2 * time.Minute)
+		count.Reset()
+		time.Sleep(time.Hour)
+		if c := count.Commands(); len(c) != 0 {
+			t.Errorf("sent %v after use", c)
+		}
+	})
+}
