@@ -35,6 +35,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
+	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether a dead server is back
 	m := redistest.Bubble(t)
 	return &world{t: t, memory: m, rdb: m.Client(t), dial: m.Options}
 }

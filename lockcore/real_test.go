@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,7 +162,7 @@ func TestRealContention(t *testing.T) {
 	a, _, _ := w.locker(lockcore.Options{})
 	b, _, _ := w.locker(lockcore.Options{})
 	const workers, turns = 32, 25
-	var in [2]int
+	var inside, sum [2]atomic.Int64
 	done := make(chan error, workers)
 	for i := range workers {
 		go func() {
@@ -173,7 +174,11 @@ func TestRealContention(t *testing.T) {
 					done <- err
 					return
 				}
-				in[key]++ // the race detector is the oracle
+				if n := inside[key].Add(1); n != 1 {
+					t.Errorf("%d inside", n)
+				}
+				sum[key].Add(1)
+				inside[key].Add(-1)
 				if err := le.Release(t.Context()); err != nil {
 					done <- err
 					return
@@ -187,7 +192,7 @@ func TestRealContention(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if in[0]+in[1] != workers*turns {
-		t.Errorf("%d turns", in[0]+in[1])
+	if n := sum[0].Load() + sum[1].Load(); n != workers*turns {
+		t.Errorf("%d turns", n)
 	}
 }

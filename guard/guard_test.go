@@ -1,0 +1,264 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quietLogger{}) // faults are what these tests are about
+	goleak.VerifyTestMain(m)
+}
+
+type quietLogger struct{}
+
+func (quietLogger) Printf(context.Context, string, ...any) {}
+
+// fixture is two processes on one Redis, the first behind faults.
+type fixture struct {
+	locks, other *lockcore.Locker
+	faults       *locktest.Faults
+	count        *redistest.Counter
+	memory       *redistest.Memory
+	events       *recorder
+}
+
+func inBubble(t *testing.T, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether a dead server is back
+		m := redistest.Bubble(t)
+		f := &fixture{memory: m, faults: locktest.NewFaults(t), count: new(redistest.Counter), events: new(recorder)}
+		locker := func(o lockcore.Options, edit ...func(*redis.Options)) *lockcore.Locker {
+			rdb := m.Client(t, edit...)
+			l, err := lockcore.New(rdb, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				f.faults.Heal()
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				_ = l.Close(ctx)
+			})
+			return l
+		}
+		f.locks = locker(lockcore.Options{Observer: f.events}, func(o *redis.Options) { o.Dialer = f.count.Dial(f.faults.Dial(o.Dialer)) })
+		f.other = locker(lockcore.Options{})
+		test(t, f)
+	})
+}
+
+var (
+	errBoom = errors.New("boom")
+	noWait  = lockcore.Terms{Wait: lockcore.NoWait}
+)
+
+func nothing(context.Context) error { return nil }
+
+// fails returns a handler that counts its runs and answers err each time.
+func fails(runs *int, err error) func(context.Context) error {
+	return func(context.Context) error { *runs++; return err }
+}
+
+func panics(f func()) (v any) {
+	defer func() { v = recover() }()
+	f()
+	return nil
+}
+
+// The handler panics: the key is given back and the panic passes on.
+func TestExclusivePanic(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		if v := panics(func() {
+			_ = guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{}, func(context.Context) error { panic("oh") })
+		}); v != "oh" {
+			t.Errorf("recovered %v", v)
+		}
+		if err := guard.Exclusive(t.Context(), f.other, "k", noWait, nothing); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The handler ignores its ctx: the key stays held until it returns, however long that takes, and the caller learns what
+// became of the lease.
+func TestExclusiveIgnoresCtx(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := guard.Exclusive(ctx, f.locks, "k", lockcore.Terms{}, func(ctx context.Context) error {
+			time.Sleep(10 * time.Minute)
+			if err := guard.Exclusive(t.Context(), f.other, "k", noWait, nothing); !errors.Is(err, lockcore.ErrBusy) {
+				t.Errorf("free while the handler runs: %v", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("the key was ours all the time: %v", err)
+		}
+		err = guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{MaxHold: time.Second}, func(context.Context) error {
+			time.Sleep(time.Minute)
+			return nil
+		})
+		if !errors.Is(err, lockcore.ErrMaxHold) || errors.Is(err, lockcore.ErrNotRun) {
+			t.Errorf("run, but overlapped: %v", err)
+		}
+	})
+}
+
+// The first attempt fails and the redelivery runs; the handler's error comes back unchanged.
+func TestExclusiveFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		runs := 0
+		for range 2 {
+			if err := guard.Exclusive(t.Context(), f.locks, "k", noWait, fails(&runs, errBoom)); err != errBoom { //nolint:errorlint // unchanged is the point
+				t.Errorf("got %v", err)
+			}
+		}
+		if runs != 2 {
+			t.Errorf("%d runs", runs)
+		}
+	})
+}
+
+// Redis acts but its answer is lost, at each command: the handler runs once, and the key is free afterwards.
+func TestExclusiveLostAnswer(t *testing.T) {
+	for _, script := range []string{"acquire", "release"} {
+		t.Run(script, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fixture) {
+				runs := 0
+				_ = guard.Exclusive(t.Context(), f.locks, "warm", noWait, nothing)
+				f.faults.LoseAnswer(locktest.Script(script))
+				if err := guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{}, fails(&runs, nil)); err != nil || runs != 1 {
+					t.Errorf("%d runs, %v", runs, err)
+				}
+				if err := guard.Exclusive(t.Context(), f.other, "k", noWait, nothing); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Ten calls inside each other cost what one costs.
+func TestExclusiveNested(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		_ = guard.Exclusive(t.Context(), f.locks, "k", noWait, nothing)
+		f.count.Reset()
+		depth := 0
+		var dive func(ctx context.Context) error
+		dive = func(ctx context.Context) error {
+			guard.MustHold(ctx, "k")
+			if depth++; depth > 10 {
+				return nil
+			}
+			return guard.Exclusive(ctx, f.locks, "k", noWait, dive)
+		}
+		if err := guard.Exclusive(t.Context(), f.locks, "k", noWait, dive); err != nil {
+			t.Error(err)
+		}
+		if got := f.count.Commands(); !slices.Equal(got, []string{"acquire", "release"}) {
+			t.Errorf("sent %v", got)
+		}
+	})
+}
+
+// MustHold panics without the key, with another one, after the release, and on a detached ctx.
+func TestMustHold(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		var after context.Context
+		_ = guard.Exclusive(t.Context(), f.locks, "k", noWait, func(ctx context.Context) error {
+			after = ctx
+			if _, ok := guard.Token(ctx, "k"); !ok {
+				t.Error("no token inside")
+			}
+			for name, bad := range map[string]func(){
+				"other key": func() { guard.MustHold(ctx, "other") },
+				"detached":  func() { guard.MustHold(guard.Detach(ctx), "k") },
+			} {
+				if panics(bad) == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}
+			return nil
+		})
+		if panics(func() { guard.MustHold(after, "k") }) == nil || panics(func() { guard.MustHold(t.Context(), "k") }) == nil {
+			t.Error("no panic outside")
+		}
+	})
+}
+
+// Bad input is a clear error that satisfies ErrNotRun, and the handler does not run.
+func TestBadInput(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		runs := 0
+		run := fails(&runs, nil)
+		for name, c := range map[string]struct {
+			err  error
+			want string
+		}{
+			"nil fn":      {guard.Exclusive(t.Context(), f.locks, "k", noWait, nil), "fn"},
+			"nil locks":   {guard.Exclusive(t.Context(), nil, "k", noWait, run), "locks"},
+			"empty key":   {guard.Exclusive(t.Context(), f.locks, "", noWait, run), "empty"},
+			"short lease": {guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{Lease: 1}, run), "Terms.Lease"},
+			"once nil":    {once(t, f.locks, "k", guard.OnceOptions{}, nil), "fn"},
+			"keep":        {once(t, f.locks, "k", guard.OnceOptions{Keep: -1}, run), "Keep"},
+			"mode":        {once(t, f.locks, "k", guard.OnceOptions{Mode: 7}, run), "Mode"},
+			"max result":  {once(t, f.locks, "k", guard.OnceOptions{MaxResult: -1}, run), "MaxResult"},
+			"fingerprint": {once(t, f.locks, "k", guard.OnceOptions{Fingerprint: make([]byte, 65)}, run), "Fingerprint"},
+			"long key":    {once(t, f.locks, strings.Repeat("x", 513), guard.OnceOptions{}, run), "512"},
+		} {
+			if !errors.Is(c.err, lockcore.ErrNotRun) || !strings.Contains(c.err.Error(), c.want) {
+				t.Errorf("%s: %v", name, c.err)
+			}
+		}
+		if runs != 0 {
+			t.Errorf("%d runs", runs)
+		}
+	})
+}
+
+func once(t *testing.T, l *lockcore.Locker, key string, o guard.OnceOptions, fn func(context.Context) error) error {
+	t.Helper()
+	_, err := guard.Once(t.Context(), l, key, o, fn)
+	return err
+}
+
+// recorder keeps the events that it hears.
+type recorder struct {
+	mu  sync.Mutex
+	got []lockcore.Event
+}
+
+func (r *recorder) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (r *recorder) Traceparent(context.Context) string                            { return "" }
+
+func (r *recorder) Event(_ context.Context, e lockcore.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.got = append(r.got, e)
+}
+
+// heard says whether there was an event of type E, and forgets them all.
+func heard[E lockcore.Event](r *recorder) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := slices.ContainsFunc(r.got, func(e lockcore.Event) bool { _, ok := e.(E); return ok })
+	r.got = nil
+	return found
+}

@@ -1,0 +1,304 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+type receipt struct {
+	ID    string
+	Cents int
+}
+
+// A value is recorded and replayed by every process, at two commands and one.
+func TestOnceValueReplay(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		runs := 0
+		charge := func(context.Context) (receipt, error) { runs++; return receipt{"r-1", 499}, nil }
+		_, _ = guard.OnceValue(t.Context(), f.locks, "warm", guard.OnceOptions{}, charge)
+		f.count.Reset()
+		got, err := guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, charge)
+		if err != nil || got != (guard.Result[receipt]{Value: receipt{"r-1", 499}, Outcome: guard.Ran, Attempt: 1}) {
+			t.Errorf("%+v, %v", got, err)
+		}
+		again, err := guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, charge)
+		if err != nil || again.Value != got.Value || again.Outcome != guard.Replayed || again.Attempt != 1 {
+			t.Errorf("%+v, %v", again, err)
+		}
+		if sent := f.count.Commands(); !slices.Equal(sent, []string{"acquire", "complete", "acquire"}) {
+			t.Errorf("sent %v", sent)
+		}
+		time.Sleep(23 * time.Hour)
+		if r, err := guard.OnceValue(t.Context(), f.other, "k", guard.OnceOptions{}, charge); err != nil || r.Outcome != guard.Replayed {
+			t.Errorf("%+v, %v", r, err)
+		}
+		time.Sleep(2 * time.Hour)
+		if r, err := guard.OnceValue(t.Context(), f.other, "k", guard.OnceOptions{}, charge); err != nil || r.Outcome != guard.Ran {
+			t.Errorf("after Keep: %+v, %v", r, err)
+		}
+		if runs != 3 {
+			t.Errorf("%d runs", runs)
+		}
+	})
+}
+
+// The first delivery fails and the redelivery runs: nothing is marked before the handler has succeeded.
+func TestOnceFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		runs := 0
+		if out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, fails(&runs, errBoom)); err != errBoom || out != guard.Ran { //nolint:errorlint // unchanged is the point
+			t.Errorf("%v, %v", out, err)
+		}
+		time.Sleep(2 * time.Hour)
+		r, err := guard.OnceValue(t.Context(), f.other, "k", guard.OnceOptions{}, func(context.Context) (int, error) { runs++; return 7, nil })
+		if err != nil || r.Outcome != guard.Ran || r.Attempt != 2 || runs != 2 {
+			t.Errorf("%+v, %v, %d runs", r, err, runs)
+		}
+	})
+}
+
+// What becomes of a handler's error, by mode and mark.
+func TestOnceErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode     guard.Mode
+		mark     func(error) error
+		replayed bool
+	}{
+		"at least once":            {guard.AtLeastOnce, func(err error) error { return err }, false},
+		"at least once, final":     {guard.AtLeastOnce, guard.Final, true},
+		"at least once, no effect": {guard.AtLeastOnce, guard.NoEffect, false},
+		"at most once":             {guard.AtMostOnce, func(err error) error { return err }, true},
+		"at most once, final":      {guard.AtMostOnce, guard.Final, true},
+		"at most once, no effect":  {guard.AtMostOnce, guard.NoEffect, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fixture) {
+				o, runs := guard.OnceOptions{Mode: c.mode}, 0
+				if _, err := guard.Once(t.Context(), f.locks, "k", o, fails(&runs, c.mark(errBoom))); !errors.Is(err, errBoom) {
+					t.Error(err)
+				}
+				out, err := guard.Once(t.Context(), f.other, "k", o, fails(&runs, nil))
+				var recorded *guard.RecordedError
+				if c.replayed != (out == guard.Replayed && errors.As(err, &recorded) && recorded.Text == "boom" && runs == 1) {
+					t.Errorf("%v, %v, %d runs", out, err, runs)
+				}
+			})
+		})
+	}
+}
+
+// The handler panics: at least once the redelivery runs, at most once the key is abandoned; the panic passes on.
+func TestOncePanic(t *testing.T) {
+	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fixture) {
+				o, runs := guard.OnceOptions{Mode: mode}, 0
+				if v := panics(func() {
+					_, _ = guard.Once(t.Context(), f.locks, "k", o, func(context.Context) error { panic("oh") })
+				}); v != "oh" {
+					t.Errorf("recovered %v", v)
+				}
+				out, err := guard.Once(t.Context(), f.other, "k", o, fails(&runs, nil))
+				if mode == guard.AtLeastOnce && (err != nil || out != guard.Ran || runs != 1) {
+					t.Errorf("%v, %v", out, err)
+				}
+				if mode == guard.AtMostOnce && (!errors.Is(err, lockcore.ErrAbandoned) || runs != 0) {
+					t.Errorf("%v, %v", out, err)
+				}
+			})
+		})
+	}
+}
+
+// The handler outlives its ctx and its caller: the late success is recorded, and the retry is a no-op.
+func TestOnceLateSuccess(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		runs := 0
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, _ = guard.Once(ctx, f.locks, "k", guard.OnceOptions{}, func(context.Context) error {
+				runs++
+				time.Sleep(4 * time.Second)
+				return nil
+			})
+		}()
+		time.Sleep(1100 * time.Millisecond) // the caller's time is over and the retry comes
+		if _, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{Terms: noWait}, fails(&runs, nil)); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("ran beside the first: %v", err)
+		}
+		out, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{Terms: lockcore.Terms{Wait: time.Minute}}, fails(&runs, nil))
+		if err != nil || out != guard.Replayed || runs != 1 {
+			t.Errorf("%v, %v, %d runs", out, err, runs)
+		}
+	})
+}
+
+// Redis acts but its answer is lost, at each command: one run, one record.
+func TestOnceLostAnswer(t *testing.T) {
+	for _, script := range []string{"acquire", "complete"} {
+		t.Run(script, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fixture) {
+				runs := 0
+				_, _ = guard.Once(t.Context(), f.locks, "warm", guard.OnceOptions{}, nothing)
+				f.faults.LoseAnswer(locktest.Script(script))
+				if out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, fails(&runs, nil)); err != nil || out != guard.Ran {
+					t.Errorf("%v, %v", out, err)
+				}
+				if out, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{}, fails(&runs, nil)); err != nil || out != guard.Replayed || runs != 1 {
+					t.Errorf("%v, %v, %d runs", out, err, runs)
+				}
+			})
+		})
+	}
+}
+
+// A gap at completion: the caller has its answer after a second, and the record is stored when Redis is back.
+func TestOnceCompletesInBackground(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		start := time.Now()
+		out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { f.faults.Down(); return nil })
+		if err != nil || out != guard.Ran || time.Since(start) > 1100*time.Millisecond {
+			t.Errorf("%v, %v after %v", out, err, time.Since(start))
+		}
+		time.Sleep(10 * time.Second)
+		f.faults.Heal()
+		if out, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{}, nothing); err != nil || out != guard.Replayed {
+			t.Errorf("%v, %v", out, err)
+		}
+	})
+}
+
+// A longer gap: counted as a completion that failed, and the next one is told that it takes over.
+func TestOnceCompletionLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		_, _ = guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { f.faults.Down(); return nil })
+		time.Sleep(time.Minute)
+		if !heard[lockcore.CompletionFailed](f.events) {
+			t.Error("not counted")
+		}
+		if out, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{}, nothing); err != nil || out != guard.TookOver {
+			t.Errorf("%v, %v", out, err)
+		}
+	})
+}
+
+// A dead holder: taken over, or refused, by choice.
+func TestOnceAbandoned(t *testing.T) {
+	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fixture) {
+				o, runs := guard.OnceOptions{Mode: mode, Terms: lockcore.Terms{Wait: time.Minute}}, 0
+				var out guard.Outcome
+				var err error
+				_, lost := guard.Once(t.Context(), f.locks, "k", o, func(context.Context) error {
+					f.faults.Silence()
+					out, err = guard.Once(t.Context(), f.other, "k", o, fails(&runs, nil))
+					return nil
+				})
+				if !errors.Is(lost, lockcore.ErrLost) {
+					t.Errorf("the silent holder: %v", lost)
+				}
+				if mode == guard.AtLeastOnce && (err != nil || out != guard.TookOver || runs != 1) {
+					t.Errorf("%v, %v", out, err)
+				}
+				if mode == guard.AtMostOnce && (!errors.Is(err, lockcore.ErrAbandoned) || out != guard.NotRun || runs != 0) {
+					t.Errorf("%v, %v", out, err)
+				}
+			})
+		})
+	}
+}
+
+// Another fingerprint is refused at once, running or done; an empty one is not compared.
+func TestOnceFingerprint(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		mine := guard.OnceOptions{Fingerprint: idempotency.Fingerprint([]byte("a"))}
+		theirs := guard.OnceOptions{Fingerprint: idempotency.Fingerprint([]byte("b")), Terms: lockcore.Terms{Wait: time.Hour}}
+		check := func(done bool) {
+			t.Helper()
+			start := time.Now()
+			_, err := guard.Once(t.Context(), f.other, "k", theirs, nothing)
+			var mismatch *lockcore.MismatchError
+			if !errors.As(err, &mismatch) || mismatch.Done != done || time.Since(start) > 0 {
+				t.Errorf("done %v: %v after %v", done, err, time.Since(start))
+			}
+		}
+		_, _ = guard.Once(t.Context(), f.locks, "k", mine, func(context.Context) error { check(false); return nil })
+		check(true)
+		for _, o := range []guard.OnceOptions{mine, {}} {
+			if out, err := guard.Once(t.Context(), f.other, "k", o, nothing); err != nil || out != guard.Replayed {
+				t.Errorf("%v, %v", out, err)
+			}
+		}
+	})
+}
+
+// A result above the limit, or one that cannot be encoded, leaves a tombstone: done, and never run again.
+func TestOnceTombstone(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		big := func(context.Context) (string, error) { return strings.Repeat("x", 300<<10), nil }
+		r, err := guard.OnceValue(t.Context(), f.locks, "big", guard.OnceOptions{}, big)
+		if err != nil || len(r.Value) != 300<<10 || !r.Tombstone || r.Outcome != guard.Ran {
+			t.Errorf("%d bytes, %+v, %v", len(r.Value), r.Outcome, err)
+		}
+		r, err = guard.OnceValue(t.Context(), f.other, "big", guard.OnceOptions{}, big)
+		if err != nil || r.Value != "" || !r.Tombstone || r.Outcome != guard.Replayed {
+			t.Errorf("%+v, %v", r, err)
+		}
+		odd := func(context.Context) (func(), error) { return func() {}, nil }
+		if r, err := guard.OnceValue(t.Context(), f.locks, "odd", guard.OnceOptions{}, odd); err == nil || r.Outcome != guard.Ran {
+			t.Errorf("%v, %v", r.Outcome, err)
+		}
+		if r, err := guard.OnceValue(t.Context(), f.other, "odd", guard.OnceOptions{}, odd); err != nil || !r.Tombstone {
+			t.Errorf("%v, %v", r.Outcome, err)
+		}
+	})
+}
+
+// A record that does not decode is refused and counted, never replayed, and nothing runs.
+func TestOnceBadRecord(t *testing.T) {
+	for name, spoil := range map[string]string{"empty": "", "garbage": "\xff\x00garbage", "other version": "\x02\x01\x00\x00", "wrong JSON": "\x01\x01\x04json\x01{", "other codec": "\x01\x01\x05bytes\x00"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fixture) {
+				run := func(context.Context) (receipt, error) { return receipt{}, nil }
+				_, _ = guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, run)
+				f.memory.Redis.HSet("holdfast:1:o:{k}", "r", spoil)
+				r, err := guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, run)
+				if r.Outcome != guard.NotRun || !errors.Is(err, lockcore.ErrRecord) || !errors.Is(err, lockcore.ErrNotRun) {
+					t.Errorf("%v, %v", r.Outcome, err)
+				}
+				if !heard[lockcore.BadRecord](f.events) {
+					t.Error("not counted")
+				}
+			})
+		})
+	}
+}
+
+// A Once of a key inside itself is an error at once; inside an Exclusive of the same name it is another key.
+func TestOnceNested(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		_ = guard.Exclusive(t.Context(), f.locks, "k", noWait, func(ctx context.Context) error {
+			_, err := guard.Once(ctx, f.locks, "k", guard.OnceOptions{}, func(ctx context.Context) error {
+				if _, err := guard.Once(ctx, f.locks, "k", guard.OnceOptions{}, nothing); !errors.Is(err, lockcore.ErrNested) {
+					t.Errorf("%v", err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			return err
+		})
+	})
+}
