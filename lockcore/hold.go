@@ -85,6 +85,15 @@ func Detach(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), holdKey{}, (*hold)(nil))
 }
 
+// Lose ends every lease that ctx carries as lost, as if Redis had been away for too long: ctx is canceled with ErrLost, and
+// each key is free when its handler has returned. It is for tests, see package locktest.
+func Lose(ctx context.Context) {
+	h, _ := ctx.Value(holdKey{}).(*hold)
+	for ; h != nil; h = h.outer {
+		h.lose(ErrLost)
+	}
+}
+
 // start makes the hold's ctx and its timer. It runs before anybody else knows h.
 func (h *hold) start() {
 	h.outer, _ = h.asked.Value(holdKey{}).(*hold)

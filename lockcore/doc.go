@@ -1,0 +1,60 @@
+// Package lockcore is a reentrant lease on a key in Redis, kept by one watchdog, with ordered waiting.
+//
+//	locks, err := lockcore.New(rdb, lockcore.Options{})
+//	lease, err := locks.Acquire(ctx, "account:42", lockcore.Terms{})
+//	defer lease.Release(ctx)
+//	work(lease.Context(), lease.Token())
+//
+// Most code wants package guard, which does this around a function, or the packages below middleware, which do it around
+// a handler. This package is what they stand on.
+//
+// A key is free, held, or, in the name space of Claim, done:
+//
+//	       acquire             complete(record)
+//	free ───────────▶ held ─────────────────────▶ done
+//	 ▲                 │ ▲                          │
+//	 └──── release ────┘ └ renew                    │ keep is over, or Clear
+//	 ◀──────────────────────────────────────────────┘
+//
+// A held key whose lease ran out without a release is abandoned: the next holder is told, or refused, by choice.
+//
+// # Guarantees
+//
+// With one Redis primary that keeps what it has acknowledged and whose clock does not jump, and a process whose clock
+// runs at the same rate to within 1 %:
+//
+//   - At most one un-canceled lease context exists per key, over all processes with the same Redis and prefix.
+//   - That context is canceled at least a tenth of the lease before the server ends the lease, whatever the network does.
+//     A local timer does that; it counts from the moment before the acquire or renewal was sent.
+//   - context.Cause says why: ErrLost, ErrMaxHold, ErrRevoked, ErrClosed.
+//   - Tokens grow with every hold of a key. The floor is the server's clock, so that they also grow over a deletion, a
+//     flush and a failover, unless the new primary's clock is behind by more than the time between the two grants.
+//   - A command that is sent twice, answered late or not at all counts once: every script is keyed by a random hold-id.
+//   - Waiters are served in the order in which they came, and woken by a message that only their process gets. A message
+//     that is lost costs at most 2 s; a holder that dies costs at most its lease and 250 ms.
+//   - The key is given back when the last nested run has returned, never because a ctx was canceled.
+//   - Every key in Redis has a TTL.
+//
+// # What it cannot promise
+//
+// A handler that ignores its ctx, a process that is paused after its last check and a write that is already on its way
+// can overlap the next holder. Only a token that the resource checks excludes that
+// (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). A failover may lose a grant: then two
+// holders exist for at most one lease. A Redis that evicts keys (any maxmemory-policy but noeviction) or is flushed forgets
+// who holds what; a holder learns of that with its next renewal. The order is that of the server's queue; who finds the key
+// free takes it, also when somebody who is in line has not been told yet.
+//
+// # What you must do
+//
+//   - Stop when the lease's context ends, and pass the token to what you write to, where an overlap would do harm.
+//   - Release in a defer. Never hand a lease's context to a goroutine that outlives the handler: Detach it.
+//   - Take nested keys in one order everywhere.
+//   - Close the Locker after the workers and before the Redis client.
+//   - With Sentinel give the Locker a client of its own: it cannot make one from a failover client, and your own
+//     commands could hold up its renewals. From a *redis.Client or *redis.ClusterClient it makes its own.
+//
+// # Testing
+//
+// Package locktest has a Locker on a Redis inside the process, held, abandoned and lost keys, and a network that fails on
+// command. All of it works in testing/synctest bubbles, where an hour takes milliseconds.
+package lockcore
