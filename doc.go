@@ -1,0 +1,14 @@
+// Package holdfast makes a job run once, run alone, and shows who holds it: decorators for Go job workers, HTTP handlers
+// and cron jobs on Redis. It holds no code; these packages do:
+//
+//   - guard: Exclusive and Once around any function
+//   - middleware/asynqmw, middleware/httpmw: the same around asynq handlers and net/http handlers
+//   - lockcore: the lease they stand on: reentrant, kept by a watchdog, with ordered waiting and fencing tokens
+//   - idempotency: what a done key remembers
+//   - tracing: spans and metrics with OpenTelemetry
+//   - locktest: for your tests
+//
+// Composed, from the outside in:
+//
+//	recover ▸ tracing ▸ Once ▸ Exclusive ▸ timeout ▸ your handler
+package holdfast
