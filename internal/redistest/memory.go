@@ -1,0 +1,41 @@
+package redistest
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Memory is a Redis in memory, without a socket.
+type Memory struct {
+	Redis *miniredis.Miniredis
+}
+
+// Bubble returns a Redis that follows the clock of the testing/synctest bubble that it is called in; outside one, the
+// real clock. It is closed when the test of the bubble ends. Clients must be made in the same bubble.
+func Bubble(tb testing.TB) *Memory {
+	tb.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	tb.Cleanup(m.Close)
+	return &Memory{Redis: m}
+}
+
+// Options returns fresh options for a client of m.
+func (m *Memory) Options() *redis.Options {
+	return &redis.Options{
+		// An IP literal: a host name would be looked up outside the bubble.
+		Addr:            "127.0.0.1:1",
+		Dialer:          func(context.Context, string, string) (net.Conn, error) { return m.Redis.Dial() },
+		DisableIdentity: true,
+	}
+}
+
+// Client returns a client of m that is closed when the test ends. Each edit may change the options before.
+func (m *Memory) Client(tb testing.TB, edit ...func(*redis.Options)) *redis.Client {
+	tb.Helper()
+	return client(tb, m.Options(), edit)
+}

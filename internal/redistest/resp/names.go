@@ -1,0 +1,75 @@
+package resp
+
+import (
+	"crypto/sha1" // which is how Redis names a script
+	"encoding/hex"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// Names learns what the scripts that pass by are called. The zero value is ready; it may be used from several
+// goroutines.
+type Names struct {
+	mu    sync.Mutex
+	known map[string]string // by SHA-1
+}
+
+var title = regexp.MustCompile(`(?m)^--\s*([\w-]+)\.lua\b`)
+
+// Script returns the SHA-1 of the script that a request loads or runs, or "".
+func (n *Names) Script(args []string) (sha string) {
+	switch {
+	case len(args) < 2:
+		return ""
+	case is(args[0], "EVALSHA"), is(args[0], "EVALSHA_RO"):
+		return strings.ToLower(args[1])
+	case is(args[0], "EVAL"), is(args[0], "EVAL_RO"):
+		return n.learn(args[1])
+	case is(args[0], "SCRIPT") && is(args[1], "LOAD") && len(args) == 3:
+		return n.learn(args[2])
+	}
+	return ""
+}
+
+// Of returns the name of a script: its last title, a line `-- acquire.lua: …`, for what stands before it is shared with
+// others. It is "" until the source has passed by.
+func (n *Names) Of(sha string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.known[sha]
+}
+
+func (n *Names) learn(source string) string {
+	sum := sha1.Sum([]byte(source))
+	sha := hex.EncodeToString(sum[:])
+	if titles := title.FindAllStringSubmatch(source, -1); titles != nil {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.known == nil {
+			n.known = make(map[string]string)
+		}
+		n.known[sha] = titles[len(titles)-1][1]
+	}
+	return sha
+}
+
+// Handshake reports whether a request belongs to the set-up of a connection.
+func Handshake(args []string) bool {
+	if len(args) == 0 {
+		return true
+	}
+	for _, name := range []string{"HELLO", "AUTH", "SELECT", "CLIENT", "READONLY", "PING"} {
+		if is(args[0], name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Subscribes reports whether a request is answered by pushes only.
+func Subscribes(args []string) bool {
+	return len(args) > 0 && strings.HasSuffix(strings.ToUpper(args[0]), "SUBSCRIBE")
+}
+
+func is(s, name string) bool { return strings.EqualFold(s, name) }

@@ -1,0 +1,181 @@
+//go:build unix
+
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Missing is what the reason of a test begins with that was skipped for want of a server.
+const Missing = "redis-server:"
+
+const startTries = 3 // another process may take the port that was free a moment ago
+
+// Server is a redis-server process of one test. It keeps nothing on disk. Its methods are for the test's own goroutine.
+type Server struct {
+	tb    testing.TB
+	path  string
+	args  []string
+	port  int
+	cmd   *exec.Cmd
+	guard *exec.Cmd // kills the server if the test's process dies
+	alive io.Closer // what guard waits on
+}
+
+// Real starts a server on a free port of the loopback interface and stops it when the test ends. The program is
+// redis-server, or what the environment variable REDIS_SERVER names. args are passed to it after the usual ones, which are no
+// persistence and DEBUG allowed. Without the program the test is skipped, or fails if CI is true.
+func Real(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	name := os.Getenv("REDIS_SERVER")
+	if name == "" {
+		name = "redis-server"
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
+			tb.Fatalf("%s %v, and CI is true", Missing, err)
+		}
+		tb.Skipf("%s %v", Missing, err)
+	}
+	s := &Server{tb: tb, path: path, args: args}
+	tb.Cleanup(s.Stop)
+	for try := 1; ; try++ {
+		s.port = freePort(tb)
+		out, ok := s.start()
+		if ok {
+			return s
+		}
+		if try == startTries {
+			tb.Fatalf("%s does not start:\n%s", path, out)
+		}
+	}
+}
+
+// Addr is host:port.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Options returns fresh options for a client of s. They have a Dialer, so that a test can wrap it.
+func (s *Server) Options() *redis.Options {
+	return &redis.Options{Addr: s.Addr(), Dialer: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
+}
+
+// Client returns a client of s that is closed when the test ends. Each edit may change the options before.
+func (s *Server) Client(tb testing.TB, edit ...func(*redis.Options)) *redis.Client {
+	tb.Helper()
+	return client(tb, s.Options(), edit)
+}
+
+// Pause stops the process with SIGSTOP: Redis falls silent, and its connections stay open.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+// Start starts the server again, empty and on the same port, after Stop.
+func (s *Server) Start() {
+	s.tb.Helper()
+	if out, ok := s.start(); !ok {
+		s.tb.Fatalf("%s does not start again:\n%s", s.path, out)
+	}
+}
+
+// Stop kills the server, and waits until it is gone. What it held is lost.
+func (s *Server) Stop() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill() // also if it is stopped; an error means that it is gone already
+	_ = s.cmd.Wait()
+	_ = s.guard.Process.Kill() // before its pipe closes, else it would kill a process id that is free again
+	_ = s.alive.Close()
+	_ = s.guard.Wait()
+	s.cmd = nil
+}
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.tb.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.tb.Fatalf("%s: %v: %v", s.path, sig, err)
+	}
+}
+
+// start starts the process and returns when it answers; or what it said instead.
+func (s *Server) start() (said string, ok bool) {
+	s.tb.Helper()
+	s.cmd = exec.Command(s.path, append([]string{
+		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--save", "", "--appendonly", "no",
+		"--enable-debug-command", "yes", "--dir", s.tb.TempDir(),
+	}, s.args...)...)
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.watch()
+	said, ok = ready(out)
+	if !ok {
+		s.Stop()
+		return said, false
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the process
+	c := redis.NewClient(s.Options())
+	defer func() { _ = c.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := c.Ping(ctx).Err(); err != nil && !strings.HasPrefix(err.Error(), "NOAUTH") {
+		s.Stop()
+		return said + err.Error(), false
+	}
+	return said, true
+}
+
+// watch starts a process that ends the server if the test's process dies before Stop, as it does at go test's timeout.
+func (s *Server) watch() {
+	s.tb.Helper()
+	s.guard = exec.Command("sh", "-c", "read _; kill -9 "+strconv.Itoa(s.cmd.Process.Pid))
+	in, err := s.guard.StdinPipe()
+	if err == nil {
+		err = s.guard.Start()
+	}
+	if err != nil {
+		_ = s.cmd.Process.Kill()
+		s.tb.Fatal(err)
+	}
+	s.alive = in
+}
+
+// ready reads what the server says until it accepts connections; false if it ends before.
+func ready(out io.Reader) (said string, ok bool) {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said += lines.Text() + "\n"
+		if strings.Contains(said, "Ready to accept connections") {
+			return said, true
+		}
+	}
+	return said, false
+}
+
+func freePort(tb testing.TB) int {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}

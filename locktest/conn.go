@@ -1,0 +1,198 @@
+package locktest
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest/resp"
+)
+
+// farewell bounds how long a connection that its client has closed waits for Redis to act on its last requests.
+const farewell = time.Second
+
+// conn is the client's end of a connection through Faults. Everything below changed is guarded by f.mu.
+type conn struct {
+	f       *Faults
+	server  net.Conn
+	changed sync.Cond // on f.mu
+
+	partial  []byte    // of a request that is not complete
+	requests []packet  // on their way to Redis
+	awaiting []*Fault  // for each request at Redis without an answer the fault that hit it, or nil
+	answers  []packet  // on their way to the client
+	unread   []byte    // arrived at the client
+	readBy   deadline  // the client's
+	writeBy  deadline  // the client's
+	resp3    bool      // the client has asked for RESP3: messages are pushes
+	sub      bool      // the client has subscribed
+	lost     bool      // nothing more of what the client sends arrives
+	mute     bool      // nothing more of what Redis sends arrives
+	closed   bool      // by the client
+	cut      bool      // by a fault
+	gone     bool      // the server's end is closed
+	leaveBy  time.Time // when the server's end of a closed connection is closed
+}
+
+// packet is a request, an answer, or the end of the stream.
+type packet struct {
+	data  []byte
+	due   time.Time
+	fault *Fault
+	args  []string // of a request
+	eof   bool
+}
+
+// deadline tells Reads or Writes that their time is up.
+type deadline struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+func (d *deadline) setLocked(c *conn, t time.Time) {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	d.at, d.timer = time.Time{}, nil
+	if !t.IsZero() {
+		left := time.Until(t)
+		d.at, d.timer = time.Now().Add(left), c.wakeLocked(left) // on the monotonic clock, as the timer is
+	}
+}
+
+func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+
+// wakeLocked wakes everything that waits on c after d.
+func (c *conn) wakeLocked(d time.Duration) *time.Timer {
+	return time.AfterFunc(d, func() {
+		c.f.mu.Lock()
+		defer c.f.mu.Unlock()
+		c.changed.Broadcast()
+	})
+}
+
+// Read waits for what has arrived, until the deadline.
+func (c *conn) Read(b []byte) (int, error) {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	for {
+		switch {
+		case c.closed:
+			return 0, net.ErrClosed
+		case c.readBy.passed():
+			return 0, os.ErrDeadlineExceeded
+		case len(c.unread) > 0:
+			n := copy(b, c.unread)
+			c.unread = c.unread[n:]
+			return n, nil
+		case c.cut:
+			return 0, io.EOF
+		case len(b) == 0:
+			return 0, nil
+		}
+		if !c.f.deafClient && len(c.answers) > 0 && !time.Now().Before(c.answers[0].due) {
+			if c.answers[0].eof {
+				return 0, io.EOF
+			}
+			c.unread = c.answers[0].data
+			c.answers = c.answers[1:]
+			continue
+		}
+		c.changed.Wait()
+	}
+}
+
+// Write never blocks: the network takes everything, also on a connection that is cut: only Read tells. (A client's pool that
+// looks into an idle socket before use would see it; this is the harder case, in which it looked a moment too early.)
+func (c *conn) Write(b []byte) (int, error) {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	switch {
+	case c.closed:
+		return 0, net.ErrClosed
+	case c.writeBy.passed():
+		return 0, os.ErrDeadlineExceeded
+	case c.cut:
+		return len(b), nil
+	}
+	c.partial = append(c.partial, b...)
+	for {
+		n, _, ok := resp.Split(c.partial)
+		if !ok {
+			break
+		}
+		c.sendLocked(bytes.Clone(c.partial[:n]))
+		c.partial = c.partial[n:]
+	}
+	c.changed.Broadcast()
+	return len(b), nil
+}
+
+// dueLocked is when what is sent now arrives. Who waits for it is woken then.
+func (c *conn) dueLocked() time.Time {
+	if c.f.latency == nil {
+		return time.Time{}
+	}
+	d := c.f.latency()
+	c.wakeLocked(d)
+	return time.Now().Add(d)
+}
+
+// sendLocked puts one request on its way, hit by a fault or not.
+func (c *conn) sendLocked(data []byte) {
+	p := packet{data: data, args: resp.Args(data), due: c.dueLocked()}
+	if len(p.args) > 0 {
+		p.fault = c.f.strikeLocked(Request{
+			Name:   strings.ToUpper(p.args[0]),
+			Args:   p.args[1:],
+			Script: c.f.names.Of(c.f.names.Script(p.args)),
+		})
+	}
+	if p.fault != nil && p.fault.kind == loseRequest {
+		c.lost = true
+	}
+	if !c.lost {
+		c.requests = append(c.requests, p)
+	}
+}
+
+// Close closes the client's end. Requests that are on their way still arrive, unless the network is silent.
+func (c *conn) Close() error {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	c.closed = true
+	c.readBy.setLocked(c, time.Time{})
+	c.writeBy.setLocked(c, time.Time{})
+	c.answers, c.unread, c.partial = nil, nil, nil
+	c.changed.Broadcast()
+	return nil
+}
+
+func (c *conn) SetDeadline(t time.Time) error      { return c.setDeadlines(t, &c.readBy, &c.writeBy) }
+func (c *conn) SetReadDeadline(t time.Time) error  { return c.setDeadlines(t, &c.readBy) }
+func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, &c.writeBy) }
+
+func (c *conn) setDeadlines(t time.Time, which ...*deadline) error {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	for _, d := range which {
+		d.setLocked(c, t)
+	}
+	c.changed.Broadcast()
+	return nil
+}
+
+func (c *conn) LocalAddr() net.Addr  { return c.server.LocalAddr() }
+func (c *conn) RemoteAddr() net.Addr { return c.server.RemoteAddr() }
+
+func handshake(r Request) bool { return resp.Handshake([]string{r.Name}) }

@@ -1,0 +1,219 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+func about(text string) locktest.Match {
+	return func(r locktest.Request) bool { return r.About(text) }
+}
+
+func struck(x *locktest.Fault) bool   { return closed(x.Struck()) }
+func answered(x *locktest.Fault) bool { return closed(x.Answered()) }
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Each fault strikes the request that it is meant for, once, and no other.
+func TestFaultStrikes(t *testing.T) {
+	for name, test := range map[string]struct {
+		plant func(*locktest.Faults, locktest.Match) *locktest.Fault
+		cut   bool // the client hears of it, else nothing
+		acts  bool // Redis does
+	}{
+		"LoseRequest": {plant: (*locktest.Faults).LoseRequest},
+		"CutRequest":  {plant: (*locktest.Faults).CutRequest, cut: true},
+		"LoseAnswer":  {plant: (*locktest.Faults).LoseAnswer, acts: true},
+		"CutAnswer":   {plant: (*locktest.Faults).CutAnswer, acts: true, cut: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(n *faulty) {
+				n.c.Options().ReadTimeout = time.Second / 5
+				x := test.plant(n.faults, about("target"))
+				n.must(n.set("other"))
+				if struck(x) {
+					n.Error("it struck another request")
+				}
+				err := n.set("target")
+				if test.cut && !errors.Is(err, io.EOF) {
+					n.Errorf("the client heard %v, want EOF", err)
+				}
+				if !test.cut {
+					n.wantTimeout(err)
+				}
+				n.wantKey("target", test.acts)
+				if !struck(x) || answered(x) != test.acts {
+					n.Errorf("struck %t, answered %t; want true, %t", struck(x), answered(x), test.acts)
+				}
+				n.must(n.set("target"))
+			})
+		})
+	}
+}
+
+// In a pipeline, what stands before the target is answered, what stands behind a lost request is lost with it, and what
+// stands behind a lost answer is acted upon unheard.
+func TestFaultInPipeline(t *testing.T) {
+	for name, test := range map[string]struct {
+		plant func(*locktest.Faults, locktest.Match) *locktest.Fault
+		acts  bool
+	}{
+		"LoseRequest": {plant: (*locktest.Faults).LoseRequest},
+		"LoseAnswer":  {plant: (*locktest.Faults).LoseAnswer, acts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(n *faulty) {
+				test.plant(n.faults, about("target"))
+				c, err := n.faults.Dial(func(context.Context, string, string) (net.Conn, error) { return n.redis.Dial() })(n.ctx, "", "")
+				n.must(err)
+				_, err = io.WriteString(c, "*2\r\n$4\r\nINCR\r\n$5\r\nfirst\r\n*2\r\n$4\r\nINCR\r\n$6\r\ntarget\r\n*2\r\n$4\r\nINCR\r\n$4\r\nlast\r\n")
+				n.must(err)
+				n.must(c.SetDeadline(time.Now().Add(time.Second)))
+				got, err := io.ReadAll(c)
+				n.wantTimeout(err)
+				if string(got) != ":1\r\n" {
+					n.Errorf("the client heard %q, want one answer", got)
+				}
+				n.wantKey("first", true)
+				n.wantKey("target", test.acts)
+				n.wantKey("last", test.acts)
+			})
+		})
+	}
+}
+
+// go-redis sends a command again whose answer was cut off: it happens twice.
+func TestFaultRetry(t *testing.T) {
+	both(t, func(n *faulty) {
+		o := n.c.Options()
+		o.MaxRetries = 1
+		c := redis.NewClient(o)
+		defer func() { _ = c.Close() }()
+		n.faults.CutAnswer(nil)
+		got, err := c.Incr(n.ctx, "n").Result()
+		if got != 2 || err != nil {
+			n.Errorf("INCR answers %d, %v; want 2", got, err)
+		}
+	})
+}
+
+// A held request arrives after its client has given up and has sent it again on another connection.
+func TestFaultHold(t *testing.T) {
+	both(t, func(n *faulty) {
+		n.c.Options().ReadTimeout = time.Second / 5
+		x := n.faults.Hold(about("k"))
+		n.wantTimeout(n.c.Append(n.ctx, "k", "late").Err())
+		if !struck(x) {
+			n.Error("it did not strike")
+		}
+		n.must(n.c.Append(n.ctx, "k", "early,").Err())
+		x.Deliver()
+		<-x.Answered()
+		if got, _ := n.redis.Get("k"); got != "early,late" {
+			n.Errorf("k is %q, want the copy that was sent first to come last", got)
+		}
+	})
+}
+
+// A held request survives a silence, although its client does not.
+func TestFaultHoldInSilence(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		x := n.faults.Hold(about("k"))
+		n.wantTimeout(n.set("k"))
+		n.faults.Silence()
+		x.Deliver()
+		time.Sleep(time.Minute)
+		n.wantKey("k", false)
+		n.faults.Heal()
+		<-x.Answered()
+		n.wantKey("k", true)
+	})
+}
+
+// A fault that is removed does not strike, and a request that it held goes on.
+func TestFaultRemove(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		n.faults.CutRequest(nil).Remove()
+		n.must(n.set("k"))
+		x := n.faults.Hold(nil)
+		time.AfterFunc(time.Second, x.Remove)
+		n.must(n.set("k"))
+	})
+}
+
+// Nth counts the requests that its match picks; faults that are planted one after the other strike one after the other.
+func TestFaultOrder(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		second := n.faults.CutRequest(locktest.Nth(2, about("k")))
+		first := n.faults.CutAnswer(about("k"))
+		n.must(n.set("other"))
+		for i, want := range []bool{false, true} {
+			if err := n.set("k"); !errors.Is(err, io.EOF) {
+				n.Errorf("request %d: %v, want EOF", i+1, err)
+			}
+			if !struck(first) || struck(second) != want {
+				n.Errorf("request %d: struck %t, %t; want true, %t", i+1, struck(first), struck(second), want)
+			}
+		}
+		n.must(n.set("k"))
+	})
+}
+
+// A script is found by its title, however it is sent, once its source has passed by; by its arguments always.
+func TestFaultScript(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		s := redis.NewScript("-- bump.lua: KEYS[1]=counter, not about-this\nreturn redis.call('INCR', KEYS[1])")
+		n.must(s.Run(n.ctx, n.c, []string{"n"}).Err())
+		byName, byKey := n.faults.CutAnswer(locktest.Script("bump")), n.faults.CutAnswer(about("other"))
+		never := n.faults.CutAnswer(about("about-this"))
+		n.must(n.set("n"))
+		n.must(n.c.Del(n.ctx, "n").Err())
+		if err := s.Run(n.ctx, n.c, []string{"n"}).Err(); !errors.Is(err, io.EOF) {
+			n.Errorf("the script by name: %v, want EOF", err)
+		}
+		if err := s.Eval(n.ctx, n.c, []string{"other"}).Err(); !errors.Is(err, io.EOF) {
+			n.Errorf("the script by key: %v, want EOF", err)
+		}
+		if !struck(byName) || !struck(byKey) || struck(never) {
+			n.Errorf("struck: by name %t, by key %t, by text %t", struck(byName), struck(byKey), struck(never))
+		}
+	})
+}
+
+// After a subscription in RESP2 every message is an array, and none is taken for an answer.
+func TestFaultSubscribed(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		o := n.c.Options()
+		o.Protocol = 2
+		c := redis.NewClient(o)
+		defer func() { _ = c.Close() }()
+		sub := c.Subscribe(n.ctx, "c")
+		defer func() { _ = sub.Close() }()
+		_, err := sub.Receive(n.ctx)
+		n.must(err)
+		x := n.faults.LoseAnswer(func(r locktest.Request) bool { return r.Name == "PING" })
+		n.must(sub.Ping(n.ctx))
+		n.redis.Publish("c", "hello")
+		if m, err := sub.ReceiveMessage(n.ctx); err != nil || m.Payload != "hello" {
+			n.Errorf("message %v, %v", m, err)
+		}
+		if !struck(x) || answered(x) {
+			n.Errorf("struck %t, answered %t; want true, false", struck(x), answered(x))
+		}
+	})
+}

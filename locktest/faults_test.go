@@ -1,0 +1,322 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// faulty is a Redis behind a faulty network, in a bubble or on a socket.
+type faulty struct {
+	*testing.T
+	ctx    context.Context
+	redis  *miniredis.Miniredis
+	faults *locktest.Faults
+	c      *redis.Client // through faults; sends nothing twice and reads for 3 s
+}
+
+func newNet(t *testing.T, dial func(*miniredis.Miniredis) locktest.Dialer) *faulty {
+	n := &faulty{T: t, ctx: t.Context(), redis: miniredis.NewMiniRedis(), faults: locktest.NewFaults(t)}
+	t.Cleanup(n.redis.Close)
+	n.c = redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:1", Dialer: n.faults.Dial(dial(n.redis)), DisableIdentity: true,
+		MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: 3 * time.Second,
+	})
+	t.Cleanup(func() { _ = n.c.Close() })
+	return n
+}
+
+// inBubble runs a test on a fake clock.
+func inBubble(t *testing.T, test func(n *faulty)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(newNet(t, func(m *miniredis.Miniredis) locktest.Dialer {
+			return func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
+		}))
+	})
+}
+
+// onSocket runs a test on real connections.
+func onSocket(t *testing.T, test func(n *faulty)) {
+	t.Helper()
+	test(newNet(t, func(m *miniredis.Miniredis) locktest.Dialer {
+		if err := m.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, m.Addr())
+		}
+	}))
+}
+
+func both(t *testing.T, test func(n *faulty)) {
+	t.Helper()
+	t.Run("bubble", func(t *testing.T) { inBubble(t, test) })
+	t.Run("socket", func(t *testing.T) { onSocket(t, test) })
+}
+
+func (n *faulty) set(key string) error { return n.c.Set(n.ctx, key, "v", 0).Err() }
+
+func (n *faulty) must(err error) {
+	n.Helper()
+	if err != nil {
+		n.Fatal(err)
+	}
+}
+
+// wantTimeout asserts that the client heard nothing.
+func (n *faulty) wantTimeout(err error) {
+	n.Helper()
+	if !os.IsTimeout(err) {
+		n.Errorf("error is %v, want a timeout", err)
+	}
+}
+
+// wantKey asserts what Redis knows.
+func (n *faulty) wantKey(key string, want bool) {
+	n.Helper()
+	if got := n.redis.Exists(key); got != want {
+		n.Errorf("%s exists: %t, want %t", key, got, want)
+	}
+}
+
+// Without a fault everything passes unchanged: commands, pipelines, large values, messages.
+func TestFaultsPass(t *testing.T) {
+	both(t, func(n *faulty) {
+		big := strings.Repeat("\r\n*$", 1<<17)
+		n.must(n.c.Set(n.ctx, "big", big, 0).Err())
+		if got, err := n.c.Get(n.ctx, "big").Result(); got != big || err != nil {
+			n.Errorf("a large value came back with %d bytes, %v", len(got), err)
+		}
+		p := n.c.Pipeline()
+		for range 100 {
+			p.Incr(n.ctx, "n")
+		}
+		done, err := p.Exec(n.ctx)
+		n.must(err)
+		if got := done[99].(*redis.IntCmd).Val(); got != 100 {
+			n.Errorf("the 100th of a pipeline answers %d", got)
+		}
+		sub := n.c.Subscribe(n.ctx, "c")
+		defer func() { _ = sub.Close() }()
+		_, err = sub.Receive(n.ctx)
+		n.must(err)
+		n.must(n.c.Publish(n.ctx, "c", "hello").Err())
+		if m, err := sub.ReceiveMessage(n.ctx); err != nil || m.Payload != "hello" {
+			n.Errorf("message %v, %v", m, err)
+		}
+	})
+}
+
+// In silence Redis hears nothing, the client reads until its own deadline, and dials hang until theirs.
+func TestFaultsSilence(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		n.must(n.set("before"))
+		n.faults.Silence()
+		begin := time.Now()
+		n.wantTimeout(n.set("lost"))
+		if took := time.Since(begin); took != 3*time.Second {
+			n.Errorf("the client read for %v, want its own 3s", took)
+		}
+		begin = time.Now()
+		n.wantTimeout(n.set("undialed")) // the connection was given up
+		if took := time.Since(begin); took != time.Second {
+			n.Errorf("the client dialed for %v, want its own 1s", took)
+		}
+		n.faults.Heal()
+		n.must(n.set("after"))
+		n.wantKey("lost", false)
+		n.wantKey("undialed", false)
+	})
+}
+
+// What was sent in a short silence arrives late, as TCP sends it again.
+func TestFaultsSilenceShort(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		n.must(n.set("before"))
+		n.faults.Silence()
+		time.AfterFunc(2*time.Second, n.faults.Heal)
+		n.must(n.set("k"))
+		n.wantKey("k", true)
+	})
+}
+
+// A dial that hangs in silence goes through when it ends.
+func TestFaultsSilenceDial(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		n.faults.Silence()
+		time.AfterFunc(time.Second/2, n.faults.Heal)
+		n.must(n.set("k"))
+	})
+}
+
+// A half-open network: Redis acts and the client does not know. A subscriber hears nothing either.
+func TestFaultsSilenceAnswers(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		sub := n.c.Subscribe(n.ctx, "c")
+		defer func() { _ = sub.Close() }()
+		_, err := sub.Receive(n.ctx)
+		n.must(err)
+		n.must(n.set("before"))
+		n.faults.SilenceAnswers()
+		n.wantTimeout(n.set("k"))
+		n.wantKey("k", true)
+		n.redis.Publish("c", "hello")
+		_, err = sub.ReceiveTimeout(n.ctx, time.Minute)
+		n.wantTimeout(err)
+		n.faults.Heal()
+		if m, err := sub.ReceiveMessage(n.ctx); err != nil || m.Payload != "hello" {
+			n.Errorf("after the silence: message %v, %v", m, err)
+		}
+	})
+}
+
+// A cut ends every connection, open reads too; the next ones are made at once.
+func TestFaultsCut(t *testing.T) {
+	both(t, func(n *faulty) {
+		sub := n.c.Subscribe(n.ctx, "c")
+		defer func() { _ = sub.Close() }()
+		_, err := sub.Receive(n.ctx)
+		n.must(err)
+		n.must(n.set("before"))
+		if got := n.faults.Conns(); got != 2 {
+			n.Errorf("%d connections, want 2", got)
+		}
+		ended := make(chan error)
+		go func() {
+			_, err := sub.Receive(n.ctx)
+			ended <- err
+		}()
+		n.faults.Cut()
+		if err := <-ended; !errors.Is(err, io.EOF) {
+			n.Errorf("an open read ends with %v, want EOF", err)
+		}
+		if err := n.set("k"); !errors.Is(err, io.EOF) {
+			n.Errorf("a cut connection answers %v, want EOF", err)
+		}
+		n.wantKey("k", false)
+		n.must(n.set("k"))
+	})
+}
+
+// Down refuses until Heal.
+func TestFaultsDown(t *testing.T) {
+	both(t, func(n *faulty) {
+		n.must(n.set("before"))
+		n.faults.Down()
+		if err := n.set("k"); !errors.Is(err, io.EOF) {
+			n.Errorf("a cut connection answers %v, want EOF", err)
+		}
+		if err := n.set("k"); err == nil || os.IsTimeout(err) {
+			n.Errorf("a dial is answered with %v, want a refusal", err)
+		}
+		n.faults.Heal()
+		n.must(n.set("k"))
+	})
+}
+
+// A delay counts each way, in order, and once for a whole pipeline.
+func TestFaultsDelay(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		pipeline := func() {
+			_, err := n.c.Pipelined(n.ctx, func(p redis.Pipeliner) error {
+				for range 10 {
+					p.Incr(n.ctx, "n")
+				}
+				return nil
+			})
+			n.must(err)
+		}
+		pipeline() // go-redis has a connection of its own for it
+		n.faults.Delay(200 * time.Millisecond)
+		begin := time.Now()
+		pipeline()
+		if took := time.Since(begin); took != 400*time.Millisecond {
+			n.Errorf("a pipeline took %v, want 400ms", took)
+		}
+		n.faults.DelayFunc(nil)
+		n.must(n.set("k"))
+		begin = time.Now()
+		n.must(n.set("k"))
+		if took := time.Since(begin); took != 0 {
+			n.Errorf("without a delay it took %v", took)
+		}
+	})
+}
+
+// A request that a client sent and then gave up still arrives.
+func TestFaultsDelayed(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		n.must(n.set("before"))
+		n.faults.Delay(4 * time.Second)
+		n.wantTimeout(n.set("late"))
+		n.wantKey("late", false)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		n.wantKey("late", true)
+	})
+}
+
+// Deadlines act as on a socket: also on a read that has begun, and a new one replaces the old one.
+func TestFaultsDeadline(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		dial := n.faults.Dial(func(context.Context, string, string) (net.Conn, error) { return n.redis.Dial() })
+		c, err := dial(n.ctx, "tcp", "")
+		n.must(err)
+		begin, b := time.Now(), make([]byte, 10)
+		time.AfterFunc(time.Second, func() { _ = c.SetDeadline(time.Now().Add(time.Second)) })
+		n.must(c.SetReadDeadline(begin.Add(time.Hour)))
+		_, err = c.Read(b)
+		n.wantTimeout(err)
+		if took := time.Since(begin); took != 2*time.Second {
+			n.Errorf("the read took %v, want 2s", took)
+		}
+		_, err = c.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+		n.wantTimeout(err)
+		_, err = c.Read(b)
+		n.wantTimeout(err)
+		n.must(c.SetDeadline(time.Time{}))
+		_, err = c.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+		n.must(err)
+		got, err := io.ReadFull(c, b[:7])
+		n.must(err)
+		if string(b[:got]) != "+PONG\r\n" {
+			n.Errorf("read %q", b[:got])
+		}
+		n.must(c.SetWriteDeadline(time.Now().Add(-1)))
+		_, err = c.Write([]byte("x"))
+		n.wantTimeout(err)
+		time.AfterFunc(time.Second, func() { _ = c.Close() })
+		if _, err = c.Read(b); !errors.Is(err, net.ErrClosed) {
+			n.Errorf("a read of a closed connection: %v", err)
+		}
+		if err := c.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+			n.Errorf("a deadline of a closed connection: %v", err)
+		}
+	})
+}
+
+// Redis hangs up: the client reads what was sent before, and then the end.
+func TestFaultsServerGone(t *testing.T) {
+	both(t, func(n *faulty) {
+		n.must(n.set("before"))
+		n.redis.Close()
+		if err := n.set("k"); !errors.Is(err, io.EOF) {
+			n.Errorf("error is %v, want EOF", err)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package locktest
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// closeTime is what Lockers get at the end of a test for handlers that still run.
+const closeTime = time.Second
+
+// New returns a Locker with default options on a Redis of its own. It is closed when the test ends; handlers that run on
+// for more than 1 s then are canceled and fail the test.
+func New(tb testing.TB) *lockcore.Locker {
+	tb.Helper()
+	return NewServer(tb).Locker(lockcore.Options{})
+}
+
+// Server is a Redis inside the process that several Lockers can share. It is closed when its test ends.
+type Server struct {
+	tb    testing.TB
+	redis *miniredis.Miniredis
+}
+
+// NewServer returns an empty Redis.
+func NewServer(tb testing.TB) *Server {
+	tb.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	tb.Cleanup(m.Close)
+	return &Server{tb: tb, redis: m}
+}
+
+// Options returns fresh options for a client of s. Wrap their Dialer to put [Faults] in between.
+func (s *Server) Options() *redis.Options {
+	return &redis.Options{
+		Addr:            "127.0.0.1:1", // nobody dials it, but a host name would be looked up, outside the bubble
+		Dialer:          func(context.Context, string, string) (net.Conn, error) { return s.redis.Dial() },
+		DisableIdentity: true,
+	}
+}
+
+// Locker returns a new Locker on s, as another process would have; through faults, where that is given. It is closed when
+// the test ends, as that of [New].
+func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker {
+	s.tb.Helper()
+	co := s.Options()
+	for _, f := range faults {
+		co.Dialer = f.Dial(co.Dialer)
+	}
+	rdb := redis.NewClient(co)
+	s.tb.Cleanup(func() { _ = rdb.Close() }) // there is nothing left to lose
+	locks, err := lockcore.New(rdb, o)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	s.tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		if err := locks.Close(ctx); err != nil {
+			s.tb.Error(err)
+		}
+	})
+	return locks
+}
+
+// Forget makes s lose all its data, as a restart without persistence does. Holders learn with their next renewal that
+// their leases are lost, after a third of the lease at the latest; until then others can get the same keys.
+func (s *Server) Forget() { s.redis.FlushAll() }

@@ -1,0 +1,232 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+var noWait = lockcore.Terms{Wait: lockcore.NoWait}
+
+// inAndOut runs a test on the real clock and in a bubble.
+func inAndOut(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Run("real", test)
+	t.Run("bubble", func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// A new Locker works, apart from every other.
+func TestNew(t *testing.T) {
+	inAndOut(t, func(t *testing.T) {
+		for range 2 {
+			lease, err := locktest.New(t).Acquire(t.Context(), "k", noWait)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lease.Release(t.Context()) //nolint:errcheck // not what is tested
+		}
+	})
+}
+
+// Lockers of one server see each other's holds, and what one releases the other gets.
+func TestServerShared(t *testing.T) {
+	inAndOut(t, func(t *testing.T) {
+		s := locktest.NewServer(t)
+		a, b := s.Locker(lockcore.Options{}), s.Locker(lockcore.Options{})
+		release := locktest.Hold(t, a, "k")
+		if _, err := b.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("a key that another Locker holds: %v, want busy", err)
+		}
+		got := make(chan error)
+		go func() {
+			lease, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
+			if err == nil {
+				err = lease.Release(t.Context())
+			}
+			got <- err
+		}()
+		release()
+		if err := <-got; err != nil {
+			t.Errorf("after the release: %v", err)
+		}
+	})
+}
+
+// A held key conflicts with calls on the same Locker, until it is released; releasing it again is harmless.
+func TestHold(t *testing.T) {
+	inAndOut(t, func(t *testing.T) {
+		locks := locktest.New(t)
+		release := locktest.Hold(t, locks, "k")
+		if _, err := locks.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("a held key: %v, want busy", err)
+		}
+		release()
+		release()
+		locktest.Hold(t, locks, "k") // and is released with the test
+	})
+}
+
+// The same for a once key; after the release it runs again.
+func TestHoldOnce(t *testing.T) {
+	inAndOut(t, func(t *testing.T) {
+		locks := locktest.New(t)
+		release := locktest.HoldOnce(t, locks, "k")
+		if _, _, err := locks.Claim(t.Context(), "k", lockcore.Claim{Terms: noWait}); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("a once key that runs: %v, want busy", err)
+		}
+		release()
+		lease, _, err := locks.Claim(t.Context(), "k", lockcore.Claim{Terms: noWait})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease.Abandoned() || lease.Attempt() != 2 {
+			t.Errorf("attempt %d, abandoned %t; want 2, false", lease.Attempt(), lease.Abandoned())
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An abandoned key is refused where at most one run may begin, and taken over with a word elsewhere.
+func TestAbandon(t *testing.T) {
+	inAndOut(t, func(t *testing.T) {
+		locks := locktest.New(t)
+		locktest.Abandon(t, locks, "k")
+		if _, _, err := locks.Claim(t.Context(), "k", lockcore.Claim{Terms: noWait, AtMostOnce: true}); !errors.Is(err, lockcore.ErrAbandoned) {
+			t.Errorf("at most once: %v, want abandoned", err)
+		}
+		lease, _, err := locks.Claim(t.Context(), "k", lockcore.Claim{Terms: noWait})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !lease.Abandoned() {
+			t.Error("at least once: the lease does not say that the key was abandoned")
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What cannot be held, or abandoned, ends the test and says why.
+func TestHoldBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := locktest.New(t)
+		locktest.Hold(t, locks, "k")
+		wantFatal(t, "busy", func(tb testing.TB) { locktest.Hold(tb, locks, "k") })
+		lease, _, err := locks.Claim(t.Context(), "done", lockcore.Claim{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Complete(t.Context(), []byte("r"), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		wantFatal(t, "done", func(tb testing.TB) { locktest.HoldOnce(tb, locks, "done") })
+		wantFatal(t, "done", func(tb testing.TB) { locktest.Abandon(tb, locks, "done") })
+		locktest.HoldOnce(t, locks, "running")
+		wantFatal(t, "busy", func(tb testing.TB) { locktest.Abandon(tb, locks, "running") })
+	})
+}
+
+// A Redis that forgets everything lets another in; the holder is told with its next renewal.
+func TestServerForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := locktest.NewServer(t)
+		locks := s.Locker(lockcore.Options{})
+		lease, err := locks.Acquire(t.Context(), "k", lockcore.Terms{Lease: 30 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		s.Forget()
+		locktest.Hold(t, s.Locker(lockcore.Options{}), "k")
+		<-lease.Context().Done()
+		if took := time.Since(begin); took > 11*time.Second {
+			t.Errorf("the holder was told after %v, want about a third of the lease", took)
+		}
+		if err := lease.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
+			t.Errorf("release of a lost lease: %v, want lost", err)
+		}
+	})
+}
+
+// A handler that outlives its test fails it.
+func TestServerLeak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec := &recorder{TB: t}
+		if _, err := locktest.New(rec).Acquire(t.Context(), "k", noWait); err != nil {
+			t.Fatal(err)
+		}
+		for i := len(rec.cleanups) - 1; i >= 0; i-- {
+			rec.cleanups[i]()
+		}
+		if !strings.Contains(rec.said, "1 leases were held") {
+			t.Errorf("the test was told %q", rec.said)
+		}
+	})
+}
+
+// A lease is lost in time when Redis falls silent, and kept when it answers before.
+func TestFaultsWithLocker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faults := locktest.NewFaults(t)
+		locks := locktest.NewServer(t).Locker(lockcore.Options{}, faults)
+		lease, err := locks.Acquire(t.Context(), "k", lockcore.Terms{Lease: 30 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		faults.Silence()
+		time.Sleep(15 * time.Second)
+		faults.Heal()
+		time.Sleep(time.Hour)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("after a silence of half a lease: %v", context.Cause(lease.Context()))
+		}
+		begin := time.Now()
+		faults.Silence()
+		<-lease.Context().Done()
+		if took := time.Since(begin); took > 30*time.Second || took < 15*time.Second {
+			t.Errorf("the ctx was canceled after %v of silence, want less than a lease", took)
+		}
+		if cause := context.Cause(lease.Context()); !errors.Is(cause, lockcore.ErrLost) {
+			t.Errorf("cause is %v, want lost", cause)
+		}
+		faults.Heal()
+		_ = lease.Release(t.Context()) // lost, as said
+	})
+}
+
+// recorder is a test that notes how it ended.
+type recorder struct {
+	testing.TB
+	said     string
+	cleanups []func()
+}
+
+func (r *recorder) Helper()                   {}
+func (r *recorder) Cleanup(f func())          { r.cleanups = append(r.cleanups, f) }
+func (r *recorder) Error(args ...any)         { r.said = fmt.Sprint(args...) }
+func (r *recorder) Fatalf(f string, a ...any) { r.said = fmt.Sprintf(f, a...); runtime.Goexit() }
+
+func wantFatal(t *testing.T, want string, f func(tb testing.TB)) {
+	t.Helper()
+	rec, done := &recorder{TB: t}, make(chan struct{})
+	go func() {
+		defer close(done)
+		f(rec)
+	}()
+	<-done
+	if !strings.Contains(rec.said, want) {
+		t.Errorf("it ended with %q, want %q", rec.said, want)
+	}
+}
