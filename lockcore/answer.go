@@ -77,6 +77,7 @@ func (a *ask) granted(sent time.Time, reply []any) (*hold, *Record, time.Duratio
 }
 
 func (a *ask) done(reply []any) (*Record, error) {
+	a.queued = false // the script saw to that
 	n, _ := number(reply, 2)
 	rec := &Record{Data: []byte(text(reply, 1)), Attempt: int(n)}
 	if a.check != nil {
@@ -103,6 +104,7 @@ func (a *ask) isBusy(reply []any) (*hold, *Record, time.Duration, error) {
 		b.Holder = a.busy.Holder // reserved for somebody: who had it last is the better answer
 	}
 	a.busy, a.maxQueue = b, max(a.maxQueue, b.Queue)
+	a.queued = a.queued || a.woken != nil
 	if a.terms.Wait == NoWait || a.waited() >= a.terms.Wait {
 		return nil, nil, -1, a.give(nil)
 	}

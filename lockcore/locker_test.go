@@ -34,6 +34,10 @@ func TestCommandsCounted(t *testing.T) {
 		exclusive(l, "warm")
 		once(l, "warm")
 		exclusive(other, "k")
+		held := w.must(other.Acquire(t.Context(), "held", lockcore.Terms{}))
+		_, _ = l.Acquire(t.Context(), "held", lockcore.Terms{Wait: time.Second}) // from now on l is subscribed
+		_ = held.Release(t.Context())
+		time.Sleep(time.Second)
 		for name, c := range map[string]struct {
 			do   func()
 			want []string
@@ -41,6 +45,11 @@ func TestCommandsCounted(t *testing.T) {
 			"acquire, release": {func() { exclusive(l, "k") }, []string{"acquire", "release"}},
 			"once, new":        {func() { once(l, "k") }, []string{"acquire", "complete"}},
 			"once, replay":     {func() { once(l, "warm") }, []string{"acquire"}},
+			"re-entry": {func() {
+				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+				_ = w.must(l.Acquire(le.Context(), "k", lockcore.Terms{})).Release(t.Context())
+				_ = le.Release(t.Context())
+			}, []string{"acquire", "release"}},
 		} {
 			count.Reset()
 			c.do()

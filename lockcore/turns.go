@@ -37,7 +37,7 @@ type ask struct {
 	who       string
 	id        string
 	start     time.Time
-	queued    bool          // Redis may have it in the queue
+	queued    bool          // Redis has it in the queue
 	repeated  bool          // sent more than once, or without an answer
 	unsettled bool          // a send got no answer since the last one that did
 	woken     chan struct{} // room for one hint; nil while not registered
@@ -123,7 +123,6 @@ func (a *ask) send() ([]any, error) {
 	reply, again, err := l.conn.run(ctx, l.conn.calls, acquireScript, a.keys[:],
 		a.id, l.id, micros(a.terms.Lease), flag(queue), a.who, tokenBlock,
 		millis(a.terms.Lease+max(a.keep, abandonedTTL)), a.tag, a.mode, millis(queueTTL))
-	a.queued = a.queued || queue
 	a.repeated = a.repeated || again
 	a.unsettled = again && err != nil
 	a.err = err

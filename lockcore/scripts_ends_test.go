@@ -1,0 +1,202 @@
+package lockcore_test
+
+import (
+	"testing"
+	"time"
+)
+
+var line = []string{dead + dead, waker + next}
+
+// passed is was, given to the first in line that can be told.
+func passed(was fields, gone ...string) fields {
+	return was.without("v").without(gone...).with(fields{"s": "r", "h": next, "o": waker, "x": rel(window), "d": span(window)})
+}
+
+// all makes one row for every state, and others for some.
+func all(c call, reply []any, some map[string]func(fields) row) map[string]func(fields) row {
+	rows := map[string]func(fields) row{}
+	for name := range states() {
+		rows[name] = func(was fields) row {
+			r := row{reply: reply}
+			if make, ok := some[name]; ok {
+				r = make(was)
+			}
+			r.call = c
+			return r
+		}
+	}
+	return rows
+}
+
+func each(make func(fields) row, names ...string) map[string]func(fields) row {
+	rows := map[string]func(fields) row{}
+	for _, name := range names {
+		rows[name] = make
+	}
+	return rows
+}
+
+func TestScriptRelease(t *testing.T) {
+	freed := func(abandoned bool) func(fields) row {
+		return func(was fields) row {
+			r := row{reply: []any{1, 2}, again: []any{0}, ttl: keep, line: []string{}}
+			if r.after = passed(was, "a", "m", "b", "g"); abandoned {
+				r.after = passed(was).with(fields{"a": 1})
+			}
+			r.after["f"] = 1234
+			return r
+		}
+	}
+	held := []string{"mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over"}
+	onEach(t, func(b *bench) {
+		table(b, line, all(release(me, 1234, 0, 0), []any{0}, each(freed(false), held...)))
+	})
+	t.Run("abandon", func(t *testing.T) {
+		onEach(t, func(b *bench) {
+			table(b, line, all(release(me, 1234, 1, 0), []any{0}, each(freed(true), held...)))
+		})
+	})
+}
+
+func TestScriptLeave(t *testing.T) {
+	left := func(gone ...string) func(fields) row {
+		return func(was fields) row {
+			r := row{reply: []any{1}, again: []any{0}, line: []string{}, after: passed(was, gone...)}
+			if was["s"] == "h" {
+				r.after["n"] = 0 // it never ran
+			}
+			if was["a"] != 1 {
+				r.ttl = keep
+			}
+			return r
+		}
+	}
+	rows := each(left("m", "b", "g"), "mine", "mine tagged", "mine over", "mine revoked", "mine revoked, over")
+	for name, make := range each(left(), "mine after abandoned", "my turn", "my turn over", "my turn, abandoned") {
+		rows[name] = make
+	}
+	onEach(t, func(b *bench) { table(b, line, all(leave(me, mine, 0), []any{0}, rows)) })
+}
+
+func TestScriptComplete(t *testing.T) {
+	done := func(was fields) row {
+		return row{
+			reply: []any{1, 2}, again: []any{1, 0}, ttl: keep, line: []string{},
+			after: was.without("h", "o", "x", "d", "v", "a").with(fields{"s": "d", "e": me, "r": "result", "f": 1234}),
+		}
+	}
+	rows := each(done, "mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over")
+	rows["done"] = func(fields) row { return row{reply: []any{1, 0}} }
+	onEach(t, func(b *bench) { table(b, line, all(complete(me, "result", 1234), []any{0}, rows)) })
+}
+
+func TestScriptRenew(t *testing.T) {
+	kept := func(was fields) row {
+		return row{reply: []any{1}, ttl: retention, after: was.with(fields{"x": rel(lease), "d": span(lease)})}
+	}
+	rows := each(kept, "mine", "mine after abandoned", "mine tagged")
+	rows["mine revoked"] = func(fields) row { return row{reply: []any{2}} }
+	onEach(t, func(b *bench) { table(b, line, all(renew(me), []any{0}, rows)) })
+}
+
+func TestScriptRevoke(t *testing.T) {
+	revoked := func(was fields) row { return row{reply: []any{1}, after: was.with(fields{"v": 1})} }
+	rows := each(revoked, "mine", "mine after abandoned", "mine tagged", "mine revoked",
+		"other's", "other's tagged", "other's revoked", "remembered, other's")
+	onEach(t, func(b *bench) { table(b, line, all(revoke, []any{0}, rows)) })
+}
+
+func TestScriptClear(t *testing.T) {
+	about := []string{"a", "m", "b", "g", "n", "r", "e"}
+	cleared := func(was fields) row {
+		return row{reply: []any{1}, ttl: keep, line: []string{}, after: passed(was, about...)}
+	}
+	held := func(fields) row { return row{reply: []any{0}} }
+	turn := func(was fields) row { return row{reply: []any{1}, ttl: keep, after: was.without(about...)} }
+	rows := each(held, "mine", "mine after abandoned", "mine tagged", "mine revoked",
+		"other's", "other's tagged", "other's revoked", "remembered, other's")
+	for _, more := range []map[string]func(fields) row{
+		each(cleared, "free", "mine over", "mine revoked, over", "other's over", "other's over tagged", "other's revoked over",
+			"done", "done by other", "abandoned", "remembered"),
+		each(turn, "my turn", "my turn over", "my turn, abandoned", "other's turn", "other's turn over"),
+	} {
+		for name, make := range more {
+			rows[name] = make
+		}
+	}
+	onEach(t, func(b *bench) { table(b, line, all(forget, []any{1}, rows)) })
+}
+
+func TestScriptInspect(t *testing.T) {
+	rows := map[string]func(fields) row{}
+	for name := range states() {
+		rows[name] = func(was fields) row {
+			ago := func(field string) any {
+				if at, ok := was[field].(rel); ok {
+					return span(-at)
+				}
+				return 0
+			}
+			or := func(field string, otherwise any) any {
+				if v, ok := was[field]; ok {
+					return v
+				}
+				return otherwise
+			}
+			left, live := any(0), 0
+			if x, ok := was["x"].(rel); ok && x > 0 {
+				left, live = span(x), 1
+			}
+			return row{call: inspect, reply: []any{
+				or("s", ""), or("m", ""), ago("b"), left, or("t", 0), or("n", 0), 2, live, or("a", 0), or("v", 0),
+			}}
+		}
+	}
+	onEach(t, func(b *bench) { table(b, line, rows) })
+}
+
+// A place in line is taken once, however often it is asked for, and lost with the ask.
+func TestScriptQueue(t *testing.T) {
+	onEach(t, func(b *bench) {
+		ask := acquire(me, mine, "exclusive", "", 1)
+		for _, state := range []string{"other's", "other's turn", "other's revoked"} {
+			b.set(states()[state], waker+next)
+			for range 2 {
+				if reply := b.run(ask); reply[0] != int64(0) || reply[4] != int64(2) {
+					b.Errorf("%s: %v, want busy and two in line", state, reply)
+				}
+				b.like(states()[state])
+				b.bound()
+			}
+			if q := b.queue(); len(q) != 2 || q[1] != mine+me {
+				b.Errorf("%s: in line %q", state, q)
+			}
+			b.answers(leave(me, mine, 0), 0)
+			b.answers(leave(me, mine, 0), 0)
+			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
+				b.Errorf("%s: in line %q after it left", state, q)
+			}
+		}
+		for _, state := range []string{"new", "free", "my turn", "other's over", "done"} { // granted, or nothing to wait for
+			b.set(states()[state], waker+next, mine+me)
+			b.run(ask)
+			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
+				b.Errorf("%s: in line %q", state, q)
+			}
+			b.bound()
+		}
+	})
+}
+
+// A renewal makes no lease shorter, and remembers for how long the lease can last.
+func TestScriptExtend(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["mine"])
+		b.answers(call{"renew", []any{me, time.Hour.Microseconds(), retention.Milliseconds()}}, 1)
+		long := states()["mine"].with(fields{"x": rel(time.Hour), "d": span(time.Hour)})
+		b.like(long)
+		b.answers(renew(me), 1)
+		b.answers(call{"renew", []any{me, 0, retention.Milliseconds()}}, 1) // by nothing: only asks
+		b.like(long)
+	})
+}
