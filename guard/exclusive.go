@@ -8,7 +8,7 @@ import (
 )
 
 // Exclusive runs fn alone: while it runs, no other Exclusive of the same key runs anywhere on the same Redis and prefix.
-// It waits t.Wait for its turn. fn gets a ctx that is cancelled before the lease can end; [context.Cause] says why.
+// It waits t.Wait for its turn. fn gets a ctx that is canceled before the lease can end; [context.Cause] says why.
 // A call inside fn, with fn's ctx, on the same key runs at once and costs no round trip.
 //
 // It returns:

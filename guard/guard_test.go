@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -21,7 +23,13 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quietLogger{}) // faults are what these tests are about
-	goleak.VerifyTestMain(m)
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		panic(err)
+	}
+	addr = server.Addr()
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) { server.Close(); os.Exit(code) }),
+		goleak.IgnoreAnyFunction("github.com/alicebob/miniredis/v2/server.(*Server).ServeConn")) // of the examples
 }
 
 type quietLogger struct{}
@@ -101,7 +109,7 @@ func TestExclusiveIgnoresCtx(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := guard.Exclusive(ctx, f.locks, "k", lockcore.Terms{}, func(ctx context.Context) error {
+		err := guard.Exclusive(ctx, f.locks, "k", lockcore.Terms{}, func(context.Context) error {
 			time.Sleep(10 * time.Minute)
 			if err := guard.Exclusive(t.Context(), f.other, "k", noWait, nothing); !errors.Is(err, lockcore.ErrBusy) {
 				t.Errorf("free while the handler runs: %v", err)
@@ -183,7 +191,7 @@ func TestMustHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		var after context.Context
 		_ = guard.Exclusive(t.Context(), f.locks, "k", noWait, func(ctx context.Context) error {
-			after = ctx
+			after = ctx //nolint:fatcontext // what a leaked ctx is good for is the question
 			if _, ok := guard.Token(ctx, "k"); !ok {
 				t.Error("no token inside")
 			}

@@ -30,6 +30,7 @@ const (
 // Outcome says what a call of Once came to.
 type Outcome int
 
+// The outcomes of a call.
 const (
 	NotRun   Outcome = iota // the error says why
 	Ran                     // fn ran here

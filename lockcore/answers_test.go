@@ -29,6 +29,7 @@ type story struct {
 }
 
 func newStory(t *testing.T) *story {
+	t.Helper()
 	s := &story{world: newWorld(t)}
 	s.a, s.faults, _ = s.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})
 	s.b, _, _ = s.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})

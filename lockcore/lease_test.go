@@ -22,7 +22,7 @@ func TestLeaseSilence(t *testing.T) {
 				time.Sleep(held)
 				faults.Silence()
 				<-le.Context().Done()
-				if cause := context.Cause(le.Context()); cause != lockcore.ErrLost {
+				if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrLost) {
 					t.Errorf("cause %v", cause)
 				}
 				if left := w.left(other, "k"); left < 3*time.Second || left > 4*time.Second {
@@ -96,7 +96,7 @@ func TestLeaseMaxHold(t *testing.T) {
 		start := time.Now()
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MaxHold: time.Minute}))
 		<-le.Context().Done()
-		if d := time.Since(start); d != time.Minute || context.Cause(le.Context()) != lockcore.ErrMaxHold {
+		if d := time.Since(start); d != time.Minute || !errors.Is(context.Cause(le.Context()), lockcore.ErrMaxHold) {
 			t.Errorf("after %v: %v", d, context.Cause(le.Context()))
 		}
 		next := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Hour}))
@@ -163,7 +163,7 @@ func TestLeaseReentry(t *testing.T) {
 		ctx, inner := outer.Context(), []*lockcore.Lease(nil)
 		for range 10 {
 			le := w.must(l.Acquire(ctx, "k", noWait))
-			ctx, inner = le.Context(), append(inner, le)
+			ctx, inner = le.Context(), append(inner, le) //nolint:fatcontext // nested on purpose
 		}
 		if le := inner[9]; le.Token() != outer.Token() {
 			t.Errorf("token %d inside, %d outside", le.Token(), outer.Token())
@@ -236,7 +236,7 @@ func TestLeaseReentryWithoutCancel(t *testing.T) {
 		inner := w.must(l.Acquire(context.WithoutCancel(outer.Context()), "k", noWait))
 		faults.Silence()
 		<-inner.Context().Done()
-		if cause := context.Cause(inner.Context()); cause != lockcore.ErrLost {
+		if cause := context.Cause(inner.Context()); !errors.Is(cause, lockcore.ErrLost) {
 			t.Error(cause)
 		}
 		if err := inner.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {

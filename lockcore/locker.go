@@ -50,7 +50,7 @@ type Locker struct {
 	dog     watchdog
 	wake    wake
 
-	base context.Context // ends when Close gives up; parent of whatever runs in the background
+	base context.Context //nolint:containedctx // ends when Close gives up; parent of whatever runs in the background
 	stop context.CancelFunc
 
 	closing chan struct{} // closed by the first Close

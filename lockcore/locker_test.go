@@ -125,7 +125,7 @@ func TestCloseInTime(t *testing.T) {
 				if d := time.Since(start); err == nil || d != want {
 					t.Errorf("Close: %v after %v", err, d)
 				}
-				if cause := context.Cause(le.Context()); cause != lockcore.ErrClosed {
+				if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrClosed) {
 					t.Errorf("cause %v", cause)
 				}
 				if _, err := other.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
@@ -184,7 +184,7 @@ func TestRevoke(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-le.Context().Done()
-			if d := time.Since(start); d > c.within || context.Cause(le.Context()) != lockcore.ErrRevoked {
+			if d := time.Since(start); d > c.within || !errors.Is(context.Cause(le.Context()), lockcore.ErrRevoked) {
 				t.Errorf("%s: canceled after %v: %v", name, d, context.Cause(le.Context()))
 			}
 			if _, err := other.Acquire(t.Context(), name, noWait); !errors.Is(err, lockcore.ErrBusy) {
@@ -218,7 +218,7 @@ func TestRevokeFixed(t *testing.T) {
 		start := time.Now()
 		_ = other.Revoke(t.Context(), lockcore.KindExclusive, "k")
 		<-le.Context().Done()
-		if d := time.Since(start); d > time.Millisecond || context.Cause(le.Context()) != lockcore.ErrRevoked {
+		if d := time.Since(start); d > time.Millisecond || !errors.Is(context.Cause(le.Context()), lockcore.ErrRevoked) {
 			t.Errorf("after %v: %v", d, context.Cause(le.Context()))
 		}
 		_ = le.Release(t.Context())

@@ -35,12 +35,14 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
+	t.Helper()
 	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether a dead server is back
 	m := redistest.Bubble(t)
 	return &world{t: t, memory: m, rdb: m.Client(t), dial: m.Options}
 }
 
 func realWorld(t *testing.T) *world {
+	t.Helper()
 	s := redistest.Real(t)
 	return &world{t: t, rdb: s.Client(t), dial: s.Options}
 }

@@ -150,7 +150,7 @@ type joined []Observer
 
 func (j joined) Start(ctx context.Context, a Attempt) context.Context {
 	for _, o := range j {
-		ctx = o.Start(ctx, a)
+		ctx = o.Start(ctx, a) //nolint:fatcontext // as deep as there are observers
 	}
 	return ctx
 }

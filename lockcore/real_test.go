@@ -88,7 +88,7 @@ func TestRealSilence(t *testing.T) {
 		<-le.Context().Done()
 		left := w.left(other, "k")
 		t.Logf("canceled %v before the lease ended", left)
-		if left <= 0 || context.Cause(le.Context()) != lockcore.ErrLost {
+		if left <= 0 || !errors.Is(context.Cause(le.Context()), lockcore.ErrLost) {
 			t.Errorf("%v left: %v", left, context.Cause(le.Context()))
 		}
 		faults.Heal()
@@ -108,7 +108,7 @@ func TestRealStoppedServer(t *testing.T) {
 	le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 	s.Pause()
 	<-le.Context().Done()
-	if d := time.Since(start); d >= 3*time.Second || context.Cause(le.Context()) != lockcore.ErrLost {
+	if d := time.Since(start); d >= 3*time.Second || !errors.Is(context.Cause(le.Context()), lockcore.ErrLost) {
 		t.Errorf("canceled after %v: %v", d, context.Cause(le.Context()))
 	}
 	s.Resume()
@@ -127,7 +127,7 @@ func TestRealBlockedPool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close(context.Background()) //nolint:errcheck // nothing is held
+	defer l.Close(context.Background())
 	le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ type Terms struct {
 	// Lease is how long the key stays ours without a sign of life. The watchdog renews it at a third of this, and a
 	// dead holder's key is free after at most this. Default: 30 s. 1 s to 1 h.
 	Lease time.Duration
-	// MaxHold bounds one tenure: after it the handler's ctx is cancelled with ErrMaxHold and nothing is renewed any
+	// MaxHold bounds one tenure: after it the handler's ctx is canceled with ErrMaxHold and nothing is renewed any
 	// more, so that the key is free one lease later even if the handler hangs. Default: none. Up to 30 days.
 	MaxHold time.Duration
 	// NoRenew leaves the lease fixed: no watchdog keeps it, it ends after Lease unless Extend is called.
@@ -79,7 +79,7 @@ var defaultTerms = Terms{Wait: defaultWait, Lease: defaultLease}
 // margin is what the local idea of a lease is shorter than the server's, for clocks that run at different rates.
 func margin(lease time.Duration) time.Duration { return lease/100 + 5*time.Millisecond }
 
-// guardMargin is how long before that the handler's ctx is cancelled, so that it has time to stop.
+// guardMargin is how long before that the handler's ctx is canceled, so that it has time to stop.
 func guardMargin(lease time.Duration) time.Duration { return lease / 10 }
 
 // usable is how long after the send of its acquire or renewal a lease keeps its ctx alive.

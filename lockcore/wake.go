@@ -90,7 +90,7 @@ func (w *wake) close() {
 func (w *wake) listen(ctx context.Context) {
 	defer w.l.wg.Done()
 	sub := w.l.conn.calls.Subscribe(ctx, w.l.channel(w.l.id))
-	defer sub.Close() //nolint:errcheck // nothing is lost with a subscription
+	defer sub.Close()
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(pingEvery))
 	idle := time.NewTicker(wakeIdle / 4)
 	defer idle.Stop()

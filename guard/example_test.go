@@ -1,0 +1,137 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+var addr string // of the Redis behind the examples
+
+// open stands for what main does once.
+func open() (*lockcore.Locker, func()) {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return locks, func() {
+		if err := errors.Join(locks.Close(context.Background()), rdb.Close()); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func ExampleExclusive() {
+	locks, done := open()
+	defer done()
+	balance := 100 // what only one at a time may touch
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			err := guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(context.Context) error {
+				balance -= 10
+				return nil
+			})
+			if err != nil {
+				fmt.Println(err)
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Println("balance:", balance)
+	// Output: balance: 0
+}
+
+// A call that must not wait, and what it learns.
+func ExampleExclusive_busy() {
+	locks, done := open()
+	defer done()
+	ctx := context.Background()
+	_ = guard.Exclusive(ctx, locks, "report", lockcore.Terms{}, func(context.Context) error {
+		// another ctx: somebody else
+		err := guard.Exclusive(ctx, locks, "report", lockcore.Terms{Wait: lockcore.NoWait}, func(context.Context) error { return nil })
+		var busy *lockcore.BusyError
+		fmt.Println(errors.As(err, &busy), errors.Is(err, lockcore.ErrNotRun), busy.RetryAfter())
+		return nil
+	})
+	// Output: true true 1s
+}
+
+// The mistake: work that goes on with a ctx whose lease is over is not guarded any more.
+func ExampleExclusive_leakedContext_incorrect() {
+	locks, done := open()
+	defer done()
+	background := make(chan context.Context, 1)
+	_ = guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
+		background <- ctx // wrong: it outlives the handler; guard.Detach(ctx) would say so, and it would acquire anew
+		return nil
+	})
+	ctx := <-background
+	_, held := guard.Token(ctx, "account:42")
+	fmt.Println("held:", held, "-", context.Cause(ctx))
+	// Output: held: false - lockcore: lease released
+}
+
+func ExampleOnce() {
+	locks, done := open()
+	defer done()
+	send := func(context.Context) error { fmt.Println("sending the mail"); return nil }
+	for range 3 {
+		outcome, err := guard.Once(context.Background(), locks, "mail:welcome:7", guard.OnceOptions{Keep: 7 * 24 * time.Hour}, send)
+		fmt.Println(outcome, err)
+	}
+	// Output:
+	// sending the mail
+	// ran <nil>
+	// replayed <nil>
+	// replayed <nil>
+}
+
+// The first attempt fails and the second one runs; a final error is the last word.
+func ExampleFinal() {
+	locks, done := open()
+	defer done()
+	answers := []error{errors.New("timeout"), guard.Final(errors.New("card expired")), nil}
+	for n := range 3 {
+		outcome, err := guard.Once(context.Background(), locks, "charge:8", guard.OnceOptions{}, func(context.Context) error {
+			return answers[n]
+		})
+		fmt.Println(outcome, "-", err)
+	}
+	// Output:
+	// ran - timeout
+	// ran - card expired
+	// replayed - card expired
+}
+
+// A fencing token: the resource refuses what comes from an older holder.
+func ExampleToken() {
+	locks, done := open()
+	defer done()
+	seen := int64(0) // the resource's side: the greatest token so far
+	write := func(token int64) bool { ok := token >= seen; seen = max(seen, token); return ok }
+	var old int64
+	for range 2 {
+		_ = guard.Exclusive(context.Background(), locks, "file:1", lockcore.Terms{}, func(ctx context.Context) error {
+			token, _ := guard.Token(ctx, "file:1")
+			fmt.Println("accepted:", write(token))
+			if old == 0 {
+				old = token
+			}
+			return nil
+		})
+	}
+	fmt.Println("a paused writer wakes up, accepted:", write(old))
+	// Output:
+	// accepted: true
+	// accepted: true
+	// a paused writer wakes up, accepted: false
+}

@@ -1,0 +1,93 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// open stands for what main does once; here with a Redis inside the process.
+func open() (*lockcore.Locker, func()) {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		panic(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return locks, func() {
+		if err := errors.Join(locks.Close(context.Background()), rdb.Close()); err != nil {
+			panic(err)
+		}
+		server.Close()
+	}
+}
+
+func ExampleLocker_Acquire() {
+	locks, done := open()
+	defer done()
+	ctx := context.Background()
+	lease, err := locks.Acquire(ctx, "account:42", lockcore.Terms{Lease: 10 * time.Second})
+	if err != nil {
+		fmt.Println(err) // nothing was run: errors.Is(err, lockcore.ErrNotRun)
+		return
+	}
+	defer func() {
+		if err := lease.Release(ctx); err != nil {
+			fmt.Println("the key was not ours all the time:", err)
+		}
+	}()
+	work := lease.Context() // canceled before the lease can end
+	fmt.Println(work.Err(), lease.Token() > 0)
+	// Output: <nil> true
+}
+
+func ExampleLocker_Claim() {
+	locks, done := open()
+	defer done()
+	ctx := context.Background()
+	for range 2 {
+		lease, record, err := locks.Claim(ctx, "charge:7", lockcore.Claim{})
+		switch {
+		case err != nil:
+			fmt.Println(err)
+		case record != nil:
+			fmt.Printf("done: %s\n", record.Data)
+		default:
+			fmt.Println("run", lease.Attempt(), lease.Complete(ctx, []byte("receipt 17"), time.Hour))
+		}
+	}
+	// Output:
+	// run 1 <nil>
+	// done: receipt 17
+}
+
+// Who has the key, and how to take it away.
+func ExampleLocker_Revoke() {
+	locks, done := open()
+	defer done()
+	ctx := lockcore.WithTask(context.Background(), "nightly report")
+	lease, err := locks.Acquire(ctx, "report", lockcore.Terms{Lease: time.Second})
+	if err != nil {
+		panic(err)
+	}
+	h, err := locks.Inspect(ctx, lockcore.KindExclusive, "report")
+	fmt.Println(h.State, h.Holder.Task, err)
+	fmt.Println(locks.Revoke(ctx, lockcore.KindExclusive, "report"))
+	<-lease.Context().Done() // with its next renewal
+	fmt.Println(context.Cause(lease.Context()))
+	fmt.Println(lease.Release(ctx))
+	// Output:
+	// held nightly report <nil>
+	// <nil>
+	// lockcore: lease revoked
+	// lockcore: lease revoked
+}
