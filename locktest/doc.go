@@ -1,9 +1,10 @@
 // Package locktest helps to test code that uses holdfast: the real code on a Redis inside the process, no socket and no
 // server needed.
 //
-//	locks := locktest.New(t)                       // a Locker of its own for this test
+//	locks := locktest.New(t)                         // a Locker of its own for this test
 //	release := locktest.Hold(t, locks, "account:42") // somebody else holds the key
-//	locktest.Abandon(t, locks, "order:7")          // somebody died while running it
+//	locktest.Abandon(t, locks, "order:7")            // somebody died while running it
+//	locktest.Lose(ctx)                               // the handler loses what it holds
 //
 // [NewServer] is for several Lockers on one Redis, as several processes have, and [Faults] for a network that fails on
 // command.

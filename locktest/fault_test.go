@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -156,21 +157,100 @@ func TestFaultRemove(t *testing.T) {
 	})
 }
 
-// Nth counts the requests that its match picks; faults that are planted one after the other strike one after the other.
+// Nth counts the requests that its match picks, also those that another fault strikes, whichever was planted first.
 func TestFaultOrder(t *testing.T) {
+	for name, nthFirst := range map[string]bool{"Nth first": true, "Nth last": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(n *faulty) {
+				var first, second *locktest.Fault
+				if nthFirst {
+					second = n.faults.CutRequest(locktest.Nth(2, about("k")))
+				}
+				first = n.faults.CutAnswer(about("k"))
+				if !nthFirst {
+					second = n.faults.CutRequest(locktest.Nth(2, about("k")))
+				}
+				n.must(n.set("other"))
+				for i, want := range []bool{false, true} {
+					if err := n.set("k"); !errors.Is(err, io.EOF) {
+						n.Errorf("request %d: %v, want EOF", i+1, err)
+					}
+					if !struck(first) || struck(second) != want {
+						n.Errorf("request %d: struck %t, %t; want true, %t", i+1, struck(first), struck(second), want)
+					}
+				}
+				n.must(n.set("k"))
+			})
+		})
+	}
+}
+
+// scripted returns the client's end of a connection through faults, and the server's end for the test to play Redis.
+func (n *faulty) scripted() (client, server net.Conn) {
+	client, err := n.faults.Dial(func(context.Context, string, string) (c net.Conn, err error) {
+		c, server = net.Pipe()
+		return c, nil
+	})(n.ctx, "tcp", "")
+	n.must(err)
+	n.Cleanup(func() { _ = server.Close() })
+	return client, server
+}
+
+// In RESP3 a message that comes before the answer is not the answer.
+func TestFaultPush(t *testing.T) {
 	inBubble(t, func(n *faulty) {
-		second := n.faults.CutRequest(locktest.Nth(2, about("k")))
-		first := n.faults.CutAnswer(about("k"))
-		n.must(n.set("other"))
-		for i, want := range []bool{false, true} {
-			if err := n.set("k"); !errors.Is(err, io.EOF) {
-				n.Errorf("request %d: %v, want EOF", i+1, err)
-			}
-			if !struck(first) || struck(second) != want {
-				n.Errorf("request %d: struck %t, %t; want true, %t", i+1, struck(first), struck(second), want)
+		client, server := n.scripted()
+		say := func(to net.Conn, s string) {
+			_, err := io.WriteString(to, s)
+			n.must(err)
+		}
+		hear := func(from net.Conn, want string) {
+			b := make([]byte, len(want))
+			if _, err := io.ReadFull(from, b); err != nil || string(b) != want {
+				n.Errorf("heard %q, %v; want %q", b, err, want)
 			}
 		}
-		n.must(n.set("k"))
+		const hello, subscribe, get = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n", "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n", "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"
+		x := n.faults.LoseAnswer(about("k"))
+		say(client, hello+subscribe+get)
+		hear(server, hello+subscribe+get)
+		for _, passes := range []string{"%0\r\n", ">1\r\n+subscribe\r\n", ">1\r\n+message\r\n"} {
+			say(server, passes)
+			hear(client, passes)
+		}
+		if answered(x) {
+			n.Error("a message was taken for the answer")
+		}
+		say(server, "$1\r\nv\r\n")
+		n.must(client.SetDeadline(time.Now().Add(time.Second)))
+		_, err := client.Read(make([]byte, 1))
+		n.wantTimeout(err)
+		if !answered(x) {
+			n.Error("the answer was not taken for it")
+		}
+	})
+}
+
+// A cut does not wait for a Redis that does not read.
+func TestFaultsCutWhileWriting(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		client, server := n.scripted()
+		_, err := client.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+		n.must(err)
+		synctest.Wait()
+		n.faults.Cut()
+		if got, err := io.ReadAll(server); len(got) > 0 || err != nil {
+			n.Errorf("Redis reads %q, %v; want the end", got, err)
+		}
+	})
+}
+
+// Who lost an answer does not hear either that Redis hangs up.
+func TestFaultMuteForEver(t *testing.T) {
+	inBubble(t, func(n *faulty) {
+		n.faults.LoseAnswer(nil)
+		time.AfterFunc(time.Second, n.redis.Close)
+		n.wantTimeout(n.set("k"))
 	})
 }
 
@@ -180,7 +260,6 @@ func TestFaultScript(t *testing.T) {
 		s := redis.NewScript("-- bump.lua: KEYS[1]=counter, not about-this\nreturn redis.call('INCR', KEYS[1])")
 		n.must(s.Run(n.ctx, n.c, []string{"n"}).Err())
 		byName, byKey := n.faults.CutAnswer(locktest.Script("bump")), n.faults.CutAnswer(about("other"))
-		never := n.faults.CutAnswer(about("about-this"))
 		n.must(n.set("n"))
 		n.must(n.c.Del(n.ctx, "n").Err())
 		if err := s.Run(n.ctx, n.c, []string{"n"}).Err(); !errors.Is(err, io.EOF) {
@@ -189,8 +268,10 @@ func TestFaultScript(t *testing.T) {
 		if err := s.Eval(n.ctx, n.c, []string{"other"}).Err(); !errors.Is(err, io.EOF) {
 			n.Errorf("the script by key: %v, want EOF", err)
 		}
-		if !struck(byName) || !struck(byKey) || struck(never) {
-			n.Errorf("struck: by name %t, by key %t, by text %t", struck(byName), struck(byKey), struck(never))
+		byText := n.faults.CutAnswer(about("about-this"))
+		n.must(s.Eval(n.ctx, n.c, []string{"n"}).Err())
+		if !struck(byName) || !struck(byKey) || struck(byText) {
+			n.Errorf("struck: by name %t, by key %t, by text %t", struck(byName), struck(byKey), struck(byText))
 		}
 	})
 }
@@ -208,6 +289,7 @@ func TestFaultSubscribed(t *testing.T) {
 		n.must(err)
 		x := n.faults.LoseAnswer(func(r locktest.Request) bool { return r.Name == "PING" })
 		n.must(sub.Ping(n.ctx))
+		synctest.Wait() // the pong is here
 		n.redis.Publish("c", "hello")
 		if m, err := sub.ReceiveMessage(n.ctx); err != nil || m.Payload != "hello" {
 			n.Errorf("message %v, %v", m, err)

@@ -23,13 +23,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // faulty is a Redis behind a faulty network, in a bubble or on a socket.
 type faulty struct {
 	*testing.T
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // of the test
 	redis  *miniredis.Miniredis
 	faults *locktest.Faults
 	c      *redis.Client // through faults; sends nothing twice and reads for 3 s
 }
 
 func newNet(t *testing.T, dial func(*miniredis.Miniredis) locktest.Dialer) *faulty {
+	t.Helper()
 	n := &faulty{T: t, ctx: t.Context(), redis: miniredis.NewMiniRedis(), faults: locktest.NewFaults(t)}
 	t.Cleanup(n.redis.Close)
 	n.c = redis.NewClient(&redis.Options{
@@ -108,8 +109,8 @@ func TestFaultsPass(t *testing.T) {
 		}
 		done, err := p.Exec(n.ctx)
 		n.must(err)
-		if got := done[99].(*redis.IntCmd).Val(); got != 100 {
-			n.Errorf("the 100th of a pipeline answers %d", got)
+		if got := done[99].String(); got != "incr n: 100" {
+			n.Errorf("the 100th of a pipeline: %q", got)
 		}
 		sub := n.c.Subscribe(n.ctx, "c")
 		defer func() { _ = sub.Close() }()
@@ -202,6 +203,9 @@ func TestFaultsCut(t *testing.T) {
 			ended <- err
 		}()
 		n.faults.Cut()
+		if got := n.faults.Conns(); got != 0 {
+			n.Errorf("%d connections after the cut, want none", got)
+		}
 		if err := <-ended; !errors.Is(err, io.EOF) {
 			n.Errorf("an open read ends with %v, want EOF", err)
 		}

@@ -35,6 +35,10 @@ func Abandon(tb testing.TB, locks *lockcore.Locker, key string) {
 	}
 }
 
+// Lose takes away the keys that ctx holds, as if Redis had been silent for too long: ctx is canceled with
+// lockcore.ErrLost at once. Call it from the handler under test, or with the ctx that it was given.
+func Lose(ctx context.Context) { lockcore.Lose(ctx) }
+
 func claim(tb testing.TB, locks *lockcore.Locker, key string) *lockcore.Lease {
 	tb.Helper()
 	lease, _, err := locks.Claim(context.Background(), key, lockcore.Claim{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
@@ -48,6 +52,7 @@ func claim(tb testing.TB, locks *lockcore.Locker, key string) *lockcore.Lease {
 }
 
 func releaseOnce(tb testing.TB, lease *lockcore.Lease) func() {
+	tb.Helper()
 	release := sync.OnceFunc(func() {
 		// That the lease was lost is for the code under test to tell.
 		_ = lease.Release(context.Background())

@@ -56,7 +56,7 @@ func (c *conn) next() (data []byte, ok bool) {
 
 // passesLocked reports whether p, the first in line, may go on now.
 func (c *conn) passesLocked(p packet) bool {
-	return !(p.held() && !p.fault.deliver) && !c.f.deafServer && !time.Now().Before(p.due)
+	return !c.f.deafServer && !time.Now().Before(p.due) && (!p.held() || p.fault.deliver)
 }
 
 // held reports whether p was hit by Hold: it outlives its connection.
@@ -118,10 +118,8 @@ func (c *conn) arrive(data []byte, push bool) {
 	}
 	if fault != nil {
 		close(fault.answered)
-		switch fault.kind {
-		case loseAnswer:
-			c.mute = true
-		case cutAnswer:
+		c.mute = c.mute || fault.kind == loseAnswer
+		if fault.kind == cutAnswer {
 			c.cutLocked()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -137,6 +138,23 @@ func TestHoldBusy(t *testing.T) {
 	})
 }
 
+// What has a time to live is gone after it.
+func TestServerClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := locktest.New(t)
+		for range 2 {
+			lease, rec, err := locks.Claim(t.Context(), "k", lockcore.Claim{Terms: noWait})
+			if err != nil || rec != nil {
+				t.Fatalf("record %v, error %v; want a lease", rec, err)
+			}
+			if err := lease.Complete(t.Context(), nil, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour + time.Second)
+		}
+	})
+}
+
 // A Redis that forgets everything lets another in; the holder is told with its next renewal.
 func TestServerForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -166,8 +184,8 @@ func TestServerLeak(t *testing.T) {
 		if _, err := locktest.New(rec).Acquire(t.Context(), "k", noWait); err != nil {
 			t.Fatal(err)
 		}
-		for i := len(rec.cleanups) - 1; i >= 0; i-- {
-			rec.cleanups[i]()
+		for _, f := range slices.Backward(rec.cleanups) {
+			f()
 		}
 		if !strings.Contains(rec.said, "1 leases were held") {
 			t.Errorf("the test was told %q", rec.said)
@@ -228,5 +246,28 @@ func wantFatal(t *testing.T, want string, f func(tb testing.TB)) {
 	<-done
 	if !strings.Contains(rec.said, want) {
 		t.Errorf("it ended with %q, want %q", rec.said, want)
+	}
+}
+
+// Lose cancels the handler with ErrLost and frees the key when it has returned, also that of an outer hold.
+func TestLose(t *testing.T) {
+	locks := locktest.New(t)
+	outer, err := locks.Acquire(t.Context(), "outer", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := locks.Acquire(outer.Context(), "inner", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	locktest.Lose(inner.Context())
+	for _, lease := range []*lockcore.Lease{inner, outer} {
+		if cause := context.Cause(lease.Context()); !errors.Is(cause, lockcore.ErrLost) {
+			t.Errorf("%s: %v", lease.Key(), cause)
+		}
+		if err := lease.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
+			t.Errorf("%s: %v", lease.Key(), err)
+		}
+		locktest.Hold(t, locks, lease.Key()) // it is free
 	}
 }

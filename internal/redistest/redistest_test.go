@@ -97,7 +97,7 @@ func TestRealGuard(t *testing.T) {
 		select {}
 	}
 	self := redistest.Real(t) // skips where there is no server
-	cmd := exec.Command(os.Args[0], "-test.run=^TestRealGuard$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRealGuard$")
 	cmd.Env = append(os.Environ(), "REDISTEST_VICTIM=1")
 	out, err := cmd.StdoutPipe()
 	check(t, err)
@@ -171,9 +171,9 @@ type recorder struct {
 	was, text string
 }
 
-func (r *recorder) Helper() {}
+func (r *recorder) Helper()                          {}
+func (r *recorder) Skipf(format string, args ...any) { r.end("skipped", fmt.Sprintf(format, args...)) }
 
-func (r *recorder) Skipf(format string, args ...any)  { r.end("skipped", fmt.Sprintf(format, args...)) }
 func (r *recorder) Fatalf(format string, args ...any) { r.end("failed", fmt.Sprintf(format, args...)) }
 
 func (r *recorder) end(was, text string) {

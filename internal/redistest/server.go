@@ -115,7 +115,7 @@ func (s *Server) signal(sig syscall.Signal) {
 // start starts the process and returns when it answers; or what it said instead.
 func (s *Server) start() (said string, ok bool) {
 	s.tb.Helper()
-	s.cmd = exec.Command(s.path, append([]string{
+	s.cmd = exec.Command(s.path, append([]string{ //nolint:noctx // it lives until Stop
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--save", "", "--appendonly", "no",
 		"--enable-debug-command", "yes", "--dir", s.tb.TempDir(),
 	}, s.args...)...)
@@ -147,7 +147,7 @@ func (s *Server) start() (said string, ok bool) {
 // watch starts a process that ends the server if the test's process dies before Stop, as it does at go test's timeout.
 func (s *Server) watch() {
 	s.tb.Helper()
-	s.guard = exec.Command("sh", "-c", "read _; kill -9 "+strconv.Itoa(s.cmd.Process.Pid))
+	s.guard = exec.Command("sh", "-c", "read _; kill -9 "+strconv.Itoa(s.cmd.Process.Pid)) //nolint:noctx // as above
 	in, err := s.guard.StdinPipe()
 	if err == nil {
 		err = s.guard.Start()
@@ -172,10 +172,10 @@ func ready(out io.Reader) (said string, ok bool) {
 
 func freePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	return l.Addr().(*net.TCPAddr).Port //nolint:errcheck // of a TCP listener
 }

@@ -1,0 +1,66 @@
+# What to run, and when: `make help`. CI runs .ci/run, which is made of these.
+
+GO       ?= go
+FUZZTIME ?= 30s
+COUNT    ?= 6
+LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
+
+.PHONY: help
+help: ## list what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: test
+test: ## all tests with the race detector; those that need a redis-server are skipped without one, and counted
+	$(GO) run ./internal/tally -race -shuffle=on ./...
+
+.PHONY: lint
+lint: ## golangci-lint, from tools/go.mod; zero findings
+	$(LINT) run ./...
+
+.PHONY: fmt
+fmt: ## format the code as lint wants it
+	$(LINT) fmt ./...
+
+.PHONY: soak-short
+soak-short: ## one minute of contention between processes on a real server
+	$(GO) test ./internal/soak -count=1 -v -args -for 60s -procs 3 -goroutines 64 -keys 4 -at-least 20000
+
+.PHONY: soak
+soak: ## the same for half an hour, and a thousand seeds of the simulation
+	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 30m -procs 3 -goroutines 64 -keys 4
+	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim -args -seeds 1000
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@set -e; for p in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+		done; \
+	done
+
+.PHONY: bench
+bench: ## every benchmark COUNT (6) times, summed up by benchstat; the numbers stay in bench.txt
+	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) ./... > bench.txt
+	$(GO) tool -modfile=tools/go.mod benchstat bench.txt
+
+.PHONY: examples
+examples: ## run the example worker, without a server
+	$(GO) run ./examples/worker
+
+.PHONY: vuln
+vuln: ## govulncheck
+	$(GO) tool -modfile=tools/go.mod govulncheck ./...
+
+.PHONY: tidy
+tidy: ## go.mod and go.sum of every module
+	$(GO) mod tidy
+	cd tools && $(GO) mod tidy
+
+.PHONY: tidy-check
+tidy-check: ## fail if tidy would change something
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+
+.PHONY: check
+check: tidy-check ## all that CI does
+	.ci/run

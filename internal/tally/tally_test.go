@@ -1,0 +1,55 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// What is counted, what is printed, and what is not.
+func TestTally(t *testing.T) {
+	const log = `{"Action":"build-output","ImportPath":"p/broken","Output":"broken.go:1: syntax error\n"}
+{"Action":"fail","Package":"p/broken"}
+{"Action":"output","Package":"p","Output":"-test.shuffle 1\n"}
+{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"run","Package":"p","Test":"TestA/x"}
+{"Action":"output","Package":"p","Test":"TestA/x","Output":"chatter\n"}
+{"Action":"pass","Package":"p","Test":"TestA/x"}
+{"Action":"run","Package":"p","Test":"TestA/y"}
+{"Action":"output","Package":"p","Test":"TestA/y","Output":"y is wrong\n"}
+{"Action":"fail","Package":"p","Test":"TestA/y"}
+{"Action":"fail","Package":"p","Test":"TestA"}
+{"Action":"run","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:1: redis-server: not found\n"}
+{"Action":"skip","Package":"p","Test":"TestB"}
+{"Action":"run","Package":"p","Test":"TestC"}
+{"Action":"skip","Package":"p","Test":"TestC"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\n"}
+{"Action":"fail","Package":"p"}
+{"Action":"output","Package":"q","Output":"PASS\n"}
+{"Action":"output","Package":"q","Output":"ok  \tq\n"}
+{"Action":"pass","Package":"q"}
+{"Action":"output","Package":"r","Output":"found unexpected goroutines\n"}
+{"Action":"fail","Package":"r"}
+not json
+`
+	var out strings.Builder
+	c := newTally(&out)
+	if err := c.read(strings.NewReader(log)); err != nil {
+		t.Fatal(err)
+	}
+	const want = `broken.go:1: syntax error
+y is wrong
+-test.shuffle 1
+FAIL	p
+ok  	q
+found unexpected goroutines
+not json
+`
+	if out.String() != want {
+		t.Errorf("printed:\n%s\nwant:\n%s", out.String(), want)
+	}
+	const counts = "1 tests were SKIPPED because redis-server is not installed; CI runs them.\n1 passed, 3 failed, 2 skipped"
+	if got := c.String(); got != counts {
+		t.Errorf("counted %q, want %q", got, counts)
+	}
+}
