@@ -22,13 +22,13 @@ type Attempt struct {
 }
 
 // Observer hears what a [Locker] does. Its methods must return quickly and must not call the Locker. They may be called
-// from several goroutines, but those of one attempt come one after another.
+// from several goroutines, but those of one attempt come one after another, CompletionFailed excepted.
 type Observer interface {
 	// Start is called before the first command of a call. The ctx that it returns is the parent of the commands, of the
 	// handler's ctx and of the events. A nested call on a key that ctx already holds is not reported.
 	Start(ctx context.Context, a Attempt) context.Context
 	// Event is called with the ctx of Start, except for RenewPass, which belongs to no attempt. Refused, Replayed or
-	// Released is the last of an attempt. New types of events may come with any release: ignore what you do not know.
+	// Released is the last of an attempt; only CompletionFailed may come after it. New types of events may come with any release: ignore what you do not know.
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". It is stored with the hold, so that who waits can link to it.
 	Traceparent(ctx context.Context) string
@@ -66,6 +66,7 @@ type Refused struct {
 type Replayed struct {
 	Waited    time.Duration
 	Contended bool
+	Queue     int // longest line this call saw
 	Attempt   int
 }
 

@@ -44,6 +44,7 @@ type ask struct {
 	futile    int           // wake-ups in a row that found the key busy
 	busy      *BusyError    // the last busy answer, nil before
 	err       error         // of the last send
+	failed    int           // sends without an answer in a row
 	maxQueue  int
 }
 
@@ -125,7 +126,10 @@ func (a *ask) send() ([]any, error) {
 		millis(a.terms.Lease+max(a.keep, abandonedTTL)), a.tag, a.mode, millis(queueTTL))
 	a.repeated = a.repeated || again
 	a.unsettled = again && err != nil
-	a.err = err
+	a.err, a.failed = err, a.failed+1
+	if err == nil {
+		a.failed = 0
+	}
 	return reply, err
 }
 
@@ -190,10 +194,10 @@ func (a *ask) give(err error) error {
 // gone is the error when ctx ended first: what is known and why it ended.
 func (a *ask) gone() error {
 	switch {
+	case a.busy != nil && a.failed < 2: // one may have been cut short by the end of ctx itself
+		return a.give(nil)
 	case a.err != nil:
 		return a.give(unavailable(a.err))
-	case a.busy != nil:
-		return a.give(nil)
 	}
 	return fmt.Errorf("%w: %w", ErrNotRun, context.Cause(a.ctx))
 }
@@ -246,7 +250,7 @@ func (a *ask) report(h *hold, rec *Record, err error) {
 			Waited: waited, Contended: contended, Queue: a.maxQueue, Token: h.token, Attempt: h.attempt, Abandoned: h.abandoned,
 		})
 	case rec != nil:
-		a.l.obs.Event(a.ctx, Replayed{Waited: waited, Contended: contended, Attempt: rec.Attempt})
+		a.l.obs.Event(a.ctx, Replayed{Waited: waited, Contended: contended, Queue: a.maxQueue, Attempt: rec.Attempt})
 	default:
 		a.l.obs.Event(a.ctx, Refused{Err: err, Waited: waited, Contended: contended, Queue: a.maxQueue})
 	}

@@ -1,0 +1,59 @@
+package tracing_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/tracing"
+)
+
+// Every guarded run is a span that says what it came to. A program that has set the global providers of OpenTelemetry
+// needs no more than tracing.New(tracing.Options{}).
+func Example() {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+
+	spans := tracetest.NewInMemoryExporter() // in a program: the OTLP exporter
+	observer, err := tracing.New(tracing.Options{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	locks, err := lockcore.New(rdb, lockcore.Options{Observer: observer})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	o := guard.OnceOptions{Terms: lockcore.Terms{Name: "charge"}}
+	for range 2 {
+		_, err := guard.Once(context.Background(), locks, "charge:42", o, func(context.Context) error { return nil })
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, span := range spans.GetSpans() {
+		for _, a := range span.Attributes {
+			if a.Key == "holdfast.outcome" {
+				fmt.Printf("%s: %s\n", span.Name, a.Value.AsString())
+			}
+		}
+	}
+	// Output:
+	// once charge: ran
+	// once charge: replayed
+}

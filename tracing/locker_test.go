@@ -1,0 +1,237 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/tracing"
+)
+
+// canary is in every key of these tests, and in nothing else.
+const canary = "canary-7f3a"
+
+// inBubble runs test on a Locker whose Redis is in memory, with an Observer; afterwards the telemetry must add up and
+// the canary, the task and the host must be nowhere in it.
+func inBubble(t *testing.T, test func(t *testing.T, r *rig, m *redistest.Memory, locks *lockcore.Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r, m := newRig(t, tracing.Options{}), redistest.Bubble(t)
+		locks, err := lockcore.New(m.Client(t), lockcore.Options{Observer: r.Observer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, r, m, locks)
+		if err := locks.Close(t.Context()); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		time.Sleep(time.Second) // a go-redis subscription that met an error sleeps 100 ms before it sees that it is closed
+		r.addsUp(t)
+		host, err := os.Hostname()
+		if err != nil || len(host) < 4 { // too short to look for
+			host = "no host"
+		}
+		out := r.exported(t)
+		for _, secret := range []string{canary, "task-9", "127.0.0.1", host} {
+			if strings.Contains(out, secret) {
+				t.Errorf("%q is in what is exported", secret)
+			}
+		}
+	})
+}
+
+func TestAWaiterLinksToItsHolder(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *redistest.Memory, locks *lockcore.Locker) {
+		const key = "account:" + canary
+		var wg sync.WaitGroup
+		holding := make(chan struct{})
+		wg.Go(func() {
+			ctx := lockcore.WithTask(t.Context(), "task-9")
+			_ = guard.Exclusive(ctx, locks, key, lockcore.Terms{Name: "holder"}, func(context.Context) error {
+				close(holding)
+				time.Sleep(time.Second)
+				return nil
+			})
+		})
+		<-holding
+		err := guard.Exclusive(t.Context(), locks, key, lockcore.Terms{Name: "waiter", Wait: time.Minute}, func(context.Context) error {
+			if n := r.count(t, "holdfast.leases.held", "holdfast.name", "waiter"); n != 1 {
+				t.Errorf("held while it runs: %d, want 1", n)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		holder, waiter, acquire := r.span(t, "exclusive holder"), r.span(t, "exclusive waiter"), r.span(t, "acquire")
+		for _, links := range [][]traceLink{linksOf(waiter), linksOf(acquire)} {
+			if len(links) != 1 || links[0].trace != holder.SpanContext.TraceID() || links[0].span != holder.SpanContext.SpanID() {
+				t.Errorf("links are %v, want one to the holder %v", links, holder.SpanContext)
+			}
+		}
+		a := attrs(waiter)
+		wait, _ := a["holdfast.wait.duration"].(float64)
+		if wait < 0.9 || wait > 1.2 || a["holdfast.contended"] != true || a["holdfast.queue.length"] != int64(1) {
+			t.Errorf("waiter: %v, want a contended wait of 1 s in a line of 1", a)
+		}
+		if acquire.Parent.SpanID() != waiter.SpanContext.SpanID() || !acquire.EndTime.Before(waiter.EndTime.Add(time.Nanosecond)) {
+			t.Errorf("acquire is not within the waiter's span")
+		}
+		if a := attrs(holder); a["holdfast.contended"] != false || a["holdfast.hold.duration"].(float64) < 1 { //nolint:errcheck,forcetypeassert // a test
+			t.Errorf("holder: %v", a)
+		}
+		if n := r.count(t, "holdfast.contentions"); n != 1 {
+			t.Errorf("contentions is %d, want 1", n)
+		}
+	})
+}
+
+func TestReplayAndRefusalsEndWithTheirOutcome(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *redistest.Memory, locks *lockcore.Locker) {
+		const key = "charge:" + canary
+		once := func(ctx context.Context, key, name string, o guard.OnceOptions, fn func(context.Context) error) {
+			o.Terms = lockcore.Terms{Name: name, Wait: lockcore.NoWait}
+			_, _ = guard.Once(ctx, locks, key, o, fn)
+		}
+		nothing := func(context.Context) error { return nil }
+		once(t.Context(), key, "first", guard.OnceOptions{Fingerprint: []byte("a")}, func(ctx context.Context) error {
+			once(lockcore.Detach(ctx), key, "beside", guard.OnceOptions{Fingerprint: []byte("a")}, nothing)
+			return nil
+		})
+		once(t.Context(), key, "again", guard.OnceOptions{Fingerprint: []byte("a")}, nothing)
+		once(t.Context(), key, "other", guard.OnceOptions{Fingerprint: []byte("b")}, nothing)
+		func() {
+			defer func() { _ = recover() }()
+			once(t.Context(), key+"/most", "panics", guard.OnceOptions{Mode: guard.AtMostOnce}, func(context.Context) error { panic("boom") })
+		}()
+		once(t.Context(), key+"/most", "after", guard.OnceOptions{Mode: guard.AtMostOnce}, nothing)
+		for name, want := range map[string]string{
+			"first": "ran", "beside": "busy", "again": "replayed", "other": "mismatch", "panics": "unknown", "after": "abandoned",
+		} {
+			s := r.span(t, "once "+name)
+			if got := attrs(s)["holdfast.outcome"]; got != want {
+				t.Errorf("%s: outcome is %v, want %s", name, got, want)
+			}
+			if n := r.count(t, "holdfast.acquisitions", "holdfast.name", name, "holdfast.outcome", want); n != 1 {
+				t.Errorf("%s: acquisitions is %d, want 1", name, n)
+			}
+		}
+		// Who was refused without a wait sees by whom all the same.
+		if links := linksOf(r.span(t, "once beside")); len(links) != 1 || links[0].span != r.span(t, "once first").SpanContext.SpanID() {
+			t.Errorf("beside: links are %v", links)
+		}
+		if links := linksOf(r.span(t, "once after")); len(links) != 1 || links[0].span != r.span(t, "once panics").SpanContext.SpanID() {
+			t.Errorf("after: links are %v", links)
+		}
+	})
+}
+
+func TestALostLeaseIsAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, m *redistest.Memory, locks *lockcore.Locker) {
+		err := guard.Exclusive(t.Context(), locks, "account:"+canary, lockcore.Terms{Name: "account"}, func(ctx context.Context) error {
+			m.Redis.FlushAll()
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return nil
+		})
+		if !errors.Is(err, lockcore.ErrLost) {
+			t.Fatalf("err is %v, want ErrLost", err)
+		}
+		s := r.span(t, "exclusive account")
+		a := attrs(s)
+		if a["holdfast.outcome"] != "lost" || a["holdfast.cause"] != "lost" || a["error.type"] != "lost" || s.Status.Code != codes.Error {
+			t.Errorf("span: %v with status %v", a, s.Status)
+		}
+		if gone := r.count(t, "holdfast.renewals", "holdfast.result", "gone"); gone != 1 {
+			t.Errorf("renewals gone: %d, want 1", gone)
+		}
+		if n := r.count(t, "holdfast.leases.lost", "holdfast.cause", "lost"); n != 1 {
+			t.Errorf("leases.lost is %d, want 1", n)
+		}
+	})
+}
+
+func TestAnOutageShowsAtEachStep(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, m *redistest.Memory, locks *lockcore.Locker) {
+		_ = guard.Exclusive(t.Context(), locks, "account:"+canary, lockcore.Terms{Name: "running"}, func(ctx context.Context) error {
+			m.Redis.SetError("LOADING dataset")
+			_ = guard.Exclusive(t.Context(), locks, "b:"+canary, lockcore.Terms{Name: "starting"}, func(context.Context) error { return nil })
+			<-ctx.Done()
+			m.Redis.SetError("")
+			return nil
+		})
+		starting, running := r.span(t, "exclusive starting"), r.span(t, "exclusive running")
+		if a := attrs(starting); a["holdfast.outcome"] != "unavailable" || a["error.type"] != "unavailable" {
+			t.Errorf("starting: %v", a)
+		}
+		failures, _ := attrs(running)["holdfast.renew_errors"].(int64)
+		if failures == 0 || r.count(t, "holdfast.renewals", "holdfast.result", "failed") != failures {
+			t.Errorf("renew errors: %d on the span, %d counted", failures, r.count(t, "holdfast.renewals", "holdfast.result", "failed"))
+		}
+		if len(running.Events) != 2 || running.Events[0].Name != "renew failed" || running.Events[1].Name != "lost" {
+			t.Errorf("running: events %v, want renew failed once, then lost", running.Events)
+		}
+	})
+}
+
+// A nested call on a key that ctx holds is the same run: no span, no count.
+func TestReentryIsNotASecondRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *redistest.Memory, locks *lockcore.Locker) {
+		terms := lockcore.Terms{Name: "account"}
+		err := guard.Exclusive(t.Context(), locks, "account:"+canary, terms, func(ctx context.Context) error {
+			return guard.Exclusive(ctx, locks, "account:"+canary, terms, func(context.Context) error {
+				time.Sleep(time.Minute) // renewed on the way
+				return nil
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewals, _ := attrs(r.span(t, "exclusive account"))["holdfast.renewals"].(int64)
+		if renewals < 4 || r.count(t, "holdfast.renewals", "holdfast.result", "kept") != renewals {
+			t.Errorf("renewals: %d on the span, want the same counted and at least 4", renewals)
+		}
+	})
+}
+
+// Many calls on few keys, some of which give up: nothing is left open and the counts agree.
+func TestTheNumbersAddUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *redistest.Memory, locks *lockcore.Locker) {
+		const calls = 60
+		var wg sync.WaitGroup
+		for i := range calls {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%5)*310*time.Millisecond) // never as a key is freed
+				defer cancel()
+				key := canary + string(rune('a'+i%4))
+				_ = guard.Exclusive(ctx, locks, key, lockcore.Terms{Name: "many", Wait: 1050 * time.Millisecond}, func(ctx context.Context) error {
+					time.Sleep(100 * time.Millisecond)
+					return ctx.Err()
+				})
+			})
+		}
+		wg.Wait()
+		all := r.count(t, "holdfast.acquisitions")
+		ran, busy := r.count(t, "holdfast.acquisitions", "holdfast.outcome", "ran"), r.count(t, "holdfast.acquisitions", "holdfast.outcome", "busy")
+		if all != calls || ran+busy != calls || ran < 10 || busy < 10 {
+			t.Errorf("%d calls: %d ran and %d were busy, of %v", calls, ran, busy, r.points(t, "holdfast.acquisitions"))
+		}
+		if holds := r.count(t, "holdfast.hold.duration"); holds != ran {
+			t.Errorf("%d ran, but hold.duration has %d", ran, holds)
+		}
+		if waits := r.count(t, "holdfast.wait.duration"); waits != calls {
+			t.Errorf("wait.duration has %d of %d", waits, calls)
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package tracing
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const scope = "github.com/holdfast-go/holdfast/tracing"
+
+// Options of an Observer. The zero value is ready to use and gives no key away.
+type Options struct {
+	// TracerProvider makes the spans. Default: otel.GetTracerProvider(), also if it is set later.
+	TracerProvider trace.TracerProvider
+	// MeterProvider makes the metrics. Default: otel.GetMeterProvider(), also if it is set later.
+	MeterProvider metric.MeterProvider
+	// ExposeRawKeys puts the key itself on every span of a run, as holdfast.key. Keys often name people or accounts:
+	// who can read the traces can then read them. Default: only a digest. Metrics never have keys.
+	ExposeRawKeys bool
+}
+
+// New returns an Observer for [lockcore.Options] that makes the spans and metrics of the package's documentation. One
+// serves any number of Lockers. It fails only if the MeterProvider refuses an instrument.
+func New(o Options) (lockcore.Observer, error) {
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	if o.MeterProvider == nil {
+		o.MeterProvider = otel.GetMeterProvider()
+	}
+	in, err := newInstruments(o.MeterProvider.Meter(scope))
+	if err != nil {
+		return nil, err
+	}
+	return &observer{tracer: o.TracerProvider.Tracer(scope), in: in, rawKeys: o.ExposeRawKeys}, nil
+}
+
+type observer struct {
+	tracer  trace.Tracer
+	in      instruments
+	rawKeys bool
+}
+
+// attemptKey has the observer in it: of two on one Locker (lockcore.Join), each finds its own attempt.
+type attemptKey struct{ *observer }
+
+// Start begins the span of a run. The state of an outer attempt that ctx may carry is shadowed, not touched.
+func (o *observer) Start(ctx context.Context, at lockcore.Attempt) context.Context {
+	kind, name := attribute.String(attrKind, string(at.Kind)), attribute.String(attrName, at.Name)
+	title := string(at.Kind)
+	if at.Name != "" {
+		title += " " + at.Name
+	}
+	a := &attempt{o: o, kind: kind, name: name, labels: metric.WithAttributeSet(attribute.NewSet(kind, name))}
+	ctx, a.span = o.tracer.Start(ctx, title, trace.WithAttributes(kind, name))
+	if a.span.IsRecording() {
+		a.span.SetAttributes(attribute.String(attrDigest, digest(at.Key)))
+		if o.rawKeys {
+			a.span.SetAttributes(attribute.String(attrKey, at.Key))
+		}
+	}
+	return context.WithValue(ctx, attemptKey{o}, a)
+}
+
+// Event passes e to the attempt of ctx. What can be reported by itself is counted with any ctx.
+func (o *observer) Event(ctx context.Context, e lockcore.Event) {
+	a, _ := ctx.Value(attemptKey{o}).(*attempt)
+	switch e := e.(type) {
+	case lockcore.RenewPass:
+		o.in.renewed(ctx, e)
+	case lockcore.NoKey:
+		o.in.noKey.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
+	case lockcore.ConflictLost:
+		o.in.conflictsLost.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
+	case lockcore.Misconfigured:
+		o.in.misconfigured.Add(ctx, 1)
+	case lockcore.BadRecord:
+		o.in.badRecords.Add(ctx, 1)
+	default:
+		if a != nil { // else it is an attempt that another Observer started
+			a.event(ctx, e)
+		}
+	}
+}
+
+// Traceparent returns the W3C traceparent of the span in ctx, or "" if there is none.
+func (o *observer) Traceparent(ctx context.Context) string {
+	c := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, c)
+	return c.Get("traceparent")
+}
+
+// spanOf is the span that a holder's traceparent stands for. It is extracted into an empty context: into one with a
+// span, a bad traceparent would leave that span there, and the waiter would link to itself.
+func spanOf(traceparent string) trace.SpanContext {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
+	return trace.SpanContextFromContext(ctx)
+}
+
+func digest(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}

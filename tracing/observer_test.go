@@ -1,0 +1,282 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/tracing"
+)
+
+const (
+	holderTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	traceparent = "00-" + holderTrace + "-00f067aa0ba902b7-01"
+)
+
+var charge = lockcore.Attempt{Kind: lockcore.KindOnce, Name: "charge", Key: "charge:42"}
+
+// outcomes are the lives of an attempt, and how they show.
+var outcomes = []struct {
+	name      string
+	events    []lockcore.Event
+	outcome   string
+	errorType string // and status Error; "" is status unset
+	cause     string
+}{
+	{name: "runs", events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{}), outcome: "ran"},
+	{name: "takes over", events: ran(lockcore.Granted{Attempt: 2, Abandoned: true}, lockcore.Released{}), outcome: "took over"},
+	{name: "is done", events: []lockcore.Event{lockcore.Replayed{Attempt: 3}}, outcome: "replayed"},
+	{name: "is busy", events: refused(&lockcore.BusyError{Key: "charge:42"}), outcome: "busy"},
+	{name: "is busy until the caller leaves", events: refused(errors.Join(&lockcore.BusyError{}, context.Canceled)), outcome: "busy"},
+	{name: "has another fingerprint", events: refused(&lockcore.MismatchError{}), outcome: "mismatch"},
+	{name: "is canceled", events: refused(fmt.Errorf("%w: %w", lockcore.ErrNotRun, context.Canceled)), outcome: "canceled"},
+	{
+		name: "is canceled for a reason", outcome: "canceled",
+		events: refused(fmt.Errorf("%w: %w", lockcore.ErrNotRun, errors.New("shutdown"))),
+	},
+	{
+		name: "is canceled with a command under way", outcome: "canceled",
+		events: refused(errors.Join(lockcore.ErrUnavailable, context.Canceled)),
+	},
+	{name: "was abandoned", events: refused(&lockcore.AbandonedError{}), outcome: "abandoned", errorType: "abandoned"},
+	{
+		name: "finds no Redis", outcome: "unavailable", errorType: "unavailable",
+		events: refused(fmt.Errorf("%w: %w", lockcore.ErrUnavailable, errors.New("dial tcp 10.0.0.7:6379"))),
+	},
+	{name: "finds the Locker closed", events: refused(lockcore.ErrClosed), outcome: "closed", errorType: "closed"},
+	{
+		name: "cannot read the record", outcome: "bad record", errorType: "bad_record",
+		events: refused(fmt.Errorf("%w: %q", lockcore.ErrRecord, "charge:42")),
+	},
+	{name: "is lost", events: lost(lockcore.ErrLost), outcome: "lost", errorType: "lost", cause: "lost"},
+	{name: "takes too long", events: lost(lockcore.ErrMaxHold), outcome: "lost", errorType: "max_hold", cause: "max_hold"},
+	{name: "is revoked", events: lost(lockcore.ErrRevoked), outcome: "lost", errorType: "revoked", cause: "revoked"},
+	{name: "is cut off by Close", events: lost(lockcore.ErrClosed), outcome: "lost", errorType: "closed", cause: "closed"},
+	{
+		name: "panics under at most once", outcome: "unknown", errorType: "unknown",
+		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Abandoned: true}),
+	},
+	{
+		name: "waits and runs", outcome: "ran",
+		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Granted{Contended: true, Queue: 2}, lockcore.Released{}),
+	},
+	{name: "waits and is refused", outcome: "busy", events: append(ran(lockcore.Waiting{Queue: 1}), refused(&lockcore.BusyError{})...)},
+	{
+		name: "waits and is replayed", outcome: "replayed",
+		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Replayed{Contended: true}),
+	},
+}
+
+func ran(e ...lockcore.Event) []lockcore.Event { return e }
+
+func refused(err error) []lockcore.Event { return ran(lockcore.Refused{Err: err}) }
+
+func lost(cause error) []lockcore.Event {
+	return ran(lockcore.Granted{Attempt: 1}, lockcore.Lost{Cause: cause}, lockcore.Released{Lost: cause})
+}
+
+func TestEveryOutcomeEndsItsSpanAndIsCountedOnce(t *testing.T) {
+	for _, tt := range outcomes {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, tracing.Options{})
+			ctx := r.Start(t.Context(), charge)
+			for _, e := range tt.events {
+				r.Event(ctx, e)
+			}
+			s := r.span(t, "once charge")
+			a := attrs(s)
+			if a["holdfast.outcome"] != tt.outcome {
+				t.Errorf("outcome is %v, want %v", a["holdfast.outcome"], tt.outcome)
+			}
+			wantStatus, wantType := codes.Unset, any(nil)
+			if tt.errorType != "" {
+				wantStatus, wantType = codes.Error, tt.errorType
+			}
+			if s.Status.Code != wantStatus || a["error.type"] != wantType {
+				t.Errorf("status %v and error.type %v, want %v and %v", s.Status.Code, a["error.type"], wantStatus, wantType)
+			}
+			if tt.cause != "" {
+				if a["holdfast.cause"] != tt.cause || r.count(t, "holdfast.leases.lost", "holdfast.cause", tt.cause) != 1 {
+					t.Errorf("cause is %v, and leases.lost is not 1 for %v", a["holdfast.cause"], tt.cause)
+				}
+			}
+			for _, e := range s.Events {
+				if e.Name == "exception" {
+					t.Error("the error was recorded as an exception")
+				}
+			}
+			all, one := r.count(t, "holdfast.acquisitions"), r.count(t, "holdfast.acquisitions", "holdfast.outcome", tt.outcome)
+			if all != 1 || one != 1 {
+				t.Errorf("acquisitions: %d, of them %d %s, want 1", all, one, tt.outcome)
+			}
+			r.addsUp(t)
+		})
+	}
+}
+
+func TestASpanTellsTheWholeRun(t *testing.T) {
+	r := newRig(t, tracing.Options{})
+	ctx := r.Start(t.Context(), charge)
+	for _, e := range []lockcore.Event{
+		lockcore.Waiting{Holder: lockcore.Holder{Host: "db7", Traceparent: traceparent}, Queue: 2},
+		lockcore.Granted{Waited: 1500 * time.Millisecond, Contended: true, Queue: 3, Token: 7, Attempt: 2, Abandoned: true},
+		lockcore.RenewFailed{Err: context.DeadlineExceeded},
+		lockcore.Lost{Cause: lockcore.ErrLost},
+		lockcore.Overrun{Cause: lockcore.ErrLost},
+		lockcore.CompletionFailed{Err: lockcore.ErrUnavailable},
+		lockcore.Released{Held: 4 * time.Second, Renewals: 5, Failures: 6, Lost: lockcore.ErrLost, Completed: true, Stale: true, Err: lockcore.ErrUnavailable},
+	} {
+		r.Event(ctx, e)
+	}
+	s := r.span(t, "once charge")
+	want := map[string]any{
+		"holdfast.kind": "once", "holdfast.name": "charge", "holdfast.key.digest": "ca4f34b8ffde070d",
+		"holdfast.outcome": "lost", "holdfast.wait.duration": 1.5, "holdfast.contended": true, "holdfast.queue.length": int64(3),
+		"holdfast.attempt": int64(2), "holdfast.takeover": true, "holdfast.token": int64(7), "holdfast.hold.duration": 4.0,
+		"holdfast.renewals": int64(5), "holdfast.renew_errors": int64(6), "holdfast.cause": "lost", "holdfast.stale": true,
+		"error.type": "lost",
+	}
+	got := attrs(s)
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("%s is %v, want %v", k, got[k], v)
+		}
+	}
+	for k := range got {
+		if _, ok := want[k]; !ok {
+			t.Errorf("%s is not expected", k)
+		}
+	}
+	var names []string
+	for _, e := range s.Events {
+		names = append(names, e.Name)
+	}
+	if got := strings.Join(names, ", "); got != "renew failed, lost, overrun, completion failed, release failed" {
+		t.Errorf("span events: %s", got)
+	}
+	child := r.span(t, "acquire")
+	if child.Parent.SpanID() != s.SpanContext.SpanID() || attrs(child)["holdfast.queue.length"] != int64(2) {
+		t.Errorf("acquire has parent %v and attributes %v", child.Parent.SpanID(), attrs(child))
+	}
+	if !child.EndTime.Before(s.EndTime) {
+		t.Error("acquire ended with the run, not with the grant")
+	}
+	r.addsUp(t)
+}
+
+func TestARunThatDidNotWaitHasNoChild(t *testing.T) {
+	r := newRig(t, tracing.Options{})
+	ctx := r.Start(t.Context(), lockcore.Attempt{Kind: lockcore.KindExclusive, Key: "k"})
+	r.Event(ctx, lockcore.Granted{})
+	r.Event(ctx, lockcore.Released{})
+	if got := r.spans.GetSpans(); len(got) != 1 || got[0].Name != "exclusive" {
+		t.Errorf("spans: %v, want one, named by its kind alone", got)
+	}
+}
+
+// A refusal without a wait, and one for an abandoned key, link to the holder too.
+func TestRefusalsLinkToTheHolder(t *testing.T) {
+	h := lockcore.Holder{Traceparent: traceparent}
+	for _, err := range []error{&lockcore.BusyError{Holder: h}, &lockcore.AbandonedError{Holder: h}} {
+		r := newRig(t, tracing.Options{})
+		r.Event(r.Start(t.Context(), charge), lockcore.Refused{Err: err, Contended: true})
+		links := r.span(t, "once charge").Links
+		if len(links) != 1 || links[0].SpanContext.TraceID().String() != holderTrace {
+			t.Errorf("%T: links are %v", err, links)
+		}
+	}
+}
+
+// The span in ctx is there to be linked to by mistake: in the run's ctx it is the run itself.
+func TestABadTraceparentLinksToNothing(t *testing.T) {
+	for _, bad := range []string{
+		"", "x", "00", traceparent[:54], strings.ToUpper(traceparent), "ff" + traceparent[2:],
+		"00-00000000000000000000000000000000-00f067aa0ba902b7-01", "00-" + holderTrace + "-0000000000000000-01", "\x00",
+	} {
+		r := newRig(t, tracing.Options{})
+		outer, span := r.tracer.Start(t.Context(), "outer")
+		ctx := r.Start(outer, charge)
+		h := lockcore.Holder{Traceparent: bad}
+		r.Event(ctx, lockcore.Waiting{Holder: h, Queue: 1})
+		r.Event(ctx, lockcore.Refused{Err: &lockcore.BusyError{Holder: h}, Contended: true})
+		r.Event(r.Start(outer, charge), lockcore.Refused{Err: &lockcore.BusyError{Holder: h}, Contended: true})
+		span.End()
+		for _, s := range r.spans.GetSpans() {
+			if len(s.Links) != 0 {
+				t.Errorf("%q: %q links to %v", bad, s.Name, s.Links[0].SpanContext)
+			}
+		}
+		r.addsUp(t)
+	}
+}
+
+func TestTraceparentIsThatOfTheRun(t *testing.T) {
+	r := newRig(t, tracing.Options{})
+	if got := r.Traceparent(t.Context()); got != "" {
+		t.Errorf("without a span it is %q", got)
+	}
+	ctx := r.Start(t.Context(), charge)
+	got := r.Traceparent(ctx)
+	r.Event(ctx, lockcore.Replayed{})
+	sc := r.span(t, "once charge").SpanContext
+	if want := "00-" + sc.TraceID().String() + "-" + sc.SpanID().String(); !strings.HasPrefix(got, want) {
+		t.Errorf("traceparent is %q, want %s-…", got, want)
+	}
+}
+
+// An inner run on the ctx of an outer one is its own attempt; the outer one goes on afterwards.
+func TestNestedRunsDoNotMeet(t *testing.T) {
+	r := newRig(t, tracing.Options{})
+	outer := r.Start(t.Context(), charge)
+	r.Event(outer, lockcore.Granted{Attempt: 1})
+	inner := r.Start(outer, lockcore.Attempt{Kind: lockcore.KindExclusive, Name: "account", Key: "account:1"})
+	r.Event(inner, lockcore.Granted{Attempt: 1})
+	r.Event(inner, lockcore.Lost{Cause: lockcore.ErrLost})
+	r.Event(inner, lockcore.Released{Lost: lockcore.ErrLost})
+	r.Event(outer, lockcore.Released{})
+	in, out := r.span(t, "exclusive account"), r.span(t, "once charge")
+	if in.Parent.SpanID() != out.SpanContext.SpanID() {
+		t.Error("the inner run is not a child of the outer one")
+	}
+	if attrs(in)["holdfast.outcome"] != "lost" || attrs(out)["holdfast.outcome"] != "ran" || len(out.Events) != 0 {
+		t.Errorf("inner: %v, outer: %v with events %v", attrs(in), attrs(out), out.Events)
+	}
+	r.addsUp(t)
+}
+
+// Two observers on one Locker each find their own attempt.
+func TestJoinedObserversKeepApart(t *testing.T) {
+	a, b := newRig(t, tracing.Options{}), newRig(t, tracing.Options{})
+	both := lockcore.Join(a.Observer, b.Observer)
+	ctx := both.Start(t.Context(), charge)
+	both.Event(ctx, lockcore.Granted{})
+	both.Event(ctx, lockcore.Released{})
+	a.span(t, "once charge")
+	b.span(t, "once charge")
+	a.addsUp(t)
+	b.addsUp(t)
+}
+
+func TestOnlyExposeRawKeysShowsTheKey(t *testing.T) {
+	for _, expose := range []bool{false, true} {
+		r := newRig(t, tracing.Options{ExposeRawKeys: expose})
+		for _, tt := range outcomes {
+			ctx := r.Start(t.Context(), charge)
+			for _, e := range tt.events {
+				r.Event(ctx, e)
+			}
+		}
+		if got := strings.Contains(r.exported(t), charge.Key); got != expose {
+			t.Errorf("ExposeRawKeys %v: the key is exported: %v", expose, got)
+		}
+		if strings.Contains(r.exported(t), "10.0.0.7") {
+			t.Error("the text of an error is exported")
+		}
+	}
+}
