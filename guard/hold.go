@@ -12,6 +12,12 @@ import (
 // the resource refuse smaller ones (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 func Token(ctx context.Context, key string) (int64, bool) { return lockcore.TokenOf(ctx, key) }
 
+// Attempt tells a handler under [Once] which run of key this is, from 1, and whether it takes over from a holder that never
+// said how its run ended, so that the work may be half done. It is 0 if ctx does not hold key; under Exclusive it is 1.
+func Attempt(ctx context.Context, key string) (attempt int, tookOver bool) {
+	return lockcore.AttemptOf(ctx, key)
+}
+
 // MustHold panics unless ctx holds key and the lease is valid. It is for code that must never run unguarded, as
 // ShedLock's LockAssert is.
 func MustHold(ctx context.Context, key string) {

@@ -202,7 +202,13 @@ func TestOnceAbandoned(t *testing.T) {
 				var err error
 				_, lost := guard.Once(t.Context(), f.locks, "k", o, func(context.Context) error {
 					f.faults.Silence()
-					out, err = guard.Once(t.Context(), f.other, "k", o, fails(&runs, nil))
+					out, err = guard.Once(t.Context(), f.other, "k", o, func(ctx context.Context) error {
+						runs++
+						if n, tookOver := guard.Attempt(ctx, "k"); n != 2 || !tookOver {
+							t.Errorf("inside: attempt %d, took over %v", n, tookOver)
+						}
+						return nil
+					})
 					return nil
 				})
 				if !errors.Is(lost, lockcore.ErrLost) {

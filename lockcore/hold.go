@@ -70,13 +70,28 @@ func holdIn(ctx context.Context, l *Locker, kind Kind, key string) *hold {
 // TokenOf returns the fencing number under which ctx holds key, whichever Locker or kind of key it is, and whether it
 // holds it now: a hold that was released or lost does not count.
 func TokenOf(ctx context.Context, key string) (int64, bool) {
+	if h := validIn(ctx, key); h != nil {
+		return h.token, true
+	}
+	return 0, false
+}
+
+// AttemptOf returns what Attempt and Abandoned say of the lease under which ctx holds key; 0 if it does not hold it now.
+func AttemptOf(ctx context.Context, key string) (attempt int, abandoned bool) {
+	if h := validIn(ctx, key); h != nil {
+		return h.attempt, h.abandoned
+	}
+	return 0, false
+}
+
+func validIn(ctx context.Context, key string) *hold {
 	h, _ := ctx.Value(holdKey{}).(*hold)
 	for ; h != nil; h = h.outer {
 		if h.key == key && h.valid() {
-			return h.token, true
+			return h
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // Detach returns a ctx with the values of ctx but without its holds, its cancellation and its deadline: for work that

@@ -1,0 +1,146 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/idempotency"
+)
+
+// What version 1 looks like. These bytes must be readable as long as records of this version may be kept.
+var golden = []struct {
+	name string
+	hex  string
+	want idempotency.Record
+}{
+	{"done", "01 01 04 6a736f6e 02 7b7d", idempotency.Record{State: idempotency.Done, Codec: "json", Data: []byte("{}")}},
+	{"done without a result", "01 01 04 6e6f6e65 00", idempotency.Record{State: idempotency.Done, Codec: "none", Data: []byte{}}},
+	{"failed", "01 02 00 04 6f6f7073", idempotency.Record{State: idempotency.Failed, Data: []byte("oops")}},
+	{"tombstone", "01 03 00 00", idempotency.Record{State: idempotency.Tombstone, Data: []byte{}}},
+	{
+		"two bytes of length", "01 01 01 78 8001" + strings.Repeat("61", 128),
+		idempotency.Record{State: idempotency.Done, Codec: "x", Data: bytes.Repeat([]byte("a"), 128)},
+	},
+}
+
+func fromHex(tb testing.TB, s string) []byte {
+	tb.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+func TestGoldenRecords(t *testing.T) {
+	for _, row := range golden {
+		want := fromHex(t, row.hex)
+		if got, err := row.want.Encode(); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: encoded to %x, %v; want %x", row.name, got, err, want)
+		}
+		if got, err := idempotency.Decode(want); err != nil || !reflect.DeepEqual(got, row.want) {
+			t.Errorf("%s: decoded to %+v, %v; want %+v", row.name, got, err, row.want)
+		}
+	}
+}
+
+func TestBadRecordsDoNotDecode(t *testing.T) {
+	for name, s := range map[string]string{
+		"nothing":                 "",
+		"three bytes":             "010300",
+		"version 0":               "00030000",
+		"version 2":               "02030000",
+		"state 0":                 "01000000",
+		"state 4":                 "01040000",
+		"codec name of 33 bytes":  "010121" + strings.Repeat("61", 33) + "00",
+		"codec name beyond end":   "01010561626300",
+		"codec name up to end":    "0101046a736f6e",
+		"no length":               "01010161",
+		"length without its end":  "0101016180",
+		"length too long":         "0101016180808080808080808080808001",
+		"length in a longer form": "010101618000",
+		"a byte too few":          "010101610261",
+		"a byte too many":         "0101016100" + "61",
+		"huge length":             "01010161ffffffffffffffffff01",
+		"tombstone with data":     "0103000161",
+		"tombstone with a codec":  "0103016100",
+		"failed with a codec":     "010201610161",
+		"text":                    hex.EncodeToString([]byte(`{"state":"done"}`)),
+	} {
+		got, err := idempotency.Decode(fromHex(t, s))
+		if !errors.Is(err, idempotency.ErrRecord) {
+			t.Errorf("%s: decoded to %+v, %v", name, got, err)
+		}
+	}
+}
+
+// Every proper prefix of a record, and every record with something behind it, is refused.
+func TestCutAndLongRecordsDoNotDecode(t *testing.T) {
+	for _, row := range golden {
+		b := fromHex(t, row.hex)
+		for n := range b {
+			if got, err := idempotency.Decode(b[:n]); err == nil {
+				t.Errorf("%s cut to %d bytes: %+v", row.name, n, got)
+			}
+		}
+		if got, err := idempotency.Decode(append(b, 0)); err == nil {
+			t.Errorf("%s with a byte behind: %+v", row.name, got)
+		}
+	}
+}
+
+func TestRecordsThatCannotBeEncoded(t *testing.T) {
+	for name, r := range map[string]idempotency.Record{
+		"codec name": {State: idempotency.Done, Codec: strings.Repeat("x", 33)},
+		"data":       {State: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20+1)},
+	} {
+		if b, err := r.Encode(); err == nil {
+			t.Errorf("%s: %d bytes", name, len(b))
+		}
+	}
+}
+
+func TestRecordsRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := idempotency.Record{State: idempotency.State(rapid.IntRange(1, 3).Draw(t, "state")), Data: []byte{}}
+		if r.State == idempotency.Done {
+			r.Codec = rapid.StringN(0, -1, 32).Draw(t, "codec")
+		}
+		if r.State != idempotency.Tombstone {
+			r.Data = append(r.Data, rapid.SliceOf(rapid.Byte()).Draw(t, "data")...)
+		}
+		b, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := idempotency.Decode(b); err != nil || !reflect.DeepEqual(got, r) {
+			t.Fatalf("%+v came back as %+v, %v", r, got, err)
+		}
+	})
+}
+
+// What decodes is the only encoding of what it decodes to; nothing panics, and every refusal is an ErrRecord.
+func FuzzDecode(f *testing.F) {
+	for _, row := range golden {
+		f.Add(fromHex(f, row.hex))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := idempotency.Decode(b)
+		if err != nil {
+			if !errors.Is(err, idempotency.ErrRecord) {
+				t.Errorf("%x: %v", b, err)
+			}
+			return
+		}
+		again, err := r.Encode()
+		if err != nil || !bytes.Equal(again, b) {
+			t.Errorf("%x decoded to %+v, which encodes to %x, %v", b, r, again, err)
+		}
+	})
+}

@@ -1,0 +1,36 @@
+// Package httpmw makes HTTP requests that carry an Idempotency-Key safe to repeat: the handler runs once, and who asks
+// again gets the answer that was recorded. It works with any router of net/http's shape.
+//
+//	orders := httpmw.Idempotent(locks, tenant, httpmw.Options{})(http.HandlerFunc(create))
+//	mux.Handle("POST /orders", orders)
+//
+// It follows draft-ietf-httpapi-idempotency-key-header and, where that is silent, Stripe's practice
+// (https://docs.stripe.com/api/idempotent_requests).
+//
+// # Guarantees
+//
+// Among requests of one scope, method, path and key, within Options.Keep and as long as Redis keeps what it
+// acknowledged: no two handlers run at the same time; after an answer was recorded no handler runs again; every replay
+// has the recorded status, headers and body. The record is stored before the answer is sent, so that a client that saw
+// a success can always have it again. Requests of two scopes, or of two paths, never meet.
+//
+// # What it cannot promise
+//
+// A process that dies between the handler's effect and its record leaves the outcome unknown. Options.Mode chooses: by
+// default the next request runs the handler again, with guard.AtMostOnce it is refused until an operator clears the
+// key. Pass [Key] downstream, or write it in the transaction of the effect, where neither is enough. If Redis fails for
+// more than about a second just when an answer is to be stored, the answer is sent all the same and storing goes on in
+// the background. An answer that was streamed, or was too large, is not kept: its repetition is refused, not run.
+//
+// # What you must do
+//
+// Install it behind authentication and rate limits and in front of the business handler: what stands behind it is
+// recorded too. Give it a scope that names the caller. Let cross-origin clients see the header Idempotent-Replayed by
+// Access-Control-Expose-Headers. The handler gets a ctx that the client's disconnect does not cancel; it must still obey
+// it, for it ends before the lease can.
+//
+// # Testing
+//
+// The tests of this package run behind a real http.Server on an in-memory Redis; httptest and miniredis are all that a
+// test of your own handlers needs.
+package httpmw

@@ -1,0 +1,67 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// A client that got no answer sends its order again: the handler runs once, and both answers are equal.
+func ExampleIdempotent() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = locks.Close(context.Background()) }()
+
+	tenant := func(r *http.Request) (string, error) { // who the key belongs to
+		if user, _, ok := r.BasicAuth(); ok {
+			return user, nil
+		}
+		return "", errors.New("no credentials")
+	}
+	orders := 0
+	create := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		orders++
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, "order %d", orders)
+	})
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders", httpmw.Idempotent(locks, tenant, httpmw.Options{})(create))
+
+	send := func(body string) {
+		r := httptest.NewRequest("POST", "/orders", strings.NewReader(body))
+		r.SetBasicAuth("alice", "secret")
+		r.Header.Set("Idempotency-Key", "8e03978e-40d5-43dd-bc93-6894a57f9324")
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		if w.Code == http.StatusCreated {
+			fmt.Printf("%d %s, replayed: %q\n", w.Code, w.Body, w.Header().Get("Idempotent-Replayed"))
+		} else {
+			fmt.Println(w.Code)
+		}
+	}
+	send("tea")
+	send("tea")
+	send("milk") // another request under the same key
+	// Output:
+	// 201 order 1, replayed: ""
+	// 201 order 1, replayed: "true"
+	// 422
+}

@@ -1,0 +1,22 @@
+package httpmw
+
+import "net/http"
+
+func ClientKey(h http.Header) (string, error) { return clientKey(h) }
+
+type Recorded struct {
+	Status          int
+	Streamed        bool
+	Header, Trailer http.Header
+	Body            []byte
+}
+
+func Encode(a Recorded) ([]byte, error) {
+	return codec{}.Encode(response{a.Status, a.Streamed, a.Header, a.Trailer, a.Body})
+}
+
+func Decode(b []byte) (Recorded, error) {
+	var a response
+	err := codec{}.Decode(b, &a)
+	return Recorded{a.status, a.streamed, a.header, a.trailer, a.body}, err
+}

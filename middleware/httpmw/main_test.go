@@ -1,0 +1,206 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tenant is the scope of these tests.
+func tenant(r *http.Request) (string, error) {
+	switch t := r.Header.Get("X-Tenant"); t {
+	case "nobody":
+		return "", errors.New("no credentials")
+	case "empty":
+		return "", nil
+	default:
+		return "tenant:" + t, nil
+	}
+}
+
+type fixture struct {
+	t      *testing.T
+	redis  *miniredis.Miniredis
+	locks  *lockcore.Locker
+	events *events
+	srv    *httptest.Server
+}
+
+// newFixture starts a real server whose handler is what serve makes of a Locker.
+func newFixture(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixture {
+	t.Helper()
+	f := &fixture{t: t, redis: miniredis.RunT(t), events: &events{waiting: make(chan struct{}, 1)}}
+	rdb := redis.NewClient(&redis.Options{Addr: f.redis.Addr(), DisableIdentity: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	locks, err := lockcore.New(rdb, lockcore.Options{Observer: f.events})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.locks = locks
+	t.Cleanup(func() {
+		if err := locks.Close(context.Background()); err != nil {
+			t.Errorf("close the locker: %v", err)
+		}
+	})
+	f.srv = httptest.NewUnstartedServer(serve(locks))
+	f.srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	f.srv.Start()
+	t.Cleanup(f.srv.Close)
+	return f
+}
+
+// guarded is a fixture with h behind Idempotent.
+func guarded(t *testing.T, o httpmw.Options, h http.HandlerFunc) *fixture {
+	t.Helper()
+	return newFixture(t, func(l *lockcore.Locker) http.Handler { return httpmw.Idempotent(l, tenant, o)(h) })
+}
+
+type answer struct {
+	status  int
+	header  http.Header
+	trailer http.Header
+	body    string
+}
+
+func (a answer) replayed() bool { return a.header.Get("Idempotent-Replayed") == "true" }
+
+// problem is the last part of the type of a problem, or "".
+func (a answer) problem() string {
+	if a.header.Get("Content-Type") != "application/problem+json" {
+		return ""
+	}
+	_, rest, _ := strings.Cut(a.body, `"type":"https://github.com/holdfast-go/holdfast/problems/`)
+	name, _, _ := strings.Cut(rest, `"`)
+	return name
+}
+
+func (f *fixture) request(method, path, body string, headers ...string) *http.Request {
+	f.t.Helper()
+	r, err := http.NewRequestWithContext(f.t.Context(), method, f.srv.URL+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	r.Header.Set("X-Tenant", "a")
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "X-Tenant" {
+			r.Header.Del("X-Tenant")
+		}
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	return r
+}
+
+// send reads an answer to its end. It may be used on any goroutine.
+func (f *fixture) send(r *http.Request) (answer, error) {
+	res, err := f.srv.Client().Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	return answer{res.StatusCode, res.Header, res.Trailer, string(b)}, err
+}
+
+// start sends a POST and returns what hears its answer.
+func (f *fixture) start(ctx context.Context, key string) <-chan answer {
+	r := f.request("POST", "/orders", "body", "Idempotency-Key", key).WithContext(ctx)
+	c := make(chan answer, 1)
+	go func() { // ends with the answer or with ctx
+		a, _ := f.send(r)
+		c <- a
+	}()
+	return c
+}
+
+func (f *fixture) do(method, path, body string, headers ...string) answer {
+	f.t.Helper()
+	a, err := f.send(f.request(method, path, body, headers...))
+	if err != nil {
+		f.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return a
+}
+
+// post sends the same POST whenever it is called with the same key.
+func (f *fixture) post(key string) answer {
+	f.t.Helper()
+	return f.do("POST", "/orders", "body", "Idempotency-Key", key)
+}
+
+func (f *fixture) wantRan(a answer, status int) {
+	f.t.Helper()
+	if a.status != status || a.replayed() || a.problem() != "" {
+		f.t.Fatalf("got %d %q, replayed %v; want a first answer with %d", a.status, a.body, a.replayed(), status)
+	}
+}
+
+func (f *fixture) wantReplayed(a answer, status int) {
+	f.t.Helper()
+	if a.status != status || !a.replayed() {
+		f.t.Fatalf("got %d %q, replayed %v; want a replay with %d", a.status, a.body, a.replayed(), status)
+	}
+}
+
+func (f *fixture) wantProblem(a answer, status int, problem string) {
+	f.t.Helper()
+	if a.status != status || a.problem() != problem || a.replayed() {
+		f.t.Fatalf("got %d %q, replayed %v; want the problem %s with %d", a.status, a.body, a.replayed(), problem, status)
+	}
+}
+
+// events is an Observer that remembers.
+type events struct {
+	waiting chan struct{} // hears of one Waiting, if there is room
+
+	mu   sync.Mutex
+	all  []lockcore.Event
+	keys []string
+}
+
+func (e *events) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.keys = append(e.keys, a.Key)
+	return ctx
+}
+
+func (e *events) Event(_ context.Context, ev lockcore.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, ev)
+	if _, ok := ev.(lockcore.Waiting); ok {
+		select {
+		case e.waiting <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (e *events) Traceparent(context.Context) string { return "" }
+
+func count[E lockcore.Event](e *events) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for _, ev := range e.all {
+		if _, ok := ev.(E); ok {
+			n++
+		}
+	}
+	return n
+}

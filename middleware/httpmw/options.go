@@ -1,0 +1,142 @@
+package httpmw
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	defaultName  = "http"
+	defaultHold  = 5 * time.Minute
+	defaultLimit = 1 << 20
+	maxLimit     = 16 << 20
+)
+
+// Store says which answers are recorded.
+type Store int
+
+const (
+	// StoreFinal records every status below 500 except those that ask to come again: 401, 403, 408, 425 and 429.
+	StoreFinal Store = iota
+	// StoreAll records every status, 5xx too, as Stripe's first API does.
+	StoreAll
+	// StoreSuccess records 2xx only: a request that was refused can be corrected under the same key.
+	StoreSuccess
+)
+
+// Options of [Idempotent]. The zero value is ready to use.
+type Options struct {
+	// Terms of each run. Wait is how long a request waits for a running one of its key, or for Redis; then it is
+	// answered 409, or 503. MaxHold bounds the handler, by default to 5 min, whatever the Locker's own Terms say. Name
+	// is "http" by default.
+	Terms lockcore.Terms
+	// Keep is how long an answer can be replayed. Default 24 h. 1 s to 366 days. Publish it: clients must not repeat later.
+	Keep time.Duration
+	// Mode is guard.AtLeastOnce by default. With guard.AtMostOnce a key whose run never said how it ended (the process
+	// died, the handler panicked) is refused as [TypeOutcomeUnknown], and a 5xx, whose outcome is known, is recorded
+	// whatever Store says.
+	Mode guard.Mode
+	// Secret keys the digests that stand for scope and key in Redis, so that who reads Redis cannot test guesses. It must
+	// not change within Keep. Default: digests without a key.
+	Secret []byte
+	// Methods that need a key; others pass. Default POST and PATCH.
+	Methods []string
+	// Optional lets requests without a key pass unguarded. Default: they are answered 400.
+	Optional bool
+	// Fingerprint returns what must be equal when a key is used again, else the answer is 422. It must not read r.Body;
+	// body has all of it. Default: method, path, sorted query, Content-Type and body.
+	Fingerprint func(r *http.Request, body []byte) []byte
+	// Store says which answers are recorded. Default StoreFinal. What is not recorded frees the key.
+	Store Store
+	// Headers to record and replay beside the usual ones of a representation (Content-Type, Location, ETag, …). Never
+	// those that belong to one client or one connection, such as Set-Cookie.
+	Headers []string
+	// MaxRequest bounds the request's body in bytes, which is read before the handler runs. Above it the answer is 413.
+	// Default 1 MiB, at most 16 MiB.
+	MaxRequest int
+	// MaxResponse bounds the recorded body in bytes. An answer above it is streamed and not kept, see [TypeNotReplayable].
+	// Default 1 MiB, at most 16 MiB.
+	MaxResponse int
+	// CancelOnDisconnect ends the handler's ctx when the client goes away, and shows it errors of writes. By default it
+	// runs to its end, at most Terms.MaxHold, and what it did is recorded.
+	CancelOnDisconnect bool
+	// Problem writes the answers of this package, for APIs with an error format of their own. Retry-After is set
+	// already. Default [WriteProblem].
+	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
+}
+
+// Validate reports every problem of o at once; each names the field, its value and the bound.
+func (o Options) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("httpmw: Options."+format, args...)) }
+	if err := (guard.OnceOptions{Terms: o.Terms, Keep: o.Keep, Mode: o.Mode}).Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("httpmw: Options: %w", err))
+	}
+	for _, m := range o.Methods {
+		if !isToken(m) {
+			bad("Methods has %q, must be methods", m)
+		}
+	}
+	if o.Store < StoreFinal || o.Store > StoreSuccess {
+		bad("Store is %d, must be StoreFinal, StoreAll or StoreSuccess", o.Store)
+	}
+	for _, h := range o.Headers {
+		if name := http.CanonicalHeaderKey(h); !isToken(h) || neverKept(name) {
+			bad("Headers has %q, must be names of headers that may be replayed", h)
+		}
+	}
+	if o.MaxRequest < 0 || o.MaxRequest > maxLimit {
+		bad("MaxRequest is %d, must be between 0 and %d", o.MaxRequest, maxLimit)
+	}
+	if o.MaxResponse < 0 || o.MaxResponse > maxLimit {
+		bad("MaxResponse is %d, must be between 0 and %d", o.MaxResponse, maxLimit)
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) withDefaults() Options {
+	o.Terms.Name = cmp.Or(o.Terms.Name, defaultName)
+	o.Terms.MaxHold = cmp.Or(o.Terms.MaxHold, defaultHold)
+	if len(o.Methods) == 0 {
+		o.Methods = []string{http.MethodPost, http.MethodPatch}
+	}
+	o.Methods, o.Secret = slices.Clone(o.Methods), slices.Clone(o.Secret)
+	if o.Fingerprint == nil {
+		o.Fingerprint = fingerprint
+	}
+	o.Headers = append(slices.Clone(keptHeaders), o.Headers...)
+	for i, h := range o.Headers {
+		o.Headers[i] = http.CanonicalHeaderKey(h)
+	}
+	o.MaxRequest = cmp.Or(o.MaxRequest, defaultLimit)
+	o.MaxResponse = cmp.Or(o.MaxResponse, defaultLimit)
+	if o.Problem == nil {
+		o.Problem = WriteProblem
+	}
+	return o
+}
+
+// keeps says whether an answer of this status is recorded.
+func (o Options) keeps(status int) bool {
+	switch {
+	case status < 200: // 101: the connection is no longer ours
+		return false
+	case o.Store == StoreAll, o.Mode == guard.AtMostOnce && status >= 500:
+		return true
+	case o.Store == StoreSuccess:
+		return status >= 200 && status < 300
+	}
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooEarly,
+		http.StatusTooManyRequests:
+		return false
+	}
+	return status < 500
+}

@@ -1,0 +1,63 @@
+package httpmw_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+func TestOptionsAreCheckedTogether(t *testing.T) {
+	o := httpmw.Options{
+		Terms: lockcore.Terms{Lease: 1}, Keep: 1, Mode: 7, Methods: []string{"PO ST"}, Store: 9,
+		Headers: []string{"set-cookie", "Bad Name"}, MaxRequest: -1, MaxResponse: 1 << 30,
+	}
+	err := o.Validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"Terms.Lease", "Keep", "Mode", `"PO ST"`, "Store is 9", `"set-cookie"`, `"Bad Name"`, "MaxRequest is -1", "MaxResponse is 1073741824"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	if err := (httpmw.Options{}).Validate(); err != nil {
+		t.Errorf("the zero value: %v", err)
+	}
+}
+
+func TestMistakesOfTheProgramPanic(t *testing.T) {
+	locks := guarded(t, httpmw.Options{}, nil).locks
+	for name, call := range map[string]func(){
+		"locks":   func() { httpmw.Idempotent(nil, tenant, httpmw.Options{}) },
+		"scope":   func() { httpmw.Idempotent(locks, nil, httpmw.Options{}) },
+		"options": func() { httpmw.Idempotent(locks, tenant, httpmw.Options{Keep: -1}) },
+		"handler": func() { httpmw.Idempotent(locks, tenant, httpmw.Options{})(nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			call()
+		}()
+	}
+}
+
+// What a scope function returns is not for the client and not taken for an error of ours.
+func TestScopeErrorIsNotTold(t *testing.T) {
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		return httpmw.Idempotent(l, func(*http.Request) (string, error) {
+			return "", errors.Join(lockcore.ErrBusy, errors.New("secret"))
+		}, httpmw.Options{})(http.NotFoundHandler())
+	})
+	a := f.post("k")
+	f.wantProblem(a, 401, "unauthorized")
+	if strings.Contains(a.body, "secret") {
+		t.Errorf("told %q", a.body)
+	}
+}

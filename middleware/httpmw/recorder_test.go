@@ -1,0 +1,258 @@
+package httpmw_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// A Flush neither makes a 200 of a later 201 nor sends anything before it is recorded.
+func TestFlushIsRemembered(t *testing.T) {
+	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/orders/1")
+		w.WriteHeader(http.StatusCreated)
+		w.(http.Flusher).Flush()
+		_, _ = io.WriteString(w, "one ")
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Errorf("flush: %v", err)
+		}
+		_, _ = io.WriteString(w, "two")
+		w.Header().Set("X-Late", "never seen")
+		w.WriteHeader(http.StatusTeapot)
+	})
+	first, again := f.post("k"), f.post("k")
+	f.wantRan(first, 201)
+	f.wantReplayed(again, 201)
+	for _, a := range []answer{first, again} {
+		if a.body != "one two" || a.header.Get("Location") != "/orders/1" || a.header.Get("X-Late") != "" || a.header.Get("Content-Length") != "7" {
+			t.Errorf("got %q with %v", a.body, a.header)
+		}
+	}
+}
+
+func TestRawWriterIsHidden(t *testing.T) {
+	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); ok {
+			t.Error("Unwrap leads to the raw writer")
+		}
+		if _, ok := w.(http.Hijacker); ok {
+			t.Error("a Hijacker")
+		}
+		c := http.NewResponseController(w)
+		if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+			t.Errorf("Hijack: %v", err)
+		}
+		if err := c.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Errorf("SetWriteDeadline: %v", err)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	f.wantRan(f.post("k"), 201)
+	f.wantReplayed(f.post("k"), 201)
+}
+
+// Informational answers reach the client at once, and their headers stay with them.
+func TestInformationalPass(t *testing.T) {
+	hinted := make(chan struct{}, 1)
+	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		<-hinted
+		w.Header().Del("Link")
+		w.WriteHeader(http.StatusCreated)
+	})
+	r := f.request("POST", "/orders", "body", "Idempotency-Key", "k")
+	got := ""
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			got = h.Get("Link")
+			hinted <- struct{}{}
+			return nil
+		},
+	}))
+	a, err := f.send(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.wantRan(a, 201)
+	if got == "" || a.header.Get("Link") != "" {
+		t.Errorf("hint has Link %q, answer %q", got, a.header.Get("Link"))
+	}
+	again := f.post("k")
+	f.wantReplayed(again, 201)
+	if again.header.Get("Link") != "" {
+		t.Error("the hint's header was replayed")
+	}
+}
+
+// Answers without a body stay so, first and replayed.
+func TestBodilessAnswers(t *testing.T) {
+	f := guarded(t, httpmw.Options{Methods: []string{"HEAD", "POST"}}, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/204":
+			w.WriteHeader(http.StatusNoContent)
+			if _, err := io.WriteString(w, "x"); !errors.Is(err, http.ErrBodyNotAllowed) {
+				t.Errorf("write after 204: %v", err)
+			}
+		case "/304":
+			w.Header().Set("ETag", `"1"`)
+			w.WriteHeader(http.StatusNotModified)
+		case "/empty":
+		default:
+			_, _ = io.WriteString(w, "hello")
+		}
+	})
+	for _, row := range []struct {
+		method, path string
+		status       int
+		length       string
+	}{{"POST", "/204", 204, ""}, {"POST", "/304", 304, ""}, {"POST", "/empty", 200, "0"}, {"HEAD", "/head", 200, "5"}, {"HEAD", "/empty", 200, ""}} {
+		first := f.do(row.method, row.path, "", "Idempotency-Key", "k")
+		again := f.do(row.method, row.path, "", "Idempotency-Key", "k")
+		f.wantRan(first, row.status)
+		f.wantReplayed(again, row.status)
+		for _, a := range []answer{first, again} {
+			if a.body != "" || a.header.Get("Content-Length") != row.length || (row.status == 304) != (a.header.Get("ETag") == `"1"`) {
+				t.Errorf("%s: got %q with %v", row.path, a.body, a.header)
+			}
+		}
+	}
+}
+
+// Of the headers of the first answer only those are replayed that describe it or were asked for.
+func TestReplayedHeaders(t *testing.T) {
+	kept := []string{"Content-Type", "Location", "Etag", "Cache-Control", "X-Mine"}
+	dropped := []string{"Set-Cookie", "Authorization", "Www-Authenticate", "Keep-Alive", "Proxy-Authenticate", "X-Other"}
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		next := httpmw.Idempotent(l, tenant, httpmw.Options{Headers: []string{"x-mine"}})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for _, h := range append(kept, dropped...) {
+				w.Header().Add(h, "1")
+				w.Header().Add(h, "2")
+			}
+			w.Header().Set("Date", "Thu, 01 Jan 1970 00:00:00 GMT")
+			w.Header().Del("X-Front-Deleted")
+		}))
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Front", r.Header.Get("X-Request"))
+			w.Header().Set("X-Front-Deleted", "1")
+			next.ServeHTTP(w, r)
+		})
+	})
+	first := f.do("POST", "/", "", "Idempotency-Key", "k", "X-Request", "1")
+	again := f.do("POST", "/", "", "Idempotency-Key", "k", "X-Request", "2")
+	for _, h := range kept {
+		if len(first.header[h]) != 2 || len(again.header[h]) != 2 {
+			t.Errorf("%s: %v, replayed %v", h, first.header[h], again.header[h])
+		}
+	}
+	for _, h := range dropped {
+		if len(first.header[h]) != 2 || len(again.header[h]) != 0 {
+			t.Errorf("%s: %v, replayed %v", h, first.header[h], again.header[h])
+		}
+	}
+	if again.header.Get("Date") == first.header.Get("Date") {
+		t.Error("Date was replayed")
+	}
+	if first.header.Get("X-Front") != "1" || again.header.Get("X-Front") != "2" || first.header.Get("X-Front-Deleted") != "" {
+		t.Errorf("headers of what stands in front: %v, then %v", first.header, again.header)
+	}
+}
+
+// The handler can read the body as if nobody had, with its length known, and connections are used again.
+func TestRequestBodyIsHandedOn(t *testing.T) {
+	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil || r.ContentLength != int64(len(b)) || string(b) != "chunked body" || r.Trailer.Get("X-Sum") != "42" {
+			t.Errorf("read %q (%d), trailer %v, %v", b, r.ContentLength, r.Trailer, err)
+		}
+	})
+	r := f.request("POST", "/", "", "Idempotency-Key", "k")
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader("chunked body")), -1
+	r.Trailer = http.Header{"X-Sum": {"42"}}
+	if a, err := f.send(r); err != nil || a.status != 200 {
+		t.Errorf("got %d, %v", a.status, err)
+	}
+}
+
+// A client that breaks off in its body has not asked for anything.
+func TestBrokenRequestBody(t *testing.T) {
+	var runs atomic.Int64
+	f, fr := fronted(t, httpmw.Options{}, order(&runs))
+	c, err := net.Dial("tcp", f.srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, "POST /orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 10\r\n\r\nbod")
+	_ = c.(*net.TCPConn).CloseWrite()
+	a, _ := io.ReadAll(c)
+	_ = c.Close()
+	<-fr.done
+	if !strings.Contains(string(a), " 400 ") || !strings.Contains(string(a), "body-unreadable") || runs.Load() != 0 {
+		t.Errorf("got %q, %d runs", a, runs.Load())
+	}
+}
+
+// Trailers that were not announced arrive too, first and replayed, and so do values that net/http would have cleaned.
+func TestTrailersAndUncleanHeaders(t *testing.T) {
+	f := guarded(t, httpmw.Options{Headers: []string{"X-Sum"}}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Content-Type"] = nil
+		w.Header().Set("Link", "a\r\nSet-Cookie: b")
+		_, _ = io.WriteString(w, "<html>")
+		w.Header().Set(http.TrailerPrefix+"X-Sum", "42")
+	})
+	first, again := f.post("k"), f.post("k")
+	f.wantRan(first, 200)
+	f.wantReplayed(again, 200)
+	for _, a := range []answer{first, again} {
+		if a.body != "<html>" || a.trailer.Get("X-Sum") != "42" || a.header.Get("Content-Type") != "" || a.header.Get("Set-Cookie") != "" {
+			t.Errorf("got %q with %v and %v", a.body, a.header, a.trailer)
+		}
+	}
+	if first.header.Get("Link") != again.header.Get("Link") {
+		t.Errorf("Link is %q, then %q", first.header.Get("Link"), again.header.Get("Link"))
+	}
+}
+
+// A status that is none panics as it does in net/http, and 101 belongs to nobody who comes later.
+func TestUnusualStatus(t *testing.T) {
+	f, fr := fronted(t, httpmw.Options{Store: httpmw.StoreAll}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/101" {
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			return
+		}
+		w.WriteHeader(99)
+	}))
+	if a, err := f.send(f.request("POST", "/99", "", "Idempotency-Key", "k")); err == nil {
+		t.Errorf("got %d", a.status)
+	}
+	if p := <-fr.done; p == nil {
+		t.Error("no panic")
+	}
+	for range 2 {
+		if a := f.do("POST", "/101", "", "Idempotency-Key", "k"); a.replayed() || a.problem() != "" {
+			t.Errorf("got %d, replayed %v", a.status, a.replayed())
+		}
+	}
+}
+
+// A limit that stands in front of ours is a limit too.
+func TestMaxBytesReader(t *testing.T) {
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		next := httpmw.Idempotent(l, tenant, httpmw.Options{})(http.NotFoundHandler())
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, 3)
+			next.ServeHTTP(w, r)
+		})
+	})
+	f.wantProblem(f.post("k"), 413, "body-too-large")
+}

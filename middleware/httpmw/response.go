@@ -1,0 +1,182 @@
+package httpmw
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	version1   = 1
+	whole      = 1
+	streamed   = 2
+	maxHeaders = 64 << 10 // of recorded headers; above it the answer is not kept
+)
+
+// response is an answer: the handler's, or the part of it that is recorded.
+type response struct {
+	status   int
+	streamed bool // the rest is empty: it was sent while it was made
+	header   http.Header
+	trailer  http.Header
+	body     []byte
+}
+
+// kept is the part of a that may be recorded.
+func (a *response) kept(o Options) response {
+	if a.streamed {
+		return *a
+	}
+	return response{status: a.status, header: o.kept(a.header), trailer: o.kept(a.trailer), body: a.body}
+}
+
+// write sends a, its headers over those that w has.
+func (a *response) write(w http.ResponseWriter, method string) {
+	h := w.Header()
+	maps.Copy(h, a.header)
+	switch {
+	case len(a.trailer) > 0: // the server sends them only if they were announced and the length is open
+		h["Trailer"] = slices.Sorted(maps.Keys(a.trailer))
+		h.Del("Content-Length")
+	case bodyAllowed(a.status) && h.Get("Transfer-Encoding") == "" && (method != http.MethodHead || len(a.body) > 0):
+		h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	}
+	w.WriteHeader(a.status)
+	if len(a.body) > 0 {
+		_, _ = w.Write(a.body) // the client may have gone
+	}
+	maps.Copy(h, a.trailer)
+}
+
+// codec records responses, in version 1:
+//
+//	1 byte version · 1 byte 1 · 2 bytes status · headers · trailers · uvarint n · n bytes body
+//	1 byte version · 1 byte 2 · 2 bytes status                                    streamed
+//
+// where headers are their number, and for each, by name in order: its name, the number of its values, and these. All
+// numbers are uvarints, each text stands after its length.
+type codec struct{}
+
+func (codec) Name() string { return "http" }
+
+func (codec) Encode(v any) ([]byte, error) {
+	a, ok := v.(response)
+	if !ok {
+		return nil, fmt.Errorf("httpmw: codec http cannot encode %T", v)
+	}
+	kind := byte(whole)
+	if a.streamed {
+		kind = streamed
+	}
+	b := binary.BigEndian.AppendUint16([]byte{version1, kind}, uint16(a.status))
+	if a.streamed {
+		return b, nil
+	}
+	b = appendHeader(appendHeader(slices.Grow(b, len(a.body)+1<<10), a.header), a.trailer)
+	return appendText(b, a.body), nil
+}
+
+func (codec) Decode(data []byte, v any) error {
+	p, ok := v.(*response)
+	if !ok {
+		return fmt.Errorf("httpmw: codec http cannot decode into %T", v)
+	}
+	if len(data) < 4 || data[0] != version1 || data[1] != whole && data[1] != streamed {
+		return fmt.Errorf("%w: unknown beginning", errResponse)
+	}
+	a := response{status: int(binary.BigEndian.Uint16(data[2:])), streamed: data[1] == streamed}
+	r := reader{rest: data[4:]}
+	if a.status < 200 || a.status > 999 {
+		r.fail("status")
+	}
+	if !a.streamed {
+		a.header, a.trailer, a.body = r.header(), r.header(), r.text()
+	}
+	if len(r.rest) > 0 {
+		r.fail("end")
+	}
+	if len(a.body) > 0 && !bodyAllowed(a.status) {
+		r.fail("body")
+	}
+	if r.err == nil {
+		*p = a
+	}
+	return r.err
+}
+
+func appendHeader(b []byte, h http.Header) []byte {
+	b = binary.AppendUvarint(b, uint64(len(h)))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		b = appendText(b, name)
+		b = binary.AppendUvarint(b, uint64(len(h[name])))
+		for _, v := range h[name] {
+			b = appendText(b, v)
+		}
+	}
+	return b
+}
+
+func appendText[T string | []byte](b []byte, s T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+var errResponse = errors.New("httpmw: bad response record")
+
+// reader takes a record apart. After the first error it returns nothing but zeros.
+type reader struct {
+	rest []byte
+	err  error
+}
+
+func (r *reader) fail(what string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %s does not fit", errResponse, what)
+	}
+	r.rest = nil
+}
+
+// number reads a length or a count: what it counts takes at least a byte each.
+func (r *reader) number() int {
+	n, used := binary.Uvarint(r.rest)
+	if used <= 0 || n > uint64(len(r.rest)-used) || len(binary.AppendUvarint(nil, n)) != used {
+		r.fail("number")
+		return 0
+	}
+	r.rest = r.rest[used:]
+	return int(n)
+}
+
+func (r *reader) text() []byte {
+	n := r.number()
+	s := r.rest[:n]
+	r.rest = r.rest[n:]
+	return s
+}
+
+func (r *reader) header() http.Header {
+	h, last := http.Header{}, ""
+	for range r.number() {
+		name := string(r.text())
+		if name <= last || !isToken(name) || http.CanonicalHeaderKey(name) != name || neverKept(name) {
+			r.fail("header name")
+			break
+		}
+		h[name], last = []string{}, name
+		for range r.number() {
+			v := string(r.text())
+			if strings.ContainsAny(v, "\r\n\x00") {
+				r.fail("header value")
+			}
+			h[name] = append(h[name], v)
+			if r.err != nil {
+				return h
+			}
+		}
+	}
+	return h
+}

@@ -1,0 +1,136 @@
+package httpmw_test
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// Above the limit the answer is streamed whole and not kept: who asks again is refused, and nothing runs.
+func TestLargeAnswerIsStreamedAndNotKept(t *testing.T) {
+	var runs atomic.Int64
+	f := guarded(t, httpmw.Options{MaxResponse: 1000}, func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		w.WriteHeader(http.StatusCreated)
+		size := 1000
+		if r.URL.Path == "/large" {
+			size = 1001
+		}
+		for range size {
+			if n, err := io.WriteString(w, "x"); n != 1 || err != nil {
+				t.Errorf("write: %d, %v", n, err)
+			}
+		}
+	})
+	a := f.do("POST", "/large", "", "Idempotency-Key", "k")
+	f.wantRan(a, 201)
+	if len(a.body) != 1001 {
+		t.Errorf("%d bytes", len(a.body))
+	}
+	f.wantProblem(f.do("POST", "/large", "", "Idempotency-Key", "k"), 409, "not-replayable")
+	f.wantProblem(f.do("POST", "/large", "other", "Idempotency-Key", "k"), 422, "key-reused")
+	f.wantRan(f.do("POST", "/exact", "", "Idempotency-Key", "k"), 201)
+	f.wantReplayed(f.do("POST", "/exact", "", "Idempotency-Key", "k"), 201)
+	if runs.Load() != 2 {
+		t.Errorf("%d runs, want 2", runs.Load())
+	}
+}
+
+// More headers than a record takes leave a tombstone; the first answer has them all.
+func TestLargeHeadersAreNotKept(t *testing.T) {
+	f := guarded(t, httpmw.Options{MaxResponse: 1}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", strings.Repeat("x", 70<<10))
+	})
+	a := f.post("k")
+	f.wantRan(a, 200)
+	if n := len(a.header.Get("Link")); n != 70<<10 {
+		t.Errorf("Link has %d bytes", n)
+	}
+	f.wantProblem(f.post("k"), 409, "not-replayable")
+}
+
+// An event stream reaches the client while the handler runs.
+func TestEventStream(t *testing.T) {
+	next := make(chan struct{})
+	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		for _, event := range []string{"data: 1\n\n", "data: 2\n\n"} {
+			_, _ = io.WriteString(w, event)
+			w.(http.Flusher).Flush()
+			<-next
+		}
+	})
+	res, err := f.srv.Client().Do(f.request("POST", "/orders", "body", "Idempotency-Key", "k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(res.Body)
+	for _, want := range []string{"data: 1", "", "data: 2", ""} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("read %q, want %q", lines.Text(), want)
+		}
+		if want == "" {
+			next <- struct{}{}
+		}
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
+	_ = res.Body.Close()
+	f.wantProblem(f.post("k"), 409, "not-replayable")
+}
+
+// Above the limit a Flush that was only remembered is obeyed, and so are later ones.
+func TestFlushAboveTheLimit(t *testing.T) {
+	read := make(chan struct{})
+	f := guarded(t, httpmw.Options{MaxResponse: 2}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "a\n")
+		w.(http.Flusher).Flush()
+		_, _ = io.WriteString(w, "b\n")
+		<-read
+		w.(http.Flusher).Flush()
+		<-read
+	})
+	res, err := f.srv.Client().Do(f.request("POST", "/orders", "body", "Idempotency-Key", "k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	for _, want := range []string{"a\n", "b\n"} {
+		buf := make([]byte, 2)
+		if _, err := io.ReadFull(res.Body, buf); err != nil || string(buf) != want {
+			t.Errorf("read %q, %v; want %q", buf, err, want)
+		}
+		read <- struct{}{}
+	}
+}
+
+// A client that goes away while an answer streams does not end the handler: what it did is known.
+func TestDisconnectWhileStreaming(t *testing.T) {
+	gone := make(chan struct{})
+	f, fr := fronted(t, httpmw.Options{MaxResponse: 10}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("x", 11))
+		_ = http.NewResponseController(w).Flush()
+		<-gone
+		for range 100 {
+			if n, err := w.Write(make([]byte, 64<<10)); n != 64<<10 || err != nil {
+				t.Errorf("write: %d, %v", n, err)
+			}
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Errorf("flush: %v", err)
+			}
+		}
+	}))
+	res, err := f.srv.Client().Do(f.request("POST", "/orders", "body", "Idempotency-Key", "k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	<-fr.gone
+	close(gone)
+	<-fr.done
+	f.wantProblem(f.post("k"), 409, "not-replayable")
+}
