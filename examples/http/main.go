@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		err = errors.Join(err, locks.Close(ctx))
 	}()
 
-	listener, err := net.Listen("tcp", *addr)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ func TestRun(t *testing.T) {
 }
 
 func tour(t *testing.T, args ...string) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	out, stdout := io.Pipe()

@@ -46,7 +46,7 @@ func ExampleIdempotent() {
 	mux.Handle("POST /orders", httpmw.Idempotent(locks, tenant, httpmw.Options{})(create))
 
 	send := func(body string) {
-		r := httptest.NewRequest("POST", "/orders", strings.NewReader(body))
+		r := httptest.NewRequestWithContext(context.Background(), "POST", "/orders", strings.NewReader(body))
 		r.SetBasicAuth("alice", "secret")
 		r.Header.Set("Idempotency-Key", "8e03978e-40d5-43dd-bc93-6894a57f9324")
 		w := httptest.NewRecorder()

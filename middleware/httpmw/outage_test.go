@@ -42,7 +42,7 @@ func inBubble(t *testing.T, test func(*testing.T, bubble)) {
 
 // post calls h as a server would.
 func post(h http.Handler) answer {
-	r := httptest.NewRequest("POST", "/orders", strings.NewReader("body"))
+	r := httptest.NewRequestWithContext(context.Background(), "POST", "/orders", strings.NewReader("body"))
 	r.Header.Set("Idempotency-Key", "k")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

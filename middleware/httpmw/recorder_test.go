@@ -21,7 +21,11 @@ func TestFlushIsRemembered(t *testing.T) {
 	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "/orders/1")
 		w.WriteHeader(http.StatusCreated)
-		w.(http.Flusher).Flush()
+		if flusher, ok := w.(http.Flusher); ok {
+			flusher.Flush()
+		} else {
+			t.Error("the handler's writer is no http.Flusher")
+		}
 		_, _ = io.WriteString(w, "one ")
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			t.Errorf("flush: %v", err)
@@ -74,7 +78,7 @@ func TestInformationalPass(t *testing.T) {
 	r := f.request("POST", "/orders", "body", "Idempotency-Key", "k")
 	got := ""
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+		Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
 			got = h.Get("Link")
 			hinted <- struct{}{}
 			return nil
@@ -170,7 +174,7 @@ func TestReplayedHeaders(t *testing.T) {
 
 // The handler can read the body as if nobody had, with its length known, and connections are used again.
 func TestRequestBodyIsHandedOn(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, r *http.Request) {
+	f := guarded(t, httpmw.Options{}, func(_ http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil || r.ContentLength != int64(len(b)) || string(b) != "chunked body" || r.Trailer.Get("X-Sum") != "42" {
 			t.Errorf("read %q (%d), trailer %v, %v", b, r.ContentLength, r.Trailer, err)
@@ -188,12 +192,14 @@ func TestRequestBodyIsHandedOn(t *testing.T) {
 func TestBrokenRequestBody(t *testing.T) {
 	var runs atomic.Int64
 	f, fr := fronted(t, httpmw.Options{}, order(&runs))
-	c, err := net.Dial("tcp", f.srv.Listener.Addr().String())
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", f.srv.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.WriteString(c, "POST /orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 10\r\n\r\nbod")
-	_ = c.(*net.TCPConn).CloseWrite()
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil { //nolint:errcheck,forcetypeassert // dialed as tcp
+		t.Error(err)
+	}
 	a, _ := io.ReadAll(c)
 	_ = c.Close()
 	<-fr.done

@@ -87,7 +87,7 @@ func TestReverseProxy(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		for _, part := range []string{"a,", string(body)} {
 			_, _ = io.WriteString(w, part)
-			w.(http.Flusher).Flush()
+			_ = http.NewResponseController(w).Flush()
 		}
 		_, _ = fmt.Fprint(w, runs.Add(1))
 		w.Header().Set("X-Sum", "42")

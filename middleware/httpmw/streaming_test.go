@@ -61,7 +61,7 @@ func TestEventStream(t *testing.T) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		for _, event := range []string{"data: 1\n\n", "data: 2\n\n"} {
 			_, _ = io.WriteString(w, event)
-			w.(http.Flusher).Flush()
+			_ = http.NewResponseController(w).Flush()
 			<-next
 		}
 	})
@@ -88,10 +88,10 @@ func TestFlushAboveTheLimit(t *testing.T) {
 	read := make(chan struct{})
 	f := guarded(t, httpmw.Options{MaxResponse: 2}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "a\n")
-		w.(http.Flusher).Flush()
+		_ = http.NewResponseController(w).Flush()
 		_, _ = io.WriteString(w, "b\n")
 		<-read
-		w.(http.Flusher).Flush()
+		_ = http.NewResponseController(w).Flush()
 		<-read
 	})
 	res, err := f.srv.Client().Do(f.request("POST", "/orders", "body", "Idempotency-Key", "k"))
