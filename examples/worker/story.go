@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// chapters are the story. right says whether it came out as told, want says what that is.
+var chapters = []struct {
+	title, want string
+	tell        func(context.Context, *stage) (row, error)
+	right       func(row) bool
+}{
+	{
+		"asynq alone", "4 runs, several at once, archived", withoutHoldfast,
+		func(r row) bool { return r.runs == 4 && r.most >= 2 && r.state == "archived" },
+	},
+	{
+		"with holdfast", "1 run, completed", withHoldfast,
+		func(r row) bool { return r.runs == 1 && r.most == 1 && r.state == "completed" },
+	},
+	{
+		"two workers, one account", "4 runs, one at a time, completed", takingTurns,
+		func(r row) bool { return r.runs == 4 && r.most == 1 && r.state == "completed" },
+	},
+	{
+		"one payment, sent twice", "1 run, completed", paidOnce,
+		func(r row) bool { return r.runs == 1 && r.most == 1 && r.state == "completed" },
+	},
+}
+
+// report takes 3 s and does not look at its ctx, as code does that waits for something slow.
+func report(s *stage, c *counter) asynq.HandlerFunc {
+	return func(context.Context, *asynq.Task) error {
+		run, now := c.enter()
+		defer c.leave()
+		s.say("run %d begins, %d at once", run, now)
+		time.Sleep(3 * time.Second)
+		s.say("run %d returns nil", run)
+		return nil
+	}
+}
+
+// The deadline of the task is 1 s. asynq gives each attempt up after that, but cannot stop it: the retry starts beside
+// it, and what the abandoned run returns is thrown away.
+func withoutHoldfast(ctx context.Context, s *stage) (row, error) {
+	var c counter
+	queue := s.queue("alone")
+	stop, err := s.serve(s.config(queue), "report", report(s, &c))
+	if err != nil {
+		return row{}, err
+	}
+	defer stop()
+	state, err := s.finish(ctx, queue, "report-1", asynq.NewTask("report", nil), asynq.Timeout(time.Second), asynq.MaxRetry(3))
+	return c.row(state), err
+}
+
+// The same task under Once. Its key is held until the handler has returned, so that a retry finds it busy, which is no
+// failure; and what the late run came to is recorded, so that the next retry has nothing left to do.
+func withHoldfast(ctx context.Context, s *stage) (row, error) {
+	locks, closeLocks, err := s.locker()
+	if err != nil {
+		return row{}, err
+	}
+	defer closeLocks()
+	once := asynqmw.Once(locks, asynqmw.ByTaskID(), asynqmw.OnceOptions{})
+
+	var c counter
+	queue := s.queue("once")
+	stop, err := s.serve(asynqmw.Configure(s.config(queue)), "report", once(report(s, &c)))
+	if err != nil {
+		return row{}, err
+	}
+	defer stop()
+	state, err := s.finish(ctx, queue, "report-1", asynq.NewTask("report", nil), asynq.Timeout(time.Second), asynq.MaxRetry(3))
+	return c.row(state), err
+}
+
+// Two workers, each with a server and a Locker of its own as two processes have, charge one account four times.
+func takingTurns(ctx context.Context, s *stage) (row, error) {
+	var c counter
+	queue := s.queue("turns")
+	for _, worker := range []string{"A", "B"} {
+		locks, closeLocks, err := s.locker()
+		if err != nil {
+			return row{}, err
+		}
+		defer closeLocks()
+		account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+		charge := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			run, now := c.enter()
+			defer c.leave()
+			s.say("worker %s charges account 42, charge %d, %d at once", worker, run, now)
+			time.Sleep(400 * time.Millisecond)
+			return nil
+		})
+		stop, err := s.serve(asynqmw.Configure(s.config(queue)), "charge", account(charge))
+		if err != nil {
+			return row{}, err
+		}
+		defer stop()
+	}
+	var ids []string
+	for i := range 4 {
+		id := fmt.Sprintf("charge-%d", i+1)
+		if err := s.enqueue(queue, id, asynq.NewTask("charge", []byte(`{"account_id": 42}`))); err != nil {
+			return row{}, err
+		}
+		ids = append(ids, id)
+	}
+	state, err := s.await(ctx, queue, ids...)
+	return c.row(state), err
+}
+
+// Two tasks for one payment, as a producer sends them that did not get an answer the first time. Once stands outside: a
+// payment that is done does not wait for its account.
+func paidOnce(ctx context.Context, s *stage) (row, error) {
+	locks, closeLocks, err := s.locker()
+	if err != nil {
+		return row{}, err
+	}
+	defer closeLocks()
+	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+
+	var c counter
+	charge := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		run, _ := c.enter()
+		defer c.leave()
+		s.say("run %d charges payment 7", run)
+		return asynqmw.SetResult(ctx, fmt.Appendf(nil, "receipt %d", 1000+run))
+	})
+	queue := s.queue("payment")
+	stop, err := s.serve(asynqmw.Configure(s.config(queue)), "charge", payment(account(charge)))
+	if err != nil {
+		return row{}, err
+	}
+	defer stop()
+	var state string
+	for _, id := range []string{"first", "second"} {
+		task := asynq.NewTask("charge", []byte(`{"payment_id": 7, "account_id": 42}`))
+		if state, err = s.finish(ctx, queue, id, task); err != nil {
+			return row{}, err
+		}
+	}
+	return c.row(state), nil
+}

@@ -1,0 +1,182 @@
+package asynqmw_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+var noWait = lockcore.Terms{Wait: lockcore.NoWait}
+
+// conflicted serves one task whose key somebody else holds.
+func conflicted(w *world, cfg asynq.Config, o asynqmw.Options, opts ...asynq.Option) (*gauge, *complaints, *lockcore.Lease, *asynq.TaskInfo) {
+	w.Helper()
+	g, c := new(gauge), new(complaints)
+	cfg.ErrorHandler = c
+	lease := w.hold("test:7")
+	w.serve(asynqmw.Configure(cfg), asynqmw.Exclusive(w.locks, byPayload, o)(g.handler(nothing)))
+	return g, c, lease, w.enqueue("charge", "7", opts...)
+}
+
+// RetryLater: a conflict uses up no retry and is nobody's error, however often it comes.
+func TestBusyRetryLater(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		g, c, lease, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait}, asynq.MaxRetry(1))
+		if !w.eventually(func() bool { return len(of[lockcore.Refused](w.heard)) >= 3 }) {
+			w.Error("fewer than 3 conflicts")
+		}
+		_ = lease.Release(context.Background())
+		info := w.ends(task, asynq.TaskStateCompleted)
+		if runs, _ := g.counts(); runs != 1 || info.Retried != 0 {
+			w.Errorf("%d runs, retried %d; want 1 and 0", runs, info.Retried)
+		}
+		if got := c.all(); len(got) != 0 {
+			w.Errorf("ErrorHandler heard %v", got)
+		}
+		if !strings.Contains(info.LastErr, `"test:7" is busy`) || !strings.Contains(info.LastErr, `task "the-holder"`) {
+			w.Errorf("last error %q does not say who held it", info.LastErr)
+		}
+	})
+}
+
+// The wait comes first: a key that is free in time costs no delivery.
+func TestBusyWaits(t *testing.T) {
+	inBubble(t, func(w *world) {
+		g, _, lease, task := conflicted(w, quick(), asynqmw.Options{})
+		<-time.After(1900 * time.Millisecond)
+		_ = lease.Release(w.Context())
+		w.ends(task, asynq.TaskStateCompleted)
+		if n := len(of[lockcore.Refused](w.heard)); n != 0 {
+			w.Errorf("%d conflicts", n)
+		}
+		g.counts()
+	})
+}
+
+// The wait ends before the deadline, so that the conflict is not counted as a failure.
+func TestBusyWaitEndsBeforeDeadline(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		o := asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.Forever}}
+		g, _, lease, task := conflicted(w, quick(), o, asynq.Timeout(2*time.Second), asynq.MaxRetry(1))
+		w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateRetry })
+		refused := of[lockcore.Refused](w.heard)
+		if len(refused) != 1 || refused[0].Waited < 1200*time.Millisecond || refused[0].Waited > 1900*time.Millisecond {
+			w.Errorf("refused %+v, want one after 1.5 s", refused)
+		}
+		_ = lease.Release(context.Background())
+		if info := w.ends(task, asynq.TaskStateCompleted); info.Retried != 0 {
+			w.Errorf("retried %d, want 0", info.Retried)
+		}
+		g.counts()
+	})
+}
+
+// On the last attempt RetryLater waits on, up to that point, although Terms.Wait says not to wait.
+func TestBusyLastAttemptWaitsLonger(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		g, _, lease, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait}, asynq.Timeout(10*time.Second), asynq.MaxRetry(0))
+		if !w.eventually(func() bool { return len(of[lockcore.Waiting](w.heard)) > 0 }) {
+			w.Error("nobody waits")
+		}
+		_ = lease.Release(context.Background())
+		w.ends(task, asynq.TaskStateCompleted)
+		if runs, _ := g.counts(); runs != 1 {
+			w.Errorf("%d runs, want 1", runs)
+		}
+	})
+}
+
+// A conflict that is left on the last attempt is loud: archived with the holder's name, an event, ErrorHandler.
+func TestBusyLastAttemptLost(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		g, c, _, task := conflicted(w, quick(), asynqmw.Options{}, asynq.Timeout(2*time.Second), asynq.MaxRetry(0))
+		info := w.ends(task, asynq.TaskStateArchived)
+		if runs, _ := g.counts(); runs != 0 {
+			w.Errorf("%d runs, want 0", runs)
+		}
+		if !strings.Contains(info.LastErr, "last attempt") || !strings.Contains(info.LastErr, `task "the-holder"`) {
+			w.Errorf("last error %q", info.LastErr)
+		}
+		if lost := of[lockcore.ConflictLost](w.heard); len(lost) != 1 || lost[0].Name != "test" || lost[0].Holder.Task != "the-holder" {
+			w.Errorf("events %+v, want one that names the holder", lost)
+		}
+		if got := c.all(); len(got) != 1 || !errors.Is(got[0], lockcore.ErrBusy) || !errors.Is(got[0], lockcore.ErrNotRun) {
+			w.Errorf("ErrorHandler heard %v, want the conflict", got)
+		}
+	})
+}
+
+// A shutdown ends the wait of a last attempt; asynq puts the task back, so nothing is lost and nothing is said.
+func TestBusyLastAttemptShutdown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.hold("test:7")
+		cfg := quick()
+		cfg.ShutdownTimeout = time.Second
+		var g gauge
+		srv := w.serve(asynqmw.Configure(cfg), asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(g.handler(nothing)))
+		task := w.enqueue("charge", "7", asynq.MaxRetry(0))
+		if !w.eventually(func() bool { return len(of[lockcore.Waiting](w.heard)) > 0 }) {
+			w.Error("nobody waits")
+		}
+		srv.Shutdown()
+		w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStatePending })
+		if !w.eventually(func() bool { return len(of[lockcore.Refused](w.heard)) == 1 }) {
+			w.Error("the wait did not end")
+		}
+		synctest.Wait()
+		if lost := of[lockcore.ConflictLost](w.heard); len(lost) != 0 {
+			w.Errorf("events %+v", lost)
+		}
+	})
+}
+
+func TestBusySkip(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		g, c, _, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait, Busy: asynqmw.Skip}, asynq.MaxRetry(0))
+		w.ends(task, asynq.TaskStateCompleted)
+		if runs, _ := g.counts(); runs != 0 || len(c.all()) != 0 {
+			w.Errorf("%d runs, ErrorHandler heard %v", runs, c.all())
+		}
+	})
+}
+
+func TestBusyDrop(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		g, c, _, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait, Busy: asynqmw.Drop}, asynq.MaxRetry(0))
+		w.vanishes(task)
+		if runs, _ := g.counts(); runs != 0 || len(c.all()) != 0 || len(of[lockcore.ConflictLost](w.heard)) != 0 {
+			w.Errorf("%d runs, ErrorHandler heard %v, events %v", runs, c.all(), of[lockcore.ConflictLost](w.heard))
+		}
+	})
+}
+
+func TestBusyFail(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		g, c, _, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait, Busy: asynqmw.Fail}, asynq.MaxRetry(2))
+		info := w.ends(task, asynq.TaskStateArchived)
+		if runs, _ := g.counts(); runs != 0 || info.Retried != 2 {
+			w.Errorf("%d runs, retried %d; want 0 and 2", runs, info.Retried)
+		}
+		if n := len(c.all()); n != 3 {
+			w.Errorf("ErrorHandler heard %d errors, want 3", n)
+		}
+		if n := len(of[lockcore.ConflictLost](w.heard)); n != 1 {
+			w.Errorf("%d ConflictLost, want 1", n)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package asynqmw
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// Configure returns cfg with what the middlewares need of the server, and keeps the user's own functions for all else:
+//
+//	IsFailure        false for a busy key, so that no retry is used up
+//	RetryDelayFunc   for a busy key as long as its holder has held it so far, 1 s to 1 min, ± 25 %; asynq looks for due
+//	                 tasks every DelayedTaskCheckInterval (5 s), so that is how exact it gets
+//	ErrorHandler     not called for a busy key that is tried again or dropped
+//	BaseContext      carries a mark by which the middlewares know that Configure was not forgotten
+//
+// A *lockcore.BusyError that the handler itself got from package guard, and returned, counts as a busy key too. What is
+// nil gets asynq's default. Nothing changes for a conflict under [Fail], or one that is left on the last attempt.
+func Configure(cfg asynq.Config) asynq.Config {
+	isFailure, delay, base := cfg.IsFailure, cfg.RetryDelayFunc, cfg.BaseContext
+	if isFailure == nil {
+		isFailure = func(err error) bool { return err != nil }
+	}
+	if delay == nil {
+		delay = asynq.DefaultRetryDelayFunc
+	}
+	if base == nil {
+		base = context.Background
+	}
+	cfg.IsFailure = func(err error) bool {
+		_, busy := busyIn(err)
+		return !busy && isFailure(err)
+	}
+	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
+		if b, busy := busyIn(err); busy {
+			return jitter(b.RetryAfter())
+		}
+		return delay(n, err, t)
+	}
+	if h := cfg.ErrorHandler; h != nil {
+		cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
+			if !harmless(ctx, err) {
+				h.HandleError(ctx, t, err)
+			}
+		})
+	}
+	cfg.BaseContext = func() context.Context { return context.WithValue(base(), configuredKey{}, true) }
+	return cfg
+}
+
+type configuredKey struct{}
+
+// harmless says that err is a conflict that is tried again or was dropped by choice.
+func harmless(ctx context.Context, err error) bool {
+	_, busy := busyIn(err)
+	return busy && (errors.Is(err, asynq.RevokeTask) || !lastAttempt(ctx))
+}
+
+// jitter spreads d by a quarter up and down, so that those who met at a key do not come back together.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.75 + rand.Float64()/2))
+}

@@ -1,0 +1,80 @@
+package asynqmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// Configure asks the user's functions for everything but conflicts, and asynq's defaults where there are none.
+func TestConfigureComposes(t *testing.T) {
+	type ctxKey struct{}
+	busy := fmt.Errorf("wrapped: %w", &lockcore.BusyError{Key: "k", HeldFor: 8 * time.Second, Remaining: 20 * time.Second})
+	var c complaints
+	cfg := asynqmw.Configure(asynqmw.Configure(asynq.Config{
+		Concurrency:    7,
+		IsFailure:      func(err error) bool { return !errors.Is(err, errBoom) },
+		RetryDelayFunc: func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(n) * time.Hour },
+		ErrorHandler:   &c,
+		BaseContext:    func() context.Context { return context.WithValue(t.Context(), ctxKey{}, "mine") },
+	}))
+	if cfg.Concurrency != 7 || cfg.BaseContext().Value(ctxKey{}) != "mine" {
+		t.Error("Configure changed what it has no business with")
+	}
+	if cfg.IsFailure(busy) || cfg.IsFailure(errBoom) || !cfg.IsFailure(errors.New("other")) {
+		t.Error("IsFailure: a conflict is none, errBoom is none by the user's word, others are")
+	}
+	low, high := time.Hour, time.Duration(0)
+	for range 1000 {
+		d := cfg.RetryDelayFunc(3, busy, nil)
+		low, high = min(low, d), max(high, d)
+	}
+	if low < 6*time.Second || high > 10*time.Second || high-low < 3*time.Second {
+		t.Errorf("delays of a conflict from %v to %v, want 8 s ± 25 %%", low, high)
+	}
+	if d := cfg.RetryDelayFunc(3, errBoom, nil); d != 3*time.Hour {
+		t.Errorf("delay %v, want the user's", d)
+	}
+	for _, err := range []error{busy, fmt.Errorf("%w: %w", busy, asynq.RevokeTask), errBoom, asynq.RevokeTask} {
+		cfg.ErrorHandler.HandleError(t.Context(), nil, err)
+	}
+	if got := c.all(); len(got) != 2 || !errors.Is(got[0], errBoom) || !errors.Is(got[1], asynq.RevokeTask) || errors.Is(got[1], lockcore.ErrBusy) {
+		t.Errorf("ErrorHandler heard %v, want the two errors that are not ours", got)
+	}
+
+	cfg = asynqmw.Configure(asynq.Config{})
+	if cfg.ErrorHandler != nil || cfg.IsFailure(nil) || !cfg.IsFailure(errBoom) || cfg.RetryDelayFunc(0, errBoom, nil) < 15*time.Second {
+		t.Error("defaults are not asynq's")
+	}
+}
+
+// A server without Configure is noticed, and said once; with Configure nothing is said.
+func TestConfigureMissing(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var g gauge
+		w.serve(quick(), asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(g.handler(nothing)))
+		for range 3 {
+			w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
+		}
+		got := of[lockcore.Misconfigured](w.heard)
+		if len(got) != 1 || !strings.Contains(got[0].Problem, "Configure") {
+			w.Errorf("events %+v, want one that names Configure", got)
+		}
+	})
+	inBubble(t, func(w *world) {
+		var g gauge
+		w.serve(asynqmw.Configure(quick()), asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(g.handler(nothing)))
+		w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
+		if got := of[lockcore.Misconfigured](w.heard); len(got) != 0 {
+			w.Errorf("events %+v", got)
+		}
+	})
+}

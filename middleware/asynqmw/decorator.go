@@ -1,0 +1,80 @@
+package asynqmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// decorator is what Exclusive and Once share. It is made outside the closure that asynq gets, for asynq wraps the handler
+// anew for every task.
+type decorator struct {
+	locks *lockcore.Locker
+	key   KeyFunc
+	terms lockcore.Terms
+	busy  Busy
+	told  sync.Once // that Configure is missing
+}
+
+func newDecorator(fn string, locks *lockcore.Locker, key KeyFunc, invalid error, t lockcore.Terms, b Busy) *decorator {
+	var errs []error
+	if locks == nil {
+		errs = append(errs, errors.New("asynqmw: locks must not be nil"))
+	}
+	if key == nil {
+		errs = append(errs, errors.New("asynqmw: key must not be nil"))
+	}
+	if err := errors.Join(append(errs, invalid)...); err != nil {
+		panic(fmt.Sprintf("asynqmw: %s: %v", fn, err))
+	}
+	return &decorator{locks: locks, key: key, terms: t, busy: b}
+}
+
+// middleware makes process the middleware of d.
+func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.Handler) error) asynq.MiddlewareFunc {
+	return func(next asynq.Handler) asynq.Handler {
+		if next == nil {
+			panic("asynqmw: handler must not be nil")
+		}
+		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return process(ctx, t, next) })
+	}
+}
+
+// begin finds the key of a delivery, the terms for it, and the ctx that names the task to those who will wait for it.
+// Its error is ErrNoKey or what asynq is told.
+func (d *decorator) begin(ctx context.Context, t *asynq.Task) (context.Context, Key, lockcore.Terms, error) {
+	id, onServer := asynq.GetTaskID(ctx)
+	if onServer {
+		ctx = lockcore.WithTask(ctx, id)
+	}
+	if onServer && d.busy == RetryLater && ctx.Value(configuredKey{}) == nil {
+		d.told.Do(func() {
+			d.locks.Report(ctx, lockcore.Misconfigured{
+				Problem: "asynqmw: the asynq.Config of this server did not pass through Configure: each conflict uses up a retry",
+			})
+		})
+	}
+	terms := d.terms
+	k, err := d.key(ctx, t)
+	if errors.Is(err, ErrNoKey) {
+		return ctx, k, terms, ErrNoKey
+	}
+	if terms.Name == "" {
+		terms.Name = k.Class
+	}
+	if err == nil {
+		err = k.check()
+	}
+	if err != nil {
+		d.locks.Report(ctx, lockcore.NoKey{Name: terms.Name})
+		return ctx, k, terms, guard.NoEffect(&keyError{task: t.Type(), err: err})
+	}
+	terms.Wait = d.wait(ctx)
+	return ctx, k, terms, nil
+}

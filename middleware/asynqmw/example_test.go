@@ -1,0 +1,149 @@
+package asynqmw_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// Five charges of one account: two workers, but one charge at a time. Other accounts would run beside them.
+func ExampleExclusive() {
+	rdb, stop := exampleRedis()
+	defer stop()
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	var now, overlaps, left atomic.Int64
+	left.Store(5)
+	done := make(chan struct{})
+	charge := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		if now.Add(1) > 1 {
+			overlaps.Add(1)
+		}
+		time.Sleep(10 * time.Millisecond)
+		now.Add(-1)
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+		return nil
+	})
+
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	mux := asynq.NewServeMux()
+	mux.Handle("charge", account(charge))
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{Concurrency: 2, LogLevel: asynq.FatalLevel}))
+	if err := srv.Start(mux); err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Shutdown()
+
+	client := asynq.NewClientFromRedisClient(rdb)
+	for range 5 {
+		if _, err := client.Enqueue(asynq.NewTask("charge", []byte(`{"account_id": 42}`))); err != nil {
+			log.Fatal(err)
+		}
+	}
+	<-done
+	fmt.Println("charges that met another:", overlaps.Load())
+	// Output: charges that met another: 0
+}
+
+// The same payment comes twice, as two tasks. It is charged once, and both tasks end with its receipt. Once stands
+// outside: a payment that is done does not wait for its account.
+func ExampleOnce() {
+	rdb, stop := exampleRedis()
+	defer stop()
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	charge := asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		fmt.Println("charging", string(t.Payload()))
+		return asynqmw.SetResult(ctx, []byte("receipt 1001"))
+	})
+
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
+	mux := asynq.NewServeMux()
+	mux.Handle("charge", payment(account(charge)))
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{LogLevel: asynq.FatalLevel}))
+	if err := srv.Start(mux); err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Shutdown()
+
+	client := asynq.NewClientFromRedisClient(rdb)
+	for _, id := range []string{"first", "second"} {
+		task := asynq.NewTask("charge", []byte(`{"payment_id": 7, "account_id": 42}`))
+		if _, err := client.Enqueue(task, asynq.TaskID(id), asynq.Retention(time.Hour)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, id := range []string{"first", "second"} {
+		info := waitForTask(rdb, id)
+		fmt.Printf("%s task: %v, %s\n", id, info.State, info.Result)
+	}
+	// Output:
+	// charging {"payment_id": 7, "account_id": 42}
+	// first task: completed, receipt 1001
+	// second task: completed, receipt 1001
+}
+
+// A key function of one's own, here for the part of the payload before the colon. A task without one is not guarded.
+func ExampleKeyFunc() {
+	byTenant := func(_ context.Context, t *asynq.Task) (asynqmw.Key, error) {
+		tenant, _, found := strings.Cut(string(t.Payload()), ":")
+		if !found {
+			return asynqmw.Key{}, asynqmw.ErrNoKey
+		}
+		return asynqmw.Key{Class: "tenant", ID: tenant}, nil
+	}
+	fmt.Println(byTenant(context.Background(), asynq.NewTask("report", []byte("acme:2026-01"))))
+	fmt.Println(byTenant(context.Background(), asynq.NewTask("report", []byte("2026-01"))))
+	// Output:
+	// tenant:acme <nil>
+	//  asynqmw: task needs no key
+}
+
+// exampleRedis is a Redis inside the process; yours is redis.NewClient alone.
+func exampleRedis() (rdb *redis.Client, stop func()) {
+	m, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	rdb = redis.NewClient(&redis.Options{Addr: m.Addr()})
+	return rdb, func() {
+		_ = rdb.Close()
+		m.Close()
+	}
+}
+
+// waitForTask waits until the task is completed.
+func waitForTask(rdb *redis.Client, id string) *asynq.TaskInfo {
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	for {
+		info, err := inspector.GetTaskInfo("default", id)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if info.State == asynq.TaskStateCompleted {
+			return info
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,61 @@
+package asynqmw
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Options of [Exclusive]. The zero value waits 2 s for the key and then comes back later.
+type Options struct {
+	// Terms of the key. Name is the class of the key unless it is set here. Wait is cut short before the task's deadline,
+	// see [Busy].
+	Terms lockcore.Terms
+	// Busy says what becomes of a task whose key is busy when the wait is over. Default: RetryLater.
+	Busy Busy
+}
+
+// Validate reports every problem of o at once.
+func (o Options) Validate() error {
+	return errors.Join(o.Terms.Validate(), o.Busy.validate("Options.Busy"))
+}
+
+// Exclusive returns a middleware under which no two tasks of the same key run at the same time, anywhere on the same
+// Redis and prefix. Tasks of different types meet if their keys are equal.
+//
+// The handler runs under a ctx that is canceled before the lease can end, at the task's deadline and when asynq cancels
+// the task. The key is given back when the handler has returned, also if it panics, and not before: a handler that
+// ignores its deadline keeps its retry out. What the handler returns is what asynq gets. If it was not run, asynq gets
+// what Options.Busy says, or an error that satisfies errors.Is(err, lockcore.ErrNotRun): Redis is away, the locker is
+// closed, the task has no key.
+//
+// Exclusive panics if locks or key is nil, or if o is not valid.
+func Exclusive(locks *lockcore.Locker, key KeyFunc, o Options) asynq.MiddlewareFunc {
+	d := newDecorator("Exclusive", locks, key, o.Validate(), o.Terms, o.Busy)
+	return d.middleware(d.exclusive)
+}
+
+func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
+	ctx, key, terms, err := d.begin(ctx, t)
+	switch {
+	case errors.Is(err, ErrNoKey):
+		return next.ProcessTask(ctx, t)
+	case err != nil:
+		return err
+	}
+	var ran bool
+	var answer error
+	err = guard.Exclusive(ctx, d.locks, key.String(), terms, func(ctx context.Context) error {
+		ran = true
+		answer = next.ProcessTask(ctx, t)
+		return answer
+	})
+	if ran {
+		return answer // also if the lease was lost on the way: a retry cannot undo the run
+	}
+	return d.refused(ctx, terms.Name, err)
+}

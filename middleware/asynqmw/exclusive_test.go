@@ -1,0 +1,180 @@
+package asynqmw_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// The retry of an abandoned handler has its task ID, but does not enter its hold: it waits, and then has a hold of its
+// own. Seen in sidekiq-unique-jobs, whose lock is reentrant by job ID.
+func TestExclusiveSameTaskIDDoesNotReenter(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		var g gauge
+		var tokens []int64
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})
+		w.serve(asynqmw.Configure(quick()), alone(g.handler(func(ctx context.Context, run int, _ *asynq.Task) error {
+			token, _ := guard.Token(ctx, "test:7")
+			tokens = append(tokens, token) // also proves to -race that no two run at once
+			if run == 1 {
+				stubborn(3 * time.Second)
+			}
+			return nil
+		})))
+		info := w.ends(w.enqueue("charge", "7", asynq.MaxRetry(3), asynq.Timeout(time.Second)), asynq.TaskStateCompleted)
+		if runs, most := g.counts(); runs != 2 || most != 1 {
+			w.Errorf("%d runs, %d at once; want two, one after the other", runs, most)
+		}
+		if len(tokens) != 2 || tokens[0] == 0 || tokens[1] <= tokens[0] {
+			w.Errorf("tokens %v, want two that grow", tokens)
+		}
+		if info.Retried != 1 {
+			w.Errorf("retried %d, want 1: the deadline counts, the conflicts do not", info.Retried)
+		}
+	})
+}
+
+// Tasks of one key take turns, tasks of two keys do not.
+func TestExclusiveTakesTurns(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		var same, all gauge
+		alone := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account"), asynqmw.Options{})
+		work := same.handler(func(context.Context, int, *asynq.Task) error {
+			stubborn(50 * time.Millisecond)
+			return nil
+		})
+		w.serve(asynqmw.Configure(quick()), alone(all.handler(func(ctx context.Context, _ int, t *asynq.Task) error {
+			if strings.Contains(string(t.Payload()), "42") {
+				return work.ProcessTask(ctx, t)
+			}
+			stubborn(500 * time.Millisecond)
+			return nil
+		})))
+		var tasks []*asynq.TaskInfo
+		for range 5 {
+			tasks = append(tasks, w.enqueue("charge", `{"account":42}`))
+		}
+		tasks = append(tasks, w.enqueue("charge", `{"account":43}`))
+		for _, task := range tasks {
+			w.ends(task, asynq.TaskStateCompleted)
+		}
+		if runs, most := same.counts(); runs != 5 || most != 1 {
+			w.Errorf("%d runs, %d at once; want 5, one at a time", runs, most)
+		}
+		if _, most := all.counts(); most < 2 {
+			w.Error("account 43 waited for account 42")
+		}
+	})
+}
+
+// A panic gives the key back and passes on.
+func TestExclusivePanic(t *testing.T) {
+	inBubble(t, func(w *world) {
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+		h := alone(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { panic("boom") }))
+		for range 2 {
+			func() {
+				defer func() {
+					if p := recover(); p != "boom" {
+						w.Errorf("recovered %v", p)
+					}
+				}()
+				_ = h.ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7")))
+			}()
+		}
+	})
+}
+
+// A run to nil whose lease was lost on the way is answered with nil: a retry cannot undo it.
+func TestLostLeaseIsNoError(t *testing.T) {
+	inBubble(t, func(w *world) {
+		revoke := func(kind lockcore.Kind, key string) asynq.Handler {
+			return asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+				if err := w.locks.Revoke(context.WithoutCancel(ctx), kind, key); err != nil {
+					return err
+				}
+				if !w.eventually(func() bool { return ctx.Err() != nil }) {
+					w.Error("the handler was not told")
+				}
+				return nil
+			})
+		}
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(revoke(lockcore.KindExclusive, "test:7"))
+		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{})(revoke(lockcore.KindOnce, "charge/test:7"))
+		for _, h := range []asynq.Handler{alone, once} {
+			if err := h.ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7"))); err != nil {
+				w.Error(err)
+			}
+		}
+		if n := len(of[lockcore.Lost](w.heard)); n != 2 {
+			w.Errorf("%d Lost events, want 2", n)
+		}
+	})
+}
+
+// Redis away and a closed locker are plain errors that say that nothing was run.
+func TestNotRunIsAnError(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var g gauge
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})
+		if err := w.locks.Close(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+		err := alone(g.handler(nothing)).ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7")))
+		if !errors.Is(err, lockcore.ErrClosed) || !errors.Is(err, lockcore.ErrNotRun) || errors.Is(err, asynq.SkipRetry) {
+			w.Errorf("error %v, want ErrClosed", err)
+		}
+		if runs, _ := g.counts(); runs != 0 {
+			w.Error("the handler ran")
+		}
+	})
+}
+
+// A mistake of the programmer is a panic that names all of it.
+func TestConstructorsPanic(t *testing.T) {
+	inBubble(t, func(w *world) {
+		bad := lockcore.Terms{Lease: time.Millisecond}
+		for name, c := range map[string]struct {
+			make func()
+			want []string
+		}{
+			"exclusive": {func() { asynqmw.Exclusive(nil, nil, asynqmw.Options{Terms: bad, Busy: 9}) }, []string{"locks", "key", "Terms.Lease", "Options.Busy"}},
+			"once": {
+				func() {
+					asynqmw.Once(nil, nil, asynqmw.OnceOptions{Terms: bad, Busy: -1, Keep: 1, Mode: 7, MaxResult: -1})
+				},
+				[]string{"locks", "key", "Terms.Lease", "OnceOptions.Busy", "Keep", "Mode", "MaxResult"},
+			},
+			"handler": {func() { asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(nil) }, []string{"handler"}},
+			"class":   {func() { asynqmw.ByHeader("a:b", "h") }, []string{`"a:b"`}},
+			"header":  {func() { asynqmw.ByHeader("a", "") }, []string{"name"}},
+			"pointer": {func() { asynqmw.ByJSON("a", "account") }, []string{`"account"`}},
+			"tilde":   {func() { asynqmw.ByJSON("a", "/a~2") }, []string{`"/a~2"`}},
+			"none":    {func() { asynqmw.ByJSON("a") }, []string{"pointer"}},
+			"join":    {func() { asynqmw.Join() }, []string{"KeyFunc"}},
+		} {
+			got := panicOf(c.make)
+			for _, want := range c.want {
+				if !strings.Contains(got, want) {
+					w.Errorf("%s: panic %q does not name %s", name, got, want)
+				}
+			}
+		}
+	})
+}
+
+func panicOf(f func()) (text string) {
+	defer func() { text, _ = recover().(string) }()
+	f()
+	return ""
+}

@@ -1,0 +1,213 @@
+package asynqmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Key names what a task must have for itself. Key{"account", "42"} is the key account:42 and never meets user:42, but
+// does meet guard.Exclusive(ctx, locks, "account:42", …) elsewhere on the same Redis and prefix.
+type Key struct {
+	// Class is the kind of key, of low cardinality and without a colon: it is the default of Terms.Name in spans and
+	// metrics. Empty: the key is ID alone, without a default name.
+	Class string
+	// ID tells one key of the class from another. A key without an ID is a mistake, see KeyFunc.
+	ID string
+}
+
+// String is the key as lockcore knows it.
+func (k Key) String() string {
+	if k.Class == "" {
+		return k.ID
+	}
+	return k.Class + ":" + k.ID
+}
+
+// KeyFunc finds the key of a task. It is called once a delivery, from several goroutines. By… below make the usual ones.
+//
+// ErrNoKey says that this task needs no guard: its handler runs as if there were none. Any other error, and a key
+// without an ID, means that the task is not run: asynq gets the error and retries, and the Observer hears lockcore.NoKey.
+// An error that wraps asynq.SkipRetry archives the task at once; asynq deletes the oldest of 10,000 archived tasks a
+// queue, so think twice.
+type KeyFunc func(ctx context.Context, t *asynq.Task) (Key, error)
+
+// ErrNoKey is what a KeyFunc returns for a task that shall run unguarded.
+var ErrNoKey = errors.New("asynqmw: task needs no key")
+
+// ByTaskID is the task itself: its queue and its ID, which is unique in its queue only. The key is task:QUEUE,ID. With
+// Once it makes retries harmless; it does not know two tasks that mean the same work, use [ByJSON] for that.
+func ByTaskID() KeyFunc {
+	return func(ctx context.Context, _ *asynq.Task) (Key, error) {
+		id, _ := asynq.GetTaskID(ctx)
+		if id == "" {
+			return Key{Class: "task"}, errors.New("ctx has no task ID, it is not from an asynq server")
+		}
+		queue, _ := asynq.GetQueueName(ctx)
+		return Key{Class: "task", ID: joinParts(queue, id)}, nil
+	}
+}
+
+// ByType is the task's type: with Exclusive one task of the type at a time. The key is type:TYPE.
+func ByType() KeyFunc {
+	return func(_ context.Context, t *asynq.Task) (Key, error) {
+		return Key{Class: "type", ID: t.Type()}, nil
+	}
+}
+
+// ByPayload is the task's type and a digest of its payload, byte for byte: a timestamp or another order of fields makes
+// another key. The key is payload:TYPE,DIGEST.
+func ByPayload() KeyFunc {
+	return func(_ context.Context, t *asynq.Task) (Key, error) {
+		return Key{Class: "payload", ID: joinParts(t.Type(), idempotency.Digest(nil, string(t.Payload())))}, nil
+	}
+}
+
+// ByQueue is the queue that the task came from: with Exclusive one task of the queue at a time. The key is queue:QUEUE.
+func ByQueue() KeyFunc {
+	return func(ctx context.Context, _ *asynq.Task) (Key, error) {
+		queue, _ := asynq.GetQueueName(ctx)
+		if queue == "" {
+			return Key{Class: "queue"}, errors.New("ctx has no queue, it is not from an asynq server")
+		}
+		return Key{Class: "queue", ID: queue}, nil
+	}
+}
+
+// ByHeader is the value of a header of the task. The key is CLASS:VALUE. It panics on a bad class or an empty name.
+func ByHeader(class, name string) KeyFunc {
+	mustClass("ByHeader", class)
+	if name == "" {
+		panic("asynqmw: ByHeader: name must not be empty")
+	}
+	return func(_ context.Context, t *asynq.Task) (Key, error) {
+		k := Key{Class: class, ID: t.Headers()[name]}
+		if k.ID == "" {
+			return k, fmt.Errorf("header %q is missing or empty", name)
+		}
+		return k, nil
+	}
+}
+
+// ByJSON is a value inside a JSON payload, named by a JSON pointer (RFC 6901): ByJSON("account", "/account_id") makes
+// account:42 of {"account_id": 42} and of {"account_id": "42"}. Strings stand as they are, numbers in the very text of
+// the payload (42 and 42.0 are two keys), booleans as true and false. Anything else, an empty string or a missing value
+// is an error that names the pointer.
+//
+// The values of several pointers are joined by commas; a comma inside one is written %2C and a percent sign %25, so that
+// no two lists make the same key. A single value stands unescaped. It panics on a bad class, on no pointer and on one
+// that RFC 6901 does not allow.
+func ByJSON(class string, pointers ...string) KeyFunc {
+	mustClass("ByJSON", class)
+	if len(pointers) == 0 {
+		panic("asynqmw: ByJSON: at least one pointer is needed")
+	}
+	compiled := make([]pointer, len(pointers))
+	for i, p := range pointers {
+		compiled[i] = mustPointer("ByJSON", p)
+	}
+	return func(_ context.Context, t *asynq.Task) (Key, error) {
+		k := Key{Class: class}
+		doc, err := decodeJSON(t.Payload())
+		if err != nil {
+			return k, fmt.Errorf("no value at %q: payload is not JSON: %w", pointers[0], err)
+		}
+		ids := make([]string, len(compiled))
+		for i, p := range compiled {
+			if ids[i], err = p.value(doc); err != nil {
+				return k, err
+			}
+		}
+		k.ID = joinParts(ids...)
+		return k, nil
+	}
+}
+
+// Join makes one key of several: Join(ByQueue(), ByJSON("account", "/id")) gives queue+account:critical,42. The IDs are
+// joined as the values of ByJSON are. The first error of a part is the error of the whole, ErrNoKey too. It panics on no
+// function and on a nil one.
+func Join(keys ...KeyFunc) KeyFunc {
+	if len(keys) == 0 {
+		panic("asynqmw: Join: at least one KeyFunc is needed")
+	}
+	for _, key := range keys {
+		if key == nil {
+			panic("asynqmw: Join: a KeyFunc is nil")
+		}
+	}
+	return func(ctx context.Context, t *asynq.Task) (Key, error) {
+		var classes, ids []string
+		for _, key := range keys {
+			k, err := key(ctx, t)
+			if err == nil {
+				err = k.check()
+			}
+			if err != nil {
+				return Key{Class: k.Class}, err
+			}
+			if k.Class != "" {
+				classes = append(classes, k.Class)
+			}
+			ids = append(ids, k.ID)
+		}
+		return Key{Class: strings.Join(classes, "+"), ID: joinParts(ids...)}, nil
+	}
+}
+
+func (k Key) check() error {
+	switch {
+	case k.ID == "":
+		return errors.New("key has no ID")
+	case strings.Contains(k.Class, ":"):
+		return fmt.Errorf("class %q has a colon", k.Class)
+	}
+	return nil
+}
+
+func mustClass(fn, class string) {
+	if class == "" || strings.Contains(class, ":") {
+		panic(fmt.Sprintf("asynqmw: %s: class is %q, must not be empty or have a colon", fn, class))
+	}
+	if err := (lockcore.Terms{Name: class}).Validate(); err != nil {
+		panic(fmt.Sprintf("asynqmw: %s: class: %v", fn, err))
+	}
+}
+
+var partEscaper = strings.NewReplacer("%", "%25", ",", "%2C")
+
+// joinParts is injective for a given number of parts. One part alone stays as it is, so that account:42 is the key that
+// other code writes by hand.
+func joinParts(parts ...string) string {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	escaped := make([]string, len(parts))
+	for i, p := range parts {
+		escaped[i] = partEscaper.Replace(p)
+	}
+	return strings.Join(escaped, ",")
+}
+
+var typeEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
+
+// onceKey is TYPE/KEY; the first slash ends the type.
+func onceKey(t *asynq.Task, k Key) string { return typeEscaper.Replace(t.Type()) + "/" + k.String() }
+
+// keyError says that a task has no usable key.
+type keyError struct {
+	task string
+	err  error
+}
+
+func (e *keyError) Error() string {
+	return fmt.Sprintf("asynqmw: no key for a task of type %q: %v", e.task, e.err)
+}
+func (e *keyError) Unwrap() error        { return e.err }
+func (e *keyError) Is(target error) bool { return target == lockcore.ErrNotRun }
+func (e *keyError) ErrorType() string    { return "no_key" }

@@ -1,0 +1,106 @@
+package asynqmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// OnceOptions of [Once]. The zero value is safe: at least once, remembered for 24 h, compared by key alone.
+type OnceOptions struct {
+	// Terms of the key while the handler runs. Name is the class of the key unless it is set here. Wait is cut short
+	// before the task's deadline, see [Busy].
+	Terms lockcore.Terms
+	// Busy says what becomes of a task whose key is being run by another when the wait is over. Default: RetryLater.
+	Busy Busy
+	// Keep is how long the record is remembered. Default 24 h. 1 s to 366 days. It must be longer than the last retry,
+	// and the producer, may bring the same work again; an operator may run an archived task after weeks.
+	Keep time.Duration
+	// Mode says what becomes of a key whose run never said how it ended. Default: guard.AtLeastOnce, it is run again.
+	Mode guard.Mode
+	// Fingerprint tells payloads of the same key apart, for instance (*asynq.Task).Payload: the same key with another
+	// fingerprint, done or running, is refused with a *lockcore.MismatchError, which asynq counts as a failure. Its result
+	// may be of any length; only a digest is stored. Default: none, for payloads often carry a time or a trace of their
+	// own, and a key by task ID or payload has nothing to compare.
+	Fingerprint func(*asynq.Task) []byte
+	// MaxResult bounds what SetResult stores, in bytes. Default 256 KiB, at most 32 MiB. A larger result is not replayed,
+	// but the key is done all the same.
+	MaxResult int
+}
+
+// Validate reports every problem of o at once.
+func (o OnceOptions) Validate() error {
+	return errors.Join(o.guard().Validate(), o.Busy.validate("OnceOptions.Busy"))
+}
+
+// guard is what guard.OnceValue needs of o, except for the terms and the fingerprint of a task.
+func (o OnceOptions) guard() guard.OnceOptions {
+	return guard.OnceOptions{
+		Terms: o.Terms, Keep: o.Keep, Mode: o.Mode, MaxResult: o.MaxResult, Codec: idempotency.Bytes(),
+	}
+}
+
+// Once returns a middleware under which the work of a key is done once: after a handler has returned nil, and that is
+// recorded, no task of the same type and key is run within o.Keep. The key in Redis is the type, a slash and the key,
+// charge/payment:7, so that two types never share a record.
+//
+//	not done                 the handler runs, as under Exclusive
+//	done                     nil; what SetResult stored goes to this task's ResultWriter
+//	another one is running   waits, then what o.Busy says
+//	the handler fails        its error; the key is freed and the retry runs. With guard.AtMostOnce the failure is
+//	                         recorded unless guard.NoEffect marks it, and each later attempt gets a *guard.RecordedError
+//	guard.Final(err)         the same in either mode
+//	it panics                the panic passes on; the key is freed, with guard.AtMostOnce left abandoned
+//	the process died         the next attempt runs, at most one lease later; with guard.AtMostOnce a
+//	                         *lockcore.AbandonedError, until an operator has looked and cleared the key
+//
+// Every error of ours, abandoned keys included, is one that asynq retries and in the end archives, so that nothing is
+// lost without a trace: none wraps asynq.SkipRetry. Such a task runs when the key is cleared and the task run again.
+//
+// Once panics if locks or key is nil, or if o is not valid.
+func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFunc {
+	d := newDecorator("Once", locks, key, o.Validate(), o.Terms, o.Busy)
+	return d.middleware(func(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
+		return d.once(ctx, t, next, o)
+	})
+}
+
+func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler, o OnceOptions) error {
+	res, outer := newResult(ctx, t)
+	ctx, key, terms, err := d.begin(ctx, t)
+	switch {
+	case errors.Is(err, ErrNoKey):
+		return next.ProcessTask(res.within(ctx), t)
+	case err != nil:
+		return err
+	}
+	g := o.guard()
+	g.Terms = terms
+	if o.Fingerprint != nil {
+		g.Fingerprint = idempotency.Fingerprint(o.Fingerprint(t))
+	}
+	var ran bool
+	var answer error
+	done, err := guard.OnceValue(ctx, d.locks, onceKey(t, key), g, func(ctx context.Context) ([]byte, error) {
+		ran = true
+		answer = next.ProcessTask(res.within(ctx), t)
+		return res.take(), answer
+	})
+	switch {
+	case ran:
+		return answer // also if the lease was lost on the way: a retry cannot undo the run
+	case err != nil:
+		return d.refused(ctx, terms.Name, err)
+	}
+	if err := replay(t, outer, done.Value); err != nil {
+		return guard.NoEffect(fmt.Errorf("asynqmw: %q is done, but its result did not reach asynq: %w", key, err))
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package asynqmw
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// pointer is a JSON pointer (RFC 6901), compiled.
+type pointer struct {
+	text   string
+	tokens []string
+}
+
+// mustPointer panics on what section 3 of the RFC does not allow.
+func mustPointer(fn, s string) pointer {
+	p := pointer{text: s}
+	if s == "" {
+		return p // the whole document
+	}
+	if s[0] != '/' {
+		panic(fmt.Sprintf("asynqmw: %s: JSON pointer %q does not begin with a slash", fn, s))
+	}
+	for token := range strings.SplitSeq(s[1:], "/") {
+		rest := strings.NewReplacer("~0", "", "~1", "").Replace(token)
+		if strings.Contains(rest, "~") {
+			panic(fmt.Sprintf("asynqmw: %s: JSON pointer %q has a ~ that is neither ~0 nor ~1", fn, s))
+		}
+		p.tokens = append(p.tokens, strings.NewReplacer("~1", "/", "~0", "~").Replace(token))
+	}
+	return p
+}
+
+// value returns the text of the scalar that p points to.
+func (p pointer) value(doc any) (string, error) {
+	for _, token := range p.tokens {
+		found := false
+		switch d := doc.(type) {
+		case map[string]any:
+			doc, found = d[token]
+		case []any:
+			if i, ok := index(token); ok && i < len(d) {
+				doc, found = d[i], true
+			}
+		}
+		if !found {
+			return "", fmt.Errorf("no value at %q", p.text)
+		}
+	}
+	switch v := doc.(type) {
+	case string:
+		if v == "" {
+			return "", fmt.Errorf("the value at %q is an empty string", p.text)
+		}
+		return v, nil
+	case json.Number:
+		return v.String(), nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	case nil:
+		return "", fmt.Errorf("the value at %q is null", p.text)
+	default:
+		return "", fmt.Errorf("the value at %q is an object or array, must be a string, number or boolean", p.text)
+	}
+}
+
+// index reads an array index: digits without leading zeros. "-", the element after the last, does not exist.
+func index(token string) (int, bool) {
+	i, err := strconv.Atoi(token)
+	return i, err == nil && i >= 0 && strconv.Itoa(i) == token
+}
+
+// decodeJSON reads one JSON value and nothing after it. Numbers keep their text: as float64, two large account numbers
+// would be one.
+func decodeJSON(b []byte) (doc any, err error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it is empty")
+		}
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the value")
+	}
+	return doc, nil
+}

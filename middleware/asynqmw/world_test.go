@@ -1,0 +1,285 @@
+package asynqmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is one Redis with an asynq client and a Locker on it. asynq's Inspector is the witness.
+type world struct {
+	*testing.T
+	rdb     *redis.Client
+	locks   *lockcore.Locker
+	heard   *events
+	client  *asynq.Client
+	inspect *asynq.Inspector
+}
+
+// both tells a story on an asynq server in a bubble, where time costs nothing, and on one with a real Redis.
+func both(t *testing.T, story func(*world)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) { inBubble(t, story) })
+	t.Run("real", func(t *testing.T) {
+		t.Parallel()
+		story(newWorld(t, redistest.Real(t).Client(t)))
+	})
+}
+
+func inBubble(t *testing.T, story func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { story(newWorld(t, redistest.Bubble(t).Client(t))) })
+}
+
+func newWorld(t *testing.T, rdb *redis.Client) *world {
+	t.Helper()
+	w := &world{T: t, rdb: rdb, heard: new(events)}
+	w.client, w.inspect = asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
+	locks, err := lockcore.New(rdb, lockcore.Options{Observer: w.heard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.locks = locks
+	t.Cleanup(func() {
+		if err := locks.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// quick is a configuration with which a retry does not take asynq's usual 5 s.
+func quick() asynq.Config {
+	return asynq.Config{
+		Concurrency: 8, TaskCheckInterval: 20 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond, Logger: silent{},
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
+	}
+}
+
+// serve starts a server that is shut down when the test ends, before the Locker is closed.
+func (w *world) serve(cfg asynq.Config, h asynq.Handler) *asynq.Server {
+	w.Helper()
+	srv := asynq.NewServerFromRedisClient(w.rdb, cfg)
+	if err := srv.Start(h); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(srv.Shutdown)
+	return srv
+}
+
+// enqueue enqueues a task that stays visible for an hour after it is completed.
+func (w *world) enqueue(kind, payload string, opts ...asynq.Option) *asynq.TaskInfo {
+	w.Helper()
+	info, err := w.client.Enqueue(asynq.NewTask(kind, []byte(payload)), append([]asynq.Option{asynq.Retention(time.Hour)}, opts...)...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return info
+}
+
+// until waits for the task to meet ok, for at most 30 s.
+func (w *world) until(task *asynq.TaskInfo, ok func(*asynq.TaskInfo) bool) *asynq.TaskInfo {
+	w.Helper()
+	var info *asynq.TaskInfo
+	if !w.eventually(func() bool {
+		var err error
+		if info, err = w.inspect.GetTaskInfo(task.Queue, task.ID); err != nil {
+			w.Fatal(err)
+		}
+		return ok(info)
+	}) {
+		w.Fatalf("task %s of type %q is still %v, retried %d, last error %q", info.ID, info.Type, info.State, info.Retried, info.LastErr)
+	}
+	return info
+}
+
+// vanishes waits until asynq does not know the task any more.
+func (w *world) vanishes(task *asynq.TaskInfo) {
+	w.Helper()
+	if !w.eventually(func() bool {
+		_, err := w.inspect.GetTaskInfo(task.Queue, task.ID)
+		return errors.Is(err, asynq.ErrTaskNotFound)
+	}) {
+		w.Fatal("asynq still has the task")
+	}
+}
+
+// eventually looks every 10 ms, for at most 30 s.
+func (w *world) eventually(ok func() bool) bool {
+	w.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for give := time.After(30 * time.Second); !ok(); {
+		select {
+		case <-tick.C:
+		case <-give:
+			return false
+		}
+	}
+	return true
+}
+
+// ends waits until asynq is done with the task, and checks how it ended.
+func (w *world) ends(task *asynq.TaskInfo, want asynq.TaskState) *asynq.TaskInfo {
+	w.Helper()
+	info := w.until(task, func(i *asynq.TaskInfo) bool {
+		return i.State == asynq.TaskStateCompleted || i.State == asynq.TaskStateArchived
+	})
+	if info.State != want {
+		w.Errorf("task of type %q ended %v, want %v; last error %q", info.Type, info.State, want, info.LastErr)
+	}
+	return info
+}
+
+// hold takes an exclusive key as somebody else.
+func (w *world) hold(key string) *lockcore.Lease {
+	w.Helper()
+	lease, err := w.locks.Acquire(lockcore.WithTask(context.Background(), "the-holder"), key, lockcore.Terms{Wait: lockcore.NoWait})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = lease.Release(context.Background()) })
+	return lease
+}
+
+// gauge counts the runs of a handler and how many there were at once.
+type gauge struct {
+	mu              sync.Mutex
+	runs, now, most int
+	idle            chan struct{} // closed when no run is left; nil before the first
+}
+
+func (g *gauge) enter() (run int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.now == 0 {
+		g.idle = make(chan struct{})
+	}
+	g.runs++
+	g.now++
+	g.most = max(g.most, g.now)
+	return g.runs
+}
+
+func (g *gauge) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.now--; g.now == 0 {
+		close(g.idle)
+	}
+}
+
+// counts waits until no run is left.
+func (g *gauge) counts() (runs, most int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.now > 0 {
+		idle := g.idle
+		g.mu.Unlock()
+		<-idle
+		g.mu.Lock()
+	}
+	return g.runs, g.most
+}
+
+// handler counts its runs and does fn, which gets the number of the run from 1.
+func (g *gauge) handler(fn func(ctx context.Context, run int, t *asynq.Task) error) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		run := g.enter()
+		defer g.leave()
+		return fn(ctx, run, t)
+	})
+}
+
+// stubborn works for d whatever ctx says.
+func stubborn(d time.Duration) { <-time.After(d) }
+
+func nothing(context.Context, int, *asynq.Task) error { return nil }
+
+// byPayload is a key of the plain text of the payload.
+func byPayload(_ context.Context, t *asynq.Task) (asynqmw.Key, error) {
+	return asynqmw.Key{Class: "test", ID: string(t.Payload())}, nil
+}
+
+// events is an Observer that remembers.
+type events struct {
+	mu    sync.Mutex
+	list  []lockcore.Event
+	asked []string // names of the attempts
+}
+
+func (e *events) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked = append(e.asked, a.Name)
+	return ctx
+}
+
+func (e *events) names() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.asked)
+}
+
+func (*events) Traceparent(context.Context) string { return "" }
+
+func (e *events) Event(_ context.Context, x lockcore.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, x)
+}
+
+// of returns the events of one type.
+func of[E lockcore.Event](e *events) (found []E) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, x := range e.list {
+		if x, ok := x.(E); ok {
+			found = append(found, x)
+		}
+	}
+	return found
+}
+
+// complaints is an asynq.ErrorHandler that remembers.
+type complaints struct {
+	mu   sync.Mutex
+	list []error
+}
+
+func (c *complaints) HandleError(_ context.Context, _ *asynq.Task, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = append(c.list, err)
+}
+
+func (c *complaints) all() []error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list)
+}
+
+type silent struct{}
+
+func (silent) Debug(...any)      {}
+func (silent) Info(...any)       {}
+func (silent) Warn(...any)       {}
+func (silent) Error(...any)      {}
+func (silent) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+
+var errBoom = errors.New("boom")
