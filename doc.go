@@ -1,5 +1,5 @@
 // Package holdfast makes a job run once, run alone, and shows who holds it: decorators for Go job workers, HTTP handlers
-// and cron jobs on Redis. It holds no code; these packages do:
+// and plain functions, on Redis. It holds no code; these packages do:
 //
 //   - guard: Exclusive and Once around any function
 //   - middleware/asynqmw, middleware/httpmw: the same around asynq handlers and net/http handlers
@@ -10,5 +10,5 @@
 //
 // Composed, from the outside in:
 //
-//	recover ▸ tracing ▸ Once ▸ Exclusive ▸ timeout ▸ your handler
+//	your recover ▸ your tracing ▸ Once ▸ Exclusive ▸ your timeout ▸ your handler
 package holdfast

@@ -49,7 +49,7 @@ func Example() {
 
 	// Alone: no two transfers of account 42 at the same time, on any machine.
 	err = guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
-		token, _ := guard.Token(ctx, "account:42") // grows with every holder: let the database refuse smaller ones
+		token, _ := guard.Token(ctx, "account:42") // grows with every hold: let the database refuse smaller ones
 		fmt.Println("transferring under a token:", token > 0)
 		return transfer(ctx, 42)
 	})

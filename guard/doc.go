@@ -1,7 +1,7 @@
 // Package guard runs a function once, or alone.
 //
 // Unique = not twice in the queue (that is your queue's business). [Exclusive] = not twice at the same time. [Once] = not
-// twice within the retention.
+// twice within Keep.
 //
 //	err := guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
 //		return transfer(ctx)
@@ -16,17 +16,18 @@
 // # Guarantees
 //
 // The function gets a ctx that is canceled before the lease can end; the key is given back when the function has returned,
-// also if it panics, and never before. Inside it the same key is entered again at no cost. A run that is not recorded is
+// even if it panics, and never before. Inside it the same key is entered again at no cost. A run that is not recorded is
 // never taken for done, and a record is never replaced: what is replayed is what the first run that was recorded returned.
 //
 // # What it cannot promise
 //
 // A crash between the effect of the function and its record cannot be closed from outside. [Mode] chooses: AtLeastOnce
-// runs it again, AtMostOnce refuses until somebody has looked. And see package lockcore.
+// runs it again, AtMostOnce refuses until somebody has looked and cleared the key, or Keep
+// is over. And see package lockcore.
 //
 // # What you must do
 //
-// Keep must be longer than the same work may come again. Keys name the work, not the delivery: "charge:7", not a random
+// Keep must be longer than the time within which the same work may come again. Keys name the work, not the delivery: "charge:7", not a random
 // ID. What the function starts and leaves running must be given [Detach]'s ctx.
 //
 // # Testing

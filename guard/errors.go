@@ -1,6 +1,8 @@
 package guard
 
-// Final marks an error as the last word: Once records it, and later calls get an error with the same text instead of
+import "errors"
+
+// Final marks an error as the last word: Once records it, and later calls get an error with the same text, cut to 4 KiB, instead of
 // another run. Final(nil) is nil.
 func Final(err error) error {
 	if err == nil {
@@ -26,7 +28,11 @@ type noEffectError struct{ error }
 
 func (e *noEffectError) Unwrap() error { return e.error }
 
-// RecordedError is an error that an earlier run of the key ended with.
+// ErrNoResult is what OnceValue answers, with Outcome Replayed, where the key is done but there is no result to replay: it
+// was too large to keep, or did not encode. Nothing runs.
+var ErrNoResult = errors.New("guard: done, but its result was not kept")
+
+// RecordedError is an error that an earlier run of the key ended with, its text cut to 4 KiB.
 type RecordedError struct{ Text string }
 
 func (e *RecordedError) Error() string { return e.Text }

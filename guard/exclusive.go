@@ -8,16 +8,16 @@ import (
 )
 
 // Exclusive runs fn alone: while it runs, no other Exclusive of the same key runs anywhere on the same Redis and prefix.
-// It waits t.Wait for its turn. fn gets a ctx that is canceled before the lease can end; [context.Cause] says why.
+// It waits up to t.Wait (2 s by default) for its turn. fn gets a ctx that is canceled before the lease can end; [context.Cause] says why.
 // A call inside fn, with fn's ctx, on the same key runs at once and costs no round trip.
 //
 // It returns:
-//   - an error that satisfies errors.Is(err, lockcore.ErrNotRun): fn did not run;
+//   - an error that satisfies errors.Is(err, lockcore.ErrNotRun): fn did not run, unless fn itself returned that error;
 //   - fn's own error, unchanged;
-//   - lockcore.ErrLost, ErrMaxHold or ErrRevoked: fn returned nil, but the lease had ended before;
+//   - lockcore.ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp: fn returned nil, but the lease had ended before;
 //   - nil: fn returned nil and the key was ours from its first line to its last.
 //
-// The key is given back when fn has returned, never before, also if it panics; the panic passes on. A release that
+// The key is given back when fn has returned, never before, even if it panics; the panic passes on. A release that
 // fails is counted, not returned: the key is free at the lease's end.
 func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (err error) {
 	if locks == nil || fn == nil {

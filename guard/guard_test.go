@@ -129,6 +129,23 @@ func TestExclusiveIgnoresCtx(t *testing.T) {
 	})
 }
 
+// Close gives up under a handler that returns nil: it has run, and the error does not say that it has not.
+func TestExclusiveGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		err := guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{}, func(context.Context) error {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if err := f.locks.Close(ctx); err == nil {
+				t.Error("Close did not say that a lease was held")
+			}
+			return nil
+		})
+		if !errors.Is(err, lockcore.ErrGivenUp) || errors.Is(err, lockcore.ErrNotRun) {
+			t.Errorf("run, then given up: %v", err)
+		}
+	})
+}
+
 // The first attempt fails and the redelivery runs; the handler's error comes back unchanged.
 func TestExclusiveFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {

@@ -23,7 +23,7 @@ const (
 	// AtLeastOnce takes an abandoned key over: the work is tried again, and its effect may happen twice.
 	AtLeastOnce Mode = iota
 	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError until an operator clears it
-	// (lockcore.Locker.Clear). A failed run is recorded and replayed unless the error is marked with NoEffect.
+	// (lockcore.Locker.Clear), or until Keep, at least 24 h, is over: then the key is forgotten and runs again. A failed run is recorded and replayed unless the error is marked with NoEffect.
 	AtMostOnce
 )
 
@@ -53,9 +53,10 @@ func (o Outcome) String() string {
 
 // OnceOptions are the conditions of a Once. The zero value is safe: at least once, remembered for 24 h.
 type OnceOptions struct {
+	// Terms of each run; Wait is how long to wait for another one.
 	Terms lockcore.Terms
-	// Keep is how long the record is remembered. Default 24 h. 1 s to 366 days. It must be longer than the producer may
-	// deliver the same job again.
+	// Keep is how long the record is remembered, and an abandoned run (at least 24 h). Default 24 h. 1 s to 366 days. It
+	// must be longer than the time within which the producer may deliver the same job again.
 	Keep time.Duration
 	// Mode is AtLeastOnce by default.
 	Mode Mode
@@ -65,7 +66,7 @@ type OnceOptions struct {
 	// Codec encodes the result of OnceValue. Default: [idempotency.JSON].
 	Codec idempotency.Codec
 	// MaxResult bounds the encoded result in bytes. Default 256 KiB, at most 32 MiB. A larger one leaves a tombstone: the
-	// key is done and never runs again, but there is no result to replay.
+	// key is done and never runs again, but a replay answers ErrNoResult.
 	MaxResult int
 }
 
@@ -105,7 +106,7 @@ type Result[T any] struct {
 	Value   T
 	Outcome Outcome
 	Attempt int // which run of the key this is, or was, from 1
-	// Tombstone: the key is done, but its result was too large to keep. Value is zero if Outcome is Replayed.
+	// Tombstone: the key is done, but its result was too large to keep or did not encode. Value is zero if Outcome is Replayed.
 	Tombstone bool
 }
 
@@ -126,12 +127,15 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //
 //	fn returns nil         recorded, replayed for o.Keep
 //	an error               the key is freed and the next call runs; with AtMostOnce it is recorded
+//	a result too large     recorded as a tombstone; later calls get ErrNoResult
+//	one that cannot be     recorded as a tombstone; the value comes with the encoder's error, later calls get ErrNoResult
+//	encoded
 //	Final(err)             recorded: a later call gets an error with the same text, a *RecordedError
 //	NoEffect(err)          the key is freed, also with AtMostOnce
 //	panics                 the key is freed and the panic passes on; with AtMostOnce it is left abandoned
 //
-// Outcome says which of it happened. An error with Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn
-// returned nil but the lease ended before, the value comes with the cause (lockcore.ErrLost, ErrMaxHold, ErrRevoked);
+// Outcome says which of these happened. An error with Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn
+// returned nil but the lease ended before, the value comes with the cause (lockcore.ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp);
 // it was recorded all the same unless another run had begun.
 //
 // A crash between the effect of fn and its record cannot be closed from outside: Mode chooses what happens then. Pass
@@ -166,6 +170,7 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 		res.Outcome = TookOver
 	}
 	returned := false
+	defer func() { _ = lease.Abandon(ctx) }() // if ending it panics too; else it has ended
 	defer func() {
 		var lost error
 		if returned {
@@ -189,7 +194,7 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 	rec := idempotency.Record{State: idempotency.Failed}
 	switch {
 	case *err == nil:
-		data, encErr := o.Codec.Encode(res.Value)
+		data, encErr := encode(o.Codec, res.Value)
 		switch {
 		case encErr != nil:
 			// fn has done its work: running it again for a result that cannot be encoded would do it twice.
@@ -215,6 +220,16 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 	return lease.Complete(ctx, b, o.Keep)
 }
 
+// encode makes an error of a codec that panics: fn has done its work, which must not be done again for that.
+func encode(c idempotency.Codec, v any) (data []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("codec %q panicked: %v", c.Name(), p)
+		}
+	}()
+	return c.Encode(v)
+}
+
 // replay is a record as a caller sees it.
 type replay[T any] struct {
 	value     T
@@ -231,6 +246,9 @@ func decode[T any](c idempotency.Codec, b []byte) (replay[T], error) {
 	switch rec.State {
 	case idempotency.Tombstone:
 		r.tombstone = true
+		if _, ok := c.(nothing); !ok {
+			r.err = ErrNoResult
+		}
 	case idempotency.Failed:
 		r.err = &RecordedError{Text: string(rec.Data)}
 	default:

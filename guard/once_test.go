@@ -258,15 +258,18 @@ func TestOnceTombstone(t *testing.T) {
 			t.Errorf("%d bytes, %+v, %v", len(r.Value), r.Outcome, err)
 		}
 		r, err = guard.OnceValue(t.Context(), f.other, "big", guard.OnceOptions{}, big)
-		if err != nil || r.Value != "" || !r.Tombstone || r.Outcome != guard.Replayed {
+		if !errors.Is(err, guard.ErrNoResult) || errors.Is(err, lockcore.ErrNotRun) || r.Value != "" || !r.Tombstone || r.Outcome != guard.Replayed {
 			t.Errorf("%+v, %v", r, err)
 		}
 		odd := func(context.Context) (func(), error) { return func() {}, nil }
 		if r, err := guard.OnceValue(t.Context(), f.locks, "odd", guard.OnceOptions{}, odd); err == nil || r.Outcome != guard.Ran {
 			t.Errorf("%v, %v", r.Outcome, err)
 		}
-		if r, err := guard.OnceValue(t.Context(), f.other, "odd", guard.OnceOptions{}, odd); err != nil || !r.Tombstone {
+		if r, err := guard.OnceValue(t.Context(), f.other, "odd", guard.OnceOptions{}, odd); !errors.Is(err, guard.ErrNoResult) || !r.Tombstone {
 			t.Errorf("%v, %v", r.Outcome, err)
+		}
+		if out, err := guard.Once(t.Context(), f.other, "big", guard.OnceOptions{}, nothing); err != nil || out != guard.Replayed {
+			t.Errorf("Once asks only whether: %v, %v", out, err)
 		}
 	})
 }
@@ -306,5 +309,22 @@ func TestOnceNested(t *testing.T) {
 			}
 			return err
 		})
+	})
+}
+
+type nasty struct{}
+
+func (nasty) MarshalJSON() ([]byte, error) { panic("nil pointer") }
+
+// A result whose encoder panics is as one that does not encode: done, with an error, and the key is not held for ever.
+func TestOnceCodecPanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		r, err := guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) (nasty, error) { return nasty{}, nil })
+		if err == nil || !strings.Contains(err.Error(), "nil pointer") || r.Outcome != guard.Ran {
+			t.Errorf("%v, %v", r.Outcome, err)
+		}
+		if h, err := f.other.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
+			t.Errorf("%+v, %v", h, err)
+		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"hash"
 )
 
-// Fingerprint tells one payload from another: SHA-256 over its length-prefixed parts, so that no two lists of parts give
+// Fingerprint tells one payload from another: the 32 bytes of SHA-256 over its length-prefixed parts, so that no two lists of parts give
 // the same bytes by moving a boundary.
 func Fingerprint(parts ...[]byte) []byte {
 	h := sha256.New()
@@ -19,7 +19,7 @@ func Fingerprint(parts ...[]byte) []byte {
 }
 
 // Digest makes a key of parts that must not be stored as they are (a principal, a client's key): HMAC-SHA-256 under
-// secret, or plain SHA-256 if secret is empty, over the length-prefixed parts, as 43 characters of base64url. Who knows
+// secret, or plain SHA-256 if secret is empty, over the length-prefixed parts, as 43 characters of base64url. Whoever knows
 // the parts can compute a plain digest; a secret prevents that. It must not change while records made with it are kept.
 func Digest(secret []byte, parts ...string) string {
 	var h hash.Hash

@@ -26,7 +26,7 @@ type State byte
 const (
 	Done      State = 1 // with a result
 	Failed    State = 2 // with an error that is final; Data is its text
-	Tombstone State = 3 // done, but the result was too large to keep
+	Tombstone State = 3 // done, but the result was too large to keep or did not encode
 )
 
 // Record is what a done key remembers.

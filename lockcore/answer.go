@@ -68,8 +68,8 @@ func (a *ask) granted(sent time.Time, reply []any) (*hold, *Record, time.Duratio
 	}
 	h.start()
 	if !a.l.add(h) {
-		h.leave()
-		h.cancel(ErrClosed)
+		h.leave() // before anybody knew it
+		h.cancel(ErrGivenUp)
 		return nil, nil, -1, ErrClosed
 	}
 	a.unsettled, a.queued = false, false
@@ -103,7 +103,7 @@ func (a *ask) isBusy(reply []any) (*hold, *Record, time.Duration, error) {
 	if b.Holder == (Holder{}) && !first {
 		b.Holder = a.busy.Holder // reserved for somebody: who had it last is the better answer
 	}
-	a.busy, a.maxQueue = b, max(a.maxQueue, b.Queue)
+	a.busy, a.busyAt, a.maxQueue = b, time.Now(), max(a.maxQueue, b.Queue)
 	a.queued = a.queued || a.woken != nil
 	if a.terms.Wait == NoWait || a.waited() >= a.terms.Wait {
 		return nil, nil, -1, a.give(nil)

@@ -2,15 +2,20 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
-// later tries do in the background until it answers, until is over or the Locker ends; then it tells failed, if set. It
+// inBackground tries do until it answers, until has passed or the Locker ends; then it tells failed, if set. It
 // is for what must not hold up a caller: to undo an ask that may have been granted, to release or complete through a
 // gap. What finds no room is dropped: the lease runs out by itself.
 func (l *Locker) inBackground(until time.Time, do func(context.Context) error, failed func(error)) {
+	room := maxLater
+	if failed == nil {
+		room /= 2 // what only tidies up must not crowd out an ending
+	}
 	l.mu.Lock()
-	if l.ended || l.later >= maxLater {
+	if l.ended || l.later >= room {
 		l.mu.Unlock()
 		if failed != nil {
 			failed(ErrUnavailable)
@@ -37,7 +42,7 @@ func (l *Locker) retry(until time.Time, do func(context.Context) error) error {
 	defer cancel()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := do(ctx)
-		if err == nil || permanent(err) || ctx.Err() != nil || !sleep(ctx, pause) {
+		if err == nil || permanent(err) && !errors.Is(err, errHeldUp) || ctx.Err() != nil || !sleep(ctx, pause) {
 			return err
 		}
 	}

@@ -151,6 +151,11 @@ func permanent(err error) bool {
 		return errors.Is(err, redis.ErrClosed) || errors.Is(err, errHeldUp)
 	}
 	text := re.Error()
+	for _, p := range []string{"-READONLY", "-OOM", "-MISCONF", "-NOREPLICAS"} {
+		if strings.Contains(text, p) { // Redis 6 wraps what a command in a script answers into "ERR Error running script"
+			return false
+		}
+	}
 	for _, p := range []string{"NOPERM", "WRONGTYPE", "NOAUTH", "WRONGPASS", "ERR unknown", "ERR Error", "ERR user_script"} {
 		if strings.HasPrefix(text, p) {
 			return true

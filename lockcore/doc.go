@@ -8,7 +8,7 @@
 // Most code wants package guard, which does this around a function, or the packages below middleware, which do it around
 // a handler. This package is what they stand on.
 //
-// A key is free, held, or, in the name space of Claim, done:
+// A key is free, held, or, in the namespace of Claim, done:
 //
 //	       acquire             complete(record)
 //	free ───────────▶ held ─────────────────────▶ done
@@ -26,12 +26,12 @@
 //   - At most one un-canceled lease context exists per key, over all processes with the same Redis and prefix.
 //   - That context is canceled at least a tenth of the lease before the server ends the lease, whatever the network does.
 //     A local timer does that; it counts from the moment before the acquire or renewal was sent.
-//   - context.Cause says why: ErrLost, ErrMaxHold, ErrRevoked, ErrClosed.
+//   - context.Cause says why: ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp.
 //   - Tokens grow with every hold of a key. The floor is the server's clock, so that they also grow over a deletion, a
 //     flush and a failover, unless the new primary's clock is behind by more than the time between the two grants.
 //   - A command that is sent twice, answered late or not at all counts once: every script is keyed by a random hold-id.
 //   - Waiters are served in the order in which they came, and woken by a message that only their process gets. A message
-//     that is lost costs at most 2 s; a holder that dies costs at most its lease and 250 ms.
+//     that is lost costs at most 2.5 s; a holder that dies costs at most its lease and 250 ms.
 //   - The key is given back when the last nested run has returned, never because a ctx was canceled.
 //   - Every key in Redis has a TTL.
 //
@@ -41,8 +41,8 @@
 // can overlap the next holder. Only a token that the resource checks excludes that
 // (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). A failover may lose a grant: then two
 // holders exist for at most one lease. A Redis that evicts keys (any maxmemory-policy but noeviction) or is flushed forgets
-// who holds what; a holder learns of that with its next renewal. The order is that of the server's queue; who finds the key
-// free takes it, also when somebody who is in line has not been told yet.
+// who holds what; a holder learns of that with its next renewal. The order is that of the server's queue; whoever finds the key
+// free takes it, even when somebody in line has not been told yet.
 //
 // # What you must do
 //

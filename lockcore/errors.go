@@ -20,10 +20,9 @@ var (
 	ErrMismatch = notRun("lockcore: fingerprint mismatch")
 	// ErrUnavailable: Redis did not answer in time, or answered that it cannot serve. What it said is wrapped too.
 	ErrUnavailable = notRun("lockcore: redis unavailable")
-	// ErrClosed: the Locker is closed, or was closed while the call waited. Also the cause with which Close cancels
-	// the leases that are left when its time is up.
+	// ErrClosed: the Locker is closed, or was closed while the call waited.
 	ErrClosed = notRun("lockcore: locker closed")
-	// ErrKey: the key is empty, too long or not text.
+	// ErrKey: the key is empty or longer than 512 bytes. Any bytes will do.
 	ErrKey = notRun("lockcore: bad key")
 	// ErrRecord: the key is done, but what is stored does not decode. It is never replayed, and nothing runs.
 	ErrRecord = notRun("lockcore: stored record does not decode")
@@ -40,6 +39,8 @@ var (
 	ErrMaxHold = errors.New("lockcore: max hold reached")
 	// ErrRevoked: an operator called Revoke.
 	ErrRevoked = errors.New("lockcore: lease revoked")
+	// ErrGivenUp: the time of Close was over while the handler ran.
+	ErrGivenUp = errors.New("lockcore: lease given up by Close")
 	// ErrReleased is the cause of a lease's ctx after its own Release.
 	ErrReleased = errors.New("lockcore: lease released")
 )
@@ -69,7 +70,7 @@ func (h Holder) String() string {
 	return s
 }
 
-// BusyError says that another holder has the key, since when and for how long at least.
+// BusyError says that another holder has the key, who that is, since when, and what is left of its lease.
 type BusyError struct {
 	Key       string
 	Holder    Holder
@@ -83,8 +84,8 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("lockcore: %q is busy: held for %v by %v", e.Key, e.HeldFor.Round(time.Millisecond), e.Holder)
 }
 
-// RetryAfter is when another try makes sense: as long as the holder has held so far, at least 1 s, at most what is left
-// of its lease (but never under 1 s) and 1 min.
+// RetryAfter is when another try makes sense: as long as the holder has held the key so far, but no longer than what is
+// left of its lease, and always between 1 s and 1 min.
 func (e *BusyError) RetryAfter() time.Duration {
 	return max(time.Second, min(e.HeldFor, e.Remaining, time.Minute))
 }
@@ -104,7 +105,7 @@ type AbandonedError struct {
 }
 
 func (e *AbandonedError) Error() string {
-	return fmt.Sprintf("lockcore: %q was abandoned: attempt %d began %v ago by %v and its outcome is unknown",
+	return fmt.Sprintf("lockcore: %q was abandoned: attempt %d was begun %v ago by %v and its outcome is unknown; Clear lets it run again",
 		e.Key, e.Attempt, e.HeldFor.Round(time.Millisecond), e.Holder)
 }
 
@@ -114,7 +115,7 @@ func (e *AbandonedError) Is(target error) bool { return target == ErrAbandoned |
 // ErrorType names the class for telemetry.
 func (e *AbandonedError) ErrorType() string { return "abandoned" }
 
-// MismatchError says that the key is done or running with another fingerprint.
+// MismatchError says that the key is done, running or abandoned with another fingerprint.
 type MismatchError struct {
 	Key  string
 	Done bool // done, else running or abandoned

@@ -46,14 +46,16 @@ type hold struct {
 	failing  bool
 
 	told struct { // what the Observer heard; its mu keeps one attempt's events in order
-		mu            sync.Mutex
-		lost, overrun bool
-		over          bool // Released was the last
+		mu                     sync.Mutex
+		granted, lost, overrun bool
+		early                  Event // Lost, if it came before Granted
+		over                   bool  // Released was the last
 	}
 
-	due   time.Time // of the next renewal; guarded by watchdog.mu, as are the next two
+	due   time.Time // of the next renewal; guarded by watchdog.mu, as are the next three
 	index int       // in the watchdog's heap, -1 when it is not in it
 	kept  bool      // the watchdog keeps it
+	poked bool      // due again as soon as the renewal under way has its answer
 }
 
 // holdIn returns the innermost hold of key that ctx carries, valid or not.
@@ -175,11 +177,22 @@ func (h *hold) tell(e Event) {
 		return
 	}
 	switch e := e.(type) {
+	case Granted:
+		t.granted = true
+		h.l.obs.Event(h.asked, e)
+		if t.early != nil {
+			h.l.obs.Event(h.asked, t.early)
+		}
+		return
 	case Lost:
 		if t.lost {
 			return
 		}
 		t.lost = true
+		if !t.granted { // MaxHold or Close was faster than the caller
+			t.early = e
+			return
+		}
 	case Overrun:
 		if t.overrun {
 			return
@@ -242,7 +255,7 @@ func (h *hold) valid() bool {
 
 func (h *hold) validLocked() bool { return !h.closed && h.cause == nil && h.leftLocked() > 0 }
 
-// enter counts a nested run in, unless the hold has ended: who comes too late competes as any other.
+// enter counts a nested run in, unless the hold has ended: whoever comes too late competes like any other.
 func (h *hold) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -253,11 +266,11 @@ func (h *hold) enter() bool {
 	return true
 }
 
-// reentered returns the lease of a nested run. It runs under the ctx it came with, which derives from the hold's; where
-// cancellation was cut off (context.WithoutCancel) the hold's is tied on again.
+// reentered returns the lease of a nested run. It runs under the ctx it came with. That carries the hold, but on the way
+// cancellation may have been cut off (context.WithoutCancel), so that the hold's is tied on again.
 func (h *hold) reentered(ctx context.Context) *Lease {
 	le := &Lease{h: h, ctx: ctx}
-	if ctx.Done() == nil {
+	if ctx != h.ctx {
 		inner, cancel := context.WithCancelCause(ctx)
 		stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
 		le.ctx = inner
@@ -267,8 +280,9 @@ func (h *hold) reentered(ctx context.Context) *Lease {
 }
 
 // leave counts a run out. last is true once, for the run that ends the hold: from then on nothing renews it and no late
-// answer matters, which is decided here, before anything is sent.
-func (h *hold) leave() (last bool, r Released) {
+// answer matters, which is decided here, before anything is sent. expired: the lease is over, although nobody may have
+// noticed yet.
+func (h *hold) leave() (last, expired bool, r Released) {
 	h.mu.Lock()
 	h.runs--
 	last = h.runs == 0
@@ -277,11 +291,12 @@ func (h *hold) leave() (last bool, r Released) {
 		h.timer.Stop()
 	}
 	r = Released{Held: time.Since(h.granted), Renewals: h.renewals, Failures: h.failures, Lost: h.cause}
+	expired = h.leftLocked() <= 0
 	late := last && h.cause != nil && time.Since(h.lostAt) > overrunAfter
 	h.mu.Unlock()
 	if late {
 		h.tell(Lost{Cause: r.Lost})
 		h.tell(Overrun{Cause: r.Lost})
 	}
-	return last, r
+	return last, expired, r
 }

@@ -11,7 +11,7 @@ const maxTaskLen = 128
 
 type taskKey struct{}
 
-// WithTask names the job that ctx belongs to, so that who waits for its keys sees it: an asynq task ID, a request ID. It
+// WithTask names the job that ctx belongs to, so that waiters see it: an asynq task ID, a request ID. It
 // is stored in Redis with the hold; at most 128 bytes of it, without control characters.
 func WithTask(ctx context.Context, task string) context.Context {
 	return context.WithValue(ctx, taskKey{}, oneLine(task))

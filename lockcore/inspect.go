@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// State is what a key is in.
+// State is the state of a key.
 type State string
 
 // The states of a key.
@@ -21,17 +21,18 @@ const (
 
 // Holding is what Redis knows of a key.
 type Holding struct {
-	State   State
-	Holder  Holder        // who holds it, held it (abandoned) or completed it (done)
-	HeldFor time.Duration // held, abandoned, done: since that run began
-	Left    time.Duration // held: what is left of the lease if it is not renewed
-	Token   int64         // of the last hold; 0 if none is remembered
-	Attempt int           // runs of the key
-	Queue   int           // who wait in line
-	Revoked bool          // held, but not renewed any more
+	State     State
+	Holder    Holder        // who holds it, held it (abandoned) or completed it (done)
+	HeldFor   time.Duration // held, abandoned, done: since that run began
+	Remaining time.Duration // held: what is left of the lease if it is not renewed
+	Token     int64         // of the last hold; 0 if none is remembered
+	Attempt   int           // runs of a once key; of an exclusive key: recent holds
+	Queue     int           // how many wait in line
+	Revoked   bool          // held, but not renewed any more
 }
 
 // Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica.
+// Errors: ErrKey, ErrUnavailable, or the cause of ctx.
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
 		r, _, err := l.conn.run(ctx, l.conn.calls, inspectScript, keys[:])
@@ -48,7 +49,7 @@ func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, e
 	}
 	live, abandoned := n[7] == 1, n[8] == 1
 	h := Holding{
-		State: StateFree, Holder: parseHolder(text(reply, 1)), HeldFor: micro(n[2]), Left: micro(n[3]),
+		State: StateFree, Holder: parseHolder(text(reply, 1)), HeldFor: micro(n[2]), Remaining: micro(n[3]),
 		Token: n[4], Attempt: int(n[5]), Queue: int(n[6]), Revoked: n[9] == 1,
 	}
 	switch s := text(reply, 0); {
@@ -65,8 +66,8 @@ func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, e
 }
 
 // Revoke takes a key away from its holder: the holder's ctx is canceled with ErrRevoked, at once where its process is
-// listening (it waits for some key, or has renewed one), else with its next renewal. The key is free when the handler has
-// returned, or at the lease's end, never sooner. A key that nobody holds is no error.
+// listening (it waits for some key, or has renewed one), else with its next renewal; a lease with NoRenew may run to its end. The key is free when the handler has
+// returned, or at the lease's end, never sooner. A key that nobody holds is no error. Errors: those of Inspect.
 func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 	_, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
 		r, _, err := l.conn.run(ctx, l.conn.keep, revokeScript, keys[:1], l.channel(""))
@@ -76,7 +77,8 @@ func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 }
 
 // Clear forgets that a key is done or abandoned, so that it runs again. It is for operators: what it forgets may have had
-// its effect. A key that is held is refused with ErrBusy.
+// its effect. A key that is held is refused with an error that satisfies ErrBusy
+// (not a *BusyError). Other errors: those of Inspect.
 func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
 		r, _, err := l.conn.run(ctx, l.conn.keep, clearScript, keys[:],

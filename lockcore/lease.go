@@ -16,7 +16,7 @@ const (
 
 // Lease is the time-limited right to a key, kept alive by the watchdog until it is released. Acquire and Claim make it.
 // Each must be ended once, when the handler has returned: by Release, or one of a Claim by Complete or Abandon; calls
-// after the first change nothing.
+// after the first change nothing and return ErrReleased, or why the lease ended early.
 type Lease struct {
 	h     *hold
 	ctx   context.Context //nolint:containedctx // a lease is a context
@@ -28,7 +28,7 @@ type Lease struct {
 func (le *Lease) Key() string { return le.h.key }
 
 // Context is what the handler must run under. It derives from the ctx of Acquire and is canceled before the lease can
-// end; context.Cause then says ErrLost, ErrMaxHold, ErrRevoked or ErrClosed, and ErrReleased after Release.
+// end; context.Cause then says ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp, and ErrReleased after Release.
 func (le *Lease) Context() context.Context { return le.ctx }
 
 // Token is the fencing number of this hold. It grows with every hold of the key, not with renewal or re-entry. A token
@@ -43,7 +43,8 @@ func (le *Lease) Abandoned() bool { return le.h.abandoned }
 
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew; a lease with a watchdog needs it
 // only before something that will stop the process for longer than a lease. It returns the cause if the lease has ended,
-// ErrUnavailable if Redis did not answer; the lease is then as it was.
+// ErrUnavailable if Redis did not answer; the lease then ends no sooner than it would have. MaxHold still bounds it, and
+// the key of a process that dies is not free before.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease || d > maxLease {
 		return fmt.Errorf("lockcore: Extend by %v, must be between %v and %v", d, minLease, maxLease)
@@ -65,17 +66,18 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return h.endedBy()
 	}
 	h.renewed(sent, d)
-	return nil
+	return h.endedBy() // it may have ended while the answer was on its way
 }
 
 // Release gives the key back, or counts a nested run out. It works on a ctx that has ended, for at most 1 s; what gets no
 // answer goes on in the background and the key is free at the lease's end at the latest. It returns nil if the key was
-// ours from the grant until now, else why not: ErrLost, ErrMaxHold, ErrRevoked, ErrClosed.
+// ours from the grant until now, else why not: ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp.
 func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, ending{}) }
 
 // Complete stores record, keeps it for keep (1 s to 366 days), and with that ends a lease of Claim. Late is better than
-// never: also a lease that has run out is completed, unless another run has begun. It returns what Release would. What
-// gets no answer within 1 s goes on in the background while the lease is valid.
+// never: also a lease that has run out is completed, unless the key was granted to another meanwhile. It returns what Release would. What
+// gets no answer within 1 s goes on in the background while the lease is valid. With another keep, or of an exclusive key,
+// it releases and returns an error.
 func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration) error {
 	if le.h.kind != KindOnce || keep < time.Second || keep > maxKeep {
 		err := fmt.Errorf("lockcore: Complete of an %s key for %v: must be a once key and between 1s and %v", le.h.kind, keep, maxKeep)
@@ -84,7 +86,8 @@ func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration
 	return le.end(ctx, ending{completed: true, record: record, keep: keep})
 }
 
-// Abandon ends the lease without an outcome, as a crash would, but at once: the next claim is told, or refused.
+// Abandon ends the lease without an outcome, as a crash would, but at once: the next claim is told, or refused. An abandoned
+// key is remembered for Claim.Keep, at least 24 h. It returns what Release would.
 func (le *Lease) Abandon(ctx context.Context) error { return le.end(ctx, ending{abandoned: true}) }
 
 // ending is how a tenure ends.
@@ -102,7 +105,7 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 		le.untie()
 	}
 	h := le.h
-	last, r := h.leave()
+	last, expired, r := h.leave()
 	if !last {
 		return r.Lost
 	}
@@ -110,7 +113,7 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	h.cancel(ErrReleased)
 	r.Completed, r.Abandoned = e.completed, e.abandoned
 	r.Stale, r.Err = h.finish(ctx, e)
-	if r.Stale && r.Lost == nil {
+	if (r.Stale || expired && r.Err != nil) && r.Lost == nil {
 		r.Lost = ErrLost
 		h.tell(Lost{Cause: ErrLost})
 	}
@@ -153,7 +156,7 @@ func (h *hold) send(ctx context.Context, e ending, repeated bool) (gone, again b
 	var reply []any
 	if e.completed {
 		reply, again, err = l.conn.run(ctx, l.conn.keep, completeScript, h.keys[:],
-			h.id, e.record, millis(e.keep), h.token, l.channel(""))
+			h.id, e.record, millis(e.keep), h.token, l.channel(""), flag(repeated || h.repeated))
 	} else {
 		abandon, keep := "0", h.keep
 		if e.abandoned {

@@ -26,7 +26,7 @@ func TestLeaseSilence(t *testing.T) {
 					t.Errorf("cause %v", cause)
 				}
 				if left := w.left(other, "k"); left < 3*time.Second || left > 4*time.Second {
-					t.Errorf("canceled %v before the lease ends, want the guard margin of a tenth and 1 %%", left)
+					t.Errorf("canceled %v before the lease ends, want the margin of a tenth and 1 %%", left)
 				}
 				faults.Heal()
 				if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {

@@ -24,7 +24,7 @@ const (
 
 // Options of a Locker. The zero value is ready to use.
 type Options struct {
-	// Prefix of every key in Redis. Default "holdfast". At most 64 printable ASCII characters without braces. Lockers
+	// Prefix of every key in Redis. Default "holdfast". At most 64 printable ASCII characters without spaces and braces. Lockers
 	// see each other's holds only under the same prefix.
 	Prefix string
 	// Terms are the defaults for the Terms of each call.
@@ -39,7 +39,7 @@ func (o Options) Validate() error {
 }
 
 // Locker is one process's end of the protocol: it acquires keys, keeps them with one watchdog, and gives them back.
-// Make one a process with [New] and share it; it is safe for concurrent use.
+// Make one per process with [New] and share it; it is safe for concurrent use.
 type Locker struct {
 	id      string // names this process in queues and its channel
 	process string // names it to people, see who
@@ -59,13 +59,14 @@ type Locker struct {
 	mu     sync.Mutex
 	closed bool
 	holds  map[string]*hold // by hold-id, from grant to the end of its last run
-	empty  chan struct{}    // made by Close, closed when holds is empty
+	calls  int              // asks under way
+	empty  chan struct{}    // made by Close, closed when there are neither holds nor calls
 	later  int              // clean-ups under way
 	wg     sync.WaitGroup   // whatever runs in the background; Add only under mu and only while not stopped
 	ended  bool             // wg takes no more
 }
 
-// New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any client of that shape. From the first two
+// New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other redis.UniversalClient. From the first two
 // it makes clients of its own, so that user commands that block the pool never hold up a renewal; [Locker.Close]
 // closes those, never rdb. A failover client (Sentinel) or a wrapper is used as it is: give the Locker one of its own.
 // A *redis.Ring is refused.
@@ -90,7 +91,7 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 func (l *Locker) Terms() Terms { return l.terms }
 
 // Acquire waits for the key and returns a lease on it; release it in a defer. A key that ctx already holds is entered
-// again at once, without a round trip and whatever t says.
+// again at once, without a round trip and whatever t says. A key has 1 to 512 bytes.
 //
 // It returns an error that satisfies errors.Is(err, ErrNotRun): a *BusyError when t.Wait is over, ErrUnavailable,
 // ErrClosed, ErrKey, an error of t.Validate, or what is known joined with [context.Cause] when ctx ends.
@@ -112,11 +113,12 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 // Claim is what Once is made of.
 type Claim struct {
 	Terms Terms
-	// Keep is how long the number of runs, and an abandoned run, are remembered. Default 24 h. 1 s to 366 days.
+	// Keep is how long the number of runs is remembered, and an abandoned run (at least 24 h). Default 24 h. 1 s to
+	// 366 days.
 	Keep time.Duration
 	// Fingerprint of the payload, opaque, at most 64 bytes. Empty: not compared.
 	Fingerprint []byte
-	// AtMostOnce refuses an abandoned key instead of taking it over.
+	// AtMostOnce refuses an abandoned key, for as long as it is remembered, instead of taking it over.
 	AtMostOnce bool
 	// Check, if set, says whether a stored record can be used. One that cannot is refused with ErrRecord and counted.
 	Check func(record []byte) error
@@ -133,13 +135,13 @@ func (c Claim) validate() error {
 	return errors.Join(errs...)
 }
 
-// Record is what a done key remembers.
+// Record is the record of a done key as Redis has it: opaque bytes. Package idempotency says what is in them.
 type Record struct {
 	Data    []byte
 	Attempt int // which run it was, from 1
 }
 
-// Claim is Acquire in the name space of Once, where a key can also be done. Exactly one of its results is not nil: a
+// Claim is Acquire in the namespace of Once, where a key can also be done. Exactly one of its results is not nil: a
 // lease, to be ended by Complete, Release or Abandon; a record; or an error as those of Acquire, also an
 // *AbandonedError, a *MismatchError, ErrRecord or ErrNested.
 func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Record, error) {
@@ -170,91 +172,6 @@ func (l *Locker) Report(ctx context.Context, e Event) {
 	}
 }
 
-// Close ends the Locker. From now on every call, also one that waits, answers ErrClosed at once. Leases are kept while
-// their handlers run, and Close waits for them. When ctx ends (without a deadline: after one lease) the ctx of the rest
-// is canceled with ErrClosed and nothing is renewed any more; their keys are free at the end of their leases, never
-// sooner, for the handlers may still run. The error then says how many. Close it before the client.
-func (l *Locker) Close(ctx context.Context) error {
-	ctx, cancel, idle := l.shut(ctx)
-	defer cancel()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
-	left := l.dropAll()
-	l.dog.stop()
-	l.wake.close()
-	l.join(ctx)
-	var err error
-	l.once.Do(func() { err = l.conn.close() })
-	if left > 0 {
-		return errors.Join(fmt.Errorf("lockcore: closed while %d leases were held: %w", left, context.Cause(ctx)), err)
-	}
-	return err
-}
-
-// shut lets nobody in any more and returns a channel that closes when nothing is held.
-func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc, <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed {
-		l.closed = true
-		close(l.closing)
-	}
-	if l.empty == nil {
-		l.empty = make(chan struct{})
-		if len(l.holds) == 0 {
-			close(l.empty)
-		}
-	}
-	if _, ok := ctx.Deadline(); ok {
-		ctx, cancel := context.WithCancel(ctx)
-		return ctx, cancel, l.empty
-	}
-	longest := time.Duration(0)
-	for _, h := range l.holds {
-		longest = max(longest, h.terms.Lease)
-	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(longest, l.terms.Lease))
-	return ctx, cancel, l.empty
-}
-
-// dropAll cancels what is still held and says how many that were.
-func (l *Locker) dropAll() int {
-	l.mu.Lock()
-	rest := make([]*hold, 0, len(l.holds))
-	for _, h := range l.holds {
-		rest = append(rest, h)
-	}
-	l.mu.Unlock()
-	n := 0
-	for _, h := range rest {
-		if h.running() {
-			n++
-		}
-		h.lose(ErrClosed)
-	}
-	return n
-}
-
-// join waits for what runs in the background: until ctx ends, then it is told to stop and waited for.
-func (l *Locker) join(ctx context.Context) {
-	l.mu.Lock()
-	l.ended = true
-	l.mu.Unlock()
-	done := make(chan struct{})
-	go func() { // ends with the last of them, which l.stop bounds
-		l.wg.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-	l.stop()
-	<-done
-}
-
 // begin counts something in that join waits for, unless the Locker has ended.
 func (l *Locker) begin() bool {
 	l.mu.Lock()
@@ -281,20 +198,35 @@ func (l *Locker) remove(h *hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.holds, h.id)
-	if l.empty != nil && len(l.holds) == 0 {
-		select {
-		case <-l.empty:
-		default:
-			close(l.empty)
-		}
-	}
+	l.emptyLocked()
 }
 
-func (l *Locker) isClosed() bool {
-	select {
-	case <-l.closing:
-		return true
-	default:
+// enter counts a call in, from its first command until it has become a hold or been undone.
+func (l *Locker) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return false
+	}
+	l.calls++
+	return true
+}
+
+func (l *Locker) exit() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls--
+	l.emptyLocked()
+}
+
+// emptyLocked tells Close when nothing is held or asked for any more.
+func (l *Locker) emptyLocked() {
+	if l.empty == nil || len(l.holds) > 0 || l.calls > 0 {
+		return
+	}
+	select {
+	case <-l.empty:
+	default:
+		close(l.empty)
 	}
 }

@@ -125,7 +125,7 @@ func TestCloseInTime(t *testing.T) {
 				if d := time.Since(start); err == nil || d != want {
 					t.Errorf("Close: %v after %v", err, d)
 				}
-				if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrClosed) {
+				if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrGivenUp) {
 					t.Errorf("cause %v", cause)
 				}
 				if _, err := other.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
@@ -135,7 +135,7 @@ func TestCloseInTime(t *testing.T) {
 				if d := time.Since(start) - want; d > 30*time.Second+250*time.Millisecond {
 					t.Errorf("free %v after Close", d)
 				}
-				if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrClosed) {
+				if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrGivenUp) || errors.Is(err, lockcore.ErrNotRun) {
 					t.Errorf("the late release: %v", err)
 				}
 				_ = next.Release(t.Context())

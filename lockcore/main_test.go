@@ -80,7 +80,7 @@ func (w *world) left(l *lockcore.Locker, key string) time.Duration {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return h.Left
+	return h.Remaining
 }
 
 func (w *world) must(le *lockcore.Lease, err error) *lockcore.Lease {

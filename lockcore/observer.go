@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Kind names the two name spaces of keys.
+// Kind names the two namespaces of keys.
 type Kind string
 
 // The kinds of keys.
 const (
 	KindExclusive Kind = "exclusive" // not twice at the same time
-	KindOnce      Kind = "once"      // not twice within the retention
+	KindOnce      Kind = "once"      // not twice within Keep
 )
 
 // Attempt is what is known of a call before its first command.
@@ -27,17 +27,19 @@ type Observer interface {
 	// Start is called before the first command of a call. The ctx that it returns is the parent of the commands, of the
 	// handler's ctx and of the events. A nested call on a key that ctx already holds is not reported.
 	Start(ctx context.Context, a Attempt) context.Context
-	// Event is called with the ctx of Start, except for RenewPass, which belongs to no attempt. Refused, Replayed or
+	// Event is called with the ctx of Start, except for RenewPass and what the packages above report (NoKey, ConflictLost,
+	// Misconfigured, some BadRecord), which belong to no attempt. Refused, Replayed or
 	// Released is the last of an attempt; only CompletionFailed may come after it. New types of events may come with any release: ignore what you do not know.
 	Event(ctx context.Context, e Event)
-	// Traceparent returns the W3C trace context of ctx, or "". It is stored with the hold, so that who waits can link to it.
+	// Traceparent returns the W3C trace context of ctx, or "". It is stored with the hold, so that a waiter can link to it.
+	// At most 128 bytes of it, without control characters.
 	Traceparent(ctx context.Context) string
 }
 
 // Event is one of the types below; no other package can add one.
 type Event interface{ event() }
 
-// Waiting: the key is busy and the call stands in line. Told once an attempt.
+// Waiting: the key is busy and the call stands in line. Told once per attempt.
 type Waiting struct {
 	Holder    Holder
 	Queue     int // in line, this call included
@@ -73,10 +75,11 @@ type Replayed struct {
 // RenewFailed: a renewal got no answer. Told once until one succeeds again.
 type RenewFailed struct{ Err error }
 
-// Lost: the lease ended before its handler returned; Cause is ErrLost, ErrMaxHold, ErrRevoked or ErrClosed.
+// Lost: the lease ended before its handler returned; Cause is ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp.
 type Lost struct{ Cause error }
 
-// Overrun: the handler still runs although its ctx has ended. Told at most once a lease.
+// Overrun: the handler ran on after its ctx had ended. Told at most once per lease: with the next renewal if only the
+// caller's ctx ended; if the lease ended, when the handler returns more than 100 ms later.
 type Overrun struct{ Cause error }
 
 // Released ends an attempt that ran.
@@ -109,10 +112,10 @@ type ConflictLost struct {
 	Holder Holder
 }
 
-// Misconfigured is reported by the packages above, once: something is missing in the set-up.
+// Misconfigured is reported by the packages above, once: something is missing in the setup.
 type Misconfigured struct{ Problem string }
 
-// BadRecord is reported by the packages above: a stored record does not decode. It is refused, never replayed.
+// BadRecord: a stored record does not decode, or is none that the package above wrote. It is refused, never replayed.
 type BadRecord struct{ Err error }
 
 func (Waiting) event()          {}

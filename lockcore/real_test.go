@@ -136,6 +136,15 @@ func TestRealBlockedPool(t *testing.T) {
 	for range 2 {
 		go func() { blocked <- rdb.BLPop(t.Context(), 30*time.Second, "nothing").Err() }()
 	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		other, err := l.Acquire(t.Context(), "second", noWait)
+		if err != nil {
+			t.Fatalf("another key while the pool is blocked: %v", err)
+		}
+		if err := other.Release(t.Context()); err != nil {
+			t.Fatalf("its release: %v", err)
+		}
+	}
 	for range 2 {
 		if err := <-blocked; !errors.Is(err, redis.Nil) {
 			t.Errorf("BLPOP: %v", err)

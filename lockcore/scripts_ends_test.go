@@ -171,11 +171,15 @@ func TestScriptQueue(t *testing.T) {
 			if q := b.queue(); len(q) != 2 || q[1] != mine+me {
 				b.Errorf("%s: in line %q", state, q)
 			}
-			b.answers(leave(me, mine, 0), 0)
-			b.answers(leave(me, mine, 0), 0)
+			for range 2 {
+				b.answers(leave(me, mine, 0), 0)
+			}
 			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
 				b.Errorf("%s: in line %q after it left", state, q)
 			}
+			b.set(states()[state])
+			b.run(ask) // the first in line
+			b.bound()
 		}
 		for _, state := range []string{"new", "free", "my turn", "other's over", "done"} { // granted, or nothing to wait for
 			b.set(states()[state], waker+next, mine+me)

@@ -161,7 +161,7 @@ func TestScriptAcquire(t *testing.T) {
 			"new": granted(1, 0, "another"), "free": granted(2, 0, "another"), "my turn": granted(2, 0, "another"),
 			"my turn over": granted(2, 0, "another"), "other's turn over": granted(2, 0, "another"),
 			"other's tagged": is(3, 0), "other's over tagged": refused("who "+other, 40*time.Second),
-			"abandoned": refused("who Z", time.Minute), "done": is(3, 1),
+			"abandoned": refused("who Z", time.Minute), "done": is(3, 1), "done by other": is(3, 1),
 		}},
 	} {
 		rows := map[string]func(fields) row{}

@@ -59,6 +59,8 @@ type bench struct {
 	*testing.T
 	rdb  *redis.Client
 	keys []string
+
+	heard <-chan *redis.Message // what waker was told
 }
 
 // onEach runs a test on Redis in memory and on a real one. waker listens on both.
@@ -70,7 +72,8 @@ func onEach(t *testing.T, test func(b *bench)) {
 		if _, err := sub.Receive(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{T: t, rdb: rdb}
+		// It is read all the time: in memory a message is sent only when somebody takes it.
+		b := &bench{T: t, rdb: rdb, heard: sub.Channel(redis.WithChannelSize(1000))}
 		b.use("k")
 		test(b)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// NoWait as Terms.Wait asks once and does not queue.
+	// NoWait as Terms.Wait does not wait for another holder and does not queue.
 	NoWait time.Duration = -1
 	// Forever as Terms.Wait waits until the key is ours or ctx ends. It must be written; it is never a default.
 	Forever time.Duration = math.MaxInt64
@@ -26,11 +26,13 @@ const (
 // Terms are the conditions of one acquisition. A zero field means: as the Locker's own Terms (Options.Terms), and where
 // that is zero too, the default named here.
 type Terms struct {
-	// Name stands for the kind of key in spans and metrics: "account" for "account:42". It must be of low
+	// Name stands for the class of key in spans and metrics: "account" for "account:42". It must be of low
 	// cardinality, at most 128 bytes. Default: "".
 	Name string
 	// Wait bounds the time spent in line while another holder has the key, or while Redis is away. Default: 2 s.
-	// NoWait does not wait at all, Forever waits as long as ctx allows. Else 1 ns to 24 h.
+	// NoWait does not wait for a holder, Forever waits as long as ctx allows. Else 1 ns to 24 h. A Redis that does not
+	// answer is asked three times before it counts as away, so that a shorter wait, or none, then takes up to 2.5 s; a
+	// deadline of ctx is always kept.
 	Wait time.Duration
 	// Lease is how long the key stays ours without a sign of life. The watchdog renews it at a third of this, and a
 	// dead holder's key is free after at most this. Default: 30 s. 1 s to 1 h.
@@ -76,11 +78,11 @@ func (t Terms) or(d Terms) Terms {
 
 var defaultTerms = Terms{Wait: defaultWait, Lease: defaultLease}
 
-// margin is what the local idea of a lease is shorter than the server's, for clocks that run at different rates.
+// margin is by how much the local idea of a lease is shorter than the server's, for clocks that run at different rates.
 func margin(lease time.Duration) time.Duration { return lease/100 + 5*time.Millisecond }
 
-// guardMargin is how long before that the handler's ctx is canceled, so that it has time to stop.
-func guardMargin(lease time.Duration) time.Duration { return lease / 10 }
+// stopMargin is how long before that the handler's ctx is canceled, so that it has time to stop.
+func stopMargin(lease time.Duration) time.Duration { return lease / 10 }
 
 // usable is how long after the send of its acquire or renewal a lease keeps its ctx alive.
-func usable(lease time.Duration) time.Duration { return lease - margin(lease) - guardMargin(lease) }
+func usable(lease time.Duration) time.Duration { return lease - margin(lease) - stopMargin(lease) }

@@ -15,7 +15,7 @@ const (
 )
 
 // wake is the one subscription of a process. It starts with the first waiter, or the first lease that is renewed, and
-// closes when it has not been used for a minute. A message is never more than a hint: who gets one asks Redis again.
+// closes when it has not been used for a minute. A message is never more than a hint: whoever gets one asks Redis again.
 //
 // The reader never blocks: a look-up in a map and a send to a channel with room for one. Under mu, running is true as
 // long as a reader will look at waiters and used again, so that no waiter registers with a reader that is about to end.

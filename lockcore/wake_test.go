@@ -53,8 +53,8 @@ func TestWaitInOrder(t *testing.T) {
 		if d := time.Since(start); d > 1010*time.Millisecond {
 			t.Errorf("20 turns of 50 ms took %v", d)
 		}
-		if n := ca.Count("acquire") + cb.Count("acquire"); n > 25 {
-			t.Errorf("%d asks for 20 turns", n)
+		if n := len(ca.Commands()) + len(cb.Commands()); n < 40 || n > 46 { // one to ask, one to release
+			t.Errorf("%d commands for 20 turns", n)
 		}
 	})
 }
@@ -199,6 +199,7 @@ func TestWakeForged(t *testing.T) {
 		w := newWorld(t)
 		a, _, _ := w.locker(lockcore.Options{})
 		b, _, count := w.locker(lockcore.Options{})
+		_ = w.must(b.Acquire(t.Context(), "k", noWait)).Release(t.Context()) // the counter learns the scripts' names
 		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		refused := make(chan error)
 		go func() { _, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}); refused <- err }()
@@ -213,7 +214,7 @@ func TestWakeForged(t *testing.T) {
 			w.rdb.Publish(t.Context(), "holdfast:1:wake:"+members[0][:26], "w"+members[0][26:])
 			time.Sleep(time.Millisecond)
 		}
-		if n := count.Count("acquire"); n > 60 {
+		if n := count.Count("acquire"); n == 0 || n > 60 {
 			t.Errorf("5000 forged messages caused %d asks", n)
 		}
 		for _, m := range []string{"", "w", "v", "x", strings.Repeat("w", 1000), "v" + members[0][26:]} {

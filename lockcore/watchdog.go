@@ -38,7 +38,7 @@ func (w *watchdog) add(h *hold) {
 		return
 	}
 	h.kept = true
-	w.pushLocked(h, jitter(h.terms.Lease/3))
+	w.pushLocked(h, jitter(h.terms.Lease/3)-elapsed(h.sent)) // a slow answer has used up some of the lease
 }
 
 func (w *watchdog) pushLocked(h *hold, in time.Duration) {
@@ -68,11 +68,13 @@ func (w *watchdog) remove(h *hold) {
 	}
 }
 
-// now makes a lease due. One that is not kept, or under way, stays as it is.
+// now makes a lease due: at once, or when the renewal under way has its answer, which may be older than the reason.
 func (w *watchdog) now(h *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h.index >= 0 && !w.stopped {
+	if h.index < 0 {
+		h.poked = h.kept
+	} else if !w.stopped {
 		h.due = time.Now()
 		heap.Fix(&w.due, h.index)
 		w.setLocked()
@@ -153,6 +155,9 @@ func (w *watchdog) renew(batch []*hold) {
 func (w *watchdog) again(h *hold, in time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if h.poked {
+		h.poked, in = false, 0
+	}
 	if h.kept && !w.stopped {
 		w.pushLocked(h, in)
 	}

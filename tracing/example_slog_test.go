@@ -77,7 +77,7 @@ func why(err error) error {
 // Traceparent is where a holder could leave any one-line mark for those who wait.
 func (slogObserver) Traceparent(context.Context) string { return "" }
 
-// Without OpenTelemetry an Observer of 70 lines tells a logger the same.
+// Without OpenTelemetry an Observer of 60 lines tells a logger the same.
 func Example_slog() {
 	server, err := miniredis.Run()
 	if err != nil {

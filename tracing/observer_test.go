@@ -57,7 +57,7 @@ var outcomes = []struct {
 	{name: "is lost", events: lost(lockcore.ErrLost), outcome: "lost", errorType: "lost", cause: "lost"},
 	{name: "takes too long", events: lost(lockcore.ErrMaxHold), outcome: "lost", errorType: "max_hold", cause: "max_hold"},
 	{name: "is revoked", events: lost(lockcore.ErrRevoked), outcome: "lost", errorType: "revoked", cause: "revoked"},
-	{name: "is cut off by Close", events: lost(lockcore.ErrClosed), outcome: "lost", errorType: "closed", cause: "closed"},
+	{name: "is cut off by Close", events: lost(lockcore.ErrGivenUp), outcome: "lost", errorType: "given_up", cause: "given_up"},
 	{
 		name: "panics under at most once", outcome: "unknown", errorType: "unknown",
 		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Abandoned: true}),

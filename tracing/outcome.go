@@ -75,6 +75,7 @@ var classes = []struct {
 	{lockcore.ErrClosed, "closed"},
 	{lockcore.ErrRecord, "bad_record"},
 	{lockcore.ErrUnavailable, "unavailable"},
+	{lockcore.ErrGivenUp, "given_up"},
 	{lockcore.ErrMaxHold, "max_hold"},
 	{lockcore.ErrRevoked, "revoked"},
 	{lockcore.ErrLost, "lost"},

@@ -15,7 +15,8 @@ end
 
 if k.s == 'h' and k.h == ask then
   if not k.live or k.v then return {5} end -- never revived
-  redis.call('HSET', KEYS[1], 'x', int(now + lease)) -- the answer was lost: the same grant again
+  -- The answer was lost, or this is a late copy: the same grant again, and never a shorter one.
+  if now + lease > k.x then redis.call('HSET', KEYS[1], 'x', int(now + lease)) end
   return {1, k.t, k.n, k.a and 1 or 0}
 end
 if string.find(k.l, ask, 1, true) then return {5} end -- a late copy of an ask that has ended

@@ -2,7 +2,7 @@
 -- Fields of the hash, all optional:
 --   s state: none free, h held, r reserved for an ask, d done      h the hold's or ask's id     o its locker
 --   x end of that state in µs of the server's clock                d how long it can last, in µs
---   b begin of the hold in µs   m who   t its token   f greatest token that may be out   n runs of a once key
+--   b begin of the hold in µs   m who   t its token   f greatest token that may be out   n runs of the key
 --   v revoked   a an abandoned hold has not been followed by a run yet   g fingerprint   r record   e the hold that completed
 --   l ids that ended lately and of which a late copy may still come
 -- Members of the queue: locker id .. ask id, by arrival. Every id has 26 characters.
@@ -22,6 +22,7 @@ local function load(key)
   -- An end further away than its state can last means that the clock went back.
   if k.x - now > k.d then
     k.x = now + k.d
+    redis.call('HDEL', key, 'x') -- first, see renew.lua
     redis.call('HSET', key, 'x', int(k.x))
   end
   if k.b > now then k.b = now end
@@ -31,6 +32,8 @@ end
 
 -- A copy of this ask may arrive after its end: remember it, so that it is never granted to nobody.
 local function remember(k, id)
+  if string.find(k.l, id, 1, true) then return end
+  redis.call('HDEL', KEYS[1], 'l') -- first, see renew.lua
   redis.call('HSET', KEYS[1], 'l', string.sub(k.l .. id, -16 * 26))
   if k.f == 0 then redis.call('PEXPIRE', KEYS[1], 60000) end -- the hash may be new: no key without a TTL
 end

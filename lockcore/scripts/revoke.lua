@@ -3,6 +3,7 @@
 -- when the holder lets go or the lease runs out.
 local k = load(KEYS[1])
 if k.s ~= 'h' or not k.live then return 0 end
+redis.call('HDEL', KEYS[1], 'v') -- first, see renew.lua
 redis.call('HSET', KEYS[1], 'v', '1')
 redis.call('PUBLISH', ARGV[1] .. k.o, 'v' .. k.h)
 return 1

@@ -62,10 +62,13 @@ type conflict struct {
 	err  error // has a *lockcore.BusyError in its chain
 	busy Busy
 	last bool // the last attempt
+	bare bool // the server does not run under Configure
 }
 
 func (c *conflict) Error() string {
 	switch {
+	case c.bare && c.busy == RetryLater:
+		return "asynqmw: a conflict that uses up a retry, for asynqmw.Configure was not used: " + c.err.Error()
 	case c.busy == Drop:
 		return "asynqmw: task dropped: " + c.err.Error()
 	case c.last:
@@ -106,7 +109,7 @@ func (d *decorator) refused(ctx context.Context, name string, err error) error {
 	if d.busy == Skip {
 		return nil
 	}
-	c := &conflict{err: err, busy: d.busy, last: d.busy != Drop && lastAttempt(ctx)}
+	c := &conflict{err: err, busy: d.busy, last: d.busy != Drop && lastAttempt(ctx), bare: !configured(ctx)}
 	// A ctx that was canceled is a shutdown, which uses up nothing, or an operator who knows.
 	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
 		d.locks.Report(ctx, lockcore.ConflictLost{Name: name, Holder: b.Holder})

@@ -53,6 +53,12 @@ func Configure(cfg asynq.Config) asynq.Config {
 
 type configuredKey struct{}
 
+// configured says that a task does not come from a server that Configure has not seen. One in a test comes from none.
+func configured(ctx context.Context) bool {
+	_, onServer := asynq.GetTaskID(ctx)
+	return !onServer || ctx.Value(configuredKey{}) != nil
+}
+
 // harmless says that err is a conflict that is tried again or was dropped by choice.
 func harmless(ctx context.Context, err error) bool {
 	_, busy := busyIn(err)

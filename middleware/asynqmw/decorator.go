@@ -53,7 +53,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task) (context.Context, 
 	if onServer {
 		ctx = lockcore.WithTask(ctx, id)
 	}
-	if onServer && d.busy == RetryLater && ctx.Value(configuredKey{}) == nil {
+	if d.busy == RetryLater && !configured(ctx) {
 		d.told.Do(func() {
 			d.locks.Report(ctx, lockcore.Misconfigured{
 				Problem: "asynqmw: the asynq.Config of this server did not pass through Configure: each conflict uses up a retry",

@@ -7,8 +7,7 @@
 //	mux.Handle("charge", payment(account(charge)))
 //	srv := asynq.NewServer(redis, asynqmw.Configure(asynq.Config{}))
 //
-// Unique (asynq's own) = not twice in the queue. [Exclusive] = not twice at the same time. [Once] = not twice within the
-// retention.
+// Unique (asynq's own) = not twice in the queue. [Exclusive] = not twice at the same time. [Once] = not twice within Keep.
 //
 // # Why
 //

@@ -147,3 +147,18 @@ func waitForTask(rdb *redis.Client, id string) *asynq.TaskInfo {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// Keys are made of the task: its payload, its headers, its ID or a function of your own.
+func ExampleByJSON() {
+	key := asynqmw.Join(asynqmw.ByJSON("account", "/account_id"), asynqmw.ByJSON("currency", "/currency"))
+	task := asynq.NewTask("charge", []byte(`{"account_id": 42, "currency": "EUR"}`))
+	k, err := key(context.Background(), task)
+	fmt.Println(k, err)
+	fmt.Println(asynqmw.OnceKey(task.Type(), k)) // what locks.Clear(ctx, lockcore.KindOnce, …) takes
+	_, err = key(context.Background(), asynq.NewTask("charge", []byte(`{"account_id": 42}`)))
+	fmt.Println(err)
+	// Output:
+	// account+currency:42,EUR <nil>
+	// charge/account+currency:42,EUR
+	// no value at "/currency"
+}

@@ -196,8 +196,10 @@ func joinParts(parts ...string) string {
 
 var typeEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// onceKey is TYPE/KEY; the first slash ends the type.
-func onceKey(t *asynq.Task, k Key) string { return typeEscaper.Replace(t.Type()) + "/" + k.String() }
+// OnceKey is the key under which [Once] records a task of this type and key, for lockcore's Inspect and Clear, guard.Token
+// and tests: OnceKey("charge", Key{"payment", "7"}) is charge/payment:7. The first slash ends the type; a slash or percent
+// sign in the type is written %2F or %25.
+func OnceKey(taskType string, k Key) string { return typeEscaper.Replace(taskType) + "/" + k.String() }
 
 // keyError says that a task has no usable key.
 type keyError struct {

@@ -49,7 +49,7 @@ func (o OnceOptions) guard() guard.OnceOptions {
 
 // Once returns a middleware under which the work of a key is done once: after a handler has returned nil, and that is
 // recorded, no task of the same type and key is run within o.Keep. The key in Redis is the type, a slash and the key,
-// charge/payment:7, so that two types never share a record.
+// charge/payment:7, so that two types never share a record; see [OnceKey].
 //
 //	not done                 the handler runs, as under Exclusive
 //	done                     nil; what SetResult stored goes to this task's ResultWriter
@@ -59,7 +59,8 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //	guard.Final(err)         the same in either mode
 //	it panics                the panic passes on; the key is freed, with guard.AtMostOnce left abandoned
 //	the process died         the next attempt runs, at most one lease later; with guard.AtMostOnce a
-//	                         *lockcore.AbandonedError, until an operator has looked and cleared the key
+//	                         *lockcore.AbandonedError, until an operator has looked and cleared the key, or Keep (at least 24 h)
+//	                         is over
 //
 // Every error of ours, abandoned keys included, is one that asynq retries and in the end archives, so that nothing is
 // lost without a trace: none wraps asynq.SkipRetry. Such a task runs when the key is cleared and the task run again.
@@ -88,7 +89,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	}
 	var ran bool
 	var answer error
-	done, err := guard.OnceValue(ctx, d.locks, onceKey(t, key), g, func(ctx context.Context) ([]byte, error) {
+	done, err := guard.OnceValue(ctx, d.locks, OnceKey(t.Type(), key), g, func(ctx context.Context) ([]byte, error) {
 		ran = true
 		answer = next.ProcessTask(res.within(ctx), t)
 		return res.take(), answer
@@ -96,6 +97,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	switch {
 	case ran:
 		return answer // also if the lease was lost on the way: a retry cannot undo the run
+	case errors.Is(err, guard.ErrNoResult): // done; there is nothing to write
 	case err != nil:
 		return d.refused(ctx, terms.Name, err)
 	}

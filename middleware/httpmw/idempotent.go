@@ -138,7 +138,7 @@ func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard
 	case errors.As(err, new(*guard.RecordedError)): // this package records no errors
 		m.locks.Report(r.Context(), lockcore.BadRecord{Err: err})
 		return fmt.Errorf("%w: %w", lockcore.ErrRecord, err)
-	case err != nil:
+	case err != nil && !errors.Is(err, guard.ErrNoResult):
 		return err
 	case stored.Tombstone || stored.Value.streamed:
 		return errDropped

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
@@ -80,8 +81,8 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("httpmw: Options: %w", err))
 	}
 	for _, m := range o.Methods {
-		if !isToken(m) {
-			bad("Methods has %q, must be methods", m)
+		if !isToken(m) || m != strings.ToUpper(m) {
+			bad("Methods has %q, must be methods in upper case, as in http.MethodPost", m)
 		}
 	}
 	if o.Store < StoreFinal || o.Store > StoreSuccess {

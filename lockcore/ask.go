@@ -43,6 +43,7 @@ type ask struct {
 	woken     chan struct{} // room for one hint; nil while not registered
 	futile    int           // wake-ups in a row that found the key busy
 	busy      *BusyError    // the last busy answer, nil before
+	busyAt    time.Time     // and when it came
 	err       error         // of the last send
 	failed    int           // sends without an answer in a row
 	maxQueue  int
@@ -53,9 +54,10 @@ func (a *ask) run(ctx context.Context) (h *hold, rec *Record, err error) {
 	if ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotRun, context.Cause(ctx))
 	}
-	if a.l.isClosed() {
+	if !a.l.enter() {
 		return nil, nil, ErrClosed
 	}
+	defer a.l.exit() // after undo, so that Close waits for that too
 	a.start, a.ctx = time.Now(), ctx
 	if a.l.obs != nil {
 		a.ctx = a.l.obs.Start(ctx, Attempt{Kind: a.kind, Name: a.terms.Name, Key: a.key})
@@ -151,7 +153,9 @@ func (a *ask) sleep(d time.Duration, deaf bool) error {
 	case <-woken:
 		a.futile++
 	case <-timer.C:
-		a.futile = 0
+		if !deaf {
+			a.futile = 0
+		}
 		if d >= end && !deaf {
 			return a.give(nil)
 		}
@@ -179,8 +183,10 @@ func (a *ask) patience() time.Duration {
 // give is the error when the time of the call is up: what Redis said last, or who has the key.
 func (a *ask) give(err error) error {
 	if err == nil && a.busy != nil {
-		a.busy.Waited = a.waited()
-		err = a.busy
+		b := *a.busy
+		since := time.Since(a.busyAt)
+		b.Waited, b.HeldFor, b.Remaining = a.waited(), b.HeldFor+since, max(b.Remaining-since, 0)
+		err = &b
 	}
 	if err == nil {
 		err = unavailable(a.err)

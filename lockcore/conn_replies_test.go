@@ -1,0 +1,132 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Whatever Redis says instead of an answer, nothing is granted, nothing panics, and what it said can be read. What will
+// not change is told at once, anything else is tried until the time is up.
+func TestConnErrorReplies(t *testing.T) {
+	for reply, atOnce := range map[string]bool{
+		"LOADING Redis is loading the dataset in memory":                                  false,
+		"READONLY You can't write against a read only replica.":                           false,
+		"CLUSTERDOWN The cluster is down":                                                 false,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                         false,
+		"MOVED 3999 127.0.0.1:6381":                                                       false,
+		"ASK 3999 127.0.0.1:6381":                                                         false,
+		"OOM command not allowed when used memory > 'maxmemory'.":                         false,
+		"MISCONF Errors writing to the AOF file: No space left on device":                 false,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'": false,
+		"NOREPLICAS Not enough good replicas to write.":                                   false,
+		"BUSY Redis is busy running a script.":                                            false,
+		"ERR max number of clients reached":                                               false,
+		"NOSCRIPT No matching script.":                                                    false,
+		"ERR Error running script (call to f_1): @user_script:25: -READONLY You can't write against a read only replica.": false,
+		"ERR Error running script (call to f_1): @user_script:25: -OOM command not allowed":                               false,
+		"": false,
+		"ERR Error running script (call to f_1): @user_script:25: bad":                    true,
+		"ERR user_script:25: attempt to index a nil value script: 1, on @user_script:25.": true,
+		"ERR unknown command 'EVALSHA', with args beginning with: ":                       true,
+		"NOPERM User default has no permissions to run the 'evalsha' command":             true,
+		"NOAUTH Authentication required.":                                                 true,
+		"WRONGPASS invalid username-password pair or user is disabled.":                   true,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":               true,
+	} {
+		name, _, _ := strings.Cut(reply, " ")
+		t.Run(name, func(t *testing.T) {
+			for _, wrapped := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) { verdict(t, wrapped, reply, atOnce) })
+			}
+		})
+	}
+}
+
+func verdict(t *testing.T, wrapped bool, reply string, atOnce bool) {
+	// go-redis sleeps between its own retries while it holds the mutex of a subscription: in a bubble for ever.
+	l, _, m := away(t, wrapped, func(o *redis.Options) { o.MaxRetries = -1 })
+	held, err := l.Acquire(t.Context(), "held", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply == "" { // an error without a text
+		reply = " "
+	}
+	m.Redis.SetError(reply)
+	for name, call := range calls {
+		start := time.Now()
+		err := call(t.Context(), l, lockcore.Terms{Wait: 3 * time.Second})
+		if !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(err.Error(), strings.TrimSpace(reply)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if d := time.Since(start); (name == "Acquire" || name == "Claim") && (d < 2*time.Second) != atOnce || d > 3500*time.Millisecond {
+			t.Errorf("%s after %v: %v", name, d, err)
+		}
+	}
+	if err := held.Extend(t.Context(), time.Minute); !errors.Is(err, lockcore.ErrUnavailable) {
+		t.Errorf("Extend: %v", err)
+	}
+	time.Sleep(5 * time.Second) // renewals fail, and that means nothing yet
+	m.Redis.SetError("")
+	time.Sleep(time.Minute)
+	if err := held.Release(t.Context()); err != nil {
+		t.Errorf("it passed, and the lease is %v", err)
+	}
+}
+
+// A key of another type is left alone, and a reply of another shape is no grant.
+func TestConnStranger(t *testing.T) {
+	onEach(t, func(b *bench) {
+		var hashes []string
+		for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
+			hash := lockcore.RedisKeys("holdfast", kind, "k")[0]
+			b.must(b.rdb.Set(b.Context(), hash, "not ours", time.Minute).Err())
+			hashes = append(hashes, hash)
+		}
+		l, err := lockcore.New(b.rdb, lockcore.Options{})
+		b.must(err)
+		defer func() { _ = l.Close(context.Background()) }()
+		for name, call := range calls {
+			if err := call(b.Context(), l, lockcore.Terms{}); !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(err.Error(), "WRONGTYPE") {
+				b.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, hash := range hashes {
+			if got := b.rdb.Get(b.Context(), hash).Val(); got != "not ours" {
+				b.Errorf("%s is now %q", hash, got)
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		m := redistest.Bubble(t)
+		for _, v := range []any{nil, "OK", int64(1), []any{}, []any{"1"}, []any{int64(1)}, []any{int64(1), "2"}, []any{nil, nil}, []any{int64(99)}, []any{[]any{}}} {
+			l := lockerOn(t, wrapper{&liar{redis.NewClient(m.Options()), v}}, lockcore.Options{})
+			for _, name := range []string{"Acquire", "Claim", "Inspect"} {
+				if err := calls[name](t.Context(), l, noWait); !errors.Is(err, lockcore.ErrUnavailable) {
+					t.Errorf("%v to %s: %v", v, name, err)
+				}
+			}
+		}
+	})
+}
+
+// liar answers every script with v.
+type liar struct {
+	redis.UniversalClient
+	v any
+}
+
+func (x *liar) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetVal(x.v)
+	return cmd
+}

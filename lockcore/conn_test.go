@@ -1,0 +1,299 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// wrapper is somebody's client: no type switch knows it, and what it wraps takes no notice of ctx.
+type wrapper struct{ redis.UniversalClient }
+
+// lockerOn returns a Locker on any client, closed when the test ends.
+func lockerOn(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) *lockcore.Locker {
+	t.Helper()
+	l, err := lockcore.New(rdb, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := l.Close(ctx); err != nil || time.Since(start) > 2*time.Second {
+			t.Errorf("Close: %v after %v", err, time.Since(start))
+		}
+		_ = rdb.Close()
+	})
+	return l
+}
+
+// away is one Redis that can be made to go away, behind one kind of client.
+func away(t *testing.T, wrapped bool, edit ...func(*redis.Options)) (*lockcore.Locker, *locktest.Faults, *redistest.Memory) {
+	m, faults := redistest.Bubble(t), locktest.NewFaults(t)
+	o := m.Options()
+	o.Dialer = faults.Dial(o.Dialer)
+	o.PoolSize = 1000 // who waits for a connection uses a timer that go-redis would use again in the next bubble
+	for _, e := range edit {
+		e(o)
+	}
+	var rdb redis.UniversalClient = redis.NewClient(o)
+	if wrapped {
+		rdb = wrapper{rdb}
+	}
+	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether a pool that failed is closed
+	l := lockerOn(t, rdb, lockcore.Options{})
+	t.Cleanup(faults.Heal)
+	return l, faults, m
+}
+
+// calls are all that ask Redis and have a verdict to give when it is away.
+var calls = map[string]func(context.Context, *lockcore.Locker, lockcore.Terms) error{
+	"Acquire": func(ctx context.Context, l *lockcore.Locker, t lockcore.Terms) error {
+		le, err := l.Acquire(ctx, "k", t)
+		if le != nil {
+			return errors.Join(errors.New("granted"), le.Release(ctx))
+		}
+		return err
+	},
+	"Claim": func(ctx context.Context, l *lockcore.Locker, t lockcore.Terms) error {
+		le, rec, err := l.Claim(ctx, "k", lockcore.Claim{Terms: t})
+		if le != nil {
+			return errors.Join(errors.New("granted"), le.Release(ctx))
+		}
+		if rec != nil {
+			return errors.New("replayed")
+		}
+		return err
+	},
+	"Inspect": func(ctx context.Context, l *lockcore.Locker, _ lockcore.Terms) error {
+		_, err := l.Inspect(ctx, lockcore.KindOnce, "k")
+		return err
+	},
+	"Revoke": func(ctx context.Context, l *lockcore.Locker, _ lockcore.Terms) error {
+		return l.Revoke(ctx, lockcore.KindOnce, "k")
+	},
+	"Clear": func(ctx context.Context, l *lockcore.Locker, _ lockcore.Terms) error {
+		return l.Clear(ctx, lockcore.KindOnce, "k")
+	},
+}
+
+// When Redis is away every call answers ErrUnavailable by the deadline of its ctx, also on a client that ignores it.
+func TestConnAway(t *testing.T) {
+	ways := map[string]func(*locktest.Faults){
+		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+	}
+	for way, goAway := range ways {
+		for kind, wrapped := range map[string]bool{"own": false, "wrapper": true} {
+			for warmth, warm := range map[string]bool{"warm": true, "cold": false} {
+				t.Run(way+"/"+kind+"/"+warmth, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						l, faults, _ := away(t, wrapped)
+						if warm {
+							le, err := l.Acquire(t.Context(), "warm", noWait)
+							if err != nil {
+								t.Fatal(err)
+							}
+							_ = le.Release(t.Context())
+						}
+						goAway(faults)
+						for name, call := range calls {
+							deadlines(t, name, func(ctx context.Context, terms lockcore.Terms) error { return call(ctx, l, terms) })
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func deadlines(t *testing.T, name string, call func(context.Context, lockcore.Terms) error) {
+	for _, test := range []struct {
+		ctx  time.Duration // of its deadline; 0: none
+		wait time.Duration
+		most time.Duration
+	}{
+		{ctx: 50 * time.Millisecond, wait: lockcore.Forever, most: 50 * time.Millisecond},
+		{ctx: 300 * time.Millisecond, wait: time.Minute, most: 300 * time.Millisecond},
+		{ctx: 5 * time.Second, wait: lockcore.Forever, most: 5 * time.Second},
+		{wait: lockcore.NoWait, most: 2500 * time.Millisecond}, // three times, for a single one may just be bad luck
+		{wait: 3 * time.Second, most: 3500 * time.Millisecond},
+	} {
+		ctx, cancel := t.Context(), context.CancelFunc(func() {})
+		if test.ctx > 0 {
+			ctx, cancel = context.WithTimeout(ctx, test.ctx)
+		}
+		start := time.Now()
+		err := call(ctx, lockcore.Terms{Wait: test.wait})
+		cancel()
+		if d := time.Since(start); d > test.most {
+			t.Errorf("%s with %+v took %v", name, test, d)
+		}
+		if !errors.Is(err, lockcore.ErrUnavailable) || !errors.Is(err, lockcore.ErrNotRun) {
+			t.Errorf("%s with %+v: %v, want ErrUnavailable", name, test, err)
+		}
+	}
+}
+
+// What is held when Redis goes away is canceled in time, its end does not hang, and the Locker can be closed.
+func TestConnAwayWhileHeld(t *testing.T) {
+	for kind, wrapped := range map[string]bool{"own": false, "wrapper": true} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, faults, m := away(t, wrapped)
+				le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				faults.Silence()
+				start := time.Now()
+				if err := le.Extend(t.Context(), time.Hour); !errors.Is(err, lockcore.ErrUnavailable) || time.Since(start) > time.Second {
+					t.Errorf("Extend: %v after %v", err, time.Since(start))
+				}
+				<-le.Context().Done()
+				hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0]
+				if end := m.Redis.HGet(hash, "x"); !match(end, rel(3500*time.Millisecond), time.Now().UnixMicro()) || time.Since(start) > 27*time.Second {
+					t.Errorf("canceled after %v, the lease ends at %s µs, now %d", time.Since(start), end, time.Now().UnixMicro())
+				}
+				start = time.Now()
+				if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) || time.Since(start) > time.Second {
+					t.Errorf("Release: %v after %v", err, time.Since(start))
+				}
+				start = time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := l.Close(ctx); err != nil || time.Since(start) > 5*time.Second {
+					t.Errorf("Close: %v after %v", err, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// The same on a real socket: a listener that accepts and never answers, behind a client with go-redis's own time-outs.
+func TestConnDeafListener(t *testing.T) {
+	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			c, err := deaf.Accept()
+			if err != nil {
+				return
+			}
+			accepting.Go(func() { // ends when the client closes its side
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = deaf.Close()
+		accepting.Wait()
+	})
+	for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
+		"own":     func(c *redis.Client) redis.UniversalClient { return c },
+		"wrapper": func(c *redis.Client) redis.UniversalClient { return wrapper{c} },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			l := lockerOn(t, wrap(redis.NewClient(&redis.Options{Addr: deaf.Addr().String()})), lockcore.Options{})
+			var all sync.WaitGroup
+			for name, call := range calls {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+					defer cancel()
+					start := time.Now()
+					err := call(ctx, l, lockcore.Terms{Wait: lockcore.Forever})
+					if d := time.Since(start); d > time.Second || !errors.Is(err, lockcore.ErrUnavailable) {
+						t.Errorf("%s: %v after %v", name, err, d)
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
+
+// stuck is a client whose commands never return before release is closed, whatever ctx says.
+type stuck struct {
+	redis.UniversalClient
+	inside  atomic.Int64
+	most    atomic.Int64
+	release chan struct{}
+}
+
+func (s *stuck) EvalSha(_ context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	n := s.inside.Add(1)
+	defer s.inside.Add(-1)
+	for old := s.most.Load(); n > old && !s.most.CompareAndSwap(old, n); old = s.most.Load() {
+		continue
+	}
+	<-s.release
+	return s.UniversalClient.EvalSha(context.Background(), sha, keys, args...)
+}
+
+// Calls that hang in a client are left behind up to a number, and refused at once beyond it, until they return.
+func TestConnHeldUp(t *testing.T) {
+	const limit = 256
+	for name, callers := range map[string]int{"one by one": 1, "at once": 400} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := redistest.Bubble(t)
+				o := m.Options()
+				o.PoolSize = 1000 // as in away
+				s := &stuck{UniversalClient: redis.NewClient(o), release: make(chan struct{})}
+				l := lockerOn(t, s, lockcore.Options{})
+				try := func() time.Duration {
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					defer cancel()
+					start := time.Now()
+					_, err := l.Inspect(ctx, lockcore.KindOnce, "k")
+					if d := time.Since(start); !errors.Is(err, lockcore.ErrUnavailable) || d != 0 && d != 100*time.Millisecond {
+						t.Errorf("%v after %v", err, d)
+					}
+					return time.Since(start)
+				}
+				var slow atomic.Int64
+				for range 3*limit/callers + 1 {
+					var all sync.WaitGroup
+					for range callers {
+						all.Go(func() {
+							if try() > 0 {
+								slow.Add(1)
+							}
+						})
+					}
+					all.Wait()
+				}
+				if n, most := slow.Load(), int64(max(limit, callers)); n != most || s.most.Load() != most {
+					t.Errorf("%d calls were held up, %d at a time; want %d", n, s.most.Load(), most)
+				}
+				if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.Forever}); !errors.Is(err, lockcore.ErrUnavailable) {
+					t.Errorf("Acquire: %v", err)
+				}
+				close(s.release)
+				synctest.Wait()
+				le, err := l.Acquire(t.Context(), "k", noWait)
+				if err != nil {
+					t.Fatalf("after all: %v", err)
+				}
+				_ = le.Release(t.Context())
+			})
+		})
+	}
+}

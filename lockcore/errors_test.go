@@ -1,0 +1,133 @@
+package lockcore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// notRun are all errors of calls that did not run, by what they match.
+var notRun = map[error]error{
+	lockcore.ErrBusy: &lockcore.BusyError{}, lockcore.ErrAbandoned: &lockcore.AbandonedError{},
+	lockcore.ErrMismatch: &lockcore.MismatchError{}, lockcore.ErrUnavailable: lockcore.ErrUnavailable,
+	lockcore.ErrClosed: lockcore.ErrClosed, lockcore.ErrKey: lockcore.ErrKey, lockcore.ErrRecord: lockcore.ErrRecord,
+	lockcore.ErrNested: lockcore.ErrNested,
+}
+
+// Each error matches its own class and ErrNotRun, also when it is wrapped, and no other class.
+func TestErrorsIs(t *testing.T) {
+	ended := []error{lockcore.ErrLost, lockcore.ErrMaxHold, lockcore.ErrRevoked, lockcore.ErrReleased}
+	for class, err := range notRun {
+		for _, err := range []error{class, err, fmt.Errorf("%w: more", err), errors.Join(errors.New("x"), err)} {
+			if !errors.Is(err, lockcore.ErrNotRun) {
+				t.Errorf("%v is not ErrNotRun", err)
+			}
+			for other := range notRun {
+				if errors.Is(err, other) != (other == class) {
+					t.Errorf("errors.Is(%v, %v) is %v", err, other, other != class)
+				}
+			}
+			for _, other := range ended {
+				if errors.Is(err, other) {
+					t.Errorf("%v is %v", err, other)
+				}
+			}
+		}
+		if errors.Is(lockcore.ErrNotRun, class) {
+			t.Errorf("ErrNotRun alone is %v", class)
+		}
+	}
+	for _, err := range ended {
+		if errors.Is(err, lockcore.ErrNotRun) {
+			t.Errorf("%v ran, and is ErrNotRun", err)
+		}
+	}
+}
+
+func TestErrorsType(t *testing.T) {
+	for want, class := range map[string]error{
+		"busy": lockcore.ErrBusy, "abandoned": lockcore.ErrAbandoned, "mismatch": lockcore.ErrMismatch,
+	} {
+		typed, ok := notRun[class].(interface{ ErrorType() string })
+		if !ok || typed.ErrorType() != want {
+			t.Errorf("%T has no ErrorType %q", notRun[class], want)
+		}
+	}
+}
+
+func TestErrorsRetryAfter(t *testing.T) {
+	const s = time.Second
+	for _, test := range []struct{ held, left, want time.Duration }{
+		{0, 30 * s, s},
+		{500 * time.Millisecond, 30 * s, s},
+		{10 * s, 30 * s, 10 * s},
+		{40 * s, 30 * s, 30 * s}, // free by then, if the holder is dead
+		{10 * time.Minute, time.Hour, time.Minute},
+		{10 * s, 0, s}, // reserved, or about to run out
+		{10 * s, -s, s},
+	} {
+		if got := (&lockcore.BusyError{HeldFor: test.held, Remaining: test.left}).RetryAfter(); got != test.want {
+			t.Errorf("held for %v, %v left: %v, want %v", test.held, test.left, got, test.want)
+		}
+	}
+}
+
+// The texts name the key, who has it and since when, on one line.
+func TestErrorsText(t *testing.T) {
+	holder := lockcore.Holder{Host: "web-1", PID: 7, Task: "task\n9"}
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{&lockcore.BusyError{Key: "k\n", Holder: holder, HeldFor: 1234567 * time.Microsecond}, `"k\n" is busy: held for 1.235s by web-1/7 task "task\n9"`},
+		{&lockcore.BusyError{Key: "k"}, `held for 0s by unknown`},
+		{&lockcore.AbandonedError{Key: "k", Holder: lockcore.Holder{Host: "h"}, Attempt: 2}, `"k" was abandoned: attempt 2 began 0s ago by h/0`},
+		{&lockcore.MismatchError{Key: "k"}, `"k" is running with another`},
+		{&lockcore.MismatchError{Key: "k", Done: true}, `"k" is done with another`},
+	} {
+		if got := test.err.Error(); !strings.Contains(got, test.want) || strings.Contains(got, "\n") {
+			t.Errorf("%q does not say %q", got, test.want)
+		}
+	}
+}
+
+// Who waits sees who holds: control characters, overlong names and what a stranger wrote do no harm.
+func TestErrorsHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		for task, want := range map[string]string{
+			"": "", "asynq:42": "asynq:42", "two\nlines\x00\x7f": "twolines", strings.Repeat("é", 100): strings.Repeat("é", 64),
+		} {
+			le := w.must(l.Acquire(lockcore.WithTask(t.Context(), task), "k", noWait))
+			time.Sleep(3 * time.Second)
+			_, err := l.Acquire(t.Context(), "k", noWait)
+			var busy *lockcore.BusyError
+			if !errors.As(err, &busy) {
+				t.Fatal(err)
+			}
+			if h := busy.Holder; h.Host == "" || h.PID == 0 || h.Task != want || busy.HeldFor != 3*time.Second || busy.Key != "k" {
+				t.Errorf("task %q: %+v", task, busy)
+			}
+			_ = le.Release(t.Context())
+		}
+		hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0]
+		le := w.must(l.Acquire(t.Context(), "k", noWait))
+		for who, want := range map[string]lockcore.Holder{
+			"": {}, "junk": {}, "a\nb": {}, "h\nx\nt\np\nq": {Host: "h", Task: "t", Traceparent: "p\nq"}, "\n\n\n": {},
+		} {
+			w.memory.Redis.HSet(hash, "m", who)
+			_, err := l.Acquire(t.Context(), "k", noWait)
+			var busy *lockcore.BusyError
+			if !errors.As(err, &busy) || busy.Holder != want {
+				t.Errorf("%q: %v, %+v", who, err, busy)
+			}
+		}
+		_ = le.Release(t.Context())
+	})
+}
