@@ -11,6 +11,7 @@ help: ## list what there is
 
 .PHONY: test
 test: ## all tests with the race detector; those that need a redis-server are skipped without one, and counted
+	$(GO) run ./internal/tally -count=1 ./internal/sim -seeds 20
 	$(GO) run ./internal/tally -race -shuffle=on ./...
 
 .PHONY: lint

@@ -52,6 +52,7 @@ func TestConnErrorReplies(t *testing.T) {
 }
 
 func verdict(t *testing.T, wrapped bool, reply string, atOnce bool) {
+	t.Helper()
 	// go-redis sleeps between its own retries while it holds the mutex of a subscription: in a bubble for ever.
 	l, _, m := away(t, wrapped, func(o *redis.Options) { o.MaxRetries = -1 })
 	held, err := l.Acquire(t.Context(), "held", lockcore.Terms{})

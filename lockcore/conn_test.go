@@ -42,6 +42,7 @@ func lockerOn(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) *lock
 
 // away is one Redis that can be made to go away, behind one kind of client.
 func away(t *testing.T, wrapped bool, edit ...func(*redis.Options)) (*lockcore.Locker, *locktest.Faults, *redistest.Memory) {
+	t.Helper()
 	m, faults := redistest.Bubble(t), locktest.NewFaults(t)
 	o := m.Options()
 	o.Dialer = faults.Dial(o.Dialer)
@@ -120,6 +121,7 @@ func TestConnAway(t *testing.T) {
 }
 
 func deadlines(t *testing.T, name string, call func(context.Context, lockcore.Terms) error) {
+	t.Helper()
 	for _, test := range []struct {
 		ctx  time.Duration // of its deadline; 0: none
 		wait time.Duration
@@ -185,7 +187,7 @@ func TestConnAwayWhileHeld(t *testing.T) {
 
 // The same on a real socket: a listener that accepts and never answers, behind a client with go-redis's own time-outs.
 func TestConnDeafListener(t *testing.T) {
-	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	deaf, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

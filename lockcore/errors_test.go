@@ -21,15 +21,15 @@ var notRun = map[error]error{
 
 // Each error matches its own class and ErrNotRun, also when it is wrapped, and no other class.
 func TestErrorsIs(t *testing.T) {
-	ended := []error{lockcore.ErrLost, lockcore.ErrMaxHold, lockcore.ErrRevoked, lockcore.ErrReleased}
+	ended := []error{lockcore.ErrLost, lockcore.ErrMaxHold, lockcore.ErrRevoked, lockcore.ErrReleased, lockcore.ErrGivenUp}
 	for class, err := range notRun {
 		for _, err := range []error{class, err, fmt.Errorf("%w: more", err), errors.Join(errors.New("x"), err)} {
 			if !errors.Is(err, lockcore.ErrNotRun) {
 				t.Errorf("%v is not ErrNotRun", err)
 			}
 			for other := range notRun {
-				if errors.Is(err, other) != (other == class) {
-					t.Errorf("errors.Is(%v, %v) is %v", err, other, other != class)
+				if errors.Is(err, other) != (other == class) { //nolint:errorlint // the very class
+					t.Errorf("errors.Is(%v, %v) is %v", err, other, other != class) //nolint:errorlint // the very class
 				}
 			}
 			for _, other := range ended {
@@ -38,7 +38,7 @@ func TestErrorsIs(t *testing.T) {
 				}
 			}
 		}
-		if errors.Is(lockcore.ErrNotRun, class) {
+		if errors.Is(lockcore.ErrNotRun, class) { //nolint:staticcheck // SA1032: the wrong way round on purpose
 			t.Errorf("ErrNotRun alone is %v", class)
 		}
 	}
@@ -86,7 +86,7 @@ func TestErrorsText(t *testing.T) {
 	}{
 		{&lockcore.BusyError{Key: "k\n", Holder: holder, HeldFor: 1234567 * time.Microsecond}, `"k\n" is busy: held for 1.235s by web-1/7 task "task\n9"`},
 		{&lockcore.BusyError{Key: "k"}, `held for 0s by unknown`},
-		{&lockcore.AbandonedError{Key: "k", Holder: lockcore.Holder{Host: "h"}, Attempt: 2}, `"k" was abandoned: attempt 2 began 0s ago by h/0`},
+		{&lockcore.AbandonedError{Key: "k", Holder: lockcore.Holder{Host: "h"}, Attempt: 2}, `"k" was abandoned: attempt 2 was begun 0s ago by h/0`},
 		{&lockcore.MismatchError{Key: "k"}, `"k" is running with another`},
 		{&lockcore.MismatchError{Key: "k", Done: true}, `"k" is done with another`},
 	} {

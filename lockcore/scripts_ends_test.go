@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 )
@@ -72,9 +73,7 @@ func TestScriptLeave(t *testing.T) {
 		}
 	}
 	rows := each(left("m", "b", "g"), "mine", "mine tagged", "mine over", "mine revoked", "mine revoked, over")
-	for name, make := range each(left(), "mine after abandoned", "my turn", "my turn over", "my turn, abandoned") {
-		rows[name] = make
-	}
+	maps.Copy(rows, each(left(), "mine after abandoned", "my turn", "my turn over", "my turn, abandoned"))
 	onEach(t, func(b *bench) { table(b, line, all(leave(me, mine, 0), []any{0}, rows)) })
 }
 
@@ -87,7 +86,7 @@ func TestScriptComplete(t *testing.T) {
 	}
 	rows := each(done, "mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over")
 	rows["done"] = func(fields) row { return row{reply: []any{1, 0}} }
-	onEach(t, func(b *bench) { table(b, line, all(complete(me, "result", 1234), []any{0}, rows)) })
+	onEach(t, func(b *bench) { table(b, line, all(complete(me, "result", 1234, 0), []any{0}, rows)) })
 }
 
 func TestScriptRenew(t *testing.T) {
@@ -120,9 +119,7 @@ func TestScriptClear(t *testing.T) {
 			"done", "done by other", "abandoned", "remembered"),
 		each(turn, "my turn", "my turn over", "my turn, abandoned", "other's turn", "other's turn over"),
 	} {
-		for name, make := range more {
-			rows[name] = make
-		}
+		maps.Copy(rows, more)
 	}
 	onEach(t, func(b *bench) { table(b, line, all(forget, []any{1}, rows)) })
 }
@@ -192,7 +189,7 @@ func TestScriptQueue(t *testing.T) {
 	})
 }
 
-// A renewal makes no lease shorter, and remembers for how long the lease can last.
+// A renewal, or a late copy of an ask, makes no lease shorter, and a renewal remembers for how long the lease can last.
 func TestScriptExtend(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
@@ -201,6 +198,8 @@ func TestScriptExtend(t *testing.T) {
 		b.like(long)
 		b.answers(renew(me), 1)
 		b.answers(call{"renew", []any{me, 0, retention.Milliseconds()}}, 1) // by nothing: only asks
+		b.like(long)
+		b.answers(acquire(me, mine, "exclusive", "", 0), 1, rel(-10*time.Second), 1, 0) // a late copy
 		b.like(long)
 	})
 }

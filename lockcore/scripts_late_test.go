@@ -22,16 +22,21 @@ func TestScriptLate(t *testing.T) {
 	copies := map[string]call{
 		"acquire": acquire(me, mine, "exclusive", "", 0), "acquire and queue": acquire(me, mine, "least", "", 1),
 		"renew": renew(me), "release": release(me, 1, 0, 1), "abandon": release(me, 1, 1, 1), "leave": leave(me, mine, 1),
-		"complete": complete(me, "late", 1),
+		"complete": complete(me, "late", 1, 1),
 	}
-	ends := map[string]call{"released": copies["release"], "abandoned": copies["abandon"], "left": copies["leave"]}
+	ends := map[string][]call{
+		"released": {copies["release"]}, "abandoned": {copies["abandon"]}, "left": {copies["leave"]},
+		"completed": {copies["complete"], forget},
+	}
 	onEach(t, func(b *bench) {
-		for end, c := range ends {
+		for end, cs := range ends {
 			for late, copied := range copies {
 				for _, successor := range []string{"", other, "turn"} {
 					b.set(nil)
 					b.token(me)
-					b.run(c)
+					for _, c := range cs {
+						b.run(c)
+					}
 					switch successor {
 					case other:
 						b.token(other)
@@ -75,6 +80,8 @@ func TestScriptRemember(t *testing.T) {
 			b.Errorf("%d bytes of ids: %s", len(l), l)
 		}
 		b.answers(acquire(ask(4), mine, "exclusive", "", 0), 5)
+		b.answers(complete(ask(20), "r", 1, 1), 0)
+		b.answers(acquire(ask(20), mine, "exclusive", "", 0), 5)
 		b.token(me)
 		b.ttl(retention)
 	})
@@ -121,7 +128,7 @@ func TestScriptMemory(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]call{
-		"renew": renew(me), "release": release(me, 1, 0, 1), "abandon": release(me, 1, 1, 1), "complete": complete(me, "r", 1),
+		"renew": renew(me), "release": release(me, 1, 0, 1), "abandon": release(me, 1, 1, 1), "complete": complete(me, "r", 1, 1),
 		"leave": leave(me, mine, 1), "revoke": revoke,
 	} {
 		for clock, x := range map[string]rel{"": rel(20 * time.Second), " after the clock went back": rel(time.Hour)} {
@@ -148,7 +155,9 @@ func TestScriptMemory(t *testing.T) {
 	limit(0)
 	b.set(states()["other's"])
 	limit(1)
-	if reply, err := b.try(release(me, 1, 0, 1)); err != nil || reply[0] != int64(0) {
-		t.Errorf("a late release: %v, %v", reply, err)
+	for _, c := range []call{release(me, 1, 0, 1), complete(me, "r", 1, 1)} {
+		if reply, err := b.try(c); err != nil || reply[0] != int64(0) {
+			t.Errorf("a late %s: %v, %v", c.script, reply, err)
+		}
 	}
 }

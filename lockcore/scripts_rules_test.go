@@ -48,7 +48,7 @@ func (b *bench) token(ask string) int64 {
 	if len(reply) != 4 || reply[0] != int64(1) {
 		b.Fatalf("acquire answers %v, want a grant", reply)
 	}
-	return reply[1].(int64)
+	return reply[1].(int64) //nolint:errcheck,forcetypeassert // a panic here is a failure
 }
 
 // Tokens grow with every hold, also when the hash is deleted, and when the clock is behind the last one.
@@ -73,7 +73,7 @@ func TestScriptTokens(t *testing.T) {
 		grow("run out")
 		b.run(leave(me, waker, 0))
 		grow("left")
-		b.run(complete(me, "r", last))
+		b.run(complete(me, "r", last, 0))
 		b.run(forget)
 		grow("cleared")
 
@@ -198,7 +198,7 @@ func TestScriptLine(t *testing.T) {
 		b.told("w" + next)
 
 		b.set(states()["mine"], dead+dead, waker+next, waker+other)
-		b.answers(complete(me, "r", 1), 1, 3)
+		b.answers(complete(me, "r", 1, 0), 1, 3)
 		b.told("w"+next, "w"+other)
 		b.set(states()["other's"])
 		b.answers(revoke, 1)

@@ -226,8 +226,8 @@ func leave(ask, locker string, remember int) call {
 	return call{"leave", []any{ask, locker, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1}}
 }
 
-func complete(hold, record string, last any) call {
-	return call{"complete", []any{hold, record, keep.Milliseconds(), last, wakes}}
+func complete(hold, record string, last any, remember int) call {
+	return call{"complete", []any{hold, record, keep.Milliseconds(), last, wakes, remember}}
 }
 
 var (

@@ -136,23 +136,38 @@ func TestTermsOfCalls(t *testing.T) {
 			want []string
 			is   []error
 		}{
-			"empty key": {func() error { _, err := l.Acquire(t.Context(), "", bad); return err },
-				[]string{"empty", "Terms.Lease", "Terms.Wait"}, []error{lockcore.ErrKey, lockcore.ErrNotRun}},
-			"long key": {func() error { _, err := l.Acquire(t.Context(), long, noWait); return err },
-				[]string{"513 bytes", "at most 512"}, []error{lockcore.ErrKey, lockcore.ErrNotRun}},
-			"ended": {func() error { _, err := l.Acquire(gone, "k", noWait); return err },
-				[]string{"why"}, []error{why, lockcore.ErrNotRun}},
-			"claim": {func() error {
-				_, _, err := l.Claim(t.Context(), "", lockcore.Claim{Terms: bad, Keep: 1, Fingerprint: make([]byte, 65)})
-				return err
-			}, []string{"empty", "Terms.Lease", "Claim.Keep is 1ns", "1s and 8784h", "Claim.Fingerprint is 65 bytes", "at most 64"},
-				[]error{lockcore.ErrKey, lockcore.ErrNotRun}},
+			"empty key": {
+				func() error { _, err := l.Acquire(t.Context(), "", bad); return err },
+				[]string{"empty", "Terms.Lease", "Terms.Wait"},
+				[]error{lockcore.ErrKey, lockcore.ErrNotRun},
+			},
+			"long key": {
+				func() error { _, err := l.Acquire(t.Context(), long, noWait); return err },
+				[]string{"513 bytes", "at most 512"},
+				[]error{lockcore.ErrKey, lockcore.ErrNotRun},
+			},
+			"ended": {
+				func() error { _, err := l.Acquire(gone, "k", noWait); return err },
+				[]string{"why"},
+				[]error{why, lockcore.ErrNotRun},
+			},
+			"claim": {
+				func() error {
+					_, _, err := l.Claim(t.Context(), "", lockcore.Claim{Terms: bad, Keep: 1, Fingerprint: make([]byte, 65)})
+					return err
+				},
+				[]string{"empty", "Terms.Lease", "Claim.Keep is 1ns", "1s and 8784h", "Claim.Fingerprint is 65 bytes", "at most 64"},
+				[]error{lockcore.ErrKey, lockcore.ErrNotRun},
+			},
 			"claim for long": {func() error {
 				_, _, err := l.Claim(t.Context(), "k", lockcore.Claim{Keep: 367 * 24 * time.Hour})
 				return err
 			}, []string{"Claim.Keep"}, []error{lockcore.ErrNotRun}},
-			"inspect": {func() error { _, err := l.Inspect(t.Context(), lockcore.KindOnce, long); return err },
-				[]string{"513 bytes"}, []error{lockcore.ErrKey}},
+			"inspect": {
+				func() error { _, err := l.Inspect(t.Context(), lockcore.KindOnce, long); return err },
+				[]string{"513 bytes"},
+				[]error{lockcore.ErrKey},
+			},
 			"no kind": {func() error { return l.Revoke(t.Context(), "", "k") }, []string{`kind is ""`, "KindExclusive or KindOnce"}, nil},
 			"clear":   {func() error { return l.Clear(gone, lockcore.KindOnce, "k") }, []string{"why"}, []error{why}},
 		} {

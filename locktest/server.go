@@ -43,6 +43,7 @@ func (s *Server) Options() *redis.Options {
 		Addr:            "127.0.0.1:1", // nobody dials it, but a host name would be looked up, outside the bubble
 		Dialer:          func(context.Context, string, string) (net.Conn, error) { return s.redis.Dial() },
 		DisableIdentity: true,
+		PoolSize:        1000, // waiting for a connection would use a timer that the next bubble may get too
 	}
 }
 

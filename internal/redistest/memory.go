@@ -31,6 +31,7 @@ func (m *Memory) Options() *redis.Options {
 		Addr:            "127.0.0.1:1",
 		Dialer:          func(context.Context, string, string) (net.Conn, error) { return m.Redis.Dial() },
 		DisableIdentity: true,
+		PoolSize:        1000, // waiting for a connection would use a timer that the next bubble may get too
 	}
 }
 

@@ -4,7 +4,10 @@
 -- A hold that ran out but was not followed is welcome: the truth is worth more than the lease.
 local k = load(KEYS[1])
 if k.s == 'd' and k.e == ARGV[1] then return {1, 0} end
-if k.s ~= 'h' or k.h ~= ARGV[1] then return {0} end
+if k.s ~= 'h' or k.h ~= ARGV[1] then
+  if ARGV[6] == '1' then remember(k, ARGV[1]) end
+  return {0}
+end
 redis.call('PEXPIRE', KEYS[1], ARGV[3]) -- first, see renew.lua
 redis.call('HSET', KEYS[1], 's', 'd', 'e', ARGV[1], 'r', ARGV[2], 'f', ARGV[4])
 redis.call('HDEL', KEYS[1], 'h', 'o', 'x', 'd', 'v', 'a')
