@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/internal/redistest/resp"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+var errSilent = errors.New("sim: no way")
+
+// dialer is the way to the server through n's faults. A subscription of go-redis dials, and greets the server, under a lock
+// that its readers need: in a bubble the time would stand still for ever if that took any. So nobody dials in a silence, and
+// no greeting is delayed.
+func (n *node) dialer(next locktest.Dialer) locktest.Dialer {
+	next = n.faults.Dial(next)
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if n.silent.Load() {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errSilent}
+		}
+		c, err := next(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &deafConn{Conn: c, n: n}, nil
+	}
+}
+
+// deafConn drops messages, and only those, while hush is on. It is read by one goroutine at a time, as go-redis does.
+type deafConn struct {
+	net.Conn
+	n        *node
+	greeting atomic.Bool // from the first command to the first that is not a greeting
+	greeted  atomic.Bool
+	rest     []byte // not complete yet
+	heard    []byte // may be read
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	if !c.greeted.Load() {
+		if args := resp.Args(b); resp.Handshake(args) {
+			if c.greeting.CompareAndSwap(false, true) {
+				c.n.greetings.Add(1)
+			}
+		} else {
+			c.over()
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *deafConn) Close() error {
+	c.over()
+	return c.Conn.Close()
+}
+
+func (c *deafConn) over() {
+	c.greeted.Store(true)
+	if c.greeting.CompareAndSwap(true, false) {
+		c.n.greetings.Add(-1)
+	}
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	for len(c.heard) == 0 {
+		buf := make([]byte, 4096)
+		n, err := c.Conn.Read(buf)
+		c.rest = append(c.rest, buf[:n]...)
+		for {
+			size, push, ok := resp.Split(c.rest)
+			if !ok {
+				break
+			}
+			if !push || !c.n.w.hush.Load() || !bytes.Contains(c.rest[:size], []byte("\r\nmessage\r\n")) {
+				c.heard = append(c.heard, c.rest[:size]...)
+			}
+			c.rest = c.rest[size:]
+		}
+		if err != nil && len(c.heard) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(b, c.heard)
+	c.heard = c.heard[n:]
+	return n, nil
+}

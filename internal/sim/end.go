@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// end checks that good weather heals everything: each process gets each key, nobody stands in line, every process
+// closes at once, and nothing is left that does not run out. That no goroutine is left, the bubble checks.
+func (w *world) end() Stats {
+	time.Sleep(settled)
+	for _, n := range w.nodes {
+		for i := range w.c.Keys {
+			w.serve(n, exclusiveKey(i))
+		}
+	}
+	time.Sleep(80 * time.Second) // the queue of the dead, and the subscriptions, end
+	for name, k := range w.keys {
+		if q := w.queue(name); len(q) > 0 {
+			w.fail("I8", name, "in line at the end: %q", q)
+		}
+		if s := w.look(name); s.live() {
+			w.fail("I8", name, "at the end: %v", s)
+		}
+		for _, ten := range k.tenures {
+			if ten.alive() {
+				w.fail("I8", name, "%s still holds %d", ten.who, ten.token)
+			}
+		}
+	}
+	if c := w.server.Redis.PubSubChannels("*"); len(c) > 0 {
+		w.fail("I8", "", "subscribed at the end: %q", c)
+	}
+	w.expiring()
+	var all sync.WaitGroup
+	for _, n := range w.nodes {
+		all.Go(n.close)
+	}
+	all.Wait()
+	if d := w.now(); d > 0 {
+		w.stats.Virtual = d
+	}
+	w.giveUp()
+	w.report()
+	return w.stats
+}
+
+// serve takes a key that nobody holds.
+func (w *world) serve(n *node, name string) {
+	k, start := w.key(name), w.now()
+	t := lockcore.Terms{Lease: time.Second, Wait: 10 * time.Second}
+	le, err := n.locks.Acquire(w.t.Context(), name, t)
+	if err != nil {
+		w.fail("I6", k.name, "process %d does not get it in the end: %v", n.index, err)
+		return
+	}
+	ten := w.grant(k, n, "end", le, t)
+	if took := w.now() - start; took > 4*time.Second {
+		w.fail("I6", k.name, "process %d got it in the end after %v", n.index, took)
+	}
+	w.release(ten)
+	if err := le.Release(w.t.Context()); err != nil {
+		w.fail("I6", k.name, "process %d does not give it back in the end: %v", n.index, err)
+	}
+}
+
+// report says how often each invariant was broken; the first of each was reported in full.
+func (w *world) report() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []string
+	for name, n := range w.broken {
+		all = append(all, fmt.Sprintf("%s %d times", name, n))
+	}
+	slices.Sort(all)
+	if len(all) > 0 {
+		w.t.Logf("seed %d: broken: %s; faults %v", w.seed, strings.Join(all, ", "), w.kinds)
+	}
+}

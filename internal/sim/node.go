@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// node is one process: a Locker behind a network of its own.
+type node struct {
+	w      *world
+	index  int
+	locks  *lockcore.Locker
+	rdb    *redis.Client
+	faults *locktest.Faults
+	calm   atomic.Int64 // since when nothing fails here, in ns of the run; 0: it fails
+
+	bad   atomic.Int64 // the same for single faults: latency may go on
+	slow  atomic.Bool
+	swell time.Duration // latency between the faults of a storm; its own goroutine's
+
+	silent    atomic.Bool  // nothing passes
+	greetings atomic.Int64 // connections that greet the server just now
+
+	started, ended, held atomic.Int64 // what its Observer heard
+}
+
+func (w *world) newNode(t *testing.T, i int) *node {
+	t.Helper()
+	n := &node{w: w, index: i, faults: locktest.NewFaults(t)}
+	n.calm.Store(1)
+	n.bad.Store(1)
+	n.latency(breeze)
+	o := w.server.Options()
+	o.Dialer = n.dialer(o.Dialer)
+	// A call that waits for a connection borrows a timer that go-redis keeps for the whole process; one of another bubble
+	// would be fatal.
+	o.PoolSize = 1000
+	n.rdb = redis.NewClient(o)
+	locks, err := lockcore.New(n.rdb, lockcore.Options{Observer: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.locks = locks
+	return n
+}
+
+// calmFor is for how long nothing has failed in this process's network.
+func (n *node) calmFor() time.Duration {
+	since := n.calm.Load()
+	if since == 0 {
+		return 0
+	}
+	return n.w.now() - time.Duration(since)
+}
+
+// goodFor is for how long renewals can have had no trouble.
+func (n *node) goodFor() time.Duration {
+	since := n.bad.Load()
+	if since == 0 || n.slow.Load() {
+		return 0
+	}
+	return n.w.now() - time.Duration(since)
+}
+
+// close closes the Locker in good weather, in which it has nothing to wait for.
+func (n *node) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := n.locks.Close(ctx); err != nil {
+		n.w.fail("I14", "", "Close of process %d: %v", n.index, err)
+	}
+	_ = n.rdb.Close() // nothing is lost with it
+	if s, e, h := n.started.Load(), n.ended.Load(), n.held.Load(); s != e || h != 0 {
+		n.w.fail("I13", "", "process %d: %d attempts were told to start, %d to end, and %d to be held in the end", n.index, s, e, h)
+	}
+}
+
+type outcomeKey struct{}
+
+// outcome is what the Observer hears of one call's end.
+type outcome struct {
+	released atomic.Pointer[lockcore.Released]
+}
+
+// Start counts an attempt.
+func (n *node) Start(ctx context.Context, _ lockcore.Attempt) context.Context {
+	n.started.Add(1)
+	return ctx
+}
+
+// Event counts the end of an attempt, and keeps how it was released.
+func (n *node) Event(ctx context.Context, e lockcore.Event) {
+	switch e := e.(type) {
+	case lockcore.Granted:
+		n.held.Add(1)
+	case lockcore.Released:
+		n.held.Add(-1)
+		n.ended.Add(1)
+		if o, ok := ctx.Value(outcomeKey{}).(*outcome); ok {
+			o.released.Store(&e)
+		}
+	case lockcore.Refused, lockcore.Replayed:
+		n.ended.Add(1)
+	}
+}
+
+// Traceparent names the process.
+func (n *node) Traceparent(context.Context) string { return fmt.Sprintf("node-%d", n.index) }

@@ -1,0 +1,222 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// How a run ended, as far as its worker has said so.
+type ending int
+
+const (
+	running ending = iota
+	failed
+	abandoned
+	completed
+)
+
+// job is a once key and what is known of its runs. All are guarded by oracle.mu.
+type job struct {
+	key     *keyState
+	name    string
+	tag     []byte
+	most    bool // at most once
+	since   time.Duration
+	runs    []*run
+	record  *run // that the server is known to have
+	replays int
+	stuck   bool // abandoned for good
+}
+
+type run struct {
+	who     string
+	attempt int
+	data    []byte
+	end     ending
+	clean   time.Duration // when the server had said that it released it
+}
+
+// job returns the one that is worked on, or starts the next when the last is over.
+func (w *world) job(r rng) *job {
+	w.mu.Lock()
+	n := len(w.jobs)
+	if n > 0 {
+		if j := w.jobs[n-1]; j.replays < 3 && !j.stuck && w.now()-j.since < 40*time.Second {
+			w.mu.Unlock()
+			return j
+		}
+	}
+	w.mu.Unlock()
+	name := fmt.Sprintf("job%d", n)
+	j := &job{key: w.key(name), name: name, most: r.chance(20), since: w.now()}
+	if r.chance(50) {
+		j.tag = []byte(name)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.jobs) > n { // somebody was faster
+		return w.jobs[n]
+	}
+	w.jobs = append(w.jobs, j)
+	return j
+}
+
+// once claims the current job and runs it, or hears its record.
+func (wk *worker) once() {
+	w, j, t := wk.w, wk.w.job(wk.rng), wk.terms()
+	t.MaxHold = 0
+	ctx, cancel := wk.caller()
+	defer cancel()
+	out := new(outcome)
+	ctx = context.WithValue(ctx, outcomeKey{}, out)
+	c := lockcore.Claim{Terms: t, Fingerprint: j.tag, AtMostOnce: j.most}
+	if wk.stranger(ctx, j, c) {
+		return
+	}
+	done := w.wait(ctx, j.key, wk.n, wk.name, t)
+	start := w.now()
+	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
+	done()
+	wk.returned(ctx, j.key, t, start, err)
+	switch {
+	case rec != nil:
+		w.replay(j, wk.name, rec)
+	case le != nil:
+		ten := w.grant(j.key, wk.n, wk.name, le, t)
+		wk.run(j, w.begin(j, wk.name, le), ten, le, out)
+	case errors.Is(err, lockcore.ErrAbandoned):
+		w.abandonedFor(j, wk.name)
+	case errors.Is(err, lockcore.ErrMismatch):
+		w.fail("I10", j.key.name, "%s: %v, with the right one", wk.name, err)
+	}
+}
+
+// stranger comes with another fingerprint when the job is done, and must not get anything.
+func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
+	wk.w.mu.Lock()
+	done := j.record != nil
+	wk.w.mu.Unlock()
+	if j.tag == nil || !done || !wk.rng.chance(20) {
+		return false
+	}
+	c.Fingerprint = []byte("another")
+	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
+	if le != nil || rec != nil || !errors.Is(err, lockcore.ErrMismatch) && !errors.Is(err, lockcore.ErrUnavailable) && ctx.Err() == nil {
+		wk.w.fail("I10", j.key.name, "%s came with another fingerprint: %v, %v, %v", wk.name, le, rec, err)
+	}
+	return true
+}
+
+// begin judges a run that starts. I9: not after a record, and after another run only if that failed or this one is told.
+func (w *world) begin(j *job, who string, le *lockcore.Lease) *run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Runs++
+	if le.Abandoned() {
+		w.stats.Takeovers++
+	}
+	r := &run{who: who, attempt: le.Attempt(), data: fmt.Appendf(nil, "%s by %s, attempt %d\r\n\x00\xff", j.name, who, le.Attempt())}
+	if j.record != nil {
+		w.failLocked("I9", j.key, "%s runs after the record of %s", who, j.record.who)
+	}
+	if j.most && le.Abandoned() {
+		w.failLocked("I9", j.key, "%s took over a job that runs at most once", who)
+	}
+	if n := len(j.runs); n > 0 {
+		last := j.runs[n-1]
+		if !le.Abandoned() && last.end != failed {
+			w.failLocked("I9", j.key, "%s was not told that run %d ended as %d", who, last.attempt, last.end)
+		}
+		if le.Attempt() <= last.attempt {
+			w.failLocked("I9", j.key, "%s is run %d after %d", who, le.Attempt(), last.attempt)
+		}
+		if le.Abandoned() && last.clean > 0 && w.calmSince(last.clean-settled) {
+			w.failLocked("I9", j.key, "%s was told that run %d was abandoned, which was released", who, last.attempt)
+		}
+	}
+	j.runs = append(j.runs, r)
+	return r
+}
+
+// calmSince says whether nothing has failed anywhere since at.
+func (w *world) calmSince(at time.Duration) bool {
+	for _, n := range w.nodes {
+		if c := n.calm.Load(); c == 0 || time.Duration(c) > at {
+			return false
+		}
+	}
+	return true
+}
+
+func (wk *worker) run(j *job, r *run, ten *tenure, le *lockcore.Lease, out *outcome) {
+	wk.handle(ten)
+	end, w := completed, wk.w
+	switch {
+	case wk.rng.chance(20):
+		end = failed
+	case wk.rng.chance(15):
+		end = abandoned
+	}
+	w.release(ten)
+	w.mu.Lock()
+	r.end = end
+	w.mu.Unlock()
+	var err error
+	switch end {
+	case failed:
+		err = le.Release(ten.ctx)
+	case abandoned:
+		err = le.Abandon(ten.ctx)
+	default:
+		err = le.Complete(ten.ctx, r.data, 5*time.Minute)
+	}
+	told := out.released.Load()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noteLocked(j.key, "%s ended run %d as %d: %v, %+v", wk.name, r.attempt, end, err, told)
+	switch {
+	case told == nil:
+		w.failLocked("I13", j.key, "%s: Released was not told", wk.name)
+	case told.Err != nil || told.Stale:
+	case end == completed:
+		if j.record != nil && j.record != r {
+			w.failLocked("I9", j.key, "%s completed after %s", wk.name, j.record.who)
+		}
+		j.record = r
+	case end == failed && err == nil:
+		r.clean = w.now()
+	}
+}
+
+// replay judges a record. I10: it is what one completed run has stored, byte for byte, and always the same.
+func (w *world) replay(j *job, who string, rec *lockcore.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Replays++
+	j.replays++
+	if j.record == nil {
+		for _, r := range j.runs {
+			if r.end == completed && r.attempt == rec.Attempt {
+				j.record = r
+			}
+		}
+	}
+	if j.record == nil || !bytes.Equal(j.record.data, rec.Data) || j.record.attempt != rec.Attempt {
+		w.failLocked("I10", j.key, "%s got %q of run %d, stored is %+v", who, rec.Data, rec.Attempt, j.record)
+	}
+}
+
+// abandonedFor notes that nobody may run j any more.
+func (w *world) abandonedFor(j *job, who string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j.stuck = true
+	if !j.most {
+		w.failLocked("I9", j.key, "%s was refused as abandoned", who)
+	}
+}

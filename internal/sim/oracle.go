@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const remembered = 40 // events of a key that are printed when it fails
+
+// oracle judges. It knows of the lock only what callers and the server see.
+type oracle struct {
+	t     *testing.T
+	seed  uint64
+	start time.Time
+	redis *miniredis.Miniredis
+
+	mu     sync.Mutex
+	keys   map[string]*keyState
+	jobs   []*job
+	stats  Stats
+	broken map[string]int // by invariant
+	kinds  map[string]int // faults by name
+}
+
+// keyState is what is known of a key; name is that of its hash.
+type keyState struct {
+	name    string
+	token   int64
+	tenures []*tenure // that may be alive
+	waiters map[*waiter]struct{}
+	lost    time.Duration // when its data was lost last
+	granted time.Duration // the last grant or the last release
+	server  seen
+	history []string
+}
+
+// tenure is one grant, from the return of its acquire until ctx is canceled or its last run calls Release.
+type tenure struct {
+	key      *keyState
+	n        *node
+	who      string
+	token    int64
+	ctx      context.Context //nolint:containedctx // the handler's
+	fixed    bool            // not renewed
+	runs     int
+	over     bool          // Release was called
+	shortest time.Duration // lease that it may live on
+	longest  time.Duration
+	lostBy   time.Duration // set by a loss of data: when it must know
+	checked  chan struct{} // closed when its cancellation has been judged
+}
+
+func (t *tenure) alive() bool { return !t.over && t.ctx.Err() == nil }
+
+// waiter is one call that stands in line.
+type waiter struct {
+	n     *node
+	who   string
+	since time.Duration
+	until time.Duration
+	ctx   context.Context //nolint:containedctx // the caller's
+}
+
+func newOracle(t *testing.T, seed uint64, m *miniredis.Miniredis) *oracle {
+	t.Helper()
+	return &oracle{
+		t: t, seed: seed, start: time.Now(), redis: m,
+		keys: map[string]*keyState{}, broken: map[string]int{}, kinds: map[string]int{},
+	}
+}
+
+func exclusiveKey(i int) string { return fmt.Sprintf("k%d", i) }
+
+func (o *oracle) now() time.Duration { return time.Since(o.start) }
+
+// key returns what is known of an exclusive key, or of a once key if its name says so.
+func (o *oracle) key(name string) *keyState {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	space := "x"
+	if strings.HasPrefix(name, "job") {
+		space = "o"
+	}
+	name = "holdfast:1:" + space + ":{" + name + "}"
+	k := o.keys[name]
+	if k == nil {
+		k = &keyState{name: name, waiters: map[*waiter]struct{}{}}
+		o.keys[name] = k
+	}
+	return k
+}
+
+func (o *oracle) noteLocked(k *keyState, format string, args ...any) {
+	k.history = append(k.history, fmt.Sprintf("%9.3f ", o.now().Seconds())+fmt.Sprintf(format, args...))
+	if len(k.history) > 4*remembered {
+		k.history = append(k.history[:0], k.history[3*remembered:]...)
+	}
+}
+
+func (o *oracle) note(k *keyState, format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.noteLocked(k, format, args...)
+}
+
+// fail reports the first few times that an invariant is broken, with the history of the key.
+func (o *oracle) fail(invariant, key, format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failLocked(invariant, o.keys[key], format, args...)
+}
+
+func (o *oracle) failLocked(invariant string, k *keyState, format string, args ...any) {
+	o.stats.Violations++
+	o.broken[invariant]++
+	if o.broken[invariant] > 1 {
+		return
+	}
+	name, history := "", ""
+	if k != nil {
+		name, history = k.name, "\n"+strings.Join(k.history[max(0, len(k.history)-remembered):], "\n")
+	}
+	o.t.Errorf("seed %d, %.3f s: %s %s: %s%s", o.seed, o.now().Seconds(), invariant, name, fmt.Sprintf(format, args...), history)
+}
+
+func (o *oracle) struck(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stats.Faults++
+	o.kinds[name]++
+}
+
+// wait notes a call in line; the returned func ends that.
+func (o *oracle) wait(ctx context.Context, k *keyState, n *node, who string, t lockcore.Terms) (done func()) {
+	w := &waiter{n: n, who: who, since: o.now(), until: 1 << 62, ctx: ctx}
+	if t.Wait != lockcore.Forever {
+		w.until = w.since + max(t.Wait, 0)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k.waiters[w] = struct{}{}
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(k.waiters, w)
+	}
+}
+
+func (o *oracle) whoWaits() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var s []string
+	for _, k := range o.keys {
+		for w := range k.waiters {
+			s = append(s, fmt.Sprintf("%s since %v for %s", w.who, w.since, k.name))
+		}
+	}
+	return strings.Join(s, ", ")
+}
+
+// grant is called when an acquire has returned a lease that is not a re-entry. I1: no other tenure is alive. Tokens grow.
+func (o *oracle) grant(k *keyState, n *node, who string, le *lockcore.Lease, t lockcore.Terms) *tenure {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stats.Grants++
+	ten := &tenure{
+		key: k, n: n, who: who, token: le.Token(), ctx: le.Context(), runs: 1, fixed: t.NoRenew, shortest: t.Lease, longest: t.Lease,
+		checked: make(chan struct{}),
+	}
+	o.noteLocked(k, "%s granted %d for %v, wait %v, noRenew %v, maxHold %v, abandoned %v",
+		who, le.Token(), t.Lease, t.Wait, t.NoRenew, t.MaxHold, le.Abandoned())
+	switch {
+	case k.lost > 0 && ten.token <= micros(o.start.Add(k.lost)): // it was lost before we heard of it
+		ten.lostBy = k.lost + t.Lease
+	case ten.token <= k.token:
+		o.failLocked("I3", k, "%s got token %d after %d", who, ten.token, k.token)
+	}
+	k.token, k.granted = max(k.token, ten.token), o.now()
+	alive := k.tenures[:0]
+	for _, other := range k.tenures {
+		if !other.alive() {
+			continue
+		}
+		alive = append(alive, other)
+		if other.lostBy == 0 && ten.lostBy == 0 && ten.alive() {
+			o.failLocked("I1", k, "%s got token %d while %s has %d", who, ten.token, other.who, other.token)
+		}
+	}
+	k.tenures = append(alive, ten)
+	context.AfterFunc(ten.ctx, func() { o.canceled(ten) })
+	return ten
+}
+
+// reenter counts a nested run in.
+func (o *oracle) reenter(ten *tenure) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stats.Reentries++
+	ten.runs++
+}
+
+// extend is called before an Extend: from then on the lease may be another.
+func (o *oracle) extend(ten *tenure, d time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ten.shortest, ten.longest = min(ten.shortest, d), max(ten.longest, d)
+	if ten.lostBy > 0 {
+		ten.lostBy = max(ten.lostBy, ten.key.lost+ten.longest)
+	}
+	o.noteLocked(ten.key, "%s extends %d by %v", ten.who, ten.token, d)
+}
+
+// release is called before Release of one run.
+func (o *oracle) release(ten *tenure) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ten.runs--; ten.runs == 0 {
+		ten.over = true
+		ten.key.granted = o.now()
+		o.noteLocked(ten.key, "%s releases %d", ten.who, ten.token)
+	}
+}
+
+// canceled judges the moment at which a handler's ctx ended. I4: the lease has not ended on the server, and will not for as
+// long as the margin. Who holds waits for this before it releases.
+func (o *oracle) canceled(ten *tenure) {
+	defer close(ten.checked)
+	cause := context.Cause(ten.ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.noteLocked(ten.key, "%s canceled %d: %v", ten.who, ten.token, cause)
+	switch {
+	case ten.over:
+		return
+	case errors.Is(cause, lockcore.ErrReleased):
+		o.failLocked("re-entry", ten.key, "%s: %d was released while a run goes on", ten.who, ten.token)
+		return
+	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded): // by the caller
+		return
+	}
+	o.stats.Losses++
+	if ten.lostBy > 0 {
+		return
+	}
+	s := o.look(ten.key.name)
+	if margin := ten.shortest/10 + ten.shortest/100; s.state != "h" || s.token != ten.token || s.left < margin {
+		o.failLocked("I4", ten.key, "%s was canceled (%v) too late, the server says %v, want at least %v left of %d",
+			ten.who, cause, s, margin, ten.token)
+	}
+	if good := ten.n.goodFor(); errors.Is(cause, lockcore.ErrLost) && !ten.fixed && good > ten.longest/2 {
+		o.failLocked("loss", ten.key, "%s lost %d although nothing has failed for %v", ten.who, ten.token, good)
+	}
+}
+
+// lose deletes the data of a key: whoever holds it may be followed by another, and must know soon.
+func (w *world) lose(name string, queueToo bool) {
+	o, k := w.oracle, w.key(name)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.redis.Del(k.name)
+	if queueToo {
+		o.redis.Del(k.name + ":q")
+	}
+	k.lost = o.now()
+	o.noteLocked(k, "DATA LOSS")
+	for _, ten := range k.tenures {
+		if ten.lostBy == 0 {
+			ten.lostBy = k.lost + ten.longest
+		}
+	}
+}
+
+func micros(t time.Time) int64 { return t.UnixMicro() }

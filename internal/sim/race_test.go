@@ -1,0 +1,5 @@
+//go:build race
+
+package sim_test
+
+const defaultSeeds = 2 // the race detector makes a run about five times as long

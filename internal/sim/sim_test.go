@@ -1,0 +1,55 @@
+package sim_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/sim"
+)
+
+var (
+	seeds = flag.Int("seeds", defaultSeeds, "how many seeds TestSim plays")
+	seed  = flag.Uint64("seed", 0, "the only seed that TestSim plays, or with -seeds the first")
+)
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // faults are what this is about
+	goleak.VerifyTestMain(m)
+}
+
+// I1, I3 (tokens grow), I4, I5, I6, I8, I9, I10, I13 and I14, for some processes over a bad network.
+func TestSim(t *testing.T) {
+	first, n := max(*seed, 1), *seeds
+	if *seed > 0 && !given("seeds") {
+		n = 1
+	}
+	var mu sync.Mutex
+	var total sim.Stats
+	t.Run("seeds", func(t *testing.T) {
+		for s := first; s < first+uint64(n); s++ {
+			t.Run(fmt.Sprint(s), func(t *testing.T) {
+				t.Parallel()
+				stats := sim.Run(t, sim.Config{Seed: s})
+				mu.Lock()
+				defer mu.Unlock()
+				total.Add(stats)
+			})
+		}
+	})
+	t.Logf("%d seeds: %v", n, total)
+}
+
+func given(name string) (yes bool) {
+	flag.Visit(func(f *flag.Flag) { yes = yes || f.Name == name })
+	return yes
+}

@@ -1,0 +1,172 @@
+package sim
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// weather alternates between storms, in which every network fails in its own way, and calms, in which nothing does.
+func (w *world) weather(ctx context.Context) {
+	r := w.rng("weather", 0)
+	for ctx.Err() == nil {
+		w.calm(ctx, r)
+		if ctx.Err() == nil {
+			w.storm(ctx, r)
+		}
+	}
+	w.hushed(false)
+}
+
+func (w *world) hushed(on bool) {
+	w.hush.Store(on)
+	w.heard.Store(int64(w.now()))
+}
+
+func (w *world) calm(ctx context.Context, r rng) {
+	w.hushed(r.chance(30))
+	sleep(ctx, r.between(25*time.Second, 45*time.Second))
+}
+
+func (w *world) storm(ctx context.Context, r rng) {
+	ctx, cancel := context.WithTimeout(ctx, r.between(20*time.Second, 80*time.Second))
+	defer cancel()
+	w.hushed(r.chance(20))
+	w.stormy(true)
+	for _, n := range w.nodes {
+		if n.swell = breeze; r.chance(60) {
+			n.swell = r.between(5*time.Millisecond, 700*time.Millisecond)
+		}
+		n.latency(n.swell)
+	}
+	var all sync.WaitGroup
+	for _, n := range w.nodes {
+		nr := w.rng("storm", n.index+int(w.now()/time.Millisecond)*100)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				sleep(ctx, nr.between(100*time.Millisecond, 6*time.Second))
+				if ctx.Err() == nil {
+					n.strike(ctx, nr)
+				}
+			}
+		})
+	}
+	all.Go(func() {
+		for ctx.Err() == nil {
+			sleep(ctx, r.between(time.Second, 15*time.Second))
+			w.disturb(ctx, r)
+		}
+	})
+	all.Wait()
+	for _, n := range w.nodes {
+		n.swell = breeze
+		n.latency(breeze)
+	}
+	w.stormy(false)
+}
+
+func (w *world) stormy(on bool) {
+	for _, n := range w.nodes {
+		if on {
+			n.calm.Store(0)
+		} else {
+			n.calm.Store(int64(w.now()))
+		}
+	}
+}
+
+// disturb is what happens to the server.
+func (w *world) disturb(ctx context.Context, r rng) {
+	switch {
+	case ctx.Err() != nil:
+	case r.chance(50):
+		_ = w.rdb.ScriptFlush(ctx).Err()
+		w.struck("script flush")
+	default:
+		w.lose(exclusiveKey(r.IntN(w.c.Keys)), r.chance(50))
+		w.struck("data loss")
+	}
+}
+
+var scripts = []string{"acquire", "acquire", "renew", "renew", "release", "release", "leave", "complete"}
+
+// strike lets one thing fail, and returns when it is over.
+func (n *node) strike(ctx context.Context, r rng) {
+	n.bad.Store(0)
+	defer func() { n.bad.Store(int64(n.w.now())) }()
+	f, d := n.faults, r.between(0, 8*time.Second)
+	if r.chance(50) {
+		d = r.between(0, 1500*time.Millisecond)
+	}
+	for1 := func(name string, begin func()) {
+		n.w.struck(name)
+		begin()
+		sleep(ctx, d)
+		n.silent.Store(false)
+		f.Heal()
+	}
+	about := locktest.Script(scripts[r.IntN(len(scripts))])
+	if r.chance(25) {
+		about = nil
+	}
+	switch r.IntN(9) {
+	case 0:
+		for1("silence", func() { n.silent.Store(true); f.Silence() })
+	case 1:
+		for1("silent answers", func() { n.silent.Store(true); f.SilenceAnswers() })
+	case 2:
+		for1("down", f.Down)
+	case 3:
+		n.w.struck("cut")
+		f.Cut()
+	case 4:
+		top := r.between(10*time.Millisecond, 1500*time.Millisecond)
+		for1("delays", func() { n.latency(top) })
+		n.latency(n.swell)
+	case 5:
+		n.plant(ctx, f.LoseAnswer(about), d, "lost answer")
+	case 6:
+		n.plant(ctx, f.CutAnswer(about), d, "cut answer")
+	case 7:
+		n.plant(ctx, f.LoseRequest(about), d, "lost request")
+	case 8:
+		n.plant(ctx, f.Hold(about), d, "late copy")
+	}
+}
+
+// plant waits until x has struck or its time is over; what it holds arrives then.
+func (n *node) plant(ctx context.Context, x *locktest.Fault, d time.Duration, name string) {
+	sleep(ctx, d+time.Second)
+	select {
+	case <-x.Struck():
+		n.w.struck(name)
+	default:
+	}
+	x.Remove()
+	x.Deliver()
+}
+
+// breeze is the latency of good weather.
+const breeze = 2 * time.Millisecond
+
+// latency is that of each request and of each answer from now on, at most.
+func (n *node) latency(top time.Duration) {
+	r := n.w.rng("latency", n.index+int(n.w.now()))
+	n.slow.Store(top > 20*time.Millisecond)
+	n.bad.Store(max(int64(n.w.now()), 1)) // what is under way arrives late
+	n.faults.DelayFunc(func() time.Duration {
+		if n.greetings.Load() > 0 {
+			return 0
+		}
+		return r.between(0, top)
+	})
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
