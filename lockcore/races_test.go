@@ -231,3 +231,31 @@ func TestEventOrder(t *testing.T) {
 		o.mu.Unlock()
 	}
 }
+
+// Close keeps its bound also when the subscription has just been cut and its new dial hangs.
+func TestRealCloseWhileDialing(t *testing.T) {
+	t.Parallel()
+	w := realWorld(t)
+	l, faults, _ := w.locker(lockcore.Options{})
+	other, _, _ := w.locker(lockcore.Options{})
+	le := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
+	refused := make(chan error)
+	go func() { _, err := l.Acquire(t.Context(), "k", long); refused <- err }()
+	for h := (lockcore.Holding{}); h.Queue == 0; h, _ = other.Inspect(t.Context(), lockcore.KindExclusive, "k") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	faults.Silence()
+	faults.Cut()
+	time.Sleep(300 * time.Millisecond) // it dials again
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_ = l.Close(ctx)
+	if d := time.Since(start); d > 3*time.Second { // bounded by 200 ms, and a machine that is busy
+		t.Errorf("Close took %v", d)
+	}
+	if err := <-refused; !errors.Is(err, lockcore.ErrNotRun) {
+		t.Error(err)
+	}
+	_ = le.Release(t.Context())
+}

@@ -89,8 +89,9 @@ func (w *wake) close() {
 
 func (w *wake) listen(ctx context.Context) {
 	defer w.l.wg.Done()
-	sub := w.l.conn.calls.Subscribe(ctx, w.l.channel(w.l.id))
-	defer sub.Close()
+	client, closeClient := w.l.conn.subscriber(ctx)
+	sub := client.Subscribe(ctx, w.l.channel(w.l.id))
+	defer func() { w.hangUp(sub, closeClient) }()
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(pingEvery))
 	idle := time.NewTicker(wakeIdle / 4)
 	defer idle.Stop()
@@ -110,6 +111,20 @@ func (w *wake) listen(ctx context.Context) {
 			w.end(true)
 			return
 		}
+	}
+}
+
+// hangUp closes a subscription. On a client that is not ours its Close may wait for a dial that hangs: then until the Locker
+// stops waiting.
+func (w *wake) hangUp(sub *redis.PubSub, closeClient func() error) {
+	closed := make(chan struct{})
+	go func() { // ends with Close, which the client's own timeouts bound
+		defer close(closed)
+		_, _ = sub.Close(), closeClient() // nothing is lost with a subscription
+	}()
+	select {
+	case <-closed:
+	case <-w.l.base.Done():
 	}
 }
 

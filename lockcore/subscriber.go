@@ -1,0 +1,61 @@
+package lockcore
+
+import (
+	"context"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// dialer is the type of redis.Options.Dialer.
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// subscriber returns a client for one subscription, and what closes it. go-redis reconnects a subscription under its
+// mutex and on a context of its own, so that a dial that hangs would hold up its Close, and with it ours. Here dials and
+// connections end with ctx; a client that is not our own is used as it is.
+func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
+	if !c.own {
+		return c.calls, func() error { return nil }
+	}
+	var sub redis.UniversalClient
+	if cluster, ok := c.calls.(*redis.ClusterClient); ok {
+		o := *cluster.Options()
+		if o.Dialer == nil {
+			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
+		}
+		o.Dialer = endWith(ctx, o.Dialer)
+		sub = ownCluster(&o)
+	} else if single, ok := c.calls.(*redis.Client); ok {
+		o := *single.Options()
+		o.Dialer = endWith(ctx, o.Dialer)
+		sub = ownClient(&o)
+	}
+	return sub, sub.Close
+}
+
+// endWith makes the dials of next, and the connections that they make, end with ctx, also if next ignores its own.
+func endWith(ctx context.Context, next dialer) dialer {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	return func(dial context.Context, network, addr string) (net.Conn, error) {
+		dial, cancel := context.WithCancel(dial)
+		defer context.AfterFunc(ctx, cancel)()
+		made := make(chan result, 1)
+		go func() { // ends with next, which the client's DialTimeout bounds
+			defer cancel()
+			conn, err := next(dial, network, addr)
+			if err == nil {
+				context.AfterFunc(ctx, func() { _ = conn.Close() }) // nobody reads it after ctx, and it may have come too late
+			}
+			made <- result{conn, err}
+		}()
+		select {
+		case r := <-made:
+			return r.conn, r.err
+		case <-ctx.Done():
+			return nil, &net.OpError{Op: "dial", Net: network, Err: ctx.Err()}
+		}
+	}
+}
