@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const (
@@ -62,7 +63,7 @@ func ownClient(o *redis.Options) *redis.Client {
 	c := *o
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
-	c.DialerRetries, c.PushNotificationProcessor = 1, nil
+	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	return redis.NewClient(&c)
 }
 
@@ -71,8 +72,14 @@ func ownCluster(o *redis.ClusterOptions) *redis.ClusterClient {
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
-	c.DialerRetries, c.PushNotificationProcessor = 1, nil
+	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	return redis.NewClusterClient(&c)
+}
+
+// noNotices: a live client writes to the configuration that its Options point to, so ours must not be that one. A lease
+// outlives what the notices would announce.
+func noNotices() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
 func (c *conn) close() error {

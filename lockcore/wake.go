@@ -91,8 +91,8 @@ func (w *wake) listen(ctx context.Context) {
 	defer w.l.wg.Done()
 	client, closeClient := w.l.conn.subscriber(ctx)
 	sub := client.Subscribe(ctx, w.l.channel(w.l.id))
-	defer func() { w.hangUp(sub, closeClient) }()
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(pingEvery))
+	defer func() { w.hangUp(sub, messages, closeClient) }()
 	idle := time.NewTicker(wakeIdle / 4)
 	defer idle.Stop()
 	for {
@@ -116,11 +116,14 @@ func (w *wake) listen(ctx context.Context) {
 
 // hangUp closes a subscription. On a client that is not ours its Close may wait for a dial that hangs: then until the Locker
 // stops waiting.
-func (w *wake) hangUp(sub *redis.PubSub, closeClient func() error) {
+func (w *wake) hangUp(sub *redis.PubSub, messages <-chan any, closeClient func() error) {
 	closed := make(chan struct{})
 	go func() { // ends with Close, which the client's own timeouts bound
 		defer close(closed)
-		_, _ = sub.Close(), closeClient() // nothing is lost with a subscription
+		_ = sub.Close()      // nothing is lost with a subscription
+		for range messages { // until go-redis's own goroutine has noticed, at most 100 ms later
+		}
+		_ = closeClient()
 	}()
 	select {
 	case <-closed:
