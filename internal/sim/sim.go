@@ -4,6 +4,11 @@
 //
 // A seed fixes what the workers want and how the network fails. It does not fix how goroutines are scheduled, nor the
 // random ids and jitter of a Locker: a seed that failed fails again often, not always.
+//
+// What is judged, by the names that violations have: I1 at most one un-canceled ctx per key · I3 tokens grow · I4 a ctx is
+// canceled before its lease ends · I5 who holds has it on the server · I6 a free key with waiters is taken · I8 nothing is
+// left behind and every key has a TTL · I9 no run beside another, nor after a record · I10 replays equal the record · I12
+// calls end in their time · I13 events add up · I14 Close returns within its bound.
 package sim
 
 import (
