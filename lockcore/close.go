@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -48,8 +50,8 @@ func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc,
 		return ctx, cancel, l.empty
 	}
 	longest := time.Duration(0)
-	for _, h := range l.holds {
-		longest = max(longest, h.terms.Lease)
+	for _, g := range l.grants {
+		longest = max(longest, g.terms.Lease)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(longest, l.terms.Lease))
 	return ctx, cancel, l.empty
@@ -58,17 +60,14 @@ func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc,
 // dropAll cancels what is still held and says how many that were.
 func (l *Locker) dropAll() int {
 	l.mu.Lock()
-	rest := make([]*hold, 0, len(l.holds))
-	for _, h := range l.holds {
-		rest = append(rest, h)
-	}
+	rest := slices.Collect(maps.Values(l.grants))
 	l.mu.Unlock()
 	n := 0
-	for _, h := range rest {
-		if h.running() {
+	for _, g := range rest {
+		if h := g.holder(); h != nil && h.running() {
 			n++
 		}
-		h.lose(ErrGivenUp)
+		g.lose(ErrGivenUp)
 	}
 	return n
 }

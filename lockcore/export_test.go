@@ -8,7 +8,7 @@ var (
 	RedisKeys   = redisKeys
 	ScriptFiles = scriptFiles
 	Scripts     = map[string]*redis.Script{
-		"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "leave": leaveScript,
+		"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "leave": leaveScript, "rotate": rotateScript,
 		"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript,
 	}
 )

@@ -114,19 +114,19 @@ func (l *Locker) operate(ctx context.Context, kind Kind, key string, send func(k
 // revoked is told by a message: only a hint, for anybody can send one. So Redis is asked, and its answer decides.
 func (l *Locker) revoked(id string) {
 	l.mu.Lock()
-	h := l.holds[id]
+	g := l.grants[id]
 	l.mu.Unlock()
 	switch {
-	case h == nil:
-	case h.terms.NoRenew:
-		l.inBackground(time.Now().Add(h.terms.Lease), func(ctx context.Context) error {
-			reply, _, err := l.conn.run(ctx, l.conn.keep, renewScript, h.keys[:1], h.id, 0, h.retention(h.terms.Lease)) // by nothing
+	case g == nil:
+	case g.terms.NoRenew:
+		l.inBackground(time.Now().Add(g.terms.Lease), func(ctx context.Context) error {
+			reply, _, err := l.conn.run(ctx, l.conn.keep, renewScript, g.line.keys[:1], g.id, 0, g.retention(g.terms.Lease), "") // by nothing
 			if kept, bad := number(reply, 0); err == nil && bad == nil && kept != 1 {
-				h.lose(verdict(kept))
+				g.lose(verdict(kept))
 			}
 			return err
 		}, nil)
 	default:
-		l.dog.now(h)
+		l.dog.now(g)
 	}
 }

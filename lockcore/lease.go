@@ -25,7 +25,7 @@ type Lease struct {
 }
 
 // Key is the key as it was given to Acquire or Claim.
-func (le *Lease) Key() string { return le.h.key }
+func (le *Lease) Key() string { return le.h.g.line.key }
 
 // Context is what the handler must run under. It derives from the ctx of Acquire and is canceled before the lease can
 // end; context.Cause then says ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp, and ErrReleased after Release.
@@ -36,7 +36,7 @@ func (le *Lease) Context() context.Context { return le.ctx }
 func (le *Lease) Token() int64 { return le.h.token }
 
 // Attempt says which run of a once key this is, from 1; earlier ones failed, or were abandoned. Of an exclusive key: 1.
-func (le *Lease) Attempt() int { return le.h.attempt }
+func (le *Lease) Attempt() int { return le.h.g.attempt }
 
 // Abandoned says that a holder before never said how its run ended: its work may be half done.
 func (le *Lease) Abandoned() bool { return le.h.abandoned }
@@ -49,12 +49,12 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease || d > maxLease {
 		return fmt.Errorf("lockcore: Extend by %v, must be between %v and %v", d, minLease, maxLease)
 	}
-	h := le.h
+	h, l := le.h, le.h.g.l
 	if le.ended.Load() || !h.valid() {
 		return h.endedBy()
 	}
 	sent := time.Now()
-	reply, _, err := h.l.conn.run(ctx, h.l.conn.keep, renewScript, h.keys[:1], h.id, micros(d), h.retention(d))
+	reply, _, err := l.conn.run(ctx, l.conn.keep, renewScript, h.g.line.keys[:1], h.g.id, micros(d), h.g.retention(d), "")
 	if err != nil {
 		return unavailable(err)
 	}
@@ -62,10 +62,10 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	case err != nil:
 		return unavailable(err)
 	case kept != 1:
-		h.lose(verdict(kept))
+		h.g.lose(verdict(kept))
 		return h.endedBy()
 	}
-	h.renewed(sent, d)
+	h.g.renewed(sent, d)
 	return h.endedBy() // it may have ended while the answer was on its way
 }
 
@@ -79,8 +79,8 @@ func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, ending{
 // gets no answer within 1 s goes on in the background while the lease is valid. With another keep, or of an exclusive key,
 // it releases and returns an error.
 func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration) error {
-	if le.h.kind != KindOnce || keep < time.Second || keep > maxKeep {
-		err := fmt.Errorf("lockcore: Complete of an %s key for %v: must be a once key and between 1s and %v", le.h.kind, keep, maxKeep)
+	if le.h.g.line.kind != KindOnce || keep < time.Second || keep > maxKeep {
+		err := fmt.Errorf("lockcore: Complete of an %s key for %v: must be a once key and between 1s and %v", le.h.g.line.kind, keep, maxKeep)
 		return errors.Join(err, le.Release(ctx))
 	}
 	return le.end(ctx, ending{completed: true, record: record, keep: keep})
@@ -98,95 +98,31 @@ type ending struct {
 }
 
 func (le *Lease) end(ctx context.Context, e ending) error {
+	h := le.h
 	if !le.ended.CompareAndSwap(false, true) {
-		return le.h.endedBy()
+		return h.endedBy()
 	}
 	if le.untie != nil {
 		le.untie()
 	}
-	h := le.h
 	last, expired, r := h.leave()
 	if !last {
 		return r.Lost
 	}
-	h.l.dog.remove(h)
-	h.cancel(ErrReleased)
+	h.cancel(ErrReleased) // before anybody else gets the key
+	g, l := h.g, h.g.l
 	r.Completed, r.Abandoned = e.completed, e.abandoned
-	r.Stale, r.Err = h.finish(ctx, e)
+	var handed bool
+	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired)
 	if (r.Stale || expired && r.Err != nil) && r.Lost == nil {
 		r.Lost = ErrLost
 		h.tell(Lost{Cause: ErrLost})
 	}
 	h.tell(r)
-	h.l.remove(h) // last: Close waits for the release too
+	if !handed {
+		l.remove(g) // last: Close waits for the release too
+	}
 	return r.Lost
-}
-
-// finish sends the end, and hands it to the background if it gets no answer.
-func (h *hold) finish(ctx context.Context, e ending) (stale bool, err error) {
-	repeated := false
-	send := func(ctx context.Context) error {
-		gone, again, err := h.send(ctx, e, repeated)
-		// A repeat finds the hold gone that its first copy ended: no verdict. A completion remembers by whom.
-		stale = gone && (e.completed || !again && !repeated)
-		repeated = repeated || again
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	if err = send(ctx); err == nil {
-		return stale, nil
-	}
-	h.mu.Lock()
-	until := h.sent.Add(h.lease)
-	h.mu.Unlock()
-	h.l.inBackground(until, func(ctx context.Context) error {
-		_, _, err := h.send(ctx, e, true)
-		return err
-	}, func(err error) {
-		if e.completed {
-			h.l.Report(h.asked, CompletionFailed{Err: err})
-		}
-	})
-	return false, err
-}
-
-func (h *hold) send(ctx context.Context, e ending, repeated bool) (gone, again bool, err error) {
-	l := h.l
-	var reply []any
-	if e.completed {
-		reply, again, err = l.conn.run(ctx, l.conn.keep, completeScript, h.keys[:],
-			h.id, e.record, millis(e.keep), h.token, l.channel(""), flag(repeated || h.repeated))
-	} else {
-		abandon, keep := "0", h.keep
-		if e.abandoned {
-			abandon, keep = "1", max(h.keep, abandonedTTL)
-		}
-		reply, again, err = l.conn.run(ctx, l.conn.keep, releaseScript, h.keys[:],
-			h.id, h.token, abandon, millis(keep), flag(repeated || h.repeated), micros(claimWindow), l.channel(""), flag(l.conn.single))
-	}
-	if err != nil {
-		return false, again, err
-	}
-	n, err := number(reply, 0)
-	return n == 0, again, err
-}
-
-// retention is the TTL of the hash while it is held: what is left of it after an abandoned lease.
-func (h *hold) retention(lease time.Duration) int64 { return millis(lease + max(h.keep, abandonedTTL)) }
-
-func (h *hold) endedBy() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.cause != nil:
-		return h.cause
-	case h.closed:
-		return ErrReleased
-	case h.leftLocked() <= 0:
-		return ErrLost
-	}
-	return nil
 }
 
 // verdict is the cause that a renewal's answer means.

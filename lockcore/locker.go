@@ -49,6 +49,7 @@ type Locker struct {
 	conn    *conn
 	dog     watchdog
 	wake    wake
+	shards  [shards]shard // of the lines
 
 	base context.Context //nolint:containedctx // ends when Close gives up; parent of whatever runs in the background
 	stop context.CancelFunc
@@ -58,12 +59,12 @@ type Locker struct {
 
 	mu     sync.Mutex
 	closed bool
-	holds  map[string]*hold // by hold-id, from grant to the end of its last run
-	calls  int              // asks under way
-	empty  chan struct{}    // made by Close, closed when there are neither holds nor calls
-	later  int              // clean-ups under way
-	wg     sync.WaitGroup   // whatever runs in the background; Add only under mu and only while not stopped
-	ended  bool             // wg takes no more
+	grants map[string]*grant // by hold-id, from the answer to the end of the last run
+	calls  int               // under way
+	empty  chan struct{}     // made by Close, closed when there are neither grants nor calls
+	later  int               // clean-ups under way
+	wg     sync.WaitGroup    // whatever runs in the background; Add only under mu and only while not stopped
+	ended  bool              // wg takes no more
 }
 
 // New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other redis.UniversalClient. From the first two
@@ -80,7 +81,7 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 	}
 	l := &Locker{
 		id: rand.Text(), process: thisProcess(), prefix: cmp.Or(o.Prefix, defaultPrefix), terms: o.Terms.or(defaultTerms),
-		obs: o.Observer, conn: c, closing: make(chan struct{}), holds: map[string]*hold{},
+		obs: o.Observer, conn: c, closing: make(chan struct{}), grants: map[string]*grant{},
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.dog.l, l.wake.l = l, l
@@ -102,12 +103,12 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 	if err := errors.Join(checkKey(key), t.Validate()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotRun, err)
 	}
-	a := &ask{l: l, kind: KindExclusive, key: key, terms: t.or(l.terms), keep: freeTTL, mode: "exclusive"}
-	h, _, err := a.run(ctx)
+	c := &call{l: l, kind: KindExclusive, key: key, terms: t.or(l.terms), keep: freeTTL, mode: "exclusive"}
+	h, _, err := c.run(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Lease{h: h, ctx: h.ctx}, nil
+	return h.own(), nil
 }
 
 // Claim is what Once is made of.
@@ -151,18 +152,18 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 	if h := holdIn(ctx, l, KindOnce, key); h != nil && h.valid() {
 		return nil, nil, fmt.Errorf("%w: %q", ErrNested, key)
 	}
-	a := &ask{
+	once := &call{
 		l: l, kind: KindOnce, key: key, terms: c.Terms.or(l.terms), keep: cmp.Or(c.Keep, defaultKeep), mode: "least",
 		tag: string(c.Fingerprint), check: c.Check,
 	}
 	if c.AtMostOnce {
-		a.mode = "most"
+		once.mode = "most"
 	}
-	h, rec, err := a.run(ctx)
+	h, rec, err := once.run(ctx)
 	if h == nil {
 		return nil, rec, err
 	}
-	return &Lease{h: h, ctx: h.ctx}, nil, nil
+	return h.own(), nil, nil
 }
 
 // Report passes an event of a package above on to the Observer.
@@ -183,25 +184,25 @@ func (l *Locker) begin() bool {
 	return true
 }
 
-// add makes a granted hold known. It is refused when the Locker was closed in the meantime.
-func (l *Locker) add(h *hold) bool {
+// add makes a grant known. It is refused when the Locker was closed in the meantime.
+func (l *Locker) add(g *grant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	l.holds[h.id] = h
+	l.grants[g.id] = g
 	return true
 }
 
-func (l *Locker) remove(h *hold) {
+func (l *Locker) remove(g *grant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.holds, h.id)
+	delete(l.grants, g.id)
 	l.emptyLocked()
 }
 
-// enter counts a call in, from its first command until it has become a hold or been undone.
+// enter counts a call in, from its start until it has become a hold or been undone.
 func (l *Locker) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,7 +222,7 @@ func (l *Locker) exit() {
 
 // emptyLocked tells Close when nothing is held or asked for any more.
 func (l *Locker) emptyLocked() {
-	if l.empty == nil || len(l.holds) > 0 || l.calls > 0 {
+	if l.empty == nil || len(l.grants) > 0 || l.calls > 0 {
 		return
 	}
 	select {

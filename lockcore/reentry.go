@@ -8,7 +8,7 @@ type holdKey struct{}
 func holdIn(ctx context.Context, l *Locker, kind Kind, key string) *hold {
 	h, _ := ctx.Value(holdKey{}).(*hold)
 	for ; h != nil; h = h.outer {
-		if h.l == l && h.kind == kind && h.key == key {
+		if h.g.l == l && h.g.line.kind == kind && h.g.line.key == key {
 			return h
 		}
 	}
@@ -27,7 +27,7 @@ func TokenOf(ctx context.Context, key string) (int64, bool) {
 // AttemptOf returns what Attempt and Abandoned say of the lease under which ctx holds key; 0 if it does not hold it now.
 func AttemptOf(ctx context.Context, key string) (attempt int, abandoned bool) {
 	if h := validIn(ctx, key); h != nil {
-		return h.attempt, h.abandoned
+		return h.g.attempt, h.abandoned
 	}
 	return 0, false
 }
@@ -35,7 +35,7 @@ func AttemptOf(ctx context.Context, key string) (attempt int, abandoned bool) {
 func validIn(ctx context.Context, key string) *hold {
 	h, _ := ctx.Value(holdKey{}).(*hold)
 	for ; h != nil; h = h.outer {
-		if h.key == key && h.valid() {
+		if h.g.line.key == key && h.valid() {
 			return h
 		}
 	}
@@ -53,14 +53,14 @@ func Detach(ctx context.Context) context.Context {
 func Lose(ctx context.Context) {
 	h, _ := ctx.Value(holdKey{}).(*hold)
 	for ; h != nil; h = h.outer {
-		h.lose(ErrLost)
+		h.g.loseUnder(h, ErrLost)
 	}
 }
 
 // enter counts a nested run in, unless the hold has ended: whoever comes too late competes like any other.
 func (h *hold) enter() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.g.mu.Lock()
+	defer h.g.mu.Unlock()
 	if !h.validLocked() {
 		return false
 	}
@@ -72,9 +72,9 @@ func (h *hold) enter() bool {
 // cancellation may have been cut off (context.WithoutCancel), so that the hold's is tied on again.
 func (h *hold) reentered(ctx context.Context) *Lease {
 	le := &Lease{h: h, ctx: ctx}
-	if ctx != h.ctx {
+	if ctx != context.Context(h) {
 		inner, cancel := context.WithCancelCause(ctx)
-		stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+		stop := context.AfterFunc(h, func() { cancel(context.Cause(h)) })
 		le.ctx = inner
 		le.untie = func() { stop(); cancel(ErrReleased) }
 	}

@@ -14,6 +14,7 @@ var (
 	acquireScript  = script("acquire")
 	renewScript    = script("renew")
 	releaseScript  = script("release")
+	rotateScript   = script("rotate")
 	leaveScript    = script("leave")
 	completeScript = script("complete")
 	revokeScript   = script("revoke")

@@ -20,7 +20,7 @@ const (
 // renewal, and each batch that is due has a goroutine for as long as it is under way. A lease is in the heap or in one
 // batch, never in both; a batch that hangs holds up nobody else.
 //
-// The race with a release is decided by hold.closed: a renewal that is under way then matches a hold-id that is gone or
+// The race with a release is decided by grant.cause: a renewal that is under way then matches a hold-id that is gone or
 // about to go, and its answer is ignored.
 type watchdog struct {
 	l *Locker
@@ -31,20 +31,20 @@ type watchdog struct {
 	stopped bool
 }
 
-func (w *watchdog) add(h *hold) {
+func (w *watchdog) add(g *grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
 		return
 	}
-	h.kept = true
-	w.pushLocked(h, jitter(h.terms.Lease/3)-elapsed(h.sent)) // a slow answer has used up some of the lease
+	g.kept = true
+	w.pushLocked(g, jitter(g.terms.Lease/3)-elapsed(g.sent)) // a slow answer has used up some of the lease
 }
 
-func (w *watchdog) pushLocked(h *hold, in time.Duration) {
-	h.due = time.Now().Add(in)
-	heap.Push(&w.due, h)
-	if h.index == 0 {
+func (w *watchdog) pushLocked(g *grant, in time.Duration) {
+	g.due = time.Now().Add(in)
+	heap.Push(&w.due, g)
+	if g.index == 0 {
 		w.setLocked()
 	}
 }
@@ -59,24 +59,35 @@ func (w *watchdog) setLocked() {
 }
 
 // remove forgets a lease. The timer may fire for nothing once.
-func (w *watchdog) remove(h *hold) {
+func (w *watchdog) remove(g *grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h.kept = false
-	if h.index >= 0 {
-		heap.Remove(&w.due, h.index)
+	g.kept = false
+	if g.index >= 0 {
+		heap.Remove(&w.due, g.index)
 	}
 }
 
 // now makes a lease due: at once, or when the renewal under way has its answer, which may be older than the reason.
-func (w *watchdog) now(h *hold) {
+func (w *watchdog) now(g *grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h.index < 0 {
-		h.poked = h.kept
+	if g.index < 0 {
+		g.poked = g.kept
 	} else if !w.stopped {
-		h.due = time.Now()
-		heap.Fix(&w.due, h.index)
+		g.due = time.Now()
+		heap.Fix(&w.due, g.index)
+		w.setLocked()
+	}
+}
+
+// introduce makes a grant due soon, so that Redis learns who holds the key after a hand-over.
+func (w *watchdog) introduce(g *grant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if due := time.Now().Add(introduction); g.index >= 0 && !w.stopped && due.Before(g.due) {
+		g.due = due
+		heap.Fix(&w.due, g.index)
 		w.setLocked()
 	}
 }
@@ -97,11 +108,11 @@ func (w *watchdog) pass() {
 	}
 	defer w.l.wg.Done()
 	w.mu.Lock()
-	var all []*hold
+	var all []*grant
 	for len(w.due) > 0 && !w.stopped && time.Until(w.due[0].due) <= w.due[0].terms.Lease/30 {
-		h := heap.Pop(&w.due).(*hold) //nolint:errcheck,forcetypeassert // dueHeap holds nothing else
-		if h.running() {              // it may have ended before it was added
-			all = append(all, h)
+		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // dueHeap holds nothing else
+		if g.live() {                  // it may have ended before it was added
+			all = append(all, g)
 		}
 	}
 	if len(w.due) > 0 && !w.stopped {
@@ -120,46 +131,49 @@ func (w *watchdog) pass() {
 }
 
 // renew renews one batch and puts what is still kept back into the heap.
-func (w *watchdog) renew(batch []*hold) {
+func (w *watchdog) renew(batch []*grant) {
 	start := time.Now()
 	limit := w.l.terms.Lease
-	for _, h := range batch {
-		h.checkOverrun()
-		h.mu.Lock()
-		limit = min(limit, h.lease/6, h.lease-elapsed(h.sent))
-		h.mu.Unlock()
+	for _, g := range batch {
+		if h := g.holder(); h != nil {
+			h.checkOverrun()
+		}
+		g.mu.Lock()
+		limit = min(limit, g.lease/6, g.lease-elapsed(g.sent))
+		g.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(w.l.base, max(limit, minPassTime))
 	defer cancel()
 	p := RenewPass{Leases: len(batch)}
 	for i, answer := range w.l.conn.renew(ctx, batch) {
-		h := batch[i]
+		g := batch[i]
 		switch {
 		case answer.err != nil:
 			p.Failed++
-			h.unanswered(answer.err)
-			w.again(h, jitter(h.terms.Lease/20))
+			g.unanswered(answer.err)
+			w.again(g, jitter(g.terms.Lease/20))
 		case answer.kept == 1:
 			p.Kept++
-			h.renewed(start, h.terms.Lease)
-			w.again(h, jitter(h.terms.Lease/3))
+			g.renewed(start, g.terms.Lease)
+			g.knows(answer.holder)
+			w.again(g, jitter(g.terms.Lease/3))
 		default:
 			p.Gone++
-			h.lose(verdict(answer.kept))
+			g.lose(verdict(answer.kept))
 		}
 	}
 	p.Took = time.Since(start)
 	w.l.Report(w.l.base, p)
 }
 
-func (w *watchdog) again(h *hold, in time.Duration) {
+func (w *watchdog) again(g *grant, in time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h.poked {
-		h.poked, in = false, 0
+	if g.poked {
+		g.poked, in = false, 0
 	}
-	if h.kept && !w.stopped {
-		w.pushLocked(h, in)
+	if g.kept && !w.stopped {
+		w.pushLocked(g, in)
 	}
 }
 
@@ -170,36 +184,37 @@ func jitter(d time.Duration) time.Duration {
 
 // renewal is the answer for one lease.
 type renewal struct {
-	kept int64
-	err  error
+	kept   int64
+	holder *hold // of whom Redis has been told
+	err    error
 }
 
 // batches groups leases so that one slow or dead server holds up only its own: by node in a cluster, and by size.
-func (c *conn) batches(ctx context.Context, all []*hold) [][]*hold {
-	byNode := map[string][]*hold{}
+func (c *conn) batches(ctx context.Context, all []*grant) [][]*grant {
+	byNode := map[string][]*grant{}
 	cluster, _ := c.keep.(*redis.ClusterClient)
-	for _, h := range all {
+	for _, g := range all {
 		node := ""
 		if cluster != nil {
-			if n, err := cluster.MasterForKey(ctx, h.keys[0]); err == nil {
+			if n, err := cluster.MasterForKey(ctx, g.line.keys[0]); err == nil {
 				node = n.Options().Addr
 			}
 		}
-		byNode[node] = append(byNode[node], h)
+		byNode[node] = append(byNode[node], g)
 	}
-	var out [][]*hold
-	for _, hs := range byNode {
-		for len(hs) > batchKeys {
-			out = append(out, hs[:batchKeys])
-			hs = hs[batchKeys:]
+	var out [][]*grant
+	for _, gs := range byNode {
+		for len(gs) > batchKeys {
+			out = append(out, gs[:batchKeys])
+			gs = gs[batchKeys:]
 		}
-		out = append(out, hs)
+		out = append(out, gs)
 	}
 	return out
 }
 
 // renew sends one batch in one round trip, and what the server has forgotten the script for once more in full.
-func (c *conn) renew(ctx context.Context, batch []*hold) []renewal {
+func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
 	per := scriptBlock
 	if !c.single {
 		per = 1 // keys of one script must share a slot
@@ -228,14 +243,16 @@ func (c *conn) renew(ctx context.Context, batch []*hold) []renewal {
 // evalFunc is Script.EvalSha or Script.Eval.
 type evalFunc func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
 
-func (c *conn) renewBy(ctx context.Context, batch []*hold, per int, res []renewal, eval evalFunc) {
+func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renewal, eval evalFunc) {
 	pipe := c.keep.Pipeline()
 	var cmds []*redis.Cmd
-	for part := range slices.Chunk(batch, per) {
-		keys, args := make([]string, 0, len(part)), make([]any, 0, 3*len(part))
-		for _, h := range part {
-			keys = append(keys, h.keys[0])
-			args = append(args, h.id, micros(h.terms.Lease), h.retention(h.terms.Lease))
+	for n, part := range slices.Collect(slices.Chunk(batch, per)) {
+		keys, args := make([]string, 0, len(part)), make([]any, 0, 4*len(part))
+		for i, g := range part {
+			h, news := g.news()
+			res[n*per+i].holder = h
+			keys = append(keys, g.line.keys[0])
+			args = append(args, g.id, micros(g.terms.Lease), g.retention(g.terms.Lease), news)
 		}
 		cmds = append(cmds, eval(ctx, pipe, keys, args...))
 	}
@@ -243,17 +260,17 @@ func (c *conn) renewBy(ctx context.Context, batch []*hold, per int, res []renewa
 	for n, cmd := range cmds {
 		kept, err := cmd.Int64Slice()
 		for i := range min(per, len(batch)-n*per) {
-			r := renewal{err: err}
+			r := &res[n*per+i]
+			r.kept, r.err = 0, err
 			if err == nil && i < len(kept) {
 				r.kept = kept[i]
 			}
-			res[n*per+i] = r
 		}
 	}
 }
 
 // dueHeap orders leases by their next renewal.
-type dueHeap []*hold
+type dueHeap []*grant
 
 func (d dueHeap) Len() int           { return len(d) }
 func (d dueHeap) Less(i, j int) bool { return d[i].due.Before(d[j].due) }
@@ -263,16 +280,16 @@ func (d dueHeap) Swap(i, j int) {
 }
 
 func (d *dueHeap) Push(x any) {
-	h := x.(*hold) //nolint:errcheck,forcetypeassert // only the watchdog pushes
-	h.index = len(*d)
-	*d = append(*d, h)
+	g := x.(*grant) //nolint:errcheck,forcetypeassert // only the watchdog pushes
+	g.index = len(*d)
+	*d = append(*d, g)
 }
 
 func (d *dueHeap) Pop() any {
 	last := len(*d) - 1
-	h := (*d)[last]
+	g := (*d)[last]
 	(*d)[last] = nil
 	*d = (*d)[:last]
-	h.index = -1
-	return h
+	g.index = -1
+	return g
 }

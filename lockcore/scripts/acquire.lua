@@ -2,7 +2,7 @@
 -- ARGV: 1 ask 2 locker 3 lease µs 4 queue me (1|0) 5 who 6 token block 7 retention ms of an abandoned hold
 --       8 fingerprint 9 mode: exclusive | least | most 10 retention ms of the queue
 -- Returns {1, token, attempt, abandoned} granted · {0, remaining µs, held so far µs, who, waiting} busy ·
---   {2, record, attempt} done · {3, done} other fingerprint · {4, who, age µs, attempt} abandoned, refused · {5} over
+--   {2, record, attempt, fingerprint} done · {3, done} other fingerprint · {4, who, age µs, attempt} abandoned, refused · {5} over
 local ask, locker, lease, mode, tag = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[9], ARGV[8]
 local k = load(KEYS[1])
 local other = tag ~= '' and k.g ~= '' and tag ~= k.g
@@ -10,13 +10,13 @@ local other = tag ~= '' and k.g ~= '' and tag ~= k.g
 if k.s == 'd' then
   redis.call('ZREM', KEYS[2], locker .. ask)
   if other then return {3, 1} end
-  return {2, redis.call('HGET', KEYS[1], 'r') or '', k.n}
+  return {2, redis.call('HGET', KEYS[1], 'r') or '', k.n, k.g}
 end
 
 if k.s == 'h' and k.h == ask then
   if not k.live or k.v then return {5} end -- never revived
   -- The answer was lost, or this is a late copy: the same grant again, and never a shorter one.
-  if now + lease > k.x then redis.call('HSET', KEYS[1], 'x', int(now + lease)) end
+  if now + lease > k.x then redis.call('HSET', KEYS[1], 'x', int(now + lease), 'd', int(lease)) end
   return {1, k.t, k.n, k.a and 1 or 0}
 end
 if string.find(k.l, ask, 1, true) then return {5} end -- a late copy of an ask that has ended
@@ -24,24 +24,13 @@ if string.find(k.l, ask, 1, true) then return {5} end -- a late copy of an ask t
 local ran_out = k.s == 'h' and not k.live
 if k.live and not (k.s == 'r' and k.h == ask) then
   if k.s == 'h' and other then return {3, 0} end
-  if ARGV[4] == '1' then
-    redis.call('ZADD', KEYS[2], 'NX', int(now), locker .. ask)
-    redis.call('PEXPIRE', KEYS[2], ARGV[10])
-  end
+  if ARGV[4] == '1' then enqueue(locker .. ask, ARGV[10]) end
   local held, who = 0, ''
   if k.s == 'h' then held, who = now - k.b, k.m end
   return {0, k.x - now, held, who, redis.call('ZCARD', KEYS[2])}
 end
 
-local abandoned = k.a or ran_out
-if abandoned and mode == 'most' then return {4, k.m, now - k.b, k.n} end
-if abandoned and other then return {3, 0} end
-
--- Anybody may take a key that is free or ran out: a rule "first in line only" sticks when the first is dead.
-local t = math.max(k.f + 1, now)
-redis.call('HSET', KEYS[1], 's', 'h', 'h', ask, 'o', locker, 'x', int(now + lease), 'd', int(lease), 'b', int(now),
-  'm', ARGV[5], 't', int(t), 'f', int(t + ARGV[6] - 1), 'n', int(k.n + 1), 'a', abandoned and '1' or '0', 'g', tag)
-redis.call('HDEL', KEYS[1], 'v', 'e')
-redis.call('PEXPIRE', KEYS[1], ARGV[7])
-redis.call('ZREM', KEYS[2], locker .. ask)
-return {1, t, k.n + 1, abandoned and 1 or 0}
+k.a = k.a or ran_out
+if k.a and mode == 'most' then return {4, k.m, now - k.b, k.n} end
+if k.a and other then return {3, 0} end
+return grant(k, ask, locker, lease, ARGV[5], ARGV[6], ARGV[7], tag)

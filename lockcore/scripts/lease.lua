@@ -38,18 +38,35 @@ local function remember(k, id)
   if k.f == 0 then redis.call('PEXPIRE', KEYS[1], 60000) end -- the hash may be new: no key without a TTL
 end
 
--- Reserve the key for the first in line that can be told, or leave it free. Where PUBLISH counts the receivers of one node
+-- Stand in line, once.
+local function enqueue(member, keep)
+  redis.call('ZADD', KEYS[2], 'NX', int(now), member)
+  redis.call('PEXPIRE', KEYS[2], keep)
+end
+
+-- Anybody may take a key that is free or ran out: a rule "first in line only" sticks when the first is dead.
+local function grant(k, ask, locker, lease, who, block, keep, tag)
+  local t = math.max(k.f + 1, now)
+  redis.call('HSET', KEYS[1], 's', 'h', 'h', ask, 'o', locker, 'x', int(now + lease), 'd', int(lease), 'b', int(now),
+    'm', who, 't', int(t), 'f', int(t + block - 1), 'n', int(k.n + 1), 'a', k.a and '1' or '0', 'g', tag)
+  redis.call('HDEL', KEYS[1], 'v', 'e')
+  redis.call('PEXPIRE', KEYS[1], keep)
+  redis.call('ZREM', KEYS[2], locker .. ask)
+  return {1, t, k.n + 1, k.a and 1 or 0}
+end
+
+-- Reserve the key for the first in line that can be told, or leave it free; true if it is reserved. Where PUBLISH counts the receivers of one node
 -- only (Cluster), everybody counts as told and the claim window decides.
 local function pass_on(window, channel, count)
   window = tonumber(window)
   redis.call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v')
   while true do
     local first = redis.call('ZPOPMIN', KEYS[2])
-    if not first[1] then return end
+    if not first[1] then return false end
     local o, ask = string.sub(first[1], 1, 26), string.sub(first[1], 27)
     if redis.call('PUBLISH', channel .. o, 'w' .. ask) > 0 or count == '0' then
       redis.call('HSET', KEYS[1], 's', 'r', 'h', ask, 'o', o, 'x', int(now + window), 'd', int(window))
-      return
+      return true
     end
   end
 end

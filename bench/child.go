@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// childEnv makes this program a child, whatever its arguments: also the test binary.
+const childEnv = "HOLDFAST_BENCH_CHILD"
+
+// task is the work of a child. Its methods are called once each, in this order; collect may leave goroutines behind that
+// hang in their library, they end with the process.
+type task interface {
+	warmUp() error
+	open()  // the window opens
+	close() // the window closes
+	collect(*outcome)
+}
+
+// childMain obeys the parent until the outcome is told, or the parent is gone.
+func childMain(in io.Reader, out io.Writer) int {
+	lines := readLines(in)
+	enc := json.NewEncoder(out)
+	var j job
+	if err := json.Unmarshal([]byte(<-lines), &j); err != nil {
+		return 1
+	}
+	wire := &wire{}
+	w, err := newTask(j, wire)
+	meter := meter{wire: wire}
+	for {
+		a := answer{}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		if enc.Encode(a) != nil || err != nil {
+			return 1
+		}
+		switch line := <-lines; line {
+		case warmUp:
+			err = w.warmUp()
+		case measure:
+			meter.start()
+			w.open()
+		case finish:
+			w.close()
+			o := meter.stop()
+			w.collect(&o)
+			if enc.Encode(answer{Outcome: &o}) != nil {
+				return 1
+			}
+			return 0
+		default:
+			err = fmt.Errorf("bench: a child cannot %q", line)
+		}
+	}
+}
+
+// readLines ends the process with the parent, also when that was killed: nobody then sends a line, nobody reads the answer.
+func readLines(in io.Reader) <-chan string {
+	lines := make(chan string)
+	go func() {
+		for sc := bufio.NewScanner(in); sc.Scan(); {
+			lines <- sc.Text()
+		}
+		os.Exit(1)
+	}()
+	return lines
+}
+
+func newTask(j job, wire *wire) (task, error) {
+	lib, ok := libraryNamed(j.Library)
+	if !ok {
+		return nil, fmt.Errorf("bench: no library %q", j.Library)
+	}
+	seen, err := openWitness(j.Witness)
+	if err != nil {
+		return nil, err
+	}
+	s := setup{addr: j.Addr, wire: wire, lease: j.Point.Lease}
+	if j.Point.Kind == holdKind {
+		s.passes = &passes{}
+	}
+	l, err := lib.open(s)
+	if err != nil {
+		return nil, err
+	}
+	switch j.Point.Kind {
+	case lockKind:
+		return newLockCrew(j, l, seen), nil
+	case holdKind:
+		return &holdTask{job: j, locker: l, witness: seen, passes: s.passes}, nil
+	case waitKind:
+		return &waitTask{job: j, locker: l}, nil
+	case reentryKind, onceKind:
+		own, ok := l.(*holdfastLocker)
+		if !ok {
+			break
+		}
+		if j.Point.Kind == onceKind {
+			return newOnceCrew(j, own, seen), nil
+		}
+		return newReentryCrew(j, own, seen)
+	}
+	return nil, fmt.Errorf("bench: no task %q for %s", j.Point.Kind, j.Library)
+}
+
+// meter reads what this process has used.
+type meter struct {
+	wire  *wire
+	began time.Time
+	base  outcome
+}
+
+func (m *meter) start() { m.base, m.began = m.read(), time.Now() }
+
+func (m *meter) stop() outcome {
+	window := time.Since(m.began)
+	o := m.read()
+	return outcome{
+		Window: window, CPU: o.CPU - m.base.CPU, Mallocs: o.Mallocs - m.base.Mallocs,
+		Commands: o.Commands - m.base.Commands, Trips: o.Trips - m.base.Trips, Extra: figures{},
+	}
+}
+
+func (m *meter) read() outcome {
+	var use syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &use) // fails only for a bad argument
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	return outcome{
+		CPU:     time.Duration(use.Utime.Nano() + use.Stime.Nano()),
+		Mallocs: int64(mem.Mallocs), Commands: m.wire.commands.Load(), Trips: m.wire.trips.Load(),
+	}
+}

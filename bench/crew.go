@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	warming int32 = iota
+	measuring
+	over
+)
+
+const (
+	longWait = 10 * time.Second // who waits longer is counted as unserved
+	grace    = 2 * time.Second  // for workers to come back at the end; who does not hangs in its library
+)
+
+// turn is one operation of a worker: it calls granted when what it waited for is there.
+type turn func(ctx context.Context, w *worker) error
+
+// crew is a task whose workers do one turn after another.
+type crew struct {
+	phase   atomic.Int32
+	began   time.Time
+	window  time.Duration
+	workers []*worker
+	turn    turn
+	witness *witness
+	ctx     context.Context //nolint:containedctx // from warmUp to close, which the parent calls
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+func newCrew(n int, seen *witness, t turn) *crew {
+	c := &crew{turn: t, witness: seen, began: time.Now()}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	for i := range n {
+		c.workers = append(c.workers, &worker{crew: c, index: i})
+	}
+	return c
+}
+
+// newLockCrew is the crew of most scenarios: lock, look that nobody else is there, unlock.
+func newLockCrew(j job, l locker, seen *witness) *crew {
+	p := j.Point
+	keys := make([]string, p.Keys)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%s%d", j.Prefix, i)
+	}
+	first := 0 // the number of the first worker, so that processes begin with different keys
+	for i := range j.Process {
+		first += p.workersOf(i)
+	}
+	return newCrew(p.workersOf(j.Process), seen, func(ctx context.Context, w *worker) error {
+		key := (first + w.index) % p.Keys
+		h, err := l.lock(ctx, keys[key])
+		if err != nil {
+			return err
+		}
+		w.granted(1)
+		w.inside(key, p.Inside)
+		return h.unlock(context.Background()) //nolint:contextcheck // what is held is given back also when the run is over
+	})
+}
+
+func (c *crew) warmUp() error {
+	for _, w := range c.workers {
+		c.wg.Go(w.work)
+	}
+	return nil
+}
+
+func (c *crew) open() {
+	c.began = time.Now()
+	c.phase.Store(measuring)
+}
+
+// close comes before anything that takes time, so that nobody is served after it.
+func (c *crew) close() {
+	c.phase.Store(over)
+	c.window = time.Since(c.began)
+}
+
+// collect also counts the waits that are not over: a library that never serves somebody must not look better for it.
+func (c *crew) collect(o *outcome) {
+	pending := make([]time.Duration, len(c.workers))
+	for i, w := range c.workers {
+		if since := w.since.Load(); since != 0 {
+			pending[i] = max(c.began.Add(c.window).Sub(time.Unix(0, since)), 0)
+		}
+	}
+	c.empty()
+	c.cancel()
+	back := make(chan struct{})
+	go func() { // ends with the last worker, or with the process
+		c.wg.Wait()
+		close(back)
+	}()
+	select {
+	case <-back:
+	case <-time.After(grace):
+	}
+	for i, w := range c.workers {
+		o.Ops += w.ops
+		o.Errors += w.failed
+		o.Inside += w.spent
+		o.Waits.mergeHistogram(&w.waits)
+		if pending[i] > 0 {
+			o.Waits.add(pending[i])
+		}
+		if w.unserved(pending[i], c.window) {
+			o.Unserved++
+		}
+	}
+	o.Violations = c.witness.violations.Load()
+}
+
+// empty waits for those who are inside. With some libraries the lock ends with the ctx that it was taken under: to cancel
+// that first would let the next one in, and look like a violation of theirs.
+func (c *crew) empty() {
+	for late := time.Now().Add(grace); time.Now().Before(late); time.Sleep(100 * time.Microsecond) {
+		if !slices.ContainsFunc(c.workers, func(w *worker) bool { return w.within.Load() }) {
+			return
+		}
+	}
+}
+
+// worker is one goroutine. Only its own goroutine writes its counts, and only while the phase is measuring.
+type worker struct {
+	crew   *crew
+	index  int
+	since  atomic.Int64 // when the wait that goes on began, in Unix ns; 0 while it does not wait
+	within atomic.Bool  // inside a critical section
+	turns  int
+	waits  histogram
+	ops    int64
+	failed int64
+	spent  time.Duration
+}
+
+func (w *worker) work() {
+	c := w.crew
+	for c.phase.Load() != over {
+		w.since.Store(time.Now().UnixNano())
+		for c.turn(c.ctx, w) != nil { // a failed try is part of the wait
+			if c.phase.Load() == over {
+				return
+			}
+			if c.phase.Load() == measuring {
+				w.failed++
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// granted ends the wait and counts n operations, which shared it.
+func (w *worker) granted(n int64) {
+	if w.crew.phase.Load() == measuring {
+		w.ops += n
+		w.waits.add(time.Duration((time.Now().UnixNano() - w.since.Load()) / n))
+	}
+	w.since.Store(0)
+}
+
+// inside is the critical section. Nobody goes in when the run is over, see empty: first within is set, then the phase is
+// read. A worker's first section is cut at random, so that sections on different keys do not end all at once.
+func (w *worker) inside(key int, d time.Duration) {
+	w.within.Store(true)
+	defer w.within.Store(false)
+	if w.crew.phase.Load() == over {
+		return
+	}
+	alone := w.crew.witness.enter(key)
+	if d > 0 {
+		if w.turns++; w.turns == 1 {
+			d = rand.N(d)
+		}
+		start := time.Now()
+		time.Sleep(d)
+		if w.crew.phase.Load() == measuring {
+			w.spent += time.Since(start)
+		}
+	}
+	if alone {
+		w.crew.witness.leave(key)
+	}
+}
+
+// unserved: it once waited for longer than longWait, or, in a shorter run, waits at the end and was never served.
+func (w *worker) unserved(pending, window time.Duration) bool {
+	if window >= longWait {
+		return max(w.waits.max, pending) > longWait
+	}
+	return w.ops == 0 && pending > 0
+}

@@ -1,0 +1,12 @@
+// Command bench measures holdfast against other locks on Redis: every library through every scenario, in one run and in
+// an order that changes with each round, because machines are noisy and only ratios count.
+//
+//	go -C bench run . [-scenario NAME,…] [-only LIB,…] [-for 3s] [-rounds 3] [-redis ADDR] [-json] [-svg FILE] [-md FILE]
+//
+// It starts a redis-server of its own on a free port and stops it at the end. Every measured run is made of real
+// processes: the program starts itself again, so that CPU, memory and goroutines of one library do not appear in the
+// figures of another, and a library that hangs is left behind with its process.
+//
+// Every critical section checks that nobody else is in it, in memory that all processes share. If holdfast or the floor
+// ever fails that, the exit code is 1.
+package main

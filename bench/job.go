@@ -1,0 +1,62 @@
+package main
+
+import "time"
+
+// job is what a child is told, as one line of JSON.
+type job struct {
+	Library string `json:"library"`
+	Addr    string `json:"addr"`
+	Prefix  string `json:"prefix"` // of every key, another one for each run
+	Witness string `json:"witness"`
+	Process int    `json:"process"`
+	Point   point  `json:"point"`
+}
+
+// The parent then sends these words, one a line, and gets an answer to each before it goes on; all children work in step.
+const (
+	warmUp  = "warm up" // begin to work, or set up what is to be measured
+	measure = "measure" // the window opens
+	finish  = "finish"  // the window closes; the answer has the outcome, and the child ends
+)
+
+// answer is one line of JSON from a child. The first one comes unasked: it is ready.
+type answer struct {
+	Error   string   `json:"error,omitempty"`
+	Outcome *outcome `json:"outcome,omitempty"`
+}
+
+// outcome is what one process did between measure and finish.
+type outcome struct {
+	Window     time.Duration `json:"window"`
+	Ops        int64         `json:"ops"`
+	Errors     int64         `json:"errors"`   // calls that failed and were made again
+	Commands   int64         `json:"commands"` // sent to Redis
+	Trips      int64         `json:"trips"`
+	CPU        time.Duration `json:"cpu"`
+	Mallocs    int64         `json:"mallocs"`
+	Waits      waits         `json:"waits"`
+	Unserved   int64         `json:"unserved"`
+	Violations int64         `json:"violations"`
+	Inside     time.Duration `json:"inside"` // in critical sections, in all
+	Extra      figures       `json:"extra"`
+}
+
+// figures are what only some scenarios have, by name.
+type figures map[string]float64
+
+// The names of figures.
+const (
+	goroutinesPerLease = "goroutines_per_lease"
+	bytesPerLease      = "bytes_per_lease"
+	cmdsPerLeaseS      = "redis_cmds_per_lease_s"
+	tripsPerLeaseS     = "round_trips_per_lease_s"
+	longestPassMS      = "longest_pass_ms"
+	renewalsSeen       = "renewals"
+	leasesLost         = "leases_lost"
+	cmdsPerProcessS    = "redis_cmds_per_process_s"
+	cmdsPerWaiterS     = "redis_cmds_per_waiter_s"
+	bytesPerWaiter     = "bytes_per_waiter"
+	tripsPerOp         = "round_trips_per_op"
+	insideUS           = "inside_us"
+	failedCalls        = "failed_calls"
+)

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// locker is one process's end of a library.
+type locker interface {
+	// lock waits for key as long as ctx allows.
+	lock(ctx context.Context, key string) (held, error)
+}
+
+// held is what lock returns. Implementations are shaped like a pointer, so that the interface costs no allocation.
+type held interface {
+	unlock(ctx context.Context) error
+}
+
+// setup is what a library is opened with.
+type setup struct {
+	addr   string
+	wire   *wire
+	lease  time.Duration // 0: what the library's README says
+	passes *passes       // hears renewals, if the library can tell
+}
+
+// library is one row of every table.
+type library struct {
+	name     string
+	module   string // whose version is reported; empty for what is written here
+	settings string
+	peer     bool // somebody else's library: "best library" is the best of these
+	watchdog bool // keeps a lease for as long as its holder runs
+	open     func(setup) (locker, error)
+}
+
+const (
+	floorName     = "floor"
+	pipelinedName = "floor-autopipeline"
+	patientName   = "redislock-100ms"
+	holdfastName  = "holdfast"
+	tracedName    = "holdfast+otel"
+)
+
+// libraries are all there are, in the order of the tables. The last belongs to the scenario observer only.
+var libraries = []library{
+	{
+		name: floorName, module: "github.com/redis/go-redis/v9", open: openFloor,
+		settings: "SET NX with a random value and 30 s, compare-and-delete by EVALSHA; when busy it sleeps 1 to 9 ms at random; go-redis with its defaults",
+	},
+	{
+		name: pipelinedName, module: "github.com/redis/go-redis/v9", open: openPipelinedFloor,
+		settings: "the same on Client.AutoPipeline() with its default options",
+	},
+	{
+		name: "redsync", module: "github.com/go-redsync/redsync/v4", peer: true, open: openRedsync,
+		settings: "defaults (8 s, 50 to 250 ms between tries) on the go-redis pool, but with unlimited tries: by default it gives up after 32",
+	},
+	{
+		name: "redislock", module: "github.com/bsm/redislock", peer: true, open: openRedislock,
+		settings: "30 s as in its README; LinearBackoff(10 ms) without a limit of tries",
+	},
+	{
+		name: patientName, module: "github.com/bsm/redislock", peer: true, open: openPatientRedislock,
+		settings: "the same with the 100 ms of its example; only where there is contention: with 1,000 waiters it does far more so, with few they wait longer",
+	},
+	{
+		name: "rueidislock", module: "github.com/redis/rueidis", peer: true, watchdog: true, open: openRueidislock,
+		settings: "its README's example: KeyMajority 1, NoLoopTracking true; validity 5 s",
+	},
+	{
+		name: holdfastName, watchdog: true, open: openHoldfast,
+		settings: "Terms{Wait: lockcore.Forever}; lease 30 s",
+	},
+	{
+		name: tracedName, watchdog: true, open: openTraced,
+		settings: "the same with tracing.New on OpenTelemetry's no-op providers; only in observer",
+	},
+}
+
+// libraryNames are those that -only takes.
+func libraryNames() []string {
+	var names []string
+	for _, l := range libraries {
+		if l.name != tracedName {
+			names = append(names, l.name)
+		}
+	}
+	return names
+}
+
+func libraryNamed(name string) (library, bool) {
+	for _, l := range libraries {
+		if l.name == name {
+			return l, true
+		}
+	}
+	return library{}, false
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	mnoop "go.opentelemetry.io/otel/metric/noop" //nolint:depguard // the scenario observer measures it
+	tnoop "go.opentelemetry.io/otel/trace/noop"  //nolint:depguard // the scenario observer measures it
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/tracing" //nolint:depguard // the scenario observer measures it
+)
+
+type holdfastLocker struct {
+	locks *lockcore.Locker
+	terms lockcore.Terms
+}
+
+func openHoldfast(s setup) (locker, error) {
+	if s.passes != nil {
+		return newHoldfast(s, s.passes)
+	}
+	return newHoldfast(s, nil)
+}
+
+func openTraced(s setup) (locker, error) {
+	obs, err := tracing.New(tracing.Options{TracerProvider: tnoop.NewTracerProvider(), MeterProvider: mnoop.NewMeterProvider()})
+	if err != nil {
+		return nil, err
+	}
+	return newHoldfast(s, obs)
+}
+
+func newHoldfast(s setup, obs lockcore.Observer) (*holdfastLocker, error) {
+	locks, err := lockcore.New(newClient(s), lockcore.Options{Observer: obs})
+	if err != nil {
+		return nil, err
+	}
+	return &holdfastLocker{locks, lockcore.Terms{Wait: lockcore.Forever, Lease: s.lease}}, nil
+}
+
+func (l *holdfastLocker) lock(ctx context.Context, key string) (held, error) {
+	lease, err := l.locks.Acquire(ctx, key, l.terms)
+	if err != nil {
+		return nil, err
+	}
+	return holdfastHeld{lease}, nil
+}
+
+type holdfastHeld struct{ lease *lockcore.Lease }
+
+func (h holdfastHeld) unlock(ctx context.Context) error { return h.lease.Release(ctx) }
+
+// passes is an Observer that remembers the longest pass of renewals and how many leases were lost.
+type passes struct {
+	mu      sync.Mutex
+	longest time.Duration
+	renewed int
+	lost    int
+}
+
+// Start implements lockcore.Observer.
+func (p *passes) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+
+// Traceparent implements lockcore.Observer.
+func (p *passes) Traceparent(context.Context) string { return "" }
+
+// Event implements lockcore.Observer. The batches of a pass run side by side, so that the longest batch is the pass.
+func (p *passes) Event(_ context.Context, e lockcore.Event) {
+	switch e := e.(type) {
+	case lockcore.RenewPass:
+		p.mu.Lock()
+		p.longest = max(p.longest, e.Took)
+		p.renewed += e.Kept
+		p.mu.Unlock()
+	case lockcore.Lost:
+		p.mu.Lock()
+		p.lost++
+		p.mu.Unlock()
+	}
+}
+
+// seen is what has happened since the last call.
+func (p *passes) seen() (longest time.Duration, renewed, lost int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	longest, renewed, lost = p.longest, p.renewed, p.lost
+	p.longest, p.renewed, p.lost = 0, 0, 0
+	return longest, renewed, lost
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain lets the smoke test start this binary as its children.
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		os.Exit(childMain(os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+// A quantile is within a bucket of what sorting says, over the whole range of a wait.
+func TestHistogramQuantiles(t *testing.T) {
+	var h histogram
+	var sorted []time.Duration
+	for range 20_000 {
+		d := time.Duration(rand.Int64N(1 << rand.IntN(35)))
+		h.add(d)
+		sorted = append(sorted, d)
+	}
+	slices.Sort(sorted)
+	var w waits
+	w.mergeHistogram(&h)
+	for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 1} {
+		want := sorted[max(int(q*float64(len(sorted))+0.5), 1)-1]
+		got := w.quantile(q)
+		if diff := max(got-want, want-got); float64(diff) > 0.02*float64(want)+1 {
+			t.Errorf("quantile %v: got %v, sorted %v", q, got, want)
+		}
+	}
+	if w.Max != sorted[len(sorted)-1] {
+		t.Errorf("max: got %v, want %v", w.Max, sorted[len(sorted)-1])
+	}
+}
+
+// Buckets follow one another, and what is longer than any of them is in the last one.
+func TestHistogramBuckets(t *testing.T) {
+	for b := 1; b < allBuckets; b++ {
+		if got := bucketOf(bucketMiddle(b)); got != b {
+			t.Fatalf("the middle of bucket %d, %v, is in bucket %d", b, bucketMiddle(b), got)
+		}
+	}
+	if got := bucketOf(time.Hour); got != allBuckets-1 {
+		t.Errorf("an hour is in bucket %d", got)
+	}
+}
+
+// Waits of several processes add up, and nothing at all has no quantile.
+func TestWaitsMerge(t *testing.T) {
+	var a, b, none waits
+	a.add(time.Millisecond)
+	b.add(time.Second)
+	none.merge(a)
+	none.merge(b)
+	if got := none.quantile(0.5); bucketOf(got) != bucketOf(time.Millisecond) || none.Max != time.Second {
+		t.Errorf("median %v, max %v, want 1ms and 1s", got, none.Max)
+	}
+	if got := (&waits{}).quantile(0.5); got != 0 {
+		t.Errorf("got %v from nothing", got)
+	}
+}
+
+// Commands are counted however their bytes are cut, and what looks like a command inside an argument is none.
+func TestFramesCount(t *testing.T) {
+	stream := []byte("*2\r\n$3\r\nGET\r\n$6\r\n*1\r\n$4\r\n*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$0\r\n\r\n")
+	for size := 1; size <= len(stream); size++ {
+		var f frames
+		var n int64
+		for part := range slices.Chunk(stream, size) {
+			n += f.count(part)
+		}
+		if n != 3 {
+			t.Errorf("cut into %d bytes: %d commands, want 3", size, n)
+		}
+	}
+}
+
+// Two inside one key are seen, also through another mapping, and the second one's end does not hide the first.
+func TestWitness(t *testing.T) {
+	path, err := newWitnessFile(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(path)
+	a, err := openWitness(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := openWitness(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !a.enter(0) || !b.enter(1) {
+		t.Fatal("alone in a key each, but not seen as such")
+	}
+	if b.enter(0) || b.violations.Load() != 1 {
+		t.Fatal("two inside, but not seen")
+	}
+	a.leave(0)
+	if !b.enter(0) {
+		t.Error("the key is empty, but not seen as such")
+	}
+}
+
+// A wrong flag is named together with what there is, all problems at once.
+func TestOptionsProblems(t *testing.T) {
+	_, err := parseOptions([]string{"-scenario", "seq,sqe", "-only", "redlock", "-for", "1ms", "-rounds", "0", "more"}, io.Discard)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{`"sqe"`, "multi-hold", `"redlock"`, "rueidislock", "-for is 1ms", "-rounds is 0", `"more"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: does not say %s", err, want)
+		}
+	}
+}
+
+// The default run has every scenario, takes less than 25 minutes, and -only also picks what derives from a library.
+func TestOptionsDefaults(t *testing.T) {
+	o, err := parseOptions(nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.scenarios) != len(scenarios) || o.estimate() > 25*time.Minute {
+		t.Errorf("%d scenarios in %v", len(o.scenarios), o.estimate())
+	}
+	o, err = parseOptions([]string{"-scenario", "observer", "-only", "holdfast"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := o.librariesOf(o.scenarios[0]); !slices.Equal(got, []string{holdfastName, tracedName}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// Every process has its part of the workers.
+func TestPointWorkers(t *testing.T) {
+	for _, p := range grid() {
+		sum := 0
+		for i := range p.Procs {
+			sum += p.workersOf(i)
+		}
+		if sum != p.Workers {
+			t.Errorf("%s: %d workers", p.Name, sum)
+		}
+	}
+}
+
+// Without a redis-server there is nothing to measure; with one, three scenarios give plausible cells, tables and files.
+func TestSmoke(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("no redis-server")
+	}
+	dir := t.TempDir()
+	md, svg := filepath.Join(dir, "RESULTS.md"), filepath.Join(dir, "results.svg")
+	var out strings.Builder
+	args := []string{"-scenario", "seq,hot,multi", "-only", "floor,holdfast", "-for", "200ms", "-rounds", "1", "-json", "-md", md, "-svg", svg}
+	if err := bench(t.Context(), args, &out, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 6 {
+		t.Fatalf("%d lines, want 6:\n%s", len(lines), out.String())
+	}
+	for _, line := range lines {
+		var r result
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.OpsPerS < 1 || r.P99US < r.P50US || r.MaxUS < r.P99US || r.CmdsPerOp < 1 || r.Violations != 0 {
+			t.Errorf("implausible: %s", line)
+		}
+		if want := map[string]int{"multi": 4}[r.Scenario]; want > 0 && len(r.Shares) != want {
+			t.Errorf("%d shares, want %d: %s", len(r.Shares), want, line)
+		}
+	}
+	b, err := os.ReadFile(svg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkXML(t, string(b))
+	if b, err = os.ReadFile(md); err != nil || !strings.Contains(string(b), "## multi: ") {
+		t.Errorf("Markdown: %v\n%s", err, b)
+	}
+}
+
+func checkXML(t *testing.T, s string) {
+	t.Helper()
+	for dec := xml.NewDecoder(strings.NewReader(s)); ; {
+		if _, err := dec.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%v in\n%s", err, s)
+		}
+	}
+}

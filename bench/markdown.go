@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// markdown is the report as a file of its own.
+func (r report) markdown() string {
+	var b strings.Builder
+	b.WriteString("# Measured\n\n")
+	b.WriteString("Written by `go -C bench run . -md FILE`. ")
+	fmt.Fprintf(&b, "%s. Each run measured for %v; every cell is the median of %d rounds", r.environment, r.options.window, r.options.rounds)
+	b.WriteString(", in which the libraries took turns in a changing order; where waiting or keeping was counted, of one longer run. ")
+	b.WriteString("Machines are noisy: only the ratios count.\n\n")
+	b.WriteString("| library | version | settings |\n|---|---|---|\n")
+	for _, l := range r.settings() {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", l.name, r.environment.versionOf(l), l.settings)
+	}
+	b.WriteString("\n" + legend + "\n")
+	for _, sh := range r.sheets() {
+		sh.markdown(&b)
+	}
+	b.WriteString("\n## Where another one is ahead\n\n")
+	losses := losses(r.cells)
+	if len(losses) == 0 {
+		b.WriteString("Nowhere in this run.\n")
+	}
+	for _, l := range losses {
+		fmt.Fprintf(&b, "- %s\n", l)
+	}
+	return b.String()
+}
+
+const legend = "p50, p99 and max are of the wait, from the call to the grant, of every call that was granted in the run or " +
+	"still waited at its end, with its wait so far. Commands and round trips are what the clients wrote to their " +
+	"connections. Unserved waited for more than 10 s or, in a run that was shorter, were never served in it. Violations: " +
+	"two inside the same key at once, seen in memory that all processes share.\n"
+
+func (sh sheet) markdown(b *strings.Builder) {
+	fmt.Fprintf(b, "\n## %s: %s\n\n", sh.name, sh.title)
+	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(sh.head, " | "), strings.Repeat("---|", len(sh.head)))
+	for _, row := range sh.rows {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+	}
+	for _, n := range sh.notes {
+		fmt.Fprintf(b, "\n%s\n", n)
+	}
+}
+
+// virtue is something of which less is better.
+type virtue struct {
+	name string
+	cost func(result) float64
+}
+
+var virtues = []virtue{
+	{"time per operation", func(r result) float64 { return 1e6 / r.OpsPerS }},
+	{"p50", func(r result) float64 { return r.P50US }},
+	{"p99", func(r result) float64 { return r.P99US }},
+	{"commands", func(r result) float64 { return r.CmdsPerOp }},
+	{"Redis CPU", func(r result) float64 { return r.RedisCPUPerOp }},
+	{"client CPU", func(r result) float64 { return r.ClientCPUPerOp }},
+	{"allocations", func(r result) float64 { return r.AllocsPerOp }},
+	{"commands per lease and s", named(cmdsPerLeaseS)},
+	{"bytes per lease", named(bytesPerLease)},
+	{"commands per process and s", named(cmdsPerProcessS)},
+	{"bytes per waiter", named(bytesPerWaiter)},
+}
+
+const noticeable = 1.02 // less than that is noise
+
+// losses says for every cell of another library what it does better than holdfast.
+func losses(rs results) []string {
+	var lines []string
+	for _, r := range rs {
+		mine, ok := rs.get(r.Scenario, r.Point, holdfastName)
+		if !ok || r.Library == holdfastName {
+			continue
+		}
+		var better []string
+		for _, v := range virtues {
+			if ratio := v.cost(mine) / v.cost(r); ratio > noticeable {
+				better = append(better, fmt.Sprintf("%s ÷ %s", v.name, number(ratio)))
+			}
+		}
+		if len(better) > 0 {
+			where := strings.TrimSpace(r.Scenario + " " + r.Point)
+			lines = append(lines, fmt.Sprintf("%s: %s needs less: %s", where, r.Library, strings.Join(better, ", ")))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// mark is one bound that holdfast is to keep.
+type mark struct {
+	scenario string
+	text     string
+	value    func(results) (float64, bool) // false: not measured in this run
+	atMost   bool                          // else at least
+	bound    float64
+}
+
+// fairWait is what 64 waiters in line wait for a section of 2 ms and the hand-over, if nobody is overtaken.
+const fairWait = 160 * time.Millisecond
+
+// marks are all bounds. Those of peers compare with the best of them in this run.
+var marks = []mark{
+	{"seq", "≥ 0.9 × floor", opsOver("seq", floorName), false, 0.9},
+	{"seq", "ahead of every library", opsOverBest("seq"), false, 1},
+	{"par", "≥ 0.75 × floor on AutoPipeline", opsOver("par", pipelinedName), false, 0.75},
+	{"par", "≥ 1.3 × best library", opsOverBest("par"), false, 1.3},
+	{"hot", "≥ 20 × best library", opsOverBest("hot"), false, 20},
+	{"hot", "p99 ≤ 1/40 of the best p99", p99OverBest("hot"), true, 1.0 / 40},
+	{"hot1k", "≥ 40 × best library", opsOverBest("hot1k"), false, 40},
+	{"hot1k", "p99 ≤ 1/30 of the best p99", p99OverBest("hot1k"), true, 1.0 / 30},
+	{"hot1k", "all served", own("hot1k", "", func(r result) float64 { return float64(r.Unserved) }), true, 0},
+	{"multi", "≥ 10 × best library", opsOverBest("multi"), false, 10},
+	{"multi", "p99 ≤ 1/10 of the best p99", p99OverBest("multi"), true, 1.0 / 10},
+	{"multi", "smallest share ≥ 0.8 of the mean", own("multi", "", smallestShare), false, 0.8},
+	{"multi-hold", "≥ 0.93 of the possible", own("multi-hold", "", busyShare), false, 0.93},
+	{"multi-hold", "p99 ≤ 1.3 × fair (160 ms)", own("multi-hold", "", func(r result) float64 { return r.P99US / us(fairWait) }), true, 1.3},
+	{"multi-hold", "shares within 5 %", own("multi-hold", "", shareSpread), true, 0.05},
+	{"hold", "no goroutine per lease", own("hold", "lease by README", named(goroutinesPerLease)), true, 0.01},
+	{"hold", "≤ 1 KB per lease", own("hold", "lease by README", named(bytesPerLease)), true, 1024},
+	{"hold", "≤ 1/10 of the round trips, both with a lease of 9 s", tripsOverBest, true, 0.1},
+	{"hold100k", "a renewal pass < 1 s, in ms", own("hold100k", "", named(longestPassMS)), true, 1000},
+	{"wait", "≤ 1 command a process and s", own("wait", "", named(cmdsPerProcessS)), true, 1},
+	{"wait", "≤ 2 KB per waiter", own("wait", "", named(bytesPerWaiter)), true, 2048},
+	{"reentry", "0 round trips", own("reentry", "", func(r result) float64 { return round2(r.CmdsPerOp) }), true, 0},
+	{"reentry", "< 200 ns, with its release", own("reentry", "", func(r result) float64 { return 1e9 / r.OpsPerS }), true, 200},
+	{"reentry", "≤ 1 allocation", own("reentry", "", func(r result) float64 { return round2(r.AllocsPerOp) }), true, 1},
+	{"once", "fresh: 2 round trips", own("once", "fresh", trips), true, 2},
+	{"once", "replay: 1 round trip", own("once", "replay", trips), true, 1},
+	{"stripes", "linear to 600/s: ≥ 0.97 of 5/s per key at every point", leastStripes, false, 0.97},
+	{"observer", "≥ 0.95 of seq with a no-op OpenTelemetry", tracedOverPlain, false, 0.95},
+	{"commands", "never above 4 commands per acquisition", mostCommands, true, 4},
+}
+
+// verdict is a mark with what was measured.
+type verdict struct {
+	mark     mark
+	value    float64
+	measured bool
+}
+
+func (v verdict) met() bool {
+	if v.mark.atMost {
+		return v.value <= v.mark.bound
+	}
+	return v.value >= v.mark.bound
+}
+
+func (v verdict) String() string {
+	switch {
+	case !v.measured:
+		return "not measured"
+	case v.met():
+		return "met"
+	}
+	return "missed"
+}
+
+// judge is the verdict on every mark of the scenarios that were run.
+func judge(rs results) []verdict {
+	ran := map[string]bool{}
+	for _, r := range rs {
+		ran[r.Scenario] = true
+	}
+	var vs []verdict
+	for _, m := range marks {
+		if ran[m.scenario] {
+			v := verdict{mark: m}
+			v.value, v.measured = m.value(rs)
+			v.measured = v.measured && !math.IsNaN(v.value) && !math.IsInf(v.value, 0)
+			vs = append(vs, v)
+		}
+	}
+	return vs
+}
+
+func own(scenario, point string, get func(result) float64) func(results) (float64, bool) {
+	return func(rs results) (float64, bool) {
+		r, ok := rs.get(scenario, point, holdfastName)
+		if !ok {
+			return 0, false
+		}
+		return get(r), true
+	}
+}
+
+// named is a figure; one that is not there is not a number, which no mark takes for measured.
+func named(name string) func(result) float64 {
+	return func(r result) float64 {
+		if v, ok := r.Figures[name]; ok {
+			return v
+		}
+		return math.NaN()
+	}
+}
+
+// round2 drops what connections that open during a run add to a count.
+func round2(v float64) float64 { return math.Round(v*100) / 100 }
+
+func trips(r result) float64 { return round2(named(tripsPerOp)(r)) }
+
+func opsOver(scenario, library string) func(results) (float64, bool) {
+	return func(rs results) (float64, bool) {
+		mine, ok1 := rs.get(scenario, "", holdfastName)
+		other, ok2 := rs.get(scenario, "", library)
+		return mine.OpsPerS / other.OpsPerS, ok1 && ok2
+	}
+}
+
+func opsOverBest(scenario string) func(results) (float64, bool) {
+	return func(rs results) (float64, bool) {
+		mine, ok := rs.get(scenario, "", holdfastName)
+		best, ok2 := rs.peers(scenario, "").best(func(r result) float64 { return -r.OpsPerS })
+		return mine.OpsPerS / best.OpsPerS, ok && ok2
+	}
+}
+
+func p99OverBest(scenario string) func(results) (float64, bool) {
+	return func(rs results) (float64, bool) {
+		mine, ok := rs.get(scenario, "", holdfastName)
+		best, ok2 := rs.peers(scenario, "").best(func(r result) float64 { return r.P99US })
+		return mine.P99US / best.P99US, ok && ok2
+	}
+}
+
+// best is the cell with the least cost.
+func (rs results) best(cost func(result) float64) (b result, ok bool) {
+	for _, r := range rs {
+		if !ok || cost(r) < cost(b) {
+			b, ok = r, true
+		}
+	}
+	return b, ok
+}
+
+func tripsOverBest(rs results) (float64, bool) {
+	mine, ok := rs.get("hold", "lease 9 s", holdfastName)
+	best, ok2 := rs.peers("hold", "lease 9 s").best(named(tripsPerLeaseS))
+	_, renewed := mine.Figures[renewalsSeen] // else the run was too short to tell
+	return named(tripsPerLeaseS)(mine) / named(tripsPerLeaseS)(best), ok && ok2 && renewed
+}
+
+func tracedOverPlain(rs results) (float64, bool) {
+	plain, ok := rs.get("observer", "", holdfastName)
+	traced, ok2 := rs.get("observer", "", tracedName)
+	return traced.OpsPerS / plain.OpsPerS, ok && ok2
+}
+
+// busyShare is how much of the time somebody was inside: 1 is what is possible. A sleep takes longer than it is told to,
+// so that the measured length of a section counts.
+func busyShare(r result) float64 { return r.OpsPerS * named(insideUS)(r) / 1e6 }
+
+func meanShare(r result) float64 {
+	var sum int64
+	for _, n := range r.Shares {
+		sum += n
+	}
+	return float64(sum) / float64(len(r.Shares))
+}
+
+func smallestShare(r result) float64 {
+	least := math.Inf(1)
+	for _, n := range r.Shares {
+		least = min(least, float64(n)/meanShare(r))
+	}
+	return least
+}
+
+func shareSpread(r result) float64 {
+	most := 0.0
+	for _, n := range r.Shares {
+		most = max(most, math.Abs(float64(n)/meanShare(r)-1))
+	}
+	return most
+}
+
+// leastStripes is the point that does worst for its number of keys.
+func leastStripes(rs results) (least float64, ok bool) {
+	least = math.Inf(1)
+	for _, r := range rs {
+		var keys float64
+		if r.Scenario != "stripes" {
+			continue
+		}
+		if _, err := fmt.Sscanf(r.Point, "%f keys", &keys); err == nil {
+			least, ok = min(least, r.OpsPerS*orderTime.Seconds()/keys), true
+		}
+	}
+	return least, ok
+}
+
+func mostCommands(rs results) (most float64, ok bool) {
+	for _, r := range rs {
+		if r.Scenario == "commands" {
+			most, ok = max(most, r.CmdsPerOp), true
+		}
+	}
+	return most, ok
+}

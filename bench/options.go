@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	scenarios []scenario
+	only      []string // names of libraries
+	window    time.Duration
+	rounds    int
+	redis     string
+	json      bool
+	svg, md   string
+}
+
+const shortest = 10 * time.Millisecond
+
+// parseOptions reports every problem at once.
+func parseOptions(args []string, errOut io.Writer) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(errOut)
+	names := fs.String("scenario", "", "scenarios, separated by commas: "+strings.Join(scenarioNames(), ", ")+" (default all)")
+	only := fs.String("only", "", "libraries, separated by commas: "+strings.Join(libraryNames(), ", ")+" (default all)")
+	fs.DurationVar(&o.window, "for", 3*time.Second, "how long each run measures")
+	fs.IntVar(&o.rounds, "rounds", 3, "how often; the median is reported")
+	fs.StringVar(&o.redis, "redis", "", "address of a Redis to use (default: start one)")
+	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of tables")
+	fs.StringVar(&o.svg, "svg", "", "write a chart to this file")
+	fs.StringVar(&o.md, "md", "", "write the tables as Markdown to this file")
+	if err := fs.Parse(args); err != nil {
+		return options{}, err
+	}
+	picked, err1 := pick("scenario", *names, scenarioNames())
+	only2, err2 := pick("library", *only, libraryNames())
+	var err3, err4, err5 error
+	if o.window < shortest {
+		err3 = fmt.Errorf("bench: -for is %v, must be at least %v", o.window, shortest)
+	}
+	if o.rounds < 1 {
+		err4 = fmt.Errorf("bench: -rounds is %d, must be at least 1", o.rounds)
+	}
+	if fs.NArg() > 0 {
+		err5 = fmt.Errorf("bench: unexpected argument %q", fs.Arg(0))
+	}
+	for _, s := range scenarios {
+		if slices.Contains(picked, s.name) {
+			o.scenarios = append(o.scenarios, s)
+		}
+	}
+	o.only = only2
+	return o, errors.Join(err1, err2, err3, err4, err5)
+}
+
+// pick is what list names, all of it if it is empty.
+func pick(what, list string, all []string) ([]string, error) {
+	if list == "" {
+		return all, nil
+	}
+	var picked []string
+	var errs []error
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		if !slices.Contains(all, name) {
+			errs = append(errs, fmt.Errorf("bench: no %s %q; there are %s", what, name, strings.Join(all, ", ")))
+		}
+		picked = append(picked, name)
+	}
+	return picked, errors.Join(errs...)
+}
+
+// librariesOf are those of s that -only lets through.
+func (o options) librariesOf(s scenario) []string {
+	var names []string
+	for _, l := range libraries {
+		public, _, _ := strings.Cut(l.name, "+")
+		if s.has(l.name) && slices.Contains(o.only, public) {
+			names = append(names, l.name)
+		}
+	}
+	return names
+}
+
+// roundsOf is how often each cell of s is measured.
+func (o options) roundsOf(s scenario) int {
+	if s.single {
+		return 1
+	}
+	return o.rounds
+}
+
+// estimate is about how long all of it takes.
+func (o options) estimate() time.Duration {
+	var all time.Duration
+	for _, s := range o.scenarios {
+		for _, p := range s.points {
+			one := s.window(o.window) + p.warmTime(o.window) + 400*time.Millisecond // to start and end the processes
+			switch p.Kind {
+			case holdKind:
+				one += time.Duration(p.Workers) * 150 * time.Microsecond // to take them
+			case waitKind:
+				one += settle
+			default:
+			}
+			all += one * time.Duration(o.roundsOf(s)*len(o.librariesOf(s)))
+		}
+	}
+	return all.Round(time.Second)
+}

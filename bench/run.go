@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+const answerTime = 90 * time.Second // longest that a child may take for anything
+
+// crewOfChildren are the processes of one run, in step.
+type crewOfChildren []*child
+
+// child is one process.
+type child struct {
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	answers chan answer
+}
+
+// runOnce measures one library at one point of a scenario.
+func runOnce(ctx context.Context, srv *server, sc scenario, p point, library, prefix string, d time.Duration) (result, error) {
+	path, err := newWitnessFile(p.Keys)
+	if err != nil {
+		return result{}, err
+	}
+	defer os.Remove(path)
+	if err := srv.clean(ctx); err != nil {
+		return result{}, err
+	}
+	children, err := startChildren(ctx, p.Procs, job{Library: library, Addr: srv.addr, Prefix: prefix, Witness: path, Point: p})
+	defer children.end()
+	if err != nil {
+		return result{}, err
+	}
+	outcomes, cpu, err := children.run(ctx, srv, p, sc.window(d), d)
+	if err != nil {
+		return result{}, fmt.Errorf("%s, %s: %w", strings.TrimSpace(sc.name+" "+p.Name), library, err)
+	}
+	return newResult(sc.name, p, library, outcomes, cpu), nil
+}
+
+// run leads the children through one measurement; cpu is the server's.
+func (cs crewOfChildren) run(ctx context.Context, srv *server, p point, window, d time.Duration) (os []*outcome, cpu time.Duration, err error) {
+	if _, err = cs.all(ctx, warmUp); err != nil {
+		return nil, 0, err
+	}
+	if p.Kind != holdKind && p.Kind != waitKind { // those are warm when they answer
+		if err = sleep(ctx, p.warmTime(d)); err != nil {
+			return nil, 0, err
+		}
+	}
+	before, err := srv.cpu(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	if _, err = cs.all(ctx, measure); err != nil {
+		return nil, 0, err
+	}
+	if err = sleep(ctx, window); err != nil {
+		return nil, 0, err
+	}
+	if after, err2 := srv.cpu(ctx); err2 == nil { // before finish: what ends the run is not part of it
+		cpu = after - before
+	}
+	os, err = cs.all(ctx, finish)
+	return os, cpu, err
+}
+
+// warmTime is how long workers work before anything counts, also their first sections, which are cut.
+func (p point) warmTime(d time.Duration) time.Duration {
+	return max(min(max(d/5, 100*time.Millisecond), time.Second), 3*p.Inside)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// startChildren returns when all are ready. It returns those that were started also with an error.
+func startChildren(ctx context.Context, n int, j job) (crewOfChildren, error) {
+	var cs crewOfChildren
+	for i := range n {
+		j.Process = i
+		c, err := startChild(ctx, j)
+		if err != nil {
+			return cs, err
+		}
+		cs = append(cs, c)
+	}
+	_, err := cs.all(ctx, "")
+	return cs, err
+}
+
+func startChild(ctx context.Context, j job) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{cmd: cmd, in: in, answers: make(chan answer, 1)}
+	go func() { // ends with the child, which closes its output
+		defer close(c.answers)
+		r := bufio.NewReader(out)
+		for dec := json.NewDecoder(r); ; {
+			var a answer
+			if dec.Decode(&a) != nil {
+				return
+			}
+			c.answers <- a
+		}
+	}()
+	return c, json.NewEncoder(in).Encode(j)
+}
+
+// all sends one word to all children and then waits for all their answers, so that they go at once.
+func (cs crewOfChildren) all(ctx context.Context, word string) ([]*outcome, error) {
+	for _, c := range cs {
+		if word == "" {
+			continue
+		}
+		if _, err := fmt.Fprintln(c.in, word); err != nil {
+			return nil, fmt.Errorf("bench: a child has ended: %w", err)
+		}
+	}
+	var outcomes []*outcome
+	late := time.After(answerTime)
+	for _, c := range cs {
+		select {
+		case a, ok := <-c.answers:
+			switch {
+			case !ok:
+				return nil, errors.New("bench: a child has ended")
+			case a.Error != "":
+				return nil, errors.New(a.Error)
+			}
+			outcomes = append(outcomes, a.Outcome)
+		case <-late:
+			return nil, fmt.Errorf("bench: a child does not answer to %q", word)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return outcomes, nil
+}
+
+// end ends the children, also those that hang.
+func (cs crewOfChildren) end() {
+	for _, c := range cs {
+		_ = c.in.Close()
+		_ = c.cmd.Process.Kill()
+		for range c.answers { // Wait must not close the pipe under the reader
+		}
+		_ = c.cmd.Wait()
+	}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// kind says which task a child runs.
+type kind string
+
+const (
+	lockKind    kind = "lock"    // workers lock and unlock
+	holdKind    kind = "hold"    // leases are kept
+	waitKind    kind = "wait"    // waiters stand behind one holder
+	reentryKind kind = "reentry" // a held key is entered again
+	onceKind    kind = "once"    // guard.Once
+)
+
+// point is one way to run a scenario; most scenarios have one.
+type point struct {
+	Name    string        `json:"name,omitempty"` // empty for the only one
+	Kind    kind          `json:"kind"`
+	Procs   int           `json:"procs"`
+	Workers int           `json:"workers"` // in all processes together; hold: leases, wait: waiters
+	Keys    int           `json:"keys"`
+	Inside  time.Duration `json:"inside"` // what a critical section takes
+	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
+	Replay  bool          `json:"replay"` // once: the key is done already
+}
+
+// workersOf is process i's part of the workers.
+func (p point) workersOf(i int) int {
+	n := p.Workers / p.Procs
+	if i < p.Workers%p.Procs {
+		n++
+	}
+	return n
+}
+
+// scenario is one question. Each of its points is measured for each of its libraries.
+type scenario struct {
+	name, title string
+	libraries   []string // empty: all but tracedName, and patientName only if contended
+	contended   bool     // somebody waits
+	points      []point
+	times       int  // the window is so many times -for; 0 is once
+	single      bool // one round: its figures are counts, not speeds
+}
+
+// window is how long a run of s measures.
+func (s scenario) window(d time.Duration) time.Duration { return d * time.Duration(max(s.times, 1)) }
+
+func (s scenario) has(library string) bool {
+	if len(s.libraries) == 0 {
+		return library != tracedName && (s.contended || library != patientName)
+	}
+	return slices.Contains(s.libraries, library)
+}
+
+const (
+	heldLeases  = 10_000
+	manyLeases  = 100_000
+	parked      = 1_000
+	sectionTime = 2 * time.Millisecond
+	orderTime   = 200 * time.Millisecond
+)
+
+var onlyHoldfast = []string{holdfastName}
+
+// scenarios are all there are, in the order in which they run.
+var scenarios = []scenario{
+	{name: "seq", title: "1 goroutine locks and unlocks one key", points: locks(1, 1, 1, 0)},
+	{name: "par", title: "64 goroutines, a key each", points: locks(1, 64, 64, 0)},
+	{name: "hot", title: "64 goroutines in one process, one key", contended: true, points: locks(1, 64, 1, 0)},
+	{name: "hot1k", title: "1,000 goroutines in one process, one key", contended: true, points: locks(1, 1000, 1, 0)},
+	{name: "multi", title: "4 processes × 16 goroutines, one key", contended: true, points: locks(4, 64, 1, 0)},
+	{name: "multi-hold", title: "8 processes × 8 goroutines, one key, 2 ms inside", contended: true, points: locks(8, 64, 1, sectionTime)},
+	{
+		name: "hold", title: "10,000 leases kept", libraries: []string{"rueidislock", holdfastName}, times: 7, single: true,
+		points: []point{
+			{Name: "lease by README", Kind: holdKind, Procs: 1, Workers: heldLeases, Keys: heldLeases},
+			{Name: "lease 9 s", Kind: holdKind, Procs: 1, Workers: heldLeases, Keys: heldLeases, Lease: 9 * time.Second},
+		},
+	},
+	{
+		name: "hold100k", title: "100,000 leases of 9 s kept", libraries: onlyHoldfast, times: 4, single: true,
+		points: []point{{Kind: holdKind, Procs: 1, Workers: manyLeases, Keys: manyLeases, Lease: 9 * time.Second}},
+	},
+	{
+		name: "wait", title: "1,000 waiters in one process behind one holder", contended: true, times: 2, single: true,
+		points: []point{{Kind: waitKind, Procs: 1, Workers: parked, Keys: 1}},
+	},
+	{
+		name: "reentry", title: "a key that the caller holds is locked and unlocked again", libraries: onlyHoldfast,
+		points: []point{{Kind: reentryKind, Procs: 1, Workers: 1, Keys: 1}},
+	},
+	{
+		name: "once", title: "guard.Once by 1 goroutine", libraries: onlyHoldfast,
+		points: []point{
+			{Name: "fresh", Kind: onceKind, Procs: 1, Workers: 1, Keys: 1},
+			{Name: "replay", Kind: onceKind, Procs: 1, Workers: 1, Keys: 1, Replay: true},
+		},
+	},
+	{name: "stripes", title: "orders of 200 ms, two at a time wanting every key", libraries: onlyHoldfast, points: stripes(30, 60, 120)},
+	{
+		name: "observer", title: "seq with and without OpenTelemetry", libraries: []string{holdfastName, tracedName},
+		points: locks(1, 1, 1, 0),
+	},
+	{name: "commands", title: "commands sent per acquisition of one key", libraries: onlyHoldfast, single: true, points: grid()},
+}
+
+func locks(procs, workers, keys int, inside time.Duration) []point {
+	return []point{{Kind: lockKind, Procs: procs, Workers: workers, Keys: keys, Inside: inside}}
+}
+
+// stripes has two workers for each key, so that an order always waits: with one, a key would be idle between two orders
+// and the time for that would look like the lock's.
+func stripes(keys ...int) []point {
+	var ps []point
+	for _, n := range keys {
+		ps = append(ps, point{Name: fmt.Sprint(n, " keys"), Kind: lockKind, Procs: 1, Workers: 2 * n, Keys: n, Inside: orderTime})
+	}
+	return ps
+}
+
+func grid() []point {
+	var ps []point
+	for _, waiters := range []int{1, 16, 64, 250, 1000} {
+		for _, procs := range []int{1, 2, 4, 8} {
+			if procs <= waiters {
+				ps = append(ps, point{
+					Name: fmt.Sprintf("%d × %d", waiters, procs), Kind: lockKind, Procs: procs, Workers: waiters, Keys: 1,
+				})
+			}
+		}
+	}
+	return ps
+}
+
+func scenarioNames() []string {
+	var names []string
+	for _, s := range scenarios {
+		names = append(names, s.name)
+	}
+	return names
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// server is the Redis that everything is measured on.
+type server struct {
+	addr  string
+	admin *redis.Client
+	own   bool // it was started here: it is flushed between runs and stopped at the end
+	stop  func()
+}
+
+// startServer starts a redis-server without persistence, or uses the one at addr.
+func startServer(ctx context.Context, addr string) (*server, error) {
+	s := &server{addr: addr, stop: func() {}}
+	if addr == "" {
+		s.own = true
+		if err := s.start(); err != nil {
+			return nil, err
+		}
+	}
+	s.admin = redis.NewClient(&redis.Options{Addr: s.addr})
+	var err error
+	for range 100 {
+		if err = s.admin.Ping(ctx).Err(); err == nil || ctx.Err() != nil || !s.own {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		s.close()
+		return nil, fmt.Errorf("bench: no Redis at %s: %w", s.addr, err)
+	}
+	return s, nil
+}
+
+func (s *server) start() error {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return fmt.Errorf("bench: %w; install one, or name a server with -redis", err)
+	}
+	if s.addr, err = freeAddr(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "holdfast-bench-*")
+	if err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(s.addr)
+	cmd := exec.Command(path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir, //nolint:noctx // it outlives a canceled run: close stops it
+		"--loglevel", "warning")
+	dieWithParent(cmd)
+	started, ended := make(chan error), make(chan struct{})
+	go func() { // ends with the server, which stop ends
+		runtime.LockOSThread() // the kernel's "parent" in dieWithParent is the thread that started it
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		_ = os.RemoveAll(dir)
+		close(ended)
+	}()
+	s.stop = func() {
+		if cmd.Process != nil {
+			_ = cmd.Process.Kill()
+		}
+		<-ended
+	}
+	return <-started
+}
+
+// freeAddr is an address on which nobody listens now.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+func (s *server) close() {
+	if s.admin != nil {
+		_ = s.admin.Close()
+	}
+	s.stop()
+}
+
+// clean removes what a run has left behind. On somebody else's server it runs out by itself.
+func (s *server) clean(ctx context.Context) error {
+	if !s.own {
+		return nil
+	}
+	return s.admin.FlushAll(ctx).Err()
+}
+
+// cpu is what the server has used so far, with what it did for the benchmark's own INFO.
+func (s *server) cpu(ctx context.Context) (time.Duration, error) {
+	info, err := s.info(ctx, "cpu")
+	if err != nil {
+		return 0, err
+	}
+	user, err1 := strconv.ParseFloat(info["used_cpu_user"], 64)
+	sys, err2 := strconv.ParseFloat(info["used_cpu_sys"], 64)
+	return time.Duration((user + sys) * float64(time.Second)), errors.Join(err1, err2)
+}
+
+func (s *server) version(ctx context.Context) string {
+	info, err := s.info(ctx, "server")
+	if err != nil {
+		return "unknown"
+	}
+	return info["redis_version"]
+}
+
+func (s *server) info(ctx context.Context, section string) (map[string]string, error) {
+	text, err := s.admin.Info(ctx, section).Result()
+	if err != nil {
+		return nil, err
+	}
+	info := map[string]string{}
+	for sc := bufio.NewScanner(strings.NewReader(text)); sc.Scan(); {
+		if name, value, ok := strings.Cut(sc.Text(), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info, nil
+}

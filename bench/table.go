@@ -1,0 +1,211 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// sheet is a table, before it is text or Markdown.
+type sheet struct {
+	name, title string
+	head        []string
+	rows        [][]string
+	notes       []string
+}
+
+// column is one figure of a cell.
+type column struct {
+	head string
+	get  func(result) string
+}
+
+func figure(head, name string) column {
+	return column{head, func(r result) string {
+		if v, ok := r.Figures[name]; ok {
+			return number(v)
+		}
+		return "–"
+	}}
+}
+
+func count(head string, get func(result) float64) column {
+	return column{head, func(r result) string { return number(get(r)) }}
+}
+
+func latency(head string, get func(result) float64) column {
+	return column{head, func(r result) string { return micros(get(r)) }}
+}
+
+var (
+	speedColumns = []column{
+		latency("p50", func(r result) float64 { return r.P50US }),
+		latency("p99", func(r result) float64 { return r.P99US }),
+		latency("max", func(r result) float64 { return r.MaxUS }),
+		count("commands/op", func(r result) float64 { return r.CmdsPerOp }),
+		figure("round trips/op", tripsPerOp),
+		count("Redis µs/op", func(r result) float64 { return r.RedisCPUPerOp }),
+		count("client µs/op", func(r result) float64 { return r.ClientCPUPerOp }),
+		count("allocs/op", func(r result) float64 { return r.AllocsPerOp }),
+		{"unserved", func(r result) string { return fmt.Sprint(r.Unserved) }},
+	}
+	holdColumns = []column{
+		figure("goroutines/lease", goroutinesPerLease), figure("bytes/lease", bytesPerLease),
+		figure("commands/lease·s", cmdsPerLeaseS), figure("round trips/lease·s", tripsPerLeaseS),
+		figure("longest pass, ms", longestPassMS), figure("renewals", renewalsSeen), figure("lost", leasesLost),
+	}
+	waitColumns = []column{
+		figure("commands/process·s", cmdsPerProcessS), figure("commands/waiter·s", cmdsPerWaiterS), figure("bytes/waiter", bytesPerWaiter),
+	}
+)
+
+// sheetOf lays the cells of s out.
+func sheetOf(s scenario, rs results) sheet {
+	sh := sheet{name: s.name, title: s.title}
+	k := s.points[0].Kind
+	var cols []column
+	if len(s.points) > 1 {
+		cols = append(cols, column{"", func(r result) string { return r.Point }})
+	}
+	cols = append(cols, column{"library", func(r result) string { return r.Library }})
+	switch k {
+	case holdKind:
+		cols = append(cols, holdColumns...)
+	case waitKind:
+		cols = append(cols, waitColumns...)
+	default:
+		cols = append(cols, count("ops/s", func(r result) float64 { return r.OpsPerS }))
+		if s.libraries == nil {
+			cols = append(cols, column{"holdfast ÷ it", func(r result) string { return overIt(rs, r) }})
+		}
+		cols = append(cols, speedColumns...)
+		if s.points[0].Procs > 1 {
+			cols = append(cols, column{"shares", shares})
+		}
+	}
+	cols = append(cols, column{"violations", func(r result) string { return fmt.Sprint(r.Violations) }})
+	for _, c := range cols {
+		sh.head = append(sh.head, c.head)
+	}
+	for _, r := range rs {
+		if r.Scenario == s.name {
+			sh.rows = append(sh.rows, row(cols, r))
+		}
+	}
+	if k == holdKind && len(s.libraries) > 1 {
+		sh.notes = append(sh.notes, withoutWatchdog()+" have no watchdog: their locks run out under a handler that takes longer.")
+	}
+	return sh
+}
+
+func row(cols []column, r result) []string {
+	var cells []string
+	for _, c := range cols {
+		cells = append(cells, c.get(r))
+	}
+	return cells
+}
+
+func withoutWatchdog() string {
+	var names []string
+	for _, l := range libraries {
+		if !l.watchdog {
+			names = append(names, l.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func overIt(rs results, r result) string {
+	mine, ok := rs.get(r.Scenario, r.Point, holdfastName)
+	if !ok || r.Library == holdfastName || r.OpsPerS == 0 {
+		return "–"
+	}
+	return number(mine.OpsPerS / r.OpsPerS)
+}
+
+// shares are the processes' parts of the mean, least and most.
+func shares(r result) string {
+	if meanShare(r) == 0 {
+		return "–"
+	}
+	most := 0.0
+	for _, n := range r.Shares {
+		most = max(most, float64(n)/meanShare(r))
+	}
+	return fmt.Sprintf("%.2f to %.2f", smallestShare(r), most)
+}
+
+// verdictSheet is what the run says of every mark.
+func verdictSheet(rs results) sheet {
+	sh := sheet{name: "marks", title: "what was aimed at", head: []string{"scenario", "mark", "measured", "verdict"}}
+	for _, v := range judge(rs) {
+		value := "–"
+		if v.measured {
+			value = number(v.value)
+		}
+		sh.rows = append(sh.rows, []string{v.mark.scenario, v.mark.text, value, v.String()})
+	}
+	return sh
+}
+
+// sheets are all tables of a run; the marks come last.
+func (r report) sheets() []sheet {
+	var all []sheet
+	for _, s := range r.options.scenarios {
+		all = append(all, sheetOf(s, r.cells))
+	}
+	return append(all, verdictSheet(r.cells))
+}
+
+// text is the report on a terminal.
+func (r report) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", r.environment)
+	for _, l := range r.settings() {
+		fmt.Fprintf(&b, "  %s: %s\n", l.name, l.settings)
+	}
+	for _, sh := range r.sheets() {
+		fmt.Fprintf(&b, "\n%s: %s\n", sh.name, sh.title)
+		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, strings.Join(sh.head, "\t"))
+		for _, row := range sh.rows {
+			fmt.Fprintln(w, strings.Join(row, "\t"))
+		}
+		w.Flush()
+		for _, n := range sh.notes {
+			fmt.Fprintln(&b, n)
+		}
+	}
+	return b.String()
+}
+
+// number has three digits that count, and commas.
+func number(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case v < 0.01:
+		return fmt.Sprintf("%.2g", v)
+	case v < 10:
+		return fmt.Sprintf("%.2f", v)
+	case v < 100:
+		return fmt.Sprintf("%.1f", v)
+	}
+	s := fmt.Sprintf("%.0f", v)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// micros is a duration given in µs, with three digits that count.
+func micros(v float64) string {
+	d := time.Duration(v * 1e3)
+	unit := time.Nanosecond
+	for unit*1000 <= d {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}

@@ -1,0 +1,146 @@
+package lockcore
+
+import "time"
+
+// contend asks for the key until there is an outcome. It is called with the baton; a tenure keeps it, any other outcome passes
+// it on.
+func (c *call) contend(a *ask) (*hold, *Record, error) {
+	if a == nil {
+		a = newAsk(c)
+	} else {
+		a.adopt(c)
+	}
+	for {
+		if err := c.sleep(a); err != nil {
+			c.line.goOn(nil, a)
+			return nil, nil, err
+		}
+		sent := time.Now()
+		reply, err := a.send(c)
+		if err != nil {
+			if err := c.unanswered(a, err); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		v := a.read(c, sent, reply)
+		switch {
+		case v.g != nil:
+			if h, err := c.granted(a, v.g); h != nil || err != nil {
+				return h, nil, err
+			}
+			a = newAsk(c)
+		case v.rec != nil:
+			a.queued = false // the script saw to that
+			a.end()
+			c.line.done(*v.rec, v.tag)
+			rec, err := c.accept(v.rec, v.tag)
+			return nil, rec, err
+		case v.busy != nil:
+			if err := c.busy(a, v.busy); err != nil {
+				return nil, nil, err
+			}
+		case v.err != nil:
+			c.line.goOn(nil, a)
+			return nil, nil, v.err
+		}
+	}
+}
+
+// unanswered is told of a send without an answer. It returns an error if the call gives up.
+func (c *call) unanswered(a *ask, err error) error {
+	tries := c.line.heard(nil, err)
+	if permanent(err) || tries >= minTries && c.waited() >= c.patience() {
+		c.line.goOn(nil, a)
+		return said{news: news{err: err}}.refuse(c)
+	}
+	a.retry(tries)
+	return nil
+}
+
+// granted starts the tenure. It returns an error if the call is gone, and neither if the lease is over: then another ask is needed.
+func (c *call) granted(a *ask, g *grant) (*hold, error) {
+	a.close()
+	if c.ctx.Err() != nil { // whoever comes next may want it
+		err := c.line.say().refuse(c)
+		c.line.goOn(g, nil)
+		return nil, err
+	}
+	c.line.ours(g)
+	h := g.begin(c)
+	if h == nil {
+		c.line.notOurs()
+		g.giveBack()
+	}
+	return h, nil
+}
+
+// busy is told of the answer busy. It returns an error if the call has waited long enough.
+func (c *call) busy(a *ask, b *BusyError) error {
+	c.line.heard(b, nil)
+	s := c.line.say()
+	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait {
+		c.queue = max(c.queue, s.n+b.Queue)
+		err := s.refuse(c)
+		c.line.goOn(nil, a)
+		return err
+	}
+	a.lineUp(b)
+	c.waits(s)
+	return nil
+}
+
+// sleep waits until it is time to ask again: for a hint, by the clock, or not at all. It returns an error at the end of the call.
+func (c *call) sleep(a *ask) error {
+	d := time.Until(a.next)
+	if d > 0 && !a.deaf && a.futile > 3 { // messages are only hints: forged ones must not make us ask at any rate
+		quiet := min(time.Millisecond<<min(a.futile, 8), d)
+		if _, err := c.pause(nil, quiet); err != nil {
+			return err
+		}
+		d -= quiet
+	}
+	var woken chan struct{}
+	if !a.deaf { // else Redis did not answer, and hints do not count
+		woken = a.woken
+	}
+	hinted, err := c.pause(woken, d)
+	switch {
+	case hinted:
+		a.futile++
+	case d > 0 && !a.deaf:
+		a.futile = 0
+	}
+	return err
+}
+
+// pause returns after d, with a hint, or with an error at the end of the call; without a channel for hints that is not before
+// Redis has been asked once more.
+func (c *call) pause(woken chan struct{}, d time.Duration) (hinted bool, err error) {
+	if d <= 0 {
+		select {
+		case <-c.ctx.Done():
+			return false, c.line.say().refuse(c)
+		case <-c.l.closing:
+			return false, ErrClosed
+		default:
+			return false, nil
+		}
+	}
+	end := c.patience() - c.waited()
+	timer := time.NewTimer(max(min(d, end), 0))
+	defer timer.Stop()
+	select {
+	case <-woken:
+		return true, nil
+	case <-timer.C:
+		if d >= end && woken != nil {
+			return false, c.line.say().refuse(c)
+		}
+		return false, nil
+	case <-c.ctx.Done():
+		return false, c.line.say().refuse(c)
+	case <-c.l.closing:
+		return false, ErrClosed
+	}
+}

@@ -1,0 +1,252 @@
+package lockcore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	tokenBlock   = 1024                   // tokens of one grant, so tenures of one streak
+	streakTime   = 4 * time.Millisecond   // after it a streak ends with the tenure that runs
+	introduction = 250 * time.Millisecond // after a hand-over Redis learns who holds the key, if the tenure is that long
+)
+
+// grant is what Redis gives: a hold-id with a lease and a block of tokens. Tenures of one process follow each other under
+// it, each with a token of its own; a streak of them ends after tokenBlock tenures or streakTime, whichever is first.
+//
+// mu decides every race between renewal, loss, re-entry, release and hand-over. Under it h is the tenure that runs, nil while the
+// grant is on its way from one to the next; whoever sets cause, or takes h away, has won. No Redis call, no Observer call and
+// no other lock is taken under it.
+type grant struct {
+	l        *Locker
+	line     *line
+	id       string
+	terms    Terms // Lease and NoRenew hold for every tenure
+	keep     time.Duration
+	tag      string
+	attempt  int
+	renamed  bool // Redis was told of another call
+	repeated bool // its acquire was sent more than once: a copy may come late
+	since    time.Time
+	top      int64 // last token of the block
+
+	mu        sync.Mutex
+	h         *hold
+	next      int64         // token of the next tenure
+	tenures   int           // that have begun
+	abandoned bool          // a hold before was, and no tenure has begun since
+	sent      time.Time     // when the acquire or renewal was sent that counts
+	lease     time.Duration // and what it asked for
+	cause     error         // why it ended
+	known     *hold         // of whom Redis has been told
+	timer     *time.Timer   // cancels the tenure before the lease can end; from the first tenure on
+
+	// Guarded by watchdog.mu.
+	due   time.Time // of the next renewal
+	index int       // in the watchdog's heap, -1 when it is not in it
+	kept  bool      // the watchdog keeps it
+	poked bool      // due again as soon as the renewal under way has its answer
+
+	handed int // times, guarded by the line's lock
+
+	first hold // most grants have no other
+}
+
+// leftLocked is how long the lease may be relied on, on what is known now.
+func (g *grant) leftLocked() time.Duration { return usable(g.lease) - elapsed(g.sent) }
+
+// begin starts the tenure of c, unless the lease is over: then it returns nil and nothing has changed.
+func (g *grant) begin(c *call) *hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cause != nil || g.leftLocked() <= 0 {
+		return nil
+	}
+	h := &g.first
+	if g.tenures > 0 {
+		h = new(hold)
+	}
+	h.g, h.terms, h.asked, h.token, h.abandoned = g, c.terms, c.ctx, g.next, g.abandoned
+	h.granted, h.runs = time.Now(), 1
+	h.outer, _ = c.ctx.Value(holdKey{}).(*hold)
+	h.Context, h.cancel = context.WithCancelCause(c.ctx)
+	g.h, g.abandoned = h, false
+	if g.tenures == 0 && !g.renamed {
+		g.known = h
+	}
+	g.next++
+	g.tenures++
+	if g.timer == nil {
+		g.timer = time.AfterFunc(h.leftLocked(), g.expire) // the lock keeps it from firing before it is in its field
+	} else if h.terms.MaxHold > 0 {
+		g.timer.Reset(h.leftLocked())
+	}
+	return h
+}
+
+// expire runs when the timer fires. A renewal or hand-over that moved the end while it fired wins: then the timer is set again.
+func (g *grant) expire() {
+	g.mu.Lock()
+	h, left := g.h, g.leftLocked()
+	if h != nil {
+		left = h.leftLocked()
+	}
+	if left > 0 {
+		if g.cause == nil {
+			g.timer.Reset(left)
+		}
+		g.mu.Unlock()
+		return
+	}
+	cause := ErrLost
+	if h != nil && h.terms.MaxHold > 0 && elapsed(h.granted) >= h.terms.MaxHold {
+		cause = ErrMaxHold
+	}
+	g.mu.Unlock()
+	g.lose(cause)
+}
+
+// lose ends the lease before its tenure: ctx is canceled, nothing is renewed any more, and the line goes on without it. The first cause
+// stays. On its way to the next tenure the grant is only marked; whoever gets it finds out.
+func (g *grant) lose(cause error) { g.loseUnder(nil, cause) }
+
+// loseUnder is lose, unless the tenure is no longer that of only.
+func (g *grant) loseUnder(only *hold, cause error) {
+	g.mu.Lock()
+	if g.cause != nil || only != nil && g.h != only {
+		g.mu.Unlock()
+		return
+	}
+	g.cause = cause
+	h := g.h
+	if h != nil {
+		h.cause, h.lostAt = cause, time.Now()
+		g.timer.Stop()
+	}
+	g.mu.Unlock()
+	g.l.dog.remove(g)
+	if h != nil {
+		h.cancel(cause)
+		g.line.lost(g)
+		h.tell(Lost{Cause: cause})
+	}
+}
+
+// renewed takes the answer "kept" to a renewal into account. One that was sent too long ago changes nothing.
+func (g *grant) renewed(sent time.Time, lease time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.h != nil {
+		g.h.renewals++
+		g.h.failing = false
+	}
+	if g.cause != nil || usable(lease)-elapsed(sent) <= g.leftLocked() {
+		return
+	}
+	g.sent, g.lease = sent, lease
+	if g.h != nil {
+		g.timer.Reset(g.h.leftLocked())
+	}
+}
+
+// unanswered counts a renewal without an answer: unknown, not lost. The timer decides.
+func (g *grant) unanswered(err error) {
+	g.mu.Lock()
+	h := g.h
+	first := h != nil && !h.failing
+	if h != nil {
+		h.failing = true
+		h.failures++
+	}
+	g.mu.Unlock()
+	if first {
+		h.tell(RenewFailed{Err: err})
+	}
+}
+
+// holder is the tenure that runs now, or nil.
+func (g *grant) holder() *hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.h
+}
+
+// live says that the lease has not ended early.
+func (g *grant) live() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cause == nil
+}
+
+// fits says whether the tenure of c can follow under g: with the lease that it wants, neither extended nor used up, on a key that knows no outcomes.
+func (g *grant) fits(c *call) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.line.kind == KindExclusive && g.cause == nil && g.next <= g.top && g.lease == c.terms.Lease &&
+		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || elapsed(g.sent) < margin(g.lease)) && g.leftLocked() > 0
+}
+
+// last is the greatest token used, and how many tenures there were.
+func (g *grant) last() (token int64, tenures int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.next - 1, g.tenures
+}
+
+// retention is the TTL of the hash while it is held: what is left of it after an abandoned lease.
+func (g *grant) retention(lease time.Duration) int64 {
+	return millis(lease + max(g.keep, abandonedTTL))
+}
+
+// news is what Redis should be told of the tenure that runs, if it has not been: its token, how long it has run, and who.
+func (g *grant) news() (*hold, string) {
+	g.mu.Lock()
+	h, known := g.h, g.known
+	g.mu.Unlock()
+	if h == nil || h == known {
+		return known, ""
+	}
+	return h, fmt.Sprintf("%d %d %s", h.token, micros(time.Since(h.granted)), g.l.who(h.asked))
+}
+
+func (g *grant) knows(h *hold) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.known = h
+}
+
+// busy is what a call of this process is told of a key that g has.
+func (g *grant) busy(c *call, queue int) *BusyError {
+	g.mu.Lock()
+	h, left := g.h, g.lease-elapsed(g.sent)
+	g.mu.Unlock()
+	b := &BusyError{Key: c.key, Remaining: max(left, 0), Queue: queue, Waited: c.waited()}
+	by := context.Background()
+	if h != nil {
+		b.HeldFor, by = time.Since(h.granted), h.asked
+	}
+	b.Holder = parseHolder(g.l.who(by))
+	return b
+}
+
+// close ends the grant: nothing of it counts any more.
+func (g *grant) close() {
+	g.mu.Lock()
+	if g.cause == nil {
+		g.cause = ErrReleased
+	}
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	g.mu.Unlock()
+	g.l.dog.remove(g)
+}
+
+// until is when the lease ends on the server at the earliest.
+func (g *grant) until() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sent.Add(g.lease)
+}

@@ -1,0 +1,92 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// news is what a line knows of its key, while it is not ours.
+type news struct {
+	busy   *BusyError // last busy answer, nil before
+	at     time.Time  // when it came
+	err    error      // of the last send
+	failed int        // sends without an answer in a row
+}
+
+// heard notes what Redis said, or that it said nothing, and refuses who waited only for that. It returns how often in a row it
+// said nothing.
+func (ln *line) heard(b *BusyError, err error) (failed int) {
+	ln.mu.Lock()
+	if err != nil {
+		ln.err = err
+		ln.failed++
+	} else {
+		if ln.busy != nil && b.Holder == (Holder{}) {
+			b.Holder = ln.busy.Holder // reserved for somebody: who had it last is the better answer
+		}
+		ln.news = news{busy: b, at: time.Now()}
+	}
+	var late []*call
+	if ln.busy != nil || ln.failed >= minTries {
+		late = ln.cutLateLocked()
+	}
+	said := ln.sayLocked()
+	ln.mu.Unlock()
+	said.refuseAll(late)
+	return said.failed
+}
+
+func (ln *line) knownLocked() bool { return ln.g != nil || ln.busy != nil || ln.failed >= minTries }
+
+// said is a copy of what a line knows, to be used outside the lock.
+type said struct {
+	news
+	g *grant
+	n int // in line
+}
+
+func (ln *line) sayLocked() said { return said{ln.news, ln.g, ln.n} }
+
+func (ln *line) say() said {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.sayLocked()
+}
+
+func (s said) refuseAll(late []*call) {
+	for _, c := range late {
+		c.turn <- turn{err: s.refuse(c)}
+	}
+}
+
+// refuse is the error of a call whose time is up: who has the key, or what Redis said last.
+func (s said) refuse(c *call) error {
+	var err error
+	switch {
+	case s.g != nil || s.busy != nil && s.failed < 2: // one failure may have been the end of ctx itself
+		err = s.holder(c)
+	case s.err != nil:
+		err = unavailable(s.err)
+	case c.ctx.Err() == nil:
+		err = unavailable(errors.New("no answer yet"))
+	default:
+		return fmt.Errorf("%w: %w", ErrNotRun, context.Cause(c.ctx))
+	}
+	if c.ctx.Err() != nil {
+		err = errors.Join(err, context.Cause(c.ctx))
+	}
+	return err
+}
+
+// holder says who has the key.
+func (s said) holder(c *call) *BusyError {
+	if s.g != nil {
+		return s.g.busy(c, s.n)
+	}
+	b := *s.busy
+	since := time.Since(s.at)
+	b.Waited, b.HeldFor, b.Remaining, b.Queue = c.waited(), b.HeldFor+since, max(b.Remaining-since, 0), b.Queue+s.n
+	return &b
+}

@@ -1,0 +1,132 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+)
+
+// end hands the key over inside the process or tells Redis that the tenure has ended, and sees to it that the line goes on. alive: the
+// lease has not ended early.
+func (h *hold) end(ctx context.Context, e ending, alive bool) (handed, stale bool, err error) {
+	g := h.g
+	alive = alive && g.line.kind == KindExclusive && !e.abandoned
+	mine, times, next := g.line.release(g, alive)
+	if times > 0 {
+		if times == 1 {
+			g.l.dog.introduce(g)
+		}
+		return true, false, nil
+	}
+	g.close()
+	if next != nil {
+		stale, err = h.rotate(ctx, next)
+		return false, stale, err
+	}
+	stale, err = h.finish(ctx, e)
+	switch {
+	case !mine: // the line went on when the lease was lost
+	case e.completed && !stale && err == nil:
+		g.line.done(Record{Data: e.record, Attempt: g.attempt}, g.tag)
+	default:
+		g.line.goOn(nil, nil)
+	}
+	return false, stale, err
+}
+
+// rotate ends a streak: it releases the key and asks for it again on behalf of next, in one script, so that other processes get their
+// turn, and the key comes straight back if none waits. Without an answer the release goes on in the background, and the ask with the line; a
+// late copy then finds that neither is wanted.
+func (h *hold) rotate(ctx context.Context, next *call) (stale bool, err error) {
+	g, l := h.g, h.g.l
+	a := newAsk(next)
+	last, _ := g.last()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	sent := time.Now()
+	reply, again, err := l.conn.run(ctx, l.conn.keep, rotateScript, g.line.keys[:],
+		g.id, last, millis(g.keep), flag(g.repeated), micros(claimWindow), l.channel(""), flag(l.conn.single),
+		a.id, l.id, micros(next.terms.Lease), flag(a.woken != nil), l.who(next.ctx), tokenBlock,
+		millis(next.terms.Lease+max(next.keep, abandonedTTL)), millis(queueTTL))
+	a.sent(again, err)
+	released, bad := number(reply, 0)
+	if err != nil || bad != nil {
+		g.repeated = g.repeated || again
+		g.line.goOn(nil, a)
+		h.finishLater(ending{})
+		return false, unavailable(err)
+	}
+	v := a.read(next, sent, reply[1:])
+	if v.busy != nil {
+		g.line.heard(v.busy, nil)
+		a.lineUp(v.busy)
+	}
+	if v.g != nil {
+		a.close()
+		a = nil
+	}
+	g.line.goOn(v.g, a)
+	return released == 0 && !again, nil
+}
+
+// finish sends the end, and hands it to the background if it gets no answer.
+func (h *hold) finish(ctx context.Context, e ending) (stale bool, err error) {
+	g, repeated := h.g, false
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	gone, again, err := g.sendEnd(ctx, e, repeated)
+	if err != nil {
+		h.finishLater(e)
+		return false, err
+	}
+	// A repeat finds the hold gone that its first copy ended: no verdict. A completion remembers by whom.
+	return gone && (e.completed || !again), nil
+}
+
+func (h *hold) finishLater(e ending) {
+	g := h.g
+	g.l.inBackground(g.until(), func(ctx context.Context) error {
+		_, _, err := g.sendEnd(ctx, e, true)
+		return err
+	}, func(err error) {
+		if e.completed {
+			g.l.Report(h.asked, CompletionFailed{Err: err})
+		}
+	})
+}
+
+func (g *grant) sendEnd(ctx context.Context, e ending, repeated bool) (gone, again bool, err error) {
+	l, keys := g.l, g.line.keys
+	last, _ := g.last()
+	var reply []any
+	if e.completed {
+		reply, again, err = l.conn.run(ctx, l.conn.keep, completeScript, keys[:],
+			g.id, e.record, millis(e.keep), last, l.channel(""), flag(repeated || g.repeated))
+	} else {
+		abandon, keep := "0", g.keep
+		if e.abandoned {
+			abandon, keep = "1", max(g.keep, abandonedTTL)
+		}
+		reply, again, err = l.conn.run(ctx, l.conn.keep, releaseScript, keys[:],
+			g.id, last, abandon, millis(keep), flag(repeated || g.repeated), micros(claimWindow), l.channel(""), flag(l.conn.single))
+	}
+	if err != nil {
+		return false, again, err
+	}
+	n, err := number(reply, 0)
+	return n == 0, again, err
+}
+
+// giveBack ends a grant that nobody in this process wants any more, in the background.
+func (g *grant) giveBack() {
+	l := g.l
+	g.close()
+	if _, tenures := g.last(); tenures == 0 {
+		l.leave(g.line.keys, g.id, g.keep, g.terms.Lease, g.repeated)
+	} else {
+		l.inBackground(g.until(), func(ctx context.Context) error {
+			_, _, err := g.sendEnd(ctx, ending{}, true)
+			return err
+		}, nil)
+	}
+	l.remove(g)
+}
