@@ -16,8 +16,8 @@ const (
 type answer struct {
 	g    *grant
 	rec  *Record
-	tag  string // fingerprint of rec
 	busy *BusyError
+	tag  string // fingerprint of rec, or of who is busy
 	err  error
 }
 
@@ -50,7 +50,7 @@ func (a *ask) read(c *call, sent time.Time, reply []any) answer {
 	}
 	held, _ := number(reply, 2)
 	queue, _ := number(reply, 4)
-	return answer{busy: &BusyError{
+	return answer{tag: text(reply, 5), busy: &BusyError{
 		Key: c.key, Holder: parseHolder(text(reply, 3)), HeldFor: micro(held), Remaining: micro(left), Queue: int(queue),
 	}}
 }

@@ -29,6 +29,7 @@ type ask struct {
 	repeated  bool          // sent more than once, or without an answer
 	unsettled bool          // a send got no answer since the last one that did, or it was granted and has not run
 	woken     chan struct{} // room for one hint; nil while not registered
+	poked     chan struct{} // the same, for calls of this process
 	futile    int           // wake-ups in a row that found the key busy
 	renamed   bool          // Redis may have heard of another call as the one that asks
 	next      time.Time     // when to ask again
@@ -63,7 +64,7 @@ func sameTerms(a, b *call) bool {
 
 func (a *ask) register() {
 	if a.woken == nil {
-		a.woken = make(chan struct{}, 1)
+		a.woken, a.poked = make(chan struct{}, 1), make(chan struct{}, 1)
 	}
 	a.l.wake.register(a.id, a.woken)
 }
@@ -76,9 +77,9 @@ func (a *ask) send(c *call) ([]any, error) {
 		defer cancel()
 	}
 	l := a.l
-	if a.woken != nil {
+	for _, ch := range []chan struct{}{a.woken, a.poked} {
 		select {
-		case <-a.woken:
+		case <-ch:
 		default:
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// lateWait is how long a call whose time is up waits for an answer to what others have asked.
+const lateWait = callTimeout * 3 / 2
+
 // call is one Acquire or Claim under way. It stands in its key's line until its turn comes: then it runs, or asks Redis for all that
 // stand behind it.
 type call struct {
@@ -81,9 +84,14 @@ func (c *call) stand() (*hold, *Record, error) {
 
 // await is the time in line. It ends with a turn, or with an error when the call goes first.
 func (c *call) await() turn {
+	var timer *time.Timer
 	var timeout <-chan time.Time
-	if c.terms.Wait != NoWait && c.terms.Wait != Forever {
-		timer := time.NewTimer(c.terms.Wait - c.waited())
+	if c.terms.Wait != Forever {
+		wait := c.terms.Wait - c.waited()
+		if c.terms.Wait == NoWait {
+			wait = lateWait
+		}
+		timer = time.NewTimer(wait)
 		defer timer.Stop()
 		timeout = timer.C
 	}
@@ -92,10 +100,10 @@ func (c *call) await() turn {
 		case t := <-c.turn:
 			return t
 		case <-timeout:
-			timeout = nil
 			if err := c.timeUp(); err != nil {
 				return turn{err: err}
 			}
+			timer.Reset(lateWait)
 		case <-c.ctx.Done():
 			return c.quit(nil)
 		case <-c.l.closing:
@@ -104,7 +112,7 @@ func (c *call) await() turn {
 	}
 }
 
-// timeUp leaves the line if it is known why the call has waited in vain; else with the next answer.
+// timeUp leaves the line if it is known why the call has waited in vain; else with the next answer, or after lateWait.
 func (c *call) timeUp() error {
 	ln := c.line
 	ln.mu.Lock()
@@ -112,9 +120,10 @@ func (c *call) timeUp() error {
 		ln.mu.Unlock()
 		return nil
 	}
-	if !ln.knownLocked() {
+	if !ln.knownLocked(c) && !c.late {
 		c.late = true
 		ln.late++
+		ln.pokeLocked(c)
 		ln.mu.Unlock()
 		return nil
 	}

@@ -18,7 +18,7 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 		sent := time.Now()
 		reply, err := a.send(c)
 		if err != nil {
-			if err := c.unanswered(a, err); err != nil {
+			if err := c.unanswered(a, sent, err); err != nil {
 				return nil, nil, err
 			}
 			continue
@@ -37,7 +37,7 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 			rec, err := c.accept(v.rec, v.tag)
 			return nil, rec, err
 		case v.busy != nil:
-			if err := c.busy(a, v.busy); err != nil {
+			if err := c.busy(a, sent, v); err != nil {
 				return nil, nil, err
 			}
 		case v.err != nil:
@@ -48,9 +48,10 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 }
 
 // unanswered is told of a send without an answer. It returns an error if the call gives up.
-func (c *call) unanswered(a *ask, err error) error {
-	tries := c.line.heard(nil, err)
-	if permanent(err) || tries >= minTries && c.waited() >= c.patience() {
+func (c *call) unanswered(a *ask, sent time.Time, err error) error {
+	tries := c.line.heard(a, sent, answer{}, err)
+	over := c.waited() - c.patience() // callTimeout: others of the line have asked before
+	if permanent(err) || over >= 0 && (tries >= minTries || over >= callTimeout) {
 		c.line.goOn(nil, a)
 		return said{news: news{err: err}}.refuse(c)
 	}
@@ -76,16 +77,16 @@ func (c *call) granted(a *ask, g *grant) (*hold, error) {
 }
 
 // busy is told of the answer busy. It returns an error if the call has waited long enough.
-func (c *call) busy(a *ask, b *BusyError) error {
-	c.line.heard(b, nil)
+func (c *call) busy(a *ask, sent time.Time, v answer) error {
+	c.line.heard(a, sent, v, nil)
 	s := c.line.say()
 	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait {
-		c.queue = max(c.queue, s.n+b.Queue)
+		c.queue = max(c.queue, s.n+v.busy.Queue)
 		err := s.refuse(c)
 		c.line.goOn(nil, a)
 		return err
 	}
-	a.lineUp(b)
+	a.lineUp(v.busy)
 	c.waits(s)
 	return nil
 }
@@ -95,16 +96,16 @@ func (c *call) sleep(a *ask) error {
 	d := time.Until(a.next)
 	if d > 0 && !a.deaf && a.futile > 3 { // messages are only hints: forged ones must not make us ask at any rate
 		quiet := min(time.Millisecond<<min(a.futile, 8), d)
-		if _, err := c.pause(nil, quiet); err != nil {
+		if _, err := c.pause(nil, nil, quiet); err != nil {
 			return err
 		}
 		d -= quiet
 	}
-	var woken chan struct{}
+	var woken, poked chan struct{}
 	if !a.deaf { // else Redis did not answer, and hints do not count
-		woken = a.woken
+		woken, poked = a.woken, a.poked
 	}
-	hinted, err := c.pause(woken, d)
+	hinted, err := c.pause(woken, poked, d)
 	switch {
 	case hinted:
 		a.futile++
@@ -116,7 +117,7 @@ func (c *call) sleep(a *ask) error {
 
 // pause returns after d, with a hint, or with an error at the end of the call; without a channel for hints that is not before
 // Redis has been asked once more.
-func (c *call) pause(woken chan struct{}, d time.Duration) (hinted bool, err error) {
+func (c *call) pause(woken, poked chan struct{}, d time.Duration) (hinted bool, err error) {
 	if d <= 0 {
 		select {
 		case <-c.ctx.Done():
@@ -133,6 +134,8 @@ func (c *call) pause(woken chan struct{}, d time.Duration) (hinted bool, err err
 	select {
 	case <-woken:
 		return true, nil
+	case <-poked:
+		return false, nil
 	case <-timer.C:
 		if d >= end && woken != nil {
 			return false, c.line.say().refuse(c)

@@ -7,30 +7,36 @@ import (
 	"time"
 )
 
+// fresh is how old what Redis said may be before a call that comes has it asked again.
+const fresh = 100 * time.Millisecond
+
 // news is what a line knows of its key, while it is not ours.
 type news struct {
-	busy   *BusyError // last busy answer, nil before
-	at     time.Time  // when it came
-	err    error      // of the last send
-	failed int        // sends without an answer in a row
+	busy   *BusyError    // last busy answer, nil before
+	tag    string        // fingerprint of who has the key
+	asked  time.Time     // when that was sent
+	at     time.Time     // when it came
+	poke   chan struct{} // makes the one that asks ask again
+	err    error         // of the last send
+	failed int           // sends without an answer in a row
 }
 
-// heard notes what Redis said, or that it said nothing, and refuses who waited only for that. It returns how often in a row it
-// said nothing.
-func (ln *line) heard(b *BusyError, err error) (failed int) {
+// heard notes what Redis said to what was sent then, or that it said nothing, and refuses who waited only for that. It returns how
+// often in a row it said nothing.
+func (ln *line) heard(a *ask, sent time.Time, v answer, err error) (failed int) {
 	ln.mu.Lock()
-	if err != nil {
+	if b := v.busy; err != nil {
 		ln.err = err
 		ln.failed++
 	} else {
 		if ln.busy != nil && b.Holder == (Holder{}) {
 			b.Holder = ln.busy.Holder // reserved for somebody: who had it last is the better answer
 		}
-		ln.news = news{busy: b, at: time.Now()}
+		ln.news = news{busy: b, tag: v.tag, asked: sent, at: time.Now(), poke: a.poked}
 	}
-	var late []*call
-	if ln.busy != nil || ln.failed >= minTries {
-		late = ln.cutLateLocked()
+	late := ln.cutAllLocked(func(c *call) bool { return c.late && ln.knownLocked(c) })
+	if ln.late > 0 && ln.poke != nil {
+		hint(ln.poke)
 	}
 	said := ln.sayLocked()
 	ln.mu.Unlock()
@@ -38,7 +44,17 @@ func (ln *line) heard(b *BusyError, err error) (failed int) {
 	return said.failed
 }
 
-func (ln *line) knownLocked() bool { return ln.g != nil || ln.busy != nil || ln.failed >= minTries }
+// pokeLocked has Redis asked for c if nothing is known that is new enough.
+func (ln *line) pokeLocked(c *call) {
+	if ln.poke != nil && !ln.knownLocked(c) {
+		hint(ln.poke)
+	}
+}
+
+// knownLocked says that c can be refused: the key is ours, or Redis was asked after c had come, or does not answer.
+func (ln *line) knownLocked(c *call) bool {
+	return ln.g != nil || ln.busy != nil && !ln.asked.Before(c.start) || ln.failed >= minTries
+}
 
 // said is a copy of what a line knows, to be used outside the lock.
 type said struct {

@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -96,6 +97,24 @@ func TestScriptRenew(t *testing.T) {
 	rows := each(kept, "mine", "mine after abandoned", "mine tagged")
 	rows["mine revoked"] = func(fields) row { return row{reply: []any{2}} }
 	onEach(t, func(b *bench) { table(b, line, all(renew(me), []any{0}, rows)) })
+	t.Run("told", func(t *testing.T) { // who holds the key after a hand-over; whoever does not hold it says that in vain
+		told := func(was fields) row {
+			r := kept(was)
+			r.after = r.after.with(fields{"t": 4711, "b": rel(-20 * time.Second), "m": "who N\nof the\n two"})
+			return r
+		}
+		maps.Copy(rows, each(told, "mine", "mine after abandoned", "mine tagged"))
+		news := fmt.Sprintf("4711 %d who N\nof the\n two", (20 * time.Second).Microseconds())
+		onEach(t, func(b *bench) { table(b, line, all(renewFor(me, lease, news), []any{0}, rows)) })
+	})
+	t.Run("told nonsense", func(t *testing.T) {
+		maps.Copy(rows, each(kept, "mine", "mine after abandoned", "mine tagged"))
+		onEach(t, func(b *bench) {
+			for _, news := range []string{" ", "4711", "4711 1", "-1 2 who", "1e3 2 who", "x 4711 1 who"} {
+				table(b, line, all(renewFor(me, lease, news), []any{0}, rows))
+			}
+		})
+	})
 }
 
 func TestScriptRevoke(t *testing.T) {
@@ -117,7 +136,7 @@ func TestScriptClear(t *testing.T) {
 	for _, more := range []map[string]func(fields) row{
 		each(cleared, "free", "mine over", "mine revoked, over", "other's over", "other's over tagged", "other's revoked over",
 			"done", "done by other", "abandoned", "remembered"),
-		each(turn, "my turn", "my turn over", "my turn, abandoned", "other's turn", "other's turn over"),
+		each(turn, "my turn", "my turn over", "my turn, abandoned", "other's turn", "other's turn over", "other's turn, aband."),
 	} {
 		maps.Copy(rows, more)
 	}
@@ -193,13 +212,19 @@ func TestScriptQueue(t *testing.T) {
 func TestScriptExtend(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
-		b.answers(call{"renew", []any{me, time.Hour.Microseconds(), retention.Milliseconds()}}, 1)
+		b.answers(renewFor(me, time.Hour, ""), 1)
 		long := states()["mine"].with(fields{"x": rel(time.Hour), "d": span(time.Hour)})
 		b.like(long)
 		b.answers(renew(me), 1)
-		b.answers(call{"renew", []any{me, 0, retention.Milliseconds()}}, 1) // by nothing: only asks
+		b.answers(renewFor(me, 0, ""), 1) // by nothing: only asks
 		b.like(long)
 		b.answers(acquire(me, mine, "exclusive", "", 0), 1, rel(-10*time.Second), 1, 0) // a late copy
 		b.like(long)
+
+		for _, c := range []call{acquire(me, mine, "exclusive", "", 0), renew(me)} { // longer than it could last before
+			b.set(states()["mine"].with(fields{"x": rel(8 * time.Second), "d": span(10 * time.Second)}))
+			b.run(c)
+			b.like(states()["mine"].with(fields{"x": rel(lease), "d": span(lease)}))
+		}
 	})
 }

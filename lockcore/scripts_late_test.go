@@ -22,11 +22,11 @@ func TestScriptLate(t *testing.T) {
 	copies := map[string]call{
 		"acquire": acquire(me, mine, "exclusive", "", 0), "acquire and queue": acquire(me, mine, "least", "", 1),
 		"renew": renew(me), "release": release(me, 1, 0, 1), "abandon": release(me, 1, 1, 1), "leave": leave(me, mine, 1),
-		"complete": complete(me, "late", 1, 1),
+		"complete": complete(me, "late", 1, 1), "rotate": rotate(me, again, 1, 1),
 	}
 	ends := map[string][]call{
 		"released": {copies["release"]}, "abandoned": {copies["abandon"]}, "left": {copies["leave"]},
-		"completed": {copies["complete"], forget},
+		"completed": {copies["complete"], forget}, "rotated": {copies["rotate"], release(again, 1, 0, 1)},
 	}
 	onEach(t, func(b *bench) {
 		for end, cs := range ends {
@@ -129,7 +129,7 @@ func TestScriptMemory(t *testing.T) {
 	}
 	for name, c := range map[string]call{
 		"renew": renew(me), "release": release(me, 1, 0, 1), "abandon": release(me, 1, 1, 1), "complete": complete(me, "r", 1, 1),
-		"leave": leave(me, mine, 1), "revoke": revoke,
+		"leave": leave(me, mine, 1), "revoke": revoke, "rotate": rotate(me, again, 1, 1),
 	} {
 		for clock, x := range map[string]rel{"": rel(20 * time.Second), " after the clock went back": rel(time.Hour)} {
 			b.use(name + clock)
@@ -155,7 +155,7 @@ func TestScriptMemory(t *testing.T) {
 	limit(0)
 	b.set(states()["other's"])
 	limit(1)
-	for _, c := range []call{release(me, 1, 0, 1), complete(me, "r", 1, 1)} {
+	for _, c := range []call{release(me, 1, 0, 1), complete(me, "r", 1, 1), rotate(me, again, 1, 1)} {
 		if reply, err := b.try(c); err != nil || reply[0] != int64(0) {
 			t.Errorf("a late %s: %v, %v", c.script, reply, err)
 		}

@@ -126,7 +126,7 @@ func TestScriptClock(t *testing.T) {
 	onEach(t, func(b *bench) {
 		far := fields{"x": rel(20 * time.Hour), "b": rel(19 * time.Hour)}
 		b.set(states()["other's"].with(far))
-		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+other, 0)
+		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+other, 0, "")
 		b.like(states()["other's"].with(far).with(fields{"x": rel(lease)}))
 
 		b.set(states()["mine"].with(far))
@@ -135,7 +135,7 @@ func TestScriptClock(t *testing.T) {
 		b.like(states()["mine"].with(far).with(fields{"x": rel(lease)}))
 
 		b.set(states()["other's turn"].with(fields{"x": rel(20 * time.Hour)}))
-		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(window), 0, "", 0)
+		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(window), 0, "", 0, "")
 		for _, state := range []string{"free", "abandoned", "done"} {
 			b.set(states()[state])
 			b.run(inspect)
@@ -151,7 +151,7 @@ func TestScriptClock(t *testing.T) {
 		first := b.token(me)
 		m.Redis.SetTime(start.Add(-time.Hour))
 		b.answers(renew(me), 1)
-		b.answers(acquire(other, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0)
+		b.answers(acquire(other, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "")
 		m.Redis.SetTime(start.Add(lease - time.Hour))
 		b.answers(renew(me), 0)
 		if second := b.token(other); second != first+1 {
@@ -178,7 +178,7 @@ func TestScriptLine(t *testing.T) {
 				b.Fatalf("turn %d is that of %s", n, h["h"])
 			}
 			b.told("w" + ask(19-n))
-			b.answers(acquire(other, waker, "exclusive", "", 0), 0, span(window), 0, "", 19-n)
+			b.answers(acquire(other, waker, "exclusive", "", 0), 0, span(window), 0, "", 19-n, "")
 			hold = ask(19 - n)
 			b.token(hold)
 		}
@@ -209,6 +209,12 @@ func TestScriptLine(t *testing.T) {
 // A renewal takes many keys, and each has its own verdict.
 func TestScriptRenewMany(t *testing.T) {
 	onEach(t, func(b *bench) {
+		news := func(n int) string { // of some
+			if n%3 != 0 {
+				return ""
+			}
+			return fmt.Sprintf("%d %d who", n, time.Minute.Microseconds())
+		}
 		want := map[string]int64{"mine": 1, "mine revoked": 2, "mine over": 0, "other's": 0, "new": 0, "done": 0, "my turn": 0, "mine after abandoned": 1}
 		c, names := call{script: "renew"}, slices.Sorted(maps.Keys(want))
 		var keys []string
@@ -216,7 +222,7 @@ func TestScriptRenewMany(t *testing.T) {
 			b.use(strconv.Itoa(n))
 			b.set(states()[names[n%len(names)]])
 			keys = append(keys, b.keys[0])
-			c.args = append(c.args, me, (lease + time.Duration(n)*time.Minute).Microseconds(), retention.Milliseconds())
+			c.args = append(c.args, me, (lease + time.Duration(n)*time.Minute).Microseconds(), retention.Milliseconds(), news(n))
 		}
 		b.keys = keys
 		got, err := lockcore.Scripts["renew"].Run(b.Context(), b.rdb, keys, c.args...).Int64Slice()
@@ -230,11 +236,14 @@ func TestScriptRenewMany(t *testing.T) {
 			}
 			long := lease + time.Duration(n)*time.Minute
 			b.keys = []string{keys[n]}
-			if after := states()[name]; kept == 1 {
-				b.like(after.with(fields{"x": rel(long), "d": span(long)}))
-			} else {
-				b.like(after)
+			after := states()[name]
+			if kept == 1 {
+				after = after.with(fields{"x": rel(long), "d": span(long)})
+				if news(n) != "" {
+					after = after.with(fields{"t": n, "b": rel(-time.Minute), "m": "who"})
+				}
 			}
+			b.like(after)
 		}
 	})
 }

@@ -43,6 +43,7 @@ func states() map[string]fields {
 		"my turn, abandoned":   reserved(me, mine).with(abandoned),
 		"other's turn":         reserved(other, waker),
 		"other's turn over":    reserved(other, waker).with(fields{"x": rel(-time.Minute)}),
+		"other's turn, aband.": reserved(other, waker).with(abandoned),
 		"done":                 done(me),
 		"done by other":        done(other),
 		"abandoned":            free.with(abandoned),
@@ -120,14 +121,20 @@ func TestScriptAcquire(t *testing.T) {
 		}
 	}
 	busy := func(left, held time.Duration, who string) func(fields) row {
-		return is(0, span(left), span(held), who, 0)
+		return func(was fields) row {
+			tag := ""
+			if was["s"] == "h" { // who had it before a turn has ended
+				tag, _ = was["g"].(string)
+			}
+			return row{reply: []any{0, span(left), span(held), who, 0, tag}}
+		}
 	}
 	held, turn := busy(20*time.Second, 10*time.Second, "who "+other), busy(30*time.Second, 0, "")
 	common := map[string]func(fields) row{
 		"new": granted(1, 0, ""), "free": granted(2, 0, ""), "mine": same(0), "mine after abandoned": same(1), "mine tagged": same(0),
 		"mine over": is(5), "mine revoked": is(5), "mine revoked, over": is(5), "other's": held, "other's revoked": held,
-		"my turn": granted(2, 0, ""), "my turn over": granted(2, 0, ""), "other's turn": turn, "other's turn over": granted(2, 0, ""),
-		"done": is(2, "record", 1), "done by other": is(2, "record", 1), "remembered": is(5), "remembered, other's": is(5),
+		"my turn": granted(2, 0, ""), "my turn over": granted(2, 0, ""), "other's turn": turn, "other's turn, aband.": turn, "other's turn over": granted(2, 0, ""),
+		"done": is(2, "record", 1, "tag"), "done by other": is(2, "record", 1, "tag"), "remembered": is(5), "remembered, other's": is(5),
 		"other's tagged": held,
 	}
 	refused := func(who string, age time.Duration) func(fields) row { return is(4, who, span(age), 1) }

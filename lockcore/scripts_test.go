@@ -214,8 +214,10 @@ func acquire(ask, locker, mode, tag string, queue int) call {
 	}}
 }
 
-func renew(hold string) call {
-	return call{"renew", []any{hold, lease.Microseconds(), retention.Milliseconds()}}
+func renew(hold string) call { return renewFor(hold, lease, "") }
+
+func renewFor(hold string, lease time.Duration, news string) call {
+	return call{"renew", []any{hold, lease.Microseconds(), retention.Milliseconds(), news}}
 }
 
 func release(hold string, last any, abandon, remember int) call {

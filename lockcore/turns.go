@@ -72,11 +72,11 @@ func (l *Locker) line(c *call) (front bool, err error) {
 		return true, nil
 	}
 	c.line = ln
-	if ln.g != nil && other(ln.g.tag, c.tag) {
+	if ln.g != nil && other(ln.g.tag, c.tag) || ln.g == nil && other(ln.tag, c.tag) {
 		s.mu.Unlock()
 		return false, &MismatchError{Key: c.key}
 	}
-	if c.terms.Wait == NoWait && ln.knownLocked() {
+	if c.terms.Wait == NoWait && ln.knownLocked(c) {
 		said := ln.sayLocked()
 		s.mu.Unlock()
 		return false, said.refuse(c)
@@ -84,6 +84,9 @@ func (l *Locker) line(c *call) (front bool, err error) {
 	c.turn = make(chan turn, 1)
 	if c.late = c.terms.Wait == NoWait; c.late {
 		ln.late++
+	}
+	if c.late || time.Since(ln.asked) > fresh {
+		ln.pokeLocked(c)
 	}
 	c.inLine, c.prev = true, ln.last
 	if ln.last != nil {

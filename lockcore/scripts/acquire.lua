@@ -1,7 +1,7 @@
 -- acquire.lua: KEYS[1]=hash KEYS[2]=queue
 -- ARGV: 1 ask 2 locker 3 lease µs 4 queue me (1|0) 5 who 6 token block 7 retention ms of an abandoned hold
 --       8 fingerprint 9 mode: exclusive | least | most 10 retention ms of the queue
--- Returns {1, token, attempt, abandoned} granted · {0, remaining µs, held so far µs, who, waiting} busy ·
+-- Returns {1, token, attempt, abandoned} granted · {0, remaining µs, held so far µs, who, waiting, fingerprint} busy ·
 --   {2, record, attempt, fingerprint} done · {3, done} other fingerprint · {4, who, age µs, attempt} abandoned, refused · {5} over
 local ask, locker, lease, mode, tag = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[9], ARGV[8]
 local k = load(KEYS[1])
@@ -27,7 +27,7 @@ if k.live and not (k.s == 'r' and k.h == ask) then
   if ARGV[4] == '1' then enqueue(locker .. ask, ARGV[10]) end
   local held, who = 0, ''
   if k.s == 'h' then held, who = now - k.b, k.m end
-  return {0, k.x - now, held, who, redis.call('ZCARD', KEYS[2])}
+  return {0, k.x - now, held, who, redis.call('ZCARD', KEYS[2]), k.s == 'h' and k.g or ''}
 end
 
 k.a = k.a or ran_out
