@@ -11,9 +11,10 @@ import (
 const (
 	chartWidth = 880
 	chartLeft  = 110
-	chartRight = 20
+	chartRight = 40
 	chartTop   = 84
-	rowHeight  = 46
+	rowHeight  = 50
+	laneHeight = 4 // each library has a height of its own in a row, so that equal ones do not hide each other
 )
 
 // chartColors are told apart with the common kinds of color blindness (Okabe and Ito) and on light and dark ground;
@@ -60,7 +61,7 @@ func chart(rs results) string {
 	for d := low; d <= high; d++ {
 		x := chartX(math.Pow10(d), low, high)
 		fmt.Fprintf(&b, `<line class="line" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x, chartTop-8, x, height-24)
-		fmt.Fprintf(&b, `<text class="small" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, height-8, number(math.Pow10(d)))
+		fmt.Fprintf(&b, `<text class="small" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, height-8, strings.TrimSuffix(number(math.Pow10(d)), ".0"))
 	}
 	for i, s := range rows {
 		y := chartTop + rowHeight*i + rowHeight/2
@@ -68,7 +69,9 @@ func chart(rs results) string {
 		fmt.Fprintf(&b, `<line class="line" x1="%d" y1="%d" x2="%d" y2="%d"/>`+"\n", chartLeft, y, chartWidth-chartRight, y)
 		for _, r := range shown {
 			if r.Scenario == s.name {
-				drawPoint(&b, r, chartX(r.OpsPerS, low, high), y)
+				title := fmt.Sprintf("<title>%s, %s: %s ops/s</title>", r.Scenario, r.Library, number(r.OpsPerS))
+				lane := slices.Index(libraryNames(), r.Library) - len(libraries)/2
+				drawPoint(&b, r.Library, chartX(r.OpsPerS, low, high), y+laneHeight*lane, title)
 			}
 		}
 	}
@@ -93,14 +96,13 @@ func chartX(v float64, low, high int) float64 {
 	return chartLeft + at*(chartWidth-chartLeft-chartRight)
 }
 
-func drawPoint(b *strings.Builder, r result, x float64, y int) {
-	title := fmt.Sprintf("<title>%s, %s: %s ops/s</title>", r.Scenario, r.Library, number(r.OpsPerS))
-	if r.Library == holdfastName {
-		fmt.Fprintf(b, `<rect x="%.1f" y="%d" width="14" height="14" transform="rotate(45 %.1f %d)" fill="%s">%s</rect>`+"\n",
-			x-7, y-7, x, y, chartColors[r.Library], title)
+func drawPoint(b *strings.Builder, library string, x float64, y int, title string) {
+	if library == holdfastName {
+		fmt.Fprintf(b, `<rect x="%.1f" y="%d" width="12" height="12" transform="rotate(45 %.1f %d)" fill="%s">%s</rect>`+"\n",
+			x-6, y-6, x, y, chartColors[library], title)
 		return
 	}
-	fmt.Fprintf(b, `<circle cx="%.1f" cy="%d" r="7" fill="%s" fill-opacity="0.85">%s</circle>`+"\n", x, y, chartColors[r.Library], title)
+	fmt.Fprintf(b, `<circle cx="%.1f" cy="%d" r="6" fill="%s">%s</circle>`+"\n", x, y, chartColors[library], title)
 }
 
 func drawLegend(b *strings.Builder, shown results) {
@@ -109,7 +111,8 @@ func drawLegend(b *strings.Builder, shown results) {
 		if !slices.ContainsFunc(shown, func(r result) bool { return r.Library == name }) {
 			continue
 		}
-		fmt.Fprintf(b, `<circle cx="%d" cy="46" r="6" fill="%s"/><text x="%d" y="50">%s</text>`+"\n", x, chartColors[name], x+12, name)
+		drawPoint(b, name, float64(x), 46, "")
+		fmt.Fprintf(b, `<text x="%d" y="50">%s</text>`+"\n", x+12, name)
 		x += 34 + 8*len(name)
 	}
 }

@@ -65,7 +65,7 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 		}
 		w.granted(1)
 		w.inside(key, p.Inside)
-		return h.unlock(context.Background()) //nolint:contextcheck // what is held is given back also when the run is over
+		return h.unlock(context.Background()) // what is held is given back also when the run is over
 	})
 }
 

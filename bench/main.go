@@ -29,9 +29,6 @@ func main() {
 	}
 }
 
-// errViolated is for the libraries that this project answers for.
-var errViolated = errors.New("bench: two were inside the same key at the same time")
-
 func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 	o, err := parseOptions(args, progress)
 	if err != nil {
@@ -55,12 +52,7 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err := r.write(out); err != nil {
 		return err
 	}
-	for _, c := range cells {
-		if l, _ := libraryNamed(c.Library); c.Violations > 0 && !l.peer {
-			return fmt.Errorf("%w: %s, %s", errViolated, c.Scenario, c.Library)
-		}
-	}
-	return nil
+	return cells.violated()
 }
 
 // runScenario measures every library at every point, in an order that is rotated with each round: no library always

@@ -10,7 +10,7 @@ func (r report) markdown() string {
 	var b strings.Builder
 	b.WriteString("# Measured\n\n")
 	b.WriteString("Written by `go -C bench run . -md FILE`. ")
-	fmt.Fprintf(&b, "%s. Each run measured for %v; every cell is the median of %d rounds", r.environment, r.options.window, r.options.rounds)
+	fmt.Fprintf(&b, "%s. Each run measured for %v; every cell is the median of %s", r.environment, r.options.window, plural(r.options.rounds, "round"))
 	b.WriteString(", in which the libraries took turns in a changing order; where waiting or keeping was counted, of one longer run. ")
 	b.WriteString("Machines are noisy: only the ratios count.\n\n")
 	b.WriteString("| library | version | settings |\n|---|---|---|\n")
@@ -33,9 +33,10 @@ func (r report) markdown() string {
 }
 
 const legend = "p50, p99 and max are of the wait, from the call to the grant, of every call that was granted in the run or " +
-	"still waited at its end, with its wait so far. Commands and round trips are what the clients wrote to their " +
-	"connections. Unserved waited for more than 10 s or, in a run that was shorter, were never served in it. Violations: " +
-	"two inside the same key at once, seen in memory that all processes share.\n"
+	"still waited at its end, with its wait so far: no wait looks longer than the run, which favors who lets others " +
+	"starve. Commands and round trips are what the clients wrote to their connections. Unserved waited for more than " +
+	"10 s or, in a shorter run, were never served in it. Violations: two inside the same key at once, seen in memory " +
+	"that all processes share.\n"
 
 func (sh sheet) markdown(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## %s: %s\n\n", sh.name, sh.title)
@@ -55,12 +56,12 @@ type virtue struct {
 }
 
 var virtues = []virtue{
-	{"time per operation", func(r result) float64 { return 1e6 / r.OpsPerS }},
-	{"p50", func(r result) float64 { return r.P50US }},
-	{"p99", func(r result) float64 { return r.P99US }},
+	{"µs per operation", func(r result) float64 { return 1e6 / r.OpsPerS }},
+	{"p50 in µs", func(r result) float64 { return r.P50US }},
+	{"p99 in µs", func(r result) float64 { return r.P99US }},
 	{"commands", func(r result) float64 { return r.CmdsPerOp }},
-	{"Redis CPU", func(r result) float64 { return r.RedisCPUPerOp }},
-	{"client CPU", func(r result) float64 { return r.ClientCPUPerOp }},
+	{"Redis CPU µs", func(r result) float64 { return r.RedisCPUPerOp }},
+	{"client CPU µs", func(r result) float64 { return r.ClientCPUPerOp }},
 	{"allocations", func(r result) float64 { return r.AllocsPerOp }},
 	{"commands per lease and s", named(cmdsPerLeaseS)},
 	{"bytes per lease", named(bytesPerLease)},
@@ -75,19 +76,26 @@ func losses(rs results) []string {
 	var lines []string
 	for _, r := range rs {
 		mine, ok := rs.get(r.Scenario, r.Point, holdfastName)
-		if !ok || r.Library == holdfastName {
+		if !ok || r.Library == holdfastName || r.Library == tracedName {
 			continue
 		}
 		var better []string
 		for _, v := range virtues {
-			if ratio := v.cost(mine) / v.cost(r); ratio > noticeable {
-				better = append(better, fmt.Sprintf("%s ÷ %s", v.name, number(ratio)))
+			if own, its := v.cost(mine), v.cost(r); own > noticeable*its {
+				better = append(better, fmt.Sprintf("%s %s against %s", v.name, number(its), number(own)))
 			}
 		}
 		if len(better) > 0 {
 			where := strings.TrimSpace(r.Scenario + " " + r.Point)
-			lines = append(lines, fmt.Sprintf("%s: %s needs less: %s", where, r.Library, strings.Join(better, ", ")))
+			lines = append(lines, fmt.Sprintf("%s, %s: %s", where, r.Library, strings.Join(better, ", ")))
 		}
 	}
 	return lines
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

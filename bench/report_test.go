@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -82,6 +83,18 @@ func TestMedianResult(t *testing.T) {
 	}
 }
 
+// A violation of holdfast or the floor is an error, one of a peer is only shown.
+func TestViolated(t *testing.T) {
+	if err := (results{{Library: "redsync", Violations: 1}, {Library: holdfastName}}).violated(); err != nil {
+		t.Errorf("a peer's: %v", err)
+	}
+	for _, name := range []string{floorName, holdfastName, tracedName} {
+		if err := (results{{Library: name, Violations: 1}}).violated(); !errors.Is(err, errViolated) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 // What a scenario has besides stands in the same JSON object.
 func TestResultJSON(t *testing.T) {
 	b, err := json.Marshal(result{Scenario: "hold", Shares: []int64{1}, Figures: figures{bytesPerLease: 2}})
@@ -107,7 +120,7 @@ func TestMarkdown(t *testing.T) {
 	o := options{scenarios: scenarios, window: time.Second, rounds: 1}
 	r := report{options: o, cells: cells(), environment: newEnvironment("7.0.15")}
 	md := r.markdown()
-	for _, want := range []string{"| redsync |", "## hot: ", "| hot | ≥ 20 × best library | 19.0 | missed |", "- seq: floor needs less: time per operation ÷ 1.05"} {
+	for _, want := range []string{"| redsync |", "## hot: ", "| hot | ≥ 20 × best library | 19.0 | missed |", "- seq, floor: µs per operation 100 against 105, p50 in µs 100 against 125"} {
 		if !strings.Contains(md, want) {
 			t.Errorf("no %q in\n%s", want, md)
 		}
@@ -138,7 +151,7 @@ func TestChartIsWellFormed(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.0049: "0.0049", 0.254: "0.25", 9.87: "9.87", 12.34: "12.3", 999.6: "1,000", 1234567: "1,234,567"} {
+	for v, want := range map[float64]string{0: "0", 0.0049: "0.0049", 0.00003: "0.00003", 1e-9: "< 0.00001", math.Inf(1): "∞", 0.254: "0.25", 9.87: "9.87", 12.34: "12.3", 999.6: "1,000", 1234567: "1,234,567"} {
 		if got := number(v); got != want {
 			t.Errorf("%v: got %s, want %s", v, got, want)
 		}

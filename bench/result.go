@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -138,4 +140,16 @@ func (rs results) peers(scenario, point string) results {
 		}
 	}
 	return ps
+}
+
+var errViolated = errors.New("bench: two were inside the same key at the same time")
+
+// violated is the error for what this project answers for: holdfast and the floor. Those of peers stand in the table.
+func (rs results) violated() error {
+	for _, r := range rs {
+		if l, _ := libraryNamed(r.Library); r.Violations > 0 && !l.peer {
+			return fmt.Errorf("%w: %s, %s", errViolated, r.Scenario, r.Library)
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -178,16 +179,21 @@ func (r report) text() string {
 			fmt.Fprintln(&b, n)
 		}
 	}
+	fmt.Fprintf(&b, "\n%s", legend)
 	return b.String()
 }
 
-// number has three digits that count, and commas.
+// number has about three digits that count, and commas.
 func number(v float64) string {
 	switch {
 	case v == 0:
 		return "0"
+	case math.IsInf(v, 0):
+		return "∞"
+	case v < 0.00001:
+		return "< 0.00001"
 	case v < 0.01:
-		return fmt.Sprintf("%.2g", v)
+		return strings.TrimRight(fmt.Sprintf("%.5f", v), "0")
 	case v < 10:
 		return fmt.Sprintf("%.2f", v)
 	case v < 100:

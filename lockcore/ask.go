@@ -77,17 +77,24 @@ func (a *ask) send(c *call) ([]any, error) {
 		defer cancel()
 	}
 	l := a.l
-	for _, ch := range []chan struct{}{a.woken, a.poked} {
-		select {
-		case <-ch:
-		default:
-		}
-	}
+	a.clear()
 	reply, again, err := l.conn.run(ctx, l.conn.calls, acquireScript, a.line.keys[:],
 		a.id, l.id, micros(c.terms.Lease), flag(a.woken != nil), l.who(c.ctx), tokenBlock,
 		millis(c.terms.Lease+max(c.keep, abandonedTTL)), c.tag, c.mode, millis(queueTTL))
 	a.sent(again, err)
 	return reply, err
+}
+
+// clear forgets hints that came before what is sent now.
+func (a *ask) clear() {
+	select {
+	case <-a.woken:
+	default:
+	}
+	select {
+	case <-a.poked:
+	default:
+	}
 }
 
 // sent notes how a send ended.

@@ -42,6 +42,7 @@ func (h *hold) rotate(ctx context.Context, next *call) (stale bool, err error) {
 	last, _ := g.last()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
+	a.clear()
 	sent := time.Now()
 	reply, again, err := l.conn.run(ctx, l.conn.keep, rotateScript, g.line.keys[:],
 		g.id, last, millis(g.keep), flag(g.repeated), micros(claimWindow), l.channel(""), flag(l.conn.single),

@@ -5,60 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
-const (
-	oneWay = time.Millisecond // from a process to Redis, and back
-	tenure = 3 * time.Millisecond
-	inLine = 4 // calls of one process
-)
-
-// queue is one life of a line: process b has the key, calls of process a stand in line for it, and the ctx of one of them ends.
-type queue struct {
-	*world
-	a, b    *lockcore.Locker
-	faults  *locktest.Faults
-	sent    *redistest.Counter // by a
-	calls   sync.WaitGroup
-	packets int // of a, guarded by faults
-
-	mu      sync.Mutex
-	served  []int // calls of a, in order
-	granted int   // leases of a and b
-	token   int64 // the last one
-	records int
-}
-
-func newQueue(t *testing.T) *queue {
-	t.Helper()
-	q := &queue{world: newWorld(t)}
-	for _, s := range lockcore.Scripts {
-		if err := s.Load(t.Context(), q.rdb).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	q.a, q.faults, q.sent = q.locker(lockcore.Options{})
-	q.b, _, _ = q.locker(lockcore.Options{})
-	return q
-}
-
-// cancelAt calls cancel a while after the n-th packet, from 1, that a sends or is sent: on its way, as it arrives, or after it.
+// cancelAt calls cancel a while after the n-th packet, from 1, that a sends or is sent: at once, as it arrives, or later.
 func (q *queue) cancelAt(n int, after time.Duration, cancel func()) {
+	end := func() {
+		q.mu.Lock()
+		q.ended = time.Now()
+		q.mu.Unlock()
+		cancel()
+	}
 	q.faults.DelayFunc(func() time.Duration {
-		if q.packets++; q.packets == n {
-			if after == 0 {
-				cancel()
-			} else {
-				time.AfterFunc(after, cancel)
-			}
+		q.packets++
+		switch {
+		case q.packets != n:
+		case after == 0:
+			end()
+		default:
+			time.AfterFunc(after, end)
 		}
 		return oneWay
 	})
@@ -70,44 +39,13 @@ func (q *queue) reached(n int) (ok bool) {
 	return q.packets >= n
 }
 
-// tenure notes a grant, that the tokens grow, and lets some time pass.
-func (q *queue) tenure(le *lockcore.Lease, i int) {
-	q.mu.Lock()
-	if i >= 0 {
-		q.served = append(q.served, i)
-	}
-	q.granted++
-	if le.Token() <= q.token {
-		q.t.Errorf("token %d after %d", le.Token(), q.token)
-	}
-	q.token = le.Token()
-	q.mu.Unlock()
-	if le.Abandoned() {
-		q.t.Error("called abandoned for nothing")
-	}
-	time.Sleep(tenure)
-}
-
-// acquire is call i of a, and that of b if i < 0.
-func (q *queue) acquire(ctx context.Context, i int) error {
+// claim is acquire on a key that knows outcomes.
+func (q *queue) claim(ctx context.Context, i int) error {
 	l := q.a
 	if i < 0 {
 		l = q.b
 	}
-	le, err := l.Acquire(ctx, "k", long)
-	if err != nil {
-		return err
-	}
-	q.tenure(le, i)
-	if err := le.Release(ctx); err != nil {
-		q.t.Errorf("release: %v", err)
-	}
-	return nil
-}
-
-// claim is call i of a, on a key that knows outcomes.
-func (q *queue) claim(ctx context.Context, i int) error {
-	le, rec, err := q.a.Claim(ctx, "k", lockcore.Claim{Terms: long, AtMostOnce: true})
+	le, rec, err := l.Claim(ctx, "k", lockcore.Claim{Terms: long, AtMostOnce: true})
 	switch {
 	case err != nil:
 		return err
@@ -131,118 +69,113 @@ func (q *queue) claim(ctx context.Context, i int) error {
 }
 
 // line lets the calls of a stand in line, one after the other; the ctx of who is ctx.
+//
+//nolint:revive // ctx is not this function's
 func (q *queue) line(who int, ctx context.Context, call func(context.Context, int) error) {
 	for i := range inLine {
 		q.calls.Go(func() {
-			if i != who {
+			if i != who && who != everybody {
 				if err := call(q.t.Context(), i); err != nil {
 					q.t.Errorf("call %d: %v", i, err)
 				}
 				return
 			}
-			switch err := call(ctx, i); {
+			err := call(ctx, i)
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			switch d := time.Since(q.ended); {
 			case err == nil:
-			case !errors.Is(err, lockcore.ErrNotRun) || !errors.Is(err, context.Canceled):
+			case ctx.Err() == nil || !errors.Is(err, lockcore.ErrNotRun) || !errors.Is(err, context.Canceled):
 				q.t.Errorf("the canceled call: %v", err)
-			case ctx.Err() == nil:
-				q.t.Errorf("not canceled, and %v", err)
-			}
-			if ctx.Err() != nil {
-				q.mu.Lock()
-				defer q.mu.Unlock()
+			case d > 10*oneWay:
+				q.t.Errorf("the canceled call took %v to return", d)
 			}
 		})
 		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-// settled: a's calls were served by arrival, and the key is what it should be, without anybody in line or abandoned.
-func (q *queue) settled(kind lockcore.Kind, want lockcore.State) {
+// settled: a's calls were served by arrival, and the key is free or done, without anybody in line and not abandoned.
+func (q *queue) settled(kind lockcore.Kind) {
 	t := q.t
 	if !slices.IsSorted(q.served) {
 		t.Errorf("served in the order %v", q.served)
 	}
 	time.Sleep(20 * time.Millisecond) // what is undone in the background
 	h, err := q.b.Inspect(t.Context(), kind, "k")
-	if err != nil || h.State != want || h.Queue != 0 {
+	if err != nil || h.State != lockcore.StateFree && h.State != lockcore.StateDone || h.Queue != 0 {
 		t.Errorf("in the end: %+v, %v", h, err)
 	}
 	if kind == lockcore.KindExclusive {
 		if err := q.acquire(t.Context(), -1); err != nil {
 			t.Error(err)
 		}
+	} else if h.State == lockcore.StateFree {
+		if err := q.claim(t.Context(), -1); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
-// lives are the lives of a line. Each returns how long it took from the moment at which b let go.
-var lives = map[string]func(q *queue, who int, ctx context.Context) time.Duration{
-	"exclusive": func(q *queue, who int, ctx context.Context) time.Duration {
-		theirs := q.must(q.b.Acquire(q.t.Context(), "k", long))
-		q.line(who, ctx, q.acquire)
-		q.calls.Go(func() {
-			if err := q.acquire(q.t.Context(), -1); err != nil {
-				q.t.Errorf("b: %v", err)
-			}
-		})
-		time.Sleep(20 * time.Millisecond)
-		start := time.Now()
-		q.tenure(theirs, -1)
-		_ = theirs.Release(q.t.Context())
-		q.calls.Wait()
-		d := time.Since(start)
-		if q.granted < inLine+1 { // b twice
-			q.t.Errorf("%d tenures", q.granted)
+// exclusive: b holds the key and asks for it again, behind a.
+func (q *queue) exclusive(who int, ctx context.Context) {
+	theirs := q.must(q.b.Acquire(q.t.Context(), "k", long))
+	q.line(who, ctx, q.acquire)
+	q.calls.Go(func() {
+		if err := q.acquire(q.t.Context(), -1); err != nil {
+			q.t.Errorf("b: %v", err)
 		}
-		q.settled(lockcore.KindExclusive, lockcore.StateFree)
-		return d
-	},
-	"once, done by the other": func(q *queue, who int, ctx context.Context) time.Duration {
-		theirs, _, err := q.b.Claim(q.t.Context(), "k", lockcore.Claim{Terms: long})
-		if err != nil {
-			q.t.Fatal(err)
-		}
-		q.line(who, ctx, q.claim)
-		time.Sleep(20 * time.Millisecond)
-		start := time.Now()
-		q.tenure(theirs, -1)
-		_ = theirs.Complete(q.t.Context(), []byte("done"), time.Hour)
-		q.calls.Wait()
-		d := time.Since(start)
-		if q.granted != 1 || q.records < inLine-1 {
-			q.t.Errorf("%d runs, %d records", q.granted, q.records)
-		}
-		q.settled(lockcore.KindOnce, lockcore.StateDone)
-		return d
-	},
-	"once, failed by the other": func(q *queue, who int, ctx context.Context) time.Duration {
-		theirs, _, err := q.b.Claim(q.t.Context(), "k", lockcore.Claim{Terms: long})
-		if err != nil {
-			q.t.Fatal(err)
-		}
-		q.line(who, ctx, q.claim)
-		time.Sleep(20 * time.Millisecond)
-		start := time.Now()
-		q.tenure(theirs, -1)
-		_ = theirs.Release(q.t.Context())
-		q.calls.Wait()
-		d := time.Since(start)
-		if q.granted != 2 || q.records < inLine-2 {
-			q.t.Errorf("%d runs, %d records", q.granted, q.records)
-		}
-		q.settled(lockcore.KindOnce, lockcore.StateDone)
-		return d
-	},
+	})
+	time.Sleep(20 * time.Millisecond)
+	q.tenure(theirs, -1)
+	_ = theirs.Release(q.t.Context())
+	q.calls.Wait()
+	q.took = time.Since(q.start)
+	if who >= 0 && q.granted < inLine+1 { // b twice
+		q.t.Errorf("%d tenures", q.granted)
+	}
+	q.settled(lockcore.KindExclusive)
 }
 
-// Wherever the ctx of a call ends, before, while or after anything is sent or answered, the others are served at once and in order,
-// and it costs no more than a few commands.
+// once: b runs the key, which is done then, or fails and runs again in a.
+func (q *queue) once(who int, ctx context.Context, done bool) {
+	theirs, _, err := q.b.Claim(q.t.Context(), "k", lockcore.Claim{Terms: long})
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	q.line(who, ctx, q.claim)
+	time.Sleep(20 * time.Millisecond)
+	q.tenure(theirs, -1)
+	runs := 1
+	if done {
+		_ = theirs.Complete(q.t.Context(), []byte("done"), time.Hour)
+	} else {
+		_ = theirs.Release(q.t.Context())
+		runs = 2
+	}
+	q.calls.Wait()
+	q.took = time.Since(q.start)
+	if q.granted > runs || who >= 0 && q.granted+q.records < inLine { // one may have been canceled
+		q.t.Errorf("%d runs, %d records", q.granted, q.records)
+	}
+	q.settled(lockcore.KindOnce)
+}
+
+var lives = map[string]func(*queue, int, context.Context){
+	"exclusive":                 (*queue).exclusive,
+	"once, done by the other":   func(q *queue, who int, ctx context.Context) { q.once(who, ctx, true) },
+	"once, failed by the other": func(q *queue, who int, ctx context.Context) { q.once(who, ctx, false) },
+}
+
+// Wherever the ctx of a call ends, or that of all calls of a process, before, while or after anything is sent or answered: the others
+// are served at once and in order, nothing is left behind, and it costs no more than a few commands.
 func TestCancelAnywhere(t *testing.T) {
 	steps := 0
 	for name, live := range lives {
-		for who := range inLine {
-			for _, after := range []time.Duration{0, oneWay / 2, oneWay, oneWay * 3 / 2} {
-				var took []time.Duration
-				var commands []int
+		for _, who := range []int{0, 1, 2, everybody} {
+			for _, after := range []time.Duration{0, oneWay, oneWay * 3 / 2} {
+				var took []time.Duration // the last is that of a life in which nothing happens
+				var sent []int
 				for n := 1; ; n++ {
 					struck := false
 					t.Run(fmt.Sprintf("%s/call %d/packet %d, %v", name, who, n, after), func(t *testing.T) {
@@ -251,26 +184,71 @@ func TestCancelAnywhere(t *testing.T) {
 							ctx, cancel := context.WithCancel(t.Context())
 							defer cancel()
 							q.cancelAt(n, after, cancel)
-							took = append(took, live(q, who, ctx))
+							live(q, who, ctx)
 							struck = q.reached(n)
-							c := 0
-							for _, script := range []string{"acquire", "release", "rotate", "complete", "leave"} {
-								c += q.sent.Count(script)
-							}
-							commands = append(commands, c)
+							took, sent = append(took, q.took), append(sent, len(q.sent.Commands()))
 						})
 					})
 					if !struck {
 						break
 					}
 				}
-				steps += len(took) - 1
-				t.Logf("%s %d %v: %v %v", name, who, after, took, commands)
+				last := len(took) - 1
+				steps += last
+				if d := slices.Max(took) - took[last]; d > 10*time.Millisecond {
+					t.Errorf("%s, call %d: it cost the others %v: %v", name, who, d, took)
+				}
+				if n := slices.Max(sent) - sent[last]; n > 3 {
+					t.Errorf("%s, call %d: it cost %d commands: %v", name, who, n, sent)
+				}
 			}
 		}
 	}
-	if steps < 100 {
+	if steps < 400 {
 		t.Errorf("canceled at %d steps only", steps)
 	}
-	t.Logf("%d steps", steps)
+}
+
+// A call that is canceled just as the key is handed to it, before or after, either runs or passes it on.
+func TestCancelAtHandOver(t *testing.T) {
+	for name, ends := range map[string]func(cancel func(), le *lockcore.Lease){
+		"before": func(cancel func(), le *lockcore.Lease) { cancel(); _ = le.Release(context.Background()) },
+		"after":  func(cancel func(), le *lockcore.Lease) { _ = le.Release(context.Background()); cancel() },
+		"beside": func(cancel func(), le *lockcore.Lease) { go cancel(); _ = le.Release(context.Background()) },
+	} {
+		for _, held := range []time.Duration{0, 2 * tenure} { // handed over, or released and asked for again
+			t.Run(fmt.Sprintf("%s, after %v", name, held), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q := newQueue(t)
+					for range 50 {
+						le := q.must(q.a.Acquire(t.Context(), "k", noWait))
+						q.begins(le, everybody)
+						q.ends()
+						ctx, cancel := context.WithCancel(t.Context())
+						for i, ctx := range []context.Context{ctx, ctx, t.Context()} {
+							q.calls.Go(func() {
+								if err := q.acquire(ctx, i); err != nil && ctx.Err() == nil {
+									t.Errorf("call %d: %v", i, err)
+								}
+							})
+							synctest.Wait() // it stands in line
+						}
+						time.Sleep(held)
+						start := time.Now()
+						q.sent.Reset()
+						ends(cancel, le)
+						q.calls.Wait()
+						if d := time.Since(start); d > 3*tenure {
+							t.Errorf("three tenures took %v", d)
+						}
+						if n := len(q.sent.Commands()); n > 4 {
+							t.Errorf("%d commands", n)
+						}
+						q.settled(lockcore.KindExclusive)
+						q.served = nil
+					}
+				})
+			})
+		}
+	}
 }

@@ -15,7 +15,7 @@ import (
 
 var long = lockcore.Terms{Wait: time.Hour}
 
-// Who comes first is served first, across processes, and each release wakes one waiter only.
+// Processes take turns, who comes first in a process is served first there, and each release wakes one waiter only.
 func TestWaitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -47,13 +47,14 @@ func TestWaitInOrder(t *testing.T) {
 		start := time.Now()
 		_ = first.Release(t.Context())
 		wg.Wait()
-		if !slices.IsSorted(order) || len(order) != 20 {
+		want := []int{1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14, 17, 16, 19, 18} // a had it, so b is first
+		if !slices.Equal(order, want) {
 			t.Errorf("served in the order %v", order)
 		}
 		if d := time.Since(start); d > 1010*time.Millisecond {
 			t.Errorf("20 turns of 50 ms took %v", d)
 		}
-		if n := len(ca.Commands()) + len(cb.Commands()); n < 40 || n > 46 { // one to ask, one to release
+		if n := len(ca.Commands()) + len(cb.Commands()); n < 39 || n > 46 { // one to ask, one to release and queue again
 			t.Errorf("%d commands for 20 turns", n)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -30,7 +31,8 @@ func (n *node) dialer(next locktest.Dialer) locktest.Dialer {
 	}
 }
 
-// deafConn drops messages, and only those, while hush is on. It is read by one goroutine at a time, as go-redis does.
+// deafConn drops messages, and only those, while nobody or its node may hear them, and sends copies of rotations. It is read by
+// one goroutine at a time, as go-redis does.
 type deafConn struct {
 	net.Conn
 	n        *node
@@ -41,8 +43,16 @@ type deafConn struct {
 }
 
 func (c *deafConn) Write(b []byte) (int, error) {
+	args := resp.Args(b)
+	c.n.sendAgain(args)
+	sc := c.n.w.names.Of(c.n.w.names.Script(args))
+	for i := range 3 {
+		if len(args) > 4 && args[3] == "holdfast:1:x:{"+exclusiveKey(i)+"}" {
+			if args[2] == "2" { c.n.w.note(c.n.w.key(exclusiveKey(i)), "  %d: %s %q", c.n.index, sc, args[5:]) } else {c.n.w.note(c.n.w.key(exclusiveKey(i)), "  %d: %s %q", c.n.index, sc, args[4:])}
+		}
+	}
 	if !c.greeted.Load() {
-		if args := resp.Args(b); resp.Handshake(args) {
+		if resp.Handshake(args) {
 			if c.greeting.CompareAndSwap(false, true) {
 				c.n.greetings.Add(1)
 			}
@@ -75,7 +85,7 @@ func (c *deafConn) Read(b []byte) (int, error) {
 			if !ok {
 				break
 			}
-			if !push || !c.n.w.hush.Load() || !bytes.Contains(c.rest[:size], []byte("\r\nmessage\r\n")) {
+			if !push || !bytes.Contains(c.rest[:size], []byte("\r\nmessage\r\n")) || c.n.hears() {
 				c.heard = append(c.heard, c.rest[:size]...)
 			}
 			c.rest = c.rest[size:]
@@ -87,4 +97,38 @@ func (c *deafConn) Read(b []byte) (int, error) {
 	n := copy(b, c.heard)
 	c.heard = c.heard[n:]
 	return n, nil
+}
+
+// hears says whether the next message reaches n.
+func (n *node) hears() bool {
+	if n.drops.Add(-1) >= 0 {
+		return false
+	}
+	n.drops.Store(0)
+	return !n.deaf.Load() && !n.w.hush.Load()
+}
+
+// sendAgain lets a copy of a rotation arrive after it, as a proxy or a client that sends twice would.
+func (n *node) sendAgain(args []string) {
+	if n.w.names.Of(n.w.names.Script(args)) != "rotate" || n.copies.Add(-1) < 0 {
+		return
+	}
+	after := 5 * time.Millisecond
+	if n.slow.Load() {
+		after = 2 * time.Second
+	}
+	if n.copies.Load()%2 == 0 {
+		after += time.Second // the next ask has ended, or was handed over
+	}
+	again := make([]any, len(args))
+	for i, a := range args {
+		again[i] = a
+	}
+	n.w.copies.Go(func() {
+		time.Sleep(after)
+		if !n.killed.Load() {
+			_ = n.w.rdb.Do(n.w.root, again...).Err() // nobody waits for its answer
+			n.w.struck("copy of rotate")
+		}
+	})
 }

@@ -14,7 +14,7 @@ import (
 // closes at once, and nothing is left that does not run out. That no goroutine is left, the bubble checks.
 func (w *world) end() Stats {
 	time.Sleep(settled)
-	for _, n := range w.nodes {
+	for _, n := range w.nodes() {
 		for i := range w.c.Keys {
 			w.serve(n, exclusiveKey(i))
 		}
@@ -38,10 +38,11 @@ func (w *world) end() Stats {
 	}
 	w.expiring()
 	var all sync.WaitGroup
-	for _, n := range w.nodes {
+	for _, n := range append(w.nodes(), w.dead...) {
 		all.Go(n.close)
 	}
 	all.Wait()
+	time.Sleep(2 * time.Second) // pools that could not dial notice
 	if d := w.now(); d > 0 {
 		w.stats.Virtual = d
 	}
@@ -59,7 +60,7 @@ func (w *world) serve(n *node, name string) {
 		w.fail("I6", k.name, "process %d does not get it in the end: %v", n.index, err)
 		return
 	}
-	ten := w.grant(k, n, "end", le, t)
+	ten := w.grant(k, &waiter{n: n, who: "end", since: start, terms: t}, le)
 	if took := w.now() - start; took > 4*time.Second {
 		w.fail("I6", k.name, "process %d got it in the end after %v", n.index, took)
 	}

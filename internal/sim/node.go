@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,16 +25,26 @@ type node struct {
 	slow  atomic.Bool
 	swell time.Duration // latency between the faults of a storm; its own goroutine's
 
+	life   context.Context //nolint:containedctx // of every call; ends after the process was killed
+	bury   context.CancelFunc
+	killed atomic.Bool   // nothing passes any more, ever
+	doomed atomic.Bool   // dies with its next hand-over
+	died   chan struct{} // closed by that
+
 	silent    atomic.Bool  // nothing passes
+	deaf      atomic.Bool  // no message passes
+	drops     atomic.Int64 // messages to drop
+	copies    atomic.Int64 // rotations to send twice
 	greetings atomic.Int64 // connections that greet the server just now
 
 	started, ended, held atomic.Int64 // what its Observer heard
 }
 
-func (w *world) newNode(t *testing.T, i int) *node {
-	t.Helper()
-	n := &node{w: w, index: i, faults: locktest.NewFaults(t)}
-	n.calm.Store(1)
+// newNode starts a process in slot i in which nothing fails since calm.
+func (w *world) newNode(i int, calm time.Duration) *node {
+	n := &node{w: w, index: i, faults: locktest.NewFaults(w.t), died: make(chan struct{})}
+	n.life, n.bury = context.WithCancel(w.root)
+	n.calm.Store(int64(calm))
 	n.bad.Store(1)
 	n.latency(breeze)
 	o := w.server.Options()
@@ -46,7 +55,7 @@ func (w *world) newNode(t *testing.T, i int) *node {
 	n.rdb = redis.NewClient(o)
 	locks, err := lockcore.New(n.rdb, lockcore.Options{Observer: n})
 	if err != nil {
-		t.Fatal(err)
+		panic(err) // a constant
 	}
 	n.locks = locks
 	return n
@@ -72,6 +81,7 @@ func (n *node) goodFor() time.Duration {
 
 // close closes the Locker in good weather, in which it has nothing to wait for.
 func (n *node) close() {
+	n.bury()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := n.locks.Close(ctx); err != nil {

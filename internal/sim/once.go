@@ -70,24 +70,23 @@ func (w *world) job(r rng) *job {
 func (wk *worker) once() {
 	w, j, t := wk.w, wk.w.job(wk.rng), wk.terms()
 	t.MaxHold = 0
-	ctx, cancel := wk.caller()
-	defer cancel()
+	wt := wk.caller(t)
+	defer wt.cancel()
+	ctx := wt.ctx
 	out := new(outcome)
 	ctx = context.WithValue(ctx, outcomeKey{}, out)
 	c := lockcore.Claim{Terms: t, Fingerprint: j.tag, AtMostOnce: j.most}
 	if wk.stranger(ctx, j, c) {
 		return
 	}
-	done := w.wait(ctx, j.key, wk.n, wk.name, t)
-	start := w.now()
+	w.wait(j.key, wt)
 	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
-	done()
-	wk.returned(ctx, j.key, t, start, err)
+	wk.returned(j.key, wt, err)
 	switch {
 	case rec != nil:
 		w.replay(j, wk.name, rec)
 	case le != nil:
-		ten := w.grant(j.key, wk.n, wk.name, le, t)
+		ten := w.grant(j.key, wt, le)
 		wk.run(j, w.begin(j, wk.name, le), ten, le, out)
 	case errors.Is(err, lockcore.ErrAbandoned):
 		w.abandonedFor(j, wk.name)
@@ -96,7 +95,8 @@ func (wk *worker) once() {
 	}
 }
 
-// stranger comes with another fingerprint when the job is done, and must not get anything.
+// stranger comes with another fingerprint when the job is done, and must not get anything. That the key is busy may be what its
+// process has heard last.
 func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	wk.w.mu.Lock()
 	done := j.record != nil
@@ -106,7 +106,8 @@ func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	}
 	c.Fingerprint = []byte("another")
 	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
-	if le != nil || rec != nil || !errors.Is(err, lockcore.ErrMismatch) && !errors.Is(err, lockcore.ErrUnavailable) && ctx.Err() == nil {
+	if le != nil || rec != nil || !errors.Is(err, lockcore.ErrMismatch) && !errors.Is(err, lockcore.ErrUnavailable) &&
+		!errors.Is(err, lockcore.ErrBusy) && ctx.Err() == nil {
 		wk.w.fail("I10", j.key.name, "%s came with another fingerprint: %v, %v, %v", wk.name, le, rec, err)
 	}
 	return true
@@ -145,7 +146,7 @@ func (w *world) begin(j *job, who string, le *lockcore.Lease) *run {
 
 // calmSince says whether nothing has failed anywhere since at.
 func (w *world) calmSince(at time.Duration) bool {
-	for _, n := range w.nodes {
+	for _, n := range w.nodes() {
 		if c := n.calm.Load(); c == 0 || time.Duration(c) > at {
 			return false
 		}
@@ -154,7 +155,7 @@ func (w *world) calmSince(at time.Duration) bool {
 }
 
 func (wk *worker) run(j *job, r *run, ten *tenure, le *lockcore.Lease, out *outcome) {
-	wk.handle(ten)
+	wk.handle(ten, wk.long())
 	end, w := completed, wk.w
 	switch {
 	case wk.rng.chance(20):

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const remembered = 40 // events of a key that are printed when it fails
+const remembered = 60 // events of a key that are printed when it fails
 
 // oracle judges. It knows of the lock only what callers and the server see.
 type oracle struct {
@@ -22,6 +22,7 @@ type oracle struct {
 	seed  uint64
 	start time.Time
 	redis *miniredis.Miniredis
+	clear func(*keyState) bool // nothing has failed for long, of this key neither
 
 	mu     sync.Mutex
 	keys   map[string]*keyState
@@ -40,6 +41,11 @@ type keyState struct {
 	lost    time.Duration // when its data was lost last
 	granted time.Duration // the last grant or the last release
 	server  seen
+	running int           // tenures that have not been released, alive or not
+	last    *tenure       // granted last
+	streak  int           // tenures up to last under one grant
+	began   time.Duration // when that was given
+	dooms   []doom
 	history []string
 }
 
@@ -52,7 +58,10 @@ type tenure struct {
 	ctx      context.Context //nolint:containedctx // the handler's
 	fixed    bool            // not renewed
 	runs     int
+	at       time.Duration
 	over     bool          // Release was called
+	handed   bool          // inside its process
+	clean    time.Duration // when, if the lease was alive then
 	shortest time.Duration // lease that it may live on
 	longest  time.Duration
 	lostBy   time.Duration // set by a loss of data: when it must know
@@ -61,14 +70,8 @@ type tenure struct {
 
 func (t *tenure) alive() bool { return !t.over && t.ctx.Err() == nil }
 
-// waiter is one call that stands in line.
-type waiter struct {
-	n     *node
-	who   string
-	since time.Duration
-	until time.Duration
-	ctx   context.Context //nolint:containedctx // the caller's
-}
+// margin is what the server's lease must have left when ctx ends.
+func (t *tenure) margin() time.Duration { return t.shortest/10 + t.shortest/100 }
 
 func newOracle(t *testing.T, seed uint64, m *miniredis.Miniredis) *oracle {
 	t.Helper()
@@ -139,52 +142,38 @@ func (o *oracle) struck(name string) {
 	o.kinds[name]++
 }
 
-// wait notes a call in line; the returned func ends that.
-func (o *oracle) wait(ctx context.Context, k *keyState, n *node, who string, t lockcore.Terms) (done func()) {
-	w := &waiter{n: n, who: who, since: o.now(), until: 1 << 62, ctx: ctx}
-	if t.Wait != lockcore.Forever {
-		w.until = w.since + max(t.Wait, 0)
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	k.waiters[w] = struct{}{}
-	return func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		delete(k.waiters, w)
-	}
-}
-
-func (o *oracle) whoWaits() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var s []string
-	for _, k := range o.keys {
-		for w := range k.waiters {
-			s = append(s, fmt.Sprintf("%s since %v for %s", w.who, w.since, k.name))
-		}
-	}
-	return strings.Join(s, ", ")
-}
-
-// grant is called when an acquire has returned a lease that is not a re-entry. I1: no other tenure is alive. Tokens grow.
-func (o *oracle) grant(k *keyState, n *node, who string, le *lockcore.Lease, t lockcore.Terms) *tenure {
+// grant is called when an acquire has returned a lease that is not a re-entry. I1: no other tenure is alive. Tokens grow. I5: it has the
+// key on the server, with the margin that its ctx will need.
+func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *tenure {
+	who, t := wt.who, wt.terms
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stats.Grants++
 	ten := &tenure{
-		key: k, n: n, who: who, token: le.Token(), ctx: le.Context(), runs: 1, fixed: t.NoRenew, shortest: t.Lease, longest: t.Lease,
+		key: k, n: wt.n, who: who, token: le.Token(), ctx: le.Context(), runs: 1, at: o.now(), fixed: t.NoRenew, shortest: t.Lease, longest: t.Lease,
 		checked: make(chan struct{}),
 	}
 	o.noteLocked(k, "%s granted %d for %v, wait %v, noRenew %v, maxHold %v, abandoned %v",
 		who, le.Token(), t.Lease, t.Wait, t.NoRenew, t.MaxHold, le.Abandoned())
+	s, before := o.look(k.name), k.last
+	ten.handed = o.streakLocked(k, ten, s)
+	if ten.handed { // an Extend of the tenure before holds for this one too
+		ten.longest = max(ten.longest, before.longest)
+	}
 	switch {
-	case k.lost > 0 && ten.token <= micros(o.start.Add(k.lost)): // it was lost before we heard of it
-		ten.lostBy = k.lost + t.Lease
+	case ten.handed && before.lostBy > 0, k.lost > 0 && ten.token <= micros(o.start.Add(k.lost)): // it was lost before we heard of it
+		ten.lostBy = k.lost + ten.longest
 	case ten.token <= k.token:
 		o.failLocked("I3", k, "%s got token %d after %d", who, ten.token, k.token)
+	case ten.alive() && (!s.has(ten) || s.left < ten.margin()):
+		o.failLocked("I5", k, "%s got %d and the server says %v, want at least %v left", who, ten.token, s, ten.margin())
 	}
-	k.token, k.granted = max(k.token, ten.token), o.now()
+	if ten.lostBy == 0 {
+		k.token = max(k.token, ten.token)
+	}
+	k.granted = o.now()
+	k.running++
+	o.fifoLocked(k, wt)
 	alive := k.tenures[:0]
 	for _, other := range k.tenures {
 		if !other.alive() {
@@ -225,6 +214,10 @@ func (o *oracle) release(ten *tenure) {
 	defer o.mu.Unlock()
 	if ten.runs--; ten.runs == 0 {
 		ten.over = true
+		ten.key.running--
+		if ten.ctx.Err() == nil {
+			ten.clean = o.now()
+		}
 		ten.key.granted = o.now()
 		o.noteLocked(ten.key, "%s releases %d", ten.who, ten.token)
 	}
@@ -252,9 +245,9 @@ func (o *oracle) canceled(ten *tenure) {
 		return
 	}
 	s := o.look(ten.key.name)
-	if margin := ten.shortest/10 + ten.shortest/100; s.state != "h" || s.token != ten.token || s.left < margin {
+	if !s.has(ten) || s.left < ten.margin() {
 		o.failLocked("I4", ten.key, "%s was canceled (%v) too late, the server says %v, want at least %v left of %d",
-			ten.who, cause, s, margin, ten.token)
+			ten.who, cause, s, ten.margin(), ten.token)
 	}
 	if good := ten.n.goodFor(); errors.Is(cause, lockcore.ErrLost) && !ten.fixed && good > ten.longest/2 {
 		o.failLocked("loss", ten.key, "%s lost %d although nothing has failed for %v", ten.who, ten.token, good)
@@ -271,6 +264,7 @@ func (w *world) lose(name string, queueToo bool) {
 		o.redis.Del(k.name + ":q")
 	}
 	k.lost = o.now()
+	k.token = min(k.token, micros(o.start.Add(k.lost))) // what was handed out ahead of the clock is forgotten too
 	o.noteLocked(k, "DATA LOSS")
 	for _, ten := range k.tenures {
 		if ten.lostBy == 0 {

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	glance   = 50 * time.Millisecond // between two looks at the server
+	glance   = 50 * time.Millisecond                      // between two looks at the server
+	told     = 250*time.Millisecond + 50*time.Millisecond // after which the server knows who was handed the key
 	prompt   = 250*time.Millisecond + 50*time.Millisecond
 	sluggish = 2*time.Second + 500*time.Millisecond // the wait cap, and a little
 	settled  = 10 * time.Second                     // after which a storm has left no trace in a connection
@@ -19,15 +20,24 @@ const (
 
 // seen is what the server says of a key.
 type seen struct {
-	state string // "", h, r, d
-	token int64
+	state string        // "", h, r, d
+	hold  string        // whose
+	owner string        // its locker
+	token int64         // of the tenure that it has been told of
+	top   int64         // greatest that may be out
 	end   int64         // µs
 	left  time.Duration // until end
 	free  time.Duration // since when nobody has it, reserved or not
+	idle  time.Duration // since when it is held and nobody runs
 }
 
 func (s seen) String() string {
-	return fmt.Sprintf("state %q, token %d, %v left", s.state, s.token, s.left)
+	return fmt.Sprintf("state %q "+s.hold+", tokens %d to %d, %v left", s.state, s.token, s.top, s.left)
+}
+
+// has says whether the key is ten's. After a hand-over the server knows an earlier token of the grant, until the watchdog tells it.
+func (s seen) has(ten *tenure) bool {
+	return s.state == "h" && s.left > 0 && s.token <= ten.token && ten.token <= s.top
 }
 
 func (s seen) live() bool { return (s.state == "h" || s.state == "r") && s.left > 0 }
@@ -35,8 +45,9 @@ func (s seen) live() bool { return (s.state == "h" || s.state == "r") && s.left 
 // look reads a hash without a command.
 func (o *oracle) look(name string) seen {
 	db := o.redis.DB(0) // which lets keys run out
-	s := seen{state: db.HGet(name, "s")}
+	s := seen{state: db.HGet(name, "s"), hold: db.HGet(name, "h"), owner: db.HGet(name, "o")}
 	s.token, _ = strconv.ParseInt(db.HGet(name, "t"), 10, 64)
+	s.top, _ = strconv.ParseInt(db.HGet(name, "f"), 10, 64)
 	s.end, _ = strconv.ParseInt(db.HGet(name, "x"), 10, 64)
 	s.left = time.Duration(s.end-micros(time.Now())) * time.Microsecond
 	return s
@@ -71,9 +82,10 @@ func (w *world) watch(done <-chan struct{}) {
 func (w *world) inspectLocked(k *keyState) {
 	s := w.look(k.name)
 	w.keptLocked(k, s)
+	w.doomedLocked(k, s)
 	before := k.server
-	if s.state == "h" && before.state == "h" && s.token == before.token && before.end <= micros(time.Now().Add(-glance)) && s.end > before.end {
-		w.failLocked("I5", k, "a lease that had run out was revived: %v", s)
+	if s.state == "h" && s.hold == before.hold && before.end <= micros(time.Now().Add(-glance)) && s.end > before.end {
+		w.failLocked("I5", k, "a lease that had run out was revived: %v, before %v", s, before)
 	}
 	switch {
 	case s.state == "h" && s.left > 0:
@@ -83,14 +95,22 @@ func (w *world) inspectLocked(k *keyState) {
 	default:
 		s.free = before.free
 	}
+	if s.live() && s.state == "h" && k.running == 0 && s.hold == before.hold {
+		if s.idle = before.idle; s.idle == 0 {
+			s.idle = w.now()
+		}
+		if w.now()-s.idle > prompt && w.clear(k) {
+			w.failLocked("I6", k, "nobody has it since %.3f, and the server says %v", s.idle.Seconds(), s)
+		}
+	}
 	k.server = s
 	if s.free > 0 && s.state != "d" {
 		w.wakeLocked(k, s)
 	}
 }
 
-// keptLocked checks I5: who is not canceled has the key on the server, for no longer than it asked for; whose key was lost
-// with the data knows within a lease.
+// keptLocked checks I5: who is not canceled has the key on the server, for no longer than it asked for, and the server hears soon to
+// whom it was handed over; whose key was lost with the data knows within a lease.
 func (w *world) keptLocked(k *keyState, s seen) {
 	for _, ten := range k.tenures {
 		switch {
@@ -99,8 +119,10 @@ func (w *world) keptLocked(k *keyState, s seen) {
 			if w.now() > ten.lostBy+glance {
 				w.failLocked("I5", k, "%s still believes in %d, which was lost with the data at %v", ten.who, ten.token, k.lost)
 			}
-		case s.state != "h" || s.token != ten.token || s.left <= 0:
+		case !s.has(ten):
 			w.failLocked("I5", k, "%s holds %d and the server says %v", ten.who, ten.token, s)
+		case s.token != ten.token && !ten.fixed && w.now()-ten.at > told && ten.n.goodFor() > told+time.Second:
+			w.failLocked("I5", k, "%s holds %d for %v, and the server has not been told: %v", ten.who, ten.token, w.now()-ten.at, s)
 		case s.left > ten.longest:
 			w.failLocked("I5", k, "%s holds %d for %v at most and the server says %v", ten.who, ten.token, ten.longest, s)
 		}
@@ -125,6 +147,12 @@ func (w *world) wakeLocked(k *keyState, s seen) {
 			k.granted = now // once
 		}
 	}
+}
+
+// calmLong says that what the last storm, loss, kill or lost message has done to k is over.
+func (w *world) calmLong(k *keyState) bool {
+	now := w.now()
+	return w.calmSince(now-forgotten) && !w.hush.Load() && now-time.Duration(w.heard.Load()) > sluggish && now-k.lost > forgotten
 }
 
 func (o *oracle) queue(name string) []string {

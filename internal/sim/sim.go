@@ -8,7 +8,8 @@
 // What is judged, by the names that violations have: I1 at most one un-canceled ctx per key · I3 tokens grow · I4 a ctx is
 // canceled before its lease ends · I5 who holds has it on the server · I6 a free key with waiters is taken · I8 nothing is
 // left behind and every key has a TTL · I9 no run beside another, nor after a record · I10 replays equal the record · I12
-// calls end in their time · I13 events add up · I14 Close returns within its bound.
+// calls end in their time · I13 events add up · I14 Close returns within its bound · turns: in a process who came first is
+// served first, a streak is bounded, and another process in line goes before the next one.
 package sim
 
 import (
@@ -25,21 +26,26 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
 // Config of one run. Zero fields mean the default.
 type Config struct {
 	Seed    uint64
 	Minutes int // of virtual time; default 10
-	Lockers int // processes; default 4
+	Lockers int // processes; default 1, 3, 4 or 8, as the seed says
 	Keys    int // exclusive keys, beside the once keys; default 3
-	Workers int // for exclusive keys in each process, beside two for once keys; default 3
+	Workers int // for exclusive keys in all processes, beside eight for once keys; default 12
 }
 
 // Stats says what happened in one run, so that one in which too little did does not pass.
 type Stats struct {
 	Virtual    time.Duration
 	Grants     int // of exclusive and once keys
+	Handovers  int // of them inside a process, without the server
+	Streak     int // most tenures under one grant
+	Cancels    int // of calls, just as their line moved
+	Kills      int // of processes
 	Runs       int // grants of once keys
 	Takeovers  int // runs that were told of an abandoned one before
 	Replays    int
@@ -53,6 +59,10 @@ type Stats struct {
 func (s *Stats) Add(o Stats) {
 	s.Virtual += o.Virtual
 	s.Grants += o.Grants
+	s.Handovers += o.Handovers
+	s.Streak = max(s.Streak, o.Streak)
+	s.Cancels += o.Cancels
+	s.Kills += o.Kills
 	s.Runs += o.Runs
 	s.Takeovers += o.Takeovers
 	s.Replays += o.Replays
@@ -63,8 +73,10 @@ func (s *Stats) Add(o Stats) {
 }
 
 func (s Stats) String() string {
-	return fmt.Sprintf("%.1f virtual hours, %d grants, %d re-entries, %d losses, %d runs, %d takeovers, %d replays, %d faults, %d violations",
-		s.Virtual.Hours(), s.Grants, s.Reentries, s.Losses, s.Runs, s.Takeovers, s.Replays, s.Faults, s.Violations)
+	return fmt.Sprintf("%.1f virtual hours, %d grants, %d of them handed over, at most %d in a streak, %d re-entries, %d losses, %d runs, "+
+		"%d takeovers, %d replays, %d faults, %d processes killed, %d calls canceled in time, %d violations",
+		s.Virtual.Hours(), s.Grants, s.Handovers, s.Streak, s.Reentries, s.Losses, s.Runs,
+		s.Takeovers, s.Replays, s.Faults, s.Kills, s.Cancels, s.Violations)
 }
 
 // world is one run.
@@ -72,8 +84,12 @@ type world struct {
 	*oracle
 	c      Config
 	server *redistest.Memory
-	rdb    *redis.Client // never faulty
-	nodes  []*node
+	rdb    *redis.Client          // never faulty
+	slots  []atomic.Pointer[node] // the processes; one that is killed is followed by another
+	dead   []*node                // weather's, and end's
+	names  resp.Names
+	copies sync.WaitGroup  // of requests, on their way
+	leases []time.Duration // of most calls for an exclusive key
 	root   context.Context //nolint:containedctx // of every call; ends only if calls are stuck
 	giveUp context.CancelFunc
 	hush   atomic.Bool  // no message reaches anybody
@@ -83,8 +99,8 @@ type world struct {
 // Run plays one seed and fails t for each invariant that it finds broken, and if too little happened to judge.
 func Run(t *testing.T, c Config) Stats {
 	t.Helper()
-	c.Minutes, c.Lockers = cmp.Or(c.Minutes, 10), cmp.Or(c.Lockers, 4)
-	c.Keys, c.Workers = cmp.Or(c.Keys, 3), cmp.Or(c.Workers, 3)
+	c.Minutes, c.Lockers = cmp.Or(c.Minutes, 10), cmp.Or(c.Lockers, []int{4, 1, 3, 8}[c.Seed%4])
+	c.Keys, c.Workers = cmp.Or(c.Keys, 3), cmp.Or(c.Workers, 12)
 	var s Stats
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, c)
@@ -92,7 +108,7 @@ func Run(t *testing.T, c Config) Stats {
 		s = w.end()
 	})
 	if s.Grants < 40*c.Minutes || s.Runs < 3*c.Minutes || s.Replays < 3*c.Minutes || s.Takeovers == 0 ||
-		s.Losses < c.Minutes || s.Faults < 10*c.Minutes || s.Reentries == 0 {
+		s.Losses < c.Minutes || s.Faults < 10*c.Minutes || s.Reentries == 0 || s.Handovers < 40*c.Minutes || s.Cancels < 3*c.Minutes {
 		t.Errorf("seed %d: inconclusive: %v", c.Seed, s)
 	}
 	return s
@@ -104,11 +120,14 @@ func newWorld(t *testing.T, c Config) *world {
 	w.rdb = w.server.Client(t)
 	w.root, w.giveUp = context.WithCancel(context.Background())
 	w.oracle = newOracle(t, c.Seed, w.server.Redis)
-	for i := range c.Lockers {
-		w.nodes = append(w.nodes, w.newNode(t, i))
+	w.clear = w.calmLong
+	w.slots = make([]atomic.Pointer[node], c.Lockers)
+	for i := range w.slots {
+		w.slots[i].Store(w.newNode(i, 1))
 	}
 	for i := range c.Keys {
 		w.key(exclusiveKey(i))
+		w.leases = append(w.leases, w.rng("lease", i).between(time.Second, 4*time.Second))
 	}
 	return w
 }
@@ -127,15 +146,13 @@ func (w *world) play() {
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Duration(w.c.Minutes)*time.Minute)
 	defer cancel()
 	var work, sky, watch sync.WaitGroup
-	for _, n := range w.nodes {
-		for i := range w.c.Workers {
-			wk := &worker{w: w, n: n, rng: w.rng("worker", n.index*100+i), name: fmt.Sprintf("%d.%d", n.index, i)}
-			work.Go(func() { wk.loop(ctx, wk.exclusive) })
-		}
-		for i := range 2 {
-			wk := &worker{w: w, n: n, rng: w.rng("once", n.index*100+i), name: fmt.Sprintf("%d.o%d", n.index, i)}
-			work.Go(func() { wk.loop(ctx, wk.once) })
-		}
+	for i := range w.c.Workers {
+		wk := w.worker("worker", i)
+		work.Go(func() { wk.loop(ctx, wk.exclusive) })
+	}
+	for i := range 8 {
+		wk := w.worker("once", i)
+		work.Go(func() { wk.loop(ctx, wk.once) })
 	}
 	sky.Go(func() { w.weather(ctx) })
 	done := make(chan struct{})
@@ -152,6 +169,16 @@ func (w *world) play() {
 	}
 	close(done)
 	watch.Wait()
+	w.copies.Wait()
+}
+
+// nodes are the processes that live.
+func (w *world) nodes() []*node {
+	all := make([]*node, len(w.slots))
+	for i := range w.slots {
+		all[i] = w.slots[i].Load()
+	}
+	return all
 }
 
 // rng adds what the actors ask for.

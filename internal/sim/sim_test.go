@@ -15,6 +15,7 @@ import (
 
 var (
 	seeds = flag.Int("seeds", defaultSeeds, "how many seeds TestSim plays")
+	procs = flag.Int("procs", 0, "how many processes there are; 0: 1, 3, 4 or 8, as the seed says")
 	seed  = flag.Uint64("seed", 0, "the only seed that TestSim plays, or with -seeds the first")
 )
 
@@ -39,7 +40,7 @@ func TestSim(t *testing.T) {
 		for s := first; s < first+uint64(n); s++ {
 			t.Run(fmt.Sprint(s), func(t *testing.T) {
 				t.Parallel()
-				stats := sim.Run(t, sim.Config{Seed: s})
+				stats := sim.Run(t, sim.Config{Seed: s, Lockers: *procs})
 				mu.Lock()
 				defer mu.Unlock()
 				total.Add(stats)

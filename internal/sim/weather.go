@@ -27,6 +27,10 @@ func (w *world) hushed(on bool) {
 
 func (w *world) calm(ctx context.Context, r rng) {
 	w.hushed(r.chance(30))
+	if r.chance(40) {
+		sleep(ctx, r.between(6*time.Second, 12*time.Second))
+		w.kill(ctx, r, true)
+	}
 	sleep(ctx, r.between(25*time.Second, 45*time.Second))
 }
 
@@ -35,19 +39,19 @@ func (w *world) storm(ctx context.Context, r rng) {
 	defer cancel()
 	w.hushed(r.chance(20))
 	w.stormy(true)
-	for _, n := range w.nodes {
+	for _, n := range w.nodes() {
 		if n.swell = breeze; r.chance(60) {
 			n.swell = r.between(5*time.Millisecond, 700*time.Millisecond)
 		}
 		n.latency(n.swell)
 	}
 	var all sync.WaitGroup
-	for _, n := range w.nodes {
-		nr := w.rng("storm", n.index+int(w.now()/time.Millisecond)*100)
+	for i := range w.slots {
+		nr := w.rng("storm", i+int(w.now()/time.Millisecond)*100)
 		all.Go(func() {
 			for ctx.Err() == nil {
 				sleep(ctx, nr.between(100*time.Millisecond, 6*time.Second))
-				if ctx.Err() == nil {
+				if n := w.slots[i].Load(); ctx.Err() == nil {
 					n.strike(ctx, nr)
 				}
 			}
@@ -60,7 +64,7 @@ func (w *world) storm(ctx context.Context, r rng) {
 		}
 	})
 	all.Wait()
-	for _, n := range w.nodes {
+	for _, n := range w.nodes() {
 		n.swell = breeze
 		n.latency(breeze)
 	}
@@ -68,7 +72,7 @@ func (w *world) storm(ctx context.Context, r rng) {
 }
 
 func (w *world) stormy(on bool) {
-	for _, n := range w.nodes {
+	for _, n := range w.nodes() {
 		if on {
 			n.calm.Store(0)
 		} else {
@@ -81,6 +85,8 @@ func (w *world) stormy(on bool) {
 func (w *world) disturb(ctx context.Context, r rng) {
 	switch {
 	case ctx.Err() != nil:
+	case r.chance(10):
+		w.kill(ctx, r, false)
 	case r.chance(50):
 		_ = w.rdb.ScriptFlush(ctx).Err()
 		w.struck("script flush")
@@ -90,12 +96,16 @@ func (w *world) disturb(ctx context.Context, r rng) {
 	}
 }
 
-var scripts = []string{"acquire", "acquire", "renew", "renew", "release", "release", "leave", "complete"}
+var scripts = []string{"acquire", "acquire", "renew", "renew", "release", "release", "rotate", "rotate", "rotate", "leave", "complete"}
 
 // strike lets one thing fail, and returns when it is over.
 func (n *node) strike(ctx context.Context, r rng) {
 	n.bad.Store(0)
-	defer func() { n.bad.Store(int64(n.w.now())) }()
+	defer func() {
+		if !n.killed.Load() {
+			n.bad.Store(int64(n.w.now()))
+		}
+	}()
 	f, d := n.faults, r.between(0, 8*time.Second)
 	if r.chance(50) {
 		d = r.between(0, 1500*time.Millisecond)
@@ -104,14 +114,13 @@ func (n *node) strike(ctx context.Context, r rng) {
 		n.w.struck(name)
 		begin()
 		sleep(ctx, d)
-		n.silent.Store(false)
-		f.Heal()
+		n.heal()
 	}
 	about := locktest.Script(scripts[r.IntN(len(scripts))])
 	if r.chance(25) {
 		about = nil
 	}
-	switch r.IntN(9) {
+	switch r.IntN(12) {
 	case 0:
 		for1("silence", func() { n.silent.Store(true); f.Silence() })
 	case 1:
@@ -133,6 +142,16 @@ func (n *node) strike(ctx context.Context, r rng) {
 		n.plant(ctx, f.LoseRequest(about), d, "lost request")
 	case 8:
 		n.plant(ctx, f.Hold(about), d, "late copy")
+	case 9:
+		for1("dropped messages", func() { n.drops.Store(r.Int64N(3) + 1) })
+		n.drops.Store(0)
+	case 10:
+		for1("deaf", func() { n.deaf.Store(true) })
+		n.deaf.Store(false)
+	case 11:
+		n.copies.Store(r.Int64N(4) + 1)
+		sleep(ctx, d)
+		n.copies.Store(0)
 	}
 }
 

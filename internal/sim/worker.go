@@ -3,6 +3,10 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -14,13 +18,21 @@ const slack = 2500 * time.Millisecond
 // worker is one goroutine of a process that wants keys.
 type worker struct {
 	w    *world
-	n    *node
+	slot *atomic.Pointer[node]
+	n    *node // the process for this turn
 	rng  rng
 	name string
 }
 
+// worker returns the i-th of a kind. They are spread over the processes.
+func (w *world) worker(kind string, i int) *worker {
+	slot := i % len(w.slots)
+	return &worker{w: w, slot: &w.slots[slot], rng: w.rng(kind, i), name: fmt.Sprintf("%d.%c%d", slot, kind[0], i)}
+}
+
 func (wk *worker) loop(ctx context.Context, turn func()) {
 	for ctx.Err() == nil {
+		wk.n = wk.slot.Load()
 		turn()
 		sleep(ctx, wk.rng.between(0, 1500*time.Millisecond))
 	}
@@ -46,34 +58,80 @@ func (wk *worker) terms() lockcore.Terms {
 	return t
 }
 
-// caller returns the ctx of one call. Some give up, while they wait or while they hold.
-func (wk *worker) caller() (context.Context, context.CancelFunc) {
-	ctx := wk.w.root
-	if wk.rng.chance(15) {
-		return context.WithTimeout(ctx, wk.rng.between(0, 6*time.Second))
+// equal makes most calls for a key alike, for only those hand it over to each other.
+func (wk *worker) equal(i int, t lockcore.Terms) lockcore.Terms {
+	if wk.rng.chance(80) {
+		t.Lease, t.NoRenew = wk.w.leases[i], i == 2
 	}
-	return context.WithCancel(ctx)
+	return t
 }
 
-// exclusive takes one key, holds it for a while, and gives it back.
-func (wk *worker) exclusive() {
-	name, t := exclusiveKey(wk.rng.IntN(wk.w.c.Keys)), wk.terms()
-	ctx, cancel := wk.caller()
-	defer cancel()
-	k := wk.w.key(name)
-	done := wk.w.wait(ctx, k, wk.n, wk.name, t)
-	start := wk.w.now()
-	le, err := wk.n.locks.Acquire(ctx, name, t)
-	done()
-	wk.returned(ctx, k, t, start, err)
-	if err == nil {
-		wk.hold(wk.w.grant(k, wk.n, wk.name, le, t), le, t)
+// caller returns the next call. Some give up, while they wait or while they hold; a few at once, while their first question is
+// under way.
+func (wk *worker) caller(t lockcore.Terms) *waiter {
+	wt := &waiter{n: wk.n, who: wk.name, terms: t}
+	switch {
+	case wk.rng.chance(10):
+		wt.ctx, wt.cancel = context.WithTimeout(wk.n.life, wk.rng.between(0, 6*time.Second))
+	case wk.rng.chance(5):
+		wt.ctx, wt.cancel = context.WithTimeout(wk.n.life, wk.rng.between(0, 6*time.Millisecond))
+	default:
+		wt.ctx, wt.cancel = context.WithCancel(wk.n.life)
 	}
+	return wt
+}
+
+// exclusive takes one key, holds it for a while, and gives it back. Sometimes many want it at once.
+func (wk *worker) exclusive() {
+	i := wk.rng.IntN(wk.w.c.Keys)
+	if wk.rng.chance(12) {
+		wk.burst(i)
+		return
+	}
+	wk.take(i, wk.section())
+}
+
+// burst lets a few more calls of the process want key i at once, a few times in a row; some bursts are long enough for more tenures
+// than a streak may have.
+func (wk *worker) burst(i int) {
+	rounds := 1 + wk.rng.IntN(5)
+	top := time.Duration(wk.rng.IntN(3)) * time.Millisecond / 2
+	if wk.rng.chance(3) {
+		rounds, top = 400, 0
+	}
+	var all sync.WaitGroup
+	for j := range 2 + wk.rng.IntN(6) {
+		one := *wk
+		one.rng, one.name = rng{rand.New(rand.NewPCG(wk.rng.Uint64(), uint64(j)))}, fmt.Sprintf("%s/%d", wk.name, j)
+		all.Go(func() {
+			for range rounds {
+				if !one.take(i, one.rng.between(0, top)) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// take says whether it got key i.
+func (wk *worker) take(i int, section time.Duration) bool {
+	name, t := exclusiveKey(i), wk.equal(i, wk.terms())
+	wt, k := wk.caller(t), wk.w.key(name)
+	defer wt.cancel()
+	wk.w.wait(k, wt)
+	le, err := wk.n.locks.Acquire(wt.ctx, name, t)
+	wk.returned(k, wt, err)
+	if err == nil {
+		wk.hold(wk.w.grant(k, wt, le), le, t, section)
+	}
+	return err == nil
 }
 
 // returned checks how a call ended: in time, and with an error that says that nothing ran.
-func (wk *worker) returned(ctx context.Context, k *keyState, t lockcore.Terms, start time.Duration, err error) {
-	took := wk.w.now() - start
+func (wk *worker) returned(k *keyState, wt *waiter, err error) {
+	wk.w.noWaiter(k, wt)
+	took, t := wk.w.now()-wt.since, wt.terms
 	wk.w.note(k, "%s waited %v of %v: %v", wk.name, took, t.Wait, err)
 	if err != nil && !errors.Is(err, lockcore.ErrNotRun) {
 		wk.w.fail("errors", k.name, "%s: %v is not ErrNotRun", wk.name, err)
@@ -84,13 +142,20 @@ func (wk *worker) returned(ctx context.Context, k *keyState, t lockcore.Terms, s
 	if t.Wait != lockcore.Forever && took > max(t.Wait, 0)+slack {
 		wk.w.fail("I12", k.name, "%s waited %v of %v", wk.name, took, t.Wait)
 	}
-	if end, ok := ctx.Deadline(); ok && time.Since(end) > slack {
+	if end, ok := wt.ctx.Deadline(); ok && time.Since(end) > slack {
 		wk.w.fail("I12", k.name, "%s returned %v after its ctx had ended", wk.name, time.Since(end))
 	}
+	if wt.canceled > 0 && wk.w.now()-wt.canceled > slack {
+		wk.w.fail("I12", k.name, "%s returned %v after it was canceled", wk.name, wk.w.now()-wt.canceled)
+	}
+	wk.startle(k)
 }
 
-func (wk *worker) hold(ten *tenure, le *lockcore.Lease, t lockcore.Terms) {
+func (wk *worker) hold(ten *tenure, le *lockcore.Lease, t lockcore.Terms, section time.Duration) {
 	r := wk.rng
+	if ten.handed {
+		wk.n.mayDie()
+	}
 	var inner *lockcore.Lease
 	if r.chance(15) {
 		inner = wk.nest(ten, le)
@@ -98,7 +163,7 @@ func (wk *worker) hold(ten *tenure, le *lockcore.Lease, t lockcore.Terms) {
 	if r.chance(10) || t.NoRenew && r.chance(40) {
 		wk.extend(ten, le)
 	}
-	wk.handle(ten)
+	wk.handle(ten, section)
 	if inner != nil && r.chance(70) {
 		wk.giveBack(ten, inner)
 		inner = nil
@@ -113,18 +178,37 @@ func (wk *worker) hold(ten *tenure, le *lockcore.Lease, t lockcore.Terms) {
 	}
 }
 
-// handle is the handler: it takes its time and mostly obeys its ctx.
-func (wk *worker) handle(ten *tenure) {
-	r, d := wk.rng, time.Duration(0)
+// section is how long a handler takes.
+func (wk *worker) section() time.Duration {
+	r := wk.rng
+	switch {
+	case r.chance(40):
+		return r.between(0, time.Millisecond)
+	case r.chance(10):
+		return 0
+	default:
+		return wk.long()
+	}
+}
+
+func (wk *worker) long() time.Duration {
+	r := wk.rng
 	switch {
 	case r.chance(70):
-		d = r.between(0, 200*time.Millisecond)
+		return r.between(0, 200*time.Millisecond)
 	case r.chance(70):
-		d = r.between(200*time.Millisecond, 2*time.Second)
+		return r.between(200*time.Millisecond, 2*time.Second)
 	default:
-		d = r.between(2*time.Second, 12*time.Second)
+		return r.between(2*time.Second, 12*time.Second)
 	}
-	sleep(ten.ctx, d)
+}
+
+// handle is the handler: it takes its time and mostly obeys its ctx.
+func (wk *worker) handle(ten *tenure, d time.Duration) {
+	r := wk.rng
+	if d > 0 {
+		sleep(ten.ctx, d)
+	}
 	wk.judged(ten)
 	if ten.ctx.Err() != nil && r.chance(30) {
 		time.Sleep(r.between(0, 7*time.Second)) // it does not obey
@@ -141,6 +225,7 @@ func (wk *worker) judged(ten *tenure) {
 func (wk *worker) giveBack(ten *tenure, le *lockcore.Lease) {
 	ctx, start := ten.ctx, wk.w.now()
 	wk.w.release(ten)
+	wk.startle(ten.key)
 	err := le.Release(ctx)
 	wk.w.note(ten.key, "%s released %d: %v", wk.name, le.Token(), err)
 	if took := wk.w.now() - start; took > time.Second+100*time.Millisecond {

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func run(c *crew, d time.Duration) (o outcome) {
+	_ = c.warmUp() // cannot fail
+	c.open()
+	time.Sleep(d)
+	c.close()
+	c.collect(&o)
+	return o
+}
+
+// A library that ignores its ctx holds nobody up, and those who wait in it count with their waits.
+func TestCrewHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forever := make(chan struct{})
+		c := newCrew(3, &witness{}, func(context.Context, *worker) error {
+			<-forever
+			return nil
+		})
+		start := time.Now()
+		o := run(c, time.Second)
+		if took := time.Since(start); took > time.Second+2*grace {
+			t.Errorf("it took %v", took)
+		}
+		if o.Ops != 0 || o.Unserved != 3 || o.Waits.Max != time.Second {
+			t.Errorf("got %d ops, %d unserved, max %v; want 0, 3, 1s", o.Ops, o.Unserved, o.Waits.Max)
+		}
+		close(forever)
+		synctest.Wait()
+	})
+}
+
+// Nobody is inside when the ctx ends: with rueidislock that ends the lock, and the next one's entry would be counted as a
+// violation of theirs.
+func TestCrewCancelsAfterSections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, err := newWitnessFile(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(path)
+		seen, err := openWitness(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut := 0
+		c := newCrew(1, seen, func(ctx context.Context, w *worker) error {
+			w.granted(1)
+			w.inside(0, 300*time.Millisecond)
+			if ctx.Err() != nil {
+				cut++
+			}
+			return nil
+		})
+		if o := run(c, 10*time.Second+100*time.Millisecond); cut > 0 || o.Ops < 33 || o.Violations > 0 {
+			t.Errorf("%d sections were cut short; %d ops, %d violations", cut, o.Ops, o.Violations)
+		}
+	})
+}
+
+// A call that fails is made again, and its time is part of the wait.
+func TestCrewRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		c := newCrew(1, &witness{}, func(_ context.Context, w *worker) error {
+			time.Sleep(10 * time.Millisecond)
+			if calls++; calls%2 == 0 {
+				return errors.New("failed")
+			}
+			w.granted(1)
+			return nil
+		})
+		o := run(c, 10*time.Second)
+		if o.Errors < 400 || bucketOf(o.Waits.Max) != bucketOf(21*time.Millisecond) {
+			t.Errorf("%d errors, longest wait %v; want a wait of 21ms", o.Errors, o.Waits.Max)
+		}
+	})
+}
+
+// Who is unserved depends on how long the run was.
+func TestWorkerUnserved(t *testing.T) {
+	served := &worker{ops: 1}
+	never := &worker{}
+	for _, tc := range []struct {
+		name            string
+		w               *worker
+		pending, window time.Duration
+		want            bool
+	}{
+		{"a short run, never served", never, time.Second, 3 * time.Second, true},
+		{"a short run, served before", served, time.Second, 3 * time.Second, false},
+		{"a long run, waits for 11 s", served, 11 * time.Second, 20 * time.Second, true},
+		{"a long run, waits for 9 s", served, 9 * time.Second, 20 * time.Second, false},
+	} {
+		if got := tc.w.unserved(tc.pending, tc.window); got != tc.want {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+	}
+}

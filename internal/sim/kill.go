@@ -1,0 +1,97 @@
+package sim
+
+import (
+	"context"
+	"time"
+)
+
+// A process cannot be killed in a bubble. The nearest is: nothing of it reaches the server any more, nor the other way; nobody
+// calls it; its calls end some time later, as if nobody looked; and another process takes its place at once. What it still
+// believes to hold is judged until its ctx is canceled.
+
+// doom is a hold whose process was killed.
+type doom struct {
+	hold string
+	by   time.Duration // when the server has let it go
+}
+
+// kill ends a process in the middle of a streak if there is one soon, else anywhere. The new one is calm from now on, or not.
+func (w *world) kill(ctx context.Context, r rng, calm bool) {
+	slot := &w.slots[r.IntN(len(w.slots))]
+	n := slot.Load()
+	n.doomed.Store(true)
+	select {
+	case <-n.died:
+	case <-time.After(r.between(100*time.Millisecond, 3*time.Second)):
+	case <-ctx.Done():
+		n.doomed.Store(false)
+		return
+	}
+	if n.doomed.CompareAndSwap(true, false) {
+		n.die(r.chance(60))
+	}
+	since := time.Duration(0)
+	if calm {
+		since = w.now()
+	}
+	slot.Store(w.newNode(n.index, since))
+	w.dead = append(w.dead, n)
+	if r.chance(50) {
+		n.bury()
+	} else {
+		time.AfterFunc(r.between(0, 8*time.Second), n.bury)
+	}
+}
+
+// mayDie is called with each tenure that was handed over.
+func (n *node) mayDie() {
+	if n.doomed.CompareAndSwap(true, false) {
+		n.die(n.w.now()%2 == 0)
+		close(n.died)
+	}
+}
+
+// die takes n from the network: as a machine goes, or as a process does, whose connections the system closes.
+func (n *node) die(cut bool) {
+	n.killed.Store(true)
+	n.calm.Store(0)
+	n.bad.Store(0)
+	n.silent.Store(true)
+	n.faults.Silence()
+	if cut {
+		n.faults.Cut()
+	}
+	o := n.w.oracle
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stats.Kills++
+	for _, k := range o.keys {
+		for _, ten := range k.tenures {
+			if ten.n == n && !ten.over {
+				k.dooms = append(k.dooms, doom{hold: o.look(k.name).hold, by: o.now() + ten.longest})
+				o.noteLocked(k, "KILLED: process %d with %d", n.index, ten.token)
+			}
+		}
+	}
+}
+
+// heal ends what has befallen n's network, unless it is dead.
+func (n *node) heal() {
+	if !n.killed.Load() {
+		n.silent.Store(false)
+		n.faults.Heal()
+	}
+}
+
+// doomedLocked checks a part of I6: a process that was killed has a key for no longer than a lease. That others take it then, the
+// rest of I6 says.
+func (w *world) doomedLocked(k *keyState, s seen) {
+	for _, d := range k.dooms {
+		if w.now() > d.by+glance && s.state == "h" && s.left > 0 && d.hold != "" && s.hold == d.hold {
+			w.failLocked("I6", k, "a killed process has it until now: %v", s)
+		}
+	}
+	if n := len(k.dooms); n > 0 && w.now() > k.dooms[n-1].by+time.Minute {
+		k.dooms = nil
+	}
+}

@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// waiter is one call, from before it begins until it has returned.
+type waiter struct {
+	n        *node
+	who      string
+	since    time.Duration
+	until    time.Duration
+	terms    lockcore.Terms
+	ctx      context.Context //nolint:containedctx // the caller's
+	cancel   context.CancelFunc
+	canceled time.Duration // by startle
+}
+
+// wait notes a call that is about to begin; returned ends that.
+func (o *oracle) wait(k *keyState, wt *waiter) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	wt.since, wt.until = o.now(), 1<<62
+	if wt.terms.Wait != lockcore.Forever {
+		wt.until = wt.since + max(wt.terms.Wait, 0)
+	}
+	k.waiters[wt] = struct{}{}
+}
+
+func (o *oracle) noWaiter(k *keyState, wt *waiter) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(k.waiters, wt)
+}
+
+func (o *oracle) whoWaits() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var s []string
+	for _, k := range o.keys {
+		for w := range k.waiters {
+			s = append(s, fmt.Sprintf("%s since %v for %s", w.who, w.since, k.name))
+		}
+	}
+	return strings.Join(s, ", ")
+}
+
+// startle cancels, now and then, a call of n for k: the one that waits longest, so the one that asks the server or the next to get
+// the key, or any. It is called when the line moves.
+func (wk *worker) startle(k *keyState) {
+	if !wk.rng.chance(4) {
+		return
+	}
+	oldest, o := wk.rng.chance(70), wk.w.oracle
+	o.mu.Lock()
+	var victim *waiter
+	for wt := range k.waiters {
+		if wt.n == wk.n && wt.ctx.Err() == nil && (victim == nil || oldest && wt.since < victim.since) {
+			victim = wt
+		}
+	}
+	if victim != nil {
+		o.stats.Cancels++
+		victim.canceled = o.now()
+		o.noteLocked(k, "%s is canceled", victim.who)
+	}
+	o.mu.Unlock()
+	if victim != nil {
+		victim.cancel()
+	}
+}
+
+// fifoLocked judges that nobody in the process of wt was overtaken by it: who began before it, with equal terms, is served before it or has
+// given up. A call stands in line as soon as time goes on.
+func (o *oracle) fifoLocked(k *keyState, wt *waiter) {
+	for other := range k.waiters {
+		if other.n == wt.n && other.since+time.Millisecond <= wt.since && other.until > o.now() && other.ctx.Err() == nil &&
+			other.terms.Lease == wt.terms.Lease && other.terms.NoRenew == wt.terms.NoRenew {
+			o.failLocked("turns", k, "%s, here since %.4f, got it before %s, here since %.4f", wt.who, wt.since.Seconds(), other.who, other.since.Seconds())
+		}
+	}
+}
+
+// What is judged of a streak: the tenures of a process under one grant.
+const (
+	streakMost = 1024
+	streakTime = 4 * time.Millisecond // after it nobody is handed the key any more
+)
+
+// streakLocked counts ten, which is the latest, in: handed over, or the first under a new grant. It says which.
+func (o *oracle) streakLocked(k *keyState, ten *tenure, s seen) (handed bool) {
+	last := k.last
+	k.last = ten
+	// Of a grant the server knows the first token, and later, from the watchdog, one of a tenure that runs, never the next.
+	handed = last != nil && last.n == ten.n && ten.token == last.token+1 && s.token != ten.token
+	if !handed {
+		o.turnLocked(k, last, ten, s)
+		k.streak, k.began = 1, o.now()
+		return false
+	}
+	k.streak++
+	o.stats.Handovers++
+	o.stats.Streak = max(o.stats.Streak, k.streak)
+	if k.streak > streakMost {
+		o.failLocked("turns", k, "%s is tenure %d of a streak", ten.who, k.streak)
+	}
+	if d := o.now() - k.began; d > streakTime {
+		o.failLocked("turns", k, "%s was handed %d in a streak that lasts for %v already", ten.who, ten.token, d)
+	}
+	return true
+}
+
+// turnLocked judges that a process gets no new grant after a tenure of its own that it ended well, while another process stands in
+// the server's line since before that. It is judged only in calm: who was told and does not come costs its turn.
+func (o *oracle) turnLocked(k *keyState, last, ten *tenure, s seen) {
+	if last == nil || last.n != ten.n || last.clean == 0 || !o.clear(k) {
+		return
+	}
+	q, err := o.redis.SortedSet(k.name + ":q")
+	if err != nil {
+		return
+	}
+	for member, score := range q {
+		locker := member[:26]
+		if locker == s.owner || int64(score) >= micros(o.start.Add(last.clean)) {
+			continue
+		}
+		if channel := "holdfast:1:wake:" + locker; o.redis.PubSubNumSub(channel)[channel] > 0 {
+			o.failLocked("turns", k, "%s got %d again after %d, although %s stands in line", ten.who, ten.token, last.token, member)
+		}
+	}
+}
