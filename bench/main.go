@@ -40,52 +40,65 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	defer srv.close()
 	fmt.Fprintf(progress, "bench: this takes about %v\n", o.estimate())
-	var cells results
+	r := report{options: o, environment: newEnvironment(srv.version(ctx))}
 	for _, s := range o.scenarios {
-		more, err := runScenario(ctx, srv, o, s, progress)
-		if err != nil {
+		if err := r.measure(ctx, srv, s, progress); err != nil {
 			return err
 		}
-		cells = append(cells, more...)
 	}
-	r := report{options: o, cells: cells, environment: newEnvironment(srv.version(ctx))}
 	if err := r.write(out); err != nil {
 		return err
 	}
-	return cells.violated()
+	return errors.Join(r.cells.violated(), r.broken)
 }
 
-// runScenario measures every library at every point, in an order that is rotated with each round: no library always
-// runs after the same other one.
-func runScenario(ctx context.Context, srv *server, o options, s scenario, progress io.Writer) (results, error) {
-	libs := o.librariesOf(s)
-	var cells results
+// measure runs every library at every point of s, in an order that is rotated with each round: no library always runs
+// after the same other one. A run that fails is noted, and ends the others only if ctx has ended.
+func (r *report) measure(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
+	libs := r.options.librariesOf(s)
 	for _, p := range s.points {
 		rounds := make([][]result, len(libs))
-		for round := range o.roundsOf(s) {
+		for round := range r.options.roundsOf(s) {
 			for i := range libs {
 				i = (i + round) % len(libs)
 				prefix := fmt.Sprintf("bench:%d:%s:", time.Now().UnixNano(), s.name)
-				r, err := runOnce(ctx, srv, s, p, libs[i], prefix, o.window)
-				if err != nil {
-					return nil, err
+				cell, err := runOnce(ctx, srv, s, p, libs[i], prefix, r.options.window)
+				switch {
+				case ctx.Err() != nil:
+					return context.Cause(ctx)
+				case err != nil:
+					r.fail(libs[i], err)
+					fmt.Fprintln(progress, err)
+				default:
+					fmt.Fprintf(progress, "%s %s %s: %.0f ops/s\n", s.name, p.Name, libs[i], cell.OpsPerS)
+					rounds[i] = append(rounds[i], cell)
 				}
-				fmt.Fprintf(progress, "%s %s %s: %.0f ops/s\n", s.name, p.Name, libs[i], r.OpsPerS)
-				rounds[i] = append(rounds[i], r)
 			}
 		}
 		for _, rs := range rounds {
-			cells = append(cells, medianResult(rs))
+			if len(rs) > 0 {
+				r.cells = append(r.cells, medianResult(rs))
+			}
 		}
 	}
-	return cells, nil
+	return nil
+}
+
+// fail notes a run that did not come to a result. Of a peer that is all: it is shown.
+func (r *report) fail(library string, err error) {
+	r.failures = append(r.failures, err.Error())
+	if l, _ := libraryNamed(library); !l.peer {
+		r.broken = errors.Join(r.broken, err)
+	}
 }
 
 // report is what has been measured, and how.
 type report struct {
 	options     options
-	cells       results
 	environment environment
+	cells       results
+	failures    []string // runs that came to no result
+	broken      error    // those of them that this project answers for
 }
 
 func (r report) write(out io.Writer) error {

@@ -21,6 +21,9 @@ func (r report) markdown() string {
 	for _, sh := range r.sheets() {
 		sh.markdown(&b)
 	}
+	for _, f := range r.failures {
+		fmt.Fprintf(&b, "\nNot measured: %s\n", f)
+	}
 	b.WriteString("\n## Where another one is ahead\n\n")
 	losses := losses(r.cells)
 	if len(losses) == 0 {

@@ -39,6 +39,8 @@ func latency(head string, get func(result) float64) column {
 	return column{head, func(r result) string { return micros(get(r)) }}
 }
 
+var unserved = column{"unserved", func(r result) string { return fmt.Sprint(r.Unserved) }}
+
 var (
 	speedColumns = []column{
 		latency("p50", func(r result) float64 { return r.P50US }),
@@ -49,12 +51,13 @@ var (
 		count("Redis µs/op", func(r result) float64 { return r.RedisCPUPerOp }),
 		count("client µs/op", func(r result) float64 { return r.ClientCPUPerOp }),
 		count("allocs/op", func(r result) float64 { return r.AllocsPerOp }),
-		{"unserved", func(r result) string { return fmt.Sprint(r.Unserved) }},
+		unserved,
 	}
 	holdColumns = []column{
 		figure("goroutines/lease", goroutinesPerLease), figure("bytes/lease", bytesPerLease),
 		figure("commands/lease·s", cmdsPerLeaseS), figure("round trips/lease·s", tripsPerLeaseS),
 		figure("longest pass, ms", longestPassMS), figure("renewals", renewalsSeen), figure("lost", leasesLost),
+		{"never granted", unserved.get},
 	}
 	waitColumns = []column{
 		figure("commands/process·s", cmdsPerProcessS), figure("commands/waiter·s", cmdsPerWaiterS), figure("bytes/waiter", bytesPerWaiter),
@@ -180,6 +183,9 @@ func (r report) text() string {
 		}
 	}
 	fmt.Fprintf(&b, "\n%s", legend)
+	for _, f := range r.failures {
+		fmt.Fprintf(&b, "not measured: %s\n", f)
+	}
 	return b.String()
 }
 

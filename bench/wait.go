@@ -5,8 +5,10 @@ import (
 	"time"
 )
 
-// settle is how long waiters get to come to rest before anything is counted.
-const settle = time.Second
+const (
+	settle      = time.Second     // for waiters to come to rest before anything is counted
+	enoughToSee = 3 * time.Second // who looks again every few seconds looks idle in a shorter run
+)
 
 // waitTask parks waiters behind one holder and measures what their waiting costs.
 type waitTask struct {
@@ -48,10 +50,10 @@ func (t *waitTask) close() {}
 
 func (t *waitTask) collect(o *outcome) {
 	t.cancel()
-	perS := float64(o.Commands) / o.Window.Seconds()
-	o.Extra = figures{
-		cmdsPerProcessS: perS,
-		cmdsPerWaiterS:  perS / float64(t.job.Point.Workers),
-		bytesPerWaiter:  t.bytes,
+	o.Extra = figures{bytesPerWaiter: t.bytes}
+	if o.Window >= enoughToSee {
+		perS := float64(o.Commands) / o.Window.Seconds()
+		o.Extra[cmdsPerProcessS] = perS
+		o.Extra[cmdsPerWaiterS] = perS / float64(t.job.Point.Workers)
 	}
 }

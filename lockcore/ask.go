@@ -37,7 +37,11 @@ type ask struct {
 }
 
 func newAsk(c *call) *ask {
-	a := &ask{l: c.l, line: c.line, id: rand.Text(), by: c}
+	a := &c.own
+	if a.l != nil { // it has been used
+		a = new(ask)
+	}
+	*a = ask{l: c.l, line: c.line, id: rand.Text(), by: c}
 	if c.terms.Wait != NoWait && c.l.wake.ready() {
 		a.register()
 	}
@@ -70,20 +74,47 @@ func (a *ask) register() {
 }
 
 func (a *ask) send(c *call) ([]any, error) {
-	ctx := c.ctx
+	l, limit := a.l, callTimeout
 	if c.terms.Wait != Forever {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(c.patience()-c.waited(), callTimeout/2))
-		defer cancel()
+		limit = max(c.patience()-c.waited(), callTimeout/2)
 	}
-	l := a.l
 	a.clear()
-	reply, again, err := l.conn.run(ctx, l.conn.calls, acquireScript, a.line.keys[:],
-		a.id, l.id, micros(c.terms.Lease), flag(a.woken != nil), l.who(c.ctx), tokenBlock,
-		millis(c.terms.Lease+max(c.keep, abandonedTTL)), c.tag, c.mode, millis(queueTTL))
+	args := &acquireArgs{
+		ctx: limited{Context: c.ctx, limit: limit}, id: a.id, who: l.who(c.ctx), lease: micros(c.terms.Lease), keep: millis(c.terms.Lease + max(c.keep, abandonedTTL)),
+	}
+	reply, again, err := l.conn.send(&args.ctx, l.conn.calls, acquireScript, args.fill(a, c))
 	a.sent(again, err)
 	return reply, err
 }
+
+// acquireArgs are the ctx and the arguments of one send in one piece of memory: the command has pointers to them, for as long as it is under way.
+type acquireArgs struct {
+	ctx         limited
+	id, who     string
+	lease, keep int64
+	list        [15]any
+}
+
+func (r *acquireArgs) fill(a *ask, c *call) []any {
+	ln := a.line
+	queue := &no
+	if a.woken != nil {
+		queue = &yes
+	}
+	r.list = [15]any{
+		2: 2, 3: &ln.keys[0], 4: &ln.keys[1], 5: &r.id, 6: &a.l.id, 7: &r.lease, 8: queue, 9: &r.who, 10: &tokens,
+		11: &r.keep, 12: &c.tag, 13: &c.mode, 14: &queueKeep,
+	}
+	return r.list[:]
+}
+
+// What arguments point to; never written.
+var (
+	no, yes   = flag(false), flag(true)
+	tokens    = int64(tokenBlock)
+	queueKeep = millis(queueTTL)
+	window    = micros(claimWindow)
+)
 
 // clear forgets hints that came before what is sent now.
 func (a *ask) clear() {
@@ -160,7 +191,7 @@ func (a *ask) undo() {
 func (l *Locker) leave(keys [2]string, id string, keep, lease time.Duration, repeated bool) {
 	l.inBackground(time.Now().Add(lease), func(ctx context.Context) error {
 		_, again, err := l.conn.run(ctx, l.conn.keep, leaveScript, keys[:],
-			id, l.id, millis(keep), flag(repeated), micros(claimWindow), l.channel(""), flag(l.conn.single))
+			id, l.id, millis(keep), flag(repeated), micros(claimWindow), l.wakePrefix, flag(l.conn.single))
 		repeated = repeated || again
 		return err
 	}, nil)

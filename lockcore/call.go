@@ -34,6 +34,7 @@ type call struct {
 	inLine     bool
 	late       bool // its time was up before anything was known
 
+	own  ask       // most calls make one at most
 	turn chan turn // room for the one that it gets; nil while it need not wait
 }
 

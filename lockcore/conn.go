@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -64,6 +65,7 @@ func ownClient(o *redis.Options) *redis.Client {
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
+	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
 	return redis.NewClient(&c)
 }
 
@@ -73,7 +75,16 @@ func ownCluster(o *redis.ClusterOptions) *redis.ClusterClient {
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
+	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
 	return redis.NewClusterClient(&c)
+}
+
+// bound is d, or limit where d is longer or means something else.
+func bound(d, limit time.Duration) time.Duration {
+	if d <= 0 {
+		return limit
+	}
+	return min(d, limit)
 }
 
 // noNotices: a live client writes to the configuration that its Options point to, so ours must not be that one. A lease
@@ -91,12 +102,29 @@ func (c *conn) close() error {
 
 // run runs a script, bounded by callTimeout and ctx's deadline also on a client that ignores both. repeated says that
 // a copy of the command may still be under way: it was sent without an answer, or may have been sent twice.
-func (c *conn) run(ctx context.Context, on redis.UniversalClient, s *redis.Script, keys []string, args ...any) (reply []any, repeated bool, err error) {
+func (c *conn) run(ctx context.Context, on redis.UniversalClient, s *script, keys []string, args ...any) (reply []any, repeated bool, err error) {
+	list := make([]any, 3, 3+len(keys)+len(args))
+	list[2] = len(keys)
+	for _, key := range keys {
+		list = append(list, key)
+	}
+	return c.send(&limited{Context: ctx, limit: callTimeout}, on, s, append(list, args...))
+}
+
+// send is run for a list that is complete but for the name of the command and the script. The list belongs to the command from here on,
+// for it may be read as long as that is under way.
+func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []any) (reply []any, repeated bool, err error) {
 	sent := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	v, err := c.bounded(ctx, func() (any, error) { return s.Run(ctx, on, keys, args...).Result() })
-	repeated = unanswered(err) || !(c.own && c.single) && time.Since(sent) >= quick
+	ctx.end = sent.Add(min(ctx.limit, callTimeout))
+	var v any
+	if c.own {
+		v, err = eval(ctx, on, s, list)
+	} else {
+		ctx, cancel := context.WithDeadline(ctx.parent(), ctx.end)
+		defer cancel()
+		v, err = c.bounded(ctx, func() (any, error) { return eval(ctx, on, s, list) })
+	}
+	repeated = err != nil && unanswered(err) || !(c.own && c.single) && time.Since(sent) >= quick
 	if err != nil {
 		return nil, repeated, err
 	}
@@ -105,6 +133,57 @@ func (c *conn) run(ctx context.Context, on redis.UniversalClient, s *redis.Scrip
 		reply = []any{v}
 	}
 	return reply, repeated, nil
+}
+
+// eval sends the script by its digest, and in full if the server has forgotten it.
+func eval(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
+	copy(list, s.sha)
+	cmd := redis.NewCmd(ctx, list...)
+	_ = on.Process(ctx, cmd) // the command has its error
+	if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		list = slices.Clone(list)
+		copy(list, s.text)
+		cmd = redis.NewCmd(ctx, list...)
+		_ = on.Process(ctx, cmd)
+	}
+	return cmd.Result()
+}
+
+// limited is a ctx with an earlier deadline and no timer. Our own clients set it as the deadline of the connection; what they do besides is
+// bounded by their options.
+type limited struct {
+	context.Context
+	limit time.Duration // of one send
+	end   time.Time     // of this one
+	free  bool          // it goes on when the parent has ended
+}
+
+func (l *limited) parent() context.Context {
+	if l.free {
+		return context.WithoutCancel(l.Context)
+	}
+	return l.Context
+}
+
+func (l *limited) Done() <-chan struct{} {
+	if l.free {
+		return nil
+	}
+	return l.Context.Done()
+}
+
+func (l *limited) Err() error {
+	if l.free {
+		return nil
+	}
+	return l.Context.Err()
+}
+
+func (l *limited) Deadline() (time.Time, bool) {
+	if end, ok := l.Context.Deadline(); ok && !l.free && end.Before(l.end) {
+		return end, true
+	}
+	return l.end, true
 }
 
 // bounded returns when ctx ends, also if call does not. Who wins is decided by out, which has room for the loser.

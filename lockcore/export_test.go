@@ -8,7 +8,7 @@ var (
 	RedisKeys   = redisKeys
 	ScriptFiles = scriptFiles
 	Scripts     = map[string]*redis.Script{
-		"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "leave": leaveScript, "rotate": rotateScript,
-		"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript,
+		"acquire": acquireScript.Script, "renew": renewScript.Script, "release": releaseScript.Script, "leave": leaveScript.Script, "rotate": rotateScript.Script,
+		"complete": completeScript.Script, "revoke": revokeScript.Script, "clear": clearScript.Script, "inspect": inspectScript.Script,
 	}
 )

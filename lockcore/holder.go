@@ -43,6 +43,9 @@ func (l *Locker) who(ctx context.Context) string {
 	if l.obs != nil {
 		trace = oneLine(l.obs.Traceparent(ctx))
 	}
+	if task == "" && trace == "" {
+		return l.nobody
+	}
 	return l.process + task + "\n" + trace
 }
 

@@ -70,7 +70,7 @@ func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, e
 // returned, or at the lease's end, never sooner. A key that nobody holds is no error. Errors: those of Inspect.
 func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 	_, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.run(ctx, l.conn.keep, revokeScript, keys[:1], l.channel(""))
+		r, _, err := l.conn.run(ctx, l.conn.keep, revokeScript, keys[:1], l.wakePrefix)
 		return r, err
 	})
 	return err
@@ -82,7 +82,7 @@ func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
 		r, _, err := l.conn.run(ctx, l.conn.keep, clearScript, keys[:],
-			millis(freeTTL), micros(claimWindow), l.channel(""), flag(l.conn.single))
+			millis(freeTTL), micros(claimWindow), l.wakePrefix, flag(l.conn.single))
 		return r, err
 	})
 	if err != nil {

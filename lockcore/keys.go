@@ -17,8 +17,8 @@ func redisKeys(prefix string, kind Kind, key string) [2]string {
 	if kind == KindOnce {
 		space = "o"
 	}
-	hash := prefix + layout + space + ":{" + escape(key) + "}"
-	return [2]string{hash, hash + ":q"}
+	queue := prefix + layout + space + ":{" + escape(key) + "}:q"
+	return [2]string{queue[:len(queue)-len(":q")], queue}
 }
 
 func checkKey(key string) error {

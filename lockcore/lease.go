@@ -118,7 +118,9 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 		r.Lost = ErrLost
 		h.tell(Lost{Cause: ErrLost})
 	}
-	h.tell(r)
+	if l.obs != nil {
+		h.tell(r)
+	}
 	if !handed {
 		l.remove(g) // last: Close waits for the release too
 	}

@@ -43,13 +43,16 @@ func (o Options) Validate() error {
 type Locker struct {
 	id      string // names this process in queues and its channel
 	process string // names it to people, see who
-	prefix  string
-	terms   Terms
-	obs     Observer
-	conn    *conn
-	dog     watchdog
-	wake    wake
-	shards  [shards]shard // of the lines
+	nobody  string // the same without a task
+
+	wakePrefix string // of the channels on which Lockers listen
+	prefix     string
+	terms      Terms
+	obs        Observer
+	conn       *conn
+	dog        watchdog
+	wake       wake
+	shards     [shards]shard // of the lines
 
 	base context.Context //nolint:containedctx // ends when Close gives up; parent of whatever runs in the background
 	stop context.CancelFunc
@@ -85,6 +88,7 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.dog.l, l.wake.l = l, l
+	l.nobody, l.wakePrefix = l.process+"\n", l.prefix+layout+"wake:"
 	return l, nil
 }
 

@@ -40,12 +40,10 @@ func (h *hold) rotate(ctx context.Context, next *call) (stale bool, err error) {
 	g, l := h.g, h.g.l
 	a := newAsk(next)
 	last, _ := g.last()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
 	a.clear()
 	sent := time.Now()
-	reply, again, err := l.conn.run(ctx, l.conn.keep, rotateScript, g.line.keys[:],
-		g.id, last, millis(g.keep), flag(g.repeated), micros(claimWindow), l.channel(""), flag(l.conn.single),
+	reply, again, err := l.conn.run(context.WithoutCancel(ctx), l.conn.keep, rotateScript, g.line.keys[:],
+		g.id, last, millis(g.keep), flag(g.repeated), micros(claimWindow), l.wakePrefix, flag(l.conn.single),
 		a.id, l.id, micros(next.terms.Lease), flag(a.woken != nil), l.who(next.ctx), tokenBlock,
 		millis(next.terms.Lease+max(next.keep, abandonedTTL)), millis(queueTTL))
 	a.sent(again, err)
@@ -71,10 +69,8 @@ func (h *hold) rotate(ctx context.Context, next *call) (stale bool, err error) {
 
 // finish sends the end, and hands it to the background if it gets no answer.
 func (h *hold) finish(ctx context.Context, e ending) (stale bool, err error) {
-	g, repeated := h.g, false
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	gone, again, err := g.sendEnd(ctx, e, repeated)
+	g := h.g
+	gone, again, err := g.sendEnd(ctx, e, false, true)
 	if err != nil {
 		h.finishLater(e)
 		return false, err
@@ -86,7 +82,7 @@ func (h *hold) finish(ctx context.Context, e ending) (stale bool, err error) {
 func (h *hold) finishLater(e ending) {
 	g := h.g
 	g.l.inBackground(g.until(), func(ctx context.Context) error {
-		_, _, err := g.sendEnd(ctx, e, true)
+		_, _, err := g.sendEnd(ctx, e, true, false)
 		return err
 	}, func(err error) {
 		if e.completed {
@@ -95,26 +91,53 @@ func (h *hold) finishLater(e ending) {
 	})
 }
 
-func (g *grant) sendEnd(ctx context.Context, e ending, repeated bool) (gone, again bool, err error) {
+// sendEnd tells Redis. free: whether or not ctx has ended.
+func (g *grant) sendEnd(ctx context.Context, e ending, repeated, free bool) (gone, again bool, err error) {
 	l, keys := g.l, g.line.keys
 	last, _ := g.last()
 	var reply []any
 	if e.completed {
-		reply, again, err = l.conn.run(ctx, l.conn.keep, completeScript, keys[:],
-			g.id, e.record, millis(e.keep), last, l.channel(""), flag(repeated || g.repeated))
-	} else {
-		abandon, keep := "0", g.keep
-		if e.abandoned {
-			abandon, keep = "1", max(g.keep, abandonedTTL)
+		if free {
+			ctx = context.WithoutCancel(ctx)
 		}
-		reply, again, err = l.conn.run(ctx, l.conn.keep, releaseScript, keys[:],
-			g.id, last, abandon, millis(keep), flag(repeated || g.repeated), micros(claimWindow), l.channel(""), flag(l.conn.single))
+		reply, again, err = l.conn.run(ctx, l.conn.keep, completeScript, keys[:],
+			g.id, e.record, millis(e.keep), last, l.wakePrefix, flag(repeated || g.repeated))
+	} else {
+		args := g.releaseArgs(last, e, repeated || g.repeated)
+		args.ctx = limited{Context: ctx, limit: callTimeout, free: free}
+		reply, again, err = l.conn.send(&args.ctx, l.conn.keep, releaseScript, args.list[:])
 	}
 	if err != nil {
 		return false, again, err
 	}
 	n, err := number(reply, 0)
 	return n == 0, again, err
+}
+
+// releaseArgs are the ctx and the arguments of one send of release.lua in one piece of memory.
+type releaseArgs struct {
+	ctx        limited
+	last, keep int64
+	list       [13]any
+}
+
+func (g *grant) releaseArgs(last int64, e ending, repeated bool) *releaseArgs {
+	r := &releaseArgs{last: last, keep: millis(g.keep)}
+	abandon, remember, single := &no, &no, &no
+	if e.abandoned {
+		abandon, r.keep = &yes, millis(max(g.keep, abandonedTTL))
+	}
+	if repeated {
+		remember = &yes
+	}
+	if g.l.conn.single {
+		single = &yes
+	}
+	r.list = [13]any{
+		2: 2, 3: &g.line.keys[0], 4: &g.line.keys[1], 5: &g.id, 6: &r.last, 7: abandon, 8: &r.keep, 9: remember, 10: &window,
+		11: &g.l.wakePrefix, 12: single,
+	}
+	return r
 }
 
 // giveBack ends a grant that nobody in this process wants any more, in the background.
@@ -125,7 +148,7 @@ func (g *grant) giveBack() {
 		l.leave(g.line.keys, g.id, g.keep, g.terms.Lease, g.repeated)
 	} else {
 		l.inBackground(g.until(), func(ctx context.Context) error {
-			_, _, err := g.sendEnd(ctx, ending{}, true)
+			_, _, err := g.sendEnd(ctx, ending{}, true, false)
 			return err
 		}, nil)
 	}

@@ -11,19 +11,25 @@ var scriptFiles embed.FS
 
 // The scripts are constants: nothing of a key or a caller ever becomes part of their text.
 var (
-	acquireScript  = script("acquire")
-	renewScript    = script("renew")
-	releaseScript  = script("release")
-	rotateScript   = script("rotate")
-	leaveScript    = script("leave")
-	completeScript = script("complete")
-	revokeScript   = script("revoke")
-	clearScript    = script("clear")
-	inspectScript  = script("inspect")
+	acquireScript  = load("acquire")
+	renewScript    = load("renew")
+	releaseScript  = load("release")
+	rotateScript   = load("rotate")
+	leaveScript    = load("leave")
+	completeScript = load("complete")
+	revokeScript   = load("revoke")
+	clearScript    = load("clear")
+	inspectScript  = load("inspect")
 )
 
-// script is lease.lua, which loads the hash, and then the file called name.
-func script(name string) *redis.Script {
+// script is a text and how it is sent: boxed once, not for each call.
+type script struct {
+	*redis.Script
+	sha, text []any
+}
+
+// load puts lease.lua, which loads the hash, before the file called name.
+func load(name string) *script {
 	var text []byte
 	for _, file := range []string{"lease", name} {
 		b, err := scriptFiles.ReadFile("scripts/" + file + ".lua")
@@ -32,5 +38,6 @@ func script(name string) *redis.Script {
 		}
 		text = append(text, b...)
 	}
-	return redis.NewScript(string(text))
+	s := redis.NewScript(string(text))
+	return &script{Script: s, sha: []any{"evalsha", s.Hash()}, text: []any{"eval", string(text)}}
 }

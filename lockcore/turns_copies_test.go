@@ -41,13 +41,14 @@ type queue struct {
 	died    bool // a did
 	records int
 
+	hold  time.Duration // of a lease
 	start time.Time
 	took  time.Duration // until everybody was served
 }
 
 func newQueue(t *testing.T) *queue {
 	t.Helper()
-	q := &queue{world: newWorld(t)}
+	q := &queue{world: newWorld(t), hold: tenure}
 	terms := lockcore.Terms{Lease: 5 * time.Second}
 	q.a, q.faults, q.sent = q.locker(lockcore.Options{Terms: terms})
 	q.b, _, _ = q.locker(lockcore.Options{Terms: terms})
@@ -70,7 +71,7 @@ func (q *queue) tenure(le *lockcore.Lease, i int) {
 	q.begins(le, i)
 	defer q.ends()
 	select {
-	case <-time.After(tenure):
+	case <-time.After(q.hold):
 	case <-le.Context().Done():
 	}
 }
@@ -112,7 +113,7 @@ func (q *queue) acquire(ctx context.Context, i int) error {
 		return err
 	}
 	q.tenure(le, i)
-	if err := le.Release(ctx); err != nil {
+	if err := le.Release(ctx); err != nil && !q.died {
 		q.t.Errorf("release: %v", err)
 	}
 	return nil
@@ -120,15 +121,10 @@ func (q *queue) acquire(ctx context.Context, i int) error {
 
 // streaks lets the calls of a follow each other, each with a streak of its own, and b in between.
 func (q *queue) streaks(ctx context.Context) {
+	q.faults.Delay(oneWay)
+	q.hold = 5 * time.Millisecond
 	theirs := q.must(q.b.Acquire(q.t.Context(), "k", long))
-	for i := range inLine {
-		q.calls.Go(func() {
-			if err := q.acquire(ctx, i); err != nil && ctx.Err() == nil {
-				q.t.Errorf("call %d: %v", i, err)
-			}
-		})
-		synctest.Wait()
-	}
+	q.line(everybody, ctx, q.acquire)
 	q.calls.Go(func() {
 		if err := q.acquire(q.t.Context(), -1); err != nil {
 			q.t.Errorf("b: %v", err)
@@ -138,10 +134,13 @@ func (q *queue) streaks(ctx context.Context) {
 	_ = theirs.Release(q.t.Context())
 }
 
-// whenHeld returns when token tenures have begun.
+// until returns when so many leases were granted, or after a while.
 func (q *queue) until(granted int) {
-	for q.count() < granted {
-		time.Sleep(time.Millisecond)
+	for range 10000 {
+		if q.count() >= granted {
+			return
+		}
+		time.Sleep(oneWay)
 	}
 }
 
@@ -151,21 +150,23 @@ func (q *queue) count() int {
 	return q.granted
 }
 
-// A rotation that is lost, cut, sent twice or comes late, be it after its next ask was granted, has ended or was given up, costs a
-// second or two: no second holder, no lost place, no stuck key.
+// whenLate are the times at which a rotation that was held up arrives: while its next ask has the key, while another process has
+// it, and when nobody wants it any more.
+var whenLate = []string{"granted", "held by another", "given up"}
+
+// A rotation that is lost, cut or comes late costs a second or two: no second holder, no lost place, no stuck key.
 func TestRotateFaults(t *testing.T) {
 	hits := 0
 	for kind, plant := range faultKinds {
 		for n := 1; ; n++ {
 			struck := false
-			for _, late := range []string{"after the grant", "after all", "given up"} {
-				if kind != "held up" && late == "after the grant" {
+			for _, late := range whenLate {
+				if kind != "held up" && late == "held by another" {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s %d/%s", kind, n, late), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						q := newQueue(t)
-						q.faults.Delay(oneWay)
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
 						f := plant(q.faults, locktest.Nth(n, locktest.Script("rotate")))
@@ -174,23 +175,27 @@ func TestRotateFaults(t *testing.T) {
 						case <-f.Struck():
 							struck = true
 						case <-time.After(time.Minute):
+							return
 						}
-						switch granted := q.count(); {
-						case !struck:
-						case late == "given up":
+						switch late {
+						case "given up":
 							time.Sleep(oneWay / 2)
 							cancel()
-						case late == "after the grant":
-							q.until(granted + 1)
+						case "granted":
+							q.until(q.count() + 1)
 							f.Deliver()
 						}
 						q.calls.Wait()
-						if d := time.Since(q.start); struck && d > 5*time.Second {
+						if d := time.Since(q.start); d > 5*time.Second {
 							t.Errorf("it took %v", d)
 						}
 						time.Sleep(6 * time.Second) // what is undone in the background
-						if kind == "held up" && struck {
+						switch {
+						case kind != "held up":
+						case late == "held by another":
 							(&story{world: q.world, a: q.a, b: q.b, faults: q.faults}).late(f)
+						default:
+							f.Deliver()
 						}
 						q.settled(lockcore.KindExclusive)
 					})
@@ -202,5 +207,110 @@ func TestRotateFaults(t *testing.T) {
 			hits++
 		}
 	}
-	t.Logf("%d faults struck", hits)
+	if hits < 3*len(faultKinds) {
+		t.Errorf("only %d faults struck", hits)
+	}
+}
+
+// A second copy of a rotation changes nothing, whenever it comes.
+func TestRotateTwice(t *testing.T) {
+	for n := 1; n <= inLine-1; n++ {
+		for after := oneWay; after < 40*time.Millisecond; after += oneWay / 2 {
+			t.Run(fmt.Sprintf("%d/%v", n, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q := newQueue(t)
+					copied := make(chan []any, 1)
+					seen := 0
+					q.faults.Hold(func(r locktest.Request) bool {
+						if r.Script == "rotate" {
+							if seen++; seen == n {
+								args := []any{r.Name}
+								for _, a := range r.Args {
+									args = append(args, a)
+								}
+								copied <- args
+							}
+						}
+						return false
+					})
+					q.streaks(t.Context())
+					args := <-copied
+					time.Sleep(after)
+					if err := q.rdb.Do(t.Context(), args...).Err(); err != nil {
+						t.Error(err)
+					}
+					q.calls.Wait()
+					if d := time.Since(q.start); d > 100*time.Millisecond {
+						t.Errorf("it took %v", d)
+					}
+					q.settled(lockcore.KindExclusive)
+				})
+			})
+		}
+	}
+}
+
+// A process that dies at any step of its streaks holds the others up for a lease and a little, and their tokens are greater than all that
+// it handed out, also after its death.
+func TestDieInStreak(t *testing.T) {
+	for name, die := range map[string]func(*locktest.Faults){
+		"cut off":      func(f *locktest.Faults) { f.Silence(); f.Cut() },
+		"silent":       (*locktest.Faults).Silence,
+		"hears nobody": (*locktest.Faults).SilenceAnswers,
+	} {
+		n := 1
+		for struck := true; struck; n++ {
+			t.Run(fmt.Sprintf("%s/packet %d", name, n), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q := newQueue(t)
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					q.cancelAt(n, oneWay/2, func() {
+						q.mu.Lock()
+						q.died = true
+						q.mu.Unlock()
+						die(q.faults)
+					})
+					q.hold = 5 * time.Millisecond
+					theirs := q.must(q.b.Acquire(t.Context(), "k", long))
+					q.line(everybody, ctx, func(ctx context.Context, i int) error {
+						if i < inLine-1 {
+							return q.acquire(ctx, i)
+						}
+						le, err := q.a.Acquire(ctx, "k", long)
+						if err == nil {
+							q.begins(le, i)
+							select {
+							case <-time.After(6 * time.Second):
+							case <-le.Context().Done():
+							}
+							q.ends()
+							_ = le.Release(ctx)
+						}
+						return err
+					})
+					time.Sleep(20 * time.Millisecond)
+					_ = theirs.Release(t.Context())
+					if err := q.acquire(t.Context(), -1); err != nil {
+						t.Errorf("the other process: %v", err)
+					}
+					q.mu.Lock()
+					if d := time.Since(q.ended); q.died && d > 7500*time.Millisecond {
+						t.Errorf("the other process got the key %v later", d)
+					}
+					q.mu.Unlock()
+					time.Sleep(7500 * time.Millisecond)
+					if err := q.acquire(t.Context(), -1); err != nil {
+						t.Error(err)
+					}
+					cancel()
+					q.calls.Wait()
+					struck = q.reached(n)
+				})
+			})
+		}
+		if n < 20 {
+			t.Errorf("died at %d steps only", n)
+		}
+	}
 }

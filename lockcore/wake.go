@@ -31,9 +31,6 @@ type wake struct {
 	cancel  context.CancelFunc
 }
 
-// channel is where the process of a locker listens. With "" it is the prefix of all of them, for the scripts.
-func (l *Locker) channel(locker string) string { return l.prefix + layout + "wake:" + locker }
-
 // ready says that a message for a new waiter would arrive.
 func (w *wake) ready() bool {
 	w.mu.Lock()
@@ -90,7 +87,7 @@ func (w *wake) close() {
 func (w *wake) listen(ctx context.Context) {
 	defer w.l.wg.Done()
 	client, closeClient := w.l.conn.subscriber(ctx)
-	sub := client.Subscribe(ctx, w.l.channel(w.l.id))
+	sub := client.Subscribe(ctx, w.l.wakePrefix+w.l.id)
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(pingEvery))
 	defer func() { w.hangUp(sub, messages, closeClient) }()
 	idle := time.NewTicker(wakeIdle / 4)

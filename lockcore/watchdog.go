@@ -221,10 +221,10 @@ func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
 	}
 	v, err := c.bounded(ctx, func() (any, error) {
 		res := make([]renewal, len(batch))
-		c.renewBy(ctx, batch, per, res, renewScript.EvalSha)
+		c.renewBy(ctx, batch, per, res, renewScript.sha)
 		for _, r := range res {
 			if r.err != nil && redis.HasErrorPrefix(r.err, "NOSCRIPT") {
-				c.renewBy(ctx, batch, per, res, renewScript.Eval)
+				c.renewBy(ctx, batch, per, res, renewScript.text)
 				break
 			}
 		}
@@ -240,21 +240,23 @@ func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
 	return res
 }
 
-// evalFunc is Script.EvalSha or Script.Eval.
-type evalFunc func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
-
-func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renewal, eval evalFunc) {
+func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renewal, script []any) {
 	pipe := c.keep.Pipeline()
 	var cmds []*redis.Cmd
 	for n, part := range slices.Collect(slices.Chunk(batch, per)) {
-		keys, args := make([]string, 0, len(part)), make([]any, 0, 4*len(part))
+		list := make([]any, 0, 3+5*len(part))
+		list = append(append(list, script...), len(part))
+		for _, g := range part {
+			list = append(list, g.line.keys[0])
+		}
 		for i, g := range part {
 			h, news := g.news()
 			res[n*per+i].holder = h
-			keys = append(keys, g.line.keys[0])
-			args = append(args, g.id, micros(g.terms.Lease), g.retention(g.terms.Lease), news)
+			list = append(list, g.id, micros(g.terms.Lease), g.retention(g.terms.Lease), news)
 		}
-		cmds = append(cmds, eval(ctx, pipe, keys, args...))
+		cmd := redis.NewCmd(ctx, list...)
+		cmds = append(cmds, cmd)
+		_ = pipe.Process(ctx, cmd)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for n, cmd := range cmds {

@@ -45,12 +45,6 @@ type deafConn struct {
 func (c *deafConn) Write(b []byte) (int, error) {
 	args := resp.Args(b)
 	c.n.sendAgain(args)
-	sc := c.n.w.names.Of(c.n.w.names.Script(args))
-	for i := range 3 {
-		if len(args) > 4 && args[3] == "holdfast:1:x:{"+exclusiveKey(i)+"}" {
-			if args[2] == "2" { c.n.w.note(c.n.w.key(exclusiveKey(i)), "  %d: %s %q", c.n.index, sc, args[5:]) } else {c.n.w.note(c.n.w.key(exclusiveKey(i)), "  %d: %s %q", c.n.index, sc, args[4:])}
-		}
-	}
 	if !c.greeted.Load() {
 		if resp.Handshake(args) {
 			if c.greeting.CompareAndSwap(false, true) {

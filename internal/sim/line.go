@@ -53,7 +53,7 @@ func (o *oracle) whoWaits() string {
 // startle cancels, now and then, a call of n for k: the one that waits longest, so the one that asks the server or the next to get
 // the key, or any. It is called when the line moves.
 func (wk *worker) startle(k *keyState) {
-	if !wk.rng.chance(4) {
+	if wk.rush || !wk.rng.chance(4) {
 		return
 	}
 	oldest, o := wk.rng.chance(70), wk.w.oracle

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const remembered = 60 // events of a key that are printed when it fails
+const remembered = 40 // events of a key that are printed when it fails
 
 // oracle judges. It knows of the lock only what callers and the server see.
 type oracle struct {

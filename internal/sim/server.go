@@ -32,7 +32,7 @@ type seen struct {
 }
 
 func (s seen) String() string {
-	return fmt.Sprintf("state %q "+s.hold+", tokens %d to %d, %v left", s.state, s.token, s.top, s.left)
+	return fmt.Sprintf("state %q, tokens %d to %d, %v left", s.state, s.token, s.top, s.left)
 }
 
 // has says whether the key is ten's. After a hand-over the server knows an earlier token of the grant, until the watchdog tells it.
@@ -84,7 +84,7 @@ func (w *world) inspectLocked(k *keyState) {
 	w.keptLocked(k, s)
 	w.doomedLocked(k, s)
 	before := k.server
-	if s.state == "h" && s.hold == before.hold && before.end <= micros(time.Now().Add(-glance)) && s.end > before.end {
+	if s.state == "h" && before.state == "h" && s.hold == before.hold && before.end <= micros(time.Now().Add(-glance)) && s.end > before.end {
 		w.failLocked("I5", k, "a lease that had run out was revived: %v, before %v", s, before)
 	}
 	switch {
@@ -121,7 +121,7 @@ func (w *world) keptLocked(k *keyState, s seen) {
 			}
 		case !s.has(ten):
 			w.failLocked("I5", k, "%s holds %d and the server says %v", ten.who, ten.token, s)
-		case s.token != ten.token && !ten.fixed && w.now()-ten.at > told && ten.n.goodFor() > told+time.Second:
+		case s.token != ten.token && !ten.fixed && w.now()-ten.at > told && ten.n.calmFor() > settled:
 			w.failLocked("I5", k, "%s holds %d for %v, and the server has not been told: %v", ten.who, ten.token, w.now()-ten.at, s)
 		case s.left > ten.longest:
 			w.failLocked("I5", k, "%s holds %d for %v at most and the server says %v", ten.who, ten.token, ten.longest, s)

@@ -22,6 +22,7 @@ type worker struct {
 	n    *node // the process for this turn
 	rng  rng
 	name string
+	rush bool // nothing but the key, again and again
 }
 
 // worker returns the i-th of a kind. They are spread over the processes.
@@ -60,8 +61,11 @@ func (wk *worker) terms() lockcore.Terms {
 
 // equal makes most calls for a key alike, for only those hand it over to each other.
 func (wk *worker) equal(i int, t lockcore.Terms) lockcore.Terms {
-	if wk.rng.chance(80) {
+	if wk.rush || wk.rng.chance(80) {
 		t.Lease, t.NoRenew = wk.w.leases[i], i == 2
+	}
+	if wk.rush {
+		t.Wait, t.MaxHold = time.Minute, 0
 	}
 	return t
 }
@@ -71,6 +75,8 @@ func (wk *worker) equal(i int, t lockcore.Terms) lockcore.Terms {
 func (wk *worker) caller(t lockcore.Terms) *waiter {
 	wt := &waiter{n: wk.n, who: wk.name, terms: t}
 	switch {
+	case wk.rush:
+		wt.ctx, wt.cancel = context.WithCancel(wk.n.life)
 	case wk.rng.chance(10):
 		wt.ctx, wt.cancel = context.WithTimeout(wk.n.life, wk.rng.between(0, 6*time.Second))
 	case wk.rng.chance(5):
@@ -96,12 +102,14 @@ func (wk *worker) exclusive() {
 func (wk *worker) burst(i int) {
 	rounds := 1 + wk.rng.IntN(5)
 	top := time.Duration(wk.rng.IntN(3)) * time.Millisecond / 2
-	if wk.rng.chance(3) {
+	rush := wk.rng.chance(4)
+	if rush {
 		rounds, top = 400, 0
 	}
 	var all sync.WaitGroup
 	for j := range 2 + wk.rng.IntN(6) {
 		one := *wk
+		one.rush = rush
 		one.rng, one.name = rng{rand.New(rand.NewPCG(wk.rng.Uint64(), uint64(j)))}, fmt.Sprintf("%s/%d", wk.name, j)
 		all.Go(func() {
 			for range rounds {
@@ -157,10 +165,10 @@ func (wk *worker) hold(ten *tenure, le *lockcore.Lease, t lockcore.Terms, sectio
 		wk.n.mayDie()
 	}
 	var inner *lockcore.Lease
-	if r.chance(15) {
+	if !wk.rush && r.chance(15) {
 		inner = wk.nest(ten, le)
 	}
-	if r.chance(10) || t.NoRenew && r.chance(40) {
+	if !wk.rush && (r.chance(10) || t.NoRenew && r.chance(40)) {
 		wk.extend(ten, le)
 	}
 	wk.handle(ten, section)
