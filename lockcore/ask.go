@@ -92,7 +92,7 @@ type acquireArgs struct {
 	ctx         limited
 	id, who     string
 	lease, keep int64
-	list        [15]any
+	list        [14]any
 }
 
 func (r *acquireArgs) fill(a *ask, c *call) []any {
@@ -101,9 +101,9 @@ func (r *acquireArgs) fill(a *ask, c *call) []any {
 	if a.woken != nil {
 		queue = &yes
 	}
-	r.list = [15]any{
-		2: 2, 3: &ln.keys[0], 4: &ln.keys[1], 5: &r.id, 6: &a.l.id, 7: &r.lease, 8: queue, 9: &r.who, 10: &tokens,
-		11: &r.keep, 12: &c.tag, 13: &c.mode, 14: &queueKeep,
+	r.list = [14]any{
+		2: 2, 3: &ln.keys[0], 4: &ln.keys[1], 5: &r.id, 6: &a.l.id, 7: &r.lease, 8: queue, 9: &r.who, 10: &r.keep,
+		11: &c.tag, 12: &c.mode, 13: &queueKeep,
 	}
 	return r.list[:]
 }
@@ -111,7 +111,6 @@ func (r *acquireArgs) fill(a *ask, c *call) []any {
 // What arguments point to; never written.
 var (
 	no, yes   = flag(false), flag(true)
-	tokens    = int64(tokenBlock)
 	queueKeep = millis(queueTTL)
 	window    = micros(claimWindow)
 )

@@ -27,8 +27,8 @@ var errHeldUp = errors.New("too many calls are held up")
 // conn is the way to Redis: connections of our own wherever we can make them, so that neither a release nor a renewal
 // ever queues behind the user's own commands or behind our waiters.
 type conn struct {
-	calls redis.UniversalClient // acquire, leave, inspect, the subscription
-	keep  redis.UniversalClient // renew, release, complete
+	calls *wire // acquire, inspect, the subscription
+	keep  *wire // renew, release, complete, leave
 	// own: both were made here. They obey deadlines and never send a command twice on their own (a ClusterClient may).
 	own bool
 	// single: one server, so that PUBLISH counts everybody and one script may take many keys.
@@ -36,7 +36,10 @@ type conn struct {
 	heldUp atomic.Int64
 }
 
-func newConn(rdb redis.UniversalClient) (*conn, error) {
+func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
+	own := func(one func() redis.UniversalClient, single bool) *conn {
+		return &conn{calls: &wire{UniversalClient: one(), batches: batches}, keep: &wire{UniversalClient: one(), batches: batches}, own: true, single: single}
+	}
 	switch c := rdb.(type) {
 	case nil:
 		return nil, errors.New("lockcore: New: client is nil")
@@ -47,16 +50,18 @@ func newConn(rdb redis.UniversalClient) (*conn, error) {
 			return nil, errors.New("lockcore: New: client is a nil *redis.Client")
 		}
 		if c.Options().Addr == "FailoverClient" { // its dialer follows the master only together with its own pool
-			return &conn{calls: c, keep: c, single: true}, nil
+			w := &wire{UniversalClient: c}
+			return &conn{calls: w, keep: w, single: true}, nil
 		}
-		return &conn{calls: ownClient(c.Options()), keep: ownClient(c.Options()), own: true, single: true}, nil
+		return own(func() redis.UniversalClient { return ownClient(c.Options()) }, true), nil
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errors.New("lockcore: New: client is a nil *redis.ClusterClient")
 		}
-		return &conn{calls: ownCluster(c.Options()), keep: ownCluster(c.Options()), own: true}, nil
+		return own(func() redis.UniversalClient { return ownCluster(c.Options()) }, false), nil
 	default: // somebody's wrapper: it may ignore ctx, send twice, and be a cluster
-		return &conn{calls: rdb, keep: rdb}, nil
+		w := &wire{UniversalClient: rdb}
+		return &conn{calls: w, keep: w}, nil
 	}
 }
 
@@ -102,7 +107,7 @@ func (c *conn) close() error {
 
 // run runs a script, bounded by callTimeout and ctx's deadline also on a client that ignores both. repeated says that
 // a copy of the command may still be under way: it was sent without an answer, or may have been sent twice.
-func (c *conn) run(ctx context.Context, on redis.UniversalClient, s *script, keys []string, args ...any) (reply []any, repeated bool, err error) {
+func (c *conn) run(ctx context.Context, on *wire, s *script, keys []string, args ...any) (reply []any, repeated bool, err error) {
 	list := make([]any, 3, 3+len(keys)+len(args))
 	list[2] = len(keys)
 	for _, key := range keys {
@@ -113,7 +118,7 @@ func (c *conn) run(ctx context.Context, on redis.UniversalClient, s *script, key
 
 // send is run for a list that is complete but for the name of the command and the script. The list belongs to the command from here on,
 // for it may be read as long as that is under way.
-func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []any) (reply []any, repeated bool, err error) {
+func (c *conn) send(ctx *limited, on *wire, s *script, list []any) (reply []any, repeated bool, err error) {
 	sent := time.Now()
 	ctx.end = sent.Add(min(ctx.limit, callTimeout))
 	var v any
@@ -136,17 +141,20 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 }
 
 // eval sends the script by its digest, and in full if the server has forgotten it.
-func eval(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
+func eval(ctx context.Context, on *wire, s *script, list []any) (any, error) {
 	copy(list, s.sha)
 	cmd := redis.NewCmd(ctx, list...)
-	_ = on.Process(ctx, cmd) // the command has its error
-	if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+	err := on.Process(ctx, cmd)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		list = slices.Clone(list)
 		copy(list, s.text)
 		cmd = redis.NewCmd(ctx, list...)
-		_ = on.Process(ctx, cmd)
+		err = on.Process(ctx, cmd)
 	}
-	return cmd.Result()
+	if err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
 }
 
 // limited is a ctx with an earlier deadline and no timer. Our own clients set it as the deadline of the connection; what they do besides is

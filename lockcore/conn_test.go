@@ -24,6 +24,7 @@ type wrapper struct{ redis.UniversalClient }
 // lockerOn returns a Locker on any client, closed when the test ends.
 func lockerOn(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) *lockcore.Locker {
 	t.Helper()
+	o.NoBatching = true // most run in a bubble
 	l, err := lockcore.New(rdb, o)
 	if err != nil {
 		t.Fatal(err)

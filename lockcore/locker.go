@@ -31,6 +31,9 @@ type Options struct {
 	Terms Terms
 	// Observer hears what happens. Default: nobody, at no cost.
 	Observer Observer
+	// NoBatching sends every command on a connection of its own. Default: commands that are sent at the same time travel together, which is
+	// faster. go-redis's AutoPipeline, which does that, is experimental, and does not work in a testing/synctest bubble.
+	NoBatching bool
 }
 
 // Validate reports every problem of o at once.
@@ -78,7 +81,7 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c, err := newConn(rdb)
+	c, err := newConn(rdb, !o.NoBatching)
 	if err != nil {
 		return nil, err
 	}

@@ -57,6 +57,7 @@ func (w *world) locker(o lockcore.Options) (*lockcore.Locker, *locktest.Faults, 
 	}
 	ro.Dialer = count.Dial(faults.Dial(ro.Dialer))
 	rdb := redis.NewClient(ro)
+	o.NoBatching = w.memory != nil // see Options.NoBatching: a bubble
 	l, err := lockcore.New(rdb, o)
 	if err != nil {
 		w.t.Fatal(err)

@@ -44,7 +44,7 @@ func (h *hold) rotate(ctx context.Context, next *call) (stale bool, err error) {
 	sent := time.Now()
 	reply, again, err := l.conn.run(context.WithoutCancel(ctx), l.conn.keep, rotateScript, g.line.keys[:],
 		g.id, last, millis(g.keep), flag(g.repeated), micros(claimWindow), l.wakePrefix, flag(l.conn.single),
-		a.id, l.id, micros(next.terms.Lease), flag(a.woken != nil), l.who(next.ctx), tokenBlock,
+		a.id, l.id, micros(next.terms.Lease), flag(a.woken != nil), l.who(next.ctx),
 		millis(next.terms.Lease+max(next.keep, abandonedTTL)), millis(queueTTL))
 	a.sent(again, err)
 	released, bad := number(reply, 0)

@@ -157,6 +157,7 @@ func TestScriptRotateTokens(t *testing.T) {
 		c := rotate(me, again, 0, 1)
 		c.args[1] = far + 40
 		b.answers(c, 1, 1, far+41, 2, 0)
+		b.answers(c, 0, 1, far+41, 2, 0)
 		b.like(states()["mine"].with(fields{
 			"h": again, "m": "who " + again, "x": rel(lease), "b": rel(0), "t": far + 41, "f": far + 48, "n": 2,
 		}))

@@ -18,14 +18,14 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 		return c.calls, func() error { return nil }
 	}
 	var sub redis.UniversalClient
-	if cluster, ok := c.calls.(*redis.ClusterClient); ok {
+	if cluster, ok := c.calls.UniversalClient.(*redis.ClusterClient); ok {
 		o := *cluster.Options()
 		if o.Dialer == nil {
 			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 		}
 		o.Dialer = endWith(ctx, o.Dialer)
 		sub = ownCluster(&o)
-	} else if single, ok := c.calls.(*redis.Client); ok {
+	} else if single, ok := c.calls.UniversalClient.(*redis.Client); ok {
 		o := *single.Options()
 		o.Dialer = endWith(ctx, o.Dialer)
 		sub = ownClient(&o)

@@ -12,14 +12,34 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
+const (
+	oneWay = time.Millisecond // from a process to Redis, and back
+	tenure = 3 * time.Millisecond
+
+	inLine    = 4 // calls of one process
+	everybody = -1
+)
+
+// acquire is call i of a, and that of b if i < 0.
+func (q *queue) acquire(ctx context.Context, i int) error {
+	l := q.a
+	if i < 0 {
+		l = q.b
+	}
+	le, err := l.Acquire(ctx, "k", long)
+	if err != nil {
+		return err
+	}
+	q.tenure(le, i, q.hold)
+	if err := le.Release(ctx); err != nil && !q.died {
+		q.t.Errorf("release: %v", err)
+	}
+	return nil
+}
+
 // cancelAt calls cancel a while after the n-th packet, from 1, that a sends or is sent: at once, as it arrives, or later.
 func (q *queue) cancelAt(n int, after time.Duration, cancel func()) {
-	end := func() {
-		q.mu.Lock()
-		q.ended = time.Now()
-		q.mu.Unlock()
-		cancel()
-	}
+	end := func() { q.end(cancel) }
 	q.faults.DelayFunc(func() time.Duration {
 		q.packets++
 		switch {
@@ -31,6 +51,13 @@ func (q *queue) cancelAt(n int, after time.Duration, cancel func()) {
 		}
 		return oneWay
 	})
+}
+
+func (q *queue) end(cancel func()) {
+	q.mu.Lock()
+	q.ended = time.Now()
+	q.mu.Unlock()
+	cancel()
 }
 
 // reached says whether the n-th packet was sent.
@@ -61,7 +88,7 @@ func (q *queue) claim(ctx context.Context, i int) error {
 	if le.Attempt() != 2 {
 		q.t.Errorf("call %d is run %d", i, le.Attempt())
 	}
-	q.tenure(le, i)
+	q.tenure(le, i, q.hold)
 	if err := le.Complete(ctx, []byte("done"), time.Hour); err != nil {
 		q.t.Errorf("complete: %v", err)
 	}
@@ -69,9 +96,7 @@ func (q *queue) claim(ctx context.Context, i int) error {
 }
 
 // line lets the calls of a stand in line, one after the other; the ctx of who is ctx.
-//
-//nolint:revive // ctx is not this function's
-func (q *queue) line(who int, ctx context.Context, call func(context.Context, int) error) {
+func (q *queue) line(ctx context.Context, who int, call func(context.Context, int) error) {
 	for i := range inLine {
 		q.calls.Go(func() {
 			if i != who && who != everybody {
@@ -87,7 +112,7 @@ func (q *queue) line(who int, ctx context.Context, call func(context.Context, in
 			case err == nil:
 			case ctx.Err() == nil || !errors.Is(err, lockcore.ErrNotRun) || !errors.Is(err, context.Canceled):
 				q.t.Errorf("the canceled call: %v", err)
-			case d > 10*oneWay:
+			case d > q.bound:
 				q.t.Errorf("the canceled call took %v to return", d)
 			}
 		})
@@ -118,16 +143,16 @@ func (q *queue) settled(kind lockcore.Kind) {
 }
 
 // exclusive: b holds the key and asks for it again, behind a.
-func (q *queue) exclusive(who int, ctx context.Context) {
+func (q *queue) exclusive(ctx context.Context, who int) {
 	theirs := q.must(q.b.Acquire(q.t.Context(), "k", long))
-	q.line(who, ctx, q.acquire)
+	q.line(ctx, who, q.acquire)
 	q.calls.Go(func() {
 		if err := q.acquire(q.t.Context(), -1); err != nil {
 			q.t.Errorf("b: %v", err)
 		}
 	})
 	time.Sleep(20 * time.Millisecond)
-	q.tenure(theirs, -1)
+	q.tenure(theirs, -1, q.hold)
 	_ = theirs.Release(q.t.Context())
 	q.calls.Wait()
 	q.took = time.Since(q.start)
@@ -138,14 +163,14 @@ func (q *queue) exclusive(who int, ctx context.Context) {
 }
 
 // once: b runs the key, which is done then, or fails and runs again in a.
-func (q *queue) once(who int, ctx context.Context, done bool) {
+func (q *queue) once(ctx context.Context, who int, done bool) {
 	theirs, _, err := q.b.Claim(q.t.Context(), "k", lockcore.Claim{Terms: long})
 	if err != nil {
 		q.t.Fatal(err)
 	}
-	q.line(who, ctx, q.claim)
+	q.line(ctx, who, q.claim)
 	time.Sleep(20 * time.Millisecond)
-	q.tenure(theirs, -1)
+	q.tenure(theirs, -1, q.hold)
 	runs := 1
 	if done {
 		_ = theirs.Complete(q.t.Context(), []byte("done"), time.Hour)
@@ -161,10 +186,10 @@ func (q *queue) once(who int, ctx context.Context, done bool) {
 	q.settled(lockcore.KindOnce)
 }
 
-var lives = map[string]func(*queue, int, context.Context){
+var lives = map[string]func(*queue, context.Context, int){
 	"exclusive":                 (*queue).exclusive,
-	"once, done by the other":   func(q *queue, who int, ctx context.Context) { q.once(who, ctx, true) },
-	"once, failed by the other": func(q *queue, who int, ctx context.Context) { q.once(who, ctx, false) },
+	"once, done by the other":   func(q *queue, ctx context.Context, who int) { q.once(ctx, who, true) },
+	"once, failed by the other": func(q *queue, ctx context.Context, who int) { q.once(ctx, who, false) },
 }
 
 // Wherever the ctx of a call ends, or that of all calls of a process, before, while or after anything is sent or answered: the others
@@ -184,7 +209,7 @@ func TestCancelAnywhere(t *testing.T) {
 							ctx, cancel := context.WithCancel(t.Context())
 							defer cancel()
 							q.cancelAt(n, after, cancel)
-							live(q, who, ctx)
+							live(q, ctx, who)
 							struck = q.reached(n)
 							took, sent = append(took, q.took), append(sent, len(q.sent.Commands()))
 						})

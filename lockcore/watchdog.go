@@ -192,7 +192,7 @@ type renewal struct {
 // batches groups leases so that one slow or dead server holds up only its own: by node in a cluster, and by size.
 func (c *conn) batches(ctx context.Context, all []*grant) [][]*grant {
 	byNode := map[string][]*grant{}
-	cluster, _ := c.keep.(*redis.ClusterClient)
+	cluster, _ := c.keep.UniversalClient.(*redis.ClusterClient)
 	for _, g := range all {
 		node := ""
 		if cluster != nil {

@@ -30,7 +30,7 @@ func BenchmarkObserver(b *testing.B) {
 func BenchmarkExclusive(b *testing.B) {
 	for name, obs := range map[string]lockcore.Observer{"nil": nil, "noop": noopObserver(b)} {
 		b.Run(name, func(b *testing.B) {
-			locks, err := lockcore.New(redistest.Bubble(b).Client(b), lockcore.Options{Observer: obs})
+			locks, err := lockcore.New(redistest.Bubble(b).Client(b), lockcore.Options{Observer: obs, NoBatching: true})
 			if err != nil {
 				b.Fatal(err)
 			}

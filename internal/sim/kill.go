@@ -24,10 +24,13 @@ func (w *world) kill(ctx context.Context, r rng, calm bool) {
 	case <-n.died:
 	case <-time.After(r.between(100*time.Millisecond, 3*time.Second)):
 	case <-ctx.Done():
-		n.doomed.Store(false)
-		return
 	}
-	if n.doomed.CompareAndSwap(true, false) {
+	switch {
+	case !n.doomed.CompareAndSwap(true, false): // its worker was faster
+		<-n.died
+	case ctx.Err() != nil:
+		return
+	default:
 		n.die(r.chance(60))
 	}
 	since := time.Duration(0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -18,7 +19,7 @@ type waiter struct {
 	terms    lockcore.Terms
 	ctx      context.Context //nolint:containedctx // the caller's
 	cancel   context.CancelFunc
-	canceled time.Duration // by startle
+	canceled atomic.Int64 // when cancel was called first, in ns of the run; 0 before
 }
 
 // wait notes a call that is about to begin; returned ends that.
@@ -51,7 +52,7 @@ func (o *oracle) whoWaits() string {
 }
 
 // startle cancels, now and then, a call of n for k: the one that waits longest, so the one that asks the server or the next to get
-// the key, or any. It is called when the line moves.
+// the key, or any: at once, or while the next question is under way. It is called when the line moves.
 func (wk *worker) startle(k *keyState) {
 	if wk.rush || !wk.rng.chance(4) {
 		return
@@ -66,12 +67,20 @@ func (wk *worker) startle(k *keyState) {
 	}
 	if victim != nil {
 		o.stats.Cancels++
-		victim.canceled = o.now()
 		o.noteLocked(k, "%s is canceled", victim.who)
 	}
 	o.mu.Unlock()
-	if victim != nil {
+	if victim == nil {
+		return
+	}
+	end := func() {
+		victim.canceled.CompareAndSwap(0, int64(o.now()))
 		victim.cancel()
+	}
+	if wk.rng.chance(50) {
+		end()
+	} else {
+		time.AfterFunc(wk.rng.between(0, 5*time.Millisecond), end)
 	}
 }
 

@@ -95,8 +95,7 @@ func (wk *worker) once() {
 	}
 }
 
-// stranger comes with another fingerprint when the job is done, and must not get anything. That the key is busy may be what its
-// process has heard last.
+// stranger comes with another fingerprint when the job is done, and must not get anything.
 func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	wk.w.mu.Lock()
 	done := j.record != nil
@@ -106,8 +105,7 @@ func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	}
 	c.Fingerprint = []byte("another")
 	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
-	if le != nil || rec != nil || !errors.Is(err, lockcore.ErrMismatch) && !errors.Is(err, lockcore.ErrUnavailable) &&
-		!errors.Is(err, lockcore.ErrBusy) && ctx.Err() == nil {
+	if le != nil || rec != nil || !errors.Is(err, lockcore.ErrMismatch) && !errors.Is(err, lockcore.ErrUnavailable) && ctx.Err() == nil {
 		wk.w.fail("I10", j.key.name, "%s came with another fingerprint: %v, %v, %v", wk.name, le, rec, err)
 	}
 	return true

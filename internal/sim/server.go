@@ -10,7 +10,7 @@ import (
 
 const (
 	glance   = 50 * time.Millisecond                      // between two looks at the server
-	told     = 250*time.Millisecond + 50*time.Millisecond // after which the server knows who was handed the key
+	told     = 250*time.Millisecond + 50*time.Millisecond // and two renewals that fail on old connections: then the server knows who was handed the key
 	prompt   = 250*time.Millisecond + 50*time.Millisecond
 	sluggish = 2*time.Second + 500*time.Millisecond // the wait cap, and a little
 	settled  = 10 * time.Second                     // after which a storm has left no trace in a connection
@@ -24,7 +24,7 @@ type seen struct {
 	hold  string        // whose
 	owner string        // its locker
 	token int64         // of the tenure that it has been told of
-	top   int64         // greatest that may be out
+	top   int64         // greatest that may be out while it is held
 	end   int64         // µs
 	left  time.Duration // until end
 	free  time.Duration // since when nobody has it, reserved or not
@@ -47,8 +47,8 @@ func (o *oracle) look(name string) seen {
 	db := o.redis.DB(0) // which lets keys run out
 	s := seen{state: db.HGet(name, "s"), hold: db.HGet(name, "h"), owner: db.HGet(name, "o")}
 	s.token, _ = strconv.ParseInt(db.HGet(name, "t"), 10, 64)
-	s.top, _ = strconv.ParseInt(db.HGet(name, "f"), 10, 64)
 	s.end, _ = strconv.ParseInt(db.HGet(name, "x"), 10, 64)
+	s.top = s.token + streakMost - 1
 	s.left = time.Duration(s.end-micros(time.Now())) * time.Microsecond
 	return s
 }
@@ -121,7 +121,7 @@ func (w *world) keptLocked(k *keyState, s seen) {
 			}
 		case !s.has(ten):
 			w.failLocked("I5", k, "%s holds %d and the server says %v", ten.who, ten.token, s)
-		case s.token != ten.token && !ten.fixed && w.now()-ten.at > told && ten.n.calmFor() > settled:
+		case s.token != ten.token && !ten.fixed && w.now()-ten.at > told+ten.longest/8 && ten.n.calmFor() > settled:
 			w.failLocked("I5", k, "%s holds %d for %v, and the server has not been told: %v", ten.who, ten.token, w.now()-ten.at, s)
 		case s.left > ten.longest:
 			w.failLocked("I5", k, "%s holds %d for %v at most and the server says %v", ten.who, ten.token, ten.longest, s)
@@ -138,7 +138,7 @@ func (w *world) wakeLocked(k *keyState, s seen) {
 			continue
 		}
 		bound := sluggish
-		if calm > forgotten && !w.hush.Load() && now-time.Duration(w.heard.Load()) > sluggish && now-k.lost > forgotten {
+		if w.clear(k) {
 			bound = prompt
 		}
 		if calm > settled/2 && (bound == prompt || !s.live()) && now-max(s.free, wt.since, k.granted) > bound {

@@ -32,7 +32,7 @@ import (
 // Config of one run. Zero fields mean the default.
 type Config struct {
 	Seed    uint64
-	Minutes int // of virtual time; default 10
+	Minutes int // of virtual time; default 8
 	Lockers int // processes; default 1, 3, 4 or 8, as the seed says
 	Keys    int // exclusive keys, beside the once keys; default 3
 	Workers int // for exclusive keys in all processes, beside eight for once keys; default 12
@@ -99,7 +99,7 @@ type world struct {
 // Run plays one seed and fails t for each invariant that it finds broken, and if too little happened to judge.
 func Run(t *testing.T, c Config) Stats {
 	t.Helper()
-	c.Minutes, c.Lockers = cmp.Or(c.Minutes, 10), cmp.Or(c.Lockers, []int{4, 1, 3, 8}[c.Seed%4])
+	c.Minutes, c.Lockers = cmp.Or(c.Minutes, 8), cmp.Or(c.Lockers, []int{4, 1, 3, 8}[c.Seed%4])
 	c.Keys, c.Workers = cmp.Or(c.Keys, 3), cmp.Or(c.Workers, 12)
 	var s Stats
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func Run(t *testing.T, c Config) Stats {
 		s = w.end()
 	})
 	if s.Grants < 40*c.Minutes || s.Runs < 3*c.Minutes || s.Replays < 3*c.Minutes || s.Takeovers == 0 ||
-		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.Handovers < 40*c.Minutes || s.Cancels < 3*c.Minutes {
+		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.Handovers < 40*c.Minutes || s.Cancels < 3*c.Minutes || s.Kills == 0 {
 		t.Errorf("seed %d: inconclusive: %v", c.Seed, s)
 	}
 	return s

@@ -53,8 +53,11 @@ func (wk *worker) terms() lockcore.Terms {
 	default:
 		t.Wait = r.between(2*time.Second, 20*time.Second)
 	}
-	if r.chance(15) {
+	switch {
+	case r.chance(10):
 		t.MaxHold = r.between(50*time.Millisecond, 4*time.Second)
+	case r.chance(10): // lost in the middle of a streak
+		t.MaxHold = r.between(500*time.Microsecond, 3*time.Millisecond)
 	}
 	return t
 }
@@ -102,9 +105,9 @@ func (wk *worker) exclusive() {
 func (wk *worker) burst(i int) {
 	rounds := 1 + wk.rng.IntN(5)
 	top := time.Duration(wk.rng.IntN(3)) * time.Millisecond / 2
-	rush := wk.rng.chance(4)
+	rush := wk.rng.chance(3)
 	if rush {
-		rounds, top = 400, 0
+		rounds, top = 300, 0
 	}
 	var all sync.WaitGroup
 	for j := range 2 + wk.rng.IntN(6) {
@@ -153,8 +156,8 @@ func (wk *worker) returned(k *keyState, wt *waiter, err error) {
 	if end, ok := wt.ctx.Deadline(); ok && time.Since(end) > slack {
 		wk.w.fail("I12", k.name, "%s returned %v after its ctx had ended", wk.name, time.Since(end))
 	}
-	if wt.canceled > 0 && wk.w.now()-wt.canceled > slack {
-		wk.w.fail("I12", k.name, "%s returned %v after it was canceled", wk.name, wk.w.now()-wt.canceled)
+	if at := time.Duration(wt.canceled.Load()); at > 0 && wk.w.now()-at > slack {
+		wk.w.fail("I12", k.name, "%s returned %v after it was canceled", wk.name, wk.w.now()-at)
 	}
 	wk.startle(k)
 }

@@ -4,7 +4,7 @@
 local k = load(KEYS[1])
 if k.s == 'h' and k.live then return 0 end
 if k.f == 0 then return 1 end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
-redis.call('HDEL', KEYS[1], 'a', 'm', 'b', 'g', 'n', 'r', 'e')
+call('PEXPIRE', KEYS[1], ARGV[1])
+call('HDEL', KEYS[1], 'a', 'm', 'b', 'g', 'n', 'r', 'e')
 if k.s ~= 'r' then pass_on(ARGV[2], ARGV[3], ARGV[4]) end
 return 1

@@ -5,13 +5,13 @@
 -- Returns {1} it held the key or a turn · {0} it did not
 local ask = ARGV[1]
 local k = load(KEYS[1])
-redis.call('ZREM', KEYS[2], ARGV[2] .. ask)
-if ARGV[4] == '1' then remember(k, ask) end
+call('ZREM', KEYS[2], ARGV[2] .. ask)
+if ARGV[4] == '1' then remember(k.l, k.f, ask) end
 if k.h ~= ask or (k.s ~= 'h' and k.s ~= 'r') then return {0} end
-if not k.a then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+if not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
 if k.s == 'h' then
-  redis.call('HSET', KEYS[1], 'n', int(math.max(k.n - 1, 0)))
-  if not k.a then redis.call('HDEL', KEYS[1], 'm', 'b', 'g') end
+  if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end
+  if not k.a then call('HDEL', KEYS[1], 'm', 'b', 'g') end
 end
 pass_on(ARGV[5], ARGV[6], ARGV[7])
 return {1}

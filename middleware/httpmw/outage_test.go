@@ -30,7 +30,7 @@ func inBubble(t *testing.T, test func(*testing.T, bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bubble{faults: locktest.NewFaults(t)}
 		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) { o.Dialer = b.faults.Dial(o.Dialer) })
-		locks, err := lockcore.New(rdb, lockcore.Options{})
+		locks, err := lockcore.New(rdb, lockcore.Options{NoBatching: true})
 		if err != nil {
 			t.Fatal(err)
 		}
