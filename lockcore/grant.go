@@ -2,7 +2,7 @@ package lockcore
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -200,7 +200,7 @@ func (g *grant) retention(lease time.Duration) int64 {
 	return millis(lease + max(g.keep, abandonedTTL))
 }
 
-// news is what Redis should be told of the tenure that runs, if it has not been: its token, how long it has run, and who.
+// news is what Redis should be told of the tenure that runs, if it has not been: its token, and who.
 func (g *grant) news() (*hold, string) {
 	g.mu.Lock()
 	h, known := g.h, g.known
@@ -208,7 +208,7 @@ func (g *grant) news() (*hold, string) {
 	if h == nil || h == known {
 		return known, ""
 	}
-	return h, fmt.Sprintf("%d %d %s", h.token, micros(time.Since(h.granted)), g.l.who(h.asked))
+	return h, strconv.FormatInt(h.token, 10) + " " + g.l.who(h.asked)
 }
 
 func (g *grant) knows(h *hold) {

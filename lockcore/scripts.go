@@ -11,15 +11,15 @@ var scriptFiles embed.FS
 
 // The scripts are constants: nothing of a key or a caller ever becomes part of their text.
 var (
-	acquireScript  = load("acquire")
+	acquireScript  = load("grant", "acquire")
 	renewScript    = load("renew")
-	releaseScript  = load("release")
-	rotateScript   = load("rotate")
-	leaveScript    = load("leave")
-	completeScript = load("complete")
-	revokeScript   = load("revoke")
-	clearScript    = load("clear")
-	inspectScript  = load("inspect")
+	releaseScript  = load("pass", "release")
+	rotateScript   = load("load", "grant", "pass", "rotate")
+	leaveScript    = load("load", "pass", "leave")
+	completeScript = load("load", "pass", "complete")
+	revokeScript   = load("load", "revoke")
+	clearScript    = load("load", "pass", "clear")
+	inspectScript  = load("load", "inspect")
 )
 
 // script is a text and how it is sent: boxed once, not for each call.
@@ -28,10 +28,10 @@ type script struct {
 	sha, text []any
 }
 
-// load puts lease.lua, which loads the hash, before the file called name.
-func load(name string) *script {
+// load puts lease.lua and the files called names together.
+func load(names ...string) *script {
 	var text []byte
-	for _, file := range []string{"lease", name} {
+	for _, file := range append([]string{"lease"}, names...) {
 		b, err := scriptFiles.ReadFile("scripts/" + file + ".lua")
 		if err != nil {
 			panic(err) // the files are embedded

@@ -3,9 +3,10 @@
 --       7 fingerprint 8 mode: exclusive | least | most 9 retention ms of the queue
 -- Returns {1, token, attempt, abandoned} granted · {0, remaining µs, held so far µs, who, waiting, fingerprint} busy ·
 --   {2, record, attempt, fingerprint} done · {3, done} other fingerprint · {4, who, age µs, attempt} abandoned, refused · {5} over
-local ask, locker, tag, mode = ARGV[1], ARGV[2], ARGV[7], ARGV[8]
+local ask, locker, lease, tag, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[7], ARGV[8]
 local v = call('HMGET', KEYS[1], 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n')
-local s, h, f, g, n = v[1], v[2], tonumber(v[6] or 0), v[8] or '', mode ~= 'exclusive' and tonumber(v[10] or 0)
+local s, h, t, a, g = v[1], v[2], tonumber(v[5] or 0), v[7] == '1', v[8] or ''
+local n = mode ~= 'exclusive' and tonumber(v[10] or 0)
 local other = tag ~= '' and g ~= '' and tag ~= g
 
 if s == 'd' then
@@ -15,36 +16,37 @@ if s == 'd' then
 end
 
 clock()
-local lease, x = tonumber(ARGV[3]), clamp(KEYS[1], tonumber(v[3] or 0), tonumber(v[4] or 0))
-local live, a = s and x > now, v[7] == '1'
+local x = s and clamp(KEYS[1], tonumber(v[3] or 0), tonumber(v[4] or 0))
+local live = s and x > now
 if s == 'h' and h == ask then
   if not live or call('HGET', KEYS[1], 'v') == '1' then return {5} end -- never revived
   -- The answer was lost, or this is a late copy: the same grant again, and never a shorter one.
-  if now + lease > x then call('HSET', KEYS[1], 'x', now + lease, 'd', lease) end
-  return {1, tonumber(v[5]), n or 1, a and 1 or 0}
+  if now + tonumber(lease) > x then call('HSET', KEYS[1], 'x', now + tonumber(lease), 'd', lease) end
+  return {1, t, n or 1, a and 1 or 0}
 end
 if v[9] and string.find(v[9], ask, 1, true) then return {5} end -- a late copy of an ask that has ended
 
 if live and not (s == 'r' and h == ask) then
   if s == 'h' and other then return {3, 0} end
   if ARGV[4] == '1' then enqueue(locker .. ask, ARGV[9]) end
-  local held, who = 0, ''
-  if s == 'h' then
-    local more = call('HMGET', KEYS[1], 'b', 'm')
-    held, who = now - math.min(tonumber(more[1] or now), now), more[2] or ''
-  end
-  return {0, x - now, held, who, call('ZCARD', KEYS[2]), s == 'h' and g or ''}
+  local queue = call('ZCARD', KEYS[2])
+  if s == 'r' then return {0, x - now, 0, '', queue, ''} end
+  return {0, x - now, math.max(now - t, 0), call('HGET', KEYS[1], 'm') or '', queue, g}
 end
 
-a = a or s == 'h'
-if a and mode == 'most' then
-  local more = call('HMGET', KEYS[1], 'm', 'b')
-  return {4, more[1] or '', now - math.min(tonumber(more[2] or now), now), n}
-end
-if a and other then return {3, 0} end
-if s == 'h' then
+local f = math.max(tonumber(v[6] or 0), t)
+if s == 'h' then f = math.max(f, t + block - 1) end
+if a or s == 'h' then
+  if mode == 'most' then return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n} end
+  if other then return {3, 0} end
+  if not a then call('HSET', KEYS[1], 'a', '1') end
   call('HDEL', KEYS[1], 'v')
-  f = math.max(f, v[5] + block - 1)
+  a = true
+end
+if tag ~= '' then
+  call('HSET', KEYS[1], 'g', tag)
+elseif g ~= '' then
+  call('HDEL', KEYS[1], 'g')
 end
 if ARGV[4] == '1' then call('ZREM', KEYS[2], locker .. ask) end -- else it never stood in line
-return grant(f, n and n + 1, a, ask, locker, lease, ARGV[5], ARGV[6], tag)
+return grant(f, n and n + 1, a, ask, locker, lease, ARGV[5], ARGV[6])

@@ -5,13 +5,13 @@
 local k = load(KEYS[1])
 if k.s == 'd' and k.e == ARGV[1] then return {1, 0} end
 if k.s ~= 'h' or k.h ~= ARGV[1] then
-  if ARGV[6] == '1' then remember(k.l, k.f, ARGV[1]) end
+  if ARGV[6] == '1' then remember(k.l, k.f > 0, ARGV[1]) end
   return {0}
 end
 call('PEXPIRE', KEYS[1], ARGV[3]) -- first, see renew.lua
 call('HSET', KEYS[1], 's', 'd', 'e', ARGV[1], 'r', ARGV[2], 'f', ARGV[4])
 call('HDEL', KEYS[1], 'h', 'o', 'x', 'd', 'v', 'a')
-if ARGV[6] == '1' then remember(k.l, k.f, ARGV[1]) end
+if ARGV[6] == '1' then remember(k.l, k.f > 0, ARGV[1]) end
 local waiting = call('ZRANGE', KEYS[2], 0, -1) -- everybody learns, none runs
 call('DEL', KEYS[2])
 for _, w in ipairs(waiting) do
