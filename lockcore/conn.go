@@ -127,7 +127,7 @@ func (c *conn) send(ctx *limited, on *wire, s *script, list []any) (reply []any,
 	} else {
 		ctx, cancel := context.WithDeadline(ctx.parent(), ctx.end)
 		defer cancel()
-		v, err = c.bounded(ctx, func() (any, error) { return eval(ctx, on, s, list) })
+		v, err = c.bounded(ctx, func() (any, error) { return evalOn(ctx, on, s, list) })
 	}
 	repeated = err != nil && unanswered(err) || !(c.own && c.single) && time.Since(sent) >= quick
 	if err != nil {
@@ -155,6 +155,25 @@ func eval(ctx context.Context, on *wire, s *script, list []any) (any, error) {
 		return nil, err
 	}
 	return cmd.Val(), nil
+}
+
+// evalOn is eval by the methods that somebody's wrapper may have made its own.
+func evalOn(ctx context.Context, on *wire, s *script, list []any) (any, error) {
+	list = slices.Clone(list)
+	for i, arg := range list {
+		switch p := arg.(type) {
+		case *string:
+			list[i] = *p
+		case *int64:
+			list[i] = *p
+		}
+	}
+	n, _ := list[2].(int)
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i], _ = list[3+i].(string)
+	}
+	return s.Run(ctx, on.UniversalClient, keys, list[3+n:]...).Result()
 }
 
 // limited is a ctx with an earlier deadline and no timer. Our own clients set it as the deadline of the connection; what they do besides is
