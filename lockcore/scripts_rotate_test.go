@@ -18,11 +18,11 @@ const (
 	queued  = 3 * time.Minute // TTL of the queue that it makes
 )
 
-// rotate ends hold and asks for next, a block of 8 tokens.
+// rotate ends hold and asks for next.
 func rotate(hold, next string, remember, queue int) call {
 	return call{"rotate", []any{
 		hold, rotated, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1,
-		next, mine, lease.Microseconds(), queue, "who " + next, 8, retention.Milliseconds(), queued.Milliseconds(),
+		next, mine, lease.Microseconds(), queue, "who " + next, retention.Milliseconds(), queued.Milliseconds(),
 	}}
 }
 
@@ -40,10 +40,9 @@ func TestScriptRotate(t *testing.T) {
 			for _, remember := range []int{0, 1} {
 				granted := func(was fields) row {
 					return row{
-						reply: []any{1, 1, rel(0), 2, 0}, again: []any{0, 1, rel(0), 2, 0}, ttl: retention, line: []string{},
-						after: was.without("v", "e").with(fields{
-							"s": "h", "h": again, "o": mine, "x": rel(lease), "d": span(lease), "b": rel(0), "m": "who " + again,
-							"t": rel(0), "f": rel(0), "n": 2, "a": 0, "g": "",
+						reply: []any{1, 1, rel(0), 1, 0}, again: []any{0, 1, rel(0), 1, 0}, ttl: retention, line: []string{},
+						after: was.without("v", "a", "g").with(fields{
+							"s": "h", "h": again, "o": mine, "x": rel(lease), "d": span(lease), "m": "who " + again, "t": rel(0), "f": rotated,
 						}),
 					}
 				}
@@ -52,7 +51,7 @@ func TestScriptRotate(t *testing.T) {
 					if queue == 1 {
 						r.line = []string{mine + again}
 					}
-					r.after = passed(was, "a", "m", "b", "g").with(fields{"f": rotated})
+					r.after = passed(was, "a", "m", "g").with(fields{"f": rotated})
 					return r
 				}
 				some := each(granted, held...)
@@ -114,9 +113,9 @@ func TestScriptRotateLate(t *testing.T) {
 				for _, state := range held {
 					was := states()[state].with(fields{"l": id("X") + again})
 					b.set(was, line...)
-					after := was.without("s", "h", "o", "x", "d", "v", "a", "m", "b", "g").with(fields{"f": rotated})
+					after := was.without("s", "h", "o", "x", "d", "v", "a", "m", "g").with(fields{"f": rotated})
 					if len(line) == 2 {
-						after = passed(was, "a", "m", "b", "g").with(fields{"f": rotated})
+						after = passed(was, "a", "m", "g").with(fields{"f": rotated})
 					}
 					b.answers(rotate(me, again, 0, queue), 1, 5)
 					for range 2 {
@@ -156,10 +155,10 @@ func TestScriptRotateTokens(t *testing.T) {
 		b.set(states()["mine"].with(fields{"t": far, "f": far + 100}))
 		c := rotate(me, again, 0, 1)
 		c.args[1] = far + 40
-		b.answers(c, 1, 1, far+41, 2, 0)
-		b.answers(c, 0, 1, far+41, 2, 0)
+		b.answers(c, 1, 1, far+41, 1, 0)
+		b.answers(c, 0, 1, far+41, 1, 0)
 		b.like(states()["mine"].with(fields{
-			"h": again, "m": "who " + again, "x": rel(lease), "b": rel(0), "t": far + 41, "f": far + 48, "n": 2,
+			"h": again, "m": "who " + again, "x": rel(lease), "t": far + 41, "f": far + 40,
 		}))
 		b.run(release(again, far+44, 0, 0))
 		if token := b.token(other); token != far+45 {
@@ -193,11 +192,11 @@ func TestScriptRotateLine(t *testing.T) {
 			b.Errorf("place in line %f", z)
 		}
 		b.token(next)
-		b.answers(release(next, 1, 0, 0), 1, 2)
+		b.answers(release(next, 1, 0, 0), 1)
 		b.told("w" + other)
 
 		b.set(states()["mine"]) // alone: nobody is told, and the key comes straight back
-		b.answers(rotate(me, again, 0, 1), 1, 1, rel(0), 2, 0)
+		b.answers(rotate(me, again, 0, 1), 1, 1, rel(0), 1, 0)
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[1], redis.Z{Score: 1, Member: waker + next}).Err())
 		b.must(b.rdb.PExpire(b.Context(), b.keys[1], time.Minute).Err())
 		b.answers(rotate(again, me, 0, 1), 1, 0, span(window), 0, "", 1)

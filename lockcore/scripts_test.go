@@ -210,7 +210,7 @@ type call struct {
 
 func acquire(ask, locker, mode, tag string, queue int) call {
 	return call{"acquire", []any{
-		ask, locker, lease.Microseconds(), queue, "who " + ask, 1, retention.Milliseconds(), tag, mode, time.Minute.Milliseconds(),
+		ask, locker, lease.Microseconds(), queue, "who " + ask, retention.Milliseconds(), tag, mode, time.Minute.Milliseconds(),
 	}}
 }
 

@@ -36,12 +36,14 @@ end
 
 local f = math.max(tonumber(v[6] or 0), t)
 if s == 'h' then f = math.max(f, t + block - 1) end
-if a or s == 'h' then
-  if mode == 'most' then return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n} end
-  if other then return {3, 0} end
+if (a or s == 'h') and mode == 'most' then
+  return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n}
+end
+if (a or s == 'h') and other then return {3, 0} end
+local reply = grant(f, n and n + 1, a or s == 'h', ask, locker, lease, ARGV[5], ARGV[6]) -- first: it is what maxmemory refuses
+if s == 'h' then
   if not a then call('HSET', KEYS[1], 'a', '1') end
   call('HDEL', KEYS[1], 'v')
-  a = true
 end
 if tag ~= '' then
   call('HSET', KEYS[1], 'g', tag)
@@ -49,4 +51,4 @@ elseif g ~= '' then
   call('HDEL', KEYS[1], 'g')
 end
 if ARGV[4] == '1' then call('ZREM', KEYS[2], locker .. ask) end -- else it never stood in line
-return grant(f, n and n + 1, a, ask, locker, lease, ARGV[5], ARGV[6])
+return reply
