@@ -3,7 +3,6 @@ package lockcore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,12 +24,11 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.dog.stop()
 	l.wake.close()
 	l.join(ctx)
-	var err error
-	l.once.Do(func() { err = l.conn.close() })
+	l.once.Do(l.conn.close)
 	if left > 0 {
-		return errors.Join(fmt.Errorf("lockcore: closed while %d leases were held: %w", left, context.Cause(ctx)), err)
+		return fmt.Errorf("lockcore: closed while %d leases were held: %w", left, context.Cause(ctx))
 	}
-	return err
+	return nil
 }
 
 // shut lets nobody in any more and returns a channel that closes when nothing is held.

@@ -34,11 +34,16 @@ type conn struct {
 	// single: one server, so that PUBLISH counts everybody and one script may take many keys.
 	single bool
 	heldUp atomic.Int64
+	cut    context.CancelFunc // ends our own connections
 }
 
 func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
-	own := func(one func() redis.UniversalClient, single bool) *conn {
-		return &conn{calls: &wire{UniversalClient: one(), batches: batches}, keep: &wire{UniversalClient: one(), batches: batches}, own: true, single: single}
+	own := func(one func(context.Context) redis.UniversalClient, single bool) *conn {
+		ctx, cut := context.WithCancel(context.Background())
+		return &conn{
+			calls: &wire{UniversalClient: one(ctx), batches: batches}, keep: &wire{UniversalClient: one(ctx), batches: batches},
+			own: true, single: single, cut: cut,
+		}
 	}
 	switch c := rdb.(type) {
 	case nil:
@@ -53,34 +58,42 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 			w := &wire{UniversalClient: c}
 			return &conn{calls: w, keep: w, single: true}, nil
 		}
-		return own(func() redis.UniversalClient { return ownClient(c.Options()) }, true), nil
+		return own(func(ctx context.Context) redis.UniversalClient { return ownClient(ctx, c.Options()) }, true), nil
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errors.New("lockcore: New: client is a nil *redis.ClusterClient")
 		}
-		return own(func() redis.UniversalClient { return ownCluster(c.Options()) }, false), nil
+		return own(func(ctx context.Context) redis.UniversalClient { return ownCluster(ctx, c.Options()) }, false), nil
 	default: // somebody's wrapper: it may ignore ctx, send twice, and be a cluster
 		w := &wire{UniversalClient: rdb}
 		return &conn{calls: w, keep: w}, nil
 	}
 }
 
-func ownClient(o *redis.Options) *redis.Client {
+// ownClient makes a client whose connections end with ctx, and that does nothing of its own accord.
+func ownClient(ctx context.Context, o *redis.Options) *redis.Client {
 	c := *o
+	c.Dialer = endWith(ctx, c.Dialer)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
+	c.ReadTimeout, c.WriteTimeout = bound(c.ReadTimeout, callTimeout), bound(c.WriteTimeout, callTimeout)
 	return redis.NewClient(&c)
 }
 
-func ownCluster(o *redis.ClusterOptions) *redis.ClusterClient {
+func ownCluster(ctx context.Context, o *redis.ClusterOptions) *redis.ClusterClient {
 	c := *o
+	if c.Dialer == nil {
+		c.Dialer = redis.NewDialer(&redis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLSConfig})
+	}
+	c.Dialer = endWith(ctx, c.Dialer)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
+	c.ReadTimeout, c.WriteTimeout = bound(c.ReadTimeout, callTimeout), bound(c.WriteTimeout, callTimeout)
 	return redis.NewClusterClient(&c)
 }
 
@@ -98,11 +111,12 @@ func noNotices() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-func (c *conn) close() error {
-	if !c.own {
-		return nil
+func (c *conn) close() {
+	if c.own {
+		c.cut()             // what is under way ends, so that nothing has to be waited for
+		_ = c.calls.Close() // it complains that its connections are closed already
+		_ = c.keep.Close()
 	}
-	return errors.Join(c.calls.Close(), c.keep.Close())
 }
 
 // run runs a script, bounded by callTimeout and ctx's deadline also on a client that ignores both. repeated says that

@@ -12,12 +12,16 @@ import (
 // crowd is from how many calls in flight on they share connections: alone a call is faster on one of its own.
 const crowd = 6
 
+// loneTime is how long nobody shares a connection after an answer was missing.
+const loneTime = 3 * time.Second
+
 // wire is a client. If it is our own, what many goroutines send at the same time travels together, by go-redis's AutoPipeline, which is
 // experimental in v9.23: this file is all that knows of it.
 type wire struct {
 	redis.UniversalClient
 	batches  bool
 	inFlight atomic.Int64
+	alone    atomic.Int64 // until then, in ns, everybody has a connection of his own: an answer was missing
 	start    sync.Once
 	auto     *redis.AutoPipeliner // nil until there is a crowd
 }
@@ -29,7 +33,7 @@ func (w *wire) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	n := w.inFlight.Add(1)
 	defer w.inFlight.Add(-1)
-	if n < crowd {
+	if n < crowd || time.Now().UnixNano() < w.alone.Load() {
 		return w.UniversalClient.Process(ctx, cmd)
 	}
 	w.start.Do(func() {
@@ -48,5 +52,9 @@ func (w *wire) Process(ctx context.Context, cmd redis.Cmder) error {
 	end, _ := ctx.Deadline()
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	return w.auto.Submit(ctx, cmd).WaitContext(ctx)
+	err := w.auto.Submit(ctx, cmd).WaitContext(ctx)
+	if err != nil && unanswered(err) { // one missing answer holds up all that travel with it, and those behind
+		w.alone.Store(time.Now().Add(loneTime).UnixNano())
+	}
+	return err
 }

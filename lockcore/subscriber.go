@@ -19,16 +19,9 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	}
 	var sub redis.UniversalClient
 	if cluster, ok := c.calls.UniversalClient.(*redis.ClusterClient); ok {
-		o := *cluster.Options()
-		if o.Dialer == nil {
-			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
-		}
-		o.Dialer = endWith(ctx, o.Dialer)
-		sub = ownCluster(&o)
+		sub = ownCluster(ctx, cluster.Options())
 	} else if single, ok := c.calls.UniversalClient.(*redis.Client); ok {
-		o := *single.Options()
-		o.Dialer = endWith(ctx, o.Dialer)
-		sub = ownClient(&o)
+		sub = ownClient(ctx, single.Options())
 	}
 	return sub, sub.Close
 }
