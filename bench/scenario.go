@@ -64,6 +64,7 @@ const (
 	parked      = 1_000
 	sectionTime = 2 * time.Millisecond
 	orderTime   = 200 * time.Millisecond
+	longSection = 5 * time.Millisecond // longer than a streak of holdfast's
 )
 
 var onlyHoldfast = []string{holdfastName}
@@ -107,7 +108,7 @@ var scenarios = []scenario{
 		name: "observer", title: "seq with and without OpenTelemetry", libraries: []string{holdfastName, tracedName},
 		points: locks(1, 1, 1, 0),
 	},
-	{name: "commands", title: "commands sent per acquisition of one key", libraries: onlyHoldfast, single: true, points: grid()},
+	{name: "commands", title: "commands sent per acquisition of one key, waiters × processes", libraries: onlyHoldfast, single: true, points: grid()},
 }
 
 func locks(procs, workers, keys int, inside time.Duration) []point {
@@ -124,14 +125,20 @@ func stripes(keys ...int) []point {
 	return ps
 }
 
+// grid is of sections that take no time, so that most acquisitions are hand-overs, and of such that outlast a streak, so that none is.
 func grid() []point {
 	var ps []point
-	for _, waiters := range []int{1, 16, 64, 250, 1000} {
-		for _, procs := range []int{1, 2, 4, 8} {
-			if procs <= waiters {
-				ps = append(ps, point{
-					Name: fmt.Sprintf("%d × %d", waiters, procs), Kind: lockKind, Procs: procs, Workers: waiters, Keys: 1,
-				})
+	for _, inside := range []time.Duration{0, longSection} {
+		for _, waiters := range []int{1, 8, 64, 250, 1000} {
+			for _, procs := range []int{1, 2, 4, 8} {
+				if procs > waiters {
+					continue
+				}
+				p := point{Name: fmt.Sprintf("%d × %d", waiters, procs), Kind: lockKind, Procs: procs, Workers: waiters, Keys: 1, Inside: inside}
+				if inside > 0 {
+					p.Name += fmt.Sprint(", ", inside, " inside")
+				}
+				ps = append(ps, p)
 			}
 		}
 	}
