@@ -1,26 +1,18 @@
 package lockcore_test
 
 import (
-	"sync"
+	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-func benchLocker(b *testing.B, o lockcore.Options) *lockcore.Locker {
-	b.Helper()
-	l, err := lockcore.New(redistest.Real(b).Client(b), o)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = l.Close(b.Context()) })
-	return l
-}
-
 // One goroutine, one key: what an uncontended call costs.
 func BenchmarkAcquire(b *testing.B) {
-	l := benchLocker(b, lockcore.Options{})
+	l := benchLocker(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		le, err := l.Acquire(b.Context(), "k", lockcore.Terms{})
@@ -31,41 +23,61 @@ func BenchmarkAcquire(b *testing.B) {
 	}
 }
 
-// 64 goroutines, one key: what a hand-over costs.
-func BenchmarkHot(b *testing.B) {
-	l := benchLocker(b, lockcore.Options{})
-	b.ReportAllocs()
-	var wg sync.WaitGroup
-	per := b.N/64 + 1
-	for range 64 {
-		wg.Go(func() {
-			for range per {
-				le, err := l.Acquire(b.Context(), "k", lockcore.Terms{Wait: lockcore.Forever})
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				_ = le.Release(b.Context())
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // A nested call costs no round trip.
 func BenchmarkReentry(b *testing.B) {
-	l := benchLocker(b, lockcore.Options{})
+	l := benchLocker(b)
 	outer, err := l.Acquire(b.Context(), "k", lockcore.Terms{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = outer.Release(b.Context()) }()
+	ctx := outer.Context()
 	b.ReportAllocs()
 	for b.Loop() {
-		le, err := l.Acquire(outer.Context(), "k", lockcore.Terms{})
+		le, err := l.Acquire(ctx, "k", lockcore.Terms{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		_ = le.Release(b.Context())
+		_ = le.Release(ctx)
 	}
+	_ = outer.Release(b.Context())
+}
+
+// 64 goroutines, one key: what a hand-over costs.
+func BenchmarkHot(b *testing.B) {
+	benchCrowd(b, func(int) string { return "k" })
+}
+
+// 64 goroutines with a key each: what a call costs when commands travel together.
+func BenchmarkPar(b *testing.B) {
+	benchCrowd(b, func(i int) string { return fmt.Sprint("k", i) })
+}
+
+func benchCrowd(b *testing.B, key func(int) string) {
+	b.Helper()
+	const goroutines = 64
+	l := benchLocker(b)
+	var n atomic.Int64
+	b.ReportAllocs()
+	b.SetParallelism(max(goroutines/runtime.GOMAXPROCS(0), 1))
+	b.RunParallel(func(pb *testing.PB) {
+		key := key(int(n.Add(1)))
+		for pb.Next() {
+			le, err := l.Acquire(b.Context(), key, lockcore.Terms{Wait: lockcore.Forever})
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_ = le.Release(b.Context())
+		}
+	})
+}
+
+func benchLocker(b *testing.B) *lockcore.Locker {
+	b.Helper()
+	l, err := lockcore.New(redistest.Real(b).Client(b), lockcore.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { drop(l) })
+	return l
 }

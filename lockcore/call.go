@@ -175,7 +175,7 @@ func (c *call) waited() time.Duration { return time.Since(c.start) }
 
 // patience is how long the call may take in all, for another holder or for Redis.
 func (c *call) patience() time.Duration {
-	switch c.terms.Wait {
+	switch c.terms.Wait { //nolint:exhaustive // a duration
 	case NoWait:
 		return callTimeout
 	case Forever:

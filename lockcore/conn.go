@@ -28,8 +28,10 @@ var errHeldUp = errors.New("too many calls are held up")
 // ever queues behind the user's own commands or behind our waiters.
 type conn struct {
 	calls *wire // acquire, inspect, the subscription
-	keep  *wire // renew, release, complete, leave
-	// own: both were made here. They obey deadlines and never send a command twice on their own (a ClusterClient may).
+	keep  *wire // release, complete, leave and what else ends something
+	// renews, and what may take longer than a call.
+	renews redis.UniversalClient
+	// own: all were made here. They obey deadlines and never send a command twice on their own (a ClusterClient may).
 	own bool
 	// single: one server, so that PUBLISH counts everybody and one script may take many keys.
 	single bool
@@ -38,11 +40,11 @@ type conn struct {
 }
 
 func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
-	own := func(one func(context.Context) redis.UniversalClient, single bool) *conn {
+	own := func(one func(context.Context, time.Duration) redis.UniversalClient, single bool) *conn {
 		ctx, cut := context.WithCancel(context.Background())
 		return &conn{
-			calls: &wire{UniversalClient: one(ctx), batches: batches}, keep: &wire{UniversalClient: one(ctx), batches: batches},
-			own: true, single: single, cut: cut,
+			calls: &wire{UniversalClient: one(ctx, callTimeout), batches: batches}, keep: &wire{UniversalClient: one(ctx, callTimeout), batches: batches},
+			renews: one(ctx, maxLease), own: true, single: single, cut: cut,
 		}
 	}
 	switch c := rdb.(type) {
@@ -56,17 +58,25 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 		}
 		if c.Options().Addr == "FailoverClient" { // its dialer follows the master only together with its own pool
 			w := &wire{UniversalClient: c}
-			return &conn{calls: w, keep: w, single: true}, nil
+			return &conn{calls: w, keep: w, renews: c, single: true}, nil
 		}
-		return own(func(ctx context.Context) redis.UniversalClient { return ownClient(ctx, c.Options()) }, true), nil
+		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
+			o := *c.Options()
+			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
+			return ownClient(ctx, &o)
+		}, true), nil
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errors.New("lockcore: New: client is a nil *redis.ClusterClient")
 		}
-		return own(func(ctx context.Context) redis.UniversalClient { return ownCluster(ctx, c.Options()) }, false), nil
+		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
+			o := *c.Options()
+			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
+			return ownCluster(ctx, &o)
+		}, false), nil
 	default: // somebody's wrapper: it may ignore ctx, send twice, and be a cluster
 		w := &wire{UniversalClient: rdb}
-		return &conn{calls: w, keep: w}, nil
+		return &conn{calls: w, keep: w, renews: rdb}, nil
 	}
 }
 
@@ -78,7 +88,6 @@ func ownClient(ctx context.Context, o *redis.Options) *redis.Client {
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
-	c.ReadTimeout, c.WriteTimeout = bound(c.ReadTimeout, callTimeout), bound(c.WriteTimeout, callTimeout)
 	return redis.NewClient(&c)
 }
 
@@ -93,7 +102,6 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions) *redis.ClusterClie
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
-	c.ReadTimeout, c.WriteTimeout = bound(c.ReadTimeout, callTimeout), bound(c.WriteTimeout, callTimeout)
 	return redis.NewClusterClient(&c)
 }
 
@@ -116,6 +124,7 @@ func (c *conn) close() {
 		c.cut()             // what is under way ends, so that nothing has to be waited for
 		_ = c.calls.Close() // it complains that its connections are closed already
 		_ = c.keep.Close()
+		_ = c.renews.Close()
 	}
 }
 

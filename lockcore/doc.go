@@ -1,4 +1,4 @@
-// Package lockcore is a reentrant lease on a key in Redis, kept by one watchdog, with ordered waiting.
+// Package lockcore is a reentrant lease on a key in Redis, kept by one watchdog, with waiting in turns.
 //
 //	locks, err := lockcore.New(rdb, lockcore.Options{})
 //	lease, err := locks.Acquire(ctx, "account:42", lockcore.Terms{})
@@ -30,7 +30,7 @@
 //   - Tokens grow with every hold of a key. The floor is the server's clock, so that they also grow over a deletion, a
 //     flush and a failover, unless the new primary's clock is behind by more than the time between the two grants.
 //   - A command that is sent twice, answered late or not at all counts once: every script is keyed by a random hold-id.
-//   - Waiters are served in the order in which they came, and woken by a message that only their process gets. A message
+//   - The calls of one process are served in the order in which they came, and processes take turns, see below. A message
 //     that is lost costs at most 2.5 s; a holder that dies costs at most its lease and 250 ms.
 //   - The key is given back when the last nested run has returned, never because a ctx was canceled.
 //   - Every key in Redis has a TTL.
@@ -41,8 +41,31 @@
 // can overlap the next holder. Only a token that the resource checks excludes that
 // (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). A failover may lose a grant: then two
 // holders exist for at most one lease. A Redis that evicts keys (any maxmemory-policy but noeviction) or is flushed forgets
-// who holds what; a holder learns of that with its next renewal. The order is that of the server's queue; whoever finds the key
-// free takes it, even when somebody in line has not been told yet.
+// who holds what; a holder learns of that with its next renewal.
+//
+// # Turns
+//
+// The calls of one process (of one Locker) on a key stand in one line, first come first served, and only the first of them asks
+// Redis. Redis has a line too, of processes: it wakes the first of them, and nobody else, by a message on the one subscription that a
+// process has while it waits, and keeps the key for it for half a second. What Redis grants is a lease and a block of 1024 tokens.
+//
+// When a holder releases and others of its process stand in line, the next of them gets the key at once, without a command: the same lease, the
+// next token, a ctx and a MaxHold of its own. Such a streak ends with the tenure in which it is 4 ms old, or after 1024 tenures, whichever is
+// first. Then the key is released and asked for again in one script: it goes to the next process, or comes straight back if none waits.
+// So one key serves hundreds of thousands of short tenures a second, and a process never waits for more than one streak of each process before it.
+//
+// Handed over is what fits: an exclusive key, to a call with the same Lease and NoRenew, while the lease is neither lost nor extended. Any other call
+// in line gets a grant of its own when it is its turn. A record of Claim is handed to all in line at once. Redis
+// is told of a hand-over within 300 ms if the tenure lasts that long; until then Inspect names one before.
+//
+// Promised: inside a process the order of arrival, whatever the terms, and also before newcomers that do not wait. Between processes
+// turns: a streak is bounded, and a key that was reserved for a process in line goes to nobody else for half a second.
+//
+// Not promised: an order of arrival over several processes. A process with a thousand calls in line gets as many turns as one with one, so
+// its calls wait longer. A process that is not subscribed, because it has just begun to wait or has lost its connection, does not
+// stand in Redis's line: it asks when the lease is over, at least every 2 s and as soon as it is subscribed, and may be overtaken
+// until then. Whoever finds the key free takes it, also when the holder before died, was revoked or lost its lease: then whoever asks first is next. A call
+// that is canceled, or whose Wait is over, leaves the line and loses its place.
 //
 // # What you must do
 //

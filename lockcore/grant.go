@@ -27,16 +27,15 @@ type grant struct {
 	keep     time.Duration
 	tag      string
 	attempt  int
-	renamed  bool // Redis was told of another call
-	repeated bool // its acquire was sent more than once: a copy may come late
 	since    time.Time
 	top      int64 // last token of the block
+	renamed  bool  // Redis was told of another call
+	repeated bool  // its acquire was sent more than once: a copy may come late
 
 	mu        sync.Mutex
+	abandoned bool // a hold before was, and no tenure has begun since
 	h         *hold
 	next      int64         // token of the next tenure
-	tenures   int           // that have begun
-	abandoned bool          // a hold before was, and no tenure has begun since
 	sent      time.Time     // when the acquire or renewal was sent that counts
 	lease     time.Duration // and what it asked for
 	cause     error         // why it ended
@@ -44,15 +43,18 @@ type grant struct {
 	timer     *time.Timer   // cancels the tenure before the lease can end; from the first tenure on
 
 	// Guarded by watchdog.mu.
-	due   time.Time // of the next renewal
-	index int       // in the watchdog's heap, -1 when it is not in it
-	kept  bool      // the watchdog keeps it
-	poked bool      // due again as soon as the renewal under way has its answer
+	due   time.Duration // of the next renewal, by the watchdog's clock
+	index int32         // in the watchdog's heap, -1 when it is not in it
+	kept  bool          // the watchdog keeps it
+	poked bool          // due again as soon as the renewal under way has its answer
 
 	handed int // times, guarded by the line's lock
 
 	first hold // most grants have no other
 }
+
+// tenuresLocked is how many have begun.
+func (g *grant) tenuresLocked() int { return int(g.next-g.top) + tokenBlock - 1 }
 
 // leftLocked is how long the lease may be relied on, on what is known now.
 func (g *grant) leftLocked() time.Duration { return usable(g.lease) - elapsed(g.sent) }
@@ -61,27 +63,34 @@ func (g *grant) leftLocked() time.Duration { return usable(g.lease) - elapsed(g.
 func (g *grant) begin(c *call) *hold {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.cause != nil || g.leftLocked() <= 0 {
+	left := g.leftLocked()
+	if g.cause != nil || left <= 0 {
 		return nil
 	}
+	first := g.tenuresLocked() == 0
 	h := &g.first
-	if g.tenures > 0 {
+	if !first {
 		h = new(hold)
 	}
-	h.g, h.terms, h.asked, h.token, h.abandoned = g, c.terms, c.ctx, g.next, g.abandoned
-	h.granted, h.runs = time.Now(), 1
-	h.outer, _ = c.ctx.Value(holdKey{}).(*hold)
+	h.g, h.maxHold, h.asked, h.token, h.abandoned = g, c.terms.MaxHold, c.ctx, g.next, g.abandoned
+	h.began, h.runs = time.Since(g.since), 1
 	h.Context, h.cancel = context.WithCancelCause(c.ctx)
+	if g.l.obs != nil {
+		h.told = new(told)
+	}
 	g.h, g.abandoned = h, false
-	if g.tenures == 0 && !g.renamed {
+	if first && !g.renamed {
 		g.known = h
 	}
 	g.next++
-	g.tenures++
-	if g.timer == nil {
-		g.timer = time.AfterFunc(h.leftLocked(), g.expire) // the lock keeps it from firing before it is in its field
-	} else if h.terms.MaxHold > 0 {
-		g.timer.Reset(h.leftLocked())
+	if h.maxHold > 0 {
+		left = min(left, h.maxHold)
+	}
+	switch {
+	case first:
+		g.timer = time.AfterFunc(left, g.expire) // the lock keeps it from firing before it is in its field
+	case h.maxHold > 0:
+		g.timer.Reset(left)
 	}
 	return h
 }
@@ -101,7 +110,7 @@ func (g *grant) expire() {
 		return
 	}
 	cause := ErrLost
-	if h != nil && h.terms.MaxHold > 0 && elapsed(h.granted) >= h.terms.MaxHold {
+	if h != nil && h.maxHold > 0 && elapsed(h.granted()) >= h.maxHold {
 		cause = ErrMaxHold
 	}
 	g.mu.Unlock()
@@ -122,7 +131,10 @@ func (g *grant) loseUnder(only *hold, cause error) {
 	g.cause = cause
 	h := g.h
 	if h != nil {
-		h.cause, h.lostAt = cause, time.Now()
+		h.lost = true
+		if h.told != nil {
+			h.told.lostAt = time.Now()
+		}
 		g.timer.Stop()
 	}
 	g.mu.Unlock()
@@ -134,10 +146,14 @@ func (g *grant) loseUnder(only *hold, cause error) {
 	}
 }
 
-// renewed takes the answer "kept" to a renewal into account. One that was sent too long ago changes nothing.
-func (g *grant) renewed(sent time.Time, lease time.Duration) {
+// renewed takes the answer "kept" to a renewal into account, and of whom it has told Redis, if not nil. One that was sent too long ago
+// does not move the end.
+func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if known != nil {
+		g.known = known
+	}
 	if g.h != nil {
 		g.h.renewals++
 		g.h.failing = false
@@ -192,7 +208,7 @@ func (g *grant) fits(c *call) bool {
 func (g *grant) last() (token int64, tenures int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.next - 1, g.tenures
+	return g.next - 1, g.tenuresLocked()
 }
 
 // retention is the TTL of the hash while it is held: what is left of it after an abandoned lease.
@@ -211,12 +227,6 @@ func (g *grant) news() (*hold, string) {
 	return h, strconv.FormatInt(h.token, 10) + " " + g.l.who(h.asked)
 }
 
-func (g *grant) knows(h *hold) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.known = h
-}
-
 // busy is what a call of this process is told of a key that g has.
 func (g *grant) busy(c *call, queue int) *BusyError {
 	g.mu.Lock()
@@ -225,7 +235,7 @@ func (g *grant) busy(c *call, queue int) *BusyError {
 	b := &BusyError{Key: c.key, Remaining: max(left, 0), Queue: queue, Waited: c.waited()}
 	by := context.Background()
 	if h != nil {
-		b.HeldFor, by = time.Since(h.granted), h.asked
+		b.HeldFor, by = time.Since(h.granted()), h.asked
 	}
 	b.Holder = parseHolder(g.l.who(by))
 	return b

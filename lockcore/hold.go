@@ -10,40 +10,41 @@ import (
 const overrunAfter = 100 * time.Millisecond
 
 // hold is one tenure of a key, from grant or hand-over to the end of its last nested run, and the ctx of that tenure.
-// Leases are handles on it. Fields after granted are guarded by grant.mu.
+// Leases are handles on it. Fields from closed on are guarded by grant.mu.
 type hold struct {
-	context.Context // of the call, canceled when the tenure ends
+	context.Context //nolint:containedctx // of the call, canceled when the tenure ends
 
-	g         *grant
-	terms     Terms
-	token     int64
+	g       *grant
+	token   int64
+	maxHold time.Duration   // 0: none
+	asked   context.Context //nolint:containedctx // of the Observer's Start: events of this attempt belong to it
+	cancel  context.CancelCauseFunc
+	began   time.Duration // after grant.since
+	lease   Lease         // of the first run
+	told    *told         // nil without an Observer
+
 	abandoned bool
-	asked     context.Context //nolint:containedctx // of the Observer's Start: events of this attempt belong to it
-	cancel    context.CancelCauseFunc
-	outer     *hold // the hold that asked carries
-	granted   time.Time
+	closed    bool  // the last run has returned
+	lost      bool  // the lease ended before; grant.cause says why
+	failing   bool  // the last renewal got no answer
+	runs      int32 // nested ones that have not returned
+	renewals  int32
+	failures  int32
+}
 
-	runs     int  // nested runs that have not returned
-	closed   bool // the last run has returned
-	cause    error
-	lostAt   time.Time
-	renewals int
-	failures int
-	failing  bool
+// told is what the Observer heard; its mu keeps one attempt's events in order.
+type told struct {
+	lostAt time.Time // guarded by grant.mu
 
-	lease Lease // of the first run
-
-	told struct { // what the Observer heard; its mu keeps one attempt's events in order
-		mu                     sync.Mutex
-		granted, lost, overrun bool
-		early                  Event // Lost, if it came before Granted
-		over                   bool  // Released was the last
-	}
+	mu                     sync.Mutex
+	granted, lost, overrun bool
+	over                   bool  // Released was the last
+	early                  Event // Lost, if it came before Granted
 }
 
 // own is the lease of the first run.
 func (h *hold) own() *Lease {
-	h.lease.h, h.lease.ctx = h, h
+	h.lease.h = h
 	return &h.lease
 }
 
@@ -55,22 +56,37 @@ func (h *hold) Value(key any) any {
 	return h.Context.Value(key)
 }
 
+// outer is the hold that the call came with.
+func (h *hold) outer() *hold {
+	o, _ := h.asked.Value(holdKey{}).(*hold)
+	return o
+}
+
+func (h *hold) granted() time.Time { return h.g.since.Add(h.began) }
+
 // leftLocked is how long ctx may live on what is known now.
 func (h *hold) leftLocked() time.Duration {
 	left := h.g.leftLocked()
-	if h.terms.MaxHold > 0 {
-		left = min(left, h.terms.MaxHold-elapsed(h.granted))
+	if h.maxHold > 0 {
+		left = min(left, h.maxHold-elapsed(h.granted()))
 	}
 	return left
 }
 
+// causeLocked is why the lease ended before its tenure, or nil.
+func (h *hold) causeLocked() error {
+	if h.lost {
+		return h.g.cause
+	}
+	return nil
+}
+
 // tell passes an event of this attempt on: Lost and Overrun once, and nothing after Released.
 func (h *hold) tell(e Event) {
-	obs := h.g.l.obs
-	if obs == nil {
+	obs, t := h.g.l.obs, h.told
+	if t == nil {
 		return
 	}
-	t := &h.told
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over {
@@ -118,7 +134,7 @@ func (h *hold) checkOverrun() {
 func (h *hold) running() bool {
 	h.g.mu.Lock()
 	defer h.g.mu.Unlock()
-	return !h.closed && h.cause == nil
+	return !h.closed && !h.lost
 }
 
 // valid says whether the key is ours for certain now.
@@ -128,28 +144,29 @@ func (h *hold) valid() bool {
 	return h.validLocked()
 }
 
-func (h *hold) validLocked() bool { return !h.closed && h.cause == nil && h.leftLocked() > 0 }
+func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked() > 0 }
 
 // leave counts a run out. last is true once, for the run that ends the tenure: from then on the grant is on its way, and no
 // late answer matters to this hold, which is decided here, before anything is sent. expired: the lease is over, although
 // nobody may have noticed yet.
 func (h *hold) leave() (last, expired bool, r Released) {
 	h.g.mu.Lock()
-	h.runs--
-	last = h.runs == 0
-	if last {
-		h.closed = true
-		h.g.h = nil
+	r.Lost = h.causeLocked()
+	if h.runs--; h.runs > 0 {
+		h.g.mu.Unlock()
+		return false, false, r
 	}
-	r = Released{Held: time.Since(h.granted), Renewals: h.renewals, Failures: h.failures, Lost: h.cause}
+	h.closed = true
+	h.g.h = nil
+	r.Held, r.Renewals, r.Failures = time.Since(h.granted()), int(h.renewals), int(h.failures)
 	expired = h.leftLocked() <= 0
-	late := last && h.cause != nil && time.Since(h.lostAt) > overrunAfter
+	late := h.lost && h.told != nil && time.Since(h.told.lostAt) > overrunAfter
 	h.g.mu.Unlock()
 	if late {
 		h.tell(Lost{Cause: r.Lost})
 		h.tell(Overrun{Cause: r.Lost})
 	}
-	return last, expired, r
+	return true, expired, r
 }
 
 // endedBy is why the tenure is over, or nil.
@@ -157,8 +174,8 @@ func (h *hold) endedBy() error {
 	h.g.mu.Lock()
 	defer h.g.mu.Unlock()
 	switch {
-	case h.cause != nil:
-		return h.cause
+	case h.lost:
+		return h.g.cause
 	case h.closed:
 		return ErrReleased
 	case h.leftLocked() <= 0:

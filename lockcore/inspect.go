@@ -27,11 +27,12 @@ type Holding struct {
 	Remaining time.Duration // held: what is left of the lease if it is not renewed
 	Token     int64         // of the last hold; 0 if none is remembered
 	Attempt   int           // runs of a once key; of an exclusive key: recent holds
-	Queue     int           // how many wait in line
+	Queue     int           // processes in line
 	Revoked   bool          // held, but not renewed any more
 }
 
-// Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica.
+// Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica. For up to 300 ms after a hand-over inside
+// a process it may name the tenure before.
 // Errors: ErrKey, ErrUnavailable, or the cause of ctx.
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {

@@ -18,10 +18,9 @@ const (
 // Each must be ended once, when the handler has returned: by Release, or one of a Claim by Complete or Abandon; calls
 // after the first change nothing and return ErrReleased, or why the lease ended early.
 type Lease struct {
-	h     *hold
-	ctx   context.Context //nolint:containedctx // a lease is a context
-	untie func()
-	ended atomic.Bool
+	h      *hold
+	nested *nested // of a run inside the first one
+	ended  atomic.Bool
 }
 
 // Key is the key as it was given to Acquire or Claim.
@@ -29,7 +28,12 @@ func (le *Lease) Key() string { return le.h.g.line.key }
 
 // Context is what the handler must run under. It derives from the ctx of Acquire and is canceled before the lease can
 // end; context.Cause then says ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp, and ErrReleased after Release.
-func (le *Lease) Context() context.Context { return le.ctx }
+func (le *Lease) Context() context.Context {
+	if le.nested != nil {
+		return le.nested.ctx
+	}
+	return le.h
+}
 
 // Token is the fencing number of this hold. It grows with every hold of the key, not with renewal or re-entry. A token
 // that the resource does not check protects nothing.
@@ -65,7 +69,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 		h.g.lose(verdict(kept))
 		return h.endedBy()
 	}
-	h.g.renewed(sent, d)
+	h.g.renewed(sent, d, nil)
 	return h.endedBy() // it may have ended while the answer was on its way
 }
 
@@ -102,8 +106,8 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	if !le.ended.CompareAndSwap(false, true) {
 		return h.endedBy()
 	}
-	if le.untie != nil {
-		le.untie()
+	if le.nested != nil && le.nested.untie != nil {
+		le.nested.untie()
 	}
 	last, expired, r := h.leave()
 	if !last {

@@ -50,10 +50,10 @@ func (w *wire) Process(ctx context.Context, cmd redis.Cmder) error {
 		return w.UniversalClient.Process(ctx, cmd)
 	}
 	end, _ := ctx.Deadline()
-	ctx, cancel := context.WithDeadline(ctx, end)
+	timed, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	err := w.auto.Submit(ctx, cmd).WaitContext(ctx)
-	if err != nil && unanswered(err) { // one missing answer holds up all that travel with it, and those behind
+	err := w.auto.Submit(timed, cmd).WaitContext(timed)
+	if err != nil && ctx.Err() == nil && unanswered(err) { // one missing answer holds up all that travel with it, and those behind
 		w.alone.Store(time.Now().Add(loneTime).UnixNano())
 	}
 	return err

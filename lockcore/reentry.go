@@ -7,7 +7,7 @@ type holdKey struct{}
 // holdIn returns the innermost hold of key that ctx carries, valid or not.
 func holdIn(ctx context.Context, l *Locker, kind Kind, key string) *hold {
 	h, _ := ctx.Value(holdKey{}).(*hold)
-	for ; h != nil; h = h.outer {
+	for ; h != nil; h = h.outer() {
 		if h.g.l == l && h.g.line.kind == kind && h.g.line.key == key {
 			return h
 		}
@@ -34,7 +34,7 @@ func AttemptOf(ctx context.Context, key string) (attempt int, abandoned bool) {
 
 func validIn(ctx context.Context, key string) *hold {
 	h, _ := ctx.Value(holdKey{}).(*hold)
-	for ; h != nil; h = h.outer {
+	for ; h != nil; h = h.outer() {
 		if h.g.line.key == key && h.valid() {
 			return h
 		}
@@ -52,7 +52,7 @@ func Detach(ctx context.Context) context.Context {
 // each key is free when its handler has returned. It is for tests, see package locktest.
 func Lose(ctx context.Context) {
 	h, _ := ctx.Value(holdKey{}).(*hold)
-	for ; h != nil; h = h.outer {
+	for ; h != nil; h = h.outer() {
 		h.g.loseUnder(h, ErrLost)
 	}
 }
@@ -68,15 +68,23 @@ func (h *hold) enter() bool {
 	return true
 }
 
+// nested is a lease of a nested run and what it has of its own.
+type nested struct {
+	Lease
+	ctx   context.Context //nolint:containedctx // a lease is a context
+	untie func()          // nil if ctx is that of the hold
+}
+
 // reentered returns the lease of a nested run. It runs under the ctx it came with. That carries the hold, but on the way
 // cancellation may have been cut off (context.WithoutCancel), so that the hold's is tied on again.
 func (h *hold) reentered(ctx context.Context) *Lease {
-	le := &Lease{h: h, ctx: ctx}
+	n := &nested{Lease: Lease{h: h}, ctx: ctx}
+	n.nested = n
 	if ctx != context.Context(h) {
 		inner, cancel := context.WithCancelCause(ctx)
 		stop := context.AfterFunc(h, func() { cancel(context.Cause(h)) })
-		le.ctx = inner
-		le.untie = func() { stop(); cancel(ErrReleased) }
+		n.ctx = inner
+		n.untie = func() { stop(); cancel(ErrReleased) }
 	}
-	return le
+	return &n.Lease
 }

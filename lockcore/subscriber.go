@@ -15,12 +15,12 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 // connections end with ctx; a client that is not our own is used as it is.
 func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
 	if !c.own {
-		return c.calls, func() error { return nil }
+		return c.renews, func() error { return nil }
 	}
 	var sub redis.UniversalClient
-	if cluster, ok := c.calls.UniversalClient.(*redis.ClusterClient); ok {
+	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
 		sub = ownCluster(ctx, cluster.Options())
-	} else if single, ok := c.calls.UniversalClient.(*redis.Client); ok {
+	} else if single, ok := c.renews.(*redis.Client); ok {
 		sub = ownClient(ctx, single.Options())
 	}
 	return sub, sub.Close

@@ -26,9 +26,18 @@ type watchdog struct {
 	l *Locker
 
 	mu      sync.Mutex
+	zero    time.Time // of its clock
 	due     dueHeap
 	timer   *time.Timer
 	stopped bool
+}
+
+// clockLocked is a moment in a third of the memory, by the monotonic clock.
+func (w *watchdog) clockLocked() time.Duration {
+	if w.zero.IsZero() {
+		w.zero = time.Now()
+	}
+	return time.Since(w.zero)
 }
 
 func (w *watchdog) add(g *grant) {
@@ -42,7 +51,7 @@ func (w *watchdog) add(g *grant) {
 }
 
 func (w *watchdog) pushLocked(g *grant, in time.Duration) {
-	g.due = time.Now().Add(in)
+	g.due = w.clockLocked() + in
 	heap.Push(&w.due, g)
 	if g.index == 0 {
 		w.setLocked()
@@ -50,7 +59,7 @@ func (w *watchdog) pushLocked(g *grant, in time.Duration) {
 }
 
 func (w *watchdog) setLocked() {
-	in := max(time.Until(w.due[0].due), 0)
+	in := max(w.due[0].due-w.clockLocked(), 0)
 	if w.timer == nil {
 		w.timer = time.AfterFunc(in, w.pass)
 	} else {
@@ -64,7 +73,7 @@ func (w *watchdog) remove(g *grant) {
 	defer w.mu.Unlock()
 	g.kept = false
 	if g.index >= 0 {
-		heap.Remove(&w.due, g.index)
+		heap.Remove(&w.due, int(g.index))
 	}
 }
 
@@ -75,8 +84,8 @@ func (w *watchdog) now(g *grant) {
 	if g.index < 0 {
 		g.poked = g.kept
 	} else if !w.stopped {
-		g.due = time.Now()
-		heap.Fix(&w.due, g.index)
+		g.due = w.clockLocked()
+		heap.Fix(&w.due, int(g.index))
 		w.setLocked()
 	}
 }
@@ -85,9 +94,9 @@ func (w *watchdog) now(g *grant) {
 func (w *watchdog) introduce(g *grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if due := time.Now().Add(introduction); g.index >= 0 && !w.stopped && due.Before(g.due) {
+	if due := w.clockLocked() + introduction; g.index >= 0 && !w.stopped && due < g.due {
 		g.due = due
-		heap.Fix(&w.due, g.index)
+		heap.Fix(&w.due, int(g.index))
 		w.setLocked()
 	}
 }
@@ -109,7 +118,8 @@ func (w *watchdog) pass() {
 	defer w.l.wg.Done()
 	w.mu.Lock()
 	var all []*grant
-	for len(w.due) > 0 && !w.stopped && time.Until(w.due[0].due) <= w.due[0].terms.Lease/30 {
+	now := w.clockLocked()
+	for len(w.due) > 0 && !w.stopped && w.due[0].due-now <= w.due[0].terms.Lease/30 {
 		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // dueHeap holds nothing else
 		if g.live() {                  // it may have ended before it was added
 			all = append(all, g)
@@ -135,12 +145,13 @@ func (w *watchdog) renew(batch []*grant) {
 	start := time.Now()
 	limit := w.l.terms.Lease
 	for _, g := range batch {
-		if h := g.holder(); h != nil {
-			h.checkOverrun()
-		}
 		g.mu.Lock()
+		h := g.h
 		limit = min(limit, g.lease/6, g.lease-elapsed(g.sent))
 		g.mu.Unlock()
+		if h != nil {
+			h.checkOverrun()
+		}
 	}
 	ctx, cancel := context.WithTimeout(w.l.base, max(limit, minPassTime))
 	defer cancel()
@@ -154,8 +165,7 @@ func (w *watchdog) renew(batch []*grant) {
 			w.again(g, jitter(g.terms.Lease/20))
 		case answer.kept == 1:
 			p.Kept++
-			g.renewed(start, g.terms.Lease)
-			g.knows(answer.holder)
+			g.renewed(start, g.terms.Lease, answer.holder)
 			w.again(g, jitter(g.terms.Lease/3))
 		default:
 			p.Gone++
@@ -192,7 +202,7 @@ type renewal struct {
 // batches groups leases so that one slow or dead server holds up only its own: by node in a cluster, and by size.
 func (c *conn) batches(ctx context.Context, all []*grant) [][]*grant {
 	byNode := map[string][]*grant{}
-	cluster, _ := c.keep.UniversalClient.(*redis.ClusterClient)
+	cluster, _ := c.renews.(*redis.ClusterClient)
 	for _, g := range all {
 		node := ""
 		if cluster != nil {
@@ -241,18 +251,23 @@ func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
 }
 
 func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renewal, script []any) {
-	pipe := c.keep.Pipeline()
+	pipe := c.renews.Pipeline()
 	var cmds []*redis.Cmd
+	var lease, retention any // of before: most leases have the same
+	var before *grant
 	for n, part := range slices.Collect(slices.Chunk(batch, per)) {
 		list := make([]any, 0, 3+5*len(part))
 		list = append(append(list, script...), len(part))
 		for _, g := range part {
-			list = append(list, g.line.keys[0])
+			list = append(list, &g.line.keys[0])
 		}
 		for i, g := range part {
 			h, news := g.news()
 			res[n*per+i].holder = h
-			list = append(list, g.id, micros(g.terms.Lease), g.retention(g.terms.Lease), news)
+			if before == nil || g.terms.Lease != before.terms.Lease || g.keep != before.keep {
+				lease, retention, before = micros(g.terms.Lease), g.retention(g.terms.Lease), g
+			}
+			list = append(list, &g.id, lease, retention, news)
 		}
 		cmd := redis.NewCmd(ctx, list...)
 		cmds = append(cmds, cmd)
@@ -275,15 +290,15 @@ func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renew
 type dueHeap []*grant
 
 func (d dueHeap) Len() int           { return len(d) }
-func (d dueHeap) Less(i, j int) bool { return d[i].due.Before(d[j].due) }
+func (d dueHeap) Less(i, j int) bool { return d[i].due < d[j].due }
 func (d dueHeap) Swap(i, j int) {
 	d[i], d[j] = d[j], d[i]
-	d[i].index, d[j].index = i, j
+	d[i].index, d[j].index = int32(i), int32(j)
 }
 
 func (d *dueHeap) Push(x any) {
 	g := x.(*grant) //nolint:errcheck,forcetypeassert // only the watchdog pushes
-	g.index = len(*d)
+	g.index = int32(len(*d))
 	*d = append(*d, g)
 }
 

@@ -26,11 +26,11 @@ func BenchmarkObserver(b *testing.B) {
 	}
 }
 
-// BenchmarkExclusive is the whole run on a Redis in memory, without an Observer and with a no-op one.
+// BenchmarkExclusive is the whole run on a real server, without an Observer and with a no-op one.
 func BenchmarkExclusive(b *testing.B) {
 	for name, obs := range map[string]lockcore.Observer{"nil": nil, "noop": noopObserver(b)} {
 		b.Run(name, func(b *testing.B) {
-			locks, err := lockcore.New(redistest.Bubble(b).Client(b), lockcore.Options{Observer: obs, NoBatching: true})
+			locks, err := lockcore.New(redistest.Real(b).Client(b), lockcore.Options{Observer: obs})
 			if err != nil {
 				b.Fatal(err)
 			}

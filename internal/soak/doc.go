@@ -1,7 +1,8 @@
 // Package soak holds the soak: real processes that contend for a few keys of a real redis-server, with an oracle outside
-// the lock. Run it with
+// the lock. One key is hot: on it all processes do the same, and must get the same share. On the others some calls have other terms,
+// some do not wait, and some waits are canceled. Every so often a process that takes part is killed. Run it with
 //
-//	go test ./internal/soak -count=1 -v -args -for 60s -procs 3 -goroutines 64 -keys 4
+//	go test ./internal/soak -count=1 -v -args -for 60s -procs 1,3,8 -kill 4s -goroutines 48 -keys 4
 //
-// Without arguments it runs for a few seconds, as a part of the other tests.
+// Without arguments it runs for a few seconds and kills nobody, as a part of the other tests.
 package soak

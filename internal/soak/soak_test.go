@@ -2,30 +2,38 @@ package soak_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 var (
-	runFor     = flag.Duration("for", 3*time.Second, "how long")
-	procs      = flag.Int("procs", 3, "processes")
-	goroutines = flag.Int("goroutines", 64, "goroutines in all")
-	keys       = flag.Int("keys", 4, "keys")
-	atLeast    = flag.Int("at-least", 300, "acquisitions below which the run is inconclusive, and fails")
+	runFor     = flag.Duration("for", 2*time.Second, "how long, with each number of processes")
+	procs      = flag.String("procs", "1,3,8", "numbers of processes")
+	goroutines = flag.Int("goroutines", 48, "goroutines in all on the keys, and as many on the hot one, at least one a process")
+	keys       = flag.Int("keys", 4, "keys besides the hot one")
+	kill       = flag.Duration("kill", 0, "how often another process that takes part is killed; 0: never")
+	atLeast    = flag.Int("at-least", 300, "acquisitions below which a run is inconclusive, and fails")
 )
 
-const workerEnv = "HOLDFAST_SOAK_WORKER"
+const (
+	workerEnv = "HOLDFAST_SOAK_WORKER"
+	lease     = 3 * time.Second
+
+	evenShare   = 0.8              // of the mean: what the process with the smallest share of the hot key has at least
+	judgeShares = 10 * time.Second // in a run that is long enough
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
@@ -34,84 +42,89 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Processes that contend for a few keys, a tenth of the waits canceled at random: never two inside at once, tokens grow,
-// nobody is stuck, and nothing is left behind.
+// Processes that contend for a few keys: never two inside at once, tokens grow, nobody is stuck, nobody gets much less than the others,
+// a process that dies costs a lease, and nothing is left behind.
 func TestSoak(t *testing.T) {
-	s := redistest.Real(t)
-	total, gone, longest := map[string]int{}, 0, int64(0)
-	for _, r := range runWorkers(t, s.Addr()) {
-		for key, n := range r.Acquired {
-			total[key] += n
+	kills, abandoned := 0, 0
+	for n := range strings.SplitSeq(*procs, ",") {
+		n, err := strconv.Atoi(n)
+		if err != nil || n < 1 {
+			t.Fatalf("-procs is %q, must be numbers separated by commas", *procs)
 		}
-		gone += r.Gone
-		longest = max(longest, r.LongestMS)
-		for _, e := range r.Errors {
-			t.Error(e)
-		}
+		t.Run(fmt.Sprintf("%d processes", n), func(t *testing.T) {
+			r := &run{T: t, server: redistest.Real(t), procs: n}
+			abandoned += r.judge(r.contend())
+			kills += r.kills
+		})
 	}
-	rdb, sum := s.Client(t), 0
-	for key, n := range total {
-		sum += n
-		if got, err := rdb.Get(t.Context(), "count:"+key).Int(); err != nil || got != n {
-			t.Errorf("%s: counted %d, acquired %d times (%v)", key, got, n, err)
-		}
-	}
-	checkLeftovers(t, rdb)
-	t.Logf("soak: %v, %d processes, %d goroutines, %d keys: %d acquisitions, %d waits canceled, longest wait %d ms",
-		*runFor, *procs, *goroutines, *keys, sum, gone, longest)
-	if sum < *atLeast || gone == 0 {
-		t.Errorf("inconclusive: %d acquisitions, %d canceled waits", sum, gone)
+	if kills > 0 && abandoned == 0 {
+		t.Errorf("inconclusive: none of %d processes had a key when it was killed", kills)
 	}
 }
 
-func runWorkers(t *testing.T, addr string) []report {
-	t.Helper()
-	reports := make([]report, *procs)
+// run is one soak with one number of processes.
+type run struct {
+	*testing.T
+	server *redistest.Server
+	procs  int
+	kills  int
+}
+
+// contend runs the workers, and those that get killed, and returns what the workers reported.
+func (r *run) contend() []report {
+	reports := make([]report, r.procs)
 	var wg sync.WaitGroup
 	for i := range reports {
-		share := *goroutines / *procs
-		if i < *goroutines%*procs {
-			share++
-		}
 		wg.Go(func() {
-			in, _ := json.Marshal(task{Addr: addr, For: *runFor, Goroutines: share, Keys: *keys})
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = append(os.Environ(), workerEnv+"=1")
-			cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
+			var in bytes.Buffer
+			cmd := r.worker(r.Context(), fmt.Sprint("w", i), &in)
 			out, err := cmd.Output()
 			if err == nil {
 				err = json.Unmarshal(out, &reports[i])
 			}
 			if err != nil {
-				t.Errorf("worker %d: %v", i, err)
+				r.Errorf("worker %d: %v", i, err)
 			}
 		})
+	}
+	if *kill > 0 {
+		r.killSome(time.Now().Add(*runFor - 2*lease)) // the keys that the last one had are taken before the end
 	}
 	wg.Wait()
 	return reports
 }
 
-// checkLeftovers: no key without a TTL, nobody in line, nobody subscribed.
-func checkLeftovers(t *testing.T, rdb *redis.Client) {
-	t.Helper()
-	ctx := t.Context()
-	all, err := rdb.Keys(ctx, "holdfast:*").Result()
-	if err != nil || len(all) == 0 {
-		t.Errorf("keys: %v, %v", all, err)
+// worker is a process of the soak that has not been started.
+func (r *run) worker(ctx context.Context, name string, in *bytes.Buffer) *exec.Cmd {
+	each := max(*goroutines/r.procs, 1)
+	if err := json.NewEncoder(in).Encode(task{
+		Name: name, Addr: r.server.Addr(), For: *runFor, Goroutines: each, Hot: each, Keys: *keys, Together: r.procs,
+	}); err != nil {
+		r.Error(err)
 	}
-	for _, key := range all {
-		if ttl := rdb.PTTL(ctx, key).Val(); ttl <= 0 {
-			t.Errorf("%s has no TTL", key)
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), workerEnv+"=1")
+	cmd.Stdin, cmd.Stderr = in, os.Stderr
+	return cmd
+}
+
+// killSome starts processes like the others and kills them, one after the other, in the middle of what they do.
+func (r *run) killSome(until time.Time) {
+	for {
+		alive := *kill/4 + rand.N(*kill/4)
+		if time.Now().Add(alive).After(until) {
+			return
 		}
-		if n := int64(0); strings.HasSuffix(key, ":q") {
-			if n = rdb.ZCard(ctx, key).Val(); n > 0 {
-				t.Errorf("%d still in line of %s", n, key)
-			}
-		} else if h := rdb.HGet(ctx, key, "s").Val(); h != "" {
-			t.Errorf("%s is in state %q", key, h)
+		var in bytes.Buffer
+		cmd := r.worker(r.Context(), fmt.Sprint("victim", r.kills), &in)
+		if err := cmd.Start(); err != nil {
+			r.Error(err)
+			return
 		}
-	}
-	if ch := rdb.PubSubChannels(ctx, "holdfast:*").Val(); len(ch) != 0 {
-		t.Errorf("still subscribed: %v", fmt.Sprint(ch))
+		time.Sleep(alive)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		r.kills++
+		time.Sleep(*kill / 2)
 	}
 }

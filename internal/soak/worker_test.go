@@ -20,17 +20,24 @@ import (
 // task is what a worker process is told on its standard input, and report what it says at its end.
 type (
 	task struct {
-		Addr             string
-		For              time.Duration
-		Goroutines, Keys int
+		Name, Addr            string
+		For                   time.Duration
+		Goroutines, Hot, Keys int
+		Together              int // so many processes begin at the same time
 	}
 	report struct {
-		Acquired  map[string]int // by key
-		Gone      int            // waits that were canceled, as planned
-		LongestMS int64          // wait
-		Errors    []string
+		Acquired   map[string]int // by key
+		Hot        int            // of them, the hot key
+		HandedOver int            // of them, from another call of the same process
+		Abandoned  int            // of them, after a holder that died
+		Refused    int            // calls that did not wait
+		Gone       int            // waits that were canceled, as planned
+		LongestMS  int64          // wait
+		Errors     []string
 	}
 )
+
+const hotKey = "hot"
 
 // worker is one process of the soak.
 type worker struct {
@@ -44,21 +51,24 @@ type worker struct {
 }
 
 func work() int {
-	var t task
-	if err := json.NewDecoder(os.Stdin).Decode(&t); err != nil {
+	w := &worker{out: report{Acquired: map[string]int{}}}
+	if err := json.NewDecoder(os.Stdin).Decode(&w.task); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	w := &worker{task: t, rdb: redis.NewClient(&redis.Options{Addr: t.Addr}), end: time.Now().Add(t.For)}
-	w.out.Acquired = map[string]int{}
+	w.rdb = redis.NewClient(&redis.Options{Addr: w.Addr})
 	var err error
-	if w.locks, err = lockcore.New(w.rdb, lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}}); err != nil {
+	if w.locks, err = lockcore.New(w.rdb, lockcore.Options{Terms: lockcore.Terms{Lease: lease}}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	w.meet()
 	var wg sync.WaitGroup
-	for range t.Goroutines {
-		wg.Go(w.run)
+	for range w.Goroutines {
+		wg.Go(func() { w.run(w.anyCall) })
+	}
+	for range w.Hot {
+		wg.Go(func() { w.run(w.hotCall) })
 	}
 	wg.Wait()
 	w.fail("close", w.locks.Close(context.Background()))
@@ -70,57 +80,102 @@ func work() int {
 	return 0
 }
 
-func (w *worker) run() {
+// meet waits until all who begin together are there.
+func (w *worker) meet() {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	here, err := w.rdb.Incr(ctx, "here").Result()
+	for err == nil && here < int64(w.Together) {
+		time.Sleep(time.Millisecond)
+		here, err = w.rdb.Get(ctx, "here").Int64()
+	}
+	w.fail("start", err)
+	w.end = time.Now().Add(w.For)
+}
+
+func (w *worker) run(call func(context.Context)) {
 	for time.Now().Before(w.end) {
-		key := "soak" + strconv.Itoa(rand.IntN(w.Keys))
 		ctx, cancel := context.WithDeadline(context.Background(), w.end.Add(20*time.Second)) // who is still in line then is stuck
-		if rand.IntN(10) == 0 {
-			time.AfterFunc(time.Duration(rand.IntN(20000))*time.Microsecond, cancel)
-		}
-		w.turn(ctx, key)
+		call(ctx)
 		cancel()
 	}
 }
 
-// turn acquires key and does what only one at a time may do.
-func (w *worker) turn(ctx context.Context, key string) {
-	start := time.Now()
-	lease, err := w.locks.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever})
-	waited := time.Since(start).Milliseconds()
-	w.mu.Lock()
-	w.out.LongestMS = max(w.out.LongestMS, waited)
-	w.mu.Unlock()
-	if errors.Is(err, context.Canceled) {
-		w.mu.Lock()
-		w.out.Gone++
-		w.mu.Unlock()
-		return
+// hotCall is what all processes do alike.
+func (w *worker) hotCall(ctx context.Context) {
+	w.turn(ctx, hotKey, lockcore.Terms{Wait: lockcore.Forever})
+}
+
+// anyCall is mostly on equal terms; a tenth of the waits are canceled.
+func (w *worker) anyCall(ctx context.Context) {
+	terms := lockcore.Terms{Wait: lockcore.Forever}
+	switch rand.IntN(40) {
+	case 0, 1:
+		terms.Wait = lockcore.NoWait
+	case 2:
+		terms.Lease = 2 * lease
+	case 3:
+		terms.NoRenew = true
+	case 4:
+		terms.MaxHold = time.Minute
+	case 5, 6, 7, 8:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, rand.N(20*time.Millisecond), context.Canceled)
+		defer cancel()
 	}
-	if err != nil {
+	w.turn(ctx, "soak"+strconv.Itoa(rand.IntN(w.Keys)), terms)
+}
+
+// turn acquires key and does what only one at a time may do.
+func (w *worker) turn(ctx context.Context, key string, terms lockcore.Terms) {
+	start := time.Now()
+	le, err := w.locks.Acquire(ctx, key, terms)
+	waited := time.Since(start).Milliseconds()
+	w.note(func(r *report) { r.LongestMS = max(r.LongestMS, waited) })
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), context.Canceled):
+		w.note(func(r *report) { r.Gone++ })
+		return
+	case errors.Is(err, lockcore.ErrBusy) && terms.Wait == lockcore.NoWait:
+		w.note(func(r *report) { r.Refused++ })
+		return
+	case err != nil:
 		w.fail("acquire", err)
 		return
 	}
-	err = w.count(key, lease.Token())
-	w.fail("release", lease.Release(ctx))
+	handed, err := w.count(key, le.Token())
 	w.fail("count", err)
-	w.mu.Lock()
-	w.out.Acquired[key]++
-	w.mu.Unlock()
+	w.fail("release", le.Release(ctx))
+	if le.Abandoned() {
+		w.note(func(r *report) { r.Abandoned++ })
+	}
+	if handed {
+		w.note(func(r *report) { r.HandedOver++ })
+	}
 }
 
 // count is the oracle: a counter that is read, incremented and written back in three steps loses an increment if two are
-// inside at once; the tokens must grow from holder to holder.
-func (w *worker) count(key string, token int64) error {
+// inside at once; the tokens must grow from holder to holder. What this process has counted is written with it, for the case that the process
+// is killed. A token that follows the one before is of a hand-over: tokens of new grants are times.
+func (w *worker) count(key string, token int64) (handed bool, err error) {
 	ctx := context.Background()
 	v, err := w.rdb.MGet(ctx, "count:"+key, "token:"+key).Result()
 	if err != nil {
-		return err
+		return false, err
 	}
 	n, last := number(v[0]), number(v[1])
 	if token <= last {
-		return fmt.Errorf("token %d of %s after %d", token, key, last)
+		return false, fmt.Errorf("token %d of %s after %d", token, key, last)
 	}
-	return w.rdb.MSet(ctx, "count:"+key, n+1, "token:"+key, token).Err()
+	own := 0
+	w.note(func(r *report) {
+		r.Acquired[key]++
+		own = r.Acquired[key]
+		if key == hotKey {
+			r.Hot++
+		}
+	})
+	return token == last+1, w.rdb.MSet(ctx, "count:"+key, n+1, "token:"+key, token, "by:"+w.Name+":"+key, own).Err()
 }
 
 func number(v any) int64 {
@@ -129,13 +184,19 @@ func number(v any) int64 {
 	return n
 }
 
+func (w *worker) note(what func(*report)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	what(&w.out)
+}
+
 func (w *worker) fail(what string, err error) {
 	if err == nil {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.out.Errors) < 10 {
-		w.out.Errors = append(w.out.Errors, what+": "+err.Error())
-	}
+	w.note(func(r *report) {
+		if len(r.Errors) < 10 {
+			r.Errors = append(r.Errors, what+": "+err.Error())
+		}
+	})
 }

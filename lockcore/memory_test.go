@@ -1,0 +1,247 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+const manyLeases = 100_000
+
+// A held lease costs at most 1 KiB of heap, and no goroutine.
+func TestMemoryLease(t *testing.T) {
+	unlessInflated(t)
+	l := bare(t, lockcore.Options{})
+	takeMany(t, l, "before", 10_000, lockcore.Terms{}, func(_ int, le *lockcore.Lease) { _ = le.Release(t.Context()) }) // the connections are not to count
+	leases := make([]*lockcore.Lease, manyLeases)
+	before := readMemory(gone)
+	takeMany(t, l, "account", manyLeases, lockcore.Terms{}, func(i int, le *lockcore.Lease) { leases[i] = le })
+	after := readMemory(gone)
+	per := after.since(before) / manyLeases
+	t.Logf("%d bytes a lease", per)
+	if per > 1024*103/100 {
+		t.Errorf("%d bytes a lease", per)
+	}
+	if n := after.goroutines - before.goroutines; n > 10 {
+		t.Errorf("%d goroutines for %d leases", n, manyLeases)
+	}
+	runtime.KeepAlive(leases)
+	drop(l)
+}
+
+// A call that waits costs at most 2 KiB, on a goroutine that has grown its stack beyond the smallest one before.
+func TestMemoryWaiter(t *testing.T) {
+	unlessInflated(t)
+	for _, wait := range []time.Duration{lockcore.Forever, time.Hour} {
+		for _, n := range []int{1000, 10_000} {
+			t.Run(fmt.Sprint(wait, "/", n), func(t *testing.T) {
+				l := bare(t, lockcore.Options{})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer drop(l)
+				if _, err := l.Acquire(ctx, "account:1", lockcore.Terms{}); err != nil {
+					t.Fatal(err)
+				}
+				var waiters sync.WaitGroup
+				defer waiters.Wait()
+				defer cancel()
+				start := make(chan struct{})
+				for range n {
+					waiters.Go(func() { inWork(start, l, ctx, wait) })
+				}
+				before := readMemory(300 * time.Millisecond)
+				close(start)
+				after := readMemory(300 * time.Millisecond)
+				per := after.since(before) / n
+				t.Logf("%d bytes a waiter", per)
+				if per > 2048*103/100 {
+					t.Errorf("%d bytes a waiter", per)
+				}
+			})
+		}
+	}
+}
+
+// inWork calls from a frame as a handler has it.
+//
+//go:noinline
+func inWork(start chan struct{}, l *lockcore.Locker, ctx context.Context, wait time.Duration) { //nolint:revive // ctx is of the waiters
+	var frame [1024]byte
+	<-start
+	_, _ = l.Acquire(ctx, "account:1", lockcore.Terms{Wait: wait})
+	runtime.KeepAlive(&frame)
+}
+
+// Renewing 100,000 leases takes less than a second.
+func TestRenewMany(t *testing.T) {
+	unlessInflated(t)
+	heard := new(passes)
+	l := bare(t, lockcore.Options{Observer: heard})
+	takeMany(t, l, "account", manyLeases, lockcore.Terms{Lease: 9 * time.Second}, func(int, *lockcore.Lease) {})
+	time.Sleep(3500 * time.Millisecond) // each has been renewed once
+	busy, sum, longest := heard.sum()
+	drop(l)
+	if sum.Kept < manyLeases || sum.Gone > 0 || sum.Failed > 0 {
+		t.Errorf("%+v", sum)
+	}
+	pass := busy * manyLeases / time.Duration(max(sum.Kept, 1))
+	t.Logf("%d renewals took %v, so %d take %v; the slowest batch %v", sum.Kept, busy, manyLeases, pass, longest)
+	if pass > time.Second {
+		t.Errorf("a pass takes %v", pass)
+	}
+}
+
+// A batch of renewals that gets no answer holds up no other, and loses nothing.
+func TestRenewSlowBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard := new(passes)
+		l, faults, _ := newWorld(t).locker(lockcore.Options{Observer: heard})
+		leases := make([]*lockcore.Lease, 4000)
+		for i := range leases {
+			le, err := l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases[i] = le
+		}
+		lost := faults.LoseRequest(locktest.Script("renew"))
+		time.Sleep(19 * time.Second) // each was due between 9 and 11 s, and that batch again before 19 s
+		<-lost.Struck()
+		heard.mu.Lock()
+		i := slices.IndexFunc(heard.all, func(p pass) bool { return p.Failed > 0 })
+		slow, others := heard.all[i], 0
+		for _, p := range heard.all[:i] {
+			if p.end.After(slow.end.Add(-slow.Took)) || p.end.Equal(slow.end.Add(-slow.Took)) {
+				others += p.Kept
+			}
+		}
+		heard.mu.Unlock()
+		if slow.Took < time.Second || others < 1000 {
+			t.Errorf("one batch took %v, %d leases were renewed in that time", slow.Took, others)
+		}
+		if _, sum, _ := heard.sum(); sum.Failed > 1000 || sum.Kept < len(leases) || sum.Gone > 0 {
+			t.Errorf("%+v", sum)
+		}
+		for _, le := range leases {
+			if err := le.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// passes is an Observer that hears only of renewals.
+type passes struct {
+	mu  sync.Mutex
+	all []pass
+}
+
+type pass struct {
+	lockcore.RenewPass
+	end time.Time
+}
+
+func (*passes) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*passes) Traceparent(context.Context) string                            { return "" }
+
+func (p *passes) Event(_ context.Context, e lockcore.Event) {
+	if e, ok := e.(lockcore.RenewPass); ok {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.all = append(p.all, pass{e, time.Now()})
+	}
+}
+
+// sum says for how long at least one batch was under way, what came of them, and how long the slowest took.
+func (p *passes) sum() (busy time.Duration, sum lockcore.RenewPass, longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := slices.SortedFunc(slices.Values(p.all), func(a, b pass) int { return a.end.Add(-a.Took).Compare(b.end.Add(-b.Took)) })
+	var until time.Time
+	for _, x := range all {
+		sum.Kept, sum.Gone, sum.Failed = sum.Kept+x.Kept, sum.Gone+x.Gone, sum.Failed+x.Failed
+		longest = max(longest, x.Took)
+		if x.end.After(until) {
+			busy += min(x.Took, x.end.Sub(until))
+			until = x.end
+		}
+	}
+	return busy, sum, longest
+}
+
+// takeMany takes n keys by several goroutines.
+func takeMany(t *testing.T, l *lockcore.Locker, name string, n int, terms lockcore.Terms, got func(int, *lockcore.Lease)) {
+	t.Helper()
+	const by = 64
+	var takers sync.WaitGroup
+	for first := range by {
+		takers.Go(func() {
+			for i := first; i < n; i += by {
+				le, err := l.Acquire(context.Background(), fmt.Sprintf("%s:%06d", name, i), terms)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got(i, le)
+			}
+		})
+	}
+	takers.Wait()
+}
+
+// bare is a Locker without a network of its own in between, which would count.
+func bare(t *testing.T, o lockcore.Options) *lockcore.Locker {
+	t.Helper()
+	l, err := lockcore.New(redistest.Real(t).Client(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// drop closes l without its leases.
+func drop(l *lockcore.Locker) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = l.Close(ctx)
+}
+
+type memory struct {
+	bytes      uint64
+	goroutines int
+}
+
+// gone is after how long nothing refers to a call any more that has ended: not even its timer, which would have fired after 1 s.
+const gone = 1200 * time.Millisecond
+
+// readMemory reads heap and stacks in use.
+func readMemory(settle time.Duration) memory {
+	time.Sleep(settle)
+	runtime.GC()
+	runtime.GC() // the second frees what sync.Pools kept over the first
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return memory{m.HeapAlloc + m.StackInuse, runtime.NumGoroutine()}
+}
+
+func (m memory) since(before memory) int { return int(m.bytes) - int(before.bytes) }
+
+// unlessInflated skips what the race detector makes larger or slower.
+func unlessInflated(t *testing.T) {
+	t.Helper()
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if s.Key == "-race" && s.Value == "true" {
+			t.Skip("the race detector is on")
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// callers is a crowd: so many calls at once travel in batches.
+const callers = 32
+
+// atOnce lets everybody call at the same time, and returns what each got and how long the slowest took.
+func atOnce(call func(i int) error) (errs []error, slowest time.Duration) {
+	errs = make([]error, callers)
+	took := make([]time.Duration, callers)
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			start := time.Now()
+			errs[i] = call(i)
+			took[i] = time.Since(start)
+		})
+	}
+	wg.Wait()
+	return errs, slices.Max(took)
+}
+
+// look is a call that sends one command and never sends it again.
+func look(ctx context.Context, l *lockcore.Locker) func(int) error {
+	return func(i int) error {
+		_, err := l.Inspect(ctx, lockcore.KindExclusive, fmt.Sprint("k", i))
+		return err
+	}
+}
+
+// lockAndUnlock is a call that holds a key of its own for a moment.
+func lockAndUnlock(ctx context.Context, l *lockcore.Locker, t lockcore.Terms) func(int) error {
+	return func(i int) error {
+		le, err := l.Acquire(ctx, fmt.Sprint("k", i), t)
+		if err != nil {
+			return err
+		}
+		return le.Release(ctx)
+	}
+}
+
+// Whatever happens to a connection, no command of a batch is sent a second time on its own.
+func TestBatchingSendsOnce(t *testing.T) {
+	t.Parallel()
+	for kind, plant := range faultKinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := realWorld(t)
+			for range 3 {
+				l, faults, count := w.locker(lockcore.Options{}) // a new one: after a missing answer nothing travels together for a while
+				call := look(t.Context(), l)
+				w.rdb.ScriptFlush(t.Context()) // the faults see the source, and with it the name
+				if errs, _ := atOnce(call); errors.Join(errs...) != nil {
+					t.Fatal(errs)
+				}
+				count.Reset()
+				f := plant(faults, locktest.Nth(callers/2, locktest.Script("inspect")))
+				errs, _ := atOnce(call)
+				failed := 0
+				for _, err := range errs {
+					if err != nil {
+						failed++
+					}
+				}
+				f.Remove()
+				time.Sleep(50 * time.Millisecond) // what was held is on its way
+				if n := count.Count("inspect"); n > callers || n < callers-failed || failed == 0 {
+					t.Errorf("%d calls, %d without an answer: %d commands", callers, failed, n)
+				}
+			}
+		})
+	}
+}
+
+// One lost answer costs those that traveled with it a second; then the others go on.
+func TestBatchingLostAnswer(t *testing.T) {
+	t.Parallel()
+	w := realWorld(t)
+	for range 3 {
+		l, faults, _ := w.locker(lockcore.Options{})
+		call := lockAndUnlock(t.Context(), l, lockcore.Terms{Wait: 4 * time.Second})
+		w.rdb.ScriptFlush(t.Context()) // the faults see the source, and with it the name
+		if errs, _ := atOnce(call); errors.Join(errs...) != nil {
+			t.Fatal(errs)
+		}
+		f := faults.LoseAnswer(locktest.Nth(callers/2, locktest.Script("acquire")))
+		errs, slowest := atOnce(call)
+		if !struckBy(f) {
+			t.Error("no answer was lost")
+		}
+		if errors.Join(errs...) != nil || slowest > 2500*time.Millisecond {
+			t.Errorf("the slowest took %v: %v", slowest, errors.Join(errs...))
+		}
+	}
+}
+
+// A crowd that gets no answer is told so when each call's own second is over, and served again as soon as there is one.
+func TestBatchingBound(t *testing.T) {
+	t.Parallel()
+	for name, goAway := range map[string]func(*locktest.Faults){
+		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := realWorld(t)
+			l, faults, _ := w.locker(lockcore.Options{})
+			call := look(t.Context(), l)
+			if errs, _ := atOnce(call); errors.Join(errs...) != nil {
+				t.Fatal(errs)
+			}
+			goAway(faults)
+			for range 2 {
+				errs, slowest := atOnce(call)
+				for _, err := range errs {
+					if !errors.Is(err, lockcore.ErrUnavailable) {
+						t.Errorf("%v, want ErrUnavailable", err)
+					}
+				}
+				if slowest > 1500*time.Millisecond {
+					t.Errorf("the slowest took %v", slowest)
+				}
+			}
+			faults.Heal()
+			healed := time.Now()
+			for {
+				errs, _ := atOnce(call)
+				if errors.Join(errs...) == nil {
+					break
+				}
+				if time.Since(healed) > 10*time.Second {
+					t.Fatal(errs)
+				}
+			}
+			if d := time.Since(healed); d > 1500*time.Millisecond {
+				t.Errorf("served again after %v", d)
+			}
+		})
+	}
+}
+
+// A crowd whose ctx ends returns at once, whatever its batch does; the few on a connection of their own within their second.
+func TestBatchingCancel(t *testing.T) {
+	t.Parallel()
+	w := realWorld(t)
+	l, faults, _ := w.locker(lockcore.Options{})
+	if errs, _ := atOnce(look(t.Context(), l)); errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	faults.Silence()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	var soon atomic.Int64
+	call := lockAndUnlock(ctx, l, lockcore.Terms{Wait: lockcore.Forever})
+	errs, slowest := atOnce(func(i int) error {
+		start := time.Now()
+		err := call(i)
+		if time.Since(start) < 500*time.Millisecond {
+			soon.Add(1)
+		}
+		return err
+	})
+	if n := soon.Load(); n < callers-5 || slowest > 1500*time.Millisecond {
+		t.Errorf("%d of %d returned at once, the last after %v", n, callers, slowest)
+	}
+	for _, err := range errs {
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, lockcore.ErrNotRun) {
+			t.Errorf("%v, want ErrNotRun and the cause of ctx", err)
+		}
+	}
+}
+
+// A server that forgets the scripts in the middle of the crowd costs nobody anything.
+func TestBatchingScriptFlush(t *testing.T) {
+	t.Parallel()
+	w := realWorld(t)
+	l, _, count := w.locker(lockcore.Options{})
+	var over atomic.Bool
+	flushed := make(chan int)
+	go func() {
+		n := 0
+		for ; !over.Load(); n++ {
+			if err := w.rdb.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		flushed <- n
+	}()
+	const rounds = 30
+	for range rounds {
+		if errs, _ := atOnce(lockAndUnlock(t.Context(), l, lockcore.Terms{})); errors.Join(errs...) != nil {
+			t.Error(errors.Join(errs...))
+		}
+	}
+	over.Store(true)
+	if n, flushes := count.Count("acquire"), <-flushed; n <= rounds*callers || flushes < 10 {
+		t.Errorf("%d commands to acquire %d times over %d flushes", n, rounds*callers, flushes)
+	}
+}
+
+// Close keeps its bound and leaves no goroutine, also when a batch is under way that gets no answer.
+func TestBatchingClose(t *testing.T) { // not parallel: it counts goroutines
+	s := redistest.Real(t)
+	for name, disturb := range map[string]func(*locktest.Faults){"quiet": (*locktest.Faults).Heal, "silent": (*locktest.Faults).Silence} {
+		before := goleak.IgnoreCurrent()
+		faults := locktest.NewFaults(t)
+		o := s.Options()
+		o.Dialer = faults.Dial(o.Dialer)
+		rdb := redis.NewClient(o)
+		l, err := lockcore.New(rdb, lockcore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if errs, _ := atOnce(look(t.Context(), l)); errors.Join(errs...) != nil {
+			t.Fatal(errs)
+		}
+		disturb(faults)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			atOnce(lockAndUnlock(t.Context(), l, lockcore.Terms{Wait: lockcore.Forever}))
+		}()
+		time.Sleep(50 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		start := time.Now()
+		err = l.Close(ctx)
+		cancel()
+		if d := time.Since(start); err != nil || d > 2*time.Second {
+			t.Errorf("%s: Close took %v: %v", name, d, err)
+		}
+		<-ended
+		_ = rdb.Close()
+		faults.Heal()
+		if err := goleak.Find(before); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

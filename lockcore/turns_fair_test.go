@@ -1,0 +1,251 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// busyLockers returns what stops n Lockers on which many goroutines each take and release one key, with hold inside, and how often each had it.
+func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) (stop func() []int64) {
+	t.Helper()
+	counts := make([]atomic.Int64, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range counts {
+		l, _, _ := w.locker(lockcore.Options{})
+		for range goroutines {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					le, err := l.Acquire(ctx, "k", lockcore.Terms{Wait: lockcore.Forever})
+					if err != nil {
+						if !errors.Is(err, context.Canceled) {
+							t.Error(err)
+						}
+						return
+					}
+					counts[i].Add(1)
+					if hold > 0 {
+						time.Sleep(hold)
+					}
+					if err := le.Release(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	return func() []int64 {
+		cancel()
+		wg.Wait()
+		shares := make([]int64, n)
+		for i := range counts {
+			shares[i] = counts[i].Load()
+		}
+		return shares
+	}
+}
+
+// Processes that work alike get the key alike.
+func TestTurnsShares(t *testing.T) {
+	for _, hold := range []time.Duration{0, 500 * time.Microsecond} {
+		w := realWorld(t)
+		stop := busyLockers(t, w, 4, 16, hold)
+		time.Sleep(2 * time.Second)
+		shares := stop()
+		sum := int64(0)
+		for _, n := range shares {
+			sum += n
+		}
+		t.Logf("%v inside: %d", hold, shares)
+		if float64(slices.Min(shares)) < 0.8*float64(sum)/4 || sum < 400 {
+			t.Errorf("%v inside: shares are %d", hold, shares)
+		}
+	}
+}
+
+// A process with one waiter gets its turn within two streaks of one with a thousand: a streak is bounded by 4 ms and the tenure
+// that runs then.
+func TestTurnsBounded(t *testing.T) {
+	w := realWorld(t)
+	stop := busyLockers(t, w, 1, 1000, time.Millisecond)
+	l, _, _ := w.locker(lockcore.Options{})
+	var waits []time.Duration
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && len(waits) < 300; {
+		start := time.Now()
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
+		waits = append(waits, time.Since(start))
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	theirs := stop()[0]
+	slices.Sort(waits)
+	p50, p99 := waits[len(waits)/2], waits[len(waits)*99/100]
+	t.Logf("%d turns beside %d tenures of a crowd: p50 %v, p99 %v, longest %v", len(waits), theirs, p50, p99, waits[len(waits)-1])
+	if p50 > 40*time.Millisecond || p99 > 200*time.Millisecond || len(waits) < 50 || theirs < int64(len(waits)) {
+		t.Errorf("%d turns beside %d: p50 %v, p99 %v", len(waits), theirs, p50, p99)
+	}
+}
+
+// lineUp returns when n processes stand in Redis's line for k.
+func lineUp(t *testing.T, l *lockcore.Locker, n int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("%d in line, want %d: %v", h.Queue, n, err)
+		}
+		if h.Queue == n {
+			return
+		}
+	}
+}
+
+// A key that was given up for a process in line is nobody else's: not the one's that had it, not that of its waiters, not a third's,
+// whether they wait or not.
+func TestTurnsNoBarging(t *testing.T) {
+	for name, waiting := range map[string]int{"released": 0, "streak over": 3} {
+		t.Run(name, func(t *testing.T) {
+			w := realWorld(t)
+			a, _, _ := w.locker(lockcore.Options{})
+			b, faults, _ := w.locker(lockcore.Options{})
+			third, _, _ := w.locker(lockcore.Options{})
+			var last atomic.Int64 // token
+			var calls sync.WaitGroup
+			take := func(l *lockcore.Locker, terms lockcore.Terms, who string, first bool) {
+				le, err := l.Acquire(t.Context(), "k", terms)
+				if err != nil {
+					if !errors.Is(err, lockcore.ErrBusy) {
+						t.Errorf("%s: %v", who, err)
+					}
+					return
+				}
+				if before := last.Swap(le.Token()); before == 0 != first {
+					t.Errorf("%s got the key out of turn", who)
+				}
+				if err := le.Release(t.Context()); err != nil {
+					t.Errorf("%s: %v", who, err)
+				}
+			}
+			le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+			w.rdb.ScriptFlush(t.Context()) // its faults see the source, and with it the name
+			calls.Go(func() { take(b, lockcore.Terms{Wait: time.Minute}, "the one in line", true) })
+			lineUp(t, a, 1)
+			for i := range waiting {
+				calls.Go(func() { take(a, lockcore.Terms{Wait: time.Minute}, fmt.Sprint("waiter ", i), false) })
+			}
+			time.Sleep(20 * time.Millisecond) // they stand in line, and the streak is over
+			f := faults.Hold(locktest.Script("acquire"))
+			_ = le.Release(t.Context())
+			for n := range 10 {
+				for who, l := range map[string]*lockcore.Locker{"the one before": a, "a third": third} {
+					take(l, noWait, who, false)
+					if n == 0 {
+						calls.Go(func() { take(l, lockcore.Terms{Wait: time.Minute}, who+", waiting", false) })
+					}
+				}
+			}
+			h, err := third.Inspect(t.Context(), lockcore.KindExclusive, "k")
+			if err != nil || h.State != lockcore.StateReserved {
+				t.Errorf("inconclusive: the key is %v, want reserved (%v)", h.State, err)
+			}
+			f.Deliver()
+			calls.Wait()
+		})
+	}
+}
+
+// Whoever comes later to a process gets the key later, whatever the terms: no newcomer overtakes a call in line, with NoWait or without.
+func TestTurnsNoOvertaking(t *testing.T) {
+	for round := range 5 {
+		w := realWorld(t)
+		o := newEar()
+		l, _, _ := w.locker(lockcore.Options{Observer: o})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		kinds := []lockcore.Terms{
+			{Wait: lockcore.Forever},
+			{Wait: time.Minute, Lease: 10 * time.Second},
+			{Wait: lockcore.Forever, NoRenew: true},
+			{Wait: time.Minute, MaxHold: time.Minute},
+		}
+		const waiters = 60
+		var calls sync.WaitGroup
+		tokens := make([]int64, waiters)
+		for i := range waiters {
+			terms := kinds[(i/(1+round))%len(kinds)]
+			calls.Go(func() {
+				le, err := l.Acquire(o.call(t.Context(), i), "k", terms)
+				if err != nil {
+					t.Errorf("waiter %d: %v", i, err)
+					return
+				}
+				tokens[i] = le.Token()
+				_ = le.Release(t.Context())
+			})
+			o.until(t, i, lockcore.Waiting{})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		first := int64(0) // least token of a newcomer
+		refused := 0
+		var newcomers sync.WaitGroup
+		for i := range 4 {
+			newcomers.Go(func() {
+				for ctx.Err() == nil {
+					terms := kinds[i]
+					terms.Wait = lockcore.NoWait
+					le, err := l.Acquire(t.Context(), "k", terms)
+					mu.Lock()
+					if err != nil {
+						refused++
+					} else if first == 0 || le.Token() < first {
+						first = le.Token()
+					}
+					mu.Unlock()
+					if err == nil {
+						_ = le.Release(t.Context())
+					} else if !errors.Is(err, lockcore.ErrBusy) {
+						t.Error(err)
+					}
+					time.Sleep(10 * time.Microsecond)
+				}
+			})
+		}
+		_ = le.Release(t.Context())
+		calls.Wait()
+		cancel()
+		newcomers.Wait()
+		if !slices.IsSorted(tokens) || tokens[0] <= le.Token() {
+			t.Errorf("the waiters' tokens are not in order of arrival: %d", tokens)
+		}
+		if first != 0 && first < tokens[waiters-1] || refused == 0 {
+			t.Errorf("a newcomer got token %d, the last in line %d; %d were refused", first, tokens[waiters-1], refused)
+		}
+	}
+}
+
+// A key that the own process has is refused to NoWait at once, without a command, and says who has it.
+func TestTurnsNoWait(t *testing.T) {
+	w := realWorld(t)
+	l, _, count := w.locker(lockcore.Options{})
+	le := w.must(l.Acquire(lockcore.WithTask(t.Context(), "the holder"), "k", lockcore.Terms{}))
+	count.Reset()
+	start := time.Now()
+	_, err := l.Acquire(t.Context(), "k", noWait)
+	if d := time.Since(start); d > 500*time.Millisecond {
+		t.Errorf("refused after %v", d)
+	}
+	if b, ok := errors.AsType[*lockcore.BusyError](err); !ok || b.Holder.Task != "the holder" || b.Remaining <= 0 || len(count.Commands()) != 0 {
+		t.Errorf("%+v, with commands %v", err, count)
+	}
+	_ = le.Release(t.Context())
+}

@@ -1,0 +1,118 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// claimed is what a call of Claim returned.
+type claimed struct {
+	lease  *lockcore.Lease
+	record *lockcore.Record
+	err    error
+}
+
+func claim(ctx context.Context, l *lockcore.Locker, print string) claimed {
+	var c claimed
+	c.lease, c.record, c.err = l.Claim(ctx, "k", lockcore.Claim{Terms: long, Fingerprint: []byte(print)})
+	return c
+}
+
+// What one call records, a hundred in line of its process have without a command, each as bytes of its own.
+func TestTurnsRecord(t *testing.T) {
+	const waiters = 100
+	w, e := realWorld(t), newEar()
+	l, _, count := w.locker(lockcore.Options{Observer: e})
+	first := claim(t.Context(), l, "a")
+	if first.lease == nil {
+		t.Fatal(first.err)
+	}
+	out := make(chan claimed, waiters)
+	for i := range waiters {
+		print := []string{"a", ""}[i%2]
+		go func() { out <- claim(e.call(t.Context(), i), l, print) }()
+		e.until(t, i, lockcore.Waiting{})
+	}
+	if c := claim(t.Context(), l, "b"); !errors.Is(c.err, lockcore.ErrMismatch) {
+		t.Errorf("another payload while it runs: %v", c.err)
+	}
+	count.Reset()
+	if err := first.lease.Complete(t.Context(), []byte("done"), time.Hour); err != nil {
+		t.Error(err)
+	}
+	var records []*lockcore.Record
+	for range waiters {
+		c := <-out
+		if c.err != nil || c.lease != nil || string(c.record.Data) != "done" || c.record.Attempt != 1 {
+			t.Fatalf("%+v", c)
+		}
+		records = append(records, c.record)
+	}
+	for i, r := range records {
+		r.Data[0] = byte(i)
+	}
+	for i, r := range records {
+		if r.Data[0] != byte(i) {
+			t.Fatal("two share their bytes")
+		}
+	}
+	// Two when the first script was sent by its digest and in full.
+	if n := count.Count("complete"); n > 2 || n != len(count.Commands()) {
+		t.Errorf("it took %v", count)
+	}
+	if c := claim(t.Context(), l, "b"); !errors.Is(c.err, lockcore.ErrMismatch) {
+		t.Errorf("another payload when it is done: %v", c.err)
+	}
+}
+
+// A call in line whose payload is another one than that of the run that begins, here or elsewhere, is told so and never runs.
+func TestTurnsMismatch(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		t.Run(fmt.Sprint("elsewhere: ", elsewhere), func(t *testing.T) {
+			w, e := realWorld(t), newEar()
+			l, _, _ := w.locker(lockcore.Options{Observer: e})
+			other, _, _ := w.locker(lockcore.Options{})
+			first := claim(t.Context(), map[bool]*lockcore.Locker{true: other, false: l}[elsewhere], "") // fits all
+			if first.lease == nil {
+				t.Fatal(first.err)
+			}
+			const calls = 6
+			out := make(chan claimed, calls)
+			for i := range calls {
+				print := []string{"a", "b"}[i%2]
+				go func() {
+					c := claim(e.call(t.Context(), i), l, print)
+					if c.lease != nil {
+						time.Sleep(100 * time.Millisecond) // the others need not wait for its end
+						c.err = errors.Join(c.err, c.lease.Complete(t.Context(), []byte(print), time.Hour))
+						c.record = &lockcore.Record{Data: []byte(print)}
+					}
+					out <- c
+				}()
+				e.until(t, i, lockcore.Waiting{})
+			}
+			_ = first.lease.Release(t.Context())
+			done, mismatch := 0, 0
+			for range calls {
+				c := <-out
+				m, ok := errors.AsType[*lockcore.MismatchError](c.err)
+				switch {
+				case ok && !m.Done:
+					mismatch++
+				case c.err == nil && string(c.record.Data) == "a":
+					done++
+				default:
+					t.Errorf("%+v", c)
+				}
+			}
+			if done != calls/2 || mismatch != calls/2 {
+				t.Errorf("%d have the record, %d were refused", done, mismatch)
+			}
+		})
+	}
+}

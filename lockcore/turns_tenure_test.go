@@ -1,0 +1,268 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// ear is an Observer that keeps the events of each call, which the test names by a number in its ctx.
+type ear struct {
+	mu    sync.Mutex
+	heard map[int][]lockcore.Event
+	more  *sync.Cond
+}
+
+type callKey struct{}
+
+func newEar() *ear {
+	e := &ear{heard: map[int][]lockcore.Event{}}
+	e.more = sync.NewCond(&e.mu)
+	return e
+}
+
+func (e *ear) call(ctx context.Context, i int) context.Context {
+	return context.WithValue(ctx, callKey{}, i)
+}
+
+func (e *ear) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (e *ear) Traceparent(context.Context) string                            { return "" }
+
+func (e *ear) Event(ctx context.Context, v lockcore.Event) {
+	i, ok := ctx.Value(callKey{}).(int)
+	if !ok {
+		return
+	}
+	e.mu.Lock()
+	e.heard[i] = append(e.heard[i], v)
+	e.mu.Unlock()
+	e.more.Broadcast()
+}
+
+// until returns the event of call i that is of the type of like, as soon as there is one.
+func (e *ear) until(t *testing.T, i int, like lockcore.Event) lockcore.Event {
+	t.Helper()
+	late := time.AfterFunc(20*time.Second, func() { panic("no such event") })
+	defer late.Stop()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for {
+		for _, v := range e.heard[i] {
+			if reflect.TypeOf(v) == reflect.TypeOf(like) {
+				return v
+			}
+		}
+		e.more.Wait()
+	}
+}
+
+// types are the events of call i in order.
+func (e *ear) types(i int) (names []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, v := range e.heard[i] {
+		names = append(names, reflect.TypeOf(v).Name())
+	}
+	return names
+}
+
+// relay is a key that one call has, with others of its process in line.
+type relay struct {
+	*world
+	l     *lockcore.Locker
+	ear   *ear
+	first *lockcore.Lease
+	next  []chan *lockcore.Lease
+}
+
+// newRelay lets the calls with these terms follow call 0.
+func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *ear, first lockcore.Terms, then ...lockcore.Terms) *relay {
+	t.Helper()
+	e.mu.Lock()
+	clear(e.heard)
+	e.mu.Unlock()
+	r := &relay{world: w, l: l, ear: e}
+	r.first = w.must(l.Acquire(e.call(lockcore.WithTask(t.Context(), "task 0"), 0), "k", first))
+	for i, terms := range then {
+		got := make(chan *lockcore.Lease, 1)
+		r.next = append(r.next, got)
+		ctx := e.call(lockcore.WithTask(t.Context(), "task "+string(rune('1'+i))), i+1)
+		go func() {
+			terms.Wait = time.Minute
+			le, err := l.Acquire(ctx, "k", terms)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- le
+		}()
+		e.until(t, i+1, lockcore.Waiting{})
+	}
+	return r
+}
+
+// grant is the hold-id that Redis has.
+func (r *relay) grant() string {
+	r.t.Helper()
+	id, err := r.rdb.HGet(r.t.Context(), lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0], "h").Result()
+	if err != nil {
+		r.t.Error(err)
+	}
+	return id
+}
+
+// pass releases le and returns the lease of the next call, and whether it was handed over.
+func (r *relay) pass(le *lockcore.Lease, i int) (next *lockcore.Lease, handed bool) {
+	r.t.Helper()
+	before := r.grant()
+	if err := le.Release(r.t.Context()); err != nil {
+		r.t.Error(err)
+	}
+	next = <-r.next[i]
+	return next, r.grant() == before
+}
+
+// handedOver tries relays until one was handed over in time: a busy machine may need more than the 4 ms of a streak.
+func handedOver(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
+	t.Helper()
+	for range 50 {
+		r := start()
+		le, handed := r.pass(r.first, 0)
+		if handed {
+			return r, le
+		}
+		_ = le.Release(t.Context())
+		for _, got := range r.next[1:] {
+			_ = (<-got).Release(t.Context())
+		}
+	}
+	t.Fatal("nothing was handed over")
+	return nil, nil
+}
+
+func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *relay {
+	t.Helper()
+	w, e := realWorld(t), newEar()
+	l, _, _ := w.locker(lockcore.Options{Observer: e})
+	return func() *relay { return newRelay(t, w, l, e, first, then...) }
+}
+
+// A waiter that wants another lease gets a grant of its own, as long as it asked for; so does who follows an extended one.
+func TestTurnsOwnLease(t *testing.T) {
+	long, short := lockcore.Terms{Lease: 20 * time.Second}, lockcore.Terms{Lease: 4 * time.Second}
+	fixed := lockcore.Terms{Lease: 4 * time.Second, NoRenew: true}
+	for name, test := range map[string]struct {
+		first, then lockcore.Terms
+		extend      time.Duration
+	}{
+		"shorter":     {first: long, then: short},
+		"longer":      {first: short, then: long},
+		"not renewed": {first: short, then: fixed},
+		"renewed":     {first: fixed, then: short},
+		"extended":    {first: fixed, then: fixed, extend: 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := relays(t, test.first, test.then)
+			for range 5 {
+				r := start()
+				if test.extend > 0 {
+					if err := r.first.Extend(t.Context(), test.extend); err != nil {
+						t.Error(err)
+					}
+				}
+				le, handed := r.pass(r.first, 0)
+				if left := r.left(r.l, "k"); handed || left > test.then.Lease || left < test.then.Lease-2*time.Second {
+					t.Errorf("handed over: %v; the lease of %v has %v left", handed, test.then.Lease, left)
+				}
+				if le.Token() <= r.first.Token() {
+					t.Errorf("token %d after %d", le.Token(), r.first.Token())
+				}
+				_ = le.Release(t.Context())
+			}
+		})
+	}
+	_, le := handedOver(t, relays(t, long, long)) // equal terms are, else this test shows nothing
+	_ = le.Release(t.Context())
+}
+
+// MaxHold counts from a tenure's own beginning and ends with it.
+func TestTurnsMaxHold(t *testing.T) {
+	limited, free := lockcore.Terms{MaxHold: 60 * time.Millisecond}, lockcore.Terms{}
+	r, le := handedOver(t, relays(t, limited, free))
+	time.Sleep(150 * time.Millisecond)
+	if err := le.Context().Err(); err != nil {
+		t.Errorf("the tenure after a bounded one ended: %v", context.Cause(le.Context()))
+	}
+	if !errors.Is(context.Cause(r.first.Context()), lockcore.ErrReleased) {
+		t.Errorf("the tenure before: %v", context.Cause(r.first.Context()))
+	}
+	_ = le.Release(t.Context())
+
+	r, le = handedOver(t, relays(t, free, limited, free))
+	start := time.Now()
+	<-le.Context().Done() // before the watchdog has told Redis
+	if d := time.Since(start); d < 40*time.Millisecond || d > 200*time.Millisecond || !errors.Is(context.Cause(le.Context()), lockcore.ErrMaxHold) {
+		t.Errorf("ended after %v: %v", d, context.Cause(le.Context()))
+	}
+	if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrMaxHold) {
+		t.Errorf("release: %v", err)
+	}
+	third := <-r.next[1]
+	if third.Token() <= le.Token() || third.Context().Err() != nil || third.Abandoned() {
+		t.Errorf("the next tenure: token %d after %d, %v", third.Token(), le.Token(), third.Context().Err())
+	}
+	_ = third.Release(t.Context())
+}
+
+// Each tenure has a token and events of its own.
+func TestTurnsEvents(t *testing.T) {
+	r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
+	time.Sleep(20 * time.Millisecond)
+	if err := le.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for i, want := range [][]string{{"Granted", "Released"}, {"Waiting", "Granted", "Released"}} {
+		if got := r.ear.types(i); !reflect.DeepEqual(got, want) {
+			t.Errorf("call %d heard %q, want %q", i, got, want)
+		}
+	}
+	for i, le := range []*lockcore.Lease{r.first, le} {
+		g := r.ear.until(t, i, lockcore.Granted{}).(lockcore.Granted)   //nolint:errcheck // asked for
+		e := r.ear.until(t, i, lockcore.Released{}).(lockcore.Released) //nolint:errcheck // asked for
+		if g.Token != le.Token() || g.Contended != (i > 0) || g.Abandoned || e.Lost != nil || e.Stale || e.Err != nil {
+			t.Errorf("call %d: %+v, %+v", i, g, e)
+		}
+		if long := e.Held >= 20*time.Millisecond; long != (i > 0) {
+			t.Errorf("call %d held it for %v", i, e.Held)
+		}
+	}
+	if le.Token() != r.first.Token()+1 {
+		t.Errorf("token %d after %d", le.Token(), r.first.Token())
+	}
+}
+
+// After a hand-over Inspect, asked anywhere, names the tenure that runs within about 300 ms, and its token.
+func TestTurnsInspect(t *testing.T) {
+	r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
+	elsewhere, _, _ := r.locker(lockcore.Options{})
+	start := time.Now()
+	for {
+		h, err := elsewhere.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Holder.Task == "task 1" && h.Token == le.Token() && h.State == lockcore.StateHeld {
+			break
+		}
+		if d := time.Since(start); d > 600*time.Millisecond {
+			t.Fatalf("%v after the hand-over Redis says %+v", d, h)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Logf("told after %v", time.Since(start))
+	_ = le.Release(t.Context())
+}
