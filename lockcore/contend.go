@@ -49,11 +49,19 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 
 // unanswered is told of a send without an answer. It returns an error if the call gives up.
 func (c *call) unanswered(a *ask, sent time.Time, err error) error {
+	if c.ctx.Err() != nil { // that was the end of the call, and says nothing of Redis to those behind it
+		s := c.line.say()
+		if s.busy == nil {
+			s.news = &news{err: err}
+		}
+		c.line.goOn(nil, a)
+		return s.refuse(c)
+	}
 	tries := c.line.heard(a, sent, answer{}, err)
 	over := c.waited() - c.patience() // callTimeout: others of the line have asked before
 	if permanent(err) || over >= 0 && (tries >= minTries || over >= callTimeout) {
 		c.line.goOn(nil, a)
-		return said{news: news{err: err}}.refuse(c)
+		return said{news: &news{err: err}}.refuse(c)
 	}
 	a.retry(tries)
 	return nil

@@ -54,9 +54,9 @@
 // first. Then the key is released and asked for again in one script: it goes to the next process, or comes straight back if none waits.
 // So one key serves hundreds of thousands of short tenures a second, and a process never waits for more than one streak of each process before it.
 //
-// Handed over is what fits: an exclusive key, to a call with the same Lease and NoRenew, while the lease is neither lost nor extended. Any other call
+// Handed over is what fits: an exclusive key, to a call with the same Lease, while the lease is neither lost, extended nor fixed (NoRenew). Any other call
 // in line gets a grant of its own when it is its turn. A record of Claim is handed to all in line at once. Redis
-// is told of a hand-over within 300 ms if the tenure lasts that long; until then Inspect names one before.
+// is told of a hand-over within 300 ms if the tenure lasts that long; until then, and always with NoRenew, Inspect names one before.
 //
 // Promised: inside a process the order of arrival, whatever the terms, and also before newcomers that do not wait. Between processes
 // turns: a streak is bounded, and a key that was reserved for a process in line goes to nobody else for half a second.

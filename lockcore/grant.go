@@ -196,12 +196,13 @@ func (g *grant) live() bool {
 	return g.cause == nil
 }
 
-// fits says whether the tenure of c can follow under g: with the lease that it wants, neither extended nor used up, on a key that knows no outcomes.
+// fits says whether the tenure of c can follow under g: with the lease that it wants, neither extended nor used up, on a key that knows no
+// outcomes. A fixed lease is not handed over: nothing would tell Redis who has it then.
 func (g *grant) fits(c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.line.kind == KindExclusive && g.cause == nil && g.next <= g.top && g.lease == c.terms.Lease &&
-		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || elapsed(g.sent) < margin(g.lease)) && g.leftLocked() > 0
+		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.tenuresLocked() == 0) && g.leftLocked() > 0
 }
 
 // last is the greatest token used, and how many tenures there were.

@@ -10,7 +10,7 @@ import (
 // fresh is how old what Redis said may be before a call that comes has it asked again.
 const fresh = 100 * time.Millisecond
 
-// news is what a line knows of its key, while it is not ours.
+// news is what a line knows of its key, while it is not ours. It is never changed: who has said it may still be reading.
 type news struct {
 	busy   *BusyError    // last busy answer, nil before
 	tag    string        // fingerprint of who has the key
@@ -21,18 +21,22 @@ type news struct {
 	failed int           // sends without an answer in a row
 }
 
+var noNews = new(news)
+
 // heard notes what Redis said to what was sent then, or that it said nothing, and refuses who waited only for that. It returns how
 // often in a row it said nothing.
 func (ln *line) heard(a *ask, sent time.Time, v answer, err error) (failed int) {
 	ln.mu.Lock()
 	if b := v.busy; err != nil {
-		ln.err = err
-		ln.failed++
+		n := *ln.news
+		n.err = err
+		n.failed++
+		ln.news = &n
 	} else {
 		if ln.busy != nil && b.Holder == (Holder{}) {
 			b.Holder = ln.busy.Holder // reserved for somebody: who had it last is the better answer
 		}
-		ln.news = news{busy: b, tag: v.tag, asked: sent, at: time.Now(), poke: a.poked}
+		ln.news = &news{busy: b, tag: v.tag, asked: sent, at: time.Now(), poke: a.poked}
 	}
 	late := ln.cutAllLocked(func(c *call) bool { return c.late && ln.knownLocked(c) })
 	if ln.late > 0 && ln.poke != nil {
@@ -56,9 +60,9 @@ func (ln *line) knownLocked(c *call) bool {
 	return ln.g != nil || ln.busy != nil && !ln.asked.Before(c.start) || ln.failed >= minTries
 }
 
-// said is a copy of what a line knows, to be used outside the lock.
+// said is what a line knows, to be used outside the lock.
 type said struct {
-	news
+	*news
 	g *grant
 	n int // in line
 }

@@ -35,7 +35,7 @@ type line struct {
 	n           int
 	late        int    // of them have waited long enough, but know nothing yet
 	g           *grant // the key is ours: a tenure runs under g, or it is on its way to one
-	news
+	*news
 }
 
 // turn is what a waiting call gets: the key, the baton and perhaps an ask that is under way, or an outcome.
@@ -62,7 +62,7 @@ func (l *Locker) line(c *call) (front bool, err error) {
 	s.mu.Lock()
 	ln := s.lines[c.kind.index()][c.key]
 	if ln == nil {
-		ln = &line{shard: s, l: l, kind: c.kind, key: c.key, keys: redisKeys(l.prefix, c.kind, c.key)}
+		ln = &line{shard: s, l: l, kind: c.kind, key: c.key, keys: redisKeys(l.prefix, c.kind, c.key), news: noNews}
 		if s.lines[c.kind.index()] == nil {
 			s.lines[c.kind.index()] = map[string]*line{}
 		}
@@ -155,7 +155,7 @@ func (ln *line) goOn(g *grant, a *ask) {
 		ours = nil
 	}
 	if ln.g = ours; ours != nil {
-		ln.news = news{}
+		ln.news = noNews
 	}
 	var late []*call
 	if w != nil {
@@ -184,7 +184,7 @@ func (ln *line) goOn(g *grant, a *ask) {
 // ours notes that the key is g's, and refuses who cannot wait for it. Its caller has the baton.
 func (ln *line) ours(g *grant) {
 	ln.mu.Lock()
-	ln.g, ln.news = g, news{}
+	ln.g, ln.news = g, noNews
 	late := ln.cutLateLocked()
 	var others []*call
 	if g.tag != "" {
