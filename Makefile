@@ -62,7 +62,7 @@ examples: ## run the example worker, without a server
 vuln: ## govulncheck
 	$(GO) tool -modfile=tools/go.mod govulncheck ./...
 
-# Not bench: go mod tidy wants the modules that the tests of its dependencies import, and some of redsync's are not on every proxy. Its
+# Not bench: go mod tidy wants the modules that the tests of its dependencies import, and some of redsync's can no longer be fetched. Its
 # go.mod changes only by hand, with go -C bench get.
 .PHONY: tidy
 tidy: ## go.mod and go.sum of this module and of tools

@@ -3,7 +3,7 @@
 //
 //   - guard: Exclusive and Once around any function
 //   - middleware/asynqmw, middleware/httpmw: the same around asynq handlers and net/http handlers
-//   - lockcore: the lease they stand on: reentrant, kept by a watchdog, with ordered waiting and fencing tokens
+//   - lockcore: the lease they stand on: reentrant, kept by a watchdog, with waiting in turns and fencing tokens
 //   - idempotency: what a done key remembers
 //   - tracing: spans and metrics with OpenTelemetry
 //   - locktest: for your tests

@@ -3,7 +3,7 @@
 //
 //	go -C bench run . [-scenario NAME,…] [-only LIB,…] [-for 3s] [-rounds 3] [-redis ADDR] [-json] [-svg FILE] [-md FILE]
 //
-// It starts a redis-server of its own on a free port and stops it at the end. Every measured run is made of real
+// Unless -redis names one, it starts a redis-server of its own on a free port and stops it at the end. Every measured run is made of real
 // processes: the program starts itself again, so that CPU, memory and goroutines of one library do not appear in the
 // figures of another, and a library that hangs is left behind with its process.
 //

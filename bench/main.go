@@ -22,7 +22,7 @@ func main() {
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
+		return
 	case err != nil:
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

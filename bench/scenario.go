@@ -105,7 +105,7 @@ var scenarios = []scenario{
 	},
 	{name: "stripes", title: "orders of 200 ms, two at a time wanting every key", libraries: onlyHoldfast, points: stripes(30, 60, 120)},
 	{
-		name: "observer", title: "seq with and without OpenTelemetry", libraries: []string{holdfastName, tracedName},
+		name: "observer", title: "seq with and without tracing, on OpenTelemetry's no-op providers", libraries: []string{holdfastName, tracedName},
 		points: locks(1, 1, 1, 0),
 	},
 	{name: "commands", title: "commands sent per acquisition of one key, waiters × processes", libraries: onlyHoldfast, single: true, points: grid()},

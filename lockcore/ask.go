@@ -189,7 +189,7 @@ func (a *ask) undo() {
 // leave takes an ask or a grant that never ran out of Redis.
 func (l *Locker) leave(keys [2]string, id string, keep, lease time.Duration, repeated bool) {
 	l.inBackground(time.Now().Add(lease), func(ctx context.Context) error {
-		_, again, err := l.conn.run(ctx, l.conn.keep, leaveScript, keys[:],
+		_, again, err := l.conn.run(ctx, l.conn.ends, leaveScript, keys[:],
 			id, l.id, millis(keep), flag(repeated), micros(claimWindow), l.wakePrefix, flag(l.conn.single))
 		repeated = repeated || again
 		return err

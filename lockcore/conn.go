@@ -27,10 +27,9 @@ var errHeldUp = errors.New("too many calls are held up")
 // conn is the way to Redis: connections of our own wherever we can make them, so that neither a release nor a renewal
 // ever queues behind the user's own commands or behind our waiters.
 type conn struct {
-	calls *wire // acquire, inspect, the subscription
-	keep  *wire // release, complete, leave and what else ends something
-	// renews, and what may take longer than a call.
-	renews redis.UniversalClient
+	calls  *wire                 // acquire, inspect
+	ends   *wire                 // release, rotate, complete, leave, Extend, Revoke, Clear: never behind waiters
+	renews redis.UniversalClient // renewals, which may take longer than a call, and the model of the subscription's
 	// own: all were made here. They obey deadlines and never send a command twice on their own (a ClusterClient may).
 	own bool
 	// single: one server, so that PUBLISH counts everybody and one script may take many keys.
@@ -43,7 +42,7 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 	own := func(one func(context.Context, time.Duration) redis.UniversalClient, single bool) *conn {
 		ctx, cut := context.WithCancel(context.Background())
 		return &conn{
-			calls: &wire{UniversalClient: one(ctx, callTimeout), batches: batches}, keep: &wire{UniversalClient: one(ctx, callTimeout), batches: batches},
+			calls: &wire{UniversalClient: one(ctx, callTimeout), batches: batches}, ends: &wire{UniversalClient: one(ctx, callTimeout), batches: batches},
 			renews: one(ctx, maxLease), own: true, single: single, cut: cut,
 		}
 	}
@@ -58,7 +57,7 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 		}
 		if c.Options().Addr == "FailoverClient" { // its dialer follows the master only together with its own pool
 			w := &wire{UniversalClient: c}
-			return &conn{calls: w, keep: w, renews: c, single: true}, nil
+			return &conn{calls: w, ends: w, renews: c, single: true}, nil
 		}
 		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
 			o := *c.Options()
@@ -76,7 +75,7 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 		}, false), nil
 	default: // somebody's wrapper: it may ignore ctx, send twice, and be a cluster
 		w := &wire{UniversalClient: rdb}
-		return &conn{calls: w, keep: w, renews: rdb}, nil
+		return &conn{calls: w, ends: w, renews: rdb}, nil
 	}
 }
 
@@ -123,7 +122,7 @@ func (c *conn) close() {
 	if c.own {
 		c.cut()             // what is under way ends, so that nothing has to be waited for
 		_ = c.calls.Close() // it complains that its connections are closed already
-		_ = c.keep.Close()
+		_ = c.ends.Close()
 		_ = c.renews.Close()
 	}
 }
@@ -197,75 +196,6 @@ func evalOn(ctx context.Context, on *wire, s *script, list []any) (any, error) {
 		keys[i], _ = list[3+i].(string)
 	}
 	return s.Run(ctx, on.UniversalClient, keys, list[3+n:]...).Result()
-}
-
-// limited is a ctx with an earlier deadline and no timer. Our own clients set it as the deadline of the connection; what they do besides is
-// bounded by their options.
-type limited struct {
-	context.Context
-	limit time.Duration // of one send
-	end   time.Time     // of this one
-	free  bool          // it goes on when the parent has ended
-}
-
-func (l *limited) parent() context.Context {
-	if l.free {
-		return context.WithoutCancel(l.Context)
-	}
-	return l.Context
-}
-
-func (l *limited) Done() <-chan struct{} {
-	if l.free {
-		return nil
-	}
-	return l.Context.Done()
-}
-
-func (l *limited) Err() error {
-	if l.free {
-		return nil
-	}
-	return l.Context.Err()
-}
-
-func (l *limited) Deadline() (time.Time, bool) {
-	if end, ok := l.Context.Deadline(); ok && !l.free && end.Before(l.end) {
-		return end, true
-	}
-	return l.end, true
-}
-
-// bounded returns when ctx ends, also if call does not. Who wins is decided by out, which has room for the loser.
-func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, error) {
-	if c.own {
-		return call()
-	}
-	if c.heldUp.Load() >= maxHeldUp {
-		return nil, errHeldUp
-	}
-	type result struct {
-		v   any
-		err error
-	}
-	out := make(chan result, 1)
-	var left atomic.Bool
-	go func() { // ends with the call, which the client's own timeouts bound; nobody waits for it once ctx has ended
-		v, err := call()
-		out <- result{v, err}
-		if !left.CompareAndSwap(false, true) {
-			c.heldUp.Add(-1)
-		}
-	}()
-	select {
-	case r := <-out:
-		return r.v, r.err
-	case <-ctx.Done():
-		if left.CompareAndSwap(false, true) {
-			c.heldUp.Add(1)
-		}
-		return nil, context.Cause(ctx)
-	}
 }
 
 // unanswered says that the command may have been, or may still be, run although there was no answer.

@@ -29,7 +29,7 @@
 //   - context.Cause says why: ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp.
 //   - Tokens grow with every hold of a key. The floor is the server's clock, so that they also grow over a deletion, a
 //     flush and a failover, unless the new primary's clock is behind by more than the time between the two grants.
-//   - A command that is sent twice, answered late or not at all counts once: every script is keyed by a random hold-id.
+//   - A command that is sent twice, answered late or not at all counts once: every script is keyed by the random id of a grant.
 //   - The calls of one process are served in the order in which they came, and processes take turns, see below. A message
 //     that is lost costs at most 2.5 s; a holder that dies costs at most its lease and 250 ms.
 //   - The key is given back when the last nested run has returned, never because a ctx was canceled.
@@ -52,11 +52,11 @@
 // When a holder releases and others of its process stand in line, the next of them gets the key at once, without a command: the same lease, the
 // next token, a ctx and a MaxHold of its own. Such a streak ends with the tenure in which it is 4 ms old, or after 1024 tenures, whichever is
 // first. Then the key is released and asked for again in one script: it goes to the next process, or comes straight back if none waits.
-// So one key serves hundreds of thousands of short tenures a second, and a process never waits for more than one streak of each process before it.
+// A process in Redis's line waits for about one streak of each process before it.
 //
 // Handed over is what fits: an exclusive key, to a call with the same Lease, while the lease is neither lost, extended nor fixed (NoRenew). Any other call
 // in line gets a grant of its own when it is its turn. A record of Claim is handed to all in line at once. Redis
-// is told of a hand-over within 300 ms if the tenure lasts that long; until then, and always with NoRenew, Inspect names one before.
+// is told of a hand-over after about 300 ms if the tenure lasts that long; until then Inspect names an earlier one of the streak.
 //
 // Promised: inside a process the order of arrival, whatever the terms, and also before newcomers that do not wait. Between processes
 // turns: a streak is bounded, and a key that was reserved for a process in line goes to nobody else for half a second.

@@ -25,14 +25,14 @@ type Holding struct {
 	Holder    Holder        // who holds it, held it (abandoned) or completed it (done)
 	HeldFor   time.Duration // held, abandoned, done: since that run began
 	Remaining time.Duration // held: what is left of the lease if it is not renewed
-	Token     int64         // of the last hold; 0 if none is remembered
-	Attempt   int           // runs of a once key; of an exclusive key: recent holds
-	Queue     int           // processes in line
+	Token     int64         // of the last hold that Redis was told of; 0 if none is remembered
+	Attempt   int           // runs of a once key; 0 for an exclusive one
+	Queue     int           // processes in line at Redis
 	Revoked   bool          // held, but not renewed any more
 }
 
-// Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica. For up to 300 ms after a hand-over inside
-// a process it may name the tenure before.
+// Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica. For about 300 ms
+// after a hand-over inside a process it may name an earlier hold of it.
 // Errors: ErrKey, ErrUnavailable, or the cause of ctx.
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
@@ -71,7 +71,7 @@ func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, e
 // returned, or at the lease's end, never sooner. A key that nobody holds is no error. Errors: those of Inspect.
 func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 	_, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.run(ctx, l.conn.keep, revokeScript, keys[:1], l.wakePrefix)
+		r, _, err := l.conn.run(ctx, l.conn.ends, revokeScript, keys[:1], l.wakePrefix)
 		return r, err
 	})
 	return err
@@ -82,7 +82,7 @@ func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 // (not a *BusyError). Other errors: those of Inspect.
 func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.run(ctx, l.conn.keep, clearScript, keys[:],
+		r, _, err := l.conn.run(ctx, l.conn.ends, clearScript, keys[:],
 			millis(freeTTL), micros(claimWindow), l.wakePrefix, flag(l.conn.single))
 		return r, err
 	})
@@ -121,7 +121,7 @@ func (l *Locker) revoked(id string) {
 	case g == nil:
 	case g.terms.NoRenew:
 		l.inBackground(time.Now().Add(g.terms.Lease), func(ctx context.Context) error {
-			reply, _, err := l.conn.run(ctx, l.conn.keep, renewScript, g.line.keys[:1], g.id, 0, g.retention(g.terms.Lease), "") // by nothing
+			reply, _, err := l.conn.run(ctx, l.conn.ends, renewScript, g.line.keys[:1], g.id, 0, g.retention(g.terms.Lease), "") // by nothing
 			if kept, bad := number(reply, 0); err == nil && bad == nil && kept != 1 {
 				g.lose(verdict(kept))
 			}

@@ -47,8 +47,8 @@ func (le *Lease) Abandoned() bool { return le.h.abandoned }
 
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew; a lease with a watchdog needs it
 // only before something that will stop the process for longer than a lease. It returns the cause if the lease has ended,
-// ErrUnavailable if Redis did not answer; the lease then ends no sooner than it would have. MaxHold still bounds it, and
-// the key of a process that dies is not free before.
+// ErrUnavailable if Redis did not answer; the lease then ends no sooner than it would have. MaxHold still bounds it,
+// the key of a process that dies is not free before, and it is not handed over inside the process.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease || d > maxLease {
 		return fmt.Errorf("lockcore: Extend by %v, must be between %v and %v", d, minLease, maxLease)
@@ -58,7 +58,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return h.endedBy()
 	}
 	sent := time.Now()
-	reply, _, err := l.conn.run(ctx, l.conn.keep, renewScript, h.g.line.keys[:1], h.g.id, micros(d), h.g.retention(d), "")
+	reply, _, err := l.conn.run(ctx, l.conn.ends, renewScript, h.g.line.keys[:1], h.g.id, micros(d), h.g.retention(d), "")
 	if err != nil {
 		return unavailable(err)
 	}
@@ -73,7 +73,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	return h.endedBy() // it may have ended while the answer was on its way
 }
 
-// Release gives the key back, or counts a nested run out. It works on a ctx that has ended, for at most 1 s; what gets no
+// Release gives the key to the next call in line of this process or back to Redis, or counts a nested run out. It works on a ctx that has ended, for at most 1 s; what gets no
 // answer goes on in the background and the key is free at the lease's end at the latest. It returns nil if the key was
 // ours from the grant until now, else why not: ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp.
 func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, ending{}) }

@@ -31,8 +31,9 @@ type Options struct {
 	Terms Terms
 	// Observer hears what happens. Default: nobody, at no cost.
 	Observer Observer
-	// NoBatching sends every command on a connection of its own. Default: commands that are sent at the same time travel together, which is
-	// faster. go-redis's AutoPipeline, which does that, is experimental, and does not work in a testing/synctest bubble.
+	// NoBatching gives every command a connection of its own. Default: from six at the same time on they travel together, except for
+	// 3 s after an answer was missing. go-redis's AutoPipeline, which does that, is experimental and does not work in a testing/synctest
+	// bubble. No effect with a failover client or a wrapper.
 	NoBatching bool
 }
 
@@ -74,8 +75,8 @@ type Locker struct {
 }
 
 // New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other redis.UniversalClient. From the first two
-// it makes clients of its own, so that user commands that block the pool never hold up a renewal; [Locker.Close]
-// closes those, never rdb. A failover client (Sentinel) or a wrapper is used as it is: give the Locker one of its own.
+// it makes clients of its own, three pools of up to max(PoolSize, 16) connections (in a Cluster: per node) and a subscription, opened as needed, so that user
+// commands that block the pool never hold up a renewal; [Locker.Close] closes those, never rdb. A failover client (Sentinel) or a wrapper is used as it is: give the Locker one of its own.
 // A *redis.Ring is refused.
 func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 	if err := o.Validate(); err != nil {

@@ -39,17 +39,18 @@ type Observer interface {
 // Event is one of the types below; no other package can add one.
 type Event interface{ event() }
 
-// Waiting: the key is busy and the call stands in line. Told once per attempt.
+// Waiting: the call stands in line, for another holder has the key or another call of this process asks for it; then Holder may
+// be unknown and Remaining 0. Told once per attempt.
 type Waiting struct {
 	Holder    Holder
-	Queue     int // in line, this call included
+	Queue     int // see BusyError.Queue
 	Remaining time.Duration
 }
 
 // Granted: the key is ours and the handler starts.
 type Granted struct {
 	Waited    time.Duration // since the call
-	Contended bool          // it was busy at first
+	Contended bool          // it stood in line
 	Queue     int           // longest line this call saw
 	Token     int64
 	Attempt   int  // Once: which run of the key this is, from 1; Exclusive: 1

@@ -42,7 +42,7 @@ func (h *hold) rotate(ctx context.Context, next *call) (stale bool, err error) {
 	last, _ := g.last()
 	a.clear()
 	sent := time.Now()
-	reply, again, err := l.conn.run(context.WithoutCancel(ctx), l.conn.keep, rotateScript, g.line.keys[:],
+	reply, again, err := l.conn.run(context.WithoutCancel(ctx), l.conn.ends, rotateScript, g.line.keys[:],
 		g.id, last, millis(g.keep), flag(g.repeated), micros(claimWindow), l.wakePrefix, flag(l.conn.single),
 		a.id, l.id, micros(next.terms.Lease), flag(a.woken != nil), l.who(next.ctx),
 		millis(next.terms.Lease+max(next.keep, abandonedTTL)), millis(queueTTL))
@@ -100,12 +100,12 @@ func (g *grant) sendEnd(ctx context.Context, e ending, repeated, free bool) (gon
 		if free {
 			ctx = context.WithoutCancel(ctx)
 		}
-		reply, again, err = l.conn.run(ctx, l.conn.keep, completeScript, keys[:],
+		reply, again, err = l.conn.run(ctx, l.conn.ends, completeScript, keys[:],
 			g.id, e.record, millis(e.keep), last, l.wakePrefix, flag(repeated || g.repeated))
 	} else {
 		args := g.releaseArgs(last, e, repeated || g.repeated)
 		args.ctx = limited{Context: ctx, limit: callTimeout, free: free}
-		reply, again, err = l.conn.send(&args.ctx, l.conn.keep, releaseScript, args.list[:])
+		reply, again, err = l.conn.send(&args.ctx, l.conn.ends, releaseScript, args.list[:])
 	}
 	if err != nil {
 		return false, again, err

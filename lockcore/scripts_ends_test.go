@@ -80,12 +80,12 @@ func TestScriptLeave(t *testing.T) {
 func TestScriptComplete(t *testing.T) {
 	done := func(was fields) row {
 		return row{
-			reply: []any{1, 2}, again: []any{1, 0}, ttl: keep, line: []string{},
+			reply: []any{1}, ttl: keep, line: []string{},
 			after: was.without("h", "o", "x", "d", "v", "a").with(fields{"s": "d", "e": me, "r": "result", "f": 1234}),
 		}
 	}
 	rows := each(done, "mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over")
-	rows["done"] = func(fields) row { return row{reply: []any{1, 0}} }
+	rows["done"] = func(fields) row { return row{reply: []any{1}} }
 	onEach(t, func(b *bench) { table(b, line, all(complete(me, "result", 1234, 0), []any{0}, rows)) })
 }
 

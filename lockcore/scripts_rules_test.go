@@ -197,7 +197,7 @@ func TestScriptLine(t *testing.T) {
 		b.told("w" + next)
 
 		b.set(states()["mine"], dead+dead, waker+next, waker+other)
-		b.answers(complete(me, "r", 1, 0), 1, 3)
+		b.answers(complete(me, "r", 1, 0), 1)
 		b.told("w"+next, "w"+other)
 		b.set(states()["other's"])
 		b.answers(revoke, 1)

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// NoWait as Terms.Wait does not wait for another holder and does not queue.
+	// NoWait as Terms.Wait does not wait for another holder and does not queue. If another call of this process is asking Redis
+	// for the key, it waits for that answer.
 	NoWait time.Duration = -1
 	// Forever as Terms.Wait waits until the key is ours or ctx ends. It must be written; it is never a default.
 	Forever time.Duration = math.MaxInt64

@@ -23,7 +23,7 @@ var seed = maphash.MakeSeed()
 // so that nobody waits for a handler that does not stop.
 //
 // Everything below mu is guarded by it: the shard's lock. Taking it out of the list decides for a waiting call: who does that
-// sends exactly one turn, and a call that is not in the list any more awaits it. model: line.pml.
+// sends exactly one turn, and a call that is not in the list any more awaits it.
 type line struct {
 	*shard
 	l    *Locker
@@ -88,6 +88,15 @@ func (l *Locker) line(c *call) (front bool, err error) {
 	if c.late || time.Since(ln.asked) > fresh {
 		ln.pokeLocked(c)
 	}
+	ln.appendLocked(c)
+	said := ln.sayLocked()
+	s.mu.Unlock()
+	c.waits(said)
+	return false, nil
+}
+
+// appendLocked puts c at the end of the list.
+func (ln *line) appendLocked(c *call) {
 	c.inLine, c.prev = true, ln.last
 	if ln.last != nil {
 		ln.last.next = c
@@ -97,10 +106,6 @@ func (l *Locker) line(c *call) (front bool, err error) {
 	ln.last = c
 	ln.n++
 	c.queue = ln.n
-	said := ln.sayLocked()
-	s.mu.Unlock()
-	c.waits(said)
-	return false, nil
 }
 
 func other(a, b string) bool { return a != "" && b != "" && a != b }
@@ -206,7 +211,7 @@ func (ln *line) notOurs() {
 }
 
 // release takes the baton from the tenure that has ended under g, unless the loss of the lease did. If the lease is alive it hands the key over to
-// the first in line, for the time that handed says; if the streak is over, next is whom to ask for.
+// the first in line, and handed counts how often under g; if the streak is over, next is whom to ask for.
 func (ln *line) release(g *grant, alive bool) (mine bool, handed int, next *call) {
 	ln.mu.Lock()
 	if ln.g != g {

@@ -57,7 +57,7 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 	}
 	rdb := redis.NewClient(co)
 	s.tb.Cleanup(func() { _ = rdb.Close() }) // there is nothing left to lose
-	o.NoBatching = true // so that it works in a bubble
+	o.NoBatching = true                      // so that it works in a bubble
 	locks, err := lockcore.New(rdb, o)
 	if err != nil {
 		s.tb.Fatal(err)

@@ -5,8 +5,8 @@
 //
 // One span for each guarded run, from the call to the end of the run, named by kind and Terms.Name: "exclusive
 // account", "once charge". It is the parent of the handler's spans. A call that waited has a child span "acquire", from
-// the first busy answer to the grant or the refusal. Both link to the span of the holder, whose trace context is stored
-// with the key: who blocked me is one click. An invalid one is not linked. A call that ctx already holds the key for,
+// its place in line to the grant or the refusal. Both link to the span of the holder, if it was known by then: its trace context is stored
+// with the key, and who blocked me is one click. An invalid one is not linked. A call that ctx already holds the key for,
 // that is wrong in itself, or whose ctx has ended before, has no span.
 //
 //	holdfast.kind           string  exclusive, once
@@ -15,8 +15,8 @@
 //	holdfast.key            string  the key; only with Options.ExposeRawKeys
 //	holdfast.outcome        string  see below
 //	holdfast.wait.duration  double  s, from the call to its outcome or the grant
-//	holdfast.contended      bool    the key was busy at first
-//	holdfast.queue.length   int     longest line that the call saw, itself included; on "acquire": at its start
+//	holdfast.contended      bool    the call stood in line
+//	holdfast.queue.length   int     longest line that the call saw; on "acquire": at its start
 //	holdfast.attempt        int     which run of the key this is, or was, from 1
 //	holdfast.takeover       bool    the holder before never released
 //	holdfast.token          int     fencing number
@@ -53,7 +53,7 @@
 //	holdfast.wait.duration       histogram        s             kind name
 //	holdfast.hold.duration       histogram        s             kind name
 //	holdfast.acquisitions        counter          {call}        kind name outcome   calls that came to an outcome
-//	holdfast.contentions         counter          {call}        kind name           of these, those that found the key busy
+//	holdfast.contentions         counter          {call}        kind name           of these, those that stood in line
 //	holdfast.leases.held         up-down counter  {lease}       kind name
 //	holdfast.leases.lost         counter          {lease}       kind name cause
 //	holdfast.overruns            counter          {lease}       kind name

@@ -49,7 +49,7 @@ type keyState struct {
 	history []string
 }
 
-// tenure is one grant, from the return of its acquire until ctx is canceled or its last run calls Release.
+// tenure is one hold, from the return of its acquire until ctx is canceled or its last run calls Release.
 type tenure struct {
 	key      *keyState
 	n        *node

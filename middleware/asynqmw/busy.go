@@ -20,7 +20,7 @@ import (
 //	Drop         an error that wraps asynq.RevokeTask; the task is deleted, whatever its retention
 //	Fail         an error; a retry is used up, and after the last the task is archived
 //
-// The wait is Terms.Wait, in the process and in order. It always ends some time before the task's deadline (1 s, or a
+// The wait is Terms.Wait, inside the worker's process, whose calls are served in order. It always ends some time before the task's deadline (1 s, or a
 // quarter of the time left if that is less), for asynq counts every task that meets its deadline as failed. On the last
 // attempt asynq archives a task before it asks whether the error was a failure; so RetryLater waits then up to that
 // point, whatever Terms.Wait says, and if the key is still busy the task is archived with an error that says who holds

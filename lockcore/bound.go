@@ -1,0 +1,77 @@
+package lockcore
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// limited is a ctx with an earlier deadline and no timer. Our own clients set it as the deadline of the connection; what they do besides is
+// bounded by their options.
+type limited struct {
+	context.Context //nolint:containedctx // it is one
+
+	limit time.Duration // of one send
+	end   time.Time     // of this one
+	free  bool          // it goes on when the parent has ended
+}
+
+func (l *limited) parent() context.Context {
+	if l.free {
+		return context.WithoutCancel(l.Context)
+	}
+	return l.Context
+}
+
+func (l *limited) Done() <-chan struct{} {
+	if l.free {
+		return nil
+	}
+	return l.Context.Done()
+}
+
+func (l *limited) Err() error {
+	if l.free {
+		return nil
+	}
+	return l.Context.Err()
+}
+
+func (l *limited) Deadline() (time.Time, bool) {
+	if end, ok := l.Context.Deadline(); ok && !l.free && end.Before(l.end) {
+		return end, true
+	}
+	return l.end, true
+}
+
+// bounded returns when ctx ends, also if call does not. Who wins is decided by out, which has room for the loser.
+func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, error) {
+	if c.own {
+		return call()
+	}
+	if c.heldUp.Load() >= maxHeldUp {
+		return nil, errHeldUp
+	}
+	type result struct {
+		v   any
+		err error
+	}
+	out := make(chan result, 1)
+	var left atomic.Bool
+	go func() { // ends with the call, which the client's own timeouts bound; nobody waits for it once ctx has ended
+		v, err := call()
+		out <- result{v, err}
+		if !left.CompareAndSwap(false, true) {
+			c.heldUp.Add(-1)
+		}
+	}()
+	select {
+	case r := <-out:
+		return r.v, r.err
+	case <-ctx.Done():
+		if left.CompareAndSwap(false, true) {
+			c.heldUp.Add(1)
+		}
+		return nil, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,102 @@
+package lockcore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// renewal is the answer for one lease.
+type renewal struct {
+	kept   int64
+	holder *hold // of whom Redis has been told
+	err    error
+}
+
+// batches groups leases so that one slow or dead server holds up only its own: by node in a cluster, and by size.
+func (c *conn) batches(ctx context.Context, all []*grant) [][]*grant {
+	byNode := map[string][]*grant{}
+	cluster, _ := c.renews.(*redis.ClusterClient)
+	for _, g := range all {
+		node := ""
+		if cluster != nil {
+			if n, err := cluster.MasterForKey(ctx, g.line.keys[0]); err == nil {
+				node = n.Options().Addr
+			}
+		}
+		byNode[node] = append(byNode[node], g)
+	}
+	var out [][]*grant
+	for _, gs := range byNode {
+		for len(gs) > batchKeys {
+			out = append(out, gs[:batchKeys])
+			gs = gs[batchKeys:]
+		}
+		out = append(out, gs)
+	}
+	return out
+}
+
+// renew sends one batch in one round trip, and what the server has forgotten the script for once more in full.
+func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
+	per := scriptBlock
+	if !c.single {
+		per = 1 // keys of one script must share a slot
+	}
+	v, err := c.bounded(ctx, func() (any, error) {
+		res := make([]renewal, len(batch))
+		c.renewBy(ctx, batch, per, res, renewScript.sha)
+		for _, r := range res {
+			if r.err != nil && redis.HasErrorPrefix(r.err, "NOSCRIPT") {
+				c.renewBy(ctx, batch, per, res, renewScript.text)
+				break
+			}
+		}
+		return res, nil
+	})
+	if res, ok := v.([]renewal); ok && err == nil {
+		return res
+	}
+	res := make([]renewal, len(batch))
+	for i := range res {
+		res[i].err = err
+	}
+	return res
+}
+
+func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renewal, script []any) {
+	pipe := c.renews.Pipeline()
+	var cmds []*redis.Cmd
+	var lease, retention any // of before: most leases have the same
+	var before *grant
+	for n, part := range slices.Collect(slices.Chunk(batch, per)) {
+		list := make([]any, 0, 3+5*len(part))
+		list = append(append(list, script...), len(part))
+		for _, g := range part {
+			list = append(list, &g.line.keys[0])
+		}
+		for i, g := range part {
+			h, news := g.news()
+			res[n*per+i].holder = h
+			if before == nil || g.terms.Lease != before.terms.Lease || g.keep != before.keep {
+				lease, retention, before = micros(g.terms.Lease), g.retention(g.terms.Lease), g
+			}
+			list = append(list, &g.id, lease, retention, news)
+		}
+		cmd := redis.NewCmd(ctx, list...)
+		cmds = append(cmds, cmd)
+		_ = pipe.Process(ctx, cmd)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for n, cmd := range cmds {
+		kept, err := cmd.Int64Slice()
+		for i := range min(per, len(batch)-n*per) {
+			r := &res[n*per+i]
+			r.kept, r.err = 0, err
+			if err == nil && i < len(kept) {
+				r.kept = kept[i]
+			}
+		}
+	}
+}

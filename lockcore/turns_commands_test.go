@@ -1,0 +1,50 @@
+package lockcore_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// A hand-over costs no command, and the end of a streak one.
+func TestTurnsCommands(t *testing.T) {
+	for name, c := range map[string]struct {
+		inside time.Duration
+		want   []string
+	}{
+		"hand-over":    {0, []string{"acquire", "release"}},
+		"four streaks": {10 * time.Millisecond, []string{"acquire", "rotate", "rotate", "rotate", "release"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				l, _, count := w.locker(lockcore.Options{})
+				relay := func(n int) {
+					var wg sync.WaitGroup
+					for range n {
+						wg.Go(func() {
+							le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							time.Sleep(c.inside)
+							_ = le.Release(t.Context())
+						})
+					}
+					wg.Wait()
+				}
+				relay(4) // the scripts are known
+				count.Reset()
+				relay(4)
+				if got := count.Commands(); !slices.Equal(got, c.want) {
+					t.Errorf("sent %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
