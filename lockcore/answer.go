@@ -70,11 +70,14 @@ func (a *ask) granted(c *call, sent time.Time, reply []any) answer {
 	abandoned, _ := number(reply, 3)
 	g := &grant{
 		l: a.l, line: a.line, id: a.id, terms: c.terms, keep: c.keep, tag: c.tag, attempt: 1, repeated: a.repeated,
-		renamed: a.renamed, since: time.Now(),
-		next: token, top: token + tokenBlock - 1, abandoned: abandoned == 1, sent: sent, lease: c.terms.Lease, index: -1,
+		since: time.Now(),
+		next:  token, top: token + tokenBlock - 1, abandoned: abandoned == 1, sent: sent, lease: c.terms.Lease, index: -1,
 	}
 	if a.line.kind == KindOnce {
 		g.attempt = int(n)
+	}
+	if !a.renamed {
+		g.by = c
 	}
 	if !a.l.add(g) {
 		return answer{err: ErrClosed}
@@ -82,9 +85,6 @@ func (a *ask) granted(c *call, sent time.Time, reply []any) answer {
 	a.unsettled, a.queued, a.repeated = false, false, false
 	if !g.terms.NoRenew {
 		a.l.dog.add(g)
-		if a.renamed {
-			a.l.dog.introduce(g)
-		}
 	}
 	return answer{g: g}
 }

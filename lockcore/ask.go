@@ -68,9 +68,17 @@ func sameTerms(a, b *call) bool {
 
 func (a *ask) register() {
 	if a.woken == nil {
-		a.woken, a.poked = make(chan struct{}, 1), make(chan struct{}, 1)
+		a.woken = make(chan struct{}, 1)
 	}
+	a.open()
 	a.l.wake.register(a.id, a.woken)
+}
+
+// open lets calls of this process poke the ask.
+func (a *ask) open() {
+	if a.poked == nil {
+		a.poked = make(chan struct{}, 1)
+	}
 }
 
 func (a *ask) send(c *call) ([]any, error) {

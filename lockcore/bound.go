@@ -37,6 +37,18 @@ func (l *limited) Err() error {
 	return l.Context.Err()
 }
 
+// ended says that ctx is over: its timer may be a moment behind its deadline.
+func ended(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
+}
+
+// byCaller says that the caller's end, not ours, ended a send.
+func byCaller(ctx context.Context) bool {
+	l, ok := ctx.(*limited)
+	return ok && !l.free && ended(l.Context)
+}
+
 func (l *limited) Deadline() (time.Time, bool) {
 	if end, ok := l.Context.Deadline(); ok && !l.free && end.Before(l.end) {
 		return end, true

@@ -26,7 +26,8 @@ type call struct {
 	ctx       context.Context //nolint:containedctx // of the Observer's Start
 	start     time.Time
 	contended bool
-	queue     int // longest line seen
+	waiting   bool // the Observer was told so
+	queue     int  // longest line seen
 	line      *line
 
 	// Guarded by the line's lock.
@@ -34,7 +35,14 @@ type call struct {
 	inLine     bool
 	late       bool // its time was up before anything was known
 
-	own  ask       // most calls make one at most
+	untold chan struct{} // see line; nil once the Observer was told
+	own    ask           // most calls make one at most
+	has    struct {      // what abandon gives up
+		place bool
+		a     *ask
+		g     *grant
+		h     *hold
+	}
 	turn chan turn // room for the one that it gets; nil while it need not wait
 }
 
@@ -51,11 +59,30 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 	if c.l.obs != nil {
 		c.ctx = c.l.obs.Start(ctx, Attempt{Kind: c.kind, Name: c.terms.Name, Key: c.key})
 	}
+	returns := false
+	defer func() {
+		if !returns { // an Observer or a Check panics: that goes on, but nobody is left to wait for it
+			c.abandon()
+		}
+	}()
 	h, rec, err = c.stand()
 	if c.l.obs != nil {
 		c.report(h, rec, err)
 	}
+	returns = true
 	return h, rec, err
+}
+
+// abandon gives up whatever the call has: its tenure, the baton, or its place in line.
+func (c *call) abandon() {
+	switch {
+	case c.has.h != nil:
+		_ = c.has.h.own().Release(c.ctx)
+	case c.has.g != nil || c.has.a != nil:
+		c.line.goOn(c.has.g, c.has.a)
+	case c.has.place:
+		c.quit(ErrGivenUp)
+	}
 }
 
 func (c *call) stand() (*hold, *Record, error) {
@@ -75,6 +102,7 @@ func (c *call) stand() (*hold, *Record, error) {
 		return nil, rec, err
 	case t.g != nil:
 		if h := t.g.begin(c); h != nil {
+			c.has.h = h
 			return h, nil, nil
 		}
 		c.line.notOurs()
@@ -85,6 +113,7 @@ func (c *call) stand() (*hold, *Record, error) {
 
 // await is the time in line. It ends with a turn, or with an error when the call goes first.
 func (c *call) await() turn {
+	defer func() { c.has.place = false }()
 	var timer *time.Timer
 	var timeout <-chan time.Time
 	if c.terms.Wait != Forever {
@@ -105,6 +134,11 @@ func (c *call) await() turn {
 				return turn{err: err}
 			}
 			timer.Reset(lateWait)
+		case <-c.untold:
+			c.untold = nil
+			if s := c.line.say(); s.g != nil || s.busy != nil {
+				c.waits(s)
+			}
 		case <-c.ctx.Done():
 			return c.quit(nil)
 		case <-c.l.closing:
@@ -186,18 +220,14 @@ func (c *call) patience() time.Duration {
 
 // waits tells that the call stands in line.
 func (c *call) waits(s said) {
-	first := !c.contended
 	c.contended, c.queue = true, max(c.queue, s.n)
-	if !first || c.l.obs == nil {
+	if c.l.obs == nil || c.waiting {
 		return
 	}
-	w := Waiting{Queue: c.queue}
-	if s.g != nil || s.busy != nil {
-		b := s.holder(c)
-		w.Holder, w.Remaining, w.Queue = b.Holder, b.Remaining, max(b.Queue, w.Queue)
-		c.queue = w.Queue
-	}
-	c.l.obs.Event(c.ctx, w)
+	c.waiting = true
+	b := s.holder(c)
+	c.queue = max(b.Queue, c.queue)
+	c.l.obs.Event(c.ctx, Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: c.queue})
 }
 
 // report is the first event after the outcome: the last one, or Granted.
@@ -211,7 +241,11 @@ func (c *call) report(h *hold, rec *Record, err error) {
 	case rec != nil:
 		c.l.obs.Event(c.ctx, Replayed{Waited: waited, Contended: c.contended, Queue: c.queue, Attempt: rec.Attempt})
 	default:
-		contended := c.contended || errors.Is(err, ErrBusy)
-		c.l.obs.Event(c.ctx, Refused{Err: err, Waited: waited, Contended: contended, Queue: c.queue})
+		var busy *BusyError
+		contended, queue := c.contended, c.queue
+		if errors.As(err, &busy) {
+			contended, queue = true, max(queue, busy.Queue)
+		}
+		c.l.obs.Event(c.ctx, Refused{Err: err, Waited: waited, Contended: contended, Queue: queue})
 	}
 }

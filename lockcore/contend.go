@@ -11,8 +11,9 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 		a.adopt(c)
 	}
 	for {
+		c.has.a = a
 		if err := c.sleep(a); err != nil {
-			c.line.goOn(nil, a)
+			c.pass(nil, a)
 			return nil, nil, err
 		}
 		sent := time.Now()
@@ -33,6 +34,7 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 		case v.rec != nil:
 			a.queued = false // the script saw to that
 			a.end()
+			c.has.a = nil
 			c.line.done(*v.rec, v.tag)
 			rec, err := c.accept(v.rec, v.tag)
 			return nil, rec, err
@@ -41,26 +43,32 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 				return nil, nil, err
 			}
 		case v.err != nil:
-			c.line.goOn(nil, a)
+			c.pass(nil, a)
 			return nil, nil, v.err
 		}
 	}
 }
 
+// pass passes the baton on.
+func (c *call) pass(g *grant, a *ask) {
+	c.has.a = nil
+	c.line.goOn(g, a)
+}
+
 // unanswered is told of a send without an answer. It returns an error if the call gives up.
 func (c *call) unanswered(a *ask, sent time.Time, err error) error {
-	if c.ctx.Err() != nil { // that was the end of the call, and says nothing of Redis to those behind it
+	if ended(c.ctx) { // that was the end of the call, and says nothing of Redis to those behind it
 		s := c.line.say()
 		if s.busy == nil {
 			s.news = &news{err: err}
 		}
-		c.line.goOn(nil, a)
+		c.pass(nil, a)
 		return s.refuse(c)
 	}
 	tries := c.line.heard(a, sent, answer{}, err)
 	over := c.waited() - c.patience() // callTimeout: others of the line have asked before
 	if permanent(err) || over >= 0 && (tries >= minTries || over >= callTimeout) {
-		c.line.goOn(nil, a)
+		c.pass(nil, a)
 		return said{news: &news{err: err}}.refuse(c)
 	}
 	a.retry(tries)
@@ -72,11 +80,16 @@ func (c *call) granted(a *ask, g *grant) (*hold, error) {
 	a.close()
 	if c.ctx.Err() != nil { // whoever comes next may want it
 		err := c.line.say().refuse(c)
-		c.line.goOn(g, nil)
+		c.pass(g, nil)
 		return nil, err
 	}
+	c.has.g, c.has.a = g, nil
 	c.line.ours(g)
 	h := g.begin(c)
+	c.has.g, c.has.h = nil, h
+	if h != nil {
+		c.line.tellWaiters()
+	}
 	if h == nil {
 		c.line.notOurs()
 		g.giveBack()
@@ -86,12 +99,13 @@ func (c *call) granted(a *ask, g *grant) (*hold, error) {
 
 // busy is told of the answer busy. It returns an error if the call has waited long enough.
 func (c *call) busy(a *ask, sent time.Time, v answer) error {
+	a.open()
 	c.line.heard(a, sent, v, nil)
 	s := c.line.say()
 	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait {
 		c.queue = max(c.queue, s.n+v.busy.Queue)
 		err := s.refuse(c)
-		c.line.goOn(nil, a)
+		c.pass(nil, a)
 		return err
 	}
 	a.lineUp(v.busy)

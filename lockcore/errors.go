@@ -76,7 +76,7 @@ type BusyError struct {
 	Holder    Holder
 	HeldFor   time.Duration // how long the holder has had it
 	Remaining time.Duration // what is left of the holder's lease, if it is not renewed
-	Queue     int           // calls in line in this process and, if another has the key, processes in line at Redis
+	Queue     int           // how long the line is: calls in line in this process plus, if another has the key, processes in line at Redis
 	Waited    time.Duration // how long this call waited
 }
 

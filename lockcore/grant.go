@@ -29,7 +29,6 @@ type grant struct {
 	attempt  int
 	since    time.Time
 	top      int64 // last token of the block
-	renamed  bool  // Redis was told of another call
 	repeated bool  // its acquire was sent more than once: a copy may come late
 
 	mu        sync.Mutex
@@ -39,7 +38,8 @@ type grant struct {
 	sent      time.Time     // when the acquire or renewal was sent that counts
 	lease     time.Duration // and what it asked for
 	cause     error         // why it ended
-	known     *hold         // of whom Redis has been told
+	by        *call         // of whom Redis was told with the acquire, nil if of another or once a tenure has begun
+	known     *hold         // of whom it was told since
 	timer     *time.Timer   // cancels the tenure before the lease can end; from the first tenure on
 
 	// Guarded by watchdog.mu.
@@ -61,14 +61,23 @@ func (g *grant) leftLocked() time.Duration { return usable(g.lease) - elapsed(g.
 
 // begin starts the tenure of c, unless the lease is over: then it returns nil and nothing has changed.
 func (g *grant) begin(c *call) *hold {
+	h, same := g.start(c)
+	if !same {
+		g.l.dog.introduce(g)
+	}
+	return h
+}
+
+// start is begin; same is false if Redis knows another call as the first that has the key.
+func (g *grant) start(c *call) (h *hold, same bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	left := g.leftLocked()
 	if g.cause != nil || left <= 0 {
-		return nil
+		return nil, true
 	}
 	first := g.tenuresLocked() == 0
-	h := &g.first
+	h, same = &g.first, !first || g.by == c
 	if !first {
 		h = new(hold)
 	}
@@ -79,9 +88,10 @@ func (g *grant) begin(c *call) *hold {
 		h.told = new(told)
 	}
 	g.h, g.abandoned = h, false
-	if first && !g.renamed {
+	if first && same {
 		g.known = h
 	}
+	g.by = nil
 	g.next++
 	if h.maxHold > 0 {
 		left = min(left, h.maxHold)
@@ -92,7 +102,7 @@ func (g *grant) begin(c *call) *hold {
 	case h.maxHold > 0:
 		g.timer.Reset(left)
 	}
-	return h
+	return h, same
 }
 
 // expire runs when the timer fires. A renewal or hand-over that moved the end while it fired wins: then the timer is set again.
@@ -202,7 +212,7 @@ func (g *grant) fits(c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.line.kind == KindExclusive && g.cause == nil && g.next <= g.top && g.lease == c.terms.Lease &&
-		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.tenuresLocked() == 0) && g.leftLocked() > 0
+		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.by == c) && g.leftLocked() > 0
 }
 
 // last is the greatest token used, and how many tenures there were.

@@ -42,10 +42,31 @@ func (ln *line) heard(a *ask, sent time.Time, v answer, err error) (failed int) 
 	if ln.late > 0 && ln.poke != nil {
 		hint(ln.poke)
 	}
+	var others []*call
+	if err == nil && ln.tag != "" {
+		others = ln.cutAllLocked(func(c *call) bool { return other(ln.tag, c.tag) && !ln.asked.Before(c.start) })
+	}
 	said := ln.sayLocked()
 	ln.mu.Unlock()
+	if err == nil {
+		ln.tellWaiters()
+	}
 	said.refuseAll(late)
+	refuseOthers(others)
 	return said.failed
+}
+
+// tellWaiters tells those who did not know for whom they wait.
+func (ln *line) tellWaiters() {
+	if ln.l.obs == nil {
+		return
+	}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.untold != nil {
+		close(ln.untold)
+		ln.untold = nil
+	}
 }
 
 // pokeLocked has Redis asked for c if nothing is known that is new enough.
@@ -73,6 +94,13 @@ func (ln *line) say() said {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	return ln.sayLocked()
+}
+
+// refuseOthers refuses calls with another fingerprint than that of who has the key.
+func refuseOthers(others []*call) {
+	for _, c := range others {
+		c.turn <- turn{err: &MismatchError{Key: c.key}}
+	}
 }
 
 func (s said) refuseAll(late []*call) {

@@ -39,8 +39,7 @@ type Observer interface {
 // Event is one of the types below; no other package can add one.
 type Event interface{ event() }
 
-// Waiting: the call stands in line, for another holder has the key or another call of this process asks for it; then Holder may
-// be unknown and Remaining 0. Told once per attempt.
+// Waiting: another holder has the key and the call stands in line. Told once per attempt, as soon as it is known.
 type Waiting struct {
 	Holder    Holder
 	Queue     int // see BusyError.Queue
@@ -57,7 +56,7 @@ type Granted struct {
 	Abandoned bool // the holder before never released
 }
 
-// Refused ends an attempt that did not run.
+// Refused ends an attempt that did not run. If it was busy, Queue is that of the BusyError.
 type Refused struct {
 	Err       error // satisfies errors.Is(err, ErrNotRun)
 	Waited    time.Duration

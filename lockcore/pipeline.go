@@ -53,7 +53,7 @@ func (w *wire) Process(ctx context.Context, cmd redis.Cmder) error {
 	timed, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	err := w.auto.Submit(timed, cmd).WaitContext(timed)
-	if err != nil && ctx.Err() == nil && unanswered(err) { // one missing answer holds up all that travel with it, and those behind
+	if err != nil && !byCaller(ctx) && unanswered(err) { // one missing answer holds up all that travel with it, and those behind
 		w.alone.Store(time.Now().Add(loneTime).UnixNano())
 	}
 	return err

@@ -56,6 +56,7 @@ func (h *hold) rotate(ctx context.Context, next *call) (stale bool, err error) {
 	}
 	v := a.read(next, sent, reply[1:])
 	if v.busy != nil {
+		a.open()
 		g.line.heard(a, sent, v, nil)
 		a.lineUp(v.busy)
 	}

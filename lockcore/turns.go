@@ -33,8 +33,9 @@ type line struct {
 
 	first, last *call // in order of arrival; the one that asks Redis has left it
 	n           int
-	late        int    // of them have waited long enough, but know nothing yet
-	g           *grant // the key is ours: a tenure runs under g, or it is on its way to one
+	untold      chan struct{} // closed when it becomes known who has the key; for those who joined before, if there is an Observer
+	late        int           // of them have waited long enough, but know nothing yet
+	g           *grant        // the key is ours: a tenure runs under g, or it is on its way to one
 	*news
 }
 
@@ -72,7 +73,7 @@ func (l *Locker) line(c *call) (front bool, err error) {
 		return true, nil
 	}
 	c.line = ln
-	if ln.g != nil && other(ln.g.tag, c.tag) || ln.g == nil && other(ln.tag, c.tag) {
+	if ln.g != nil && other(ln.g.tag, c.tag) {
 		s.mu.Unlock()
 		return false, &MismatchError{Key: c.key}
 	}
@@ -85,13 +86,23 @@ func (l *Locker) line(c *call) (front bool, err error) {
 	if c.late = c.terms.Wait == NoWait; c.late {
 		ln.late++
 	}
-	if c.late || time.Since(ln.asked) > fresh {
+	if c.late || time.Since(ln.asked) > fresh || other(ln.tag, c.tag) {
 		ln.pokeLocked(c)
 	}
 	ln.appendLocked(c)
+	c.has.place = true
 	said := ln.sayLocked()
+	if said.g == nil && said.busy == nil && l.obs != nil {
+		if ln.untold == nil {
+			ln.untold = make(chan struct{})
+		}
+		c.untold = ln.untold
+	}
 	s.mu.Unlock()
-	c.waits(said)
+	c.contended = true
+	if c.untold == nil {
+		c.waits(said)
+	}
 	return false, nil
 }
 
@@ -198,9 +209,7 @@ func (ln *line) ours(g *grant) {
 	said := ln.sayLocked()
 	ln.mu.Unlock()
 	said.refuseAll(late)
-	for _, c := range others {
-		c.turn <- turn{err: &MismatchError{Key: c.key}}
-	}
+	refuseOthers(others)
 }
 
 // notOurs takes ours back: g was over before its tenure began.

@@ -1,0 +1,164 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// giveOnce makes connections stand.
+func (w *world) giveOnce(l *lockcore.Locker) {
+	for range 3 {
+		_ = w.must(l.Acquire(context.Background(), "warm", noWait)).Release(context.Background())
+	}
+}
+
+// Callers whose own ctx ends say nothing of Redis to those behind them.
+func TestTurnsCanceledAskers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		w.giveOnce(l)
+		theirs := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
+		faults.Delay(150 * time.Millisecond)
+		var all sync.WaitGroup
+		do := func(name string, d time.Duration, terms lockcore.Terms) {
+			all.Go(func() {
+				ctx := t.Context()
+				if d > 0 {
+					c, cancel := context.WithTimeout(ctx, d)
+					defer cancel()
+					ctx = c
+				}
+				_, err := l.Acquire(ctx, "k", terms)
+				if d == 0 && errors.Is(err, lockcore.ErrUnavailable) {
+					t.Errorf("%s: Redis answers every command within 200 ms, but: %v", name, err)
+				}
+			})
+			synctest.Wait()
+		}
+		do("A", 50*time.Millisecond, long)
+		do("B", 150*time.Millisecond, long)
+		do("C", 300*time.Millisecond, long)
+		do("D", 0, lockcore.Terms{Wait: time.Second})
+		do("E nowait", 0, noWait)
+		do("F wait 310ms", 0, lockcore.Terms{Wait: 310 * time.Millisecond})
+		time.Sleep(350 * time.Millisecond)
+		do("G nowait at 350", 0, noWait)
+		all.Wait()
+		_ = theirs.Release(t.Context())
+	})
+}
+
+// A grant that the call that asked for it no longer wanted is its taker's, also in the eyes of others.
+func TestTurnsUnusedGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		w.giveOnce(l)
+		faults.Delay(50 * time.Millisecond)
+		ctx, cancel := context.WithCancel(lockcore.WithTask(t.Context(), "task A"))
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = l.Acquire(ctx, "k", long) })
+		synctest.Wait()
+		all.Go(func() {
+			le := w.must(l.Acquire(lockcore.WithTask(t.Context(), "task B"), "k", long))
+			time.Sleep(time.Minute)
+			_ = le.Release(t.Context())
+		})
+		synctest.Wait()
+		cancel()
+		time.Sleep(50 * time.Second)
+		h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		if h.Holder.Task != "task B" {
+			t.Errorf("after 50 s: held by %q, %v; task B has it, A never ran", h.Holder.Task, err)
+		}
+		all.Wait()
+	})
+}
+
+// A fingerprint is compared with that of who has the key, not of who had it.
+func TestTurnsOldMismatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		w.giveOnce(l)
+		theirs := claim(t.Context(), other, "a")
+		var all sync.WaitGroup
+		all.Go(func() {
+			c := claim(t.Context(), l, "")
+			if c.lease == nil {
+				t.Error(c)
+				return
+			}
+			_ = c.lease.Release(t.Context())
+		})
+		time.Sleep(time.Second)
+		faults.Delay(20 * time.Millisecond)
+		_ = theirs.lease.Release(t.Context()) // and forgotten
+		start := time.Now()
+		c := claim(t.Context(), l, "b")
+		if c.lease == nil {
+			t.Errorf("nobody runs or has run with another payload, but after %v: %v", time.Since(start), c.err)
+		} else {
+			_ = c.lease.Release(t.Context())
+		}
+		all.Wait()
+	})
+}
+
+type panicky struct {
+	on    func(lockcore.Event) bool
+	armed atomic.Bool
+}
+
+func (p *panicky) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (p *panicky) Traceparent(context.Context) string                            { return "" }
+func (p *panicky) Event(_ context.Context, e lockcore.Event) {
+	if p.on(e) && p.armed.CompareAndSwap(true, false) {
+		panic("observer")
+	}
+}
+
+// An Observer that panics leaves no key behind that is held for nobody.
+func TestTurnsObserverPanics(t *testing.T) {
+	for name, on := range map[string]func(lockcore.Event) bool{
+		"Waiting": func(e lockcore.Event) bool { _, ok := e.(lockcore.Waiting); return ok },
+		"Granted": func(e lockcore.Event) bool { _, ok := e.(lockcore.Granted); return ok },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				p := &panicky{on: on}
+				l, _, _ := w.locker(lockcore.Options{Observer: p})
+				other, _, _ := w.locker(lockcore.Options{})
+				w.giveOnce(l)
+				first := w.must(l.Acquire(t.Context(), "k", noWait))
+				p.armed.Store(true)
+				done := make(chan any)
+				go func() {
+					defer func() { done <- recover() }()
+					_, _ = l.Acquire(t.Context(), "k", long)
+				}()
+				time.Sleep(10 * time.Millisecond)
+				_ = first.Release(t.Context())
+				<-done
+				time.Sleep(10 * time.Minute)
+				h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k")
+				if h.State == lockcore.StateHeld {
+					t.Errorf("10 min later: %+v, %v", h, err)
+				}
+				_ = w.must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+			})
+		})
+	}
+}
