@@ -241,9 +241,8 @@ func (c *call) report(h *hold, rec *Record, err error) {
 	case rec != nil:
 		c.l.obs.Event(c.ctx, Replayed{Waited: waited, Contended: c.contended, Queue: c.queue, Attempt: rec.Attempt})
 	default:
-		var busy *BusyError
 		contended, queue := c.contended, c.queue
-		if errors.As(err, &busy) {
+		if busy, ok := errors.AsType[*BusyError](err); ok {
 			contended, queue = true, max(queue, busy.Queue)
 		}
 		c.l.obs.Event(c.ctx, Refused{Err: err, Waited: waited, Contended: contended, Queue: queue})

@@ -47,10 +47,10 @@
 //
 // The calls of one process (of one Locker) on a key stand in one line, first come first served, and only the first of them asks
 // Redis. Redis has a line too, of processes: it wakes the first of them, and nobody else, by a message on the one subscription that a
-// process has while it waits, and keeps the key for it for half a second. What Redis grants is a lease and a block of 1024 tokens.
+// process has while it waits, and keeps the key for it for half a second. What Redis grants is a lease and a block of 512 tokens.
 //
 // When a holder releases and others of its process stand in line, the next of them gets the key at once, without a command: the same lease, the
-// next token, a ctx and a MaxHold of its own. Such a streak ends with the tenure in which it is 4 ms old, or after 1024 tenures, whichever is
+// next token, a ctx and a MaxHold of its own. Such a streak ends with the tenure in which it is 5 ms old, or after 512 tenures, whichever is
 // first. Then the key is released and asked for again in one script: it goes to the next process, or comes straight back if none waits.
 // A process in Redis's line waits for about one streak of each process before it.
 //

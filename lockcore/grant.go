@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	tokenBlock   = 1024                   // tokens of one grant, so tenures of one streak
-	streakTime   = 4 * time.Millisecond   // after it a streak ends with the tenure that runs
+	tokenBlock   = 512                    // as in lease.lua: tokens of one grant, so tenures of one streak
+	streakTime   = 5 * time.Millisecond   // after it a streak ends with the tenure that runs
 	introduction = 250 * time.Millisecond // after a hand-over Redis learns who holds the key, if the tenure is that long
 )
 

@@ -88,7 +88,7 @@ func TestScriptTokens(t *testing.T) {
 		}
 		for _, ends := range []func(){func() { b.token(other) }, func() { b.run(forget); b.token(other) }} { // it ran out, and may have used its block
 			b.set(states()["mine"].with(fields{"t": far, "x": rel(-time.Second)}))
-			if ends(); b.hash()["t"] != strconv.FormatInt(far+1024, 10) {
+			if ends(); b.hash()["t"] != strconv.FormatInt(far+512, 10) {
 				b.Errorf("token %s after a block from %d", b.hash()["t"], far)
 			}
 		}
@@ -153,7 +153,7 @@ func TestScriptClock(t *testing.T) {
 		b.answers(acquire(other, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "")
 		m.Redis.SetTime(start.Add(lease - time.Hour))
 		b.answers(renew(me), 0)
-		if second := b.token(other); second != first+1024 { // it may have used its block
+		if second := b.token(other); second != first+512 { // it may have used its block
 			b.Errorf("token %d after %d", second, first)
 		}
 	})

@@ -72,7 +72,7 @@ func TestTurnsShares(t *testing.T) {
 	}
 }
 
-// A process with one waiter gets its turn within two streaks of one with a thousand: a streak is bounded by 4 ms and the tenure
+// A process with one waiter gets its turn within two streaks of one with a thousand: a streak is bounded by 5 ms and the tenure
 // that runs then.
 func TestTurnsBounded(t *testing.T) {
 	w := realWorld(t)

@@ -126,7 +126,7 @@ func (r *relay) pass(le *lockcore.Lease, i int) (next *lockcore.Lease, handed bo
 	return next, r.grant() == before
 }
 
-// handedOver tries relays until one was handed over in time: a busy machine may need more than the 4 ms of a streak.
+// handedOver tries relays until one was handed over in time: a busy machine may need more than the 5 ms of a streak.
 func handedOver(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
 	t.Helper()
 	for range 50 {

@@ -97,8 +97,8 @@ func (o *oracle) fifoLocked(k *keyState, wt *waiter) {
 
 // What is judged of a streak: the tenures of a process under one grant.
 const (
-	streakMost = 1024
-	streakTime = 4 * time.Millisecond // after it nobody is handed the key any more
+	streakMost = 512
+	streakTime = 5 * time.Millisecond // after it nobody is handed the key any more
 )
 
 // streakLocked counts ten, which is the latest, in: handed over, or the first under a new grant. It says which.

@@ -10,7 +10,7 @@
 -- Members of the queue: locker id .. ask id, by arrival. Every id has 26 characters.
 -- Numbers are passed to commands as they are, which writes integers in full; ..: on a large one would give 1.79e+15. A script asks
 -- only for the fields that it needs and writes only those that change: that is most of what a script costs.
-local call, block = redis.call, 1024 -- tokens that one grant may use
+local call, block = redis.call, 512 -- tokens that one grant may use
 local now -- µs, after clock()
 local function clock()
   local time = call('TIME')
