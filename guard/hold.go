@@ -8,7 +8,7 @@ import (
 )
 
 // Token returns the fencing number under which ctx holds key, and whether it holds it. It grows with every hold of the
-// key and never with renewal or re-entry. A token that the resource does not check protects nothing: pass it along and let
+// key and never with renewal or re-entry; about 1.8e15 today, so store it as a 64-bit integer. A token that the resource does not check protects nothing: pass it along and let
 // the resource refuse smaller ones (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 func Token(ctx context.Context, key string) (int64, bool) { return lockcore.TokenOf(ctx, key) }
 

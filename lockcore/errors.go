@@ -85,7 +85,7 @@ func (e *BusyError) Error() string {
 }
 
 // RetryAfter is when another try makes sense: as long as the holder has held the key so far, but no longer than what is
-// left of its lease, and always between 1 s and 1 min.
+// left of its lease, and always between 1 s, the least that a Retry-After header can say, and 1 min.
 func (e *BusyError) RetryAfter() time.Duration {
 	return max(time.Second, min(e.HeldFor, e.Remaining, time.Minute))
 }

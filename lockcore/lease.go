@@ -35,8 +35,8 @@ func (le *Lease) Context() context.Context {
 	return le.h
 }
 
-// Token is the fencing number of this hold. It grows with every hold of the key, not with renewal or re-entry. A token
-// that the resource does not check protects nothing.
+// Token is the fencing number of this hold. It grows with every hold of the key, not with renewal or re-entry; it is about
+// the server's time in µs, 1.8e15 today: store it as a 64-bit integer. A token that the resource does not check protects nothing.
 func (le *Lease) Token() int64 { return le.h.token }
 
 // Attempt says which run of a once key this is, from 1; earlier ones failed, or were abandoned. Of an exclusive key: 1.
