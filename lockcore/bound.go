@@ -43,6 +43,14 @@ func ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
+// endOf is why ctx is over, or nil.
+func endOf(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil || !ended(ctx) {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
 // byCaller says that the caller's end, not ours, ended a send.
 func byCaller(ctx context.Context) bool {
 	l, ok := ctx.(*limited)

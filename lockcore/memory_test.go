@@ -235,13 +235,28 @@ func readMemory(settle time.Duration) memory {
 
 func (m memory) since(before memory) int { return int(m.bytes) - int(before.bytes) }
 
+// stride is how many steps of an exhaustive test are taken at once: with the race detector a sample, so that make test stays quick.
+func stride() int {
+	if raced() {
+		return 4
+	}
+	return 1
+}
+
 // unlessInflated skips what the race detector makes larger or slower.
 func unlessInflated(t *testing.T) {
 	t.Helper()
+	if raced() {
+		t.Skip("the race detector is on")
+	}
+}
+
+func raced() bool {
 	info, _ := debug.ReadBuildInfo()
 	for _, s := range info.Settings {
-		if s.Key == "-race" && s.Value == "true" {
-			t.Skip("the race detector is on")
+		if s.Key == "-race" {
+			return s.Value == "true"
 		}
 	}
+	return false
 }

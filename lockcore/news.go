@@ -1,7 +1,6 @@
 package lockcore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -117,13 +116,13 @@ func (s said) refuse(c *call) error {
 		err = s.holder(c)
 	case s.err != nil:
 		err = unavailable(s.err)
-	case c.ctx.Err() == nil:
+	case !ended(c.ctx):
 		err = unavailable(errors.New("no answer yet"))
 	default:
-		return fmt.Errorf("%w: %w", ErrNotRun, context.Cause(c.ctx))
+		return fmt.Errorf("%w: %w", ErrNotRun, endOf(c.ctx))
 	}
-	if c.ctx.Err() != nil {
-		err = errors.Join(err, context.Cause(c.ctx))
+	if end := endOf(c.ctx); end != nil {
+		err = errors.Join(err, end)
 	}
 	return err
 }

@@ -192,7 +192,7 @@ func TestRotateFaults(t *testing.T) {
 // A second copy of a rotation changes nothing, whenever it comes.
 func TestRotateTwice(t *testing.T) {
 	for n := 1; n <= inLine-1; n++ {
-		for after := oneWay; after < 40*time.Millisecond; after += oneWay / 2 {
+		for after := oneWay; after < 40*time.Millisecond; after += oneWay / 2 * time.Duration(stride()) {
 			t.Run(fmt.Sprintf("%d/%v", n, after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					q := newQueue(t)
