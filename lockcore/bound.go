@@ -43,12 +43,17 @@ func ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-// endOf is why ctx is over, or nil.
+// endOf is why ctx is over, or nil. Its cause is there when its timer has fired, which may be a moment after its deadline.
 func endOf(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil || !ended(ctx) {
-		return err
+	if !ended(ctx) {
+		return nil
 	}
-	return context.DeadlineExceeded
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(10 * time.Millisecond): // somebody's own ctx, without a timer
+		return context.DeadlineExceeded
+	}
 }
 
 // byCaller says that the caller's end, not ours, ended a send.
