@@ -15,9 +15,8 @@ test: ## all tests with the race detector; those that need a redis-server are sk
 	$(GO) run ./internal/tally -race -shuffle=on ./...
 
 .PHONY: exhaustive
-exhaustive: ## what make test takes samples of: cancellation at every packet, every late copy, 20 more seeds of the simulation, and the cost of memory
+exhaustive: ## what make test takes samples of: cancellation at every packet, every late copy, and the cost of memory
 	$(GO) run ./internal/tally -count=1 -run 'TestCancelAnywhere|TestRotateTwice|TestMemory|TestRenewMany' ./lockcore
-	$(GO) run ./internal/tally -count=1 ./internal/sim -seed 100 -seeds 20
 
 .PHONY: lint
 lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
