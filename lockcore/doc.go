@@ -31,7 +31,8 @@
 //     flush and a failover, unless the new primary's clock is behind by more than the time between the two grants.
 //   - A command that is sent twice, answered late or not at all counts once: every script is keyed by the random id of a grant.
 //   - The calls of one process are served in the order in which they came, and processes take turns, see below. A message
-//     that is lost costs at most 2.5 s; a holder that dies costs at most its lease and 250 ms.
+//     that is lost costs at most 2.5 s; a holder that dies costs at most its lease and 250 ms, and 2 s
+//     more if whoever waits has last asked under an earlier holder.
 //   - The key is given back when the last nested run has returned, never because a ctx was canceled.
 //   - Every key in Redis has a TTL.
 //

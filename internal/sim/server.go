@@ -138,7 +138,7 @@ func (w *world) wakeLocked(k *keyState, s seen) {
 			continue
 		}
 		bound := sluggish
-		if w.clear(k) {
+		if w.clear(k) && s.state != "h" { // who asked last under an earlier hold learns only by the clock that this one ran out
 			bound = prompt
 		}
 		if calm > settled/2 && (bound == prompt || !s.live()) && now-max(s.free, wt.since, k.granted) > bound {
