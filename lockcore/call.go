@@ -93,6 +93,7 @@ func (c *call) stand() (*hold, *Record, error) {
 	var t turn
 	if !front {
 		t = c.await()
+		c.has.place = false
 	}
 	switch {
 	case t.err != nil:
@@ -113,7 +114,6 @@ func (c *call) stand() (*hold, *Record, error) {
 
 // await is the time in line. It ends with a turn, or with an error when the call goes first.
 func (c *call) await() turn {
-	defer func() { c.has.place = false }()
 	var timer *time.Timer
 	var timeout <-chan time.Time
 	if c.terms.Wait != Forever {

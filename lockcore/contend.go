@@ -87,13 +87,12 @@ func (c *call) granted(a *ask, g *grant) (*hold, error) {
 	c.line.ours(g)
 	h := g.begin(c)
 	c.has.g, c.has.h = nil, h
-	if h != nil {
-		c.line.tellWaiters()
-	}
 	if h == nil {
 		c.line.notOurs()
 		g.giveBack()
+		return nil, nil
 	}
+	c.line.tellWaiters()
 	return h, nil
 }
 

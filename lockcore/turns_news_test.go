@@ -129,6 +129,32 @@ func (p *panicky) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
+// The same when it panics as a call in line learns for whom it waits.
+func TestTurnsObserverPanicsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := &panicky{on: func(e lockcore.Event) bool { _, ok := e.(lockcore.Waiting); return ok }}
+		l, faults, _ := w.locker(lockcore.Options{Observer: p})
+		w.giveOnce(l)
+		faults.Delay(50 * time.Millisecond)
+		first := make(chan *lockcore.Lease)
+		go func() { first <- w.must(l.Acquire(t.Context(), "k", long)) }()
+		synctest.Wait() // it asks
+		p.armed.Store(true)
+		recovered := make(chan any)
+		go func() {
+			defer func() { recovered <- recover() }()
+			_, _ = l.Acquire(t.Context(), "k", long)
+		}()
+		le := <-first
+		if <-recovered == nil {
+			t.Error("the Observer did not panic")
+		}
+		_ = le.Release(t.Context())
+		_ = w.must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+	})
+}
+
 // An Observer that panics leaves no key behind that is held for nobody.
 func TestTurnsObserverPanics(t *testing.T) {
 	for name, on := range map[string]func(lockcore.Event) bool{
