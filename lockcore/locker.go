@@ -134,7 +134,10 @@ type Claim struct {
 }
 
 func (c Claim) validate() error {
-	errs := []error{c.Terms.Validate()}
+	var errs []error
+	if err := c.Terms.Validate(); err != nil {
+		errs = append(errs, err)
+	}
 	if c.Keep != 0 && (c.Keep < time.Second || c.Keep > maxKeep) {
 		errs = append(errs, fmt.Errorf("lockcore: Claim.Keep is %v, must be between 1s and %v", c.Keep, maxKeep))
 	}

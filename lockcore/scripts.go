@@ -11,15 +11,15 @@ var scriptFiles embed.FS
 
 // The scripts are constants: nothing of a key or a caller ever becomes part of their text.
 var (
-	acquireScript  = load("grant", "acquire")
-	renewScript    = load("renew")
-	releaseScript  = load("pass", "release")
-	rotateScript   = load("load", "grant", "pass", "rotate")
-	leaveScript    = load("load", "pass", "leave")
-	completeScript = load("load", "pass", "complete")
-	revokeScript   = load("load", "revoke")
-	clearScript    = load("load", "pass", "clear")
-	inspectScript  = load("load", "inspect")
+	acquireScript  = load("done", "lease", "grant", "acquire")
+	renewScript    = load("lease", "renew")
+	releaseScript  = load("lease", "pass", "release")
+	rotateScript   = load("lease", "load", "grant", "pass", "rotate")
+	leaveScript    = load("lease", "load", "pass", "leave")
+	completeScript = load("lease", "load", "pass", "complete")
+	revokeScript   = load("lease", "load", "revoke")
+	clearScript    = load("lease", "load", "pass", "clear")
+	inspectScript  = load("lease", "load", "inspect")
 )
 
 // script is a text and how it is sent: boxed once, not for each call.
@@ -28,10 +28,10 @@ type script struct {
 	sha, text []any
 }
 
-// load puts lease.lua and the files called names together.
+// load puts the files called names together.
 func load(names ...string) *script {
 	var text []byte
-	for _, file := range append([]string{"lease"}, names...) {
+	for _, file := range names {
 		b, err := scriptFiles.ReadFile("scripts/" + file + ".lua")
 		if err != nil {
 			panic(err) // the files are embedded

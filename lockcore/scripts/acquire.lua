@@ -3,17 +3,9 @@
 --       7 fingerprint 8 mode: exclusive | least | most 9 retention ms of the queue
 -- Returns {1, token, attempt, abandoned} granted · {0, remaining µs, held so far µs, who, waiting, fingerprint} busy ·
 --   {2, record, attempt, fingerprint} done · {3, done} other fingerprint · {4, who, age µs, attempt} abandoned, refused · {5} over
-local ask, locker, lease, tag, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[7], ARGV[8]
-local v = call('HMGET', KEYS[1], 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n')
-local s, h, t, a, g = v[1], v[2], tonumber(v[5] or 0), v[7] == '1', v[8] or ''
+local ask, locker, lease, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[8]
+local s, h, t, a = v[1], v[2], tonumber(v[5] or 0), v[7] == '1'
 local n = mode ~= 'exclusive' and tonumber(v[10] or 0)
-local other = tag ~= '' and g ~= '' and tag ~= g
-
-if s == 'd' then
-  call('ZREM', KEYS[2], locker .. ask)
-  if other then return {3, 1} end
-  return {2, call('HGET', KEYS[1], 'r') or '', n or 1, g}
-end
 
 clock()
 local x = s and clamp(KEYS[1], tonumber(v[3] or 0), tonumber(v[4] or 0))

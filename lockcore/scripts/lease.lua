@@ -1,4 +1,4 @@
--- lease.lua stands before every other script, and then what that needs of load.lua, grant.lua and pass.lua. KEYS[1] is the key's hash,
+-- lease.lua stands before every script, followed by what that needs of load.lua, grant.lua and pass.lua. KEYS[1] is the key's hash,
 -- KEYS[2] its queue.
 -- Fields of the hash, all optional:
 --   s state: none free, h held, r reserved for an ask, d done      h the hold's or ask's id     o its locker
