@@ -72,7 +72,10 @@ type OnceOptions struct {
 
 // Validate reports every problem of o at once; each names the field, its value and the bound.
 func (o OnceOptions) Validate() error {
-	errs := []error{o.Terms.Validate()}
+	var errs []error
+	if err := o.Terms.Validate(); err != nil {
+		errs = append(errs, err)
+	}
 	if o.Keep != 0 && (o.Keep < time.Second || o.Keep > maxKeep) {
 		errs = append(errs, fmt.Errorf("guard: OnceOptions.Keep is %v, must be between 1s and %v", o.Keep, maxKeep))
 	}
@@ -237,8 +240,12 @@ type replay[T any] struct {
 	tombstone bool
 }
 
-func decode[T any](c idempotency.Codec, b []byte) (replay[T], error) {
-	var r replay[T]
+func decode[T any](c idempotency.Codec, b []byte) (r replay[T], err error) {
+	defer func() { // of a codec, on bytes that anybody who can write to Redis may have made
+		if p := recover(); p != nil {
+			r, err = replay[T]{}, fmt.Errorf("codec %q panicked: %v", c.Name(), p)
+		}
+	}()
 	rec, err := idempotency.Decode(b)
 	if err != nil {
 		return r, err

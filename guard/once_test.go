@@ -228,8 +228,8 @@ func TestOnceAbandoned(t *testing.T) {
 // Another fingerprint is refused at once, running or done; an empty one is not compared.
 func TestOnceFingerprint(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
-		mine := guard.OnceOptions{Fingerprint: idempotency.Fingerprint([]byte("a"))}
-		theirs := guard.OnceOptions{Fingerprint: idempotency.Fingerprint([]byte("b")), Terms: lockcore.Terms{Wait: time.Hour}}
+		mine := guard.OnceOptions{Fingerprint: idempotency.Fingerprint(nil, []byte("a"))}
+		theirs := guard.OnceOptions{Fingerprint: idempotency.Fingerprint(nil, []byte("b")), Terms: lockcore.Terms{Wait: time.Hour}}
 		check := func(done bool) {
 			t.Helper()
 			start := time.Now()

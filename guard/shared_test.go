@@ -1,0 +1,162 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Calls of one process that wait for a run get its result without asking Redis, each a value of its own.
+func TestOnceShared(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		const n = 50
+		runs, results := 0, make([]guard.Result[[]string], n)
+		_, _ = guard.Once(t.Context(), f.locks, "warm", guard.OnceOptions{}, nothing)
+		f.count.Reset()
+		var wg sync.WaitGroup
+		for i := range results {
+			wg.Go(func() {
+				var err error
+				results[i], err = guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) ([]string, error) {
+					runs++
+					time.Sleep(time.Second)
+					return []string{"a", "b"}, nil
+				})
+				if err != nil || !slices.Equal(results[i].Value, []string{"a", "b"}) {
+					t.Errorf("%+v, %v", results[i], err)
+					return
+				}
+				results[i].Value[0] = "mine" // nobody else's
+			})
+		}
+		wg.Wait()
+		replayed := 0
+		for _, r := range results {
+			if r.Outcome == guard.Replayed && r.Attempt == 1 {
+				replayed++
+			}
+		}
+		if sent := f.count.Commands(); runs != 1 || replayed != n-1 || !slices.Equal(sent, []string{"acquire", "complete"}) {
+			t.Errorf("%d runs, %d replayed, sent %v", runs, replayed, sent)
+		}
+	})
+}
+
+// Calls of one process that wait for a run which fails do not share its error: the next of them runs.
+func TestOnceSharedFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		runs := 0
+		var failed atomic.Int64
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				_, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error {
+					runs++
+					time.Sleep(100 * time.Millisecond)
+					if runs < 3 {
+						return errBoom
+					}
+					return nil
+				})
+				if errors.Is(err, errBoom) {
+					failed.Add(1)
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if runs != 3 || failed.Load() != 2 {
+			t.Errorf("%d runs, %d failed", runs, failed.Load())
+		}
+	})
+}
+
+// An abandoned key that is refused says by whom and since when, and Clear lets it run again.
+func TestOnceAbandonedSays(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		o := guard.OnceOptions{Mode: guard.AtMostOnce}
+		ctx := lockcore.WithTask(t.Context(), "charge-7")
+		_ = panics(func() {
+			_, _ = guard.Once(ctx, f.locks, "k", o, func(context.Context) error { panic("out of memory") })
+		})
+		time.Sleep(3 * time.Hour)
+		_, err := guard.Once(t.Context(), f.other, "k", o, nothing)
+		var abandoned *lockcore.AbandonedError
+		if !errors.As(err, &abandoned) {
+			t.Fatal(err)
+		}
+		if h := abandoned.Holder; h.Host == "" || h.PID == 0 || h.Task != "charge-7" || abandoned.HeldFor != 3*time.Hour || abandoned.Attempt != 1 {
+			t.Errorf("%+v", abandoned)
+		}
+		if text := err.Error(); !strings.Contains(text, "3h0m0s ago") || !strings.Contains(text, `task "charge-7"`) {
+			t.Errorf("says %q", text)
+		}
+		if err := f.other.Clear(t.Context(), lockcore.KindOnce, "k"); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := guard.Once(t.Context(), f.other, "k", o, nothing); err != nil || out != guard.Ran {
+			t.Errorf("%v, %v", out, err)
+		}
+	})
+}
+
+// A handler that ends its goroutine is as one that panics.
+func TestOnceGoexit(t *testing.T) {
+	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fixture) {
+				o := guard.OnceOptions{Mode: mode}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					_, _ = guard.Once(t.Context(), f.locks, "k", o, func(context.Context) error { runtime.Goexit(); return nil })
+				})
+				wg.Wait()
+				out, err := guard.Once(t.Context(), f.other, "k", o, nothing)
+				if mode == guard.AtLeastOnce && (err != nil || out != guard.Ran) || mode == guard.AtMostOnce && !errors.Is(err, lockcore.ErrAbandoned) {
+					t.Errorf("%v, %v", out, err)
+				}
+			})
+		})
+	}
+}
+
+// brittle is a codec that panics on what it reads.
+type brittle struct{}
+
+func (brittle) Name() string               { return "brittle" }
+func (brittle) Encode(any) ([]byte, error) { return []byte{1}, nil }
+func (brittle) Decode([]byte, any) error   { panic("index out of range") }
+
+// A codec that panics on a record is as one that cannot read it, for all that wait, and the key is not held for ever.
+func TestOnceDecodePanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		o := guard.OnceOptions{Codec: brittle{}}
+		run := func(context.Context) (int, error) { time.Sleep(time.Second); return 1, nil }
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				r, err := guard.OnceValue(t.Context(), f.locks, "k", o, run)
+				if r.Outcome == guard.Ran && err == nil {
+					return
+				}
+				if !errors.Is(err, lockcore.ErrRecord) || !strings.Contains(err.Error(), "index out of range") {
+					t.Errorf("%v, %v", r.Outcome, err)
+				}
+			})
+		}
+		wg.Wait()
+		if h, err := f.other.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
+			t.Errorf("%+v, %v", h, err)
+		}
+	})
+}
