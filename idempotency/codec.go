@@ -1,17 +1,19 @@
 package idempotency
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
 
 // Codec turns results into bytes and back. It must be safe for concurrent use. What it writes today it must read
-// tomorrow: records outlive a deploy.
+// tomorrow: records outlive a deploy. Test one of your own with locktest.Codec.
 type Codec interface {
-	// Name is stored with each record, at most 32 bytes. A record written by another codec is refused.
+	// Name is stored with each record, always the same 1 to 32 characters of printable ASCII. A record written by another codec is refused.
 	Name() string
+	// Encode returns bytes that neither v nor the next call changes. A v that it cannot encode is an error.
 	Encode(v any) ([]byte, error)
-	// Decode fills v, a pointer. It must not panic on any input.
+	// Decode fills v, a pointer to a zero value, and keeps nothing of data. It must not panic on any input.
 	Decode(data []byte, v any) error
 }
 
@@ -36,12 +38,12 @@ func (bytesCodec) Encode(v any) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("idempotency: codec bytes cannot encode %T", v)
 	}
-	return b, nil
+	return bytes.Clone(b), nil
 }
 
 func (bytesCodec) Decode(data []byte, v any) error {
 	p, ok := v.(*[]byte)
-	if !ok {
+	if !ok || p == nil {
 		return fmt.Errorf("idempotency: codec bytes cannot decode into %T", v)
 	}
 	*p = append([]byte(nil), data...)

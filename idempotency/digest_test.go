@@ -25,7 +25,7 @@ func TestDigestsTellListsApart(t *testing.T) {
 		if got := idempotency.Digest(secret, a...) == idempotency.Digest(secret, b...); got != same {
 			t.Errorf("digests of %q and %q are equal: %v", a, b, got)
 		}
-		if got := bytes.Equal(idempotency.Fingerprint(raw(a)...), idempotency.Fingerprint(raw(b)...)); got != same {
+		if got := bytes.Equal(idempotency.Fingerprint(secret, raw(a)...), idempotency.Fingerprint(secret, raw(b)...)); got != same {
 			t.Errorf("fingerprints of %q and %q are equal: %v", a, b, got)
 		}
 	})
@@ -53,7 +53,9 @@ func TestDigestIsStable(t *testing.T) {
 		{idempotency.Digest(nil, "http", "", "k"), base64.RawURLEncoding.EncodeToString(plain[:])},
 		{idempotency.Digest([]byte{}, "http", "", "k"), base64.RawURLEncoding.EncodeToString(plain[:])},
 		{idempotency.Digest([]byte("secret"), "http", "", "k"), base64.RawURLEncoding.EncodeToString(mac.Sum(nil))},
-		{string(idempotency.Fingerprint([]byte("http"), nil, []byte("k"))), string(plain[:])},
+		{string(idempotency.Fingerprint(nil, []byte("http"), nil, []byte("k"))), string(plain[:])},
+		{string(idempotency.Fingerprint([]byte{}, []byte("http"), nil, []byte("k"))), string(plain[:])},
+		{string(idempotency.Fingerprint([]byte("secret"), []byte("http"), nil, []byte("k"))), string(mac.Sum(nil))},
 	} {
 		if row.got != row.want {
 			t.Errorf("got %q, want %q", row.got, row.want)

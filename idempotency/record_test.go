@@ -59,6 +59,11 @@ func TestBadRecordsDoNotDecode(t *testing.T) {
 		"state 0":                 "01000000",
 		"state 4":                 "01040000",
 		"codec name of 33 bytes":  "010121" + strings.Repeat("61", 33) + "00",
+		"done without a codec":    "01010000",
+		"codec name with a tab":   "010101090161",
+		"codec name with DEL":     "0101017f0161",
+		"codec name not ASCII":    "010102c3a400",
+		"codec name ends in NUL":  "01010261000161",
 		"codec name beyond end":   "01010561626300",
 		"codec name up to end":    "0101046a736f6e",
 		"no length":               "01010161",
@@ -97,8 +102,16 @@ func TestCutAndLongRecordsDoNotDecode(t *testing.T) {
 
 func TestRecordsThatCannotBeEncoded(t *testing.T) {
 	for name, r := range map[string]idempotency.Record{
-		"codec name": {State: idempotency.Done, Codec: strings.Repeat("x", 33)},
-		"data":       {State: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20+1)},
+		"long codec name":        {State: idempotency.Done, Codec: strings.Repeat("x", 33)},
+		"no codec name":          {State: idempotency.Done},
+		"codec name with a tab":  {State: idempotency.Done, Codec: "a\tb"},
+		"data":                   {State: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20+1)},
+		"text":                   {State: idempotency.Failed, Data: make([]byte, 64<<20+1)},
+		"failed with a codec":    {State: idempotency.Failed, Codec: "x"},
+		"tombstone with a codec": {State: idempotency.Tombstone, Codec: "x"},
+		"tombstone with data":    {State: idempotency.Tombstone, Data: []byte("x")},
+		"state 0":                {},
+		"state 4":                {State: 4},
 	} {
 		if b, err := r.Encode(); err == nil {
 			t.Errorf("%s: %d bytes", name, len(b))
@@ -110,7 +123,7 @@ func TestRecordsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := idempotency.Record{State: idempotency.State(rapid.IntRange(1, 3).Draw(t, "state")), Data: []byte{}}
 		if r.State == idempotency.Done {
-			r.Codec = rapid.StringN(0, -1, 32).Draw(t, "codec")
+			r.Codec = rapid.StringMatching("[ -~]{1,32}").Draw(t, "codec")
 		}
 		if r.State != idempotency.Tombstone {
 			r.Data = append(r.Data, rapid.SliceOf(rapid.Byte()).Draw(t, "data")...)
@@ -123,6 +136,34 @@ func TestRecordsRoundTrip(t *testing.T) {
 			t.Fatalf("%+v came back as %+v, %v", r, got, err)
 		}
 	})
+}
+
+// The record with the most data is written and read; one with a byte more is not.
+func TestLargestRecord(t *testing.T) {
+	r := idempotency.Record{State: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20)}
+	b, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := idempotency.Decode(b); err != nil || len(got.Data) != len(r.Data) {
+		t.Errorf("%d bytes, %v", len(got.Data), err)
+	}
+	over := append([]byte("\x01\x01\x01x\x81\x80\x80\x20"), make([]byte, 64<<20+1)...)
+	if got, err := idempotency.Decode(over); !errors.Is(err, idempotency.ErrRecord) {
+		t.Errorf("%d bytes, %v", len(got.Data), err)
+	}
+}
+
+// Who appends to a record's data does not write into what stands behind it.
+func TestDataEndsWhereTheRecordEnds(t *testing.T) {
+	b := append(fromHex(t, "0101017801"+"61"), "behind"...)
+	r, err := idempotency.Decode(b[:6])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = append(r.Data, '!'); string(b[6:]) != "behind" {
+		t.Errorf("behind it stands %q", b[6:])
+	}
 }
 
 // What decodes is the only encoding of what it decodes to; nothing panics, and every refusal is an ErrRecord.

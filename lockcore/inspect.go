@@ -27,6 +27,7 @@ type Holding struct {
 	Remaining time.Duration // held: what is left of the lease if it is not renewed
 	Token     int64         // of the last hold that Redis was told of; 0 if none is remembered
 	Attempt   int           // runs of a once key; 0 for an exclusive one
+	Keep      time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
 	Queue     int           // processes in line at Redis
 	Revoked   bool          // held, but not renewed any more
 }
@@ -35,17 +36,32 @@ type Holding struct {
 // after a hand-over inside a process it may name an earlier hold of it.
 // Errors: ErrKey, ErrUnavailable, or the cause of ctx.
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
+	h, _, err := l.inspect(ctx, kind, key, false)
+	return h, err
+}
+
+// Look is [Locker.Inspect] of a once key together with its record, of one moment and in one round trip. The record is
+// nil unless the state is StateDone. Nothing is claimed and nothing runs. Errors: those of Inspect.
+func (l *Locker) Look(ctx context.Context, key string) (Holding, *Record, error) {
+	h, reply, err := l.inspect(ctx, KindOnce, key, true)
+	if err != nil || h.State != StateDone {
+		return h, nil, err
+	}
+	return h, &Record{Data: []byte(text(reply, 11)), Attempt: h.Attempt}, nil
+}
+
+func (l *Locker) inspect(ctx context.Context, kind Kind, key string, record bool) (Holding, []any, error) {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.run(ctx, l.conn.calls, inspectScript, keys[:])
+		r, _, err := l.conn.run(ctx, l.conn.calls, inspectScript, keys[:], flag(record))
 		return r, err
 	})
 	if err != nil {
-		return Holding{}, err
+		return Holding{}, nil, err
 	}
-	var n [10]int64
-	for _, i := range []int{2, 3, 4, 5, 6, 7, 8, 9} {
+	var n [11]int64
+	for _, i := range []int{2, 3, 4, 5, 6, 7, 8, 9, 10} {
 		if n[i], err = number(reply, i); err != nil {
-			return Holding{}, unavailable(err)
+			return Holding{}, nil, unavailable(err)
 		}
 	}
 	live, abandoned := n[7] == 1, n[8] == 1
@@ -55,15 +71,15 @@ func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, e
 	}
 	switch s := text(reply, 0); {
 	case s == "d":
-		h.State = StateDone
+		h.State, h.Keep = StateDone, micro(n[10])
 	case s == "h" && live:
 		h.State = StateHeld
 	case s == "h" || abandoned:
-		h.State = StateAbandoned
+		h.State, h.Keep = StateAbandoned, micro(n[10])
 	case s == "r" && live:
 		h.State = StateReserved
 	}
-	return h, nil
+	return h, reply, nil
 }
 
 // Revoke takes a key away from its holder: the holder's ctx is canceled with ErrRevoked, at once where its process is

@@ -147,31 +147,47 @@ func TestScriptClear(t *testing.T) {
 }
 
 func TestScriptInspect(t *testing.T) {
-	rows := map[string]func(fields) row{}
-	for name := range states() {
-		rows[name] = func(was fields) row {
-			ago := func(field string) any {
-				if at, ok := was[field].(rel); ok {
-					return span(-at)
-				}
-				return 0
-			}
-			or := func(field string, otherwise any) any {
-				if v, ok := was[field]; ok {
-					return v
-				}
-				return otherwise
-			}
-			left, live := any(0), 0
-			if x, ok := was["x"].(rel); ok && x > 0 {
-				left, live = span(x), 1
-			}
-			return row{call: inspect, reply: []any{
-				or("s", ""), or("m", ""), ago("t"), left, or("t", 0), or("n", 0), 2, live, or("a", 0), or("v", 0),
-			}}
+	look := func(c call, record bool) map[string]func(fields) row {
+		rows := map[string]func(fields) row{}
+		for name := range states() {
+			rows[name] = func(was fields) row { return row{call: c, reply: seen(was, record)} }
 		}
+		return rows
 	}
-	onEach(t, func(b *bench) { table(b, line, rows) })
+	for name, c := range map[string]struct {
+		call
+		record bool
+	}{"bare": {inspect, false}, "without the record": {call{"inspect", []any{0}}, false}, "with it": {call{"inspect", []any{1}}, true}} {
+		t.Run(name, func(t *testing.T) { onEach(t, func(b *bench) { table(b, line, look(c.call, c.record)) }) })
+	}
+}
+
+// seen is what inspect.lua says of a key with two in line.
+func seen(was fields, record bool) []any {
+	ago := func(field string) any {
+		if at, ok := was[field].(rel); ok {
+			return span(-at)
+		}
+		return 0
+	}
+	or := func(field string, otherwise any) any {
+		if v, ok := was[field]; ok {
+			return v
+		}
+		return otherwise
+	}
+	left, live, kept := any(0), 0, any(0)
+	if x, ok := was["x"].(rel); ok && x > 0 {
+		left, live = span(x), 1
+	}
+	if len(was) > 0 {
+		kept = span(standing)
+	}
+	reply := []any{or("s", ""), or("m", ""), ago("t"), left, or("t", 0), or("n", 0), 2, live, or("a", 0), or("v", 0), kept}
+	if record && was["s"] == "d" {
+		reply = append(reply, "record")
+	}
+	return reply
 }
 
 // A place in line is taken once, however often it is asked for, and lost with the ask.

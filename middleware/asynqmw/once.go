@@ -85,7 +85,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	g := o.guard()
 	g.Terms = terms
 	if o.Fingerprint != nil {
-		g.Fingerprint = idempotency.Fingerprint(o.Fingerprint(t))
+		g.Fingerprint = idempotency.Fingerprint(nil, o.Fingerprint(t))
 	}
 	var ran bool
 	var answer error

@@ -1,6 +1,7 @@
 package httpmw_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,8 +24,13 @@ func order(runs *atomic.Int64) http.HandlerFunc {
 		n := runs.Add(1)
 		w.Header().Set("Location", fmt.Sprintf("/orders/%d", n))
 		w.WriteHeader(http.StatusCreated)
-		_, _ = fmt.Fprintf(w, "order %d of %s", n, body)
+		_, _ = fmt.Fprintf(w, "order %d of %x", n, sha256.Sum256(body))
 	}
+}
+
+// orderText is what order answers the nth time to a body: a digest of it, for answers are recorded as they are.
+func orderText(n int, body string) string {
+	return fmt.Sprintf("order %d of %x", n, sha256.Sum256([]byte(secret(body))))
 }
 
 // Each row is a second request after a first one, POST /orders?a=1&b=2 with "body" and the key k of tenant a.
@@ -62,7 +68,7 @@ func TestSecondRequest(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var runs atomic.Int64
-			f := guarded(t, httpmw.Options{MaxRequest: 100}, order(&runs))
+			f := guarded(t, httpmw.Options{MaxRequest: len(secret(strings.Repeat("x", 100)))}, order(&runs))
 			first := f.do("POST", "/orders?a=1&b=2", "body", "Idempotency-Key", "k")
 			f.wantRan(first, 201)
 			a := f.do(or(row.method, "POST"), or(row.path, "/orders?a=1&b=2"), or(row.body, "body"), row.headers...)
@@ -181,9 +187,9 @@ func TestRefusalsAreCounted(t *testing.T) {
 // Neither the client's key, nor the scope, nor the body can be read in Redis or is told to the Observer.
 func TestNothingRawLeavesTheProcess(t *testing.T) {
 	f := guarded(t, httpmw.Options{}, func(http.ResponseWriter, *http.Request) {})
-	f.wantRan(f.do("POST", "/orders", "canary-body", "Idempotency-Key", "canary-key", "X-Tenant", "canary-tenant"), 200)
+	f.wantRan(f.post("k"), 200)
 	all := f.redis.Dump() + strings.Join(f.events.keys, " ") + fmt.Sprintf("%#v", f.events.all)
-	if strings.Contains(all, "canary") {
+	if strings.Contains(all, canary) {
 		t.Errorf("raw text in %s", all)
 	}
 	if len(f.events.keys) != 1 || !strings.HasPrefix(f.events.keys[0], "http:") {

@@ -16,6 +16,10 @@ import (
 // target returns path and query as the client sent them. URL.Path may be cut by http.StripPrefix: then /charge/7 and
 // /refund/7 would meet.
 func target(r *http.Request) (path, query string) {
+	if strings.HasPrefix(r.RequestURI, "/") {
+		path, query, _ = strings.Cut(r.RequestURI, "?")
+		return path, query
+	}
 	u, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil { // not from a server
 		u = r.URL
@@ -23,16 +27,21 @@ func target(r *http.Request) (path, query string) {
 	return u.EscapedPath(), u.RawQuery
 }
 
-// fingerprint is the default of Options.Fingerprint.
-func fingerprint(r *http.Request, body []byte) []byte {
-	path, query := target(r)
-	return idempotency.Fingerprint(
+// fingerprint is what must be equal when a key is used again.
+func (m *idempotent) fingerprint(r *http.Request, path, query string, body []byte) []byte {
+	if m.Fingerprint != nil {
+		return idempotency.Fingerprint(m.Secret, m.Fingerprint(r, body))
+	}
+	return idempotency.Fingerprint(m.Secret,
 		[]byte(r.Method), []byte(path), []byte(sorted(query)), []byte(r.Header.Get("Content-Type")), body)
 }
 
 // sorted puts the parameters of a query in order. Those of one name stay as they are, for there order may matter, and
 // nothing is decoded: what a parser would drop must still tell two requests apart.
 func sorted(query string) string {
+	if !strings.Contains(query, "&") {
+		return query
+	}
 	params := strings.Split(query, "&")
 	slices.SortStableFunc(params, func(a, b string) int {
 		a, _, _ = strings.Cut(a, "=")
@@ -42,22 +51,34 @@ func sorted(query string) string {
 	return strings.Join(params, "&")
 }
 
+// trusted is how much memory a length that is only announced may take.
+const trusted = 64 << 10
+
 // readBody reads the body of r, up to limit bytes.
 func readBody(r *http.Request, limit int) ([]byte, error) {
+	if len(r.PostForm) > 0 || r.MultipartForm != nil {
+		return nil, errBodyGone
+	}
 	if r.Body == nil {
 		return nil, nil
 	}
 	if r.ContentLength > int64(limit) {
 		return nil, errTooLarge
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
-	if len(body) > limit || errors.As(err, new(*http.MaxBytesError)) {
+	var body bytes.Buffer
+	if n := min(r.ContentLength, trusted); n > 0 {
+		body.Grow(int(n) + bytes.MinRead) // so that it need not grow to see the end
+	}
+	_, err := body.ReadFrom(io.LimitReader(r.Body, int64(limit)+1))
+	switch {
+	case body.Len() > limit || errors.As(err, new(*http.MaxBytesError)):
 		return nil, errTooLarge
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errBody, err)
+	case body.Len() == 0 && r.ContentLength > 0:
+		return nil, errBodyGone
 	}
-	return body, nil
+	return body.Bytes(), nil
 }
 
 // giveBody hands body to the handler as if it had not been read.

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/guard"
-	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -55,9 +54,10 @@ func Idempotent(locks *lockcore.Locker, scope Scope, o Options) func(http.Handle
 
 type idempotent struct {
 	Options
-	locks   *lockcore.Locker
-	scope   Scope
-	noScope sync.Once
+	locks *lockcore.Locker
+	scope Scope
+
+	noScope, bodyGone sync.Once
 }
 
 func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -66,42 +66,62 @@ func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	var key string
-	var body []byte
+	var op operation
 	if err == nil {
-		key, err = m.key(r, client)
+		op, err = m.operation(r, client)
 	}
 	if err == nil {
-		body, err = readBody(r, m.MaxRequest)
-	}
-	if err == nil {
-		err = m.once(w, r, next, key, body)
+		err = m.once(w, r, next, op)
 	}
 	if err == nil {
 		return
 	}
-	if errors.Is(err, errNoKey) {
-		m.locks.Report(r.Context(), lockcore.NoKey{Name: m.Terms.Name})
-	}
+	m.warn(r, err)
 	m.refuse(w, r, err)
 }
 
-// key is the client's key as Redis sees it.
-func (m *idempotent) key(r *http.Request, client string) (string, error) {
+// warn tells the Observer what an operator should hear.
+func (m *idempotent) warn(r *http.Request, err error) {
+	misconfigured := func() {
+		m.locks.Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()})
+	}
+	switch {
+	case errors.Is(err, errNoKey):
+		m.locks.Report(r.Context(), lockcore.NoKey{Name: m.Terms.Name})
+	case errors.Is(err, errNoScope):
+		m.noScope.Do(misconfigured)
+	case errors.Is(err, errBodyGone):
+		m.bodyGone.Do(misconfigured)
+	}
+}
+
+// operation is what a request asks for.
+type operation struct {
+	key         string // as Redis sees it
+	fingerprint []byte
+	body        []byte
+}
+
+func (m *idempotent) operation(r *http.Request, client string) (operation, error) {
 	scope, err := m.scope(r)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errScope, err)
+		return operation{}, fmt.Errorf("%w: %w", errScope, err)
 	}
 	if scope == "" {
-		m.noScope.Do(func() { m.locks.Report(r.Context(), lockcore.Misconfigured{Problem: errNoScope.Error()}) })
-		return "", errNoScope
+		return operation{}, errNoScope
 	}
-	path, _ := target(r)
-	return "http:" + idempotency.Digest(m.Secret, "http", scope, r.Method, path, client), nil
+	body, err := readBody(r, m.MaxRequest)
+	if err != nil {
+		return operation{}, err
+	}
+	path, query := target(r)
+	return operation{
+		key: digest(m.Secret, scope, r.Method, path, client), fingerprint: m.fingerprint(r, path, query, body), body: body,
+	}, nil
 }
 
 // once answers r by running next or by replaying. An error is still to be answered.
-func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Handler, key string, body []byte) error {
+func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Handler, op operation) error {
 	// While the request waits, the client's disconnect ends it; from the start of the handler on it does not.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer cancel(nil)
@@ -109,15 +129,16 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 	defer stay()
 
 	var own *response // what next answered to this request
-	stored, err := guard.OnceValue(ctx, m.locks, key, guard.OnceOptions{
+	stored, err := guard.OnceValue(ctx, m.locks, op.key, guard.OnceOptions{
 		Terms: m.Terms, Keep: m.Keep, Mode: m.Mode, Codec: codec{}, MaxResult: m.MaxResponse + maxHeaders,
-		Fingerprint: idempotency.Fingerprint(m.Fingerprint(r, body)),
+		Fingerprint: op.fingerprint,
 	}, func(ctx context.Context) (response, error) {
 		if !m.CancelOnDisconnect && !stay() {
 			return response{}, guard.NoEffect(context.Cause(ctx))
 		}
-		own = m.run(w, r.WithContext(context.WithValue(ctx, keyKey{}, key)), r, next, body)
-		if !m.keeps(own.status) {
+		run := &running{key: op.key}
+		own = m.run(context.WithValue(ctx, runningKey{}, run), w, r, next, op.body)
+		if run.noEffect.Load() || !m.keeps(own.status) {
 			return response{}, guard.NoEffect(errDropped)
 		}
 		return own.kept(m.Options), nil
@@ -148,12 +169,12 @@ func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard
 	return nil
 }
 
-// run runs next on req, a copy of the server's request r.
-func (m *idempotent) run(w http.ResponseWriter, req, r *http.Request, next http.Handler, body []byte) *response {
-	giveBody(req, body)
-	// The server removes a form's files, and instruments read the route, in the request that they know.
-	defer func() { r.MultipartForm, r.Pattern = req.MultipartForm, req.Pattern }()
+// run runs next on r with its body under ctx.
+func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, body []byte) *response {
 	rec := &recorder{w: w, limit: m.MaxResponse, deaf: !m.CancelOnDisconnect, header: w.Header().Clone()}
-	next.ServeHTTP(rec, req)
+	serveUnder(ctx, rec, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		giveBody(r, body)
+		next.ServeHTTP(w, r)
+	}))
 	return rec.response()
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/idempotency"
 )
 
 // HeaderKey is the request header that names an operation, HeaderReplayed the one that marks an answer as a replay.
@@ -25,7 +28,11 @@ func clientKey(h http.Header) (string, error) {
 	default:
 		return "", errBadKey
 	}
-	key := values[0]
+	return parseKey(values[0])
+}
+
+func parseKey(value string) (string, error) {
+	key := value
 	if strings.HasPrefix(key, `"`) {
 		var ok bool
 		if key, ok = unquote(key[1:]); !ok {
@@ -61,13 +68,51 @@ func unquote(s string) (string, bool) {
 	return "", false
 }
 
-type keyKey struct{}
+// digest is the key of an operation in Redis. It gives away none of its parts, which cannot run into each other.
+func digest(secret []byte, scope, method, path, client string) string {
+	return "http:" + idempotency.Digest(secret, "http", scope, method, path, client)
+}
+
+// KeyOf is what [Key] says inside the handler of such a request, for an operator who looks a key up or clears it
+// (idempotency.Lookup, idempotency.Clear). path is the request's, escaped and without query, as the client sent it; header is the
+// Idempotency-Key, quoted or bare. Of o it needs Secret. It fails on a header that is malformed.
+func (o Options) KeyOf(scope, method, path, header string) (string, error) {
+	client, err := parseKey(header)
+	if err != nil {
+		return "", err
+	}
+	return digest(o.Secret, scope, method, path, client), nil
+}
+
+// running is what a handler under Idempotent can ask for and say.
+type running struct {
+	key      string
+	noEffect atomic.Bool
+}
+
+type runningKey struct{}
+
+func runningIn(ctx context.Context) *running {
+	r, _ := ctx.Value(runningKey{}).(*running)
+	return r
+}
 
 // Key returns the key under which this package guards the request of ctx, or "" outside of it: a digest that gives
 // away neither the client's key nor its scope. It is the same for every repetition, so it can be passed downstream as
-// an idempotency key, or stored in the transaction of the effect; guard.Token takes it, and so does an operator's Clear
-// (lockcore.KindOnce).
+// an idempotency key, or stored in the transaction of the effect; guard.Token and guard.Attempt take it, and so does an operator's
+// idempotency.Clear.
 func Key(ctx context.Context) string {
-	key, _ := ctx.Value(keyKey{}).(string)
-	return key
+	if r := runningIn(ctx); r != nil {
+		return r.key
+	}
+	return ""
+}
+
+// NoEffect says that nothing has happened: whatever the handler answers is not recorded and frees the key, also with
+// guard.AtMostOnce, so that the same request can be sent again. It is for a handler that fails before its effect, as
+// guard.NoEffect is; [Exclusive] calls it when it refuses. Outside of Idempotent it does nothing.
+func NoEffect(ctx context.Context) {
+	if r := runningIn(ctx); r != nil {
+		r.noEffect.Store(true)
+	}
 }

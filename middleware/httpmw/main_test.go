@@ -3,12 +3,13 @@ package httpmw_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -19,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(watchedRun{m}) }
 
 // tenant is the scope of these tests.
 func tenant(r *http.Request) (string, error) {
@@ -36,18 +37,32 @@ func tenant(r *http.Request) (string, error) {
 type fixture struct {
 	t      *testing.T
 	redis  *miniredis.Miniredis
+	sent   *atomic.Int64 // writes to Redis
 	locks  *lockcore.Locker
 	events *events
 	srv    *httptest.Server
 }
 
-// newFixture starts a real server whose handler is what serve makes of a Locker.
+// newFixture starts a real server whose handler is what serve makes of a Locker. All that leaves it is watched.
 func newFixture(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixture {
 	t.Helper()
-	f := &fixture{t: t, redis: miniredis.RunT(t), events: &events{waiting: make(chan struct{}, 1)}}
-	rdb := redis.NewClient(&redis.Options{Addr: f.redis.Addr(), DisableIdentity: true})
+	f := unstarted(t, serve)
+	f.srv.Start()
+	return f
+}
+
+// unstarted is a fixture whose server is still to be started.
+func unstarted(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixture {
+	t.Helper()
+	f := &fixture{t: t, redis: miniredis.RunT(t), sent: new(atomic.Int64), events: &events{waiting: make(chan struct{}, 1)}}
+	o := &redis.Options{Addr: f.redis.Addr(), DisableIdentity: true}
+	o.Dialer = lookout.dial(redis.NewDialer(o), f.sent)
+	rdb := redis.NewClient(o)
 	t.Cleanup(func() { _ = rdb.Close() })
-	locks, err := lockcore.New(rdb, lockcore.Options{Observer: f.events})
+	if err := rdb.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	locks, err := lockcore.New(rdb, lockcore.Options{Observer: lockcore.Join(f.events, lookout.observer)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +73,7 @@ func newFixture(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixtur
 		}
 	})
 	f.srv = httptest.NewUnstartedServer(serve(locks))
-	f.srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-	f.srv.Start()
+	f.srv.Config.ErrorLog = lookout.logger("server log")
 	t.Cleanup(f.srv.Close)
 	return f
 }
@@ -67,7 +81,28 @@ func newFixture(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixtur
 // guarded is a fixture with h behind Idempotent.
 func guarded(t *testing.T, o httpmw.Options, h http.HandlerFunc) *fixture {
 	t.Helper()
-	return newFixture(t, func(l *lockcore.Locker) http.Handler { return httpmw.Idempotent(l, tenant, o)(h) })
+	return newFixture(t, func(l *lockcore.Locker) http.Handler { return idempotent(l, o)(h) })
+}
+
+// idempotent is the middleware of these tests: its problems are watched, and each answer of the handler has something
+// in it that belongs to one client.
+func idempotent(l *lockcore.Locker, o httpmw.Options) func(http.Handler) http.Handler {
+	write := o.Problem
+	if write == nil {
+		write = httpmw.WriteProblem
+	}
+	o.Problem = func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
+		lookout.look("problem", fmt.Sprintf("%+v", p))
+		write(w, r, p)
+	}
+	once := httpmw.Idempotent(l, tenant, o)
+	return func(next http.Handler) http.Handler {
+		return once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Set-Cookie", canary+"-cookie=1")
+			w.Header().Set("WWW-Authenticate", canary+"-challenge")
+			next.ServeHTTP(w, r)
+		}))
+	}
 }
 
 type answer struct {
@@ -84,23 +119,29 @@ func (a answer) problem() string {
 	if a.header.Get("Content-Type") != "application/problem+json" {
 		return ""
 	}
-	_, rest, _ := strings.Cut(a.body, `"type":"https://github.com/holdfast-go/holdfast/problems/`)
+	_, rest, _ := strings.Cut(a.body, `"type":"https://github.com/holdfast-go/holdfast/blob/main/docs/problems.md#`)
 	name, _, _ := strings.Cut(rest, `"`)
 	return name
 }
 
+// request makes a request whose key, body, tenant and credentials nobody else may see.
 func (f *fixture) request(method, path, body string, headers ...string) *http.Request {
 	f.t.Helper()
-	r, err := http.NewRequestWithContext(f.t.Context(), method, f.srv.URL+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(f.t.Context(), method, f.srv.URL+path, strings.NewReader(secret(body)))
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	r.Header.Set("X-Tenant", "a")
+	r.Header.Set("X-Tenant", secretTenant("a"))
+	r.Header.Set("Authorization", "Bearer "+canary+"-authorization")
 	for i := 0; i < len(headers); i += 2 {
-		if headers[i] == "X-Tenant" {
-			r.Header.Del("X-Tenant")
+		switch headers[i] {
+		case "X-Tenant":
+			r.Header.Set("X-Tenant", secretTenant(headers[i+1]))
+		case "Idempotency-Key":
+			r.Header.Add("Idempotency-Key", secretKey(headers[i+1]))
+		default:
+			r.Header.Add(headers[i], headers[i+1])
 		}
-		r.Header.Add(headers[i], headers[i+1])
 	}
 	return r
 }

@@ -44,8 +44,8 @@ type Options struct {
 	// died, the handler panicked) is refused as [TypeOutcomeUnknown], and a 5xx, whose outcome is known, is recorded
 	// whatever Store says.
 	Mode guard.Mode
-	// Secret keys the digests that stand for scope and key in Redis, so that who reads Redis cannot test guesses. It must
-	// not change within Keep. Default: digests without a key.
+	// Secret keys the digests that stand for scope, key and request in Redis, so that who reads Redis cannot test guesses. It
+	// must not change within Keep. Default: digests without a key.
 	Secret []byte
 	// Methods that need a key; others pass. Default POST and PATCH.
 	Methods []string
@@ -109,9 +109,6 @@ func (o Options) withDefaults() Options {
 		o.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
 	o.Methods, o.Secret = slices.Clone(o.Methods), slices.Clone(o.Secret)
-	if o.Fingerprint == nil {
-		o.Fingerprint = fingerprint
-	}
 	o.Headers = append(slices.Clone(keptHeaders), o.Headers...)
 	for i, h := range o.Headers {
 		o.Headers[i] = http.CanonicalHeaderKey(h)

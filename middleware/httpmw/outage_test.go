@@ -29,8 +29,10 @@ func inBubble(t *testing.T, test func(*testing.T, bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := bubble{faults: locktest.NewFaults(t)}
-		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) { o.Dialer = b.faults.Dial(o.Dialer) })
-		locks, err := lockcore.New(rdb, lockcore.Options{NoBatching: true})
+		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) {
+			o.Dialer = lookout.dial(b.faults.Dial(o.Dialer), new(atomic.Int64))
+		})
+		locks, err := lockcore.New(rdb, lockcore.Options{NoBatching: true, Observer: lookout.observer})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,8 +44,9 @@ func inBubble(t *testing.T, test func(*testing.T, bubble)) {
 
 // post calls h as a server would.
 func post(h http.Handler) answer {
-	r := httptest.NewRequestWithContext(context.Background(), "POST", "/orders", strings.NewReader("body"))
-	r.Header.Set("Idempotency-Key", "k")
+	r := httptest.NewRequestWithContext(context.Background(), "POST", "/orders", strings.NewReader(secret("body")))
+	r.Header.Set("Idempotency-Key", secretKey("k"))
+	r.Header.Set("X-Tenant", secretTenant("a"))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return answer{w.Code, w.Result().Header, w.Result().Trailer, w.Body.String()}
@@ -52,7 +55,7 @@ func post(h http.Handler) answer {
 func TestRedisAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
-		h := httpmw.Idempotent(b.locks, tenant, httpmw.Options{})(order(&runs))
+		h := idempotent(b.locks, httpmw.Options{})(order(&runs))
 		b.faults.Down()
 		a := post(h)
 		if a.status != 503 || a.problem() != "unavailable" || a.header.Get("Retry-After") != "5" || runs.Load() != 0 {
@@ -67,7 +70,7 @@ func TestRedisAway(t *testing.T) {
 
 func TestLockerClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
-		h := httpmw.Idempotent(b.locks, tenant, httpmw.Options{})(http.NotFoundHandler())
+		h := idempotent(b.locks, httpmw.Options{})(http.NotFoundHandler())
 		if err := b.locks.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +85,7 @@ func TestRedisAwayWhenTheAnswerIsStored(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
 		next := order(&runs)
-		h := httpmw.Idempotent(b.locks, tenant, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := idempotent(b.locks, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			b.faults.Silence()
 			next(w, r)
 		}))
@@ -94,7 +97,7 @@ func TestRedisAwayWhenTheAnswerIsStored(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		b.faults.Heal()
 		time.Sleep(3 * time.Second)
-		if a := post(h); !a.replayed() || a.body != "order 1 of body" {
+		if a := post(h); !a.replayed() || a.body != orderText(1, "body") {
 			t.Errorf("got %d %q, replayed %v", a.status, a.body, a.replayed())
 		}
 	})
@@ -104,7 +107,7 @@ func TestRedisAwayWhenTheAnswerIsStored(t *testing.T) {
 func TestAnswerToTheRecordIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
-		h := httpmw.Idempotent(b.locks, tenant, httpmw.Options{})(order(&runs))
+		h := idempotent(b.locks, httpmw.Options{})(order(&runs))
 		lost := b.faults.CutAnswer(locktest.Script("complete"))
 		if a := post(h); a.status != 201 {
 			t.Errorf("got %d", a.status)
@@ -123,7 +126,7 @@ func TestAnswerToTheRecordIsLost(t *testing.T) {
 func TestMaxHoldIsFiveMinutesByDefault(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		start := time.Now()
-		h := httpmw.Idempotent(b.locks, tenant, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := idempotent(b.locks, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			if cause := context.Cause(r.Context()); !errors.Is(cause, lockcore.ErrMaxHold) {
 				t.Errorf("the handler's ctx ended by %v", cause)
@@ -140,7 +143,7 @@ func TestMaxHoldIsFiveMinutesByDefault(t *testing.T) {
 func TestHandlerIgnoresItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
-		h := httpmw.Idempotent(b.locks, tenant, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := idempotent(b.locks, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			runs.Add(1)
 			time.Sleep(10 * time.Minute)
 			w.WriteHeader(http.StatusCreated)

@@ -1,32 +1,36 @@
 package httpmw
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const typeBase = "https://github.com/holdfast-go/holdfast/problems/"
+const typeBase = "https://github.com/holdfast-go/holdfast/blob/main/docs/problems.md#"
 
-// The types of problem that this package answers with. They do not change.
+// The types of problem that this package answers with. They do not change, and each is the address of its description.
 const (
-	TypeKeyMissing     = typeBase + "key-missing"       // 400
-	TypeKeyMalformed   = typeBase + "key-malformed"     // 400
-	TypeBodyUnreadable = typeBase + "body-unreadable"   // 400: the client broke off
-	TypeUnauthorized   = typeBase + "unauthorized"      // 401: the scope function failed
-	TypeInProgress     = typeBase + "in-progress"       // 409: a request with this key is running; come again
-	TypeOutcomeUnknown = typeBase + "outcome-unknown"   // 409: an earlier run never said how it ended
-	TypeNotReplayable  = typeBase + "not-replayable"    // 409: done, but the answer was not kept
-	TypeBodyTooLarge   = typeBase + "body-too-large"    // 413
-	TypeKeyReused      = typeBase + "key-reused"        // 422: this key belongs to another request
-	TypeInternal       = typeBase + "internal"          // 500: the scope is empty, or a mistake in the program
-	TypeBadRecord      = typeBase + "record-unreadable" // 500: done, but the record does not decode
-	TypeUnavailable    = typeBase + "unavailable"       // 503: Redis is away, or the process shuts down; come again
+	TypeKeyMissing      = typeBase + "key-missing"       // 400
+	TypeKeyMalformed    = typeBase + "key-malformed"     // 400
+	TypeBodyUnreadable  = typeBase + "body-unreadable"   // 400: the client broke off
+	TypeResourceUnnamed = typeBase + "resource-unnamed"  // 400: Exclusive: the request does not say what it is about
+	TypeUnauthorized    = typeBase + "unauthorized"      // 401: the scope function failed
+	TypeInProgress      = typeBase + "in-progress"       // 409: a request with this key is running; come again
+	TypeBusy            = typeBase + "busy"              // 409, 423: Exclusive: another request has what this one needs; come again
+	TypeOutcomeUnknown  = typeBase + "outcome-unknown"   // 409: an earlier run never said how it ended
+	TypeNotReplayable   = typeBase + "not-replayable"    // 409: done, but the answer was not kept
+	TypeBodyTooLarge    = typeBase + "body-too-large"    // 413
+	TypeKeyReused       = typeBase + "key-reused"        // 422: this key belongs to another request
+	TypeInternal        = typeBase + "internal"          // 500: the scope is empty, or a mistake in the program
+	TypeBadRecord       = typeBase + "record-unreadable" // 500: done, but the record does not decode
+	TypeUnavailable     = typeBase + "unavailable"       // 503: Redis is away, the process shuts down, or the request's time is over; come again
 )
 
 // retryUnavailable is the Retry-After of a 503.
@@ -39,60 +43,91 @@ type Problem struct {
 	Status     int           // of the answer
 	Detail     string        // what the client can do
 	RetryAfter time.Duration // what the header says, or 0
-	Err        error         // why, for logs: not for the client. It holds no raw key
+	Err        error         // why, for logs: not for the client. Of keys it holds those of Exclusive only, and what a KeyFunc or Scope said
 }
 
-// WriteProblem writes p as application/problem+json. It is the default of Options.Problem.
+// WriteProblem writes p as application/problem+json, for this moment only: Cache-Control is no-store. It is the default
+// of Options.Problem. Headers that were set for another answer are removed. Content-Encoding stays, as http.Error
+// leaves it: who has set it in front of us may be compressing what we write (https://go.dev/issue/66343).
 func WriteProblem(w http.ResponseWriter, _ *http.Request, p Problem) {
 	body, _ := json.Marshal(map[string]any{"type": p.Type, "title": p.Title, "status": p.Status, "detail": p.Detail})
-	body = append(body, '\n')
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	h := w.Header()
+	for _, name := range otherAnswers {
+		h.Del(name)
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// otherAnswers are the headers that would lie about a problem. Content-Length is the server's to count.
+var otherAnswers = []string{
+	"Accept-Ranges", "Content-Disposition", "Content-Language", "Content-Length", "Content-Location", "Content-Range", "Etag",
+	"Expires", "Last-Modified", "Location", "Trailer",
 }
 
 // refuse answers r with the problem that err is.
 func (m *idempotent) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	p := problemOf(err)
-	p.Err = err
+	refuse(w, r, m.Problem, problemOf(r.Context(), err))
+}
+
+// refuse answers r with p. Behind an Idempotent that answer says come again, so it must not be what is recorded.
+func refuse(w http.ResponseWriter, r *http.Request, write func(http.ResponseWriter, *http.Request, Problem), p Problem) {
+	NoEffect(r.Context())
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
 	}
-	m.Problem(w, r, p)
+	write(w, r, p)
 }
 
-func problemOf(err error) Problem {
-	for _, row := range problems {
-		if !errors.Is(err, row.err) {
-			continue
-		}
-		p := row.Problem
-		if busy := (*lockcore.BusyError)(nil); p.Type == TypeInProgress && errors.As(err, &busy) {
+// problemOf is the problem that err is. ctx is the request's own.
+func problemOf(ctx context.Context, err error) Problem {
+	p := internal
+	if i := slices.IndexFunc(problems, func(row problem) bool { return errors.Is(err, row.err) }); i >= 0 {
+		p = problems[i].Problem
+	} else if timeOver(ctx, err) {
+		p = unavailable
+	}
+	if p.Type == TypeInProgress || p.Type == TypeBusy {
+		if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
 			p.RetryAfter = busy.RetryAfter()
 		}
-		return p
 	}
-	return internal
+	p.Err = err
+	return p
+}
+
+// timeOver says that err is the end of the request's own ctx: its client has gone, or what stands in front of us has
+// bounded its time, perhaps with a cause of its own.
+func timeOver(ctx context.Context, err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
 }
 
 // Why a request is refused before Redis is asked, and errDropped, why a done one is after it.
 var (
 	errNoKey    = errors.New("httpmw: no " + HeaderKey)
 	errBadKey   = errors.New("httpmw: malformed " + HeaderKey)
+	errUnnamed  = errors.New("httpmw: no key for Exclusive")
 	errScope    = errors.New("httpmw: scope")
 	errNoScope  = errors.New("httpmw: scope is empty")
 	errTooLarge = errors.New("httpmw: request body is too large")
 	errBody     = errors.New("httpmw: read request body")
+	errBodyGone = errors.New("httpmw: request body was read before Idempotent, which must stand in front of who reads it")
 	errDropped  = errors.New("httpmw: done, but the answer was not kept")
+	errTaken    = errors.New("httpmw: another request has the key") // of Exclusive; it wraps what lockcore says
 )
 
-// problems is the one place where an error becomes an answer. Our own come first: what a scope function returns may wrap
-// anything.
-var problems = []struct {
+type problem struct {
 	err error
 	Problem
-}{
+}
+
+// problems is the one place where an error becomes an answer. Our own come first: what a user's function returns may
+// wrap anything.
+var problems = []problem{
 	{errNoKey, Problem{
 		Type: TypeKeyMissing, Status: http.StatusBadRequest, Title: "Idempotency-Key is missing",
 		Detail: "This operation needs an Idempotency-Key header: a value that is new for each operation and the same for its repetitions.",
@@ -101,11 +136,16 @@ var problems = []struct {
 		Type: TypeKeyMalformed, Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed",
 		Detail: "The Idempotency-Key header must appear once, with 1 to 255 printable ASCII characters, bare or as a quoted string.",
 	}},
+	{errUnnamed, Problem{
+		Type: TypeResourceUnnamed, Status: http.StatusBadRequest, Title: "Resource is not named",
+		Detail: "The request does not say, or not in a way that can be used, what it needs for itself.",
+	}},
 	{errScope, Problem{
 		Type: TypeUnauthorized, Status: http.StatusUnauthorized, Title: "Caller is not known",
 		Detail: "An Idempotency-Key belongs to an authenticated caller.",
 	}},
 	{errNoScope, internal},
+	{errBodyGone, internal},
 	{errTooLarge, Problem{
 		Type: TypeBodyTooLarge, Status: http.StatusRequestEntityTooLarge, Title: "Request body is too large",
 		Detail: "The body is larger than this operation takes.",
@@ -117,6 +157,10 @@ var problems = []struct {
 	{errDropped, Problem{
 		Type: TypeNotReplayable, Status: http.StatusConflict, Title: "Answer was not kept",
 		Detail: "The operation is done and will not run again, but its answer was too large or was streamed. Read its result instead.",
+	}},
+	{errTaken, Problem{
+		Type: TypeBusy, Status: http.StatusConflict, RetryAfter: time.Second, Title: "Resource is busy",
+		Detail: "Another request is working on the same resource. The operation did not run. Send the request again later.",
 	}},
 	{lockcore.ErrBusy, Problem{
 		Type: TypeInProgress, Status: http.StatusConflict, RetryAfter: time.Second, Title: "Operation is in progress",
@@ -144,5 +188,5 @@ var internal = Problem{
 
 var unavailable = Problem{
 	Type: TypeUnavailable, Status: http.StatusServiceUnavailable, RetryAfter: retryUnavailable, Title: "Temporarily unavailable",
-	Detail: "The operation did not run. Send the request again later, with the same Idempotency-Key.",
+	Detail: "The operation did not run. Send the request again later, unchanged, with the same Idempotency-Key if it has one.",
 }

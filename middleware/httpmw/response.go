@@ -143,7 +143,7 @@ func (r *reader) fail(what string) {
 // number reads a length or a count: what it counts takes at least a byte each.
 func (r *reader) number() int {
 	n, used := binary.Uvarint(r.rest)
-	if used <= 0 || n > uint64(len(r.rest)-used) || len(binary.AppendUvarint(nil, n)) != used {
+	if used <= 0 || n > uint64(len(r.rest)-used) || used > 1 && n>>(7*(used-1)) == 0 { // or not in its shortest form
 		r.fail("number")
 		return 0
 	}
@@ -161,22 +161,42 @@ func (r *reader) text() []byte {
 func (r *reader) header() http.Header {
 	h, last := http.Header{}, ""
 	for range r.number() {
-		name := string(r.text())
+		name := nameOf(r.text())
 		if name <= last || !isToken(name) || http.CanonicalHeaderKey(name) != name || neverKept(name) {
 			r.fail("header name")
 			break
 		}
-		h[name], last = []string{}, name
-		for range r.number() {
-			v := string(r.text())
-			if strings.ContainsAny(v, "\r\n\x00") {
+		n := r.number()
+		if n > maxHeaders { // what is written has fewer; this is more memory than it looks
+			r.fail("number of values")
+		}
+		values := make([]string, min(n, maxHeaders))
+		for i := range values {
+			values[i] = string(r.text())
+			if strings.ContainsAny(values[i], "\r\n\x00") {
 				r.fail("header value")
 			}
-			h[name] = append(h[name], v)
 			if r.err != nil {
 				return h
 			}
 		}
+		h[name], last = values, name
 	}
 	return h
 }
+
+// nameOf is string(b), without memory of its own for the usual names.
+func nameOf(b []byte) string {
+	if name, ok := usual[string(b)]; ok {
+		return name
+	}
+	return string(b)
+}
+
+var usual = func() map[string]string {
+	names := map[string]string{}
+	for _, name := range keptHeaders {
+		names[name] = name
+	}
+	return names
+}()

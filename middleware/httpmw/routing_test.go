@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -17,7 +15,7 @@ import (
 // Behind StripPrefix both requests have the path /7: their keys must not meet.
 func TestStripPrefix(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		once := httpmw.Idempotent(l, tenant, httpmw.Options{})
+		once := idempotent(l, httpmw.Options{})
 		mux := http.NewServeMux()
 		for _, name := range []string{"charge", "refund"} {
 			mux.Handle("/"+name+"/", http.StripPrefix("/"+name, once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +38,7 @@ func TestServeMux(t *testing.T) {
 	for _, outside := range []bool{true, false} {
 		var pattern string
 		f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-			once := httpmw.Idempotent(l, tenant, httpmw.Options{})
+			once := idempotent(l, httpmw.Options{})
 			var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.PathValue("id")) })
 			if !outside {
 				h = once(h)
@@ -67,7 +65,7 @@ func TestServeMux(t *testing.T) {
 func TestMountedTwice(t *testing.T) {
 	var runs atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		once := httpmw.Idempotent(l, tenant, httpmw.Options{})
+		once := idempotent(l, httpmw.Options{})
 		return once(once(order(&runs)))
 	})
 	f.wantProblem(f.post("k"), 500, "internal")
@@ -76,65 +74,73 @@ func TestMountedTwice(t *testing.T) {
 	}
 }
 
-// An upstream behind a ReverseProxy is asked once; its chunked answer, which the proxy flushes, is replayed whole.
-func TestReverseProxy(t *testing.T) {
+// One key under paths, methods and tenants that only look alike: none meets another, and each is replayed.
+func TestKeysNeverMeet(t *testing.T) {
+	type place struct{ tenant, method, target string }
+	places := []place{}
+	for _, who := range []string{"a", "b", "a:b", "A"} {
+		for _, method := range []string{"POST", "PATCH", "PUT"} {
+			for _, target := range []string{
+				"/orders", "/orders/", "//orders", "/Orders", "/orders/7", "/orders%2F7", "/orders%2f7", "/orders/%37", "/orders/7;v=1",
+				"/orders/../orders", "/orders/./7", "/charge/orders/7", "/refund/orders/7",
+			} {
+				places = append(places, place{who, method, target})
+			}
+		}
+	}
 	var runs atomic.Int64
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		w.Header().Set("Trailer", "X-Sum")
-		w.Header().Set("Content-Type", "text/csv")
-		w.Header().Set("Set-Cookie", "session=1")
-		w.WriteHeader(http.StatusCreated)
-		for _, part := range []string{"a,", string(body)} {
-			_, _ = io.WriteString(w, part)
-			_ = http.NewResponseController(w).Flush()
-		}
-		_, _ = fmt.Fprint(w, runs.Add(1))
-		w.Header().Set("X-Sum", "42")
-	}))
-	defer up.Close()
-	target, err := url.Parse(up.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := &httputil.ReverseProxy{Transport: up.Client().Transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-	f := guarded(t, httpmw.Options{Headers: []string{"x-sum"}}, proxy.ServeHTTP)
-	for i := range 2 {
-		a := f.post("k")
-		if a.status != 201 || a.body != "a,body1" || a.header.Get("Content-Type") != "text/csv" || a.replayed() != (i == 1) {
-			t.Errorf("%d: got %d %q %v", i, a.status, a.body, a.header)
-		}
-		if a.trailer.Get("X-Sum") != "42" {
-			t.Errorf("%d: trailer is %v", i, a.trailer)
-		}
-		if cookie := a.header.Get("Set-Cookie"); (cookie != "") != (i == 0) {
-			t.Errorf("%d: Set-Cookie is %q", i, cookie)
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		mux := http.NewServeMux() // of the methods and the hosts it knows nothing
+		h := idempotent(l, httpmw.Options{Methods: []string{"POST", "PATCH", "PUT"}})(order(&runs))
+		mux.Handle("/charge/", http.StripPrefix("/charge", h))
+		mux.Handle("/refund/", http.StripPrefix("/refund", h))
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/charge/") || strings.HasPrefix(r.URL.Path, "/refund/") {
+				mux.ServeHTTP(w, r)
+			} else {
+				h.ServeHTTP(w, r)
+			}
+		})
+	})
+	for round := range 2 {
+		for i, p := range places {
+			r := f.request(p.method, "/", "body", "Idempotency-Key", "k", "X-Tenant", p.tenant)
+			r.URL.Opaque = "//" + f.srv.Listener.Addr().String() + p.target // as it is
+			a, err := f.send(r)
+			if err != nil || a.status != 201 || a.body != orderText(i+1, "body") || a.replayed() != (round == 1) {
+				t.Errorf("%v: got %d %q, replayed %v, %v", p, a.status, a.body, a.replayed(), err)
+			}
 		}
 	}
-	if runs.Load() != 1 {
-		t.Errorf("%d runs", runs.Load())
+	if n := runs.Load(); n != int64(len(places)) {
+		t.Errorf("%d runs in %d places", n, len(places))
 	}
 }
 
-// An upstream that breaks off makes the proxy abort: nothing is recorded.
-func TestReverseProxyAborts(t *testing.T) {
-	var runs atomic.Int64
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "all of it")
-		if runs.Add(1) == 1 {
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
+// The host is no part of a key: two hosts behind one scope are one API, as it must be behind a proxy. Where a host means
+// a tenant the scope has to name it.
+func TestHosts(t *testing.T) {
+	send := func(f *fixture, host string) answer {
+		r := f.request("POST", "/orders", "body", "Idempotency-Key", "k")
+		r.Host = host
+		a, err := f.send(r)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}))
-	defer up.Close()
-	target, err := url.Parse(up.URL)
-	if err != nil {
-		t.Fatal(err)
+		return a
 	}
-	proxy := &httputil.ReverseProxy{Transport: up.Client().Transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-	f := guarded(t, httpmw.Options{}, proxy.ServeHTTP)
-	if a, err := f.send(f.request("POST", "/orders", "body", "Idempotency-Key", "k")); err == nil {
-		t.Errorf("got %d %q, want a broken answer", a.status, a.body)
-	}
-	f.wantRan(f.post("k"), 200)
+	var runs atomic.Int64
+	f := guarded(t, httpmw.Options{}, order(&runs))
+	f.wantRan(send(f, "one.example"), 201)
+	f.wantReplayed(send(f, "two.example"), 201)
+
+	f = newFixture(t, func(l *lockcore.Locker) http.Handler {
+		return httpmw.Idempotent(l, func(r *http.Request) (string, error) {
+			name, err := tenant(r)
+			return r.Host + " " + name, err
+		}, httpmw.Options{})(order(&runs))
+	})
+	f.wantRan(send(f, "one.example"), 201)
+	f.wantRan(send(f, "two.example"), 201)
+	f.wantReplayed(send(f, "one.example"), 201)
 }

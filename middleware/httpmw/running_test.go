@@ -76,7 +76,7 @@ func TestOneOfManyRuns(t *testing.T) {
 		wg.Go(func() {
 			a, err := f.send(r)
 			switch {
-			case err != nil || a.status != 201 || a.body != "order 1 of body":
+			case err != nil || a.status != 201 || a.body != orderText(1, "body"):
 				t.Errorf("got %d %q, %v", a.status, a.body, err)
 			case a.replayed():
 				replays.Add(1)
@@ -123,7 +123,7 @@ func fronted(t *testing.T, o httpmw.Options, h http.Handler) (*fixture, *front) 
 	t.Helper()
 	fr := &front{gone: make(chan struct{}, 1), done: make(chan any, 1)}
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		fr.next = httpmw.Idempotent(l, tenant, o)(h)
+		fr.next = idempotent(l, o)(h)
 		return fr
 	})
 	return f, fr
@@ -148,6 +148,9 @@ func TestDisconnectDoesNotEndTheHandlerAndItsAnswerIsRecorded(t *testing.T) {
 		t.Errorf("the handler's ctx ended: %v", cause)
 	}
 	f.wantReplayed(f.post("k"), 201)
+	if n := g.runs.Load(); n != 1 {
+		t.Errorf("%d runs", n)
+	}
 }
 
 func TestCancelOnDisconnectEndsTheHandler(t *testing.T) {

@@ -2,6 +2,7 @@ package httpmw_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -110,8 +111,10 @@ func TestFlushAboveTheLimit(t *testing.T) {
 
 // A client that goes away while an answer streams does not end the handler: what it did is known.
 func TestDisconnectWhileStreaming(t *testing.T) {
+	var runs atomic.Int64
 	gone := make(chan struct{})
-	f, fr := fronted(t, httpmw.Options{MaxResponse: 10}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	f, fr := fronted(t, httpmw.Options{MaxResponse: 10}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
 		_, _ = io.WriteString(w, strings.Repeat("x", 11))
 		_ = http.NewResponseController(w).Flush()
 		<-gone
@@ -123,6 +126,9 @@ func TestDisconnectWhileStreaming(t *testing.T) {
 				t.Errorf("flush: %v", err)
 			}
 		}
+		if n, err := io.Copy(io.Discard, r.Body); int(n) != len(secret("body")) || err != nil {
+			t.Errorf("read %d bytes of the body, %v", n, err)
+		}
 	}))
 	res, err := f.srv.Client().Do(f.request("POST", "/orders", "body", "Idempotency-Key", "k"))
 	if err != nil {
@@ -133,4 +139,30 @@ func TestDisconnectWhileStreaming(t *testing.T) {
 	close(gone)
 	<-fr.done
 	f.wantProblem(f.post("k"), 409, "not-replayable")
+	if runs.Load() != 1 {
+		t.Errorf("%d runs", runs.Load())
+	}
+}
+
+// A client that goes away with its answer unread can have it again.
+func TestDisconnectWithTheAnswerUnread(t *testing.T) {
+	var runs atomic.Int64
+	f, fr := fronted(t, httpmw.Options{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		runs.Add(1)
+		_, _ = w.Write(make([]byte, 1<<20)) // more than the buffers on the way hold
+	}))
+	c := f.raw()
+	if err := c.conn.SetReadBuffer(4096); err != nil {
+		t.Error(err)
+	}
+	c.head(keyLine("k"), fmt.Sprint("Content-Length: ", len(secret("body"))))
+	c.write("%s", secret("body"))
+	if _, err := c.in.ReadByte(); err != nil {
+		t.Error(err)
+	}
+	_ = c.conn.Close()
+	<-fr.done
+	if a := f.post("k"); !a.replayed() || len(a.body) != 1<<20 || runs.Load() != 1 {
+		t.Errorf("got %d with %d bytes, replayed %v, %d runs", a.status, len(a.body), a.replayed(), runs.Load())
+	}
 }

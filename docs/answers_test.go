@@ -1,0 +1,89 @@
+package docs_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// The table of what is recorded, as the page has it: for each status and setting, whether a repeat is replayed.
+func TestRecorded(t *testing.T) {
+	final, all, success := httpmw.Options{}, httpmw.Options{Store: httpmw.StoreAll}, httpmw.Options{Store: httpmw.StoreSuccess}
+	most := httpmw.Options{Mode: guard.AtMostOnce}
+	mostSuccess := httpmw.Options{Mode: guard.AtMostOnce, Store: httpmw.StoreSuccess}
+	for _, tt := range []struct {
+		statuses                            []int
+		final, all, success, most, mostSucc bool
+	}{
+		{[]int{200, 201, 202, 204}, true, true, true, true, true},
+		{[]int{303, 400, 402, 404, 409, 422, 423}, true, true, false, true, false},
+		{[]int{401, 403, 408, 425, 429}, false, true, false, false, false},
+		{[]int{500, 502, 503, 504}, false, true, false, true, true},
+	} {
+		for _, status := range tt.statuses {
+			for i, o := range []httpmw.Options{final, all, success, most, mostSuccess} {
+				h := chain(t, o, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+				post(h, "amount=1")
+				if want := []bool{tt.final, tt.all, tt.success, tt.most, tt.mostSucc}[i]; replayed(post(h, "amount=1")) != want {
+					t.Errorf("status %d, setting %d: replayed is %v", status, i, !want)
+				}
+			}
+		}
+	}
+}
+
+// An answer that is not recorded frees the key with its fingerprint: the repeat may have another body. The count of
+// attempts stays.
+func TestFreedKey(t *testing.T) {
+	var attempts []int
+	h := chain(t, httpmw.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		attempt, tookOver := guard.Attempt(r.Context(), httpmw.Key(r.Context()))
+		if attempts = append(attempts, attempt); tookOver {
+			t.Error("took over")
+		}
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	post(h, "amount=1")
+	if w := post(h, "amount=2"); w.Code != http.StatusBadGateway || len(attempts) != 2 || attempts[1] != 2 {
+		t.Errorf("%d after attempts %v", w.Code, attempts)
+	}
+}
+
+// A smaller limit outside is answered like Idempotent's own.
+func TestMaxBytesOutside(t *testing.T) {
+	h := chain(t, httpmw.Options{}, http.NotFoundHandler())
+	w := post(http.MaxBytesHandler(h, 10), strings.Repeat("a", 11))
+	if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), httpmw.TypeBodyTooLarge) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Behind Idempotent a lost permission is not noticed by a replay.
+func TestAuthorizationInside(t *testing.T) {
+	allowed := true
+	check := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !allowed {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	for name, want := range map[string]int{"inside": http.StatusCreated, "outside": http.StatusForbidden} {
+		h := chain(t, httpmw.Options{}, check(ok))
+		if name == "outside" {
+			h = check(chain(t, httpmw.Options{}, ok))
+		}
+		allowed = true
+		post(h, "amount=1")
+		allowed = false
+		if w := post(h, "amount=1"); w.Code != want {
+			t.Errorf("%s: %d, want %d", name, w.Code, want)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+// Package docs_test keeps the pages of this directory true: their code is compiled and run, their links lead somewhere, and what
+// they say of behavior has a test.
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every Go block of a page stands word for word in a file that is compiled and tested.
+func TestCode(t *testing.T) {
+	var code strings.Builder
+	for _, pattern := range []string{"*_test.go", "../*_test.go", "../middleware/*/*_test.go", "../tracing/example*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			code.WriteString(squeeze(read(t, f)))
+		}
+	}
+	blocks := 0
+	for name, text := range pages(t) {
+		for _, b := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1) {
+			blocks++
+			if !strings.Contains(code.String(), squeeze(b[1])) {
+				t.Errorf("%s: this block is in no tested file:\n%s", name, b[1])
+			}
+		}
+	}
+	if blocks < 5 {
+		t.Errorf("only %d Go blocks found", blocks)
+	}
+}
+
+// Every link inside the repository leads to a file, and to a heading of it if it names one.
+func TestLinks(t *testing.T) {
+	links := 0
+	for name, text := range pages(t) {
+		for _, l := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
+			target, heading, _ := strings.Cut(l[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			links++
+			if target == "" {
+				target = name
+			}
+			b, err := os.ReadFile(target)
+			if err != nil {
+				t.Errorf("%s: %s leads nowhere", name, l[1])
+			} else if heading != "" && !strings.Contains(anchors(string(b)), " "+heading+" ") {
+				t.Errorf("%s: %s has no such heading", name, l[1])
+			}
+		}
+	}
+	if links == 0 {
+		t.Error("no links found")
+	}
+}
+
+// Every metric, label and outcome that the page names is one of package tracing.
+func TestMetricNames(t *testing.T) {
+	known, text := read(t, "../tracing/doc.go"), read(t, "payments.md")
+	_, text, _ = strings.Cut(text, "## 9.")
+	text, _, _ = strings.Cut(text, "## 10.")
+	names := regexp.MustCompile("`(holdfast\\.[a-z._]+)`").FindAllStringSubmatch(text, -1)
+	if len(names) < 10 {
+		t.Errorf("only %d names found", len(names))
+	}
+	for _, name := range names {
+		if !regexp.MustCompile(`(?m)^//\t` + regexp.QuoteMeta(name[1]) + ` `).MatchString(known) {
+			t.Errorf("%s is not known", name[1])
+		}
+	}
+	outcomes := regexp.MustCompile("= `([a-z ]+)`(?:, `([a-z ]+)`)?").FindAllStringSubmatch(text, -1)
+	if len(outcomes) < 6 {
+		t.Errorf("only %d outcomes found", len(outcomes))
+	}
+	for _, names := range outcomes {
+		for _, name := range names[1:] {
+			if name != "" && name != "once" && name != "payment" && !regexp.MustCompile(`(?m)^//\t`+name+` {2}`).MatchString(known) {
+				t.Errorf("outcome %q is not known", name)
+			}
+		}
+	}
+}
+
+// anchors returns what GitHub calls the headings of a page, with a space around each.
+func anchors(page string) string {
+	names := " "
+	for _, h := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		plain := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(h[1]), "")
+		names += strings.ReplaceAll(strings.TrimSpace(plain), " ", "-") + " "
+	}
+	return names
+}
+
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	texts := map[string]string{}
+	for _, f := range files {
+		texts[f] = read(t, f)
+	}
+	return texts
+}
+
+// squeeze makes indentation and line ends the same.
+func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,168 @@
+package docs_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+type shop struct{ provider provider }
+
+func (s shop) pay(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	key := httpmw.Key(ctx) // the same in every run of this operation, also in one that takes over after a crash
+	var o order
+	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.Amount <= 0 {
+		http.Error(w, "an order needs an amount", http.StatusUnprocessableEntity) // recorded
+		return
+	}
+	if attempt, _ := guard.Attempt(ctx, key); attempt > 1 { // an earlier run did not come to an answer that was recorded
+		switch paid, err := s.provider.find(ctx, key); {
+		case err != nil:
+			later(w)
+			return
+		case paid != nil && paid.Amount != o.Amount: // a freed key may come back with another body
+			httpmw.NoEffect(ctx) // not recorded, so that the right body still gets its receipt
+			http.Error(w, "this key belongs to another payment", http.StatusUnprocessableEntity)
+			return
+		case paid != nil:
+			answer(w, *paid)
+			return
+		}
+	}
+	paid, err := s.provider.charge(ctx, key, o)
+	switch {
+	case errors.Is(err, errDeclined): // the provider's last word: recorded
+		http.Error(w, "declined", http.StatusPaymentRequired)
+	case err != nil: // a timeout, a 5xx: nobody knows. The key becomes free, and the next run looks first
+		later(w)
+	default:
+		answer(w, paid)
+	}
+}
+
+func later(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "2")
+	http.Error(w, "send the same request again", http.StatusServiceUnavailable)
+}
+
+func answer(w http.ResponseWriter, p receipt) {
+	w.Header().Set("Location", "/payments/"+p.ID)
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(p)
+}
+
+type order struct {
+	Amount int `json:"amount"`
+}
+
+type receipt struct {
+	ID     string `json:"id"`
+	Amount int    `json:"amount"`
+}
+
+var errDeclined = errors.New("declined")
+
+// provider is the client of a payment provider that knows idempotency keys.
+type provider struct{ url string }
+
+func (p provider) charge(ctx context.Context, key string, o order) (paid receipt, err error) {
+	body, err := json.Marshal(o) // no clock and no random number in it: the same key goes with the same bytes
+	if err != nil {
+		return paid, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/charges", bytes.NewReader(body))
+	if err != nil {
+		return paid, err
+	}
+	r.Header.Set("Idempotency-Key", key)
+	return p.do(r)
+}
+
+// find returns nil if the provider knows of no charge with this key.
+func (p provider) find(ctx context.Context, key string) (*receipt, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/charges?idempotency_key="+key, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	paid, err := p.do(r)
+	if err != nil || paid.ID == "" {
+		return nil, err
+	}
+	return &paid, nil
+}
+
+func (p provider) do(r *http.Request) (paid receipt, err error) {
+	r.Close = true
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return paid, err
+	}
+	defer func() { _ = a.Body.Close() }()
+	switch a.StatusCode {
+	case http.StatusOK:
+		return paid, json.NewDecoder(a.Body).Decode(&paid)
+	case http.StatusPaymentRequired:
+		return paid, errDeclined
+	}
+	return paid, fmt.Errorf("the provider answered %s", a.Status)
+}
+
+// bank charges each key once and, if cut is set, breaks the connection of the first charge instead of answering.
+type bank struct {
+	cut     bool
+	charges []string
+	asked   int
+}
+
+func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key := r.Header.Get("Idempotency-Key")
+	if r.Method == http.MethodGet {
+		b.asked++
+		key = r.FormValue("idempotency_key")
+	} else if _, err := io.Copy(io.Discard, r.Body); err == nil && len(b.charges) == 0 {
+		b.charges = append(b.charges, key)
+		if b.cut {
+			panic(http.ErrAbortHandler)
+		}
+	}
+	if len(b.charges) == 1 && b.charges[0] == key {
+		_, _ = io.WriteString(w, `{"id":"7","amount":1}`)
+	}
+}
+
+// Whether the provider's answer is lost, or the process ends between the charge and its record: the repeat finds the
+// charge by its key, and there is one. Another amount does not get its receipt.
+func TestPayOnce(t *testing.T) {
+	for name, dies := range map[string]bool{"lost answer": false, "crash": true} {
+		b := &bank{cut: !dies}
+		srv := httptest.NewServer(b)
+		defer srv.Close()
+		s := shop{provider{srv.URL}}
+		runs := 0
+		h := chain(t, httpmw.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			s.pay(w, r)
+			if runs == 1 && dies {
+				panic("between the effect and the record")
+			}
+		}))
+		post(h, `{"amount":1}`)
+		if w := post(h, `{"amount":1000}`); w.Code != http.StatusUnprocessableEntity {
+			t.Errorf("%s: another amount: %d %s", name, w.Code, w.Body)
+		}
+		w := post(h, `{"amount":1}`)
+		if w.Code != http.StatusCreated || len(b.charges) != 1 || b.asked != 2 || runs != 3 {
+			t.Errorf("%s: %d %s after %d runs, charges %q, asked %d times", name, w.Code, w.Body, runs, b.charges, b.asked)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// open stands for what main does once, with a Redis.
+func open() (*lockcore.Locker, func()) {
+	m, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return locks, func() {
+		_ = locks.Close(context.Background())
+		_ = rdb.Close()
+		m.Close()
+	}
+}
+
+// A worker dies in the middle of a payment that must not be made twice. An operator looks, asks the bank, and clears the key.
+func ExampleLookup() {
+	locks, done := open()
+	defer done()
+	ctx := context.Background()
+	pay := func(worker string, charge func(context.Context) (string, error)) {
+		defer func() { _ = recover() }()
+		ctx := lockcore.WithTask(ctx, worker)
+		r, err := guard.OnceValue(ctx, locks, "payment:7", guard.OnceOptions{Mode: guard.AtMostOnce}, charge)
+		fmt.Printf("%s: %v %q, abandoned: %v\n", worker, r.Outcome, r.Value, errors.Is(err, lockcore.ErrAbandoned))
+	}
+	pay("worker 1", func(context.Context) (string, error) { panic("out of memory") })
+	pay("worker 2", func(context.Context) (string, error) { return "receipt 2", nil })
+
+	e, err := idempotency.Lookup(ctx, locks, "payment:7")
+	fmt.Printf("%s by %s, %v ago, run %d, %v\n", e.State, e.Holder.Task, e.HeldFor.Round(time.Minute), e.Attempt, err)
+
+	fmt.Println("clear:", idempotency.Clear(ctx, locks, "payment:7")) // the bank says that nothing was charged
+	pay("worker 3", func(context.Context) (string, error) { return "receipt 3", nil })
+
+	e, err = idempotency.Lookup(ctx, locks, "payment:7")
+	var receipt string
+	if err == nil {
+		err = e.Record.Value(idempotency.JSON(), &receipt)
+	}
+	fmt.Printf("%s by %s, kept for %v: %q, %v\n", e.State, e.Holder.Task, e.Keep.Round(time.Hour), receipt, err)
+	// Output:
+	// worker 2: not run "", abandoned: true
+	// abandoned by worker 1, 0s ago, run 1, <nil>
+	// clear: <nil>
+	// worker 3: ran "receipt 3", abandoned: false
+	// done by worker 3, kept for 24h0m0s: "receipt 3", <nil>
+}
+
+// What a done key may remember: a result, the text of an error that was final, or only that it is done.
+func ExampleRecord() {
+	locks, done := open()
+	defer done()
+	ctx := context.Background()
+	once := func(key string, o guard.OnceOptions, fn func(context.Context) (string, error)) {
+		_, _ = guard.OnceValue(ctx, locks, key, o, fn)
+		e, err := idempotency.Lookup(ctx, locks, key)
+		fmt.Printf("%s: %v %q %v\n", key, e.Record.State, e.Record.Failure(), err)
+	}
+	once("small", guard.OnceOptions{}, func(context.Context) (string, error) { return "receipt", nil })
+	once("large", guard.OnceOptions{MaxResult: 4}, func(context.Context) (string, error) { return "receipt", nil })
+	once("final", guard.OnceOptions{}, func(context.Context) (string, error) { return "", guard.Final(errors.New("card expired")) })
+	// Output:
+	// small: done "" <nil>
+	// large: tombstone "" <nil>
+	// final: failed "card expired" <nil>
+}

@@ -1,0 +1,41 @@
+package idempotency
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Entry is what is known of a once key.
+type Entry struct {
+	// Holding says in which state the key is, by whom, since when, which run it was, and how much longer that is remembered.
+	lockcore.Holding
+	// Record is what a done key remembers. Of other keys, and if what is stored does not decode, it is zero.
+	Record Record
+}
+
+// Lookup says what is known of a once key: free, held, abandoned, or done and with which record. (lockcore.StateReserved is a key
+// that an earlier run has given back and that is kept for the next in line, for half a second.) It runs nothing, changes nothing and
+// costs one round trip. It does not say what becomes of the key in the next moment: to run what has not run, use guard.Once.
+//
+// A record that does not decode is an error that satisfies errors.Is(err, ErrRecord), and the rest of the Entry is valid. Other errors
+// are those of [lockcore.Locker.Inspect].
+func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Entry, error) {
+	h, stored, err := locks.Look(ctx, key)
+	e := Entry{Holding: h}
+	if err != nil || stored == nil {
+		return e, err
+	}
+	if e.Record, err = Decode(stored.Data); err != nil {
+		return e, fmt.Errorf("record of %q: %w", key, err)
+	}
+	return e, nil
+}
+
+// Clear forgets that a once key is done or abandoned, so that it runs again. It is for operators: what is forgotten may have had its
+// effect. A key that is free is no error. Errors are those of [lockcore.Locker.Clear]; a key that is held is refused with one that
+// satisfies lockcore.ErrBusy.
+func Clear(ctx context.Context, locks *lockcore.Locker, key string) error {
+	return locks.Clear(ctx, lockcore.KindOnce, key)
+}

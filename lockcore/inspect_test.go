@@ -1,0 +1,149 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Look says in one command what a once key is: free, held, abandoned for as long as that is remembered, or done with its
+// record for as long as that is kept.
+func TestLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, count := w.locker(lockcore.Options{})
+		ctx := lockcore.WithTask(t.Context(), "task-7")
+		look := func(want lockcore.State, kept time.Duration, attempt int) *lockcore.Record {
+			t.Helper()
+			count.Reset()
+			h, rec, err := other.Look(t.Context(), "k")
+			if err != nil || h.State != want || h.Keep != kept || h.Attempt != attempt {
+				t.Errorf("%+v, %v; want %s, kept for %v, run %d", h, err, want, kept, attempt)
+			}
+			if want != lockcore.StateFree && h.Holder.Task != "task-7" {
+				t.Errorf("by %v", h.Holder)
+			}
+			if sent := count.Commands(); !slices.Equal(sent, []string{"inspect"}) {
+				t.Errorf("sent %v", sent)
+			}
+			if i, err := other.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || i != h {
+				t.Errorf("Inspect says %+v, %v; Look says %+v", i, err, h)
+			}
+			return rec
+		}
+		_, _, _ = other.Look(t.Context(), "warm") // EVALSHA, then EVAL
+		claim := func() *lockcore.Lease {
+			t.Helper()
+			le, _, err := l.Claim(ctx, "k", lockcore.Claim{Keep: 48 * time.Hour})
+			return w.must(le, err)
+		}
+		none := func(rec *lockcore.Record) {
+			t.Helper()
+			if rec != nil {
+				t.Errorf("record %+v", rec)
+			}
+		}
+		none(look(lockcore.StateFree, 0, 0))
+		le := claim()
+		none(look(lockcore.StateHeld, 0, 1))
+		_ = le.Abandon(ctx)
+		time.Sleep(time.Hour)
+		none(look(lockcore.StateAbandoned, 47*time.Hour, 1))
+		le = claim()
+		if err := le.Complete(ctx, []byte("receipt"), 10*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if rec := look(lockcore.StateDone, 9*time.Hour, 2); rec == nil || string(rec.Data) != "receipt" || rec.Attempt != 2 {
+			t.Errorf("record %+v", rec)
+		}
+		time.Sleep(9*time.Hour + time.Second)
+		none(look(lockcore.StateFree, 0, 0))
+	})
+}
+
+// A holder that says nothing any more is seen as abandoned, remembered for Keep from the end of its lease on.
+func TestLookAfterSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{Keep: 48 * time.Hour, Terms: lockcore.Terms{NoRenew: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		faults.Silence()
+		time.Sleep(time.Hour)
+		h, rec, err := other.Look(t.Context(), "k")
+		if err != nil || rec != nil || h.State != lockcore.StateAbandoned || h.HeldFor != time.Hour || h.Keep != 47*time.Hour+30*time.Second {
+			t.Errorf("%+v, %v, %v", h, rec, err)
+		}
+		faults.Heal()
+		_ = le.Release(t.Context())
+	})
+}
+
+// Look sees once keys only, sends nothing for a key that cannot be or a ctx that has ended, and says when Redis is away.
+func TestLookErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, count := w.locker(lockcore.Options{})
+		gone, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("why")
+		cancel(why)
+		if _, _, err := l.Look(gone, "k"); !errors.Is(err, why) {
+			t.Errorf("%v", err)
+		}
+		for _, key := range []string{"", strings.Repeat("k", 513)} {
+			if _, _, err := l.Look(t.Context(), key); !errors.Is(err, lockcore.ErrKey) {
+				t.Errorf("%d bytes: %v", len(key), err)
+			}
+		}
+		if sent := count.Commands(); len(sent) != 0 {
+			t.Errorf("sent %v", sent)
+		}
+		le := w.must(l.Acquire(t.Context(), "k", noWait)) // exclusive
+		if h, rec, err := l.Look(t.Context(), "k"); err != nil || rec != nil || h.State != lockcore.StateFree {
+			t.Errorf("%+v, %v, %v", h, rec, err)
+		}
+		_ = le.Release(t.Context())
+		faults.Silence()
+		if h, rec, err := l.Look(t.Context(), "k"); !errors.Is(err, lockcore.ErrUnavailable) || rec != nil || h != (lockcore.Holding{}) {
+			t.Errorf("%+v, %v, %v", h, rec, err)
+		}
+		faults.Heal()
+	})
+}
+
+// What inspect needs not it does not ask for: a large record stays where it is. What is done without one has an empty record.
+func TestLookRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{})
+		if err := w.must(le, err).Complete(t.Context(), []byte(strings.Repeat("x", 1<<20)), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		for record, want := range map[int]int{0: 11, 1: 12} {
+			keys := lockcore.RedisKeys("holdfast", lockcore.KindOnce, "k")
+			reply, err := lockcore.Scripts["inspect"].Run(t.Context(), w.rdb, keys[:], record).Slice()
+			if err != nil || len(reply) != want {
+				t.Errorf("%d values, %v", len(reply), err)
+			}
+		}
+		if _, rec, err := l.Look(t.Context(), "k"); err != nil || len(rec.Data) != 1<<20 {
+			t.Errorf("%v", err)
+		}
+		w.memory.Redis.HDel("holdfast:1:o:{k}", "r")
+		if h, rec, err := l.Look(t.Context(), "k"); err != nil || h.State != lockcore.StateDone || rec == nil || len(rec.Data) != 0 {
+			t.Errorf("%+v, %+v, %v", h, rec, err)
+		}
+	})
+}

@@ -1,0 +1,269 @@
+package locktest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/idempotency"
+)
+
+// Codec fails t where c does not keep what [idempotency.Codec] promises for results of type T, of which values are samples. Give it
+// one at least, better several that differ, with all that a result may contain; run it with -race. It checks that
+//
+//   - the name is 1 to 32 characters of printable ASCII and always the same,
+//   - each value is, by reflect.DeepEqual, the same after Encode and after Decode into a zero value, also in many goroutines at once,
+//   - what Encode returned is changed neither with the value nor by the next call,
+//   - Decode leaves its input as it is, and what it fills shares memory neither with that nor with what it filled before,
+//   - damaged input is an error or another value,
+//   - a channel or a function to encode, or a channel to decode into, is an error,
+//   - and that nothing of this panics.
+//
+// Decode into a value that is not zero is not checked: guard.OnceValue never does that, and encoding/json would keep some of what
+// was there. Nor is how much memory or time damaged input costs.
+func Codec[T any](t *testing.T, c idempotency.Codec, values ...T) {
+	t.Helper()
+	for _, err := range checkCodec(c, values) {
+		t.Errorf("locktest: codec: %v", err)
+	}
+}
+
+// checkCodec returns what is wrong with c, at most one error for each check.
+func checkCodec[T any](c idempotency.Codec, values []T) (problems []error) {
+	if c == nil || len(values) == 0 {
+		return []error{errors.New("it needs a codec and at least one value")}
+	}
+	k := codecChecks[T]{tried{c}, values}
+	check := func(err error) bool {
+		if err != nil {
+			problems = append(problems, err)
+		}
+		return err == nil
+	}
+	check(k.sameName())
+	check(k.unsupported())
+	if check(k.roundTrip()) { // else all the others would say the same
+		check(k.damaged())
+		check(k.wrongType())
+		if check(k.decoded()) && check(k.encoded()) { // else it is a data race too
+			check(k.concurrent())
+		}
+	}
+	return problems
+}
+
+// panicked is a panic of a codec.
+type panicked struct{ value any }
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
+// tried is a codec whose panics are errors.
+type tried struct{ c idempotency.Codec }
+
+func caught(err *error) {
+	if p := recover(); p != nil {
+		*err = &panicked{p}
+	}
+}
+
+func (t tried) name() (s string, err error) {
+	defer caught(&err)
+	return t.c.Name(), nil
+}
+
+func (t tried) encode(v any) (b []byte, err error) {
+	defer caught(&err)
+	return t.c.Encode(v)
+}
+
+func (t tried) decode(b []byte, v any) (err error) {
+	defer caught(&err)
+	return t.c.Decode(b, v)
+}
+
+type codecChecks[T any] struct {
+	tried
+	values []T
+}
+
+func (k codecChecks[T]) sameName() error {
+	first, err := k.name()
+	if err != nil {
+		return fmt.Errorf("name: %w", err)
+	}
+	if _, err := (idempotency.Record{State: idempotency.Done, Codec: first}).Encode(); err != nil {
+		return fmt.Errorf("name %q cannot stand in a record: %w", first, err)
+	}
+	for _, v := range k.values {
+		_, _ = k.encode(v)
+		again, err := k.name()
+		if err != nil {
+			return fmt.Errorf("name: %w", err)
+		}
+		if again != first {
+			return fmt.Errorf("name was %q and is now %q", first, again)
+		}
+	}
+	return nil
+}
+
+// copied is a value that has been encoded and decoded.
+func (k codecChecks[T]) copied(v T) (w T, err error) {
+	b, err := k.encode(v)
+	if err != nil {
+		return w, fmt.Errorf("encode of %s: %w", brief(v), err)
+	}
+	if err := k.decode(append([]byte{}, b...), &w); err != nil { // never nil, as it is read from a record
+		return w, fmt.Errorf("decode of %s, encoded to %s: %w", brief(v), brief(b), err)
+	}
+	if !reflect.DeepEqual(v, w) {
+		return w, fmt.Errorf("%s comes back as %s", brief(v), brief(w))
+	}
+	return w, nil
+}
+
+func (k codecChecks[T]) roundTrip() error {
+	for _, v := range k.values {
+		if _, err := k.copied(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k codecChecks[T]) concurrent() error {
+	const goroutines, rounds = 8, 16
+	var wg sync.WaitGroup
+	var problems [goroutines]error
+	start := make(chan struct{})
+	for g := range goroutines {
+		wg.Go(func() {
+			<-start
+			for n := range rounds * len(k.values) {
+				if _, err := k.copied(k.values[(g+n)%len(k.values)]); err != nil && problems[g] == nil {
+					problems[g] = fmt.Errorf("in many goroutines at once: %w", err)
+				}
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	for _, err := range problems {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encoded checks that what Encode returned stays as it is. It changes only copies of the values: they are not ours.
+func (k codecChecks[T]) encoded() error {
+	for _, v := range k.values {
+		w, err := k.copied(v)
+		if err != nil {
+			return err
+		}
+		b, err := k.encode(w)
+		if err != nil {
+			return fmt.Errorf("encode of %s after Decode: %w", brief(w), err)
+		}
+		was := bytes.Clone(b)
+		scribble(&w)
+		if !bytes.Equal(b, was) {
+			return fmt.Errorf("what Encode returned for %s changes with the value", brief(v))
+		}
+		_, _ = k.encode(w) // whatever that is now
+		for _, other := range k.values {
+			_, _ = k.encode(other)
+		}
+		if !bytes.Equal(b, was) {
+			return fmt.Errorf("what Encode returned for %s is changed by the next call", brief(v))
+		}
+	}
+	return nil
+}
+
+// decoded checks that what Decode filled stays as it is.
+func (k codecChecks[T]) decoded() error {
+	for _, v := range k.values {
+		b, err := k.encode(v)
+		if err != nil {
+			return fmt.Errorf("encode of %s: %w", brief(v), err)
+		}
+		b = append([]byte{}, b...)
+		was := bytes.Clone(b)
+		var first, second T
+		if err := errors.Join(k.decode(b, &first), k.decode(bytes.Clone(was), &second)); err != nil {
+			return fmt.Errorf("decode of %s, encoded to %s: %w", brief(v), brief(was), err)
+		}
+		if !bytes.Equal(b, was) {
+			return fmt.Errorf("decode of %s writes to its input", brief(v))
+		}
+		for i := range b {
+			b[i] = ^b[i]
+		}
+		if !reflect.DeepEqual(first, v) {
+			return fmt.Errorf("what Decode filled for %s shares memory with its input", brief(v))
+		}
+		scribble(&first)
+		if !reflect.DeepEqual(second, v) {
+			return fmt.Errorf("what Decode filled for %s changes with what it filled before", brief(v))
+		}
+	}
+	return nil
+}
+
+func (k codecChecks[T]) damaged() error {
+	for _, v := range k.values {
+		b, err := k.encode(v)
+		if err != nil {
+			return fmt.Errorf("encode of %s: %w", brief(v), err)
+		}
+		for bad := range damage(b) {
+			var w T
+			if err := k.decode(bad, &w); errors.As(err, new(*panicked)) {
+				return fmt.Errorf("decode of damaged input %s: %w", brief(bad), err)
+			}
+		}
+	}
+	return nil
+}
+
+func (k codecChecks[T]) wrongType() error {
+	for _, v := range k.values {
+		b, err := k.encode(v)
+		if err != nil || empty(reflect.ValueOf(v)) { // JSON has null for that, which it decodes into anything
+			continue
+		}
+		for _, target := range []any{new(chan struct{}), make(chan struct{})} {
+			if err := k.decode(b, target); err == nil || errors.As(err, new(*panicked)) {
+				return fmt.Errorf("decode of %s into a %T must be an error, not %w", brief(v), target, orNothing(err))
+			}
+		}
+	}
+	return nil
+}
+
+func (k codecChecks[T]) unsupported() error {
+	for _, v := range []any{make(chan struct{}), func() {}} {
+		if _, err := k.encode(v); err == nil || errors.As(err, new(*panicked)) {
+			return fmt.Errorf("encode of a %T must be an error, not %w", v, orNothing(err))
+		}
+	}
+	if _, err := k.encode(nil); errors.As(err, new(*panicked)) { // a result of an interface type may be that
+		return fmt.Errorf("encode of nil: %w", err)
+	}
+	return nil
+}
+
+var errNothing = errors.New("success")
+
+func orNothing(err error) error {
+	if err == nil {
+		return errNothing
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package locktest
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+)
+
+// scribble changes all that can be reached from p through exported fields, where it is.
+func scribble(p any) { scribbleOn(reflect.ValueOf(p), map[uintptr]bool{}) }
+
+func scribbleOn(v reflect.Value, seen map[uintptr]bool) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice:
+		if v.IsNil() || seen[v.Pointer()] { // twice may be not at all
+			return
+		}
+		seen[v.Pointer()] = true
+	default:
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		scribbleOn(v.Elem(), seen)
+	case reflect.Interface:
+		if !v.IsNil() && v.CanSet() {
+			v.Set(scribbled(v.Elem(), seen))
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			if key.CanInterface() {
+				v.SetMapIndex(key, scribbled(v.MapIndex(key), seen))
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			scribbleOn(v.Index(i), seen)
+		}
+	case reflect.Struct:
+		for _, field := range v.Fields() {
+			scribbleOn(field, seen)
+		}
+	default:
+		if v.CanSet() {
+			scribbleOnPlain(v)
+		}
+	}
+}
+
+// scribbled is a changed copy of what cannot be changed where it is; what it points to is changed there.
+func scribbled(v reflect.Value, seen map[uintptr]bool) reflect.Value {
+	c := reflect.New(v.Type()).Elem()
+	c.Set(v)
+	scribbleOn(c, seen)
+	return c
+}
+
+func scribbleOnPlain(v reflect.Value) {
+	switch {
+	case v.Kind() == reflect.Bool:
+		v.SetBool(!v.Bool())
+	case v.CanInt():
+		v.SetInt(^v.Int())
+	case v.CanUint():
+		v.SetUint(^v.Uint())
+	case v.CanFloat():
+		v.SetFloat(cmp.Or(-v.Float(), 1))
+	case v.CanComplex():
+		v.SetComplex(v.Complex() + 1)
+	case v.Kind() == reflect.String:
+		v.SetString(v.String() + "!")
+	}
+}
+
+// empty says that v, or what it leads to, is zero.
+func empty(v reflect.Value) bool {
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	return !v.IsValid() || v.IsZero()
+}
+
+// brief shows a value in an error.
+func brief(v any) string {
+	const most = 200
+	s := fmt.Sprintf("%T %+v", v, v)
+	if b, ok := v.([]byte); ok {
+		s = fmt.Sprintf("%q", b)
+	}
+	if len(s) > most {
+		return fmt.Sprintf("%s… (%d bytes)", s[:most], len(s))
+	}
+	return s
+}

@@ -1,0 +1,289 @@
+package httpmw_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/tracing"
+)
+
+// canary begins everything that belongs to one client: its key, its body, its name, its credentials, its cookies. During
+// the whole run of this package's tests it must not be seen in Redis, events, logs, spans or metrics.
+const canary = "canary9d41"
+
+const fewestWrites = 1000 // to Redis, in a full run: fewer mean that nobody watched
+
+// secretKey is the client's key of a test with a canary in it: still quoted if it was, and still malformed.
+func secretKey(key string) string {
+	quoted, isQuoted := strings.CutPrefix(key, `"`)
+	switch {
+	case key == "" || key == `""` || len(key) > 200: // its length is what matters
+		return key
+	case isQuoted:
+		return `"` + canary + "-key-" + quoted
+	}
+	return canary + "-key-" + key
+}
+
+// secret is a request's body with a canary in it, unless there is none.
+func secret(body string) string {
+	if body == "" {
+		return ""
+	}
+	return body + " " + canary + "-body"
+}
+
+func secretTenant(name string) string {
+	if name == "nobody" || name == "empty" { // see tenant
+		return name
+	}
+	return canary + "-tenant-" + name
+}
+
+// lookout watches the whole run. A test binary has one run, and its end is in TestMain.
+var lookout = newWatch()
+
+// watch looks for canaries in what leaves the process.
+type watch struct {
+	observer lockcore.Observer // of every fixture
+	metrics  *sdkmetric.ManualReader
+	needles  [][]byte
+
+	mu       sync.Mutex
+	fixtures int
+	looks    map[string]int
+	seen     []string
+}
+
+func newWatch() *watch {
+	w := &watch{metrics: sdkmetric.NewManualReader(), needles: needles(canary), looks: map[string]int{}}
+	traces, err := tracing.New(tracing.Options{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans{w})),
+		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.metrics)),
+	})
+	if err != nil {
+		panic(err)
+	}
+	w.observer = lockcore.Join(lines{w}, traces)
+	return w
+}
+
+// needles are the forms in which text would be recognized: as it is, in hex, and in base64 at each of three offsets.
+func needles(text string) [][]byte {
+	all := [][]byte{[]byte(text), []byte(hex.EncodeToString([]byte(text))), []byte(strings.ToUpper(hex.EncodeToString([]byte(text))))}
+	for skip := range 3 {
+		b := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x00", skip) + text))
+		all = append(all, []byte(b[(skip*8+5)/6:(skip+len(text))*8/6])) // only what does not depend on the neighbors
+	}
+	return all
+}
+
+// look searches text, which came from what.
+func (w *watch) look(what, text string) { w.search(what, []byte(text)) }
+
+func (w *watch) search(what string, b []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks[what]++
+	for _, needle := range w.needles {
+		if i := bytes.Index(b, needle); i >= 0 {
+			w.seen = append(w.seen, fmt.Sprintf("%s: %.300q", what, b[max(0, i-100):]))
+			return
+		}
+	}
+}
+
+// stream returns what is to be told all that is written to one place: a canary may lie across two writes.
+func (w *watch) stream(what string) *stream { return &stream{w: w, what: what} }
+
+type stream struct {
+	w    *watch
+	what string
+	mu   sync.Mutex
+	tail []byte
+}
+
+func (s *stream) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tail = append(s.tail, b...)
+	s.w.search(s.what, s.tail)
+	longest := 0
+	for _, needle := range s.w.needles {
+		longest = max(longest, len(needle))
+	}
+	s.tail = bytes.Clone(s.tail[max(0, len(s.tail)-longest+1):])
+	return len(b), nil
+}
+
+func (w *watch) logger(what string) *log.Logger { return log.New(w.stream(what), "", 0) }
+
+// dial returns a dialer for one fixture, whose connections to Redis are watched both ways and their writes counted.
+func (w *watch) dial(next redistest.Dialer, sent *atomic.Int64) redistest.Dialer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fixtures++
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := next(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &watchedConn{Conn: c, out: w.stream("to Redis"), in: w.stream("from Redis"), sent: sent}, nil
+	}
+}
+
+type watchedConn struct {
+	net.Conn
+	out, in *stream
+	sent    *atomic.Int64
+}
+
+func (c *watchedConn) Write(b []byte) (int, error) {
+	_, _ = c.out.Write(b)
+	c.sent.Add(1)
+	return c.Conn.Write(b)
+}
+
+func (c *watchedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		_, _ = c.in.Write(b[:n])
+	}
+	return n, err
+}
+
+// lines is an Observer that would log all that it hears.
+type lines struct{ w *watch }
+
+func (l lines) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+	l.w.look("attempt", fmt.Sprintf("%+v", a))
+	return ctx
+}
+
+func (l lines) Event(_ context.Context, e lockcore.Event) {
+	l.w.look("event", fmt.Sprintf("%T %+v %#v", e, e, e))
+}
+
+func (lines) Traceparent(context.Context) string { return "" }
+
+// spans is a SpanProcessor that looks at each span that ends and keeps none.
+type spans struct{ w *watch }
+
+func (s spans) OnEnd(span sdktrace.ReadOnlySpan) {
+	b, err := json.Marshal(tracetest.SpanStubFromReadOnlySpan(span))
+	if err != nil {
+		panic(err)
+	}
+	s.w.search("span", b)
+}
+
+func (spans) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (spans) Shutdown(context.Context) error                  { return nil }
+func (spans) ForceFlush(context.Context) error                { return nil }
+
+// watchedRun is a run of tests that fails if a canary was seen, or if nobody looked.
+type watchedRun struct{ m *testing.M }
+
+func (r watchedRun) Run() int {
+	log.SetOutput(io.MultiWriter(os.Stderr, lookout.stream("log")))
+	redis.SetLogger(redisLog{lookout.logger("log of go-redis")})
+	code := r.m.Run()
+	if wrong := lookout.verdict(filtered()); len(wrong) > 0 && (code == 0 || len(lookout.seen) > 0) {
+		fmt.Fprintln(os.Stderr, strings.Join(wrong, "\n"))
+		return max(code, 1)
+	}
+	return code
+}
+
+// redisLog is a logger of go-redis, which tells of every failed dial.
+type redisLog struct{ *log.Logger }
+
+func (l redisLog) Printf(_ context.Context, format string, v ...any) { l.Logger.Printf(format, v...) }
+
+// filtered says whether only some of the tests were asked for.
+func filtered() bool {
+	for _, name := range []string{"run", "skip", "list", "fuzz"} {
+		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != "" {
+			return true
+		}
+	}
+	worker := flag.Lookup("test.fuzzworker")
+	return worker != nil && worker.Value.String() == "true"
+}
+
+// verdict is what is wrong with the run.
+func (w *watch) verdict(some bool) []string {
+	var rm metricdata.ResourceMetrics
+	if err := w.metrics.Collect(context.Background(), &rm); err != nil {
+		return []string{"collect metrics: " + err.Error()}
+	}
+	b, err := json.Marshal(rm)
+	if err != nil {
+		return []string{"read metrics: " + err.Error()}
+	}
+	w.search("metrics", b)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var wrong []string
+	for _, s := range w.seen {
+		wrong = append(wrong, "a canary was seen in "+s)
+	}
+	fewest := map[string]int{"to Redis": fewestWrites, "from Redis": fewestWrites, "attempt": 100, "event": 100, "span": 100, "problem": 100, "server log": 1}
+	if some {
+		fewest = map[string]int{"to Redis": min(w.fixtures, 1)}
+	}
+	for what, n := range fewest {
+		if w.looks[what] < n {
+			wrong = append(wrong, fmt.Sprintf("the watch looked only %d times at %s, want at least %d: is it off?", w.looks[what], what, n))
+		}
+	}
+	return wrong
+}
+
+// The watch finds a canary as it is, in hex and in base64, across writes too, and nothing else.
+func TestWatch(t *testing.T) {
+	hidden := "x" + canary + "-key-k"
+	for name, text := range map[string]string{
+		"raw": hidden, "hex": hex.EncodeToString([]byte(hidden)), "HEX": fmt.Sprintf("%X", hidden),
+		"base64 at 0": base64.StdEncoding.EncodeToString([]byte(hidden[1:])), "at 1": base64.StdEncoding.EncodeToString([]byte(hidden)),
+		"at 2": base64.RawURLEncoding.EncodeToString([]byte("x" + hidden)),
+	} {
+		for cut := range len(text) {
+			w := newWatch()
+			s := w.stream("here")
+			_, _ = io.WriteString(s, "before "+text[:cut])
+			_, _ = io.WriteString(s, text[cut:])
+			if len(w.seen) == 0 {
+				t.Errorf("%s, cut at %d: not found in %q", name, cut, text)
+			}
+		}
+	}
+	w := newWatch()
+	_, _ = io.WriteString(w.stream("here"), canary[:9])
+	_, _ = io.WriteString(w.stream("there"), canary[9:])
+	w.fixtures = 1
+	if len(w.seen) > 0 || len(w.verdict(true)) != 1 || len(w.verdict(false)) < 2 {
+		t.Errorf("saw %q, says %q", w.seen, w.verdict(true))
+	}
+}

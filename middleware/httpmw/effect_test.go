@@ -1,0 +1,129 @@
+package httpmw_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// A handler that says that nothing has happened frees the key, whatever it answers and whatever is usually recorded.
+func TestNoEffect(t *testing.T) {
+	for name, o := range map[string]httpmw.Options{
+		"by default": {}, "all": {Store: httpmw.StoreAll}, "at most once": {Mode: guard.AtMostOnce}, "streamed": {MaxResponse: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var runs atomic.Int64
+			f := guarded(t, o, func(w http.ResponseWriter, r *http.Request) {
+				if runs.Add(1) == 1 {
+					httpmw.NoEffect(r.Context())
+					w.WriteHeader(http.StatusConflict)
+					_, _ = io.WriteString(w, "not now")
+				}
+			})
+			f.wantRan(f.post("k"), 409)
+			f.wantRan(f.post("k"), 200)
+			f.wantReplayed(f.post("k"), 200)
+		})
+	}
+	httpmw.NoEffect(t.Context()) // outside it does nothing
+}
+
+// An operator who knows scope, method, path and header finds the key.
+func TestKeyOf(t *testing.T) {
+	o := httpmw.Options{Mode: guard.AtMostOnce, Secret: []byte("pepper")}
+	var runs atomic.Int64
+	f := guarded(t, o, func(http.ResponseWriter, *http.Request) {
+		if runs.Add(1) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	_, _ = f.send(f.request("POST", "/a%20b/orders?x=1", "body", "Idempotency-Key", `"a\"b"`, "X-Tenant", "a"))
+	key, err := o.KeyOf("tenant:"+secretTenant("a"), "POST", "/a%20b/orders", secretKey(`a"b`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known, err := idempotency.Lookup(t.Context(), f.locks, key); err != nil || known.State != lockcore.StateAbandoned {
+		t.Errorf("%+v, %v", known, err)
+	}
+	if err := idempotency.Clear(t.Context(), f.locks, key); err != nil {
+		t.Fatal(err)
+	}
+	f.wantRan(f.do("POST", "/a%20b/orders?x=1", "body", "Idempotency-Key", `"a\"b"`, "X-Tenant", "a"), 200)
+	if _, err := o.KeyOf("tenant:a", "POST", "/", `"a`); err == nil {
+		t.Error("a malformed header makes a key")
+	}
+}
+
+// A body that is gone before it could be compared is a mistake of the program: 500, said once, and nothing runs.
+func TestBodyReadBefore(t *testing.T) {
+	for name, read := range map[string]func(*http.Request){
+		"form":      func(r *http.Request) { _ = r.FormValue("amount") },
+		"multipart": func(r *http.Request) { _, _ = r.MultipartReader() },
+		"read":      func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var runs atomic.Int64
+			f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+				next := idempotent(l, httpmw.Options{})(order(&runs))
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					read(r)
+					next.ServeHTTP(w, r)
+				})
+			})
+			contentType := "application/x-www-form-urlencoded"
+			if name == "multipart" {
+				contentType = "multipart/form-data; boundary=x"
+			}
+			for range 2 {
+				f.wantProblem(f.do("POST", "/orders", "amount=499", "Idempotency-Key", "k", "Content-Type", contentType), 500, "internal")
+			}
+			if n := count[lockcore.Misconfigured](f.events); n != 1 || runs.Load() != 0 {
+				t.Errorf("%d Misconfigured, %d runs", n, runs.Load())
+			}
+		})
+	}
+}
+
+// Who looks for a form in front of Idempotent, but finds another kind of body there, does no harm.
+func TestFormLookedForBefore(t *testing.T) {
+	var runs atomic.Int64
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		next := idempotent(l, httpmw.Options{})(order(&runs))
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = r.FormValue("_method")
+			next.ServeHTTP(w, r)
+		})
+	})
+	f.wantRan(f.do("POST", "/orders?a=1", "{}", "Idempotency-Key", "k", "Content-Type", "application/json"), 201)
+	f.wantProblem(f.do("POST", "/orders?a=1", "[]", "Idempotency-Key", "k", "Content-Type", "application/json"), 422, "key-reused")
+}
+
+// With a secret the stored fingerprint cannot be computed from the request alone.
+func TestSecretChangesTheFingerprint(t *testing.T) {
+	stored := func(o httpmw.Options) string {
+		f := guarded(t, o, func(http.ResponseWriter, *http.Request) {})
+		f.wantRan(f.post("k"), 200)
+		for _, key := range f.redis.Keys() {
+			if strings.HasPrefix(key, "holdfast:1:o:") {
+				return f.redis.HGet(key, "g")
+			}
+		}
+		t.Fatal("no key")
+		return ""
+	}
+	plain := stored(httpmw.Options{})
+	if one := stored(httpmw.Options{Secret: []byte("one")}); one == plain || len(one) != len(plain) || len(one) != 32 {
+		t.Errorf("%x and %x", plain, one)
+	}
+	own := func(*http.Request, []byte) []byte { return []byte("the same") }
+	if a, b := stored(httpmw.Options{Fingerprint: own}), stored(httpmw.Options{Fingerprint: own, Secret: []byte("one")}); a == b {
+		t.Errorf("%x with and without a secret", a)
+	}
+}

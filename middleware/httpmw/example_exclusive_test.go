@@ -1,0 +1,65 @@
+package httpmw_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// One charge at a time for each account. A nightly job that guards the same account by the same key keeps requests out,
+// and only those of its account.
+func ExampleExclusive() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = locks.Close(context.Background()) }()
+
+	account := httpmw.Exclusive(locks, httpmw.ByPathValue("account", "id"), httpmw.ExclusiveOptions{
+		Terms:  lockcore.Terms{Wait: lockcore.NoWait}, // by default it waits 2 s for its turn
+		Status: http.StatusLocked,
+	})
+	charge := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, held := guard.Token(r.Context(), "account:"+r.PathValue("id"))
+		_, _ = fmt.Fprintln(w, "charged, alone:", held)
+	})
+	mux := http.NewServeMux()
+	mux.Handle("POST /accounts/{id}/charges", account(charge)) // the handler, not the mux
+
+	send := func(id string) {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "POST", "/accounts/"+id+"/charges", nil))
+		if w.Code == http.StatusOK {
+			fmt.Print(id, ": ", w.Body)
+		} else {
+			fmt.Printf("%s: %d, come again after %s s\n", id, w.Code, w.Header().Get("Retry-After"))
+		}
+	}
+	err = guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(context.Context) error {
+		send("42")
+		send("43")
+		return nil
+	})
+	send("42")
+	fmt.Println("job:", err)
+	// Output:
+	// 42: 423, come again after 1 s
+	// 43: charged, alone: true
+	// 42: charged, alone: true
+	// job: <nil>
+}

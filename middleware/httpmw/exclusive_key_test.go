@@ -1,0 +1,131 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// What a KeyFunc answers decides: unguarded, or refused and counted. Its words are not told to the client and its
+// errors are not taken for ours.
+func TestExclusiveKeys(t *testing.T) {
+	long := strings.Repeat("x", 600)
+	for name, row := range map[string]struct {
+		key    string
+		err    error
+		status int
+		noKey  int
+	}{
+		"a key":            {"canary", nil, 200, 0},
+		"no guard needed":  {"", fmt.Errorf("a GET: %w", httpmw.ErrNoKey), 200, 0},
+		"an error":         {"held", errors.New("canary"), 400, 1},
+		"an error as ours": {"held", errors.Join(lockcore.ErrBusy, lockcore.ErrUnavailable, context.Canceled), 400, 1},
+		"an empty key":     {"", nil, 400, 1},
+		"too long a key":   {long, nil, 400, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var runs int
+			f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+				key := func(*http.Request) (string, error) { return row.key, row.err }
+				return httpmw.Exclusive(l, key, httpmw.ExclusiveOptions{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+			})
+			a := f.do("GET", "/", "")
+			if a.status != row.status || runs != map[int]int{200: 1, 400: 0}[row.status] || strings.Contains(a.body, "canary") {
+				t.Errorf("got %d %q, %d runs", a.status, a.body, runs)
+			}
+			if row.status == 400 {
+				f.wantProblem(a, 400, "resource-unnamed")
+			}
+			if n := count[lockcore.NoKey](f.events); n != row.noKey {
+				t.Errorf("%d NoKey, want %d", n, row.noKey)
+			}
+		})
+	}
+}
+
+// ErrNoKey passes although somebody has every key there is.
+func TestExclusiveErrNoKeyRunsUnguarded(t *testing.T) {
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		key := func(r *http.Request) (string, error) {
+			if r.Method == http.MethodGet {
+				return "account:42", httpmw.ErrNoKey
+			}
+			return "account:42", nil
+		}
+		return httpmw.Exclusive(l, key, httpmw.ExclusiveOptions{Terms: noWait})(http.HandlerFunc(created))
+	})
+	locktest.Hold(t, f.locks, "account:42")
+	f.wantRan(f.do("GET", "/", ""), 201)
+	f.wantProblem(f.do("POST", "/", ""), 409, "busy")
+}
+
+// A path value is there only behind the router: around it the request is refused, not run unguarded.
+func TestByPathValue(t *testing.T) {
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		guarded := httpmw.Exclusive(l, byAccount, httpmw.ExclusiveOptions{})
+		show := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, held := guard.Token(r.Context(), "account:4/2")
+			_, _ = io.WriteString(w, strconv.FormatBool(held))
+		})
+		inner := http.NewServeMux()
+		inner.Handle("/around/{id}", show)
+		mux := http.NewServeMux()
+		mux.Handle("/behind/{id}", guarded(show))
+		mux.Handle("/rest/{id...}", guarded(show))
+		mux.Handle("/other/{key}", guarded(show))
+		mux.Handle("/around/", guarded(inner))
+		return mux
+	})
+	for path, want := range map[string]int{"/behind/4%2F2": 200, "/rest/4/2": 200, "/rest/": 400, "/other/4%2F2": 400, "/around/4%2F2": 400} {
+		if a := f.do("GET", path, ""); a.status != want || want == 200 && a.body != "true" {
+			t.Errorf("%s: got %d %q, want %d", path, a.status, a.body, want)
+		}
+	}
+}
+
+func TestExclusiveOptionsAreCheckedTogether(t *testing.T) {
+	err := httpmw.ExclusiveOptions{Terms: lockcore.Terms{Lease: 1, Wait: -2}, Status: 503}.Validate()
+	for _, want := range []string{"Terms.Lease", "Terms.Wait", "Status is 503"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	for _, status := range []int{0, 409, 423} {
+		if err := (httpmw.ExclusiveOptions{Status: status}).Validate(); err != nil {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
+func TestMistakesWithExclusivePanic(t *testing.T) {
+	locks := locktest.New(t)
+	for name, call := range map[string]func(){
+		"locks":          func() { httpmw.Exclusive(nil, byAccount, httpmw.ExclusiveOptions{}) },
+		"key":            func() { httpmw.Exclusive(locks, nil, httpmw.ExclusiveOptions{}) },
+		"options":        func() { httpmw.Exclusive(locks, byAccount, httpmw.ExclusiveOptions{Status: 200}) },
+		"handler":        func() { httpmw.Exclusive(locks, byAccount, httpmw.ExclusiveOptions{})(nil) },
+		"no class":       func() { httpmw.ByPathValue("", "id") },
+		"class":          func() { httpmw.ByPathValue("a:b", "id") },
+		"no name":        func() { httpmw.ByPathValue("account", "") },
+		"name in braces": func() { httpmw.ByPathValue("account", "{id}") },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			call()
+		}()
+	}
+}

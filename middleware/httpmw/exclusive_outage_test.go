@@ -1,0 +1,175 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// exclusively guards h by the key account:42.
+func (b bubble) exclusively(o httpmw.ExclusiveOptions, h http.HandlerFunc) http.Handler {
+	return httpmw.Exclusive(b.locks, fixed("account:42"), o)(h)
+}
+
+// Redis away is told, nothing runs, and after the outage all is as before. The same for a Locker that is closed.
+func TestExclusiveRedisAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, b bubble) {
+		var runs atomic.Int64
+		h := b.exclusively(httpmw.ExclusiveOptions{}, func(http.ResponseWriter, *http.Request) { runs.Add(1) })
+		wantAway := func() {
+			t.Helper()
+			a := post(h)
+			if a.status != 503 || a.problem() != "unavailable" || a.header.Get("Retry-After") != "5" {
+				t.Errorf("got %d %q, Retry-After %q", a.status, a.body, a.header.Get("Retry-After"))
+			}
+		}
+		b.faults.Down()
+		wantAway()
+		b.faults.Heal()
+		if a := post(h); a.status != 200 {
+			t.Errorf("got %d %q after the outage", a.status, a.body)
+		}
+		if err := b.locks.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantAway()
+		if runs.Load() != 1 {
+			t.Errorf("%d runs, want 1", runs.Load())
+		}
+	})
+}
+
+// A wait of 2 s by default, then 409.
+func TestExclusiveWaitsTwoSecondsByDefault(t *testing.T) {
+	inBubble(t, func(t *testing.T, b bubble) {
+		h := b.exclusively(httpmw.ExclusiveOptions{}, created)
+		defer locktest.Hold(t, b.locks, "account:42")()
+		start := time.Now()
+		if a := post(h); a.status != 409 || time.Since(start) != 2*time.Second {
+			t.Errorf("got %d after %v", a.status, time.Since(start))
+		}
+	})
+}
+
+// A lease that is lost under the handler ends its ctx in time; the answer is still the handler's.
+func TestExclusiveLeaseLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, b bubble) {
+		h := b.exclusively(httpmw.ExclusiveOptions{}, func(w http.ResponseWriter, r *http.Request) {
+			b.faults.Silence()
+			start := time.Now()
+			<-r.Context().Done()
+			if err := context.Cause(r.Context()); !errors.Is(err, lockcore.ErrLost) || time.Since(start) > 27*time.Second {
+				t.Errorf("the ctx ended by %v after %v", err, time.Since(start))
+			}
+			w.WriteHeader(http.StatusTeapot)
+		})
+		if a := post(h); a.status != http.StatusTeapot || a.body != "" {
+			t.Errorf("got %d %q", a.status, a.body)
+		}
+	})
+}
+
+// A handler that ignores its ctx keeps the others out for MaxHold, by default 5 min, and one lease; its answer counts.
+func TestExclusiveHandlerIgnoresItsContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, b bubble) {
+		start := time.Now()
+		var first atomic.Bool
+		var second time.Duration
+		h := b.exclusively(httpmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}}, func(w http.ResponseWriter, r *http.Request) {
+			if !first.CompareAndSwap(false, true) {
+				second = time.Since(start)
+				return
+			}
+			time.Sleep(10 * time.Minute)
+			if err := context.Cause(r.Context()); !errors.Is(err, lockcore.ErrMaxHold) {
+				t.Errorf("the handler's ctx ended by %v", err)
+			}
+			w.WriteHeader(http.StatusCreated)
+		})
+		done := make(chan answer)
+		go func() { done <- post(h) }() // ends with the handler
+		time.Sleep(time.Second)
+		if a := post(h); a.status != 200 || second < 5*time.Minute || second > 5*time.Minute+32*time.Second {
+			t.Errorf("got %d; ran after %v", a.status, second)
+		}
+		if a := <-done; a.status != 201 {
+			t.Errorf("got %d", a.status)
+		}
+	})
+}
+
+// Redis acts, but its answer is lost: at the start the handler runs once all the same, at the end the key is free.
+func TestExclusiveAnswerIsLost(t *testing.T) {
+	for _, script := range []string{"acquire", "release"} {
+		inBubble(t, func(t *testing.T, b bubble) {
+			var runs atomic.Int64
+			h := b.exclusively(httpmw.ExclusiveOptions{Terms: patience}, func(http.ResponseWriter, *http.Request) { runs.Add(1) })
+			lost := b.faults.LoseAnswer(locktest.Script(script))
+			for range 2 {
+				if a := post(h); a.status != 200 {
+					t.Errorf("%s: got %d %q", script, a.status, a.body)
+				}
+			}
+			select {
+			case <-lost.Answered():
+			default:
+				t.Fatalf("%s: no answer was lost", script)
+			}
+			if runs.Load() != 2 {
+				t.Errorf("%s: %d runs, want 2", script, runs.Load())
+			}
+		})
+	}
+}
+
+var errOwnCause = errors.New("the chain's own time is over")
+
+// A request whose own time is over, before or while Redis is asked or in line, did not run and may come again: it is no
+// error of the program, whatever the cause is called.
+func TestTimeOfTheRequestIsOver(t *testing.T) {
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"before, by the client": func(context.Context) (context.Context, context.CancelFunc) { return canceled, cancel },
+		"before":                func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, 0) },
+		"while Redis is silent": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 300*time.Millisecond)
+		},
+		"before, with a cause of its own": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, 0, errOwnCause)
+		},
+		"with a cause of its own": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, 300*time.Millisecond, errOwnCause)
+		},
+	} {
+		inBubble(t, func(t *testing.T, b bubble) {
+			var seen error
+			note := func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
+				seen = p.Err
+				httpmw.WriteProblem(w, r, p)
+			}
+			b.faults.Silence()
+			defer b.faults.Heal()
+			for kind, h := range map[string]http.Handler{
+				"Exclusive":  b.exclusively(httpmw.ExclusiveOptions{Problem: note}, created),
+				"Idempotent": httpmw.Idempotent(b.locks, tenant, httpmw.Options{Problem: note})(http.HandlerFunc(created)),
+			} {
+				a := post(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					ctx, cancel := end(r.Context())
+					defer cancel()
+					h.ServeHTTP(w, r.WithContext(ctx))
+				}))
+				if a.status != 503 || a.problem() != "unavailable" || a.header.Get("Retry-After") != "5" {
+					t.Errorf("%s, %s: got %d %q for %v", kind, name, a.status, a.body, seen)
+				}
+			}
+		})
+	}
+}
