@@ -1,6 +1,9 @@
 package guard
 
-import "errors"
+import (
+	"errors"
+	"unicode/utf8"
+)
 
 // Final marks an error as the last word: Once records it, and later calls get an error with the same text, cut to 4 KiB, instead of
 // another run. Final(nil) is nil.
@@ -42,10 +45,14 @@ func (e *RecordedError) ErrorType() string { return "recorded" }
 
 const maxErrorText = 4 << 10
 
-// clip bounds the text of an error that goes into a record.
+// clip bounds the text of an error that goes into a record, between two characters.
 func clip(s string) string {
-	if len(s) > maxErrorText {
-		return s[:maxErrorText]
+	if len(s) <= maxErrorText {
+		return s
 	}
-	return s
+	n := maxErrorText
+	for n > maxErrorText-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }

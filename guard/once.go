@@ -85,6 +85,11 @@ func (o OnceOptions) Validate() error {
 	if len(o.Fingerprint) > lockcore.MaxFingerprint {
 		errs = append(errs, fmt.Errorf("guard: OnceOptions.Fingerprint is %d bytes long, must be at most %d", len(o.Fingerprint), lockcore.MaxFingerprint))
 	}
+	if o.Codec != nil {
+		if _, err := (idempotency.Record{State: idempotency.Done, Codec: o.Codec.Name()}).Encode(); err != nil { // else the first result would be lost
+			errs = append(errs, fmt.Errorf("guard: OnceOptions.Codec: %w", err))
+		}
+	}
 	if o.MaxResult < 0 || o.MaxResult > maxMaxResult {
 		errs = append(errs, fmt.Errorf("guard: OnceOptions.MaxResult is %d, must be between 0 and %d", o.MaxResult, maxMaxResult))
 	}
@@ -240,33 +245,24 @@ type replay[T any] struct {
 	tombstone bool
 }
 
-func decode[T any](c idempotency.Codec, b []byte) (r replay[T], err error) {
-	defer func() { // of a codec, on bytes that anybody who can write to Redis may have made
-		if p := recover(); p != nil {
-			r, err = replay[T]{}, fmt.Errorf("codec %q panicked: %v", c.Name(), p)
-		}
-	}()
+func decode[T any](c idempotency.Codec, b []byte) (replay[T], error) {
+	var r replay[T]
 	rec, err := idempotency.Decode(b)
 	if err != nil {
 		return r, err
 	}
-	switch rec.State {
-	case idempotency.Tombstone:
+	_, whether := c.(nothing) // Once asks only whether, whatever codec wrote it
+	switch {
+	case rec.State == idempotency.Tombstone:
 		r.tombstone = true
-		if _, ok := c.(nothing); !ok {
+		if !whether {
 			r.err = ErrNoResult
 		}
-	case idempotency.Failed:
+	case rec.State == idempotency.Failed:
 		r.err = &RecordedError{Text: string(rec.Data)}
-	default:
-		if _, ok := c.(nothing); ok {
-			return r, nil // Once asks only whether, whatever codec wrote it
-		}
-		if rec.Codec != c.Name() {
-			return r, fmt.Errorf("guard: record of codec %q, want %q", rec.Codec, c.Name())
-		}
-		if err := c.Decode(rec.Data, &r.value); err != nil {
-			return r, fmt.Errorf("guard: decode result: %w", err)
+	case !whether:
+		if err := rec.Value(c, &r.value); err != nil {
+			return replay[T]{}, err
 		}
 	}
 	return r, nil

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -159,4 +160,34 @@ func TestOnceDecodePanics(t *testing.T) {
 			t.Errorf("%+v, %v", h, err)
 		}
 	})
+}
+
+// nameless is a codec whose records nobody could read.
+type nameless struct{ brittle }
+
+func (nameless) Name() string { return "" }
+
+// A codec with a bad name is noticed before anything runs, not when the result is lost.
+func TestOnceCodecName(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		runs := 0
+		_, err := guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{Codec: nameless{}}, func(context.Context) (int, error) { runs++; return 0, nil })
+		if !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), "OnceOptions.Codec") || runs != 0 {
+			t.Errorf("%v, %d runs", err, runs)
+		}
+	})
+}
+
+// The text of a recorded error is cut to 4 KiB between two characters.
+func TestOnceErrorText(t *testing.T) {
+	for _, pad := range []string{"", "x", "xx", "xxx"} {
+		inBubble(t, func(t *testing.T, f *fixture) {
+			long := errors.New(pad + strings.Repeat("🔒", 2000))
+			_, _ = guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { return guard.Final(long) })
+			_, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{}, nothing)
+			if text := err.Error(); len(text) > 4<<10 || len(text) <= 4<<10-4 || !utf8.ValidString(text) || !strings.HasPrefix(long.Error(), text) {
+				t.Errorf("%d bytes, valid: %v", len(text), utf8.ValidString(text))
+			}
+		})
+	}
 }

@@ -4,6 +4,8 @@
 //	orders := httpmw.Idempotent(locks, tenant, httpmw.Options{})(http.HandlerFunc(create))
 //	mux.Handle("POST /orders", orders)
 //
+// [Exclusive] runs one request at a time for each key, such as an account. Where both are used Idempotent stands outside.
+//
 // It follows draft-ietf-httpapi-idempotency-key-header and, where that is silent, Stripe's practice
 // (https://docs.stripe.com/api/idempotent_requests).
 //
@@ -24,10 +26,12 @@
 //
 // # What you must do
 //
-// Install it behind authentication and rate limits and in front of the business handler: what stands behind it is
-// recorded too. Give it a scope that names the caller. Let cross-origin clients see the header Idempotent-Replayed by
+// Install Idempotent behind authentication and rate limits and in front of the business handler: what stands behind it is
+// recorded too. Nothing in front of it may use up the body, and no http.TimeoutHandler may stand behind it: that returns
+// while the handler runs on. Give it a scope that names the caller. The host is not part of the key: two APIs with the same scopes and
+// paths on one Redis need a Prefix each. Let cross-origin clients see the header Idempotent-Replayed by
 // Access-Control-Expose-Headers. The handler gets a ctx that the client's disconnect does not cancel; it must still obey
-// it, for it ends before the lease can.
+// it, for it ends before the lease can. docs/payments.md says all this at length, docs/problems.md what each refusal means.
 //
 // # Testing
 //

@@ -106,6 +106,9 @@ func TestHTTP2Disconnect(t *testing.T) {
 				if n, err := w.Write(make([]byte, 1000)); n != 1000 || err != nil {
 					t.Errorf("wrote %d bytes, %v", n, err)
 				}
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					t.Errorf("flush: %v", err)
+				}
 				if err := context.Cause(r.Context()); err != nil {
 					t.Errorf("the handler's ctx ended: %v", err)
 				}
