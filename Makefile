@@ -28,8 +28,9 @@ fmt: ## format the code as lint wants it
 	$(LINT) fmt ./...
 
 .PHONY: soak-short
-soak-short: ## a minute of contention between 1, 3 and 8 processes on a real server, some of them killed
+soak-short: ## a minute of contention between 1, 3 and 8 processes on a real server, some of them killed; then the same of HTTP servers
 	$(GO) test ./internal/soak -count=1 -v -args -for 20s -procs 1,3,8 -kill 4s -at-least 20000
+	$(GO) test ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
 
 .PHONY: soak
 soak: ## the same for half an hour, and a thousand seeds of the simulation

@@ -1,0 +1,94 @@
+package httpsoak_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+)
+
+// What a line of the journal says.
+const (
+	opGranted = "granted" // the Observer heard that the key is ours
+	opBegin   = "begin"   // the handler's first act
+	opEnd     = "end"     // its last one
+	opGaveUp  = "gave up" // the handler's ctx ended
+	opDie     = "die"     // the process kills itself now, as it was asked to
+	opLate    = "late"    // a moment's sleep and a PING took longer by Late: the machine is busy
+	opFault   = "fault"   // a lost lease, a failed completion, an unreadable record, a leaked goroutine
+)
+
+// line is one line of the journal. Servers write it, outside of the lock, each with a single write at the end of one file: so it is there
+// whatever becomes of its writer.
+type line struct {
+	Op       string
+	Proc     string
+	Key      string        `json:",omitempty"` // the client's
+	Guard    string        `json:",omitempty"` // what httpmw.Key says
+	Run      string        `json:",omitempty"`
+	Attempt  int           `json:",omitempty"`
+	TookOver bool          `json:",omitempty"`
+	Sum      string        `json:",omitempty"` // of the answer
+	Text     string        `json:",omitempty"`
+	Late     time.Duration `json:",omitempty"`
+	At       int64         // ns of the machine's clock, before the line was written
+}
+
+type journal struct {
+	f    *os.File
+	proc string
+}
+
+func openJournal(path, proc string) (*journal, error) {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	return &journal{f: f, proc: proc}, err
+}
+
+// write panics if it cannot: a run that is not in the journal would be none.
+func (j *journal) write(l line) {
+	l.Proc, l.At = j.proc, now()
+	b, err := json.Marshal(l)
+	if err == nil {
+		_, err = j.f.Write(append(b, '\n'))
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+func readJournal(path string) ([]line, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var lines []line
+	for s := range bytes.Lines(b) {
+		var l line
+		if err := json.Unmarshal(s, &l); err != nil {
+			return nil, fmt.Errorf("journal: %q: %w", s, err)
+		}
+		lines = append(lines, l)
+	}
+	return lines, nil
+}
+
+// now is the machine's clock, the same for all processes.
+func now() int64 { return time.Now().UnixNano() }
+
+// ownHeaders are those that the handler may set. The first three are recorded anyway, the others by Options.Headers.
+var ownHeaders = []string{"Content-Type", "Etag", "Location", "X-Part", "X-Receipt"}
+
+// sum stands for an answer: status, headers of the handler, body.
+func sum(status int, h http.Header, body []byte) string {
+	d := sha256.New()
+	fmt.Fprintln(d, status)
+	for _, name := range ownHeaders {
+		fmt.Fprintf(d, "%s %q\n", name, h.Values(name))
+	}
+	d.Write(body)
+	return hex.EncodeToString(d.Sum(nil))
+}
