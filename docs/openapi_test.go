@@ -14,20 +14,21 @@ import (
 
 // statuses says with which status each type of problem is answered.
 var statuses = map[string][]int{
-	httpmw.TypeKeyMissing:      {400},
-	httpmw.TypeKeyMalformed:    {400},
-	httpmw.TypeBodyUnreadable:  {400},
-	httpmw.TypeResourceUnnamed: {400},
-	httpmw.TypeUnauthorized:    {401},
-	httpmw.TypeInProgress:      {409},
-	httpmw.TypeBusy:            {409, 423},
-	httpmw.TypeOutcomeUnknown:  {409},
-	httpmw.TypeNotReplayable:   {409},
-	httpmw.TypeBodyTooLarge:    {413},
-	httpmw.TypeKeyReused:       {422},
-	httpmw.TypeInternal:        {500},
-	httpmw.TypeBadRecord:       {500},
-	httpmw.TypeUnavailable:     {503},
+	httpmw.TypeKeyMissing:       {400},
+	httpmw.TypeKeyMalformed:     {400},
+	httpmw.TypeBodyUnreadable:   {400},
+	httpmw.TypeResourceUnnamed:  {400},
+	httpmw.TypeUnauthorized:     {401},
+	httpmw.TypeInProgress:       {409},
+	httpmw.TypeBusy:             {409, 423},
+	httpmw.TypeOutcomeUnknown:   {409},
+	httpmw.TypeNotReplayable:    {409},
+	httpmw.TypeBodyTooLarge:     {413},
+	httpmw.TypeKeyReused:        {422},
+	httpmw.TypeInternal:         {500},
+	httpmw.TypeRecordUnreadable: {500},
+	httpmw.TypeUnavailable:      {503},
+	httpmw.TypeInterrupted:      {503},
 }
 
 // The fragment has each type of problem under each of its statuses, and nothing else; the operation refers to all.
@@ -84,13 +85,19 @@ func TestOpenAPICode(t *testing.T) {
 // Names and bounds of the headers are those of the code.
 func TestOpenAPIHeaders(t *testing.T) {
 	text := read(t, "openapi/idempotency.yaml")
-	for _, want := range []string{"name: " + httpmw.HeaderKey + "\n", httpmw.HeaderReplayed + ": {$ref", "maxLength: 255\n", "'^[ -~]+$'"} {
+	for _, want := range []string{"name: " + httpmw.HeaderKey + "\n", httpmw.HeaderReplayed + ": {$ref", "maxLength: 512\n", "'^[ -~]+$'"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}
 	}
 	h := chain(t, httpmw.Options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for key, want := range map[string]int{strings.Repeat("~", 255): 200, strings.Repeat("~", 256): 400, "": 400, "\x7f": 400, "é": 400} {
+	longest := `"` + strings.Repeat(`\"`, 255) + `"` // quoted, and all of it escaped
+	if len(longest) != 512 {
+		t.Errorf("the longest header is of %d characters", len(longest))
+	}
+	for key, want := range map[string]int{
+		strings.Repeat("~", 255): 200, strings.Repeat("~", 256): 400, longest: 200, `"\"` + longest[1:]: 400, "": 400, "\x7f": 400, "é": 400,
+	} {
 		if w := post(h, "", "Idempotency-Key", key); w.Code != want {
 			t.Errorf("key %q: %d, want %d", key, w.Code, want)
 		}

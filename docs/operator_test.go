@@ -31,15 +31,15 @@ func settle(ctx context.Context, locks *lockcore.Locker, o httpmw.Options, clien
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s, run %d\n", e.State, e.Attempt) // and e.Holder, e.HeldFor, e.Keep
+	fmt.Printf("%s, run %d\n", e.State, e.Attempt) // and e.Holder, e.HeldFor, e.KeepLeft
 	if e.State != lockcore.StateAbandoned {
-		return nil // free: nothing is known. held: wait. done: a repeat gets the answer
+		return nil // free: no run is known under this scope, path and Secret. held: wait. done: a repeat gets the answer, if it was kept
 	}
 	yes, err := charged(ctx, key)
 	if err != nil || yes {
 		return err // leave the key as it is: cleared, it would be charged again
 	}
-	return idempotency.Clear(ctx, locks, key) // the client's next repeat runs, as if it were the first
+	return idempotency.Clear(ctx, locks, key, e) // refused if the client's repeat has run meanwhile; else the next one runs
 }
 
 // send is a client with a recover in front of h.
@@ -129,7 +129,7 @@ func TestNoEffect(t *testing.T) {
 	}
 }
 
-// A busy account is told to come again, and the key is free for that. A replay does not wait for the account.
+// A busy account is answered with a Retry-After, and the key is free for that. A replay does not wait for the account.
 func TestExclusiveInside(t *testing.T) {
 	locks := locktest.New(t)
 	once := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "acme", nil }, httpmw.Options{Store: httpmw.StoreAll})

@@ -23,6 +23,20 @@ func NoEffect(err error) error {
 	return &noEffectError{err}
 }
 
+// Unknown marks an error after which nobody knows whether the work was done, such as a timeout of a payment provider: Once leaves the
+// key abandoned, as if the process had died. The next call takes it over, and is told so; with AtMostOnce it is refused. Unknown(nil)
+// is nil.
+func Unknown(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unknownError{err}
+}
+
+type unknownError struct{ error }
+
+func (e *unknownError) Unwrap() error { return e.error }
+
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }

@@ -23,7 +23,7 @@ const (
 	// AtLeastOnce takes an abandoned key over: the work is tried again, and its effect may happen twice.
 	AtLeastOnce Mode = iota
 	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError until an operator clears it
-	// (lockcore.Locker.Clear), or until Keep, at least 24 h, is over: then the key is forgotten and runs again. A failed run is recorded and replayed unless the error is marked with NoEffect.
+	// (idempotency.Clear), or until Keep, at least 24 h, is over: then the key is forgotten and runs again. A failed run is recorded and replayed unless the error is marked with NoEffect.
 	AtMostOnce
 )
 
@@ -121,8 +121,8 @@ type Result[T any] struct {
 // Once runs fn unless the key is done: after fn has returned nil, and that is recorded, no Once of the same key runs
 // within o.Keep. It is [OnceValue] without a value.
 func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions, fn func(context.Context) error) (Outcome, error) {
-	if fn == nil {
-		return NotRun, fmt.Errorf("guard: Once: fn must not be nil: %w", lockcore.ErrNotRun)
+	if locks == nil || fn == nil {
+		return NotRun, fmt.Errorf("guard: Once: locks and fn must not be nil: %w", lockcore.ErrNotRun)
 	}
 	o.Codec = nothing{}
 	r, err := OnceValue(ctx, locks, key, o, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
@@ -139,10 +139,11 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //	one that cannot be     recorded as a tombstone; the value comes with the encoder's error, later calls get ErrNoResult
 //	encoded
 //	Final(err)             recorded: a later call gets an error with the same text, a *RecordedError
-//	NoEffect(err)          the key is freed, also with AtMostOnce
+//	NoEffect(err)          the key is freed, also with AtMostOnce; if it took over, the next run is told so too
+//	Unknown(err)           the key is left abandoned: taken over, or with AtMostOnce refused
 //	panics                 the key is freed and the panic passes on; with AtMostOnce it is left abandoned
 //
-// Outcome says which of these happened. An error with Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn
+// Outcome says whether fn ran here, ran here after an abandoned run, or was replayed; not how it ended. An error with Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn
 // returned nil but the lease ended before, the value comes with the cause (lockcore.ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp);
 // it was recorded all the same unless another run had begun.
 //
@@ -213,6 +214,8 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		default:
 			rec = idempotency.Record{State: idempotency.Done, Codec: o.Codec.Name(), Data: data}
 		}
+	case errors.As(*err, new(*unknownError)), errors.As(*err, new(*noEffectError)) && lease.Abandoned():
+		return lease.Abandon(ctx) // the second: what the run before it did is as unknown as it was
 	case errors.As(*err, new(*noEffectError)):
 		return lease.Release(ctx)
 	case errors.As(*err, new(*finalError)), o.Mode == AtMostOnce:

@@ -191,3 +191,28 @@ func TestOnceErrorText(t *testing.T) {
 		})
 	}
 }
+
+// An error that says that nobody knows leaves the key abandoned, and so does one of no effect on a key that was taken over.
+func TestOnceUnknown(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		runs := 0
+		for range 2 {
+			out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, fails(&runs, guard.Unknown(errBoom)))
+			if !errors.Is(err, errBoom) || out == guard.NotRun {
+				t.Errorf("%v, %v", out, err)
+			}
+		}
+		if out, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{}, fails(&runs, guard.NoEffect(errBoom))); !errors.Is(err, errBoom) || out != guard.TookOver {
+			t.Errorf("%v, %v", out, err)
+		}
+		if _, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{Mode: guard.AtMostOnce}, nothing); !errors.Is(err, lockcore.ErrAbandoned) {
+			t.Errorf("%v", err)
+		}
+		if out, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{}, fails(&runs, nil)); err != nil || out != guard.TookOver || runs != 4 {
+			t.Errorf("%v, %v, %d runs", out, err, runs)
+		}
+	})
+	if guard.Unknown(nil) != nil {
+		t.Error("nil is no error")
+	}
+}

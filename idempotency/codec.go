@@ -13,7 +13,8 @@ type Codec interface {
 	Name() string
 	// Encode returns bytes that neither v nor the next call changes. A v that it cannot encode is an error.
 	Encode(v any) ([]byte, error)
-	// Decode fills v, a pointer to a zero value, and keeps nothing of data. It must not panic on any input.
+	// Decode fills v, a pointer to a zero value; it neither keeps nor changes data. It must not panic on any input. A v of a type
+	// that it cannot fill is an error.
 	Decode(data []byte, v any) error
 }
 

@@ -49,7 +49,7 @@ func ExampleLookup() {
 	e, err := idempotency.Lookup(ctx, locks, "payment:7")
 	fmt.Printf("%s by %s, %v ago, run %d, %v\n", e.State, e.Holder.Task, e.HeldFor.Round(time.Minute), e.Attempt, err)
 
-	fmt.Println("clear:", idempotency.Clear(ctx, locks, "payment:7")) // the bank says that nothing was charged
+	fmt.Println("clear:", idempotency.Clear(ctx, locks, "payment:7", e)) // the bank says that nothing was charged
 	pay("worker 3", func(context.Context) (string, error) { return "receipt 3", nil })
 
 	e, err = idempotency.Lookup(ctx, locks, "payment:7")
@@ -57,7 +57,7 @@ func ExampleLookup() {
 	if err == nil {
 		err = e.Record.Value(idempotency.JSON(), &receipt)
 	}
-	fmt.Printf("%s by %s, kept for %v: %q, %v\n", e.State, e.Holder.Task, e.Keep.Round(time.Hour), receipt, err)
+	fmt.Printf("%s by %s, kept for %v: %q, %v\n", e.State, e.Holder.Task, e.KeepLeft.Round(time.Hour), receipt, err)
 	// Output:
 	// worker 2: not run "", abandoned: true
 	// abandoned by worker 1, 0s ago, run 1, <nil>

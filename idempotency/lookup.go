@@ -19,7 +19,7 @@ type Entry struct {
 // that an earlier run has given back and that is kept for the next in line, for half a second.) It runs nothing, changes nothing and
 // costs one round trip. It does not say what becomes of the key in the next moment: to run what has not run, use guard.Once.
 //
-// A record that does not decode is an error that satisfies errors.Is(err, ErrRecord), and the rest of the Entry is valid. Other errors
+// A record that does not decode is an error that satisfies errors.Is with ErrRecord and with lockcore.ErrRecord, and the rest of the Entry is valid. Other errors
 // are those of [lockcore.Locker.Inspect].
 func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Entry, error) {
 	h, stored, err := locks.Look(ctx, key)
@@ -28,14 +28,15 @@ func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Entry, err
 		return e, err
 	}
 	if e.Record, err = Decode(stored.Data); err != nil {
-		return e, fmt.Errorf("record of %q: %w", key, err)
+		return e, fmt.Errorf("%w: %q: %w", lockcore.ErrRecord, key, err)
 	}
 	return e, nil
 }
 
 // Clear forgets that a once key is done or abandoned, so that it runs again. It is for operators: what is forgotten may have had its
-// effect. A key that is free is no error. Errors are those of [lockcore.Locker.Clear]; a key that is held is refused with one that
-// satisfies lockcore.ErrBusy.
-func Clear(ctx context.Context, locks *lockcore.Locker, key string) error {
-	return locks.Clear(ctx, lockcore.KindOnce, key)
+// effect. seen is what Lookup said of the key: if a run has begun or was completed since, so that what the operator knows is no longer
+// true, nothing is forgotten, and the error satisfies lockcore.ErrChanged. A key that is free is no error. A key that is held is refused
+// with one that satisfies lockcore.ErrBusy. Other errors are those of [lockcore.Locker.Inspect].
+func Clear(ctx context.Context, locks *lockcore.Locker, key string, seen Entry) error {
+	return locks.ClearSeen(ctx, lockcore.KindOnce, key, seen.Holding)
 }

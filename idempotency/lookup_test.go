@@ -64,7 +64,7 @@ func TestLookup(t *testing.T) {
 					once(t, locks, row.o, row.fn)
 				}
 				e, err := idempotency.Lookup(t.Context(), locks, "k")
-				if err != nil || e.State != row.state || e.Keep != row.kept {
+				if err != nil || e.State != row.state || e.KeepLeft != row.kept {
 					t.Errorf("%+v, %v", e, err)
 				}
 				if got := e.Record; got.State != row.want.State || got.Codec != row.want.Codec || string(got.Data) != string(row.want.Data) {
@@ -92,8 +92,8 @@ func TestLookupAndClear(t *testing.T) {
 			if attempt > 0 && (e.Holder.Task != "task-7" || e.HeldFor != time.Minute) {
 				t.Errorf("by %v, %v ago", e.Holder, e.HeldFor)
 			}
-			if kept := want == lockcore.StateAbandoned; kept != (e.Keep > 23*time.Hour) {
-				t.Errorf("%s, kept for %v", want, e.Keep)
+			if kept := want == lockcore.StateAbandoned; kept != (e.KeepLeft > 23*time.Hour) {
+				t.Errorf("%s, kept for %v", want, e.KeepLeft)
 			}
 		}
 		ctx := lockcore.WithTask(t.Context(), "task-7")
@@ -102,7 +102,7 @@ func TestLookupAndClear(t *testing.T) {
 			_, _ = guard.Once(ctx, locks, "k", most, func(context.Context) error {
 				time.Sleep(time.Minute)
 				look(lockcore.StateHeld, 1)
-				if err := idempotency.Clear(t.Context(), locks, "k"); !errors.Is(err, lockcore.ErrBusy) {
+				if err := clearAsSeen(t, locks, "k"); !errors.Is(err, lockcore.ErrBusy) {
 					t.Errorf("cleared while it runs: %v", err)
 				}
 				look(lockcore.StateHeld, 1)
@@ -114,7 +114,7 @@ func TestLookupAndClear(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		for range 2 { // what is free is no error
-			if err := idempotency.Clear(t.Context(), locks, "k"); err != nil {
+			if err := clearAsSeen(t, locks, "k"); err != nil {
 				t.Error(err)
 			}
 			look(lockcore.StateFree, 0)
@@ -124,7 +124,7 @@ func TestLookupAndClear(t *testing.T) {
 				t.Errorf("%v, %v", out, err)
 			}
 		}
-		if err := idempotency.Clear(t.Context(), locks, "k"); err != nil { // done
+		if err := clearAsSeen(t, locks, "k"); err != nil { // done
 			t.Error(err)
 		}
 		if out, err := guard.Once(ctx, locks, "k", most, nothing); err != nil || out != guard.Ran {
@@ -134,6 +134,68 @@ func TestLookupAndClear(t *testing.T) {
 }
 
 func nothing(context.Context) error { return nil }
+
+func clearAsSeen(t *testing.T, locks *lockcore.Locker, key string) error {
+	t.Helper()
+	e, err := idempotency.Lookup(t.Context(), locks, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return idempotency.Clear(t.Context(), locks, key, e)
+}
+
+// What has happened between Lookup and Clear is not forgotten: a run that took over, one that failed, a late completion.
+func TestClearOfWhatHasChanged(t *testing.T) {
+	least := lockcore.Claim{}
+	for name, happen := range map[string]func(t *testing.T, locks *lockcore.Locker, first *lockcore.Lease){
+		"done since": func(t *testing.T, locks *lockcore.Locker, _ *lockcore.Lease) {
+			lease, _, err := locks.Claim(t.Context(), "k", least)
+			if err != nil || lease.Complete(t.Context(), []byte("\x01\x03\x00\x00"), time.Hour) != nil {
+				t.Fatal(err)
+			}
+		},
+		"run since, and abandoned again": func(t *testing.T, locks *lockcore.Locker, _ *lockcore.Lease) {
+			lease, _, err := locks.Claim(t.Context(), "k", least)
+			if err != nil || lease.Abandon(t.Context()) != nil {
+				t.Fatal(err)
+			}
+		},
+		"failed since": func(t *testing.T, locks *lockcore.Locker, _ *lockcore.Lease) {
+			lease, _, err := locks.Claim(t.Context(), "k", least)
+			if err != nil || lease.Release(t.Context()) != nil {
+				t.Fatal(err)
+			}
+		},
+		"completed late": func(t *testing.T, _ *lockcore.Locker, first *lockcore.Lease) {
+			if err := first.Complete(t.Context(), []byte("\x01\x03\x00\x00"), time.Hour); !errors.Is(err, lockcore.ErrLost) {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				locks := locktest.New(t)
+				first, _, err := locks.Claim(t.Context(), "k", lockcore.Claim{Terms: lockcore.Terms{NoRenew: true, Lease: time.Second}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Second)
+				seen, err := idempotency.Lookup(t.Context(), locks, "k")
+				if err != nil || seen.State != lockcore.StateAbandoned {
+					t.Fatalf("%+v, %v", seen, err)
+				}
+				happen(t, locks, first)
+				before, _ := idempotency.Lookup(t.Context(), locks, "k")
+				if err := idempotency.Clear(t.Context(), locks, "k", seen); !errors.Is(err, lockcore.ErrChanged) {
+					t.Errorf("%v", err)
+				}
+				if after, err := idempotency.Lookup(t.Context(), locks, "k"); err != nil || after.State != before.State || after.Attempt != before.Attempt {
+					t.Errorf("%+v, %v", after, err)
+				}
+			})
+		})
+	}
+}
 
 // A record that does not decode is an ErrRecord, and the rest is known all the same.
 func TestLookupBadRecord(t *testing.T) {
@@ -151,7 +213,7 @@ func TestLookupBadRecord(t *testing.T) {
 			if !errors.Is(err, idempotency.ErrRecord) || !strings.Contains(err.Error(), `"k"`) {
 				t.Errorf("%q: %v", bad, err)
 			}
-			if e.State != lockcore.StateDone || e.Holder.Task != "task-7" || e.Keep != time.Hour || e.Record.State != 0 {
+			if e.State != lockcore.StateDone || e.Holder.Task != "task-7" || e.KeepLeft != time.Hour || e.Record.State != 0 {
 				t.Errorf("%q: %+v", bad, e)
 			}
 		})
@@ -182,7 +244,7 @@ func TestLookupCosts(t *testing.T) {
 		if sent := count.Commands(); !slices.Equal(sent, []string{"inspect"}) {
 			t.Errorf("sent %v", sent)
 		}
-		if err := idempotency.Clear(t.Context(), locks, "k"); err != nil {
+		if err := clearAsSeen(t, locks, "k"); err != nil {
 			t.Error(err)
 		}
 		if h, err := locks.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateHeld {
@@ -204,7 +266,7 @@ func TestLookupErrors(t *testing.T) {
 			if !errors.Is(err, want) || e.Holding != (lockcore.Holding{}) || e.Record.State != 0 {
 				t.Errorf("%+v, %v", e, err)
 			}
-			if err := idempotency.Clear(t.Context(), locks, key); !errors.Is(err, want) {
+			if err := idempotency.Clear(t.Context(), locks, key, idempotency.Entry{}); !errors.Is(err, want) {
 				t.Errorf("%v", err)
 			}
 		}

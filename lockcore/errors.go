@@ -11,7 +11,7 @@ var ErrNotRun = errors.New("lockcore: not run")
 
 // Why a call did not run. Each also satisfies ErrNotRun.
 var (
-	// ErrBusy: another holder has the key. The error is a *BusyError.
+	// ErrBusy: another holder has the key. The error is a *BusyError, except that of Clear.
 	ErrBusy = notRun("lockcore: busy")
 	// ErrAbandoned: an earlier holder never released the key and the claim asked not to take over (AtMostOnce). The
 	// error is an *AbandonedError.
@@ -29,6 +29,9 @@ var (
 	// ErrNested: a Once inside a Once of the same key would wait for itself.
 	ErrNested = notRun("lockcore: nested claim of the same key")
 )
+
+// ErrChanged is what ClearSeen answers of a key that is no longer as it was seen.
+var ErrChanged = errors.New("lockcore: key has changed since")
 
 // Why a lease ended before its handler did. They are the context.Cause of the lease's ctx, and what Release answers.
 var (

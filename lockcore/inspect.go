@@ -2,8 +2,8 @@ package lockcore
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -27,7 +27,7 @@ type Holding struct {
 	Remaining time.Duration // held: what is left of the lease if it is not renewed
 	Token     int64         // of the last hold that Redis was told of; 0 if none is remembered
 	Attempt   int           // runs of a once key; 0 for an exclusive one
-	Keep      time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
+	KeepLeft  time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
 	Queue     int           // processes in line at Redis
 	Revoked   bool          // held, but not renewed any more
 }
@@ -71,11 +71,11 @@ func (l *Locker) inspect(ctx context.Context, kind Kind, key string, record bool
 	}
 	switch s := text(reply, 0); {
 	case s == "d":
-		h.State, h.Keep = StateDone, micro(n[10])
+		h.State, h.KeepLeft = StateDone, micro(n[10])
 	case s == "h" && live:
 		h.State = StateHeld
 	case s == "h" || abandoned:
-		h.State, h.Keep = StateAbandoned, micro(n[10])
+		h.State, h.KeepLeft = StateAbandoned, micro(n[10])
 	case s == "r" && live:
 		h.State = StateReserved
 	}
@@ -93,20 +93,35 @@ func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 	return err
 }
 
+// ClearSeen is Clear of a key that nothing has happened to since seen, what Inspect or Look said of it: no run has begun or was
+// completed. Otherwise it forgets nothing and returns an error that satisfies ErrChanged.
+func (l *Locker) ClearSeen(ctx context.Context, kind Kind, key string, seen Holding) error {
+	return l.clear(ctx, kind, key, strconv.FormatInt(seen.Token, 10), flag(seen.State == StateDone))
+}
+
 // Clear forgets that a key is done or abandoned, so that it runs again. It is for operators: what it forgets may have had
 // its effect. A key that is held is refused with an error that satisfies ErrBusy
 // (not a *BusyError). Other errors: those of Inspect.
 func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
+	return l.clear(ctx, kind, key, "", "")
+}
+
+func (l *Locker) clear(ctx context.Context, kind Kind, key, token, done string) error {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
 		r, _, err := l.conn.run(ctx, l.conn.ends, clearScript, keys[:],
-			millis(freeTTL), micros(claimWindow), l.wakePrefix, flag(l.conn.single))
+			millis(freeTTL), micros(claimWindow), l.wakePrefix, flag(l.conn.single), token, done)
 		return r, err
 	})
 	if err != nil {
 		return err
 	}
-	if n, err := number(reply, 0); err != nil || n != 1 {
-		return errors.Join(fmt.Errorf("%w: %q is held and cannot be cleared", ErrBusy, key), err)
+	switch n, err := number(reply, 0); {
+	case err != nil:
+		return unavailable(err)
+	case n == 0:
+		return fmt.Errorf("%w: %q is held and cannot be cleared", ErrBusy, key)
+	case n == 2:
+		return fmt.Errorf("%w: %q", ErrChanged, key)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func TestLook(t *testing.T) {
 			t.Helper()
 			count.Reset()
 			h, rec, err := other.Look(t.Context(), "k")
-			if err != nil || h.State != want || h.Keep != kept || h.Attempt != attempt {
+			if err != nil || h.State != want || h.KeepLeft != kept || h.Attempt != attempt {
 				t.Errorf("%+v, %v; want %s, kept for %v, run %d", h, err, want, kept, attempt)
 			}
 			if want != lockcore.StateFree && h.Holder.Task != "task-7" {
@@ -82,7 +82,7 @@ func TestLookAfterSilence(t *testing.T) {
 		faults.Silence()
 		time.Sleep(time.Hour)
 		h, rec, err := other.Look(t.Context(), "k")
-		if err != nil || rec != nil || h.State != lockcore.StateAbandoned || h.HeldFor != time.Hour || h.Keep != 47*time.Hour+30*time.Second {
+		if err != nil || rec != nil || h.State != lockcore.StateAbandoned || h.HeldFor != time.Hour || h.KeepLeft != 47*time.Hour+30*time.Second {
 			t.Errorf("%+v, %v, %v", h, rec, err)
 		}
 		faults.Heal()

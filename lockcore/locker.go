@@ -113,8 +113,11 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 	}
 	c := &call{l: l, kind: KindExclusive, key: key, terms: t.or(l.terms), keep: freeTTL, mode: "exclusive"}
 	h, _, err := c.run(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case h == nil: // somebody else's data: an exclusive key has no record
+		return nil, fmt.Errorf("%w: %q", ErrRecord, key)
 	}
 	return h.own(), nil
 }

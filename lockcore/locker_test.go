@@ -225,3 +225,16 @@ func TestRevokeFixed(t *testing.T) {
 		_ = kept.Release(t.Context())
 	})
 }
+
+// A record on an exclusive key is somebody else's data: an error, and nobody runs.
+func TestAcquireForgedRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		_ = w.must(l.Acquire(t.Context(), "k", lockcore.Terms{})).Release(t.Context())
+		w.rdb.HSet(t.Context(), lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0], "s", "d", "r", "x")
+		if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{}); !errors.Is(err, lockcore.ErrRecord) || !errors.Is(err, lockcore.ErrNotRun) {
+			t.Error(err)
+		}
+	})
+}

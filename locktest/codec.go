@@ -18,9 +18,9 @@ import (
 //   - each value is, by reflect.DeepEqual, the same after Encode and after Decode into a zero value, also in many goroutines at once,
 //   - what Encode returned is changed neither with the value nor by the next call,
 //   - Decode leaves its input as it is, and what it fills shares memory neither with that nor with what it filled before,
-//   - damaged input is an error or another value,
+//   - Decode of damaged input does not panic,
 //   - a channel or a function to encode, or a channel to decode into, is an error,
-//   - and that nothing of this panics.
+//   - nothing else of this panics either.
 //
 // Decode into a value that is not zero is not checked: guard.OnceValue never does that, and encoding/json would keep some of what
 // was there. Nor is how much memory or time damaged input costs.

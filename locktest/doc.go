@@ -5,9 +5,10 @@
 //	release := locktest.Hold(t, locks, "account:42") // somebody else holds the key
 //	locktest.Abandon(t, locks, "order:7")            // somebody died while running it
 //	locktest.Lose(ctx)                               // the handler loses what it holds
+//	locktest.Codec(t, myCodec{}, Receipt{ID: "r-1"}) // a codec of your own keeps what it is given
 //
 // [NewServer] is for several Lockers on one Redis, as several processes have, and [Faults] for a network that fails on
-// command.
+// command. [Codec] tests a codec of your own.
 //
 // All of it also works inside a testing/synctest bubble, where a lease of an hour runs out in no time. What a bubble
 // uses must be made in it.

@@ -55,7 +55,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		conflictsLost:     counter("holdfast.conflicts.lost", "{job}", "Conflicts that used up the last attempt of a job"),
 		noKey:             counter("holdfast.no_key", "{job}", "Jobs and requests without a key"),
 		badRecords:        counter("holdfast.bad_records", "{record}", "Stored records that do not decode"),
-		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the set-up"),
+		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the setup"),
 		kept:              result("kept"), gone: result("gone"), failed: result("failed"),
 	}
 	return in, errors.Join(errs...)

@@ -1,5 +1,6 @@
-// Package httpmw makes HTTP requests that carry an Idempotency-Key safe to repeat: the handler runs once, and who asks
-// again gets the answer that was recorded. It works with any router of net/http's shape.
+// Package httpmw makes POST and PATCH requests (see Options.Methods) that carry an Idempotency-Key safe to repeat: the
+// handler runs once, and whoever repeats the request gets the answer that was recorded. It works with any router of
+// net/http's shape.
 //
 //	orders := httpmw.Idempotent(locks, tenant, httpmw.Options{})(http.HandlerFunc(create))
 //	mux.Handle("POST /orders", orders)
@@ -35,6 +36,5 @@
 //
 // # Testing
 //
-// The tests of this package run behind a real http.Server on an in-memory Redis; httptest and miniredis are all that a
-// test of your own handlers needs.
+// See package locktest; httptest is all that a test of your own handlers needs besides.
 package httpmw

@@ -49,15 +49,20 @@ func TestKeyOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if known, err := idempotency.Lookup(t.Context(), f.locks, key); err != nil || known.State != lockcore.StateAbandoned {
+	known, err := idempotency.Lookup(t.Context(), f.locks, key)
+	if err != nil || known.State != lockcore.StateAbandoned {
 		t.Errorf("%+v, %v", known, err)
 	}
-	if err := idempotency.Clear(t.Context(), f.locks, key); err != nil {
+	if err := idempotency.Clear(t.Context(), f.locks, key, known); err != nil {
 		t.Fatal(err)
 	}
 	f.wantRan(f.do("POST", "/a%20b/orders?x=1", "body", "Idempotency-Key", `"a\"b"`, "X-Tenant", "a"), 200)
-	if _, err := o.KeyOf("tenant:a", "POST", "/", `"a`); err == nil {
-		t.Error("a malformed header makes a key")
+	for _, bad := range [][4]string{
+		{"tenant:a", "POST", "/", `"a`}, {"", "POST", "/", "a"}, {"tenant:a", "post", "/", "a"}, {"tenant:a", "POST", "/x?y=1", "a"}, {"tenant:a", "POST", "x", "a"},
+	} {
+		if key, err := o.KeyOf(bad[0], bad[1], bad[2], bad[3]); err == nil {
+			t.Errorf("%q make the key %q", bad, key)
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func ExampleExclusive() {
 		if w.Code == http.StatusOK {
 			fmt.Print(id, ": ", w.Body)
 		} else {
-			fmt.Printf("%s: %d, come again after %s s\n", id, w.Code, w.Header().Get("Retry-After"))
+			fmt.Printf("%s: %d, repeat after %s s\n", id, w.Code, w.Header().Get("Retry-After"))
 		}
 	}
 	err = guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(context.Context) error {
@@ -58,7 +58,7 @@ func ExampleExclusive() {
 	send("42")
 	fmt.Println("job:", err)
 	// Output:
-	// 42: 423, come again after 1 s
+	// 42: 423, repeat after 1 s
 	// 43: charged, alone: true
 	// 42: charged, alone: true
 	// job: <nil>

@@ -51,7 +51,8 @@ func ByPathValue(class, name string) KeyFunc {
 type ExclusiveOptions struct {
 	// Terms of each run. Wait is how long a request stands in line for its key, by default the Locker's (2 s); then it is
 	// answered with Status. MaxHold bounds the handler, by default to 5 min, whatever the Locker's own Terms say: long
-	// uploads and connections that are taken over may need more. Name is "http" by default.
+	// uploads and connections that are taken over may need more. Name is "http" by default; set it to the class of the key,
+	// such as "account", as asynqmw does.
 	Terms lockcore.Terms
 	// Status of the answer to a request whose key is busy: http.StatusConflict (409), the default, or
 	// http.StatusLocked (423).
@@ -65,7 +66,7 @@ type ExclusiveOptions struct {
 func (o ExclusiveOptions) Validate() error {
 	var errs []error
 	if err := o.Terms.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("httpmw: ExclusiveOptions: %w", err))
+		errs = append(errs, each("httpmw: ExclusiveOptions", err)...)
 	}
 	switch o.Status {
 	case 0, http.StatusConflict, http.StatusLocked:
@@ -102,8 +103,8 @@ func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
 //
 // The handler gets the server's ResponseWriter itself and an unread body, so that it can stream, flush and hijack. The
 // request's context is that of the lease: it ends with the client's disconnect, as always in net/http, and before the
-// lease can; context.Cause then says lockcore.ErrLost or ErrMaxHold. A guard inside the handler enters the key that the
-// request has, and guard.Token knows it. The key is given back when the handler has returned, not before, even if it
+// lease can; context.Cause then says lockcore.ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp. A guard inside the handler
+// enters the key that the request has, and guard.Token knows it. The key is given back when the handler has returned, not before, even if it
 // panics; the panic passes on. So who hijacks the connection keeps the key until it returns, and must watch the ctx
 // itself. The answer is the handler's, also when the lease was lost on the way.
 //
@@ -138,7 +139,7 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		return
 	}
 	if err != nil {
-		m.refuse(w, r, fmt.Errorf("%w: %w", errUnnamed, err))
+		m.refuse(w, r, key, fmt.Errorf("%w: %w", errUnnamed, err))
 		return
 	}
 	ran := false
@@ -148,18 +149,22 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		return nil
 	})
 	switch {
-	case ran: // the lease may have been lost on the way, but the answer is given
+	case ran: // what the handler has answered stands; but if it has said nothing, that is no answer
+		if err != nil {
+			eachRun(w, func(outer *running) { outer.cut.Store(true) })
+		}
 	case errors.Is(err, lockcore.ErrKey):
-		m.refuse(w, r, fmt.Errorf("%w: %w", errUnnamed, err))
+		m.refuse(w, r, key, fmt.Errorf("%w: %w", errUnnamed, err))
 	case errors.Is(err, lockcore.ErrBusy):
-		m.refuse(w, r, fmt.Errorf("%w: %w", errTaken, err))
+		m.refuse(w, r, key, fmt.Errorf("%w: %w", errTaken, err))
 	default:
-		m.refuse(w, r, err)
+		m.refuse(w, r, key, err)
 	}
 }
 
-func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key string, err error) {
 	p := problemOf(r.Context(), err)
+	p.Key = key
 	switch p.Type {
 	case TypeResourceUnnamed:
 		m.locks.Report(r.Context(), lockcore.NoKey{Name: m.Terms.Name})

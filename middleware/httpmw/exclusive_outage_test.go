@@ -131,7 +131,7 @@ func TestExclusiveAnswerIsLost(t *testing.T) {
 
 var errOwnCause = errors.New("the chain's own time is over")
 
-// A request whose own time is over, before or while Redis is asked or in line, did not run and may come again: it is no
+// A request whose own time is over, before or while Redis is asked or in line, did not run and may be repeated: it is no
 // error of the program, whatever the cause is called.
 func TestTimeOfTheRequestIsOver(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())

@@ -89,7 +89,7 @@ func TestExclusiveRunsOneOfManyAtATime(t *testing.T) {
 	}
 }
 
-// A guard on account:42 anywhere keeps requests of account 42 out, and no others; they are told to come again, by the
+// A guard on account:42 anywhere keeps requests of account 42 out, and no others; they are told to repeat later, by the
 // status that was chosen, and not who has it.
 func TestExclusiveMeetsOtherGuards(t *testing.T) {
 	for status, want := range map[int]int{0: 409, http.StatusConflict: 409, http.StatusLocked: 423} {

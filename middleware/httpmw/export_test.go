@@ -12,7 +12,7 @@ type Recorded struct {
 }
 
 func Encode(a Recorded) ([]byte, error) {
-	return codec{}.Encode(response{a.Status, a.Streamed, a.Header, a.Trailer, a.Body})
+	return codec{}.Encode(response{status: a.Status, streamed: a.Streamed, header: a.Header, trailer: a.Trailer, body: a.Body})
 }
 
 func Decode(b []byte) (Recorded, error) {

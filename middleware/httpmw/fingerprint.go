@@ -21,8 +21,11 @@ func target(r *http.Request) (path, query string) {
 		return path, query
 	}
 	u, err := url.ParseRequestURI(r.RequestURI)
-	if err != nil { // not from a server
+	switch {
+	case err != nil: // not from a server
 		u = r.URL
+	case u.Opaque != "": // x:y, which has no path
+		return u.Opaque, u.RawQuery
 	}
 	return u.EscapedPath(), u.RawQuery
 }
@@ -36,19 +39,26 @@ func (m *idempotent) fingerprint(r *http.Request, path, query string, body []byt
 		[]byte(r.Method), []byte(path), []byte(sorted(query)), []byte(r.Header.Get("Content-Type")), body)
 }
 
-// sorted puts the parameters of a query in order. Those of one name stay as they are, for there order may matter, and
-// nothing is decoded: what a parser would drop must still tell two requests apart.
+// sorted puts the parameters of a query in order, by their names as a parser reads them. Those of one name stay as they are, for there
+// order may matter, and what stands there is not decoded: what a parser would drop must still tell two requests apart.
 func sorted(query string) string {
 	if !strings.Contains(query, "&") {
 		return query
 	}
 	params := strings.Split(query, "&")
 	slices.SortStableFunc(params, func(a, b string) int {
-		a, _, _ = strings.Cut(a, "=")
-		b, _, _ = strings.Cut(b, "=")
-		return strings.Compare(a, b)
+		return strings.Compare(nameIn(a), nameIn(b))
 	})
 	return strings.Join(params, "&")
+}
+
+func nameIn(param string) string {
+	raw, _, _ := strings.Cut(param, "=")
+	name, err := url.QueryUnescape(raw)
+	if err != nil {
+		return raw
+	}
+	return name
 }
 
 // trusted is how much memory a length that is only announced may take.

@@ -2,6 +2,7 @@ package httpmw
 
 import (
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strings"
 )
@@ -22,17 +23,24 @@ var refusedHeaders = []string{
 
 func neverKept(name string) bool { return slices.Contains(refusedHeaders, name) }
 
+// neverTrailer are names that frame the answer: announced as a trailer they make clients refuse all of it.
+func neverTrailer(name string) bool {
+	return name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer"
+}
+
 // kept returns what of h is recorded.
 func (o Options) kept(h http.Header) http.Header {
 	k := http.Header{}
-	for _, name := range o.Headers {
-		values, ok := h[name]
-		if !ok {
+	for written, values := range h {
+		name := http.CanonicalHeaderKey(written)
+		if !slices.Contains(o.Headers, name) {
 			continue
 		}
-		k[name] = []string{} // without a value it still says: do not guess the Content-Type
+		if k[name] == nil {
+			k[name] = []string{} // without a value it still says: do not guess the Content-Type
+		}
 		for _, v := range values {
-			k[name] = append(k[name], strings.TrimSpace(oneLine.Replace(v)))
+			k[name] = append(k[name], textproto.TrimString(oneLine.Replace(v)))
 		}
 	}
 	return k
@@ -60,3 +68,6 @@ func isToken(s string) bool {
 	}
 	return s != ""
 }
+
+// isMethod says whether s can be a method that routers know.
+func isMethod(s string) bool { return isToken(s) && s == strings.ToUpper(s) }

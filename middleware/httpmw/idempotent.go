@@ -1,6 +1,7 @@
 package httpmw
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,8 @@ import (
 )
 
 // Scope names the caller that a key belongs to, such as the tenant of the verified credentials. Two callers with equal
-// keys never meet if their scopes differ. An error is answered 401; an empty scope 500, for it would mix callers.
+// keys never meet if their scopes differ. An error is answered 401, without WWW-Authenticate: let authentication in front
+// answer first, or set it in Options.Problem. An empty scope is answered 500, for it would mix callers.
 type Scope func(*http.Request) (string, error)
 
 // Idempotent returns a middleware that runs the handler once for each Idempotency-Key. It panics if locks or scope is
@@ -25,17 +27,20 @@ type Scope func(*http.Request) (string, error)
 //	same key, other request                     422
 //	done, but too large or streamed             409
 //	outcome unknown (guard.AtMostOnce)          409
-//	no key, a malformed one, two headers        400; without one other methods than Options.Methods pass
+//	no key, a malformed one, two headers        400
 //	the scope fails · is empty                  401 · 500
-//	body above Options.MaxRequest               413
-//	Redis away                                  503 with Retry-After
+//	body above Options.MaxRequest · broken off  413 · 400
+//	Redis away, locks closed, time over         503 with Retry-After
+//	body read before, wrapped twice, bad record 500
+//	a method that is not in Options.Methods     runs unguarded, with a key or without
 //
 // These answers are problems of RFC 9457, each with a Type of its own. An answer that is not recorded (see Store) frees
 // the key, and so does a panic, which passes on; with guard.AtMostOnce a panic leaves the outcome unknown.
 //
 // The handler writes into memory: a Flush is remembered, not obeyed, until the answer exceeds Options.MaxResponse or is
 // flushed as text/event-stream. From then on it is streamed. Hijack is refused with http.ErrNotSupported; 1xx pass.
-// The request's context is that of the lease, see [Key].
+// The request's context is that of the lease: the client's disconnect does not end it (see Options.CancelOnDisconnect); it ends
+// before the lease can, with the same causes as under [Exclusive].
 func Idempotent(locks *lockcore.Locker, scope Scope, o Options) func(http.Handler) http.Handler {
 	if locks == nil || scope == nil {
 		panic("httpmw: Idempotent: locks and scope must not be nil")
@@ -57,7 +62,7 @@ type idempotent struct {
 	locks *lockcore.Locker
 	scope Scope
 
-	noScope, bodyGone sync.Once
+	noScope, bodyGone, twice sync.Once
 }
 
 func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -77,7 +82,7 @@ func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	m.warn(r, err)
-	m.refuse(w, r, err)
+	m.refuse(w, r, op.key, err)
 }
 
 // warn tells the Observer what an operator should hear.
@@ -92,6 +97,8 @@ func (m *idempotent) warn(r *http.Request, err error) {
 		m.noScope.Do(misconfigured)
 	case errors.Is(err, errBodyGone):
 		m.bodyGone.Do(misconfigured)
+	case errors.Is(err, lockcore.ErrNested):
+		m.twice.Do(misconfigured)
 	}
 }
 
@@ -110,14 +117,13 @@ func (m *idempotent) operation(r *http.Request, client string) (operation, error
 	if scope == "" {
 		return operation{}, errNoScope
 	}
-	body, err := readBody(r, m.MaxRequest)
-	if err != nil {
-		return operation{}, err
-	}
 	path, query := target(r)
-	return operation{
-		key: digest(m.Secret, scope, r.Method, path, client), fingerprint: m.fingerprint(r, path, query, body), body: body,
-	}, nil
+	op := operation{key: digest(m.Secret, scope, r.Method, path, client)}
+	if op.body, err = readBody(r, m.MaxRequest); err != nil {
+		return op, err
+	}
+	op.fingerprint = m.fingerprint(r, path, query, op.body)
+	return op, nil
 }
 
 // once answers r by running next or by replaying. An error is still to be answered.
@@ -132,14 +138,13 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 	stored, err := guard.OnceValue(ctx, m.locks, op.key, guard.OnceOptions{
 		Terms: m.Terms, Keep: m.Keep, Mode: m.Mode, Codec: codec{}, MaxResult: m.MaxResponse + maxHeaders,
 		Fingerprint: op.fingerprint,
-	}, func(ctx context.Context) (response, error) {
-		if !m.CancelOnDisconnect && !stay() {
-			return response{}, guard.NoEffect(context.Cause(ctx))
+	}, func(ctx context.Context) (a response, err error) {
+		if !m.CancelOnDisconnect && !stay() { // the client has gone, even if ctx does not know yet
+			return a, guard.NoEffect(cmp.Or(context.Cause(r.Context()), context.Canceled))
 		}
-		run := &running{key: op.key}
-		own = m.run(context.WithValue(ctx, runningKey{}, run), w, r, next, op.body)
-		if run.noEffect.Load() || !m.keeps(own.status) {
-			return response{}, guard.NoEffect(errDropped)
+		own, err = m.run(ctx, w, r, next, op)
+		if err != nil {
+			return a, err
 		}
 		return own.kept(m.Options), nil
 	})
@@ -169,12 +174,35 @@ func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard
 	return nil
 }
 
-// run runs next on r with its body under ctx.
-func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, body []byte) *response {
-	rec := &recorder{w: w, limit: m.MaxResponse, deaf: !m.CancelOnDisconnect, header: w.Header().Clone()}
-	serveUnder(ctx, rec, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		giveBody(r, body)
+// run runs next on r with its body under ctx. It returns what next answered, or nil if it was cut short; and why that is not to be recorded.
+func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, op operation) (*response, error) {
+	run := &running{key: op.key}
+	rec := &recorder{w: w, run: run, limit: m.MaxResponse, deaf: !m.CancelOnDisconnect, header: w.Header().Clone()}
+	defer rec.end()
+	serveUnder(context.WithValue(ctx, runningKey{}, run), rec, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		giveBody(r, op.body)
 		next.ServeHTTP(w, r)
 	}))
-	return rec.response()
+	own := rec.response()
+	switch {
+	case own.silent && (ctx.Err() != nil || run.cut.Load()):
+		// It obeyed its ctx and returned: net/http's 200 is nobody's answer.
+		return nil, guard.Unknown(m.cutShort())
+	case run.unknown.Load():
+		eachRun(w, func(outer *running) { outer.unknown.Store(true) })
+		return own, guard.Unknown(errDropped)
+	case run.noEffect.Load():
+		eachRun(w, func(outer *running) { outer.noEffect.Store(true) })
+		return own, guard.NoEffect(errDropped)
+	case !m.keeps(own):
+		return own, guard.NoEffect(errDropped)
+	}
+	return own, nil
+}
+
+func (m *idempotent) cutShort() error {
+	if m.Mode == guard.AtMostOnce {
+		return errUnknown
+	}
+	return errCut
 }

@@ -2,6 +2,8 @@ package httpmw
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -75,11 +77,22 @@ func digest(secret []byte, scope, method, path, client string) string {
 
 // KeyOf is what [Key] says inside the handler of such a request, for an operator who looks a key up or clears it
 // (idempotency.Lookup, idempotency.Clear). path is the request's, escaped and without query, as the client sent it; header is the
-// Idempotency-Key, quoted or bare. Of o it needs Secret. It fails on a header that is malformed.
+// Idempotency-Key, quoted or bare. Of o it needs Secret. It fails if one of them cannot be a request's. What is recorded has a format of
+// this package's own (codec "http"), which no exported function reads.
 func (o Options) KeyOf(scope, method, path, header string) (string, error) {
+	var errs []error
+	if scope == "" {
+		errs = append(errs, errNoScope)
+	}
+	if !isMethod(method) {
+		errs = append(errs, fmt.Errorf("httpmw: method is %q, must be in upper case", method))
+	}
+	if !strings.HasPrefix(path, "/") || strings.Contains(path, "?") {
+		errs = append(errs, fmt.Errorf("httpmw: path is %q, must begin with / and have no query", path))
+	}
 	client, err := parseKey(header)
-	if err != nil {
-		return "", err
+	if errs = append(errs, err); errors.Join(errs...) != nil {
+		return "", errors.Join(errs...)
 	}
 	return digest(o.Secret, scope, method, path, client), nil
 }
@@ -87,7 +100,24 @@ func (o Options) KeyOf(scope, method, path, header string) (string, error) {
 // running is what a handler under Idempotent can ask for and say.
 type running struct {
 	key      string
-	noEffect atomic.Bool
+	noEffect atomic.Bool // nothing has happened
+	unknown  atomic.Bool // nobody knows what has happened
+	cut      atomic.Bool // a lease inside has ended before its handler
+}
+
+// eachRun calls f for every Idempotent whose answer is written to w.
+func eachRun(w http.ResponseWriter, f func(*running)) {
+	for {
+		switch v := w.(type) {
+		case *recorder:
+			f(v.run)
+			w = v.w
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = v.Unwrap()
+		default:
+			return
+		}
+	}
 }
 
 type runningKey struct{}
@@ -110,9 +140,19 @@ func Key(ctx context.Context) string {
 
 // NoEffect says that nothing has happened: whatever the handler answers is not recorded and frees the key, also with
 // guard.AtMostOnce, so that the same request can be sent again. It is for a handler that fails before its effect, as
-// guard.NoEffect is; [Exclusive] calls it when it refuses. Outside of Idempotent it does nothing.
+// guard.NoEffect is. A panic is no answer: with guard.AtMostOnce it leaves the outcome unknown all the same. Outside of Idempotent it does
+// nothing, and so it does beside [Unknown].
 func NoEffect(ctx context.Context) {
 	if r := runningIn(ctx); r != nil {
 		r.noEffect.Store(true)
+	}
+}
+
+// Unknown says that nobody knows whether the effect happened, as after a timeout of a payment provider: whatever the handler answers is
+// not recorded, and the key is left abandoned, as guard.Unknown does. The next request runs and is told that it takes over; with
+// guard.AtMostOnce it is refused as [TypeOutcomeUnknown]. Outside of Idempotent it does nothing.
+func Unknown(ctx context.Context) {
+	if r := runningIn(ctx); r != nil {
+		r.unknown.Store(true)
 	}
 }

@@ -211,6 +211,14 @@ type events struct {
 	mu   sync.Mutex
 	all  []lockcore.Event
 	keys []string
+	on   func(lockcore.Event) // called without the lock
+}
+
+// hear calls on with every event from now on.
+func (e *events) hear(on func(lockcore.Event)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.on = on
 }
 
 func (e *events) Start(ctx context.Context, a lockcore.Attempt) context.Context {
@@ -222,8 +230,12 @@ func (e *events) Start(ctx context.Context, a lockcore.Attempt) context.Context 
 
 func (e *events) Event(_ context.Context, ev lockcore.Event) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.all = append(e.all, ev)
+	on := e.on
+	e.mu.Unlock()
+	if on != nil {
+		on(ev)
+	}
 	if _, ok := ev.(lockcore.Waiting); ok {
 		select {
 		case e.waiting <- struct{}{}:

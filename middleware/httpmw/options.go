@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
@@ -14,6 +13,8 @@ import (
 )
 
 const (
+	statusClientClosed = 499 // of nginx and of gateways: the client has gone, or the time was over
+
 	defaultName  = "http"
 	defaultHold  = 5 * time.Minute
 	defaultLimit = 1 << 20
@@ -24,9 +25,10 @@ const (
 type Store int
 
 const (
-	// StoreFinal records every status below 500 except those that ask to come again: 401, 403, 408, 425 and 429.
+	// StoreFinal records every status below 500 but 401, 403, 408, 425, 429, 499 and any 4xx with Retry-After, after which
+	// the same request may succeed.
 	StoreFinal Store = iota
-	// StoreAll records every status, 5xx too, as Stripe's first API does.
+	// StoreAll records every status, 5xx too, as Stripe's API v1 does.
 	StoreAll
 	// StoreSuccess records 2xx only: a request that was refused can be corrected under the same key.
 	StoreSuccess
@@ -34,9 +36,9 @@ const (
 
 // Options of [Idempotent]. The zero value is ready to use.
 type Options struct {
-	// Terms of each run. Wait is how long a request waits for a running one of its key, or for Redis; then it is
-	// answered 409, or 503. MaxHold bounds the handler, by default to 5 min, whatever the Locker's own Terms say. Name
-	// is "http" by default.
+	// Terms of each run. Wait, by default the Locker's (2 s), is how long a request waits for a running one of its key, or
+	// for Redis; then it is answered 409, or 503. MaxHold bounds the handler, by default to 5 min, whatever the Locker's
+	// own Terms say. Name is "http" by default.
 	Terms lockcore.Terms
 	// Keep is how long an answer can be replayed. Default 24 h. 1 s to 366 days. Publish it: clients must not repeat later.
 	Keep time.Duration
@@ -44,26 +46,28 @@ type Options struct {
 	// died, the handler panicked) is refused as [TypeOutcomeUnknown], and a 5xx, whose outcome is known, is recorded
 	// whatever Store says.
 	Mode guard.Mode
-	// Secret keys the digests that stand for scope, key and request in Redis, so that who reads Redis cannot test guesses. It
-	// must not change within Keep. Default: digests without a key.
+	// Secret makes the digests of scope, key and request HMACs, so that nobody who can read Redis can test guesses. 32
+	// random bytes, the same in every process, unchanged within Keep. Default: plain SHA-256.
 	Secret []byte
-	// Methods that need a key; others pass. Default POST and PATCH.
+	// Methods that are guarded and need a key. All others run unguarded, even with a key: name PUT and DELETE here if
+	// clients send keys with them. Default POST and PATCH.
 	Methods []string
 	// Optional lets requests without a key pass unguarded. Default: they are answered 400.
 	Optional bool
 	// Fingerprint returns what must be equal when a key is used again, else the answer is 422. It must not read r.Body;
-	// body has all of it. Default: method, path, sorted query, Content-Type and body.
+	// body has all of it. Its result may be of any length; only a digest is stored. Default: method, path, sorted query,
+	// Content-Type and body.
 	Fingerprint func(r *http.Request, body []byte) []byte
 	// Store says which answers are recorded. Default StoreFinal. What is not recorded frees the key.
 	Store Store
-	// Headers to record and replay beside the usual ones of a representation (Content-Type, Location, ETag, …). Never
-	// those that belong to one client or one connection, such as Set-Cookie.
+	// Headers to record and replay beside the usual ones of a representation (Content-Type, Location, ETag, …).
+	// Validate refuses those that belong to one client or one connection, such as Set-Cookie.
 	Headers []string
 	// MaxRequest bounds the request's body in bytes, which is read before the handler runs. Above it the answer is 413.
 	// Default 1 MiB, at most 16 MiB.
 	MaxRequest int
 	// MaxResponse bounds the recorded body in bytes. An answer above it is streamed and not kept, see [TypeNotReplayable].
-	// Default 1 MiB, at most 16 MiB.
+	// Default 1 MiB, at most 16 MiB. Recorded headers have 64 KiB beside it.
 	MaxResponse int
 	// CancelOnDisconnect ends the handler's ctx when the client goes away, and shows it errors of writes. By default it
 	// runs to its end, at most Terms.MaxHold, and what it did is recorded.
@@ -78,10 +82,10 @@ func (o Options) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("httpmw: Options."+format, args...)) }
 	if err := (guard.OnceOptions{Terms: o.Terms, Keep: o.Keep, Mode: o.Mode}).Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("httpmw: Options: %w", err))
+		errs = append(errs, each("httpmw: Options", err)...)
 	}
 	for _, m := range o.Methods {
-		if !isToken(m) || m != strings.ToUpper(m) {
+		if !isMethod(m) {
 			bad("Methods has %q, must be methods in upper case, as in http.MethodPost", m)
 		}
 	}
@@ -100,6 +104,21 @@ func (o Options) Validate() error {
 		bad("MaxResponse is %d, must be between 0 and %d", o.MaxResponse, maxLimit)
 	}
 	return errors.Join(errs...)
+}
+
+// each returns the problems that err joins, each with prefix.
+func each(prefix string, err error) (errs []error) {
+	joined, ok := errors.AsType[interface {
+		error
+		Unwrap() []error
+	}](err)
+	if !ok {
+		return []error{fmt.Errorf("%s: %w", prefix, err)}
+	}
+	for _, err := range joined.Unwrap() {
+		errs = append(errs, each(prefix, err)...)
+	}
+	return errs
 }
 
 func (o Options) withDefaults() Options {
@@ -121,8 +140,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// keeps says whether an answer of this status is recorded.
-func (o Options) keeps(status int) bool {
+// keeps says whether an answer is recorded.
+func (o Options) keeps(a *response) bool {
+	status := a.status
 	switch {
 	case status < 200: // 101: the connection is no longer ours
 		return false
@@ -133,8 +153,8 @@ func (o Options) keeps(status int) bool {
 	}
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooEarly,
-		http.StatusTooManyRequests:
+		http.StatusTooManyRequests, statusClientClosed:
 		return false
 	}
-	return status < 500
+	return status < 400 || status < 500 && len(a.header["Retry-After"]) == 0
 }

@@ -2,6 +2,7 @@ package httpmw_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,6 +27,25 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 	}
 	if err := (httpmw.Options{}).Validate(); err != nil {
 		t.Errorf("the zero value: %v", err)
+	}
+}
+
+// Each problem has a line that says whose options it is in, also those that other packages have found.
+func TestEachProblemOfOptionsSaysWhere(t *testing.T) {
+	terms := lockcore.Terms{Lease: 1, MaxHold: -1}
+	for want, err := range map[string]error{
+		"httpmw: Options":          httpmw.Options{Terms: terms, Keep: 1, Mode: 7, Store: 9}.Validate(),
+		"httpmw: ExclusiveOptions": httpmw.ExclusiveOptions{Terms: terms, Status: 1}.Validate(),
+	} {
+		lines := strings.Split(fmt.Sprint(err), "\n")
+		if len(lines) < 3 {
+			t.Errorf("only %q", lines)
+		}
+		for _, line := range lines {
+			if !strings.HasPrefix(line, want) {
+				t.Errorf("%q does not begin with %q", line, want)
+			}
+		}
 	}
 }
 

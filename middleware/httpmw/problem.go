@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -17,46 +18,46 @@ const typeBase = "https://github.com/holdfast-go/holdfast/blob/main/docs/problem
 
 // The types of problem that this package answers with. They do not change, and each is the address of its description.
 const (
-	TypeKeyMissing      = typeBase + "key-missing"       // 400
-	TypeKeyMalformed    = typeBase + "key-malformed"     // 400
-	TypeBodyUnreadable  = typeBase + "body-unreadable"   // 400: the client broke off
-	TypeResourceUnnamed = typeBase + "resource-unnamed"  // 400: Exclusive: the request does not say what it is about
-	TypeUnauthorized    = typeBase + "unauthorized"      // 401: the scope function failed
-	TypeInProgress      = typeBase + "in-progress"       // 409: a request with this key is running; come again
-	TypeBusy            = typeBase + "busy"              // 409, 423: Exclusive: another request has what this one needs; come again
-	TypeOutcomeUnknown  = typeBase + "outcome-unknown"   // 409: an earlier run never said how it ended
-	TypeNotReplayable   = typeBase + "not-replayable"    // 409: done, but the answer was not kept
-	TypeBodyTooLarge    = typeBase + "body-too-large"    // 413
-	TypeKeyReused       = typeBase + "key-reused"        // 422: this key belongs to another request
-	TypeInternal        = typeBase + "internal"          // 500: the scope is empty, or a mistake in the program
-	TypeBadRecord       = typeBase + "record-unreadable" // 500: done, but the record does not decode
-	TypeUnavailable     = typeBase + "unavailable"       // 503: Redis is away, the process shuts down, or the request's time is over; come again
+	TypeKeyMissing       = typeBase + "key-missing"       // 400
+	TypeKeyMalformed     = typeBase + "key-malformed"     // 400
+	TypeBodyUnreadable   = typeBase + "body-unreadable"   // 400: the client broke off
+	TypeResourceUnnamed  = typeBase + "resource-unnamed"  // 400: Exclusive: the request does not say what it is about
+	TypeUnauthorized     = typeBase + "unauthorized"      // 401: the scope function failed
+	TypeInProgress       = typeBase + "in-progress"       // 409: a request with this key is running; repeat later
+	TypeBusy             = typeBase + "busy"              // 409, 423: Exclusive: another request or job has what this one needs; repeat later
+	TypeInterrupted      = typeBase + "interrupted"       // 503: the handler was cut short; repeat later
+	TypeOutcomeUnknown   = typeBase + "outcome-unknown"   // 409: an earlier run never said how it ended
+	TypeNotReplayable    = typeBase + "not-replayable"    // 409: done, but the answer was not kept
+	TypeBodyTooLarge     = typeBase + "body-too-large"    // 413
+	TypeKeyReused        = typeBase + "key-reused"        // 422: this key belongs to another request
+	TypeInternal         = typeBase + "internal"          // 500: the scope is empty, or a mistake in the program
+	TypeRecordUnreadable = typeBase + "record-unreadable" // 500: done, but the record does not decode
+	TypeUnavailable      = typeBase + "unavailable"       // 503: Redis is away, the process shuts down, or the request's time is over; repeat later
 )
 
 // retryUnavailable is the Retry-After of a 503.
 const retryUnavailable = 5 * time.Second
 
-// Problem is an answer of this package, in the words of RFC 9457. The handler did not run for this request.
+// Problem is an answer of this package, in the words of RFC 9457. The handler did not run for this request, or with
+// [TypeInterrupted] did not answer it.
 type Problem struct {
 	Type       string        // one of the constants above
 	Title      string        // the same for every problem of the type
 	Status     int           // of the answer
 	Detail     string        // what the client can do
 	RetryAfter time.Duration // what the header says, or 0
-	Err        error         // why, for logs: not for the client. Of keys it holds those of Exclusive only, and what a KeyFunc or Scope said
+	Key        string        // that the request was about, as Key says it inside the handler, or Exclusive's; "" before it is known. Not for the client
+	Err        error         // why, for logs: not for the client. It holds no key but those that Key can be, and what a KeyFunc or Scope said
 }
 
-// WriteProblem writes p as application/problem+json, for this moment only: Cache-Control is no-store. It is the default
-// of Options.Problem. Headers that were set for another answer are removed. Content-Encoding stays, as http.Error
-// leaves it: who has set it in front of us may be compressing what we write (https://go.dev/issue/66343).
-func WriteProblem(w http.ResponseWriter, _ *http.Request, p Problem) {
+// WriteProblem writes p as application/problem+json. It is the default of Options.Problem and needs nothing of r. Before
+// any such function is called, Retry-After and Cache-Control: no-store are set, and headers that were set for another answer are
+// removed. Content-Encoding stays, as http.Error leaves it: who has set it in front of us may be compressing what we write
+// (https://go.dev/issue/66343).
+func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) { //nolint:revive // r has a name for the documentation
 	body, _ := json.Marshal(map[string]any{"type": p.Type, "title": p.Title, "status": p.Status, "detail": p.Detail})
 	h := w.Header()
-	for _, name := range otherAnswers {
-		h.Del(name)
-	}
 	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n'))
@@ -69,15 +70,28 @@ var otherAnswers = []string{
 }
 
 // refuse answers r with the problem that err is.
-func (m *idempotent) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	refuse(w, r, m.Problem, problemOf(r.Context(), err))
+func (m *idempotent) refuse(w http.ResponseWriter, r *http.Request, key string, err error) {
+	p := problemOf(r.Context(), err)
+	p.Key = key
+	refuse(w, r, m.Problem, p)
 }
 
-// refuse answers r with p. Behind an Idempotent that answer says come again, so it must not be what is recorded.
+// refuse answers r with p. It asks for a repetition, so an Idempotent around must not record it.
 func refuse(w http.ResponseWriter, r *http.Request, write func(http.ResponseWriter, *http.Request, Problem), p Problem) {
-	NoEffect(r.Context())
+	eachRun(w, func(outer *running) {
+		if errors.Is(p.Err, errCut) {
+			outer.unknown.Store(true)
+		} else {
+			outer.noEffect.Store(true)
+		}
+	})
+	h := w.Header()
+	for _, name := range otherAnswers {
+		h.Del(name)
+	}
+	h.Set("Cache-Control", "no-store")
 	if p.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
 	}
 	write(w, r, p)
 }
@@ -115,9 +129,15 @@ var (
 	errNoScope  = errors.New("httpmw: scope is empty")
 	errTooLarge = errors.New("httpmw: request body is too large")
 	errBody     = errors.New("httpmw: read request body")
-	errBodyGone = errors.New("httpmw: request body was read before Idempotent, which must stand in front of who reads it")
+	errBodyGone = errors.New("httpmw: the request body was read before Idempotent; put Idempotent in front of whatever reads or parses it")
 	errDropped  = errors.New("httpmw: done, but the answer was not kept")
 	errTaken    = errors.New("httpmw: another request has the key") // of Exclusive; it wraps what lockcore says
+)
+
+// Why an answer that was not given is not recorded: the handler was cut short, with guard.AtMostOnce for good.
+var (
+	errCut     = errors.New("httpmw: the handler was cut short")
+	errUnknown = fmt.Errorf("%w: its outcome is unknown", errCut)
 )
 
 type problem struct {
@@ -160,7 +180,7 @@ var problems = []problem{
 	}},
 	{errTaken, Problem{
 		Type: TypeBusy, Status: http.StatusConflict, RetryAfter: time.Second, Title: "Resource is busy",
-		Detail: "Another request is working on the same resource. The operation did not run. Send the request again later.",
+		Detail: "Another request or job is working on the same resource. This request did not run the operation. Send it again later.",
 	}},
 	{lockcore.ErrBusy, Problem{
 		Type: TypeInProgress, Status: http.StatusConflict, RetryAfter: time.Second, Title: "Operation is in progress",
@@ -168,25 +188,34 @@ var problems = []problem{
 	}},
 	{lockcore.ErrMismatch, Problem{
 		Type: TypeKeyReused, Status: http.StatusUnprocessableEntity, Title: "Idempotency-Key was used for another request",
-		Detail: "Repeat the first request unchanged, or use a new Idempotency-Key.",
+		Detail: "This Idempotency-Key belongs to another request. Repeat that one unchanged. Use a new key only for a new operation.",
 	}},
-	{lockcore.ErrAbandoned, Problem{
-		Type: TypeOutcomeUnknown, Status: http.StatusConflict, Title: "Outcome is unknown",
-		Detail: "An earlier request with this Idempotency-Key did not end properly and will not run again. Find out what it did before you use a new key.",
+	{errUnknown, unknown},
+	{errCut, Problem{
+		Type: TypeInterrupted, Status: http.StatusServiceUnavailable, RetryAfter: retryUnavailable, Title: "Operation was cut short",
+		Detail: "Whether it took effect is not known. Send the request again later, unchanged, with the same Idempotency-Key.",
 	}},
+	{lockcore.ErrAbandoned, unknown},
 	{lockcore.ErrRecord, Problem{
-		Type: TypeBadRecord, Status: http.StatusInternalServerError, Title: "Recorded answer cannot be read",
+		Type: TypeRecordUnreadable, Status: http.StatusInternalServerError, Title: "Recorded answer cannot be read",
 		Detail: "The operation is done and will not run again, but its answer cannot be read.",
 	}},
 	{lockcore.ErrUnavailable, unavailable},
 	{lockcore.ErrClosed, unavailable},
 }
 
+var unknown = Problem{
+	Type: TypeOutcomeUnknown, Status: http.StatusConflict, Title: "Outcome is unknown",
+	Detail: "A request with this Idempotency-Key did not end properly and will not run again. Find out what it did before you use a new key.",
+}
+
 var internal = Problem{
-	Type: TypeInternal, Status: http.StatusInternalServerError, Title: "Internal error", Detail: "The operation did not run.",
+	Type: TypeInternal, Status: http.StatusInternalServerError, Title: "Internal error",
+	Detail: "This request did not run the operation.",
 }
 
 var unavailable = Problem{
 	Type: TypeUnavailable, Status: http.StatusServiceUnavailable, RetryAfter: retryUnavailable, Title: "Temporarily unavailable",
-	Detail: "The operation did not run. Send the request again later, unchanged, with the same Idempotency-Key if it has one.",
+	Detail: "This request did not run the operation; an earlier one with the same Idempotency-Key may have. " +
+		"Send it again later, unchanged, with the same key if it has one.",
 }

@@ -21,7 +21,7 @@ import (
 // described is a type of problem as problem.go or docs/problems.md has it.
 type described struct {
 	status string // or several: "409, 423"
-	again  bool   // it helps to come again
+	again  bool   // it helps to repeat the request later
 }
 
 // typesInCode reads the constants of problem.go, each with its comment, and where they lead to.
@@ -49,7 +49,7 @@ func typesInCode(t *testing.T) (types map[string]described, base string) {
 			}
 			name, _ := strconv.Unquote(last.Value)
 			status, _, _ := strings.Cut(strings.TrimSpace(spec.Comment.Text()), ":")
-			types[name] = described{status, strings.Contains(spec.Comment.Text(), "come again")}
+			types[name] = described{status, strings.Contains(spec.Comment.Text(), "repeat later")}
 		}
 		return true
 	})

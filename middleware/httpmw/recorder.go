@@ -8,16 +8,23 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
 // recorder is the ResponseWriter that the handler gets. It hides the server's, also from http.ResponseController: what
-// reached that one would be sent before it is recorded. Like every ResponseWriter it is for one goroutine at a time.
+// reached that one would be sent before it is recorded. When the handler has returned it is over: what a goroutine writes that
+// the handler left behind must not reach an answer that is being recorded. mu decides that race; like every ResponseWriter it is
+// otherwise for one goroutine at a time.
 type recorder struct {
-	w         http.ResponseWriter
-	limit     int  // of the body
-	deaf      bool // errors of writes are not shown: the client's disconnect must not end the handler
-	header    http.Header
+	w      http.ResponseWriter
+	run    *running
+	limit  int  // of the body
+	deaf   bool // errors of writes are not shown: the client's disconnect must not end the handler
+	header http.Header
+
+	mu        sync.Mutex
+	over      bool
 	status    int         // 0 until it is written
 	sent      http.Header // header as it was then
 	body      bytes.Buffer
@@ -35,7 +42,14 @@ func (r *recorder) Header() http.Header {
 
 // WriteHeader passes 1xx on and keeps the first final status. It panics on what is no status, as net/http does.
 func (r *recorder) WriteHeader(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writeHeaderLocked(status)
+}
+
+func (r *recorder) writeHeaderLocked(status int) {
 	switch {
+	case r.over:
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("httpmw: invalid WriteHeader code %d", status))
 	case r.status != 0:
@@ -51,8 +65,13 @@ func (r *recorder) WriteHeader(status int) {
 
 // Write keeps p, or begins to stream if that would exceed the limit.
 func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return 0, errOver
+	}
 	if r.status == 0 {
-		r.WriteHeader(http.StatusOK)
+		r.writeHeaderLocked(http.StatusOK)
 	}
 	switch {
 	case len(p) == 0:
@@ -60,12 +79,12 @@ func (r *recorder) Write(p []byte) (int, error) {
 	case !bodyAllowed(r.status):
 		return 0, http.ErrBodyNotAllowed
 	case r.streaming:
-		return r.pass(p)
+		return r.passLocked(p)
 	case r.body.Len()+len(p) <= r.limit:
 		return r.body.Write(p)
 	}
-	r.stream()
-	return r.pass(p)
+	r.streamLocked()
+	return r.passLocked(p)
 }
 
 // Flush is FlushError for who does not ask for the error.
@@ -74,15 +93,20 @@ func (r *recorder) Flush() { _ = r.FlushError() }
 // FlushError sends what was written if the answer streams or is an event stream; else it only notes the wish. A proxy
 // flushes a chunked answer twice however short it is, and that one can be kept.
 func (r *recorder) FlushError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return errOver
+	}
 	if r.status == 0 {
-		r.WriteHeader(http.StatusOK)
+		r.writeHeaderLocked(http.StatusOK)
 	}
 	if t, _, _ := mime.ParseMediaType(r.sent.Get("Content-Type")); !r.streaming && t != "text/event-stream" {
 		r.flushed = true
 		return nil
 	}
 	if !r.streaming {
-		r.stream()
+		r.streamLocked()
 	}
 	err := http.NewResponseController(r.w).Flush()
 	if r.deaf && !errors.Is(err, http.ErrNotSupported) {
@@ -96,13 +120,13 @@ func (r *recorder) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(r.w).SetWriteDeadline(t)
 }
 
-// stream sends what is there; from now on nothing is kept.
-func (r *recorder) stream() {
+// streamLocked sends what is there; from now on nothing is kept.
+func (r *recorder) streamLocked() {
 	r.streaming = true
 	replace(r.w.Header(), r.sent)
 	r.w.WriteHeader(r.status)
 	if r.body.Len() > 0 {
-		_, _ = r.pass(r.body.Bytes())
+		_, _ = r.passLocked(r.body.Bytes())
 	}
 	r.body = bytes.Buffer{}
 	if r.flushed {
@@ -110,7 +134,7 @@ func (r *recorder) stream() {
 	}
 }
 
-func (r *recorder) pass(p []byte) (int, error) {
+func (r *recorder) passLocked(p []byte) (int, error) {
 	n, err := r.w.Write(p)
 	if err != nil && r.deaf && !errors.Is(err, http.ErrContentLength) {
 		return len(p), nil
@@ -118,20 +142,33 @@ func (r *recorder) pass(p []byte) (int, error) {
 	return n, err
 }
 
+// end is called when the handler has returned, or panicked.
+func (r *recorder) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+}
+
 // response is what the handler answered, once it has returned.
 func (r *recorder) response() *response {
-	if r.status == 0 {
-		r.WriteHeader(http.StatusOK)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	silent := r.status == 0
+	if silent {
+		r.writeHeaderLocked(http.StatusOK)
 	}
+	r.over = true
 	if r.streaming {
 		maps.Copy(r.w.Header(), r.header) // of what comes after the body the server sends the trailers
 		return &response{status: r.status, streamed: true}
 	}
-	a := &response{status: r.status, header: r.sent, trailer: http.Header{}, body: r.body.Bytes()}
+	a := &response{status: r.status, silent: silent, header: r.sent, trailer: http.Header{}, body: r.body.Bytes()}
 	for name, values := range r.header {
 		if t, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			a.trailer[http.CanonicalHeaderKey(t)] = values
 			delete(a.header, name)
+			if t = http.CanonicalHeaderKey(t); isToken(t) && !neverTrailer(t) {
+				a.trailer[t] = values
+			}
 		}
 	}
 	for _, names := range r.sent["Trailer"] {
@@ -144,6 +181,8 @@ func (r *recorder) response() *response {
 	}
 	return a
 }
+
+var errOver = errors.New("httpmw: the handler has returned")
 
 // bodyAllowed says whether an answer of this status can have a body.
 func bodyAllowed(status int) bool {

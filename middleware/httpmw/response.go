@@ -22,6 +22,7 @@ const (
 type response struct {
 	status   int
 	streamed bool // the rest is empty: it was sent while it was made
+	silent   bool // the handler has written nothing, so that the status is net/http's
 	header   http.Header
 	trailer  http.Header
 	body     []byte
@@ -73,11 +74,18 @@ func (codec) Encode(v any) ([]byte, error) {
 	if a.streamed {
 		kind = streamed
 	}
+	if a.status < 200 || a.status > 999 {
+		return nil, fmt.Errorf("httpmw: codec http cannot encode the status %d", a.status)
+	}
 	b := binary.BigEndian.AppendUint16([]byte{version1, kind}, uint16(a.status))
 	if a.streamed {
 		return b, nil
 	}
+	begin := len(b)
 	b = appendHeader(appendHeader(slices.Grow(b, len(a.body)+1<<10), a.header), a.trailer)
+	if n := len(b) - begin; n > maxHeaders {
+		return nil, fmt.Errorf("httpmw: codec http cannot encode headers of %d bytes, at most %d", n, maxHeaders)
+	}
 	return appendText(b, a.body), nil
 }
 
@@ -90,12 +98,19 @@ func (codec) Decode(data []byte, v any) error {
 		return fmt.Errorf("%w: unknown beginning", errResponse)
 	}
 	a := response{status: int(binary.BigEndian.Uint16(data[2:])), streamed: data[1] == streamed}
-	r := reader{rest: data[4:]}
+	rest := data[4:]
+	r := reader{rest: rest[:min(len(rest), maxHeaders)]} // they take more memory than it looks
 	if a.status < 200 || a.status > 999 {
 		r.fail("status")
 	}
 	if !a.streamed {
-		a.header, a.trailer, a.body = r.header(), r.header(), r.text()
+		a.header, a.trailer = r.header(), r.header()
+		if r.err == nil {
+			r.rest = rest[min(len(rest), maxHeaders)-len(r.rest):]
+		}
+		a.body = r.text()
+	} else {
+		r.rest = rest
 	}
 	if len(r.rest) > 0 {
 		r.fail("end")
@@ -166,11 +181,7 @@ func (r *reader) header() http.Header {
 			r.fail("header name")
 			break
 		}
-		n := r.number()
-		if n > maxHeaders { // what is written has fewer; this is more memory than it looks
-			r.fail("number of values")
-		}
-		values := make([]string, min(n, maxHeaders))
+		values := make([]string, r.number())
 		for i := range values {
 			values[i] = string(r.text())
 			if strings.ContainsAny(values[i], "\r\n\x00") {

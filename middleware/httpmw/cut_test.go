@@ -1,0 +1,266 @@
+package httpmw_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// silentOnce obeys its ctx on its first run, and answers 201 later. told is what later runs were told of the first one.
+type silentOnce struct {
+	runs, told atomic.Int64
+	began      chan struct{}
+}
+
+func newSilentOnce() *silentOnce { return &silentOnce{began: make(chan struct{}, 1)} }
+
+func (s *silentOnce) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.runs.Add(1) == 1 {
+		s.began <- struct{}{}
+		<-r.Context().Done()
+		return
+	}
+	if _, tookOver := guard.Attempt(r.Context(), httpmw.Key(r.Context())); tookOver {
+		s.told.Add(1)
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+// A handler that obeys its ctx and returns has answered nothing: net/http's 200 is neither sent nor recorded.
+func TestCutShort(t *testing.T) {
+	short := lockcore.Terms{MaxHold: time.Second}
+	t.Run("at least once", func(t *testing.T) {
+		h := newSilentOnce()
+		f := guarded(t, httpmw.Options{Terms: short}, h.ServeHTTP)
+		f.wantProblem(f.post("k"), 503, "interrupted")
+		f.wantRan(f.post("k"), 201)
+		if h.told.Load() != 1 {
+			t.Error("the next run was not told that it takes over")
+		}
+	})
+	t.Run("at most once", func(t *testing.T) {
+		h := newSilentOnce()
+		f := guarded(t, httpmw.Options{Terms: short, Mode: guard.AtMostOnce}, h.ServeHTTP)
+		f.wantProblem(f.post("k"), 409, "outcome-unknown")
+		f.wantProblem(f.post("k"), 409, "outcome-unknown")
+	})
+	t.Run("disconnect", func(t *testing.T) {
+		h := newSilentOnce()
+		f, fr := fronted(t, httpmw.Options{CancelOnDisconnect: true}, h)
+		ctx, cancel := context.WithCancel(t.Context())
+		first := f.start(ctx, "k")
+		<-h.began
+		cancel()
+		<-first
+		<-fr.done
+		f.wantRan(f.post("k"), 201)
+	})
+	t.Run("lease of an Exclusive inside", func(t *testing.T) {
+		h := newSilentOnce()
+		f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+			alone := httpmw.Exclusive(l, func(*http.Request) (string, error) { return "account:1", nil }, httpmw.ExclusiveOptions{Terms: short})
+			return idempotent(l, httpmw.Options{})(alone(h))
+		})
+		f.wantProblem(f.post("k"), 503, "interrupted")
+		f.wantRan(f.post("k"), 201)
+	})
+}
+
+// A client that goes away at the hand-over, before anybody has heard of it, leaves the key as it was: free, or abandoned.
+func TestDisconnectAtTheHandOver(t *testing.T) {
+	var runs, told atomic.Int64
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		if _, tookOver := guard.Attempt(r.Context(), httpmw.Key(r.Context())); tookOver {
+			told.Add(1)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	var granted atomic.Pointer[context.CancelFunc]
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		once := idempotent(l, httpmw.Options{})(h)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			if r.Header.Get("Leave") != "" {
+				granted.Store(&cancel)
+			}
+			once.ServeHTTP(w, r.WithContext(ctx))
+		})
+	})
+	f.events.hear(func(e lockcore.Event) {
+		if _, ok := e.(lockcore.Granted); !ok {
+			return
+		}
+		if cancel := granted.Swap(nil); cancel != nil {
+			(*cancel)()
+		}
+	})
+	dies := idempotent(f.locks, httpmw.Options{Mode: guard.AtMostOnce})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("dies") }))
+	for i := range 50 {
+		key := fmt.Sprint(i)
+		if i%2 == 1 { // an earlier run died
+			func() {
+				defer func() { _ = recover() }()
+				r := f.request("POST", "/orders", "body", "Idempotency-Key", key)
+				r.RequestURI = "/orders"
+				dies.ServeHTTP(httptest.NewRecorder(), r)
+			}()
+		}
+		_, _ = f.send(f.request("POST", "/orders", "body", "Idempotency-Key", key, "Leave", "yes"))
+		f.wantRan(f.post(key), 201)
+		f.wantReplayed(f.post(key), 201)
+	}
+	if runs.Load() != 50 || told.Load() != 25 {
+		t.Errorf("%d runs, %d told that they take over; want 50 and 25", runs.Load(), told.Load())
+	}
+}
+
+// What a guard refuses inside a handler that answers something else says nothing of the handler: its answer is recorded.
+func TestRefusalInsideABatch(t *testing.T) {
+	var effects atomic.Int64
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		part := httpmw.Exclusive(l, func(r *http.Request) (string, error) {
+			if r.URL.Path == "/b" {
+				return "", io.EOF
+			}
+			return r.URL.Path, nil
+		}, httpmw.ExclusiveOptions{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { effects.Add(1) }))
+		return idempotent(l, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for _, path := range []string{"/a", "/b"} {
+				rec, one := httptest.NewRecorder(), r.Clone(r.Context())
+				one.URL.Path = path
+				part.ServeHTTP(rec, one)
+				_, _ = fmt.Fprintln(w, path, rec.Code)
+			}
+		}))
+	})
+	f.wantRan(f.post("k"), 200)
+	f.wantReplayed(f.post("k"), 200)
+	if effects.Load() != 1 {
+		t.Errorf("/a took effect %d times", effects.Load())
+	}
+}
+
+// What the handler says of its answer holds for every Idempotent that the answer passes.
+func TestNestedNoEffect(t *testing.T) {
+	for name, say := range map[string]func(context.Context){"no effect": httpmw.NoEffect, "unknown": httpmw.Unknown} {
+		t.Run(name, func(t *testing.T) {
+			var runs atomic.Int64
+			f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+				inner := httpmw.Idempotent(l, func(*http.Request) (string, error) { return "inner", nil }, httpmw.Options{})
+				return idempotent(l, httpmw.Options{})(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if runs.Add(1) == 1 {
+						say(r.Context())
+						w.WriteHeader(http.StatusConflict)
+						return
+					}
+					w.WriteHeader(http.StatusCreated)
+				})))
+			})
+			f.wantRan(f.post("k"), 409)
+			f.wantRan(f.post("k"), 201)
+			f.wantReplayed(f.post("k"), 201)
+		})
+	}
+}
+
+// A handler that does not know leaves the key abandoned: told to the next run, or refused.
+func TestUnknown(t *testing.T) {
+	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
+		t.Run(name, func(t *testing.T) {
+			var runs, told atomic.Int64
+			f := guarded(t, httpmw.Options{Mode: mode}, func(w http.ResponseWriter, r *http.Request) {
+				if _, tookOver := guard.Attempt(r.Context(), httpmw.Key(r.Context())); tookOver {
+					told.Add(1)
+				}
+				if runs.Add(1) == 1 {
+					httpmw.Unknown(r.Context())
+					w.WriteHeader(http.StatusGatewayTimeout)
+				}
+			})
+			f.wantRan(f.post("k"), 504)
+			f.wantProblem(f.do("POST", "/orders", "another", "Idempotency-Key", "k"), map[guard.Mode]int{guard.AtLeastOnce: 422, guard.AtMostOnce: 409}[mode],
+				map[guard.Mode]string{guard.AtLeastOnce: "key-reused", guard.AtMostOnce: "outcome-unknown"}[mode])
+			if mode == guard.AtMostOnce {
+				f.wantProblem(f.post("k"), 409, "outcome-unknown")
+				return
+			}
+			f.wantRan(f.post("k"), 200)
+			if told.Load() != 1 {
+				t.Error("not told that it takes over")
+			}
+		})
+	}
+}
+
+// Answers of a server behind that ask to come again are not recorded.
+func TestComeAgainIsNotRecorded(t *testing.T) {
+	for _, again := range []func(w http.ResponseWriter){
+		func(w http.ResponseWriter) { w.Header().Set("Retry-After", "1"); w.WriteHeader(http.StatusConflict) },
+		func(w http.ResponseWriter) { w.WriteHeader(499) },
+	} {
+		var runs atomic.Int64
+		behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if runs.Add(1) == 1 {
+				again(w)
+			}
+		}))
+		defer behind.Close()
+		to, err := url.Parse(behind.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy := httputil.NewSingleHostReverseProxy(to)
+		proxy.Transport = behind.Client().Transport
+		f := guarded(t, httpmw.Options{}, proxy.ServeHTTP)
+		f.post("k")
+		f.wantRan(f.post("k"), 200)
+	}
+}
+
+// A goroutine that the handler left behind does not change an answer that is being recorded.
+func TestLateWriter(t *testing.T) {
+	returned, wrote := make(chan struct{}), make(chan error, 1)
+	f := guarded(t, httpmw.Options{MaxResponse: 64}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "paid")
+		go func() { // ends with its write
+			<-returned
+			w.WriteHeader(http.StatusTeapot)
+			_, err := io.WriteString(w, strings.Repeat("x", 100))
+			if err == nil {
+				err = http.NewResponseController(w).Flush()
+			}
+			wrote <- err
+		}()
+	})
+	var once sync.Once
+	f.events.hear(func(e lockcore.Event) {
+		if _, ok := e.(lockcore.Released); ok { // the handler has returned, and its answer is not sent yet
+			once.Do(func() {
+				close(returned)
+				if err := <-wrote; err == nil {
+					t.Error("a late write is said to have gone well")
+				}
+			})
+		}
+	})
+	first := f.post("k")
+	f.wantRan(first, 200)
+	if again := f.post("k"); first.body != "paid" || again.body != "paid" || !again.replayed() {
+		t.Errorf("%q, then %q", first.body, again.body)
+	}
+}

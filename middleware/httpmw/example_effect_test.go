@@ -1,0 +1,60 @@
+package httpmw_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// At most once a 5xx is recorded, for its effect may have happened. A handler that has failed before its effect says so, and
+// the client may repeat.
+func ExampleNoEffect() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = locks.Close(context.Background()) }()
+
+	tenant := func(*http.Request) (string, error) { return "acme", nil }
+	databaseAway := true
+	pay := httpmw.Idempotent(locks, tenant, httpmw.Options{Mode: guard.AtMostOnce})(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if databaseAway { // and no money has moved
+				httpmw.NoEffect(r.Context())
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+		}))
+
+	send := func() {
+		r := httptest.NewRequestWithContext(context.Background(), "POST", "/payments", nil)
+		r.Header.Set("Idempotency-Key", "8e03978e-40d5-43dd-bc93-6894a57f9324")
+		w := httptest.NewRecorder()
+		pay.ServeHTTP(w, r)
+		fmt.Printf("%d, replayed: %q\n", w.Code, w.Header().Get("Idempotent-Replayed"))
+	}
+	send()
+	databaseAway = false
+	send()
+	send()
+	// Output:
+	// 503, replayed: ""
+	// 201, replayed: ""
+	// 201, replayed: "true"
+}

@@ -1,0 +1,47 @@
+package httpmw_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// Options.Problem sees every refusal with its reason: that is for the log, the rest for the client.
+func ExampleWriteProblem() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer func() { _ = rdb.Close() }()
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = locks.Close(context.Background()) }()
+
+	nobody := func(*http.Request) (string, error) { return "", nil } // a mistake: keys of all callers would meet
+	orders := httpmw.Idempotent(locks, nobody, httpmw.Options{
+		Problem: func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
+			fmt.Println("log:", p.Err)
+			httpmw.WriteProblem(w, r, p)
+		},
+	})(http.NotFoundHandler())
+
+	r := httptest.NewRequestWithContext(context.Background(), "POST", "/orders", nil)
+	r.Header.Set("Idempotency-Key", "8e03978e-40d5-43dd-bc93-6894a57f9324")
+	w := httptest.NewRecorder()
+	orders.ServeHTTP(w, r)
+	fmt.Println(w.Code, w.Header().Get("Content-Type"))
+	// Output:
+	// log: httpmw: scope is empty
+	// 500 application/problem+json
+}
