@@ -21,6 +21,8 @@ const (
 	maxLease     = time.Hour
 	maxWait      = 24 * time.Hour
 	maxMaxHold   = 30 * 24 * time.Hour
+	maxMinHold   = 24 * time.Hour
+	minStall     = 100 * time.Millisecond
 	maxNameLen   = 128
 )
 
@@ -41,6 +43,15 @@ type Terms struct {
 	// MaxHold bounds one tenure: after it the handler's ctx is canceled with ErrMaxHold and nothing is renewed any
 	// more, so that the key is free one lease later even if the handler hangs. Default: none. Up to 30 days.
 	MaxHold time.Duration
+	// MinHold keeps the key from others for at least this long after it was granted, however soon the handler returns, as ShedLock's
+	// lockAtLeastFor does: what is done cannot be begun again in the next moment. Then the key is parked, neither held nor
+	// abandoned. A once key that is completed needs no parking; a process that dies leaves its lease, no more. Default: none. Up
+	// to 24 h.
+	MinHold time.Duration
+	// Stall ends a tenure whose handler has not called [Beat] for this long: its ctx is canceled with ErrStalled and nothing is
+	// renewed any more, so that the key is free one lease later. It finds a handler that hangs sooner than MaxHold. Default:
+	// none. 100 ms to 30 days.
+	Stall time.Duration
 	// NoRenew leaves the lease fixed: no watchdog keeps it, it ends after Lease unless Extend is called.
 	NoRenew bool
 }
@@ -64,6 +75,12 @@ func (t Terms) Validate() error {
 	if t.MaxHold < 0 || t.MaxHold > maxMaxHold {
 		bad("MaxHold", t.MaxHold, fmt.Sprintf("between 0 and %v", maxMaxHold))
 	}
+	if t.MinHold < 0 || t.MinHold > maxMinHold {
+		bad("MinHold", t.MinHold, fmt.Sprintf("between 0 and %v", maxMinHold))
+	}
+	if t.Stall != 0 && (t.Stall < minStall || t.Stall > maxMaxHold) {
+		bad("Stall", t.Stall, fmt.Sprintf("between %v and %v", minStall, maxMaxHold))
+	}
 	return errors.Join(errs...)
 }
 
@@ -73,6 +90,8 @@ func (t Terms) or(d Terms) Terms {
 	t.Wait = cmp.Or(t.Wait, d.Wait)
 	t.Lease = cmp.Or(t.Lease, d.Lease)
 	t.MaxHold = cmp.Or(t.MaxHold, d.MaxHold)
+	t.MinHold = cmp.Or(t.MinHold, d.MinHold)
+	t.Stall = cmp.Or(t.Stall, d.Stall)
 	t.NoRenew = t.NoRenew || d.NoRenew
 	return t
 }
