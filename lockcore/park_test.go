@@ -158,6 +158,7 @@ func TestStall(t *testing.T) {
 		if d := time.Since(last); d != 10*time.Second || !errors.Is(context.Cause(inner.Context()), lockcore.ErrStalled) {
 			t.Errorf("after %v: %v", d, context.Cause(inner.Context()))
 		}
+		<-outer.Context().Done()
 		lockcore.Beat(inner.Context()) // too late
 		next := w.must(other.Acquire(t.Context(), "outer", lockcore.Terms{Wait: time.Hour}))
 		if d := time.Since(last); d > 40*time.Second+250*time.Millisecond || !next.Abandoned() {
