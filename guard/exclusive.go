@@ -14,7 +14,7 @@ import (
 // It returns:
 //   - an error that satisfies errors.Is(err, lockcore.ErrNotRun): fn did not run, unless fn itself returned that error;
 //   - fn's own error, unchanged;
-//   - lockcore.ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp: fn returned nil, but the lease had ended before;
+//   - lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp: fn returned nil, but the lease had ended before;
 //   - nil: fn returned nil and the key was ours from its first line to its last.
 //
 // The key is given back when fn has returned, never before, even if it panics; the panic passes on. A release that

@@ -143,8 +143,9 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //	Unknown(err)           the key is left abandoned: taken over, or with AtMostOnce refused
 //	panics                 the key is freed and the panic passes on; with AtMostOnce it is left abandoned
 //
-// Outcome says whether fn ran here, ran here after an abandoned run, or was replayed; not how it ended. An error with Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn
-// returned nil but the lease ended before, the value comes with the cause (lockcore.ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp);
+// Outcome says whether fn ran here, ran here after an abandoned run, or was replayed; not how it ended. An error with
+// Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn returned nil but the lease ended before, the value comes with the
+// cause (lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp);
 // it was recorded all the same unless another run had begun.
 //
 // A crash between the effect of fn and its record cannot be closed from outside: Mode chooses what happens then. Pass

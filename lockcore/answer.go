@@ -69,7 +69,7 @@ func (a *ask) granted(c *call, sent time.Time, reply []any) answer {
 	n, _ := number(reply, 2)
 	abandoned, _ := number(reply, 3)
 	g := &grant{
-		l: a.l, line: a.line, id: a.id, terms: c.terms, keep: c.keep, tag: c.tag, attempt: 1, repeated: a.repeated,
+		l: a.l, line: a.line, id: a.id, terms: granted{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, tag: c.tag, attempt: 1, repeated: a.repeated,
 		since: time.Now(),
 		next:  token, top: token + tokenBlock - 1, abandoned: abandoned == 1, sent: sent, lease: c.terms.Lease, index: -1,
 	}

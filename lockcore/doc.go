@@ -26,7 +26,7 @@
 //   - At most one un-canceled lease context exists per key, over all processes with the same Redis and prefix.
 //   - That context is canceled at least a tenth of the lease before the server ends the lease, whatever the network does.
 //     A local timer does that; it counts from the moment before the acquire or renewal was sent.
-//   - context.Cause says why: ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp.
+//   - context.Cause says why: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp.
 //   - Tokens grow with every hold of a key. The floor is the server's clock, so that they also grow over a deletion, a
 //     flush and a failover, unless the new primary's clock is behind by more than the time between the two grants.
 //   - A command that is sent twice, answered late or not at all counts once: every script is keyed by the random id of a grant.

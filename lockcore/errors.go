@@ -40,6 +40,8 @@ var (
 	ErrLost = errors.New("lockcore: lease lost")
 	// ErrMaxHold: Terms.MaxHold is over.
 	ErrMaxHold = errors.New("lockcore: max hold reached")
+	// ErrStalled: the handler has not called Beat for Terms.Stall.
+	ErrStalled = errors.New("lockcore: handler stalled")
 	// ErrRevoked: an operator called Revoke.
 	ErrRevoked = errors.New("lockcore: lease revoked")
 	// ErrGivenUp: the time of Close was over while the handler ran.

@@ -23,7 +23,7 @@ type grant struct {
 	l        *Locker
 	line     *line
 	id       string
-	terms    Terms // Lease and NoRenew hold for every tenure
+	terms    granted // of every tenure
 	keep     time.Duration
 	tag      string
 	attempt  int
@@ -51,6 +51,12 @@ type grant struct {
 	handed int // times, guarded by the line's lock
 
 	first hold // most grants have no other
+}
+
+// granted are the terms that the server knows of.
+type granted struct {
+	Lease   time.Duration
+	NoRenew bool
 }
 
 // tenuresLocked is how many have begun.
@@ -83,6 +89,7 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 	}
 	h.g, h.maxHold, h.asked, h.token, h.abandoned = g, c.terms.MaxHold, c.ctx, g.next, g.abandoned
 	h.began, h.runs = time.Since(g.since), 1
+	h.minHold, h.stall, h.beaten = c.terms.MinHold, c.terms.Stall, elapsed(g.since)
 	h.Context, h.cancel = context.WithCancelCause(c.ctx)
 	if g.l.obs != nil {
 		h.told = new(told)
@@ -93,13 +100,11 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 	}
 	g.by = nil
 	g.next++
-	if h.maxHold > 0 {
-		left = min(left, h.maxHold)
-	}
+	left = min(left, h.leftLocked())
 	switch {
 	case first:
 		g.timer = time.AfterFunc(left, g.expire) // the lock keeps it from firing before it is in its field
-	case h.maxHold > 0:
+	case h.maxHold > 0 || h.stall > 0:
 		g.timer.Reset(left)
 	}
 	return h, same
@@ -120,8 +125,12 @@ func (g *grant) expire() {
 		return
 	}
 	cause := ErrLost
-	if h != nil && h.maxHold > 0 && elapsed(h.granted()) >= h.maxHold {
+	switch {
+	case h == nil:
+	case h.maxHold > 0 && elapsed(h.granted()) >= h.maxHold:
 		cause = ErrMaxHold
+	case h.stall > 0 && h.silentLocked() >= h.stall:
+		cause = ErrStalled
 	}
 	g.mu.Unlock()
 	g.lose(cause)

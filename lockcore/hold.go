@@ -17,9 +17,12 @@ type hold struct {
 	g       *grant
 	token   int64
 	maxHold time.Duration   // 0: none
+	minHold time.Duration   // 0: none
+	stall   time.Duration   // 0: none
 	asked   context.Context //nolint:containedctx // of the Observer's Start: events of this attempt belong to it
 	cancel  context.CancelCauseFunc
 	began   time.Duration // after grant.since
+	beaten  time.Duration // after grant.since: when the handler was last heard of; guarded by grant.mu
 	lease   Lease         // of the first run
 	told    *told         // nil without an Observer
 
@@ -70,7 +73,28 @@ func (h *hold) leftLocked() time.Duration {
 	if h.maxHold > 0 {
 		left = min(left, h.maxHold-elapsed(h.granted()))
 	}
+	if h.stall > 0 {
+		left = min(left, h.stall-h.silentLocked())
+	}
 	return left
+}
+
+// silentLocked is how long the handler has not been heard of.
+func (h *hold) silentLocked() time.Duration { return elapsed(h.g.since) - h.beaten }
+
+// parked is until when the key stays away from others although the tenure has ended.
+func (h *hold) parked() time.Time { return h.granted().Add(h.minHold) }
+
+// Beat says that the handler of ctx makes headway: Terms.Stall begins anew, for every key that ctx holds. It costs no command. Without
+// Stall, and on a ctx that holds nothing, it does nothing.
+func Beat(ctx context.Context) {
+	for h, _ := ctx.Value(holdKey{}).(*hold); h != nil; h = h.outer() {
+		if h.stall > 0 {
+			h.g.mu.Lock()
+			h.beaten = elapsed(h.g.since)
+			h.g.mu.Unlock()
+		}
+	}
 }
 
 // causeLocked is why the lease ended before its tenure, or nil.

@@ -15,6 +15,7 @@ const (
 	StateFree      State = "free"
 	StateHeld      State = "held"
 	StateReserved  State = "reserved"  // released, and kept for a moment for the first in line
+	StateParked    State = "parked"    // released, and kept from everybody for what is left of Terms.MinHold
 	StateDone      State = "done"      // once keys: it has a record
 	StateAbandoned State = "abandoned" // a holder never said how its run ended, and none has run since
 )
@@ -78,6 +79,8 @@ func (l *Locker) inspect(ctx context.Context, kind Kind, key string, record bool
 		h.State, h.KeepLeft = StateAbandoned, micro(n[10])
 	case s == "r" && live:
 		h.State = StateReserved
+	case s == "p" && live:
+		h.State = StateParked
 	}
 	return h, reply, nil
 }

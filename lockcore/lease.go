@@ -27,7 +27,7 @@ type Lease struct {
 func (le *Lease) Key() string { return le.h.g.line.key }
 
 // Context is what the handler must run under. It derives from the ctx of Acquire and is canceled before the lease can
-// end; context.Cause then says ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp, and ErrReleased after Release.
+// end; context.Cause then says ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp, and ErrReleased after Release.
 func (le *Lease) Context() context.Context {
 	if le.nested != nil {
 		return le.nested.ctx
@@ -75,7 +75,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 
 // Release gives the key to the next call in line of this process or back to Redis, or counts a nested run out. It works on a ctx that has ended, for at most 1 s; what gets no
 // answer goes on in the background and the key is free at the lease's end at the latest. It returns nil if the key was
-// ours from the grant until now, else why not: ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp.
+// ours from the grant until now, else why not: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp.
 func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, ending{}) }
 
 // Complete stores record, keeps it for keep (1 s to 366 days), and with that ends a lease of Claim. Late is better than
@@ -99,6 +99,7 @@ type ending struct {
 	completed, abandoned bool
 	record               []byte
 	keep                 time.Duration
+	parked               time.Time // until then nobody gets the key
 }
 
 func (le *Lease) end(ctx context.Context, e ending) error {
@@ -116,6 +117,9 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	h.cancel(ErrReleased) // before anybody else gets the key
 	g, l := h.g, h.g.l
 	r.Completed, r.Abandoned = e.completed, e.abandoned
+	if h.minHold > 0 && !e.completed && !e.abandoned {
+		e.parked = h.parked()
+	}
 	var handed bool
 	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired)
 	if (r.Stale || expired && r.Err != nil) && r.Lost == nil {

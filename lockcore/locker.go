@@ -87,9 +87,10 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 		return nil, err
 	}
 	l := &Locker{
-		id: rand.Text(), process: thisProcess(), prefix: cmp.Or(o.Prefix, defaultPrefix), terms: o.Terms.or(defaultTerms),
+		id: rand.Text(), process: thisProcess(), prefix: cmp.Or(o.Prefix, defaultPrefix), terms: o.Terms,
 		obs: o.Observer, conn: c, closing: make(chan struct{}), grants: map[string]*grant{},
 	}
+	l.terms.fill(&defaultTerms)
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.dog.l, l.wake.l = l, l
 	l.nobody, l.wakePrefix = l.process+"\n", l.prefix+layout+"wake:"
@@ -108,10 +109,11 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 	if h := holdIn(ctx, l, KindExclusive, key); h != nil && h.enter() {
 		return h.reentered(ctx), nil
 	}
-	if err := errors.Join(checkKey(key), t.Validate()); err != nil {
+	c := &call{l: l, kind: KindExclusive, key: key, terms: t, keep: freeTTL, mode: "exclusive"}
+	if err := errors.Join(checkKey(key), c.terms.check()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotRun, err)
 	}
-	c := &call{l: l, kind: KindExclusive, key: key, terms: t.or(l.terms), keep: freeTTL, mode: "exclusive"}
+	c.terms.fill(&l.terms)
 	h, _, err := c.run(ctx)
 	switch {
 	case err != nil:
@@ -136,9 +138,9 @@ type Claim struct {
 	Check func(record []byte) error
 }
 
-func (c Claim) validate() error {
+func (c *Claim) validate() error {
 	var errs []error
-	if err := c.Terms.Validate(); err != nil {
+	if err := c.Terms.check(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.Keep != 0 && (c.Keep < time.Second || c.Keep > maxKeep) {
@@ -167,9 +169,10 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 		return nil, nil, fmt.Errorf("%w: %q", ErrNested, key)
 	}
 	once := &call{
-		l: l, kind: KindOnce, key: key, terms: c.Terms.or(l.terms), keep: cmp.Or(c.Keep, defaultKeep), mode: "least",
+		l: l, kind: KindOnce, key: key, terms: c.Terms, keep: cmp.Or(c.Keep, defaultKeep), mode: "least",
 		tag: string(c.Fingerprint), check: c.Check,
 	}
+	once.terms.fill(&l.terms)
 	if c.AtMostOnce {
 		once.mode = "most"
 	}

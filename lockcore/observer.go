@@ -75,7 +75,7 @@ type Replayed struct {
 // RenewFailed: a renewal got no answer. Told once until one succeeds again.
 type RenewFailed struct{ Err error }
 
-// Lost: the lease ended before its handler returned; Cause is ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp.
+// Lost: the lease ended before its handler returned; Cause is ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp.
 type Lost struct{ Cause error }
 
 // Overrun: the handler ran on after its ctx had ended. Told at most once per lease: with the next renewal if only the

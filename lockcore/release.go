@@ -9,7 +9,7 @@ import (
 // lease has not ended early.
 func (h *hold) end(ctx context.Context, e ending, alive bool) (handed, stale bool, err error) {
 	g := h.g
-	alive = alive && g.line.kind == KindExclusive && !e.abandoned
+	alive = alive && g.line.kind == KindExclusive && !e.abandoned && !time.Now().Before(e.parked)
 	mine, times, next := g.line.release(g, alive)
 	if times > 0 {
 		if times == 1 {
@@ -119,11 +119,15 @@ func (g *grant) sendEnd(ctx context.Context, e ending, repeated, free bool) (gon
 type releaseArgs struct {
 	ctx        limited
 	last, keep int64
-	list       [13]any
+	park       int64
+	list       [14]any
 }
 
 func (g *grant) releaseArgs(last int64, e ending, repeated bool) *releaseArgs {
 	r := &releaseArgs{last: last, keep: millis(g.keep)}
+	if park := time.Until(e.parked); park > 0 {
+		r.park, r.keep = micros(park), millis(park+g.keep)
+	}
 	abandon, remember, single := &no, &no, &no
 	if e.abandoned {
 		abandon, r.keep = &yes, millis(max(g.keep, abandonedTTL))
@@ -134,9 +138,9 @@ func (g *grant) releaseArgs(last int64, e ending, repeated bool) *releaseArgs {
 	if g.l.conn.single {
 		single = &yes
 	}
-	r.list = [13]any{
+	r.list = [14]any{
 		2: 2, 3: &g.line.keys[0], 4: &g.line.keys[1], 5: &g.id, 6: &r.last, 7: abandon, 8: &r.keep, 9: remember, 10: &window,
-		11: &g.l.wakePrefix, 12: single,
+		11: &g.l.wakePrefix, 12: single, 13: &r.park,
 	}
 	return r
 }

@@ -44,6 +44,8 @@ func states() map[string]fields {
 		"other's turn":         reserved(other, waker),
 		"other's turn over":    reserved(other, waker).with(fields{"x": rel(-time.Minute)}),
 		"other's turn, aband.": reserved(other, waker).with(abandoned),
+		"parked":               free.with(fields{"s": "p", "x": rel(30 * time.Second), "d": span(time.Minute)}),
+		"parked over":          free.with(fields{"s": "p", "x": rel(-time.Second), "d": span(time.Minute)}),
 		"done":                 done(me),
 		"done by other":        done(other),
 		"abandoned":            free.with(abandoned),
@@ -140,6 +142,7 @@ func TestScriptAcquire(t *testing.T) {
 		"new": granted(1, 0, ""), "free": granted(2, 0, ""), "mine": same(0), "mine after abandoned": same(1), "mine tagged": same(0),
 		"mine over": is(5), "mine revoked": is(5), "mine revoked, over": is(5), "other's": held, "other's revoked": held,
 		"my turn": granted(2, 0, ""), "my turn over": granted(2, 0, ""), "other's turn": turn, "other's turn, aband.": turn, "other's turn over": granted(2, 0, ""),
+		"parked": turn, "parked over": granted(2, 0, ""),
 		"done": is(2, "record", 1, "tag"), "done by other": is(2, "record", 1, "tag"), "remembered": is(5), "remembered, other's": is(5),
 		"other's tagged": held,
 	}
@@ -161,18 +164,18 @@ func TestScriptAcquire(t *testing.T) {
 		}},
 		"least, same tag": {mode: least, tag: "tag", rows: map[string]func(fields) row{
 			"new": granted(1, 0, "tag"), "free": granted(2, 0, "tag"), "my turn": granted(2, 0, "tag"), "my turn over": granted(2, 0, "tag"),
-			"other's turn over": granted(2, 0, "tag"), "abandoned": granted(2, 1, "tag"), "other's over tagged": granted(2, 1, "tag"),
+			"other's turn over": granted(2, 0, "tag"), "parked over": granted(2, 0, "tag"), "abandoned": granted(2, 1, "tag"), "other's over tagged": granted(2, 1, "tag"),
 			"my turn, abandoned": granted(2, 1, "tag"), "other's over": granted(2, 1, "tag"),
 		}},
 		"least, another tag": {mode: least, tag: "another", rows: map[string]func(fields) row{
 			"new": granted(1, 0, "another"), "free": granted(2, 0, "another"), "my turn": granted(2, 0, "another"),
-			"my turn over": granted(2, 0, "another"), "other's turn over": granted(2, 0, "another"),
+			"my turn over": granted(2, 0, "another"), "other's turn over": granted(2, 0, "another"), "parked over": granted(2, 0, "another"),
 			"other's tagged": is(3, 0), "other's over tagged": is(3, 0), "abandoned": is(3, 0), "my turn, abandoned": is(3, 0),
 			"done": is(3, 1), "done by other": is(3, 1),
 		}},
 		"most, another tag": {mode: most, tag: "another", rows: map[string]func(fields) row{
 			"new": granted(1, 0, "another"), "free": granted(2, 0, "another"), "my turn": granted(2, 0, "another"),
-			"my turn over": granted(2, 0, "another"), "other's turn over": granted(2, 0, "another"),
+			"my turn over": granted(2, 0, "another"), "other's turn over": granted(2, 0, "another"), "parked over": granted(2, 0, "another"),
 			"other's tagged": is(3, 0), "other's over tagged": refused("who "+other, 40*time.Second),
 			"abandoned": refused("who Z", time.Minute), "done": is(3, 1), "done by other": is(3, 1),
 		}},

@@ -221,7 +221,7 @@ func renewFor(hold string, lease time.Duration, news string) call {
 }
 
 func release(hold string, last any, abandon, remember int) call {
-	return call{"release", []any{hold, last, abandon, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1}}
+	return call{"release", []any{hold, last, abandon, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1, 0}}
 }
 
 func leave(ask, locker string, remember int) call {

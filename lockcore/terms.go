@@ -21,6 +21,8 @@ const (
 	maxLease     = time.Hour
 	maxWait      = 24 * time.Hour
 	maxMaxHold   = 30 * 24 * time.Hour
+	maxMinHold   = 24 * time.Hour
+	minStall     = 100 * time.Millisecond
 	maxNameLen   = 128
 )
 
@@ -41,40 +43,64 @@ type Terms struct {
 	// MaxHold bounds one tenure: after it the handler's ctx is canceled with ErrMaxHold and nothing is renewed any
 	// more, so that the key is free one lease later even if the handler hangs. Default: none. Up to 30 days.
 	MaxHold time.Duration
+	// MinHold keeps the key from others for at least this long after it was granted, however soon the handler returns, as ShedLock's
+	// lockAtLeastFor does: what is done cannot be begun again in the next moment. Then the key is parked, neither held nor
+	// abandoned. A once key that is completed needs no parking; a process that dies leaves its lease, no more. Default: none. Up
+	// to 24 h.
+	MinHold time.Duration
+	// Stall ends a tenure whose handler has not called [Beat] for this long: its ctx is canceled with ErrStalled and nothing is
+	// renewed any more, so that the key is free one lease later. It finds a handler that hangs sooner than MaxHold. Default:
+	// none. 100 ms to 30 days.
+	Stall time.Duration
 	// NoRenew leaves the lease fixed: no watchdog keeps it, it ends after Lease unless Extend is called.
 	NoRenew bool
 }
 
 // Validate reports every problem of t at once; each names the field, its value and the bound. [New] and
 // [Locker.Acquire] call it; it serves settings that come from a file.
-func (t Terms) Validate() error {
+func (t Terms) Validate() error { return t.check() }
+
+// check is Validate without a copy of t on the stack of a call that waits.
+func (t *Terms) check() error {
 	var errs []error
-	bad := func(field string, v any, bound string) {
-		errs = append(errs, fmt.Errorf("lockcore: Terms.%s is %v, must be %s", field, v, bound))
-	}
 	if len(t.Name) > maxNameLen {
-		bad("Name", fmt.Sprintf("%d bytes long", len(t.Name)), fmt.Sprintf("at most %d bytes", maxNameLen))
+		errs = append(errs, fmt.Errorf("lockcore: Terms.Name is %d bytes long, must be at most %d bytes", len(t.Name), maxNameLen))
 	}
 	if t.Wait < 0 && t.Wait != NoWait || t.Wait > maxWait && t.Wait != Forever {
-		bad("Wait", t.Wait, fmt.Sprintf("between 0 and %v, NoWait or Forever", maxWait))
+		errs = append(errs, badTerm("Wait", t.Wait, 0, fmt.Sprint(maxWait)+", NoWait or Forever"))
 	}
 	if t.Lease != 0 && (t.Lease < minLease || t.Lease > maxLease) {
-		bad("Lease", t.Lease, fmt.Sprintf("between %v and %v", minLease, maxLease))
+		errs = append(errs, badTerm("Lease", t.Lease, minLease, maxLease))
 	}
 	if t.MaxHold < 0 || t.MaxHold > maxMaxHold {
-		bad("MaxHold", t.MaxHold, fmt.Sprintf("between 0 and %v", maxMaxHold))
+		errs = append(errs, badTerm("MaxHold", t.MaxHold, 0, maxMaxHold))
+	}
+	if t.MinHold < 0 || t.MinHold > maxMinHold {
+		errs = append(errs, badTerm("MinHold", t.MinHold, 0, maxMinHold))
+	}
+	if t.Stall != 0 && (t.Stall < minStall || t.Stall > maxMaxHold) {
+		errs = append(errs, badTerm("Stall", t.Stall, minStall, maxMaxHold))
 	}
 	return errors.Join(errs...)
 }
 
-// or fills what t leaves open from d.
-func (t Terms) or(d Terms) Terms {
+func badTerm(field string, d, least time.Duration, most any) error {
+	low := "0"
+	if least != 0 {
+		low = least.String()
+	}
+	return fmt.Errorf("lockcore: Terms.%s is %v, must be between %s and %v", field, d, low, most)
+}
+
+// fill fills what t leaves open from d.
+func (t *Terms) fill(d *Terms) {
 	t.Name = cmp.Or(t.Name, d.Name)
 	t.Wait = cmp.Or(t.Wait, d.Wait)
 	t.Lease = cmp.Or(t.Lease, d.Lease)
 	t.MaxHold = cmp.Or(t.MaxHold, d.MaxHold)
+	t.MinHold = cmp.Or(t.MinHold, d.MinHold)
+	t.Stall = cmp.Or(t.Stall, d.Stall)
 	t.NoRenew = t.NoRenew || d.NoRenew
-	return t
 }
 
 var defaultTerms = Terms{Wait: defaultWait, Lease: defaultLease}

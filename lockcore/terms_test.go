@@ -42,8 +42,8 @@ func TestTermsValidate(t *testing.T) {
 		want  []string
 	}{
 		"zero":           {},
-		"lower bounds":   {lockcore.Terms{Wait: 1, Lease: time.Second, MaxHold: 1}, nil},
-		"upper bounds":   {lockcore.Terms{Name: strings.Repeat("n", 128), Wait: day, Lease: time.Hour, MaxHold: 30 * day, NoRenew: true}, nil},
+		"lower bounds":   {lockcore.Terms{Wait: 1, Lease: time.Second, MaxHold: 1, MinHold: 1, Stall: 100 * time.Millisecond}, nil},
+		"upper bounds":   {lockcore.Terms{Name: strings.Repeat("n", 128), Wait: day, Lease: time.Hour, MaxHold: 30 * day, MinHold: day, Stall: 30 * day, NoRenew: true}, nil},
 		"no wait":        {lockcore.Terms{Wait: lockcore.NoWait}, nil},
 		"forever":        {lockcore.Terms{Wait: lockcore.Forever}, nil},
 		"long name":      {lockcore.Terms{Name: strings.Repeat("n", 129)}, []string{"Terms.Name", "129 bytes", "at most 128 bytes"}},
@@ -55,6 +55,9 @@ func TestTermsValidate(t *testing.T) {
 		"long lease":     {lockcore.Terms{Lease: time.Hour + 1}, []string{"Terms.Lease", "1h0m0s"}},
 		"max hold":       {lockcore.Terms{MaxHold: -1}, []string{"Terms.MaxHold is -1ns", "between 0 and 720h0m0s"}},
 		"long hold":      {lockcore.Terms{MaxHold: 30*day + 1}, []string{"Terms.MaxHold"}},
+		"min hold":       {lockcore.Terms{MinHold: day + 1}, []string{"Terms.MinHold", "between 0 and 24h0m0s"}},
+		"short stall":    {lockcore.Terms{Stall: 1}, []string{"Terms.Stall is 1ns", "between 100ms and 720h0m0s"}},
+		"long stall":     {lockcore.Terms{Stall: 30*day + 1}, []string{"Terms.Stall"}},
 		"all at once": {
 			lockcore.Terms{Name: strings.Repeat("n", 200), Wait: -9, Lease: 1, MaxHold: -1},
 			[]string{"Terms.Name", "Terms.Wait", "Terms.Lease", "Terms.MaxHold"},

@@ -77,6 +77,7 @@ var classes = []struct {
 	{lockcore.ErrUnavailable, "unavailable"},
 	{lockcore.ErrGivenUp, "given_up"},
 	{lockcore.ErrMaxHold, "max_hold"},
+	{lockcore.ErrStalled, "stalled"},
 	{lockcore.ErrRevoked, "revoked"},
 	{lockcore.ErrLost, "lost"},
 	{context.Canceled, "canceled"},

@@ -22,7 +22,7 @@ if live and not (s == 'r' and h == ask) then
   if s == 'h' and other then return {3, 0} end
   if ARGV[4] == '1' then enqueue(locker .. ask, ARGV[9]) end
   local queue = call('ZCARD', KEYS[2])
-  if s == 'r' then return {0, x - now, 0, '', queue, ''} end
+  if s ~= 'h' then return {0, x - now, 0, '', queue, ''} end
   return {0, x - now, math.max(now - t, 0), call('HGET', KEYS[1], 'm') or '', queue, g}
 end
 

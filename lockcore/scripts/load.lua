@@ -8,6 +8,6 @@ local function load(key)
     l = v[14] or '',
   }
   k.f = math.max(tonumber(v[8] or 0), k.s == 'h' and k.t + block - 1 or k.t)
-  k.live = (k.s == 'h' or k.s == 'r') and k.x > now
+  k.live = (k.s == 'h' or k.s == 'r' or k.s == 'p') and k.x > now
   return k
 end

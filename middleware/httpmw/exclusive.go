@@ -103,7 +103,7 @@ func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
 //
 // The handler gets the server's ResponseWriter itself and an unread body, so that it can stream, flush and hijack. The
 // request's context is that of the lease: it ends with the client's disconnect, as always in net/http, and before the
-// lease can; context.Cause then says lockcore.ErrLost, ErrMaxHold, ErrRevoked or ErrGivenUp. A guard inside the handler
+// lease can; context.Cause then says lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp. A guard inside the handler
 // enters the key that the request has, and guard.Token knows it. The key is given back when the handler has returned, not before, even if it
 // panics; the panic passes on. So who hijacks the connection keeps the key until it returns, and must watch the ctx
 // itself. The answer is the handler's, also when the lease was lost on the way.

@@ -1,0 +1,198 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// A key is parked until MinHold is over: for other processes, for calls of the same one, in line or not. Then it is free, and not abandoned.
+func TestMinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		terms := lockcore.Terms{MinHold: 10 * time.Second, Wait: time.Minute}
+		start := time.Now()
+		le := w.must(l.Acquire(t.Context(), "k", terms))
+		var wg sync.WaitGroup
+		var at [2]time.Duration
+		for i, from := range []*lockcore.Locker{l, other} {
+			wg.Go(func() {
+				le, err := from.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
+				if err != nil || le.Abandoned() {
+					t.Errorf("%v", err)
+					return
+				}
+				at[i] = time.Since(start)
+				_ = le.Release(t.Context())
+			})
+		}
+		time.Sleep(time.Second)
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Second)
+		for _, from := range []*lockcore.Locker{l, other} {
+			var busy *lockcore.BusyError
+			if _, err := from.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait}); !errors.As(err, &busy) || busy.Remaining > 7*time.Second {
+				t.Errorf("%v", err)
+			}
+		}
+		if h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateParked || h.Remaining > 7*time.Second || h.Remaining < 6*time.Second {
+			t.Errorf("%+v, %v", h, err)
+		}
+		wg.Wait()
+		first, second := min(at[0], at[1]), max(at[0], at[1])
+		if first < 10*time.Second || first > 10*time.Second+500*time.Millisecond || second > 13*time.Second {
+			t.Errorf("granted after %v and %v", first, second)
+		}
+	})
+}
+
+// A tenure that was longer than MinHold is released, and handed over, as if there were none.
+func TestMinHoldIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, count := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Millisecond}))
+		time.Sleep(2 * time.Millisecond)
+		next := make(chan *lockcore.Lease)
+		go func() {
+			le, _ := l.Acquire(t.Context(), "k", lockcore.Terms{})
+			next <- le
+		}()
+		synctest.Wait()
+		count.Reset()
+		_ = le.Release(t.Context())
+		le = <-next
+		if sent := count.Commands(); len(sent) != 0 {
+			t.Errorf("handed over by %v", sent)
+		}
+		_ = le.Release(t.Context())
+	})
+}
+
+// A failed run of a once key is parked; a record is there at once.
+func TestMinHoldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		claim := lockcore.Claim{Terms: lockcore.Terms{MinHold: time.Minute, Wait: lockcore.NoWait}}
+		le, _, err := l.Claim(t.Context(), "k", claim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = le.Release(t.Context())
+		if _, _, err := l.Claim(t.Context(), "k", claim); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(time.Minute)
+		le, _, err = l.Claim(t.Context(), "k", claim)
+		if err != nil || le.Attempt() != 2 {
+			t.Fatal(err)
+		}
+		_ = le.Complete(t.Context(), []byte("r"), time.Hour)
+		if _, rec, err := l.Claim(t.Context(), "k", claim); err != nil || rec == nil {
+			t.Errorf("%v, %v", rec, err)
+		}
+	})
+}
+
+// The release of a parked key whose answer is lost parks it no longer than MinHold.
+func TestMinHoldLostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		start := time.Now()
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: 10 * time.Second}))
+		faults.LoseRequest(locktest.Script("release"))
+		_ = le.Release(t.Context())
+		next := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
+		if d := time.Since(start); d < 10*time.Second || d > 10*time.Second+500*time.Millisecond || next.Abandoned() {
+			t.Errorf("granted after %v", d)
+		}
+		_ = next.Release(t.Context())
+	})
+}
+
+// An operator can clear a parked key.
+func TestMinHoldClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Hour}))
+		_ = le.Release(t.Context())
+		if err := l.Clear(t.Context(), lockcore.KindExclusive, "k"); err != nil {
+			t.Fatal(err)
+		}
+		_ = w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait})).Release(t.Context())
+	})
+}
+
+// A handler that is not heard of for Stall loses its key as at MaxHold; one that beats keeps it, also for the keys around it.
+func TestStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		terms := lockcore.Terms{Stall: 10 * time.Second}
+		outer := w.must(l.Acquire(t.Context(), "outer", terms))
+		inner := w.must(l.Acquire(outer.Context(), "inner", terms))
+		for range 20 {
+			time.Sleep(9 * time.Second)
+			lockcore.Beat(inner.Context())
+		}
+		last := time.Now()
+		if outer.Context().Err() != nil || inner.Context().Err() != nil {
+			t.Fatal(context.Cause(inner.Context()))
+		}
+		<-inner.Context().Done()
+		if d := time.Since(last); d != 10*time.Second || !errors.Is(context.Cause(inner.Context()), lockcore.ErrStalled) {
+			t.Errorf("after %v: %v", d, context.Cause(inner.Context()))
+		}
+		<-outer.Context().Done()
+		lockcore.Beat(inner.Context()) // too late
+		next := w.must(other.Acquire(t.Context(), "outer", lockcore.Terms{Wait: time.Hour}))
+		if d := time.Since(last); d > 40*time.Second+250*time.Millisecond || !next.Abandoned() {
+			t.Errorf("free after %v, abandoned %v", d, next.Abandoned())
+		}
+		if err := inner.Release(t.Context()); !errors.Is(err, lockcore.ErrStalled) {
+			t.Error(err)
+		}
+		if err := outer.Release(t.Context()); !errors.Is(err, lockcore.ErrStalled) {
+			t.Error(err)
+		}
+		_ = next.Release(t.Context())
+		lockcore.Beat(t.Context()) // of nothing
+	})
+}
+
+// Each tenure of a streak has a Stall of its own.
+func TestStallInAStreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		first := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		next := make(chan *lockcore.Lease)
+		go func() {
+			le, _ := l.Acquire(t.Context(), "k", lockcore.Terms{Stall: time.Second})
+			next <- le
+		}()
+		synctest.Wait()
+		_ = first.Release(t.Context())
+		le, start := <-next, time.Now()
+		<-le.Context().Done()
+		if d := time.Since(start); d != time.Second || !errors.Is(context.Cause(le.Context()), lockcore.ErrStalled) {
+			t.Errorf("after %v: %v", d, context.Cause(le.Context()))
+		}
+		_ = le.Release(t.Context())
+	})
+}
