@@ -12,7 +12,7 @@ help: ## list what there is
 .PHONY: test
 test: ## all tests with the race detector; those that need a redis-server are skipped without one, and counted
 	$(GO) run ./internal/tally -count=1 ./internal/sim -seeds 14
-	$(GO) run ./internal/tally -race -shuffle=on ./...
+	$(GO) run ./internal/tally -race -shuffle=on -p 4 ./...
 
 .PHONY: exhaustive
 exhaustive: ## what make test takes samples of: cancellation at every packet, every late copy, and the cost of memory
