@@ -22,6 +22,7 @@ exhaustive: ## what make test takes samples of: cancellation at every packet, ev
 lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
 	$(LINT) run ./...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+	cd examples/observability && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 .PHONY: fmt
 fmt: ## format the code as lint wants it
@@ -54,6 +55,11 @@ bench-test: ## vet and tests of the module that make bench runs
 	$(GO) -C bench vet ./...
 	$(GO) -C bench test -count=1 ./...
 
+.PHONY: observability-test
+observability-test: ## vet and tests of the module that exposes the metrics to Prometheus
+	$(GO) -C examples/observability vet ./...
+	$(GO) -C examples/observability test -race -count=1 ./...
+
 .PHONY: gobench
 gobench: ## every Go benchmark COUNT (6) times, summed up by benchstat; the numbers stay in bench.txt
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) ./... > bench.txt
@@ -70,14 +76,16 @@ vuln: ## govulncheck
 # Not bench: go mod tidy wants the modules that the tests of its dependencies import, and some of redsync's can no longer be fetched. Its
 # go.mod changes only by hand, with go -C bench get.
 .PHONY: tidy
-tidy: ## go.mod and go.sum of this module and of tools
+tidy: ## go.mod and go.sum of this module, of tools and of examples/observability
 	$(GO) mod tidy
 	cd tools && $(GO) mod tidy
+	cd examples/observability && $(GO) mod tidy
 
 .PHONY: tidy-check
 tidy-check: ## fail if tidy would change something
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
+	cd examples/observability && $(GO) mod tidy -diff
 
 .PHONY: check
 check: tidy-check ## all that CI does

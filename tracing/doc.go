@@ -23,7 +23,7 @@
 //	holdfast.hold.duration  double  s, from the grant to the handler's end
 //	holdfast.renewals       int     renewals that succeeded
 //	holdfast.renew_errors   int     renewals that got no answer
-//	holdfast.cause          string  why the lease was lost: lost, max_hold, revoked, given_up; only on a lost one
+//	holdfast.cause          string  why the lease was lost: lost, max_hold, stalled, revoked, given_up; only on a lost one
 //	holdfast.stale          bool    at the end Redis no longer knew the hold; only if so
 //	error.type              string  only if the status is Error
 //

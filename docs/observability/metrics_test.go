@@ -1,0 +1,128 @@
+// Package observability_test keeps this directory true: the dashboard, the alerts and the page name what the code emits, and
+// all of it.
+package observability_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+)
+
+// metric is one instrument as Prometheus sees it.
+type metric struct {
+	otel   string // its name in OpenTelemetry
+	prom   string // and in Prometheus, of a histogram without _bucket, _sum and _count
+	kind   string
+	unit   string
+	labels map[string][]string // name in Prometheus to the values that were seen
+}
+
+// names are those of the series.
+func (m metric) names() []string {
+	if m.kind == "histogram" {
+		return []string{m.prom + "_bucket", m.prom + "_sum", m.prom + "_count"}
+	}
+	return []string{m.prom}
+}
+
+// translated are the rules of the OpenTelemetry Prometheus exporter and of Prometheus's own OTLP receiver, as far as they are
+// needed here. The test of examples/observability holds the names in README.md, which follow these rules, against a real scrape.
+func translated(m metricdata.Metrics) metric {
+	p := metric{otel: m.Name, unit: m.Unit, prom: strings.ReplaceAll(m.Name, ".", "_"), labels: map[string][]string{}}
+	switch m.Unit {
+	case "s":
+		p.prom += "_seconds"
+	default: // {call}: what is in braces is a remark
+	}
+	see := func(s attribute.Set) {
+		for _, kv := range s.ToSlice() {
+			name := strings.ReplaceAll(string(kv.Key), ".", "_")
+			if v := kv.Value.AsString(); !slices.Contains(p.labels[name], v) {
+				p.labels[name] = append(p.labels[name], v)
+			}
+		}
+	}
+	switch d := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		p.kind = "up-down counter"
+		if d.IsMonotonic {
+			p.kind, p.prom = "counter", p.prom+"_total"
+		}
+		for _, x := range d.DataPoints {
+			see(x.Attributes)
+		}
+	case metricdata.Histogram[float64]:
+		p.kind = "histogram"
+		for _, x := range d.DataPoints {
+			see(x.Attributes)
+		}
+	}
+	return p
+}
+
+// emitted are the metrics that the code emits, by the names of their series.
+func emitted(t *testing.T) map[string]metric {
+	t.Helper()
+	found := map[string]metric{}
+	for _, s := range provoke(t).ScopeMetrics {
+		for _, m := range s.Metrics {
+			p := translated(m)
+			if p.kind == "" || p.unit != "s" && !strings.HasPrefix(p.unit, "{") {
+				t.Errorf("%s is a %T in %q: there is no rule for its name here", m.Name, m.Data, m.Unit)
+			}
+			for _, name := range p.names() {
+				found[name] = p
+			}
+		}
+	}
+	return found
+}
+
+// The scene makes everything happen that package tracing says can: else the other tests here would prove too little.
+func TestSceneIsComplete(t *testing.T) {
+	metrics := emitted(t)
+	said := read(t, "../../tracing/doc.go")
+	_, outcomes, _ := strings.Cut(said, "# Outcomes")
+	outcomes, table, _ := strings.Cut(outcomes, "# Metrics")
+	for _, m := range regexp.MustCompile(`(?m)^//\t([a-z ]+?)  `).FindAllStringSubmatch(outcomes, -1) {
+		if !slices.Contains(metrics["holdfast_acquisitions_total"].labels["holdfast_outcome"], m[1]) {
+			t.Errorf("no call came to the outcome %q", m[1])
+		}
+	}
+	causes := regexp.MustCompile(`why the lease was lost: ([a-z_, ]+);`).FindStringSubmatch(said)
+	if causes == nil {
+		t.Fatal("the documentation does not list the causes")
+	}
+	for cause := range strings.SplitSeq(causes[1], ", ") {
+		if !slices.Contains(metrics["holdfast_leases_lost_total"].labels["holdfast_cause"], cause) {
+			t.Errorf("no lease was lost for the cause %q", cause)
+		}
+	}
+	rows := regexp.MustCompile(`(?m)^//\t(holdfast\.\S+)  `).FindAllStringSubmatch(table, -1)
+	if len(rows) < 13 {
+		t.Errorf("only %d metrics found in the documentation", len(rows))
+	}
+	var otel []string
+	for _, m := range metrics {
+		otel = append(otel, m.otel)
+	}
+	for _, m := range rows {
+		if !slices.Contains(otel, m[1]) {
+			t.Errorf("%s was not emitted", m[1])
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

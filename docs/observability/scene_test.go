@@ -1,0 +1,201 @@
+package observability_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+	"github.com/holdfast-go/holdfast/tracing"
+)
+
+// scene is two Lockers, as two processes have, on a Redis in memory, in a bubble.
+type scene struct {
+	*testing.T
+	redis  *redistest.Memory
+	reader *sdkmetric.ManualReader
+	a, b   *lockcore.Locker
+}
+
+var (
+	once sync.Once
+	all  metricdata.ResourceMetrics
+)
+
+// provoke makes everything happen once that holdfast counts, on the real code, and returns what was counted.
+func provoke(t *testing.T) metricdata.ResourceMetrics {
+	t.Helper()
+	once.Do(func() {
+		synctest.Test(t, func(t *testing.T) {
+			s := &scene{T: t, redis: redistest.Bubble(t), reader: sdkmetric.NewManualReader()}
+			meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))
+			o, err := tracing.New(tracing.Options{MeterProvider: meters, TracerProvider: tracenoop.NewTracerProvider()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.a, s.b = s.locker(o), s.locker(o)
+			s.waits()
+			s.repeats()
+			s.ends()
+			s.outages()
+			s.jobs()
+			s.closes()
+			time.Sleep(time.Second) // a go-redis subscription that met an error sleeps 100 ms before it sees that it is closed
+			if err := s.reader.Collect(t.Context(), &all); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
+	return all
+}
+
+func (s *scene) locker(o lockcore.Observer) *lockcore.Locker {
+	s.Helper()
+	l, err := lockcore.New(s.redis.Client(s), lockcore.Options{Observer: o, NoBatching: true})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = l.Close(context.Background()) }) // the last of the scene closes them too
+	return l
+}
+
+func nothing(context.Context) error { return nil }
+
+func named(name string) lockcore.Terms { return lockcore.Terms{Name: name, Wait: time.Second} }
+
+// waits: one holds for a minute, so that its lease is renewed; one gives up before, one gets its turn.
+func (s *scene) waits() {
+	var wg sync.WaitGroup
+	holding := make(chan struct{})
+	wg.Go(func() {
+		_ = guard.Exclusive(s.Context(), s.a, "account:1", named("account"), func(context.Context) error {
+			close(holding)
+			time.Sleep(time.Minute)
+			return nil
+		})
+	})
+	<-holding
+	_ = guard.Exclusive(s.Context(), s.b, "account:1", named("account"), nothing)
+	_ = guard.Exclusive(s.Context(), s.b, "account:1", lockcore.Terms{Name: "account", Wait: lockcore.Forever}, nothing)
+	wg.Wait()
+}
+
+// repeats: of once keys.
+func (s *scene) repeats() {
+	o := guard.OnceOptions{Terms: named("charge"), Fingerprint: []byte("10 EUR")}
+	for range 2 {
+		_, _ = guard.Once(s.Context(), s.a, "charge:1", o, nothing) // ran, replayed
+	}
+	o.Fingerprint = []byte("99 EUR")
+	_, _ = guard.Once(s.Context(), s.a, "charge:1", o, nothing) // mismatch
+
+	o = guard.OnceOptions{Terms: named("charge")}
+	_, _ = guard.OnceValue(s.Context(), s.a, "charge:2", o, func(context.Context) (string, error) { return "receipt", nil })
+	_, _ = guard.OnceValue(s.Context(), s.a, "charge:2", o, func(context.Context) (int, error) { return 7, nil }) // bad record
+
+	o.Mode = guard.AtMostOnce
+	for range 2 { // unknown, abandoned
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = guard.Once(s.Context(), s.a, "charge:3", o, func(context.Context) error { panic("in the middle") })
+		}()
+	}
+	o.Mode = guard.AtLeastOnce
+	_, _ = guard.Once(s.Context(), s.b, "charge:3", o, nothing) // took over
+}
+
+// ends: of leases, before their handlers.
+func (s *scene) ends() {
+	stubborn := func(ctx context.Context) error {
+		<-ctx.Done()
+		time.Sleep(time.Second)
+		return nil
+	}
+	_ = guard.Exclusive(s.Context(), s.a, "report:1", lockcore.Terms{Name: "report", MaxHold: time.Second}, stubborn)
+	_ = guard.Exclusive(s.Context(), s.a, "report:4", lockcore.Terms{Name: "report", Stall: time.Second}, stubborn)
+	_ = guard.Exclusive(s.Context(), s.a, "report:2", named("report"), func(ctx context.Context) error {
+		_ = s.b.Revoke(s.Context(), lockcore.KindExclusive, "report:2")
+		return stubborn(ctx)
+	})
+	_ = guard.Exclusive(s.Context(), s.a, "report:3", named("report"), func(ctx context.Context) error {
+		s.redis.Redis.FlushAll()
+		return stubborn(ctx)
+	})
+}
+
+// outages: Redis is away while one runs and another begins, and when a record is to be stored.
+func (s *scene) outages() {
+	const away = "LOADING Redis is loading the dataset in memory"
+	_ = guard.Exclusive(s.Context(), s.a, "account:2", named("account"), func(ctx context.Context) error {
+		s.redis.Redis.SetError(away)
+		_ = guard.Exclusive(s.Context(), s.b, "account:3", named("account"), nothing) // unavailable
+		leaves, cancel := context.WithCancel(s.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		_ = guard.Exclusive(leaves, s.b, "account:4", named("account"), nothing) // canceled
+		<-ctx.Done()
+		s.redis.Redis.SetError("")
+		return nil
+	})
+	_, _ = guard.Once(s.Context(), s.a, "charge:4", guard.OnceOptions{Terms: named("charge")}, func(context.Context) error {
+		s.redis.Redis.SetError(away)
+		return nil
+	})
+	time.Sleep(time.Minute) // the record is tried for as long as the lease is valid
+	s.redis.Redis.SetError("")
+}
+
+// jobs: on an asynq server that nobody has configured, one without a key and one whose only attempt meets a busy key.
+func (s *scene) jobs() {
+	rdb := s.redis.Client(s)
+	mux := asynq.NewServeMux()
+	account := asynqmw.Exclusive(s.b, asynqmw.ByJSON("account", "/id"), asynqmw.Options{})
+	mux.Handle("transfer", account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
+	srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 1, TaskCheckInterval: time.Second, LogLevel: asynq.FatalLevel})
+	if err := srv.Start(mux); err != nil {
+		s.Fatal(err)
+	}
+	defer srv.Shutdown()
+	client := asynq.NewClientFromRedisClient(rdb)
+	_ = guard.Exclusive(s.Context(), s.a, "account:5", named("account"), func(context.Context) error {
+		for _, payload := range []string{`{}`, `{"id": 5}`} {
+			if _, err := client.Enqueue(asynq.NewTask("transfer", []byte(payload)), asynq.MaxRetry(0), asynq.Timeout(5*time.Second)); err != nil {
+				s.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		return nil
+	})
+}
+
+// closes: one Locker while a call waits, the other while a handler runs.
+func (s *scene) closes() {
+	var wg sync.WaitGroup
+	running := make(chan struct{})
+	wg.Go(func() {
+		_ = guard.Exclusive(s.Context(), s.a, "account:6", named("account"), func(ctx context.Context) error {
+			close(running)
+			<-ctx.Done()
+			return nil
+		})
+	})
+	<-running
+	wg.Go(func() {
+		_ = guard.Exclusive(s.Context(), s.b, "account:6", lockcore.Terms{Name: "account", Wait: lockcore.Forever}, nothing)
+	})
+	synctest.Wait()
+	_ = s.b.Close(s.Context())
+	soon, cancel := context.WithTimeout(s.Context(), time.Second)
+	defer cancel()
+	_ = s.a.Close(soon)
+	wg.Wait()
+}

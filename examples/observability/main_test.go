@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const docs = "../../docs/observability/"
+
+// After one of each trouble all that docs/observability names is in the answer to a scrape, under these names: it was translated
+// as the exporter does. It is so on a Redis inside the process and on a real one, and the program ends when its ctx does.
+func TestRun(t *testing.T) {
+	t.Setenv("REDIS_ADDR", "")
+	t.Run("memory", func(t *testing.T) { tour(t) })
+	t.Run("real", func(t *testing.T) { tour(t, "-redis", redistest.Real(t).Addr()) })
+}
+
+func tour(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out, stdout := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { // ends when ctx does
+		err := run(ctx, append([]string{"-addr", "127.0.0.1:0", "-pause", "1ms"}, args...), stdout)
+		_ = stdout.CloseWithError(err)
+		ended <- err
+	}()
+	var url string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if after, ok := strings.CutPrefix(lines.Text(), "metrics    "); ok {
+			url = strings.TrimSuffix(after, "/metrics")
+		}
+		if strings.Contains(lines.Text(), "not planned") {
+			t.Error(lines.Text())
+		}
+		if strings.Contains(lines.Text(), "all the trouble there is") {
+			break
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }() // ends when run does
+	checkScrape(t, get(t, url+"/metrics"))
+	spans := get(t, url+"/debug/spans")
+	if !regexp.MustCompile(`<td><a href="#([0-9a-f]{16})">[0-9a-f]{16}</a> <td>acquire`).MatchString(spans) {
+		t.Errorf("nobody waited in\n%s", spans)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("run: %v", err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, res.Status, err)
+	}
+	return string(b)
+}
+
+// checkScrape compares what was scraped with the table of metrics on the page, and with all that the dashboard and the alerts name.
+func checkScrape(t *testing.T, scrape string) {
+	t.Helper()
+	scraped := map[string]string{} // name to type and labels
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (holdfast_\S+) (\S+)$`).FindAllStringSubmatch(scrape, -1) {
+		var labels []string
+		for _, s := range regexp.MustCompile(`(?m)^`+m[1]+`(?:_bucket|_sum|_count)?\{(.*)\} `).FindAllStringSubmatch(scrape, -1) {
+			for _, l := range regexp.MustCompile(`holdfast_(\w+)="`).FindAllStringSubmatch(s[1], -1) {
+				labels = append(labels, l[1])
+			}
+		}
+		slices.Sort(labels)
+		scraped[m[1]] = m[2] + " " + strings.Join(slices.Compact(labels), ", ")
+	}
+	types := map[string]string{"counter": "counter", "histogram": "histogram", "up-down counter": "gauge"}
+	row := regexp.MustCompile("(?m)^\\| `holdfast\\.[a-z_.]+` \\| `(holdfast_[a-z_]+)` \\| ([a-z -]+) \\| \\S+ \\| ([a-z, ]*?) ?\\| ")
+	rows := row.FindAllStringSubmatch(read(t, docs+"README.md"), -1)
+	for _, r := range rows {
+		labels := strings.FieldsFunc(r[3], func(c rune) bool { return c == ',' || c == ' ' })
+		slices.Sort(labels)
+		if want := types[r[2]] + " " + strings.Join(labels, ", "); scraped[r[1]] != want {
+			t.Errorf("%s is scraped as %q, the page says %q", r[1], scraped[r[1]], want)
+		}
+	}
+	if len(rows) < 13 || len(rows) != len(scraped) {
+		t.Errorf("%d metrics are on the page, %d were scraped: %v", len(rows), len(scraped), scraped)
+	}
+	for _, file := range []string{"dashboard.json", "alerts.yaml"} {
+		for _, name := range regexp.MustCompile(`\bholdfast_\w+`).FindAllString(read(t, docs+file), -1) {
+			if !regexp.MustCompile(`(?m)(^|[{,])` + name + `[={]`).MatchString(scrape) {
+				t.Errorf("%s asks for %s, which was not scraped", file, name)
+			}
+		}
+	}
+}
+
+// The program leads to every alert that docs/observability has for an event, and to no other.
+func TestEveryAlertHasItsTrouble(t *testing.T) {
+	alerts := regexp.MustCompile(`(?m)- alert: (\w+)$`).FindAllStringSubmatch(read(t, docs+"alerts.yaml"), -1)
+	var have, made []string
+	for _, a := range alerts {
+		if a[1] != "HoldfastWaitsLong" { // the daily work makes that one
+			have = append(have, a[1])
+		}
+	}
+	for _, tr := range troubles {
+		made = append(made, strings.Split(tr.alert, ", ")...)
+	}
+	slices.Sort(have)
+	slices.Sort(made)
+	if made = slices.Compact(made); !slices.Equal(have, made) {
+		t.Errorf("alerts are %q, troubles lead to %q", have, made)
+	}
+}
+
+// What cannot work is an error, at once.
+func TestRunErrors(t *testing.T) {
+	for want, args := range map[string][]string{
+		"-rediss":     {"-rediss", "x"},
+		`"x"`:         {"x"},
+		"127.0.0.1:1": {"-redis", "127.0.0.1:1"},
+		"99999":       {"-addr", "127.0.0.1:99999"},
+	} {
+		if err := run(t.Context(), args, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	if err := run(t.Context(), []string{"-help"}, new(bytes.Buffer)); !errors.Is(err, flag.ErrHelp) {
+		t.Error(err)
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// short makes a lost lease a matter of a second.
+const short = time.Second
+
+// troubles are one of each kind that docs/observability has an alert for.
+var troubles = []struct {
+	title, alert string
+	make         func(*demo, context.Context) error
+}{
+	{"a handler runs longer than MaxHold, and does not stop when it is told to", "HoldfastLeaseEnded, HoldfastOverrun", (*demo).hang},
+	{"an operator revokes a key", "HoldfastLeaseEnded", (*demo).revoke},
+	{"the network is cut under a handler, and other calls begin", "HoldfastLeaseLost, HoldfastRenewErrors, HoldfastUnavailable", (*demo).cutRunning},
+	{"the network is cut when a record is to be stored", "HoldfastCompletionFailed, HoldfastTookOver", (*demo).cutEnding},
+	{"a handler panics under at most once", "HoldfastOutcomeUnknown, HoldfastAbandoned, HoldfastTookOver", (*demo).panics},
+	{"a job meets a conflict on its last attempt", "HoldfastConflictOnLastAttempt", (*demo).lastAttempt},
+	{"a record was written by a release with another type", "HoldfastBadRecord", (*demo).badRecord},
+	{"a request comes without a key, another behind who has read its body", "HoldfastNoKey, HoldfastMisconfigured", (*demo).badRequests},
+}
+
+// makeTrouble makes one after another until ctx ends.
+func (d *demo) makeTrouble(ctx context.Context, pause time.Duration) {
+	for ctx.Err() == nil {
+		for _, t := range troubles {
+			if rest(ctx, pause) != nil {
+				return
+			}
+			d.say("trouble: %s (%s)", t.title, t.alert)
+			if err := t.make(d, ctx); err != nil && ctx.Err() == nil {
+				d.say("that was not planned: %v", err)
+			}
+		}
+		d.say("that was all the trouble there is; it begins again")
+	}
+}
+
+func (d *demo) hang(ctx context.Context) error {
+	terms := lockcore.Terms{Name: "report", Lease: short, MaxHold: short / 4}
+	err := guard.Exclusive(ctx, d.a.locks, "report:hangs", terms, func(ctx context.Context) error {
+		<-ctx.Done()
+		return rest(context.WithoutCancel(ctx), short/4)
+	})
+	return unless(err, lockcore.ErrMaxHold)
+}
+
+func (d *demo) revoke(ctx context.Context) error {
+	err := guard.Exclusive(ctx, d.a.locks, "report:revoked", lockcore.Terms{Name: "report", Lease: short}, func(ctx context.Context) error {
+		if err := d.b.locks.Revoke(ctx, lockcore.KindExclusive, "report:revoked"); err != nil {
+			return err
+		}
+		<-ctx.Done() // with the next renewal
+		return nil
+	})
+	return unless(err, lockcore.ErrRevoked)
+}
+
+func (d *demo) cutRunning(ctx context.Context) error {
+	defer d.b.mend(ctx)
+	err := guard.Exclusive(ctx, d.b.locks, "report:cut", lockcore.Terms{Name: "report", Lease: short}, func(ctx context.Context) error {
+		d.b.cut()
+		begin, cancel := context.WithTimeout(ctx, short/4)
+		defer cancel()
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				key := fmt.Sprintf("report:other:%d", i)
+				_ = guard.Exclusive(begin, d.b.locks, key, lockcore.Terms{Name: "report"}, func(context.Context) error { return nil })
+			})
+		}
+		wg.Wait()
+		<-ctx.Done()
+		return nil
+	})
+	return unless(err, lockcore.ErrLost)
+}
+
+func (d *demo) cutEnding(ctx context.Context) error {
+	defer d.b.mend(ctx)
+	key, o := "invoice:"+rand.Text(), guard.OnceOptions{Terms: lockcore.Terms{Name: "invoice", Lease: short}, Keep: keep}
+	_, _ = guard.Once(ctx, d.b.locks, key, o, func(context.Context) error {
+		d.b.cut()
+		return nil
+	})
+	// Nobody knows of that run: the next one, here on the other node, is told that it takes over.
+	outcome, err := guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { return nil })
+	if err == nil && outcome != guard.TookOver {
+		return errors.New("the second run " + outcome.String())
+	}
+	return err
+}
+
+func (d *demo) panics(ctx context.Context) error {
+	key, o := "invoice:"+rand.Text(), guard.OnceOptions{Terms: lockcore.Terms{Name: "invoice"}, Keep: keep, Mode: guard.AtMostOnce}
+	once := func() (err error) {
+		defer func() { _ = recover() }()
+		_, err = guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { panic("in the middle") })
+		return err
+	}
+	_ = once()
+	if err := once(); !errors.Is(err, lockcore.ErrAbandoned) {
+		return errors.Join(errors.New("the second call was not refused"), err)
+	}
+	o.Mode = guard.AtLeastOnce
+	if _, err := guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { return nil }); err != nil {
+		return err
+	}
+	return d.a.locks.Clear(ctx, lockcore.KindOnce, key)
+}
+
+func (d *demo) lastAttempt(ctx context.Context) error {
+	return guard.Exclusive(ctx, d.a.locks, "account:blocked", lockcore.Terms{Name: "account"}, func(ctx context.Context) error {
+		terms := lockcore.Terms{Name: "account", Wait: short / 4}
+		err := guard.Exclusive(guard.Detach(ctx), d.b.locks, "account:blocked", terms, func(context.Context) error { return nil })
+		var busy *lockcore.BusyError
+		if !errors.As(err, &busy) {
+			return errors.Join(errors.New("the key was not busy"), err)
+		}
+		// A worker of one's own has to say so; asynqmw does.
+		d.b.locks.Report(ctx, lockcore.ConflictLost{Name: "account", Holder: busy.Holder})
+		return nil
+	})
+}
+
+func (d *demo) badRecord(ctx context.Context) error {
+	key, o := "rate:"+rand.Text(), guard.OnceOptions{Terms: lockcore.Terms{Name: "rate"}, Keep: keep}
+	if _, err := guard.OnceValue(ctx, d.a.locks, key, o, func(context.Context) (string, error) { return "1.2", nil }); err != nil {
+		return err
+	}
+	_, err := guard.OnceValue(ctx, d.b.locks, key, o, func(context.Context) (float64, error) { return 1.2, nil })
+	return unless(err, lockcore.ErrRecord)
+}
+
+func (d *demo) badRequests(ctx context.Context) error {
+	post := func(path, key string) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url+path, strings.NewReader("item=tea"))
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	}
+	return errors.Join(post("/orders", ""), post("/orders/wrong", rand.Text()))
+}
+
+// unless is err, if it is not the trouble that was to be made.
+func unless(err, planned error) error {
+	switch {
+	case errors.Is(err, planned):
+		return nil
+	case err == nil:
+		return errors.New("nothing happened")
+	}
+	return err
+}
