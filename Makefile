@@ -34,9 +34,10 @@ soak-short: ## a minute of contention between 1, 3 and 8 processes on a real ser
 	$(GO) test ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
 
 .PHONY: soak
-soak: ## the same for half an hour, and a thousand seeds of the simulation
+soak: ## the same for half an hour, a thousand seeds of the simulation, and what asynq takes a minute for
 	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 10m -procs 1,3,8 -kill 20s -at-least 200000
 	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim -args -seeds 1000
+	$(GO) test ./middleware/asynqmw -count=1 -v -timeout 10m -run 'TestHotKey|TestKilledWorker' -args -long
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)

@@ -57,6 +57,18 @@ func (b Busy) String() string {
 	}
 }
 
+// withoutConfigure says what goes wrong on a server that Configure has not seen, or nothing.
+func (b Busy) withoutConfigure() string {
+	switch b {
+	case RetryLater:
+		return "each conflict uses up a retry"
+	case Drop:
+		return "ErrorHandler is called for each task that is dropped"
+	default:
+		return ""
+	}
+}
+
 // conflict is a busy key as asynq gets to see it.
 type conflict struct {
 	err  error // has a *lockcore.BusyError in its chain
@@ -87,6 +99,12 @@ func (c *conflict) Unwrap() []error {
 
 // ErrorType names the class for telemetry.
 func (c *conflict) ErrorType() string { return "busy" }
+
+// IsFailure says whether asynq will count it as one, for telemetry too: a conflict that is tried again or was dropped by
+// choice is none.
+func (c *conflict) IsFailure() bool {
+	return c.busy == Fail || c.last || c.bare && c.busy == RetryLater
+}
 
 // busyIn returns the busy key that err stands for, unless that was to count as a failure. Errors of a guard that the
 // handler used itself count too.

@@ -114,6 +114,11 @@ func TestBusyLastAttemptLost(t *testing.T) {
 		}
 		if got := c.all(); len(got) != 1 || !errors.Is(got[0], lockcore.ErrBusy) || !errors.Is(got[0], lockcore.ErrNotRun) {
 			w.Errorf("ErrorHandler heard %v, want the conflict", got)
+		} else if f, ok := errors.AsType[interface {
+			error
+			IsFailure() bool
+		}](got[0]); !ok || !f.IsFailure() {
+			w.Error("the error does not say that it is a failure")
 		}
 	})
 }
@@ -138,45 +143,6 @@ func TestBusyLastAttemptShutdown(t *testing.T) {
 		synctest.Wait()
 		if lost := of[lockcore.ConflictLost](w.heard); len(lost) != 0 {
 			w.Errorf("events %+v", lost)
-		}
-	})
-}
-
-func TestBusySkip(t *testing.T) {
-	t.Parallel()
-	both(t, func(w *world) {
-		g, c, _, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait, Busy: asynqmw.Skip}, asynq.MaxRetry(0))
-		w.ends(task, asynq.TaskStateCompleted)
-		if runs, _ := g.counts(); runs != 0 || len(c.all()) != 0 {
-			w.Errorf("%d runs, ErrorHandler heard %v", runs, c.all())
-		}
-	})
-}
-
-func TestBusyDrop(t *testing.T) {
-	t.Parallel()
-	both(t, func(w *world) {
-		g, c, _, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait, Busy: asynqmw.Drop}, asynq.MaxRetry(0))
-		w.vanishes(task)
-		if runs, _ := g.counts(); runs != 0 || len(c.all()) != 0 || len(of[lockcore.ConflictLost](w.heard)) != 0 {
-			w.Errorf("%d runs, ErrorHandler heard %v, events %v", runs, c.all(), of[lockcore.ConflictLost](w.heard))
-		}
-	})
-}
-
-func TestBusyFail(t *testing.T) {
-	t.Parallel()
-	both(t, func(w *world) {
-		g, c, _, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait, Busy: asynqmw.Fail}, asynq.MaxRetry(2))
-		info := w.ends(task, asynq.TaskStateArchived)
-		if runs, _ := g.counts(); runs != 0 || info.Retried != 2 {
-			w.Errorf("%d runs, retried %d; want 0 and 2", runs, info.Retried)
-		}
-		if n := len(c.all()); n != 3 {
-			w.Errorf("ErrorHandler heard %d errors, want 3", n)
-		}
-		if n := len(of[lockcore.ConflictLost](w.heard)); n != 1 {
-			w.Errorf("%d ConflictLost, want 1", n)
 		}
 	})
 }

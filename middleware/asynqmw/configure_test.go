@@ -56,25 +56,46 @@ func TestConfigureComposes(t *testing.T) {
 	}
 }
 
-// A server without Configure is noticed, and said once; with Configure nothing is said.
+// A server without Configure is noticed, and said once by each middleware that needs it, with what it costs; with Configure nothing
+// is said.
 func TestConfigureMissing(t *testing.T) {
-	inBubble(t, func(w *world) {
-		var g gauge
-		w.serve(quick(), asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(g.handler(nothing)))
-		for range 3 {
-			w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
+	for busy, want := range map[asynqmw.Busy]string{
+		asynqmw.RetryLater: "uses up a retry", asynqmw.Drop: "ErrorHandler is called", asynqmw.Skip: "", asynqmw.Fail: "",
+	} {
+		for _, configured := range []bool{false, true} {
+			inBubble(t, func(w *world) {
+				cfg := quick()
+				if configured {
+					cfg = asynqmw.Configure(cfg)
+				}
+				var g gauge
+				w.serve(cfg, asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{Busy: busy})(g.handler(nothing)))
+				for range 3 {
+					w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
+				}
+				got := of[lockcore.Misconfigured](w.heard)
+				switch {
+				case configured || want == "":
+					if len(got) != 0 {
+						w.Errorf("%v, configured %v: events %+v", busy, configured, got)
+					}
+				case len(got) != 1 || !strings.Contains(got[0].Problem, "Configure") || !strings.Contains(got[0].Problem, want):
+					w.Errorf("%v: events %+v, want one that says %q", busy, got, want)
+				}
+			})
 		}
-		got := of[lockcore.Misconfigured](w.heard)
-		if len(got) != 1 || !strings.Contains(got[0].Problem, "Configure") {
-			w.Errorf("events %+v, want one that names Configure", got)
-		}
-	})
+	}
+}
+
+// Without Configure a conflict uses up a retry, and the error that asynq keeps says why.
+func TestConfigureMissingCosts(t *testing.T) {
 	inBubble(t, func(w *world) {
+		w.hold("test:7")
 		var g gauge
-		w.serve(asynqmw.Configure(quick()), asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(g.handler(nothing)))
-		w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
-		if got := of[lockcore.Misconfigured](w.heard); len(got) != 0 {
-			w.Errorf("events %+v", got)
+		w.serve(quick(), asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{Terms: noWait})(g.handler(nothing)))
+		info := w.until(w.enqueue("charge", "7"), func(i *asynq.TaskInfo) bool { return i.Retried > 0 })
+		if !strings.Contains(info.LastErr, "Configure was not used") || !strings.Contains(info.LastErr, "the-holder") {
+			w.Errorf("last error %q", info.LastErr)
 		}
 	})
 }

@@ -53,10 +53,10 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task) (context.Context, 
 	if onServer {
 		ctx = lockcore.WithTask(ctx, id)
 	}
-	if d.busy == RetryLater && !configured(ctx) {
+	if missing := d.busy.withoutConfigure(); missing != "" && !configured(ctx) {
 		d.told.Do(func() {
 			d.locks.Report(ctx, lockcore.Misconfigured{
-				Problem: "asynqmw: the asynq.Config of this server did not pass through Configure: each conflict uses up a retry",
+				Problem: "asynqmw: the asynq.Config of this server did not pass through Configure: " + missing,
 			})
 		})
 	}

@@ -30,13 +30,57 @@
 // done, and running the task again is a no-op. A run that returned nil although its lease was lost on the way is
 // answered with nil, for a retry cannot undo it; the Observer hears lockcore.Lost.
 //
+// # Order
+//
+// From the outside in: recover, tracing, guards, timeout.
+//
+//	mux.Use(recovered, asynqtrace.Middleware(asynqtrace.Options{}))
+//	mux.Handle("charge", payment(account(limited(charge))))
+//
+// A recover of your own stands outside, or none: asynq has one. Inside, the guard takes a panic for a return, so that a half
+// done run is recorded. Tracing stands outside of the guards, so that the wait is below the delivery's span. A timeout of your
+// own stands inside, so that the time in line is not taken from the handler's, and must wait for its handler to return: one
+// that gives up on it, as http.TimeoutHandler does, would give the key back while the handler runs.
+//
+// Among the guards Once stands outside, Exclusive inside: a replay then does not wait for the account. With several
+// Exclusive, always in the same order.
+//
+// # Shutdown
+//
+//	srv.Shutdown()        // takes no more tasks, and waits up to Config.ShutdownTimeout (8 s) for handlers
+//	locks.Close(ctx)      // waits until ctx ends for those that have not returned
+//	rdb.Close()
+//
+// A worker that is told to stop keeps its leases while its handlers run, and gives each back as its handler returns: the next
+// worker in line has the key at once. At the end of ShutdownTimeout asynq puts the tasks of the rest back and cancels their
+// ctx; on another server such a task finds its key busy and waits, or comes back later, without a retry used up. Where
+// the handler returns in time after all, Once records it, and the task completes without another run. Where the bound of
+// Close ends first, nothing is renewed any more, and each key is free at the end of its lease, not sooner, for its
+// handler may still run. Close before Shutdown would turn away what asynq still hands out, and use up retries for it.
+//
+// A worker that is killed has its keys for at most one lease, and its own tasks until asynq notices, which takes 60 to 120 s.
+//
 // # What you must do
 //
-//   - Pass the configuration of the server through [Configure]. Without it each conflict uses up a retry; that is noticed
-//     and reported once as lockcore.Misconfigured.
+//   - Pass the configuration of the server through [Configure], after everything else has been set. Without it each conflict
+//     uses up a retry; that is noticed, and reported as lockcore.Misconfigured, once by each middleware.
 //   - Wrap per handler. mux.Use applies to every task type, so use it with [ByTaskID] only.
-//   - Once outside, Exclusive inside: a replay then does not wait for the account. Do not put Skip inside a Once: the Once
-//     would record a run that was skipped.
-//   - Give a task whose conflicts matter at least one retry, and a timeout that is longer than its work.
-//   - Close in this order: srv.Shutdown, locks.Close, rdb.Close.
+//   - Make keys of what must not meet: neither broader, for a type's tasks then wait for each other, nor narrower, for a payload with
+//     a time in it is another one each time.
+//   - Look at ctx in the handler, and return context.Cause(ctx) when it has ended. With nil, Once records half a run as done.
+//   - Hand [guard.Detach]'s ctx to what outlives the handler: the handler's own has ended by then, and holds nothing.
+//   - Give a task whose conflicts matter at least one retry, and a timeout that is longer than its work and its wait. On the
+//     last attempt a conflict waits up to the deadline; if the key is still busy the task is archived, with the holder's name.
+//   - Have more workers than tasks of one key are likely to wait: each that waits keeps its worker for up to Terms.Wait.
+//   - Keep records for longer than the producer, a retry or an operator may bring the same work again.
+//   - Keep results small: of one above MaxResult only that there was one is known later.
+//   - Do not put Skip inside a Once, which would record a run that was skipped; nor enqueue a task with asynq.Unique, or with
+//     its own ID, from its own handler, which asynq refuses.
+//
+// Most of these have an example whose name ends in incorrect.
+//
+// # Schedules
+//
+// Several of asynq's schedulers enqueue each task several times. [Ticks] makes that once a tick, [EnqueueTick] does it for a cron of
+// your own.
 package asynqmw

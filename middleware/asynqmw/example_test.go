@@ -122,8 +122,9 @@ func ExampleKeyFunc() {
 
 // exampleRedis is a Redis inside the process; yours is redis.NewClient alone.
 func exampleRedis() (rdb *redis.Client, stop func()) {
-	m, err := miniredis.Run()
-	if err != nil {
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true) // keys expire, as in Redis
+	if err := m.Start(); err != nil {
 		log.Fatal(err)
 	}
 	rdb = redis.NewClient(&redis.Options{Addr: m.Addr()})

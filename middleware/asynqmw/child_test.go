@@ -1,0 +1,195 @@
+package asynqmw_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// long runs what takes minutes: go test ./middleware/asynqmw -run 'TestHotKey|TestKilledWorker' -v -args -long.
+var long = flag.Bool("long", false, "the hot key in full, with NoWait beside it, and asynq's own recovery of a killed worker's task: about 2 min")
+
+const childEnv = "HOLDFAST_ASYNQMW_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		os.Exit(child())
+	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "32") // the tests that run beside each other wait for asynq, they do not work
+	goleak.VerifyTestMain(m)
+}
+
+// order is what a child process is told: to be an asynq server, with the guards of another Redis.
+type order struct {
+	Asynq, Locks string // addresses
+	Hang         bool   // the handler says that it has begun and never returns, else it works for 50 ms on its key
+	Workers      int
+	Terms        lockcore.Terms
+}
+
+// account is what one child did.
+type account struct {
+	Deliveries int       // of tasks to the guard
+	Runs       int       // of the handler
+	Overlaps   int       // runs that found another one, anywhere
+	Commands   int       // sent for locks
+	End        time.Time // of the last run
+}
+
+// child is a worker in a process of its own. It serves after a line on its standard input, and until that is closed.
+func child() int {
+	in := bufio.NewReader(os.Stdin)
+	var o order
+	line, err := in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &o)
+	}
+	if err == nil {
+		err = o.serve(in)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func (o order) serve(in *bufio.Reader) error {
+	var commands redistest.Counter
+	co := &redis.Options{Addr: o.Locks}
+	co.Dialer = commands.Dial(redis.NewDialer(co))
+	lockRedis := redis.NewClient(co)
+	defer func() { _ = lockRedis.Close() }()
+	locks, err := lockcore.New(lockRedis, lockcore.Options{})
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: o.Asynq})
+	defer func() { _ = rdb.Close() }()
+	w := &hotWorker{order: o, rdb: rdb}
+	guarded := asynqmw.Once(locks, byPayload, asynqmw.OnceOptions{Terms: o.Terms})(asynq.HandlerFunc(w.hang))
+	if !o.Hang {
+		guarded = asynqmw.Exclusive(locks, byPayload, asynqmw.Options{Terms: o.Terms})(asynq.HandlerFunc(w.work))
+	}
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{Concurrency: o.Workers, LogLevel: asynq.FatalLevel}))
+	if _, err := in.ReadBytes('\n'); err != nil {
+		return err
+	}
+	if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		w.note(func(a *account) { a.Deliveries++ })
+		return guarded.ProcessTask(ctx, t)
+	})); err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, in)
+	srv.Shutdown()
+	if err := locks.Close(context.Background()); err != nil {
+		return err
+	}
+	w.Commands = len(commands.Commands())
+	return json.NewEncoder(os.Stdout).Encode(&w.account)
+}
+
+type hotWorker struct {
+	order
+
+	rdb *redis.Client
+	mu  sync.Mutex
+	account
+}
+
+func (w *hotWorker) note(f func(*account)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f(&w.account)
+}
+
+func (w *hotWorker) hang(context.Context, *asynq.Task) error {
+	fmt.Println("begun")
+	select {}
+}
+
+// work is inside for 50 ms, and Redis knows how many are.
+func (w *hotWorker) work(ctx context.Context, _ *asynq.Task) error {
+	ctx = context.WithoutCancel(ctx)
+	n, err := w.rdb.Incr(ctx, "inside").Result()
+	if err != nil {
+		return err
+	}
+	time.Sleep(50 * time.Millisecond)
+	w.note(func(a *account) {
+		a.Runs++
+		a.End = time.Now()
+		if n > 1 {
+			a.Overlaps++
+		}
+	})
+	return w.rdb.Decr(ctx, "inside").Err()
+}
+
+// process is a child that was started, and has not got its second line.
+type process struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func (w *world) start(o order) *process {
+	w.Helper()
+	var first bytes.Buffer
+	p := &process{Cmd: exec.CommandContext(context.Background(), os.Args[0])}
+	p.Env, p.Stderr = append(os.Environ(), childEnv+"=1"), os.Stderr
+	in, err := p.StdinPipe()
+	if err != nil {
+		w.Fatal(err)
+	}
+	out, err := p.StdoutPipe()
+	if err != nil {
+		w.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		_ = p.Process.Kill() // no harm if it has ended
+		_ = p.Wait()
+	})
+	p.in, p.out = in, bufio.NewReader(out)
+	if err := json.NewEncoder(&first).Encode(o); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := in.Write(first.Bytes()); err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+// serve lets the child begin.
+func (p *process) serve() error {
+	_, err := p.in.Write([]byte("\n"))
+	return err
+}
+
+// end tells the child to stop and returns what it did.
+func (p *process) end() (a account, err error) {
+	_ = p.in.Close()
+	return a, json.NewDecoder(p.out).Decode(&a)
+}

@@ -1,0 +1,209 @@
+package asynqmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// A timeout that is shorter than the work, on the last attempt: asynq archives the task although its handler returns nil. Give
+// the task more time than its work takes; under Once the late success is at least recorded, and running the task again is a
+// no-op.
+func ExampleExclusive_shortTimeout_incorrect() {
+	rdb, locks, stop := exampleLocks()
+	defer stop()
+	returned := make(chan struct{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	serve(rdb, 1, account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		time.Sleep(1200 * time.Millisecond)
+		close(returned)
+		return nil
+	})), func(client *asynq.Client) {
+		enqueue(client, asynq.NewTask("charge", []byte(`{"account_id": 42}`)), asynq.TaskID("charge"), asynq.Timeout(time.Second), asynq.MaxRetry(0))
+		<-returned
+		info, err := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", "charge")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(info.State, info.LastErr)
+	})
+	// Output: archived context deadline exceeded
+}
+
+// No retry, and a key that is busy until the task's deadline: there is nothing left to try. The task is archived with the holder's
+// name. Give tasks whose conflicts matter at least one retry: conflicts do not use it up.
+func ExampleExclusive_noRetry_incorrect() {
+	rdb, locks, stop := exampleLocks()
+	defer stop()
+	held, err := locks.Acquire(lockcore.WithTask(context.Background(), "nightly-report"), "account:42", lockcore.Terms{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	h := account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
+	serve(rdb, 1, asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		err := h.ProcessTask(ctx, t)
+		failed <- err
+		return err
+	}), func(client *asynq.Client) {
+		enqueue(client, asynq.NewTask("charge", []byte(`{"account_id": 42}`)), asynq.MaxRetry(0), asynq.Timeout(time.Second))
+		if busy, ok := errors.AsType[*lockcore.BusyError](<-failed); ok {
+			fmt.Println("lost to", busy.Holder.Task)
+		}
+	})
+	_ = held.Release(context.Background())
+	// Output: lost to nightly-report
+}
+
+// As many tasks of one account as there are workers: those that wait for it keep the worker from everybody else. Give hot
+// keys a queue and a server of their own, or a shorter Terms.Wait.
+func ExampleExclusive_lowConcurrency_incorrect() {
+	rdb, locks, stop := exampleLocks()
+	defer stop()
+	held, err := locks.Acquire(context.Background(), "account:42", lockcore.Terms{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{Terms: lockcore.Terms{Wait: 300 * time.Millisecond}})
+	charged := make(chan time.Duration, 1)
+	began := time.Now()
+	serve(rdb, 1, account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		charged <- time.Since(began)
+		return nil
+	})), func(client *asynq.Client) {
+		enqueue(client, asynq.NewTask("charge", []byte(`{"account_id": 42}`)))
+		enqueue(client, asynq.NewTask("charge", []byte(`{"account_id": 43}`)))
+		fmt.Println("account 43 waited for account 42:", <-charged >= 300*time.Millisecond)
+	})
+	_ = held.Release(context.Background())
+	// Output: account 43 waited for account 42: true
+}
+
+// A handler that enqueues its own task again with Unique, or with its own ID, is refused: until it has returned, its task is the
+// one that is there. Return an error to be tried again, or enqueue the next step as a task of its own; Exclusive needs no Unique.
+func ExampleExclusive_enqueueSelf_incorrect() {
+	rdb, locks, stop := exampleLocks()
+	defer stop()
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	task := asynq.NewTask("charge", []byte(`{"account_id": 42}`))
+	client := asynq.NewClientFromRedisClient(rdb)
+	refused := make(chan error, 2)
+	serve(rdb, 1, account(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		_, err := client.EnqueueContext(ctx, asynq.NewTask(t.Type(), t.Payload()), asynq.Unique(time.Hour), asynq.ProcessIn(time.Minute))
+		refused <- err
+		_, err = client.EnqueueContext(ctx, asynq.NewTask(t.Type(), t.Payload()), asynq.TaskID("charge-42"), asynq.ProcessIn(time.Minute))
+		refused <- err
+		return nil
+	})), func(client *asynq.Client) {
+		enqueue(client, task, asynq.TaskID("charge-42"), asynq.Unique(time.Hour))
+		fmt.Println(<-refused)
+		fmt.Println(<-refused)
+	})
+	// Output:
+	// task already exists
+	// task ID conflicts with another task
+}
+
+// Configure was forgotten: the conflict uses up a retry, and its text says why.
+func ExampleConfigure_forgotten_incorrect() {
+	rdb, locks, stop := exampleLocks()
+	defer stop()
+	held, err := locks.Acquire(context.Background(), "account:42", lockcore.Terms{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+	srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{
+		Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
+		IsFailure: func(err error) bool {
+			const why = "asynqmw: a conflict that uses up a retry, for asynqmw.Configure was not used"
+			fmt.Println(err.Error()[:len(why)])
+			return true
+		},
+	})
+	if err := srv.Start(account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))); err != nil {
+		log.Fatal(err)
+	}
+	client, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
+	enqueue(client, asynq.NewTask("charge", []byte(`{"account_id": 42}`)), asynq.TaskID("charge"))
+	for retried := 0; retried == 0; time.Sleep(10 * time.Millisecond) {
+		info, err := inspector.GetTaskInfo("default", "charge")
+		if err != nil {
+			log.Fatal(err)
+		}
+		retried = info.Retried
+	}
+	srv.Shutdown()
+	_ = held.Release(context.Background())
+	// Output: asynqmw: a conflict that uses up a retry, for asynqmw.Configure was not used
+}
+
+// A recover inside the guard: the guard sees a handler that has returned. With at most once a panic in the middle leaves the
+// outcome unknown, and an operator has to look; here it is a failure that is known, as if nothing had happened.
+func ExampleOnce_recoverInside_incorrect() {
+	_, locks, stop := exampleLocks()
+	defer stop()
+	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{Mode: guard.AtMostOnce})
+	panics := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { panic("after the money was sent") })
+	for id, h := range []asynq.Handler{recovered(payment(panics)), payment(recovered(panics))} {
+		task := asynq.NewTask("charge", fmt.Appendf(nil, `{"payment_id": %d}`, id))
+		_ = h.ProcessTask(context.Background(), task)
+		held, err := locks.Inspect(context.Background(), lockcore.KindOnce, asynqmw.OnceKey("charge", asynqmw.Key{Class: "payment", ID: fmt.Sprint(id)}))
+		fmt.Println(held.State, err)
+	}
+	// Output:
+	// abandoned <nil>
+	// done <nil>
+}
+
+// Skip inside a Once: the Once takes the nil of a task that was skipped for that of one that was done.
+func ExampleOnce_skipInside_incorrect() {
+	_, locks, stop := exampleLocks()
+	defer stop()
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"),
+		asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}, Busy: asynqmw.Skip})
+	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
+	h := payment(account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		fmt.Println("charged")
+		return nil
+	})))
+	held, err := locks.Acquire(context.Background(), "account:42", lockcore.Terms{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	task := asynq.NewTask("charge", []byte(`{"payment_id": 7, "account_id": 42}`))
+	fmt.Println(h.ProcessTask(context.Background(), task))
+	_ = held.Release(context.Background())
+	fmt.Println(h.ProcessTask(context.Background(), task))
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+// serve runs a server for as long as use takes.
+func serve(rdb *redis.Client, workers int, h asynq.Handler, use func(*asynq.Client)) {
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{
+		Concurrency: workers, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
+	}))
+	if err := srv.Start(h); err != nil {
+		log.Fatal(err)
+	}
+	use(asynq.NewClientFromRedisClient(rdb))
+	srv.Shutdown()
+}
+
+func enqueue(client *asynq.Client, t *asynq.Task, opts ...asynq.Option) {
+	if _, err := client.Enqueue(t, opts...); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,68 @@
+package asynqmw_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// Two processes come to the same tick. Both get nil, and one task is enqueued.
+func ExampleEnqueueTick() {
+	rdb, stop := exampleRedis()
+	defer stop()
+	client, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
+
+	six := time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC) // what the schedule says, not time.Now()
+	for range 2 {
+		fmt.Println(asynqmw.EnqueueTick(context.Background(), client, "report", six, asynq.NewTask("report", nil)))
+	}
+
+	tasks, err := inspector.ListPendingTasks("default")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range tasks {
+		fmt.Println(t.Type, t.ID)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// report report@1767247200
+}
+
+// A scheduler that may run in any number of processes.
+func ExampleTicks() {
+	rdb, stop := exampleRedis()
+	defer stop()
+	ticks, err := asynqmw.Ticks(asynqmw.TickOptions{}, asynqmw.Periodic{
+		Name: "report", Spec: "0 6 * * *", Task: asynq.NewTask("report", nil),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	manager, err := asynq.NewPeriodicTaskManager(asynq.PeriodicTaskManagerOpts{
+		RedisUniversalClient:       rdb,
+		PeriodicTaskConfigProvider: ticks,
+		SchedulerOpts:              &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(manager.Start())
+	manager.Shutdown()
+	// Output: <nil>
+}
+
+// @every counts from the start of its process: no two processes would have the same ticks.
+func ExampleTicks_every_incorrect() {
+	_, err := asynqmw.Ticks(asynqmw.TickOptions{}, asynqmw.Periodic{
+		Name: "report", Spec: "@every 5m", Task: asynq.NewTask("report", nil),
+	})
+	fmt.Println(err)
+	// Output: asynqmw: Ticks: task 0, "report": spec "@every 5m" counts from the start of its process, so that no two have the same ticks: write */5 * * * * instead of @every 5m
+}

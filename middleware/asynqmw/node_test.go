@@ -1,0 +1,199 @@
+package asynqmw_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// node is what one of several processes has: an asynq server and a Locker, on the Redis of the world.
+type node struct {
+	*world
+	locks *lockcore.Locker
+	heard *events
+	srv   *asynq.Server
+}
+
+// node starts a server with one worker for h, which gets the Locker of the node.
+func (w *world) node(h func(*lockcore.Locker) asynq.Handler) *node {
+	w.Helper()
+	n := &node{world: w, heard: new(events)}
+	locks, err := lockcore.New(w.rdb, lockcore.Options{Observer: n.heard, NoBatching: true})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = locks.Close(context.Background()) }) // some tests have closed it with an error
+	n.locks = locks
+	cfg := quick()
+	cfg.Concurrency, cfg.ShutdownTimeout = 1, 8*time.Second
+	cfg.DelayedTaskCheckInterval = 20 * time.Millisecond
+	n.srv = w.serve(asynqmw.Configure(cfg), h(locks))
+	return n
+}
+
+// A worker that is told to stop keeps its lease for as long as its handler runs, longer than a lease, and the next worker
+// has the key when the handler has returned.
+func TestShutdownHandsOver(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		var g gauge
+		begun, finish := make(chan context.Context, 1), make(chan struct{})
+		alone := func(fn func(context.Context)) func(*lockcore.Locker) asynq.Handler {
+			return func(locks *lockcore.Locker) asynq.Handler {
+				o := asynqmw.Options{Terms: lockcore.Terms{Lease: time.Second, Wait: time.Minute}}
+				return asynqmw.Exclusive(locks, byPayload, o)(g.handler(func(ctx context.Context, _ int, _ *asynq.Task) error {
+					fn(ctx)
+					return nil
+				}))
+			}
+		}
+		var returned, taken atomic.Int64
+		old := w.node(alone(func(ctx context.Context) {
+			begun <- ctx
+			<-finish
+			returned.Store(time.Now().UnixNano())
+		}))
+		first := w.enqueue("charge", "7")
+		ctx := <-begun
+		next := w.node(alone(func(context.Context) { taken.Store(time.Now().UnixNano()) }))
+		second := w.enqueue("charge", "7")
+		if !w.eventually(func() bool { return len(of[lockcore.Waiting](next.heard)) == 1 }) {
+			w.Error("the next worker does not wait")
+		}
+		stopped := make(chan struct{})
+		go func() {
+			old.srv.Shutdown()
+			close(stopped)
+		}()
+		<-time.After(2500 * time.Millisecond) // two leases and a half
+		if err := context.Cause(ctx); err != nil {
+			w.Errorf("the handler was told to stop: %v", err)
+		}
+		close(finish)
+		w.ends(first, asynq.TaskStateCompleted)
+		w.ends(second, asynq.TaskStateCompleted)
+		<-stopped
+		if err := old.locks.Close(w.Context()); err != nil {
+			w.Error(err)
+		}
+		if runs, most := g.counts(); runs != 2 || most != 1 {
+			w.Errorf("%d runs, %d at once; want two, one after the other", runs, most)
+		}
+		gap := time.Duration(taken.Load() - returned.Load())
+		if gap < 0 || gap > 500*time.Millisecond { // half a lease: it did not wait for one to end
+			w.Errorf("taken %v after the handler had returned", gap)
+		}
+	})
+}
+
+// Where the bound of Close ends first, the handler is told, its lease is not renewed any more, and the key is free at the
+// lease's end, not sooner, although asynq has put the task back long before.
+func TestShutdownBoundEndsFirst(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		var g gauge
+		var runs [2]atomic.Int64 // when each began
+		begun, finish := make(chan context.Context, 2), make(chan struct{})
+		alone := func(locks *lockcore.Locker) asynq.Handler {
+			o := asynqmw.Options{Terms: lockcore.Terms{Lease: 3 * time.Second, Wait: 100 * time.Millisecond}}
+			return asynqmw.Exclusive(locks, byPayload, o)(g.handler(func(ctx context.Context, run int, _ *asynq.Task) error {
+				runs[run-1].Store(time.Now().UnixNano())
+				begun <- ctx
+				if run == 1 {
+					<-finish // ignores ctx
+				}
+				return nil
+			}))
+		}
+		old := w.stopping(alone)
+		task := w.enqueue("charge", "7")
+		ctx := <-begun
+		old.srv.Shutdown()
+		w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStatePending })
+		bound, cancel := context.WithTimeout(w.Context(), 200*time.Millisecond)
+		defer cancel()
+		if err := old.locks.Close(bound); err == nil {
+			w.Error("Close returned nil while a handler ran")
+		}
+		if ctx.Err() == nil {
+			w.Error("the handler was not told")
+		}
+		next := w.node(alone)
+		held, err := next.locks.Inspect(w.Context(), lockcore.KindExclusive, "test:7")
+		if err != nil || held.State != lockcore.StateHeld || held.Remaining <= 0 {
+			w.Fatalf("after Close: %+v, %v", held, err)
+		}
+		free := time.Now().Add(held.Remaining - 10*time.Millisecond) // both clocks are in whole milliseconds
+		<-begun
+		if took := time.Unix(0, runs[1].Load()); took.Before(free) {
+			w.Errorf("the key was taken %v before the lease's end", free.Sub(took))
+		}
+		info := w.ends(task, asynq.TaskStateCompleted)
+		close(finish)
+		g.counts()
+		if lost := of[lockcore.Lost](old.heard); len(lost) != 1 || !errors.Is(lost[0].Cause, lockcore.ErrGivenUp) {
+			w.Errorf("events %+v, want one of ErrGivenUp", lost)
+		}
+		if info.Retried != 0 {
+			w.Errorf("retried %d, want 0: neither a shutdown nor a conflict uses one up", info.Retried)
+		}
+	})
+}
+
+// stopping is a node whose server gives its handlers 200 ms at a shutdown.
+func (w *world) stopping(h func(*lockcore.Locker) asynq.Handler) *node {
+	w.Helper()
+	n := &node{world: w, locks: w.locks, heard: w.heard}
+	cfg := quick()
+	cfg.ShutdownTimeout = 200 * time.Millisecond
+	n.srv = w.serve(asynqmw.Configure(cfg), h(w.locks))
+	return n
+}
+
+// A handler that outlives the shutdown of its server, beside its own task on the next one: it does not run twice under
+// Once, where its late success is recorded, and never twice at once under Exclusive.
+func TestShutdownZombie(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		for name, tt := range map[string]struct {
+			guard func(*lockcore.Locker) asynq.MiddlewareFunc
+			runs  int
+		}{
+			"once": {func(l *lockcore.Locker) asynq.MiddlewareFunc {
+				return asynqmw.Once(l, byPayload, asynqmw.OnceOptions{})
+			}, 1},
+			"exclusive": {func(l *lockcore.Locker) asynq.MiddlewareFunc {
+				return asynqmw.Exclusive(l, byPayload, asynqmw.Options{})
+			}, 2},
+		} {
+			var g gauge
+			begun := make(chan struct{}, 2)
+			h := func(locks *lockcore.Locker) asynq.Handler {
+				return tt.guard(locks)(g.handler(func(_ context.Context, run int, _ *asynq.Task) error {
+					begun <- struct{}{}
+					if run == 1 {
+						stubborn(1500 * time.Millisecond)
+					}
+					return nil
+				}))
+			}
+			old := w.stopping(h)
+			task := w.enqueue("charge", name)
+			<-begun
+			old.srv.Shutdown()
+			next := w.node(h)
+			info := w.ends(task, asynq.TaskStateCompleted)
+			next.srv.Shutdown()
+			if runs, most := g.counts(); runs != tt.runs || most != 1 || info.Retried != 0 {
+				w.Errorf("%s: %d runs, %d at once, retried %d; want %d, 1 and 0", name, runs, most, info.Retried, tt.runs)
+			}
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package asynqtrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hibiken/asynq"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const scope = "github.com/holdfast-go/holdfast/tracing/asynqtrace"
+
+// Options of [Middleware]. The zero value is ready to use.
+type Options struct {
+	// TracerProvider makes the spans. Default: otel.GetTracerProvider(), also if it is set later.
+	TracerProvider trace.TracerProvider
+}
+
+// Middleware returns a middleware that makes the span of the package's documentation for each delivery of a task. What the
+// handler returns is what asynq gets, and a panic passes on.
+func Middleware(o Options) asynq.MiddlewareFunc {
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	tracer := o.TracerProvider.Tracer(scope)
+	return func(next asynq.Handler) asynq.Handler {
+		if next == nil {
+			panic("asynqtrace: handler must not be nil")
+		}
+		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return deliver(ctx, tracer, t, next) })
+	}
+}
+
+func deliver(ctx context.Context, tracer trace.Tracer, t *asynq.Task, next asynq.Handler) (err error) {
+	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attributes(ctx, t)...)}
+	if from := producer(t); from.IsValid() {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from}))
+	}
+	ctx, span := tracer.Start(ctx, process+" "+t.Type(), opts...)
+	class := errorPanic // if nothing is returned
+	defer func() {
+		if class != "" {
+			span.SetAttributes(attribute.String(attrErrorType, class))
+			span.SetStatus(codes.Error, "")
+		}
+		span.End()
+	}()
+	err = next.ProcessTask(ctx, t)
+	class = ""
+	if isFailure(ctx, err) {
+		class = errorType(err)
+	}
+	return err
+}
+
+// attributes leaves out what only a server knows where there is none, as in a test.
+func attributes(ctx context.Context, t *asynq.Task) []attribute.KeyValue {
+	as := []attribute.KeyValue{
+		attribute.String(attrSystem, system), attribute.String(attrOperationName, process), attribute.String(attrOperationType, process),
+		attribute.String(attrTaskType, t.Type()),
+	}
+	if queue, ok := asynq.GetQueueName(ctx); ok {
+		as = append(as, attribute.String(attrDestination, queue))
+	}
+	if id, ok := asynq.GetTaskID(ctx); ok {
+		as = append(as, attribute.String(attrMessageID, id))
+	}
+	if n, ok := asynq.GetRetryCount(ctx); ok {
+		as = append(as, attribute.Int(attrRetried, n))
+	}
+	return as
+}
+
+// isFailure says that err counts against the task. A guard that had the last word on a busy key says so itself; a busy key
+// that the handler asked for on its own counts on the last attempt, which asynq archives.
+func isFailure(ctx context.Context, err error) bool {
+	var guard interface{ IsFailure() bool }
+	switch {
+	case err == nil, errors.Is(err, asynq.RevokeTask):
+		return false
+	case errors.As(err, &guard):
+		return guard.IsFailure()
+	case errors.Is(err, lockcore.ErrBusy):
+		retried, ok := asynq.GetRetryCount(ctx)
+		limit, _ := asynq.GetMaxRetry(ctx)
+		return ok && retried >= limit
+	}
+	return true
+}
+
+// errorType is the class of err: what it says of itself, or the Go type at the end of its chain. Never its text.
+func errorType(err error) string {
+	var typed interface{ ErrorType() string }
+	if errors.As(err, &typed) {
+		return typed.ErrorType()
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	}
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	return fmt.Sprintf("%T", err)
+}
