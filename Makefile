@@ -12,11 +12,12 @@ help: ## list what there is
 .PHONY: test
 test: ## all tests with the race detector; those that need a redis-server are skipped without one, and counted
 	$(GO) run ./internal/tally -count=1 ./internal/sim -seeds 14
-	$(GO) run ./internal/tally -race -shuffle=on -p 4 ./...
+	$(GO) run ./internal/tally -race -shuffle=on -p 4 ./lockcore ./middleware/... ./...
 
 .PHONY: exhaustive
-exhaustive: ## what make test takes samples of: cancellation at every packet, every late copy, and the cost of memory
+exhaustive: ## what make test takes samples of: cancellation at every packet, every late copy, the cost of memory, 1,000 ticks of 50 instances
 	$(GO) run ./internal/tally -count=1 -run 'TestCancelAnywhere|TestRotateTwice|TestMemory|TestRenewMany' ./lockcore
+	$(GO) run ./internal/tally -count=1 -run TestSkewedInstances ./middleware/cronmw
 
 .PHONY: lint
 lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
@@ -37,6 +38,7 @@ soak-short: ## a minute of contention between 1, 3 and 8 processes on a real ser
 soak: ## the same for half an hour, a thousand seeds of the simulation, and what asynq takes a minute for
 	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 10m -procs 1,3,8 -kill 20s -at-least 200000
 	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim -args -seeds 1000
+	$(GO) test ./middleware/cronmw -count=1 -v -run TestRealProcesses -args -for 60s
 	$(GO) test ./middleware/asynqmw -count=1 -v -timeout 10m -run 'TestHotKey|TestKilledWorker' -args -long
 
 .PHONY: fuzz
@@ -67,8 +69,9 @@ gobench: ## every Go benchmark COUNT (6) times, summed up by benchstat; the numb
 	$(GO) tool -modfile=tools/go.mod benchstat bench.txt
 
 .PHONY: examples
-examples: ## run the example worker, without a server
+examples: ## run the example worker and the example cron, without a server
 	$(GO) run ./examples/worker
+	$(GO) run ./examples/cron
 
 .PHONY: vuln
 vuln: ## govulncheck

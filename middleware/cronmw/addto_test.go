@@ -1,0 +1,176 @@
+package cronmw_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+// run starts a cron and stops it when the test ends.
+func (w *world) run(c *cron.Cron) {
+	c.Start()
+	w.Cleanup(func() { <-c.Stop().Done() })
+}
+
+func (w *world) cron(o ...cron.Option) *cron.Cron {
+	return cron.New(append([]cron.Option{cron.WithLocation(time.UTC)}, o...)...)
+}
+
+func (w *world) add(c *cron.Cron, spec string, j cronmw.Job, fn func(context.Context, cronmw.Tick) error) cron.EntryID {
+	w.Helper()
+	id, err := cronmw.AddTo(c, w.process().locks, "report", spec, j, fn)
+	w.must(err)
+	return id
+}
+
+// Each tick of the crons of three processes runs once.
+func TestAddTo(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for range 3 {
+			c := w.cron()
+			w.add(c, "*/10 * * * *", cronmw.Job{OnResult: w.heard}, w.fn)
+			w.run(c)
+		}
+		until("2000-01-01 00:35:00")
+		w.wantTicks("01 00:10:00", "01 00:20:00", "01 00:30:00")
+		if len(w.of(cronmw.Ran)) != 3 || len(w.of(cronmw.Elsewhere)) != 6 {
+			w.Errorf("%v", w.all())
+		}
+	})
+}
+
+// cron's own options decide how a spec is read, and in which zone; the entry is an ordinary one.
+func TestAddToOptions(t *testing.T) {
+	inBubble(t, func(w *world) {
+		tokyo := time.FixedZone("Tokyo", 9*3600)
+		c := cron.New(cron.WithSeconds(), cron.WithLocation(tokyo))
+		id := w.add(c, "30 0 10 * * *", cronmw.Job{}, func(_ context.Context, t cronmw.Tick) error {
+			if t.Time.Hour() != 10 || t.Time.Location() != tokyo {
+				w.Errorf("the tick is %v", t.Time)
+			}
+			w.ran(t)
+			return nil
+		})
+		w.run(c)
+		time.Sleep(time.Second)
+		if n := c.Entries(); len(n) != 1 || n[0].ID != id || !n[0].Next.Equal(at("2000-01-01 01:00:30")) {
+			w.Errorf("%+v", n)
+		}
+		until("2000-01-02 01:30:00")
+		c.Remove(id)
+		until("2000-01-03 12:00:00")
+		w.wantTicks("01 01:00:30", "02 01:00:30")
+	})
+}
+
+// The handler panics: the tick has failed for all, the panic reaches the chain, and with cron.Recover in it the next tick runs.
+func TestAddToPanic(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var logged []error
+		for range 2 {
+			c := w.cron(cron.WithChain(cron.Recover(errorLog(func(err error) { w.mu.Lock(); defer w.mu.Unlock(); logged = append(logged, err) }))))
+			w.add(c, "*/10 * * * *", cronmw.Job{Standby: true, OnResult: w.heard}, func(_ context.Context, t cronmw.Tick) error {
+				w.ran(t)
+				panic(errBoom)
+			})
+			w.run(c)
+		}
+		until("2000-01-01 00:25:00")
+		w.wantTicks("01 00:10:00", "01 00:20:00")
+		if len(logged) != 2 || !errors.Is(logged[0], errBoom) {
+			w.Errorf("logged %v", logged)
+		}
+	})
+}
+
+type errorLog func(error)
+
+func (errorLog) Info(string, ...any)                   {}
+func (f errorLog) Error(err error, _ string, _ ...any) { f(err) }
+
+// The entry's job, called by hand, has no tick and runs nothing.
+func TestAddToByHand(t *testing.T) {
+	inBubble(t, func(w *world) {
+		c := w.cron()
+		id := w.add(c, "*/10 * * * *", cronmw.Job{}, w.fn)
+		c.Entry(id).Job.Run()
+		w.run(c)
+		until("2000-01-01 00:15:00")
+		c.Entry(id).WrappedJob.Run()
+		until("2000-01-01 00:25:00")
+		w.wantTicks("01 00:10:00", "01 00:20:00")
+	})
+}
+
+// c.Stop waits for what runs, with Standby also for what runs elsewhere; closing the Locker ends that at once. The tick of a cron and
+// that of Jobs is the same.
+func TestAddToStop(t *testing.T) {
+	inBubble(t, func(w *world) {
+		j := cronmw.Job{Standby: true, OnResult: w.heard}
+		fast := w.process()
+		fast.skew = 10 * time.Second
+		js := fast.jobs()
+		w.must(js.Add("report", "*/10 * * * *", j, w.lasting(5*time.Minute)))
+		w.start(js)
+		c, p := w.cron(), w.process()
+		_, err := cronmw.AddTo(c, p.locks, "report", "*/10 * * * *", j, w.lasting(5*time.Minute))
+		w.must(err)
+		c.Start()
+		until("2000-01-01 00:11:00")
+		stopped := c.Stop()
+		synctest.Wait()
+		if stopped.Err() != nil {
+			w.Error("the standby does not wait")
+		}
+		start := time.Now()
+		w.must(p.locks.Close(w.Context()))
+		<-stopped.Done()
+		if took := time.Since(start); took > time.Second {
+			w.Errorf("it waited on for %v", took)
+		}
+		until("2000-01-01 00:17:00")
+		w.wantTicks("01 00:10:00")
+	})
+}
+
+// What cannot work is an error, and leaves nothing in the cron.
+func TestAddToErrors(t *testing.T) {
+	inBubble(t, func(w *world) {
+		locks := w.process().locks
+		c := w.cron(cron.WithParser(odd{}))
+		if _, err := cronmw.AddTo(c, locks, "taken", "* * * * *", cronmw.Job{}, w.fn); err != nil {
+			w.Fatal(err)
+		}
+		for spec, want := range map[string]string{
+			"@every 5m": "use Jobs.Every", "@reboot": "guard.Once", "delay": "use Jobs.Every", "0 0 30 2 *": "no tick", "x": "expected exactly 5", "TZ=UTC": "nothing else",
+		} {
+			_, err := cronmw.AddTo(c, locks, "a", spec, cronmw.Job{}, w.fn)
+			w.wantError(err, want)
+		}
+		_, err := cronmw.AddTo(c, locks, "taken", "@daily", cronmw.Job{CatchUp: cronmw.CatchUpLatest, Overlap: -1}, nil)
+		for _, want := range []string{"CatchUp is for Jobs", `a job "taken" already`, "Overlap is -1", "must not be nil"} {
+			w.wantError(err, want)
+		}
+		_, err = cronmw.AddTo(nil, nil, "", "@daily", cronmw.Job{}, nil)
+		w.wantError(err, "cron must not be nil")
+		if n := len(c.Entries()); n != 1 {
+			w.Errorf("%d entries", n)
+		}
+	})
+}
+
+// odd is a parser of a user.
+type odd struct{}
+
+func (odd) Parse(spec string) (cron.Schedule, error) {
+	if spec == "delay" {
+		return cron.Every(time.Minute), nil
+	}
+	return cron.ParseStandard(spec)
+}

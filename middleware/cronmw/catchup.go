@@ -1,0 +1,77 @@
+package cronmw
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// quarter is how often it is noted anew that a job exists. A note is kept for a year, and the last four are read.
+const quarter = 90 * 24 * time.Hour
+
+// missed returns the latest tick before now if there was a job then. Whether it ran is for its key to say.
+func (s *singleton) missed(ctx context.Context, now time.Time) (time.Time, bool) {
+	at, ok := s.latest(now.In(s.zone))
+	if !ok {
+		return at, false
+	}
+	for {
+		since, err := s.since(ctx, now)
+		if err == nil {
+			return at, !since.After(at)
+		}
+		if s.now().Sub(at) > s.gap(at) || !sleep(ctx, askAgain) { // the next tick is due, and this one the latest no more
+			return at, false
+		}
+	}
+}
+
+// since returns since when there has been a job of this name with these ticks. It notes that there is one now.
+func (s *singleton) since(ctx context.Context, now time.Time) (time.Time, error) {
+	first, err := s.note(ctx, now)
+	for ago := quarter; err == nil && ago <= 3*quarter; ago += quarter {
+		var e idempotency.Entry
+		if e, err = idempotency.Lookup(ctx, s.locks, s.noteKey(now.Add(-ago))); err != nil || e.State != lockcore.StateDone {
+			continue
+		}
+		var micro int64
+		if err = e.Record.Value(idempotency.JSON(), &micro); err == nil && time.UnixMicro(micro).Before(first) {
+			first = time.UnixMicro(micro)
+		}
+	}
+	return first, err
+}
+
+// note notes that there is a job in this quarter, and returns since when in it.
+func (s *singleton) note(ctx context.Context, now time.Time) (time.Time, error) {
+	key := s.noteKey(now)
+	o := guard.OnceOptions{Keep: maxKeep, Terms: lockcore.Terms{Name: "cronmw"}}
+	r, err := guard.OnceValue(ctx, s.locks, key, o, func(ctx context.Context) (int64, error) {
+		token, _ := guard.Token(ctx, key) // the server's clock
+		return token, nil
+	})
+	return time.UnixMicro(r.Value), err
+}
+
+// noteKey never is the key of a tick, which ends with a time.
+func (s *singleton) noteKey(now time.Time) string {
+	ticks := sha256.Sum256([]byte(s.text))
+	return fmt.Sprintf("%s%s#%x/%d", prefix, s.name, ticks[:8], now.Unix()/int64(quarter/time.Second))
+}
+
+// notes remembers when the process has noted a job.
+type notes struct{ quarter int64 }
+
+func (n *notes) stale(now time.Time) bool {
+	q := now.Unix() / int64(quarter/time.Second)
+	if n.quarter == q {
+		return false
+	}
+	n.quarter = q
+	return true
+}

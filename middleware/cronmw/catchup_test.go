@@ -1,0 +1,162 @@
+package cronmw_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+// deploy starts three instances with a job, their clocks 20 s apart, and returns how to stop them all.
+func (w *world) deploy(spec string, j cronmw.Job) (stop func()) {
+	w.Helper()
+	var stops []func()
+	for i := range 3 {
+		p := w.process()
+		p.skew = time.Duration(i-1) * 20 * time.Second
+		js := p.jobs()
+		w.must(js.Add("report", spec, j, w.fn))
+		stops = append(stops, w.start(js))
+	}
+	return func() {
+		for _, s := range stops {
+			s()
+		}
+	}
+}
+
+// No instance was there when ticks were due: with CatchUpLatest the latest of them runs once, as soon as one is there.
+func TestCatchUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		catchUp cronmw.CatchUp
+		standby bool
+		gone    string // until
+		ticks   []string
+	}{
+		"none":             {cronmw.CatchUpNone, false, "2000-01-02 01:30:00", nil},
+		"latest":           {cronmw.CatchUpLatest, false, "2000-01-02 01:30:00", []string{"02 00:00:00"}},
+		"latest of three":  {cronmw.CatchUpLatest, false, "2000-01-04 23:30:00", []string{"04 00:00:00"}},
+		"latest, standby":  {cronmw.CatchUpLatest, true, "2000-01-04 23:30:00", []string{"04 00:00:00"}},
+		"nothing was due":  {cronmw.CatchUpLatest, false, "2000-01-01 23:30:00", nil},
+		"half a year away": {cronmw.CatchUpLatest, false, "2000-07-01 09:00:00", []string{"01 00:00:00"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				until("2000-01-01 10:00:00")
+				j := cronmw.Job{CatchUp: c.catchUp, Standby: c.standby}
+				stop := w.deploy("@daily", j)
+				until("2000-01-01 23:00:00")
+				stop()
+				w.wantTicks()
+				until(c.gone)
+				w.deploy("@daily", j)()
+				w.deploy("@daily", j)
+				time.Sleep(2 * time.Minute)
+				w.wantTicks(c.ticks...)
+			})
+		})
+	}
+}
+
+// A first deploy has missed nothing, nor has one with a new spec: what was due before there were such ticks is not run.
+func TestCatchUpFirstDeploy(t *testing.T) {
+	inBubble(t, func(w *world) {
+		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest}
+		until("2000-01-01 10:00:00")
+		stop := w.deploy("0 9 * * *", j)
+		time.Sleep(20 * time.Minute)
+		stop()
+		stop = w.deploy("0 8 * * *", j)
+		time.Sleep(20 * time.Minute)
+		stop()
+		w.wantTicks()
+	})
+}
+
+// A restart after a tick that ran, failed, or was skipped runs nothing; there is nothing to catch up with.
+func TestCatchUpNothingMissed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest}
+		stop := w.deploy("0 6 * * *", j)
+		until("2000-01-01 06:30:00")
+		stop()
+		for range 5 {
+			time.Sleep(3 * time.Hour)
+			w.deploy("0 6 * * *", j)()
+		}
+		w.wantTicks("01 06:00:00")
+	})
+}
+
+// A job that has existed for longer than anything is remembered is still known after an outage: that is noted anew.
+func TestCatchUpRemembers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest}
+		js := w.process().jobs()
+		w.must(js.Add("report", "@weekly", j, w.fn))
+		stop := w.start(js)
+		until("2001-03-01 00:00:00")
+		stop()
+		n := len(w.ticks())
+		until("2001-09-01 00:00:00") // the first notes are forgotten
+		w.deploy("@weekly", j)
+		time.Sleep(2 * time.Minute)
+		if got := w.ticks()[n:]; len(got) != 1 || got[0] != "26 00:00:00" {
+			w.Errorf("%v", got)
+		}
+	})
+}
+
+// Redis is away, too, when the instances come back, or it was the outage: the tick runs when Redis is there.
+func TestCatchUpRedisAway(t *testing.T) {
+	inBubble(t, func(w *world) {
+		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest, OnResult: w.heard}
+		stop := w.deploy("0 6 * * *", j)
+		time.Sleep(time.Minute)
+		stop()
+		until("2000-01-01 09:00:00")
+		p := w.process()
+		p.faults.Down()
+		js := p.jobs()
+		w.must(js.Add("report", "0 6 * * *", j, w.fn))
+		w.start(js)
+		until("2000-01-01 10:00:00")
+		p.faults.Heal()
+		until("2000-01-01 10:01:00")
+		w.wantTicks("01 06:00:00")
+		until("2000-01-02 05:59:00")
+		p.faults.Down()
+		until("2000-01-02 08:00:00")
+		p.faults.Heal()
+		until("2000-01-02 08:01:00")
+		w.wantTicks("01 06:00:00", "02 06:00:00")
+	})
+}
+
+// An instance that died in the middle of a tick has begun it: catching up runs it again with Standby, and not without.
+func TestCatchUpAfterCrash(t *testing.T) {
+	for name, standby := range map[string]bool{"alone": false, "standby": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				j := cronmw.Job{CatchUp: cronmw.CatchUpLatest, Standby: standby, OnResult: w.heard}
+				p := w.process()
+				js := p.jobs()
+				w.must(js.Add("report", "0 6 * * *", j, w.lasting(time.Hour)))
+				w.start(js)
+				until("2000-01-01 06:10:00")
+				p.faults.Silence()
+				until("2000-01-01 09:00:00")
+				w.deploy("0 6 * * *", j)
+				time.Sleep(time.Minute)
+				if tookOver := len(w.of(cronmw.TookOver)) == 1; tookOver != standby {
+					w.Errorf("outcomes %v", w.all())
+				}
+				if r := w.of(cronmw.NotRun); !standby && (len(r) == 0 || !errors.Is(r[0].Err, lockcore.ErrAbandoned)) {
+					w.Errorf("outcomes %v", r)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package cronmw_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/robfig/cron/v3"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+var addr string // of the Redis behind the examples
+
+// open stands for what main does once.
+func open(prefix string) (*lockcore.Locker, func()) {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	locks, err := lockcore.New(rdb, lockcore.Options{Prefix: prefix})
+	if err != nil {
+		panic(err)
+	}
+	return locks, func() {
+		if err := locks.Close(context.Background()); err != nil {
+			panic(err)
+		}
+		_ = rdb.Close()
+	}
+}
+
+// Two instances of a program; each tick runs on one of them.
+func Example() {
+	runs := make(chan cronmw.Tick, 2)
+	others := make(chan struct{}, 2)
+	job := cronmw.Job{OnResult: func(r cronmw.Result) {
+		if r.Outcome == cronmw.Elsewhere {
+			others <- struct{}{}
+		}
+	}}
+	ctx, stop := context.WithCancel(context.Background())
+	var ended []chan error
+	for range 2 {
+		locks, done := open("example")
+		defer done()
+		jobs := cronmw.New(locks, cronmw.Options{})
+		err := jobs.Add("report", "* * * * * *", job, func(_ context.Context, t cronmw.Tick) error {
+			runs <- t
+			return nil
+		})
+		if err != nil {
+			panic(err)
+		}
+		end := make(chan error)
+		ended = append(ended, end)
+		go func() { end <- jobs.Run(ctx) }()
+	}
+	tick := <-runs
+	<-others
+	stop()
+	for _, end := range ended {
+		fmt.Println(<-end)
+	}
+	fmt.Println(tick.Name, tick.Time.Location(), tick.Time.Nanosecond())
+	// Output:
+	// <nil>
+	// <nil>
+	// report UTC 0
+}
+
+// A cron that is there already.
+func ExampleAddTo() {
+	locks, done := open("addto")
+	defer done()
+	c := cron.New(cron.WithLocation(time.UTC), cron.WithSeconds())
+	ran := make(chan bool)
+	_, err := cronmw.AddTo(c, locks, "report", "* * * * * *", cronmw.Job{}, func(_ context.Context, t cronmw.Tick) error {
+		ran <- time.Since(t.Time) >= 0
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	c.Start()
+	fmt.Println("in time:", <-ran)
+	for stopped := c.Stop(); stopped.Err() == nil; { // and what has begun meanwhile
+		select {
+		case <-ran:
+		case <-stopped.Done():
+		}
+	}
+	// Output: in time: true
+}
+
+// The mistake: @every counts from the start of the process, so that no two instances have a tick in common.
+func ExampleJobs_Add_every_incorrect() {
+	locks, done := open("every")
+	defer done()
+	err := cronmw.New(locks, cronmw.Options{}).Add("sync", "@every 5m", cronmw.Job{}, func(context.Context, cronmw.Tick) error { return nil })
+	fmt.Println(err)
+	// Output: cronmw: spec "@every 5m" counts from the start of the process, so that each instance has ticks of its own: use Jobs.Every, or fields such as */5
+}
+
+// The mistake: a name with something of the instance in it. Each instance then has a job of its own, and runs every tick.
+func ExampleJobs_Add_name_incorrect() {
+	for _, host := range []string{"pod-1", "pod-2"} {
+		fmt.Println(cronmw.Tick{Name: "report-" + host, Time: time.Date(2026, 3, 8, 7, 30, 0, 0, time.UTC)}.Key())
+	}
+	// Output:
+	// cron:report-pod-1@2026-03-08T07:30:00Z
+	// cron:report-pod-2@2026-03-08T07:30:00Z
+}

@@ -1,0 +1,167 @@
+package cronmw_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+// late is a wrapper of a chain that keeps the first n runs back until told.
+func late(n int32, release <-chan struct{}) cron.Option {
+	var begun atomic.Int32
+	return cron.WithChain(func(j cron.Job) cron.Job {
+		return cron.FuncJob(func() {
+			if begun.Add(1) <= n {
+				<-release
+			}
+			j.Run()
+		})
+	})
+}
+
+// A goroutine that starts late does not take the next tick: it gets its own, although Entry.Prev names the next by then.
+func TestAddToLateGoroutine(t *testing.T) {
+	inBubble(t, func(w *world) {
+		release := make(chan struct{})
+		var prev time.Time
+		var c *cron.Cron
+		var id cron.EntryID
+		c = w.cron(late(2, release))
+		j := cronmw.Job{Overlap: cronmw.Allow}
+		id = w.add(c, "* * * * *", j, func(_ context.Context, t cronmw.Tick) error {
+			w.ran(t)
+			p := c.Entry(id).Prev
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			prev = p
+			return nil
+		})
+		w.run(c)
+		until("2000-01-01 00:02:30")
+		w.wantTicks()
+		close(release)
+		synctest.Wait()
+		got := w.ticks()
+		w.mu.Lock()
+		named := prev
+		w.mu.Unlock()
+		if len(got) != 2 || got[0] == got[1] || !named.Equal(at("2000-01-01 00:02:00")) {
+			w.Errorf("ran %q, Entry.Prev %v", got, named)
+		}
+		until("2000-01-01 00:03:30")
+		if got := w.ticks(); len(got) != 3 || got[2] != "01 00:03:00" {
+			w.Errorf("ran %q", got)
+		}
+	})
+}
+
+// Only the first is late: the second runs at its time with its own tick, and the first still with its own.
+func TestAddToOvertaken(t *testing.T) {
+	inBubble(t, func(w *world) {
+		release := make(chan struct{})
+		c := w.cron(late(1, release))
+		w.add(c, "* * * * *", cronmw.Job{}, w.fn)
+		w.run(c)
+		until("2000-01-01 00:02:30")
+		w.wantTicks("01 00:02:00")
+		close(release)
+		until("2000-01-01 00:03:30")
+		w.wantTicks("01 00:02:00", "01 00:01:00", "01 00:03:00")
+	})
+}
+
+// A wrapper that skips a run drops its tick; later runs have ticks of their own.
+func TestAddToSkipIfStillRunning(t *testing.T) {
+	inBubble(t, func(w *world) {
+		c := w.cron(cron.WithChain(cron.SkipIfStillRunning(cron.DiscardLogger)))
+		w.add(c, "* * * * *", cronmw.Job{Overlap: cronmw.Allow}, w.lasting(150*time.Second))
+		w.run(c)
+		until("2000-01-01 00:11:00")
+		w.wantTicks("01 00:01:00", "01 00:04:00", "01 00:07:00", "01 00:10:00")
+	})
+}
+
+// A wrapper that delays runs, as cron.DelayIfStillRunning does with a mutex, loses none.
+func TestAddToDelay(t *testing.T) {
+	inBubble(t, func(w *world) {
+		free := make(chan struct{}, 1)
+		c := w.cron(cron.WithChain(func(j cron.Job) cron.Job {
+			return cron.FuncJob(func() {
+				free <- struct{}{}
+				j.Run()
+				<-free
+			})
+		}))
+		fn := w.lasting(time.Second)
+		slow := w.lasting(150 * time.Second)
+		w.add(c, "* * * * *", cronmw.Job{}, func(ctx context.Context, t cronmw.Tick) error {
+			if t.Time.Minute() == 1 {
+				return slow(ctx, t)
+			}
+			return fn(ctx, t)
+		})
+		w.run(c)
+		until("2000-01-01 00:04:30")
+		w.wantTicks("01 00:01:00", "01 00:03:00", "01 00:02:00", "01 00:04:00")
+	})
+}
+
+// Whoever asks the schedule what comes next, or what was, does not change what runs; nor does a stop.
+func TestAddToNextByOthers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		c := w.cron()
+		id := w.add(c, "*/10 * * * *", cronmw.Job{OnResult: w.heard}, w.fn)
+		c.Start()
+		look := func() {
+			s := c.Entry(id).Schedule
+			for _, t := range []time.Time{at("1999-12-31 00:00:00"), time.Now(), time.Now().Add(-time.Second)} {
+				for range 20 {
+					t = s.Next(t)
+				}
+			}
+		}
+		look()
+		until("2000-01-01 00:15:00")
+		look()
+		until("2000-01-01 00:25:00")
+		c.Stop()
+		until("2000-01-01 00:45:00")
+		look()
+		w.run(c)
+		until("2000-01-01 01:05:00")
+		w.wantTicks("01 00:10:00", "01 00:20:00", "01 00:50:00", "01 01:00:00")
+		w.wantOutcomes(cronmw.Ran, cronmw.Ran, cronmw.Ran, cronmw.Ran)
+	})
+}
+
+// After a pause cron runs one of the missed ticks, the oldest, and that is the tick that fn gets.
+func TestAddToPause(t *testing.T) {
+	inBubble(t, func(w *world) {
+		pause := 35 * time.Minute
+		c := w.cron(cron.WithLogger(onRun(func() {
+			time.Sleep(pause) // of cron's own goroutine, which counts on from here
+			pause = 0
+		})))
+		w.add(c, "*/10 * * * *", cronmw.Job{MaxLateness: time.Hour}, w.fn)
+		w.run(c)
+		until("2000-01-01 00:56:00")
+		w.wantTicks("01 00:10:00", "01 00:20:00")
+		until("2000-01-01 01:05:00")
+		w.wantTicks("01 00:10:00", "01 00:20:00", "01 01:00:00")
+	})
+}
+
+type onRun func()
+
+func (f onRun) Info(msg string, _ ...any) {
+	if msg == "run" {
+		f()
+	}
+}
+func (onRun) Error(error, string, ...any) {}

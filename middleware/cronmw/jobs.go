@@ -1,0 +1,176 @@
+package cronmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const lookAgain = time.Minute // at the clock while waiting for a tick: it may be set, and timers stand still with the machine
+
+// Options of [Jobs]. The zero value is ready to use.
+type Options struct {
+	// Location is the zone of specs that name none. Default UTC. It must be the same on all instances.
+	Location *time.Location
+	// CancelOnStop ends the ctx of the running jobs together with Run's. By default they run to their end, which Terms.MaxHold bounds.
+	CancelOnStop bool
+	// Now is the clock by which ticks become due, for tests of instances whose clocks differ. Default time.Now. It decides only
+	// when this instance asks for a tick; whether that is in time is decided by the clock of Redis.
+	Now func() time.Time
+}
+
+// Jobs are the cron jobs of one instance. Make it with [New], add the jobs, and call Run.
+type Jobs struct {
+	locks *lockcore.Locker
+	o     Options
+
+	mu      sync.Mutex
+	jobs    map[string]*singleton
+	running bool
+}
+
+// New returns Jobs without a job. It panics if locks is nil.
+func New(locks *lockcore.Locker, o Options) *Jobs {
+	if locks == nil {
+		panic("cronmw: New: locks must not be nil")
+	}
+	if o.Location == nil {
+		o.Location = time.UTC
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Jobs{locks: locks, o: o, jobs: map[string]*singleton{}}
+}
+
+// Add adds a job that one of all instances runs at each tick of spec: the five fields of cron or six, of which the first are
+// seconds, or a descriptor such as @daily; in front CRON_TZ=zone for a zone of its own. robfig/cron parses it.
+//
+// name is the job's identity, over all instances and releases: a job that is renamed is a new one. Between
+// releases with different specs each runs the ticks of its own.
+//
+// Errors: an invalid spec, name or Job, all at once; @every, for which there is Every; a name that was added before; a Jobs that runs.
+func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tick) error) error {
+	s, err := newSingleton(js.locks, name, j, fn)
+	spec, specErr := checkSpec(spec)
+	if specErr != nil {
+		return errors.Join(err, specErr)
+	}
+	schedule, specErr := parser.Parse(spec)
+	if specErr != nil {
+		return errors.Join(err, fmt.Errorf("cronmw: spec %q: %w", spec, specErr))
+	}
+	s.plan, specErr = newPlan(schedule, js.o.Location, spec, j.SkipRepeated, js.o.Now())
+	if err = errors.Join(err, specErr); err != nil {
+		return err
+	}
+	return js.add(s)
+}
+
+// Every is Add with a tick at every multiple of d since 1970-01-01T00:00:00Z, on all instances: 5 min are :00, :05, …; 24 h are midnight
+// UTC; 7 min do not begin anew with the hour. d is whole seconds, 1 s to 366 days.
+func (js *Jobs) Every(name string, d time.Duration, j Job, fn func(ctx context.Context, t Tick) error) error {
+	s, err := newSingleton(js.locks, name, j, fn)
+	if d < time.Second || d > maxKeep || d%time.Second != 0 {
+		err = errors.Join(err, fmt.Errorf("cronmw: Every: %v must be whole seconds between 1s and %v", d, maxKeep))
+	}
+	if err != nil {
+		return err
+	}
+	s.plan = plan{every(d), js.o.Location, fmt.Sprint("every ", d)}
+	return js.add(s)
+}
+
+func (js *Jobs) add(s *singleton) error {
+	s.now, s.cancel = js.o.Now, js.o.CancelOnStop
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	switch {
+	case js.running:
+		return fmt.Errorf("cronmw: job %q: Run has begun", s.name)
+	case js.jobs[s.name] != nil:
+		return fmt.Errorf("cronmw: job %q was added before", s.name)
+	}
+	js.jobs[s.name] = s
+	return nil
+}
+
+// Run asks for each tick when it is due, until ctx ends. Then it asks for no more, stops waiting as a standby, and returns nil when
+// what runs here has returned; close locks after it. It can be called once, else it returns an error.
+//
+// Each tick runs in a goroutine of its own, with the values of ctx. If several ticks of a job have become due at once, because
+// the process was paused, the latest is asked for.
+//
+// A panic of a job is recorded as its tick's failure and told to Job.OnResult; the other jobs go on. Where there is no OnResult it passes
+// on and ends the process, for else nobody would hear of it.
+func (js *Jobs) Run(ctx context.Context) error {
+	js.mu.Lock()
+	again := js.running
+	js.running = true
+	js.mu.Unlock()
+	if again {
+		return errors.New("cronmw: Run was called before")
+	}
+	var wg sync.WaitGroup
+	for _, s := range js.jobs {
+		wg.Go(func() { s.loop(ctx, &wg) })
+	}
+	<-ctx.Done()
+	wg.Wait()
+	return nil
+}
+
+// loop is the life of a job on this instance. wg waits for it and for what it starts.
+func (s *singleton) loop(ctx context.Context, wg *sync.WaitGroup) {
+	start := func(at time.Time) {
+		wg.Go(func() {
+			if r := s.tick(ctx, at); r.panicked && s.job.OnResult == nil {
+				panic(r.Err)
+			}
+		})
+	}
+	var note notes
+	seen := s.now() // all ticks up to here have been dealt with
+	if s.job.CatchUp == CatchUpLatest {
+		wg.Go(func() {
+			if at, missed := s.missed(ctx, seen); missed {
+				start(at)
+			}
+		})
+	}
+	for s.wait(ctx, seen) {
+		now := s.now()
+		if at, due := s.due(seen, now); due {
+			start(at)
+		}
+		seen = now // also if the clock was set back: what runs again then is found done
+		if s.job.CatchUp == CatchUpLatest && note.stale(now) {
+			wg.Go(func() { _, _ = s.note(ctx, now) }) // if Redis is away, the next process notes it
+		}
+	}
+}
+
+// wait waits for the next tick, for a minute at most; false if ctx ends.
+func (s *singleton) wait(ctx context.Context, seen time.Time) bool {
+	d := lookAgain
+	if next := s.Next(seen.In(s.zone)); !next.IsZero() {
+		d = min(d, next.Sub(s.now()))
+	}
+	return sleep(ctx, max(d, 0)) && ctx.Err() == nil
+}
+
+// due returns the latest tick after seen that is not after now.
+func (s *singleton) due(seen, now time.Time) (time.Time, bool) {
+	at := s.Next(seen.In(s.zone))
+	if at.IsZero() || at.After(now) {
+		return at, false
+	}
+	if next := s.Next(at); !next.IsZero() && !next.After(now) {
+		return s.latest(now.In(s.zone))
+	}
+	return at, true
+}

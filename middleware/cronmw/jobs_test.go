@@ -1,0 +1,298 @@
+package cronmw_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+// 50 instances whose clocks are up to 20 s off, a job that takes no time, 1,000 ticks: each tick is run once, and none before its
+// time. A lock on the job's name would run it up to 50 times a tick.
+func TestSkewedInstances(t *testing.T) {
+	const instances = 50
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:00:30")
+		runs := map[string]int{}
+		for i := range instances {
+			p := w.process()
+			p.skew = time.Duration(i*40)*time.Second/(instances-1) - 20*time.Second
+			js := p.jobs()
+			w.must(js.Every("report", time.Minute, cronmw.Job{}, func(_ context.Context, t cronmw.Tick) error {
+				if early := time.Until(t.Time); early > 0 {
+					w.Errorf("%v ran %v before its time", t, early)
+				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				runs[t.String()]++
+				return nil
+			}))
+			w.start(js)
+		}
+		time.Sleep(skewedTicks * time.Minute)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(runs) != skewedTicks {
+			w.Errorf("%d ticks ran, want %d", len(runs), skewedTicks)
+		}
+		for tick, n := range runs {
+			if n != 1 {
+				w.Errorf("%s ran %d times", tick, n)
+			}
+		}
+	})
+}
+
+// What becomes of a tick is told on every instance, and one that runs elsewhere is no error.
+func TestOutcomes(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for range 3 {
+			js := w.process().jobs()
+			w.must(js.Add("report", "30 * * * *", cronmw.Job{OnResult: w.heard}, w.fn))
+			w.start(js)
+		}
+		until("2000-01-01 00:59:00")
+		w.wantTicks("01 00:30:00")
+		if ran, other := w.of(cronmw.Ran), w.of(cronmw.Elsewhere); len(ran) != 1 || len(other) != 2 || ran[0].Err != nil || other[0].Err != nil {
+			w.Errorf("ran %v, elsewhere %v", ran, other)
+		}
+	})
+}
+
+// The first attempt fails: that is what the tick came to, and no other instance runs it, with Standby or without, unless the
+// error says that nothing happened. The next tick runs.
+func TestFailure(t *testing.T) {
+	for name, c := range map[string]struct {
+		standby bool
+		err     error
+		runs    int
+	}{
+		"alone": {false, errBoom, 1}, "standby": {true, errBoom, 1},
+		"alone, no effect": {false, guard.NoEffect(errBoom), 1}, "standby, no effect": {true, guard.NoEffect(errBoom), 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				for range 3 {
+					js := w.process().jobs()
+					w.must(js.Every("report", time.Hour, cronmw.Job{Standby: c.standby, OnResult: w.heard}, func(_ context.Context, t cronmw.Tick) error {
+						w.ran(t)
+						time.Sleep(time.Second)
+						return c.err
+					}))
+					w.start(js)
+				}
+				until("2000-01-01 01:30:00")
+				if failed := w.of(cronmw.Ran); len(failed) != c.runs || !errors.Is(failed[0].Err, errBoom) {
+					w.Errorf("%v, want %d runs that failed", failed, c.runs)
+				}
+				until("2000-01-01 02:30:00")
+				if n := len(w.of(cronmw.Ran)); n != 2*c.runs {
+					w.Errorf("%d runs after two ticks, want %d", n, 2*c.runs)
+				}
+			})
+		})
+	}
+}
+
+// The handler panics: the tick has failed and nobody runs it again, the result has the value and where it was raised, and both this job
+// and the others go on.
+func TestPanic(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for range 2 {
+			js := w.process().jobs()
+			w.must(js.Every("bad", time.Hour, cronmw.Job{Standby: true, OnResult: w.heard}, func(context.Context, cronmw.Tick) error { panic(errBoom) }))
+			w.must(js.Every("good", time.Hour, cronmw.Job{}, w.fn))
+			w.start(js)
+		}
+		until("2000-01-01 02:30:00")
+		w.wantTicks("01 01:00:00", "01 02:00:00")
+		failed := w.of(cronmw.Ran)
+		if len(failed) != 2 {
+			w.Fatalf("%v", failed)
+		}
+		var p *cronmw.PanicError
+		if err := failed[0].Err; !errors.As(err, &p) || p.Value != errBoom || len(p.Stack) == 0 || !errors.Is(err, errBoom) { //nolint:errorlint // the value itself
+			w.Errorf("%v", err)
+		}
+	})
+}
+
+// The handler ignores its ctx: the ticks that come due until it has returned are skipped on every instance, and each skip
+// says who holds the job up; the next tick runs.
+func TestForbid(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:00:30")
+		for i := range 3 {
+			p := w.process()
+			p.skew = time.Duration(i-1) * 20 * time.Second
+			js := p.jobs()
+			w.must(js.Every("report", time.Minute, cronmw.Job{OnResult: w.heard}, func(_ context.Context, t cronmw.Tick) error {
+				w.ran(t)
+				if t.Time.Equal(at("2000-01-01 00:01:00")) {
+					time.Sleep(130 * time.Second)
+				}
+				return nil
+			}))
+			w.start(js)
+		}
+		until("2000-01-01 00:05:30")
+		w.wantTicks("01 00:01:00", "01 00:04:00", "01 00:05:00")
+		skipped := w.of(cronmw.Skipped)
+		if len(skipped) != 2 {
+			w.Fatalf("skipped %v, want two, each on one instance", skipped)
+		}
+		var busy *lockcore.BusyError
+		if err := skipped[0].Err; !errors.As(err, &busy) || busy.Holder.Task != "report@2000-01-01T00:01:00Z" || !errors.Is(err, lockcore.ErrNotRun) {
+			w.Errorf("%v", err)
+		}
+	})
+}
+
+// Allow runs a tick beside the run before it; MaxHold bounds each run.
+func TestAllow(t *testing.T) {
+	inBubble(t, func(w *world) {
+		p := w.process()
+		p.skew = 20 * time.Second // it asks too soon, and MaxHold counts from the start of fn
+		js := p.jobs()
+		j := cronmw.Job{Overlap: cronmw.Allow, Terms: lockcore.Terms{MaxHold: 90 * time.Second}, OnResult: w.heard}
+		w.must(js.Every("report", time.Minute, j, w.lasting(100*time.Second)))
+		w.start(js)
+		until("2000-01-01 00:02:15")
+		w.wantTicks("01 00:01:00", "01 00:02:00")
+		until("2000-01-01 00:02:31")
+		if r := w.of(cronmw.Ran); len(r) != 1 || !errors.Is(r[0].Err, lockcore.ErrMaxHold) {
+			w.Errorf("%v", r)
+		}
+	})
+}
+
+// MaxHold bounds a run under Forbid, too, from the start of fn.
+func TestForbidMaxHold(t *testing.T) {
+	inBubble(t, func(w *world) {
+		p := w.process()
+		p.skew = 50 * time.Second
+		js := p.jobs()
+		j := cronmw.Job{Terms: lockcore.Terms{MaxHold: 5 * time.Second}, OnResult: w.heard}
+		w.must(js.Every("report", time.Hour, j, w.lasting(time.Minute)))
+		w.start(js)
+		until("2000-01-01 01:00:06")
+		if r := w.of(cronmw.Ran); len(r) != 1 || !errors.Is(r[0].Err, lockcore.ErrMaxHold) {
+			w.Errorf("%v", r)
+		}
+	})
+}
+
+// Run stops asking when its ctx ends, lets what runs run to its end, and returns then; with CancelOnStop the handlers are told.
+func TestStop(t *testing.T) {
+	for name, c := range map[string]struct {
+		cancel bool
+		took   time.Duration
+	}{"run on": {false, 30 * time.Second}, "cancel": {true, 0}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				js := cronmw.New(w.process().locks, cronmw.Options{CancelOnStop: c.cancel})
+				w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.lasting(time.Minute)))
+				stop := w.start(js)
+				until("2000-01-01 01:00:30")
+				start := time.Now()
+				stop()
+				if took := time.Since(start); took != c.took {
+					w.Errorf("Run returned after %v, want %v", took, c.took)
+				}
+				if r := w.of(cronmw.Ran); len(r) != 1 || (r[0].Err != nil) != c.cancel {
+					w.Errorf("%v", r)
+				}
+				time.Sleep(3 * time.Hour)
+				w.wantTicks("01 01:00:00")
+			})
+		})
+	}
+}
+
+// An instance that asked too soon and is stopped before the tick's time leaves it to the others.
+func TestStopBeforeTime(t *testing.T) {
+	inBubble(t, func(w *world) {
+		fast := w.process()
+		fast.skew = 30 * time.Second
+		js := fast.jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
+		stop := w.start(js)
+		js = w.process().jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
+		w.start(js)
+		until("2000-01-01 00:59:45")
+		stop()
+		until("2000-01-01 01:30:00")
+		w.wantTicks("01 01:00:00")
+		w.wantOutcomes(cronmw.NotRun, cronmw.Ran)
+	})
+}
+
+// A pause of the process: of several ticks that have become due the latest is asked for.
+func TestPause(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var behind atomic.Int64 // a clock that stood still with the machine and was then set
+		js := cronmw.New(w.process().locks, cronmw.Options{Now: func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }})
+		w.must(js.Every("report", 10*time.Minute, cronmw.Job{OnResult: w.heard}, w.fn))
+		w.start(js)
+		until("2000-01-01 00:15:30")
+		behind.Store(int64(5 * time.Hour))
+		until("2000-01-01 05:22:30")
+		behind.Store(0)
+		until("2000-01-01 05:35:30")
+		w.wantTicks("01 00:10:00", "01 05:20:00", "01 05:30:00")
+	})
+}
+
+// What cannot work is an error that says why and what to do, and everything that is wrong is said at once.
+func TestAddErrors(t *testing.T) {
+	inBubble(t, func(w *world) {
+		js := w.process().jobs()
+		w.must(js.Add("taken", "@daily", cronmw.Job{}, w.fn))
+		for want, err := range map[string]error{
+			"use Jobs.Every":         js.Add("a", "@every 5m", cronmw.Job{}, w.fn),
+			"guard.Once":             js.Add("a", "@reboot", cronmw.Job{}, w.fn),
+			"zone and nothing else":  js.Add("a", "TZ=Europe/Rome", cronmw.Job{}, w.fn),
+			"bad location":           js.Add("a", "TZ=Rome 0 0 * * *", cronmw.Job{}, w.fn),
+			"no tick in the next":    js.Add("a", "0 0 30 2 *", cronmw.Job{}, w.fn),
+			"expected 5 to 6 fields": js.Add("a", "0 0 *", cronmw.Job{}, w.fn),
+			"was added before":       js.Add("taken", "@hourly", cronmw.Job{}, w.fn),
+			"1 to 128":               js.Add("", "@hourly", cronmw.Job{}, w.fn),
+			"must not be nil":        js.Add("a", "@hourly", cronmw.Job{}, nil),
+			"whole seconds":          js.Every("a", 1500*time.Millisecond, cronmw.Job{}, w.fn),
+			"Terms.Wait":             js.Every("a", time.Hour, cronmw.Job{Terms: lockcore.Terms{Wait: time.Second}}, w.fn),
+		} {
+			w.wantError(err, want)
+		}
+		w.wantError(js.Add("a", "TZ=Europe/Rome @every 1m", cronmw.Job{}, w.fn), "use Jobs.Every")
+		bad := cronmw.Job{Overlap: 7, CatchUp: 7, MaxLateness: time.Millisecond, Keep: 24 * time.Hour * 367, Terms: lockcore.Terms{Lease: 1}}
+		for _, want := range []string{"Overlap", "CatchUp", "MaxLateness", "Keep", "Lease"} {
+			w.wantError(bad.Validate(), want)
+		}
+		w.wantError(cronmw.Job{MaxLateness: time.Hour, Keep: time.Hour}.Validate(), "1h1m0s")
+		stop := w.start(js)
+		time.Sleep(time.Second)
+		w.wantError(js.Add("b", "@daily", cronmw.Job{}, w.fn), "Run has begun")
+		w.wantError(js.Run(w.Context()), "called before")
+		stop()
+	})
+}
+
+// robfig/cron itself has @every count from the start of the process: that is why it is refused.
+func TestCronFact_everyIsRelative(t *testing.T) {
+	s, err := cron.ParseStandard("@every 5m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := s.Next(at("2000-01-01 00:00:07")), s.Next(at("2000-01-01 00:01:00"))
+	if a.Equal(b) {
+		t.Error("two processes agree on the tick")
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package cronmw_test
+
+const skewedTicks = 1000

@@ -1,0 +1,181 @@
+package cronmw_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+// The instance that runs a tick dies in the middle of it, and so does its clock's idea of the time: one of the others takes the tick
+// over, exactly one, within a lease and a little, although the next ticks are due meanwhile; all others hear that it is done.
+func TestStandby(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var began []time.Time
+		for range 5 {
+			p := w.process()
+			js := p.jobs()
+			w.must(js.Every("report", time.Hour, cronmw.Job{Standby: true, OnResult: w.heard}, func(ctx context.Context, t cronmw.Tick) error {
+				w.ran(t)
+				w.mu.Lock()
+				began = append(began, time.Now())
+				runs := len(began)
+				w.mu.Unlock()
+				n, tookOver := guard.Attempt(ctx, t.Key())
+				if runs == 1 {
+					time.Sleep(10 * time.Minute)
+					p.faults.Silence() // nobody hears of it any more
+					time.Sleep(time.Hour)
+					return nil
+				}
+				if runs == 2 && (n != 2 || !tookOver) {
+					w.Errorf("attempt %d, took over %v", n, tookOver)
+				}
+				time.Sleep(time.Minute)
+				return nil
+			}))
+			w.start(js)
+		}
+		until("2000-01-01 01:50:00")
+		w.wantTicks("01 01:00:00", "01 01:00:00")
+		if len(w.of(cronmw.TookOver)) != 1 || len(w.of(cronmw.Elsewhere)) != 3 {
+			w.Errorf("outcomes %v", w.all())
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(began) != 2 || began[1].Sub(began[0]) > 10*time.Minute+34*time.Second {
+			w.Errorf("taken over at %v", began)
+		}
+	})
+}
+
+// The instance that dies had the tick for a while before its time, so that its overlap key outlives the tick's: whoever takes over
+// waits for that, too.
+func TestStandbyAfterEarly(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:30:00")
+		first := w.process()
+		first.skew = 5 * time.Second
+		js := first.jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{Standby: true}, func(_ context.Context, t cronmw.Tick) error {
+			w.ran(t)
+			time.Sleep(time.Second)
+			first.faults.Silence()
+			time.Sleep(time.Hour)
+			return nil
+		}))
+		w.start(js)
+		js = w.process().jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{Standby: true, OnResult: w.heard}, w.fn))
+		w.start(js)
+		until("2000-01-01 01:30:00")
+		w.wantTicks("01 01:00:00", "01 01:00:00")
+		w.wantOutcomes(cronmw.TookOver)
+	})
+}
+
+// Without Standby a tick whose instance died stays undone: an instance whose clock is behind finds it, and says so.
+func TestNoStandby(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:30:00")
+		first := w.process()
+		js := first.jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{}, func(_ context.Context, t cronmw.Tick) error {
+			w.ran(t)
+			first.faults.Silence()
+			time.Sleep(time.Hour)
+			return nil
+		}))
+		w.start(js)
+		slow := w.process()
+		slow.skew = -3 * time.Minute
+		js = slow.jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
+		w.start(js)
+		until("2000-01-01 01:30:00")
+		w.wantTicks("01 01:00:00")
+		if r := w.of(cronmw.NotRun); len(r) != 1 || !errors.Is(r[0].Err, lockcore.ErrAbandoned) {
+			w.Errorf("%v", w.results)
+		}
+	})
+}
+
+// A run that is canceled by a shutdown, or gives up because its lease is lost, has not failed: a standby runs the tick
+// again. Without Standby it has failed.
+func TestCutShort(t *testing.T) {
+	for name, c := range map[string]struct {
+		standby bool
+		runs    int
+	}{"standby": {true, 2}, "alone": {false, 1}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				j := cronmw.Job{Standby: c.standby, OnResult: w.heard}
+				first := cronmw.New(w.process().locks, cronmw.Options{CancelOnStop: true})
+				w.must(first.Every("report", time.Hour, j, w.lasting(10*time.Minute)))
+				stop := w.start(first)
+				until("2000-01-01 00:30:00")
+				slow := w.process()
+				slow.skew = -time.Second
+				second := slow.jobs()
+				w.must(second.Every("report", time.Hour, j, w.lasting(time.Minute)))
+				w.start(second)
+				until("2000-01-01 01:05:00")
+				stop()
+				until("2000-01-01 01:30:00")
+				if n := len(w.ticks()); n != c.runs {
+					w.Errorf("%d runs, want %d; %v", n, c.runs, w.results)
+				}
+			})
+		})
+	}
+}
+
+// A standby that is shut down stops waiting at once.
+func TestStandbyStops(t *testing.T) {
+	inBubble(t, func(w *world) {
+		first := w.process().jobs()
+		w.must(first.Every("report", time.Hour, cronmw.Job{Standby: true}, w.lasting(20*time.Minute)))
+		w.start(first)
+		until("2000-01-01 01:00:01")
+		slow := w.process()
+		slow.skew = -time.Minute
+		second := slow.jobs()
+		w.must(second.Every("report", time.Hour, cronmw.Job{Standby: true, OnResult: w.heard}, w.fn))
+		stop := w.start(second)
+		until("2000-01-01 01:05:00")
+		start := time.Now()
+		stop()
+		if took := time.Since(start); took > 0 {
+			w.Errorf("it took %v", took)
+		}
+		w.wantTicks("01 01:00:00")
+	})
+}
+
+// What a tick came to can be looked up by its key: done, failed with its error, or skipped.
+func TestLookup(t *testing.T) {
+	inBubble(t, func(w *world) {
+		p := w.process()
+		js := p.jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{Keep: 24 * time.Hour}, func(_ context.Context, t cronmw.Tick) error {
+			if t.Time.Hour() == 2 {
+				return errBoom
+			}
+			return nil
+		}))
+		w.start(js)
+		until("2000-01-01 02:30:00")
+		for hour, want := range map[string]idempotency.State{"01": idempotency.Done, "02": idempotency.Failed} {
+			tick := cronmw.Tick{Name: "report", Time: at("2000-01-01 " + hour + ":00:00")}
+			e, err := idempotency.Lookup(w.Context(), p.locks, tick.Key())
+			if err != nil || e.Record.State != want {
+				w.Errorf("%s: %+v, %v", tick, e.Record, err)
+			}
+		}
+	})
+}
