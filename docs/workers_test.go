@@ -1,0 +1,148 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// openLocks stands for what main does once.
+func openLocks() (*lockcore.Locker, func()) {
+	m, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return locks, func() {
+		_ = locks.Close(context.Background())
+		_ = rdb.Close()
+		m.Close()
+	}
+}
+
+type transfer struct{ account, amount int }
+
+// work is a pool's worker: transfers of one account one after the other, those of others beside them.
+func work(ctx context.Context, locks *lockcore.Locker, jobs <-chan transfer, book func(context.Context, transfer) error) (errs []error) {
+	for job := range jobs {
+		errs = append(errs, guard.Exclusive(ctx, locks, fmt.Sprint("account:", job.account), lockcore.Terms{Wait: time.Minute},
+			func(ctx context.Context) error { return book(ctx, job) }))
+	}
+	return errs
+}
+
+func Example_pool() {
+	locks, done := openLocks()
+	defer done()
+	var mu sync.Mutex
+	inside, most, booked := map[int]int{}, 0, 0
+	book := func(_ context.Context, t transfer) error {
+		mu.Lock()
+		inside[t.account]++
+		most, booked = max(most, inside[t.account]), booked+t.amount
+		mu.Unlock()
+		time.Sleep(time.Millisecond)
+		mu.Lock()
+		inside[t.account]--
+		mu.Unlock()
+		return nil
+	}
+	jobs := make(chan transfer)
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			if err := errors.Join(work(context.Background(), locks, jobs, book)...); err != nil {
+				fmt.Println(err)
+			}
+		})
+	}
+	for i := range 40 {
+		jobs <- transfer{account: i % 3, amount: 1}
+	}
+	close(jobs)
+	workers.Wait()
+	fmt.Println("booked:", booked, "at most at once on one account:", most)
+	// Output: booked: 40 at most at once on one account: 1
+}
+
+// message is what a broker delivers at least once.
+type message struct {
+	id, body string
+}
+
+// consume runs each message once, however often the broker delivers it, and says whether to acknowledge it.
+func consume(ctx context.Context, locks *lockcore.Locker, m message, handle func(context.Context, message) error) (ack bool) {
+	o := guard.OnceOptions{Keep: 7 * 24 * time.Hour, Fingerprint: idempotency.Fingerprint(nil, []byte(m.body))} // longer than the topic's retention
+	_, err := guard.Once(ctx, locks, "order-created:"+m.id, o, func(ctx context.Context) error { return handle(ctx, m) })
+	var recorded *guard.RecordedError
+	return err == nil || errors.As(err, &recorded) // done, now or before; anything else comes again
+}
+
+func Example_consumer() {
+	locks, done := openLocks()
+	defer done()
+	runs := 0
+	handle := func(_ context.Context, m message) error {
+		runs++
+		if runs == 1 {
+			return errors.New("the database is away")
+		}
+		fmt.Println("handled", m.id)
+		return nil
+	}
+	for range 4 { // delivered again until it is acknowledged, and twice too often
+		fmt.Println("ack:", consume(context.Background(), locks, message{"7", "{}"}, handle))
+	}
+	fmt.Println("runs:", runs)
+	// Output:
+	// ack: false
+	// handled 7
+	// ack: true
+	// ack: true
+	// ack: true
+	// runs: 2
+}
+
+// jobRow stands for *rivertype.JobRow.
+type jobRow struct {
+	ID   int64
+	Kind string
+}
+
+// once has the shape of River's rivertype.WorkerMiddleware.
+type once struct{ locks *lockcore.Locker }
+
+func (o once) Work(ctx context.Context, job *jobRow, doInner func(context.Context) error) error {
+	_, err := guard.Once(ctx, o.locks, fmt.Sprint("river:", job.Kind, "/", job.ID), guard.OnceOptions{}, doInner)
+	return err // a *lockcore.BusyError makes River try again later
+}
+
+func Example_river() {
+	locks, done := openLocks()
+	defer done()
+	var ran []string
+	m := once{locks}
+	for range 2 { // River rescues a job whose worker seems stuck: the same ID again
+		err := m.Work(context.Background(), &jobRow{ID: 7, Kind: "invoice"}, func(context.Context) error { ran = append(ran, "invoice"); return nil })
+		fmt.Println(err)
+	}
+	fmt.Println(slices.Compact(ran), len(ran))
+	// Output:
+	// <nil>
+	// <nil>
+	// [invoice] 1
+}
