@@ -1,11 +1,12 @@
-// Package holdfast makes a job run once, run alone, and shows who holds it: decorators for Go job workers, HTTP handlers
-// and plain functions, on Redis. It holds no code; these packages do:
+// Package holdfast makes a job run once, run alone, and shows who holds it: decorators for Go job workers, HTTP handlers,
+// cron jobs and plain functions, on Redis. It holds no code; these packages do:
 //
 //   - guard: Exclusive and Once around any function
 //   - middleware/asynqmw, middleware/httpmw: the same around asynq handlers and net/http handlers
+//   - middleware/cronmw: cron jobs on several instances, each tick once
 //   - lockcore: the lease they stand on: reentrant, kept by a watchdog, with waiting in turns and fencing tokens
 //   - idempotency: what a done key remembers
-//   - tracing: spans and metrics with OpenTelemetry
+//   - tracing: spans and metrics with OpenTelemetry; tracing/asynqtrace carries traces through asynq's tasks
 //   - locktest: for your tests
 //
 // Composed, from the outside in:

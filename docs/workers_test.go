@@ -36,13 +36,13 @@ func openLocks() (*lockcore.Locker, func()) {
 
 type transfer struct{ account, amount int }
 
-// work is a pool's worker: transfers of one account one after the other, those of others beside them.
-func work(ctx context.Context, locks *lockcore.Locker, jobs <-chan transfer, book func(context.Context, transfer) error) (errs []error) {
+// work is a pool's worker: transfers of one account one after the other, those of others beside them. done hears what each came to;
+// one that did not run (lockcore.ErrNotRun) is to be put back.
+func work(ctx context.Context, locks *lockcore.Locker, jobs <-chan transfer, book func(context.Context, transfer) error, done func(transfer, error)) {
+	terms := lockcore.Terms{Name: "account", Wait: time.Minute}
 	for job := range jobs {
-		errs = append(errs, guard.Exclusive(ctx, locks, fmt.Sprint("account:", job.account), lockcore.Terms{Wait: time.Minute},
-			func(ctx context.Context) error { return book(ctx, job) }))
+		done(job, guard.Exclusive(ctx, locks, fmt.Sprint("account:", job.account), terms, func(ctx context.Context) error { return book(ctx, job) }))
 	}
-	return errs
 }
 
 func Example_pool() {
@@ -65,9 +65,11 @@ func Example_pool() {
 	var workers sync.WaitGroup
 	for range 8 {
 		workers.Go(func() {
-			if err := errors.Join(work(context.Background(), locks, jobs, book)...); err != nil {
-				fmt.Println(err)
-			}
+			work(context.Background(), locks, jobs, book, func(_ transfer, err error) {
+				if err != nil {
+					fmt.Println(err)
+				}
+			})
 		})
 	}
 	for i := range 40 {
@@ -85,11 +87,20 @@ type message struct {
 }
 
 // consume runs each message once, however often the broker delivers it, and says whether to acknowledge it.
-func consume(ctx context.Context, locks *lockcore.Locker, m message, handle func(context.Context, message) error) (ack bool) {
-	o := guard.OnceOptions{Keep: 7 * 24 * time.Hour, Fingerprint: idempotency.Fingerprint(nil, []byte(m.body))} // longer than the topic's retention
+func consume(ctx context.Context, locks *lockcore.Locker, m message, handle func(context.Context, message) error, dead func(message, error)) (ack bool) {
+	o := guard.OnceOptions{
+		Terms: lockcore.Terms{Name: "order-created"}, Keep: 8 * 24 * time.Hour, // longer than the topic's retention, which is 7 days
+		Fingerprint: idempotency.Fingerprint(nil, []byte(m.body)),
+	}
 	_, err := guard.Once(ctx, locks, "order-created:"+m.id, o, func(ctx context.Context) error { return handle(ctx, m) })
-	var recorded *guard.RecordedError
-	return err == nil || errors.As(err, &recorded) // done, now or before; anything else comes again
+	switch {
+	case errors.Is(err, lockcore.ErrMismatch), errors.Is(err, lockcore.ErrRecord), errors.Is(err, lockcore.ErrKey):
+		dead(m, err) // it would come again for ever: the same ID with another body, a record that does not decode, no usable ID
+		return true
+	default:
+		var recorded *guard.RecordedError
+		return err == nil || errors.As(err, &recorded) // done, now or before; anything else comes again
+	}
 }
 
 func Example_consumer() {
@@ -104,15 +115,19 @@ func Example_consumer() {
 		fmt.Println("handled", m.id)
 		return nil
 	}
+	dead := func(_ message, err error) { fmt.Println("dead letter:", err) }
 	for range 4 { // delivered again until it is acknowledged, and twice too often
-		fmt.Println("ack:", consume(context.Background(), locks, message{"7", "{}"}, handle))
+		fmt.Println("ack:", consume(context.Background(), locks, message{"7", "{}"}, handle, dead))
 	}
+	fmt.Println("ack:", consume(context.Background(), locks, message{"7", "{other}"}, handle, dead))
 	fmt.Println("runs:", runs)
 	// Output:
 	// ack: false
 	// handled 7
 	// ack: true
 	// ack: true
+	// ack: true
+	// dead letter: lockcore: "order-created:7" is done with another fingerprint
 	// ack: true
 	// runs: 2
 }
@@ -123,12 +138,18 @@ type jobRow struct {
 	Kind string
 }
 
+// snooze stands for river.JobSnooze.
+func snooze(d time.Duration) error { return fmt.Errorf("snoozed for %v", d) }
+
 // once has the shape of River's rivertype.WorkerMiddleware.
 type once struct{ locks *lockcore.Locker }
 
 func (o once) Work(ctx context.Context, job *jobRow, doInner func(context.Context) error) error {
 	_, err := guard.Once(ctx, o.locks, fmt.Sprint("river:", job.Kind, "/", job.ID), guard.OnceOptions{}, doInner)
-	return err // a *lockcore.BusyError makes River try again later
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
+		return snooze(busy.RetryAfter()) // an error would use up an attempt
+	}
+	return err
 }
 
 func Example_river() {

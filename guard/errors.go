@@ -14,8 +14,8 @@ func Final(err error) error {
 	return &finalError{err}
 }
 
-// NoEffect marks an error as raised before anything happened: Once frees the key, also with AtMostOnce. NoEffect(nil)
-// is nil.
+// NoEffect marks an error as raised before anything happened: Once frees the key, also with AtMostOnce; a key that
+// was taken over stays abandoned, for nobody knows what the run before did. NoEffect(nil) is nil.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil

@@ -16,14 +16,16 @@ const (
 	maxMaxResult = 32 << 20
 )
 
-// Mode says what becomes of a key whose run began and never said how it ended: the process died, or its lease was lost.
+// Mode says what becomes of a key whose run began and never said how it ended: the process died, its lease was lost, it panicked under
+// AtMostOnce, or it said Unknown.
 type Mode int
 
 const (
 	// AtLeastOnce takes an abandoned key over: the work is tried again, and its effect may happen twice.
 	AtLeastOnce Mode = iota
 	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError until an operator clears it
-	// (idempotency.Clear), or until Keep, at least 24 h, is over: then the key is forgotten and runs again. A failed run is recorded and replayed unless the error is marked with NoEffect.
+	// (idempotency.Clear), or until Keep, at least 24 h, is over: then the key is forgotten and runs again. A failed run is
+	// recorded and replayed, unless the error is marked with NoEffect or Unknown.
 	AtMostOnce
 )
 

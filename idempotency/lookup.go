@@ -16,7 +16,8 @@ type Entry struct {
 }
 
 // Lookup says what is known of a once key: free, held, abandoned, or done and with which record. (lockcore.StateReserved is a key
-// that an earlier run has given back and that is kept for the next in line, for half a second.) It runs nothing, changes nothing and
+// that an earlier run has given back and that is kept for the next in line, for half a second; lockcore.StateParked one that is kept
+// for what is left of Terms.MinHold.) It runs nothing, changes nothing and
 // costs one round trip. It does not say what becomes of the key in the next moment: to run what has not run, use guard.Once.
 //
 // A record that does not decode is an error that satisfies errors.Is with ErrRecord and with lockcore.ErrRecord, and the rest of the Entry is valid. Other errors
@@ -33,7 +34,7 @@ func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Entry, err
 	return e, nil
 }
 
-// Clear forgets that a once key is done or abandoned, so that it runs again. It is for operators: what is forgotten may have had its
+// Clear forgets that a once key is done, abandoned or parked, so that it runs again. It is for operators: what is forgotten may have had its
 // effect. seen is what Lookup said of the key: if a run has begun or was completed since, so that what the operator knows is no longer
 // true, nothing is forgotten, and the error satisfies lockcore.ErrChanged. A key that is free is no error. A key that is held is refused
 // with one that satisfies lockcore.ErrBusy. Other errors are those of [lockcore.Locker.Inspect].

@@ -51,13 +51,13 @@
 // process has while it waits, and keeps the key for it for half a second. What Redis grants is a lease and a block of 512 tokens.
 //
 // When a holder releases and others of its process stand in line, the next of them gets the key at once, without a command: the same lease, the
-// next token, a ctx and a MaxHold of its own. Such a streak ends with the tenure in which it is 5 ms old, or after 512 tenures, whichever is
+// next token, a ctx and a MaxHold of its own. Such a streak ends with the hold in which it is 5 ms old, or after 512 holds, whichever is
 // first. Then the key is released and asked for again in one script: it goes to the next process, or comes straight back if none waits.
 // A process in Redis's line waits for about one streak of each process before it.
 //
 // Handed over is what fits: an exclusive key, to a call with the same Lease, while the lease is neither lost, extended nor fixed (NoRenew). Any other call
 // in line gets a grant of its own when it is its turn. A record of Claim is handed to all in line at once. Redis
-// is told of a hand-over after about 300 ms if the tenure lasts that long; until then Inspect names an earlier one of the streak.
+// is told of a hand-over after about 300 ms if the hold lasts that long; until then Inspect names an earlier one of the streak.
 //
 // Promised: inside a process the order of arrival, whatever the terms, and also before newcomers that do not wait. Between processes
 // turns: a streak is bounded, and a key that was reserved for a process in line goes to nobody else for half a second.

@@ -75,23 +75,34 @@ func (h Holder) String() string {
 	return s
 }
 
-// BusyError says that another holder has the key, who that is, since when, and what is left of its lease.
+// BusyError says that another holder has the key, who that is, since when, and what is left of its lease; or that nobody has
+// it but it is kept all the same, for what is left of Terms.MinHold or, for a moment, for who is next in line.
 type BusyError struct {
 	Key       string
-	Holder    Holder
-	HeldFor   time.Duration // how long the holder has had it
-	Remaining time.Duration // what is left of the holder's lease, if it is not renewed
+	Holder    Holder        // empty if the key is only kept
+	HeldFor   time.Duration // how long the holder has had it; 0 if it is only kept
+	Remaining time.Duration // what is left of the holder's lease, if it is not renewed, or how long the key is kept
 	Queue     int           // how long the line is: calls in line in this process plus, if another has the key, processes in line at Redis
 	Waited    time.Duration // how long this call waited
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("lockcore: %q is busy: held for %v by %v", e.Key, e.HeldFor.Round(time.Millisecond), e.Holder)
+	if e.kept() {
+		return fmt.Sprintf("lockcore: %q is busy: its last run has ended, it is kept for another %v", e.Key, e.Remaining.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; if that has died it is free in %v", e.Key, e.HeldFor.Round(time.Millisecond),
+		e.Holder, e.Remaining.Round(time.Millisecond))
 }
 
+func (e *BusyError) kept() bool { return e.Holder == Holder{} && e.HeldFor == 0 }
+
 // RetryAfter is when another try makes sense: as long as the holder has held the key so far, but no longer than what is
-// left of its lease, and always between 1 s, the least that a Retry-After header can say, and 1 min.
+// left of its lease, or when the key is not kept any more; and always between 1 s, the least that a Retry-After header can
+// say, and 1 min.
 func (e *BusyError) RetryAfter() time.Duration {
+	if e.kept() {
+		return max(time.Second, min(e.Remaining, time.Minute))
+	}
 	return max(time.Second, min(e.HeldFor, e.Remaining, time.Minute))
 }
 
@@ -127,7 +138,7 @@ type MismatchError struct {
 }
 
 func (e *MismatchError) Error() string {
-	state := "running"
+	state := "running or abandoned"
 	if e.Done {
 		state = "done"
 	}

@@ -71,8 +71,14 @@ func TestErrorsRetryAfter(t *testing.T) {
 		{10 * s, 0, s}, // reserved, or about to run out
 		{10 * s, -s, s},
 	} {
-		if got := (&lockcore.BusyError{HeldFor: test.held, Remaining: test.left}).RetryAfter(); got != test.want {
+		e := &lockcore.BusyError{Holder: lockcore.Holder{Host: "web-1"}, HeldFor: test.held, Remaining: test.left}
+		if got := e.RetryAfter(); got != test.want {
 			t.Errorf("held for %v, %v left: %v, want %v", test.held, test.left, got, test.want)
+		}
+	}
+	for left, want := range map[time.Duration]time.Duration{time.Hour: time.Minute, 20 * s: 20 * s, 0: s} {
+		if got := (&lockcore.BusyError{Remaining: left}).RetryAfter(); got != want {
+			t.Errorf("kept for %v: %v, want %v", left, got, want)
 		}
 	}
 }
@@ -84,10 +90,10 @@ func TestErrorsText(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&lockcore.BusyError{Key: "k\n", Holder: holder, HeldFor: 1234567 * time.Microsecond}, `"k\n" is busy: held for 1.235s by web-1/7 task "task\n9"`},
-		{&lockcore.BusyError{Key: "k"}, `held for 0s by unknown`},
+		{&lockcore.BusyError{Key: "k\n", Holder: holder, HeldFor: 1234567 * time.Microsecond}, `"k\n" is busy: held for 1.235s by web-1/7 task "task\n9"; if that has died it is free in 0s`},
+		{&lockcore.BusyError{Key: "k", Remaining: time.Hour}, `"k" is busy: its last run has ended, it is kept for another 1h0m0s`},
 		{&lockcore.AbandonedError{Key: "k", Holder: lockcore.Holder{Host: "h"}, Attempt: 2}, `"k" was abandoned: attempt 2 was begun 0s ago by h/0`},
-		{&lockcore.MismatchError{Key: "k"}, `"k" is running with another`},
+		{&lockcore.MismatchError{Key: "k"}, `"k" is running or abandoned with another`},
 		{&lockcore.MismatchError{Key: "k", Done: true}, `"k" is done with another`},
 	} {
 		if got := test.err.Error(); !strings.Contains(got, test.want) || strings.Contains(got, "\n") {

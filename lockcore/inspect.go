@@ -16,7 +16,7 @@ const (
 	StateHeld      State = "held"
 	StateReserved  State = "reserved"  // released, and kept for a moment for the first in line
 	StateParked    State = "parked"    // released, and kept from everybody for what is left of Terms.MinHold
-	StateDone      State = "done"      // once keys: it has a record
+	StateDone      State = "done"      // once keys: it has a record, of a result or of a failure
 	StateAbandoned State = "abandoned" // a holder never said how its run ended, and none has run since
 )
 
@@ -24,8 +24,8 @@ const (
 type Holding struct {
 	State     State
 	Holder    Holder        // who holds it, held it (abandoned) or completed it (done)
-	HeldFor   time.Duration // held, abandoned, done: since that run began
-	Remaining time.Duration // held: what is left of the lease if it is not renewed
+	HeldFor   time.Duration // since the run that held, held last or completed it began
+	Remaining time.Duration // held: what is left of the lease if it is not renewed; parked: of MinHold
 	Token     int64         // of the last hold that Redis was told of; 0 if none is remembered
 	Attempt   int           // runs of a once key; 0 for an exclusive one
 	KeepLeft  time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
@@ -59,10 +59,17 @@ func (l *Locker) inspect(ctx context.Context, kind Kind, key string, record bool
 	if err != nil {
 		return Holding{}, nil, err
 	}
+	h, err := readHolding(reply)
+	return h, reply, err
+}
+
+// readHolding reads what inspect.lua says.
+func readHolding(reply []any) (Holding, error) {
 	var n [11]int64
 	for _, i := range []int{2, 3, 4, 5, 6, 7, 8, 9, 10} {
+		var err error
 		if n[i], err = number(reply, i); err != nil {
-			return Holding{}, nil, unavailable(err)
+			return Holding{}, unavailable(err)
 		}
 	}
 	live, abandoned := n[7] == 1, n[8] == 1
@@ -82,7 +89,7 @@ func (l *Locker) inspect(ctx context.Context, kind Kind, key string, record bool
 	case s == "p" && live:
 		h.State = StateParked
 	}
-	return h, reply, nil
+	return h, nil
 }
 
 // Revoke takes a key away from its holder: the holder's ctx is canceled with ErrRevoked, at once where its process is
@@ -102,7 +109,7 @@ func (l *Locker) ClearSeen(ctx context.Context, kind Kind, key string, seen Hold
 	return l.clear(ctx, kind, key, strconv.FormatInt(seen.Token, 10), flag(seen.State == StateDone))
 }
 
-// Clear forgets that a key is done or abandoned, so that it runs again. It is for operators: what it forgets may have had
+// Clear forgets that a key is done, abandoned or parked, so that it runs again. It is for operators: what it forgets may have had
 // its effect. A key that is held is refused with an error that satisfies ErrBusy
 // (not a *BusyError). Other errors: those of Inspect.
 func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {

@@ -27,7 +27,7 @@ const (
 )
 
 // Terms are the conditions of one acquisition. A zero field means: as the Locker's own Terms (Options.Terms), and where
-// that is zero too, the default named here.
+// that is zero too, the default named here. So what the Locker's Terms set cannot be unset for a call, only be made very long or, MinHold, 1 ns.
 type Terms struct {
 	// Name stands for the class of key in spans and metrics: "account" for "account:42". It must be of low
 	// cardinality, at most 128 bytes. Default: "".
@@ -38,19 +38,22 @@ type Terms struct {
 	// deadline of ctx is always kept.
 	Wait time.Duration
 	// Lease is how long the key stays ours without a sign of life. The watchdog renews it at a third of this, and a
-	// dead holder's key is free after at most this. Default: 30 s. 1 s to 1 h.
+	// dead holder's key is free after at most this. Choose it longer than the longest pause of a process (CPU throttling, a
+	// migrated machine): after a longer one two may run. Default: 30 s. 1 s to 1 h.
 	Lease time.Duration
-	// MaxHold bounds one tenure: after it the handler's ctx is canceled with ErrMaxHold and nothing is renewed any
+	// MaxHold bounds one hold: after it the handler's ctx is canceled with ErrMaxHold and nothing is renewed any
 	// more, so that the key is free one lease later even if the handler hangs. Default: none. Up to 30 days.
 	MaxHold time.Duration
 	// MinHold keeps the key from others for at least this long after it was granted, however soon the handler returns, as ShedLock's
 	// lockAtLeastFor does: what is done cannot be begun again in the next moment. Then the key is parked, neither held nor
-	// abandoned. A once key that is completed needs no parking; a process that dies leaves its lease, no more. Default: none. Up
-	// to 24 h.
+	// abandoned; other calls wait for it, or are busy, the retry of a failed run too, and Clear frees it. A once key that is completed
+	// needs no parking, and one whose run said nothing of its outcome (Abandon) is not parked. A process that dies, or has no Redis when it
+	// wants to release, leaves its lease, no more. Default: none. Up to 24 h.
 	MinHold time.Duration
-	// Stall ends a tenure whose handler has not called [Beat] for this long: its ctx is canceled with ErrStalled and nothing is
-	// renewed any more, so that the key is free one lease later. It finds a handler that hangs sooner than MaxHold. Default:
-	// none. 100 ms to 30 days.
+	// Stall ends a hold whose handler has not called [Beat] for this long: its ctx is canceled with ErrStalled and nothing is
+	// renewed any more, so that the key is free one lease later. It finds a handler that hangs sooner than MaxHold. The time that
+	// the handler waits for another key counts too. As one of Options.Terms it ends every handler that never calls Beat. Default: none.
+	// 100 ms to 30 days.
 	Stall time.Duration
 	// NoRenew leaves the lease fixed: no watchdog keeps it, it ends after Lease unless Extend is called.
 	NoRenew bool

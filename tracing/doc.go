@@ -18,7 +18,7 @@
 //	holdfast.contended      bool    the call stood in line
 //	holdfast.queue.length   int     longest line that the call saw; on "acquire": at its start
 //	holdfast.attempt        int     which run of the key this is, or was, from 1
-//	holdfast.takeover       bool    the holder before never released
+//	holdfast.takeover       bool    the holder before never said how it ended
 //	holdfast.token          int     fencing number
 //	holdfast.hold.duration  double  s, from the grant to the handler's end
 //	holdfast.renewals       int     renewals that succeeded
@@ -33,7 +33,7 @@
 // # Outcomes
 //
 //	ran          the handler ran
-//	took over    the handler ran, after a holder that never released
+//	took over    the handler ran, after a holder that never said how it ended
 //	replayed     the key was done
 //	busy         another holder has the key, or had it until the caller gave up
 //	mismatch     the key was used with another fingerprint
@@ -42,8 +42,8 @@
 //	unavailable  Redis did not answer, or cannot serve
 //	closed       the Locker was closed while the call waited
 //	bad record   the key is done, but its record does not decode
-//	lost         the handler ran, but the lease ended before it returned
-//	unknown      the handler ran and was left without an outcome: it panicked under at most once
+//	lost         the handler ran, but the lease ended before it returned; holdfast.cause says why
+//	unknown      the handler ran and left its key abandoned: a panic under at most once, guard.Unknown, or no effect after a takeover
 //
 // From abandoned on the span's status is Error, with error.type; before it is not set. An error that the handler returns
 // is the business of the spans around and inside it. The text of an error is nowhere, since it may name the key or a host.

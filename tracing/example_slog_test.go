@@ -40,10 +40,13 @@ func (o slogObserver) Event(ctx context.Context, e lockcore.Event) {
 	case lockcore.Replayed:
 		l.InfoContext(ctx, "replayed", "waited", e.Waited, "attempt", e.Attempt)
 	case lockcore.Released:
-		if e.Lost == nil {
-			l.InfoContext(ctx, "ran", "held", e.Held, "renewals", e.Renewals)
-		} else {
+		switch {
+		case e.Lost != nil:
 			l.ErrorContext(ctx, "ran, but the lease was lost", "held", e.Held, "cause", e.Lost)
+		case e.Abandoned:
+			l.ErrorContext(ctx, "ran, and its outcome is unknown", "held", e.Held)
+		default:
+			l.InfoContext(ctx, "ran", "held", e.Held, "renewals", e.Renewals)
 		}
 	case lockcore.RenewFailed:
 		l.WarnContext(ctx, "renewal got no answer", "err", e.Err)

@@ -27,7 +27,7 @@ func (w *world) hushed(on bool) {
 
 func (w *world) calm(ctx context.Context, r rng) {
 	w.hushed(r.chance(30))
-	if r.chance(40) {
+	if len(w.dead) == 0 || r.chance(40) { // no run without a death
 		sleep(ctx, r.between(6*time.Second, 12*time.Second))
 		w.kill(ctx, r, true)
 	}
