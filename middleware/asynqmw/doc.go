@@ -71,7 +71,8 @@
 //   - Hand [guard.Detach]'s ctx to what outlives the handler: the handler's own has ended by then, and holds nothing.
 //   - Give a task whose conflicts matter at least one retry, and a timeout that is longer than its work and its wait. On the
 //     last attempt a conflict waits up to the deadline; if the key is still busy the task is archived, with the holder's name.
-//   - Have more workers than tasks of one key are likely to wait: each that waits keeps its worker for up to Terms.Wait.
+//   - Have more workers than tasks of one key are likely to wait: each that waits keeps its worker for up to Terms.Wait,
+//     and on its last attempt (with MaxRetry(0) the only one) up to its deadline: that is 30 min unless asynq.Timeout says otherwise.
 //   - Keep records for longer than the producer, a retry or an operator may bring the same work again.
 //   - Keep results small: of one above MaxResult only that there was one is known later.
 //   - Do not put Skip inside a Once, which would record a run that was skipped; nor enqueue a task with asynq.Unique, or with
