@@ -1,0 +1,154 @@
+package serverfault_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	lockers = 3
+	each    = 4 // callers of a Locker
+	keys    = 3
+)
+
+// load is what calls while the server fails, and what must not happen meanwhile.
+type load struct {
+	t       *testing.T
+	locks   []*lockcore.Locker
+	stop    chan struct{}
+	callers sync.WaitGroup
+	grants  atomic.Int64
+	forgot  atomic.Bool // the server has lost its data: two may hold a key until they hear of it
+
+	mu       sync.Mutex
+	holders  [keys]context.Context // of who is inside, last come
+	tokens   [keys]int64
+	overlaps int
+	refused  int // calls that did not run
+}
+
+func newLoad(t *testing.T, s *redistest.Server) *load {
+	t.Helper()
+	ld := &load{t: t, stop: make(chan struct{})}
+	for range lockers {
+		l, err := lockcore.New(s.Client(t), lockcore.Options{Terms: lockcore.Terms{Lease: lease, Wait: 10 * time.Second}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := l.Close(context.Background()); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+		ld.locks = append(ld.locks, l)
+	}
+	for i := range lockers * each {
+		ld.callers.Go(func() { ld.call(i) })
+	}
+	return ld
+}
+
+func (ld *load) end() {
+	close(ld.stop)
+	ld.callers.Wait()
+}
+
+// call calls until the end: exclusive keys, and now and then a key that is new to all and runs once.
+func (ld *load) call(i int) {
+	for n := i; ; n++ {
+		select {
+		case <-ld.stop:
+			return
+		case <-time.After(time.Millisecond): // the server is for the faults, not for a record
+		}
+		key := n % keys
+		err := guard.Exclusive(context.Background(), ld.locks[i%lockers], fmt.Sprint("k", key), lockcore.Terms{}, func(ctx context.Context) error {
+			return ld.inside(ctx, key)
+		})
+		ld.judge(err)
+	}
+}
+
+// inside checks that nobody else is, and that tokens grow.
+func (ld *load) inside(ctx context.Context, key int) error {
+	token, held := guard.Token(ctx, fmt.Sprint("k", key))
+	ld.mu.Lock()
+	if other := ld.holders[key]; held && other != nil && other.Err() == nil {
+		ld.overlaps++
+		if !ld.forgot.Load() {
+			ld.t.Errorf("two hold k%d", key)
+		}
+	}
+	if last := ld.tokens[key]; held && (token == last || token < last && !ld.forgot.Load()) { // of two that overlap the earlier may come in later
+		ld.t.Errorf("k%d: token %d after %d", key, token, last)
+	}
+	ld.holders[key], ld.tokens[key] = ctx, max(token, ld.tokens[key]) //nolint:fatcontext // it does not nest
+	ld.mu.Unlock()
+	ld.grants.Add(1)
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Millisecond):
+	}
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	if ld.holders[key] == ctx {
+		ld.holders[key] = nil
+	}
+	return nil
+}
+
+// judge knows what a call may come to: it ran, it ran and its lease was lost, or it did not run because of the server.
+func (ld *load) judge(err error) {
+	if err == nil || errors.Is(err, lockcore.ErrLost) {
+		return
+	}
+	if !errors.Is(err, lockcore.ErrUnavailable) && !errors.Is(err, lockcore.ErrBusy) {
+		ld.t.Errorf("a call came to %v", err)
+	}
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	ld.refused++
+}
+
+// witness asks the server all the time, so that it is known that a fault struck: calls wait until it is over. What it heard comes when ctx has ended.
+func witness(ctx context.Context, rdb *redis.Client) <-chan string {
+	heard := make(chan string, 1)
+	go func() {
+		all := map[string]bool{}
+		for ctx.Err() == nil {
+			short, cancel := context.WithTimeout(ctx, lease/10)
+			if err := rdb.Set(short, "{witness}", 1, time.Minute).Err(); err != nil {
+				all[err.Error()] = true
+			}
+			cancel()
+			time.Sleep(5 * time.Millisecond)
+		}
+		heard <- strings.Join(slices.Collect(maps.Keys(all)), "; ")
+	}()
+	return heard
+}
+
+// more waits for that many grants from now on.
+func (ld *load) more(n int64, within time.Duration) error {
+	want := ld.grants.Load() + n
+	for end := time.Now().Add(within); ld.grants.Load() < want; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("%d grants of %d in %v", n-(want-ld.grants.Load()), n, within)
+		}
+	}
+	return nil
+}

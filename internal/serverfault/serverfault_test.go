@@ -1,0 +1,94 @@
+package serverfault_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // faults are what this is about
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	traffic  = 200              // grants before and after each fault, else nothing is known
+	recovery = 10 * time.Second // more than a lease, the timed fallback of waiters and a slow machine
+)
+
+// Whatever befalls the server: two never hold a key, unless it forgot who did; tokens grow even then; a lease outlives what is shorter than it,
+// and is canceled in time by what is longer; everybody is served again afterwards; and what was held can be released.
+func TestServerFaults(t *testing.T) {
+	t.Parallel()
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Real(t)
+			admin := s.Client(t)
+			ld := newLoad(t, s)
+			t.Cleanup(func() { ld.report(f) })
+			held, err := ld.locks[0].Acquire(t.Context(), "held", lockcore.Terms{})
+			if err == nil {
+				err = ld.more(traffic, recovery)
+			}
+			if err != nil {
+				t.Fatal("before: ", err)
+			}
+			ld.forgot.Store(f.forgets)
+			during, over := context.WithCancel(t.Context())
+			heard := witness(during, s.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.MaxRetries = true, -1 }))
+			f.strike(t, s, admin)
+			over()
+			if text := <-heard; !strings.Contains(text, f.says) {
+				t.Errorf("inconclusive: nobody was told %q: %s", f.says, text)
+			}
+			if err := ld.more(traffic, recovery); err != nil {
+				t.Error("afterwards: ", err)
+			}
+			ld.held(f, held)
+			ld.end()
+			ld.left(admin)
+		})
+	}
+}
+
+// held says whether a lease that nobody else wanted came through.
+func (ld *load) held(f fault, held *lockcore.Lease) {
+	ld.t.Helper()
+	if f.forgets { // it learns of it with its next renewal
+		<-held.Context().Done()
+	}
+	err := held.Release(context.Background())
+	if lost := f.forgets || f.outlast; lost != errors.Is(err, lockcore.ErrLost) || !lost && err != nil {
+		ld.t.Errorf("the lease that was held through it: %v", err)
+	}
+}
+
+// left checks that nothing is left without an end, and nothing that is not ours.
+func (ld *load) left(admin *redis.Client) {
+	ld.t.Helper()
+	ctx := context.Background()
+	for keys := admin.Scan(ctx, 0, "holdfast:*", 1000).Iterator(); keys.Next(ctx); {
+		if ttl, err := admin.PTTL(ctx, keys.Val()).Result(); err != nil || ttl == -1 {
+			ld.t.Errorf("%s is left for ever (%v, %v)", keys.Val(), ttl, err)
+		}
+	}
+}
+
+func (ld *load) report(f fault) {
+	ld.mu.Lock()
+	defer ld.mu.Unlock()
+	ld.t.Logf("%s: %d grants, %d calls refused, %d overlaps", f.name, ld.grants.Load(), ld.refused, ld.overlaps)
+}
