@@ -34,6 +34,7 @@ type conn struct {
 	own bool
 	// single: one server, so that PUBLISH counts everybody and one script may take many keys.
 	single bool
+	acks   ReplicaAcks // N is 0 without
 	heldUp atomic.Int64
 	cut    context.CancelFunc // ends our own connections
 }
@@ -144,15 +145,24 @@ func (c *conn) send(ctx *limited, on *wire, s *script, list []any) (reply []any,
 	sent := time.Now()
 	ctx.end = sent.Add(min(ctx.limit, callTimeout))
 	var v any
+	do := eval
+	switch {
+	case c.acks.waits(s):
+		do = c.evalAcked
+	case !c.own:
+		do = evalOn
+	}
 	if c.own {
-		v, err = eval(ctx, on, s, list)
+		v, err = do(ctx, on, s, list)
 	} else {
 		ctx, cancel := context.WithDeadline(ctx.parent(), ctx.end)
 		defer cancel()
-		v, err = c.bounded(ctx, func() (any, error) { return evalOn(ctx, on, s, list) })
+		send := do // the closure must not move do to the heap
+		v, err = c.bounded(ctx, func() (any, error) { return send(ctx, on, s, list) })
 	}
 	repeated = err != nil && unanswered(err) || !(c.own && c.single) && time.Since(sent) >= quick
 	if err != nil {
+		stale(ctx, on.UniversalClient, err)
 		return nil, repeated, err
 	}
 	reply, ok := v.([]any)
@@ -160,6 +170,14 @@ func (c *conn) send(ctx *limited, on *wire, s *script, list []any) (reply []any,
 		reply = []any{v}
 	}
 	return reply, repeated, nil
+}
+
+// stale has the slots of a cluster read anew when a server did not answer, for another may have taken its place: go-redis asks for them once a
+// minute, and when a server redirects it.
+func stale(ctx context.Context, rdb redis.UniversalClient, err error) {
+	if cluster, ok := rdb.(*redis.ClusterClient); ok && err != nil && !errors.As(err, new(redis.Error)) {
+		cluster.ReloadState(ctx) // in the background, never faster than five times a second
+	}
 }
 
 // eval sends the script by its digest, and in full if the server has forgotten it.

@@ -35,11 +35,14 @@ type Options struct {
 	// 3 s after an answer was missing. go-redis's AutoPipeline, which does that, is experimental and does not work in a testing/synctest
 	// bubble. No effect with a failover client or a wrapper.
 	NoBatching bool
+	// ReplicaAcks makes a grant count only when replicas have it. Default: it counts when the master has it. Not with a wrapper, which may be
+	// a cluster.
+	ReplicaAcks ReplicaAcks
 }
 
 // Validate reports every problem of o at once.
 func (o Options) Validate() error {
-	return errors.Join(checkPrefix(o.Prefix), o.Terms.Validate())
+	return errors.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.ReplicaAcks.validate())
 }
 
 // Locker is one process's end of the protocol: it acquires keys, keeps them with one watchdog, and gives them back.
@@ -84,6 +87,10 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 	}
 	c, err := newConn(rdb, !o.NoBatching)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.waitForReplicas(o.ReplicaAcks); err != nil {
+		c.close()
 		return nil, err
 	}
 	l := &Locker{

@@ -66,7 +66,7 @@ func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
 }
 
 func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renewal, script []any) {
-	pipe := c.renews.Pipeline()
+	pipe, wait := c.renewPipe(ctx, batch[0].line.keys[0])
 	var cmds []*redis.Cmd
 	var lease, retention any // of before: most leases have the same
 	var before *grant
@@ -88,9 +88,11 @@ func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renew
 		cmds = append(cmds, cmd)
 		_ = pipe.Process(ctx, cmd)
 	}
+	acks := wait()
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for n, cmd := range cmds {
 		kept, err := cmd.Int64Slice()
+		stale(ctx, c.renews, err)
 		for i := range min(per, len(batch)-n*per) {
 			r := &res[n*per+i]
 			r.kept, r.err = 0, err
@@ -99,4 +101,5 @@ func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renew
 			}
 		}
 	}
+	c.judgeRenewals(ctx, acks, cmds, res)
 }

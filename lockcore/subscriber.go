@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,7 +20,9 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	}
 	var sub redis.UniversalClient
 	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
-		sub = ownCluster(ctx, cluster.Options())
+		o := *cluster.Options()
+		o.ClusterStateReloadInterval = time.Second // read when it connects: go-redis does not tell us that it cannot
+		sub = ownCluster(ctx, &o)
 	} else if single, ok := c.renews.(*redis.Client); ok {
 		sub = ownClient(ctx, single.Options())
 	}

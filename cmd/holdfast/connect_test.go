@@ -1,0 +1,105 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// clusterNode is a Cluster of one server.
+func clusterNode(t *testing.T) *redistest.Server {
+	t.Helper()
+	s := redistest.Real(t, "--cluster-enabled", "yes")
+	rdb := s.Client(t)
+	ok(t, rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	end := time.Now().Add(20 * time.Second)
+	for !strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:ok") {
+		if time.Now().After(end) {
+			t.Fatal("the cluster does not come up")
+		}
+		time.Sleep(10 * time.Millisecond) // between two looks
+	}
+	return s
+}
+
+type mistake struct {
+	call       call
+	args, want string
+}
+
+// wrong are uses that fail, of a server with a password and of a Cluster.
+func wrong(addr, cluster string) []mistake {
+	env := func(pairs ...string) call {
+		c := call{env: map[string]string{}}
+		for i := 0; i < len(pairs); i += 2 {
+			c.env[pairs[i]] = pairs[i+1]
+		}
+		return c
+	}
+	return []mistake{
+		{env(), "ls -redis 127.0.0.1:1", "Nothing listens there"},
+		{env(), "doctor -redis 127.0.0.1:1", "Nothing listens there"},
+		{env(), "ls -redis " + addr, "HOLDFAST_REDIS_PASSWORD"},
+		{env("HOLDFAST_REDIS_PASSWORD", "canary"), "ls -redis " + addr, "password is wrong"},
+		{env("HOLDFAST_REDIS_PASSWORD", "canary"), "doctor -redis " + addr, "password is wrong"},
+		{env("HOLDFAST_REDIS", "redis://:canary@"+addr), "show k", "password is wrong"},
+		{env("HOLDFAST_REDIS", "redis://:canary@[bad"), "show k", "cannot be read"},
+		{env(), "ls -redis redis://:canary@" + addr, "HOLDFAST_REDIS_PASSWORD"},
+		{env("HOLDFAST_REDIS_PASSWORD", "right"), "ls -redis rediss://" + addr, "TLS"},
+		{env("HOLDFAST_REDIS_PASSWORD", "right"), "ls -cluster -redis " + addr, "leave -cluster out"},
+		{env(), "ls -redis localhost", "no port"},
+		{env(), "ls -redis a:1,b:2", "say -cluster"},
+		{env(), "ls -sentinel a:1", "go together"},
+		{env(), "ls -sentinel a:1 -master m -cluster", "go together"},
+		{env(), "ls -sentinel 127.0.0.1:1 -master m", "sentinel"},
+		{env(), "ls -tls /nothing/there -redis " + addr, "/nothing/there"},
+		{env(), "ls -tls main.go -redis " + addr, "no certificate"},
+		{env(), "ls -prefix {} -redis " + cluster, "Prefix"},
+		{env(), "ls -once -exclusive", "exclude"},
+		{env(), "ls extra", "1 arguments"},
+		{env(), "show", "want 1"},
+		{env(), "revoke", "want 1"},
+		{env(), "ls -nonsense", "not defined"},
+		{env(), "nonsense", "no command"},
+		{env(), "", "holdfast doctor"},
+	}
+}
+
+// What is wrong with the way to Redis is said clearly, ends with 2, and never shows a password.
+func TestWrong(t *testing.T) {
+	t.Parallel()
+	s, cluster := redistest.Real(t, "--requirepass", "right"), clusterNode(t)
+	for _, c := range wrong(s.Addr(), cluster.Addr()) {
+		code, out, errs := c.call.run(t, strings.Fields(c.args)...)
+		if code != exitFailed || !strings.Contains(errs, c.want) || strings.Contains(out+errs, "canary") {
+			t.Errorf("%s: %d, want %q in %q", c.args, code, c.want, errs)
+		}
+	}
+}
+
+// Passwords come from the environment, also inside a URL there; a user besides, and help is no mistake.
+func TestRight(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t, "--requirepass", "right")
+	rdb := s.Client(t, func(o *redis.Options) { o.Password = "right" })
+	ok(t, rdb.Do(t.Context(), "ACL", "SETUSER", "op", "on", ">pw", "~*", "&*", "+@all").Err())
+	for _, env := range []map[string]string{
+		{"HOLDFAST_REDIS": s.Addr(), "HOLDFAST_REDIS_PASSWORD": "right"},
+		{"HOLDFAST_REDIS": "redis://:right@" + s.Addr() + "/0"},
+		{"HOLDFAST_REDIS": "redis://op@" + s.Addr(), "HOLDFAST_REDIS_PASSWORD": "pw"},
+		{"HOLDFAST_REDIS": s.Addr(), "HOLDFAST_REDIS_USER": "op", "HOLDFAST_REDIS_PASSWORD": "pw"},
+	} {
+		if code, _, errs := (call{env: env}).run(t, "ls"); code != exitOK || !strings.Contains(errs, "no keys") || !strings.Contains(errs, "-prefix") {
+			t.Errorf("%v: %d %q", env, code, errs)
+		}
+	}
+	for _, args := range [][]string{{"help"}, {"-h"}, {"ls", "-h"}, {"doctor", "-help"}} {
+		if code, out, errs := (call{}).run(t, args...); code != exitOK || out+errs == "" {
+			t.Errorf("%q: %d", args, code)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// doctor prints what lockcore.Check finds.
+func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
+	f, t := sh.flags("doctor", "")
+	lease := f.Duration("lease", 30*time.Second, "Terms.Lease of the program, with which latency is compared")
+	acks := f.Int("replica-acks", 0, "Options.ReplicaAcks.N of the program")
+	asJSON := f.Bool("json", false, "print JSON, a list of findings")
+	strict := f.Bool("strict", false, "end with 1 for warnings too")
+	if err := parse(f, args, 0); err != nil {
+		return exitFailed, err
+	}
+	rdb, err := t.client(sh.getenv)
+	if err != nil {
+		return exitFailed, err
+	}
+	defer func() { _ = rdb.Close() }()
+	findings, err := lockcore.Check(ctx, rdb, lockcore.Options{
+		Prefix: t.prefix, Terms: lockcore.Terms{Lease: *lease}, ReplicaAcks: lockcore.ReplicaAcks{N: *acks},
+	})
+	if err != nil {
+		return exitFailed, err
+	}
+	if *asJSON {
+		e := json.NewEncoder(sh.out)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		err = e.Encode(findings)
+	} else {
+		sh.diagnose(findings)
+	}
+	if slices.ContainsFunc(findings, func(f lockcore.Finding) bool {
+		return f.Severity == lockcore.SeverityProblem || *strict && f.Severity == lockcore.SeverityWarning
+	}) {
+		return exitProblem, err
+	}
+	return exitOK, err
+}
+
+func (sh *shell) diagnose(findings []lockcore.Finding) {
+	count := map[lockcore.Severity]int{}
+	for _, f := range findings {
+		count[f.Severity]++
+		at := ""
+		if f.Node != "" {
+			at = " (" + oneLine(f.Node) + ")"
+		}
+		fmt.Fprintf(sh.out, "%s %s%s\n", f.Severity, f.Code, at)
+		fmt.Fprintf(sh.out, "  seen   %s\n  means  %s\n  do     %s\n\n", oneLine(f.Seen), oneLine(f.Consequence), oneLine(f.Remedy))
+	}
+	fmt.Fprintf(sh.out, "problems: %d, warnings: %d, notes: %d\n", count[lockcore.SeverityProblem], count[lockcore.SeverityWarning], count[lockcore.SeverityNote])
+}

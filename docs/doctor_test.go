@@ -1,0 +1,40 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// fit is what a program may do before it begins.
+func fit(ctx context.Context, rdb redis.UniversalClient, options lockcore.Options) error {
+	findings, err := lockcore.Check(ctx, rdb, options)
+	if err != nil {
+		return err // nothing could be checked: Redis is away, or lets us not in
+	}
+	for _, f := range findings {
+		if f.Severity == lockcore.SeverityProblem {
+			return errors.New(f.String())
+		}
+	}
+	return nil
+}
+
+// A start on a Redis that works goes on, and one on a Redis that is away does not.
+func TestFit(t *testing.T) {
+	m := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	defer func() { _ = rdb.Close() }()
+	if err := fit(t.Context(), rdb, lockcore.Options{}); err != nil {
+		t.Error(err)
+	}
+	m.Close()
+	if err := fit(t.Context(), rdb, lockcore.Options{}); !errors.Is(err, lockcore.ErrUnavailable) {
+		t.Error(err)
+	}
+}

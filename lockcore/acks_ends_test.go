@@ -1,0 +1,247 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// lostRecords hears of completions that failed.
+type lostRecords chan error
+
+func (lostRecords) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+
+func (r lostRecords) Event(_ context.Context, e lockcore.Event) {
+	if f, ok := e.(lockcore.CompletionFailed); ok {
+		r <- f.Err
+	}
+}
+
+func (lostRecords) Traceparent(context.Context) string { return "" }
+
+// claimFor takes a once key.
+func claimFor(t *testing.T, l *lockcore.Locker, key string) *lockcore.Lease {
+	t.Helper()
+	le, rec, err := l.Claim(t.Context(), key, lockcore.Claim{})
+	if err != nil || rec != nil {
+		t.Fatal(rec, err)
+	}
+	return le
+}
+
+// A record that no replica has is sent again while the lease is valid, and reported if that was in vain. What is done is replayed without replicas.
+func TestReplicaAcksRecord(t *testing.T) {
+	t.Parallel()
+	for name, heals := range map[string]bool{"in time": true, "never": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, failed := newPair(t), make(lostRecords, 1)
+			l := lockerFor(t, p.master.Client(t), lockcore.Options{
+				ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 6 * time.Second}, Observer: failed,
+			})
+			if err := claimFor(t, l, "done").Complete(t.Context(), []byte("r"), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			le := claimFor(t, l, "k")
+			p.silence()
+			if err := le.Complete(t.Context(), []byte("r"), time.Hour); err != nil {
+				t.Errorf("it goes on in the background, but: %v", err)
+			}
+			if _, rec, err := l.Claim(t.Context(), "done", lockcore.Claim{}); err != nil || rec == nil {
+				t.Errorf("a replay: %v, %v", rec, err)
+			}
+			if !heals {
+				eventually(t, "it is reported", func() bool { return len(failed) > 0 })
+				if err := <-failed; !errors.Is(err, lockcore.ErrReplicaAcks) {
+					t.Errorf("reported: %v", err)
+				}
+				return
+			}
+			p.link.Heal()
+			p.linked()
+			if err := l.Close(t.Context()); err != nil { // waits for the background
+				t.Error(err)
+			}
+			p.promote()
+			if _, rec, err := p.on(p.replica, 0).Claim(t.Context(), "k", lockcore.Claim{}); err != nil || rec == nil {
+				t.Errorf("on the promoted replica: %v, %v", rec, err)
+			}
+			if len(failed) > 0 {
+				t.Error(<-failed)
+			}
+		})
+	}
+}
+
+// What a streak's end asks for in the same script needs replicas too: without them no tenure of a hot key begins, and with them they go on.
+func TestReplicaAcksRotate(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	l := p.on(p.master, 1) // alone, so that each streak is followed by one of its own
+	var over atomic.Bool
+	var turns, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for !over.Load() {
+				le, err := l.Acquire(t.Context(), "hot", lockcore.Terms{Wait: time.Second})
+				if errors.Is(err, lockcore.ErrReplicaAcks) {
+					refused.Add(1)
+				}
+				if err == nil {
+					turns.Add(1)
+					_ = le.Release(t.Context())
+				}
+			}
+		})
+	}
+	more := func(n int64) {
+		at := turns.Load()
+		eventually(t, "more turns", func() bool { return turns.Load() > at+n })
+	}
+	more(500)
+	p.silence()
+	atRest := func() bool { at := turns.Load(); time.Sleep(600 * time.Millisecond); return turns.Load() == at }
+	eventually(t, "what was acknowledged before is over", atRest)
+	eventually(t, "refusals", func() bool { return refused.Load() > 16 })
+	if !atRest() {
+		t.Error("turns without replicas")
+	}
+	p.link.Heal()
+	more(500)
+	over.Store(true)
+	wg.Wait()
+}
+
+// min-replicas-to-write: a master without its replicas refuses to grant, with what it said in the error; what is held is lost in time, and
+// who waits has the key when a replica is back.
+func TestMinReplicas(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-ping-replica-period", "1")
+	l := p.on(p.master, 0)
+	eventually(t, "the master counts its replica", func() bool {
+		return strings.Contains(p.master.Client(t).Info(t.Context(), "replication").Val(), "min_slaves_good_slaves:1")
+	})
+	le := take(t, l, "k", lockcore.Terms{Wait: 20 * time.Second})
+	p.silence()
+	<-le.Context().Done()
+	if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
+		t.Errorf("release: %v, want ErrLost", err)
+	}
+	_, err := l.Acquire(t.Context(), "k2", noWait)
+	if !errors.Is(err, lockcore.ErrUnavailable) || !redis.IsNoReplicasError(err) && !strings.Contains(err.Error(), "NOREPLICAS") {
+		t.Errorf("%v, want ErrUnavailable and NOREPLICAS", err)
+	}
+	p.link.Heal()
+	for _, key := range []string{"k", "k2"} {
+		if err := take(t, l, key, lockcore.Terms{Wait: 30 * time.Second}).Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// ReplicaAcks are checked, and refused with a client of which nobody knows where it would send WAIT.
+func TestReplicaAcksOptions(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]lockcore.ReplicaAcks{
+		"N is -1":             {N: -1},
+		"without an N":        {Timeout: time.Second},
+		"Timeout is 9ms":      {N: 1, Timeout: 9 * time.Millisecond},
+		"Timeout is 751ms":    {N: 1, Timeout: 751 * time.Millisecond},
+		"Timeout is -1s":      {N: 1, Timeout: -time.Second},
+		"ReplicaAcks.N is -2": {N: -2, Timeout: time.Second},
+	} {
+		if err := (lockcore.Options{ReplicaAcks: r}).Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", r, err, want)
+		}
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { _ = rdb.Close() }()
+	type wrapper struct{ redis.UniversalClient }
+	o := lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1, Timeout: 750 * time.Millisecond}}
+	if _, err := lockcore.New(wrapper{rdb}, o); err == nil || !strings.Contains(err.Error(), "wrapper") {
+		t.Errorf("a wrapper: %v", err)
+	}
+	if _, err := lockcore.New(wrapper{rdb}, lockcore.Options{}); err != nil {
+		t.Errorf("a wrapper without: %v", err)
+	}
+}
+
+// A cluster: WAIT goes to the key's master, whose replica counts and no other's; keys on the move are followed to where they are.
+func TestReplicaAcksCluster(t *testing.T) {
+	t.Parallel()
+	s := redistest.Cluster(t)
+	l := lockerFor(t, s.Client(t), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	slot := func(key string) int { return s.Slot("holdfast:1:x:{" + key + "}") }
+	frozen := s.Replica(slot("k"))
+	for _, key := range []string{"k", "a", "b", "c", "d", "e"} {
+		_ = take(t, l, key, lockcore.Terms{}).Release(t.Context())
+	}
+	frozen.Pause()
+	others := 0
+	for _, key := range []string{"a", "b", "c", "d", "e"} {
+		if s.Master(slot(key)) == s.Master(slot("k")) {
+			continue
+		}
+		others++
+		if err := take(t, l, key, noWait).Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if others == 0 {
+		t.Error("inconclusive: all keys are on one node")
+	}
+	_, err := l.Acquire(t.Context(), "k", noWait)
+	refusedFor(t, err, 0, 1)
+	frozen.Resume()
+
+	count := renewals{}
+	l = lockerFor(t, s.Client(t), lockcore.Options{
+		ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}, Observer: &count,
+	})
+	_ = take(t, l, "k", lockcore.Terms{Wait: 20 * time.Second}).Release(t.Context())
+	var to *redistest.Server
+	for _, to = range s.Masters() {
+		if to != s.Master(slot("k")) {
+			break
+		}
+	}
+	held := take(t, l, "k", lockcore.Terms{})
+	m := s.Begin(slot("k"), to)
+	m.Keys()
+	kept := count.kept.Load()
+	eventually(t, "renewals of a key on the move", func() bool { return count.kept.Load() > kept+1 })
+	m.End()
+	if err := held.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := take(t, l, "k", noWait).Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := count.failed.Load(); n > 0 {
+		t.Errorf("%d renewals failed", n)
+	}
+}
+
+// renewals is an Observer that counts them.
+type renewals struct{ kept, failed atomic.Int64 }
+
+func (*renewals) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+
+func (r *renewals) Event(_ context.Context, e lockcore.Event) {
+	if p, ok := e.(lockcore.RenewPass); ok {
+		r.kept.Add(int64(p.Kept))
+		r.failed.Add(int64(p.Failed))
+	}
+}
+
+func (*renewals) Traceparent(context.Context) string { return "" }

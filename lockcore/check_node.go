@@ -1,0 +1,164 @@
+package lockcore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// node is a server under examination.
+type node struct {
+	l    *Locker
+	name string
+	rdb  redis.UniversalClient
+	key  string // a throw-away name whose keys are here; empty if none can be
+	acks int    // replicas that the Locker is to wait for
+
+	info     map[string]string // of INFO; empty if that is refused
+	config   map[string]string // of CONFIG GET
+	samples  []sample
+	unseen   []string // commands that were refused
+	findings []Finding
+	err      error // it does not answer, or not to us
+}
+
+func (n *node) say(code Code, s Severity, seen, consequence, remedy string) {
+	n.findings = append(n.findings, Finding{code, s, n.name, seen, consequence, remedy})
+}
+
+// examine asks first and judges then.
+func (n *node) examine(ctx context.Context) {
+	if err := n.measure(ctx); err != nil {
+		n.blocked(err)
+		return
+	}
+	n.readInfo(ctx)
+	if n.info["redis_mode"] == "sentinel" {
+		n.say(CodeSentinel, SeverityProblem, "this is a Sentinel, which keeps no keys",
+			"Nothing can be acquired here.", "Make the client with redis.NewFailoverClient and the name of the master.")
+		return
+	}
+	n.readConfig(ctx)
+	n.checkServer()
+	n.checkVersion()
+	n.checkMemory()
+	n.checkPersistence()
+	n.checkReplication(ctx)
+	n.checkCluster(ctx)
+	n.checkClock()
+	n.checkLatency()
+	n.checkSlow(ctx)
+	n.checkConnections()
+	n.tryOut(ctx)
+	if len(n.unseen) > 0 {
+		n.say(CodeNotSeen, SeverityNote, "not answered: "+strings.Join(n.unseen, "; "),
+			"What these commands would have said is not checked; their absence is not a problem by itself.",
+			"Run the doctor as a user who may run them, or ask who runs the server.")
+	}
+}
+
+// blocked reports a server that does not answer what it was asked first.
+func (n *node) blocked(err error) {
+	switch {
+	case redis.HasErrorPrefix(err, "BUSY"):
+		n.say(CodeBusy, SeverityProblem, "it answers "+strconv.Quote(err.Error()),
+			"While that script runs nothing is acquired, renewed or released, and leases end.",
+			"Find out whose script that is; SCRIPT KILL ends one that has not written yet.")
+	case redis.HasErrorPrefix(err, "LOADING"):
+		n.say(CodeBusy, SeverityProblem, "it is loading its data",
+			"Until that is over nothing is acquired, renewed or released, and leases end.", "Wait, and check again.")
+	default:
+		n.err = err
+		n.say(CodeUnreachable, SeverityProblem, "it does not answer: "+err.Error(),
+			"The keys of its slots can be neither acquired nor renewed.", "Look at this node, the network to it and the rights of the user there.")
+	}
+}
+
+// ask sends a command, and waits no longer than a Locker would.
+func (n *node) ask(ctx context.Context, args ...any) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return n.l.conn.bounded(ctx, func() (any, error) { return n.rdb.Do(ctx, args...).Result() })
+}
+
+// look is ask of a fact: a refusal is noted. what says which fact is missing then.
+func (n *node) look(ctx context.Context, what string, args ...any) (any, bool) {
+	v, err := n.ask(ctx, args...)
+	if err != nil {
+		n.unseen = append(n.unseen, fmt.Sprintf("%s (%s)", what, strings.TrimSpace(err.Error())))
+	}
+	return v, err == nil
+}
+
+func (n *node) readInfo(ctx context.Context) {
+	v, _ := n.look(ctx, "INFO", "INFO")
+	n.info = fields(v)
+}
+
+// fields reads the lines name:value of a text.
+func fields(v any) map[string]string {
+	text, _ := v.(string)
+	m := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			m[name] = value
+		}
+	}
+	return m
+}
+
+// readConfig asks one by one: a pattern would bring passwords, and Redis 6 takes one name only.
+func (n *node) readConfig(ctx context.Context) {
+	n.config = map[string]string{}
+	names := []string{
+		"maxmemory", "maxmemory-policy", "save", "appendonly", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag", "timeout",
+		"tcp-keepalive", "client-output-buffer-limit", "lua-time-limit",
+	}
+	for _, name := range names {
+		v, err := n.ask(ctx, "CONFIG", "GET", name)
+		if err != nil {
+			n.unseen = append(n.unseen, fmt.Sprintf("CONFIG GET (%s)", strings.TrimSpace(err.Error())))
+			return
+		}
+		switch v := v.(type) {
+		case map[any]any:
+			for name, value := range v {
+				n.config[fmt.Sprint(name)] = fmt.Sprint(value)
+			}
+		case []any:
+			for pair := range slices.Chunk(v, 2) {
+				if len(pair) == 2 {
+					n.config[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
+				}
+			}
+		}
+	}
+}
+
+// fact is what INFO, or else CONFIG, says; ok is false if neither does.
+func (n *node) fact(info, config string) (value string, ok bool) {
+	if value, ok = n.info[info]; !ok {
+		value, ok = n.config[config]
+	}
+	return value, ok
+}
+
+// count is a number of facts; -1 if there is none.
+func count(facts map[string]string, name string) int64 {
+	i, err := strconv.ParseInt(facts[name], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return i
+}
+
+// found says that a problem of the kind is known.
+func (n *node) found(codes ...Code) bool {
+	return slices.ContainsFunc(n.findings, func(f Finding) bool {
+		return f.Severity == SeverityProblem && slices.Contains(codes, f.Code)
+	})
+}

@@ -1,0 +1,186 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// probe tries every command that a script uses, as a script: ACL DRYRUN needs rights of its own, is missing before Redis 7, and does
+// not see how a script runs. A command that would leave a key without a TTL is tried only where that cannot happen.
+// KEYS[1]=hash KEYS[2]=queue ARGV[1]=channel. Returns "command: error" for each that is refused.
+const probe = `-- check.lua
+local refused = {}
+local function try(...)
+  local reply = redis.pcall(...)
+  if type(reply) ~= 'table' or not reply.err then return true end
+  refused[#refused + 1] = select(1, ...) .. ': ' .. reply.err
+end
+local expires = try('PEXPIRE', KEYS[1], 60000)
+local deletes = try('DEL', KEYS[1], KEYS[2])
+try('TIME')
+try('PTTL', KEYS[1])
+if expires or deletes then
+  if try('HSET', KEYS[1], 'f', 1) and expires then redis.call('PEXPIRE', KEYS[1], 60000) end
+  if try('ZADD', KEYS[2], 1, 'm') and expires then redis.call('PEXPIRE', KEYS[2], 60000) end
+end
+try('HGET', KEYS[1], 'f')
+try('HMGET', KEYS[1], 'f', 's')
+try('HDEL', KEYS[1], 's')
+try('ZCARD', KEYS[2])
+try('ZRANGE', KEYS[2], 0, -1)
+try('ZREM', KEYS[2], 'n')
+try('ZPOPMIN', KEYS[2])
+if deletes then redis.call('DEL', KEYS[1], KEYS[2]) end
+try('PUBLISH', ARGV[1], 'check')
+return refused`
+
+const deleteBoth = `-- check.lua
+return redis.call('DEL', KEYS[1], KEYS[2])`
+
+// tryOut does what a Locker does, on throw-away keys.
+func (n *node) tryOut(ctx context.Context) {
+	if n.key == "" || n.found(CodeReplica) {
+		return
+	}
+	var refused []string
+	var failed error
+	for _, kind := range []Kind{KindExclusive, KindOnce} {
+		denied, err := n.tryKind(ctx, kind)
+		refused = append(refused, denied...)
+		failed = cmp.Or(failed, err)
+	}
+	if n.acks > 0 {
+		if _, err := n.ask(ctx, "WAIT", 0, 0); denied(err) {
+			refused = append(refused, "WAIT: "+err.Error())
+		}
+	}
+	if len(refused) > 0 {
+		slices.Sort(refused)
+		n.say(CodeRights, SeverityProblem, "refused: "+strings.Join(slices.Compact(refused), "; "),
+			"A script that meets a command which it may not use fails there, in the worst case half-way; nothing works reliably.",
+			fmt.Sprintf("Give the user the rights that docs/doctor.md lists, for the keys %s%s* and the channels %s*.", n.l.prefix, layout, n.l.wakePrefix))
+		return
+	}
+	if failed == nil {
+		failed = n.trial(ctx)
+	}
+	if failed != nil && !n.found(CodeMemory, CodeDisk, CodeMinReplicas, CodeReplicaAcks, CodeClusterState, CodeClusterClient) {
+		n.say(CodeTrial, SeverityProblem, "a throw-away key could not be acquired and released: "+strings.TrimSpace(failed.Error()),
+			"Nothing that holdfast guards can run.", "The message is of Redis, or of what stands between.")
+	}
+}
+
+// tryKind says what of a kind of key is refused, or why it cannot be tried.
+func (n *node) tryKind(ctx context.Context, kind Kind) (refused []string, err error) {
+	keys := redisKeys(n.l.prefix, kind, n.key)
+	_, err = n.ask(ctx, "EVALSHA", inspectScript.Hash(), 2, keys[0], keys[1], "0")
+	if denied(err) {
+		refused = append(refused, "EVALSHA: "+err.Error())
+	} else if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return nil, err
+	}
+	v, err := n.ask(ctx, "EVAL", probe, 2, keys[0], keys[1], n.l.wakePrefix+n.key)
+	if denied(err) {
+		return append(refused, "EVAL: "+err.Error()), nil
+	} else if err != nil {
+		return refused, err
+	}
+	list, _ := v.([]any)
+	for _, line := range list {
+		text := strings.TrimSpace(fmt.Sprint(line))
+		if denied(errors.New(text)) {
+			refused = append(refused, text)
+		} else {
+			err = errors.New(text)
+		}
+	}
+	return refused, err
+}
+
+// denied knows what an ACL says, in a script too, from Redis 6 on.
+func denied(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "The user executing the script can't") || strings.Contains(text, "No permissions to access")
+}
+
+// trial acquires and releases, as any caller would. What it leaves has a TTL, and is deleted.
+func (n *node) trial(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*callTimeout)
+	defer cancel()
+	terms := Terms{Wait: NoWait}
+	le, err := n.l.Acquire(ctx, n.key, terms)
+	if err == nil {
+		err = le.Release(ctx)
+	}
+	if err == nil {
+		if le, _, err = n.l.Claim(ctx, n.key, Claim{Terms: terms}); err == nil && le != nil {
+			err = le.Release(ctx)
+		}
+	}
+	for _, kind := range []Kind{KindExclusive, KindOnce} {
+		keys := redisKeys(n.l.prefix, kind, n.key)
+		_, _ = n.ask(ctx, "EVAL", deleteBoth, 2, keys[0], keys[1]) // else their TTL does it
+	}
+	return err
+}
+
+// checkChannel sends a message the way a release does, and waits for it the way a waiter does.
+func (l *Locker) checkChannel(ctx context.Context, nodes []*node) []Finding {
+	i := slices.IndexFunc(nodes, func(n *node) bool {
+		return n.key != "" && n.err == nil && !n.found(CodeReplica, CodeBusy, CodeSentinel, CodeRights)
+	})
+	if i < 0 {
+		return nil // whatever is the matter there comes first
+	}
+	err := l.message(ctx, nodes[i])
+	if err == nil {
+		return nil
+	}
+	seen, remedy := "no message arrives: "+strings.TrimSpace(err.Error()), "Look at what stands between (a proxy?), and at client-output-buffer-limit pubsub."
+	if denied(err) {
+		seen, remedy = "SUBSCRIBE is refused: "+strings.TrimSpace(err.Error()), fmt.Sprintf("Give the user +subscribe, +unsubscribe, +ping and the channels &%s*.", l.wakePrefix)
+	}
+	return []Finding{{
+		CodeChannel, SeverityWarning, "", seen,
+		"Those who wait are not woken: they ask again after up to 2 s, and may be overtaken. A revoked holder hears of it only at its next renewal.", remedy,
+	}}
+}
+
+func (l *Locker) message(ctx context.Context, n *node) error {
+	client, closeIt := l.conn.subscriber(ctx)
+	defer func() { _ = closeIt() }()
+	channel := l.wakePrefix + rand.Text()
+	sub := client.Subscribe(ctx, channel)
+	defer func() { _ = sub.Close() }()
+	wait := time.Now().Add(2 * callTimeout)
+	for sent := false; ; {
+		m, err := sub.ReceiveTimeout(ctx, time.Until(wait))
+		if err != nil {
+			return err
+		}
+		switch m.(type) {
+		case *redis.Message:
+			return nil
+		case *redis.Subscription:
+			if sent {
+				continue
+			}
+			keys := redisKeys(l.prefix, KindExclusive, n.key)
+			if _, err := n.ask(ctx, "EVAL", probe, 2, keys[0], keys[1], channel); err != nil {
+				return err
+			}
+			sent = true
+		}
+	}
+}

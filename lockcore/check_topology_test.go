@@ -1,0 +1,162 @@
+package lockcore_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// replicaOf makes a server follow another and waits until it does.
+func replicaOf(t *testing.T, primary *redistest.Server) *redistest.Server {
+	t.Helper()
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	s := redistest.Real(t, "--replicaof", host, port)
+	end := time.Now().Add(20 * time.Second)
+	for !strings.Contains(s.Client(t).Info(t.Context(), "replication").Val(), "master_link_status:up") {
+		if time.Now().After(end) {
+			t.Fatal("the replica does not come up")
+		}
+		time.Sleep(20 * time.Millisecond) // between two looks
+	}
+	return s
+}
+
+// With a replica: it is refused itself, its primary needs min-replicas-to-write, and ReplicaAcks cannot ask for more than there are.
+func TestCheckReplicas(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Real(t, append([]string{"--repl-diskless-sync-delay", "0"}, sound...)...)
+	replica := replicaOf(t, primary)
+	findings := examine(t, replica.Client(t), lockcore.Options{})
+	want(t, findings, lockcore.CodeReplica, lockcore.SeverityProblem, "replica")
+	if f, found := find(findings, lockcore.CodeTrial); found {
+		t.Errorf("said twice: %v", f)
+	}
+
+	rdb := primary.Client(t)
+	findings = examine(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 2}})
+	want(t, findings, lockcore.CodeFailover, lockcore.SeverityNote, "1 connected")
+	want(t, findings, lockcore.CodeMinReplicas, lockcore.SeverityWarning, "is 0")
+	want(t, findings, lockcore.CodeReplicaAcks, lockcore.SeverityProblem, "waits for 2 replicas, and 1 are")
+
+	ok(t, rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	ok(t, rdb.ConfigSet(t.Context(), "min-replicas-max-lag", "60").Err())
+	want(t, examine(t, rdb, lockcore.Options{}), lockcore.CodeMinReplicas, lockcore.SeverityWarning, "60 s")
+	ok(t, rdb.ConfigSet(t.Context(), "min-replicas-max-lag", "10").Err())
+	findings = examine(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})
+	for _, code := range []lockcore.Code{lockcore.CodeMinReplicas, lockcore.CodeReplicaAcks, lockcore.CodeTrial} {
+		if f, found := find(findings, code); found {
+			t.Errorf("of a sound pair: %v", f)
+		}
+	}
+}
+
+// Sentinels that watch a server are seen by their subscription there, and a client with a fixed address is warned.
+func TestCheckSentinel(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Real(t).Client(t)
+	sub := rdb.Subscribe(t.Context(), "__sentinel__:hello")
+	defer func() { _ = sub.Close() }()
+	_, err := sub.Receive(t.Context())
+	ok(t, err)
+	want(t, examine(t, rdb, lockcore.Options{}), lockcore.CodeSentinel, lockcore.SeverityWarning, "1 subscribers")
+}
+
+// A Cluster that lacks slots is a problem, and so is a client for one server on it.
+func TestCheckCluster(t *testing.T) {
+	t.Parallel()
+	s := clusterNode(t, sound...)
+	findings := examine(t, s.Client(t), lockcore.Options{})
+	want(t, findings, lockcore.CodeClusterClient, lockcore.SeverityProblem, "single server")
+	ok(t, s.Client(t).ClusterDelSlotsRange(t.Context(), 0, 99).Err())
+	end := time.Now().Add(20 * time.Second)
+	for !strings.Contains(s.Client(t).ClusterInfo(t.Context()).Val(), "cluster_state:fail") && time.Now().Before(end) {
+		time.Sleep(20 * time.Millisecond) // between two looks
+	}
+	want(t, examine(t, clusterClient(t, s), lockcore.Options{}), lockcore.CodeClusterState, lockcore.SeverityProblem, "cluster_state is fail, 16284 of 16384")
+}
+
+// Every master of a Cluster is asked: what is wrong with one is told of that one, also if it does not answer.
+func TestCheckClusterMasters(t *testing.T) {
+	t.Parallel()
+	args := append([]string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"}, sound...)
+	a, b := redistest.Real(t, args...), redistest.Real(t, args...)
+	ctx := t.Context()
+	ok(t, a.Client(t).ClusterAddSlotsRange(ctx, 0, 8191).Err())
+	ok(t, b.Client(t).ClusterAddSlotsRange(ctx, 8192, 16383).Err())
+	ok(t, b.Client(t).Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", 2).Err())
+	host, port, _ := strings.Cut(b.Addr(), ":")
+	ok(t, a.Client(t).ClusterMeet(ctx, host, port).Err())
+	end := time.Now().Add(30 * time.Second)
+	for _, s := range []*redistest.Server{a, b} {
+		for info := ""; !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_slots_assigned:16384"); {
+			if time.Now().After(end) {
+				t.Fatal(info)
+			}
+			time.Sleep(20 * time.Millisecond) // between two looks
+			info = s.Client(t).ClusterInfo(ctx).Val()
+		}
+	}
+	ok(t, b.Client(t).ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
+	findings := examine(t, clusterClient(t, a), lockcore.Options{})
+	f, _ := find(findings, lockcore.CodeEviction)
+	if f.Node != b.Addr() {
+		t.Errorf("%+v, want it of %s", f, b.Addr())
+	}
+	if f, found := find(findings, lockcore.CodeTrial); found {
+		t.Error(f)
+	}
+	for _, s := range []*redistest.Server{a, b} {
+		if n := s.Client(t).DBSize(ctx).Val(); n != 0 {
+			t.Errorf("%d keys left on %s", n, s.Addr())
+		}
+		if calls := s.Client(t).Info(ctx, "commandstats").Val(); !strings.Contains(calls, "cmdstat_zadd") {
+			t.Errorf("nothing was tried on %s", s.Addr())
+		}
+	}
+	b.Pause()
+	want(t, examine(t, clusterClient(t, a), lockcore.Options{}), lockcore.CodeUnreachable, lockcore.SeverityProblem, "does not answer")
+	b.Resume()
+}
+
+// A snapshot that cannot be written is a problem: Redis then refuses writes.
+func TestCheckDisk(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "gone")
+	ok(t, os.Mkdir(dir, 0o700))
+	rdb := redistest.Real(t, "--dir", dir, "--save", "3600 1").Client(t)
+	ctx := t.Context()
+	ok(t, os.Remove(dir))
+	ok(t, rdb.Set(ctx, "k", "v", 0).Err())
+	_ = rdb.BgSave(ctx).Err()
+	end := time.Now().Add(20 * time.Second)
+	for !strings.Contains(rdb.Info(ctx, "persistence").Val(), "rdb_last_bgsave_status:err") && time.Now().Before(end) {
+		time.Sleep(20 * time.Millisecond) // between two looks
+	}
+	findings := examine(t, rdb, lockcore.Options{})
+	want(t, findings, lockcore.CodeDisk, lockcore.SeverityProblem, "rdb_last_bgsave_status")
+	if f, found := find(findings, lockcore.CodeTrial); found {
+		t.Errorf("said twice: %v", f)
+	}
+}
+
+// A client that cannot be copied is noted, as a failover client is and as a wrapper is.
+func TestCheckSharedClient(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	want(t, examine(t, wrapper{s.Client(t)}, lockcore.Options{}), lockcore.CodeSharedClient, lockcore.SeverityNote, "wrapped")
+	c := s.Client(t, func(o *redis.Options) { // as redis.NewFailoverClient makes it
+		dial, addr := o.Dialer, o.Addr
+		o.Addr = "FailoverClient"
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, addr) }
+	})
+	want(t, examine(t, c, lockcore.Options{}), lockcore.CodeSharedClient, lockcore.SeverityNote, "failover")
+}

@@ -1,0 +1,152 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	scanCount = 1000 // names that Redis looks at for each SCAN: about a millisecond of its time
+	listBatch = 100  // keys that are asked for in one round trip
+)
+
+// Entry is a key and what Redis knows of it.
+type Entry struct {
+	Kind Kind
+	Key  string
+	Holding
+}
+
+// ListOptions say which keys List yields. The zero value means all.
+type ListOptions struct {
+	// Kind is KindExclusive or KindOnce. Default: both.
+	Kind Kind
+	// Match is a glob pattern of Redis for the whole key: *, ?, [a-z]; a backslash makes the next one plain. A byte that is not
+	// printable ASCII, a space, a brace or a percent sign is three bytes there (%20), as in Redis. Default: "*".
+	Match string
+}
+
+func (o ListOptions) validate() error {
+	if o.Kind != "" && o.Kind != KindExclusive && o.Kind != KindOnce {
+		return fmt.Errorf("lockcore: ListOptions.Kind is %q, must be KindExclusive, KindOnce or empty", o.Kind)
+	}
+	if len(o.Match) > maxKeyLen {
+		return fmt.Errorf("lockcore: ListOptions.Match is %d bytes long, must be at most %d", len(o.Match), maxKeyLen)
+	}
+	return nil
+}
+
+// List yields the keys that are held, reserved, parked, done or abandoned under the Locker's prefix, in no order. It is for
+// operators, not for a program's logic.
+//
+// It is made of SCAN, on every master of a Cluster one after the other. So a key that is there from the first step to the last is
+// yielded at least once, and may be twice; one that comes or goes meanwhile, or whose slot moves to another master, may be
+// missed. Each Entry was true when it was asked for, a moment before it is yielded; two of them may be of different moments. Behind a
+// client that is neither a *redis.Client nor a *redis.ClusterClient only what its SCAN reaches is listed.
+//
+// SCAN walks over every key of the database, also over those that are not of holdfast: about a millisecond of the server's time for
+// each 1,000 of them, a round trip each, and one more for 100 keys that match. Break out of the loop, or end ctx, to stop. The user needs the right to SCAN.
+//
+// Exclusive keys are shown as they were given to Acquire. Keys of Once are what the package above made of them: httpmw stores
+// digests, from which nobody can tell what the client sent.
+//
+// An error ends the sequence: that of ctx, ErrUnavailable, or of o.
+func (l *Locker) List(ctx context.Context, o ListOptions) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		err := o.validate()
+		var all []server
+		if err == nil {
+			all, err = l.masters(ctx)
+		}
+		for _, s := range all {
+			if err != nil {
+				break
+			}
+			var more bool
+			if more, err = l.listOn(ctx, s.rdb, o, yield); !more && err == nil {
+				return
+			}
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			yield(Entry{}, context.Cause(ctx))
+		case o.validate() != nil:
+			yield(Entry{}, err)
+		default:
+			yield(Entry{}, unavailable(err))
+		}
+	}
+}
+
+// listOn is List of one server. more is false when the loop was left.
+func (l *Locker) listOn(ctx context.Context, rdb redis.UniversalClient, o ListOptions, yield func(Entry, error) bool) (more bool, err error) {
+	kinds := map[Kind]string{"": "[xo]", KindExclusive: "x", KindOnce: "o"}[o.Kind]
+	pattern := plain(l.prefix) + layout + kinds + ":{" + escape(cmp.Or(o.Match, "*")) + "}"
+	for cursor := uint64(0); ; {
+		names, next, err := l.scan(ctx, rdb, cursor, pattern)
+		if err != nil {
+			return false, err
+		}
+		for some := range slices.Chunk(names, listBatch) {
+			entries, err := l.entries(ctx, rdb, some)
+			if err != nil {
+				return false, err
+			}
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return false, nil
+				}
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return true, nil
+		}
+	}
+}
+
+func (l *Locker) scan(ctx context.Context, rdb redis.UniversalClient, cursor uint64, pattern string) ([]string, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	v, err := l.conn.bounded(ctx, func() (any, error) {
+		cmd := rdb.Scan(ctx, cursor, pattern, scanCount)
+		return cmd, cmd.Err()
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	cmd, _ := v.(*redis.ScanCmd)
+	names, next := cmd.Val()
+	return names, next, nil
+}
+
+// entries asks for keys by their names in Redis, in one round trip. It leaves out what is free or not a key of ours.
+func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names []string) ([]Entry, error) {
+	asked := make([]Entry, 0, len(names))
+	keys := make([][2]string, 0, len(names))
+	for _, name := range names {
+		if e, ok := l.entryOf(name); ok {
+			asked, keys = append(asked, e), append(keys, [2]string{name, name + ":q"})
+		}
+	}
+	replies, err := l.inspectAll(ctx, rdb, keys)
+	if err != nil {
+		return nil, err
+	}
+	var entries []Entry
+	for i, e := range asked {
+		reply, ok := replies[i].([]any)
+		if !ok {
+			continue // an error about this key alone: it is no hash, or has moved away
+		}
+		if e.Holding, err = readHolding(reply); err == nil && e.State != StateFree {
+			entries = append(entries, e)
+		}
+	}
+	return entries, nil
+}

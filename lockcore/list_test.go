@@ -1,0 +1,211 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// listed is what List yields, as "kind key": state.
+func listed(t *testing.T, l *lockcore.Locker, o lockcore.ListOptions) map[string]lockcore.State {
+	t.Helper()
+	got := map[string]lockcore.State{}
+	for e, err := range l.List(t.Context(), o) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[string(e.Kind)+" "+e.Key] = e.State
+	}
+	return got
+}
+
+// Every key that is not free is listed, with its name and state, those of another prefix and strangers are not, on one server and on a Cluster.
+func TestList(t *testing.T) {
+	t.Parallel()
+	for name, rdb := range map[string]redis.UniversalClient{
+		"single": redistest.Real(t).Client(t), "cluster": oneNodeCluster(t), "wrapper": wrapper{redistest.Real(t).Client(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, other := listLocker(t, rdb, "h[x]*f"), listLocker(t, rdb, "hxf")
+			ctx := t.Context()
+			strange := "odd {name}% \x00ü*"
+			for _, key := range []string{"account:42", strange, "freed"} {
+				le := must(l.Acquire(ctx, key, noWait))
+				if key == "freed" {
+					ok(t, le.Release(ctx))
+				}
+			}
+			done, _, err := l.Claim(ctx, "paid", lockcore.Claim{})
+			ok(t, err)
+			must(other.Acquire(ctx, "foreign", noWait))
+			ok(t, done.Complete(ctx, []byte("record"), time.Hour))
+			left, _, err := l.Claim(ctx, "left", lockcore.Claim{})
+			ok(t, err)
+			ok(t, left.Abandon(ctx))
+			ok(t, rdb.Set(ctx, "h[x]*f:1:x:{a string}", "no hash", 0).Err())
+			ok(t, rdb.Set(ctx, "h[x]*f:1:x:{astring}", "no hash", 0).Err())
+
+			want := map[string]lockcore.State{
+				"exclusive account:42": "held", "exclusive " + strange: "held", "once paid": "done", "once left": "abandoned",
+			}
+			if got := listed(t, l, lockcore.ListOptions{}); !maps.Equal(got, want) {
+				t.Errorf("listed %v, want %v", got, want)
+			}
+			for o, n := range map[lockcore.ListOptions]int{
+				{Kind: lockcore.KindOnce}: 2, {Kind: lockcore.KindExclusive}: 2, {Match: "account:*"}: 1, {Match: "odd {*"}: 1, {Match: "account"}: 0,
+			} {
+				if got := listed(t, l, o); len(got) != n {
+					t.Errorf("%+v: %v, want %d", o, got, n)
+				}
+			}
+			if got := listed(t, other, lockcore.ListOptions{}); len(got) != 1 {
+				t.Errorf("of the other prefix: %v", got)
+			}
+		})
+	}
+}
+
+// Every key is listed of many more than fit into one SCAN, also when the server has forgotten the script; and a loop may be left.
+func TestListMany(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Real(t).Client(t)
+	l := listLocker(t, rdb, "p")
+	ctx := t.Context()
+	const keys = 2500
+	pipe := rdb.Pipeline()
+	for i := range keys {
+		pipe.Set(ctx, fmt.Sprint("somebody's ", i), 1, 0)
+	}
+	_, err := pipe.Exec(ctx)
+	ok(t, err)
+	for i := range keys {
+		must(l.Acquire(ctx, fmt.Sprint(i), noWait))
+	}
+	ok(t, rdb.ScriptFlush(ctx).Err())
+	if got := listed(t, l, lockcore.ListOptions{}); len(got) != keys {
+		t.Errorf("%d keys, want %d", len(got), keys)
+	}
+	seen := 0
+	for _, err := range l.List(ctx, lockcore.ListOptions{}) {
+		ok(t, err)
+		if seen++; seen == 3 {
+			break
+		}
+	}
+}
+
+// What ends a list is said once, as the last entry: a bad option, ctx, no Redis, no right.
+func TestListErrors(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := listLocker(t, s.Client(t), "p")
+	last := func(ctx context.Context, o lockcore.ListOptions) (err error) {
+		n := 0
+		for _, err = range l.List(ctx, o) {
+			n++
+		}
+		if n != 1 {
+			t.Errorf("%d entries", n)
+		}
+		return err
+	}
+	if err := last(t.Context(), lockcore.ListOptions{Kind: "both"}); err == nil || errors.Is(err, lockcore.ErrUnavailable) {
+		t.Errorf("a bad kind: %v", err)
+	}
+	if err := last(t.Context(), lockcore.ListOptions{Match: strings.Repeat("x", 513)}); err == nil || errors.Is(err, lockcore.ErrUnavailable) {
+		t.Errorf("a long pattern: %v", err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	cancel(why)
+	if err := last(ended, lockcore.ListOptions{}); !errors.Is(err, why) {
+		t.Errorf("ctx: %v", err)
+	}
+	ok(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "-scan").Err())
+	if err := last(t.Context(), lockcore.ListOptions{}); !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("no right: %v", err)
+	}
+	s.Stop()
+	if err := last(t.Context(), lockcore.ListOptions{}); !errors.Is(err, lockcore.ErrUnavailable) {
+		t.Errorf("no server: %v", err)
+	}
+}
+
+// Any key comes back from its name in Redis as it was.
+func TestUnescape(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key := string(rapid.SliceOf(rapid.Byte()).Draw(t, "key"))
+		if got := lockcore.Unescape(lockcore.Escape(key)); got != key {
+			t.Errorf("%q came back as %q", key, got)
+		}
+	})
+	for _, odd := range []string{"%", "%G1", "%4", "%%41", ""} {
+		lockcore.Unescape(odd) // anything, and no panic
+	}
+}
+
+// listLocker is a Locker with a prefix that is closed when the test ends, whatever it holds.
+func listLocker(t *testing.T, rdb redis.UniversalClient, prefix string) *lockcore.Locker {
+	t.Helper()
+	l, err := lockcore.New(rdb, lockcore.Options{Prefix: prefix})
+	ok(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return l
+}
+
+func must(le *lockcore.Lease, err error) *lockcore.Lease {
+	if err != nil {
+		panic(err)
+	}
+	return le
+}
+
+// oneNodeCluster is a client of a Cluster of one node, which has all slots.
+func oneNodeCluster(t *testing.T) *redis.ClusterClient {
+	t.Helper()
+	return clusterClient(t, clusterNode(t))
+}
+
+func clusterClient(t *testing.T, s *redistest.Server) *redis.ClusterClient {
+	t.Helper()
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// clusterNode is a server of a Cluster of its own.
+func clusterNode(t *testing.T, args ...string) *redistest.Server {
+	t.Helper()
+	s := redistest.Real(t, slices.Concat([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000"}, args)...)
+	rdb := s.Client(t)
+	ok(t, rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	for rdb.ClusterInfo(t.Context()).Val() == "" || !strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:ok") {
+		if t.Context().Err() != nil {
+			t.Fatal("the cluster does not come up")
+		}
+	}
+	return s
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

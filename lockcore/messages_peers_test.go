@@ -1,0 +1,165 @@
+package lockcore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Mistakes that other libraries have made: messages and subscriptions.
+
+// through is a locker whose connections are changed by wrap.
+func (p *peerPair) through(wrap func(net.Conn) net.Conn) *lockcore.Locker {
+	p.t.Helper()
+	rdb := p.memory.Client(p.t, func(o *redis.Options) {
+		dial := o.Dialer
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return wrap(c), nil
+		}
+	})
+	l, err := lockcore.New(rdb, lockcore.Options{NoBatching: true})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = l.Close(context.Background()) })
+	return l
+}
+
+// slow is a connection whose answer to an acquire of one key waits for open.
+type slow struct {
+	net.Conn
+	armed atomic.Bool
+	open  <-chan struct{}
+}
+
+func (s *slow) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("{slow}:q")) {
+		s.armed.Store(true)
+	}
+	return s.Conn.Write(b)
+}
+
+func (s *slow) Read(b []byte) (int, error) {
+	if s.armed.Load() {
+		<-s.open
+	}
+	return s.Conn.Read(b)
+}
+
+// Redisson 3.28.0: unlock messages are missed. Here one comes after Redis has answered "busy" and before that is read.
+func TestPeer_redissonMessageBeforeTheAnswer(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		open := make(chan struct{})
+		l := p.through(func(c net.Conn) net.Conn { return &slow{Conn: c, open: open} })
+		first := p.must(p.b.Acquire(t.Context(), "warm", lockcore.Terms{}))
+		warm := p.take(l, "warm", time.Minute) // the subscription stands
+		time.Sleep(time.Second)
+		_ = first.Release(t.Context())
+		<-warm
+		le := p.must(p.b.Acquire(t.Context(), "slow", lockcore.Terms{}))
+		got := p.take(l, "slow", time.Minute)
+		time.Sleep(100 * time.Millisecond)
+		if h, _ := p.b.Inspect(t.Context(), lockcore.KindExclusive, "slow"); h.Queue != 1 {
+			t.Errorf("inconclusive: %d in line", h.Queue)
+		}
+		released := time.Now()
+		_ = le.Release(t.Context())
+		time.Sleep(100 * time.Millisecond)
+		close(open)
+		if d := (<-got).Sub(released); d < 100*time.Millisecond || d > 200*time.Millisecond {
+			t.Errorf("taken after %v, want as soon as the answer was there, after 100 ms", d)
+		}
+	})
+}
+
+// deaf is a connection that loses every message, and nothing else.
+type deaf struct{ net.Conn }
+
+func (d deaf) Read(b []byte) (int, error) {
+	for {
+		n, err := d.Conn.Read(b)
+		if err != nil || !bytes.Contains(b[:n], []byte("\nmessage\r")) {
+			return n, err
+		}
+	}
+}
+
+// rueidislock v1.0.79, measured: with its README's settings all wait for a free key until their time is up, for a message was lost.
+func TestPeer_rueidislockLostMessage(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		l := p.through(func(c net.Conn) net.Conn { return deaf{c} })
+		for _, after := range []time.Duration{time.Second, 1500 * time.Millisecond, 4 * time.Second, 17 * time.Second} {
+			le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+			got := p.take(l, "k", time.Minute)
+			time.Sleep(after)
+			released := time.Now()
+			_ = le.Release(t.Context())
+			if d := (<-got).Sub(released); d > 2500*time.Millisecond {
+				t.Errorf("taken after %v", d)
+			} else if d == 0 {
+				t.Error("inconclusive: no message was lost")
+			}
+		}
+	})
+}
+
+// Redisson 3.15.5 and its "Subscribe timeout" (#1847 and nine more): a subscription for each lock, of which there are too few.
+func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		const keys = 300
+		var held []*lockcore.Lease
+		var got []<-chan time.Time
+		for i := range keys {
+			held = append(held, p.must(p.b.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{})))
+		}
+		for i := range keys {
+			got = append(got, p.take(p.a, fmt.Sprint(i), time.Minute))
+		}
+		time.Sleep(10 * time.Second)
+		released := time.Now()
+		for _, le := range held {
+			_ = le.Release(t.Context())
+		}
+		for i := range keys {
+			if d := (<-got[i]).Sub(released); d > 100*time.Millisecond {
+				t.Fatalf("key %d was taken after %v", i, d)
+			}
+		}
+		if n := p.sent.Count("subscribe"); n != 1 {
+			t.Errorf("%d subscriptions for %d keys", n, keys)
+		}
+	})
+}
+
+// Redisson #3891 and #5070: the subscription ends with one waiter while another still relies on it.
+func TestPeer_redissonUnsubscribedTooEarly(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		x := p.must(p.b.Acquire(t.Context(), "x", lockcore.Terms{}))
+		y := p.must(p.b.Acquire(t.Context(), "y", lockcore.Terms{}))
+		got := p.take(p.a, "y", time.Minute)
+		time.Sleep(4500 * time.Millisecond) // the waiter for y has just looked again
+		if _, err := p.a.Acquire(t.Context(), "x", lockcore.Terms{Wait: 100 * time.Millisecond}); !errors.Is(err, lockcore.ErrBusy) {
+			t.Error(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		released := time.Now()
+		_ = y.Release(t.Context())
+		if d := (<-got).Sub(released); d > 100*time.Millisecond {
+			t.Errorf("taken after %v", d)
+		}
+		_ = x.Release(t.Context())
+	})
+}

@@ -1,0 +1,273 @@
+package lockcore_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+var (
+	starve  = flag.Duration("starve", 20*time.Second, "how long TestScaleStarved holds its leases")
+	periods = flag.Int("periods", 3, "how often TestScaleLeases has each lease renewed")
+)
+
+// sample is n, or a tenth of it with the race detector.
+func sample(n int) int {
+	if raced() {
+		return n / 10
+	}
+	return n
+}
+
+// counted is a Locker on s of which it is known what it sends and who waits.
+func counted(t *testing.T, s *redistest.Server, o lockcore.Options) (*lockcore.Locker, *redistest.Counter) {
+	t.Helper()
+	count := new(redistest.Counter)
+	l, err := lockcore.New(s.Client(t, func(ro *redis.Options) { ro.Dialer = count.Dial(ro.Dialer) }), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
+	return l, count
+}
+
+// until polls what is true in the end.
+func until(t *testing.T, what string, bound time.Duration, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(bound); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, bound)
+		}
+	}
+}
+
+func subscriptions(t *testing.T, rdb *redis.Client) int {
+	t.Helper()
+	list, err := rdb.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(list, "id=")
+}
+
+// waiting counts the calls that were told that they wait.
+type waiting struct{ n atomic.Int64 }
+
+func (*waiting) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*waiting) Traceparent(context.Context) string                            { return "" }
+
+func (w *waiting) Event(_ context.Context, e lockcore.Event) {
+	if _, ok := e.(lockcore.Waiting); ok {
+		w.n.Add(1)
+	}
+}
+
+// crowd makes n calls at the same time; each does what it wants with the lease and gives it back.
+func crowd(t *testing.T, n int, call func(i int) (*lockcore.Lease, error), hold func(i int, le *lockcore.Lease)) *sync.WaitGroup {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			le, err := call(i)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if hold != nil {
+				hold(i, le)
+			}
+			if err := le.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return &wg
+}
+
+// takeOnce takes a key and gives it back.
+func takeOnce(t *testing.T, l *lockcore.Locker, key string) {
+	t.Helper()
+	le, err := l.Acquire(t.Context(), key, lockcore.Terms{})
+	if err == nil {
+		err = le.Release(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// 10,000 calls that wait for one key need one subscription and at most two commands a second, and all are served, with growing tokens and
+// without more messages than ends of streaks.
+func TestScaleWaiters(t *testing.T) {
+	t.Parallel()
+	n, s := sample(10_000), redistest.Real(t)
+	rdb, heard := s.Client(t), new(waiting)
+	l, count := counted(t, s, lockcore.Options{Observer: heard}) // the first to use the scripts: so they are counted by name
+	takeOnce(t, l, "warm")
+	holder, _ := counted(t, s, lockcore.Options{})
+	first, err := holder.Acquire(t.Context(), "k", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last, served int64 // guarded by the key
+	wg := crowd(t, n, func(int) (*lockcore.Lease, error) { return l.Acquire(t.Context(), "k", long) }, func(_ int, le *lockcore.Lease) {
+		if le.Token() <= last {
+			t.Errorf("token %d after %d", le.Token(), last)
+		}
+		last = le.Token()
+		served++
+	})
+	until(t, "all wait", time.Minute, func() bool { return heard.n.Load() == int64(n) })
+	if subs := subscriptions(t, rdb); subs != 1 {
+		t.Errorf("%d subscriptions", subs)
+	}
+	count.Reset()
+	time.Sleep(2 * time.Second) // they wait
+	if asked := len(count.Commands()); asked == 0 || asked > 4 {
+		t.Errorf("%d commands in 2 s: %s", asked, count)
+	}
+	count.Reset()
+	start := time.Now()
+	if err := first.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	streaks := count.Count("rotate") + count.Count("release")
+	t.Logf("%d served in %v, in %d streaks (%s)", served, time.Since(start), streaks, count)
+	messages := published(rdb.Info(t.Context(), "commandstats").Val())
+	if served != int64(n) || messages == 0 || messages > streaks+1 {
+		t.Errorf("%d served; %d messages for %d streaks", served, messages, streaks)
+	}
+}
+
+// published is how many messages scripts have sent.
+func published(stats string) (n int) {
+	_, rest, _ := strings.Cut(stats, "cmdstat_publish:calls=")
+	_, _ = fmt.Sscanf(rest, "%d", &n)
+	return n
+}
+
+// 10,000 calls on 1,000 keys from two processes: all are served, one at a time, with a subscription each.
+func TestScaleKeys(t *testing.T) {
+	t.Parallel()
+	const calls = 10
+	keys, s := sample(1000), redistest.Real(t)
+	rdb, inside := s.Client(t), make([]atomic.Int32, keys)
+	a, _ := counted(t, s, lockcore.Options{})
+	b, _ := counted(t, s, lockcore.Options{})
+	var served atomic.Int64
+	start := time.Now()
+	crowd(t, keys*calls, func(i int) (*lockcore.Lease, error) {
+		return []*lockcore.Locker{a, b}[i/keys%2].Acquire(t.Context(), fmt.Sprint(i%keys), long)
+	}, func(i int, _ *lockcore.Lease) {
+		if n := inside[i%keys].Add(1); n != 1 {
+			t.Errorf("%d inside", n)
+		}
+		runtime.Gosched()
+		inside[i%keys].Add(-1)
+		served.Add(1)
+	}).Wait()
+	t.Logf("%d served in %v", served.Load(), time.Since(start))
+	if subs := subscriptions(t, rdb); served.Load() != int64(keys*calls) || subs > 2 {
+		t.Errorf("%d served, %d subscriptions", served.Load(), subs)
+	}
+}
+
+// Of 100,000 leases none is lost, and no ctx canceled, while each is renewed three times.
+func TestScaleLeases(t *testing.T) {
+	unlessInflated(t)
+	heard, leases := new(passes), make([]*lockcore.Lease, manyLeases)
+	l := bare(t, lockcore.Options{Observer: heard})
+	start := time.Now()
+	takeMany(t, l, "account", manyLeases, lockcore.Terms{Lease: 10 * time.Second}, func(i int, le *lockcore.Lease) { leases[i] = le })
+	taken := time.Now()
+	until(t, "renewed", time.Duration(*periods)*10*time.Second, func() bool {
+		_, sum, _ := heard.sum()
+		return sum.Kept >= *periods*manyLeases
+	})
+	busy, sum, longest := heard.sum()
+	held := time.Now()
+	t.Logf("taken in %v, held for %v: %+v in %v, the slowest batch %v", taken.Sub(start), held.Sub(taken), sum, busy, longest)
+	if sum.Gone > 0 || sum.Failed > 0 {
+		t.Errorf("%+v", sum)
+	}
+	giveBack(t, leases)
+	t.Logf("released in %v", time.Since(held))
+	drop(l)
+}
+
+// giveBack releases what nobody may have lost.
+func giveBack(t *testing.T, leases []*lockcore.Lease) {
+	t.Helper()
+	const by = 64
+	var lost atomic.Int64
+	var wg sync.WaitGroup
+	for first := range by {
+		wg.Go(func() {
+			for i := first; i < len(leases); i += by {
+				if leases[i] == nil || leases[i].Context().Err() != nil || leases[i].Release(context.Background()) != nil {
+					lost.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if lost.Load() > 0 {
+		t.Errorf("%d of %d leases were lost", lost.Load(), len(leases))
+	}
+}
+
+// A process with one processor and eight goroutines that never stop computing keeps 1,000 leases of 3 s
+// (https://github.com/redis/rueidis/issues/923).
+func TestScaleStarved(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: takes 20 s")
+	}
+	d := *starve
+	if raced() {
+		d /= 4
+	}
+	heard, leases := new(passes), make([]*lockcore.Lease, sample(1000))
+	l := bare(t, lockcore.Options{Observer: heard})
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nothing runs beside this test
+	stop := make(chan struct{})
+	var busy sync.WaitGroup
+	for range 8 {
+		busy.Go(func() { compute(stop) })
+	}
+	takeMany(t, l, "account", len(leases), lockcore.Terms{Lease: 3 * time.Second}, func(i int, le *lockcore.Lease) { leases[i] = le })
+	time.Sleep(d) // they are held
+	_, sum, longest := heard.sum()
+	giveBack(t, leases)
+	close(stop)
+	busy.Wait()
+	t.Logf("%d leases for %v: %+v, the slowest batch %v", len(leases), d, sum, longest)
+	if least := len(leases) * int(d/(1100*time.Millisecond)) * 3 / 4; sum.Gone > 0 || sum.Kept < least {
+		t.Errorf("%+v, expected at least %d to be kept", sum, least)
+	}
+	drop(l)
+}
+
+// compute uses a processor up.
+func compute(stop <-chan struct{}) {
+	for x := uint64(1); ; x = x*6364136223846793005 + 1 {
+		if x%(1<<20) == 1 {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Mistakes that other libraries have made: waiting for a key, and what stays behind.
+
+// take acquires key in the background and gives it back at once. The channel says when it was granted.
+func (p *peerPair) take(l *lockcore.Locker, key string, wait time.Duration) <-chan time.Time {
+	got := make(chan time.Time, 1)
+	go func() {
+		le, err := l.Acquire(p.t.Context(), key, lockcore.Terms{Wait: wait})
+		if err != nil {
+			p.t.Errorf("%q: %v", key, err)
+			got <- time.Now().Add(time.Hour)
+			return
+		}
+		got <- time.Now()
+		_ = le.Release(p.t.Context())
+	}()
+	return got
+}
+
+// Redisson #3712 and asynq, whose tasks of a worker that died wait for its recoverer: nobody looks when a dead holder's lease ends.
+func TestPeer_asynqDeadHolderIsFoundLate(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		for _, lease := range []time.Duration{1500 * time.Millisecond, 7 * time.Second, 30 * time.Second, 61 * time.Second} {
+			dead := p.must(p.a.Acquire(t.Context(), lease.String(), lockcore.Terms{Lease: lease, NoRenew: true}))
+			start := time.Now()
+			if d := (<-p.take(p.b, lease.String(), time.Hour)).Sub(start); d < lease || d > lease+250*time.Millisecond {
+				t.Errorf("a lease of %v, taken after %v", lease, d)
+			}
+			_ = dead.Release(t.Context())
+		}
+	})
+}
+
+// Redisson #1104, #2883, #3004 and #3730: the fair lock waits for a waiter that is dead.
+func TestPeer_redissonDeadWaiterAtTheHead(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		third, _, _ := p.locker(lockcore.Options{})
+		le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+		ctx, cancel := context.WithCancel(t.Context())
+		dead := make(chan struct{})
+		go func() {
+			defer close(dead)
+			_, _ = p.a.Acquire(ctx, "k", lockcore.Terms{Wait: lockcore.Forever})
+		}()
+		time.Sleep(time.Second)
+		got := p.take(third, "k", time.Minute)
+		time.Sleep(time.Second)
+		p.faults.Down()
+		time.Sleep(time.Second)
+		released := time.Now()
+		_ = le.Release(t.Context())
+		if d := (<-got).Sub(released); d > 100*time.Millisecond {
+			t.Errorf("the next one had the key after %v", d)
+		}
+		cancel()
+		<-dead
+	})
+}
+
+// Redisson #3829: a key that was deleted by hand, with its queue, wakes nobody.
+func TestPeer_redissonKeyDeletedByHand(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+		got := p.take(p.a, "k", time.Minute)
+		time.Sleep(5 * time.Second)
+		p.memory.Redis.FlushAll()
+		deleted := time.Now()
+		if d := (<-got).Sub(deleted); d > 2500*time.Millisecond {
+			t.Errorf("taken after %v", d)
+		}
+		<-le.Context().Done()
+		if d := time.Since(deleted); d > 12*time.Second {
+			t.Errorf("its holder learned of it after %v", d)
+		}
+		_ = le.Release(t.Context())
+	})
+}
+
+// Redisson #6510: 25 million keys for tokens of locks that nobody uses any more. Nothing stays, of holders and waiters who died either.
+func TestPeer_redissonKeysThatStay(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		for i := range 200 {
+			_ = p.must(p.a.Acquire(t.Context(), fmt.Sprint(i), noWait)).Release(t.Context())
+		}
+		died := p.must(p.a.Acquire(t.Context(), "holder", lockcore.Terms{NoRenew: true}))
+		le := p.must(p.b.Acquire(t.Context(), "waiter", lockcore.Terms{NoRenew: true}))
+		var dead sync.WaitGroup
+		dead.Go(func() { _, _ = p.a.Acquire(t.Context(), "waiter", lockcore.Terms{Wait: time.Minute}) })
+		time.Sleep(time.Second)
+		if keys := p.memory.Redis.Keys(); len(keys) != 203 {
+			t.Errorf("inconclusive: %d keys, want 202 and a queue", len(keys))
+		}
+		p.faults.Down()
+		time.Sleep(25 * time.Hour)
+		if keys := p.memory.Redis.Keys(); len(keys) > 0 {
+			t.Errorf("there are still %q", keys)
+		}
+		dead.Wait()
+		p.faults.Heal()
+		_ = died.Release(t.Context())
+		_ = le.Release(t.Context())
+	})
+}
+
+// rueidis #457: a deadlock in which all wait and nobody is left who asks.
+func TestPeer_rueidislockAskerGivesUp(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+		var got <-chan time.Time
+		var quit sync.WaitGroup
+		for i := range 5 { // each asks Redis until its time is up; the one behind it goes on
+			quit.Go(func() {
+				if _, err := p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Duration(i+1) * 300 * time.Millisecond}); !errors.Is(err, lockcore.ErrBusy) {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		got = p.take(p.a, "k", time.Minute)
+		quit.Wait()
+		time.Sleep(time.Second)
+		released := time.Now()
+		_ = le.Release(t.Context())
+		if d := (<-got).Sub(released); d > 100*time.Millisecond {
+			t.Errorf("taken after %v", d)
+		}
+	})
+}
+
+// rueidislock again: whoever waits for a key that becomes done learns it at once, and not when it looks again.
+func TestPeer_rueidislockRecordWithoutAWord(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		le, _, err := p.b.Claim(t.Context(), "k", lockcore.Claim{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan time.Time, 1)
+		go func() {
+			_, rec, err := p.a.Claim(t.Context(), "k", lockcore.Claim{Terms: long})
+			if err != nil || rec == nil {
+				t.Errorf("%v, %v", rec, err)
+			}
+			got <- time.Now()
+		}()
+		time.Sleep(5 * time.Second)
+		done := time.Now()
+		if err := le.Complete(t.Context(), nil, time.Hour); err != nil {
+			t.Error(err)
+		}
+		if d := (<-got).Sub(done); d > 100*time.Millisecond {
+			t.Errorf("learned after %v", d)
+		}
+	})
+}
+
+// etcd #9921 and #11456: a waiter is told that it has the lock by a session that has lost it.
+func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		got := p.take(p.a, "k", time.Minute)
+		synctest.Wait()
+		p.memory.Redis.FlushAll()
+		theirs := p.must(p.b.Acquire(t.Context(), "k", noWait))
+		lockcore.Lose(le.Context())
+		_ = le.Release(t.Context())
+		time.Sleep(5 * time.Second)
+		select {
+		case <-got:
+			t.Error("granted beside another holder")
+			got = nil
+		default:
+		}
+		if err := theirs.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got != nil {
+			<-got
+		}
+	})
+}
+
+// asynq #1144: an orphan that somebody has picked up, and not run, is an orphan no more.
+func TestPeer_asynqOrphanForgotten(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		third, _, _ := p.locker(lockcore.Options{})
+		le, _, err := third.Claim(t.Context(), "k", lockcore.Claim{Terms: lockcore.Terms{Lease: time.Second, NoRenew: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		p.faults.SilenceAnswers()
+		time.AfterFunc(100*time.Millisecond, cancel)
+		if _, _, err := p.a.Claim(ctx, "k", lockcore.Claim{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("canceled: %v", err)
+		}
+		p.faults.Heal()
+		time.Sleep(5 * time.Second)
+		next, _, err := p.b.Claim(t.Context(), "k", lockcore.Claim{Terms: noWait})
+		if err != nil || !next.Abandoned() {
+			t.Fatalf("taken over without a word: %v", err)
+		}
+		_ = next.Release(t.Context())
+		_ = le.Release(t.Context())
+	})
+}
