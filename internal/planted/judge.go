@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// limit is what the tests of one mistake may take.
+const limit = 2 * time.Minute
+
+// report is what came of one go test.
+type report struct {
+	action map[string]string // the last one of each test: run, pass, fail, skip
+	failed bool              // something did
+	build  bool              // did not even build
+	output string
+}
+
+// event is a line of go test -json, see go doc test2json.
+type event struct{ Action, Test, Output string }
+
+// test runs those tests of a package of the module in root, with the files of overlay if that is not empty.
+func test(root, overlay, pkg string, names []string) (report, error) {
+	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout", limit.String(), "-run", "^(" + strings.Join(names, "|") + ")$"}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.Command("go", append(args, "./"+pkg)...) //nolint:noctx // it ends with us: same process group
+	cmd.Dir = root
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if _, ended := err.(*exec.ExitError); err != nil && !ended { //nolint:errorlint // Run does not wrap it
+		return report{}, err
+	}
+	return read(out.Bytes(), err != nil), nil
+}
+
+func read(out []byte, failed bool) report {
+	r := report{action: map[string]string{}, failed: failed}
+	var said strings.Builder
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			said.Write(append(lines.Bytes(), '\n'))
+			continue
+		}
+		switch e.Action {
+		case "run", "pass", "fail", "skip":
+			r.action[e.Test] = e.Action
+		case "build-fail":
+			r.build = true
+		}
+		said.WriteString(e.Output)
+	}
+	r.output = said.String()
+	return r
+}
+
+// found is nil if the test has found the mistake.
+func (r report) found(test string) error {
+	switch action := r.action[test]; {
+	case r.build:
+		return fmt.Errorf("does not build:\n%s", r.end())
+	case strings.Contains(r.output, "panic: test timed out after"):
+		return fmt.Errorf("%s took longer than %v", test, limit)
+	case action == "skip":
+		return fmt.Errorf("%s was skipped:\n%s", test, r.end())
+	case action == "pass":
+		return fmt.Errorf("NOT CAUGHT by %s", test)
+	case r.failed && (action == "fail" || action == "run"): // it may have taken the process with it
+		return nil
+	}
+	return fmt.Errorf("%s did not run:\n%s", test, r.end())
+}
+
+// passed is nil if every test has passed.
+func (r report) passed(tests []string) error {
+	for _, name := range tests {
+		if action := r.action[name]; action != "pass" {
+			return fmt.Errorf("%s: %q on the code as it is, must pass:\n%s", name, action, r.end())
+		}
+	}
+	return nil
+}
+
+// end is the last of what was said.
+func (r report) end() string {
+	const most = 3000
+	return r.output[max(len(r.output)-most, 0):]
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// Each mistake fits the code as it is: what it replaces is there once, what comes of it is Go, and its test exists.
+func TestMistakesFitTheCode(t *testing.T) {
+	names, fast := map[string]bool{}, 0
+	for _, m := range all() {
+		if names[m.name] || m.name == "" || m.what == "" || len(m.edits) == 0 {
+			t.Errorf("%q: named twice or not complete", m.name)
+		}
+		names[m.name] = true
+		if m.fast {
+			fast++
+		}
+		changed, err := m.changed(root)
+		if err != nil {
+			t.Errorf("%s: %v", m.name, err)
+		}
+		for file, text := range changed {
+			if filepath.Ext(file) == ".go" {
+				if _, err := parser.ParseFile(token.NewFileSet(), file, text, 0); err != nil {
+					t.Errorf("%s: %v", m.name, err)
+				}
+			}
+		}
+		if !strings.Contains(testsOf(t, m.pkg), "\nfunc "+m.test+"(t *testing.T) {") {
+			t.Errorf("%s: %s has no %s", m.name, m.pkg, m.test)
+		}
+	}
+	if len(names) < 60 || fast < 8 || fast > 15 {
+		t.Errorf("%d mistakes, %d of them fast", len(names), fast)
+	}
+}
+
+// Every row of docs/peers.md has a reference and a test that exists, and every test that is called after a peer has a row.
+func TestPeersHaveTests(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/peers.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	err = filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			tests.WriteString(testsOf(t, strings.TrimPrefix(path, root)))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, listed, rows := regexp.MustCompile(`\bTest\w+`), map[string]bool{}, 0
+	for row := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(row), "|"), "|")
+		if !strings.HasPrefix(row, "|") || strings.HasPrefix(row, "|---") || strings.TrimSpace(cells[0]) == "what went wrong" {
+			continue
+		}
+		rows++
+		if len(cells) != 3 || strings.TrimSpace(cells[1]) == "" || !name.MatchString(cells[2]) {
+			t.Errorf("a row without a reference or a test: %s", row)
+			continue
+		}
+		for _, test := range name.FindAllString(cells[2], -1) {
+			listed[test] = true
+			if !strings.Contains(tests.String(), "\nfunc "+test+"(t *testing.T) {") {
+				t.Errorf("%s does not exist", test)
+			}
+		}
+	}
+	if rows < 30 {
+		t.Errorf("only %d rows", rows)
+	}
+	for _, test := range regexp.MustCompile(`\nfunc (TestPeer_\w+)\(`).FindAllStringSubmatch(tests.String(), -1) {
+		if !listed[test[1]] {
+			t.Errorf("%s has no row", test[1])
+		}
+	}
+}
+
+// testsOf is the text of the tests of a package.
+func testsOf(t *testing.T, pkg string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(b)
+	}
+	return text.String()
+}
