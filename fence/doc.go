@@ -1,0 +1,63 @@
+// Package fence is for the resource's side of a lock: it refuses a write that comes from an older hold than one the resource has heard of.
+//
+// No lock keeps a process out that was paused between its last check and its write: it goes on as if nothing had happened, after another has
+// had the key. Only the resource can tell, by the token, which grows with every hold
+// (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
+//
+//	guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
+//		hold, err := fence.Of(ctx, "account:42")
+//		…
+//		_, err = fence.Redis{Client: rdb}.Do(ctx, hold, "balance:42", "SET", 90) // a key in Redis, or
+//		err = fence.Postgres.Advance(ctx, tx, hold)                              // a transaction in SQL, its first statement
+//		…
+//	})
+//
+// [Redis] is a fence before any one command on a key, [SQL] before a transaction in PostgreSQL, MySQL or MariaDB, [Guard] one in memory. Each
+// remembers the newest hold, of which it takes any number of writes, and answers all older ones with an error that satisfies [ErrStale].
+//
+// # Guarantees
+//
+//   - A hold with a smaller token than one that the resource has seen writes nothing. Neither does another hold with an equal token, which
+//     there can be after a failover that lost a grant: of the two the first to come stays.
+//   - The check and the write are one: one script in Redis, one transaction in SQL, one critical section of a Guard.
+//   - SQL: at READ COMMITTED, REPEATABLE READ and SERIALIZABLE, and whether MySQL counts the rows found or the rows changed.
+//   - Redis: what is remembered has a TTL, Keep and a minute. When it has ended, holds that began longer than Keep ago are refused, so that
+//     none gets in because its successor was forgotten.
+//   - A hold's ID is in no error.
+//
+// # What it cannot promise
+//
+// A write is refused once a newer hold has been seen, not once there is one: see Advance below. Writes of one hold are not put in order: a
+// late copy of the first may come after the second. A resource that loses its data has lost what it remembered: for Redis an eviction, a flush
+// or a failover. After a failover memory and resource fit each other, since they are replicated together. A token is only as good as the lock's:
+// where the lock's Redis has lost its data and its clock was set back, a new hold may be refused until its clock has caught up, and no old
+// one is let in. The clocks of the lock's Redis and of the resource's may differ by a minute; beyond that, where nothing is
+// remembered, a new hold may be refused or an old one let in.
+//
+// # What you must do
+//
+//   - Write to the resource through the fence only, and under one key of one kind of lock: tokens of two keys cannot be compared.
+//   - Read after Advance, not before, what decides what you write: otherwise an older hold can still write in between, and you overwrite it. Redis.Do
+//     needs that only if what it writes was read before. In SQL, Advance comes first in the transaction: with
+//     MySQL's REPEATABLE READ a transaction that has read before goes on seeing what it saw then, without any error.
+//   - Stop at ErrStale. Trying again under the same hold never helps.
+//   - Try a transaction again, whole and under the same hold, where the server could not serialize it: SQLSTATE 40001 or 40P01 in PostgreSQL
+//     (usual from REPEATABLE READ on), 1213, 1205 or 1020 in MySQL and MariaDB. Advance several keys in one order everywhere.
+//   - Make the table with [SQL.Create]; who writes needs SELECT, INSERT and UPDATE on it. Its rows stay. As tokens are µs since 1970,
+//     DELETE FROM holdfast_fence WHERE token < … takes away those of holds that began before then. Take a time after which no hold from before can
+//     still write, for a row that is gone refuses nobody.
+//
+// # A row that carries its own fence
+//
+// It saves the table and a round trip where one row is all there is to write. Compare before you set; no row affected means that h is stale, or
+// that there is no such row. MySQL must count as PostgreSQL does, with clientFoundRows=true: else a write that changes nothing looks stale.
+//
+//	UPDATE accounts SET balance = $1, fence = $2, fence_hold = $3
+//	WHERE id = $4 AND (fence < $2 OR (fence = $2 AND fence_hold = $3))
+//
+// # Testing
+//
+// A [Hold] is a struct: make two, the older of which must be refused. locktest.NewServer is a Redis in the test, and a Guard can stand for a
+// database. Tokens for [Redis] must be about time.Now().UnixMicro(). The tests on PostgreSQL and MariaDB are in fence/sqltest; MySQL's own
+// server is supported by design but not tested.
+package fence

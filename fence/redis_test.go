@@ -1,0 +1,217 @@
+package fence_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+const memory = "holdfast-fence:1:{r}:r" // of key r
+
+// A command's reply comes back as it is, nil too; what Redis says of a wrong one comes back as well, and the hold counts as seen.
+func TestDo(t *testing.T) {
+	onRedis(t, func(t *testing.T, rdb *redis.Client) {
+		f, now := fence.Redis{Client: rdb}, tokens()
+		for i, step := range []struct {
+			command string
+			args    []any
+			want    any
+		}{
+			{"SET", []any{90}, "OK"},
+			{"INCRBY", []any{5}, int64(95)},
+			{"GET", nil, "95"},
+			{"DEL", nil, int64(1)},
+			{"GET", nil, nil},
+			{"HSET", []any{"a", "1", "b", "x y"}, int64(2)},
+		} {
+			if got, err := f.Do(t.Context(), now.at(5, "a"), "r", step.command, step.args...); err != nil || got != step.want {
+				t.Errorf("step %d: %v (%T), %v", i, got, got, err)
+			}
+		}
+		got, err := f.Do(t.Context(), now.at(5, "a"), "r", "HMGET", "a", "none", "b")
+		if list, ok := got.([]any); err != nil || !ok || !slices.Equal(list, []any{"1", nil, "x y"}) {
+			t.Errorf("%v, %v", got, err)
+		}
+		if _, err := f.Do(t.Context(), now.at(7, "c"), "r", "INCR"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("INCR of a hash: %v", err)
+		}
+		if _, err := f.Do(t.Context(), now.at(6, "b"), "r", "DEL"); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("after a newer one that failed: %v", err)
+		}
+	})
+}
+
+// Advance keeps older holds out, writes nothing, and what is remembered has a TTL, longer than Keep.
+func TestRedisAdvance(t *testing.T) {
+	onRedis(t, func(t *testing.T, rdb *redis.Client) {
+		f, now := fence.Redis{Client: rdb, Keep: time.Hour}, tokens()
+		if _, err := f.Do(t.Context(), now.at(5, "a"), "r", "SET", 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Advance(t.Context(), now.at(6, "b"), "r"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Do(t.Context(), now.at(5, "a"), "r", "SET", 2); !errors.Is(err, fence.ErrStale) {
+			t.Error(err)
+		}
+		if v, err := rdb.Get(t.Context(), "r").Result(); v != "1" || err != nil {
+			t.Errorf("%q, %v", v, err)
+		}
+		if ttl := rdb.PTTL(t.Context(), memory).Val(); ttl <= time.Hour || ttl > time.Hour+time.Minute {
+			t.Errorf("TTL %v", ttl)
+		}
+		if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) != 2 {
+			t.Errorf("keys %q", keys)
+		}
+	})
+}
+
+// When what a resource remembered is forgotten, the holds that it would have refused are refused still, and new ones let in. Only a Redis that
+// loses its data sooner forgets them.
+func TestForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := redistest.Bubble(t)
+		rdb := m.Client(t)
+		f := fence.Redis{Client: rdb, Keep: time.Hour}
+		do := func(h fence.Hold) error {
+			_, err := f.Do(t.Context(), h, "r", "SET", h.Token)
+			return err
+		}
+		old := tokens().at(0, "a")
+		time.Sleep(time.Second)
+		if err := do(tokens().at(0, "b")); err != nil {
+			t.Fatal(err)
+		}
+		for wait := range 10 { // before and after the memory ends
+			if err := do(old); !errors.Is(err, fence.ErrStale) {
+				t.Errorf("after %d times 10 min: %v", wait, err)
+			}
+			time.Sleep(10 * time.Minute)
+		}
+		if rdb.Exists(t.Context(), memory).Val() != 0 {
+			t.Error("inconclusive: it is remembered still")
+		}
+		var stale *fence.StaleError
+		if err := do(old); !errors.As(err, &stale) || stale.Seen != 0 {
+			t.Errorf("forgotten: %v", err)
+		}
+		recent := tokens().at(-time.Minute.Microseconds(), "c")
+		if err := do(recent); err != nil {
+			t.Errorf("a new one: %v", err)
+		}
+		if err := do(tokens().at(0, "d")); err != nil {
+			t.Error(err)
+		}
+		m.Redis.FlushAll()
+		if err := do(recent); err != nil {
+			t.Errorf("a flush is the end of the fence, or the docs are wrong: %v", err)
+		}
+	})
+}
+
+// A key without a slot for its memory, a client without one, and other mistakes are errors, and nothing is sent.
+func TestRedisBadInput(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer func() { _, _ = rdb.Close(), ring.Close() }()
+	h := tokens().at(0, "a")
+	for name, c := range map[string]struct {
+		f            fence.Redis
+		key, command string
+		want         string
+	}{
+		"no client":  {fence.Redis{}, "r", "GET", "Client is nil"},
+		"ring":       {fence.Redis{Client: ring}, "r", "GET", "Ring"},
+		"keep":       {fence.Redis{Client: rdb, Keep: time.Second}, "r", "GET", "Keep"},
+		"long keep":  {fence.Redis{Client: rdb, Keep: 367 * 24 * time.Hour}, "r", "GET", "Keep"},
+		"no key":     {fence.Redis{Client: rdb}, "", "GET", "empty"},
+		"no command": {fence.Redis{Client: rdb}, "r", "", "command"},
+		"open":       {fence.Redis{Client: rdb}, "a{b", "GET", "hash tag"},
+		"closed":     {fence.Redis{Client: rdb}, "a}b", "GET", "hash tag"},
+		"empty tag":  {fence.Redis{Client: rdb}, "a{}{b}", "GET", "hash tag"},
+	} {
+		if _, err := c.f.Do(t.Context(), h, c.key, c.command); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What does not decode, or is of another type, lets nobody in.
+func TestRedisStrangerInMemory(t *testing.T) {
+	onRedis(t, func(t *testing.T, rdb *redis.Client) {
+		f, h := fence.Redis{Client: rdb}, tokens().at(0, "a")
+		for _, plant := range []func() error{
+			func() error { return rdb.Set(t.Context(), memory, "what", 0).Err() },
+			func() error { return rdb.Set(t.Context(), memory, "", 0).Err() },
+			func() error { return rdb.Set(t.Context(), memory, "-5 a", 0).Err() },
+			func() error {
+				return errors.Join(rdb.Del(t.Context(), memory).Err(), rdb.LPush(t.Context(), memory, "x").Err())
+			},
+		} {
+			if err := plant(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Do(t.Context(), h, "r", "SET", 1); err == nil || !strings.Contains(err.Error(), "does not decode") && !strings.Contains(err.Error(), "WRONGTYPE") {
+				t.Errorf("got %v", err)
+			}
+		}
+		if rdb.Exists(t.Context(), "r").Val() != 0 {
+			t.Error("written")
+		}
+	})
+}
+
+// At maxmemory nothing is written without being fenced: neither the command nor the memory, also if the command would free something.
+func TestRedisFull(t *testing.T) {
+	rdb := redistest.Real(t).Client(t)
+	f, h := fence.Redis{Client: rdb}, tokens().at(0, "a")
+	if err := rdb.Set(t.Context(), "r", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"DEL", "INCR"} {
+		if _, err := f.Do(t.Context(), h, "r", command); err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	if n := rdb.Exists(t.Context(), "r", memory).Val(); n != 1 || rdb.Get(t.Context(), "r").Val() != "v" {
+		t.Errorf("%d keys", n)
+	}
+}
+
+// In Cluster mode a key and its memory are in one slot, whatever the key's braces, and two keys never share a memory.
+func TestRedisCluster(t *testing.T) {
+	s := redistest.Real(t, "--cluster-enabled", "yes")
+	node := s.Client(t)
+	if err := node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 { // the node looks after itself ten times a second
+		if strings.Contains(node.ClusterInfo(t.Context()).Val(), "cluster_state:ok") {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	defer func() { _ = rdb.Close() }()
+	f, now := fence.Redis{Client: rdb}, tokens()
+	keys := []string{"r", "{r}", "{r}:r", "x:{r}", "x{r}y{z}", "{{r}", "a}{r}", "{r}}", "a b", "é", "\x00\xff", "k:{a:b}", ":r", "r:"}
+	for i, key := range keys {
+		if _, err := f.Do(t.Context(), now.at(int64(len(keys)-i), key), key, "SET", key); err != nil { // falling: a shared one would be refused
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+	if all := node.Keys(t.Context(), "*").Val(); len(all) != 2*len(keys) {
+		t.Errorf("%d Redis keys of %d: %q", len(all), len(keys), all)
+	}
+}

@@ -1,0 +1,233 @@
+//go:build unix
+
+package sqltest_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/fence"
+)
+
+const first = 1_800_000_000_000_000 // about a token of today
+
+func hold(key string, n int64, id string) fence.Hold {
+	return fence.Hold{Key: key, Token: first + n, ID: id}
+}
+
+// advance is a transaction of its own that does nothing else.
+func advance(t *testing.T, s *server, db *sql.DB, o *sql.TxOptions, h fence.Hold) error {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	if err := s.fence.Advance(t.Context(), tx, h); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+var levels = []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+
+// A newer hold is accepted, the newest again and again, an older one never, nor another one with an equal token; a refusal says what was
+// seen. Keys are bytes: neither case, nor spaces, nor what is no text makes two of them one.
+func TestAdvance(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		for _, level := range levels {
+			db := s.open(t)
+			keys := []string{"k", "K", "k ", "é", "e\u0301", "k\x00", "k\xff", string(bytes.Repeat([]byte("k"), 512))}
+			for _, key := range keys {
+				for i, step := range []struct {
+					n    int64
+					id   string
+					seen int64 // 0: accepted
+				}{
+					{5, "a", 0},
+					{5, "a", 0},
+					{5, "b", 5},
+					{4, "a", 5},
+					{5, "A", 5},
+					{5, "a ", 5},
+					{9, "c", 0},
+					{5, "a", 9},
+					{9, "c", 0},
+					{9, "a", 9},
+					{10, "d", 0},
+				} {
+					h := hold(key, step.n, step.id)
+					err := advance(t, s, db, &sql.TxOptions{Isolation: level}, h)
+					if step.seen == 0 {
+						if err != nil {
+							t.Errorf("%v %q step %d: %v", level, key, i, err)
+						}
+						continue
+					}
+					var stale *fence.StaleError
+					if !errors.As(err, &stale) || *stale != (fence.StaleError{Key: key, Token: h.Token, Seen: first + step.seen}) {
+						t.Errorf("%v %q step %d: %v", level, key, i, err)
+					}
+				}
+			}
+			var rows int
+			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM holdfast_fence").Scan(&rows); err != nil || rows != len(keys) {
+				t.Errorf("%d rows of %d keys, %v", rows, len(keys), err)
+			}
+		}
+	})
+}
+
+// The settings of a connection change nothing: MySQL counting rows as other databases do, and arguments in the text of a statement.
+func TestAdvanceSettings(t *testing.T) {
+	settings := map[*server][]string{
+		mariadb:  {"?clientFoundRows=true", "?interpolateParams=true", "?clientFoundRows=true&sql_mode='SIMULTANEOUS_ASSIGNMENT'", "?sql_mode=''"},
+		postgres: {" default_query_exec_mode=exec", " default_query_exec_mode=simple_protocol"},
+	}
+	onEach(t, func(t *testing.T, s *server) {
+		for _, setting := range settings[s] {
+			s.open(t)
+			dsn := s.dsn(s.dir, fmt.Sprintf("test%d", s.bases))
+			db, err := sql.Open(s.driver, dsn+setting)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = db.Close() }()
+			for i, step := range []struct {
+				n     int64
+				id    string
+				stale bool
+			}{{5, "a", false}, {5, "a", false}, {5, "b", true}, {4, "a", true}, {6, "b", false}, {6, "b", false}, {5, "a", true}} {
+				if err := advance(t, s, db, nil, hold("k", step.n, step.id)); errors.Is(err, fence.ErrStale) != step.stale || (err != nil && !step.stale) {
+					t.Errorf("%s step %d: %v", setting, i, err)
+				}
+			}
+		}
+	})
+}
+
+// A transaction that is rolled back has advanced nothing.
+func TestAdvanceRolledBack(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		db := s.open(t)
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.fence.Advance(t.Context(), tx, hold("k", 9, "a")); err != nil {
+			t.Error(err)
+		}
+		_ = tx.Rollback()
+		if err := advance(t, s, db, nil, hold("k", 5, "b")); err != nil {
+			t.Errorf("after a rollback: %v", err)
+		}
+	})
+}
+
+// While a hold's transaction runs, that of another one waits, at each level and also where the key is new. What it then gets is the truth: an older
+// hold is refused, a newer one accepted, if need be after the server has asked for another try, and it reads what the one before has written.
+func TestAdvanceWaits(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		for _, level := range levels {
+			for _, known := range []bool{true, false} {
+				for _, older := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%v, known %v, older %v", level, known, older), func(t *testing.T) {
+						waits(t, s, &sql.TxOptions{Isolation: level}, known, older)
+					})
+				}
+			}
+		}
+	})
+}
+
+func waits(t *testing.T, s *server, o *sql.TxOptions, known, older bool) {
+	t.Helper()
+	db := s.open(t)
+	counterTables(t, db)
+	if known {
+		if err := advance(t, s, db, o, hold("k", 1, "z")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx, err := db.BeginTx(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	if err := s.fence.Advance(t.Context(), tx, hold("k", 5, "a")); err != nil {
+		t.Fatal(err)
+	}
+	second := hold("k", 6, "b")
+	if older {
+		second = hold("k", 4, "b")
+	}
+	type result struct {
+		value int64
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, _, err := increment(t.Context(), s, db, o, second)
+		done <- result{v, err}
+	}()
+	s.awaitBlocked(t)
+	if _, err := tx.ExecContext(t.Context(), "UPDATE counter SET value = 10"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	switch r := <-done; {
+	case older && !errors.Is(r.err, fence.ErrStale):
+		t.Errorf("an older hold: %v", r.err)
+	case !older && (r.err != nil || r.value != 11):
+		t.Errorf("a newer hold counted to %d, %v", r.value, r.err)
+	}
+}
+
+// awaitBlocked waits until a transaction waits for a lock.
+func (s *server) awaitBlocked(t *testing.T) {
+	t.Helper()
+	query := "SELECT count(*) FROM pg_locks WHERE NOT granted"
+	if s.fence == fence.MySQL {
+		query = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+	}
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(150 * time.Millisecond) { // InnoDB looks anew where nobody has asked for 100 ms
+		var n int
+		if err := s.admin.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			return
+		}
+	}
+	t.Fatal("nobody waits for a lock")
+}
+
+// The text serves who does not use database/sql: with pgx alone, one row is an acceptance and none a refusal.
+func TestTextWithPgx(t *testing.T) {
+	s := postgres.need(t)
+	s.open(t)
+	conn, err := pgx.Connect(t.Context(), s.dsn(s.dir, fmt.Sprintf("test%d", s.bases)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	for i, step := range []struct {
+		n    int64
+		id   string
+		want int64
+	}{{5, "a", 1}, {5, "a", 1}, {5, "b", 0}, {4, "c", 0}, {6, "b", 1}} {
+		text, args := s.fence.Text(hold("k", step.n, step.id))
+		if tag, err := conn.Exec(t.Context(), text, args...); err != nil || tag.RowsAffected() != step.want {
+			t.Errorf("step %d: %v, %v", i, tag, err)
+		}
+	}
+}

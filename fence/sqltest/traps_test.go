@@ -1,0 +1,217 @@
+//go:build unix
+
+package sqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fence"
+)
+
+// A transaction that has read before Advance: at REPEATABLE READ PostgreSQL asks for another try, and so does MariaDB with
+// innodb_snapshot_isolation; without it what was read is older than the last write, and nothing says so. That is why Advance comes first.
+func TestReadBeforeAdvance(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		db := s.open(t)
+		counterTables(t, db)
+		o := &sql.TxOptions{Isolation: sql.LevelRepeatableRead}
+		if err := advance(t, s, db, o, hold("k", 1, "z")); err != nil {
+			t.Fatal(err)
+		}
+		settings := []string{""}
+		if s.fence == fence.MySQL {
+			settings = []string{"SET innodb_snapshot_isolation = OFF", "SET innodb_snapshot_isolation = ON"}
+		}
+		for i, setting := range settings {
+			conn, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if _, err := conn.ExecContext(t.Context(), setting); err != nil && setting != "" {
+				t.Fatal(err)
+			}
+			tx, err := conn.BeginTx(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			read := func() (v int64) {
+				if err := tx.QueryRowContext(t.Context(), "SELECT value FROM counter").Scan(&v); err != nil {
+					t.Error(err)
+				}
+				return v
+			}
+			before := read()
+			if _, _, err := increment(t.Context(), s, db, o, hold("k", int64(10*i+10), "a")); err != nil {
+				t.Fatal(err)
+			}
+			err = s.fence.Advance(t.Context(), tx, hold("k", int64(10*i+11), "b"))
+			silent := s.fence == fence.MySQL && i == 0
+			switch {
+			case silent && (err != nil || read() != before):
+				t.Errorf("%s: %v; is the rule still needed?", setting, err)
+			case !silent && !again(err):
+				t.Errorf("%s: %v", setting, err)
+			}
+			_ = tx.Rollback()
+		}
+	})
+}
+
+// A hold that has read before Advance, when it was still the newest, is refused all the same, or must try again and is refused then.
+func TestStaleAfterReading(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		for _, level := range levels {
+			db := s.open(t)
+			o := &sql.TxOptions{Isolation: level}
+			if err := advance(t, s, db, o, hold("k", 5, "a")); err != nil {
+				t.Fatal(err)
+			}
+			tx, err := db.BeginTx(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			var token int64
+			query := "SELECT max(token) FROM holdfast_fence"
+			if level == sql.LevelSerializable && s.fence == fence.MySQL {
+				query = "SELECT 1" // there a read would lock the row
+			}
+			if err := tx.QueryRowContext(t.Context(), query).Scan(&token); err != nil {
+				t.Fatal(err)
+			}
+			if err := advance(t, s, db, o, hold("k", 6, "b")); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.fence.Advance(t.Context(), tx, hold("k", 5, "a")); !errors.Is(err, fence.ErrStale) && !again(err) {
+				t.Errorf("%v: %v", level, err)
+			}
+		}
+	})
+}
+
+// With innodb_snapshot_isolation, the default from MariaDB 11.6 on, all is as without it.
+func TestWritersSnapshotIsolation(t *testing.T) {
+	s := mariadb.need(t)
+	s.open(t)
+	db, err := sql.Open(s.driver, s.dsn(s.dir, fmt.Sprintf("test%d", s.bases))+"?innodb_snapshot_isolation=ON")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	counterTables(t, db)
+	var drawn atomic.Int64
+	sum := write(t, s, db, &sql.TxOptions{Isolation: sql.LevelRepeatableRead}, func() fence.Hold {
+		n := drawn.Add(1)
+		return hold("k", 100+n-rand.Int64N(writers), fmt.Sprint(n))
+	})
+	t.Logf("%d accepted, %d refused, %d tried again", sum.accepted.Load(), sum.refused.Load(), sum.retried.Load())
+	if sum.accepted.Load() < 100 || sum.refused.Load() < 100 {
+		t.Error("inconclusive")
+	}
+	judge(t, db, sum.accepted.Load())
+}
+
+// Eight holds at the same time on a key that has no row yet, half of which roll back: the row is that of the newest that was committed.
+func TestFirstOfAKey(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		for _, level := range levels {
+			db := s.open(t)
+			var retried, refused atomic.Int64
+			for k := range 20 {
+				key := fmt.Sprint("key", k)
+				var newest atomic.Int64
+				var wg sync.WaitGroup
+				for _, n := range rand.Perm(writers) {
+					wg.Go(func() {
+						h := hold(key, int64(n), fmt.Sprint(n))
+						for try := range tries {
+							err := commitOrNot(t.Context(), s, db, &sql.TxOptions{Isolation: level}, h, n%2 == 0)
+							if again(err) && try < tries-1 {
+								retried.Add(1)
+								continue
+							}
+							if errors.Is(err, fence.ErrStale) {
+								refused.Add(1)
+							} else if err != nil {
+								t.Error(err)
+							} else if n%2 == 0 {
+								for old := newest.Load(); old < h.Token && !newest.CompareAndSwap(old, h.Token); old = newest.Load() {
+								}
+							}
+							return
+						}
+					})
+				}
+				wg.Wait()
+				var token int64
+				query := "SELECT token FROM holdfast_fence WHERE name = '" + key + "'"
+				if err := db.QueryRowContext(t.Context(), query).Scan(&token); err != nil || token != newest.Load() {
+					t.Errorf("%v: %s has token %d, want %d, %v", level, key, token, newest.Load(), err)
+				}
+			}
+			t.Logf("%v: %d refused, %d tried again", level, refused.Load(), retried.Load())
+		}
+	})
+}
+
+func commitOrNot(ctx context.Context, s *server, db *sql.DB, o *sql.TxOptions, h fence.Hold, commit bool) error {
+	tx, err := db.BeginTx(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	if err := s.fence.Advance(ctx, tx, h); err != nil || !commit {
+		return err
+	}
+	return tx.Commit()
+}
+
+// The statement that the docs of package fence have for a row that carries its own fence: no row means stale, in MySQL only with clientFoundRows, for
+// else a write that changes nothing counts as none.
+func TestOwnRow(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		db := s.open(t)
+		update := `UPDATE accounts SET balance = $1, fence = $2, fence_hold = $3
+			WHERE id = $4 AND (fence < $2 OR (fence = $2 AND fence_hold = $3))`
+		if s.fence == fence.MySQL {
+			var err error
+			if db, err = sql.Open(s.driver, s.dsn(s.dir, fmt.Sprintf("test%d", s.bases))+"?clientFoundRows=true"); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = db.Close() }()
+			for _, n := range []string{"$1", "$2", "$3", "$4"} {
+				update = strings.ReplaceAll(update, n, "?")
+			}
+		}
+		exec1(t, db, "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL, fence bigint NOT NULL DEFAULT 0, fence_hold varchar(64) NOT NULL DEFAULT '')")
+		exec1(t, db, "INSERT INTO accounts (id, balance) VALUES (42, 100)")
+		for i, step := range []struct {
+			n     int64
+			id    string
+			stale bool
+		}{{5, "a", false}, {5, "a", false}, {5, "b", true}, {4, "a", true}, {6, "b", false}, {6, "b", false}} {
+			h := hold("account:42", step.n, step.id)
+			args := []any{90, h.Token, h.ID, 42}
+			if s.fence == fence.MySQL {
+				args = append(args, h.Token, h.Token, h.ID)
+			}
+			res, err := db.ExecContext(t.Context(), update, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := res.RowsAffected(); err != nil || (n == 0) != step.stale {
+				t.Errorf("step %d: %d rows, %v", i, n, err)
+			}
+		}
+	})
+}
