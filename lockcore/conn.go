@@ -251,7 +251,7 @@ func permanent(err error) bool {
 // number and text read a reply. A reply of another shape is somebody else's data or another release's, never a grant.
 func number(reply []any, i int) (int64, error) {
 	if i < len(reply) {
-		if n, ok := reply[i].(int64); ok {
+		if n, ok := reply[i].(int64); ok && n >= 0 { // less is what absurd data overflows to
 			return n, nil
 		}
 	}

@@ -1,0 +1,253 @@
+//go:build unix
+
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	slots   = 16384
+	masters = 3
+)
+
+// Shards is a Redis Cluster of three masters with a replica each; a node that is silent for a second counts as failed. Its methods are for
+// the test's own goroutine.
+type Shards struct {
+	tb    testing.TB
+	nodes []*Server
+	ids   map[string]string // by address
+}
+
+// Cluster starts Shards on free ports of the loopback interface, waits until all slots are served and every replica is in step, and stops them
+// when the test ends. args are passed to all six. It skips or fails as [Real] does.
+func Cluster(tb testing.TB, args ...string) *Shards {
+	tb.Helper()
+	s := &Shards{tb: tb, ids: map[string]string{}}
+	bus := map[*Server]int{}
+	for range 2 * masters {
+		port := freePort(tb)
+		node := Real(tb, append([]string{
+			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port), "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0",
+			"--repl-ping-replica-period", "1", "--cluster-allow-replica-migration", "no",
+		}, args...)...)
+		s.nodes, bus[node] = append(s.nodes, node), port
+	}
+	for i, node := range s.nodes {
+		if err := ask(tb.Context(), node.Addr(), func(ctx context.Context, c *redis.Client) error {
+			return s.join(ctx, c, i, bus)
+		}); err != nil {
+			tb.Fatalf("the cluster: %v", err)
+		}
+	}
+	for i, replica := range s.nodes[masters:] {
+		settle(tb, "the cluster", func(ctx context.Context) error { // until it has heard of its master
+			return ask(ctx, replica.Addr(), func(ctx context.Context, c *redis.Client) error {
+				return c.ClusterReplicate(ctx, s.ids[s.nodes[i].Addr()]).Err()
+			})
+		})
+	}
+	settle(tb, "the cluster", s.ready)
+	return s
+}
+
+// join makes node i known to the first one, and gives it its slots if it is to be a master.
+func (s *Shards) join(ctx context.Context, c *redis.Client, i int, bus map[*Server]int) error {
+	id, err := c.Do(ctx, "CLUSTER", "MYID").Text()
+	s.ids[s.nodes[i].Addr()] = id
+	errs := []error{err, c.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err()}
+	if i < masters {
+		errs = append(errs, c.ClusterAddSlotsRange(ctx, slots*i/masters, slots*(i+1)/masters-1).Err())
+	}
+	if first := s.nodes[0]; i > 0 {
+		errs = append(errs, c.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", first.port, bus[first]).Err())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Shards) ready(ctx context.Context) error {
+	for i, node := range s.nodes {
+		err := ask(ctx, node.Addr(), func(ctx context.Context, c *redis.Client) error {
+			if err := s.serves(ctx, c); err != nil || i < masters {
+				return err
+			}
+			return says(ctx, c, "replication", "role:slave", "master_link_status:up")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serves says that a node sees all slots served by three masters, of which it knows the replicas.
+func (s *Shards) serves(ctx context.Context, c *redis.Client) error {
+	info, err := c.ClusterInfo(ctx).Result()
+	if err != nil {
+		return err
+	}
+	ranges, err := c.ClusterSlots(ctx).Result() //nolint:staticcheck // its answer says all that is needed
+	if err != nil {
+		return err
+	}
+	replicas := 0
+	for _, r := range ranges {
+		replicas += len(r.Nodes) - 1
+	}
+	if !contains(info, "cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3") || replicas < masters {
+		return fmt.Errorf("%s: %d replicas, %s", c.Options().Addr, replicas, info)
+	}
+	return nil
+}
+
+// Options returns fresh options for a client of the cluster.
+func (s *Shards) Options() *redis.ClusterOptions {
+	o := &redis.ClusterOptions{}
+	for _, node := range s.nodes {
+		o.Addrs = append(o.Addrs, node.Addr())
+	}
+	return o
+}
+
+// Client returns a client that is closed when the test ends. Each edit may change the options before.
+func (s *Shards) Client(tb testing.TB, edit ...func(*redis.ClusterOptions)) *redis.ClusterClient {
+	tb.Helper()
+	o := s.Options()
+	for _, e := range edit {
+		e(o)
+	}
+	c := redis.NewClusterClient(o)
+	tb.Cleanup(func() { _ = c.Close() }) // the test may have closed it
+	return c
+}
+
+// Slot is that of key.
+func (s *Shards) Slot(key string) int {
+	s.tb.Helper()
+	var slot int64
+	s.first(func(ctx context.Context, c *redis.Client) (err error) {
+		slot, err = c.ClusterKeySlot(ctx, key).Result()
+		return err
+	})
+	return int(slot)
+}
+
+// Master is the server that has slot, as the first node that answers sees it. Stop it and it is killed by SIGKILL.
+func (s *Shards) Master(slot int) *Server {
+	s.tb.Helper()
+	return s.owners(slot)[0]
+}
+
+// Replica is the replica of the master that has slot.
+func (s *Shards) Replica(slot int) *Server {
+	s.tb.Helper()
+	owners := s.owners(slot)
+	if len(owners) < 2 {
+		s.tb.Fatalf("slot %d has no replica", slot)
+	}
+	return owners[1]
+}
+
+// Masters are the servers that have slots.
+func (s *Shards) Masters() []*Server {
+	s.tb.Helper()
+	var all []*Server
+	seen := map[*Server]bool{}
+	for _, r := range s.slots() {
+		if m := s.named(r.Nodes[0].Addr); !seen[m] {
+			all, seen[m] = append(all, m), true
+		}
+	}
+	return all
+}
+
+func (s *Shards) owners(slot int) []*Server {
+	s.tb.Helper()
+	var owners []*Server
+	for _, r := range s.slots() {
+		if r.Start <= slot && slot <= r.End {
+			for _, node := range r.Nodes {
+				owners = append(owners, s.named(node.Addr))
+			}
+			return owners
+		}
+	}
+	s.tb.Fatalf("nobody has slot %d", slot)
+	return nil
+}
+
+func (s *Shards) slots() (ranges []redis.ClusterSlot) {
+	s.tb.Helper()
+	s.first(func(ctx context.Context, c *redis.Client) (err error) {
+		ranges, err = c.ClusterSlots(ctx).Result() //nolint:staticcheck // its answer says all that is needed
+		return err
+	})
+	return ranges
+}
+
+// first asks the nodes until one answers.
+func (s *Shards) first(do func(context.Context, *redis.Client) error) {
+	s.tb.Helper()
+	var last error
+	for _, node := range s.nodes {
+		if last = ask(s.tb.Context(), node.Addr(), do); last == nil {
+			return
+		}
+	}
+	s.tb.Fatalf("no node of the cluster answers: %v", last)
+}
+
+func (s *Shards) named(addr string) *Server {
+	s.tb.Helper()
+	for _, node := range s.nodes {
+		if node.Addr() == addr {
+			return node
+		}
+	}
+	s.tb.Fatalf("%q is no node of the cluster", addr)
+	return nil
+}
+
+// Failover waits until another than old has slot and all nodes that answer say that all slots are served.
+func (s *Shards) Failover(slot int, old *Server) *Server {
+	s.tb.Helper()
+	settle(s.tb, "the failover", func(ctx context.Context) error {
+		for _, node := range s.nodes {
+			if node == old {
+				continue
+			}
+			if err := ask(ctx, node.Addr(), func(ctx context.Context, c *redis.Client) error {
+				info, err := c.ClusterInfo(ctx).Result()
+				if err == nil && !contains(info, "cluster_state:ok") {
+					err = errors.New(info)
+				}
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		if s.Master(slot) == old {
+			return errors.New("the old master has it")
+		}
+		return nil
+	})
+	return s.Master(slot)
+}
+
+func (s *Shards) must(on *Server, args ...any) {
+	s.tb.Helper()
+	ctx, cancel := context.WithTimeout(s.tb.Context(), 5*time.Second)
+	defer cancel()
+	c := on.Client(s.tb)
+	defer func() { _ = c.Close() }()
+	if err := c.Do(ctx, args...).Err(); err != nil {
+		s.tb.Fatalf("%v: %v", args, err)
+	}
+}

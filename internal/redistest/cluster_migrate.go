@@ -1,0 +1,73 @@
+//go:build unix
+
+package redistest
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Migration is a slot on its way from one master to another, see [Shards.Begin].
+type Migration struct {
+	s        *Shards
+	slot     int
+	from, to *Server
+	Moved    int // keys so far
+}
+
+// Migrate moves a slot with all its keys, live: as redis-cli's reshard does it. It returns how many keys that were.
+func (s *Shards) Migrate(slot int, to *Server) (keys int) {
+	s.tb.Helper()
+	m := s.Begin(slot, to)
+	m.Keys()
+	m.End()
+	return m.Moved
+}
+
+// Begin opens a slot: from now on its old master answers ASK for a key that it does not have.
+func (s *Shards) Begin(slot int, to *Server) *Migration {
+	s.tb.Helper()
+	m := &Migration{s: s, slot: slot, from: s.Master(slot), to: to}
+	if m.from == to {
+		s.tb.Fatalf("slot %d is there already", slot)
+	}
+	s.must(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", s.ids[m.from.Addr()])
+	s.must(m.from, "CLUSTER", "SETSLOT", slot, "MIGRATING", s.ids[to.Addr()])
+	return m
+}
+
+// Keys moves the keys that are there.
+func (m *Migration) Keys() {
+	m.s.tb.Helper()
+	for {
+		var keys []string
+		if err := ask(m.s.tb.Context(), m.from.Addr(), func(ctx context.Context, c *redis.Client) (err error) {
+			keys, err = c.ClusterGetKeysInSlot(ctx, m.slot, 100).Result()
+			return err
+		}); err != nil {
+			m.s.tb.Fatal(err)
+		}
+		if len(keys) == 0 {
+			return
+		}
+		args := []any{"MIGRATE", "127.0.0.1", m.to.port, "", 0, 1000, "KEYS"}
+		for _, key := range keys {
+			args = append(args, key)
+		}
+		m.s.must(m.from, args...)
+		m.Moved += len(keys)
+	}
+}
+
+// End gives the slot to its new master.
+func (m *Migration) End() {
+	m.s.tb.Helper()
+	m.s.must(m.to, "CLUSTER", "SETSLOT", m.slot, "NODE", m.s.ids[m.to.Addr()])
+	m.s.must(m.from, "CLUSTER", "SETSLOT", m.slot, "NODE", m.s.ids[m.to.Addr()])
+	for _, other := range m.s.Masters() {
+		if other != m.to && other != m.from {
+			m.s.must(other, "CLUSTER", "SETSLOT", m.slot, "NODE", m.s.ids[m.to.Addr()])
+		}
+	}
+}

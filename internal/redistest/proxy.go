@@ -1,0 +1,143 @@
+package redistest
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// Relay is a TCP proxy that can fall silent: what is sent is then read and never arrives, in both directions, and no connection is closed. It is
+// for links on which a test has no dialer, such as that between a master and its replica.
+type Relay struct {
+	to       string
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	silent bool
+	conns  map[net.Conn]struct{}
+	closed bool
+}
+
+// Proxy starts a Relay to addr on a free port of the loopback interface and stops it when the test ends.
+func Proxy(tb testing.TB, addr string) *Relay {
+	tb.Helper()
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &Relay{to: addr, listener: l, conns: map[net.Conn]struct{}{}}
+	r.wg.Go(r.accept)
+	tb.Cleanup(r.stop)
+	return r
+}
+
+// Port is where the Relay listens.
+func (r *Relay) Port() string {
+	_, port, _ := net.SplitHostPort(r.listener.Addr().String()) // of a TCP listener
+	return port
+}
+
+// ReplicaOf are the arguments that make a server a replica of the one behind the Relay.
+func (r *Relay) ReplicaOf() []string {
+	return []string{"--replicaof", "127.0.0.1 " + r.Port()}
+}
+
+// Silence begins to lose whatever passes by.
+func (r *Relay) Silence() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.silent = true
+}
+
+// Heal ends a Silence. The connections that have lost something end too, for no stream goes on behind a gap.
+func (r *Relay) Heal() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.silent {
+		r.silent = false
+		r.cutLocked()
+	}
+}
+
+func (r *Relay) cutLocked() {
+	for c := range r.conns {
+		_ = c.Close()
+	}
+}
+
+func (r *Relay) stop() {
+	_ = r.listener.Close()
+	r.mu.Lock()
+	r.closed = true
+	r.cutLocked()
+	r.mu.Unlock()
+	r.wg.Wait()
+}
+
+func (r *Relay) accept() {
+	for {
+		in, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		r.wg.Go(func() { r.serve(in) })
+	}
+}
+
+func (r *Relay) serve(in net.Conn) {
+	out, err := net.Dial("tcp", r.to) //nolint:noctx // of the loopback interface
+	if err != nil || !r.keep(in, out) {
+		_ = in.Close()
+		return
+	}
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+		both.Go(func() {
+			_, _ = io.Copy(&lossy{Conn: way[1], relay: r}, io.Reader(struct{ io.Reader }{way[0]})) // not by splice, which would pass lossy by
+			_ = way[0].Close()
+			_ = way[1].Close()
+		})
+	}
+	both.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.conns, in)
+	delete(r.conns, out)
+}
+
+// keep makes two connections end with the Relay.
+func (r *Relay) keep(conns ...net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range conns {
+		if r.closed {
+			_ = c.Close()
+			continue
+		}
+		r.conns[c] = struct{}{}
+	}
+	return !r.closed
+}
+
+// lossy is an end of a connection on which nothing arrives while the Relay is silent.
+type lossy struct {
+	net.Conn
+	relay *Relay
+}
+
+func (l *lossy) Write(b []byte) (int, error) {
+	l.relay.mu.Lock()
+	silent := l.relay.silent
+	l.relay.mu.Unlock()
+	if silent {
+		return len(b), nil
+	}
+	return l.Conn.Write(b)
+}
+
+// ReadFrom hides that of the connection, which would not ask.
+func (l *lossy) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{l}, r)
+}

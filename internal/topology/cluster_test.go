@@ -1,0 +1,78 @@
+package topology_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// cluster starts the load on one: the client is all that differs from one server.
+func cluster(t *testing.T, s *redistest.Shards, o lockcore.Options) *load {
+	t.Helper()
+	return start(t, o, func() redis.UniversalClient { return redis.NewClusterClient(s.Options()) })
+}
+
+// slotOf is the slot of an exclusive key of the load.
+func slotOf(s *redistest.Shards, i int) int { return s.Slot("holdfast:1:x:{" + keyName(i) + "}") }
+
+// Cluster, a master is killed: as with Sentinel.
+func TestClusterFailover(t *testing.T) {
+	rounds(t, func(t *testing.T) {
+		s := redistest.Cluster(t)
+		l := cluster(t, s, lockcore.Options{})
+		slot := slotOf(s, 0)
+		old := s.Master(slot)
+		l.fault()
+		began := time.Now()
+		old.Stop()
+		s.Failover(slot, old)
+		t.Logf("failover after %v", time.Since(began).Round(time.Millisecond))
+		l.each(50)
+		l.forA(*runFor)
+		l.end()
+		l.judge(afterFailover)
+	})
+}
+
+// Cluster, slots move from master to master with the keys that are held and waited for: no overlap, no lost lease, no second run.
+func TestClusterMigrations(t *testing.T) {
+	migrate(t, lockcore.Options{}, *migrations)
+}
+
+// The same with ReplicaAcks, which follow a key to where it is.
+func TestClusterMigrationsReplicaAcks(t *testing.T) {
+	migrate(t, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}}, max(*migrations/5, 1))
+}
+
+func migrate(t *testing.T, o lockcore.Options, n int) {
+	t.Helper()
+	s := redistest.Cluster(t)
+	l := cluster(t, s, o)
+	moved := 0
+	for i := range n {
+		slot := slotOf(s, i%keys)
+		from := s.Master(slot)
+		for _, to := range s.Masters() {
+			if to != from {
+				m := s.Begin(slot, to)
+				l.forA(*runFor / 60)
+				m.Keys()
+				l.forA(*runFor / 60) // a large slot takes its time: until the end its keys can be kept, but neither taken nor given back
+				m.End()
+				moved += m.Moved
+				break
+			}
+		}
+		l.forA(*runFor / 10)
+	}
+	l.end()
+	t.Logf("%d slots moved with %d keys", n, moved)
+	l.judge(rules{longest: wait, gap: recovery, tenures: 20 * n})
+	if moved < n/2 {
+		t.Error("inconclusive: too few of the slots had a key")
+	}
+}

@@ -1,0 +1,269 @@
+package topology_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// oracle judges what handlers see. It knows nothing of the servers but when they were made to fail.
+type oracle struct {
+	t *testing.T
+
+	mu       sync.Mutex
+	keys     map[string]*register
+	jobs     map[string]*job
+	faults   []time.Time
+	overlaps []overlap
+	tenures  int
+	stale    int // writes and reads that a register has refused
+	lost     int // leases that ended before their handler
+	replays  int
+	gap      time.Duration // longest time between two tenures of a key
+	errs     map[string]int
+	longest  time.Duration // that a call took besides its handler
+}
+
+// register is a resource that checks tokens: with a token it has seen a greater one than, nobody reads or writes. A read counts, so that whoever reads and
+// then writes is alone or refused.
+type register struct {
+	floor    int64
+	holder   *tenure // of floor
+	value    int
+	accepted int
+
+	alive map[*tenure]struct{}
+	last  int64 // greatest token of a tenure that has begun
+	begun time.Time
+	since int // tenures since the last fault
+}
+
+// tenure is one run of a handler.
+type tenure struct {
+	ctx   context.Context //nolint:containedctx // the handler's
+	token int64
+	ended time.Time // it returned, or its ctx ended
+}
+
+// overlap is two tenures of a key at once, both with a ctx that has not ended.
+type overlap struct {
+	key  string
+	a, b *tenure
+	at   time.Time
+}
+
+// job is a once key.
+type job struct {
+	runs, tookOver int
+	began          time.Time // the first
+	values         []string
+}
+
+func newOracle(t *testing.T) *oracle {
+	t.Helper()
+	return &oracle{t: t, keys: map[string]*register{}, jobs: map[string]*job{}, errs: map[string]int{}}
+}
+
+// fault notes that the servers are made to fail now.
+func (o *oracle) fault() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.faults = append(o.faults, time.Now())
+	for _, r := range o.keys {
+		r.since = 0
+	}
+}
+
+func (o *oracle) registerLocked(key string) *register {
+	r := o.keys[key]
+	if r == nil {
+		r = &register{alive: map[*tenure]struct{}{}}
+		o.keys[key] = r
+	}
+	return r
+}
+
+// enter is called first by a handler of an exclusive key.
+func (o *oracle) enter(ctx context.Context, key string, token int64) *tenure {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, ten, r := time.Now(), &tenure{ctx: ctx, token: token}, o.registerLocked(key)
+	o.tenures++
+	r.since++
+	if !r.begun.IsZero() && key != longKey {
+		o.gap = max(o.gap, now.Sub(r.begun))
+	}
+	r.begun = now
+	for other := range r.alive {
+		switch {
+		case other.token == token:
+			o.t.Errorf("%s: two holds have token %d", key, token)
+		case other.ctx.Err() == nil && ctx.Err() == nil:
+			o.overlaps = append(o.overlaps, overlap{key, other, ten, now})
+		}
+	}
+	if token <= r.last && len(o.faults) == 0 {
+		o.t.Errorf("%s: token %d after %d", key, token, r.last)
+	}
+	r.last = max(r.last, token)
+	r.alive[ten] = struct{}{}
+	context.AfterFunc(ctx, func() { o.end(ten) })
+	return ten
+}
+
+func (o *oracle) end(ten *tenure) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ten.ended.IsZero() {
+		ten.ended = time.Now()
+	}
+}
+
+// leave is called last by the handler.
+func (o *oracle) leave(key string, ten *tenure) {
+	o.end(ten)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.keys[key].alive, ten)
+}
+
+// pass lets a tenure through to the register, or refuses it: it has met a greater token, or its own with another hold.
+func (o *oracle) pass(key string, ten *tenure, do func(*register)) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.keys[key]
+	if ten.token < r.floor || ten.token == r.floor && r.holder != ten {
+		o.stale++
+		return false
+	}
+	r.floor, r.holder = ten.token, ten
+	do(r)
+	return true
+}
+
+// ran notes a run of a once key.
+func (o *oracle) ran(name, value string, tookOver bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	j := o.jobs[name]
+	if j == nil {
+		j = &job{began: time.Now()}
+		o.jobs[name] = j
+	}
+	j.runs++
+	if tookOver {
+		j.tookOver++
+	}
+	j.values = append(j.values, value)
+}
+
+// replayed checks what a once key has replayed.
+func (o *oracle) replayed(name, value string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.replays++
+	if j := o.jobs[name]; j == nil || !slices.Contains(j.values, value) {
+		o.t.Errorf("%s: replayed %q, which no run has returned", name, value)
+	}
+}
+
+// rules are what a run must keep.
+type rules struct {
+	overlaps   bool          // there may be some after a fault, each for at most a lease
+	secondRuns bool          // a once key from before a fault may run again
+	longest    time.Duration // a call takes besides its handler
+	gap        time.Duration // between two tenures of a key
+	tenures    int           // below which the run is inconclusive
+}
+
+// judge is called when nobody runs any more.
+func (o *oracle) judge(must rules) {
+	o.t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	writes := 0
+	for key, r := range o.keys {
+		writes += r.accepted
+		if r.value != r.accepted {
+			o.t.Errorf("%s: %d writes accepted, and %d counted: one was made on a stale read", key, r.accepted, r.value)
+		}
+		if len(o.faults) > 0 && r.since == 0 && key != longKey {
+			o.t.Errorf("%s: nobody had it after the last fault", key)
+		}
+		if len(r.alive) > 0 {
+			o.t.Errorf("%s: %d handlers still run", key, len(r.alive))
+		}
+	}
+	sum := o.judgeOverlapsLocked(must)
+	again := o.judgeJobsLocked(must)
+	if o.keys[longKey] == nil {
+		o.t.Error("inconclusive: nobody held a key for long")
+	}
+	o.t.Logf("%d faults: %d tenures, %d writes accepted, %d refused as stale, %d leases lost, %d overlaps%s; %d once keys, %d replays, %d second runs; longest gap of a key %v, longest call %v; refusals %v",
+		len(o.faults), o.tenures, writes, o.stale, o.lost, len(o.overlaps), sum, len(o.jobs), o.replays, again, o.gap.Round(time.Millisecond), o.longest.Round(time.Millisecond), o.errs)
+	if o.stale > 0 && len(o.faults) == 0 {
+		o.t.Errorf("%d writes refused without a fault", o.stale)
+	}
+	if o.lost > 0 && len(o.faults) == 0 {
+		o.t.Errorf("%d leases lost without a fault", o.lost)
+	}
+	if o.longest > must.longest {
+		o.t.Errorf("a call was stuck for %v", o.longest)
+	}
+	if o.gap > must.gap {
+		o.t.Errorf("nobody had a key for %v", o.gap)
+	}
+	if n := o.errs["unavailable"]; n > 0 && len(o.faults) == 0 {
+		o.t.Errorf("%d calls were told that Redis is away, without a fault", n)
+	}
+	if o.tenures < must.tenures || len(o.jobs) < must.tenures/100 || o.replays == 0 {
+		o.t.Errorf("inconclusive: fewer than %d tenures", must.tenures)
+	}
+}
+
+// judgeOverlapsLocked sums them up.
+func (o *oracle) judgeOverlapsLocked(must rules) string {
+	o.t.Helper()
+	var longest, latest time.Duration
+	for _, v := range o.overlaps {
+		d := slices.MinFunc([]time.Time{v.a.ended, v.b.ended}, time.Time.Compare).Sub(v.at)
+		longest = max(longest, d)
+		var after time.Duration
+		for _, f := range o.faults {
+			if v.at.After(f) {
+				after = v.at.Sub(f)
+			}
+		}
+		latest = max(latest, after)
+		if !must.overlaps || after == 0 || d > lease {
+			o.t.Errorf("%s: tokens %d and %d at once for %v, %v after a fault", v.key, v.a.token, v.b.token, d, after)
+		}
+	}
+	if len(o.overlaps) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of up to %v, the last %v after a fault", longest.Round(time.Millisecond), latest.Round(time.Millisecond))
+}
+
+// judgeJobsLocked counts the runs that no takeover explains.
+func (o *oracle) judgeJobsLocked(must rules) (again int) {
+	o.t.Helper()
+	for name, j := range o.jobs {
+		more := j.runs - 1 - j.tookOver
+		if more <= 0 {
+			continue
+		}
+		again += more
+		last := time.Time{}
+		if n := len(o.faults); n > 0 {
+			last = o.faults[n-1]
+		}
+		if !must.secondRuns || j.began.After(last) {
+			o.t.Errorf("%s: %d runs, %d of them takeovers", name, j.runs, j.tookOver)
+		}
+	}
+	return again
+}

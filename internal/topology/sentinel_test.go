@@ -1,0 +1,114 @@
+package topology_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quietLogger{})                                                                                       // faults are what these tests are about
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")) // ends a second after its pool
+}
+
+type quietLogger struct{}
+
+func (quietLogger) Printf(context.Context, string, ...any) {}
+
+// afterFailover is what holds without ReplicaAcks: a grant or a record may be lost with the master.
+var afterFailover = rules{overlaps: true, secondRuns: true, longest: wait + slack, gap: recovery, tenures: 600}
+
+// rounds runs a test on new servers for each failover.
+func rounds(t *testing.T, one func(*testing.T)) {
+	t.Helper()
+	for range *failovers {
+		t.Run("", one)
+	}
+}
+
+// sentinels starts the load on a trio: the client is all that differs from one server.
+func sentinels(t *testing.T, s *redistest.Trio, o lockcore.Options) *load {
+	t.Helper()
+	return start(t, o, func() redis.UniversalClient { return redis.NewFailoverClient(s.Options()) })
+}
+
+// Sentinel, the master is killed: two holders for at most a lease, a resource that checks tokens never takes a stale write, and all go on.
+func TestSentinelKill(t *testing.T) {
+	rounds(t, func(t *testing.T) {
+		s := redistest.Sentinel(t)
+		l := sentinels(t, s, lockcore.Options{})
+		old := s.Master()
+		l.fault()
+		began := time.Now()
+		old.Stop()
+		next := s.Failover(old)
+		t.Logf("failover after %v", time.Since(began).Round(time.Millisecond))
+		l.each(50)
+		backAgain(t, next)
+		l.forA(*runFor)
+		l.end()
+		l.judge(afterFailover)
+	})
+}
+
+// backAgain checks that a new master was taught the scripts, and that every process is subscribed there.
+func backAgain(t *testing.T, master *redistest.Server) {
+	t.Helper()
+	c := master.Client(t)
+	if errs := c.Info(t.Context(), "errorstats").Val(); !strings.Contains(errs, "errorstat_NOSCRIPT") {
+		t.Errorf("inconclusive: the new master knew the scripts: %s", errs)
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		channels, err := c.PubSubChannels(t.Context(), "holdfast:*").Result()
+		if len(channels) == processes {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d processes are subscribed, %v", len(channels), processes, err)
+		}
+	}
+}
+
+// Sentinel, the master is stopped, replaced, and thawed: for some seconds there are two that take writes.
+func TestSentinelThaw(t *testing.T) {
+	rounds(t, func(t *testing.T) {
+		s := redistest.Sentinel(t)
+		l := sentinels(t, s, lockcore.Options{})
+		l.thaw(s)
+		l.judge(afterFailover)
+	})
+}
+
+// The same with ReplicaAcks: no overlap and no second run, for the sentinels promote the replica that has most.
+func TestSentinelThawReplicaAcks(t *testing.T) {
+	rounds(t, func(t *testing.T) {
+		s := redistest.Sentinel(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
+		l := sentinels(t, s, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})
+		l.thaw(s)
+		l.judge(rules{longest: wait + slack, gap: recovery, tenures: 500})
+	})
+}
+
+// thaw stops the master, waits for the failover, and lets the old one go on.
+func (l *load) thaw(s *redistest.Trio) {
+	l.t.Helper()
+	old := s.Master()
+	l.fault()
+	began := time.Now()
+	old.Pause()
+	s.Failover(old)
+	l.t.Logf("failover after %v", time.Since(began).Round(time.Millisecond))
+	l.each(50)
+	l.fault()
+	old.Resume()
+	l.forA(*runFor)
+	l.each(50)
+	l.end()
+}
