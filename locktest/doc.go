@@ -7,9 +7,17 @@
 //	locktest.Lose(ctx)                               // the handler loses what it holds
 //	locktest.Codec(t, myCodec{}, Receipt{ID: "r-1"}) // a codec of your own keeps what it is given
 //
+// [Bubble] is a test in a testing/synctest bubble, where a lease of an hour runs out in no time:
+//
+//	locktest.Bubble(t, func(t *testing.T, locks *lockcore.Locker) { time.Sleep(time.Hour) })
+//
+// [Run] shows on a Redis of your own what holdfast promises: the server, the topology, the provider, the user's rights and the client
+// that production has.
+//
+//	locktest.Run(t, rdb, lockcore.Options{})
+//
 // [NewServer] is for several Lockers on one Redis, as several processes have, and [Faults] for a network that fails on
 // command. [Codec] tests a codec of your own.
 //
-// All of it also works inside a testing/synctest bubble, where a lease of an hour runs out in no time. What a bubble
-// uses must be made in it.
+// All of it but Run also works inside a bubble of your own; [Bubble] says what to mind there.
 package locktest

@@ -1,0 +1,221 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// waits shows the three ways not to wait for ever, and that none of them leaves something behind.
+func (t *trial) waits() {
+	a, b, key := t.locker(), t.locker(), t.key("waits")
+	held := t.acquire(a, key, atOnce)
+	if busy := t.busy(b, key); busy.Holder.PID == 0 || busy.Remaining <= 0 || busy.Remaining > longLease {
+		t.Errorf("busy says nothing of the holder: %+v", busy)
+	}
+	const patience = 300 * time.Millisecond
+	begin := time.Now()
+	if _, err := b.Acquire(t.ctx, key, lockcore.Terms{Wait: patience}); !errors.Is(err, lockcore.ErrBusy) {
+		t.Errorf("after %v in vain: %v, want busy", patience, err)
+	}
+	if took := time.Since(begin); took < patience {
+		t.Errorf("waited for %v, want %v", took, patience)
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, patience)
+	defer cancel()
+	_, err := b.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever})
+	if !errors.Is(err, lockcore.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("at the deadline of ctx: %v, want both busy and that", err)
+	}
+	t.release(held)
+	t.release(t.acquire(b, key, lockcore.Terms{Wait: shortLease}))
+}
+
+// keeps holds keys, of as many slots, for longer than their leases.
+func (t *trial) keeps() {
+	keys, during := 100, 3*shortLease
+	if t.short {
+		keys, during = 30, shortLease*3/2
+	}
+	locks, other := t.locker(), t.locker()
+	held := make([]*lockcore.Lease, keys)
+	for i := range held {
+		held[i] = t.acquire(locks, t.key(fmt.Sprint("kept-", i)), lockcore.Terms{Lease: shortLease})
+	}
+	select {
+	case <-time.After(during):
+	case <-t.ctx.Done():
+	}
+	for _, le := range held {
+		t.busy(other, le.Key())
+		if err := le.Release(t.ctx); err != nil {
+			t.Errorf("the process runs on, and has lost %d keys or less: %v", keys, err)
+			return
+		}
+	}
+}
+
+// deadHolder cuts a holder off, or has one that does not renew.
+func (t *trial) deadHolder() {
+	next, key := t.locker(), t.key("dead")
+	locks, faults := t.network()
+	terms := lockcore.Terms{Lease: shortLease}
+	if faults == nil {
+		t.Log("the holder is one that does not renew: the client cannot be copied")
+		locks, terms.NoRenew = t.locker(), true
+	}
+	held := t.acquire(locks, key, terms)
+	p := t.wait(next, key, lockcore.Terms{Wait: 3 * shortLease, Lease: longLease}, held)
+	if !t.inLine(next, key) {
+		t.Error("whoever waits does not get into Redis's line")
+	}
+	if faults != nil {
+		faults.Silence()
+		defer faults.Heal() // else Close would wait
+	}
+	le := p.lease(t)
+	if err := t.over(held.Context()); !errors.Is(err, lockcore.ErrLost) {
+		t.Errorf("the ctx ended with %v, want lost", err)
+	}
+	if !le.Abandoned() {
+		t.Error("the next holder is not told that the one before never released")
+	}
+}
+
+// ranOut lets another have the key of a lease that was not renewed, as soon as Redis gives it away: who waits would ask when the
+// lease should be over.
+func (t *trial) ranOut() {
+	a, b, key := t.locker(), t.locker(), t.key("late")
+	held := t.acquire(a, key, lockcore.Terms{Lease: shortLease, NoRenew: true})
+	var le *lockcore.Lease
+	if !t.until(3*shortLease, func() bool {
+		var err error
+		le, err = b.Acquire(t.ctx, key, atOnce)
+		return err == nil
+	}) {
+		t.Fatalf("the key of a lease of %v is not free after %v", shortLease, 3*shortLease)
+	}
+	if t.lease(le); held.Context().Err() == nil {
+		t.Error("another has the key, and the ctx of its holder has not ended")
+	}
+	if err := held.Extend(t.ctx, shortLease); !errors.Is(err, lockcore.ErrLost) {
+		t.Errorf("extended too late: %v, want lost", err)
+	}
+	if err := held.Release(t.ctx); !errors.Is(err, lockcore.ErrLost) {
+		t.Errorf("released too late: %v, want lost", err)
+	}
+	t.busy(a, key)
+	t.release(le)
+}
+
+// lateRenewal lets a renewal, and what is sent after it, reach Redis when another has the key.
+func (t *trial) lateRenewal() {
+	next, key := t.locker(), t.key("late-renewal")
+	locks, faults := t.network()
+	if faults == nil {
+		t.Skip("the client cannot be copied")
+	}
+	held := t.acquire(locks, key, lockcore.Terms{Lease: shortLease})
+	late := faults.Hold(func(r Request) bool { return r.About(key) })
+	p := t.wait(next, key, lockcore.Terms{Wait: 3 * shortLease, Lease: longLease}, held)
+	t.happens(late.Struck(), "a renewal")
+	faults.Silence() // else the next one keeps the lease
+	if err := t.over(held.Context()); !errors.Is(err, lockcore.ErrLost) {
+		t.Errorf("the ctx ended with %v, want lost", err)
+	}
+	le := p.lease(t)
+	late.Deliver()
+	faults.Heal()
+	t.happens(late.Answered(), "an answer to the late renewal")
+	t.busy(locks, key)
+	t.release(le)
+}
+
+func (t *trial) happens(what <-chan struct{}, name string) {
+	t.Helper()
+	select {
+	case <-what:
+	case <-t.ctx.Done():
+		t.Fatalf("inconclusive: without %s", name)
+	}
+}
+
+// lostAnswers hits the first command of an acquire and that of a release.
+func (t *trial) lostAnswers() {
+	other := t.locker()
+	locks, faults := t.network()
+	if faults == nil {
+		t.Skip("the client cannot be copied")
+	}
+	plant := map[string]func(Match) *Fault{"request": faults.CutRequest, "answer": faults.CutAnswer, "silent-answer": faults.LoseAnswer}
+	for name, fault := range plant {
+		key := t.key(name)
+		about := func(r Request) bool { return r.About(key) }
+		asked := fault(about)
+		held := t.acquire(locks, key, lockcore.Terms{Wait: 2 * shortLease, Lease: longLease})
+		ended := fault(about)
+		t.busy(other, key)
+		t.release(held)
+		for _, f := range []*Fault{asked, ended} {
+			select {
+			case <-f.Struck():
+			default:
+				t.Errorf("inconclusive: no %s was lost", name)
+			}
+		}
+		// The release may go on in the background.
+		t.release(t.acquire(other, key, lockcore.Terms{Wait: 2 * shortLease, Lease: longLease}))
+	}
+}
+
+// revoke is done by another process.
+func (t *trial) revoke() {
+	a, b, key := t.locker(), t.locker(), t.key("revoked")
+	held := t.acquire(a, key, lockcore.Terms{Lease: shortLease})
+	if err := b.Revoke(t.ctx, lockcore.KindExclusive, key); err != nil {
+		t.Fatal(err)
+	}
+	if err := t.over(held.Context()); !errors.Is(err, lockcore.ErrRevoked) {
+		t.Errorf("the ctx ended with %v, want revoked", err)
+	}
+	if h := t.state(b, lockcore.KindExclusive, key); h.State == lockcore.StateHeld {
+		t.busy(b, key)
+	} else if h.State != lockcore.StateAbandoned { // its lease is over meanwhile
+		t.Errorf("the handler runs, and the key is %s", h.State)
+	}
+	if err := held.Release(t.ctx); !errors.Is(err, lockcore.ErrRevoked) {
+		t.Errorf("release: %v, want revoked", err)
+	}
+	t.release(t.acquire(b, key, atOnce))
+}
+
+// minHold measures on the clock of this process; that of Redis may be 1 % faster.
+func (t *trial) minHold() {
+	const least = time.Second
+	a, b, key := t.locker(), t.locker(), t.key("parked")
+	terms := lockcore.Terms{Wait: lockcore.NoWait, Lease: longLease, MinHold: least}
+	begin := time.Now()
+	t.release(t.acquire(a, key, terms))
+	h := t.state(b, lockcore.KindExclusive, key)
+	if time.Since(begin) < least/2 && h.State != lockcore.StateParked {
+		t.Errorf("released before MinHold, the key is %s, want parked", h.State)
+	}
+	t.release(t.acquire(b, key, lockcore.Terms{Wait: 5 * least, Lease: longLease}))
+	if took := time.Since(begin); took < least*99/100 {
+		t.Errorf("another had the key after %v, want %v", took, least)
+	}
+	terms.MinHold = time.Hour
+	t.release(t.acquire(a, key, terms))
+	t.busy(b, key)
+	if err := b.Clear(t.ctx, lockcore.KindExclusive, key); err != nil {
+		t.Error(err)
+	}
+	held := t.acquire(b, key, atOnce)
+	if err := a.Clear(t.ctx, lockcore.KindExclusive, key); !errors.Is(err, lockcore.ErrBusy) {
+		t.Errorf("Clear of a held key: %v, want busy", err)
+	}
+	t.release(held)
+}

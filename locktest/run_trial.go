@@ -1,0 +1,223 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	shortLease = 2 * time.Second // a tenth of it is what a busy machine may be late
+	longLease  = time.Minute     // is not renewed while a check runs
+	pollEvery  = 5 * time.Millisecond
+)
+
+var atOnce = lockcore.Terms{Wait: lockcore.NoWait, Lease: longLease}
+
+// trial is one check that runs. Its ctx ends it; nothing of it waits longer.
+type trial struct {
+	testing.TB
+	*suite
+	ctx context.Context //nolint:containedctx // the time of the check
+}
+
+// locker is another process.
+func (t *trial) locker() *lockcore.Locker {
+	t.Helper()
+	return t.lockerOn(t.rdb)
+}
+
+func (t *trial) lockerOn(rdb redis.UniversalClient) *lockcore.Locker {
+	t.Helper()
+	locks, err := lockcore.New(rdb, t.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*shortLease)
+		defer cancel()
+		if err := locks.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return locks
+}
+
+// network is a Locker behind faults, or nil for both where the client cannot be copied.
+func (t *trial) network() (*lockcore.Locker, *Faults) {
+	t.Helper()
+	faults := NewFaults(t)
+	rdb := behind(t.rdb, faults)
+	if rdb == nil {
+		return nil, nil
+	}
+	t.Cleanup(func() { _ = rdb.Close() }) // it was only a model
+	return t.lockerOn(rdb), faults
+}
+
+// behind is a client as rdb with faults in between; nil where only rdb knows its way.
+func behind(rdb redis.UniversalClient, faults *Faults) redis.UniversalClient {
+	// A live client writes to the configuration that its Options point to.
+	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	switch c := rdb.(type) {
+	case *redis.Client:
+		if c.Options().Addr == "FailoverClient" {
+			return nil
+		}
+		o := *c.Options()
+		o.Dialer, o.MaintNotificationsConfig, o.PushNotificationProcessor = faults.Dial(o.Dialer), off, nil
+		return redis.NewClient(&o)
+	case *redis.ClusterClient:
+		o := *c.Options()
+		next := o.Dialer
+		if next == nil {
+			next = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
+		}
+		o.Dialer, o.MaintNotificationsConfig, o.PushNotificationProcessor = faults.Dial(next), off, nil
+		return redis.NewClusterClient(&o)
+	}
+	return nil
+}
+
+func (t *trial) acquire(locks *lockcore.Locker, key string, terms lockcore.Terms) *lockcore.Lease {
+	t.Helper()
+	le, err := locks.Acquire(t.ctx, key, terms)
+	if err != nil {
+		t.Fatalf("acquire: %v", err)
+	}
+	return t.lease(le)
+}
+
+// claim is for a key that is to run.
+func (t *trial) claim(locks *lockcore.Locker, key string, c lockcore.Claim) *lockcore.Lease {
+	t.Helper()
+	if c.Terms == (lockcore.Terms{}) {
+		c.Terms = atOnce
+	}
+	le, rec, err := locks.Claim(t.ctx, key, c)
+	if err != nil {
+		t.Fatalf("claim: %v", err)
+	}
+	if rec != nil {
+		t.Fatalf("claim: a record of %d bytes, want to run", len(rec.Data))
+	}
+	return t.lease(le)
+}
+
+// lease ends with the check at the latest.
+func (t *trial) lease(le *lockcore.Lease) *lockcore.Lease {
+	t.Cleanup(func() { _ = le.Release(context.Background()) }) // mostly done already
+	return le
+}
+
+func (t *trial) release(le *lockcore.Lease) {
+	t.Helper()
+	if err := le.Release(t.ctx); err != nil {
+		t.Errorf("release: %v", err)
+	}
+}
+
+// busy fails unless others are kept out of key.
+func (t *trial) busy(locks *lockcore.Locker, key string) lockcore.BusyError {
+	t.Helper()
+	le, err := locks.Acquire(t.ctx, key, atOnce)
+	if err == nil {
+		_ = le.Release(t.ctx)
+		t.Fatal("another call got the key too")
+	}
+	busy, ok := errors.AsType[*lockcore.BusyError](err)
+	if !ok {
+		t.Fatalf("want busy, got %v", err)
+	}
+	return *busy
+}
+
+func (t *trial) state(locks *lockcore.Locker, kind lockcore.Kind, key string) lockcore.Holding {
+	t.Helper()
+	h, err := locks.Inspect(t.ctx, kind, key)
+	if err != nil {
+		t.Fatalf("inspect: %v", err)
+	}
+	return h
+}
+
+// until polls until done says so; for d, or as long as the check may run.
+func (t *trial) until(d time.Duration, done func() bool) bool {
+	ctx, cancel := context.WithTimeout(t.ctx, d)
+	defer cancel()
+	for {
+		if done() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// over waits for the end of a ctx and returns its cause.
+func (t *trial) over(ctx context.Context) error {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+	case <-t.ctx.Done():
+		t.Fatal("the ctx of the lease is not canceled")
+	}
+	return context.Cause(ctx)
+}
+
+// pending is a call that waits for a key.
+type pending struct {
+	done chan struct{}
+	// When it is done.
+	le      *lockcore.Lease
+	err     error
+	at      time.Time
+	overlap bool // the ctx of the holder before had not ended
+}
+
+// wait begins to wait for a key that before holds.
+func (t *trial) wait(locks *lockcore.Locker, key string, terms lockcore.Terms, before *lockcore.Lease) *pending {
+	ctx, cancel := context.WithCancel(t.ctx)
+	p := &pending{done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.le, p.err = locks.Acquire(ctx, key, terms)
+		p.at, p.overlap = time.Now(), p.err == nil && before.Context().Err() == nil
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-p.done
+		if p.err == nil {
+			_ = p.le.Release(context.Background())
+		}
+	})
+	return p
+}
+
+// lease is what the wait came to. It ends with the check.
+func (p *pending) lease(t *trial) *lockcore.Lease {
+	t.Helper()
+	<-p.done // with the ctx of the check at the latest
+	if p.err != nil {
+		t.Fatalf("whoever waits does not get the key: %v", p.err)
+	}
+	if p.overlap {
+		t.Error("another has the key, and the ctx of its holder has not ended")
+	}
+	return p.le
+}
+
+// inLine waits until somebody stands in Redis's line.
+func (t *trial) inLine(locks *lockcore.Locker, key string) bool {
+	t.Helper()
+	return t.until(checkTime/4, func() bool { return t.state(locks, lockcore.KindExclusive, key).Queue > 0 })
+}
