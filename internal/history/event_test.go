@@ -1,0 +1,64 @@
+package history_test
+
+import (
+	"fmt"
+	"time"
+)
+
+// what a worker did.
+type what uint8
+
+const (
+	acquire  what = iota // and waited
+	try                  // NoWait
+	claim                // of a once key, and waited
+	enter                // once more, in the tenure's own ctx
+	extend               // the lease
+	leave                // Release, of the tenure or of a nested run
+	complete             // a once key
+	revoke               // whoever has it
+	lose                 // no call: the tenure's ctx was seen canceled with ErrLost
+)
+
+// answer is what it got.
+type answer uint8
+
+const (
+	yes     answer = iota // granted, entered, extended, left, completed, revoked
+	busy                  // refused
+	record                // of a once key that is done
+	revoked               // the lease had been taken away
+	lost                  // the lease had run out
+	gone                  // the caller's own ctx ended: no effect
+	unknown               // Redis did not answer
+)
+
+// event is one call. The clock is that of the run; a call that may have its effect later returns at never.
+type event struct {
+	call, ret   int64
+	token, prev int64 // granted, entered: the token, and of a grant the one before it in the history of the key
+	key         int32
+	tenure      int32 // whose call it is, from 1; 0 of one that was not granted
+	by          int32 // of a record: the tenure that completed
+	attempt     int32 // of a once key
+	worker      int16
+	what        what
+	answer      answer
+	inLine      bool // busy: somebody stood in line at some moment of the call, so that the key need not be held
+}
+
+const never = int64(1) << 62
+
+func (e *event) granted() bool { return e.what <= claim && e.answer == yes }
+
+func (e *event) String() string {
+	ret := "never"
+	if e.ret != never {
+		ret = time.Duration(e.ret).String()
+	}
+	return fmt.Sprintf("[%v %s] worker %d tenure %d: %s %s token %d (after %d) attempt %d by %d in line %v",
+		time.Duration(e.call), ret, e.worker, e.tenure,
+		[]string{"acquire", "try", "claim", "enter", "extend", "leave", "complete", "revoke", "lose"}[e.what],
+		[]string{"yes", "busy", "record", "revoked", "lost", "gone", "unknown"}[e.answer],
+		e.token, e.prev, e.attempt, e.by, e.inLine)
+}

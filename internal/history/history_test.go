@@ -1,0 +1,53 @@
+package history_test
+
+import (
+	"context"
+	"flag"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+var (
+	ops     = flag.Int("ops", 20_000, "operations in all")
+	round   = flag.Int("round", 100_000, "operations that are made, and then checked, at a time")
+	workers = flag.Int("workers", 64, "goroutines")
+	keys    = flag.Int("keys", 256, "exclusive keys")
+	lockers = flag.Int("lockers", 4, "Lockers, each as a process would have it")
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What many goroutines of several Lockers get from a real server can be put into an order in which a fenced reentrant mutex would have
+// given it to them: one holder at a time, tokens that grow from hold to hold and stay the same on re-entry, busy only while
+// somebody has the key or stands in line, revoked only after a Revoke, one record for all. And no increment of a fenced register gets lost.
+func TestHistory(t *testing.T) {
+	l := realLoad(t, redistest.Real(t))
+	l.run(*workers, *ops, *round)
+	l.judge()
+}
+
+// realLoad is a load on the server, ready to run.
+func realLoad(t *testing.T, s *redistest.Server) *load {
+	t.Helper()
+	l := newLoad(t, *keys)
+	for range *lockers {
+		rdb := redis.NewClient(s.Options())
+		locks, err := lockcore.New(rdb, lockcore.Options{Observer: l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := locks.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+			_ = rdb.Close()
+		})
+		l.lockers = append(l.lockers, locks)
+	}
+	return l
+}

@@ -1,0 +1,173 @@
+package history_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	lease    = 3 * time.Second
+	stuck    = 30 * time.Second // who still waits after that is stuck
+	hotKeys  = 8
+	slowKeys = 4  // whose holders stay until the watchdog has renewed the lease
+	onceUses = 16 // calls of one once key
+)
+
+// load is one run: what all workers share.
+type load struct {
+	*testing.T
+	lockers   []*lockcore.Locker
+	names     []string // of the exclusive keys: first the hot ones, last the slow ones
+	registers []register
+	base      time.Time
+	checker   *checker
+
+	budget   atomic.Int64  // operations left in this round
+	over     chan struct{} // closed when there are none
+	tenures  atomic.Int32
+	claims   atomic.Int64
+	renewals atomic.Int64
+	stale    atomic.Int64 // writes that were refused
+
+	count     counts
+	ran, took time.Duration // operations, and their check
+}
+
+// counts are what the events say.
+type counts struct {
+	ops, grants, handOvers, conflicts, entered, extended, revoked, lost, gone, unknown, completed, replayed int
+}
+
+func newLoad(t *testing.T, keys int, lockers ...*lockcore.Locker) *load {
+	t.Helper()
+	l := &load{T: t, lockers: lockers, base: time.Now(), checker: newChecker(keys), registers: make([]register, keys)}
+	for i := range keys {
+		l.names = append(l.names, fmt.Sprint("account:", i))
+	}
+	return l
+}
+
+// run makes about ops operations, and checks each round of them.
+func (l *load) run(workers, ops, round int) {
+	for l.count.ops < ops && len(l.checker.problem) == 0 && !l.Failed() {
+		l.budget.Store(int64(min(round, ops-l.count.ops)))
+		l.over = make(chan struct{})
+		l.claims.Store((l.claims.Load()/onceUses+1)*onceUses - 1) // a once key lives in one round
+		all := make([]*worker, workers)
+		var wg sync.WaitGroup
+		begin := time.Now()
+		for i := range all {
+			all[i] = &worker{load: l, id: int16(i), locks: l.lockers[i%len(l.lockers)]}
+			wg.Go(all[i].work)
+		}
+		wg.Wait()
+		l.ran += time.Since(begin)
+		begin = time.Now()
+		var events []event
+		for _, w := range all {
+			events = append(events, w.events...)
+		}
+		l.checker.round(events)
+		l.sum(events)
+		l.took += time.Since(begin)
+	}
+}
+
+// take takes one operation out of the budget; false if there is none left.
+func (l *load) take() bool {
+	left := l.budget.Add(-1)
+	if left == 0 {
+		close(l.over)
+	}
+	return left >= 0
+}
+
+// sum counts what has been checked: then each grant knows the one before it.
+func (l *load) sum(events []event) {
+	c := &l.count
+	for i := range events {
+		e := &events[i]
+		if e.what != lose {
+			c.ops++
+		}
+		add := func(n *int, yes bool) {
+			if yes {
+				*n++
+			}
+		}
+		add(&c.grants, e.granted())
+		add(&c.handOvers, e.granted() && e.token == e.prev+1)
+		add(&c.conflicts, e.answer == busy)
+		add(&c.entered, e.what == enter)
+		add(&c.extended, e.what == extend && e.answer == yes)
+		add(&c.revoked, e.what == leave && e.answer == revoked)
+		add(&c.lost, e.what == lose)
+		add(&c.gone, e.answer == gone)
+		add(&c.unknown, e.answer == unknown || e.ret == never)
+		add(&c.completed, e.what == complete)
+		add(&c.replayed, e.answer == record)
+	}
+}
+
+// judge says what the run came to, and fails where something is wrong or too little happened.
+func (l *load) judge() {
+	l.Helper()
+	c := l.count
+	l.Logf("%d operations: %d grants (%d of them handed over), %d conflicts, %d entered again, %d extended, %d revoked, %d lost, %d waits canceled, %d completed, %d replayed, %d without an answer",
+		c.ops, c.grants, c.handOvers, c.conflicts, c.entered, c.extended, c.revoked, c.lost, c.gone, c.completed, c.replayed, c.unknown)
+	l.Logf("%d renewals; run %.1f s, check %.1f s; %d violations", l.renewals.Load(), l.ran.Seconds(), l.took.Seconds(), len(l.violations()))
+	for _, v := range l.violations() {
+		l.Error(v)
+	}
+	least := c.ops / 1000
+	if min(c.handOvers, c.conflicts, c.entered, c.extended, c.replayed) <= least || c.revoked == 0 || l.renewals.Load() == 0 || c.gone == 0 {
+		l.Error("inconclusive: too little happened")
+	}
+	if c.unknown > least || c.lost > least {
+		l.Error("inconclusive: the machine was too busy")
+	}
+}
+
+// violations are those of the histories and of the registers.
+func (l *load) violations() []string {
+	all := l.checker.problem
+	for i := range l.registers {
+		if r := &l.registers[i]; r.value != r.accepted {
+			all = append(all, fmt.Sprintf("register %d has %d after %d writes", i, r.value, r.accepted))
+		}
+	}
+	if n := l.stale.Load(); n > 0 {
+		all = append(all, fmt.Sprintf("%d writes of holders were refused as late", n))
+	}
+	return all
+}
+
+// Start and what follows make the load the Observer of its Lockers: it hears of renewals, and of ends that got no answer.
+func (l *load) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+
+// Traceparent is that of nobody.
+func (l *load) Traceparent(context.Context) string { return "" }
+
+// Event is called by the goroutine of the worker, as far as it ends something.
+func (l *load) Event(ctx context.Context, e lockcore.Event) {
+	switch e := e.(type) {
+	case lockcore.RenewPass:
+		l.renewals.Add(int64(e.Kept))
+	case lockcore.Released:
+		if w, ok := ctx.Value(workerKey{}).(*worker); ok && e.Err != nil {
+			w.unanswered = true
+		}
+	}
+}
+
+type workerKey struct{}
+
+// chance is true once in so many times.
+func chance(times int) bool { return rand.IntN(times) == 0 }

@@ -1,0 +1,84 @@
+package history_test
+
+import (
+	"github.com/anishathalye/porcupine"
+)
+
+// state is a key as the model sees it: a reentrant mutex with fencing tokens that, as a once key, can also be done. Between two rounds
+// nobody has a key, and only last, done, by and runs go on.
+type state struct {
+	last    int64 // token
+	holder  int32 // tenure, 0: free
+	by      int32 // the tenure that completed
+	runs    int32 // of a once key
+	depth   int16 // runs of the holder that have not returned
+	revoked bool  // since the grant of Redis under which the last tenure runs
+	done    bool
+}
+
+// model is what a key may do from init on. It is not split: each history is that of one key.
+func model(init state) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return init },
+		Step: func(s, in, _ any) (bool, any) {
+			next, ok := s.(state).step(in.(*event)) //nolint:errcheck,forcetypeassert // see operations
+			return ok, next
+		},
+		Hash: func(s any) uint64 {
+			x := s.(state) //nolint:errcheck,forcetypeassert // as above
+			return (uint64(x.last)*31+uint64(x.holder))*31 + uint64(x.depth) + uint64(x.by)*7
+		},
+	}
+}
+
+// step says whether e may happen now, and what comes of it.
+func (s state) step(e *event) (state, bool) {
+	mine := s.holder == e.tenure && e.tenure != 0
+	switch e.what {
+	case acquire, try, claim:
+		return s.asked(e)
+	case enter:
+		s.depth++
+		return s, mine && e.token == s.last
+	case extend: // Redis refuses it as soon as the lease is revoked
+		return s, mine && s.revoked == (e.answer == revoked)
+	case leave:
+		if e.answer == lost { // see lose
+			return s, true
+		}
+		if s.depth--; s.depth == 0 {
+			s.holder = 0
+		}
+		return s, mine && (e.answer == yes || s.revoked) // the holder may not have heard of it yet
+	case complete:
+		s.holder, s.depth, s.done, s.by = 0, 0, true, e.tenure
+		return s, mine && e.answer == yes
+	case revoke: // between two tenures of a streak it strikes the second
+		s.revoked = true
+		return s, true
+	default: // the ctx was canceled before anybody else could have the key
+		s.holder, s.depth = 0, 0
+		return s, mine
+	}
+}
+
+// asked is a call that wants the key. Tokens grow with each grant, so the one before e's has the greatest token that is smaller.
+func (s state) asked(e *event) (state, bool) {
+	switch e.answer {
+	case yes:
+		ok := s.holder == 0 && !s.done && s.last == e.prev && e.token > s.last
+		if e.what == claim {
+			ok = ok && e.attempt == s.runs+1
+			s.runs = e.attempt
+		}
+		s.revoked = s.revoked && e.token == s.last+1 // handed over under the grant that was revoked
+		s.holder, s.depth, s.last = e.tenure, 1, e.token
+		return s, ok
+	case busy:
+		return s, s.holder != 0 || e.inLine && !s.done
+	case record:
+		return s, s.done && s.by == e.by && s.runs == e.attempt
+	default:
+		return s, true
+	}
+}

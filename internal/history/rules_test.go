@@ -1,0 +1,156 @@
+package history_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// ev is an event of key 0 from call to ret.
+func ev(call, ret int64, what what, answer answer, tenure int32, token int64) event {
+	return event{call: call, ret: ret, what: what, answer: answer, tenure: tenure, token: token}
+}
+
+// fine is a history with two holders, a nested run, a refusal and a revocation.
+func fine() []event {
+	return []event{
+		ev(0, 2, acquire, yes, 1, 10),
+		ev(1, 12, acquire, yes, 2, 11), // in line meanwhile
+		ev(3, 4, enter, yes, 1, 10),
+		ev(5, 6, try, busy, 0, 0),
+		ev(7, 8, leave, yes, 1, 0),
+		ev(9, 10, leave, yes, 1, 0),
+		ev(13, 14, revoke, yes, 0, 0),
+		ev(15, 16, leave, revoked, 2, 0),
+		ev(17, 18, acquire, yes, 3, 500),
+		ev(19, 20, extend, yes, 3, 0),
+		ev(21, 22, leave, yes, 3, 0),
+	}
+}
+
+// onceFine is a history of a once key: a run that fails, one that is recorded, a replay.
+func onceFine() []event {
+	h := []event{
+		ev(0, 2, claim, yes, 1, 10),
+		ev(3, 4, leave, yes, 1, 0),
+		ev(1, 6, claim, yes, 2, 20),
+		ev(7, 8, complete, yes, 2, 0),
+		ev(5, 9, claim, record, 0, 0),
+	}
+	h[0].attempt, h[2].attempt = 1, 2
+	h[4].by, h[4].attempt = 2, 2
+	return h
+}
+
+// The checker finds each of these mistakes in histories that are fine without it, and none in those.
+func TestPlantedViolations(t *testing.T) {
+	t.Parallel()
+	late := int64(3 * time.Second) // nobody stands in line then, nor did a moment ago
+	for _, c := range []struct {
+		name  string
+		of    func() []event
+		plant func([]event) []event
+		fine  bool
+	}{
+		{"nothing", fine, func(h []event) []event { return h }, true},
+		{"nothing, once", onceFine, func(h []event) []event { return h }, true},
+		{"two events change places", fine, func(h []event) []event {
+			h[0].call, h[0].ret, h[5].call, h[5].ret = h[5].call, h[5].ret, h[0].call, h[0].ret
+			return h
+		}, false},
+		{"the second was granted before the first had left", fine, func(h []event) []event { h[1].ret = 8; return h }, false},
+		{"a duplicate token", fine, func(h []event) []event { h[1].token = 10; return h }, false},
+		{"a token that shrinks", fine, func(h []event) []event { h[8].token = 9; return h }, false},
+		{"another token on re-entry", fine, func(h []event) []event { h[2].token = 11; return h }, false},
+		{"re-entry after the end", fine, func(h []event) []event { h[2].call, h[2].ret = 11, 11; return h }, false},
+		{"the key is free before the nested run has left", fine, func(h []event) []event { h[1].ret = 9; h[5].call, h[5].ret = 10, 11; return h }, false},
+		{"revoked by nobody", fine, func(h []event) []event { h[6].call, h[6].ret = 30, 31; return h }, false},
+		{"revoked under the grant before", fine, func(h []event) []event { h[10].answer = revoked; return h }, false},
+		{"extended although revoked", fine, func(h []event) []event { h[9].call, h[9].ret, h[9].tenure = 14, 15, 2; h[6].ret = 13; return h }, false},
+		{"busy for nobody", fine, func(h []event) []event { return append(h, ev(late, late+1, try, busy, 0, 0)) }, false},
+		{"busy on the way to one in line", fine, func(h []event) []event {
+			return append(h, ev(late, late+1, try, busy, 0, 0), ev(late, late+9, acquire, yes, 4, 501))
+		}, true},
+		{"granted while a lost holder's ctx was alive", fine, func(h []event) []event {
+			return append(h, ev(30, 31, acquire, yes, 4, 501), ev(32, 33, acquire, yes, 5, 502), ev(34, 35, lose, yes, 4, 0), ev(34, 36, leave, lost, 4, 0))
+		}, false},
+		{"granted after a lost holder's ctx was canceled", fine, func(h []event) []event {
+			return append(h, ev(30, 31, acquire, yes, 4, 501), ev(31, 32, lose, yes, 4, 0), ev(33, 34, acquire, yes, 5, 502), ev(34, 36, leave, lost, 4, 0))
+		}, true},
+		{"a late release without an answer", fine, func(h []event) []event {
+			h[10].ret = never
+			return append(h, ev(late, late+1, try, busy, 0, 0), ev(late+2, late+3, acquire, yes, 4, 501))
+		}, true},
+		{"a second run after the record", onceFine, func(h []event) []event { h[2].attempt = 3; return h }, false},
+		{"a run that is not counted", onceFine, func(h []event) []event { h[2].attempt = 1; return h }, false},
+		{"a run of a done key", onceFine, func(h []event) []event {
+			h = append(h, ev(10, 11, claim, yes, 3, 30))
+			h[5].attempt = 3
+			return h
+		}, false},
+		{"another record", onceFine, func(h []event) []event { h[4].by = 1; return h }, false},
+		{"a record before the completion", onceFine, func(h []event) []event { h[4].ret = 6; return h }, false},
+	} {
+		check := newChecker(1)
+		check.round(c.plant(c.of()))
+		if found := len(check.problem) > 0; found == c.fine {
+			t.Errorf("%s: %v", c.name, strings.Join(check.problem, "\n"))
+		}
+	}
+}
+
+// A token that repeats one of an earlier round is found.
+func TestPlantedInAnotherRound(t *testing.T) {
+	t.Parallel()
+	check := newChecker(1)
+	check.round(fine())
+	check.round([]event{ev(100, 101, acquire, yes, 9, 500), ev(102, 103, leave, yes, 9, 0)})
+	if len(check.problem) != 1 {
+		t.Error(check.problem)
+	}
+}
+
+// A register takes no late write, and loses one if two write at once.
+func TestPlantedWrites(t *testing.T) {
+	t.Parallel()
+	var r register
+	if !r.write(1, 1, 1) || !r.write(1, 1, 2) || r.write(1, 2, 3) || !r.write(2, 2, 3) || r.write(1, 1, 3) {
+		t.Error("a late write, or one of another hold, was taken")
+	}
+	if r.value != 3 || r.accepted != 3 {
+		t.Errorf("%d after %d writes", r.value, r.accepted)
+	}
+	mine := r.read()
+	other := r.read()
+	if r.write(3, 3, mine+1); r.write(4, 4, other+1) && r.value == r.accepted {
+		t.Error("a lost write was not seen")
+	}
+}
+
+// A lock that is broken is found: somebody deletes keys that are held.
+func TestBrokenLockIsFound(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l, rdb, stop, gone := realLoad(t, s), s.Client(t), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				_ = rdb.Del(t.Context(), "holdfast:1:x:{"+l.names[i%hotKeys]+"}").Err()
+			}
+		}
+	}()
+	l.run(64, 50_000, 5000)
+	close(stop)
+	<-gone
+	if len(l.violations()) == 0 {
+		t.Errorf("nothing was found in %d operations", l.count.ops)
+	} else {
+		t.Logf("found after %d operations, among %d: %.300s", l.count.ops, len(l.violations()), l.violations()[0])
+	}
+}

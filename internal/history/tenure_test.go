@@ -1,0 +1,116 @@
+package history_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// tenure is what a worker does while it has a key.
+type tenure struct {
+	*worker
+	key    int32
+	id     int32
+	leases []*lockcore.Lease // the first, and those of nested runs
+	alive  int64             // when it was last seen not to be lost
+}
+
+func (n *tenure) ctx() context.Context { return n.leases[0].Context() }
+
+// hold writes to the register, perhaps enters again, extends or stays, and leaves in any order.
+func (n *tenure) hold(slow bool) {
+	for chance(3) && len(n.leases) < 4 {
+		n.enter()
+	}
+	r := &n.registers[n.key]
+	value := r.read()
+	yield()
+	if chance(20) {
+		n.extend()
+	}
+	switch {
+	case slow:
+		n.stay(lease/2+rand.N(lease/2), n.over)
+	case chance(50):
+		n.stay(rand.N(2*time.Millisecond), nil)
+	}
+	yield()
+	if !r.write(n.leases[0].Token(), n.id, value+1) && !errors.Is(context.Cause(n.ctx()), lockcore.ErrLost) {
+		n.stale.Add(1)
+	}
+	n.look()
+	for len(n.leases) > 0 {
+		i := rand.IntN(len(n.leases))
+		le := n.leases[i]
+		n.leases = append(n.leases[:i], n.leases[i+1:]...)
+		n.take()
+		e := n.begin(leave, n.key, n.id)
+		a := left(le.Release(context.WithValue(context.Background(), workerKey{}, n.worker)))
+		if a == lost {
+			n.lost()
+		}
+		n.end(e, a)
+	}
+}
+
+// stay ends after d, with the tenure, or with the round if over says when that is: not before the watchdog has renewed something.
+func (n *tenure) stay(d time.Duration, over <-chan struct{}) {
+	if n.renewals.Load() < slowKeys {
+		over = nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-over:
+	case <-n.ctx().Done():
+	}
+}
+
+// enter makes a nested call. It fails only where the tenure has ended early.
+func (n *tenure) enter() {
+	n.take()
+	e := n.begin(enter, n.key, n.id)
+	le, err := n.locks.Acquire(n.ctx(), n.names[n.key], lockcore.Terms{Wait: lockcore.NoWait})
+	if err != nil {
+		if n.ctx().Err() == nil {
+			n.Errorf("a nested call: %v", err)
+		}
+		return
+	}
+	e.token = le.Token()
+	n.leases = append(n.leases, le)
+	n.end(e, yes)
+}
+
+func (n *tenure) extend() {
+	n.take()
+	e := n.begin(extend, n.key, n.id)
+	switch err := n.leases[0].Extend(n.ctx(), 2*lease); {
+	case err == nil:
+		n.end(e, yes)
+	case errors.Is(err, lockcore.ErrRevoked):
+		n.end(e, revoked)
+	} // else it is lost, or Redis did not answer: no effect that anybody could see
+}
+
+// look notes that the tenure is not lost yet.
+func (n *tenure) look() {
+	at := n.now()
+	if n.ctx().Err() == nil {
+		n.alive = at
+	}
+}
+
+// lost notes, once, that the tenure was: between the last look and now.
+func (n *tenure) lost() {
+	if n.alive == never {
+		return
+	}
+	e := n.begin(lose, n.key, n.id)
+	e.call, n.alive = n.alive, never
+	n.end(e, yes)
+}

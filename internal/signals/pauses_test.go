@@ -1,0 +1,175 @@
+package signals_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+var pauses = flag.Int("pauses", 20, "workers that are stopped, all at the same time")
+
+// pausePoints are where workers are stopped: mostly where it hurts.
+var pausePoints = []point{
+	"after the check", "after the check", "renew answered", "after the check", "acquire answered",
+	"after the check", "release sent", "after the check", "in line", "renew sent",
+}
+
+// A worker that is stopped with SIGSTOP for half a lease to three, at whatever point, and then goes on: what it writes late is refused by a
+// resource that checks tokens, and taken by one that does not. Its key is others' after its lease, nobody else notices, and afterwards it
+// works like the others.
+func TestPauses(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	var all verdict
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for i := range *pauses {
+		d := lease/2 + lease*5/2*time.Duration(i)/time.Duration(max(*pauses-1, 1))
+		wg.Go(func() { p.pauseOne(&all, fmt.Sprint("pause:", i), pausePoints[i%len(pausePoints)], d) })
+	}
+	wg.Wait()
+	p.checkLeftovers()
+	t.Logf("%d pauses in %.1f s: %d late writes refused, %d overlaps in the control, %d leases lost, longest wait for a stopped holder %v over its lease, ctx canceled at most %v after the end of a pause, machine late by up to %v",
+		all.n, time.Since(begin).Seconds(), all.late, all.overlaps, all.lost, all.over, all.canceled, p.lateBetween(0, now()))
+	if all.overlaps == 0 || all.late < all.overlaps || all.lost == 0 {
+		t.Error("inconclusive")
+	}
+}
+
+// verdict sums up.
+type verdict struct {
+	mu                      sync.Mutex
+	n, late, overlaps, lost int
+	over, canceled          time.Duration
+}
+
+func (v *verdict) add(reg *register, end message, over time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.n++
+	v.late += reg.late
+	v.overlaps += reg.overlaps
+	v.over = max(v.over, over)
+	if end.Text != "" {
+		v.lost++
+		v.canceled = max(v.canceled, time.Duration(end.Value)*time.Microsecond)
+	}
+}
+
+// pauseOne stops one worker for d, while two others want its key.
+func (p *place) pauseOne(all *verdict, key string, at point, d time.Duration) {
+	reg := new(register)
+	if at == "in line" {
+		p.pauseInLine(all, key, reg, d)
+		return
+	}
+	w := start(p.T, p.task(task{Key: key, Role: "pause", Point: at, Stop: true}), reg)
+	m, err := w.await(opPoint)
+	if err != nil {
+		p.Errorf("%s: %q was not reached: %v", key, at, err)
+		return
+	}
+	resumed, first := make(chan struct{}), make(chan int64)
+	go func() {
+		first <- p.others(key, reg, func() { // what the worker does late finds a holder
+			<-resumed
+			time.Sleep(200 * time.Millisecond)
+		})
+	}()
+	w.pause(d)
+	close(resumed)
+	var end message
+	if at == "release sent" { // it had done its work
+		_, err = w.await(opDone)
+	} else if end, err = w.await(opCanceled, opDone); err == nil && end.Op != opDone {
+		_, err = w.await(opDone)
+	}
+	if err != nil {
+		p.Errorf("%s: after a pause at %q: %v", key, at, err)
+	}
+	over := time.Duration(<-first-m.At) - lease
+	if limit := recovery + p.lateBetween(m.At, now()); d > lease+limit && over > limit {
+		p.Errorf("%s: taken %v after the lease of a stopped worker", key, over)
+	}
+	if err := reg.problem(); err != nil {
+		p.Errorf("%s, stopped at %q for %v: %v", key, at, d, err)
+	}
+	all.add(reg, end, over)
+}
+
+// others take the key, each once. It returns when the first had it.
+func (p *place) others(key string, reg *register, stay func()) int64 {
+	var wg sync.WaitGroup
+	granted := make([]int64, len(p.locks))
+	for i, locks := range p.locks {
+		wg.Go(func() {
+			at, _, err := p.turn(locks, key, reg, stay)
+			if err != nil {
+				p.Errorf("%s: %v", key, err)
+			}
+			granted[i] = at
+		})
+	}
+	wg.Wait()
+	return slices.Min(granted)
+}
+
+// pauseInLine stops a worker that stands in line: the key that is reserved for it is another's after the claim window.
+func (p *place) pauseInLine(all *verdict, key string, reg *register, d time.Duration) {
+	le, err := p.locks[0].Acquire(context.Background(), key, lockcore.Terms{})
+	if err != nil {
+		p.Error(err)
+		return
+	}
+	w := start(p.T, p.task(task{Key: key, Role: "pause", Point: "in line", Stop: true}), reg)
+	if _, err := w.await(opWaits); err != nil {
+		p.Error(err)
+	}
+	p.awaitLine(key, 1)
+	w.signal(syscall.SIGSTOP)
+	var wg sync.WaitGroup
+	var granted int64
+	wg.Go(func() {
+		at, _, err := p.turn(p.locks[1], key, reg, briefly)
+		if err != nil {
+			p.Error(err)
+		}
+		granted = at
+	})
+	p.awaitLine(key, 2)
+	released := now()
+	if err := le.Release(context.Background()); err != nil {
+		p.Error(err)
+	}
+	time.Sleep(d)
+	w.signal(syscall.SIGCONT)
+	if _, err := w.await(opDone); err != nil {
+		p.Errorf("%s: after a pause in line: %v", key, err)
+	}
+	wg.Wait()
+	if took := time.Duration(granted - released); took > unheard+p.lateBetween(released, now()) {
+		p.Errorf("%s: the next in line behind a stopped worker waited %v", key, took)
+	}
+	if err := reg.problem(); err != nil {
+		p.Error(err)
+	}
+	all.add(reg, message{}, 0)
+}
+
+// awaitLine waits until n processes stand in line at Redis.
+func (p *place) awaitLine(key string, n int) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		h, err := p.locks[0].Inspect(context.Background(), lockcore.KindExclusive, key)
+		if err != nil || h.Queue >= n {
+			return
+		}
+	}
+	p.Errorf("%s: not %d in line", key, n)
+}

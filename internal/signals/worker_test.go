@@ -1,0 +1,235 @@
+package signals_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	workerEnv = "HOLDFAST_SIGNALS_WORKER"
+	lease     = 3 * time.Second
+	patience  = 40 * time.Second // who waits longer is stuck
+)
+
+// task is what a worker is told on its standard input.
+type task struct {
+	Addr, Key string
+	Role      string // what it does: exclusive, once, streak, line, pause
+	Point     point  // where
+	Nth       int    // of the commands that pass there
+	Stop      bool   // it stops, else it dies
+}
+
+// message is a line that a worker writes: what it has come to, or a write to the register, which is answered.
+type message struct {
+	Op       string // see below
+	At       int64  // ns of the machine's clock
+	Token    int64  `json:",omitempty"`
+	Value    int    `json:",omitempty"`
+	Text     string `json:",omitempty"`
+	TookOver bool   `json:",omitempty"`
+}
+
+// What a message says.
+const (
+	opBegan    = "began"    // the handler's first act
+	opPoint    = "point"    // it is there, and stops or dies now
+	opRead     = "read"     // the register
+	opWrite    = "write"    // to it; answered by whether it was taken
+	opWaits    = "waits"    // in line
+	opCanceled = "canceled" // the ctx of the tenure in which it was stopped; Text says why
+	opDone     = "done"     // it ends now
+	opFault    = "fault"
+)
+
+// worker is the process.
+type worker struct {
+	task
+	locks *lockcore.Locker
+	in    *bufio.Scanner
+	mu    sync.Mutex // of a message and its answer
+	fired atomic.Bool
+}
+
+func work() int {
+	w := &worker{in: bufio.NewScanner(os.Stdin)}
+	if !w.in.Scan() || json.Unmarshal(w.in.Bytes(), &w.task) != nil {
+		return 1
+	}
+	wire := &tripwire{point: w.Point, nth: max(w.Nth, 1), key: w.Key, act: w.act}
+	o := &redis.Options{Addr: w.Addr}
+	o.Dialer = wire.dial(redis.NewDialer(o))
+	rdb := redis.NewClient(o)
+	locks, err := lockcore.New(rdb, lockcore.Options{Observer: hears{w}, NoBatching: true, Terms: lockcore.Terms{Lease: lease, Wait: patience}})
+	if err != nil {
+		w.fail(err)
+		return 1
+	}
+	w.locks = locks
+	switch w.Role {
+	case "exclusive", "line":
+		w.fail(w.exclusive())
+	case "once":
+		_, err := guard.OnceValue(context.Background(), locks, w.Key, onceOptions, w.payout)
+		w.fail(err)
+	case "streak":
+		w.streak()
+	case "pause":
+		w.pause()
+	}
+	w.fail(locks.Close(context.Background()))
+	w.fail(rdb.Close())
+	w.say(message{Op: opDone})
+	return 0
+}
+
+// say writes a message, with a single write: it arrives whatever becomes of us.
+func (w *worker) say(m message) {
+	m.At = now()
+	b, err := json.Marshal(m)
+	if err == nil {
+		_, err = os.Stdout.Write(append(b, '\n'))
+	}
+	if err != nil {
+		panic(err) // the test is gone
+	}
+}
+
+// ask is say with an answer.
+func (w *worker) ask(m message) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.say(m)
+	if !w.in.Scan() {
+		panic("the test is gone")
+	}
+	return w.in.Text()
+}
+
+func (w *worker) fail(err error) {
+	if err != nil {
+		w.say(message{Op: opFault, Text: err.Error()})
+	}
+}
+
+// act ends the process here and now, or stops it until the test lets it go on. It does so once.
+func (w *worker) act() {
+	if !w.fired.CompareAndSwap(false, true) {
+		return
+	}
+	sig := syscall.SIGKILL
+	if w.Stop {
+		sig = syscall.SIGSTOP
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.say(message{Op: opPoint})
+	_ = syscall.Kill(os.Getpid(), sig)
+	if !w.in.Scan() { // the signal may take a moment to reach this thread; the test answers before it lets us go on
+		panic("the test is gone")
+	}
+}
+
+// reached acts if p is the point.
+func (w *worker) reached(p point) {
+	if w.Point == p {
+		w.act()
+	}
+}
+
+// exclusive is one tenure, long enough for a renewal if that is the point.
+func (w *worker) exclusive() error {
+	return guard.Exclusive(context.Background(), w.locks, w.Key, lockcore.Terms{}, func(ctx context.Context) error {
+		token, _ := guard.Token(ctx, w.Key)
+		w.say(message{Op: opBegan, Token: token})
+		w.reached("before the effect")
+		w.fail(w.increment(token))
+		w.reached("after the effect")
+		if sent, answered := w.Point.at("renew"); sent || answered {
+			<-ctx.Done()
+		}
+		return nil
+	})
+}
+
+// increment reads the register and writes one more.
+func (w *worker) increment(token int64) error {
+	if said := w.ask(message{Op: opWrite, Token: token, Value: w.number() + 1}); said != "taken" {
+		return fmt.Errorf("a write was %s", said)
+	}
+	return nil
+}
+
+// number is what the register has.
+func (w *worker) number() int {
+	n, err := strconv.Atoi(w.ask(message{Op: opRead}))
+	w.fail(err)
+	return n
+}
+
+var onceOptions = guard.OnceOptions{Terms: lockcore.Terms{Lease: lease, Wait: patience}, Keep: time.Minute}
+
+// payout is a run of a once key.
+func (w *worker) payout(ctx context.Context) (string, error) {
+	_, took := guard.Attempt(ctx, w.Key)
+	w.say(message{Op: opBegan, TookOver: took})
+	w.reached("before the effect")
+	w.ask(message{Op: opRead})
+	w.reached("after the effect")
+	return "by the worker", nil
+}
+
+// streak works with many goroutines, so that the key goes from one to the next without Redis.
+func (w *worker) streak() {
+	const goroutines, turns = 8, 2000
+	var wg sync.WaitGroup
+	var last atomic.Int64
+	var handed atomic.Int32
+	for range goroutines {
+		wg.Go(func() {
+			for range turns {
+				err := guard.Exclusive(context.Background(), w.locks, w.Key, lockcore.Terms{}, func(ctx context.Context) error {
+					token, _ := guard.Token(ctx, w.Key)
+					if last.Swap(token) == token-1 && handed.Add(1) == 40 {
+						w.fail(w.increment(token))
+						w.reached("in a streak")
+					}
+					return nil
+				})
+				if err != nil {
+					w.fail(err)
+					return
+				}
+			}
+		})
+	}
+	w.say(message{Op: opBegan})
+	wg.Wait()
+}
+
+func now() int64 { return time.Now().UnixNano() }
+
+// hears tells the test when the worker stands in line.
+type hears struct{ w *worker }
+
+func (hears) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (hears) Traceparent(context.Context) string                            { return "" }
+
+func (h hears) Event(_ context.Context, e lockcore.Event) {
+	if _, ok := e.(lockcore.Waiting); ok && h.w.Role != "streak" {
+		h.w.say(message{Op: opWaits})
+	}
+}
