@@ -9,14 +9,38 @@ LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 help: ## list what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# What takes long and is about faults has targets of its own; they are in .ci/run.
+FAULTS := internal/(topology|serverfault|signals|history)$$
+
 .PHONY: test
-test: ## all tests with the race detector; those that need a redis-server are skipped without one, and counted
+test: ## the tests with the race detector; those that need a redis-server are skipped without one, and counted
 	$(GO) run ./internal/tally -count=1 ./internal/sim -seeds 14
-	$(GO) run ./internal/tally -race -shuffle=on -p 4 ./lockcore ./middleware/... ./...
+	$(GO) run ./internal/tally -race -shuffle=on -p 4 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(FAULTS)')
+
+.PHONY: sim
+sim: ## 120 seeds of the simulation, and 20 with the race detector; -seed N plays one again
+	$(GO) test ./internal/sim -count=1 -v -run TestSim -args -seeds 120 | grep -vE '^ *(===|---) '
+	$(GO) test ./internal/sim -race -count=1 -v -run TestSim -args -seed 1000 -seeds 20 | grep -vE '^ *(===|---) '
+
+.PHONY: history
+history: ## a million operations on a real server, checked with porcupine and a fenced register
+	$(GO) test ./internal/history -count=1 -v -run TestHistory -args -ops 1000000 | grep -v '^ *==='
+
+.PHONY: signals
+signals: ## workers that are stopped and killed at named points
+	$(GO) test ./internal/signals -count=1 -v | grep -v '^ *==='
+
+.PHONY: faults
+faults: ## what a real server may do to its clients, under load
+	$(GO) test ./internal/serverfault -race -count=1 -v | grep -v '^ *==='
+
+.PHONY: topology
+topology: ## failovers of Sentinel and Cluster, and 50 slots that move, under load
+	$(GO) test ./internal/topology -count=1 -v | grep -v '^ *==='
 
 .PHONY: exhaustive
 exhaustive: ## what make test takes samples of: cancellation at every packet, every late copy, the cost of memory, 1,000 ticks of 50 instances
-	$(GO) run ./internal/tally -count=1 -run 'TestCancelAnywhere|TestRotateTwice|TestMemory|TestRenewMany' ./lockcore
+	$(GO) run ./internal/tally -count=1 -run 'TestCancelAnywhere|TestRotateTwice|TestMemory|TestRenewMany|TestScale' ./lockcore
 	$(GO) run ./internal/tally -count=1 -run TestSkewedInstances ./middleware/cronmw
 
 .PHONY: lint
@@ -24,6 +48,7 @@ lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
 	$(LINT) run ./...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 	cd examples/observability && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
+	cd fence/sqltest && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 .PHONY: fmt
 fmt: ## format the code as lint wants it
@@ -35,9 +60,14 @@ soak-short: ## a minute of contention between 1, 3 and 8 processes on a real ser
 	$(GO) test ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
 
 .PHONY: soak
-soak: ## the same for half an hour, a thousand seeds of the simulation, and what asynq takes a minute for
-	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 10m -procs 1,3,8 -kill 20s -at-least 200000
+soak: ## a thousand seeds of the simulation, ten million operations, all planted mistakes, and the rest for longer: up to 90 min
 	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim -args -seeds 1000
+	$(GO) test ./internal/history -count=1 -v -timeout 30m -run TestHistory -args -ops 10000000
+	$(GO) run ./internal/planted
+	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 5m -procs 1,3,8 -kill 20s -at-least 200000
+	$(GO) test ./internal/topology -count=1 -v -timeout 30m -args -for 20s -failovers 5 -migrations 500
+	$(GO) test ./internal/signals -count=1 -v -timeout 10m -args -pauses 60 -kills 90
+	$(GO) test ./lockcore -count=1 -v -run TestScaleStarved -args -starve 60s
 	$(GO) test ./middleware/cronmw -count=1 -v -run TestRealProcesses -args -for 60s
 	$(GO) test ./middleware/asynqmw -count=1 -v -timeout 10m -run 'TestHotKey|TestKilledWorker' -args -long
 
@@ -63,6 +93,19 @@ observability-test: ## vet and tests of the module that exposes the metrics to P
 	$(GO) -C examples/observability vet ./...
 	$(GO) -C examples/observability test -race -count=1 ./...
 
+.PHONY: sql-test
+sql-test: ## vet and tests of fence.SQL, on a PostgreSQL and a MariaDB that they start; skipped without
+	$(GO) -C fence/sqltest vet ./...
+	$(GO) -C fence/sqltest test -race -count=1 ./...
+
+.PHONY: planted
+planted: ## plant known mistakes, one at a time: a named test must find each
+	$(GO) run ./internal/planted
+
+.PHONY: planted-fast
+planted-fast: ## the same with a dozen of them
+	$(GO) run ./internal/planted -fast
+
 .PHONY: gobench
 gobench: ## every Go benchmark COUNT (6) times, summed up by benchstat; the numbers stay in bench.txt
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) ./... > bench.txt
@@ -74,22 +117,24 @@ examples: ## run the example worker and the example cron, without a server
 	$(GO) run ./examples/cron
 
 .PHONY: vuln
-vuln: ## govulncheck
+vuln: ## govulncheck; it fetches its database
 	$(GO) tool -modfile=tools/go.mod govulncheck ./...
 
 # Not bench: go mod tidy wants the modules that the tests of its dependencies import, and some of redsync's can no longer be fetched. Its
 # go.mod changes only by hand, with go -C bench get.
 .PHONY: tidy
-tidy: ## go.mod and go.sum of this module, of tools and of examples/observability
+tidy: ## go.mod and go.sum of this module, of tools, examples/observability and fence/sqltest
 	$(GO) mod tidy
 	cd tools && $(GO) mod tidy
 	cd examples/observability && $(GO) mod tidy
+	cd fence/sqltest && $(GO) mod tidy
 
 .PHONY: tidy-check
 tidy-check: ## fail if tidy would change something
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
 	cd examples/observability && $(GO) mod tidy -diff
+	cd fence/sqltest && $(GO) mod tidy -diff
 
 .PHONY: check
 check: tidy-check ## all that CI does
