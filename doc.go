@@ -7,7 +7,8 @@
 //   - lockcore: the lease they stand on: reentrant, kept by a watchdog, with waiting in turns and fencing tokens
 //   - idempotency: what a done key remembers
 //   - tracing: spans and metrics with OpenTelemetry; tracing/asynqtrace carries traces through asynq's tasks
-//   - locktest: for your tests
+//   - fence: for the side of the resource: writes of old holds are refused
+//   - locktest: for your tests, and the conformance suite for your Redis
 //
 // Composed, from the outside in:
 //
