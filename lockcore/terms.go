@@ -52,7 +52,7 @@ type Terms struct {
 	MinHold time.Duration
 	// Stall ends a hold whose handler has not called [Beat] for this long: its ctx is canceled with ErrStalled and nothing is
 	// renewed any more, so that the key is free one lease later. It finds a handler that hangs sooner than MaxHold. The time that
-	// the handler waits for another key counts too. As one of Options.Terms it ends every handler that never calls Beat. Default: none.
+	// the handler waits for another key counts too, unless it calls Beat meanwhile. As one of Options.Terms it ends every handler that never calls Beat. Default: none.
 	// 100 ms to 30 days.
 	Stall time.Duration
 	// NoRenew leaves the lease fixed: no watchdog keeps it, it ends after Lease unless Extend is called.

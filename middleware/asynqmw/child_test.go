@@ -33,9 +33,14 @@ func TestMain(m *testing.M) {
 		os.Exit(child())
 	}
 	flag.Parse()
+	redis.SetLogger(quiet{})            // faults are what some tests are about
 	_ = flag.Set("test.parallel", "32") // the tests that run beside each other wait for asynq, they do not work
 	goleak.VerifyTestMain(m)
 }
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // order is what a child process is told: to be an asynq server, with the guards of another Redis.
 type order struct {

@@ -18,7 +18,9 @@ import (
 //	BaseContext      carries a mark by which the middlewares know that Configure was not forgotten
 //
 // A *lockcore.BusyError that the handler itself got from package guard, and returned, counts as a busy key too. What is
-// nil gets asynq's default. Nothing changes for a conflict under [Fail], or one that is left on the last attempt.
+// nil gets asynq's default. Nothing changes for a conflict under [Fail], or one that is left on the last attempt. All
+// other errors of the guards count as failures and use up a retry: lockcore.ErrUnavailable, lockcore.ErrClosed and
+// *lockcore.AbandonedError too.
 func Configure(cfg asynq.Config) asynq.Config {
 	isFailure, delay, base := cfg.IsFailure, cfg.RetryDelayFunc, cfg.BaseContext
 	if isFailure == nil {

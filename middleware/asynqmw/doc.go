@@ -82,6 +82,6 @@
 //
 // # Schedules
 //
-// Several of asynq's schedulers enqueue each task several times. [Ticks] makes that once a tick, [EnqueueTick] does it for a cron of
-// your own.
+// Several of asynq's schedulers enqueue each task several times. [Ticks] enqueue it once a tick, wherever and however often they run;
+// [EnqueueTick] does it for a cron of your own.
 package asynqmw

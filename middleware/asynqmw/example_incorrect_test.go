@@ -44,7 +44,7 @@ func ExampleByPayload_tooNarrow_incorrect() {
 	// the same payment has the same key: true
 }
 
-// A handler that does not look at its ctx goes on when its key is lost, beside the next holder.
+// A handler that does not look at its ctx goes on when its key is lost, though it may have another holder by then.
 func ExampleExclusive_ignoresCtx_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -110,7 +110,7 @@ func ExampleExclusive_outlives_incorrect() {
 		go func() {
 			defer close(done)
 			<-returned
-			_, held := guard.Token(ctx, "account:42")
+			_, held := guard.Token(ctx, "account:42") // wrong: its key went back when the handler returned
 			fmt.Println("holds the account:", held, "because:", context.Cause(ctx))
 			err := guard.Exclusive(guard.Detach(ctx), locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
 				guard.MustHold(ctx, "account:42") // panics in code that must never run without it

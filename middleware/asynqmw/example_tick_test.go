@@ -35,34 +35,44 @@ func ExampleEnqueueTick() {
 	// report report@1767247200
 }
 
+// The ID names the tick, for asynq's Inspector, whatever the zone.
+func ExampleTickID() {
+	six := time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC)
+	fmt.Println(asynqmw.TickID("report", six))
+	fmt.Println(asynqmw.TickID("report", six.In(time.FixedZone("Tokyo", 9*3600))))
+	// Output:
+	// report@1767247200
+	// report@1767247200
+}
+
 // A scheduler that may run in any number of processes.
 func ExampleTicks() {
 	rdb, stop := exampleRedis()
 	defer stop()
-	ticks, err := asynqmw.Ticks(asynqmw.TickOptions{}, asynqmw.Periodic{
-		Name: "report", Spec: "0 6 * * *", Task: asynq.NewTask("report", nil),
-	})
+	ticks, err := asynqmw.NewTicks(asynq.NewClientFromRedisClient(rdb), asynqmw.TickOptions{
+		OnTick: func(name string, at time.Time, err error) {
+			if err != nil {
+				log.Print(name, at, err)
+			}
+		},
+	}, asynqmw.Periodic{Name: "report", Spec: "0 6 * * *", Task: asynq.NewTask("report", nil)})
 	if err != nil {
 		log.Fatal(err)
 	}
-	manager, err := asynq.NewPeriodicTaskManager(asynq.PeriodicTaskManagerOpts{
-		RedisUniversalClient:       rdb,
-		PeriodicTaskConfigProvider: ticks,
-		SchedulerOpts:              &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(manager.Start())
-	manager.Shutdown()
-	// Output: <nil>
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond) // in a program: until it is told to stop
+	defer cancel()
+	ticks.Run(ctx)
+	fmt.Println("stopped")
+	// Output: stopped
 }
 
 // @every counts from the start of its process: no two processes would have the same ticks.
-func ExampleTicks_every_incorrect() {
-	_, err := asynqmw.Ticks(asynqmw.TickOptions{}, asynqmw.Periodic{
+func ExampleNewTicks_every_incorrect() {
+	rdb, stop := exampleRedis()
+	defer stop()
+	_, err := asynqmw.NewTicks(asynq.NewClientFromRedisClient(rdb), asynqmw.TickOptions{}, asynqmw.Periodic{
 		Name: "report", Spec: "@every 5m", Task: asynq.NewTask("report", nil),
 	})
 	fmt.Println(err)
-	// Output: asynqmw: Ticks: task 0, "report": spec "@every 5m" counts from the start of its process, so that no two have the same ticks: write */5 * * * * instead of @every 5m
+	// Output: asynqmw: NewTicks: task 0, "report": spec "@every 5m" counts from the start of its process, so that no two have the same ticks: write */5 * * * * instead of @every 5m
 }

@@ -18,7 +18,7 @@ const (
 
 // EnqueueTick enqueues the task of one tick of a schedule, for schedulers of which several run at the same time: whoever
 // comes first enqueues it, and nil means that it is enqueued, by this call or by another. It is for a cron of your own;
-// asynq's scheduler does the same with [Ticks].
+// [Ticks] have one.
 //
 // at is the nominal time of the tick, as the schedule has it, never time.Now(): it names the tick, by which late
 // schedulers and those whose clocks differ know each other's. The task gets asynq.TaskID(TickID(name, at)) and, unless
@@ -55,6 +55,17 @@ func tickOptions(name string, at time.Time, opts []asynq.Option) ([]asynq.Option
 	return append(all, asynq.TaskID(TickID(name, at))), errors.Join(errs...)
 }
 
+// retention is that of the task of a tick.
+func retention(opts []asynq.Option) time.Duration {
+	keep := defaultTickRetention
+	for _, o := range opts {
+		if d, ok := o.Value().(time.Duration); ok && o.Type() == asynq.RetentionOpt {
+			keep = d
+		}
+	}
+	return keep
+}
+
 func checkTick(name string, opts []asynq.Option) error {
 	var errs []error
 	if strings.TrimSpace(name) == "" {
@@ -65,7 +76,7 @@ func checkTick(name string, opts []asynq.Option) error {
 		case asynq.TaskIDOpt:
 			errs = append(errs, fmt.Errorf("%v: the ID of the task names the tick", o))
 		case asynq.RetentionOpt:
-			if d, _ := o.Value().(time.Duration); d < minTickRetention {
+			if d := retention([]asynq.Option{o}); d < minTickRetention {
 				errs = append(errs, fmt.Errorf("%v is too short, must be at least %v: a scheduler that is late would enqueue the tick again", o, minTickRetention))
 			}
 		default:

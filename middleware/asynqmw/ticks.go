@@ -1,21 +1,24 @@
 package asynqmw
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/robfig/cron/v3"
 )
 
-// Periodic is a task that shall be enqueued at every tick of a schedule, once for all the schedulers that have it.
+// Periodic is a task that shall be enqueued at every tick of a schedule, once for all the processes that have it.
 type Periodic struct {
 	// Name and nominal time are the ID of each tick's task, see [TickID]: another name is another job.
 	Name string
-	// Spec is a schedule as asynq's scheduler takes it: five fields, @hourly and the like, with CRON_TZ=ZONE in front if it is
-	// not of TickOptions.Location. @every is refused, for it counts from the start of its process: no two have the same ticks.
+	// Spec is a schedule as asynq's scheduler takes it: five fields, @hourly and the like, with CRON_TZ=ZONE in front if
+	// it is not of TickOptions.Location. @every is refused, for it counts from the start of its process: no two have the
+	// same ticks.
 	Spec string
 	// Task is enqueued as it is at every tick.
 	Task *asynq.Task
@@ -23,45 +26,42 @@ type Periodic struct {
 	Opts []asynq.Option
 }
 
-// TickOptions of [Ticks].
+// TickOptions of [NewTicks]. The zero value is ready to use.
 type TickOptions struct {
 	// Location is the time zone of specs that name none. Default: UTC. An hour that the zone has twice has two ticks, one
 	// that it skips none.
 	Location *time.Location
-	// Ahead is for how long ticks are announced to the scheduler in advance. It must be longer than SyncInterval of the
-	// asynq.PeriodicTaskManager, else ticks are missed. Default 15 min, where that of SyncInterval is 3 min. 1 min to 24 h.
-	Ahead time.Duration
+	// OnTick hears of each tick: err is nil if its task is enqueued, by this process or by another, and else why it is
+	// not. It is called from the goroutine of the periodic task, whose next tick waits for it. Default: nobody.
+	OnTick func(name string, at time.Time, err error)
 }
 
-const defaultAhead = 15 * time.Minute
+// Ticks enqueue periodic tasks. Every process that runs Ticks of the same tasks comes to the same ticks, and each is
+// enqueued once. Make them with [NewTicks].
+//
+// They stand in for asynq.Scheduler, which enqueues each task once per process, and for its history: that would be a key
+// in Redis for each tick, without an expiry.
+type Ticks struct {
+	client *asynq.Client
+	o      TickOptions
+	tasks  []scheduled
+}
 
-// Ticks makes asynq's scheduler safe to run several times: of all that have the same tasks, one enqueues each tick.
-//
-//	ticks, err := asynqmw.Ticks(asynqmw.TickOptions{}, asynqmw.Periodic{Name: "report", Spec: "0 6 * * *", Task: report})
-//	manager, err := asynq.NewPeriodicTaskManager(asynq.PeriodicTaskManagerOpts{
-//		RedisConnOpt:               redis,
-//		PeriodicTaskConfigProvider: ticks,
-//	})
-//
-// asynq.Scheduler alone cannot do that: Register fixes the options of all ticks, task ID included. So each tick to come is
-// an entry of its own here, with its own ID, that asynq adds when it is announced and removes afterwards; the ID is that of
-// the nominal time however late the entry fires. To the others the scheduler answers asynq.ErrTaskIDConflict: in
-// PostEnqueueFunc that error means that the tick is enqueued already.
-//
-// A tick at which no scheduler runs is missed: for catching up, and for jobs without a queue, see package cronmw. Every
-// problem of the tasks is reported at once.
-func Ticks(o TickOptions, tasks ...Periodic) (asynq.PeriodicTaskConfigProvider, error) {
-	o.Ahead = cmp.Or(o.Ahead, defaultAhead)
+// NewTicks returns Ticks, whose Run enqueues the tasks. Every problem of the tasks is reported at once.
+func NewTicks(c *asynq.Client, o TickOptions, tasks ...Periodic) (*Ticks, error) {
+	var errs []error
+	if c == nil {
+		errs = append(errs, errors.New("client must not be nil"))
+	}
 	if o.Location == nil {
 		o.Location = time.UTC
 	}
-	var errs []error
-	if o.Ahead < time.Minute || o.Ahead > 24*time.Hour {
-		errs = append(errs, fmt.Errorf("TickOptions.Ahead is %v, must be between 1m and 24h", o.Ahead))
+	if o.OnTick == nil {
+		o.OnTick = func(string, time.Time, error) {}
 	}
-	t, names := &ticks{o: o}, map[string]bool{}
+	t, names := &Ticks{client: c, o: o}, map[string]bool{}
 	for i, p := range tasks {
-		s, err := p.parse()
+		s, err := p.parse(o.Location)
 		if names[p.Name] {
 			err = errors.Join(err, errors.New("another task has this name"))
 		}
@@ -72,17 +72,21 @@ func Ticks(o TickOptions, tasks ...Periodic) (asynq.PeriodicTaskConfigProvider, 
 		t.tasks = append(t.tasks, scheduled{p, s})
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("asynqmw: Ticks: %w", err)
+		return nil, fmt.Errorf("asynqmw: NewTicks: %w", err)
 	}
 	return t, nil
 }
 
-func (p Periodic) parse() (cron.Schedule, error) {
-	s, err := cron.ParseStandard(p.Spec)
-	if err != nil {
+func (p Periodic) parse(zone *time.Location) (s cron.Schedule, err error) {
+	spec := strings.TrimSpace(p.Spec)
+	if (strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=")) && !strings.Contains(spec, " ") { // cron panics at it
+		err = fmt.Errorf("spec %q has a zone and nothing else", p.Spec)
+	} else if s, err = cron.ParseStandard(spec); err != nil {
 		err = fmt.Errorf("spec %q: %w", p.Spec, err)
 	} else if _, every := s.(cron.ConstantDelaySchedule); every {
 		err = fmt.Errorf("spec %q counts from the start of its process, so that no two have the same ticks: write */5 * * * * instead of @every 5m", p.Spec)
+	} else if s.Next(time.Now().In(zone)).IsZero() {
+		err = fmt.Errorf("spec %q has no tick in the next five years", p.Spec)
 	}
 	if p.Task == nil {
 		err = errors.Join(err, errors.New("task must not be nil"))
@@ -96,33 +100,77 @@ type scheduled struct {
 	schedule cron.Schedule
 }
 
-type ticks struct {
-	o     TickOptions
-	tasks []scheduled
+const (
+	lookAgain = time.Minute // at the clock while waiting for a tick: it may be set, and timers stand still with the machine
+	tryAgain  = time.Second // to enqueue, while Redis is away
+)
+
+// Run enqueues each tick when it is due, until ctx ends; then it returns. While Redis is away a tick is tried again until
+// it is half of its Retention late, or the next is due. A tick at which no process runs is missed: for catching up, and
+// for jobs without a queue, see package cronmw.
+func (t *Ticks) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, p := range t.tasks {
+		wg.Go(func() { t.loop(ctx, p) })
+	}
+	wg.Wait()
 }
 
-// lateTick is how long a tick stays announced after its time, for a scheduler that fires late.
-const lateTick = time.Minute
-
-// GetConfigs announces the ticks to come.
-func (t *ticks) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) {
-	now := time.Now().In(t.o.Location)
-	var configs []*asynq.PeriodicTaskConfig
-	for _, p := range t.tasks {
-		end := now.Add(t.o.Ahead)
-		for at := p.schedule.Next(now.Add(-lateTick)); !at.IsZero() && !at.After(end); at = p.schedule.Next(at) {
-			opts, err := tickOptions(p.Name, at, p.Opts)
-			if err != nil {
-				return nil, err // Ticks has checked them
+func (t *Ticks) loop(ctx context.Context, p scheduled) {
+	for seen := time.Now(); ; {
+		at := p.schedule.Next(seen.In(t.o.Location))
+		now := time.Now()
+		switch {
+		case at.IsZero() || at.After(now):
+			d := lookAgain
+			if !at.IsZero() {
+				d = min(d, at.Sub(now))
 			}
-			configs = append(configs, &asynq.PeriodicTaskConfig{Cronspec: onlyAt(at), Task: p.Task, Opts: opts})
+			if !pause(ctx, d) {
+				return
+			}
+			seen = latest(seen, now)
+		default:
+			t.o.OnTick(p.Name, at, t.enqueue(ctx, p, at))
+			seen = at
+		}
+		if ctx.Err() != nil {
+			return
 		}
 	}
-	return configs, nil
 }
 
-// onlyAt is a schedule of at alone, for a year. It is in UTC, where no minute comes twice.
-func onlyAt(at time.Time) string {
-	at = at.UTC()
-	return fmt.Sprintf("CRON_TZ=UTC %d %d %d %d *", at.Minute(), at.Hour(), at.Day(), int(at.Month()))
+// enqueue tries until it may not be known any more that another process has enqueued the tick, or the next one is due.
+func (t *Ticks) enqueue(ctx context.Context, p scheduled, at time.Time) error {
+	end := at.Add(retention(p.Opts) / 2)
+	if next := p.schedule.Next(at); !next.IsZero() && next.Before(end) {
+		end = next
+	}
+	err := errors.New("asynqmw: the tick was missed: it is late by " + time.Since(at).Round(time.Second).String())
+	for time.Now().Before(end) {
+		err = EnqueueTick(ctx, t.client, p.Name, at, p.Task, p.Opts...)
+		if err == nil || errors.Is(err, asynq.ErrDuplicateTask) || !pause(ctx, tryAgain) {
+			break
+		}
+	}
+	return err
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// pause returns false if ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

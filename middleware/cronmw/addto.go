@@ -11,13 +11,15 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// AddTo adds a singleton job to a cron that you already have: each tick of spec is run by one of all the instances that add a job of
-// this name. spec is parsed by c's own parser in c's own zone, which must be the same on all instances (cron.WithLocation(time.UTC): the default is
-// the zone of the machine). The entry can be removed, and goes through c's chain. name must be new to c.
+// AddTo adds a singleton job to a cron that you already have: each tick of spec is run by one of all the instances that
+// add a job of this name. spec is parsed by c's own parser in c's own zone, which must be the same on all instances
+// (cron.WithLocation(time.UTC): the default is the zone of the machine). The entry can be removed, and goes through c's
+// chain. name must be new to c.
 //
 // fn's ctx ends with the lease, not with c.Stop, whose ctx waits for the runs, and with Standby also for those that other
-// instances run: close locks before you wait for it. What a tick came to is told to Job.OnResult. A panic of fn is recorded as the
-// tick's failure and passes on, as a *PanicError: it ends the process unless cron.Recover is in the chain.
+// instances run: close locks before you wait for it. What a tick came to is told to Job.OnResult. A panic of fn is
+// recorded as the tick's failure and passes on, as a *PanicError: it ends the process unless cron.Recover is in the
+// chain.
 //
 // After a pause of the process cron runs one of the missed ticks, the oldest. A wrapper of the chain that skips a run drops
 // the tick on this instance; one that delays runs (DelayIfStillRunning) lets the newest go first. Calling the entry's job by
@@ -48,7 +50,8 @@ func AddTo(c *cron.Cron, locks *lockcore.Locker, name, spec string, j Job, fn fu
 	return c.Schedule(h, &job{s, h}), nil
 }
 
-// parsedBy lets c parse the spec, for its parser can be reached in no other way: it takes a job that does nothing and loses it again.
+// parsedBy lets c parse the spec, for its parser can be reached in no other way: it takes a job that does nothing and
+// loses it again.
 func parsedBy(c *cron.Cron, spec string) (cron.Schedule, error) {
 	spec, err := checkSpec(spec)
 	if err != nil {

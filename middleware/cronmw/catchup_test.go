@@ -160,3 +160,24 @@ func TestCatchUpAfterCrash(t *testing.T) {
 		})
 	}
 }
+
+// While CatchUp is introduced, a tick that an instance of the old release ran is not caught up with by those of the new one.
+func TestCatchUpRollout(t *testing.T) {
+	inBubble(t, func(w *world) {
+		old, canary := w.process(), w.process()
+		canary.skew = -time.Second
+		js := old.jobs()
+		w.must(js.Add("report", "0 7 * * *", cronmw.Job{}, w.fn))
+		w.start(js)
+		until("2000-01-01 06:00:00")
+		js = canary.jobs()
+		w.must(js.Add("report", "0 7 * * *", cronmw.Job{CatchUp: cronmw.CatchUpLatest}, w.fn))
+		w.start(js)()
+		js = canary.jobs()
+		w.must(js.Add("report", "0 7 * * *", cronmw.Job{CatchUp: cronmw.CatchUpLatest}, w.fn))
+		until("2000-01-01 12:00:00")
+		w.start(js)
+		until("2000-01-01 12:10:00")
+		w.wantTicks("01 07:00:00")
+	})
+}

@@ -92,6 +92,32 @@ func ExampleAddTo() {
 	// Output: in time: true
 }
 
+// No instance was there when a tick was due: it runs when one is.
+func ExampleCatchUp_latest() {
+	locks, done := open("catchup")
+	defer done()
+	deploy := func(until func(cronmw.Result) bool) {
+		ctx, stop := context.WithCancel(context.Background())
+		jobs := cronmw.New(locks, cronmw.Options{})
+		job := cronmw.Job{CatchUp: cronmw.CatchUpLatest, OnResult: func(r cronmw.Result) {
+			if r.Outcome == cronmw.Ran && until(r) {
+				stop()
+			}
+		}}
+		if err := jobs.Every("report", time.Second, job, func(context.Context, cronmw.Tick) error { return nil }); err != nil {
+			panic(err)
+		}
+		fmt.Println(jobs.Run(ctx))
+	}
+	deploy(func(cronmw.Result) bool { return true })
+	time.Sleep(1500 * time.Millisecond) // there is a tick in it
+	again := time.Now()
+	deploy(func(r cronmw.Result) bool { return r.Tick.Time.Before(again) })
+	// Output:
+	// <nil>
+	// <nil>
+}
+
 // The mistake: @every counts from the start of the process, so that no two instances have a tick in common.
 func ExampleJobs_Add_every_incorrect() {
 	locks, done := open("every")
@@ -101,7 +127,8 @@ func ExampleJobs_Add_every_incorrect() {
 	// Output: cronmw: spec "@every 5m" counts from the start of the process, so that each instance has ticks of its own: use Jobs.Every, or fields such as */5
 }
 
-// The mistake: a name with something of the instance in it. Each instance then has a job of its own, and runs every tick.
+// The mistake: a name with something of the instance in it. Each instance then has a job of its own, and runs every tick. A renamed job is
+// likewise new: during a deploy both names run.
 func ExampleJobs_Add_name_incorrect() {
 	for _, host := range []string{"pod-1", "pod-2"} {
 		fmt.Println(cronmw.Tick{Name: "report-" + host, Time: time.Date(2026, 3, 8, 7, 30, 0, 0, time.UTC)}.Key())

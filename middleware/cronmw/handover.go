@@ -12,11 +12,12 @@ const maxDue = 1024 // ticks that chain wrappers hold back; what they skip is dr
 
 // handover carries ticks from the Schedule, which cron asks for times, to the Job, which it starts without one.
 //
-// Cron starts the job for each time that Next has given it, in a goroutine that may come to Run late, or never, if a wrapper of the chain
-// skips it. So Run takes, of the times that Next has given and that have come, the newest that no other Run has taken. As many goroutines get as
-// many ticks, whichever is first; and what was skipped stays below what is new. Reading Entry.Prev or a clock
-// instead would give two goroutines the same tick. Next may be called by anybody, with any time: what has not come is not
-// taken, and of what has not come only the nearest is kept, which is the one that cron waits for.
+// Cron starts the job for each time that Next has given it, in a goroutine that may come to Run late, or never, if a
+// wrapper of the chain skips it. So Run takes, of the times that Next has given and that have come, the newest that no
+// other Run has taken. As many goroutines get as many ticks, whichever is first; and what was skipped stays below what is
+// new. Reading Entry.Prev or a clock instead would give two goroutines the same tick. Next may be called by anybody, with
+// any time: what has not come is not taken, and of what has not come only the nearest is kept, which is the one that cron
+// waits for.
 type handover struct {
 	cron.Schedule
 	mu   sync.Mutex

@@ -25,8 +25,9 @@ const (
 type Overlap int
 
 const (
-	// Forbid skips the tick, for all instances: the skip is recorded as what the tick came to, so that it does not depend on
-	// which instance asks when. The run before is seen wherever it runs. One whose process died counts until its lease is over.
+	// Forbid skips the tick, for all instances: the skip is recorded as what the tick came to, so that it does not depend
+	// on which instance asks when. The run before is seen wherever it runs. One whose process died counts until its lease
+	// is over.
 	Forbid Overlap = iota
 	// Allow runs it beside the earlier one.
 	Allow
@@ -38,35 +39,43 @@ type CatchUp int
 const (
 	// CatchUpNone leaves them out.
 	CatchUpNone CatchUp = iota
-	// CatchUpLatest runs the latest of them once, as soon as an instance is there, but not after the next tick is due; so a
-	// tick of such a job is late only then. It is for Jobs, not for AddTo. What a job has missed is known by what is
-	// remembered of it: since when it has existed, for 9 to 12 months, and its ticks, until the one after. A job that is new, or has another
-	// spec or name than before, has missed nothing. A tick that was skipped, failed, or began and was cut short by a crash
-	// (without Standby) was not missed.
+	// CatchUpLatest runs the latest of them once, as soon as an instance is there, but not after the next tick is due.
+	// MaxLateness does not bound it if the next tick is later. It is for Jobs, not for AddTo. What a job has missed is
+	// known by what is remembered of it: since when it has existed, for 9 to 12 months, and its ticks, until the one
+	// after. A job that is new, or has another spec or name than before, has missed nothing. A tick that was skipped,
+	// failed, or began and was cut short by a crash (without Standby) was not missed.
 	CatchUpLatest
 )
 
-// Job is how the ticks of a job run. The zero value is safe: each tick is begun at most once, not beside the run before, and not
-// more than 5 min late.
+// Job is how the ticks of a job run. The zero value is safe: each tick is begun at most once, not beside the run before,
+// and not more than 5 min late.
 type Job struct {
-	// Terms of each run: Lease, MaxHold and Stall, from the start of fn, MinHold, which with Forbid holds up the next run, and Name, by
-	// default the job's. Wait must be zero: a tick does not wait, see Standby.
+	// Terms of each run; what is zero is as the Locker has it. Lease, MaxHold and Stall count from the start of fn.
+	// MinHold, with Forbid, keeps the job's key after a run: a tick that comes due meanwhile is skipped, and one that a
+	// standby runs again waits. Name is by default the job's. Wait must be zero: a tick does not wait, see Standby.
+	// NoRenew is refused, also of the Locker: a run longer than Lease would lose its keys.
 	Terms lockcore.Terms
 	// Overlap is Forbid by default.
 	Overlap Overlap
-	// MaxLateness is by how much a tick may begin after its time, both by the clock of Redis: a tick that an instance hears of
-	// later is refused, see Late. Default 5 min. 1 s to 7 days. Takeovers are not bound by it.
+	// MaxLateness is by how much a tick may begin after its time, both by the clock of Redis: a tick that an instance
+	// hears of later is refused, see Late. Default 5 min. 1 s to 7 days. Standbys that take over, or have waited since
+	// the tick was in time, are not bound by it.
 	MaxLateness time.Duration
-	// Standby lets the other instances watch the one that runs a tick. If that dies, or is shut down or loses its lease before fn
-	// has succeeded, one of them runs the tick again, at most a lease later. Without it they do not care, and a tick whose instance died stays undone.
+	// Standby lets the other instances watch the one that runs a tick. If that dies, one of them runs the tick again
+	// about a lease later. The same, but at once, if fn fails after its ctx was ended by Options.CancelOnStop, a lost
+	// lease or the end of Locker.Close (lockcore.ErrGivenUp), and if it returns guard.NoEffect. All else that fn returns, a
+	// panic, and a run that MaxHold, Stall or an operator ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked) is a failure,
+	// which is not run again; unless fn ignores its ctx: then its lease runs out, and a standby begins beside it. Without Standby nobody watches, and a tick
+	// whose instance died stays undone.
 	Standby bool
 	// CatchUp is CatchUpNone by default.
 	CatchUp CatchUp
-	// SkipRepeated leaves out the second pass of an hour that the zone repeats. It is for specs of fixed hours. Default: both
-	// passes are ticks, an hour apart.
+	// SkipRepeated leaves out the second pass of an hour that the zone repeats. It is for specs of fixed hours. Default:
+	// both passes are ticks, an hour apart.
 	SkipRepeated bool
-	// Keep is how long it is remembered what a tick came to; see idempotency.Lookup. Default, and what is safe whatever the instances' clocks say: an
-	// hour longer than the tick may be late. At least 1 min longer than that, at most 366 days.
+	// Keep is how long it is remembered what a tick came to; see idempotency.Lookup. At least, and what is safe whatever
+	// the instances' clocks say: 1 min longer than the tick may be late. At most 366 days. Default: an hour longer than
+	// MaxLateness, and than the time to the next tick.
 	Keep time.Duration
 	// OnResult hears what each tick came to on this instance, once fn has returned. It is called from the tick's goroutine.
 	OnResult func(Result)
@@ -81,6 +90,9 @@ func (j Job) Validate() error {
 	}
 	if j.Terms.Wait != 0 {
 		bad("Terms.Wait is %v, must be 0: a tick does not wait, unless Standby says so", j.Terms.Wait)
+	}
+	if j.Terms.NoRenew {
+		bad("Terms.NoRenew: " + noRenew)
 	}
 	if j.Overlap != Forbid && j.Overlap != Allow {
 		bad("Overlap is %d, must be Forbid or Allow", j.Overlap)
@@ -102,24 +114,47 @@ func (j Job) withDefaults() Job {
 	return j
 }
 
+// completed has the defaults, and of the Locker's terms those that j leaves open: both keys of a tick need them said.
+func (j Job) completed(name string, l lockcore.Terms) Job {
+	j = j.withDefaults()
+	t := &j.Terms
+	t.Name = cmp.Or(t.Name, name)
+	t.Lease = cmp.Or(t.Lease, l.Lease)
+	t.MaxHold = cmp.Or(t.MaxHold, l.MaxHold)
+	t.MinHold = cmp.Or(t.MinHold, l.MinHold)
+	t.Stall = cmp.Or(t.Stall, l.Stall)
+	return j
+}
+
 // once are the options of the tick's key. Without Standby a tick is begun at most once.
-func (j Job) once(lateness, wait time.Duration) guard.OnceOptions {
-	o := guard.OnceOptions{Terms: j.Terms, Keep: max(j.Keep, lateness+leastSlack), Mode: guard.AtMostOnce}
-	if j.Keep == 0 {
-		o.Keep = lateness + defaultSlack
+func (s *singleton) once(at time.Time, wait time.Duration) guard.OnceOptions {
+	j := s.job
+	o := guard.OnceOptions{Terms: j.Terms, Keep: max(j.Keep, s.lateness(at)+leastSlack), Mode: guard.AtMostOnce}
+	if j.Keep == 0 { // also for a release in which the job has CatchUpLatest
+		o.Keep = min(max(j.MaxLateness, s.gap(at))+defaultSlack, maxKeep)
 	}
 	if j.Standby {
 		o.Mode = guard.AtLeastOnce
 	}
 	o.Terms.Wait = wait
-	o.Terms.MinHold = 1       // the shortest: who refuses a tick leaves it to the others at once, whatever the Locker's own Terms say
-	if o.Terms.MaxHold != 0 { // it counts from the start of fn, which an instance that asks too soon waits for
-		o.Terms.MaxHold = min(o.Terms.MaxHold+maxEarly, maxHold)
+	o.Terms.MinHold = 1       // the shortest: who refuses a tick leaves it to the others at once
+	if o.Terms.MaxHold != 0 { // it counts from the start of fn, before which an instance may wait for the tick's time and for the overlap key
+		o.Terms.MaxHold = min(o.Terms.MaxHold+maxEarly+s.patience()+j.Terms.MinHold, maxHold)
 	}
 	return o
 }
 
 const maxHold = 30 * 24 * time.Hour // what Terms allow
+
+const noRenew = "a run that takes longer than Terms.Lease would lose its keys"
+
+// checkLocker refuses a Locker whose terms no job could change.
+func checkLocker(t lockcore.Terms) error {
+	if t.NoRenew {
+		return errors.New("cronmw: the Locker has Terms.NoRenew: " + noRenew)
+	}
+	return nil
+}
 
 func checkName(name string) error {
 	if name == "" || len(name) > maxNameLen {

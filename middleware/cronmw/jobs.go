@@ -16,10 +16,11 @@ const lookAgain = time.Minute // at the clock while waiting for a tick: it may b
 type Options struct {
 	// Location is the zone of specs that name none. Default UTC. It must be the same on all instances.
 	Location *time.Location
-	// CancelOnStop ends the ctx of the running jobs together with Run's. By default they run to their end, which Terms.MaxHold bounds.
+	// CancelOnStop ends the ctx of the running jobs together with Run's. By default they run to their end, which
+	// Terms.MaxHold bounds.
 	CancelOnStop bool
-	// Now is the clock by which ticks become due, for tests of instances whose clocks differ. Default time.Now. It decides only
-	// when this instance asks for a tick; whether that is in time is decided by the clock of Redis.
+	// Now is the clock by which ticks become due, for tests of instances whose clocks differ. Default time.Now. It
+	// decides only when this instance asks for a tick; whether that is in time is decided by the clock of Redis.
 	Now func() time.Time
 }
 
@@ -53,7 +54,8 @@ func New(locks *lockcore.Locker, o Options) *Jobs {
 // name is the job's identity, over all instances and releases: a job that is renamed is a new one. Between
 // releases with different specs each runs the ticks of its own.
 //
-// Errors: an invalid spec, name or Job, all at once; @every, for which there is Every; a name that was added before; a Jobs that runs.
+// Errors: an invalid spec, name or Job, all at once; @every, for which there is Every; a name that was added before; a
+// Jobs that runs.
 func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tick) error) error {
 	s, err := newSingleton(js.locks, name, j, fn)
 	spec, specErr := checkSpec(spec)
@@ -71,8 +73,8 @@ func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tic
 	return js.add(s)
 }
 
-// Every is Add with a tick at every multiple of d since 1970-01-01T00:00:00Z, on all instances: 5 min are :00, :05, …; 24 h are midnight
-// UTC; 7 min do not begin anew with the hour. d is whole seconds, 1 s to 366 days.
+// Every is Add with a tick at every multiple of d since 1970-01-01T00:00:00Z, on all instances: 5 min are :00, :05, …; 24
+// h are midnight UTC; 7 min do not begin anew with the hour. d is whole seconds, 1 s to 366 days.
 func (js *Jobs) Every(name string, d time.Duration, j Job, fn func(ctx context.Context, t Tick) error) error {
 	s, err := newSingleton(js.locks, name, j, fn)
 	if d < time.Second || d > maxKeep || d%time.Second != 0 {
@@ -99,14 +101,14 @@ func (js *Jobs) add(s *singleton) error {
 	return nil
 }
 
-// Run asks for each tick when it is due, until ctx ends. Then it asks for no more, stops waiting as a standby, and returns nil when
-// what runs here has returned; close locks after it. It can be called once, else it returns an error.
+// Run asks for each tick when it is due, until ctx ends. Then it asks for no more, stops waiting as a standby, and
+// returns nil when what runs here has returned; close locks after it. It can be called once, else it returns an error.
 //
-// Each tick runs in a goroutine of its own, with the values of ctx. If several ticks of a job have become due at once, because
-// the process was paused, the latest is asked for.
+// Each tick runs in a goroutine of its own, with the values of ctx. If several ticks of a job have become due at once,
+// because the process was paused, the latest is asked for.
 //
-// A panic of a job is recorded as its tick's failure and told to Job.OnResult; the other jobs go on. Where there is no OnResult it passes
-// on and ends the process, for else nobody would hear of it.
+// A panic of a job is recorded as its tick's failure and told to Job.OnResult; the other jobs go on. Where there is no
+// OnResult it passes on and ends the process, for else nobody would hear of it.
 func (js *Jobs) Run(ctx context.Context) error {
 	js.mu.Lock()
 	again := js.running
@@ -134,10 +136,11 @@ func (s *singleton) loop(ctx context.Context, wg *sync.WaitGroup) {
 		})
 	}
 	var note notes
-	seen := s.now() // all ticks up to here have been dealt with
+	begun := s.now()
+	seen := begun // all ticks up to here have been dealt with
 	if s.job.CatchUp == CatchUpLatest {
 		wg.Go(func() {
-			if at, missed := s.missed(ctx, seen); missed {
+			if at, missed := s.missed(ctx, begun); missed {
 				start(at)
 			}
 		})

@@ -13,13 +13,21 @@ type Outcome int
 
 // The outcomes of a tick.
 const (
-	NotRun    Outcome = iota // Err says why: Redis was away, the Locker is closed, Run has ended, or (without Standby) the instance that ran it died
-	Ran                      // fn ran here; Err is what it came to
-	TookOver                 // the same, after an instance that died
-	Elsewhere                // another instance has the tick, or has decided on it
-	Skipped                  // an earlier run still goes on: Err is a *lockcore.BusyError that says where
-	Late                     // refused: Err is a *LateError
-	Early                    // refused: Err is an *EarlyError
+	// NotRun: Err says why. Redis was away, the Locker is closed, Run has ended, or (without Standby) the instance that ran it died.
+	NotRun Outcome = iota
+	// Ran: fn ran here; Err is what it came to.
+	Ran
+	// TookOver: the same, after an instance that died or was cut short.
+	TookOver
+	// Elsewhere: another instance has the tick, or has decided on it.
+	Elsewhere
+	// Skipped: an earlier run goes on, or MinHold keeps the job's key after one. Err is a *lockcore.BusyError that says who runs; its
+	// Holder is empty if nobody does.
+	Skipped
+	// Late: refused. Err is a *LateError.
+	Late
+	// Early: refused. Err is an *EarlyError.
+	Early
 )
 
 func (o Outcome) String() string {
@@ -48,7 +56,7 @@ type Result struct {
 	Tick    Tick
 	Outcome Outcome
 	// Err is, after Ran and TookOver: nil, what fn returned, a *PanicError, or why the lease ended before a fn that returned nil
-	// (lockcore.ErrLost, ErrMaxHold, ErrRevoked, ErrGivenUp). Else it says why fn did not run, and satisfies
+	// (lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp). Else it says why fn did not run, and satisfies
 	// errors.Is(err, lockcore.ErrNotRun); nil after Elsewhere.
 	Err error
 
@@ -56,7 +64,7 @@ type Result struct {
 }
 
 // LateError says that a tick was asked for too late, by the clock of Redis: the instance was paused, its clock is behind, or
-// Redis was away. The tick is left to those that may still run it: none.
+// Redis was away. Nobody runs it any more.
 type LateError struct{ By, Max time.Duration }
 
 func (e *LateError) Error() string {

@@ -49,6 +49,7 @@ func newPlan(s cron.Schedule, zone *time.Location, text string, skipRepeated boo
 	case cron.ConstantDelaySchedule, *cron.ConstantDelaySchedule:
 		return plan{}, errors.New("cronmw: a constant delay counts from the start of the process: use Jobs.Every")
 	}
+	s = steady{s, zone}
 	if skipRepeated {
 		s = noRepeats{s, zone}
 	}
@@ -57,6 +58,39 @@ func newPlan(s cron.Schedule, zone *time.Location, text string, skipRepeated boo
 	}
 	return plan{s, zone, text + " " + zone.String()}, nil
 }
+
+// steady has the same ticks from wherever it is asked. robfig's Next counts the hours from where it begins, across a
+// change of the clocks: where that is of half an hour, it passes over the next midnight, and where midnight comes twice,
+// it goes back. So the time after a change is asked for again, from points of it.
+type steady struct {
+	cron.Schedule
+	zone *time.Location
+}
+
+func (s steady) Next(t time.Time) time.Time {
+	from := t.In(s.zone)
+	next := s.Schedule.Next(from)
+	for p := from; !next.IsZero() && !next.After(from); next = s.Schedule.Next(p) {
+		p = p.Add(30 * time.Minute)
+	}
+	start, end := from.ZoneBounds()
+	for !next.IsZero() {
+		for after := -time.Second; after < affected && !start.IsZero() && start.Add(after).Before(next); after += 30 * time.Minute {
+			if p := start.Add(after); p.After(from) {
+				if at := s.Schedule.Next(p); at.After(from) && at.Before(next) {
+					next = at
+				}
+			}
+		}
+		if end.IsZero() || !end.Before(next) {
+			break
+		}
+		start, end = end.ZoneBounds()
+	}
+	return next.In(t.Location())
+}
+
+const affected = 26 * time.Hour // by a change: up to the midnight after the next
 
 // every has its ticks at the multiples of a duration since the Unix epoch, whichever process asks.
 type every time.Duration
@@ -85,7 +119,8 @@ func (s noRepeats) Next(t time.Time) time.Time {
 	}
 }
 
-// repeated says whether the clocks of t's zone have shown this time before: they went back, and t is less than that after it.
+// repeated says whether the clocks of t's zone have shown this time before: they went back, and t is less than that after
+// it.
 func repeated(t time.Time) bool {
 	start, _ := t.ZoneBounds()
 	if start.IsZero() {

@@ -48,3 +48,48 @@ func TestStall(t *testing.T) {
 		})
 	}
 }
+
+// What hangs here would hang on the next instance too: with standbys, a run that is stalled has failed, and nobody runs it again.
+func TestStallIsAFailure(t *testing.T) {
+	inBubble(t, func(w *world) {
+		j := cronmw.Job{Standby: true, OnResult: w.heard, Terms: lockcore.Terms{Stall: time.Second}}
+		until("2000-01-01 00:30:00")
+		for range 3 {
+			js := w.process().jobs()
+			w.must(js.Every("report", time.Hour, j, func(ctx context.Context, t cronmw.Tick) error {
+				w.ran(t)
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}))
+			w.start(js)
+		}
+		until("2000-01-01 01:30:00")
+		w.wantTicks("01 01:00:00")
+		if n := len(w.of(cronmw.Elsewhere)); n != 2 {
+			w.Errorf("%v", w.results)
+		}
+	})
+}
+
+// A standby whose Locker is closed while it watches does not say that the tick did not run.
+func TestStandbyIsClosed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		j := cronmw.Job{Standby: true, OnResult: w.heard}
+		until("2000-01-01 00:30:00")
+		var standby *process
+		for i := range 2 {
+			p := w.process()
+			js := p.jobs()
+			if i == 1 {
+				p.skew, standby = -time.Second, p
+			}
+			w.must(js.Every("report", time.Hour, j, w.lasting(10*time.Minute)))
+			w.start(js)
+		}
+		until("2000-01-01 01:05:00")
+		w.must(standby.locks.Close(context.Background()))
+		until("2000-01-01 01:30:00")
+		w.wantTicks("01 01:00:00")
+		w.wantOutcomes(cronmw.Elsewhere, cronmw.Ran)
+	})
+}

@@ -110,8 +110,9 @@ func TestNoStandby(t *testing.T) {
 func TestCutShort(t *testing.T) {
 	for name, c := range map[string]struct {
 		standby bool
+		stop    string
 		runs    int
-	}{"standby": {true, 2}, "alone": {false, 1}} {
+	}{"standby": {true, "2000-01-01 01:04:00", 2}, "standby, late": {true, "2000-01-01 01:08:00", 2}, "alone": {false, "2000-01-01 01:05:00", 1}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				j := cronmw.Job{Standby: c.standby, OnResult: w.heard}
@@ -124,7 +125,7 @@ func TestCutShort(t *testing.T) {
 				second := slow.jobs()
 				w.must(second.Every("report", time.Hour, j, w.lasting(time.Minute)))
 				w.start(second)
-				until("2000-01-01 01:05:00")
+				until(c.stop)
 				stop()
 				until("2000-01-01 01:30:00")
 				if n := len(w.ticks()); n != c.runs {
@@ -133,6 +134,55 @@ func TestCutShort(t *testing.T) {
 			})
 		})
 	}
+}
+
+// MaxLateness does not bound it: neither a run that is cut short after it, nor one that came to nothing. Who has waited since the tick was
+// in time is in time.
+func TestStandbyLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error // of the first run, after 10 min; nil: its lease is lost
+		want cronmw.Outcome
+	}{"lost": {nil, cronmw.TookOver}, "no effect": {guard.NoEffect(errBoom), cronmw.Ran}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				j := cronmw.Job{Standby: true, OnResult: w.heard}
+				w.pair(j, cronmw.Options{}, func(ctx context.Context, t cronmw.Tick) error {
+					if w.ran(t); len(w.ticks()) > 1 {
+						return nil
+					}
+					time.Sleep(10 * time.Minute)
+					if c.err == nil {
+						lockcore.Lose(ctx)
+						<-ctx.Done()
+						return context.Cause(ctx)
+					}
+					return c.err
+				})
+				until("2000-01-01 01:30:00")
+				w.wantOutcomes(cronmw.Ran, c.want)
+			})
+		})
+	}
+}
+
+// Instances that all come too late, at once, do not run the tick because the first of them has refused it.
+func TestStandbyAllLate(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:30:00")
+		for range 5 {
+			p := w.process()
+			p.skew = -10 * time.Minute
+			p.faults.Delay(time.Millisecond) // so that they meet
+			js := p.jobs()
+			w.must(js.Every("report", time.Hour, cronmw.Job{Standby: true, OnResult: w.heard}, w.fn))
+			w.start(js)
+		}
+		until("2000-01-01 01:30:00")
+		w.wantTicks()
+		if n := len(w.of(cronmw.Late)); n != 5 {
+			w.Errorf("%v", w.results)
+		}
+	})
 }
 
 // A standby that is shut down stops waiting at once.

@@ -7,7 +7,7 @@
 //	mux.Use(asynqtrace.Middleware(asynqtrace.Options{}))
 //	mux.Handle("charge", payment(account(charge)))
 //
-// It stands outside of the guards of package asynqmw, so that their spans, and the time that a task stood in line, are below
+// The middleware stands outside of the guards of package asynqmw, so that their spans, and the time that a task stood in line, are below
 // its own.
 //
 // # Span

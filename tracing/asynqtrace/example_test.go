@@ -11,6 +11,15 @@ import (
 	"github.com/holdfast-go/holdfast/tracing/asynqtrace"
 )
 
+// Headers of one's own go along with those of the trace.
+func ExampleNewTaskWithHeaders() {
+	ctx, request := sdktrace.NewTracerProvider().Tracer("shop").Start(context.Background(), "POST /orders")
+	defer request.End()
+	task := asynqtrace.NewTaskWithHeaders(ctx, "charge", nil, map[string]string{"tenant": "acme"})
+	fmt.Println(task.Headers()["tenant"], task.Headers()["traceparent"] != "")
+	// Output: acme true
+}
+
 // The span of a delivery links to the span in which the task was made.
 func Example() {
 	spans := tracetest.NewInMemoryExporter() // in a program: the OTLP exporter

@@ -84,6 +84,8 @@ func isFailure(ctx context.Context, err error) bool {
 	switch {
 	case err == nil, errors.Is(err, asynq.RevokeTask):
 		return false
+	case errors.Is(err, asynq.SkipRetry): // archived, whatever else err is
+		return true
 	case errors.As(err, &guard):
 		return guard.IsFailure()
 	case errors.Is(err, lockcore.ErrBusy):

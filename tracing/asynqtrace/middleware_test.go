@@ -148,15 +148,16 @@ func TestStatus(t *testing.T) {
 		handler asynq.HandlerFunc
 		class   string
 	}{
-		"nil":      {nothing, ""},
-		"error":    {returns(fmt.Errorf("wrapped: %w", &time.ParseError{})), "*time.ParseError"},
-		"timeout":  {returns(fmt.Errorf("wrapped: %w", context.DeadlineExceeded)), "timeout"},
-		"canceled": {returns(context.Canceled), "canceled"},
-		"typed":    {returns(&lockcore.AbandonedError{}), "abandoned"},
-		"busy":     {returns(fmt.Errorf("wrapped: %w", busy)), ""},
-		"dropped":  {returns(fmt.Errorf("enough: %w", asynq.RevokeTask)), ""},
-		"skipped":  {returns(fmt.Errorf("%w", asynq.SkipRetry)), "*errors.errorString"},
-		"panic":    {func(context.Context, *asynq.Task) error { panic("secret") }, "panic"},
+		"nil":               {nothing, ""},
+		"error":             {returns(fmt.Errorf("wrapped: %w", &time.ParseError{})), "*time.ParseError"},
+		"timeout":           {returns(fmt.Errorf("wrapped: %w", context.DeadlineExceeded)), "timeout"},
+		"canceled":          {returns(context.Canceled), "canceled"},
+		"typed":             {returns(&lockcore.AbandonedError{}), "abandoned"},
+		"busy":              {returns(fmt.Errorf("wrapped: %w", busy)), ""},
+		"dropped":           {returns(fmt.Errorf("enough: %w", asynq.RevokeTask)), ""},
+		"skipped":           {returns(fmt.Errorf("%w", asynq.SkipRetry)), "*errors.errorString"},
+		"busy, but skipped": {returns(fmt.Errorf("%w: %w", busy, asynq.SkipRetry)), "busy"},
+		"panic":             {func(context.Context, *asynq.Task) error { panic("secret") }, "panic"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkStatus(t, newRig().deliver(t, asynq.NewTask("charge", nil), tt.handler), tt.class)

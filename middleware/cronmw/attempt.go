@@ -1,0 +1,229 @@
+package cronmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// attempt is one claim of a tick and what comes of it.
+type attempt struct {
+	*singleton
+	Result
+	begin func() bool // fn may begin: from now on Run waits for it
+	since time.Time   // when the run began that this claim has waited for; zero: for none
+
+	token    int64
+	tookOver bool
+	repeated bool   // the tick was granted before
+	quiet    func() // ends what keeps the tick's key from being stalled
+	cut      error  // why fn's ctx ended before fn
+}
+
+// claim asks for the tick, and waits for it as long as wait says.
+func (e *errand) claim(ctx context.Context, wait time.Duration, since time.Time) {
+	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stop()
+	a := &attempt{singleton: e.singleton, Result: Result{Tick: e.Tick}, since: since, begin: func() bool {
+		if e.cancel {
+			return ctx.Err() == nil
+		}
+		return stop()
+	}}
+	out, err := guard.Once(call, e.locks, e.Tick.Key(), e.once(e.Tick.Time, wait), a.run)
+	switch {
+	case a.ran() && a.Err == nil:
+		a.Err = err // the lease ended early
+	case a.ran() || a.Err != nil:
+	case out == guard.Replayed, errors.Is(err, lockcore.ErrBusy):
+		a.Outcome, a.Err = Elsewhere, err
+	default:
+		a.Err = err
+	}
+	if a.Outcome == NotRun && !a.tookOver {
+		e.unused = a.token
+	}
+	if a.token == 0 && errors.Is(a.Err, lockcore.ErrUnavailable) {
+		e.unsure = time.Now()
+	}
+	e.Result = a.Result
+}
+
+func (a *attempt) ran() bool { return a.Outcome == Ran || a.Outcome == TookOver }
+
+// run has the tick. What it returns says to guard.Once whether the tick is decided (nil and Final) or free for others.
+func (a *attempt) run(ctx context.Context) error {
+	a.quiet = a.beat(ctx)
+	defer a.quiet()
+	token, held := guard.Token(ctx, a.Tick.Key())
+	n, tookOver := guard.Attempt(ctx, a.Tick.Key())
+	a.token, a.repeated, a.tookOver = token, n > 1, tookOver
+	late := time.UnixMicro(token).Sub(a.Tick.Time) // a token is the server's time at the grant
+	switch {
+	case !held:
+		return a.refuse(NotRun, context.Cause(ctx))
+	case a.late(token):
+		return a.refuse(Late, &LateError{By: late, Max: a.lateness(a.Tick.Time)})
+	case late < -maxEarly:
+		return a.refuse(Early, &EarlyError{By: -late})
+	case late < 0 && !sleep(ctx, -late):
+		return a.refuse(NotRun, context.Cause(ctx))
+	}
+	if a.job.Overlap == Allow {
+		return a.allowed(ctx)
+	}
+	err := a.alone(ctx)
+	switch {
+	case a.ran():
+		return a.decide(err)
+	case a.Err != nil:
+		return guard.NoEffect(a.Err)
+	case errors.Is(err, lockcore.ErrBusy) && ctx.Err() == nil:
+		a.Outcome, a.Err = Skipped, err
+		return guard.Final(err)
+	default:
+		return a.refuse(NotRun, err)
+	}
+}
+
+// late says that a hold with this token comes too late. Who took over does not, nor who has waited for a run that began
+// in time.
+func (a *attempt) late(token int64) bool {
+	by := time.UnixMicro(token).Sub(a.Tick.Time)
+	if !a.since.IsZero() {
+		by -= time.Since(a.since)
+	}
+	return by > a.lateness(a.Tick.Time) && !a.tookOver
+}
+
+// beat keeps the tick's key from being stalled until fn begins: that Stall counts from there.
+func (a *attempt) beat(ctx context.Context) (stop func()) {
+	stall := a.job.Terms.Stall
+	if stall == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { // ends with stop
+		defer close(done)
+		for sleep(ctx, stall/2) {
+			guard.Beat(ctx)
+		}
+	}()
+	return sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+}
+
+// alone calls fn under the overlap key.
+func (a *attempt) alone(ctx context.Context) error {
+	terms := a.job.Terms
+	terms.Wait = lockcore.NoWait
+	for began := time.Now(); ; {
+		err := guard.Exclusive(ctx, a.locks, a.Tick.OverlapKey(), terms, a.call)
+		in := a.askOverlap(err, time.Since(began))
+		if in == 0 {
+			return err
+		}
+		if !sleep(ctx, in) {
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// askOverlap says in what time to ask for the overlap key again; 0: not any more. Another tick's run has the job, and
+// that decides this one; but one of this very tick, which died, was cut short or has not reached Redis with its release,
+// is waited for.
+func (a *attempt) askOverlap(err error, waited time.Duration) time.Duration {
+	busy, isBusy := errors.AsType[*lockcore.BusyError](err)
+	switch {
+	case a.ran() || a.Err != nil:
+	case isBusy && busy.Holder == lockcore.Holder{} && a.repeated: // kept for its MinHold
+		return min(busy.Remaining+settling, lookAgain)
+	case waited > a.patience():
+	case isBusy && (a.tookOver || busy.Holder.Task != "" && strings.HasPrefix(a.Tick.String(), busy.Holder.Task)): // long ones are cut
+		return min(busy.Remaining+settling, askAgain)
+	}
+	return 0
+}
+
+func (a *attempt) allowed(ctx context.Context) error {
+	if d := a.job.Terms.MaxHold; d != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, d, lockcore.ErrMaxHold)
+		defer cancel()
+	}
+	err := a.call(ctx)
+	switch {
+	case !a.ran():
+		return guard.NoEffect(a.Err)
+	case err == nil && errors.Is(a.cut, lockcore.ErrMaxHold):
+		err = a.cut
+	}
+	return a.decide(err)
+}
+
+// refuse leaves the tick to others.
+func (a *attempt) refuse(o Outcome, err error) error {
+	if !errors.Is(err, lockcore.ErrNotRun) {
+		err = fmt.Errorf("%w: %w", lockcore.ErrNotRun, err)
+	}
+	a.Outcome, a.Err = o, err
+	return guard.NoEffect(err)
+}
+
+// call calls fn. A panic becomes an error, so that the tick is recorded as failed rather than tried by one instance after
+// the other.
+func (a *attempt) call(ctx context.Context) (err error) {
+	if token, held := guard.Token(ctx, a.Tick.OverlapKey()); held && a.late(token) { // it has waited
+		return a.refuse(Late, &LateError{By: time.UnixMicro(token).Sub(a.Tick.Time), Max: a.lateness(a.Tick.Time)})
+	}
+	if !a.begin() {
+		return a.refuse(NotRun, context.Canceled)
+	}
+	a.quiet()
+	guard.Beat(ctx)
+	a.Outcome = Ran
+	if a.tookOver {
+		a.Outcome = TookOver
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+			a.panicked = true
+		}
+		a.Err, a.cut = err, context.Cause(ctx)
+	}()
+	return a.fn(ctx, a.Tick)
+}
+
+// failed says that a run which this cause ended is the job's failure: on the next instance it would come to the same.
+func failed(cause error) bool {
+	return errors.Is(cause, lockcore.ErrMaxHold) || errors.Is(cause, lockcore.ErrStalled) || errors.Is(cause, lockcore.ErrRevoked)
+}
+
+// decide says what is recorded of a run that ended with err, its own or why the overlap key was lost: a failure is what
+// the tick came to, and nobody runs it again. A run that was cut short from outside is not a failure of the job: a
+// standby takes it over, as that of an instance that died.
+func (a *attempt) decide(err error) error {
+	own := a.Err
+	a.Err = err
+	switch {
+	case own == nil: // the work is done
+		return nil
+	case a.job.Standby && a.cut != nil && !failed(a.cut):
+		return guard.Unknown(own)
+	default:
+		return guard.Final(own)
+	}
+}

@@ -1,0 +1,147 @@
+package cronmw_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+// Redis goes away between the two commands with which a tick begins, or just before them, and is back in time, sooner or later than a
+// lease: the tick runs, once. An instance does not take its own hold for another's.
+func TestRedisAwayInBetween(t *testing.T) {
+	for name, c := range map[string]struct {
+		skew, from, step time.Duration // of the instance's clock; how long Redis is away, from 2 s before the tick
+		instances        int
+		standby          bool
+	}{
+		"early":            {5 * time.Second, 2500 * time.Millisecond, 370 * time.Millisecond, 1, false},
+		"early, two":       {5 * time.Second, 2500 * time.Millisecond, 970 * time.Millisecond, 2, false},
+		"early, standby":   {5 * time.Second, 2500 * time.Millisecond, 970 * time.Millisecond, 2, true},
+		"early, a lease":   {5 * time.Second, 27 * time.Second, 310 * time.Millisecond, 1, false},
+		"very early":       {40 * time.Second, 45 * time.Second, 15 * time.Second, 1, false},
+		"early, long":      {5 * time.Second, 40 * time.Second, 20 * time.Second, 1, false},
+		"on time, a lease": {0, 27 * time.Second, 710 * time.Millisecond, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range 12 {
+				inBubble(t, func(w *world) {
+					until("2000-01-01 00:30:00")
+					var ps []*process
+					for i := range c.instances {
+						p := w.process()
+						p.skew = c.skew + time.Duration(i)*10*time.Millisecond
+						js := p.jobs()
+						w.must(js.Every("report", time.Hour, cronmw.Job{Standby: c.standby, OnResult: w.heard}, w.fn))
+						w.start(js)
+						ps = append(ps, p)
+					}
+					until("2000-01-01 00:59:58")
+					for _, p := range ps {
+						p.faults.Down()
+					}
+					away := c.from + time.Duration(i)*c.step
+					time.Sleep(away)
+					for _, p := range ps {
+						p.faults.Heal()
+					}
+					until("2000-01-01 01:30:00")
+					if n := len(w.ticks()); n != 1 {
+						w.Errorf("%d runs after %v: %v", n, away, w.results)
+					}
+				})
+			}
+		})
+	}
+}
+
+// Redis grants a key, its answer is lost, and Redis is away for a while: the instance finds the key busy then, by itself. The
+// tick runs, once.
+func TestGrantedUnheard(t *testing.T) {
+	for nth := range 2 { // the tick's key, the job's
+		for i := range 12 {
+			inBubble(t, func(w *world) {
+				p := w.process()
+				js := p.jobs()
+				w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
+				w.start(js)
+				until("2000-01-01 01:30:00") // now the scripts are known by name
+				n := 0
+				away := make(chan bool, 1)
+				p.faults.LoseAnswer(func(r locktest.Request) bool {
+					if r.Script == "acquire" {
+						n++
+					}
+					if r.Script == "acquire" && n == nth+1 {
+						away <- true
+						return true
+					}
+					return false
+				})
+				<-away
+				p.faults.Down()
+				for range 3 { // what would take the grant back is late
+					p.faults.LoseRequest(func(r locktest.Request) bool { return r.Script != "acquire" && r.About("cron:report") })
+				}
+				time.Sleep(time.Duration(2000+i*370) * time.Millisecond)
+				p.faults.Heal()
+				until("2000-01-01 02:30:00")
+				if w.wantTicks("01 01:00:00", "01 02:00:00"); w.Failed() {
+					w.Log(fmt.Sprint(nth, i, w.results))
+				}
+			})
+		}
+	}
+}
+
+// An instance that took over and could not begin, for Redis was away for longer than a lease, has not forgotten that the one
+// before it had begun: without a standby's consent nobody runs that again.
+func TestAwayKeepsAbandoned(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:30:00")
+		first := w.process()
+		first.skew = 10 * time.Second
+		js := first.jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{}, func(_ context.Context, t cronmw.Tick) error {
+			w.ran(t)
+			first.faults.Silence()
+			time.Sleep(time.Hour)
+			return nil
+		}))
+		w.start(js)
+		slow := w.process()
+		slow.skew = -time.Minute
+		js = slow.jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
+		w.start(js)
+		until("2000-01-01 01:00:59")
+		slow.faults.Down()
+		until("2000-01-01 01:02:00")
+		slow.faults.Heal()
+		until("2000-01-01 01:30:00")
+		w.wantTicks("01 01:00:00")
+		w.wantOutcomes(cronmw.NotRun)
+	})
+}
+
+// The instance has the tick before its time, and loses it while it waits, for Redis is away.
+func TestAwayWhileEarly(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:30:00")
+		p := w.process()
+		p.skew = 55 * time.Second
+		js := p.jobs()
+		w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
+		w.start(js)
+		until("2000-01-01 00:59:10")
+		p.faults.Down()
+		until("2000-01-01 01:00:20")
+		p.faults.Heal()
+		until("2000-01-01 01:30:00")
+		w.wantTicks("01 01:00:00")
+		w.wantOutcomes(cronmw.Ran)
+	})
+}

@@ -1,0 +1,72 @@
+package cronmw_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+// The instance that asked first, too soon, is stopped before the tick's time: another that asked too soon, and was told that the tick
+// is taken, asks again at the tick's time.
+func TestEarlyStops(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:30:00")
+		var stops []func()
+		for i := range 3 {
+			p := w.process()
+			p.skew = 30*time.Second - time.Duration(i)*10*time.Second
+			js := p.jobs()
+			w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
+			stops = append(stops, w.start(js))
+		}
+		until("2000-01-01 00:59:52")
+		stops[0]()
+		until("2000-01-01 01:30:00")
+		w.wantTicks("01 01:00:00")
+		if len(w.results) != 3 || len(w.of(cronmw.NotRun)) != 1 || len(w.of(cronmw.Elsewhere)) != 1 {
+			w.Errorf("%v", w.results)
+		}
+	})
+}
+
+// What asking again costs: one command a tick for an instance that finds the tick taken before its time; none for one whose clock is
+// right. Each asks once an hour what Redis' time is.
+func TestEarlyCosts(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:00:30")
+		winner := w.process()
+		winner.skew = 25 * time.Second
+		js := winner.jobs()
+		w.must(js.Every("report", time.Minute, cronmw.Job{}, w.lasting(10*time.Second)))
+		w.start(js)
+		count := func(skew time.Duration) *atomic.Int64 {
+			p := w.process()
+			p.skew = skew
+			n := new(atomic.Int64)
+			p.faults.LoseAnswer(func(r locktest.Request) bool {
+				if r.About("cron:report@") {
+					n.Add(1)
+				}
+				return false
+			})
+			js := p.jobs()
+			w.must(js.Every("report", time.Minute, cronmw.Job{}, w.fn))
+			w.start(js)
+			return n
+		}
+		early, right := count(20*time.Second), count(-time.Second)
+		until("2000-01-01 00:30:30")
+		if got := early.Load(); got < 2*30+1 || got > 2*30+2 { // a script is sent once more if Redis does not know it
+			w.Errorf("%d commands of an early one for 30 ticks, want 61", got)
+		}
+		if got := right.Load(); got != 30+1 {
+			w.Errorf("%d commands of one that is right for 30 ticks, want 31", got)
+		}
+		if n := len(w.ticks()); n != 30 {
+			w.Errorf("%d runs, want 30", n)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package cronmw_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+// pair starts two instances, the second a second behind, at half past midnight.
+func (w *world) pair(j cronmw.Job, o cronmw.Options, fn func(context.Context, cronmw.Tick) error) (stopFirst func()) {
+	w.Helper()
+	until("2000-01-01 00:30:00")
+	first := cronmw.New(w.process().locks, o)
+	w.must(first.Every("report", time.Hour, j, fn))
+	stopFirst = w.start(first)
+	p := w.process()
+	p.skew = -time.Second
+	second := p.jobs()
+	w.must(second.Every("report", time.Hour, j, fn))
+	w.start(second)
+	return stopFirst
+}
+
+// What MinHold keeps after a run that came to nothing holds the same tick up, and does not decide it.
+func TestMinHoldStandby(t *testing.T) {
+	inBubble(t, func(w *world) {
+		j := cronmw.Job{Standby: true, OnResult: w.heard, Terms: lockcore.Terms{MinHold: time.Minute}}
+		var began []time.Time
+		w.pair(j, cronmw.Options{}, func(_ context.Context, t cronmw.Tick) error {
+			w.ran(t)
+			if began = append(began, time.Now()); len(began) == 1 {
+				time.Sleep(3 * time.Second)
+				return guard.NoEffect(errBoom)
+			}
+			return nil
+		})
+		until("2000-01-01 01:30:00")
+		w.wantOutcomes(cronmw.Ran, cronmw.Ran)
+		if len(began) != 2 || began[1].Sub(began[0]).Round(time.Second) != time.Minute {
+			w.Errorf("began at %v", began)
+		}
+	})
+}
+
+// The same after a run that was cut short.
+func TestMinHoldCutShort(t *testing.T) {
+	inBubble(t, func(w *world) {
+		j := cronmw.Job{Standby: true, OnResult: w.heard, Terms: lockcore.Terms{MinHold: time.Minute}}
+		stop := w.pair(j, cronmw.Options{CancelOnStop: true}, w.lasting(20*time.Second))
+		until("2000-01-01 01:00:05")
+		stop()
+		until("2000-01-01 01:30:00")
+		w.wantOutcomes(cronmw.Ran, cronmw.TookOver)
+	})
+}
+
+// MinHold of an earlier tick's run skips the tick, and the result says that nobody runs.
+func TestMinHoldSkips(t *testing.T) {
+	inBubble(t, func(w *world) {
+		js := w.process().jobs()
+		w.must(js.Every("report", time.Minute, cronmw.Job{Terms: lockcore.Terms{MinHold: 90 * time.Second}, OnResult: w.heard}, w.fn))
+		w.start(js)
+		until("2000-01-01 00:03:30")
+		w.wantOutcomes(cronmw.Ran, cronmw.Skipped, cronmw.Ran)
+		if busy, ok := errors.AsType[*lockcore.BusyError](w.results[1].Err); !ok || busy.Holder != (lockcore.Holder{}) {
+			w.Errorf("%v", w.results[1].Err)
+		}
+	})
+}
+
+// The instance that ran a tick could not release the job's key: that is no earlier run which would decide the tick.
+func TestOverlapUnreleased(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:30:00")
+		j := cronmw.Job{Standby: true, OnResult: w.heard}
+		first := w.process()
+		js := first.jobs()
+		w.must(js.Every("report", time.Hour, j, func(_ context.Context, t cronmw.Tick) error {
+			w.ran(t)
+			for range 10 { // the releases of the job's key
+				first.faults.LoseRequest(func(r locktest.Request) bool { return r.About("cron:report") && !r.About("report@") })
+			}
+			return guard.NoEffect(errBoom)
+		}))
+		w.start(js)
+		second := w.process()
+		second.skew = -time.Second
+		js = second.jobs()
+		w.must(js.Every("report", time.Hour, j, w.fn))
+		w.start(js)
+		until("2000-01-01 01:30:00")
+		if len(w.of(cronmw.Skipped)) > 0 || len(w.ticks()) != 2 {
+			w.Errorf("%v", w.results)
+		}
+	})
+}
+
+// A standby that waits for the dead instance's hold of the job is not stalled, however short Stall is.
+func TestStallTakeover(t *testing.T) {
+	inBubble(t, func(w *world) {
+		until("2000-01-01 00:30:00")
+		first := w.process()
+		first.skew = 5 * time.Second
+		js := first.jobs()
+		j := cronmw.Job{Standby: true, Terms: lockcore.Terms{Stall: 200 * time.Millisecond}}
+		w.must(js.Every("report", time.Hour, j, func(ctx context.Context, t cronmw.Tick) error {
+			w.ran(t)
+			first.faults.Silence()
+			for ctx.Err() == nil {
+				time.Sleep(100 * time.Millisecond)
+				guard.Beat(ctx)
+			}
+			return context.Cause(ctx)
+		}))
+		w.start(js)
+		j.OnResult = w.heard
+		js = w.process().jobs()
+		w.must(js.Every("report", time.Hour, j, w.fn))
+		w.start(js)
+		until("2000-01-01 01:30:00")
+		w.wantTicks("01 01:00:00", "01 01:00:00")
+		w.wantOutcomes(cronmw.TookOver)
+	})
+}
+
+// Terms that the Locker has count as the job's own: MaxHold from the start of fn, with Allow too.
+func TestLockerTerms(t *testing.T) {
+	for name, overlap := range map[string]cronmw.Overlap{"forbid": cronmw.Forbid, "allow": cronmw.Allow} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				until("2000-01-01 00:30:00")
+				p := w.process(func(o *lockcore.Options) { o.Terms.MaxHold = 10 * time.Second })
+				p.skew = 20 * time.Second
+				js := p.jobs()
+				w.must(js.Every("report", time.Hour, cronmw.Job{Overlap: overlap, OnResult: w.heard}, w.lasting(9*time.Second)))
+				w.must(js.Every("slow", 2*time.Hour, cronmw.Job{Overlap: overlap, OnResult: w.heard}, w.lasting(11*time.Second)))
+				w.start(js)
+				until("2000-01-01 02:30:00")
+				w.wantOutcomes(cronmw.Ran, cronmw.Ran, cronmw.Ran)
+				failed := 0
+				for _, r := range w.results {
+					if errors.Is(r.Err, lockcore.ErrMaxHold) && r.Tick.Name == "slow" {
+						failed++
+					} else if r.Err != nil {
+						w.Error(r.Err)
+					}
+				}
+				if failed != 1 {
+					w.Errorf("%v", w.results)
+				}
+			})
+		})
+	}
+}
+
+// NoRenew, of the job or of the Locker, is refused.
+func TestNoRenew(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.wantError(cronmw.Job{Terms: lockcore.Terms{NoRenew: true}}.Validate(), "would lose its keys")
+		p := w.process(func(o *lockcore.Options) { o.Terms.NoRenew = true })
+		w.wantError(p.jobs().Add("report", "@daily", cronmw.Job{}, w.fn), "the Locker has Terms.NoRenew")
+	})
+}
