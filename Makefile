@@ -10,7 +10,7 @@ help: ## list what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # What takes long and is about faults has targets of its own; they are in .ci/run.
-FAULTS := internal/(topology|serverfault|signals|history)$$
+FAULTS := internal/(topology|serverfault|signals|history|security)$$
 
 .PHONY: test
 test: ## the tests with the race detector; those that need a redis-server are skipped without one, and counted
@@ -29,6 +29,17 @@ history: ## a million operations on a real server, checked with porcupine and a 
 .PHONY: signals
 signals: ## workers that are stopped and killed at named points
 	$(GO) test ./internal/signals -count=1 -v | grep -v '^ *==='
+
+.PHONY: security
+security: ## rights, TLS, poisoned data, forged messages, telemetry
+	$(GO) run ./internal/tally -count=1 ./internal/security
+
+.PHONY: acl
+acl: ## tests on real servers with the least rights
+	HOLDFAST_TEST_ACL=1 $(GO) run ./internal/tally -count=1 -skip 'TestList|TestCheck|TestMemory|TestScale' \
+		-run 'Real|Turns|Batching|Script|Acks|Pipeline|Rotate|Races|Contention|Killed|Silence|Hold|Wait' ./lockcore
+	HOLDFAST_TEST_ACL=1 $(GO) run ./internal/tally -count=1 -run '^Test' ./middleware/asynqmw
+	HOLDFAST_TEST_ACL=1 $(GO) run ./internal/tally -count=1 -run 'Real|Paused|Redis' ./middleware/cronmw ./fence
 
 .PHONY: faults
 faults: ## what a real server may do to its clients, under load

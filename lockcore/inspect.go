@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+const hintPause = 100 * time.Millisecond // between two questions to Redis that messages about one hold lead to
+
 // State is the state of a key.
 type State string
 
@@ -153,12 +155,37 @@ func (l *Locker) operate(ctx context.Context, kind Kind, key string, send func(k
 	return reply, nil
 }
 
-// revoked is told by a message: only a hint, for anybody can send one. So Redis is asked, and its answer decides.
-func (l *Locker) revoked(id string) {
+// hinted says whether to act on a message about a hold now: the first at once, those that follow within a moment once, at its end.
+func (l *Locker) hinted(id string) *grant {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	g := l.grants[id]
-	l.mu.Unlock()
-	switch {
+	if g == nil {
+		return nil
+	}
+	if _, lately := l.hints[id]; lately {
+		l.hints[id] = true
+		return nil
+	}
+	if l.hints == nil {
+		l.hints = map[string]bool{}
+	}
+	l.hints[id] = false
+	time.AfterFunc(hintPause, func() {
+		l.mu.Lock()
+		again := l.hints[id]
+		delete(l.hints, id)
+		l.mu.Unlock()
+		if again {
+			l.revoked(id)
+		}
+	})
+	return g
+}
+
+// revoked is told by a message: only a hint, for anybody can send one. So Redis is asked, at a bounded rate, and its answer decides.
+func (l *Locker) revoked(id string) {
+	switch g := l.hinted(id); {
 	case g == nil:
 	case g.terms.NoRenew:
 		l.inBackground(time.Now().Add(g.terms.Lease), func(ctx context.Context) error {

@@ -73,6 +73,7 @@ type Locker struct {
 	calls  int               // under way
 	empty  chan struct{}     // made by Close, closed when there are neither grants nor calls
 	later  int               // clean-ups under way
+	hints  map[string]bool   // hold-ids that a message has told to be revoked, in the last moment; true: told again meanwhile
 	wg     sync.WaitGroup    // whatever runs in the background; Add only under mu and only while not stopped
 	ended  bool              // wg takes no more
 }

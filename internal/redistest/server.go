@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -30,8 +31,9 @@ type Server struct {
 	args  []string
 	port  int
 	cmd   *exec.Cmd
-	guard *exec.Cmd // kills the server if the test's process dies
-	alive io.Closer // what guard waits on
+	guard *exec.Cmd   // kills the server if the test's process dies
+	alive io.Closer   // what guard waits on
+	least atomic.Bool // Lockers have the least rights, see [LeastUser]
 }
 
 // Real starts a server on a free port of the loopback interface and stops it when the test ends. The program is
@@ -69,7 +71,7 @@ func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.It
 
 // Options returns fresh options for a client of s. They have a Dialer, so that a test can wrap it.
 func (s *Server) Options() *redis.Options {
-	return &redis.Options{Addr: s.Addr(), Dialer: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
+	return &redis.Options{Addr: s.Addr(), Dialer: s.dial}
 }
 
 // Client returns a client of s that is closed when the test ends. Each edit may change the options before.
@@ -97,6 +99,7 @@ func (s *Server) Stop() {
 	if s.cmd == nil {
 		return
 	}
+	s.denied()
 	_ = s.cmd.Process.Kill() // also if it is stopped; an error means that it is gone already
 	_ = s.cmd.Wait()
 	_ = s.guard.Process.Kill() // before its pipe closes, else it would kill a process id that is free again
@@ -137,7 +140,11 @@ func (s *Server) start() (said string, ok bool) {
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := c.Ping(ctx).Err(); err != nil && !strings.HasPrefix(err.Error(), "NOAUTH") {
+	err = c.Ping(ctx).Err()
+	if err == nil {
+		err = s.addUser(ctx, c)
+	}
+	if err != nil && !strings.HasPrefix(err.Error(), "NOAUTH") {
 		s.Stop()
 		return said + err.Error(), false
 	}

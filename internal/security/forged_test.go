@@ -1,0 +1,127 @@
+package security_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// 100,000 forged messages to a process that waits and to one that holds, well-made, broken, binary and huge, grant nothing and cost no lease; what
+// they cause is a bounded number of commands a second. I12.
+func TestForgedMessages(t *testing.T) {
+	for name, terms := range map[string]lockcore.Terms{
+		"renewed": {Lease: 3 * time.Second}, "fixed": {Lease: time.Minute, NoRenew: true},
+	} {
+		t.Run(name, func(t *testing.T) { forge(t, terms) })
+	}
+}
+
+func forge(t *testing.T, terms lockcore.Terms) {
+	t.Helper()
+	const messages = 100_000
+	s := redistest.Real(t)
+	admin, ctx := s.Client(t), t.Context()
+	count := map[string]*redistest.Counter{"holder": {}, "waiter": {}}
+	locker := func(name string) *lockcore.Locker {
+		return newLocker(t, s.Client(t, func(o *redis.Options) { o.Dialer = count[name].Dial(o.Dialer) }), lockcore.Options{})
+	}
+	holder, waiter := locker("holder"), locker("waiter")
+	_, err := holder.Acquire(ctx, "other", lockcore.Terms{}) // a process that renews listens, as long as it does
+	check(t, err)
+	le, err := holder.Acquire(ctx, "k", terms)
+	check(t, err)
+	got := make(chan *lockcore.Lease, 1)
+	go func() {
+		le, err := waiter.Acquire(ctx, "k", lockcore.Terms{Wait: lockcore.Forever})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- le
+	}()
+	var ask, hold string
+	var channels []string
+	for deadline := time.Now().Add(20 * time.Second); len(channels) < 2 || ask == "" || hold == ""; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("inconclusive: channels %q, ask %q, hold %q", channels, ask, hold)
+		}
+		channels = admin.PubSubChannels(ctx, "holdfast:1:wake:*").Val()
+		hold = admin.HGet(ctx, "holdfast:1:x:{k}", "h").Val()
+		if queue := admin.ZRange(ctx, "holdfast:1:x:{k}:q", 0, -1).Val(); len(queue) == 1 {
+			ask = queue[0][26:]
+		}
+	}
+	for _, c := range count {
+		c.Reset()
+	}
+	start, sent := time.Now(), 0
+	for sent < messages {
+		pipe := admin.Pipeline()
+		for range 1000 {
+			pipe.Publish(ctx, channels[sent%2], forged(sent, ask, hold))
+			sent++
+		}
+		_, err := pipe.Exec(ctx)
+		check(t, err)
+	}
+	if d := 3*time.Second - time.Since(start); d > 0 { // a lease's length at least, so that a lost one shows
+		time.Sleep(d)
+	}
+	took := time.Since(start)
+	if err := le.Context().Err(); err != nil {
+		t.Errorf("the lease was lost: %v", err)
+	}
+	select {
+	case <-got:
+		t.Error("the waiter was granted what another holds")
+	default:
+	}
+	// Two tries a second, a question every 100 ms about a hold that is said to be revoked, and a subscription that may be cut for its huge messages.
+	for name := range count {
+		if n := len(count[name].Commands()); float64(n) > 25*took.Seconds() {
+			t.Errorf("%s: %d commands in %v: %v", name, n, took, count[name])
+		}
+		t.Logf("%s: %v in %v", name, count[name], took.Round(time.Millisecond))
+	}
+	check(t, le.Release(ctx))
+	if next := <-got; next != nil {
+		check(t, next.Release(ctx))
+	}
+}
+
+// forged is the message number n.
+func forged(n int, ask, hold string) string {
+	switch n / 2 % 10 {
+	case 0:
+		return "w" + ask
+	case 1:
+		return "v" + hold
+	case 2:
+		return "w" + hold
+	case 3:
+		return "v" + ask
+	case 4:
+		return "w" + strings.Repeat("A", 26)
+	case 5:
+		return ""
+	case 6:
+		return "wv"[n%2 : n%2+1]
+	case 7:
+		b := make([]byte, 27)
+		for i := range b {
+			b[i] = byte(rand.N(256)) //nolint:gosec // any byte
+		}
+		return string(b)
+	case 8:
+		if n%2000 < 2 {
+			return "w" + ask + strings.Repeat("x", 1<<20)
+		}
+		return "w" + ask + "x"
+	}
+	return "w" + ask[:25]
+}

@@ -1,0 +1,180 @@
+package security_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// fields of a hash, see lockcore/scripts/lease.lua.
+var fields = strings.Fields("s h o x d m t f n v a g e r l")
+
+// bad are values that no script writes into most of them.
+var bad = []string{
+	"", "abc", "-1", "-9007199254740993", "1e308", "-1e308", "nan", "-nan", "inf", "-inf", "0x1p60", "18446744073709551616", "1.5", " 7 ", "\x00\xff\xfe",
+	"h\nx\nt\n\n\n", "d", "r", "p", "[[%a", strings.Repeat("9", 400),
+}
+
+// poisoned is a key on a real server into which somebody else writes.
+type poisoned struct {
+	*testing.T
+	rdb   *redis.Client
+	a, b  *lockcore.Locker
+	calls int
+	held  []*lockcore.Lease
+}
+
+func newPoisoned(t *testing.T) *poisoned {
+	t.Helper()
+	rdb := redistest.Real(t).Client(t)
+	return &poisoned{T: t, rdb: rdb, a: newLocker(t, rdb, lockcore.Options{}), b: newLocker(t, rdb, lockcore.Options{})}
+}
+
+func hashOf(kind lockcore.Kind) string {
+	if kind == lockcore.KindOnce {
+		return "holdfast:1:o:{k}"
+	}
+	return "holdfast:1:x:{k}"
+}
+
+// states are what a key is made into before it is poisoned.
+var states = map[string]func(p *poisoned, kind lockcore.Kind){
+	"free": func(*poisoned, lockcore.Kind) {},
+	"held": func(p *poisoned, kind lockcore.Kind) {
+		_, err := p.claim(p.b, kind, false)
+		check(p.T, err)
+	},
+	"released": func(p *poisoned, kind lockcore.Kind) {
+		le, err := p.claim(p.b, kind, false)
+		check(p.T, err)
+		check(p.T, le.Release(p.Context()))
+	},
+	"abandoned": func(p *poisoned, kind lockcore.Kind) {
+		le, err := p.claim(p.b, kind, false)
+		check(p.T, err)
+		check(p.T, le.Abandon(p.Context()))
+	},
+	"done": func(p *poisoned, kind lockcore.Kind) {
+		le, err := p.claim(p.b, kind, false)
+		check(p.T, err)
+		if kind == lockcore.KindOnce {
+			check(p.T, le.Complete(p.Context(), []byte("record"), time.Minute))
+		}
+	},
+}
+
+func (p *poisoned) claim(l *lockcore.Locker, kind lockcore.Kind, most bool) (*lockcore.Lease, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.Context()), 5*time.Second)
+	p.Cleanup(cancel)
+	if kind == lockcore.KindExclusive {
+		le, err := l.Acquire(ctx, "k", noWait)
+		return p.keep(le), err
+	}
+	le, _, err := l.Claim(ctx, "k", lockcore.Claim{Terms: noWait, AtMostOnce: most, Fingerprint: []byte("f")})
+	return p.keep(le), err
+}
+
+// keep remembers a lease that has to end with its case: its process would not ask Redis for the next one.
+func (p *poisoned) keep(le *lockcore.Lease) *lockcore.Lease {
+	if le != nil {
+		p.held = append(p.held, le)
+	}
+	return le
+}
+
+// clean tells whether err is one that callers know.
+func (p *poisoned) clean(what string, err error) {
+	p.Helper()
+	p.calls++
+	if err != nil && !errors.Is(err, lockcore.ErrNotRun) && !errors.Is(err, lockcore.ErrLost) && !errors.Is(err, lockcore.ErrRevoked) &&
+		!errors.Is(err, lockcore.ErrReleased) {
+		p.Errorf("%s: %v", what, err)
+	}
+}
+
+// use asks for the key and does all that can be done with it. What is granted is held: nobody else gets it, and its token is one.
+func (p *poisoned) use(kind lockcore.Kind, most bool) {
+	p.Helper()
+	ctx := p.Context()
+	h, err := p.a.Inspect(ctx, kind, "k")
+	p.clean("inspect", err)
+	if h.HeldFor < 0 || h.Remaining < 0 || h.KeepLeft < 0 || h.Token < 0 || h.Attempt < 0 || h.Queue < 0 {
+		p.Errorf("inspect: %+v", h)
+	}
+	le, err := p.claim(p.a, kind, most)
+	p.clean("claim", err)
+	if le == nil {
+		p.clean("revoke", p.b.Revoke(ctx, kind, "k"))
+		p.clean("clear", p.b.Clear(ctx, kind, "k"))
+		return
+	}
+	if token := le.Token(); token <= 0 || token > 1<<53 {
+		p.Errorf("token %d", token)
+	}
+	other, err := p.claim(p.b, kind, most)
+	p.clean("claim of another", err)
+	if other != nil {
+		p.Errorf("both have it")
+	}
+	p.clean("extend", le.Extend(ctx, time.Minute))
+	if kind == lockcore.KindOnce {
+		p.clean("complete", le.Complete(ctx, []byte("record"), time.Minute))
+		return
+	}
+	p.clean("release", le.Release(ctx))
+}
+
+// forget gives the key back for the next case, whatever became of it.
+func (p *poisoned) forget(kind lockcore.Kind) {
+	p.Helper()
+	for _, le := range p.held {
+		_ = le.Release(p.Context())
+	}
+	p.held = nil
+	check(p.T, p.rdb.Del(p.Context(), hashOf(kind), hashOf(kind)+":q").Err())
+}
+
+// Whatever stands in one field of a key, nothing panics, every answer is one that callers know, and what is granted is held by one.
+func TestPoisonedFields(t *testing.T) {
+	for name, prepare := range states {
+		for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
+			t.Run(fmt.Sprintf("%s %s", name, kind), func(t *testing.T) {
+				t.Parallel()
+				p := newPoisoned(t)
+				for _, field := range fields {
+					for _, value := range bad {
+						p.set(prepare, kind, field, value)
+					}
+				}
+				if p.calls < 800 {
+					t.Errorf("inconclusive: %d calls", p.calls)
+				}
+			})
+		}
+	}
+}
+
+func (p *poisoned) set(prepare func(*poisoned, lockcore.Kind), kind lockcore.Kind, field, value string) {
+	p.Helper()
+	for _, most := range []bool{false, true} {
+		if most && kind == lockcore.KindExclusive {
+			continue
+		}
+		before := p.Failed()
+		prepare(p, kind)
+		check(p.T, p.rdb.HSet(p.Context(), hashOf(kind), field, value).Err())
+		p.use(kind, most)
+		if p.Failed() && !before {
+			p.Logf("the first of these: field %s, value %q, at most once %v", field, value, most)
+		}
+		p.forget(kind)
+	}
+}

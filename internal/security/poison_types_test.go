@@ -1,0 +1,175 @@
+package security_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// A field that changes under a live hold costs the lease at most: what its holder does then has an answer that callers know, and its process
+// lives.
+func TestPoisonedHold(t *testing.T) {
+	p := newPoisoned(t)
+	for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
+		for _, field := range fields {
+			for _, value := range bad {
+				le, err := p.claim(p.a, kind, false)
+				check(t, err)
+				check(t, p.rdb.HSet(t.Context(), hashOf(kind), field, value).Err())
+				p.clean("extend", le.Extend(t.Context(), time.Minute))
+				if kind == lockcore.KindOnce {
+					p.clean("complete", le.Complete(t.Context(), []byte("record"), time.Minute))
+				}
+				p.clean("release", le.Release(t.Context()))
+				p.forget(kind)
+			}
+		}
+	}
+}
+
+// A key of another type in place of the hash or of the queue is refused at once, with what Redis says of it.
+func TestPoisonedTypes(t *testing.T) {
+	p := newPoisoned(t)
+	put := map[string]func(ctx context.Context, key string) error{
+		"string": func(ctx context.Context, key string) error { return p.rdb.Set(ctx, key, "x", 0).Err() },
+		"list":   func(ctx context.Context, key string) error { return p.rdb.RPush(ctx, key, "x").Err() },
+		"set":    func(ctx context.Context, key string) error { return p.rdb.SAdd(ctx, key, "x").Err() },
+		"stream": func(ctx context.Context, key string) error {
+			return p.rdb.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"x", "y"}}).Err()
+		},
+		"hash": func(ctx context.Context, key string) error { return p.rdb.HSet(ctx, key, "x", "y").Err() },
+		"zset": func(ctx context.Context, key string) error {
+			return p.rdb.ZAdd(ctx, key, redis.Z{Score: 1, Member: "x"}).Err()
+		},
+	}
+	for _, place := range []struct{ end, right string }{{"", "hash"}, {":q", "zset"}} {
+		for kind := range map[lockcore.Kind]bool{lockcore.KindExclusive: true, lockcore.KindOnce: true} {
+			for name, write := range put {
+				if name == place.right {
+					continue
+				}
+				ctx := t.Context()
+				if place.end != "" { // an ask looks at the queue only if somebody has the key
+					_, err := p.claim(p.b, kind, false)
+					check(t, err)
+				}
+				check(t, write(ctx, hashOf(kind)+place.end))
+				start := time.Now()
+				_, err := p.a.Inspect(ctx, kind, "k")
+				wrongType(t, "inspect "+name+place.end, err)
+				if kind == lockcore.KindExclusive {
+					_, err = p.a.Acquire(ctx, "k", lockcore.Terms{Wait: time.Minute})
+				} else {
+					_, _, err = p.a.Claim(ctx, "k", lockcore.Claim{Terms: lockcore.Terms{Wait: time.Minute}})
+				}
+				wrongType(t, "claim "+name+place.end, err)
+				if d := time.Since(start); d > 30*time.Second {
+					t.Errorf("%s%s: refused after %v", name, place.end, d)
+				}
+				p.clean("revoke", p.a.Revoke(ctx, kind, "k"))
+				p.clean("clear", p.a.Clear(ctx, kind, "k"))
+				p.forget(kind)
+			}
+		}
+	}
+}
+
+func wrongType(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "WRONGTYPE") {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// Members that no Locker has put in a queue hold nobody up.
+func TestPoisonedQueue(t *testing.T) {
+	p := newPoisoned(t)
+	ctx := t.Context()
+	le, err := p.claim(p.a, lockcore.KindExclusive, false)
+	check(t, err)
+	got := make(chan error, 1)
+	go func() {
+		le, err := p.b.Acquire(ctx, "k", lockcore.Terms{Wait: time.Minute})
+		if err == nil {
+			err = le.Release(ctx)
+		}
+		got <- err
+	}()
+	members := []redis.Z{{Score: -1e308, Member: ""}, {Score: -1, Member: "short"}, {Score: 0, Member: strings.Repeat("\xff", 1<<20)}}
+	for i := range 5000 {
+		members = append(members, redis.Z{Score: float64(i), Member: fmt.Sprintf("%026d%026d", i, i)})
+	}
+	check(t, p.rdb.ZAdd(ctx, hashOf(lockcore.KindExclusive)+":q", members...).Err())
+	check(t, le.Release(ctx))
+	check(t, <-got)
+}
+
+// Values of 10 MB are read, refused or shown; a record that is none is refused by everything that reads records.
+func TestPoisonedSizes(t *testing.T) {
+	p := newPoisoned(t)
+	huge := strings.Repeat("9", 10<<20)
+	for _, field := range fields {
+		states["done"](p, lockcore.KindOnce)
+		check(t, p.rdb.HSet(t.Context(), hashOf(lockcore.KindOnce), field, huge).Err())
+		_, err := guard.Once(t.Context(), p.a, "k", guard.OnceOptions{Terms: noWait}, nothing)
+		if field == "r" {
+			if !errors.Is(err, lockcore.ErrRecord) {
+				t.Errorf("a huge record: %v", err)
+			}
+		} else {
+			p.clean("once", err)
+		}
+		_, err = p.a.Inspect(t.Context(), lockcore.KindOnce, "k")
+		p.clean("inspect", err)
+		p.forget(lockcore.KindOnce)
+	}
+}
+
+// A record that is made up is replayed only if it is one; every other is refused, counted and never runs.
+func TestPoisonedRecords(t *testing.T) {
+	rdb := redistest.Real(t).Client(t)
+	w := &counting{}
+	l := newLocker(t, rdb, lockcore.Options{Observer: w})
+	ctx, refused := t.Context(), 0
+	for _, record := range []string{
+		"", "\x01", "\x01\x01", "\x01\x01\x04json", "\x01\x01\x04json\x05abc", "\x01\x01\x04json\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x", "\x02\x01\x04json\x02\"\"",
+		"\x01\x09\x00\x00", "\x01\x01\xffjson\x02\"\"", "\x01\x01\x04json\x02{]", "\x01\x01\x04yaml\x02\"\"", "\x01\x03\x00\x01x", strings.Repeat("\x00", 1<<20),
+	} {
+		check(t, rdb.HSet(ctx, hashOf(lockcore.KindOnce), "s", "d", "r", record, "n", 1, "t", 1).Err())
+		_, err := guard.OnceValue(ctx, l, "k", guard.OnceOptions{}, func(context.Context) (string, error) {
+			t.Errorf("it ran over %.20q", record)
+			return "", nil
+		})
+		if !errors.Is(err, lockcore.ErrRecord) {
+			t.Errorf("%.20q: %v", record, err)
+		}
+		if _, err := idempotency.Lookup(ctx, l, "k"); err == nil && record != "\x01\x01\x04json\x02{]" && record != "\x01\x01\x04yaml\x02\"\"" {
+			t.Errorf("Lookup takes %.20q", record) // those two are for their codecs to refuse
+		}
+		refused++
+	}
+	if w.bad != refused {
+		t.Errorf("%d of %d counted", w.bad, refused)
+	}
+}
+
+// counting is an Observer that counts records that are none. Its calls come from one goroutine.
+type counting struct{ bad int }
+
+func (*counting) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*counting) Traceparent(context.Context) string                            { return "" }
+func (c *counting) Event(_ context.Context, e lockcore.Event) {
+	if _, ok := e.(lockcore.BadRecord); ok {
+		c.bad++
+	}
+}

@@ -1,0 +1,227 @@
+package security_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// files are those of the repository with one of these endings, by their path from its root.
+func files(t *testing.T, endings ...string) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	check(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() == ".git":
+			return fs.SkipDir
+		case d.IsDir() || !slices.Contains(endings, filepath.Ext(path)):
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // somebody's temporary file
+		}
+		name, _ := filepath.Rel(root, path)
+		texts[filepath.ToSlash(name)] = string(b)
+		return err
+	}))
+	if len(texts) < 10 {
+		t.Fatalf("only %d files found", len(texts))
+	}
+	return texts
+}
+
+// product says whether a Go file ends up in programs of users.
+func product(name string) bool {
+	return !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "internal/") && !strings.HasPrefix(name, "bench/") &&
+		!strings.HasPrefix(name, "tools/") && !strings.HasPrefix(name, "examples/")
+}
+
+func parse(t *testing.T, name, text string) *ast.File {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
+	check(t, err)
+	return f
+}
+
+// Nobody who copies from this repository stops checking the server's certificate.
+func TestCertificatesAreChecked(t *testing.T) {
+	word := "Insecure" + "SkipVerify" // not in this file either
+	for name, text := range files(t, ".go", ".md", ".yml", ".yaml", ".sh", "") {
+		if name == "docs/security.md" {
+			text = strings.Replace(text, "`"+word+"`", "", 1) // which says that it is never needed
+		}
+		if strings.Contains(text, word) {
+			t.Errorf("%s has %s", name, word)
+		}
+	}
+}
+
+// What must not be guessed, ids of holds, of Lockers and of their channels, comes from crypto/rand, 128 bits and more: only what spreads work in
+// time may be pseudo-random.
+func TestIDsAreRandom(t *testing.T) {
+	pseudo := []string{
+		"lockcore/ask.go: IntN", "lockcore/watchdog.go: Int64N", "middleware/asynqmw/configure.go: Float64", // jitter
+		"locktest/damage.go: New", "locktest/damage.go: NewPCG", // broken records, the same in each run
+	}
+	products, ids, pseudoUses := 0, 0, 0
+	for name, text := range files(t, ".go") {
+		if !product(name) {
+			continue
+		}
+		products++
+		f := parse(t, name, text)
+		for _, imp := range f.Imports {
+			if path := strings.Trim(imp.Path.Value, `"`); path == "crypto/rand" {
+				ids += len(uses(f, imp, "rand"))
+			} else if strings.HasPrefix(path, "math/rand") {
+				for _, used := range uses(f, imp, "rand") {
+					pseudoUses++
+					if !slices.Contains(pseudo, name+": "+used) {
+						t.Errorf("%s uses %s of %s", name, used, path)
+					}
+				}
+			}
+		}
+	}
+	if products < 50 || ids < 2 || pseudoUses < 3 {
+		t.Errorf("inconclusive: %d files, %d ids", products, ids)
+	}
+	if n := len(rand.Text()) * 5; n < 128 { // base32
+		t.Errorf("%d bits", n)
+	}
+}
+
+// uses are the names that f uses of an import.
+func uses(f *ast.File, imp *ast.ImportSpec, name string) (used []string) {
+	if imp.Name != nil {
+		name = imp.Name.Name
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok && x.Name == name {
+				used = append(used, s.Sel.Name)
+			}
+		}
+		return true
+	})
+	return used
+}
+
+// The text of a script is a constant: a literal, a const, or an embedded file. Nothing that a program is given becomes part of it.
+func TestScriptsAreConstants(t *testing.T) {
+	all := files(t, ".go")
+	constants := map[string]bool{} // folder/name
+	for name, text := range all {
+		addConstants(t, constants, name, text)
+	}
+	constants["lockcore/string(text)"] = true // of embedded files, which TestLoadedScripts shows
+	texts := 0
+	for name, text := range all {
+		if !product(name) {
+			continue
+		}
+		ast.Inspect(parse(t, name, text), func(n ast.Node) bool {
+			for _, e := range scriptTexts(n) {
+				texts++
+				if _, literal := e.(*ast.BasicLit); !literal && !constants[filepath.Dir(name)+"/"+source(text, e)] {
+					t.Errorf("%s: the text of a script is %s: is that a constant?", name, source(text, e))
+				}
+			}
+			return true
+		})
+	}
+	if texts < 5 {
+		t.Errorf("inconclusive: %d texts are sent", texts)
+	}
+}
+
+// scriptTexts are the expressions in n, a call or a list, that Redis would run.
+func scriptTexts(n ast.Node) (found []ast.Expr) {
+	var list []ast.Expr
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		list = n.Args
+		if f, ok := n.Fun.(*ast.SelectorExpr); ok {
+			i := map[string]int{"NewScript": 0, "ScriptLoad": 1, "Eval": 1, "EvalRO": 1, "FCall": 1, "FunctionLoad": 1}
+			if at, ok := i[f.Sel.Name]; ok && len(list) > at {
+				found = append(found, list[at])
+			}
+		}
+	case *ast.CompositeLit:
+		list = n.Elts
+	}
+	for i, e := range list {
+		if lit, ok := e.(*ast.BasicLit); ok && i+1 < len(list) {
+			switch strings.ToLower(strings.Trim(lit.Value, `"`)) {
+			case "eval", "eval_ro", "script", "fcall", "function":
+				found = append(found, list[i+1])
+			}
+		}
+	}
+	return found
+}
+
+// addConstants adds the consts and the embedded strings of a file.
+func addConstants(t *testing.T, constants map[string]bool, name, text string) {
+	t.Helper()
+	for _, d := range parse(t, name, text).Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.CONST && !(g.Tok == token.VAR && strings.Contains(text, "//go:embed")) {
+			continue
+		}
+		for _, s := range g.Specs {
+			if v, ok := s.(*ast.ValueSpec); ok && (g.Tok == token.CONST || len(v.Values) == 0) {
+				for _, n := range v.Names {
+					constants[filepath.Dir(name)+"/"+n.Name] = true
+				}
+			}
+		}
+	}
+}
+
+// The files that lockcore puts together are named by literals, and nothing else is put between them.
+func TestLoadedScripts(t *testing.T) {
+	text := files(t, ".go")["lockcore/scripts.go"]
+	f, loads := parse(t, "scripts.go", text), 0
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		switch source(text, call.Fun) {
+		case "load":
+			loads++
+			for _, arg := range call.Args {
+				if _, ok := arg.(*ast.BasicLit); !ok {
+					t.Errorf("load is given %s", source(text, arg))
+				}
+			}
+		case "append":
+			if s := source(text, call); s != "append(text, b...)" {
+				t.Errorf("%s: what is that?", s)
+			}
+		case "fmt.Sprintf", "strings.ReplaceAll", "strings.Replace":
+			t.Errorf("%s: what is that for?", source(text, call))
+		}
+		return true
+	})
+	if loads < 9 {
+		t.Errorf("inconclusive: %d scripts", loads)
+	}
+}
+
+// source is a node as it is written. Positions of a file that is parsed alone begin at 1.
+func source(text string, n ast.Node) string { return text[n.Pos()-1 : n.End()-1] }

@@ -1,0 +1,270 @@
+package security_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+	"github.com/holdfast-go/holdfast/tracing"
+)
+
+// Each canary begins what belongs to somebody and says what that is.
+const (
+	inKey     = "canarykey77"
+	inTask    = "canarytask77"
+	inPayload = "canarypayload77"
+	inResult  = "canaryresult77"
+	inFailure = "canaryfailure77"
+)
+
+// witness hears everything that leaves a Locker.
+type witness struct {
+	*testing.T
+	spans   *tracetest.InMemoryExporter
+	metrics *sdkmetric.ManualReader
+	lockcore.Observer
+
+	mu     sync.Mutex
+	events strings.Builder
+	errors strings.Builder
+	logs   bytes.Buffer
+}
+
+func newWitness(t *testing.T, o tracing.Options) *witness {
+	t.Helper()
+	w := &witness{T: t, spans: tracetest.NewInMemoryExporter(), metrics: sdkmetric.NewManualReader()}
+	o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))
+	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.metrics))
+	traces, err := tracing.New(o)
+	check(t, err)
+	w.Observer = lockcore.Join(traces, ears{w})
+	out := log.Writer()
+	log.SetOutput(&w.logs)
+	t.Cleanup(func() { log.SetOutput(out) })
+	return w
+}
+
+// ears writes down every event.
+type ears struct{ w *witness }
+
+func (e ears) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (e ears) Traceparent(context.Context) string                            { return "" }
+func (e ears) Event(_ context.Context, ev lockcore.Event) {
+	e.w.mu.Lock()
+	defer e.w.mu.Unlock()
+	fmt.Fprintf(&e.w.events, "%T %+v\n", ev, ev)
+}
+
+// fails notes an error of a call, which must be one.
+func (w *witness) fails(err error, want error) {
+	w.Helper()
+	if !errors.Is(err, want) {
+		w.Errorf("%v, want %v", err, want)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fmt.Fprintf(&w.errors, "%v\n%+v\n", err, err)
+}
+
+// told is what has left by each way so far.
+func (w *witness) told() map[string]string {
+	w.Helper()
+	spans, err := json.Marshal(w.spans.GetSpans())
+	check(w.T, err)
+	metrics, err := json.Marshal(w.collect())
+	check(w.T, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return map[string]string{
+		"spans": string(spans), "metrics": string(metrics), "events": w.events.String(), "errors": w.errors.String(), "logs": w.logs.String(),
+	}
+}
+
+func (w *witness) collect() metricdata.ResourceMetrics {
+	w.Helper()
+	var rm metricdata.ResourceMetrics
+	check(w.T, w.metrics.Collect(context.Background(), &rm))
+	return rm
+}
+
+// Payload, result and hold-ids are told to nobody; the key to errors only, or to spans where that is asked for; who holds it to errors and
+// events. What is told is told, so that the test can fail.
+func TestCanaries(t *testing.T) {
+	for _, expose := range []bool{false, true} {
+		t.Run(fmt.Sprintf("expose %v", expose), func(t *testing.T) {
+			w := newWitness(t, tracing.Options{ExposeRawKeys: expose})
+			ids := w.live()
+			allowed := map[string]string{inKey: "errors events", inTask: "errors events", inFailure: "errors"}
+			if expose {
+				allowed[inKey] += " spans"
+			}
+			told := w.told()
+			for _, canary := range append([]string{inKey, inTask, inPayload, inResult, inFailure}, ids...) {
+				for by, text := range told {
+					if by == "logs" && text == "" {
+						continue
+					}
+					seen := found(text, canary)
+					if may := strings.Contains(allowed[canary], by); seen && !may {
+						t.Errorf("%s: %s", canary, by)
+					} else if !seen && may && by != "events" {
+						t.Errorf("inconclusive: no %s in the %s", canary, by)
+					}
+				}
+			}
+			for by, least := range map[string]int{"spans": 5000, "metrics": 1000, "events": 1000, "errors": 300} {
+				if len(told[by]) < least {
+					t.Errorf("inconclusive: %d bytes of %s", len(told[by]), by)
+				}
+			}
+		})
+	}
+}
+
+// found knows a text as it is, in hex, and in base64.
+func found(where, text string) bool {
+	b64 := base64.StdEncoding.EncodeToString([]byte(text))
+	return strings.Contains(where, text) || strings.Contains(where, hex.EncodeToString([]byte(text))) || strings.Contains(where, b64[:len(b64)-4])
+}
+
+// live does what has an outcome of each kind, and returns the hold-ids that Redis saw.
+func (w *witness) live() (ids []string) {
+	m := redistest.Bubble(w.T)
+	rdb := m.Client(w.T)
+	a := newLocker(w.T, rdb, lockcore.Options{Observer: w, Terms: lockcore.Terms{Name: "story", Lease: time.Second}})
+	b := newLocker(w.T, m.Client(w.T), lockcore.Options{Observer: w, Terms: lockcore.Terms{Wait: 50 * time.Millisecond}})
+	ctx := lockcore.WithTask(w.Context(), inTask)
+	check(w.T, guard.Exclusive(ctx, a, inKey, lockcore.Terms{}, func(context.Context) error {
+		ids = append(ids, rdb.HGet(ctx, "holdfast:1:x:{"+inKey+"}", "h").Val())
+		w.fails(guard.Exclusive(w.Context(), b, inKey, lockcore.Terms{}, nothing), lockcore.ErrBusy)
+		time.Sleep(400 * time.Millisecond) // a renewal
+		return nil
+	}))
+	w.fails(guard.Exclusive(ctx, a, inKey, lockcore.Terms{}, func(ctx context.Context) error {
+		check(w.T, rdb.FlushAll(ctx).Err())
+		<-ctx.Done()
+		return nil
+	}), lockcore.ErrLost)
+	ids = append(ids, w.once(ctx, a, rdb)...)
+	w.task(ctx, a, b)
+	away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody listens there
+	defer func() { _ = away.Close() }()
+	w.fails(guard.Exclusive(ctx, newLocker(w.T, away, lockcore.Options{Observer: w}), inKey, lockcore.Terms{}, nothing), lockcore.ErrUnavailable)
+	return ids
+}
+
+func nothing(context.Context) error { return nil }
+
+// once runs, replays, meets another payload, a record that is none, and a failure that is recorded.
+func (w *witness) once(ctx context.Context, l *lockcore.Locker, rdb *redis.Client) (ids []string) {
+	o := guard.OnceOptions{Fingerprint: idempotency.Fingerprint(nil, []byte(inPayload))}
+	hash := "holdfast:1:o:{" + inKey + "}"
+	run := func(context.Context) (string, error) {
+		ids = append(ids, rdb.HGet(ctx, hash, "h").Val())
+		return inResult, nil
+	}
+	for range 2 {
+		res, err := guard.OnceValue(ctx, l, inKey, o, run)
+		if err != nil || res.Value != inResult {
+			w.Errorf("%+v, %v", res, err)
+		}
+	}
+	o.Fingerprint = []byte(inPayload)
+	_, err := guard.OnceValue(ctx, l, inKey, o, run)
+	w.fails(err, lockcore.ErrMismatch)
+	check(w.T, rdb.HSet(ctx, hash, "r", inResult).Err())
+	_, err = guard.OnceValue(ctx, l, inKey, guard.OnceOptions{}, run)
+	w.fails(err, lockcore.ErrRecord)
+	failure := errors.New(inFailure)
+	_, err = guard.Once(ctx, l, inKey+"2", guard.OnceOptions{}, func(context.Context) error { return guard.Final(failure) })
+	w.fails(err, failure)
+	_, err = guard.Once(ctx, l, inKey+"2", guard.OnceOptions{}, nothing) // the recorded one
+	if err == nil || !strings.Contains(err.Error(), inFailure) {
+		w.Errorf("replayed failure: %v", err)
+	}
+	w.fails(guard.Exclusive(ctx, l, inKey, lockcore.Terms{}, func(context.Context) error { return failure }), failure)
+	return ids
+}
+
+// task is a job of asynq with a key and a payload, which runs, is busy, has no key, and is done.
+func (w *witness) task(ctx context.Context, a, b *lockcore.Locker) {
+	task := asynq.NewTask("charge", []byte(`{"id": "`+inKey+`3", "card": "`+inPayload+`"}`))
+	key := asynqmw.ByJSON("payment", "/id")
+	handler := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		w.fails(asynqmw.Exclusive(b, key, asynqmw.Options{})(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })).
+			ProcessTask(lockcore.Detach(ctx), task), lockcore.ErrBusy)
+		return nil
+	})
+	check(w.T, asynqmw.Exclusive(a, key, asynqmw.Options{})(handler).ProcessTask(ctx, task))
+	once := asynqmw.Once(a, key, asynqmw.OnceOptions{})(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		return asynqmw.SetResult(ctx, []byte(inResult))
+	}))
+	for range 2 {
+		_ = once.ProcessTask(ctx, task) // asynq's own end of the result is missing
+	}
+	keyless := asynq.NewTask("charge", []byte(`{"card": "`+inPayload+`"}`))
+	err := once.ProcessTask(ctx, keyless)
+	w.fails(err, lockcore.ErrNotRun)
+	w.fails(once.ProcessTask(ctx, asynq.NewTask("charge", []byte(inPayload))), lockcore.ErrNotRun)
+}
+
+// Ten thousand keys make as many series as one.
+func TestCardinality(t *testing.T) {
+	w := newWitness(t, tracing.Options{ExposeRawKeys: true})
+	l := newLocker(t, redistest.Real(t).Client(t), lockcore.Options{Observer: w, Terms: lockcore.Terms{Name: "load"}})
+	use := func(from, to int) int {
+		for i := from; i < to; i++ {
+			ctx := lockcore.WithTask(t.Context(), fmt.Sprint("task ", i))
+			check(t, guard.Exclusive(ctx, l, fmt.Sprint("account:", i), lockcore.Terms{}, nothing))
+			if i%10 == 0 {
+				_, err := guard.Once(ctx, l, fmt.Sprint("payment:", i), guard.OnceOptions{}, nothing)
+				check(t, err)
+			}
+			w.spans.Reset()
+		}
+		return w.series()
+	}
+	few := use(0, 10)
+	many := use(10, 10_000)
+	if few < 5 || many != few {
+		t.Errorf("%d series of 10 keys, %d of 10,000", few, many)
+	}
+}
+
+// series counts what a backend would keep.
+func (w *witness) series() (n int) {
+	for _, s := range w.collect().ScopeMetrics {
+		for _, m := range s.Metrics {
+			switch d := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				n += len(d.DataPoints)
+			case metricdata.Histogram[float64]:
+				n += len(d.DataPoints)
+			default:
+				w.Fatalf("%s is a %T", m.Name, d)
+			}
+		}
+	}
+	return n
+}
