@@ -75,6 +75,9 @@ func readLines(in io.Reader) <-chan string {
 }
 
 func newTask(j job, wire *wire) (task, error) {
+	if j.Point.Kind == faultKind {
+		return newFaultTask(j)
+	}
 	lib, ok := libraryNamed(j.Library)
 	if !ok {
 		return nil, fmt.Errorf("bench: no library %q", j.Library)
@@ -107,6 +110,7 @@ func newTask(j job, wire *wire) (task, error) {
 			return newOnceCrew(j, own, seen), nil
 		}
 		return newReentryCrew(j, own, seen)
+	case faultKind: // above
 	}
 	return nil, fmt.Errorf("bench: no task %q for %s", j.Point.Kind, j.Library)
 }

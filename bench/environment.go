@@ -40,11 +40,14 @@ func (e environment) versionOf(l library) string {
 	}
 }
 
-// settings are the libraries that took part.
+// settings are the libraries that took part; contenderSheet has those of the scenarios with faults.
 func (r report) settings() []library {
 	var part []library
 	for _, l := range libraries {
-		if slices.ContainsFunc(r.cells, func(c result) bool { return c.Library == l.name }) {
+		if slices.ContainsFunc(r.cells, func(c result) bool {
+			s, ok := scenarioNamed(c.Scenario)
+			return c.Library == l.name && (!ok || !s.faults())
+		}) {
 			part = append(part, l)
 		}
 	}

@@ -39,6 +39,7 @@ type outcome struct {
 	Violations int64         `json:"violations"`
 	Inside     time.Duration `json:"inside"` // in critical sections, in all
 	Extra      figures       `json:"extra"`
+	Said       string        `json:"said,omitempty"` // faults: what A's callers were told
 }
 
 // figures are what only some scenarios have, by name.
@@ -59,4 +60,17 @@ const (
 	tripsPerOp         = "round_trips_per_op"
 	insideUS           = "inside_us"
 	failedCalls        = "failed_calls"
+
+	// Of the scenarios with faults. Those in _s have one of the three ends.
+	conclusive   = "rounds"
+	inconclusive = "rounds_inconclusive"
+	untold       = "rounds_untold"
+	neverB       = "rounds_never_granted"
+	togetherS    = "two_at_once_s"
+	toldS        = "told_after_grant_s"
+	grantedS     = "granted_after_loss_s"
+	stuckS       = "stuck_s"
+	medianOf     = "_median"
+	leastOf      = "_least"
+	worstOf      = "_worst"
 )

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -89,11 +90,15 @@ func libraryNames() []string {
 	return names
 }
 
+// libraryNamed also finds the library of a contender, whose way to use it stands after a +.
 func libraryNamed(name string) (library, bool) {
 	for _, l := range libraries {
 		if l.name == name {
 			return l, true
 		}
+	}
+	if base, _, ok := strings.Cut(name, "+"); ok {
+		return libraryNamed(base)
 	}
 	return library{}, false
 }

@@ -42,7 +42,11 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 	fmt.Fprintf(progress, "bench: this takes about %v\n", o.estimate())
 	r := report{options: o, environment: newEnvironment(srv.version(ctx))}
 	for _, s := range o.scenarios {
-		if err := r.measure(ctx, srv, s, progress); err != nil {
+		measure := r.measure
+		if s.faults() {
+			measure = r.measureFaults
+		}
+		if err := measure(ctx, srv, s, progress); err != nil {
 			return err
 		}
 	}
@@ -61,8 +65,10 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 		for round := range r.options.roundsOf(s) {
 			for i := range libs {
 				i = (i + round) % len(libs)
-				prefix := fmt.Sprintf("bench:%d:%s:", time.Now().UnixNano(), s.name)
-				cell, err := runOnce(ctx, srv, s, p, libs[i], prefix, r.options.window)
+				if err := srv.clean(ctx); err != nil {
+					return err
+				}
+				cell, err := runOnce(ctx, srv, s, p, libs[i], newPrefix(s), r.options.window)
 				switch {
 				case ctx.Err() != nil:
 					return context.Cause(ctx)
@@ -83,6 +89,9 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 	}
 	return nil
 }
+
+// newPrefix is another one for each run.
+func newPrefix(s scenario) string { return fmt.Sprintf("bench:%d:%s:", time.Now().UnixNano(), s.name) }
 
 // fail notes a run that did not come to a result. Of a peer that is all: it is shown.
 func (r *report) fail(library string, err error) {

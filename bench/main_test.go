@@ -165,6 +165,7 @@ func TestSmoke(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("no redis-server")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	md, svg := filepath.Join(dir, "RESULTS.md"), filepath.Join(dir, "results.svg")
 	var out strings.Builder

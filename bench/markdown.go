@@ -3,26 +3,32 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // markdown is the report as a file of its own.
 func (r report) markdown() string {
 	var b strings.Builder
-	b.WriteString("# Measured\n\n")
-	b.WriteString("Written by `go -C bench run . -md FILE`. ")
-	fmt.Fprintf(&b, "%s. Each run measured for %v; every cell is the median of %s", r.environment, r.options.window, plural(r.options.rounds, "round"))
-	b.WriteString(", in which the libraries took turns in a changing order; where waiting or keeping was counted, of one longer run. ")
-	b.WriteString("Machines are noisy: only the ratios count.\n\n")
-	b.WriteString("| library | version | settings |\n|---|---|---|\n")
-	for _, l := range r.settings() {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", l.name, r.environment.versionOf(l), l.settings)
+	if r.options.onlyFaults() {
+		r.faultsPreface(&b)
+	} else {
+		r.preface(&b)
 	}
-	b.WriteString("\n" + legend + "\n")
 	for _, sh := range r.sheets() {
 		sh.markdown(&b)
 	}
 	for _, f := range r.failures {
 		fmt.Fprintf(&b, "\nNot measured: %s\n", f)
+	}
+	if lines := asGood(r.cells); len(lines) > 0 {
+		b.WriteString("\n## Where others are as good\n\n")
+		fmt.Fprintf(&b, "No two at once in any round, everybody was served, at worst no more than %v s later than under holdfast (from the silence; else from when the key was stuck), and no caller or handler of A was told of an error where none of holdfast's was:\n\n", noticeableS)
+		for _, l := range lines {
+			fmt.Fprintf(&b, "- %s\n", l)
+		}
+	}
+	if r.options.onlyFaults() {
+		return b.String()
 	}
 	b.WriteString("\n## Where another one is ahead\n\n")
 	losses := losses(r.cells)
@@ -33,6 +39,27 @@ func (r report) markdown() string {
 		fmt.Fprintf(&b, "- %s\n", l)
 	}
 	return b.String()
+}
+
+func (r report) preface(b *strings.Builder) {
+	b.WriteString("# Measured\n\n")
+	b.WriteString("Written by `go -C bench run . -md FILE`. ")
+	fmt.Fprintf(b, "%s. Each run measured for %v; every cell is the median of %s", r.environment, r.options.window, plural(r.options.rounds, "round"))
+	b.WriteString(", in which the libraries took turns in a changing order; where waiting or keeping was counted, of one longer run. ")
+	b.WriteString("Machines are noisy: only the ratios count.\n\n")
+	b.WriteString("| library | version | settings |\n|---|---|---|\n")
+	for _, l := range r.settings() {
+		fmt.Fprintf(b, "| %s | %s | %s |\n", l.name, r.environment.versionOf(l), l.settings)
+	}
+	b.WriteString("\n" + legend + "\n")
+}
+
+func (r report) faultsPreface(b *strings.Builder) {
+	b.WriteString("# Two at once: what networks do to locks\n\n")
+	fmt.Fprintf(b, "Written by `go -C bench run . -scenario partition,lost-answer -md FAULTS.md` on %s: %s. ", time.Now().Format(time.DateOnly), r.environment)
+	b.WriteString("A and B are two clients of one redis-server, which is well all the time; the faults are on A's connections only. Every lease is 3 s. Each round has clients and a key ")
+	b.WriteString("of its own, and all of them run at the same time, for they only wait. The clients have the defaults of go-redis (a read may take 5 s and is tried up to 4 times, the deadline of a ctx is ignored ")
+	b.WriteString("while it goes on) and of rueidis, unless the table says otherwise. What counts are whole seconds.\n")
 }
 
 const legend = "p50, p99 and max are of the wait, from the call to the grant, of every call that was granted in the run or " +

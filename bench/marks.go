@@ -49,6 +49,10 @@ var marks = []mark{
 	{"stripes", "linear to 600/s: ≥ 0.97 of 5/s per key at every point", leastStripes, false, 0.97},
 	{"observer", "≥ 0.95 of seq with a no-op OpenTelemetry", tracedOverPlain, false, 0.95},
 	{"commands", "never above 4 commands per acquisition", mostCommands, true, 4},
+	{"partition", "never two at once, in s", worstOfAll("partition", togetherS+worstOf), true, 0},
+	{"partition", "B has the key at most one lease and 250 ms after the silence, in s", worstOfAll("partition", grantedS+worstOf), true, (faultLease + 250*time.Millisecond).Seconds()},
+	{"lost-answer", "never two at once, in s", worstOfAll("lost-answer", togetherS+worstOf), true, 0},
+	{"lost-answer", "no key is stuck for longer than a lease, in s", worstOfAll("lost-answer", stuckS+worstOf), true, faultLease.Seconds()},
 }
 
 // verdict is a mark with what was measured.
@@ -206,6 +210,18 @@ func leastStripes(rs results) (least float64, ok bool) {
 		}
 	}
 	return least, ok
+}
+
+// worstOfAll is the most that holdfast had of a figure, over all points; one that is missing at a point is not measured.
+func worstOfAll(scenario, name string) func(results) (float64, bool) {
+	return func(rs results) (worst float64, ok bool) {
+		for _, r := range rs {
+			if r.Scenario == scenario && r.Library == holdfastName {
+				worst, ok = max(worst, named(name)(r)), true // a NaN stays one
+			}
+		}
+		return worst, ok
+	}
 }
 
 func mostCommands(rs results) (most float64, ok bool) {

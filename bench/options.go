@@ -30,8 +30,8 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.SetOutput(errOut)
 	names := fs.String("scenario", "", "scenarios, separated by commas: "+strings.Join(scenarioNames(), ", ")+" (default all)")
 	only := fs.String("only", "", "libraries, separated by commas: "+strings.Join(libraryNames(), ", ")+" (default all)")
-	fs.DurationVar(&o.window, "for", 3*time.Second, "how long each run measures (hold 7 times, hold100k 4 times, wait 2 times as long)")
-	fs.IntVar(&o.rounds, "rounds", 3, "how often; the median is reported (hold, hold100k, wait and commands: once)")
+	fs.DurationVar(&o.window, "for", 3*time.Second, "how long each run measures (hold 7 times, hold100k 4 times, wait 2 times as long; partition 30 s, lost-answer 20 s)")
+	fs.IntVar(&o.rounds, "rounds", 3, "how often; the median is reported (hold, hold100k, wait, commands and those with faults: once)")
 	fs.StringVar(&o.redis, "redis", "", "address of a Redis to use (default: start one)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of tables")
 	fs.StringVar(&o.svg, "svg", "", "write a chart to this file")
@@ -80,9 +80,23 @@ func pick(what, list string, all []string) ([]string, error) {
 // librariesOf are those of s that -only lets through.
 func (o options) librariesOf(s scenario) []string {
 	var names []string
-	for _, l := range libraries {
-		public, _, _ := strings.Cut(l.name, "+")
-		if s.has(l.name) && slices.Contains(o.only, public) {
+	for _, name := range namesFor(s) {
+		public, _, _ := strings.Cut(name, "+")
+		if s.has(name) && slices.Contains(o.only, public) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func namesFor(s scenario) []string {
+	var names []string
+	for _, c := range contenders {
+		names = append(names, c.name)
+	}
+	if !s.faults() {
+		names = nil
+		for _, l := range libraries {
 			names = append(names, l.name)
 		}
 	}
@@ -97,10 +111,19 @@ func (o options) roundsOf(s scenario) int {
 	return o.rounds
 }
 
+// onlyFaults says that nothing is measured but how libraries fail.
+func (o options) onlyFaults() bool {
+	return !slices.ContainsFunc(o.scenarios, func(s scenario) bool { return !s.faults() })
+}
+
 // estimate is about how long all of it takes.
 func (o options) estimate() time.Duration {
 	var all time.Duration
 	for _, s := range o.scenarios {
+		if s.faults() {
+			all += s.fixed + 5*time.Second // to start them all at once, and for their rehearsal
+			continue
+		}
 		for _, p := range s.points {
 			one := s.window(o.window) + p.warmTime(o.window) + 400*time.Millisecond // to start and end the processes
 			switch p.Kind {

@@ -56,6 +56,7 @@ func TestMarksNameScenarios(t *testing.T) {
 				all = append(all, result{Scenario: s.name, Point: p.Name, Library: l.name, OpsPerS: 1, P99US: 1, Shares: []int64{1}, Figures: figures{
 					tripsPerOp: 1, insideUS: 1, goroutinesPerLease: 1, bytesPerLease: 1, tripsPerLeaseS: 1, longestPassMS: 1,
 					renewalsSeen: 1, cmdsPerProcessS: 1, bytesPerWaiter: 1,
+					togetherS + worstOf: 1, grantedS + worstOf: 1, stuckS + worstOf: 1,
 				}})
 			}
 		}

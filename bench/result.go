@@ -25,6 +25,7 @@ type result struct {
 	Unserved       int64   `json:"unserved"`
 	Violations     int64   `json:"violations"`
 	Shares         []int64 `json:"shares"` // operations of each process
+	Said           string  `json:"said,omitempty"`
 
 	Figures figures `json:"-"` // go into the same JSON object
 }
@@ -47,6 +48,7 @@ func newResult(scenario string, p point, library string, outcomes []*outcome, re
 		all.Inside += o.Inside
 		all.Waits.merge(o.Waits)
 		maps.Copy(r.Figures, o.Extra)
+		r.Said = o.Said
 	}
 	r.P50US, r.P99US, r.MaxUS = us(all.Waits.quantile(0.5)), us(all.Waits.quantile(0.99)), us(all.Waits.Max)
 	if all.Ops > 0 {

@@ -32,9 +32,6 @@ func runOnce(ctx context.Context, srv *server, sc scenario, p point, library, pr
 		return result{}, err
 	}
 	defer os.Remove(path)
-	if err := srv.clean(ctx); err != nil {
-		return result{}, err
-	}
 	children, err := startChildren(ctx, p.Procs, job{Library: library, Addr: srv.addr, Prefix: prefix, Witness: path, Point: p})
 	defer children.end()
 	if err != nil {
@@ -52,7 +49,7 @@ func (cs crewOfChildren) run(ctx context.Context, srv *server, p point, window, 
 	if _, err = cs.all(ctx, warmUp); err != nil {
 		return nil, 0, err
 	}
-	if p.Kind != holdKind && p.Kind != waitKind { // those are warm when they answer
+	if p.Kind != holdKind && p.Kind != waitKind && p.Kind != faultKind { // those are warm when they answer
 		if err = sleep(ctx, p.warmTime(d)); err != nil {
 			return nil, 0, err
 		}

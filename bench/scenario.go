@@ -15,6 +15,7 @@ const (
 	waitKind    kind = "wait"    // waiters stand behind one holder
 	reentryKind kind = "reentry" // a held key is entered again
 	onceKind    kind = "once"    // guard.Once
+	faultKind   kind = "fault"   // a network fails under a holder
 )
 
 // point is one way to run a scenario; most scenarios have one.
@@ -22,11 +23,13 @@ type point struct {
 	Name    string        `json:"name,omitempty"` // empty for the only one
 	Kind    kind          `json:"kind"`
 	Procs   int           `json:"procs"`
-	Workers int           `json:"workers"` // in all processes together; hold: leases, wait: waiters
+	Workers int           `json:"workers"` // in all processes together; hold: leases, wait: waiters, fault: rounds, each on a key of its own
 	Keys    int           `json:"keys"`
 	Inside  time.Duration `json:"inside"` // what a critical section takes
 	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
 	Replay  bool          `json:"replay"` // once: the key is done already
+	Moment  moment        `json:"moment"` // fault: what goes wrong
+	Cut     bool          `json:"cut"`    // fault: a connection that has lost an answer ends, rather than to fall silent
 }
 
 // workersOf is process i's part of the workers.
@@ -44,14 +47,27 @@ type scenario struct {
 	libraries   []string // empty: all but tracedName, and patientName only if contended
 	contended   bool     // somebody waits
 	points      []point
-	times       int  // the window is so many times -for; 0 is once
-	single      bool // one round: its figures are counts, not speeds
+	times       int           // the window is so many times -for; 0 is once
+	fixed       time.Duration // the window, whatever -for is
+	single      bool          // one round: its figures are counts, not speeds
 }
 
 // window is how long a run of s measures.
-func (s scenario) window(d time.Duration) time.Duration { return d * time.Duration(max(s.times, 1)) }
+func (s scenario) window(d time.Duration) time.Duration {
+	if s.fixed > 0 {
+		return s.fixed
+	}
+	return d * time.Duration(max(s.times, 1))
+}
+
+// faults: its contenders are measured at the same time, at all points, for they only wait.
+func (s scenario) faults() bool { return s.points[0].Kind == faultKind }
 
 func (s scenario) has(library string) bool {
+	if s.faults() {
+		_, ok := contenderNamed(library)
+		return ok
+	}
 	if len(s.libraries) == 0 {
 		return library != tracedName && (s.contended || library != patientName)
 	}
@@ -109,6 +125,29 @@ var scenarios = []scenario{
 		points: locks(1, 1, 1, 0),
 	},
 	{name: "commands", title: "commands sent per acquisition of one key, waiters × processes", libraries: onlyHoldfast, single: true, points: grid()},
+	{
+		name: "partition", title: "a holder's network falls silent, and nothing is closed", fixed: 30 * time.Second, single: true,
+		points: []point{{Kind: faultKind, Procs: 1, Workers: 16, Keys: 1, Lease: faultLease, Moment: partition}},
+	},
+	{
+		name: "lost-answer", title: "Redis does what it is told, and its answer is lost", fixed: 20 * time.Second, single: true,
+		points: lostAnswers(loseAcquire, loseRenew, loseRelease),
+	},
+}
+
+// faultLease is short, so that a run does not take long, and as short as is advised for real servers.
+const faultLease = 3 * time.Second
+
+// lostAnswers has each in two kinds: a connection that ends is noticed at once, one that is silent only by waiting for it.
+func lostAnswers(moments ...moment) []point {
+	var ps []point
+	for _, m := range moments {
+		p := point{Name: string(m) + ", silent", Kind: faultKind, Procs: 1, Workers: 8, Keys: 1, Lease: faultLease, Moment: m}
+		ps = append(ps, p)
+		p.Name, p.Cut = string(m)+", cut", true
+		ps = append(ps, p)
+	}
+	return ps
 }
 
 func locks(procs, workers, keys int, inside time.Duration) []point {

@@ -78,6 +78,10 @@ func sheetOf(s scenario, rs results) sheet {
 		cols = append(cols, holdColumns...)
 	case waitKind:
 		cols = append(cols, waitColumns...)
+	case faultKind:
+		special, legend := faultColumns(s.points[0].Moment)
+		cols = append(cols, special...)
+		sh.notes = append(sh.notes, legend)
 	default:
 		cols = append(cols, count("ops/s", func(r result) float64 { return r.OpsPerS }))
 		if s.libraries == nil {
@@ -88,7 +92,9 @@ func sheetOf(s scenario, rs results) sheet {
 			cols = append(cols, column{"shares", shares})
 		}
 	}
-	cols = append(cols, column{"violations", func(r result) string { return fmt.Sprint(r.Violations) }})
+	if k != faultKind { // there it is what is measured
+		cols = append(cols, column{"violations", func(r result) string { return fmt.Sprint(r.Violations) }})
+	}
 	for _, c := range cols {
 		sh.head = append(sh.head, c.head)
 	}
@@ -157,6 +163,9 @@ func verdictSheet(rs results) sheet {
 // sheets are all tables of a run; the marks come last.
 func (r report) sheets() []sheet {
 	var all []sheet
+	if sh, ok := r.contenderSheet(); ok {
+		all = append(all, sh)
+	}
 	for _, s := range r.options.scenarios {
 		all = append(all, sheetOf(s, r.cells))
 	}
@@ -182,7 +191,9 @@ func (r report) text() string {
 			fmt.Fprintln(&b, n)
 		}
 	}
-	fmt.Fprintf(&b, "\n%s", legend)
+	if !r.options.onlyFaults() {
+		fmt.Fprintf(&b, "\n%s", legend)
+	}
 	for _, f := range r.failures {
 		fmt.Fprintf(&b, "not measured: %s\n", f)
 	}

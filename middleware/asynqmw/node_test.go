@@ -47,7 +47,7 @@ func TestShutdownHandsOver(t *testing.T) {
 		begun, finish := make(chan context.Context, 1), make(chan struct{})
 		alone := func(fn func(context.Context)) func(*lockcore.Locker) asynq.Handler {
 			return func(locks *lockcore.Locker) asynq.Handler {
-				o := asynqmw.Options{Terms: lockcore.Terms{Lease: time.Second, Wait: time.Minute}}
+				o := asynqmw.Options{Terms: lockcore.Terms{Lease: 3 * time.Second, Wait: time.Minute}}
 				return asynqmw.Exclusive(locks, byPayload, o)(g.handler(func(ctx context.Context, _ int, _ *asynq.Task) error {
 					fn(ctx)
 					return nil
@@ -72,7 +72,7 @@ func TestShutdownHandsOver(t *testing.T) {
 			old.srv.Shutdown()
 			close(stopped)
 		}()
-		<-time.After(2500 * time.Millisecond) // two leases and a half
+		<-time.After(4500 * time.Millisecond) // a lease and a half
 		if err := context.Cause(ctx); err != nil {
 			w.Errorf("the handler was told to stop: %v", err)
 		}
@@ -87,7 +87,7 @@ func TestShutdownHandsOver(t *testing.T) {
 			w.Errorf("%d runs, %d at once; want two, one after the other", runs, most)
 		}
 		gap := time.Duration(taken.Load() - returned.Load())
-		if gap < 0 || gap > 500*time.Millisecond { // half a lease: it did not wait for one to end
+		if gap < 0 || gap > 1500*time.Millisecond { // half a lease: it did not wait for one to end
 			w.Errorf("taken %v after the handler had returned", gap)
 		}
 	})
