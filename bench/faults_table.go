@@ -1,0 +1,156 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// seconds is a column of one figure of the scenarios with faults.
+func seconds(head, name string) column {
+	return column{head, func(r result) string { return brief(named(name)(r)) }}
+}
+
+// brief has hundredths, and a dash for what was not measured.
+func brief(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "–"
+	case v == 0:
+		return "0"
+	case math.Abs(v) < 0.01:
+		return "< 0.01"
+	}
+	return strings.Replace(fmt.Sprintf("%.2f", v), "-", "−", 1)
+}
+
+// atLeast marks what is a lower bound, for the run was over before it was: the worst if one round has that name, the median if half of them have.
+func atLeast(c column, name string, part float64) column {
+	return column{c.head, func(r result) string {
+		if n := r.Figures[name]; n > 0 && n >= part*r.Figures[conclusive] {
+			return "≥ " + c.get(r)
+		}
+		return c.get(r)
+	}}
+}
+
+var (
+	rounds = column{"rounds", counted(conclusive)}
+
+	partitionColumns = []column{
+		rounds,
+		atLeast(seconds("two at once, s: median", togetherS+medianOf), untold, 0.5),
+		atLeast(seconds("worst", togetherS+worstOf), untold, 0),
+		seconds("A is told, s after B has the key: first", toldS+leastOf),
+		seconds("median", toldS+medianOf),
+		seconds("last", toldS+worstOf),
+		seconds("B has the key, s after the silence: median", grantedS+medianOf),
+		seconds("worst", grantedS+worstOf),
+		{"A never told", counted(untold)},
+		{"B never granted", counted(neverB)},
+	}
+	lostColumns = []column{
+		rounds,
+		atLeast(seconds("two at once, s: median", togetherS+medianOf), untold, 0.5),
+		atLeast(seconds("worst", togetherS+worstOf), untold, 0),
+		atLeast(seconds("key stuck, s: median", stuckS+medianOf), neverB, 0.5),
+		atLeast(seconds("worst", stuckS+worstOf), neverB, 0),
+		{"A's caller was told", func(r result) string { return r.Said }},
+		{"B never granted", counted(neverB)},
+	}
+)
+
+func counted(name string) func(result) string {
+	return func(r result) string { return fmt.Sprint(r.Figures[name]) }
+}
+
+const (
+	partitionLegend = "A has the key and B waits for it when everything that A sends or is sent begins to get lost, at a random moment of the first 2.7 s. " +
+		"A's handler ends when it is told to. Two at once: from B's grant to that. A minus: A was told so long before B had the key, as it ought to be. " +
+		"Who was not told when the run ended, up to 30 s after the silence, counts until then."
+	lostLegend = "Redis does what A asked for, and the answer does not arrive: A's connection stays open and silent, or is cut; new ones are well. " +
+		"Acquire: B comes at that moment; a caller waits for up to 10 s, a handler takes 1 s; stuck is the time until one of the two works. " +
+		"Renew: the first renewal; B waits, A's handler works until it is told to stop, or 10 s; stuck is the time from its end to B's grant. " +
+		"Release: B waits; stuck is the time from A's call to B's grant. A library that waits by polling adds up to its interval. " +
+		"A's caller was told: the key, or what its call returned, so long after the call; renew: whether its handler was canceled, so long after the answer was lost."
+)
+
+// faultColumns are those of a scenario with faults, and what explains them.
+func faultColumns(m moment) ([]column, string) {
+	if m == partition {
+		return partitionColumns, partitionLegend
+	}
+	return lostColumns, lostLegend
+}
+
+// contenderSheet says how each library was used in the scenarios with faults; ok is false if none was run.
+func (r report) contenderSheet() (sh sheet, ok bool) {
+	sh = sheet{name: "faults", title: "how each is used in partition and lost-answer", head: []string{"used as", "version", "settings"}}
+	for _, c := range contenders {
+		l, _ := libraryNamed(c.name)
+		for _, cell := range r.cells {
+			if s, found := scenarioNamed(cell.Scenario); found && s.faults() && cell.Library == c.name {
+				sh.rows = append(sh.rows, []string{c.name, r.environment.versionOf(l), c.settings})
+				break
+			}
+		}
+	}
+	return sh, len(sh.rows) > 0
+}
+
+func scenarioNamed(name string) (scenario, bool) {
+	for _, s := range scenarios {
+		if s.name == name {
+			return s, true
+		}
+	}
+	return scenario{}, false
+}
+
+// asGood says at each point who else had no two at once, no noticeably longer delay, nobody who waits for ever and no error where holdfast
+// had none; and who of them was ahead.
+func asGood(rs results) []string {
+	var lines []string
+	for _, s := range scenarios {
+		if !s.faults() {
+			continue
+		}
+		for _, p := range s.points {
+			if mine, ok := rs.get(s.name, p.Name, holdfastName); ok {
+				names := strings.Join(equals(mine, rs.peers(s.name, p.Name)), ", ")
+				lines = append(lines, fmt.Sprintf("%s: %s", strings.TrimSpace(s.name+" "+p.Name), cmp.Or(names, "nobody")))
+			}
+		}
+	}
+	return lines
+}
+
+const noticeableS = 0.25 // what polling adds, and a busy machine
+
+func equals(mine result, peers results) (names []string) {
+	for _, r := range peers {
+		its, own := r.delay(), mine.delay()
+		switch {
+		case r.Figures[conclusive] == 0 || r.Violations > 0 || r.Figures[neverB] > 0 || r.disappoints() && !mine.disappoints() || its > own+noticeableS:
+		case its < own-noticeableS:
+			names = append(names, fmt.Sprintf("%s (ahead: %s s at worst against %s s)", r.Library, brief(its), brief(own)))
+		default:
+			names = append(names, r.Library)
+		}
+	}
+	return names
+}
+
+// delay is the worst that others had of it. In the partition that counts from the silence: who is told sooner does not keep the key for longer.
+func (r result) delay() float64 {
+	if granted, ok := r.Figures[grantedS+worstOf]; ok && r.Scenario == string(partition) {
+		return granted
+	}
+	return r.Figures[stuckS+worstOf]
+}
+
+// disappoints: somebody was told of an error, or that a lease was lost.
+func (r result) disappoints() bool {
+	return strings.Contains(r.Said, "error") || strings.Contains(r.Said, "canceled")
+}

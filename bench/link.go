@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const dialTimeout = 5 * time.Second // the default of go-redis and of rueidis
+
+// link is all of one client's network. It can fall silent as a network does whose packets are dropped, and it can lose the answer
+// to one command. The zero link has no fault.
+type link struct {
+	mu     sync.Mutex
+	silent bool
+	prey   []byte // the answer to the next command that has this in it is lost; nil: to none
+	cut    bool   // and the connection ends with it, rather than to fall silent
+	sprung func() // called when the answer has been lost
+}
+
+// silence begins to lose whatever is sent, in both directions and on new connections too; nothing is closed.
+func (l *link) silence() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.silent = true
+}
+
+// trap loses the answer to the next command that names key, once Redis has acted on it. Its connection is cut then, or stays open and
+// silent; others, and new ones, are well.
+func (l *link) trap(key string, cut bool, sprung func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.prey, l.cut, l.sprung = []byte(key), cut, sprung
+}
+
+func (l *link) isSilent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.silent
+}
+
+func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if l.isSilent() {
+		select {
+		case <-ctx.Done():
+			return nil, &net.OpError{Op: "dial", Net: network, Err: context.Cause(ctx)}
+		case <-time.After(dialTimeout):
+			return nil, &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
+		}
+	}
+	conn, err := dialer.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil, errors.Join(errors.New("bench: not a TCP connection: "+addr), conn.Close())
+	}
+	return &linkConn{TCPConn: tcp, link: l}, nil
+}
+
+// linkConn embeds the TCPConn for the same reason as wireConn. Its deadlines and its Close are those of the TCPConn, also while it is silent.
+type linkConn struct {
+	*net.TCPConn
+	link *link
+
+	// These are guarded by link.mu.
+	caught bool // what is read next is the answer to be lost
+	dead   bool // silent for good
+}
+
+// Write says that all was sent also when it is lost, as a socket does that has room.
+func (c *linkConn) Write(b []byte) (int, error) {
+	l := c.link
+	l.mu.Lock()
+	lost := l.silent || c.dead
+	if !lost && l.prey != nil && bytes.Contains(b, l.prey) {
+		l.prey, c.caught = nil, true
+	}
+	l.mu.Unlock()
+	if lost {
+		return len(b), nil
+	}
+	return c.TCPConn.Write(b)
+}
+
+func (c *linkConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.TCPConn.Read(b)
+		if err != nil {
+			return n, err
+		}
+		lost, cut := c.judge()
+		switch {
+		case cut:
+			_ = c.TCPConn.Close()
+			return 0, &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+		case !lost:
+			return n, nil
+		}
+	}
+}
+
+// judge says what becomes of that which was just read.
+func (c *linkConn) judge() (lost, cut bool) {
+	l := c.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.caught {
+		c.caught, c.dead = false, true
+		l.sprung()
+		return true, l.cut
+	}
+	return l.silent || c.dead, false
+}

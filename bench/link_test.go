@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// echo answers with what it was sent and says what that was.
+func echo(t *testing.T) (addr string, heard <-chan string) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(chan string, 16)
+	var served sync.WaitGroup
+	served.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			served.Go(func() {
+				b := make([]byte, 64)
+				for {
+					n, err := conn.Read(b)
+					if err != nil {
+						_ = conn.Close()
+						return
+					}
+					all <- string(b[:n])
+					_, _ = conn.Write(b[:n])
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); served.Wait() })
+	return l.Addr().String(), all
+}
+
+func dialed(t *testing.T, l *link, addr string) net.Conn {
+	t.Helper()
+	conn, err := l.dial(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// ask sends one line and returns what comes back within a short time, which only an answer that is lost takes.
+func ask(t *testing.T, conn net.Conn, line string) (string, error) {
+	t.Helper()
+	if _, err := io.WriteString(conn, line); err != nil {
+		return "", err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		return "", err
+	}
+	b := make([]byte, 64)
+	n, err := conn.Read(b)
+	return string(b[:n]), err
+}
+
+func wellOn(t *testing.T, conn net.Conn) {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 64)
+	if _, err := io.WriteString(conn, "well"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(b); err != nil || string(b[:n]) != "well" {
+		t.Fatalf("got %q, %v", b[:n], err)
+	}
+}
+
+// In silence nothing arrives, nothing is closed, nothing can be dialed, and other links are well.
+func TestLinkSilence(t *testing.T) {
+	addr, heard := echo(t)
+	l := &link{}
+	conn := dialed(t, l, addr)
+	wellOn(t, conn)
+	onItsWay := dialed(t, l, addr)
+	if _, err := io.WriteString(onItsWay, "y"); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-heard + <-heard; got != "welly" {
+		t.Fatalf("heard %q", got)
+	}
+	l.silence()
+	if got, err := ask(t, onItsWay, "x"); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an answer that was on its way: got %q, %v", got, err)
+	}
+	if got, err := ask(t, conn, "x"); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if len(heard) > 0 {
+		t.Errorf("it arrived: %q", <-heard)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if conn, err := l.dial(ctx, "tcp", addr); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("dialed: %v", err)
+		_ = conn.Close()
+	}
+	wellOn(t, dialed(t, &link{}, addr))
+}
+
+// A trap lets the command through and loses its answer; it is for the next one that names its key, and for its connection alone.
+func TestLinkTrap(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		addr, heard := echo(t)
+		l, sprung := &link{}, 0
+		conn, other := dialed(t, l, addr), dialed(t, l, addr)
+		l.trap("key", cut, func() { sprung++ })
+		wellOn(t, conn)
+		if _, err := ask(t, conn, "a key"); cut && !errors.Is(err, syscall.ECONNRESET) || !cut && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("cut %v: %v", cut, err)
+		}
+		if <-heard != "well" || <-heard != "a key" || sprung != 1 {
+			t.Errorf("cut %v: the command did not arrive, or the loss was not told: %d", cut, sprung)
+		}
+		if _, err := ask(t, conn, "more"); err == nil {
+			t.Error("the connection is well again")
+		}
+		wellOn(t, other)
+		wellOn(t, dialed(t, l, addr))
+	}
+}
+
+// On a real server and with shorter leases: a library that tells late is seen, holdfast has no overlap, and a lost answer costs it about a second.
+func TestFaultsSmoke(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("no redis-server")
+	}
+	t.Parallel()
+	s := scenario{name: "short", fixed: 7500 * time.Millisecond, single: true}
+	for _, m := range []moment{partition, loseAcquire} {
+		s.points = append(s.points, point{Name: string(m), Kind: faultKind, Procs: 1, Workers: 3, Keys: 1, Lease: 2 * time.Second, Moment: m})
+	}
+	srv, err := startServer(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.close()
+	r := report{options: options{window: time.Second, only: []string{"redislock", holdfastName}}}
+	var progress strings.Builder
+	if err := errors.Join(r.measureFaults(t.Context(), srv, s, &progress), r.broken, r.cells.violated()); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	late, ok1 := r.cells.get("short", string(partition), "redislock+watchdog+timeouts")
+	mine, ok2 := r.cells.get("short", string(loseAcquire), holdfastName)
+	if !ok1 || late.Violations == 0 {
+		t.Errorf("no overlap was seen where there is one: %+v", late)
+	}
+	if v := mine.Figures[stuckS+leastOf]; !ok2 || v < 0.5 || !strings.Contains(mine.Said, "the key") {
+		t.Errorf("the lost answer was not seen: %+v", mine)
+	}
+}
