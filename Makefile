@@ -9,13 +9,18 @@ LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 help: ## list what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# What takes long and is about faults has targets of its own; they are in .ci/run.
-FAULTS := internal/(topology|serverfault|signals|history|security)$$
+# What takes long and is about faults or many servers has targets of its own; they are in .ci/run.
+FAULTS  := internal/(topology|serverfault|signals|history|security)$$
+SERVERS := ^Test(Check|ReplicaAcks|MinReplicas|Failover)
 
 .PHONY: test
 test: ## the tests with the race detector; those that need a redis-server are skipped without one, and counted
-	$(GO) run ./internal/tally -count=1 ./internal/sim -seeds 14
-	$(GO) run ./internal/tally -race -shuffle=on -p 4 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(FAULTS)')
+	$(GO) run ./internal/tally -count=1 ./internal/sim -seeds 6
+	$(GO) run ./internal/tally -race -shuffle=on -p 4 -parallel 8 -skip '$(SERVERS)' ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(FAULTS)')
+
+.PHONY: servers
+servers: ## what make test leaves out of lockcore: replicas, Sentinel, Cluster and the doctor, on real servers
+	$(GO) run ./internal/tally -race -shuffle=on -parallel 8 -run '$(SERVERS)' ./lockcore
 
 .PHONY: sim
 sim: ## 120 seeds of the simulation, and 20 with the race detector; -seed N plays one again
@@ -51,8 +56,8 @@ topology: ## failovers of Sentinel and Cluster, and 50 slots that move, under lo
 
 .PHONY: exhaustive
 exhaustive: ## what make test takes samples of: cancellation at every packet, every late copy, the cost of memory, 1,000 ticks of 50 instances
-	$(GO) run ./internal/tally -count=1 -run 'TestCancelAnywhere|TestRotateTwice|TestMemory|TestRenewMany|TestScale' ./lockcore
-	$(GO) run ./internal/tally -count=1 -run TestSkewedInstances ./middleware/cronmw
+	$(GO) run ./internal/tally -count=1 -run 'TestCancelAnywhere|TestRotateTwice|TestMemory|TestRenewMany|TestScale|TestOneFault|TestDieInStreak' ./lockcore
+	$(GO) run ./internal/tally -count=1 -run 'TestSkewedInstances|TestClockChange|TestCatchUpRemembers' ./middleware/cronmw
 
 .PHONY: lint
 lint: ## golangci-lint, from tools/go.mod, on every module; zero findings

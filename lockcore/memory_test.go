@@ -105,7 +105,7 @@ func TestRenewSlowBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := new(passes)
 		l, faults, _ := newWorld(t).locker(lockcore.Options{Observer: heard})
-		leases := make([]*lockcore.Lease, 4000)
+		leases := make([]*lockcore.Lease, 2500)
 		for i := range leases {
 			le, err := l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{})
 			if err != nil {
@@ -238,7 +238,7 @@ func (m memory) since(before memory) int { return int(m.bytes) - int(before.byte
 // stride is how many steps of an exhaustive test are taken at once: with the race detector a sample, so that make test stays quick.
 func stride() int {
 	if raced() {
-		return 4
+		return 8
 	}
 	return 1
 }

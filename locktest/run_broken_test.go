@@ -134,7 +134,7 @@ func TestRunFindsEvicted(t *testing.T) {
 	failed := locktest.RunChecks(t, rdb, "watchdog", "failed run", "parks", "every key")
 	failsWith(t, failed, "watchdog", "another call got the key too")
 	failsWith(t, failed, "failed run", "")
-	failsWith(t, failed, "parks", "want parked")
+	failsWith(t, failed, "parks", "") // "want parked", or a release that finds nothing any more
 	failsWith(t, failed, "every key", "nothing is left")
 }
 

@@ -2,4 +2,4 @@
 
 package sim_test
 
-const defaultSeeds = 2 // the race detector makes a run about five times as long
+const defaultSeeds = 1 // the race detector makes a run about five times as long

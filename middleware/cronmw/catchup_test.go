@@ -92,6 +92,9 @@ func TestCatchUpNothingMissed(t *testing.T) {
 
 // A job that has existed for longer than anything is remembered is still known after an outage: that is noted anew.
 func TestCatchUpRemembers(t *testing.T) {
+	if !manyMonths {
+		t.Skip("the race detector is on")
+	}
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest}
 		js := w.process().jobs()

@@ -2,4 +2,8 @@
 
 package cronmw_test
 
-const skewedTicks = 1000
+const (
+	skewedTicks = 1000
+	dayHours    = 25
+	manyMonths  = true
+)

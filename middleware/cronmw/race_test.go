@@ -2,4 +2,9 @@
 
 package cronmw_test
 
-const skewedTicks = 60 // the race detector makes a tick about five times as long; make exhaustive has all 1,000
+// The race detector makes all this about five times as long; make exhaustive has all of it.
+const (
+	skewedTicks = 30
+	dayHours    = 5
+	manyMonths  = false
+)

@@ -43,7 +43,7 @@ func TestClockChange(t *testing.T) {
 					}))
 					w.start(js)
 				}
-				time.Sleep(time.Until(day.Add(time.Duration(c.hours)*time.Hour - time.Minute)))
+				time.Sleep(time.Until(day.Add(time.Duration(min(c.hours, dayHours))*time.Hour - time.Minute)))
 				w.wantTicks(c.ticks...)
 			})
 		})
