@@ -99,6 +99,10 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 bench: ## holdfast against other locks, on a real server; the numbers stay in bench/RESULTS.md and bench/chart.svg
 	$(GO) -C bench run . -md RESULTS.md -svg chart.svg
 
+.PHONY: bench-faults
+bench-faults: ## how long two are inside when networks fail, beside other locks; the numbers stay in bench/FAULTS.md
+	$(GO) -C bench run . -scenario partition,lost-answer -md FAULTS.md
+
 .PHONY: bench-test
 bench-test: ## vet and tests of the module that make bench runs
 	$(GO) -C bench vet ./...

@@ -9,6 +9,7 @@
 //   - tracing: spans and metrics with OpenTelemetry; tracing/asynqtrace carries traces through asynq's tasks
 //   - fence: for the side of the resource: writes of old holds are refused
 //   - locktest: for your tests, and the conformance suite for your Redis
+//   - cmd/holdfast: the doctor, and who holds what, from a shell
 //
 // Composed, from the outside in:
 //

@@ -28,7 +28,7 @@ const (
 	watchdogText = "Around it the usual watchdog, as in redislock's README: a goroutine that %s every third of the lease and cancels the handler's ctx when that fails"
 	plainText    = "%s with 3 s, which nobody renews; the handler is told nothing and works until its own deadline of 10 s. One that is always shorter than its lease has no overlap, with or without a fault"
 	timeoutText  = "The same, with ContextTimeoutEnabled on the go-redis client"
-	carefulText  = "The same, and each renewal and release has a ctx of 1 s, a third of the lease. No README says so: it is what a careful author arrives at; a timer on redsync's Mutex.Until would do too. It gives up a lease whose renewal has no answer in that time"
+	carefulText  = "The same, and each renewal and release has a ctx of 1 s, a third of the lease. No README says so: it is what a careful author arrives at; %s would do too. It gives up a lease whose renewal has no answer in that time"
 )
 
 // contenders are all there are, in the order of the tables.
@@ -36,11 +36,11 @@ var contenders = []contender{
 	{name: "redsync", settings: usedAs(plainText, "NewMutex, unlimited tries 50 to 250 ms apart, its default,"), open: openRedsyncAs(usage{})},
 	{name: "redsync+watchdog", settings: usedAs(watchdogText, "calls ExtendContext"), renews: true, repeats: true, open: openRedsyncAs(usage{watchdog: true})},
 	{name: "redsync+watchdog+timeouts", settings: timeoutText, renews: true, open: openRedsyncAs(usage{watchdog: true, timeouts: true})},
-	{name: "redsync+careful", settings: carefulText, renews: true, open: openRedsyncAs(usage{watchdog: true, timeouts: true, bounded: true})},
+	{name: "redsync+careful", settings: usedAs(carefulText, "a timer on its Mutex.Until"), renews: true, open: openRedsyncAs(usage{watchdog: true, timeouts: true, bounded: true})},
 	{name: "redislock", settings: usedAs(plainText, "Obtain, LinearBackoff(100 ms) as in its example,"), open: openRedislockAs(usage{})},
 	{name: "redislock+watchdog", settings: usedAs(watchdogText, "calls Refresh"), renews: true, repeats: true, open: openRedislockAs(usage{watchdog: true})},
 	{name: "redislock+watchdog+timeouts", settings: timeoutText, renews: true, open: openRedislockAs(usage{watchdog: true, timeouts: true})},
-	{name: "redislock+careful", settings: carefulText, renews: true, open: openRedislockAs(usage{watchdog: true, timeouts: true, bounded: true})},
+	{name: "redislock+careful", settings: usedAs(carefulText, "a timer of its own"), renews: true, open: openRedislockAs(usage{watchdog: true, timeouts: true, bounded: true})},
 	{name: "rueidislock", settings: "WithContext with its README's options, KeyMajority 1 and NoLoopTracking, and KeyValidity 3 s; it renews by itself every 1.5 s, and its release returns nothing", renews: true, open: openRueidislockUnder},
 	{name: holdfastName, settings: "Acquire with Terms{Wait: lockcore.Forever, Lease: 3 s}; it renews by itself every 1 s", renews: true, open: openHoldfastUnder},
 }

@@ -8,7 +8,7 @@
 // figures of another, and a library that hangs is left behind with its process.
 //
 // In the scenarios partition and lost-answer a holder's network fails while another client waits for its key. They measure for how long both run, in
-// seconds; FAULTS.md has what they found. Two at once under holdfast, or a waiter of its that is never served, make the exit code 1.
+// seconds; FAULTS.md has what they found. Two at once under holdfast, or one of its waiters that is never served, makes the exit code 1.
 //
 // Every critical section checks that nobody else is in it, in memory that all processes share. If holdfast or the floor
 // ever fails that, the exit code is 1.

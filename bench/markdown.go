@@ -59,7 +59,7 @@ func (r report) faultsPreface(b *strings.Builder) {
 	fmt.Fprintf(b, "Written by `go -C bench run . -scenario partition,lost-answer -md FAULTS.md` on %s: %s. ", time.Now().Format(time.DateOnly), r.environment)
 	b.WriteString("A and B are two clients of one redis-server, which is well all the time; the faults are on A's connections only. Every lease is 3 s. Each round has clients and a key ")
 	b.WriteString("of its own, and all of them run at the same time, for they only wait. The clients have the defaults of go-redis (a read may take 5 s and is tried up to 4 times, the deadline of a ctx is ignored ")
-	b.WriteString("while it goes on) and of rueidis, unless the table says otherwise. What counts are whole seconds.\n")
+	b.WriteString("while it goes on) and of rueidis, unless the table says otherwise. Only differences of about a second or more mean something.\n")
 }
 
 const legend = "p50, p99 and max are of the wait, from the call to the grant, of every call that was granted in the run or " +

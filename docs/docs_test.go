@@ -23,7 +23,7 @@ func TestCode(t *testing.T) {
 		}
 	}
 	blocks := 0
-	for name, text := range pages(t) {
+	for name, text := range pages(t, "*.md") {
 		for _, b := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1) {
 			blocks++
 			if !strings.Contains(code.String(), squeeze(b[1])) {
@@ -40,7 +40,7 @@ func TestCode(t *testing.T) {
 func TestLinks(t *testing.T) {
 	links := 0
 	code := regexp.MustCompile("(?s)```.*?```")
-	for name, text := range pages(t) {
+	for name, text := range pages(t, "*.md", "observability/*.md", "../*.md", "../bench/*.md") {
 		text = code.ReplaceAllString(text, "")
 		for _, l := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
 			target, heading, _ := strings.Cut(l[1], "#")
@@ -48,7 +48,8 @@ func TestLinks(t *testing.T) {
 				continue
 			}
 			links++
-			if target == "" {
+			target = filepath.Join(filepath.Dir(name), target)
+			if l[1][0] == '#' {
 				target = name
 			}
 			b, err := os.ReadFile(target)
@@ -101,15 +102,17 @@ func anchors(page string) string {
 	return names
 }
 
-func pages(t *testing.T) map[string]string {
+func pages(t *testing.T, patterns ...string) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("*.md")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no pages: %v", err)
-	}
 	texts := map[string]string{}
-	for _, f := range files {
-		texts[f] = read(t, f)
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no pages %s: %v", pattern, err)
+		}
+		for _, f := range files {
+			texts[f] = read(t, f)
+		}
 	}
 	return texts
 }

@@ -15,7 +15,7 @@ import (
 func fit(ctx context.Context, rdb redis.UniversalClient, options lockcore.Options) error {
 	findings, err := lockcore.Check(ctx, rdb, options)
 	if err != nil {
-		return err // nothing could be checked: Redis is away, or lets us not in
+		return err // nothing could be checked: Redis is away, or does not let us in
 	}
 	for _, f := range findings {
 		if f.Severity == lockcore.SeverityProblem {

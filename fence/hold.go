@@ -18,7 +18,7 @@ const (
 // has ended is wrapped too.
 var ErrNoHold = errors.New("fence: ctx does not hold the key")
 
-// Hold is a tenure of a key, as a resource needs to know it. Its fields may travel: to another service that owns the resource, say.
+// Hold is what a resource needs to know of one hold of a key. Its fields may travel: to another service that owns the resource, say.
 type Hold struct {
 	Key   string // of the lock
 	Token int64  // grows with every hold of Key

@@ -18,7 +18,7 @@ func Attempt(ctx context.Context, key string) (attempt int, tookOver bool) {
 	return lockcore.AttemptOf(ctx, key)
 }
 
-// Beat says that the handler of ctx makes headway, so that Terms.Stall does not end its tenure. It costs no command; call it as often as
+// Beat says that the handler of ctx makes headway, so that Terms.Stall does not end its hold. It costs no command; call it as often as
 // you like. Without Stall, and on a ctx that holds nothing, it does nothing.
 func Beat(ctx context.Context) { lockcore.Beat(ctx) }
 

@@ -20,11 +20,11 @@ const (
 
 // ReplicaAcks makes what must survive a failover count only when replicas have acknowledged it: a grant, a renewal and a record. It narrows
 // the window in which a failover can make two holders to one case: the replica that is promoted is not one of the N. Set N to the number of
-// replicas to close that too; an isolated master then grants nothing. It is an acknowledgment from memory, not from disk.
+// replicas to close that too; an isolated primary then grants nothing. It is an acknowledgment from memory, not from disk.
 //
 // With too few in time a grant does not run: the call goes on asking, as it does when Redis does not answer, while others find the key
 // busy; when its Wait is over the key is given back and the error is a *ReplicaAcksError. A renewal does not count: the lease ends as if Redis were
-// away. A record is sent again in the background while the lease is valid, then reported as CompletionFailed. What is done is replayed all the same.
+// away, and RenewFailed tells the Observer why. A record is sent again in the background while the lease is valid, then reported as CompletionFailed. What is done is replayed all the same.
 //
 // Not acknowledged: a release, and with it MinHold (lost, the key is held until the lease's end), and a hand-over inside a process, which goes
 // on under the same grant. Each acquire and renewal takes one more round trip between the servers, in the same one from the process (EVALSHA and WAIT, which an ACL must allow);

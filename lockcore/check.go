@@ -35,7 +35,7 @@ type Code string
 // What Check can find.
 const (
 	CodeServer         Code = "server"          // which server that is, how far away, and its clock
-	CodeUnreachable    Code = "unreachable"     // a master of a Cluster does not answer
+	CodeUnreachable    Code = "unreachable"     // a primary of a Cluster does not answer
 	CodeBusy           Code = "busy"            // somebody's script blocks the server, or it loads its data
 	CodeNotSeen        Code = "not-seen"        // facts that this user may not ask for
 	CodeVersion        Code = "version"         // older than 6.2
@@ -87,7 +87,7 @@ func (f Finding) String() string {
 // Check looks at Redis as a doctor does: eviction, persistence, replicas, version, clocks, latency against the lease, and
 // whether the client's user may do all that the scripts need. Give it what New gets; only Prefix, Terms.Lease and ReplicaAcks matter. It
 // is for a program's start, a health page or a shell (cmd/holdfast doctor), takes about a second on a server nearby and at most 30 s,
-// and asks every master of a Cluster.
+// and asks every primary of a Cluster.
 //
 // Rights are tried out, not looked up: on throw-away keys under the prefix, with names of 26 random characters, which it deletes and
 // which have a TTL of a minute in any case. Facts that the user may not ask for are a finding too (CodeNotSeen); where an ACL

@@ -29,7 +29,7 @@ func (n *node) checkReplication(ctx context.Context) {
 	}
 	if replicas := count(n.info, "connected_slaves"); replicas > 0 {
 		n.say(CodeFailover, SeverityNote, fmt.Sprintf("%d connected replicas", replicas),
-			"Replication is asynchronous: a failover may lose the last grants and records. Then two holders may run for at most a lease.",
+			"Replication is asynchronous: a failover may lose the last grants and records. Then two holders may run until the old primary stops answering, and for at most a lease more.",
 			"Let what must not be written twice check the token (Lease.Token), which goes on growing: it refuses the older holder. Options.ReplicaAcks narrows the window.")
 		n.checkMinReplicas()
 	} else if good := count(n.info, "min_slaves_good_slaves"); good >= 0 {
@@ -46,8 +46,8 @@ func (n *node) checkMinReplicas() {
 	good, want, lag := count(n.info, "min_slaves_good_slaves"), count(n.config, "min-replicas-to-write"), count(n.config, "min-replicas-max-lag")
 	lease := n.l.terms.Lease
 	switch {
-	case good < 0 && want <= 0: // INFO has that field only where both settings are on
-		n.say(CodeMinReplicas, SeverityWarning, "there are replicas, and min-replicas-to-write is 0",
+	case good < 0: // INFO has that field only where both settings are on
+		n.say(CodeMinReplicas, SeverityWarning, "there are replicas, and min-replicas-to-write or min-replicas-max-lag is 0",
 			"A primary that is cut off from its replicas, or comes back after a failover, goes on granting for seconds beside the new one: about 10 s measured with Sentinel.",
 			"Set min-replicas-to-write 1 and min-replicas-max-lag 1: it then stops within a second or two.")
 	case good >= 0 && want > 0 && good < want:

@@ -16,7 +16,7 @@
 //	 └──── release ────┘ └ renew                    │ keep is over, or Clear
 //	 ◀──────────────────────────────────────────────┘
 //
-// A held key whose lease ran out without a release is abandoned: the next holder is told, or refused, by choice.
+// A held key whose lease ran out without a release, or whose holder said that it does not know (Abandon), is abandoned: the next holder is told, or refused, by choice.
 //
 // # Guarantees
 //
@@ -41,7 +41,7 @@
 // A handler that ignores its ctx, a process that is paused after its last check and a write that is already on its way
 // can overlap the next holder. Only a token that the resource checks excludes that
 // (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). A failover may lose a grant: then two
-// holders exist for at most one lease. A Redis that evicts keys (any maxmemory-policy but noeviction) or is flushed forgets
+// holders exist until the old primary has stopped answering, and for at most one lease more. A Redis that evicts keys (any maxmemory-policy but noeviction) or is flushed forgets
 // who holds what; a holder learns of that with its next renewal.
 //
 // # Turns
@@ -80,5 +80,5 @@
 // # Testing
 //
 // Package locktest has a Locker on a Redis inside the process, held, abandoned and lost keys, and a network that fails on
-// command. All of it works in testing/synctest bubbles, where an hour takes milliseconds.
+// command. All of it but locktest.Run works in testing/synctest bubbles, where an hour takes milliseconds.
 package lockcore

@@ -11,9 +11,9 @@ var ErrNotRun = errors.New("lockcore: not run")
 
 // Why a call did not run. Each also satisfies ErrNotRun.
 var (
-	// ErrBusy: another holder has the key. The error is a *BusyError, except that of Clear.
+	// ErrBusy: another holder has the key, or it is reserved or parked. The error is a *BusyError, except that of Clear.
 	ErrBusy = notRun("lockcore: busy")
-	// ErrAbandoned: an earlier holder never released the key and the claim asked not to take over (AtMostOnce). The
+	// ErrAbandoned: an earlier holder never said how its run ended, and the claim asked not to take over (AtMostOnce). The
 	// error is an *AbandonedError.
 	ErrAbandoned = notRun("lockcore: abandoned")
 	// ErrMismatch: the key was used with another fingerprint. The error is a *MismatchError.
@@ -75,13 +75,13 @@ func (h Holder) String() string {
 	return s
 }
 
-// BusyError says that another holder has the key, who that is, since when, and what is left of its lease; or that nobody has
+// BusyError says that another holder has the key, who that is, for how long, and what is left of its lease; or that nobody has
 // it but it is kept all the same, for what is left of Terms.MinHold or, for a moment, for who is next in line.
 type BusyError struct {
 	Key       string
-	Holder    Holder        // empty if the key is only kept
-	HeldFor   time.Duration // how long the holder has had it; 0 if it is only kept
-	Remaining time.Duration // what is left of the holder's lease, if it is not renewed, or how long the key is kept
+	Holder    Holder        // empty if the key is only reserved or parked
+	HeldFor   time.Duration // how long the holder has had it; 0 then
+	Remaining time.Duration // what is left of the holder's lease, if it is not renewed, or of the reservation, or of MinHold
 	Queue     int           // how long the line is: calls in line in this process plus, if another has the key, processes in line at Redis
 	Waited    time.Duration // how long this call waited
 }

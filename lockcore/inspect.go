@@ -27,17 +27,17 @@ type Holding struct {
 	State     State
 	Holder    Holder        // who holds it, held it (abandoned) or completed it (done)
 	HeldFor   time.Duration // since the run that held, held last or completed it began
-	Remaining time.Duration // held: what is left of the lease if it is not renewed; parked: of MinHold
+	Remaining time.Duration // held: what is left of the lease if it is not renewed; reserved: of the reservation; parked: of MinHold
 	Token     int64         // of the last hold that Redis was told of; 0 if none is remembered
 	Attempt   int           // runs of a once key; 0 for an exclusive one
 	KeepLeft  time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
 	Queue     int           // processes in line at Redis
-	Revoked   bool          // held, but not renewed any more
+	Revoked   bool          // held, and Revoke was called: it is not renewed any more
 }
 
 // Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica. For about 300 ms
 // after a hand-over inside a process it may name an earlier hold of it.
-// Errors: ErrKey, ErrUnavailable, or the cause of ctx.
+// Errors: ErrKey, an unknown kind, ErrUnavailable (also after Close), or the cause of ctx.
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
 	h, _, err := l.inspect(ctx, kind, key, false)
 	return h, err

@@ -79,8 +79,9 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, ending{}) }
 
 // Complete stores record, keeps it for keep (1 s to 366 days), and with that ends a lease of Claim. Late is better than
-// never: also a lease that has run out is completed, unless the key was granted to another meanwhile. It returns what Release would. What
-// gets no answer within 1 s goes on in the background while the lease is valid. With another keep, or of an exclusive key,
+// never: also a lease that has run out is completed, unless the key was granted to another meanwhile. It returns what Release would: nil says that
+// the key was ours, not that the record is stored. What gets no answer within 1 s goes on in the background while the lease is valid; if that was
+// in vain the Observer hears CompletionFailed. With another keep, or of an exclusive key,
 // it releases and returns an error.
 func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration) error {
 	if le.h.g.line.kind != KindOnce || keep < time.Second || keep > maxKeep {

@@ -44,8 +44,8 @@ func (o ListOptions) validate() error {
 // List yields the keys that are held, reserved, parked, done or abandoned under the Locker's prefix, in no order. It is for
 // operators, not for a program's logic.
 //
-// It is made of SCAN, on every master of a Cluster one after the other. So a key that is there from the first step to the last is
-// yielded at least once, and may be twice; one that comes or goes meanwhile, or whose slot moves to another master, may be
+// It is made of SCAN, on every primary of a Cluster one after the other. So a key that is there from the first step to the last is
+// yielded at least once, and may be twice; one that comes or goes meanwhile, or whose slot moves to another primary, may be
 // missed. Each Entry was true when it was asked for, a moment before it is yielded; two of them may be of different moments. Behind a
 // client that is neither a *redis.Client nor a *redis.ClusterClient only what its SCAN reaches is listed.
 //

@@ -35,7 +35,7 @@ type Options struct {
 	// 3 s after an answer was missing. go-redis's AutoPipeline, which does that, is experimental and does not work in a testing/synctest
 	// bubble. No effect with a failover client or a wrapper.
 	NoBatching bool
-	// ReplicaAcks makes a grant count only when replicas have it. Default: it counts when the master has it. Not with a wrapper, which may be
+	// ReplicaAcks makes a grant count only when replicas have it. Default: it counts when the primary has it. Not with a wrapper, which may be
 	// a cluster.
 	ReplicaAcks ReplicaAcks
 }
@@ -111,8 +111,8 @@ func (l *Locker) Terms() Terms { return l.terms }
 // Acquire waits for the key and returns a lease on it; release it in a defer. A key that ctx already holds is entered
 // again at once, without a round trip and whatever t says. A key has 1 to 512 bytes.
 //
-// It returns an error that satisfies errors.Is(err, ErrNotRun): a *BusyError when t.Wait is over, ErrUnavailable,
-// ErrClosed, ErrKey, an error of t.Validate, or what is known joined with [context.Cause] when ctx ends.
+// It returns an error that satisfies errors.Is(err, ErrNotRun): a *BusyError when t.Wait is over, ErrUnavailable
+// (with Options.ReplicaAcks a *ReplicaAcksError), ErrClosed, ErrKey, ErrRecord where what stands in Redis is not of an exclusive key, an error of t.Validate, or what is known joined with [context.Cause] when ctx ends.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
 	if h := holdIn(ctx, l, KindExclusive, key); h != nil && h.enter() {
 		return h.reentered(ctx), nil
@@ -135,8 +135,8 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 // Claim is what Once is made of.
 type Claim struct {
 	Terms Terms
-	// Keep is how long the number of runs is remembered, and an abandoned run (at least 24 h). Default 24 h. 1 s to
-	// 366 days.
+	// Keep is how long the number of runs, and an abandoned run (at least 24 h), are remembered. How long a record is kept is
+	// said to Complete. Default 24 h. 1 s to 366 days.
 	Keep time.Duration
 	// Fingerprint of the payload, opaque, at most 64 bytes. Empty: not compared.
 	Fingerprint []byte

@@ -14,7 +14,7 @@ const (
 	KindOnce      Kind = "once"      // not twice within Keep
 )
 
-// Attempt is what is known of a call before its first command.
+// Attempt is what is known of a call before its first command. It is not the number of a run, which is Granted.Attempt.
 type Attempt struct {
 	Kind Kind
 	Name string // Terms.Name
@@ -53,23 +53,23 @@ type Granted struct {
 	Queue     int           // longest line this call saw
 	Token     int64
 	Attempt   int  // Once: which run of the key this is, from 1; Exclusive: 1
-	Abandoned bool // the holder before never released
+	Abandoned bool // the holder before never said how its run ended
 }
 
 // Refused ends an attempt that did not run. If it was busy, Queue is that of the BusyError.
 type Refused struct {
-	Err       error // satisfies errors.Is(err, ErrNotRun)
-	Waited    time.Duration
-	Contended bool
+	Err       error         // satisfies errors.Is(err, ErrNotRun)
+	Waited    time.Duration // since the call
+	Contended bool          // it stood in line
 	Queue     int
 }
 
 // Replayed ends an attempt whose key was done.
 type Replayed struct {
-	Waited    time.Duration
-	Contended bool
-	Queue     int // longest line this call saw
-	Attempt   int
+	Waited    time.Duration // since the call
+	Contended bool          // it stood in line
+	Queue     int           // longest line this call saw
+	Attempt   int           // which run of the key was recorded, from 1
 }
 
 // RenewFailed: a renewal got no answer. Told once until one succeeds again.
@@ -88,8 +88,8 @@ type Released struct {
 	Renewals  int           // renewals that succeeded
 	Failures  int           // renewals that got no answer
 	Lost      error         // why the lease ended before the handler, or nil
-	Completed bool          // a record was to be stored
-	Abandoned bool          // left without an outcome on purpose
+	Completed bool          // ended by Complete; Err says if there was no answer to that
+	Abandoned bool          // this run was left without an outcome, by Abandon
 	Stale     bool          // Redis no longer knew the hold
 	Err       error         // the release or completion got no answer; it may go on in the background
 }
@@ -99,8 +99,11 @@ type CompletionFailed struct{ Err error }
 
 // RenewPass: one batch of renewals, whatever its size. It belongs to no attempt.
 type RenewPass struct {
-	Leases, Kept, Gone, Failed int
-	Took                       time.Duration
+	Leases int           // that were due
+	Kept   int           // renewed
+	Gone   int           // that Redis no longer has, or that were revoked
+	Failed int           // without an answer
+	Took   time.Duration // the whole batch
 }
 
 // NoKey is reported by the packages above: a job or request had no key.

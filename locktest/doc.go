@@ -17,7 +17,7 @@
 //	locktest.Run(t, rdb, lockcore.Options{})
 //
 // [NewServer] is for several Lockers on one Redis, as several processes have, and [Faults] for a network that fails on
-// command. [Codec] tests a codec of your own.
+// command.
 //
-// All of it but Run also works inside a bubble of your own; [Bubble] says what to mind there.
+// All of it but Run and Bubble also works inside a bubble of your own; [Bubble] says what to mind there.
 package locktest

@@ -29,6 +29,9 @@ const (
 //		locktest.Run(t, rdb, lockcore.Options{})
 //	}
 //
+// Run it with go test -count=1 -v: without -count=1 go test repeats its last answer, whatever has become of the server, and only -v shows
+// the warnings. Lines of go-redis about connections that fail are part of it.
+//
 // It may run beside your own traffic, and beside other Runs: it adds only keys of its own, with random names, under the Prefix, so
 // that a user with the least rights will do; it needs no FLUSHALL, CONFIG, DEBUG, KEYS or SCAN. It deletes them at the end, also when it fails; if
 // the process dies first, their TTLs end within a day. It takes half a minute, about 20 s with -short, 2 min at most, and about 25 connections at

@@ -72,6 +72,6 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 	return locks
 }
 
-// Forget makes s lose all its data, as a restart without persistence does. Holders learn with their next renewal that
-// their leases are lost, after a third of the lease at the latest; until then others can get the same keys.
+// Forget makes s lose all its data, as a restart without persistence does. Holders learn with their next renewal,
+// after about a third of the lease, that their leases are lost (with NoRenew not at all); until then others can get the same keys.
 func (s *Server) Forget() { s.redis.FlushAll() }

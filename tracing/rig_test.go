@@ -142,7 +142,7 @@ next:
 	return n
 }
 
-// addsUp checks I13: every span that began has ended, and nothing is held.
+// addsUp checks I13 of internal/sim: every span that began has ended, and nothing is held.
 func (r *rig) addsUp(tb testing.TB) {
 	tb.Helper()
 	r.begun.mu.Lock()

@@ -35,7 +35,7 @@ func (sh *shell) flags(command, args string) (*flag.FlagSet, *target) {
 		f.PrintDefaults()
 	}
 	f.StringVar(&t.redis, "redis", "", "host:port, redis:// or rediss:// `address`; several with commas for a Cluster (default HOLDFAST_REDIS, else "+defaultAddr+")")
-	f.BoolVar(&t.cluster, "cluster", false, "it is a Cluster: every master is asked")
+	f.BoolVar(&t.cluster, "cluster", false, "it is a Cluster: every primary is asked")
 	f.StringVar(&t.sentinel, "sentinel", "", "`addresses` of Sentinels, with commas, instead of -redis")
 	f.StringVar(&t.master, "master", "", "`name` of the master that the Sentinels watch")
 	f.StringVar(&t.tls, "tls", "", "speak TLS, and trust the certificates in this `file`")

@@ -57,7 +57,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 const usage = `holdfast looks after the keys of holdfast in Redis.
 
   holdfast doctor [flags]                    is this Redis fit for it? What is wrong, what that means, what to do
-  holdfast ls     [flags] [-match PATTERN]   which keys are held, done or abandoned, by whom
+  holdfast ls     [flags] [-match PATTERN]   which keys are not free, and why
   holdfast show   [flags] [-once] KEY        all that is known of one key
   holdfast revoke [flags] [-once] [-yes] KEY take a key away from its holder
 

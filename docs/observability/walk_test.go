@@ -36,7 +36,7 @@ func connect(rdb redis.UniversalClient) (*lockcore.Locker, error) {
 func try(ctx context.Context, locks *lockcore.Locker, transfer func(context.Context) error) error {
 	err := guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{Name: "account", Wait: lockcore.NoWait}, transfer)
 	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
-		fmt.Println("held by", busy.Holder.Task, "since", busy.HeldFor.Round(time.Second), "in line:", busy.Queue)
+		fmt.Println("held by", busy.Holder.Task, "for", busy.HeldFor.Round(time.Second), "in line:", busy.Queue)
 		fmt.Printf("its span: %q\n", busy.Holder.Traceparent)
 	}
 	return err
@@ -47,7 +47,7 @@ func ask(ctx context.Context, locks *lockcore.Locker) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(holding.State, "by", holding.Holder.Task, "since", holding.HeldFor.Round(time.Second))
+	fmt.Println(holding.State, "by", holding.Holder.Task, "for", holding.HeldFor.Round(time.Second))
 	return nil
 }
 

@@ -12,7 +12,7 @@ import (
 // Configure returns cfg with what the middlewares need of the server, and keeps the user's own functions for all else:
 //
 //	IsFailure        false for a busy key, so that no retry is used up
-//	RetryDelayFunc   for a busy key as long as its holder has held it so far, 1 s to 1 min, ± 25 %; asynq looks for due
+//	RetryDelayFunc   for a busy key what lockcore.BusyError.RetryAfter says, 1 s to 1 min, ± 25 %; asynq looks for due
 //	                 tasks every DelayedTaskCheckInterval (5 s), so that is how exact it gets
 //	ErrorHandler     not called for a busy key that is tried again or dropped
 //	BaseContext      carries a mark by which the middlewares know that Configure was not forgotten

@@ -46,8 +46,8 @@
 //
 // # Zones
 //
-// Specs think in UTC, in Options.Location (AddTo: in that of the cron), or in their own zone (CRON_TZ=Europe/Rome 0 7 * *
-// *). In a zone that changes its clocks a time that is left out in spring has no tick on that day, and one that is
+// A spec is in UTC unless Options.Location (AddTo: the cron) has another zone, or the spec has its own (CRON_TZ=Europe/Rome 0 7
+// * * *). In a zone that changes its clocks a time that is left out in spring has no tick on that day, and one that is
 // repeated in autumn has two, an hour apart, unless SkipRepeated. Both are robfig/cron's ways. Choose UTC, or a time that
 // neither happens to.
 //

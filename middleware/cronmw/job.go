@@ -62,8 +62,8 @@ type Job struct {
 	// the tick was in time, are not bound by it.
 	MaxLateness time.Duration
 	// Standby lets the other instances watch the one that runs a tick. If that dies, one of them runs the tick again
-	// about a lease later. The same, but at once, if fn fails after its ctx was ended by Options.CancelOnStop, a lost
-	// lease or the end of Locker.Close (lockcore.ErrGivenUp), and if it returns guard.NoEffect. All else that fn returns, a
+	// about a lease later. One of them runs it again at once if fn returns guard.NoEffect, or fails after its ctx
+	// was ended by Options.CancelOnStop, a lost lease or Locker.Close (lockcore.ErrGivenUp). All else that fn returns, a
 	// panic, and a run that MaxHold, Stall or an operator ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked) is a failure,
 	// which is not run again; unless fn ignores its ctx: then its lease runs out, and a standby begins beside it. Without Standby nobody watches, and a tick
 	// whose instance died stays undone.
@@ -73,9 +73,9 @@ type Job struct {
 	// SkipRepeated leaves out the second pass of an hour that the zone repeats. It is for specs of fixed hours. Default:
 	// both passes are ticks, an hour apart.
 	SkipRepeated bool
-	// Keep is how long it is remembered what a tick came to; see idempotency.Lookup. At least, and what is safe whatever
-	// the instances' clocks say: 1 min longer than the tick may be late. At most 366 days. Default: an hour longer than
-	// MaxLateness, and than the time to the next tick.
+	// Keep is how long it is remembered what a tick came to; see idempotency.Lookup. At least 1 min longer than the
+	// tick may be late, which is enough whatever the instances' clocks say; at most 366 days. Default: an hour longer than MaxLateness or
+	// the time to the next tick, whichever is longer.
 	Keep time.Duration
 	// OnResult hears what each tick came to on this instance, once fn has returned. It is called from the tick's goroutine.
 	OnResult func(Result)
