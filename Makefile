@@ -24,16 +24,16 @@ servers: ## what make test leaves out of lockcore: replicas, Sentinel, Cluster a
 
 .PHONY: sim
 sim: ## 120 seeds of the simulation, and 20 with the race detector; -seed N plays one again
-	$(GO) test ./internal/sim -count=1 -v -run TestSim -args -seeds 120 | grep -vE '^ *(===|---) '
-	$(GO) test ./internal/sim -race -count=1 -v -run TestSim -args -seed 1000 -seeds 20 | grep -vE '^ *(===|---) '
+	$(GO) run ./internal/tally ./internal/sim -count=1 -v -run TestSim -args -seeds 120
+	$(GO) run ./internal/tally -race ./internal/sim -count=1 -v -run TestSim -args -seed 1000 -seeds 20
 
 .PHONY: history
 history: ## a million operations on a real server, checked with porcupine and a fenced register
-	$(GO) test ./internal/history -count=1 -v -run TestHistory -args -ops 1000000 | grep -v '^ *==='
+	$(GO) run ./internal/tally ./internal/history -count=1 -v -run TestHistory -args -ops 1000000
 
 .PHONY: signals
 signals: ## workers that are stopped and killed at named points
-	$(GO) test ./internal/signals -count=1 -v | grep -v '^ *==='
+	$(GO) run ./internal/tally ./internal/signals -count=1 -v
 
 .PHONY: security
 security: ## rights, TLS, poisoned data, forged messages, telemetry
@@ -48,11 +48,11 @@ acl: ## tests on real servers with the least rights
 
 .PHONY: faults
 faults: ## what a real server may do to its clients, under load
-	$(GO) test ./internal/serverfault -race -count=1 -v | grep -v '^ *==='
+	$(GO) run ./internal/tally ./internal/serverfault -race -count=1 -v
 
 .PHONY: topology
 topology: ## failovers of Sentinel and Cluster, and 50 slots that move, under load
-	$(GO) test ./internal/topology -count=1 -v | grep -v '^ *==='
+	$(GO) run ./internal/tally ./internal/topology -count=1 -v
 
 .PHONY: exhaustive
 exhaustive: ## what make test takes samples of: cancellation at every packet, every late copy, the cost of memory, 1,000 ticks of 50 instances

@@ -47,10 +47,31 @@
 //     DELETE FROM holdfast_fence WHERE token < … takes away those of holds that began before then. Take a time after which no hold from before can
 //     still write, for a row that is gone refuses nobody.
 //
+// # Rights in Redis
+//
+// What [Redis] remembers of a key stands beside it, under holdfast-fence:1:{KEY}:KEY, or :{TAG}:KEY if the key has a hash tag. Its user needs that
+// pattern, the commands of the script, your own keys and the commands that you give to Do; here those are balance:* and INCRBY. In one line, at the
+// redis-cli prompt:
+//
+//	ACL SETUSER resource reset on >PASSWORD ~holdfast-fence:1:* ~balance:* resetchannels -@all +eval +evalsha +time +get +set +incrby
+//
+// Let it be another user than that of the Locker, on a client of its own: a user of both could write the lock's keys with the resource's commands. Whoever
+// may write holdfast-fence:1:* can let old holds in or keep new ones out. docs/security.md has the line for a shell, and how it outlives a restart.
+//
 // # A row that carries its own fence
 //
-// It saves the table and a round trip where one row is all there is to write. Compare before you set; no row affected means that h is stale, or
-// that there is no such row. MySQL must count as PostgreSQL does, with clientFoundRows=true: else a write that changes nothing looks stale.
+// It saves the table and a round trip where one row is all there is to write. The rows that there are need the columns with their defaults: in a
+// column that is NULL nothing is smaller than $2, and every hold is refused for ever. In PostgreSQL:
+//
+//	ALTER TABLE accounts ADD COLUMN fence bigint NOT NULL DEFAULT 0, ADD COLUMN fence_hold text NOT NULL DEFAULT ''
+//
+// In MySQL and MariaDB, where a VARCHAR would take "a" for "A":
+//
+//	ALTER TABLE accounts ADD COLUMN fence BIGINT NOT NULL DEFAULT 0, ADD COLUMN fence_hold VARBINARY(64) NOT NULL DEFAULT ''
+//
+// Compare before you set, $2 being the token and $3 the ID; no row affected means that the hold is stale, or that there is no such row. MySQL writes ? for
+// each, so that the arguments are $1 to $4, $2, $2, $3, and must count as PostgreSQL does, with clientFoundRows=true: else a write that changes
+// nothing looks stale.
 //
 //	UPDATE accounts SET balance = $1, fence = $2, fence_hold = $3
 //	WHERE id = $4 AND (fence < $2 OR (fence = $2 AND fence_hold = $3))

@@ -19,7 +19,7 @@ type StaleError struct {
 func (e *StaleError) Error() string {
 	switch e.Seen {
 	case 0:
-		return fmt.Sprintf("fence: token %d of %q is older than what is remembered", e.Token, e.Key)
+		return fmt.Sprintf("fence: token %d of %q is older than Keep, and the resource remembers no hold", e.Token, e.Key)
 	case e.Token:
 		return fmt.Sprintf("fence: token %d of %q is that of another hold", e.Token, e.Key)
 	}

@@ -2,7 +2,6 @@ package fence_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -81,30 +80,13 @@ func ExampleGuard() {
 	// 80
 }
 
-// withdraw is one transaction: first the fence, then what is read and written. Run it again, under the same hold, where the driver says that
-// the server could not serialize it.
-func withdraw(ctx context.Context, db *sql.DB, amount int64) error {
-	hold, err := fence.Of(ctx, "account:42")
-	if err != nil {
-		return err
-	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // nothing after Commit
-	if err := fence.Postgres.Advance(ctx, tx, hold); err != nil {
-		return err // errors.Is(err, fence.ErrStale): somebody else has the account now
-	}
-	if _, err := tx.ExecContext(ctx, `UPDATE accounts SET balance = balance - $1 WHERE id = 42`, amount); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-func ExampleSQL() {
-	// Outside a hold there is nothing to write under.
-	err := withdraw(context.Background(), nil, 10)
-	fmt.Println(err)
-	// Output: fence: ctx does not hold the key: "account:42"
+// The table of the fence, made once, by a migration: db.ExecContext(ctx, fence.Postgres.Create()).
+func ExampleSQL_Create() {
+	fmt.Println(fence.Postgres.Create())
+	// Output:
+	// CREATE TABLE IF NOT EXISTS holdfast_fence (
+	//   name  bytea  NOT NULL PRIMARY KEY,
+	//   token bigint NOT NULL,
+	//   hold  text   NOT NULL
+	// )
 }

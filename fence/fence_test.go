@@ -235,9 +235,9 @@ func TestOf(t *testing.T) {
 // The errors say the same thing to errors.Is, to telemetry and to a reader, and never name the hold.
 func TestStaleError(t *testing.T) {
 	for want, e := range map[string]*fence.StaleError{
-		`fence: token 5 of "k" is stale: 7 was seen`:             {Key: "k", Token: 5, Seen: 7},
-		`fence: token 5 of "k" is that of another hold`:          {Key: "k", Token: 5, Seen: 5},
-		`fence: token 5 of "k" is older than what is remembered`: {Key: "k", Token: 5},
+		`fence: token 5 of "k" is stale: 7 was seen`:                                   {Key: "k", Token: 5, Seen: 7},
+		`fence: token 5 of "k" is that of another hold`:                                {Key: "k", Token: 5, Seen: 5},
+		`fence: token 5 of "k" is older than Keep, and the resource remembers no hold`: {Key: "k", Token: 5},
 	} {
 		if e.Error() != want || !errors.Is(e, fence.ErrStale) || e.ErrorType() != "stale" {
 			t.Errorf("%q, %q", e.Error(), e.ErrorType())

@@ -29,7 +29,7 @@ var script = redis.NewScript(scriptText)
 // Redis is a fence before keys of a Redis, which need not be that of the lock. What it remembers of a key stands beside it, in the same slot of
 // a Cluster, and is replicated together with what was written.
 type Redis struct {
-	// Client is of the Redis that has the resource. A *redis.Ring is refused.
+	// Client is of the Redis that has the resource. A *redis.Ring is refused. The package's doc has the rights that its user needs.
 	Client redis.UniversalClient
 
 	// Keep is for how long after its last write a resource remembers whose it was. Default 24 h; 1 min to 366 days. Where nothing is remembered
@@ -45,8 +45,9 @@ type Redis struct {
 //	_, err = f.Do(ctx, hold, "balance:42", "SET", 90)
 //
 // Errors: a *StaleError, and nothing was written; what Redis said of the command, which then was refused, though the hold counts
-// as seen; and where there was no answer, it may have run, and may have run twice, for go-redis sends again unless MaxRetries is -1. A key with a
-// brace but without a hash tag is refused, for nothing else can be in its slot.
+// as seen; and where there was no answer, it may have run, and may have run twice, for go-redis sends again unless MaxRetries is -1. What Redis
+// and the network said is wrapped in an error that names key. A key with a brace but without a hash tag is refused, for nothing else can be in
+// its slot.
 func (f Redis) Do(ctx context.Context, h Hold, key, command string, args ...any) (reply any, err error) {
 	if command == "" {
 		return nil, errors.New("fence: Redis.Do: command is empty")
@@ -73,7 +74,7 @@ func (f Redis) run(ctx context.Context, h Hold, key string, command ...any) (any
 	args := append([]any{h.Token, h.ID, remember.Milliseconds(), slack.Milliseconds()}, command...)
 	reply, err := script.Run(ctx, f.Client, keys, args...).Slice()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("fence: %q: %w", key, err)
 	}
 	switch {
 	case len(reply) > 0 && reply[0] == int64(1):
@@ -87,7 +88,7 @@ func (f Redis) run(ctx context.Context, h Hold, key string, command ...any) (any
 			return nil, h.stale(seen)
 		}
 	}
-	return nil, fmt.Errorf("fence: Redis answered %v", reply)
+	return nil, fmt.Errorf("fence: %q: Redis answered %v", key, reply)
 }
 
 // check returns where the fence of key remembers, and for how long.

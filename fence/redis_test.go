@@ -1,6 +1,7 @@
 package fence_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -40,7 +41,7 @@ func TestDo(t *testing.T) {
 		if list, ok := got.([]any); err != nil || !ok || !slices.Equal(list, []any{"1", nil, "x y"}) {
 			t.Errorf("%v, %v", got, err)
 		}
-		if _, err := f.Do(t.Context(), now.at(7, "c"), "r", "INCR"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		if _, err := f.Do(t.Context(), now.at(7, "c"), "r", "INCR"); err == nil || !strings.HasPrefix(err.Error(), `fence: "r": `) || !strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Errorf("INCR of a hash: %v", err)
 		}
 		if _, err := f.Do(t.Context(), now.at(6, "b"), "r", "DEL"); !errors.Is(err, fence.ErrStale) {
@@ -141,6 +142,32 @@ func TestRedisBadInput(t *testing.T) {
 		if _, err := c.f.Do(t.Context(), h, c.key, c.command); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// What Redis, the client and the context say comes back with the key, in quotes, and can still be told apart.
+func TestRedisErrors(t *testing.T) {
+	h := tokens().at(0, "a")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	closed := redis.NewClient(&redis.Options{})
+	_ = closed.Close()
+	full := redistest.Bubble(t).Client(t)
+	if err := full.LPush(t.Context(), "a\nb", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	do := func(ctx context.Context, rdb *redis.Client) error {
+		_, err := fence.Redis{Client: rdb}.Do(ctx, h, "a\nb", "INCR")
+		return err
+	}
+	said, gone, over := do(t.Context(), full), do(t.Context(), closed), do(ended, full)
+	for _, err := range []error{said, gone, over} {
+		if err == nil || !strings.HasPrefix(err.Error(), `fence: "a\nb": `) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if _, ok := errors.AsType[redis.Error](said); !ok || !errors.Is(gone, redis.ErrClosed) || !errors.Is(over, context.Canceled) {
+		t.Errorf("the chain is cut: %v, %v, %v", said, gone, over)
 	}
 }
 

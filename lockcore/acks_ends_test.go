@@ -109,7 +109,7 @@ func TestReplicaAcksRotate(t *testing.T) {
 		eventually(t, "more turns", func() bool { return turns.Load() > at+n })
 	}
 	more(500)
-	p.silence()
+	p.link.Silence() // there is no moment in which nothing is on its way
 	atRest := func() bool { at := turns.Load(); time.Sleep(600 * time.Millisecond); return turns.Load() == at }
 	eventually(t, "what was acknowledged before is over", atRest)
 	eventually(t, "refusals", func() bool { return refused.Load() > 16 })

@@ -47,7 +47,7 @@ const (
 	CodeReplica        Code = "replica"         // not a primary
 	CodeFailover       Code = "failover"        // replication is asynchronous
 	CodeMinReplicas    Code = "min-replicas"    // an isolated primary goes on granting, or too few replicas are there
-	CodeReplicaAcks    Code = "replica-acks"    // fewer replicas than Options.ReplicaAcks waits for
+	CodeReplicaAcks    Code = "replica-acks"    // fewer replicas than Options.ReplicaAcks waits for are there, or acknowledge in time
 	CodeSentinel       Code = "sentinel"        // Sentinels watch the server, and the client does not ask them
 	CodeClusterClient  Code = "cluster-client"  // a node of a Cluster, asked by a client for one server
 	CodeClusterState   Code = "cluster-state"   // the Cluster does not serve all slots
@@ -136,7 +136,11 @@ func checkAll(ctx context.Context, l *Locker, acks int) ([]Finding, error) {
 	for _, n := range nodes {
 		findings = append(findings, n.findings...)
 		if n.err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", n.name, n.err))
+			err := n.err
+			if n.name != "" {
+				err = fmt.Errorf("%s: %w", n.name, err)
+			}
+			errs = append(errs, err)
 		}
 	}
 	if len(errs) == len(nodes) {

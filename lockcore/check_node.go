@@ -64,11 +64,11 @@ func (n *node) examine(ctx context.Context) {
 // blocked reports a server that does not answer what it was asked first.
 func (n *node) blocked(err error) {
 	switch {
-	case redis.HasErrorPrefix(err, "BUSY"):
+	case redis.HasErrorPrefix(err, "BUSY") && !noMaster(err):
 		n.say(CodeBusy, SeverityProblem, "it answers "+strconv.Quote(err.Error()),
 			"While that script runs nothing is acquired, renewed or released, and leases end.",
 			"Find out whose script that is; SCRIPT KILL ends one that has not written yet.")
-	case redis.HasErrorPrefix(err, "LOADING"):
+	case redis.HasErrorPrefix(err, "LOADING") && !noMaster(err):
 		n.say(CodeBusy, SeverityProblem, "it is loading its data",
 			"Until that is over nothing is acquired, renewed or released, and leases end.", "Wait, and check again.")
 	default:
@@ -76,6 +76,12 @@ func (n *node) blocked(err error) {
 		n.say(CodeUnreachable, SeverityProblem, "it does not answer: "+err.Error(),
 			"The keys of its slots can be neither acquired nor renewed.", "Look at this node, the network to it and the rights of the user there.")
 	}
+}
+
+// noMaster says that no Sentinel has named the master to a failover client. What one of them answered, or whatever listens there, is not an
+// answer of the server. go-redis has no value for it.
+func noMaster(err error) bool {
+	return strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable")
 }
 
 // ask sends a command, and waits no longer than a Locker would.

@@ -59,23 +59,43 @@ func (n *node) tryOut(ctx context.Context) {
 	}
 	if n.acks > 0 {
 		if _, err := n.ask(ctx, "WAIT", 0, 0); denied(err) {
-			refused = append(refused, "WAIT: "+err.Error())
+			refused = append(refused, waitRefused+err.Error())
 		}
 	}
 	if len(refused) > 0 {
-		slices.Sort(refused)
-		n.say(CodeRights, SeverityProblem, "refused: "+strings.Join(slices.Compact(refused), "; "),
-			"A script that meets a command which it may not use fails there, in the worst case half-way; nothing works reliably.",
-			fmt.Sprintf("Give the user the rights that docs/doctor.md lists, for the keys %s%s* and the channels %s*.", n.l.prefix, layout, n.l.wakePrefix))
+		n.refused(refused)
 		return
 	}
 	if failed == nil {
 		failed = n.trial(ctx)
 	}
+	if tooFew := new(ReplicaAcksError); errors.As(failed, &tooFew) {
+		if !n.found(CodeReplicaAcks) { // INFO may be refused, or the replicas slow
+			n.lacksReplicas(strings.TrimPrefix(tooFew.Error(), "lockcore: "), " If they are connected and slow: a longer ReplicaAcks.Timeout.")
+		}
+		return
+	}
 	if failed != nil && !n.found(CodeMemory, CodeDisk, CodeMinReplicas, CodeReplicaAcks, CodeClusterState, CodeClusterClient) {
 		n.say(CodeTrial, SeverityProblem, "a throw-away key could not be acquired and released: "+strings.TrimSpace(failed.Error()),
 			"Nothing that holdfast guards can run.", "The message is of Redis, or of what stands between.")
 	}
+}
+
+const (
+	waitRefused = "WAIT: "
+	rightsPage  = "https://github.com/holdfast-go/holdfast/blob/main/docs/doctor.md#rights"
+)
+
+// refused is the finding of what the user may not do.
+func (n *node) refused(what []string) {
+	slices.Sort(what)
+	what = slices.Compact(what)
+	remedy := fmt.Sprintf("Give the user the rights that %s lists, for the keys %s%s* and the channels %s*.", rightsPage, n.l.prefix, layout, n.l.wakePrefix)
+	if slices.ContainsFunc(what, func(s string) bool { return strings.HasPrefix(s, waitRefused) }) {
+		remedy += " Options.ReplicaAcks also needs +wait."
+	}
+	n.say(CodeRights, SeverityProblem, "refused: "+strings.Join(what, "; "),
+		"A script that meets a command which it may not use fails there, in the worst case half-way; nothing works reliably.", remedy)
 }
 
 // tryKind says what of a kind of key is refused, or why it cannot be tried.

@@ -80,7 +80,28 @@ func TestCheckRightsScope(t *testing.T) {
 		want(t, examine(t, asUser(t, s, c.rules), lockcore.Options{}), lockcore.CodeRights, lockcore.SeverityProblem, c.seen)
 	}
 	acks := lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}}
-	want(t, examine(t, asUser(t, s, least+keys+channels), acks), lockcore.CodeRights, lockcore.SeverityProblem, "WAIT: ")
+	findings := examine(t, asUser(t, s, least+keys+channels), acks)
+	want(t, findings, lockcore.CodeRights, lockcore.SeverityProblem, "WAIT: ")
+	if f, _ := find(findings, lockcore.CodeRights); !strings.Contains(f.Remedy, "+wait") || !strings.Contains(f.Remedy, "https://") {
+		t.Errorf("what to do about WAIT: %s", f.Remedy)
+	}
+	if keys := s.Client(t).Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("left: %q", keys)
+	}
+}
+
+// Who may not ask how many replicas there are is told of too few all the same, once, and not as of something unknown.
+func TestCheckReplicaAcksUnseen(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t, sound...)
+	rdb := asUser(t, s, least+" +wait ~holdfast:1:* &holdfast:1:wake:*")
+	findings := examine(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})
+	want(t, findings, lockcore.CodeReplicaAcks, lockcore.SeverityProblem, "0 of 1 replicas acknowledged")
+	for _, f := range findings {
+		if f.Severity == lockcore.SeverityProblem && f.Code != lockcore.CodeReplicaAcks && f.Code != lockcore.CodeLatency && f.Code != lockcore.CodeClockDrift {
+			t.Error(f)
+		}
+	}
 	if keys := s.Client(t).Keys(t.Context(), "*").Val(); len(keys) > 0 {
 		t.Errorf("left: %q", keys)
 	}

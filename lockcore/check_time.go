@@ -40,7 +40,7 @@ func (n *node) measure(ctx context.Context) error {
 		}
 		sent := time.Now()
 		v, err := n.ask(ctx, "TIME")
-		if redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command") {
+		if (redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command")) && !noMaster(err) {
 			return nil
 		}
 		if err != nil {

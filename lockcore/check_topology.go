@@ -36,21 +36,26 @@ func (n *node) checkReplication(ctx context.Context) {
 		n.checkMinReplicas()
 	}
 	if replicas, ok := n.info["connected_slaves"]; ok && count(n.info, "connected_slaves") < int64(n.acks) {
-		n.say(CodeReplicaAcks, SeverityProblem, fmt.Sprintf("Options.ReplicaAcks waits for %d replicas, and %s are connected", n.acks, replicas),
-			"Nothing can be acquired: every call ends with a *ReplicaAcksError.", "Bring the replicas back, or lower ReplicaAcks.N.")
+		n.lacksReplicas(replicas+" are connected", "")
 	}
 	n.checkSentinel(ctx)
+}
+
+// lacksReplicas is the finding of a Locker that waits for replicas in vain.
+func (n *node) lacksReplicas(have, more string) {
+	n.say(CodeReplicaAcks, SeverityProblem, fmt.Sprintf("Options.ReplicaAcks waits for %d replicas, and %s", n.acks, have),
+		"Nothing can be acquired: every call ends with a *ReplicaAcksError.", "Bring the replicas back, or lower ReplicaAcks.N."+more)
 }
 
 func (n *node) checkMinReplicas() {
 	good, want, lag := count(n.info, "min_slaves_good_slaves"), count(n.config, "min-replicas-to-write"), count(n.config, "min-replicas-max-lag")
 	lease := n.l.terms.Lease
 	switch {
-	case good < 0: // INFO has that field only where both settings are on
+	case good < 0 && (want <= 0 || lag <= 0): // INFO has that field only where both settings are on; CONFIG may be refused
 		n.say(CodeMinReplicas, SeverityWarning, "there are replicas, and min-replicas-to-write or min-replicas-max-lag is 0",
 			"A primary that is cut off from its replicas, or comes back after a failover, goes on granting for seconds beside the new one: about 10 s measured with Sentinel.",
 			"Set min-replicas-to-write 1 and min-replicas-max-lag 1: it then stops within a second or two.")
-	case good >= 0 && want > 0 && good < want:
+	case good >= 0 && good < want:
 		n.say(CodeMinReplicas, SeverityProblem, fmt.Sprintf("min-replicas-to-write is %d, and %d replicas keep up", want, good),
 			"Redis refuses writes (NOREPLICAS): nothing is acquired, renewed or released.", "Bring the replicas back, or lower the setting.")
 	case want > 0 && time.Duration(lag)*time.Second >= lease:

@@ -2,9 +2,12 @@ package lockcore_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +49,9 @@ func TestCheckReplicas(t *testing.T) {
 	want(t, findings, lockcore.CodeFailover, lockcore.SeverityNote, "1 connected")
 	want(t, findings, lockcore.CodeMinReplicas, lockcore.SeverityWarning, "is 0")
 	want(t, findings, lockcore.CodeReplicaAcks, lockcore.SeverityProblem, "waits for 2 replicas, and 1 are")
+	if n := len(slices.DeleteFunc(findings, func(f lockcore.Finding) bool { return f.Code != lockcore.CodeReplicaAcks })); n != 1 {
+		t.Errorf("said %d times", n)
+	}
 
 	ok(t, rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 	ok(t, rdb.ConfigSet(t.Context(), "min-replicas-max-lag", "60").Err())
@@ -56,6 +62,62 @@ func TestCheckReplicas(t *testing.T) {
 		if f, found := find(findings, code); found {
 			t.Errorf("of a sound pair: %v", f)
 		}
+	}
+}
+
+// A lag of 0 turns min-replicas-to-write off, whatever that is: INFO alone tells it, and without INFO nothing is said.
+func TestCheckMinReplicasOff(t *testing.T) {
+	t.Parallel()
+	const rest = " ~holdfast:1:* &holdfast:1:wake:*"
+	primary := redistest.Real(t, append([]string{"--repl-diskless-sync-delay", "0", "--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"}, sound...)...)
+	replicaOf(t, primary)
+	want(t, examine(t, primary.Client(t), lockcore.Options{}), lockcore.CodeMinReplicas, lockcore.SeverityWarning, "max-lag is 0")
+	want(t, examine(t, asUser(t, primary, least+" +info"+rest), lockcore.Options{}), lockcore.CodeMinReplicas, lockcore.SeverityWarning, "max-lag is 0")
+	for _, rights := range []string{"", " +config|get"} {
+		if f, found := find(examine(t, asUser(t, primary, least+rights+rest), lockcore.Options{}), lockcore.CodeMinReplicas); found {
+			t.Errorf("without INFO, with %q: %v", rights, f)
+		}
+	}
+	ok(t, primary.Client(t).ConfigSet(t.Context(), "min-replicas-max-lag", "10").Err())
+	if f, found := find(examine(t, asUser(t, primary, least+" +info"+rest), lockcore.Options{}), lockcore.CodeMinReplicas); found {
+		t.Errorf("both are on: %v", f)
+	}
+}
+
+// Where no Sentinel names the master nothing is checked: what is said there, be it a plain Redis, is no answer of the server.
+func TestCheckNoMaster(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	plain := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{s.Addr()}, MaxRetries: -1})
+	defer func() { _ = plain.Close() }()
+	clients := map[string]redis.UniversalClient{"unknown command 'sentinel'": plain}
+	for _, answer := range []serverError{"BUSY Redis is busy", "LOADING Redis is loading", "NOPERM may not"} {
+		rdb := s.Client(t)
+		rdb.AddHook(noMaster{answer})
+		clients[string(answer)] = wrapper{rdb}
+	}
+	for answer, rdb := range clients {
+		findings, err := lockcore.Check(t.Context(), rdb, lockcore.Options{})
+		if !errors.Is(err, lockcore.ErrUnavailable) || len(findings) > 0 || !strings.Contains(err.Error(), answer) || strings.Contains(err.Error(), ": :") {
+			t.Errorf("%s: %v, %v", answer, err, findings)
+		}
+	}
+}
+
+// noMaster fails each command as a failover client does whose Sentinel has answered that.
+type noMaster struct{ answer serverError }
+
+func (noMaster) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (noMaster) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h noMaster) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		err := fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", errors.Join(h.answer))
+		cmd.SetErr(err)
+		return err
 	}
 }
 

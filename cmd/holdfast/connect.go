@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +22,11 @@ const defaultAddr = "localhost:6379"
 
 // target says which Redis, and which keys there.
 type target struct {
-	redis, sentinel, master, tls, prefix string
-	cluster                              bool
+	redis, sentinel, master, prefix string
+	tls, cert, key                  string // files
+	cluster                         bool
+
+	from, login string // what said the address, and user and password: for hints
 }
 
 // flags returns the flags of a command that all commands have.
@@ -34,11 +37,13 @@ func (sh *shell) flags(command, args string) (*flag.FlagSet, *target) {
 		fmt.Fprintf(sh.err, "holdfast %s [flags]%s\n", command, args)
 		f.PrintDefaults()
 	}
-	f.StringVar(&t.redis, "redis", "", "host:port, redis:// or rediss:// `address`; several with commas for a Cluster (default HOLDFAST_REDIS, else "+defaultAddr+")")
+	f.StringVar(&t.redis, "redis", "", "host:port, redis:// or rediss:// `address`; several with commas for a Cluster (default HOLDFAST_REDIS, else REDIS_ADDR, else "+defaultAddr+")")
 	f.BoolVar(&t.cluster, "cluster", false, "it is a Cluster: every primary is asked")
 	f.StringVar(&t.sentinel, "sentinel", "", "`addresses` of Sentinels, with commas, instead of -redis")
 	f.StringVar(&t.master, "master", "", "`name` of the master that the Sentinels watch")
 	f.StringVar(&t.tls, "tls", "", "speak TLS, and trust the certificates in this `file`")
+	f.StringVar(&t.cert, "cert", "", "speak TLS, and show Redis the certificate in this `file` (with -key)")
+	f.StringVar(&t.key, "key", "", "`file` with the private key of -cert")
 	f.StringVar(&t.prefix, "prefix", "", "Options.Prefix of the program (default \"holdfast\")")
 	return f, t
 }
@@ -49,9 +54,37 @@ func parse(f *flag.FlagSet, args []string, positional int) error {
 	} else if err != nil {
 		return flagError{err}
 	}
-	if f.NArg() != positional {
-		return fmt.Errorf("%d arguments after the flags, want %d", f.NArg(), positional)
+	switch rest := f.Args(); {
+	case len(rest) == positional:
+		return nil
+	case positional == 0 && f.Lookup("match") != nil:
+		return fmt.Errorf("only flags are wanted, and %q is none: for keys use -match", rest[0])
+	case positional == 0:
+		return fmt.Errorf("only flags are wanted, and %q is none: for an address use -redis", rest[0])
+	case len(rest) == 0:
+		return fmt.Errorf("KEY is missing: holdfast %s [flags] KEY", f.Name())
+	default:
+		return fmt.Errorf("flags come before KEY, and there is only one KEY: %q comes after it", rest[1])
 	}
+}
+
+// duration is a flag whose mistakes say what is wanted.
+type duration time.Duration
+
+func durationFlag(f *flag.FlagSet, name string, preset time.Duration, usage string) *time.Duration {
+	f.Var((*duration)(&preset), name, usage)
+	return &preset
+}
+
+func (d *duration) String() string { return time.Duration(*d).String() }
+
+// Set reads what time.ParseDuration does.
+func (d *duration) Set(s string) error {
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("want a duration like 5s")
+	}
+	*d = duration(v)
 	return nil
 }
 
@@ -65,11 +98,11 @@ func (t *target) client(getenv func(string) string) (redis.UniversalClient, erro
 			return nil, errors.New("a password among the arguments can be read by others: set HOLDFAST_REDIS_PASSWORD, or the whole URL as HOLDFAST_REDIS")
 		}
 	}
-	o, err := t.options(cmp.Or(t.redis, getenv("HOLDFAST_REDIS"), defaultAddr))
+	o, err := t.options(t.address(getenv))
 	if err != nil {
 		return nil, err
 	}
-	o.Username, o.Password = cmp.Or(getenv("HOLDFAST_REDIS_USER"), o.Username), cmp.Or(getenv("HOLDFAST_REDIS_PASSWORD"), o.Password)
+	t.authenticate(o, getenv)
 	switch {
 	case t.sentinel != "":
 		return redis.NewFailoverClient(&redis.FailoverOptions{
@@ -86,14 +119,46 @@ func (t *target) client(getenv func(string) string) (redis.UniversalClient, erro
 	return redis.NewClient(o), nil
 }
 
+// address is where the Redis is, and remembers who said so.
+func (t *target) address(getenv func(string) string) string {
+	t.from = "-redis"
+	if t.redis != "" {
+		return t.redis
+	}
+	for _, name := range []string{"HOLDFAST_REDIS", "REDIS_ADDR"} {
+		if addr := getenv(name); addr != "" {
+			t.from = name
+			return addr
+		}
+	}
+	return defaultAddr
+}
+
+// authenticate sets user and password, and remembers who said them.
+func (t *target) authenticate(o *redis.Options, getenv func(string) string) {
+	var said []string
+	for _, c := range []struct {
+		name  string
+		field *string
+	}{{"HOLDFAST_REDIS_USER", &o.Username}, {"HOLDFAST_REDIS_PASSWORD", &o.Password}} {
+		if v := getenv(c.name); v != "" {
+			*c.field = v
+			said = append(said, c.name)
+		} else if *c.field != "" {
+			said = append(said, "the URL of "+t.from)
+		}
+	}
+	t.login = strings.Join(slices.Compact(said), " and ")
+}
+
 // options reads an address or a URL.
 func (t *target) options(addr string) (o *redis.Options, err error) {
 	o = &redis.Options{Addr: addr}
 	if strings.Contains(addr, "://") {
 		if o, err = redis.ParseURL(addr); err != nil {
-			return nil, errors.New("the URL of -redis or HOLDFAST_REDIS cannot be read: want redis://HOST:PORT/DB, rediss:// or unix://") // its error may quote a password
+			return nil, fmt.Errorf("the URL of %s cannot be read: want redis://HOST:PORT/DB, rediss:// or unix://", t.from) // its error may quote a password
 		}
-	} else {
+	} else if t.sentinel == "" { // else only a URL says something: user, password and TLS
 		for one := range strings.SplitSeq(addr, ",") {
 			if !strings.Contains(one, ":") {
 				return nil, fmt.Errorf("%q has no port: want host:port", one)
@@ -104,25 +169,41 @@ func (t *target) options(addr string) (o *redis.Options, err error) {
 		}
 	}
 	o.MaxRetries, o.DialTimeout, o.ReadTimeout, o.DialerRetries = -1, 3*time.Second, 3*time.Second, 1
-	if t.tls == "" {
-		return o, nil
+	return o, t.secure(o)
+}
+
+// secure reads the files of -tls, -cert and -key.
+func (t *target) secure(o *redis.Options) error {
+	if (t.cert == "") != (t.key == "") {
+		return errors.New("-cert and -key go together: a certificate, and its private key")
 	}
-	pem, err := os.ReadFile(t.tls)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("no certificate in %s", t.tls)
+	if t.tls == "" && t.cert == "" {
+		return nil
 	}
 	if o.TLSConfig == nil {
 		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	o.TLSConfig.RootCAs = pool
-	return o, nil
+	if t.tls != "" {
+		pem, err := os.ReadFile(t.tls)
+		if err != nil {
+			return fmt.Errorf("-tls: %w", err)
+		}
+		o.TLSConfig.RootCAs = x509.NewCertPool()
+		if !o.TLSConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("-tls: no certificate in %s", t.tls)
+		}
+	}
+	if t.cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.cert, t.key)
+		if err != nil {
+			return fmt.Errorf("-cert %s -key %s: %w", t.cert, t.key, err)
+		}
+		o.TLSConfig.Certificates = []tls.Certificate{pair}
+	}
+	return nil
 }
 
-// with calls do with a Locker on the target, which holds nothing.
+// with calls do with a Locker on the target, which holds nothing. An error says what is likely to help.
 func (sh *shell) with(t *target, do func(*lockcore.Locker) (int, error)) (code int, err error) {
 	rdb, err := t.client(sh.getenv)
 	if err != nil {
@@ -138,5 +219,6 @@ func (sh *shell) with(t *target, do func(*lockcore.Locker) (int, error)) (code i
 		defer cancel()
 		_ = l.Close(ctx)
 	}()
-	return do(l)
+	code, err = do(l)
+	return code, t.explain(err)
 }

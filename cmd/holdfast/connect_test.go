@@ -31,6 +31,21 @@ type mistake struct {
 	args, want string
 }
 
+// misuse fails before any server is asked.
+var misuse = []mistake{
+	{call{}, "ls -once -exclusive", "exclude"},
+	{call{}, "ls account:42", "for keys use -match"},
+	{call{}, "doctor localhost:6379", "for an address use -redis"},
+	{call{}, "show", "KEY is missing"},
+	{call{}, "revoke -yes", "KEY is missing"},
+	{call{}, "revoke account:42 -yes", `flags come before KEY, and there is only one KEY: "-yes"`},
+	{call{}, "doctor -lease 5", "want a duration like 5s"},
+	{call{}, "ls -timeout soon", "want a duration like 5s"},
+	{call{}, "ls -nonsense", "not defined"},
+	{call{}, "nonsense", "no command"},
+	{call{}, "", "holdfast doctor"},
+}
+
 // wrong are uses that fail, of a server with a password and of a Cluster.
 func wrong(addr, cluster string) []mistake {
 	env := func(pairs ...string) call {
@@ -55,17 +70,14 @@ func wrong(addr, cluster string) []mistake {
 		{env(), "ls -redis a:1,b:2", "say -cluster"},
 		{env(), "ls -sentinel a:1", "go together"},
 		{env(), "ls -sentinel a:1 -master m -cluster", "go together"},
-		{env(), "ls -sentinel 127.0.0.1:1 -master m", "sentinel"},
+		{env("REDIS_ADDR", "127.0.0.1:1"), "ls", "is REDIS_ADDR right"},
+		{env("REDIS_ADDR", "[bad", "HOLDFAST_REDIS", "127.0.0.1:1"), "ls", "is HOLDFAST_REDIS right"},
+		{env("HOLDFAST_REDIS", "redis://:canary@"+addr), "ls", "see the URL of HOLDFAST_REDIS."},
+		{env("HOLDFAST_REDIS", "redis://op@"+addr, "HOLDFAST_REDIS_PASSWORD", "canary"), "ls", "see the URL of HOLDFAST_REDIS and HOLDFAST_REDIS_PASSWORD."},
+		{env("HOLDFAST_REDIS_USER", "op", "HOLDFAST_REDIS_PASSWORD", "canary"), "ls -redis " + addr, "see HOLDFAST_REDIS_USER and HOLDFAST_REDIS_PASSWORD."},
 		{env(), "ls -tls /nothing/there -redis " + addr, "/nothing/there"},
 		{env(), "ls -tls main.go -redis " + addr, "no certificate"},
 		{env(), "ls -prefix {} -redis " + cluster, "Prefix"},
-		{env(), "ls -once -exclusive", "exclude"},
-		{env(), "ls extra", "1 arguments"},
-		{env(), "show", "want 1"},
-		{env(), "revoke", "want 1"},
-		{env(), "ls -nonsense", "not defined"},
-		{env(), "nonsense", "no command"},
-		{env(), "", "holdfast doctor"},
 	}
 }
 
@@ -73,7 +85,7 @@ func wrong(addr, cluster string) []mistake {
 func TestWrong(t *testing.T) {
 	t.Parallel()
 	s, cluster := redistest.Real(t, "--requirepass", "right"), clusterNode(t)
-	for _, c := range wrong(s.Addr(), cluster.Addr()) {
+	for _, c := range append(wrong(s.Addr(), cluster.Addr()), misuse...) {
 		code, out, errs := c.call.run(t, strings.Fields(c.args)...)
 		if code != exitFailed || !strings.Contains(errs, c.want) || strings.Contains(out+errs, "canary") {
 			t.Errorf("%s: %d, want %q in %q", c.args, code, c.want, errs)
@@ -88,7 +100,8 @@ func TestRight(t *testing.T) {
 	rdb := s.Client(t, func(o *redis.Options) { o.Password = "right" })
 	ok(t, rdb.Do(t.Context(), "ACL", "SETUSER", "op", "on", ">pw", "~*", "&*", "+@all").Err())
 	for _, env := range []map[string]string{
-		{"HOLDFAST_REDIS": s.Addr(), "HOLDFAST_REDIS_PASSWORD": "right"},
+		{"HOLDFAST_REDIS": s.Addr(), "HOLDFAST_REDIS_PASSWORD": "right", "REDIS_ADDR": "127.0.0.1:1"},
+		{"REDIS_ADDR": s.Addr(), "HOLDFAST_REDIS_PASSWORD": "right"},
 		{"HOLDFAST_REDIS": "redis://:right@" + s.Addr() + "/0"},
 		{"HOLDFAST_REDIS": "redis://op@" + s.Addr(), "HOLDFAST_REDIS_PASSWORD": "pw"},
 		{"HOLDFAST_REDIS": s.Addr(), "HOLDFAST_REDIS_USER": "op", "HOLDFAST_REDIS_PASSWORD": "pw"},

@@ -13,7 +13,7 @@ import (
 // doctor prints what lockcore.Check finds.
 func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("doctor", "")
-	lease := f.Duration("lease", 30*time.Second, "Terms.Lease of the program, with which latency is compared")
+	lease := durationFlag(f, "lease", 30*time.Second, "Terms.Lease of the program, a `duration` with which latency is compared")
 	acks := f.Int("replica-acks", 0, "Options.ReplicaAcks.N of the program")
 	asJSON := f.Bool("json", false, "print JSON, a list of findings")
 	strict := f.Bool("strict", false, "end with 1 for warnings too")
@@ -29,7 +29,7 @@ func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 		Prefix: t.prefix, Terms: lockcore.Terms{Lease: *lease}, ReplicaAcks: lockcore.ReplicaAcks{N: *acks},
 	})
 	if err != nil {
-		return exitFailed, err
+		return exitFailed, t.explain(err)
 	}
 	if *asJSON {
 		e := json.NewEncoder(sh.out)

@@ -23,7 +23,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	once := f.Bool("once", false, "only keys of Once")
 	exclusive := f.Bool("exclusive", false, "only keys of Exclusive")
 	most := f.Int("max", 1000, "print no more than this many")
-	limit := f.Duration("timeout", time.Minute, "give up after this time")
+	limit := durationFlag(f, "timeout", time.Minute, "give up after this `duration`")
 	if err := parse(f, args, 0); err != nil {
 		return exitFailed, err
 	}
@@ -142,8 +142,9 @@ func (sh *shell) describe(kind lockcore.Kind, key string, h lockcore.Holding) er
 }
 
 const revokeText = `%s is held by %s for %s.
-Revoking cancels that handler's ctx, at once or with its next renewal, with the cause ErrRevoked. The key is free when the handler
-has returned, or when its lease is over (%s left), not before. A handler that takes no notice goes on.
+Revoking cancels that handler's ctx with the cause ErrRevoked: at once, or within about a third of its lease if that process does not
+listen yet. The key is free when the handler has returned, or when its lease is over (%s left), not before. A handler that takes no
+notice goes on.
 `
 
 // revoke takes a key away, after a question.

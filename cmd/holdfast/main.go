@@ -62,7 +62,7 @@ const usage = `holdfast looks after the keys of holdfast in Redis.
   holdfast revoke [flags] [-once] [-yes] KEY take a key away from its holder
 
 holdfast COMMAND -h lists the flags. From the environment:
-  HOLDFAST_REDIS              address or URL, where -redis is not given
+  HOLDFAST_REDIS              address or URL, where -redis is not given; without it REDIS_ADDR
   HOLDFAST_REDIS_USER, HOLDFAST_REDIS_PASSWORD
   HOLDFAST_SENTINEL_USER, HOLDFAST_SENTINEL_PASSWORD
 `
@@ -93,9 +93,9 @@ func (sh *shell) run(ctx context.Context, args []string) int {
 	case errors.As(err, new(flagError)): // likewise
 		return exitFailed
 	case err != nil:
-		fmt.Fprintf(sh.err, "holdfast %s: %v\n", args[0], oneLine(err.Error()))
-		if h := hint(err); h != "" {
-			fmt.Fprintln(sh.err, h)
+		fmt.Fprintf(sh.err, "holdfast %s: %v\n", args[0], oneLine(strings.ReplaceAll(err.Error(), "\n", "; "))) // joined errors have lines
+		if h := new(hintedError); errors.As(err, h) {
+			fmt.Fprintln(sh.err, h.say)
 		}
 		return exitFailed
 	}
@@ -104,31 +104,3 @@ func (sh *shell) run(ctx context.Context, args []string) int {
 
 // flagError is a mistake in the flags, which package flag has printed.
 type flagError struct{ error }
-
-const noAnswer = "Nothing answers there in time: is -redis right? And does that port speak TLS (rediss://, -tls), or not?"
-
-// hint says what is likely to help.
-func hint(err error) string {
-	text := err.Error()
-	for _, h := range []struct{ part, say string }{
-		{"WRONGPASS", "The user or the password is wrong: HOLDFAST_REDIS_USER, HOLDFAST_REDIS_PASSWORD."},
-		{"NOAUTH", "A password is needed: set HOLDFAST_REDIS_PASSWORD (and HOLDFAST_REDIS_USER)."},
-		{"NOPERM", "This user may not do that; docs/doctor.md lists the rights."},
-		{"cluster support disabled", "That server is not part of a Cluster: leave -cluster out."},
-		{"MOVED", "That server is part of a Cluster: say -cluster."},
-		{"first record does not look like a TLS handshake", "That port does not speak TLS: use redis://, and no -tls."},
-		{"certificate signed by unknown authority", "Name the authority's certificate: -tls FILE."},
-		{"all sentinels", "No Sentinel knows that master: check -sentinel and -master."},
-		{"connection refused", "Nothing listens there: is -redis right, and is Redis up?"},
-		{"no such host", "That name is not known: is -redis right?"},
-		{"timeout", noAnswer},
-		{"deadline exceeded", noAnswer},
-		{"EOF", "It hangs up: where Redis wants TLS, use rediss:// or -tls."},
-		{"connection reset", "It hangs up: where Redis wants TLS, use rediss:// or -tls."},
-	} {
-		if strings.Contains(text, h.part) {
-			return h.say
-		}
-	}
-	return ""
-}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -174,44 +173,4 @@ func commitOrNot(ctx context.Context, s *server, db *sql.DB, o *sql.TxOptions, h
 		return err
 	}
 	return tx.Commit()
-}
-
-// The statement that the docs of package fence have for a row that carries its own fence: no row means stale, in MySQL only with clientFoundRows, for
-// else a write that changes nothing counts as none.
-func TestOwnRow(t *testing.T) {
-	onEach(t, func(t *testing.T, s *server) {
-		db := s.open(t)
-		update := `UPDATE accounts SET balance = $1, fence = $2, fence_hold = $3
-			WHERE id = $4 AND (fence < $2 OR (fence = $2 AND fence_hold = $3))`
-		if s.fence == fence.MySQL {
-			var err error
-			if db, err = sql.Open(s.driver, s.dsn(s.dir, fmt.Sprintf("test%d", s.bases))+"?clientFoundRows=true"); err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = db.Close() }()
-			for _, n := range []string{"$1", "$2", "$3", "$4"} {
-				update = strings.ReplaceAll(update, n, "?")
-			}
-		}
-		exec1(t, db, "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL, fence bigint NOT NULL DEFAULT 0, fence_hold varchar(64) NOT NULL DEFAULT '')")
-		exec1(t, db, "INSERT INTO accounts (id, balance) VALUES (42, 100)")
-		for i, step := range []struct {
-			n     int64
-			id    string
-			stale bool
-		}{{5, "a", false}, {5, "a", false}, {5, "b", true}, {4, "a", true}, {6, "b", false}, {6, "b", false}} {
-			h := hold("account:42", step.n, step.id)
-			args := []any{90, h.Token, h.ID, 42}
-			if s.fence == fence.MySQL {
-				args = append(args, h.Token, h.Token, h.ID)
-			}
-			res, err := db.ExecContext(t.Context(), update, args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n, err := res.RowsAffected(); err != nil || (n == 0) != step.stale {
-				t.Errorf("step %d: %d rows, %v", i, n, err)
-			}
-		}
-	})
 }

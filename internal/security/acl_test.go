@@ -1,12 +1,9 @@
 package security_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,27 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
-
-// The page publishes the rights that the tests run under, to the letter.
-func TestPublishedRights(t *testing.T) {
-	b, err := os.ReadFile("../../docs/security.md")
-	check(t, err)
-	want := "ACL SETUSER holdfast reset on >PASSWORD " + redistest.Keys + " " + redistest.Channels + " " + redistest.Commands
-	found := regexp.MustCompile(`ACL SETUSER holdfast [^`+"`"+`]*`).FindAll(b, -1)
-	if len(found) == 0 || string(bytes.Join(bytes.Fields(found[0]), []byte(" "))) != want {
-		t.Errorf("the page says %q, want %q", found, want)
-	}
-	doctor, err := os.ReadFile("../../docs/doctor.md")
-	check(t, err)
-	if !strings.Contains(strings.Join(strings.Fields(string(doctor)), " "), redistest.Commands) {
-		t.Error("docs/doctor.md says something else")
-	}
-	for _, more := range []string{"`+wait`", "`+scan`"} {
-		if !bytes.Contains(b, []byte(more)) {
-			t.Errorf("the page does not name %s", more)
-		}
-	}
-}
 
 // setUser makes a user with just these rights, and empties the log.
 func setUser(t *testing.T, s *redistest.Server, rules string) {

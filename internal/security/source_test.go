@@ -63,7 +63,7 @@ func TestCertificatesAreChecked(t *testing.T) {
 		if name == "docs/security.md" {
 			text = strings.Replace(text, "`"+word+"`", "", 1) // which says that it is never needed
 		}
-		if strings.Contains(text, word) {
+		if strings.Contains(text, word) && !strings.Contains(text, "\x00") { // a program that was built here has crypto/tls in it
 			t.Errorf("%s has %s", name, word)
 		}
 	}

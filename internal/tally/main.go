@@ -1,6 +1,6 @@
 // Tally runs go test with its arguments and counts what happened, so that tests that were skipped for want of a
-// redis-server are not overlooked. It prints a line for each package, the output of what failed, and the counts; it
-// ends as go test does.
+// redis-server are not overlooked. It prints a line for each package, the output of what failed, with -v also what the
+// others have logged, and the counts; it ends as go test does.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -34,6 +35,7 @@ func run(args []string, w io.Writer) (int, error) {
 		return 1, err
 	}
 	t := newTally(w)
+	t.verbose = slices.Contains(args, "-v")
 	readErr := t.read(out)
 	err = cmd.Wait()
 	fmt.Fprintln(w, t)
@@ -63,6 +65,7 @@ type tally struct {
 	w                                      io.Writer
 	passed, failed, skipped, withoutServer int
 	output                                 map[test][]string
+	verbose                                bool
 	parent, broken                         map[test]bool // has subtests; something in it failed
 }
 
@@ -118,6 +121,9 @@ func (t *tally) end(at test, action string) {
 		fmt.Fprint(t.w, strings.Join(said, ""))
 		return
 	}
+	if t.verbose {
+		t.logged(at, said)
+	}
 	switch {
 	case at.name == "":
 		if len(said) > 0 {
@@ -131,6 +137,15 @@ func (t *tally) end(at test, action string) {
 		}
 	default:
 		t.passed++
+	}
+}
+
+// logged prints what a test said, without what go test says of it.
+func (t *tally) logged(at test, said []string) {
+	for _, line := range said {
+		if line := strings.TrimLeft(line, " "); at.name != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
+			fmt.Fprintf(t.w, "%s: %s", at.name, line)
+		}
 	}
 }
 

@@ -5,6 +5,27 @@ import (
 	"testing"
 )
 
+// With -v what tests log is printed too, but not what go test says of them.
+func TestVerbose(t *testing.T) {
+	const log = `{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:1: 42 of 42\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"--- PASS: TestA (0.00s)\n"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Output":"ok  \tp\n"}
+{"Action":"pass","Package":"p"}
+`
+	var out strings.Builder
+	c := newTally(&out)
+	c.verbose = true
+	if err := c.read(strings.NewReader(log)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "TestA: a_test.go:1: 42 of 42\nok  \tp\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
 // What is counted, what is printed, and what is not.
 func TestTally(t *testing.T) {
 	const log = `{"Action":"build-output","ImportPath":"p/broken","Output":"broken.go:1: syntax error\n"}

@@ -96,6 +96,21 @@ func TestSentinelThawReplicaAcks(t *testing.T) {
 	})
 }
 
+// demoted waits until old takes no writes any more.
+func (l *load) demoted(old *redistest.Server) {
+	l.t.Helper()
+	c := old.Client(l.t)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		said, err := c.Info(l.t.Context(), "replication").Result()
+		if strings.Contains(said, "role:slave") {
+			return
+		}
+		if time.Now().After(end) {
+			l.t.Fatalf("it is still a master: %s, %v", said, err)
+		}
+	}
+}
+
 // thaw stops the master, waits for the failover, and lets the old one go on.
 func (l *load) thaw(s *redistest.Trio) {
 	l.t.Helper()
@@ -108,6 +123,8 @@ func (l *load) thaw(s *redistest.Trio) {
 	l.each(50)
 	l.fault()
 	old.Resume()
+	l.demoted(old)
+	l.fault() // until now its records were lost with it
 	l.forA(*runFor)
 	l.each(50)
 	l.end()

@@ -1,0 +1,114 @@
+//go:build unix
+
+package sqltest_test
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/fence"
+)
+
+// ownRow returns the statements that the docs of package fence have for a row that carries its own fence, in the dialect of s.
+func ownRow(t *testing.T, s *server) (alter, update string) {
+	t.Helper()
+	b, err := os.ReadFile("../doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alters := regexp.MustCompile(`(?m)^//\t(ALTER TABLE .*)$`).FindAllStringSubmatch(string(b), -1)
+	updates := regexp.MustCompile(`(?m)^//\t(UPDATE .*)\n//\t(WHERE .*)$`).FindAllStringSubmatch(string(b), -1)
+	if len(alters) != 2 || len(updates) != 1 {
+		t.Fatalf("the docs have %q and %q", alters, updates)
+	}
+	alter, update = alters[0][1], updates[0][1]+" "+updates[0][2]
+	if s.fence == fence.MySQL {
+		alter, update = alters[1][1], regexp.MustCompile(`\$\d`).ReplaceAllString(update, "?")
+	}
+	return alter, update
+}
+
+// accounts makes a table with a row in it.
+func accounts(t *testing.T, s *server) *sql.DB {
+	t.Helper()
+	db := s.open(t)
+	if s.fence == fence.MySQL {
+		var err error
+		if db, err = sql.Open(s.driver, s.dsn(s.dir, fmt.Sprintf("test%d", s.bases))+"?clientFoundRows=true"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+	}
+	exec1(t, db, "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL)")
+	exec1(t, db, "INSERT INTO accounts (id, balance) VALUES (42, 100)")
+	return db
+}
+
+// rows is how many rows the docs' statement affects under h.
+func rows(t *testing.T, s *server, db *sql.DB, update string, h fence.Hold) int64 {
+	t.Helper()
+	args := []any{90, h.Token, h.ID, 42}
+	if s.fence == fence.MySQL {
+		args = append(args, h.Token, h.Token, h.ID)
+	}
+	res, err := db.ExecContext(t.Context(), update, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A row that was there before its columns, as the docs of package fence add them, and one that came after are fenced by the docs' statement: no
+// row means stale, in MySQL only with clientFoundRows, for else a write that changes nothing counts as none. IDs are bytes.
+func TestOwnRow(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		for _, before := range []bool{true, false} {
+			db := accounts(t, s)
+			alter, update := ownRow(t, s)
+			exec1(t, db, alter)
+			if !before {
+				exec1(t, db, "DELETE FROM accounts")
+				exec1(t, db, "INSERT INTO accounts (id, balance) VALUES (42, 100)")
+			}
+			for i, step := range []struct {
+				n     int64
+				id    string
+				stale bool
+			}{
+				{5, "a", false},
+				{5, "a", false},
+				{5, "b", true},
+				{5, "A", true},
+				{5, "a ", true},
+				{4, "a", true},
+				{6, "b", false},
+				{6, "b", false},
+				{7, strings.Repeat("c", 64), false},
+			} {
+				if n := rows(t, s, db, update, hold("account:42", step.n, step.id)); (n == 0) != step.stale {
+					t.Errorf("there before %v, step %d: %d rows", before, i, n)
+				}
+			}
+		}
+	})
+}
+
+// Columns without the docs' NOT NULL DEFAULT refuse every hold: the docs' words have a reason.
+func TestOwnRowNull(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		db := accounts(t, s)
+		alter, update := ownRow(t, s)
+		exec1(t, db, regexp.MustCompile(` NOT NULL DEFAULT (0|'')`).ReplaceAllString(alter, ""))
+		if n := rows(t, s, db, update, hold("account:42", 5, "a")); n != 0 {
+			t.Errorf("%d rows; is the rule still needed?", n)
+		}
+	})
+}

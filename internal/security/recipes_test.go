@@ -1,0 +1,86 @@
+package security_test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// recipes are the blocks of docs/security.md that make a user.
+func recipes(t *testing.T, user string) (prompt, shell string) {
+	t.Helper()
+	b, err := os.ReadFile("../../docs/security.md")
+	check(t, err)
+	find := func(begin string) string {
+		found := regexp.MustCompile("```"+begin+"ACL SETUSER "+user+" (?s:.*?)```").FindAllString(string(b), -1)
+		if len(found) != 1 {
+			t.Fatalf("the page has %q", found)
+		}
+		_, text, _ := strings.Cut(found[0], "\n")
+		return strings.TrimSuffix(text, "\n```")
+	}
+	return find("\n"), find("sh\nredis-cli ")
+}
+
+// The page publishes the rights that the tests run under, to the letter: as one line for the prompt of redis-cli, and for a shell one that gives
+// redis-cli the same words.
+func TestPublishedRights(t *testing.T) {
+	for user, rights := range map[string]string{
+		"holdfast": redistest.Keys + " " + redistest.Channels + " " + redistest.Commands,
+		"resource": fenceRights,
+	} {
+		want := "ACL SETUSER " + user + " reset on >PASSWORD " + rights
+		prompt, shell := recipes(t, user)
+		if prompt != want {
+			t.Errorf("the page says %q, want %q", prompt, want)
+		}
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", `redis_cli() { printf '%s\n' "$*"; }; `+strings.Replace(shell, "redis-cli", "redis_cli", 1))
+		cmd.Dir = t.TempDir() // where a > would write
+		out, err := cmd.CombinedOutput()
+		if err != nil || string(out) != want+"\n" {
+			t.Errorf("a shell makes %q of %q, %v", out, shell, err)
+		}
+	}
+}
+
+// What other pages say of the rights is the same.
+func TestPublishedRightsElsewhere(t *testing.T) {
+	for name, word := range map[string]string{
+		"docs/doctor.md": redistest.Commands, "fence/doc.go": "ACL SETUSER resource reset on >PASSWORD " + fenceRights,
+		"docs/security.md": "| `+wait` | ", "docs/security.md#": "| `+scan` | ",
+	} {
+		b, err := os.ReadFile("../../" + strings.TrimSuffix(name, "#"))
+		check(t, err)
+		if !strings.Contains(strings.Join(strings.Fields(string(b)), " "), word) {
+			t.Errorf("%s says something else than %s", name, word)
+		}
+	}
+}
+
+// The line of the page, pasted with a password, makes the user: on, with just that password.
+func TestRecipesWork(t *testing.T) {
+	s := redistest.Real(t)
+	for _, user := range []string{"holdfast", "resource"} {
+		prompt, _ := recipes(t, user)
+		var args []any
+		for word := range strings.FieldsSeq(prompt) {
+			args = append(args, word)
+		}
+		check(t, s.Client(t).Do(t.Context(), args...).Err())
+		got, err := s.Client(t).Do(t.Context(), "ACL", "LIST").StringSlice()
+		check(t, err)
+		line := ""
+		for _, l := range got {
+			if strings.HasPrefix(l, "user "+user+" ") {
+				line = l
+			}
+		}
+		if !strings.Contains(line, " on ") || strings.Contains(line, "nopass") || strings.Count(line, " #") != 1 || strings.Contains(line, "+@all") {
+			t.Errorf("the user is %q", line)
+		}
+	}
+}
