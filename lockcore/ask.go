@@ -11,6 +11,9 @@ const (
 	waitCap  = 2 * time.Second // longest sleep of a waiter: what a dropped message costs
 	queueTTL = time.Minute     // of a queue that nobody refreshes
 	minTries = 3               // sends in a row without an answer before Redis counts as away
+
+	// What a once key has to hear is tried for so much longer than the lease: else a run that never was, or has failed, counts as abandoned.
+	afterLease = time.Hour
 )
 
 // ask is one try of a line to get its key from Redis, named by the hold-id that it will have. It belongs to whoever has the line's baton and
@@ -19,11 +22,13 @@ const (
 //
 // The races: a wake-up may come at any time, so woken is emptied before each send, never after; an answer without a
 // grant may still be followed by one if a send got no answer, so such an ask is undone in the background; a grant that
-// comes too late, or when nobody wants it any more, is undone too and never runs.
+// comes too late, or when nobody wants it any more, is undone too and never runs. Where the same call goes on, the undo is answered before
+// it asks anew: else it would find its own dead grant and take that for a run that was abandoned.
 type ask struct {
 	l         *Locker
 	line      *line
 	id        string
+	over      string        // the id before this one, of which Redis may know still
 	by        *call         // who has asked last
 	queued    bool          // Redis has it in the queue
 	repeated  bool          // sent more than once, or without an answer
@@ -85,6 +90,9 @@ func (a *ask) send(c *call) ([]any, error) {
 	l, limit := a.l, callTimeout
 	if c.terms.Wait != Forever {
 		limit = max(c.patience()-c.waited(), callTimeout/2)
+	}
+	if err := a.bury(c); err != nil {
+		return nil, err
 	}
 	a.clear()
 	args := &acquireArgs{
@@ -162,16 +170,29 @@ func (a *ask) lineUp(b *BusyError) {
 	a.next = time.Now().Add(min(b.Remaining+jitter, waitCap-jitter))
 }
 
-// renew undoes an ask that was granted too late, or to another, and goes on as a new one, at the end of the server's queue.
+// renew goes on as a new ask, at the end of the server's queue, where this one was granted too late, or may have been to another. A new one is
+// not sent before this one is undone, so that there is never more than one to undo.
 func (a *ask) renew() {
-	a.unsettled = true
-	a.undo()
 	old := a.id
+	a.over = old
 	a.id, a.queued, a.repeated, a.unsettled, a.renamed = rand.Text(), false, false, false, false
 	if a.woken != nil {
 		a.l.wake.unregister(old)
 		a.register()
 	}
+}
+
+// bury undoes the ask before this one.
+func (a *ask) bury(c *call) error {
+	if a.over == "" {
+		return nil
+	}
+	_, _, err := a.l.conn.run(c.ctx, a.l.conn.calls, leaveScript, a.line.keys[:],
+		a.over, a.l.id, millis(c.keep), yes, window, a.l.wakePrefix, flag(a.l.conn.single))
+	if err == nil {
+		a.over = ""
+	}
+	return err
 }
 
 // close ends an ask that was granted or needs no undoing.
@@ -189,17 +210,28 @@ func (a *ask) end() {
 
 // undo takes back what Redis may know of an ask that will not run: a place in line, a turn, a grant. Nobody waits for it.
 func (a *ask) undo() {
+	if a.over != "" {
+		a.l.leave(a.line, a.over, a.by.keep, a.by.terms.Lease, true)
+	}
 	if a.queued || a.unsettled || a.repeated {
-		a.l.leave(a.line.keys, a.id, a.by.keep, a.by.terms.Lease, a.repeated)
+		a.l.leave(a.line, a.id, a.by.keep, a.by.terms.Lease, a.repeated)
 	}
 }
 
 // leave takes an ask or a grant that never ran out of Redis.
-func (l *Locker) leave(keys [2]string, id string, keep, lease time.Duration, repeated bool) {
-	l.inBackground(time.Now().Add(lease), func(ctx context.Context) error {
-		_, again, err := l.conn.run(ctx, l.conn.ends, leaveScript, keys[:],
-			id, l.id, millis(keep), flag(repeated), micros(claimWindow), l.wakePrefix, flag(l.conn.single))
+func (l *Locker) leave(ln *line, id string, keep, lease time.Duration, repeated bool) {
+	l.inBackground(time.Now().Add(ln.insist(lease)), func(ctx context.Context) error {
+		_, again, err := l.conn.run(ctx, l.conn.ends, leaveScript, ln.keys[:],
+			id, l.id, millis(keep), flag(repeated), window, l.wakePrefix, flag(l.conn.single))
 		repeated = repeated || again
 		return err
 	}, nil)
+}
+
+// insist is how long Redis is told that nothing happened, if left is what remains of the lease.
+func (ln *line) insist(left time.Duration) time.Duration {
+	if ln.kind == KindOnce {
+		return left + afterLease
+	}
+	return left
 }

@@ -74,7 +74,8 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 }
 
 // Release gives the key to the next call in line of this process or back to Redis, or counts a nested run out. It works on a ctx that has ended, for at most 1 s; what gets no
-// answer goes on in the background and the key is free at the lease's end at the latest. It returns nil if the key was
+// answer goes on in the background, and the key is free at the lease's end at the latest; a once key counts as abandoned from then until Redis
+// has heard of the release, which is tried for another hour. It returns nil if the key was
 // ours from the grant until now, else why not: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp.
 func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, ending{}) }
 

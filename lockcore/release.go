@@ -82,8 +82,15 @@ func (h *hold) finish(ctx context.Context, e ending) (stale bool, err error) {
 
 func (h *hold) finishLater(e ending) {
 	g := h.g
-	g.l.inBackground(g.until(), func(ctx context.Context) error {
-		_, _, err := g.sendEnd(ctx, e, true, false)
+	until := g.until()
+	if !e.completed && !e.abandoned {
+		until = time.Now().Add(g.line.insist(time.Until(until)))
+	}
+	g.l.inBackground(until, func(ctx context.Context) error {
+		gone, _, err := g.sendEnd(ctx, e, true, false)
+		if err == nil && gone && e.completed { // Redis no longer knew the hold, or another run has begun
+			g.l.Report(h.asked, CompletionFailed{Err: ErrLost})
+		}
 		return err
 	}, func(err error) {
 		if e.completed {
@@ -150,7 +157,7 @@ func (g *grant) giveBack() {
 	l := g.l
 	g.close()
 	if _, tenures := g.last(); tenures == 0 {
-		l.leave(g.line.keys, g.id, g.keep, g.terms.Lease, g.repeated)
+		l.leave(g.line, g.id, g.keep, g.terms.Lease, g.repeated)
 	} else {
 		l.inBackground(g.until(), func(ctx context.Context) error {
 			_, _, err := g.sendEnd(ctx, ending{}, true, false)

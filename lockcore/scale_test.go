@@ -246,7 +246,7 @@ func TestScaleStarved(t *testing.T) {
 	for range 8 {
 		busy.Go(func() { compute(stop) })
 	}
-	takeMany(t, l, "account", len(leases), lockcore.Terms{Lease: 6 * time.Second}, func(i int, le *lockcore.Lease) { leases[i] = le })
+	takeMany(t, l, "account", len(leases), lockcore.Terms{Lease: 6 * time.Second, Wait: time.Minute}, func(i int, le *lockcore.Lease) { leases[i] = le })
 	time.Sleep(*starve) // they are held
 	_, sum, longest := heard.sum()
 	giveBack(t, leases)

@@ -1,0 +1,94 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// awayAfterGrant loses the answer to the next grant, and Redis with it for so long.
+func (f *fixture) awayAfterGrant(away time.Duration) {
+	granted := f.faults.LoseAnswer(locktest.Script("acquire"))
+	go func() { // ends with the bubble
+		<-granted.Answered()
+		f.faults.Down()
+		time.Sleep(away)
+		f.faults.Heal()
+	}()
+}
+
+// A key was granted, nobody heard of it, and Redis was away for longer than the lease: nothing ever ran, so that nothing is abandoned, for the same
+// call that still waits and for a redelivery.
+func TestOnceGrantUnheard(t *testing.T) {
+	for name, c := range map[string]struct {
+		terms lockcore.Terms
+		away  time.Duration
+	}{
+		"the same call":        {lockcore.Terms{Wait: 10 * time.Minute}, 40 * time.Second},
+		"with a short lease":   {lockcore.Terms{Wait: 3 * time.Second, Lease: time.Second}, 1200 * time.Millisecond},
+		"it gives up":          {lockcore.Terms{}, 20 * time.Second},
+		"it gives up for long": {lockcore.Terms{}, 40 * time.Minute},
+	} {
+		for mode, says := range map[guard.Mode]string{guard.AtLeastOnce: "at least once", guard.AtMostOnce: "at most once"} {
+			t.Run(name+", "+says, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, f *fixture) {
+					o := guard.OnceOptions{Mode: mode, Terms: c.terms}
+					_, _ = guard.Once(t.Context(), f.locks, "scripts are known", o, nothing)
+					f.awayAfterGrant(c.away)
+					out, err := guard.Once(t.Context(), f.locks, "k", o, nothing)
+					if c.terms.Wait == 0 {
+						if err == nil {
+							t.Error("inconclusive: it has heard of its grant")
+						}
+						time.Sleep(c.away + 2*time.Second)
+						out, err = guard.Once(t.Context(), f.other, "k", o, nothing)
+					}
+					if err != nil || out != guard.Ran {
+						t.Errorf("%v, %v", out, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A run that failed while Redis was away for longer than the lease is not abandoned once Redis has heard of it.
+func TestOnceFailureWhileAway(t *testing.T) {
+	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fixture) {
+				o := guard.OnceOptions{Mode: mode}
+				_, _ = guard.Once(t.Context(), f.locks, "k", o, func(context.Context) error {
+					f.faults.Down()
+					return guard.NoEffect(errBoom)
+				})
+				time.Sleep(40 * time.Minute)
+				f.faults.Heal()
+				time.Sleep(2 * time.Second)
+				if out, err := guard.Once(t.Context(), f.other, "k", o, nothing); err != nil || out != guard.Ran {
+					t.Errorf("%v, %v", out, err)
+				}
+			})
+		})
+	}
+}
+
+// A completion without an answer goes on with a Redis that knows neither the hold nor the record, as after a failover: that is reported.
+func TestOnceCompletionForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { f.faults.Down(); return nil })
+		if err != nil || out != guard.Ran {
+			t.Errorf("%v, %v", out, err)
+		}
+		f.memory.Redis.FlushAll()
+		f.faults.Heal()
+		time.Sleep(5 * time.Second)
+		if !heard[lockcore.CompletionFailed](f.events) {
+			t.Error("not reported")
+		}
+	})
+}
