@@ -21,8 +21,9 @@
 //     there can be after a failover that lost a grant: of the two the first to come stays.
 //   - The check and the write are one: one script in Redis, one transaction in SQL, one critical section of a Guard.
 //   - SQL: at READ COMMITTED, REPEATABLE READ and SERIALIZABLE, and whether MySQL counts the rows found or the rows changed.
-//   - Redis: what is remembered has a TTL, Keep and a minute. When it has ended, holds that began longer than Keep ago are refused, so that
-//     none gets in because its successor was forgotten.
+//   - Redis: what is remembered has a TTL, a minute more than Keep and than 24 h; about 200 bytes for each key that was written meanwhile. When it has
+//     ended, holds that began longer than Keep ago are refused, so that none gets in because its successor was forgotten, if all who
+//     write to the key have the same Keep or none has one above 24 h.
 //   - A hold's ID is in no error.
 //
 // # What it cannot promise
@@ -43,6 +44,12 @@
 //   - Stop at ErrStale. Trying again under the same hold never helps.
 //   - Try a transaction again, whole and under the same hold, where the server could not serialize it: SQLSTATE 40001 or 40P01 in PostgreSQL
 //     (usual from REPEATABLE READ on), 1213, 1205 or 1020 in MySQL and MariaDB. Advance several keys in one order everywhere.
+//   - End the transaction of a holder that has stopped. Advance locks the row until its transaction ends: a holder that is paused or cut off
+//     with one open keeps every newer hold waiting there, for as long as the server lets it, which by default is long or for ever. Begin
+//     it with the hold's ctx (BeginTx of database/sql rolls back when that ends, if the process runs and is connected), and have the server end
+//     what hangs: idle_in_transaction_session_timeout in PostgreSQL (0 by default, which is never), idle_transaction_timeout in MariaDB, wait_timeout in MySQL
+//     (8 h), for these connections a little more than the longest pause within a transaction. Those who wait give up by lock_timeout in
+//     PostgreSQL (SQLSTATE 55P03), innodb_lock_wait_timeout in MySQL and MariaDB (50 s; 1205), or at the end of their own ctx.
 //   - Make the table with [SQL.Create]; who writes needs SELECT, INSERT and UPDATE on it. Its rows stay. As tokens are µs since 1970,
 //     DELETE FROM holdfast_fence WHERE token < … takes away those of holds that began before then. Take a time after which no hold from before can
 //     still write, for a row that is gone refuses nobody.

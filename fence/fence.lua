@@ -1,9 +1,9 @@
 -- fence.lua: KEYS[1]=what the fence remembers, "token hold" KEYS[2]=the resource, in the same slot, if there is a command
--- ARGV: 1 token 2 hold 3 how long to remember, in ms 4 how much longer, in ms, so that clocks may differ by it
+-- ARGV: 1 token 2 hold 3 how old a hold may be if none is remembered, in ms 4 how long to remember, in ms: longer than any writer's 3
 --       5 command, if any 6… its arguments after the key
 -- Returns {1, the command's reply} accepted · {0, token that was seen, 0 if none is remembered} refused
 -- Tokens are about the server's time in µs, so who is older than what is forgotten can be told from who is new.
-local token, keep = tonumber(ARGV[1]), tonumber(ARGV[3])
+local token = tonumber(ARGV[1])
 local memory = redis.call('GET', KEYS[1])
 if memory then
   local seen, hold = string.match(memory, '^(%d+) (.+)$')
@@ -11,9 +11,9 @@ if memory then
   if token < tonumber(seen) or (token == tonumber(seen) and ARGV[2] ~= hold) then return {0, seen} end
 else
   local time = redis.call('TIME')
-  if token < time[1] * 1000000 + time[2] - keep * 1000 then return {0, '0'} end
+  if token < time[1] * 1000000 + time[2] - ARGV[3] * 1000 then return {0, '0'} end
 end
 -- First: a write without it would not be fenced, and it is what maxmemory refuses.
-redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', keep + ARGV[4])
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[4])
 if not ARGV[5] then return {1} end
 return {1, redis.call(ARGV[5], KEYS[2], unpack(ARGV, 6))}

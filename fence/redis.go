@@ -14,7 +14,7 @@ import (
 
 const (
 	layout  = "holdfast-fence:1:" // version of what is remembered in Redis
-	keep    = 24 * time.Hour
+	keep    = 24 * time.Hour      // and the least for which a writer remembers, whatever its own Keep
 	minKeep = time.Minute
 	maxKeep = 366 * 24 * time.Hour
 	slack   = time.Minute // by which clocks may differ
@@ -32,9 +32,13 @@ type Redis struct {
 	// Client is of the Redis that has the resource. A *redis.Ring is refused. The package's doc has the rights that its user needs.
 	Client redis.UniversalClient
 
-	// Keep is for how long after its last write a resource remembers whose it was. Default 24 h; 1 min to 366 days. Where nothing is remembered
-	// a hold that began longer than Keep ago is refused, so that no old one gets in because its successor was forgotten. Set it longer than
-	// a hold may live before it writes to a resource for the first time.
+	// Keep is how long ago a hold may have begun to be let in where nothing is remembered; an older one is refused, so that none gets in
+	// because its successor was forgotten. Default 24 h; 1 min to 366 days. Set it longer than a hold may live before it writes to a resource for
+	// the first time.
+	//
+	// It is also for how long after its last write a resource remembers whose it was, but at least 24 h. So the writers of a resource may differ
+	// up to 24 h. A longer Keep must be that of all of them: one with a shorter Keep forgets what the others rely on, and an old hold is let in.
+	// Raise it above 24 h, or change it there, only when no hold is left that began before the last writer with the old value has stopped.
 	Keep time.Duration
 }
 
@@ -63,7 +67,7 @@ func (f Redis) Advance(ctx context.Context, h Hold, key string) error {
 }
 
 func (f Redis) run(ctx context.Context, h Hold, key string, command ...any) (any, error) {
-	memory, remember, err := f.check(h, key)
+	memory, age, err := f.check(h, key)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +75,7 @@ func (f Redis) run(ctx context.Context, h Hold, key string, command ...any) (any
 	if len(command) > 0 {
 		keys = append(keys, key)
 	}
-	args := append([]any{h.Token, h.ID, remember.Milliseconds(), slack.Milliseconds()}, command...)
+	args := append([]any{h.Token, h.ID, age.Milliseconds(), (max(age, keep) + slack).Milliseconds()}, command...)
 	reply, err := script.Run(ctx, f.Client, keys, args...).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("fence: %q: %w", key, err)
@@ -91,26 +95,26 @@ func (f Redis) run(ctx context.Context, h Hold, key string, command ...any) (any
 	return nil, fmt.Errorf("fence: %q: Redis answered %v", key, reply)
 }
 
-// check returns where the fence of key remembers, and for how long.
-func (f Redis) check(h Hold, key string) (memory string, remember time.Duration, err error) {
+// check returns where the fence of key remembers, and how old a hold may be where it does not.
+func (f Redis) check(h Hold, key string) (memory string, age time.Duration, err error) {
 	if f.Client == nil {
 		return "", 0, errors.New("fence: Redis.Client is nil")
 	}
 	if _, ring := f.Client.(*redis.Ring); ring {
 		return "", 0, errors.New("fence: Redis.Client is a *redis.Ring: a key that moves to another server would leave its fence behind")
 	}
-	remember = f.Keep
-	if remember == 0 {
-		remember = keep
+	age = f.Keep
+	if age == 0 {
+		age = keep
 	}
-	if remember < minKeep || remember > maxKeep {
+	if age < minKeep || age > maxKeep {
 		return "", 0, fmt.Errorf("fence: Redis.Keep is %v, must be between %v and %v", f.Keep, minKeep, maxKeep)
 	}
 	tag, ok := hashTag(key)
 	if !ok {
 		return "", 0, fmt.Errorf("fence: key is %q, must not be empty, and must have a hash tag if it has braces", key)
 	}
-	return layout + "{" + tag + "}:" + key, remember, h.check()
+	return layout + "{" + tag + "}:" + key, age, h.check()
 }
 
 // hashTag is the part of key that says in which slot of a Cluster it is; false if no other key can be made that is in the same one for

@@ -50,7 +50,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// Advance keeps older holds out, writes nothing, and what is remembered has a TTL, longer than Keep.
+// Advance keeps older holds out, writes nothing, and what is remembered has a TTL, longer than Keep and than a day.
 func TestRedisAdvance(t *testing.T) {
 	onRedis(t, func(t *testing.T, rdb *redis.Client) {
 		f, now := fence.Redis{Client: rdb, Keep: time.Hour}, tokens()
@@ -66,8 +66,16 @@ func TestRedisAdvance(t *testing.T) {
 		if v, err := rdb.Get(t.Context(), "r").Result(); v != "1" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
-		if ttl := rdb.PTTL(t.Context(), memory).Val(); ttl <= time.Hour || ttl > time.Hour+time.Minute {
+		const day = 24 * time.Hour
+		if ttl := rdb.PTTL(t.Context(), memory).Val(); ttl <= day || ttl > day+time.Minute {
 			t.Errorf("TTL %v", ttl)
+		}
+		f.Keep = 7 * day
+		if err := f.Advance(t.Context(), now.at(6, "b"), "r"); err != nil {
+			t.Fatal(err)
+		}
+		if ttl := rdb.PTTL(t.Context(), memory).Val(); ttl <= 7*day || ttl > 7*day+time.Minute {
+			t.Errorf("of a long Keep: TTL %v", ttl)
 		}
 		if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) != 2 {
 			t.Errorf("keys %q", keys)
@@ -93,9 +101,9 @@ func TestForgotten(t *testing.T) {
 		}
 		for wait := range 10 { // before and after the memory ends
 			if err := do(old); !errors.Is(err, fence.ErrStale) {
-				t.Errorf("after %d times 10 min: %v", wait, err)
+				t.Errorf("after %d times 3 h: %v", wait, err)
 			}
-			time.Sleep(10 * time.Minute)
+			time.Sleep(3 * time.Hour)
 		}
 		if rdb.Exists(t.Context(), memory).Val() != 0 {
 			t.Error("inconclusive: it is remembered still")
@@ -114,6 +122,29 @@ func TestForgotten(t *testing.T) {
 		m.Redis.FlushAll()
 		if err := do(recent); err != nil {
 			t.Errorf("a flush is the end of the fence, or the docs are wrong: %v", err)
+		}
+	})
+}
+
+// Writers may differ in Keep up to a day: what one of them has seen is remembered for as long as any other relies on it.
+func TestKeepDiffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.Bubble(t).Client(t)
+		old := tokens().at(0, "a")
+		time.Sleep(time.Second)
+		if err := (fence.Redis{Client: rdb, Keep: time.Minute}).Advance(t.Context(), tokens().at(0, "b"), "r"); err != nil {
+			t.Fatal(err)
+		}
+		for _, wait := range []time.Duration{3 * time.Minute, 2 * time.Hour, 22 * time.Hour} { // the last: it is forgotten
+			time.Sleep(wait)
+			for _, keep := range []time.Duration{0, time.Minute, time.Hour, 24 * time.Hour} {
+				if _, err := (fence.Redis{Client: rdb, Keep: keep}).Do(t.Context(), old, "r", "SET", "old"); !errors.Is(err, fence.ErrStale) {
+					t.Errorf("with Keep %v, %v later: %v", keep, wait, err)
+				}
+			}
+		}
+		if rdb.Exists(t.Context(), memory).Val() != 0 {
+			t.Error("inconclusive: it is remembered still")
 		}
 	})
 }

@@ -43,7 +43,8 @@ func (s SQL) text(name string) string {
 func (s SQL) Create() string { return s.text("create") }
 
 // Advance makes h the newest hold that the database knows of for h.Key, within tx, and locks that row until tx ends; so older holds cannot
-// write after it, and a newer one waits. Make it the first statement of tx, and then read and write: what was read before may be older
+// write after it, and a newer one waits, also for a holder that hangs: begin tx with the hold's ctx (BeginTx), and let the server end idle
+// transactions (see the package's doc). Make it the first statement of tx, and then read and write: what was read before may be older
 // than the last write of the hold before.
 //
 // Errors: a *StaleError: roll tx back, nothing was written. Any other is the driver's, unchanged: where it says that tx may be tried

@@ -2,7 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,6 +13,8 @@ const (
 	defaultAckTimeout = 250 * time.Millisecond
 	minAckTimeout     = 10 * time.Millisecond
 	maxAckTimeout     = 750 * time.Millisecond // of the second that a command has
+
+	ackShare = 10 // a grant waits for no longer than this part of its lease; its renewals may wait for an eighth
 
 	maxHops = 4 // redirections of a cluster, and scripts that a server has forgotten, per command
 )
@@ -28,11 +29,13 @@ const (
 //
 // Not acknowledged: a release, and with it MinHold (lost, the key is held until the lease's end), and a hand-over inside a process, which goes
 // on under the same grant. Each acquire and renewal takes one more round trip between the servers, in the same one from the process (EVALSHA and WAIT, which an ACL must allow);
-// acquires do not travel together, see Options.NoBatching.
+// acquires do not travel together, see Options.NoBatching. Records wait on a pool of their own, so that releases do not stand behind them while replicas are away.
 type ReplicaAcks struct {
 	// N is how many replicas must have it, 1 or more. 0: none is waited for.
 	N int
-	// Timeout is how long to wait for them. Default 250 ms. 10 ms to 750 ms; at most three quarters of the client's ReadTimeout are used.
+	// Timeout is how long to wait for them. Default 250 ms. 10 ms to 750 ms. At most three quarters of the client's ReadTimeout are used, and
+	// for a grant at most a tenth of its lease: a key whose renewals could not wait as long is refused from the start. So the default takes a
+	// Lease of 2.5 s to be used in full, 750 ms one of 7.5 s, and replicas that are 300 ms away a Lease over 3 s.
 	Timeout time.Duration
 }
 
@@ -81,23 +84,50 @@ func (e *ReplicaAcksError) Is(target error) bool {
 // ErrorType names the class for telemetry.
 func (e *ReplicaAcksError) ErrorType() string { return "replica_acks" }
 
-// ackedAt says for each script that waits for replicas where its answer has a 1 if there is something to acknowledge. What it has written
-// last on its connection is what WAIT counts, so a repeat that finds its work done must write too.
-var ackedAt = map[*script]int{acquireScript: 0, rotateScript: 1, completeScript: 0, renewScript: 0}
+// acked says for each script that waits for replicas where its answer has a 1 if there is something to acknowledge, and where in its list a
+// grant's lease is, in µs. What it has written last on its connection is what WAIT counts, so a repeat that finds its work done must write too.
+var acked = map[*script]struct{ answer, lease int }{
+	acquireScript: {answer: 0, lease: 7}, rotateScript: {answer: 1, lease: 14}, completeScript: {}, renewScript: {},
+}
 
 // waits says whether what s does counts only with replicas.
 func (r ReplicaAcks) waits(s *script) bool {
 	if r.N == 0 {
 		return false
 	}
-	_, ok := ackedAt[s]
+	_, ok := acked[s]
 	return ok
+}
+
+// within is r for a grant whose lease is at i of its list; 0: it is no grant.
+func (r ReplicaAcks) within(list []any, i int) ReplicaAcks {
+	if i == 0 {
+		return r
+	}
+	lease, ok := list[i].(int64)
+	if p, is := list[i].(*int64); is {
+		lease, ok = *p, true
+	}
+	if ok {
+		r.Timeout = min(r.Timeout, time.Duration(lease)*time.Microsecond/ackShare)
+	}
+	return r
 }
 
 // evalAcked is eval on one connection of the key's master, together with WAIT, which counts only what its own connection has written. No
 // client of a cluster does that by itself: it sends a command without a key anywhere, so redirections are followed here.
 func (c *conn) evalAcked(ctx context.Context, on *wire, s *script, list []any) (any, error) {
-	node, err := masterOf(ctx, on.UniversalClient, keyOf(list))
+	if on == c.ends {
+		on = c.records
+	}
+	at := acked[s]
+	v, err := c.redirected(ctx, on.UniversalClient, s, list, c.acks.within(list, at.lease), at.answer)
+	stale(ctx, on.UniversalClient, err)
+	return v, err
+}
+
+func (c *conn) redirected(ctx context.Context, on redis.UniversalClient, s *script, list []any, r ReplicaAcks, answer int) (any, error) {
+	node, err := masterOf(ctx, on, keyOf(list))
 	if err != nil {
 		return nil, err
 	}
@@ -105,19 +135,20 @@ func (c *conn) evalAcked(ctx context.Context, on *wire, s *script, list []any) (
 	for hop := 0; ; hop++ {
 		list = slices.Clone(list) // the one before may still be read
 		copy(list, head)
-		v, acks, err := c.acks.send(ctx, node, asking, list)
+		v, acks, err := r.send(ctx, node, asking, list)
 		switch {
-		case err == nil && counts(v, ackedAt[s]):
-			return v, c.acks.judge(acks)
+		case err == nil && counts(v, answer):
+			return v, r.judge(acks)
 		case err == nil || hop == maxHops:
 			return v, err
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			head = s.text
 		default:
-			next, ask := follow(ctx, on.UniversalClient, err)
+			next, ask, done := c.newcomers.follow(ctx, on, err)
 			if next == nil {
 				return nil, err
 			}
+			defer done() // after maxHops at most
 			node, asking, head = next, ask, s.sha
 		}
 	}
@@ -172,17 +203,6 @@ func (r ReplicaAcks) judge(acks *redis.IntCmd) error {
 	return nil
 }
 
-// masterOf is the client of the master that has key.
-func masterOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
-	switch c := rdb.(type) {
-	case *redis.Client:
-		return c, nil
-	case *redis.ClusterClient:
-		return c.MasterForKey(ctx, key)
-	}
-	return nil, errors.New("lockcore: no master to wait for replicas on") // New refuses such clients
-}
-
 // keyOf is the first key of a script's list.
 func keyOf(list []any) string {
 	if p, ok := list[3].(*string); ok {
@@ -190,33 +210,6 @@ func keyOf(list []any) string {
 	}
 	key, _ := list[3].(string)
 	return key
-}
-
-// follow finds the master that an error of a cluster points to, nil if it points nowhere. The slots are read anew.
-func follow(ctx context.Context, rdb redis.UniversalClient, err error) (node *redis.Client, ask bool) {
-	cluster, ok := rdb.(*redis.ClusterClient)
-	if !ok || err == nil {
-		return nil, false
-	}
-	addr, moved := redis.IsMovedError(err)
-	if !moved {
-		addr, ask = redis.IsAskError(err)
-	}
-	if !moved && !ask {
-		return nil, false
-	}
-	found := make(chan *redis.Client, 1)
-	_ = cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error { // without a command
-		if master.Options().Addr == addr {
-			found <- master
-		}
-		return nil
-	})
-	select {
-	case node = <-found:
-	default: // it has just become one
-	}
-	return node, ask
 }
 
 // renewPipe is the pipeline for a batch, of which key is one, and what ends it: WAIT, or nothing.
@@ -249,7 +242,7 @@ func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*re
 		return
 	}
 	for i, cmd := range cmds { // in a cluster each has one key
-		if node, _ := follow(ctx, c.renews, cmd.Err()); node == nil {
+		if addr, _ := pointsTo(cmd.Err()); addr == "" {
 			continue
 		}
 		r := &res[i]
@@ -259,17 +252,4 @@ func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*re
 			r.kept, r.err = number(reply, 0)
 		}
 	}
-}
-
-// waitForReplicas makes c do so, if it can.
-func (c *conn) waitForReplicas(r ReplicaAcks) error {
-	if r.N == 0 {
-		return nil
-	}
-	switch c.renews.(type) {
-	case *redis.Client, *redis.ClusterClient:
-		c.acks = r.withDefaults()
-		return nil
-	}
-	return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client, also of NewFailoverClient, or a *redis.ClusterClient: a wrapper may send WAIT elsewhere")
 }

@@ -89,8 +89,9 @@ func (f Finding) String() string {
 // is for a program's start, a health page or a shell (cmd/holdfast doctor), takes about a second on a server nearby and at most 30 s,
 // and asks every primary of a Cluster.
 //
-// Rights are tried out, not looked up: on throw-away keys under the prefix, with names of 26 random characters, which it deletes and
-// which have a TTL of a minute in any case. Facts that the user may not ask for are a finding too (CodeNotSeen); where an ACL
+// Rights are tried out, not looked up: on throw-away keys under the prefix, with names of 26 random characters, which it deletes, also when
+// ctx ends meanwhile; then one may stay for up to a minute. If the process dies or Redis goes away while it tries to acquire, a key stays
+// for about a day; nothing stays without a TTL. Facts that the user may not ask for are a finding too (CodeNotSeen); where an ACL
 // refuses INFO, CONFIG, SLOWLOG, PUBSUB or CLUSTER, its log gets an entry for each. What is asked is as
 // of this moment: no finding is no proof.
 //

@@ -42,6 +42,8 @@ if deletes then redis.call('DEL', KEYS[1], KEYS[2]) end
 try('PUBLISH', ARGV[1], 'check')
 return refused`
 
+const trialKeep = time.Minute // of what a trial that was cut short released later
+
 const deleteBoth = `-- check.lua
 return redis.call('DEL', KEYS[1], KEYS[2])`
 
@@ -125,17 +127,16 @@ func (n *node) tryKind(ctx context.Context, kind Kind) (refused []string, err er
 	return refused, err
 }
 
-// denied knows what an ACL says, in a script too, from Redis 6 on.
+// refusals are what an ACL says: to a client; in a script of Redis 6 and 7.0; in one of Redis 8 and Valkey 8.
+var refusals = []string{"NOPERM", "The user executing the script can't", "ACL failure in script"}
+
 func denied(err error) bool {
-	if err == nil {
-		return false
-	}
-	text := err.Error()
-	return strings.Contains(text, "NOPERM") || strings.Contains(text, "The user executing the script can't") || strings.Contains(text, "No permissions to access")
+	return err != nil && slices.ContainsFunc(refusals, func(s string) bool { return strings.Contains(err.Error(), s) })
 }
 
-// trial acquires and releases, as any caller would. What it leaves has a TTL, and is deleted.
+// trial acquires and releases, as any caller would. It deletes what is left, also when ctx has ended meanwhile.
 func (n *node) trial(ctx context.Context) error {
+	defer n.sweep(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, 3*callTimeout)
 	defer cancel()
 	terms := Terms{Wait: NoWait}
@@ -144,15 +145,20 @@ func (n *node) trial(ctx context.Context) error {
 		err = le.Release(ctx)
 	}
 	if err == nil {
-		if le, _, err = n.l.Claim(ctx, n.key, Claim{Terms: terms}); err == nil && le != nil {
+		if le, _, err = n.l.Claim(ctx, n.key, Claim{Terms: terms, Keep: trialKeep}); err == nil && le != nil {
 			err = le.Release(ctx)
 		}
 	}
+	return err
+}
+
+func (n *node) sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	for _, kind := range []Kind{KindExclusive, KindOnce} {
 		keys := redisKeys(n.l.prefix, kind, n.key)
 		_, _ = n.ask(ctx, "EVAL", deleteBoth, 2, keys[0], keys[1]) // else their TTL does it
 	}
-	return err
 }
 
 // checkChannel sends a message the way a release does, and waits for it the way a waiter does.

@@ -67,7 +67,7 @@ func TestCheckSound(t *testing.T) {
 					t.Error(f)
 				}
 			}
-			want(t, findings, lockcore.CodeServer, lockcore.SeverityNote, "Redis")
+			want(t, findings, lockcore.CodeServer, lockcore.SeverityNote, " round trips: ")
 			if n := rdb.DBSize(t.Context()).Val(); n != 0 {
 				t.Errorf("%d keys left", n)
 			}

@@ -37,6 +37,9 @@ type conn struct {
 	acks   ReplicaAcks // N is 0 without
 	heldUp atomic.Int64
 	cut    context.CancelFunc // ends our own connections
+
+	records   *wire // with acks, in place of ends for what waits for replicas: rotate, complete, Extend
+	newcomers newcomers
 }
 
 func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
@@ -125,6 +128,7 @@ func (c *conn) close() {
 		_ = c.calls.Close() // it complains that its connections are closed already
 		_ = c.ends.Close()
 		_ = c.renews.Close()
+		c.closeAcks()
 	}
 }
 
@@ -240,7 +244,7 @@ func permanent(err error) bool {
 			return false
 		}
 	}
-	for _, p := range []string{"NOPERM", "WRONGTYPE", "NOAUTH", "WRONGPASS", "ERR unknown", "ERR Error", "ERR user_script"} {
+	for _, p := range []string{"NOPERM", "WRONGTYPE", "NOAUTH", "WRONGPASS", "ERR unknown", "ERR Error", "ERR user_script", "ERR The user executing", "ERR ACL failure"} {
 		if strings.HasPrefix(text, p) {
 			return true
 		}

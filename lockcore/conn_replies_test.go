@@ -38,6 +38,8 @@ func TestConnErrorReplies(t *testing.T) {
 		"ERR user_script:25: attempt to index a nil value script: 1, on @user_script:25.": true,
 		"ERR unknown command 'EVALSHA', with args beginning with: ":                       true,
 		"NOPERM User default has no permissions to run the 'evalsha' command":             true,
+		"ERR ACL failure in script: No permissions to access a key":                       true,
+		"ERR The user executing the script can't run this command or subcommand":          true,
 		"NOAUTH Authentication required.":                                                 true,
 		"WRONGPASS invalid username-password pair or user is disabled.":                   true,
 		"WRONGTYPE Operation against a key holding the wrong kind of value":               true,

@@ -49,8 +49,13 @@ func (o ListOptions) validate() error {
 // missed. Each Entry was true when it was asked for, a moment before it is yielded; two of them may be of different moments. Behind a
 // client that is neither a *redis.Client nor a *redis.ClusterClient only what its SCAN reaches is listed.
 //
+// A step of SCAN says nothing to another server: where one takes the place of the other in the middle (a failover, a restart), List ends
+// with ErrUnavailable, because keys may be missing, and has to be begun again. It knows servers by the run_id in INFO. Where the user may not
+// ask for INFO, or the answer has none, keys may be missing without an error after a failover.
+//
 // SCAN walks over every key of the database, also over those that are not of holdfast: about a millisecond of the server's time for
-// each 1,000 of them, a round trip each, and one more for 100 keys that match. Break out of the loop, or end ctx, to stop. The user needs the right to SCAN.
+// each 1,000 of them, a round trip each, and one more for 100 keys that match. Break out of the loop, or end ctx, to stop. The user needs the
+// rights to SCAN and, for failovers, INFO; if INFO is refused, the ACL's log gets an entry for each server.
 //
 // Exclusive keys are shown as they were given to Acquire. Keys of Once are what the package above made of them: httpmw stores
 // digests, from which nobody can tell what the client sent.
@@ -88,8 +93,9 @@ func (l *Locker) List(ctx context.Context, o ListOptions) iter.Seq2[Entry, error
 func (l *Locker) listOn(ctx context.Context, rdb redis.UniversalClient, o ListOptions, yield func(Entry, error) bool) (more bool, err error) {
 	kinds := map[Kind]string{"": "[xo]", KindExclusive: "x", KindOnce: "o"}[o.Kind]
 	pattern := plain(l.prefix) + layout + kinds + ":{" + escape(cmp.Or(o.Match, "*")) + "}"
-	for cursor := uint64(0); ; {
-		names, next, err := l.scan(ctx, rdb, cursor, pattern)
+	walk := walk{l: l, rdb: rdb, pattern: pattern}
+	for {
+		names, err := walk.next(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -104,25 +110,10 @@ func (l *Locker) listOn(ctx context.Context, rdb redis.UniversalClient, o ListOp
 				}
 			}
 		}
-		if cursor = next; cursor == 0 {
+		if walk.cursor == 0 {
 			return true, nil
 		}
 	}
-}
-
-func (l *Locker) scan(ctx context.Context, rdb redis.UniversalClient, cursor uint64, pattern string) ([]string, uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	v, err := l.conn.bounded(ctx, func() (any, error) {
-		cmd := rdb.Scan(ctx, cursor, pattern, scanCount)
-		return cmd, cmd.Err()
-	})
-	if err != nil {
-		return nil, 0, err
-	}
-	cmd, _ := v.(*redis.ScanCmd)
-	names, next := cmd.Val()
-	return names, next, nil
 }
 
 // entries asks for keys by their names in Redis, in one round trip. It leaves out what is free or not a key of ours.

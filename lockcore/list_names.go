@@ -2,6 +2,8 @@ package lockcore
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,14 +55,29 @@ func (l *Locker) pipe(ctx context.Context, rdb redis.UniversalClient, head []any
 	for _, k := range keys {
 		cmds = append(cmds, pipe.Do(ctx, append(append([]any{}, head...), 2, k[0], k[1], flag(false))...))
 	}
-	_, err := l.conn.bounded(ctx, func() (any, error) {
-		_, err := pipe.Exec(ctx)
-		return nil, err
-	})
-	if unanswered(err) {
-		return nil, err // the commands may not be read
+	return cmds, l.exec(ctx, pipe)
+}
+
+// exec sends a pipeline. With an error its commands may not be read: they were not all sent, or are still under way. What Redis said of one of
+// them is no error here.
+func (l *Locker) exec(ctx context.Context, pipe redis.Pipeliner) error {
+	type sent struct {
+		cmds []redis.Cmder
+		err  error
 	}
-	return cmds, nil
+	v, err := l.conn.bounded(ctx, func() (any, error) {
+		cmds, err := pipe.Exec(ctx)
+		return sent{cmds, err}, nil
+	})
+	if err != nil {
+		return err
+	}
+	s, _ := v.(sent)
+	failed := func(cmd redis.Cmder) bool { return cmd.Err() != nil }
+	if errors.As(s.err, new(redis.Error)) && slices.ContainsFunc(s.cmds, failed) {
+		return nil
+	}
+	return s.err // that of a connection too, which could not log in: go-redis does not give it to the commands
 }
 
 // entryOf reads the name of a hash back; ok is false if it is not one of this prefix and layout.

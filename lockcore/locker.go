@@ -79,7 +79,7 @@ type Locker struct {
 }
 
 // New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other redis.UniversalClient. From the first two
-// it makes clients of its own, three pools of up to max(PoolSize, 16) connections (in a Cluster: per node) and a subscription, opened as needed, so that user
+// it makes clients of its own, three pools (four with ReplicaAcks) of up to max(PoolSize, 16) connections (in a Cluster: per node) and a subscription, opened as needed, so that user
 // commands that block the pool never hold up a renewal; [Locker.Close] closes those, never rdb. A failover client (Sentinel) or a wrapper is used as it is: give the Locker one of its own.
 // A *redis.Ring is refused.
 func New(rdb redis.UniversalClient, o Options) (*Locker, error) {

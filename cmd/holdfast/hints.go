@@ -82,6 +82,8 @@ func (t *target) redisHints() []hint {
 		{"WRONGPASS", "The user or the password is wrong: see " + cmp.Or(t.login, "HOLDFAST_REDIS_USER and HOLDFAST_REDIS_PASSWORD") + "."},
 		{"NOAUTH", "A password is needed: set HOLDFAST_REDIS_PASSWORD (and HOLDFAST_REDIS_USER)."},
 		{"NOPERM", "This user may not do that; the rights are listed in " + rightsPage},
+		{"ACL failure in script", "This user may not do that; the rights are listed in " + rightsPage},
+		{"The user executing the script can't", "This user may not do that; the rights are listed in " + rightsPage}, // before Redis 8
 		{"cluster support disabled", "That server is not part of a Cluster: leave -cluster out."},
 		{"MOVED", "That server is part of a Cluster: say -cluster."},
 		{"connection refused", refused},

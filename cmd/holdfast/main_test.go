@@ -52,7 +52,7 @@ func golden(t *testing.T, name, got, addr string) {
 	got = regexp.MustCompile(`\b(\d+h)?(\d+m)?[\d.]+(µs|ms|s)\b|\b\d+h\d+m`).ReplaceAllString(got, "TIME")
 	got = regexp.MustCompile(`clock [+-][\d.]+ ms to [\d.]+ ms`).ReplaceAllString(got, "clock OFFSET")
 	got = regexp.MustCompile(`(token +)\d+`).ReplaceAllString(got, "${1}TOKEN")
-	got = regexp.MustCompile(`Redis \d+\.\d+\.\d+,`).ReplaceAllString(got, "Redis VERSION,")
+	got = regexp.MustCompile(`(Redis|Valkey) \d+\.\d+\.\d+(, standalone)?;`).ReplaceAllString(got, "Redis VERSION, standalone;")
 	got = regexp.MustCompile(`(?m) +$`).ReplaceAllString(regexp.MustCompile(`  +`).ReplaceAllString(got, "  "), "")
 	file := filepath.Join("testdata", name)
 	if *update {

@@ -55,6 +55,8 @@ func TestHints(t *testing.T) {
 		{watched, "dial tcp 10.0.0.1:1: connect: connection refused", "the Sentinels say"},
 		{target{from: "REDIS_ADDR"}, "dial tcp: lookup a: no such host", "is REDIS_ADDR right"},
 		{target{}, "NOPERM this user", "https://github.com/holdfast-go/holdfast/blob/main/docs/doctor.md#rights"},
+		{target{}, "ERR ACL failure in script: User job has no permissions to run the 'hget' command", "docs/doctor.md#rights"},
+		{target{}, "ERR The user executing the script can't run this command or subcommand", "docs/doctor.md#rights"},
 		{target{}, "remote error: tls: handshake failure", "-cert FILE"},
 		{target{}, "x509: cannot validate certificate for 10.0.0.1 because it doesn't contain any IP SANs", "the name that is in the certificate"},
 		{target{}, "x509: certificate is valid for a, not b", "the name that is in the certificate"},

@@ -34,7 +34,7 @@ func (s *Server) addUser(ctx context.Context, c *redis.Client) error {
 	if on, _ := strconv.ParseBool(os.Getenv("HOLDFAST_TEST_ACL")); !on {
 		return nil
 	}
-	args := []any{"ACL", "SETUSER", LeastUser, "reset", "on", ">" + leastPassword, "+wait", "+scan"} // of ReplicaAcks and List
+	args := []any{"ACL", "SETUSER", LeastUser, "reset", "on", ">" + leastPassword, "+wait", "+scan", "+info"} // of ReplicaAcks and List
 	for rule := range strings.FieldsSeq(Commands + " " + Keys + " " + Channels) {
 		if rule != "-@all" { // "reset" says so
 			args = append(args, rule)
@@ -101,7 +101,7 @@ func (s *Server) denied() {
 		s.tb.Logf("the ACL LOG is not known: %v", err)
 	}
 	for _, e := range log {
-		if e.Username == LeastUser {
+		if e.Username == LeastUser && e.Object != "client|setinfo" { // from 7.2 on go-redis says its name; it goes on without
 			s.tb.Errorf("denied to a Locker: %s %s, %s, %d times", e.Reason, e.Object, e.Context, e.Count)
 		}
 	}

@@ -32,7 +32,7 @@ func denials(t *testing.T, s *redistest.Server) (names []string) {
 	log, err := s.Client(t).ACLLog(t.Context(), 128).Result()
 	check(t, err)
 	for _, e := range log {
-		if e.Username == "job" {
+		if e.Username == "job" && e.Object != "client|setinfo" { // from 7.2 on go-redis says its name; it goes on without
 			names = append(names, e.Object)
 		}
 	}
@@ -42,7 +42,10 @@ func denials(t *testing.T, s *redistest.Server) (names []string) {
 
 func asJob(o *redis.Options) { o.Username, o.Password = "job", "pw" }
 
-const leastRights = redistest.Keys + " " + redistest.Channels + " " + redistest.Commands
+const (
+	leastRights = redistest.Keys + " " + redistest.Channels + " " + redistest.Commands
+	ofList      = " +scan +info"
+)
 
 // With the published rights nothing is denied to anything that a Locker does; each right less is missed, by its name. So the list is neither
 // too short nor too long.
@@ -56,11 +59,11 @@ func TestRightsAreLeast(t *testing.T) {
 	}
 	t.Run("all", func(t *testing.T) {
 		t.Parallel()
-		if denied, err := run(t, leastRights+" +scan", 3500*time.Millisecond); err != nil || len(denied) > 0 {
+		if denied, err := run(t, leastRights+ofList, 3500*time.Millisecond); err != nil || len(denied) > 0 {
 			t.Errorf("denied: %q, %v", denied, err)
 		}
 	})
-	for _, right := range append(strings.Fields(leastRights), "+scan") {
+	for right := range strings.FieldsSeq(leastRights + ofList) {
 		if right == "-@all" || right == "resetchannels" || right == "+unsubscribe" { // the last is not sent today; a go-redis that says good-bye needs it
 			continue
 		}
@@ -70,7 +73,7 @@ func TestRightsAreLeast(t *testing.T) {
 			if right == "+ping" {
 				hold = 3500 * time.Millisecond
 			}
-			fewer := slices.DeleteFunc(append(strings.Fields(leastRights), "+scan"), func(r string) bool { return r == right })
+			fewer := slices.DeleteFunc(strings.Fields(leastRights+ofList), func(r string) bool { return r == right })
 			denied, _ := run(t, strings.Join(fewer, " "), hold)
 			if len(denied) == 0 || right[0] == '+' && !slices.Equal(denied, []string{right[1:]}) {
 				t.Errorf("without %s denied: %q", right, denied)
@@ -180,7 +183,7 @@ func once(ctx context.Context, a, b *lockcore.Locker) error {
 	return errors.Join(err, look, <-waited, a.Clear(ctx, lockcore.KindOnce, "o"))
 }
 
-const clusterRights = leastRights + " +scan +cluster|slots +command +asking"
+const clusterRights = leastRights + ofList + " +cluster|slots +command +asking"
 
 // What a Locker in a Cluster needs beside, and that is all: nothing is denied.
 func TestRightsInACluster(t *testing.T) {

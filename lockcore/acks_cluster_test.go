@@ -1,0 +1,189 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// bus is a free port for the talk between the nodes of a cluster.
+func bus(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return portOf(l.Addr().String())
+}
+
+func portOf(addr string) string {
+	_, port, _ := net.SplitHostPort(addr) // of a TCP listener
+	return port
+}
+
+func myID(t *testing.T, c *redis.Client) string {
+	t.Helper()
+	id, err := c.Do(t.Context(), "CLUSTER", "MYID").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// joined is a new node of the cluster that known belongs to, without a slot.
+func joined(t *testing.T, known *redis.Client, epoch int) *redistest.Server {
+	t.Helper()
+	port := bus(t)
+	s := redistest.Real(t, "--cluster-enabled", "yes", "--cluster-port", port, "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0")
+	c := s.Client(t)
+	send(t, c, "CLUSTER", "SET-CONFIG-EPOCH", epoch)
+	send(t, known, "CLUSTER", "MEET", "127.0.0.1", portOf(s.Addr()), port)
+	id := myID(t, c)
+	eventually(t, "they know each other", func() bool {
+		return strings.Contains(c.ClusterInfo(t.Context()).Val(), "cluster_state:ok") && strings.Contains(known.ClusterNodes(t.Context()).Val(), id)
+	})
+	return s
+}
+
+func send(t *testing.T, c *redis.Client, args ...any) {
+	t.Helper()
+	if err := c.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(args, err)
+	}
+}
+
+// grown is a new master with a replica and without a slot, in the cluster of old.
+func grown(t *testing.T, old *redis.Client) *redis.Client {
+	t.Helper()
+	fresh, replica := joined(t, old, 77).Client(t), joined(t, old, 78).Client(t)
+	id := myID(t, fresh)
+	eventually(t, "the new master has a replica", func() bool { return replica.ClusterReplicate(t.Context(), id).Err() == nil })
+	eventually(t, "the replica is in step", func() bool {
+		return strings.Contains(replica.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	return fresh
+}
+
+// A new master gets its first slot: while that is on its way nothing but ASK tells of that master. A key that has moved there is renewed all the same.
+func TestReplicaAcksNewMaster(t *testing.T) {
+	t.Parallel()
+	s := redistest.Cluster(t)
+	slot := s.Slot("holdfast:1:x:{k}")
+	old := s.Master(slot).Client(t)
+	fresh := grown(t, old)
+	count := renewals{}
+	l := lockerFor(t, s.Client(t), lockcore.Options{
+		ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}, Observer: &count,
+	})
+	held := take(t, l, "k", lockcore.Terms{})
+	send(t, fresh, "CLUSTER", "SETSLOT", slot, "IMPORTING", myID(t, old))
+	send(t, old, "CLUSTER", "SETSLOT", slot, "MIGRATING", myID(t, fresh))
+	args := []any{"MIGRATE", "127.0.0.1", portOf(fresh.Options().Addr), "", 0, 1000, "KEYS"}
+	for _, key := range old.ClusterGetKeysInSlot(t.Context(), slot, 100).Val() {
+		args = append(args, key)
+	}
+	send(t, old, args...)
+	renewed := func(le *lockcore.Lease) {
+		t.Helper()
+		kept := count.kept.Load()
+		eventually(t, "renewals", func() bool {
+			if err := context.Cause(le.Context()); err != nil {
+				t.Fatalf("%v after %d failed renewals", err, count.failed.Load())
+			}
+			return count.kept.Load() > kept+2
+		})
+	}
+	renewed(held)
+	if err := held.Extend(t.Context(), 4*time.Second); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []*redis.Client{fresh, old} { // scripts of two keys are told to try again until now
+		send(t, c, "CLUSTER", "SETSLOT", slot, "NODE", myID(t, fresh))
+	}
+	renewed(held)
+	if err := held.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := take(t, l, "k", noWait).Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := claimFor(t, l, "k").Complete(t.Context(), []byte("r"), time.Hour); err != nil {
+		t.Error(err)
+	}
+	if n := count.failed.Load(); n > 0 {
+		t.Errorf("%d renewals failed", n)
+	}
+}
+
+// The clients of new masters are bounded, none is closed while a command uses it, and all are closed with the Locker.
+func TestReplicaAcksNewcomers(t *testing.T) {
+	t.Parallel()
+	of := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	like := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+		time.Sleep(time.Millisecond) // so that many are used at a time
+		return nil, errors.New("nowhere")
+	}})
+	t.Cleanup(func() { _, _ = of.Close(), like.Close() })
+	var n lockcore.Newcomers
+	var seen sync.Map
+	var used, full atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 3 * lockcore.MaxNewcomers {
+		wg.Go(func() {
+			addr := fmt.Sprint("127.0.0.1:", i%(2*lockcore.MaxNewcomers)+1)
+			for range 50 {
+				ok := n.Use(of, addr, like, func(c *redis.Client) {
+					used.Add(1)
+					seen.Store(c, nil)
+					if c.Options().Addr != addr || c.Options().MaxRetries != 0 {
+						t.Errorf("%s with %d retries, want %s and none", c.Options().Addr, c.Options().MaxRetries, addr)
+					}
+					if errors.Is(c.Ping(t.Context()).Err(), redis.ErrClosed) {
+						t.Error("closed while it is used")
+					}
+				})
+				if !ok {
+					full.Add(1)
+				}
+				if have := n.Len(); have > lockcore.MaxNewcomers {
+					t.Errorf("%d", have)
+				}
+				n.Forget(of, addr)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 2 * lockcore.MaxNewcomers { // each idle one gives way
+		if !n.Use(of, fmt.Sprint("127.0.0.1:", 100+i), like, func(c *redis.Client) { seen.Store(c, nil) }) {
+			t.Error("no room")
+		}
+	}
+	if have := n.Len(); have != lockcore.MaxNewcomers {
+		t.Errorf("%d are kept", have)
+	}
+	n.Close()
+	if n.Use(of, "127.0.0.1:1", like, func(*redis.Client) {}) || n.Len() != 0 {
+		t.Error("it goes on after Close")
+	}
+	seen.Range(func(c, _ any) bool {
+		if err := c.(*redis.Client).Ping(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) { //nolint:errcheck,forcetypeassert // nothing else is in there
+			t.Errorf("%v, want ErrClosed", err)
+		}
+		return true
+	})
+	if used.Load() == 0 || full.Load() == 0 {
+		t.Errorf("inconclusive: %d times used, %d times full", used.Load(), full.Load())
+	}
+}

@@ -1,0 +1,186 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// farFrom is the port of a way to addr on which what comes from there takes d.
+func farFrom(t *testing.T, addr string, d time.Duration) (port string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		_ = l.Close()
+		wg.Wait()
+	})
+	wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			end := func() { _, _ = in.Close(), out.Close() }
+			context.AfterFunc(ctx, end)
+			wg.Go(func() { _, _ = io.Copy(out, in); end() })
+			wg.Go(func() { passLate(in, out, d); end() })
+		}
+	})
+	return portOf(l.Addr().String())
+}
+
+// passLate copies from from to to, d later.
+func passLate(to io.Writer, from io.Reader, d time.Duration) {
+	type piece struct {
+		at   time.Time
+		data []byte
+	}
+	pieces := make(chan piece, 1000)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for p := range pieces {
+			time.Sleep(time.Until(p.at))
+			_, _ = to.Write(p.data)
+		}
+	})
+	defer wg.Wait()
+	defer close(pieces)
+	for {
+		buf := make([]byte, 64<<10)
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		pieces <- piece{time.Now().Add(d), buf[:n]}
+	}
+}
+
+// A replica is 450 ms away. What Timeout allows is refused all the same to a lease that is too short to be renewed so, and what is granted is renewed.
+func TestReplicaAcksFar(t *testing.T) {
+	t.Parallel()
+	p := &pair{T: t, master: redistest.Real(t, "--repl-diskless-sync-delay", "0")}
+	p.replica = redistest.Real(t, "--replicaof", "127.0.0.1 "+farFrom(t, p.master.Addr(), 450*time.Millisecond))
+	p.linked()
+	count := &renewals{}
+	l := lockerFor(t, p.master.Client(t), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1, Timeout: 750 * time.Millisecond}, Observer: count})
+	_, err := l.Acquire(t.Context(), "short", lockcore.Terms{Lease: 3 * time.Second, Wait: lockcore.NoWait})
+	refusedFor(t, err, 0, 1)
+	le := take(t, l, "long", lockcore.Terms{Lease: 5 * time.Second, Wait: 20 * time.Second})
+	kept := count.kept.Load()
+	eventually(t, "three renewals", func() bool {
+		if err := context.Cause(le.Context()); err != nil {
+			t.Fatalf("%v: %d renewals kept it, %d failed", err, count.kept.Load()-kept, count.failed.Load())
+		}
+		return count.kept.Load() > kept+2
+	})
+	if err := le.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// heard is a connection that tells for how many ms each WAIT is to wait.
+type heard struct {
+	net.Conn
+	count func(ms string)
+}
+
+var waitFor = regexp.MustCompile(`\$4\r\nwait\r\n\$1\r\n1\r\n\$\d\r\n(\d+)\r\n`)
+
+func (h heard) Write(b []byte) (int, error) {
+	for _, m := range waitFor.FindAllSubmatch(b, -1) {
+		h.count(string(m[1]))
+	}
+	return h.Conn.Write(b)
+}
+
+// Every grant of a short lease waits for a tenth of it, also one by the release before it.
+func TestReplicaAcksShortLease(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	var mu sync.Mutex
+	waits := map[string]int{}
+	count := new(redistest.Counter)
+	rdb := p.master.Client(t, func(o *redis.Options) {
+		dial := count.Dial(o.Dialer)
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dial(ctx, network, addr)
+			return heard{c, func(ms string) {
+				mu.Lock()
+				defer mu.Unlock()
+				waits[ms]++
+			}}, err
+		}
+	})
+	l := lockerFor(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}})
+	contend(t, []*lockcore.Locker{l}, 1000)
+	mu.Lock()
+	defer mu.Unlock()
+	if n := count.Count("wait"); count.Count("rotate") == 0 || len(waits) != 1 || waits["200"] < n*9/10 { // a write may be in two pieces
+		t.Errorf("WAIT for as many ms: %v, want 200 each; %s", waits, count)
+	}
+}
+
+// blocked is how many clients of a server wait in a command.
+var blocked = regexp.MustCompile(`\bblocked_clients:(\d+)`)
+
+// A release does not stand behind records that wait for replicas: when it returns the key is free.
+func TestReplicaAcksManyRecords(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	l := lockerFor(t, p.master.Client(t), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})
+	witness := p.on(p.master, 0)
+	var held, records [100]*lockcore.Lease
+	for i := range held[:5] {
+		held[i] = take(t, l, fmt.Sprint("x", i), lockcore.Terms{})
+	}
+	for i := range records {
+		records[i] = claimFor(t, l, fmt.Sprint("o", i))
+	}
+	p.silence()
+	var wg sync.WaitGroup
+	for _, le := range records {
+		wg.Go(func() {
+			if err := le.Complete(t.Context(), []byte("r"), time.Hour); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	c := p.master.Client(t)
+	eventually(t, "as many records as have room wait for the replica", func() bool {
+		m := blocked.FindStringSubmatch(c.Info(t.Context(), "clients").Val())
+		n, _ := strconv.Atoi(m[1])
+		return n >= 16
+	})
+	for i, le := range held[:5] {
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if h, err := witness.Inspect(t.Context(), lockcore.KindExclusive, fmt.Sprint("x", i)); err != nil || h.State != lockcore.StateFree {
+			t.Errorf("after its release x%d is %v, %v", i, h.State, err)
+		}
+	}
+	p.link.Heal()
+	wg.Wait()
+}
