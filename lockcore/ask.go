@@ -87,20 +87,25 @@ func (a *ask) open() {
 }
 
 func (a *ask) send(c *call) ([]any, error) {
-	l, limit := a.l, callTimeout
-	if c.terms.Wait != Forever {
-		limit = max(c.patience()-c.waited(), callTimeout/2)
-	}
+	l := a.l
 	if err := a.bury(c); err != nil {
 		return nil, err
 	}
 	a.clear()
 	args := &acquireArgs{
-		ctx: limited{Context: c.ctx, limit: limit}, id: a.id, who: l.who(c.ctx), lease: micros(c.terms.Lease), keep: millis(c.terms.Lease + max(c.keep, abandonedTTL)),
+		ctx: limited{Context: c.ctx, limit: c.bound()}, id: a.id, who: l.who(c.ctx), lease: micros(c.terms.Lease), keep: millis(c.terms.Lease + max(c.keep, abandonedTTL)),
 	}
 	reply, again, err := l.conn.send(&args.ctx, l.conn.calls, acquireScript, args.fill(a, c))
 	a.sent(again, err)
 	return reply, err
+}
+
+// bound is how long c waits for one answer.
+func (c *call) bound() time.Duration {
+	if c.terms.Wait == Forever {
+		return callTimeout
+	}
+	return max(c.patience()-c.waited(), callTimeout/2)
 }
 
 // acquireArgs are the ctx and the arguments of one send in one piece of memory: the command has pointers to them, for as long as it is under way.
@@ -187,8 +192,9 @@ func (a *ask) bury(c *call) error {
 	if a.over == "" {
 		return nil
 	}
-	_, _, err := a.l.conn.run(c.ctx, a.l.conn.calls, leaveScript, a.line.keys[:],
-		a.over, a.l.id, millis(c.keep), yes, window, a.l.wakePrefix, flag(a.l.conn.single))
+	_, _, err := a.l.conn.send(&limited{Context: c.ctx, limit: c.bound()}, a.l.conn.calls, leaveScript, []any{
+		2: 2, 3: a.line.keys[0], 4: a.line.keys[1], 5: a.over, 6: a.l.id, 7: millis(c.keep), 8: yes, 9: window, 10: a.l.wakePrefix, 11: flag(a.l.conn.single),
+	})
 	if err == nil {
 		a.over = ""
 	}
