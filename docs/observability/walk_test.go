@@ -72,9 +72,9 @@ func Example() {
 		return ask(ctx, locks)
 	})
 	// Output:
-	// held by job-7 since 0s in line: 0
+	// held by job-7 for 0s in line: 0
 	// its span: ""
-	// held by job-7 since 0s
+	// held by job-7 for 0s
 }
 
 // seen is what is there to see of a holder and of two that want its key.
