@@ -80,7 +80,8 @@ func (o *oracle) hold(ctx context.Context, locks *lockcore.Locker, i int, key st
 	if err != nil {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if ctx.Err() == nil && !(wait == lockcore.NoWait && errors.Is(err, lockcore.ErrBusy)) {
+		end, _ := ctx.Deadline() // a connection's deadline may be noticed before the ctx's own
+		if time.Now().Before(end) && !(wait == lockcore.NoWait && errors.Is(err, lockcore.ErrBusy)) {
 			o.err = err
 		}
 		return
