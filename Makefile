@@ -9,8 +9,8 @@ LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 help: ## list what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# What takes long and is about faults or many servers has targets of its own; they are in .ci/run.
-FAULTS  := internal/(topology|serverfault|signals|history|security)$$
+# What takes long and is about faults or many servers has targets of its own, the simulation with the race detector too; they are in .ci/run.
+FAULTS  := internal/(sim|topology|serverfault|signals|history|security)$$
 SERVERS := ^Test(Check|ReplicaAcks|MinReplicas|Failover)
 
 .PHONY: test
