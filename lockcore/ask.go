@@ -87,13 +87,17 @@ func (a *ask) open() {
 }
 
 func (a *ask) send(c *call) ([]any, error) {
-	l := a.l
-	if err := a.bury(c); err != nil {
-		return nil, err
+	l, limit := a.l, c.bound()
+	if a.over != "" {
+		start := time.Now()
+		if err := a.bury(c, limit); err != nil {
+			return nil, err
+		}
+		limit = max(limit-time.Since(start), callTimeout/10) // both in the time of one; the next try has all of it
 	}
 	a.clear()
 	args := &acquireArgs{
-		ctx: limited{Context: c.ctx, limit: c.bound()}, id: a.id, who: l.who(c.ctx), lease: micros(c.terms.Lease), keep: millis(c.terms.Lease + max(c.keep, abandonedTTL)),
+		ctx: limited{Context: c.ctx, limit: limit}, id: a.id, who: l.who(c.ctx), lease: micros(c.terms.Lease), keep: millis(c.terms.Lease + max(c.keep, abandonedTTL)),
 	}
 	reply, again, err := l.conn.send(&args.ctx, l.conn.calls, acquireScript, args.fill(a, c))
 	a.sent(again, err)
@@ -188,11 +192,8 @@ func (a *ask) renew() {
 }
 
 // bury undoes the ask before this one.
-func (a *ask) bury(c *call) error {
-	if a.over == "" {
-		return nil
-	}
-	_, _, err := a.l.conn.send(&limited{Context: c.ctx, limit: c.bound()}, a.l.conn.calls, leaveScript, []any{
+func (a *ask) bury(c *call, limit time.Duration) error {
+	_, _, err := a.l.conn.send(&limited{Context: c.ctx, limit: limit}, a.l.conn.calls, leaveScript, []any{
 		2: 2, 3: a.line.keys[0], 4: a.line.keys[1], 5: a.over, 6: a.l.id, 7: millis(c.keep), 8: yes, 9: window, 10: a.l.wakePrefix, 11: flag(a.l.conn.single),
 	})
 	if err == nil {
