@@ -93,7 +93,7 @@ func (a *ask) send(c *call) ([]any, error) {
 		if err := a.bury(c, limit); err != nil {
 			return nil, err
 		}
-		limit = max(limit-time.Since(start), callTimeout/10) // both in the time of one; the next try has all of it
+		limit -= time.Since(start) // both in the time of one; the next try has all of it
 	}
 	a.clear()
 	args := &acquireArgs{
