@@ -15,7 +15,7 @@ SERVERS := ^Test(Check|ReplicaAcks|MinReplicas|Failover)
 
 .PHONY: test
 test: ## the tests with the race detector; those that need a redis-server are skipped without one, and counted
-	$(GO) run ./internal/tally -count=1 ./internal/sim -seeds 6
+	$(GO) run ./internal/tally -count=1 ./internal/sim -seeds 3
 	$(GO) run ./internal/tally -race -shuffle=on -p 4 -parallel 8 -skip '$(SERVERS)' ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(FAULTS)')
 
 .PHONY: servers
