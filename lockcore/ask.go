@@ -22,13 +22,13 @@ const (
 //
 // The races: a wake-up may come at any time, so woken is emptied before each send, never after; an answer without a
 // grant may still be followed by one if a send got no answer, so such an ask is undone in the background; a grant that
-// comes too late, or when nobody wants it any more, is undone too and never runs. Where the same call goes on, the undo is answered before
+// comes too late, or when nobody wants it any more, is undone too and never runs. Where the line goes on, the undo is answered before
 // it asks anew: else it would find its own dead grant and take that for a run that was abandoned.
 type ask struct {
 	l         *Locker
 	line      *line
 	id        string
-	over      string        // the id before this one, of which Redis may know still
+	over      string        // the ask or grant before this one, of which Redis may know still
 	by        *call         // who has asked last
 	queued    bool          // Redis has it in the queue
 	repeated  bool          // sent more than once, or without an answer
@@ -191,11 +191,9 @@ func (a *ask) renew() {
 	}
 }
 
-// bury undoes the ask before this one.
+// bury undoes what was before this ask.
 func (a *ask) bury(c *call, limit time.Duration) error {
-	_, _, err := a.l.conn.send(&limited{Context: c.ctx, limit: limit}, a.l.conn.calls, leaveScript, []any{
-		2: 2, 3: a.line.keys[0], 4: a.line.keys[1], 5: a.over, 6: a.l.id, 7: millis(c.keep), 8: yes, 9: window, 10: a.l.wakePrefix, 11: flag(a.l.conn.single),
-	})
+	_, _, err := a.l.conn.send(&limited{Context: c.ctx, limit: limit}, a.l.conn.calls, leaveScript, leaveArgs(a.line, a.over, c.keep, true))
 	if err == nil {
 		a.over = ""
 	}
@@ -228,11 +226,17 @@ func (a *ask) undo() {
 // leave takes an ask or a grant that never ran out of Redis.
 func (l *Locker) leave(ln *line, id string, keep, lease time.Duration, repeated bool) {
 	l.inBackground(time.Now().Add(ln.insist(lease)), func(ctx context.Context) error {
-		_, again, err := l.conn.run(ctx, l.conn.ends, leaveScript, ln.keys[:],
-			id, l.id, millis(keep), flag(repeated), window, l.wakePrefix, flag(l.conn.single))
+		_, again, err := l.conn.send(&limited{Context: ctx, limit: callTimeout}, l.conn.ends, leaveScript, leaveArgs(ln, id, keep, repeated))
 		repeated = repeated || again
 		return err
 	}, nil)
+}
+
+func leaveArgs(ln *line, id string, keep time.Duration, repeated bool) []any {
+	l := ln.l
+	return []any{
+		2: 2, 3: ln.keys[0], 4: ln.keys[1], 5: id, 6: l.id, 7: millis(keep), 8: flag(repeated), 9: window, 10: l.wakePrefix, 11: flag(l.conn.single),
+	}
 }
 
 // insist is how long Redis is told that nothing happened, if left is what remains of the lease.

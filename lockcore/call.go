@@ -106,8 +106,8 @@ func (c *call) stand() (*hold, *Record, error) {
 			c.has.h = h
 			return h, nil, nil
 		}
-		c.line.notOurs()
-		t.g.giveBack() // lost on its way; we still have the baton
+		c.line.notOurs() // lost on its way; we still have the baton
+		t.a = t.g.insteadOf(c)
 	}
 	return c.contend(t.a)
 }

@@ -30,7 +30,7 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 			if h, err := c.granted(a, v.g); h != nil || err != nil {
 				return h, nil, err
 			}
-			a = newAsk(c)
+			a = v.g.insteadOf(c)
 		case v.rec != nil:
 			a.queued = false // the script saw to that
 			a.end()
@@ -75,7 +75,7 @@ func (c *call) unanswered(a *ask, sent time.Time, err error) error {
 	return nil
 }
 
-// granted starts the tenure. It returns an error if the call is gone, and neither if the lease is over: then another ask is needed.
+// granted starts the tenure. It returns an error if the call is gone, and neither if the lease is over: then another ask is needed instead.
 func (c *call) granted(a *ask, g *grant) (*hold, error) {
 	a.close()
 	if c.ctx.Err() != nil { // whoever comes next may want it
@@ -89,7 +89,6 @@ func (c *call) granted(a *ask, g *grant) (*hold, error) {
 	c.has.g, c.has.h = nil, h
 	if h == nil {
 		c.line.notOurs()
-		g.giveBack()
 		return nil, nil
 	}
 	c.line.tellWaiters()

@@ -152,6 +152,19 @@ func (g *grant) releaseArgs(last int64, e ending, repeated bool) *releaseArgs {
 	return r
 }
 
+// insteadOf makes the ask of c that comes after a grant which nobody can use. If it never ran, Redis hears of its end first, see ask.
+func (g *grant) insteadOf(c *call) *ask {
+	if _, tenures := g.last(); tenures > 0 {
+		g.giveBack()
+		return newAsk(c)
+	}
+	g.close()
+	a := newAsk(c)
+	a.over = g.id
+	g.l.remove(g)
+	return a
+}
+
 // giveBack ends a grant that nobody in this process wants any more, in the background.
 func (g *grant) giveBack() {
 	l := g.l

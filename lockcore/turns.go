@@ -185,7 +185,11 @@ func (ln *line) goOn(g *grant, a *ask) {
 	said := ln.sayLocked()
 	ln.mu.Unlock()
 	if g != nil && ours == nil {
-		g.giveBack()
+		if w != nil {
+			a = g.insteadOf(w)
+		} else {
+			g.giveBack()
+		}
 	}
 	if w == nil {
 		if a != nil {
