@@ -122,6 +122,7 @@ func checkAll(ctx context.Context, l *Locker, acks int) ([]Finding, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
+	defer l.sweep(context.WithoutCancel(ctx), nodes)
 	var wg sync.WaitGroup
 	free := make(chan struct{}, checkAtOnce)
 	for _, n := range nodes {

@@ -22,6 +22,7 @@ type node struct {
 	config   map[string]string // of CONFIG GET
 	samples  []sample
 	unseen   []string // commands that were refused
+	tried    bool     // keys were acquired
 	findings []Finding
 	err      error // it does not answer, or not to us
 }

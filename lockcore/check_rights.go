@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -134,9 +135,9 @@ func denied(err error) bool {
 	return err != nil && slices.ContainsFunc(refusals, func(s string) bool { return strings.Contains(err.Error(), s) })
 }
 
-// trial acquires and releases, as any caller would. It deletes what is left, also when ctx has ended meanwhile.
+// trial acquires and releases, as any caller would.
 func (n *node) trial(ctx context.Context) error {
-	defer n.sweep(context.WithoutCancel(ctx))
+	n.tried = true
 	ctx, cancel := context.WithTimeout(ctx, 3*callTimeout)
 	defer cancel()
 	terms := Terms{Wait: NoWait}
@@ -152,13 +153,24 @@ func (n *node) trial(ctx context.Context) error {
 	return err
 }
 
-func (n *node) sweep(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+// sweep deletes what the trials have left, once nothing in the background can write it again.
+func (l *Locker) sweep(ctx context.Context, nodes []*node) {
+	settled, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	for _, kind := range []Kind{KindExclusive, KindOnce} {
-		keys := redisKeys(n.l.prefix, kind, n.key)
-		_, _ = n.ask(ctx, "EVAL", deleteBoth, 2, keys[0], keys[1]) // else their TTL does it
+	l.join(settled)
+	var wg sync.WaitGroup
+	for _, n := range nodes {
+		if !n.tried {
+			continue
+		}
+		wg.Go(func() {
+			for _, kind := range []Kind{KindExclusive, KindOnce} {
+				keys := redisKeys(l.prefix, kind, n.key)
+				_, _ = n.ask(ctx, "EVAL", deleteBoth, 2, keys[0], keys[1]) // else their TTL does it
+			}
+		})
 	}
+	wg.Wait()
 }
 
 // checkChannel sends a message the way a release does, and waits for it the way a waiter does.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // least are the rights that docs/doctor.md lists.
@@ -90,17 +91,26 @@ func TestCheckRightsScope(t *testing.T) {
 	}
 }
 
-// Who may not ask how many replicas there are is told of too few all the same, once, and not as of something unknown.
+// Who may not ask how many replicas there are is told of too few all the same, once, and not as of something unknown. What the trial takes back
+// late leaves nothing either.
 func TestCheckReplicaAcksUnseen(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t, sound...)
-	rdb := asUser(t, s, least+" +wait ~holdfast:1:* &holdfast:1:wake:*")
+	asUser(t, s, least+" +wait ~holdfast:1:* &holdfast:1:wake:*")
+	faults := locktest.NewFaults(t)
+	rdb := s.Client(t, func(o *redis.Options) { o.Username, o.Password, o.Dialer = "job", "pw", faults.Dial(o.Dialer) })
+	late := faults.CutRequest(locktest.Script("leave"))
 	findings := examine(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})
 	want(t, findings, lockcore.CodeReplicaAcks, lockcore.SeverityProblem, "0 of 1 replicas acknowledged")
 	for _, f := range findings {
 		if f.Severity == lockcore.SeverityProblem && f.Code != lockcore.CodeReplicaAcks && f.Code != lockcore.CodeLatency && f.Code != lockcore.CodeClockDrift {
 			t.Error(f)
 		}
+	}
+	select {
+	case <-late.Struck():
+	default:
+		t.Error("inconclusive: nothing was taken back")
 	}
 	if keys := s.Client(t).Keys(t.Context(), "*").Val(); len(keys) > 0 {
 		t.Errorf("left: %q", keys)
