@@ -89,6 +89,49 @@ func TestLateAcquireKeepsExtension(t *testing.T) {
 	})
 }
 
+// A late copy of an acquire that arrives after the data was lost holds the key for its hold again: nobody else gets in, and who comes next
+// has a greater token than was given out meanwhile.
+func TestLateAcquireAfterDataLoss(t *testing.T) {
+	for name, between := range map[string]bool{"nobody between": false, "another between": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				a, faults, _ := w.locker(lockcore.Options{})
+				b, _, _ := w.locker(lockcore.Options{})
+				_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+				late := faults.Hold(locktest.Script("acquire"))
+				le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, Wait: time.Minute}))
+				if !struckBy(late) {
+					t.Fatal("inconclusive")
+				}
+				last := le.Token()
+				w.memory.Redis.FlushAll()
+				if between {
+					next := w.must(b.Acquire(t.Context(), "k", noWait))
+					last = next.Token()
+					_ = next.Release(t.Context())
+				}
+				late.Deliver()
+				time.Sleep(time.Minute)
+				if le.Context().Err() != nil {
+					t.Error("lost")
+				}
+				if _, err := b.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
+					t.Errorf("granted beside a valid lease: %v", err)
+				}
+				if err := le.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				next := w.must(b.Acquire(t.Context(), "k", noWait))
+				if next.Token() <= last {
+					t.Errorf("token %d after %d", next.Token(), last)
+				}
+				_ = next.Release(t.Context())
+			})
+		})
+	}
+}
+
 func struckBy(f *locktest.Fault) bool {
 	select {
 	case <-f.Struck():

@@ -65,6 +65,7 @@ type tenure struct {
 	shortest time.Duration // lease that it may live on
 	longest  time.Duration
 	lostBy   time.Duration // set by a loss of data: when it must know
+	hold     string        // its hold-id, if the server had it when the acquire returned
 	checked  chan struct{} // closed when its cancellation has been judged
 }
 
@@ -167,6 +168,9 @@ func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *tenure {
 		o.failLocked("I3", k, "%s got token %d after %d", who, ten.token, k.token)
 	case ten.alive() && (!s.has(ten) || s.left < ten.margin()):
 		o.failLocked("I5", k, "%s got %d and the server says %v, want at least %v left", who, ten.token, s, ten.margin())
+	}
+	if s.has(ten) {
+		ten.hold = s.hold
 	}
 	if ten.lostBy == 0 {
 		k.token = max(k.token, ten.token)

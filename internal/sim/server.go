@@ -40,6 +40,9 @@ func (s seen) has(ten *tenure) bool {
 	return s.state == "h" && s.left > 0 && s.token <= ten.token && ten.token <= s.top
 }
 
+// again says that a late copy of ten's acquire has come after its data was lost, and so holds the key for it.
+func (s seen) again(ten *tenure) bool { return s.state == "h" && s.left > 0 && s.hold == ten.hold }
+
 func (s seen) live() bool { return (s.state == "h" || s.state == "r") && s.left > 0 }
 
 // look reads a hash without a command.
@@ -110,13 +113,13 @@ func (w *world) inspectLocked(k *keyState) {
 }
 
 // keptLocked checks I5: who is not canceled has the key on the server, for no longer than it asked for, and the server hears soon to
-// whom it was handed over; whose key was lost with the data knows within a lease.
+// whom it was handed over; whose key was lost with the data knows within a lease, or has it again.
 func (w *world) keptLocked(k *keyState, s seen) {
 	for _, ten := range k.tenures {
 		switch {
 		case !ten.alive():
 		case ten.lostBy > 0:
-			if w.now() > ten.lostBy+glance {
+			if w.now() > ten.lostBy+glance && !s.again(ten) {
 				w.failLocked("I5", k, "%s still believes in %d, which was lost with the data at %v", ten.who, ten.token, k.lost)
 			}
 		case !s.has(ten):
