@@ -87,7 +87,8 @@ func (w *world) inspectLocked(k *keyState) {
 	w.keptLocked(k, s)
 	w.doomedLocked(k, s)
 	before := k.server
-	if s.state == "h" && before.state == "h" && s.hold == before.hold && before.end <= micros(time.Now().Add(-glance)) && s.end > before.end {
+	// A greater token: it was another's or lost in between, and its ask, which never heard of the grant before, has been granted anew.
+	if s.state == "h" && before.state == "h" && s.hold == before.hold && s.token <= before.top && before.end <= micros(time.Now().Add(-glance)) && s.end > before.end {
 		w.failLocked("I5", k, "a lease that had run out was revived: %v, before %v", s, before)
 	}
 	switch {
