@@ -95,7 +95,7 @@ func (wk *worker) once() {
 	}
 }
 
-// stranger comes with another fingerprint when the job is done, and must not get anything.
+// stranger comes with another fingerprint when the job is done, and must not get anything, neither a run nor the record.
 func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	wk.w.mu.Lock()
 	done := j.record != nil
@@ -105,7 +105,11 @@ func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	}
 	c.Fingerprint = []byte("another")
 	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
-	if le != nil || rec != nil || !errors.Is(err, lockcore.ErrMismatch) && !errors.Is(err, lockcore.ErrUnavailable) && ctx.Err() == nil {
+	refused := errors.Is(err, lockcore.ErrMismatch) || errors.Is(err, lockcore.ErrUnavailable) || ctx.Err() != nil
+	if errors.Is(err, lockcore.ErrBusy) { // what its process knew last, if it hears nothing from Redis
+		refused = refused || wk.n.calmFor() < settled
+	}
+	if le != nil || rec != nil || !refused {
 		wk.w.fail("I10", j.key.name, "%s came with another fingerprint: %v, %v, %v", wk.name, le, rec, err)
 	}
 	return true
