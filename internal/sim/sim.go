@@ -108,7 +108,7 @@ func Run(t *testing.T, c Config) Stats {
 		s = w.end()
 	})
 	if s.Grants < 40*c.Minutes || s.Runs < 3*c.Minutes || s.Replays < 3*c.Minutes || s.Takeovers == 0 ||
-		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.Handovers < 40*c.Minutes || s.Cancels < 3*c.Minutes || s.Kills == 0 {
+		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.Handovers < 20*c.Minutes || s.Cancels < 3*c.Minutes || s.Kills == 0 {
 		t.Errorf("seed %d: inconclusive: %v", c.Seed, s)
 	}
 	return s
