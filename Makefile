@@ -80,8 +80,9 @@ soak: ## a thousand seeds of the simulation, ten million operations, all planted
 	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim -args -seeds 1000
 	$(GO) test ./internal/history -count=1 -v -timeout 30m -run TestHistory -args -ops 10000000
 	$(GO) run ./internal/planted
-	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 5m -procs 1,3,8 -kill 20s -at-least 200000
-	$(GO) test ./internal/topology -count=1 -v -timeout 30m -args -for 20s -failovers 5 -migrations 500
+	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 4m -procs 1,3,8 -kill 20s -at-least 200000
+	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run 'Failover|Sentinel' -args -for 20s -failovers 4
+	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run Migrations -args -for 5s -migrations 500
 	$(GO) test ./internal/signals -count=1 -v -timeout 10m -args -pauses 60 -kills 90
 	$(GO) test ./lockcore -count=1 -v -run TestScaleStarved -args -starve 60s
 	$(GO) test ./middleware/cronmw -count=1 -v -run TestRealProcesses -args -for 60s
