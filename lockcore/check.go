@@ -86,7 +86,7 @@ func (f Finding) String() string {
 
 // Check looks at Redis as a doctor does: eviction, persistence, replicas, version, clocks, latency against the lease, and
 // whether the client's user may do all that the scripts need. Give it what New gets; only Prefix, Terms.Lease and ReplicaAcks matter. It
-// is for a program's start, a health page or a shell (cmd/holdfast doctor), takes about a second on a server nearby and at most 30 s,
+// is for a program's start, a health page or a shell (cmd/holdfast doctor), takes about a second on a server nearby and at most 35 s,
 // and asks every primary of a Cluster.
 //
 // Rights are tried out, not looked up: on throw-away keys under the prefix, with names of 26 random characters, which it deletes, also when

@@ -75,7 +75,7 @@ func (c *call) unanswered(a *ask, sent time.Time, err error) error {
 	return nil
 }
 
-// granted starts the tenure. It returns an error if the call is gone, and neither if the lease is over: then another ask is needed instead.
+// granted starts the tenure. It returns an error if the call is gone, and neither if the lease is over: then nothing has given it back yet, see insteadOf.
 func (c *call) granted(a *ask, g *grant) (*hold, error) {
 	a.close()
 	if c.ctx.Err() != nil { // whoever comes next may want it

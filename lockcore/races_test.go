@@ -107,9 +107,13 @@ func TestLateAcquireAfterDataLoss(t *testing.T) {
 				last := le.Token()
 				w.memory.Redis.FlushAll()
 				if between {
+					time.Sleep(time.Second) // tokens follow the server's clock
 					next := w.must(b.Acquire(t.Context(), "k", noWait))
 					last = next.Token()
 					_ = next.Release(t.Context())
+					if le.Token() >= last {
+						t.Errorf("token %d, another had %d since: a resource cannot refuse the older", le.Token(), last)
+					}
 				}
 				late.Deliver()
 				time.Sleep(time.Minute)

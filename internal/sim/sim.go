@@ -96,12 +96,14 @@ type world struct {
 	heard  atomic.Int64 // since when hush is as it is, in ns of the run
 }
 
-// Run plays one seed and fails t for each invariant that it finds broken, and if too little happened to judge.
-func Run(t *testing.T, c Config) Stats {
+// Run plays one seed and fails t for each invariant that it finds broken, and if too little happened to judge. It tells add what happened,
+// also of a seed that failed: a bubble that fails ends its test.
+func Run(t *testing.T, c Config, add func(Stats)) {
 	t.Helper()
 	c.Minutes, c.Lockers = cmp.Or(c.Minutes, 8), cmp.Or(c.Lockers, []int{4, 1, 3, 8}[c.Seed%4])
 	c.Keys, c.Workers = cmp.Or(c.Keys, 3), cmp.Or(c.Workers, 12)
 	var s Stats
+	defer func() { add(s) }()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, c)
 		w.play()
@@ -111,7 +113,6 @@ func Run(t *testing.T, c Config) Stats {
 		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.Handovers < 20*c.Minutes || s.Cancels < 3*c.Minutes || s.Kills == 0 {
 		t.Errorf("seed %d: inconclusive: %v", c.Seed, s)
 	}
-	return s
 }
 
 func newWorld(t *testing.T, c Config) *world {

@@ -40,10 +40,11 @@ func TestSim(t *testing.T) {
 		for s := first; s < first+uint64(n); s++ {
 			t.Run(fmt.Sprint(s), func(t *testing.T) {
 				t.Parallel()
-				stats := sim.Run(t, sim.Config{Seed: s, Lockers: *procs})
-				mu.Lock()
-				defer mu.Unlock()
-				total.Add(stats)
+				sim.Run(t, sim.Config{Seed: s, Lockers: *procs}, func(stats sim.Stats) {
+					mu.Lock()
+					defer mu.Unlock()
+					total.Add(stats)
+				})
 			})
 		}
 	})
