@@ -5,9 +5,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // limit is what the tests of one mistake may take.
@@ -32,6 +35,7 @@ func test(root, overlay, pkg string, names []string) (report, error) {
 	}
 	cmd := exec.Command("go", append(args, "./"+pkg)...) //nolint:noctx // it ends with us: same process group
 	cmd.Dir = root
+	cmd.Env = append(os.Environ(), testlevel.Env+"=full") // the quick level skips some of the tests named
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

@@ -1,0 +1,82 @@
+// Package testlevel decides how much a test run does. The environment variable HOLDFAST_TEST_LEVEL selects the level:
+//
+//   - quick, the default: what go test ./... and make test run. No test waits for more than a second of real time,
+//     and no test depends on the speed of the machine.
+//   - full: what make check and CI run, with the race detector and real servers.
+//   - exhaustive: every step and the full sample sizes, instead of a sample.
+//
+// A test calls [Full] or [Exhaustive] first if it does not belong to the quick level, and [Pick] for its sample size.
+// Functions of this package are called inside tests, not in variable initializers: go test caches results by the
+// variables that the tests themselves read.
+package testlevel
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// Env is the environment variable that selects the level.
+const Env = "HOLDFAST_TEST_LEVEL"
+
+// Skipped is how the reason of a skipped test begins if the level is too low for it.
+const Skipped = "test level:"
+
+type level int
+
+const (
+	quick level = iota
+	full
+	exhaustive
+)
+
+var names = [...]string{"quick", "full", "exhaustive"}
+
+func (l level) String() string { return names[l] }
+
+// Full skips the test at level quick.
+func Full(tb testing.TB) {
+	tb.Helper()
+	atLeast(tb, full)
+}
+
+// Exhaustive skips the test at levels quick and full.
+func Exhaustive(tb testing.TB) {
+	tb.Helper()
+	atLeast(tb, exhaustive)
+}
+
+// Pick returns the value for the selected level.
+func Pick[T any](tb testing.TB, quick, full, exhaustive T) T {
+	tb.Helper()
+	return [...]T{quick, full, exhaustive}[selected(tb)]
+}
+
+func atLeast(tb testing.TB, want level) {
+	tb.Helper()
+	if got := selected(tb); got < want {
+		tb.Skipf("%s runs with %s=%v, and the level is %v", Skipped, Env, want, got)
+	}
+}
+
+func selected(tb testing.TB) level {
+	tb.Helper()
+	l, err := parse(os.Getenv(Env))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+// parse takes an unset variable for quick.
+func parse(value string) (level, error) {
+	if value == "" {
+		return quick, nil
+	}
+	for l, name := range names {
+		if value == name {
+			return level(l), nil
+		}
+	}
+	return 0, fmt.Errorf("testlevel: %s is %q: want quick, full or exhaustive", Env, value)
+}

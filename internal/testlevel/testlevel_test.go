@@ -1,0 +1,86 @@
+package testlevel_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+)
+
+// fake records how a test ends. FailNow and SkipNow end the goroutine, as those of testing.T do.
+type fake struct {
+	testing.TB
+	fatal, skipped string
+}
+
+func (*fake) Helper() {}
+
+func (f *fake) Fatal(args ...any) {
+	f.fatal = fmt.Sprint(args...)
+	runtime.Goexit()
+}
+
+func (f *fake) Skipf(format string, args ...any) {
+	f.skipped = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// play runs do as a test at the level that value selects.
+func play(t *testing.T, value string, do func(testing.TB)) *fake {
+	t.Helper()
+	t.Setenv(testlevel.Env, value)
+	f := &fake{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do(f)
+	}()
+	<-done
+	return f
+}
+
+func TestLevels(t *testing.T) {
+	for _, tt := range []struct {
+		value            string
+		full, exhaustive bool // these tests run
+		pick             int
+	}{
+		{"", false, false, 1},
+		{"quick", false, false, 1},
+		{"full", true, false, 2},
+		{"exhaustive", true, true, 3},
+	} {
+		if f := play(t, tt.value, testlevel.Full); (f.skipped == "") != tt.full || f.fatal != "" {
+			t.Errorf("%q: Full: %+v", tt.value, f)
+		}
+		if f := play(t, tt.value, testlevel.Exhaustive); (f.skipped == "") != tt.exhaustive || f.fatal != "" {
+			t.Errorf("%q: Exhaustive: %+v", tt.value, f)
+		}
+		var got int
+		play(t, tt.value, func(tb testing.TB) { got = testlevel.Pick(tb, 1, 2, 3) })
+		if got != tt.pick {
+			t.Errorf("%q: Pick: %d, want %d", tt.value, got, tt.pick)
+		}
+	}
+}
+
+// The reason of a skipped test names the variable and the level that the test needs.
+func TestSkipReason(t *testing.T) {
+	const want = "test level: runs with HOLDFAST_TEST_LEVEL=exhaustive, and the level is full"
+	if f := play(t, "full", testlevel.Exhaustive); f.skipped != want {
+		t.Errorf("skipped: %q, want %q", f.skipped, want)
+	}
+}
+
+// An unknown level fails the test with the variable, its value and the levels that exist.
+func TestUnknownLevel(t *testing.T) {
+	const want = `testlevel: HOLDFAST_TEST_LEVEL is "Full": want quick, full or exhaustive`
+	for _, do := range []func(testing.TB){
+		testlevel.Full, testlevel.Exhaustive, func(tb testing.TB) { testlevel.Pick(tb, 1, 2, 3) },
+	} {
+		if f := play(t, "Full", do); f.fatal != want || f.skipped != "" {
+			t.Errorf("%q, %q, want %q", f.fatal, f.skipped, want)
+		}
+	}
+}
