@@ -27,10 +27,10 @@ func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockco
 	if err != nil {
 		return err
 	}
-	defer func() {
+	defer func() { //planted:exclusive-release
 		if lost := lease.Release(ctx); err == nil {
 			err = lost
 		}
 	}()
-	return fn(lease.Context())
+	return fn(lease.Context()) //planted:exclusive-run
 }

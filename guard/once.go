@@ -221,7 +221,7 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		return lease.Abandon(ctx) // the second: what the run before it did is as unknown as it was
 	case errors.As(*err, new(*noEffectError)):
 		return lease.Release(ctx)
-	case errors.As(*err, new(*finalError)), o.Mode == AtMostOnce:
+	case errors.As(*err, new(*finalError)), o.Mode == AtMostOnce: //planted:failure-is-final
 		rec.Data = []byte(clip((*err).Error()))
 	default:
 		return lease.Release(ctx)

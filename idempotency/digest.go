@@ -41,7 +41,7 @@ func sum[T string | []byte](secret []byte, parts []T) [sha256.Size]byte {
 	var buf [small]byte
 	b := buf[:0]
 	for _, p := range parts {
-		b = binary.BigEndian.AppendUint64(b, uint64(len(p)))
+		b = binary.BigEndian.AppendUint64(b, uint64(len(p))) //planted:length-of-part
 		b = append(b, p...)
 	}
 	return sha256.Sum256(b)

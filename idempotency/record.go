@@ -74,7 +74,7 @@ func Decode(b []byte) (Record, error) {
 	if len(b) < 4 {
 		return Record{}, fmt.Errorf("%w: %d bytes", ErrRecord, len(b))
 	}
-	if b[0] != version1 {
+	if b[0] != version1 { //planted:record-version
 		return Record{}, fmt.Errorf("%w: version %d", ErrRecord, b[0])
 	}
 	n := int(b[2])

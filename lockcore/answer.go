@@ -62,7 +62,7 @@ func (a *ask) granted(c *call, sent time.Time, reply []any) answer {
 	if err != nil || token >= 1<<53 { // made of absurd data: Lua could not count on from there
 		return answer{err: unavailable(err)}
 	}
-	if elapsed(sent) >= usable(c.terms.Lease) {
+	if elapsed(sent) >= usable(c.terms.Lease) { //planted:grant-in-time
 		a.renew()
 		return answer{}
 	}
@@ -71,7 +71,8 @@ func (a *ask) granted(c *call, sent time.Time, reply []any) answer {
 	g := &grant{
 		l: a.l, line: a.line, id: a.id, terms: granted{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, tag: c.tag, attempt: 1, repeated: a.repeated,
 		since: time.Now(),
-		next:  token, top: token + tokenBlock - 1, abandoned: abandoned == 1, sent: sent, lease: c.terms.Lease, index: -1,
+		next:  token, top: token + tokenBlock - 1, abandoned: abandoned == 1, lease: c.terms.Lease, index: -1,
+		sent: sent, //planted:grant-counts-from
 	}
 	if a.line.kind == KindOnce {
 		g.attempt = int(n)

@@ -95,12 +95,12 @@ func (a *ask) send(c *call) ([]any, error) {
 		}
 		limit -= time.Since(start) // both in the time of one; the next try has all of it
 	}
-	a.clear()
+	a.clear() //planted:hints-cleared
 	args := &acquireArgs{
 		ctx: limited{Context: c.ctx, limit: limit}, id: a.id, who: l.who(c.ctx), lease: micros(c.terms.Lease), keep: millis(c.terms.Lease + max(c.keep, abandonedTTL)),
 	}
 	reply, again, err := l.conn.send(&args.ctx, l.conn.calls, acquireScript, args.fill(a, c))
-	a.sent(again, err)
+	a.sent(again, err) //planted:reply-noted
 	return reply, err
 }
 
@@ -176,7 +176,7 @@ func (a *ask) lineUp(b *BusyError) {
 		a.l.wake.start() // it may have ended
 	}
 	jitter := time.Duration(10+rnd.IntN(40)) * time.Millisecond
-	a.next = time.Now().Add(min(b.Remaining+jitter, waitCap-jitter))
+	a.next = time.Now().Add(min(b.Remaining+jitter, waitCap-jitter)) //planted:request-again-at
 }
 
 // renew goes on as a new ask, at the end of the server's queue, where this one was granted too late, or may have been to another. A new one is
@@ -218,7 +218,7 @@ func (a *ask) undo() {
 	if a.over != "" {
 		a.l.leave(a.line, a.over, a.by.keep, a.by.terms.Lease, true)
 	}
-	if a.queued || a.unsettled || a.repeated {
+	if a.queued || a.unsettled || a.repeated { //planted:undo-of-request
 		a.l.leave(a.line, a.id, a.by.keep, a.by.terms.Lease, a.repeated)
 	}
 }

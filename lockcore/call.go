@@ -193,7 +193,7 @@ func (c *call) quit(err error) turn {
 
 // accept takes a record that another call has got or made.
 func (c *call) accept(rec *Record, tag string) (*Record, error) {
-	if other(tag, c.tag) {
+	if other(tag, c.tag) { //planted:record-of-other-payload
 		return nil, &MismatchError{Key: c.key, Done: true}
 	}
 	if c.check != nil {

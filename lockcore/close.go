@@ -65,7 +65,7 @@ func (l *Locker) dropAll() int {
 		if h := g.holder(); h != nil && h.running() {
 			n++
 		}
-		g.lose(ErrGivenUp)
+		g.lose(ErrGivenUp) //planted:close-gives-up
 	}
 	return n
 }

@@ -13,7 +13,7 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 	for {
 		c.has.a = a
 		if err := c.sleep(a); err != nil {
-			c.pass(nil, a)
+			c.pass(nil, a) //planted:leader-gives-up
 			return nil, nil, err
 		}
 		sent := time.Now()
@@ -114,6 +114,7 @@ func (c *call) busy(a *ask, sent time.Time, v answer) error {
 // sleep waits until it is time to ask again: for a hint, by the clock, or not at all. It returns an error at the end of the call.
 func (c *call) sleep(a *ask) error {
 	d := time.Until(a.next)
+	//planted:futile-hints
 	if d > 0 && !a.deaf && a.futile > 3 { // messages are only hints: forged ones must not make us ask at any rate
 		quiet := min(time.Millisecond<<min(a.futile, 8), d)
 		if _, err := c.pause(nil, nil, quiet); err != nil {

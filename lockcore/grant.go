@@ -79,7 +79,7 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	left := g.leftLocked()
-	if g.cause != nil || left <= 0 {
+	if g.cause != nil || left <= 0 { //planted:hold-of-live-grant
 		return nil, true
 	}
 	first := g.tenuresLocked() == 0
@@ -87,7 +87,8 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 	if !first {
 		h = new(hold)
 	}
-	h.g, h.maxHold, h.asked, h.token, h.abandoned = g, c.terms.MaxHold, c.ctx, g.next, g.abandoned
+	h.g, h.maxHold, h.asked, h.abandoned = g, c.terms.MaxHold, c.ctx, g.abandoned
+	h.token = g.next //planted:token-of-hold
 	h.began, h.runs = time.Since(g.since), 1
 	h.minHold, h.stall, h.beaten = c.terms.MinHold, c.terms.Stall, elapsed(g.since)
 	h.Context, h.cancel = context.WithCancelCause(c.ctx)
@@ -103,6 +104,7 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 	left = min(left, h.leftLocked())
 	switch {
 	case first:
+		//planted:local-timer
 		g.timer = time.AfterFunc(left, g.expire) // the lock keeps it from firing before it is in its field
 	case h.maxHold > 0 || h.stall > 0:
 		g.timer.Reset(left)
@@ -220,7 +222,9 @@ func (g *grant) live() bool {
 func (g *grant) fits(c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.line.kind == KindExclusive && g.cause == nil && g.next <= g.top && g.lease == c.terms.Lease &&
+	return g.line.kind == KindExclusive && g.next <= g.top &&
+		g.cause == nil && //planted:hand-off-of-live-grant
+		g.lease == c.terms.Lease && //planted:hand-off-of-same-lease
 		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.by == c) && g.leftLocked() > 0
 }
 

@@ -71,10 +71,10 @@ func (h *hold) granted() time.Time { return h.g.since.Add(h.began) }
 func (h *hold) leftLocked() time.Duration {
 	left := h.g.leftLocked()
 	if h.maxHold > 0 {
-		left = min(left, h.maxHold-elapsed(h.granted()))
+		left = min(left, h.maxHold-elapsed(h.granted())) //planted:max-hold
 	}
 	if h.stall > 0 {
-		left = min(left, h.stall-h.silentLocked())
+		left = min(left, h.stall-h.silentLocked()) //planted:stall
 	}
 	return left
 }
@@ -176,7 +176,7 @@ func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked(
 func (h *hold) leave() (last, expired bool, r Released) {
 	h.g.mu.Lock()
 	r.Lost = h.causeLocked()
-	if h.runs--; h.runs > 0 {
+	if h.runs--; h.runs > 0 { //planted:inner-run-left
 		h.g.mu.Unlock()
 		return false, false, r
 	}

@@ -123,7 +123,7 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 		e.parked = h.parked()
 	}
 	var handed bool
-	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired)
+	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired) //planted:handed-off-if-kept
 	if (r.Stale || expired && r.Err != nil) && r.Lost == nil {
 		r.Lost = ErrLost
 		h.tell(Lost{Cause: ErrLost})

@@ -114,7 +114,7 @@ func (l *Locker) Terms() Terms { return l.terms }
 // It returns an error that satisfies errors.Is(err, ErrNotRun): a *BusyError when t.Wait is over, ErrUnavailable
 // (with Options.ReplicaAcks a *ReplicaAcksError), ErrClosed, ErrKey, ErrRecord where what stands in Redis is not of an exclusive key, an error of t.Validate, or what is known joined with [context.Cause] when ctx ends.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
-	if h := holdIn(ctx, l, KindExclusive, key); h != nil && h.enter() {
+	if h := holdIn(ctx, l, KindExclusive, key); h != nil && h.enter() { //planted:nested-acquire
 		return h.reentered(ctx), nil
 	}
 	c := &call{l: l, kind: KindExclusive, key: key, terms: t, keep: freeTTL, mode: "exclusive"}

@@ -64,7 +64,7 @@ func (h *hold) enter() bool {
 	if !h.validLocked() {
 		return false
 	}
-	h.runs++
+	h.runs++ //planted:nested-run
 	return true
 }
 

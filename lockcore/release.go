@@ -73,7 +73,7 @@ func (h *hold) finish(ctx context.Context, e ending) (stale bool, err error) {
 	g := h.g
 	gone, again, err := g.sendEnd(ctx, e, false, true)
 	if err != nil {
-		h.finishLater(e)
+		h.finishLater(e) //planted:release-again
 		return false, err
 	}
 	// A repeat finds the hold gone that its first copy ended: no verdict. A completion remembers by whom.
@@ -112,7 +112,10 @@ func (g *grant) sendEnd(ctx context.Context, e ending, repeated, free bool) (gon
 			g.id, e.record, millis(e.keep), last, l.wakePrefix, flag(repeated || g.repeated))
 	} else {
 		args := g.releaseArgs(last, e, repeated || g.repeated)
-		args.ctx = limited{Context: ctx, limit: callTimeout, free: free}
+		args.ctx = limited{
+			Context: ctx, limit: callTimeout,
+			free: free, //planted:release-outlives-ctx
+		}
 		reply, again, err = l.conn.send(&args.ctx, l.conn.ends, releaseScript, args.list[:])
 	}
 	if err != nil {

@@ -48,7 +48,7 @@ func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
 		res := make([]renewal, len(batch))
 		c.renewBy(ctx, batch, per, res, renewScript.sha)
 		for _, r := range res {
-			if r.err != nil && redis.HasErrorPrefix(r.err, "NOSCRIPT") {
+			if r.err != nil && redis.HasErrorPrefix(r.err, "NOSCRIPT") { //planted:script-unknown
 				c.renewBy(ctx, batch, per, res, renewScript.text)
 				break
 			}

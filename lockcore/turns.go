@@ -253,7 +253,7 @@ func (ln *line) release(g *grant, alive bool) (mine bool, handed int, next *call
 // lost takes the baton from a tenure whose lease has ended early.
 func (ln *line) lost(g *grant) {
 	ln.mu.Lock()
-	mine := ln.g == g
+	mine := ln.g == g //planted:leader-lost
 	if mine {
 		ln.g = nil
 	}

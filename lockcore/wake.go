@@ -58,7 +58,7 @@ func (w *wake) register(id string, ch chan struct{}) {
 func (w *wake) unregister(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.waiters, id)
+	delete(w.waiters, id) //planted:waiter-removed
 	w.used = time.Now()
 }
 
@@ -145,7 +145,7 @@ func (w *wake) hear(m any) {
 	case *redis.Subscription: // new, or renewed after a gap in which anything may have been said: all ask once
 		w.mu.Lock()
 		w.up = true
-		for _, ch := range w.waiters {
+		for _, ch := range w.waiters { //planted:resubscribed
 			hint(ch)
 		}
 		w.mu.Unlock()

@@ -132,7 +132,7 @@ func (w *watchdog) pass() {
 	w.l.wake.start() // a lease that lives this long can be revoked: then it is told at once
 	var batches sync.WaitGroup
 	for _, batch := range w.l.conn.batches(w.l.base, all) {
-		batches.Go(func() { w.renew(batch) })
+		batches.Go(func() { w.renew(batch) }) //planted:renew-batch
 	}
 	batches.Wait()
 }
@@ -159,10 +159,10 @@ func (w *watchdog) renew(batch []*grant) {
 		case answer.err != nil:
 			p.Failed++
 			g.unanswered(answer.err)
-			w.again(g, jitter(g.terms.Lease/20))
+			w.again(g, jitter(g.terms.Lease/20)) //planted:renew-again
 		case answer.kept == 1:
 			p.Kept++
-			g.renewed(start, g.terms.Lease, answer.holder)
+			g.renewed(start, g.terms.Lease, answer.holder) //planted:renewed-from
 			w.again(g, jitter(g.terms.Lease/3))
 		default:
 			p.Gone++

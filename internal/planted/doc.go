@@ -1,13 +1,54 @@
-// Planted puts known mistakes into the code, one at a time, and demands that a certain test finds each of them: the tests are as good
-// as what they find. The product's code stays as it is, for the changed files are laid over it (go test -overlay), embedded scripts
-// too.
+// Planted puts known mistakes into the code, one at a time. A named test must find each of them. The product's code stays as
+// it is: go test -overlay lays the changed files, embedded scripts too, over it.
 //
 //	go run ./internal/planted            all
 //	go run ./internal/planted -fast      those that stand for the rest
 //	go run ./internal/planted -only watchdog-one-error,no-token-floor
 //	go run ./internal/planted -list
 //
-// First each test has to pass on the code as it is. Then, for each mistake, the test has to fail: not the build, not by running out
-// of time, and not by being skipped. A mistake that no longer fits the code, because the text that it replaces is not there exactly
-// once, fails too; the package's own tests see that with every run of the suite.
+// Each named test must pass on the code as it is. Then it must fail with the mistake: a broken build, a timeout and a skipped
+// test do not count.
+//
+// # Markers
+//
+// A marker is a comment that names a place in the product's code, at the end of a line or alone above it:
+//
+//	g.timer = time.AfterFunc(left, g.expire) //planted:local-timer
+//
+//	-- planted:token-floor
+//	local t = string.format('%.0f', math.max(f + 1, now))
+//
+// A mistake names the place and an operation, never a file or the text of the line. So renamed identifiers, rewritten
+// expressions and code that moves to another file keep the mistake, as long as the marker stays with the same step. Several
+// mistakes may use one place. A line has at most one marker; in Go the marker is a comment alone, not the end of another comment.
+//
+// The quick tests of this package fail if the marker of a mistake is missing, is there twice, or stands at code that the operation
+// does not fit, and if no mistake uses a marker.
+//
+// # How to plant a mistake
+//
+//  1. Put a marker at the place. Its name says what the code does there, not what the mistake is.
+//
+//  2. Add a mistake to leases.go, scripts.go, waits.go or above.go: its name, one sentence, the edits, the package and the test.
+//     Use several edits only if another safeguard of the code hides each of them alone.
+//
+//  3. Choose the operation that depends on the fewest names:
+//
+//     skip                    the statement does not run
+//     never, always           the condition is false, true; it is not evaluated
+//     operandNever(i), operandAlways(i)  the same for operand i of a chain of && or ||
+//     operand(i, text)        operand i becomes text
+//     value(text)             the expression becomes text
+//     arg(i, text)            argument i of the call becomes text
+//     call(text)              the call becomes text, in which $0, $1 … are its arguments
+//     stmt(text)              the statement becomes text
+//     before(text), after(text)  text is added
+//
+//     In text, $ is what it replaces, and $(NAME) is the statement at another place.
+//
+//  4. Run go test ./internal/planted, then go run ./internal/planted -only NAME.
+//
+// In Go the operations apply to the first node that begins on the marked line: the statement, its condition, result or right-hand
+// side, or its first call. For an operand or an argument on a line of its own they apply to that one. In Lua they apply to the
+// line, which must hold a whole statement or the condition of an if; value applies to that condition; arg and call are not available.
 package main

@@ -8,27 +8,29 @@ import (
 	"testing"
 )
 
-// verdicts are mistakes in a small module, and what has to be said of each.
+// verdicts are mistakes in a small module, and what the runner must say of each.
 var verdicts = []struct {
-	test, old, new, said string
-	script               bool
+	test, at string
+	do       operation
+	said     string
 }{
-	{test: "TestAdd", old: "a + b", new: "a - b", said: "caught by TestAdd"},
-	{test: "TestScript", old: "return 1", new: "return 2", said: "caught by TestScript", script: true},
-	{test: "TestAdd", old: "a + b", new: `func() int { panic("oh") }()`, said: "caught by TestAdd"},
-	{test: "TestNothing", old: "a + b", new: "a - b", said: "NOT CAUGHT by TestNothing"},
-	{test: "TestSkipped", old: "a + b", new: "a - b", said: "TestSkipped was skipped"},
-	{test: "TestMissing", old: "a + b", new: "a - b", said: "TestMissing did not run"},
-	{test: "TestAdd", old: "a + b", new: "a + c", said: "does not build"},
-	{test: "TestAdd", old: "a * b", new: "a - b", said: "has rotted"},
-	{test: "TestAdd", old: "a", new: "b", said: "has rotted"},
+	{"TestAdd", "sum", value("a - b"), "caught by TestAdd"},
+	{"TestScript", "answer", stmt("return 2"), "caught by TestScript"},
+	{"TestAdd", "sum", value(`func() int { panic("oh") }()`), "caught by TestAdd"},
+	{"TestNothing", "sum", value("a - b"), "NOT CAUGHT by TestNothing"},
+	{"TestSkipped", "sum", value("a - b"), "TestSkipped was skipped"},
+	{"TestMissing", "sum", value("a - b"), "TestMissing did not run"},
+	{"TestAdd", "sum", value("a + c"), "does not build"},
+	{"TestAdd", "absent", value("a - b"), "0 markers"},
+	{"TestAdd", "twice", skip(), "2 markers"},
+	{"TestAdd", "sum", arg(0, "b"), "has no call"},
 }
 
 var module = map[string]string{
 	"go.mod":     "module example.org/m\n\ngo 1.26\n",
-	"m.go":       "package m\n\nimport _ \"embed\"\n\n//go:embed m.lua\nvar Script string\n\nfunc Add(a, b int) int { return a + b }\n",
-	"m.lua":      "return 1\n",
-	"m_test.go":  "package m\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) {\n\tif Add(1, 2) != 3 {\n\t\tt.Error(\"no\")\n\t}\n}\n\nfunc TestScript(t *testing.T) {\n\tif Script != \"return 1\\n\" {\n\t\tt.Error(Script)\n\t}\n}\n",
+	"m.go":       "package m\n\nimport _ \"embed\"\n\n//go:embed m.lua\nvar Script string\n\nfunc Add(a, b int) int { return a + b } //planted:sum\n\nvar (\n\tx = 1 //planted:twice\n\ty = 2 //planted:twice\n)\n",
+	"m.lua":      "return 1 -- planted:answer\n",
+	"m_test.go":  "package m\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) {\n\tif Add(1, 2) != 3 {\n\t\tt.Error(\"no\")\n\t}\n}\n\nfunc TestScript(t *testing.T) {\n\tif Script != \"return 1 -- planted:answer\\n\" {\n\t\tt.Error(Script)\n\t}\n}\n",
 	"no_test.go": "package m\n\nimport \"testing\"\n\nfunc TestNothing(*testing.T) {}\n\nfunc TestSkipped(t *testing.T) { t.Skip(\"no server\") }\n",
 }
 
@@ -40,22 +42,21 @@ func TestVerdicts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, v := range verdicts {
-		file := "m.go"
-		if v.script {
-			file = "m.lua"
-		}
-		m := mistake{name: "m", what: "?", pkg: ".", test: v.test, edits: []edit{{file, v.old, v.new}}}
+	marked, err := find(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range verdicts {
 		said := "caught by " + v.test
-		if err := plant(root, m); err != nil {
+		if err := plant(root, marked, mistake{name: "m", what: "?", pkg: ".", test: v.test, edits: []edit{{v.at, v.do}}}); err != nil {
 			said = err.Error()
 		}
 		if !strings.Contains(said, v.said) {
-			t.Errorf("%s, %q for %q: %s; want %q", v.test, v.new, v.old, said, v.said)
+			t.Errorf("%d, %s at %s: %s; want %q", i, v.test, v.at, said, v.said)
 		}
 	}
 	var out bytes.Buffer
-	good := mistake{name: "good", what: "?", pkg: ".", test: "TestAdd", edits: []edit{{"m.go", "a + b", "a - b"}}}
+	good := mistake{name: "good", what: "?", pkg: ".", test: "TestAdd", edits: []edit{{"sum", value("a - b")}}}
 	if err := run(&out, root, []mistake{good}, 2); err != nil || !strings.Contains(out.String(), "1 of 1 caught") {
 		t.Errorf("%v: %s", err, &out)
 	}

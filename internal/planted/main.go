@@ -51,6 +51,10 @@ func choose(from []mistake, fast bool, only string) ([]mistake, error) {
 // run tells of each mistake by which test it was found, and fails if one was not.
 func run(w io.Writer, root string, mistakes []mistake, beside int) error {
 	start := time.Now()
+	marked, err := find(root)
+	if err != nil {
+		return err
+	}
 	if err := clean(w, root, mistakes, beside); err != nil {
 		return err
 	}
@@ -58,7 +62,7 @@ func run(w io.Writer, root string, mistakes []mistake, beside int) error {
 	var mu sync.Mutex
 	each(mistakes, beside, func(m mistake) {
 		start := time.Now()
-		err := plant(root, m)
+		err := plant(root, marked, m)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
@@ -107,13 +111,13 @@ func clean(w io.Writer, root string, mistakes []mistake, beside int) error {
 }
 
 // plant is nil if the test has found m.
-func plant(root string, m mistake) error {
+func plant(root string, marked places, m mistake) error {
 	dir, err := os.MkdirTemp("", "planted")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	overlay, err := m.overlay(root, dir)
+	overlay, err := m.overlay(root, marked, dir)
 	if err != nil {
 		return err
 	}

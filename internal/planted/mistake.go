@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // mistake is one that somebody could make, and the test that finds it.
@@ -19,17 +18,14 @@ type mistake struct {
 	fast  bool
 }
 
-// edit replaces old, which is in file once, by new.
-type edit struct{ file, old, new string }
-
 // all are the mistakes, as they are listed.
 func all() []mistake {
 	return slices.Concat(leases(), scripts(), waits(), above())
 }
 
 // overlay writes the changed files into dir, and what go test -overlay needs to use them instead.
-func (m mistake) overlay(root, dir string) (string, error) {
-	changed, err := m.changed(root)
+func (m mistake) overlay(root string, marked places, dir string) (string, error) {
+	changed, err := m.changed(marked)
 	if err != nil {
 		return "", err
 	}
@@ -54,21 +50,27 @@ func (m mistake) overlay(root, dir string) (string, error) {
 }
 
 // changed returns the files with the mistake, by name.
-func (m mistake) changed(root string) (map[string]string, error) {
-	files := map[string]string{}
+func (m mistake) changed(marked places) (map[string]string, error) {
+	before, changes := map[string]string{}, map[string][]change{}
 	for _, e := range m.edits {
-		text, ok := files[e.file]
-		if !ok {
-			b, err := os.ReadFile(filepath.Join(root, e.file))
-			if err != nil {
-				return nil, err
-			}
-			text = string(b)
+		pl, err := marked.one(e.at)
+		if err != nil {
+			return nil, err
 		}
-		if n := strings.Count(text, e.old); n != 1 {
-			return nil, fmt.Errorf("the mistake has rotted: %s has this %d times, must be once: %q", e.file, n, e.old)
+		s, text, err := e.do(marked, pl)
+		if err != nil {
+			return nil, err
 		}
-		files[e.file] = strings.Replace(text, e.old, e.new, 1)
+		before[pl.file] = pl.text
+		changes[pl.file] = append(changes[pl.file], change{s, text})
+	}
+	files := map[string]string{}
+	for file, list := range changes {
+		text, err := apply(before[file], list)
+		if err != nil {
+			return nil, err
+		}
+		files[file] = text
 	}
 	return files, nil
 }

@@ -12,18 +12,26 @@ import (
 
 const root = "../.."
 
-// Each mistake fits the code as it is: what it replaces is there once, what comes of it is Go, and its test exists.
+// Each mistake fits the code as it is: its markers are there once, its operations fit, the result is Go, and its test exists. Each
+// marker is used.
 func TestMistakesFitTheCode(t *testing.T) {
-	names, fast := map[string]bool{}, 0
+	marked, err := find(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, used, fast := map[string]bool{}, map[string]bool{}, 0
 	for _, m := range all() {
 		if names[m.name] || m.name == "" || m.what == "" || len(m.edits) == 0 {
 			t.Errorf("%q: named twice or not complete", m.name)
 		}
 		names[m.name] = true
+		for _, e := range m.edits {
+			used[e.at] = true
+		}
 		if m.fast {
 			fast++
 		}
-		changed, err := m.changed(root)
+		changed, err := m.changed(marked)
 		if err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
@@ -36,6 +44,11 @@ func TestMistakesFitTheCode(t *testing.T) {
 		}
 		if !strings.Contains(testsOf(t, m.pkg), "\nfunc "+m.test+"(t *testing.T) {") {
 			t.Errorf("%s: %s has no %s", m.name, m.pkg, m.test)
+		}
+	}
+	for name, list := range marked {
+		if !used[name] {
+			t.Errorf("%s:%d: no mistake uses the marker %s", list[0].file, list[0].line, name)
 		}
 	}
 	if len(names) < 60 || fast < 8 || fast > 15 {

@@ -10,15 +10,16 @@ local n = mode ~= 'exclusive' and tonumber(v[10] or 0)
 clock()
 local x = s and clamp(KEYS[1], tonumber(v[3] or 0), tonumber(v[4] or 0))
 local live = s and x > now
-if s == 'h' and h == ask then
+if s == 'h' and h == ask then -- planted:same-request
   if not live or call('HGET', KEYS[1], 'v') == '1' then return {5} end -- never revived
   -- The answer was lost, or this is a late copy: the same grant again, and never a shorter one.
   if now + tonumber(lease) > x then call('HSET', KEYS[1], 'x', now + tonumber(lease), 'd', lease) end
   return {1, t, n or 1, a and 1 or 0}
 end
+-- planted:late-duplicate
 if v[9] and string.find(v[9], ask, 1, true) then return {5} end -- a late copy of an ask that has ended
 
-if live and not (s == 'r' and h == ask) then
+if live and not (s == 'r' and h == ask) then -- planted:key-is-taken
   if s == 'h' and other then return {3, 0} end
   if ARGV[4] == '1' then enqueue(locker .. ask, ARGV[9]) end
   local queue = call('ZCARD', KEYS[2])
@@ -27,14 +28,15 @@ if live and not (s == 'r' and h == ask) then
 end
 
 local f = math.max(tonumber(v[6] or 0), t)
-if s == 'h' then f = math.max(f, t + block - 1) end
-if (a or s == 'h') and mode == 'most' then
+if s == 'h' then f = math.max(f, t + block - 1) end -- planted:tokens-of-dead-holder
+if (a or s == 'h') and mode == 'most' then -- planted:abandoned-refused
   return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n}
 end
 if (a or s == 'h') and other then return {3, 0} end
+-- planted:grant-reply
 local reply = grant(f, n and n + 1, a or s == 'h', ask, locker, lease, ARGV[5], ARGV[6]) -- first: it is what maxmemory refuses
 if s == 'h' then
-  if not a then call('HSET', KEYS[1], 'a', '1') end
+  if not a then call('HSET', KEYS[1], 'a', '1') end -- planted:abandoned-noted
   call('HDEL', KEYS[1], 'v')
 end
 if tag ~= '' then

@@ -7,11 +7,11 @@ local ask = ARGV[1]
 local k = load(KEYS[1])
 call('ZREM', KEYS[2], ARGV[2] .. ask)
 if ARGV[4] == '1' then remember(k.l, k.f > 0, ask) end
-if k.h ~= ask or (k.s ~= 'h' and k.s ~= 'r') then return {0} end
+if k.h ~= ask or (k.s ~= 'h' and k.s ~= 'r') then return {0} end -- planted:leaves-with-turn
 if not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
 if k.s == 'h' then
   if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end
   if not k.a then call('HDEL', KEYS[1], 'm', 'g') end
 end
-pass_on(ARGV[5], ARGV[6], ARGV[7])
+pass_on(ARGV[5], ARGV[6], ARGV[7]) -- planted:turn-passed-on
 return {1}

@@ -132,7 +132,7 @@ func (d *decorator) refused(ctx context.Context, name string, err error) error {
 	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
 		d.locks.Report(ctx, lockcore.ConflictLost{Name: name, Holder: b.Holder})
 	}
-	return guard.NoEffect(c)
+	return guard.NoEffect(c) //planted:conflict-has-no-effect
 }
 
 const (

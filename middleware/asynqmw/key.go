@@ -199,7 +199,9 @@ var typeEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
 // OnceKey is the key under which [Once] records a task of this type and key, for idempotency.Lookup and Clear, guard.Token
 // and tests: OnceKey("charge", Key{"payment", "7"}) is charge/payment:7. The first slash ends the type; a slash or percent
 // sign in the type is written %2F or %25.
-func OnceKey(taskType string, k Key) string { return typeEscaper.Replace(taskType) + "/" + k.String() }
+func OnceKey(taskType string, k Key) string {
+	return typeEscaper.Replace(taskType) + "/" + k.String() //planted:once-key-has-type
+}
 
 // keyError says that a task has no usable key.
 type keyError struct {

@@ -73,7 +73,7 @@ type job struct {
 
 // Run is cron's.
 func (j *job) Run() {
-	at, ok := j.ticks.take()
+	at, ok := j.ticks.take() //planted:tick-taken
 	if !ok {
 		return
 	}

@@ -51,7 +51,10 @@ func (s *singleton) patience() time.Duration { return s.job.Terms.Lease + takeov
 
 // tick does what is to be done for one tick on this instance, and reports it. Waiting ends with ctx.
 func (s *singleton) tick(ctx context.Context, at time.Time) Result {
-	t := Tick{Name: s.name, Time: at.Round(0).In(s.zone)}
+	t := Tick{
+		Name: s.name,
+		Time: at.Round(0).In(s.zone), //planted:tick-time
+	}
 	e := &errand{singleton: s, Result: Result{Tick: t}, until: at.Add(min(s.lateness(t.Time), s.gap(t.Time)))}
 	r := e.do(lockcore.WithTask(ctx, t.String()))
 	if s.job.OnResult != nil {

@@ -18,7 +18,8 @@ var keptHeaders = []string{
 var refusedHeaders = []string{
 	"Authentication-Info", "Authorization", "Connection", "Content-Length", "Cookie", "Date", "Idempotent-Replayed",
 	"Keep-Alive", "Proxy-Authenticate", "Proxy-Authentication-Info", "Proxy-Authorization", "Proxy-Connection",
-	"Set-Cookie", "Set-Cookie2", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Www-Authenticate",
+	"Set-Cookie", //planted:cookie-refused
+	"Set-Cookie2", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Www-Authenticate",
 }
 
 func neverKept(name string) bool { return slices.Contains(refusedHeaders, name) }

@@ -139,6 +139,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 		Terms: m.Terms, Keep: m.Keep, Mode: m.Mode, Codec: codec{}, MaxResult: m.MaxResponse + maxHeaders,
 		Fingerprint: op.fingerprint,
 	}, func(ctx context.Context) (a response, err error) {
+		//planted:gone-before-the-run
 		if !m.CancelOnDisconnect && !stay() { // the client has gone, even if ctx does not know yet
 			return a, guard.NoEffect(cmp.Or(context.Cause(r.Context()), context.Canceled))
 		}
@@ -185,7 +186,7 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}))
 	own := rec.response()
 	switch {
-	case own.silent && (ctx.Err() != nil || run.cut.Load()):
+	case own.silent && (ctx.Err() != nil || run.cut.Load()): //planted:cut-short-in-silence
 		// It obeyed its ctx and returned: net/http's 200 is nobody's answer.
 		return nil, guard.Unknown(m.cutShort())
 	case run.unknown.Load():

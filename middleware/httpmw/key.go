@@ -72,7 +72,7 @@ func unquote(s string) (string, bool) {
 
 // digest is the key of an operation in Redis. It gives away none of its parts, which cannot run into each other.
 func digest(secret []byte, scope, method, path, client string) string {
-	return "http:" + idempotency.Digest(secret, "http", scope, method, path, client)
+	return "http:" + idempotency.Digest(secret, "http", scope, method, path, client) //planted:digest-parts
 }
 
 // KeyOf is what [Key] says inside the handler of such a request, for an operator who looks a key up or clears it
