@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,10 @@ type OnceOptions struct {
 	// Fingerprint stands for the payload, at most 64 bytes, see [idempotency.Fingerprint]. The same key with another
 	// fingerprint is refused with a *lockcore.MismatchError. Empty: not compared.
 	Fingerprint []byte
+	// ReportOnly makes another fingerprint change nothing: a done key is replayed, and the Observer gets
+	// lockcore.PayloadDiffers. The fingerprint is part of the record, so keys that are running or abandoned are not
+	// compared. Records are compared only if they, too, were made with ReportOnly. Default: refused.
+	ReportOnly bool
 	// Codec encodes the result of OnceValue. Default: [idempotency.JSON].
 	Codec idempotency.Codec
 	// MaxResult bounds the encoded result in bytes. Default 256 KiB, at most 32 MiB. A larger one leaves a tombstone: the
@@ -163,17 +168,39 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	o = o.withDefaults()
 	var stored replay[T]
 	lease, rec, err := locks.Claim(ctx, key, lockcore.Claim{
-		Terms: o.Terms, Keep: o.Keep, Fingerprint: o.Fingerprint, AtMostOnce: o.Mode == AtMostOnce,
+		Terms: o.Terms, Keep: o.Keep, Fingerprint: o.refused(), AtMostOnce: o.Mode == AtMostOnce,
 		Check: func(b []byte) (err error) { stored, err = decode[T](o.Codec, b); return err },
 	})
 	if err != nil {
 		return res, err
 	}
 	if rec != nil {
+		if differ(o.reported(), stored.fingerprint) { //planted:payload-differs
+			locks.Report(ctx, lockcore.PayloadDiffers{Name: o.Terms.Name, Key: key})
+		}
 		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, Tombstone: stored.tombstone}, stored.err
 	}
 	return run(ctx, lease, o, fn)
 }
+
+// refused is the fingerprint that Redis compares, and reported the one that the record has. Two fields, so that a switch
+// from one to the other refuses no key that is done: Redis compares nothing with a fingerprint that it does not have.
+func (o OnceOptions) refused() []byte {
+	if o.ReportOnly {
+		return nil
+	}
+	return o.Fingerprint
+}
+
+func (o OnceOptions) reported() []byte {
+	if o.ReportOnly {
+		return o.Fingerprint
+	}
+	return nil
+}
+
+// differ reports whether both fingerprints are known and not equal.
+func differ(a, b []byte) bool { return len(a) > 0 && len(b) > 0 && !bytes.Equal(a, b) }
 
 // run runs fn under lease and ends the lease by what fn came to. The deferred call is the only place that ends it.
 func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn func(context.Context) (T, error)) (res Result[T], err error) {
@@ -203,7 +230,7 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 
 // end records or frees, and returns why the lease ended early, if it did.
 func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *Result[T], err *error) error {
-	rec := idempotency.Record{State: idempotency.Failed}
+	rec := idempotency.Record{State: idempotency.Failed, Fingerprint: o.reported()}
 	switch {
 	case *err == nil:
 		data, encErr := encode(o.Codec, res.Value)
@@ -215,7 +242,7 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		case len(data) > o.MaxResult:
 			rec.State, res.Tombstone = idempotency.Tombstone, true
 		default:
-			rec = idempotency.Record{State: idempotency.Done, Codec: o.Codec.Name(), Data: data}
+			rec.State, rec.Codec, rec.Data = idempotency.Done, o.Codec.Name(), data
 		}
 	case errors.As(*err, new(*unknownError)), errors.As(*err, new(*noEffectError)) && lease.Abandoned():
 		return lease.Abandon(ctx) // the second: what the run before it did is as unknown as it was
@@ -229,7 +256,7 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 	b, encErr := rec.Encode()
 	if encErr != nil { // a codec with a name that is too long: a tombstone still says that the work is done
 		*err = errors.Join(*err, encErr)
-		b, _ = idempotency.Record{State: idempotency.Tombstone}.Encode()
+		b, _ = idempotency.Record{State: idempotency.Tombstone, Fingerprint: rec.Fingerprint}.Encode()
 	}
 	return lease.Complete(ctx, b, o.Keep)
 }
@@ -246,9 +273,10 @@ func encode(c idempotency.Codec, v any) (data []byte, err error) {
 
 // replay is a record as a caller sees it.
 type replay[T any] struct {
-	value     T
-	err       error
-	tombstone bool
+	value       T
+	err         error
+	tombstone   bool
+	fingerprint []byte
 }
 
 func decode[T any](c idempotency.Codec, b []byte) (replay[T], error) {
@@ -257,6 +285,7 @@ func decode[T any](c idempotency.Codec, b []byte) (replay[T], error) {
 	if err != nil {
 		return r, err
 	}
+	r.fingerprint = rec.Fingerprint
 	_, whether := c.(nothing) // Once asks only whether, whatever codec wrote it
 	switch {
 	case rec.State == idempotency.Tombstone:

@@ -328,3 +328,54 @@ func TestOnceCodecPanics(t *testing.T) {
 		}
 	})
 }
+
+// Finding B4: under ReportOnly another fingerprint of a done key changes nothing, and is reported each time. What failed for
+// good and what was too large is compared too, and what was recorded without a fingerprint is not.
+func TestOnceReportOnly(t *testing.T) {
+	type run struct {
+		fingerprint string
+		reportOnly  bool
+		events      int // in all, after this run
+		mismatch    bool
+	}
+	for name, row := range map[string]struct {
+		err  error
+		max  int
+		runs []run
+	}{
+		"done":      {nil, 0, []run{{"a", true, 0, false}, {"a", true, 0, false}, {"b", true, 1, false}, {"b", true, 2, false}, {"", true, 2, false}, {"b", false, 2, false}}},
+		"failed":    {guard.Final(errBoom), 0, []run{{"a", true, 0, false}, {"b", true, 1, false}}},
+		"tombstone": {nil, 1, []run{{"a", true, 0, false}, {"b", true, 1, false}}},
+		"refused":   {nil, 0, []run{{"a", false, 0, false}, {"b", true, 0, false}, {"b", false, 0, true}}},
+		"none":      {nil, 0, []run{{"", true, 0, false}, {"b", true, 0, false}}},
+	} {
+		inBubble(t, func(t *testing.T, f *fixture) {
+			ran := 0
+			for i, r := range row.runs {
+				o := guard.OnceOptions{Terms: lockcore.Terms{Name: "charge"}, Fingerprint: []byte(r.fingerprint), ReportOnly: r.reportOnly, MaxResult: row.max}
+				_, err := guard.OnceValue(t.Context(), f.locks, "charge:7", o, func(context.Context) (string, error) {
+					ran++
+					return "receipt", row.err
+				})
+				if errors.Is(err, lockcore.ErrMismatch) != r.mismatch {
+					t.Errorf("%s %d: %v, want a mismatch: %v", name, i, err, r.mismatch)
+				}
+				events := 0
+				for _, e := range f.events.got {
+					if e, ok := e.(lockcore.PayloadDiffers); ok {
+						events++
+						if want := (lockcore.PayloadDiffers{Name: "charge", Key: "charge:7"}); e != want {
+							t.Errorf("%s %d: event %+v, want %+v", name, i, e, want)
+						}
+					}
+				}
+				if events != r.events {
+					t.Errorf("%s %d: %d events, want %d", name, i, events, r.events)
+				}
+			}
+			if ran != 1 {
+				t.Errorf("%s: %d runs, want 1", name, ran)
+			}
+		})
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 const (
@@ -16,7 +18,9 @@ const (
 	DefaultMaxResult = 256 << 10
 	maxRecord        = 64 << 20
 	maxCodecName     = 32
+	maxFingerprint   = lockcore.MaxFingerprint
 	version1         = 1
+	version2         = 2 // with a fingerprint
 )
 
 // State says how the run ended that a record stands for.
@@ -48,33 +52,42 @@ type Record struct {
 	State State
 	Codec string // name of the codec that wrote Data; empty unless State is Done
 	Data  []byte // empty if State is Tombstone
+	// Fingerprint of the payload of the run, at most 64 bytes, where a difference is only reported
+	// (guard.OnceOptions.ReportOnly); else empty.
+	Fingerprint []byte
 }
 
 // ErrRecord: the bytes are not a record of a version that this release knows.
 var ErrRecord = errors.New("idempotency: bad record")
 
-// Encode returns the bytes of r in version 1:
+// Encode returns the bytes of r, in version 1 without and in version 2 with a fingerprint:
 //
-//	1 byte version · 1 byte state · 1 byte n · n bytes codec name · uvarint m · m bytes data
+//	1 byte 1 · 1 byte state · 1 byte n · n bytes codec name · uvarint m · m bytes data
+//	1 byte 2 · 1 byte state · 1 byte n · n bytes codec name · 1 byte f · f bytes fingerprint · uvarint m · m bytes data
 //
 // What Decode would refuse is an error.
 func (r Record) Encode() ([]byte, error) {
 	if err := r.validate(); err != nil {
 		return nil, fmt.Errorf("idempotency: %w", err)
 	}
-	b := make([]byte, 0, 3+len(r.Codec)+binary.MaxVarintLen32+len(r.Data))
+	b := make([]byte, 0, 4+len(r.Codec)+len(r.Fingerprint)+binary.MaxVarintLen32+len(r.Data))
 	b = append(b, version1, byte(r.State), byte(len(r.Codec)))
 	b = append(b, r.Codec...)
+	if len(r.Fingerprint) > 0 {
+		b[0] = version2
+		b = append(append(b, byte(len(r.Fingerprint))), r.Fingerprint...)
+	}
 	b = binary.AppendUvarint(b, uint64(len(r.Data)))
 	return append(b, r.Data...), nil
 }
 
-// Decode reads what Encode wrote. It answers ErrRecord for anything else. The record's Data points into b.
+// Decode reads what Encode wrote. It answers ErrRecord for anything else. The record's Data and
+// Fingerprint point into b.
 func Decode(b []byte) (Record, error) {
 	if len(b) < 4 {
 		return Record{}, fmt.Errorf("%w: %d bytes", ErrRecord, len(b))
 	}
-	if b[0] != version1 { //planted:record-version
+	if b[0] != version1 && b[0] != version2 { //planted:record-version
 		return Record{}, fmt.Errorf("%w: version %d", ErrRecord, b[0])
 	}
 	n := int(b[2])
@@ -83,6 +96,13 @@ func Decode(b []byte) (Record, error) {
 	}
 	r := Record{State: State(b[1]), Codec: string(b[3 : 3+n])}
 	rest := b[3+n:]
+	if b[0] == version2 {
+		f := int(rest[0])
+		if f == 0 || f > maxFingerprint || len(rest) < 1+f {
+			return Record{}, fmt.Errorf("%w: fingerprint of %d bytes in %d", ErrRecord, f, len(rest))
+		}
+		r.Fingerprint, rest = rest[1:1+f:1+f], rest[1+f:]
+	}
 	m, used := binary.Uvarint(rest)
 	if used <= 0 || uint64(len(rest)-used) != m {
 		return Record{}, fmt.Errorf("%w: data length does not fit", ErrRecord)
@@ -115,6 +135,9 @@ func (r Record) validate() error {
 		if r.Codec[i] < ' ' || r.Codec[i] > '~' {
 			return fmt.Errorf("codec name %q is not printable ASCII", r.Codec)
 		}
+	}
+	if len(r.Fingerprint) > maxFingerprint {
+		return fmt.Errorf("fingerprint is %d bytes long, must be at most %d", len(r.Fingerprint), maxFingerprint)
 	}
 	if r.State == Tombstone && len(r.Data) > 0 {
 		return fmt.Errorf("a tombstone with %d bytes of data", len(r.Data))

@@ -27,6 +27,12 @@ var golden = []struct {
 		"two bytes of length", "01 01 01 78 8001" + strings.Repeat("61", 128),
 		idempotency.Record{State: idempotency.Done, Codec: "x", Data: bytes.Repeat([]byte("a"), 128)},
 	},
+	{
+		"done with a fingerprint", "02 01 05 6279746573 02 6670 02 6f6b",
+		idempotency.Record{State: idempotency.Done, Codec: "bytes", Data: []byte("ok"), Fingerprint: []byte("fp")},
+	},
+	{"failed with a fingerprint", "02 02 00 01 66 04 6f6f7073", idempotency.Record{State: idempotency.Failed, Data: []byte("oops"), Fingerprint: []byte("f")}},
+	{"tombstone with a fingerprint", "02 03 00 01 66 00", idempotency.Record{State: idempotency.Tombstone, Data: []byte{}, Fingerprint: []byte("f")}},
 }
 
 func fromHex(tb testing.TB, s string) []byte {
@@ -55,7 +61,11 @@ func TestBadRecordsDoNotDecode(t *testing.T) {
 		"nothing":                 "",
 		"three bytes":             "010300",
 		"version 0":               "00030000",
-		"version 2":               "02030000",
+		"version 3":               "03030000",
+		"no fingerprint":          "02030000",
+		"fingerprint of 65 bytes": "02030041" + strings.Repeat("61", 65) + "00",
+		"fingerprint beyond end":  "020300026100",
+		"no data length":          "0203000161",
 		"state 0":                 "01000000",
 		"state 4":                 "01040000",
 		"codec name of 33 bytes":  "010121" + strings.Repeat("61", 33) + "00",
@@ -110,6 +120,7 @@ func TestRecordsThatCannotBeEncoded(t *testing.T) {
 		"failed with a codec":    {State: idempotency.Failed, Codec: "x"},
 		"tombstone with a codec": {State: idempotency.Tombstone, Codec: "x"},
 		"tombstone with data":    {State: idempotency.Tombstone, Data: []byte("x")},
+		"long fingerprint":       {State: idempotency.Tombstone, Fingerprint: make([]byte, 65)},
 		"state 0":                {},
 		"state 4":                {State: 4},
 	} {
@@ -127,6 +138,9 @@ func TestRecordsRoundTrip(t *testing.T) {
 		}
 		if r.State != idempotency.Tombstone {
 			r.Data = append(r.Data, rapid.SliceOf(rapid.Byte()).Draw(t, "data")...)
+		}
+		if f := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(t, "fingerprint"); len(f) > 0 {
+			r.Fingerprint = f
 		}
 		b, err := r.Encode()
 		if err != nil {

@@ -28,7 +28,7 @@ type Observer interface {
 	// handler's ctx and of the events. A nested call on a key that ctx already holds is not reported.
 	Start(ctx context.Context, a Attempt) context.Context
 	// Event is called with the ctx of Start, except for RenewPass and what the packages above report (NoKey, ConflictLost,
-	// Misconfigured, some BadRecord), which belong to no attempt. Refused, Replayed or
+	// PayloadDiffers, Misconfigured, some BadRecord), which belong to no attempt. Refused, Replayed or
 	// Released is the last of an attempt; only CompletionFailed may come after it. New types of events may come with any release: ignore what you do not know.
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". It is stored with the hold, so that a waiter can link to it.
@@ -115,6 +115,13 @@ type ConflictLost struct {
 	Holder Holder
 }
 
+// PayloadDiffers is reported by the packages above: a key is done, and was called again with another payload. The call got
+// the record of the first payload, and nothing ran. See guard.OnceOptions.ReportOnly.
+type PayloadDiffers struct {
+	Name string // Terms.Name
+	Key  string // raw: hash it before it leaves the process
+}
+
 // Misconfigured is reported by the packages above, once: something is missing in the setup.
 type Misconfigured struct{ Problem string }
 
@@ -133,6 +140,7 @@ func (CompletionFailed) event() {}
 func (RenewPass) event()        {}
 func (NoKey) event()            {}
 func (ConflictLost) event()     {}
+func (PayloadDiffers) event()   {}
 func (Misconfigured) event()    {}
 func (BadRecord) event()        {}
 

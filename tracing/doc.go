@@ -61,6 +61,7 @@
 //	holdfast.renewals            counter          {renewal}     result: kept, gone, failed
 //	holdfast.conflicts.lost      counter          {job}         name                conflicts on a job's last attempt
 //	holdfast.no_key              counter          {job}         name                jobs and requests without a key
+//	holdfast.payload_mismatches  counter          {call}        name                done keys that were called with another payload
 //	holdfast.bad_records         counter          {record}
 //	holdfast.misconfigured       counter          {problem}
 //

@@ -58,6 +58,8 @@ func (o slogObserver) Event(ctx context.Context, e lockcore.Event) {
 		l.ErrorContext(ctx, "conflict on the last attempt", "name", e.Name, "holder", e.Holder.String())
 	case lockcore.NoKey:
 		l.WarnContext(ctx, "job has no key", "name", e.Name)
+	case lockcore.PayloadDiffers:
+		l.WarnContext(ctx, "done key called with another payload", "name", e.Name)
 	case lockcore.Misconfigured:
 		l.ErrorContext(ctx, "misconfigured", "problem", e.Problem)
 	case lockcore.BadRecord:

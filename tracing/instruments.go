@@ -22,6 +22,7 @@ type instruments struct {
 
 	acquisitions, contentions, lost, overruns, completionsFailed metric.Int64Counter
 	renewals, conflictsLost, noKey, badRecords, misconfigured    metric.Int64Counter
+	payloadMismatches                                            metric.Int64Counter
 
 	kept, gone, failed metric.MeasurementOption
 }
@@ -55,6 +56,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		conflictsLost:     counter("holdfast.conflicts.lost", "{job}", "Conflicts that used up the last attempt of a job"),
 		noKey:             counter("holdfast.no_key", "{job}", "Jobs and requests without a key"),
 		badRecords:        counter("holdfast.bad_records", "{record}", "Stored records that do not decode"),
+		payloadMismatches: counter("holdfast.payload_mismatches", "{call}", "Done keys that were called with another payload and replayed"),
 		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the setup"),
 		kept:              result("kept"), gone: result("gone"), failed: result("failed"),
 	}

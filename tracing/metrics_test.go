@@ -22,6 +22,7 @@ func TestReportsAreCounted(t *testing.T) {
 		r.Event(ctx, lockcore.RenewPass{Leases: 9, Kept: 6, Gone: 1, Failed: 2})
 		r.Event(ctx, lockcore.NoKey{Name: "account"})
 		r.Event(ctx, lockcore.ConflictLost{Name: "account", Holder: lockcore.Holder{Host: "db7", Task: "t1"}})
+		r.Event(ctx, lockcore.PayloadDiffers{Name: "account", Key: "account:42"})
 		r.Event(ctx, lockcore.Misconfigured{Problem: "no Configure"})
 		r.Event(ctx, lockcore.BadRecord{Err: errors.New("version 9")})
 	}
@@ -36,6 +37,7 @@ func TestReportsAreCounted(t *testing.T) {
 		{"holdfast.renewals", []string{"holdfast.result", "failed"}, 4},
 		{"holdfast.no_key", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.conflicts.lost", []string{"holdfast.name", "account"}, 2},
+		{"holdfast.payload_mismatches", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.misconfigured", nil, 2},
 		{"holdfast.bad_records", nil, 2},
 		{"holdfast.acquisitions", nil, 1},

@@ -12,6 +12,11 @@ func above() []mistake {
 			pkg: "guard", test: "TestOnceFingerprint", fast: true,
 		},
 		{
+			name: "other-payload-unreported", what: "A done key that is called with another payload is replayed without a word.",
+			edits: []edit{{"payload-differs", never()}},
+			pkg:   "middleware/asynqmw", test: "TestOncePayloadDiffers", fast: true,
+		},
+		{
 			name: "failure-recorded", what: "A run that failed is recorded, and its retry is a no-op.",
 			edits: []edit{{"failure-is-final", value("true")}},
 			pkg:   "guard", test: "TestOnceFailure",

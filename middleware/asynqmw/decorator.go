@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hibiken/asynq"
 
@@ -47,8 +48,8 @@ func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.
 }
 
 // begin finds the key of a delivery, the terms for it, and the ctx that names the task to those who will wait for it.
-// Its error is ErrNoKey or what asynq is told.
-func (d *decorator) begin(ctx context.Context, t *asynq.Task) (context.Context, Key, lockcore.Terms, error) {
+// Its error is ErrNoKey or what asynq gets. It sets one if all tasks of the key have one payload, see payloadKey.
+func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (context.Context, Key, lockcore.Terms, error) {
 	id, onServer := asynq.GetTaskID(ctx)
 	if onServer {
 		ctx = lockcore.WithTask(ctx, id)
@@ -61,7 +62,11 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task) (context.Context, 
 		})
 	}
 	terms := d.terms
-	k, err := d.key(ctx, t)
+	keyCtx := ctx
+	if one != nil {
+		keyCtx = context.WithValue(ctx, payloadKey{}, one)
+	}
+	k, err := d.key(keyCtx, t)
 	if errors.Is(err, ErrNoKey) {
 		return ctx, k, terms, ErrNoKey
 	}
@@ -72,9 +77,14 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task) (context.Context, 
 		err = k.check()
 	}
 	if err != nil {
-		d.locks.Report(ctx, lockcore.NoKey{Name: terms.Name})
-		return ctx, k, terms, guard.NoEffect(&keyError{task: t.Type(), err: err})
+		return ctx, k, terms, d.noKey(ctx, t, terms.Name, "key", err)
 	}
 	terms.Wait = d.wait(ctx)
 	return ctx, k, terms, nil
+}
+
+// noKey returns what asynq gets for a task without a key or fingerprint, and reports it.
+func (d *decorator) noKey(ctx context.Context, t *asynq.Task, name, what string, err error) error {
+	d.locks.Report(ctx, lockcore.NoKey{Name: name})
+	return guard.NoEffect(&keyError{task: t.Type(), what: what, err: err})
 }

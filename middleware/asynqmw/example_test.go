@@ -78,7 +78,9 @@ func ExampleOnce() {
 	})
 
 	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
-	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
+	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{
+		Fingerprint: asynqmw.Fields("/amount", "/currency"), // the same payment with another amount is refused
+	})
 	mux := asynq.NewServeMux()
 	mux.Handle("charge", payment(account(charge)))
 	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{LogLevel: asynq.FatalLevel}))
@@ -89,7 +91,7 @@ func ExampleOnce() {
 
 	client := asynq.NewClientFromRedisClient(rdb)
 	for _, id := range []string{"first", "second"} {
-		task := asynq.NewTask("charge", []byte(`{"payment_id": 7, "account_id": 42}`))
+		task := asynq.NewTask("charge", []byte(`{"payment_id": 7, "account_id": 42, "amount": 10, "currency": "EUR"}`))
 		if _, err := client.Enqueue(task, asynq.TaskID(id), asynq.Retention(time.Hour)); err != nil {
 			log.Fatal(err)
 		}
@@ -99,7 +101,7 @@ func ExampleOnce() {
 		fmt.Printf("%s task: %v, %s\n", id, info.State, info.Result)
 	}
 	// Output:
-	// charging {"payment_id": 7, "account_id": 42}
+	// charging {"payment_id": 7, "account_id": 42, "amount": 10, "currency": "EUR"}
 	// first task: completed, receipt 1001
 	// second task: completed, receipt 1001
 }

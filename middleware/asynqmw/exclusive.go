@@ -40,7 +40,7 @@ func Exclusive(locks *lockcore.Locker, key KeyFunc, o Options) asynq.MiddlewareF
 }
 
 func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
-	ctx, key, terms, err := d.begin(ctx, t)
+	ctx, key, terms, err := d.begin(ctx, t, nil)
 	switch {
 	case errors.Is(err, ErrNoKey):
 		return next.ProcessTask(ctx, t)

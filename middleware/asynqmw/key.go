@@ -49,6 +49,7 @@ func ByTaskID() KeyFunc {
 		if id == "" {
 			return Key{Class: "task"}, errors.New("ctx has no task ID, it is not from an asynq server")
 		}
+		onePayload(ctx)
 		queue, _ := asynq.GetQueueName(ctx)
 		return Key{Class: "task", ID: joinParts(queue, id)}, nil
 	}
@@ -64,7 +65,8 @@ func ByType() KeyFunc {
 // ByPayload is the task's type and a digest of its payload, byte for byte: a timestamp or another order of fields makes
 // another key. The key is payload:TYPE,DIGEST.
 func ByPayload() KeyFunc {
-	return func(_ context.Context, t *asynq.Task) (Key, error) {
+	return func(ctx context.Context, t *asynq.Task) (Key, error) {
+		onePayload(ctx)
 		return Key{Class: "payload", ID: joinParts(t.Type(), idempotency.Digest(nil, string(t.Payload())))}, nil
 	}
 }
@@ -203,15 +205,16 @@ func OnceKey(taskType string, k Key) string {
 	return typeEscaper.Replace(taskType) + "/" + k.String() //planted:once-key-has-type
 }
 
-// keyError says that a task has no usable key.
+// keyError says that a task has no usable key or fingerprint.
 type keyError struct {
 	task string
+	what string // "key" or "fingerprint"
 	err  error
 }
 
 func (e *keyError) Error() string {
-	return fmt.Sprintf("asynqmw: no key for a task of type %q: %v", e.task, e.err)
+	return fmt.Sprintf("asynqmw: no %s for a task of type %q: %v", e.what, e.task, e.err)
 }
 func (e *keyError) Unwrap() error        { return e.err }
 func (e *keyError) Is(target error) bool { return target == lockcore.ErrNotRun }
-func (e *keyError) ErrorType() string    { return "no_key" }
+func (e *keyError) ErrorType() string    { return "no_" + e.what }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -13,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// OnceOptions of [Once]. The zero value is safe: at least once, remembered for 24 h, compared by key alone.
+// OnceOptions of [Once]. The zero value is safe: at least once, remembered for 24 h; another payload of a done key is reported.
 type OnceOptions struct {
 	// Terms of the key while the handler runs. Name is the class of the key unless it is set here. Wait is cut short
 	// before the task's deadline, see [Busy].
@@ -25,11 +26,15 @@ type OnceOptions struct {
 	Keep time.Duration
 	// Mode says what becomes of a key whose run never said how it ended. Default: guard.AtLeastOnce, it is run again.
 	Mode guard.Mode
-	// Fingerprint tells payloads of the same key apart, for instance (*asynq.Task).Payload: the same key with another
-	// fingerprint, done or running, is refused with a *lockcore.MismatchError, which asynq counts as a failure. Its result
-	// may be of any length; only a digest is stored. Default: none, for payloads often carry a time or a trace of their
-	// own, and a key by task ID or payload has nothing to compare.
-	Fingerprint func(*asynq.Task) []byte
+	// Fingerprint says which part of the payload must be equal in all tasks of a key: [Fields], [Except], [WholePayload] or
+	// a function. The same key with another fingerprint, done, running or abandoned, is refused with a
+	// *lockcore.MismatchError, which asynq retries and in the end archives. Another Fingerprint option also makes another
+	// fingerprint: after such a deploy, tasks of keys that are done are refused until Keep is over.
+	//
+	// Default: nothing is refused. A task whose key is done and whose payload differs, compared as WholePayload does,
+	// completes without a run, and the Observer gets lockcore.PayloadDiffers. Keys of ByTaskID and ByPayload are not
+	// compared: they have one payload each.
+	Fingerprint FingerprintFunc
 	// MaxResult bounds what SetResult stores, in bytes. Default 256 KiB, at most 32 MiB. A larger result is not replayed,
 	// but the key is done all the same.
 	MaxResult int
@@ -53,6 +58,7 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //
 //	not done                 the handler runs, as under Exclusive
 //	done                     nil; what SetResult stored goes to this task's ResultWriter
+//	done, another payload    the same, and a lockcore.PayloadDiffers; with o.Fingerprint a *lockcore.MismatchError
 //	another one is running   waits, then what o.Busy says
 //	the handler fails        its error; the key is freed and the retry runs. With guard.AtMostOnce the failure is
 //	                         recorded unless guard.NoEffect marks it, and each later attempt gets a *guard.RecordedError
@@ -77,7 +83,8 @@ func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFu
 
 func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler, o OnceOptions) error {
 	res, outer := newResult(ctx, t)
-	ctx, key, terms, err := d.begin(ctx, t)
+	var one atomic.Bool // see payloadKey
+	ctx, key, terms, err := d.begin(ctx, t, &one)
 	switch {
 	case errors.Is(err, ErrNoKey):
 		return next.ProcessTask(res.within(ctx), t)
@@ -86,8 +93,16 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	}
 	g := o.guard()
 	g.Terms = terms
-	if o.Fingerprint != nil {
-		g.Fingerprint = idempotency.Fingerprint(nil, o.Fingerprint(t))
+	fingerprint := o.Fingerprint
+	if fingerprint == nil && !one.Load() {
+		fingerprint, g.ReportOnly = WholePayload, true
+	}
+	if fingerprint != nil {
+		f, err := fingerprint(t)
+		if err != nil {
+			return d.noKey(ctx, t, terms.Name, "fingerprint", err)
+		}
+		g.Fingerprint = idempotency.Fingerprint(nil, f)
 	}
 	var ran bool
 	var answer error

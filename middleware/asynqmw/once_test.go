@@ -167,7 +167,7 @@ func TestOnceFinal(t *testing.T) {
 func TestOnceFingerprint(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
-		once := asynqmw.Once(w.locks, asynqmw.ByJSON("payment", "/id"), asynqmw.OnceOptions{Fingerprint: (*asynq.Task).Payload})
+		once := asynqmw.Once(w.locks, asynqmw.ByJSON("payment", "/id"), asynqmw.OnceOptions{Fingerprint: asynqmw.WholePayload})
 		w.serve(asynqmw.Configure(quick()), once(g.handler(nothing)))
 		w.ends(w.enqueue("charge", `{"id":7,"cents":100}`), asynq.TaskStateCompleted)
 		w.ends(w.enqueue("charge", `{"id":7,"cents":100}`), asynq.TaskStateCompleted)

@@ -35,8 +35,8 @@ func mustPointer(fn, s string) pointer {
 	return p
 }
 
-// value returns the text of the scalar that p points to.
-func (p pointer) value(doc any) (string, error) {
+// find returns what p points to, and whether there is anything.
+func (p pointer) find(doc any) (v any, ok bool) {
 	for _, token := range p.tokens {
 		found := false
 		switch d := doc.(type) {
@@ -48,10 +48,33 @@ func (p pointer) value(doc any) (string, error) {
 			}
 		}
 		if !found {
-			return "", fmt.Errorf("no value at %q", p.text)
+			return nil, false
 		}
 	}
-	switch v := doc.(type) {
+	return doc, true
+}
+
+// remove takes what p points to out of doc. The other elements of an array keep their places. p is not empty.
+func (p pointer) remove(doc any) {
+	last := len(p.tokens) - 1
+	parent, _ := pointer{tokens: p.tokens[:last]}.find(doc)
+	switch d := parent.(type) {
+	case map[string]any:
+		delete(d, p.tokens[last])
+	case []any:
+		if i, ok := index(p.tokens[last]); ok && i < len(d) {
+			d[i] = absent{}
+		}
+	}
+}
+
+// value returns the text of the scalar that p points to.
+func (p pointer) value(doc any) (string, error) {
+	found, ok := p.find(doc)
+	if !ok {
+		return "", fmt.Errorf("no value at %q", p.text)
+	}
+	switch v := found.(type) {
 	case string:
 		if v == "" {
 			return "", fmt.Errorf("the value at %q is an empty string", p.text)

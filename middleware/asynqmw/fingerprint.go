@@ -1,0 +1,104 @@
+package asynqmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/hibiken/asynq"
+)
+
+// FingerprintFunc returns what must be equal in all tasks of a key. It may be of any length: only a digest is stored.
+// With an error the task does not run: asynq gets the error and retries, and the Observer gets lockcore.NoKey. It is
+// called once a delivery, from several goroutines. [Fields], [Except] and [WholePayload] make the usual ones.
+type FingerprintFunc func(t *asynq.Task) ([]byte, error)
+
+// WholePayload is the FingerprintFunc of all of the payload. Two JSON payloads are equal if they have the same values: the
+// order of the names and the white space do not count, 1.0 equals 1, integers of any size are compared exactly, and of a
+// name that occurs twice in an object the last value counts, as in encoding/json. Any other payload is compared byte by
+// byte: one that is no JSON, is nested more than 10,000 levels deep, or has text that is not valid Unicode.
+func WholePayload(t *asynq.Task) ([]byte, error) {
+	if doc, err := decodeExact(t.Payload()); err == nil {
+		return appendCanonical([]byte{'j'}, doc), nil
+	}
+	return append([]byte{'b'}, t.Payload()...), nil
+}
+
+// Fields returns the FingerprintFunc of the values that JSON pointers (RFC 6901) name, such as "/amount" and "/currency".
+// Values are compared as [WholePayload] does, objects and arrays included. A value that is missing differs from all
+// values, null too. A payload that WholePayload would compare byte by byte, and one that has none of the values, is an
+// error.
+//
+// It panics on no pointer, on an empty one (use WholePayload) and on one that RFC 6901 does not allow.
+func Fields(pointers ...string) FingerprintFunc {
+	compiled := mustPointers("Fields", pointers)
+	return func(t *asynq.Task) ([]byte, error) {
+		doc, err := decodeExact(t.Payload())
+		if err != nil {
+			return nil, fmt.Errorf("no value at %q: payload is not JSON: %w", compiled[0].text, err)
+		}
+		var b []byte
+		found := false
+		for _, p := range compiled {
+			v, ok := p.find(doc)
+			if !ok {
+				v = absent{}
+			}
+			found = found || ok
+			b = appendCanonical(b, v)
+		}
+		if !found {
+			return nil, fmt.Errorf("no value at %q, nor at another of the %d pointers", compiled[0].text, len(compiled))
+		}
+		return b, nil
+	}
+}
+
+// Except returns the FingerprintFunc of all of a JSON payload except the values that JSON pointers (RFC 6901) name, such
+// as "/sent_at". Values are compared as [WholePayload] does. A pointer to nothing is no error. A payload that WholePayload
+// would compare byte by byte is one.
+//
+// It panics on no pointer, on an empty one and on one that RFC 6901 does not allow.
+func Except(pointers ...string) FingerprintFunc {
+	compiled := mustPointers("Except", pointers)
+	return func(t *asynq.Task) ([]byte, error) {
+		doc, err := decodeExact(t.Payload())
+		if err != nil {
+			return nil, fmt.Errorf("payload is not JSON: %w", err)
+		}
+		for _, p := range compiled {
+			p.remove(doc)
+		}
+		return appendCanonical(nil, doc), nil
+	}
+}
+
+// mustPointers compiles pointers, in an order that does not depend on that of the caller.
+func mustPointers(fn string, pointers []string) []pointer {
+	if len(pointers) == 0 {
+		panic(fmt.Sprintf("asynqmw: %s: at least one JSON pointer is needed", fn))
+	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(pointers)))
+	compiled := make([]pointer, len(sorted))
+	for i, p := range sorted {
+		if p == "" {
+			panic(fmt.Sprintf("asynqmw: %s: JSON pointer \"\" names the whole payload, use WholePayload", fn))
+		}
+		compiled[i] = mustPointer(fn, p)
+	}
+	return compiled
+}
+
+// payloadKey is the ctx key of an *atomic.Bool that a KeyFunc sets to say that a key has one payload only: ByTaskID and
+// ByPayload, alone or inside a Join. A Once of such a key has nothing to compare.
+type payloadKey struct{}
+
+func onePayload(ctx context.Context) {
+	if one, ok := ctx.Value(payloadKey{}).(*atomic.Bool); ok {
+		one.Store(true)
+	}
+}
+
+var errInexact = errors.New("its text is not valid Unicode")
