@@ -9,55 +9,58 @@ LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 help: ## list what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# What takes long and is about faults or many servers has targets of its own, the simulation with the race detector too; they are in .ci/run.
-FAULTS  := internal/(sim|topology|serverfault|signals|history|security)$$
-SERVERS := ^Test(Check|ReplicaAcks|MinReplicas|Failover)
+# Tests have levels, see internal/testlevel: make test runs level quick, as go test ./... does. The targets below run
+# level full and make exhaustive runs level exhaustive.
+FULL  := HOLDFAST_TEST_LEVEL=full
+TALLY := $(GO) run ./internal/tally
+
+# Packages with targets of their own, because they take long: make full leaves them out.
+OWN := internal/(sim|topology|serverfault|signals|history|security|soak|httpsoak)$$
 
 .PHONY: test
-test: ## the tests with the race detector; those that need a redis-server are skipped without one, and counted
-	$(GO) run ./internal/tally -count=1 ./internal/sim -seeds 3
-	$(GO) run ./internal/tally -race -shuffle=on -p 4 -parallel 8 -skip '$(SERVERS)' ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(FAULTS)')
+test: ## level quick: needs only Go; tests that need a redis-server are skipped without one, and counted
+	$(TALLY) -shuffle=on ./...
 
-.PHONY: servers
-servers: ## what make test leaves out of lockcore: replicas, Sentinel, Cluster and the doctor, on real servers
-	$(GO) run ./internal/tally -race -shuffle=on -parallel 8 -run '$(SERVERS)' ./lockcore
+.PHONY: full
+full: ## level full with the race detector, of all packages without a target of their own
+	$(FULL) $(TALLY) -race -shuffle=on -timeout 20m -p 4 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(OWN)')
 
 .PHONY: sim
 sim: ## 120 seeds of the simulation, and 20 with the race detector; -seed N plays one again
-	$(GO) run ./internal/tally ./internal/sim -count=1 -v -run TestSim -args -seeds 120
-	$(GO) run ./internal/tally -race ./internal/sim -count=1 -v -run TestSim -args -seed 1000 -seeds 20
+	$(FULL) $(TALLY) ./internal/sim -count=1 -v -timeout 30m
+	$(FULL) $(TALLY) -race ./internal/sim -count=1 -v -args -seed 1000 -seeds 20
 
 .PHONY: history
 history: ## a million operations on a real server, checked with porcupine and a fenced register
-	$(GO) run ./internal/tally ./internal/history -count=1 -v -run TestHistory -args -ops 1000000
+	$(FULL) $(TALLY) ./internal/history -count=1 -v -timeout 20m
 
 .PHONY: signals
 signals: ## workers that are stopped and killed at named points
-	$(GO) run ./internal/tally ./internal/signals -count=1 -v
+	$(FULL) $(TALLY) ./internal/signals -count=1 -v
 
 .PHONY: security
 security: ## rights, TLS, poisoned data, forged messages, telemetry
-	$(GO) run ./internal/tally -count=1 ./internal/security
+	$(FULL) $(TALLY) -count=1 ./internal/security
 
 .PHONY: acl
 acl: ## tests on real servers with the least rights
-	HOLDFAST_TEST_ACL=1 $(GO) run ./internal/tally -count=1 -skip 'TestList|TestCheck|TestMemory|TestScale' \
-		-run 'Real|Turns|Batching|Script|Acks|Pipeline|Rotate|Races|Contention|Killed|Silence|Hold|Wait' ./lockcore
-	HOLDFAST_TEST_ACL=1 $(GO) run ./internal/tally -count=1 -run '^Test' ./middleware/asynqmw
-	HOLDFAST_TEST_ACL=1 $(GO) run ./internal/tally -count=1 -run 'Real|Paused|Redis' ./middleware/cronmw ./fence
+	HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(TALLY) -count=1 ./lockcore ./middleware/asynqmw ./middleware/cronmw ./fence
+
+.PHONY: newer
+newer: ## tests on real servers, on REDIS_SERVER, a program of another version
+	HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(TALLY) -count=1 -parallel 8 ./lockcore ./locktest ./fence ./cmd/holdfast ./internal/serverfault
 
 .PHONY: faults
 faults: ## what a real server may do to its clients, under load
-	$(GO) run ./internal/tally ./internal/serverfault -race -count=1 -v
+	$(FULL) $(TALLY) ./internal/serverfault -race -count=1 -v
 
 .PHONY: topology
 topology: ## failovers of Sentinel and Cluster, and 50 slots that move, under load
-	$(GO) run ./internal/tally ./internal/topology -count=1 -v
+	$(FULL) $(TALLY) ./internal/topology -count=1 -v
 
 .PHONY: exhaustive
-exhaustive: ## what make test takes samples of: cancellation at every packet, every late copy, the cost of memory, 1,000 ticks of 50 instances
-	$(GO) run ./internal/tally -count=1 -run 'TestCancelAnywhere|TestRotateTwice|TestMemory|TestRenewMany|TestScale|TestOneFault|TestDieInStreak' ./lockcore
-	$(GO) run ./internal/tally -count=1 -run 'TestSkewedInstances|TestClockChange|TestCatchUpRemembers' ./middleware/cronmw
+exhaustive: ## level exhaustive, without the race detector: cancellation at every packet, every late copy, the cost of memory, 1,000 ticks of 50 instances
+	HOLDFAST_TEST_LEVEL=exhaustive $(TALLY) -count=1 -timeout 20m ./lockcore ./middleware/cronmw
 
 .PHONY: lint
 lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
@@ -72,13 +75,14 @@ fmt: ## format the code as lint wants it
 
 .PHONY: soak-short
 soak-short: ## a minute of contention between 1, 3 and 8 processes on a real server, some of them killed; then the same of HTTP servers
-	$(GO) test ./internal/soak -count=1 -v -args -for 20s -procs 1,3,8 -kill 4s -at-least 20000
-	$(GO) test ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
+	$(FULL) $(TALLY) ./internal/soak -count=1 -v -args -for 20s -procs 1,3,8 -kill 4s -at-least 20000
+	$(FULL) $(TALLY) ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
 
 .PHONY: soak
+soak: export HOLDFAST_TEST_LEVEL = exhaustive
 soak: ## a thousand seeds of the simulation, ten million operations, all planted mistakes, and the rest for longer: up to 90 min
-	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim -args -seeds 1000
-	$(GO) test ./internal/history -count=1 -v -timeout 30m -run TestHistory -args -ops 10000000
+	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim
+	$(GO) test ./internal/history -count=1 -v -timeout 30m -run TestHistory
 	$(GO) run ./internal/planted
 	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 4m -procs 1,3,8 -kill 20s -at-least 200000
 	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run 'Failover|Sentinel' -args -for 20s -failovers 4
@@ -107,17 +111,17 @@ bench-faults: ## how long two are inside when networks fail, beside other locks;
 .PHONY: bench-test
 bench-test: ## vet and tests of the module that make bench runs
 	$(GO) -C bench vet ./...
-	$(GO) -C bench test -count=1 ./...
+	cd bench && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -count=1 ./...
 
 .PHONY: observability-test
 observability-test: ## vet and tests of the module that exposes the metrics to Prometheus
 	$(GO) -C examples/observability vet ./...
-	$(GO) -C examples/observability test -race -count=1 ./...
+	cd examples/observability && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
 
 .PHONY: sql-test
 sql-test: ## vet and tests of fence.SQL, on a PostgreSQL and a MariaDB that they start; skipped without
 	$(GO) -C fence/sqltest vet ./...
-	$(GO) -C fence/sqltest test -race -count=1 ./...
+	cd fence/sqltest && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
 
 .PHONY: planted
 planted: ## plant known mistakes, one at a time: a named test must find each
@@ -157,6 +161,9 @@ tidy-check: ## fail if tidy would change something
 	cd examples/observability && $(GO) mod tidy -diff
 	cd fence/sqltest && $(GO) mod tidy -diff
 
+# What make check runs, in this order. Each is a target above; .ci/stage says how long it took.
+CHECKS := tidy-check lint full sim history signals faults topology sql-test planted-fast security acl bench-test observability-test
+
 .PHONY: check
-check: tidy-check ## all that CI does
-	.ci/run
+check: ## level full: lint, all tests of all modules with the race detector and real servers, known mistakes; CI runs it
+	@set -e; for target in $(CHECKS); do .ci/stage $$target $(MAKE) --no-print-directory $$target; done

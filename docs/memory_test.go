@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -16,6 +17,7 @@ import (
 // The figures of the page: what a recorded answer costs in a redis-server, in MEMORY USAGE and in the server's own count,
 // to within a tenth.
 func TestBytesPerKey(t *testing.T) {
+	testlevel.Full(t)
 	for _, tt := range []struct {
 		size        int
 		usage, used float64

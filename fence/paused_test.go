@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -52,6 +53,7 @@ func child() int {
 // A process that is stopped for longer than its lease, between its check and its write, overwrites what its successor wrote, unless the resource is
 // fenced.
 func TestPausedProcess(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	rdb := s.Client(t)

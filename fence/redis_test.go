@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 const memory = "holdfast-fence:1:{r}:r" // of key r
@@ -249,6 +250,7 @@ func TestRedisFull(t *testing.T) {
 
 // In Cluster mode a key and its memory are in one slot, whatever the key's braces, and two keys never share a memory.
 func TestRedisCluster(t *testing.T) {
+	testlevel.Full(t)
 	s := redistest.Real(t, "--cluster-enabled", "yes")
 	node := s.Client(t)
 	if err := node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -78,6 +79,7 @@ func grown(t *testing.T, old *redis.Client) *redis.Client {
 
 // A new master gets its first slot: while that is on its way nothing but ASK tells of that master. A key that has moved there is renewed all the same.
 func TestReplicaAcksNewMaster(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Cluster(t)
 	slot := s.Slot("holdfast:1:x:{k}")

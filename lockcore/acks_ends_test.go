@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -40,6 +41,7 @@ func claimFor(t *testing.T, l *lockcore.Locker, key string) *lockcore.Lease {
 
 // A record that no replica has is sent again while the lease is valid, and reported if that was in vain. What is done is replayed without replicas.
 func TestReplicaAcksRecord(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	for name, heals := range map[string]bool{"in time": true, "never": false} {
 		t.Run(name, func(t *testing.T) {
@@ -84,6 +86,7 @@ func TestReplicaAcksRecord(t *testing.T) {
 
 // What a streak's end asks for in the same script needs replicas too: without them no tenure of a hot key begins, and with them they go on.
 func TestReplicaAcksRotate(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t)
 	l := p.on(p.master, 1) // alone, so that each streak is followed by one of its own
@@ -125,6 +128,7 @@ func TestReplicaAcksRotate(t *testing.T) {
 // min-replicas-to-write: a master without its replicas refuses to grant, with what it said in the error; what is held is lost in time, and
 // who waits has the key when a replica is back.
 func TestMinReplicas(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-ping-replica-period", "1")
 	l := p.on(p.master, 0)
@@ -178,6 +182,7 @@ func TestReplicaAcksOptions(t *testing.T) {
 
 // A cluster: WAIT goes to the key's master, whose replica counts and no other's; keys on the move are followed to where they are.
 func TestReplicaAcksCluster(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Cluster(t)
 	l := lockerFor(t, s.Client(t), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}})

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -79,6 +80,7 @@ func passLate(to io.Writer, from io.Reader, d time.Duration) {
 
 // A replica is 450 ms away. What Timeout allows is refused all the same to a lease that is too short to be renewed so, and what is granted is renewed.
 func TestReplicaAcksFar(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := &pair{T: t, master: redistest.Real(t, "--repl-diskless-sync-delay", "0")}
 	p.replica = redistest.Real(t, "--replicaof", "127.0.0.1 "+farFrom(t, p.master.Addr(), 450*time.Millisecond))
@@ -117,6 +119,7 @@ func (h heard) Write(b []byte) (int, error) {
 
 // Every grant of a short lease waits for a tenth of it, also one by the release before it.
 func TestReplicaAcksShortLease(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t)
 	var mu sync.Mutex
@@ -147,6 +150,7 @@ var blocked = regexp.MustCompile(`\bblocked_clients:(\d+)`)
 
 // A release does not stand behind records that wait for replicas: when it returns the key is free.
 func TestReplicaAcksManyRecords(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t)
 	l := lockerFor(t, p.master.Client(t), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})

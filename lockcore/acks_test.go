@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -122,6 +123,7 @@ func refusedFor(t *testing.T, err error, acked, wanted int) {
 // This is how a failover breaks the guarantee: a grant that no replica has is lost with its master, and another holder follows at once
 // while the first lease is valid. Its token is greater all the same, so that a resource that checks tokens refuses the first.
 func TestFailoverSecondHolder(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	for name, before := range map[string]int{"unknown key": 0, "known key": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -155,6 +157,7 @@ func TestFailoverSecondHolder(t *testing.T) {
 // With ReplicaAcks the same grant is refused, given back, and served again when the replica is back. A WAIT on any other connection of the pool
 // would count the replica: those have written nothing since.
 func TestReplicaAcksRefuse(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t)
 	l, witness := p.on(p.master, 1), p.on(p.master, 0)
@@ -186,6 +189,7 @@ func TestReplicaAcksRefuse(t *testing.T) {
 
 // More replicas than there are: the error says how many have acknowledged.
 func TestReplicaAcksTooMany(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t)
 	_, err := p.on(p.master, 2).Acquire(t.Context(), "k", noWait)
@@ -194,6 +198,7 @@ func TestReplicaAcksTooMany(t *testing.T) {
 
 // A renewal that no replica has does not count either: whoever follows on the promoted replica finds the holder canceled.
 func TestReplicaAcksRenewal(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t)
 	a, b := p.on(p.master, 1), p.on(p.replica, 0)
@@ -214,6 +219,7 @@ func TestReplicaAcksRenewal(t *testing.T) {
 
 // With a replica in step a lease is renewed, extended, handed over and rotated as ever, by one command and a WAIT beside it.
 func TestReplicaAcksHealthy(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t)
 	count := new(redistest.Counter)

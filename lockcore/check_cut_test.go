@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -27,6 +28,7 @@ func (c writes) Write(b []byte) (int, error) {
 
 // A Check whose ctx ends in the middle, at whatever command, leaves no key for longer than a minute, and says why it ended.
 func TestCheckCutShort(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	plain := s.Client(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -81,6 +82,7 @@ var versions = []struct {
 
 // Versions: before 6.2 is a problem, without Lua's fixes a warning, and Valkey has numbers of its own.
 func TestCheckVersions(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	for _, c := range versions {
 		t.Run(c.info, func(t *testing.T) {
@@ -103,6 +105,7 @@ func TestCheckVersions(t *testing.T) {
 
 // A clock that is apart is a warning, one that jumps or races is a problem, and one that keeps step at whatever offset is not.
 func TestCheckClocks(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	clock := func(of func(passed time.Duration) time.Duration) []lockcore.Finding {
 		begin := time.Now()
@@ -131,6 +134,7 @@ func TestCheckClocks(t *testing.T) {
 
 // A Sentinel is told apart from a server, and answers of any shape are no panic.
 func TestCheckStrangers(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	sentinel := lies(t, map[string]func(any) any{
 		"INFO": func(any) any { return "redis_mode:sentinel\r\n" },

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -35,6 +36,7 @@ func asUser(t *testing.T, s *redistest.Server, rules string) *redis.Client {
 // With the least rights nothing is a problem, and what could not be asked is said. Each right less is one, by its name; each
 // answer is what a Locker would have met.
 func TestCheckRights(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	const keys, channels = " ~holdfast:1:* ", " &holdfast:1:wake:*"
 	s := redistest.Real(t, sound...)
@@ -68,6 +70,7 @@ func TestCheckRights(t *testing.T) {
 
 // What else is missing is a problem too: keys, one of the two kinds of them, channels, WAIT where it is needed.
 func TestCheckRightsScope(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	const keys, channels = " ~holdfast:1:* ", " &holdfast:1:wake:*"
 	s := redistest.Real(t, sound...)
@@ -94,6 +97,7 @@ func TestCheckRightsScope(t *testing.T) {
 // Who may not ask how many replicas there are is told of too few all the same, once, and not as of something unknown. What the trial takes back
 // late leaves nothing either.
 func TestCheckReplicaAcksUnseen(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t, sound...)
 	asUser(t, s, least+" +wait ~holdfast:1:* &holdfast:1:wake:*")
@@ -119,6 +123,7 @@ func TestCheckReplicaAcksUnseen(t *testing.T) {
 
 // In a Cluster CLUSTER SLOTS comes on top, and that is all.
 func TestCheckRightsCluster(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := clusterNode(t, sound...)
 	asUser(t, s, least+" +cluster|slots ~holdfast:1:* &holdfast:1:wake:*")
@@ -133,6 +138,7 @@ func TestCheckRightsCluster(t *testing.T) {
 
 // A user without the right to PEXPIRE or DEL gets no key that would stay.
 func TestCheckRightsLeavesNothing(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	rules := strings.NewReplacer("+pexpire ", "", "+del ", "").Replace(least)
@@ -174,6 +180,7 @@ func TestCheckTriesAllCommands(t *testing.T) {
 
 // A subscription that hears nothing is a warning: something between swallows messages.
 func TestCheckChannelDeaf(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t, sound...)
 	deaf := s.Client(t, func(o *redis.Options) { o.Dialer = swallow(o.Dialer) })

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -43,6 +44,7 @@ func holdMany(t *testing.T, rdb redis.UniversalClient, n int) {
 // Where another server takes the place of the one that is listed, with the same keys, the list ends with an error that says so. Where INFO is
 // refused that is not noticed, and the list works all the same.
 func TestListOverFailover(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	const keys = 2500
 	primary, replica := redistest.Real(t), redistest.Real(t)
@@ -90,6 +92,7 @@ func TestListOverFailover(t *testing.T) {
 
 // A round trip that was never sent, for too many calls are held up, ends the list with an error: nothing is left out silently.
 func TestListHeldUp(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	const limit = 256
 	rdb := redistest.Real(t).Client(t)

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -32,6 +33,7 @@ func listed(t *testing.T, l *lockcore.Locker, o lockcore.ListOptions) map[string
 
 // Every key that is not free is listed, with its name and state, those of another prefix and strangers are not, on one server and on a Cluster.
 func TestList(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	for name, rdb := range map[string]redis.UniversalClient{
 		"single": redistest.Real(t).Client(t), "cluster": oneNodeCluster(t), "wrapper": wrapper{redistest.Real(t).Client(t)},
@@ -79,6 +81,7 @@ func TestList(t *testing.T) {
 
 // Every key is listed of many more than fit into one SCAN, also when the server has forgotten the script; and a loop may be left.
 func TestListMany(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	rdb := redistest.Real(t).Client(t)
 	l := listLocker(t, rdb, "p")
@@ -108,6 +111,7 @@ func TestListMany(t *testing.T) {
 
 // What ends a list is said once, as the last entry: a bad option, ctx, no Redis, no right.
 func TestListErrors(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	l := listLocker(t, s.Client(t), "p")

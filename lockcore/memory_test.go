@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -239,17 +240,16 @@ func readMemory(settle time.Duration) memory {
 
 func (m memory) since(before memory) int { return int(m.bytes) - int(before.bytes) }
 
-// stride is how many steps of an exhaustive test are taken at once: with the race detector a sample, so that make test stays quick.
-func stride() int {
-	if raced() {
-		return 8
-	}
-	return 1
+// stride is how many steps of a test that can take all steps are taken at once: a sample below level exhaustive.
+func stride(t *testing.T) int {
+	t.Helper()
+	return testlevel.Pick(t, 32, 8, 1)
 }
 
-// unlessInflated skips what the race detector makes larger or slower.
+// unlessInflated skips what measures the machine, and what the race detector makes larger or slower.
 func unlessInflated(t *testing.T) {
 	t.Helper()
+	testlevel.Exhaustive(t)
 	if raced() {
 		t.Skip("the race detector is on")
 	}

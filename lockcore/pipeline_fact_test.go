@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
@@ -44,6 +45,7 @@ func incr(a *redis.AutoPipeliner, ctx context.Context, round int) []error { //no
 
 // With MaxRetries -1 a batch is sent once, whatever happens to its connection.
 func TestAutoPipelineFact_neverSendsTwice(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	for kind, plant := range faultKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -74,6 +76,7 @@ func TestAutoPipelineFact_neverSendsTwice(t *testing.T) {
 
 // The end of ctx ends the wait, not the command.
 func TestAutoPipelineFact_ctxEndsOnlyTheWait(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	a, c, faults, _ := auto(t)
 	f := faults.Hold(func(r locktest.Request) bool { return r.Name == "INCR" })
@@ -94,6 +97,7 @@ func TestAutoPipelineFact_ctxEndsOnlyTheWait(t *testing.T) {
 
 // One batch is under way at a time, and only ReadTimeout ends one that gets no answer: so our own clients have a short one.
 func TestAutoPipelineFact_readTimeoutEndsABatch(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	a, _, faults, _ := auto(t)
 	f := faults.LoseAnswer(func(r locktest.Request) bool { return r.Name == "INCR" })
@@ -114,6 +118,7 @@ func TestAutoPipelineFact_readTimeoutEndsABatch(t *testing.T) {
 
 // What Redis says against one command of a batch is no matter of the others.
 func TestAutoPipelineFact_errorsAreTheirCommandsOwn(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	a, c, _, _ := auto(t)
 	c.Set(t.Context(), "text", "no number", 0)
@@ -138,6 +143,7 @@ func TestAutoPipelineFact_errorsAreTheirCommandsOwn(t *testing.T) {
 
 // Close of the client answers what was submitted, refuses what comes later, and needs no Close of the AutoPipeliner.
 func TestAutoPipelineFact_endsWithItsClient(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	a, c, faults, _ := auto(t)
 	f := faults.Hold(func(r locktest.Request) bool { return r.Name == "INCR" })

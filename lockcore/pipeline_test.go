@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -58,6 +59,7 @@ func lockAndUnlock(ctx context.Context, l *lockcore.Locker, t lockcore.Terms) fu
 
 // Whatever happens to a connection, no command of a batch is sent a second time on its own.
 func TestBatchingSendsOnce(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	for kind, plant := range faultKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -97,6 +99,7 @@ func TestBatchingSendsOnce(t *testing.T) {
 
 // One lost answer costs those that traveled with it a second; then the others go on.
 func TestBatchingLostAnswer(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	w := realWorld(t)
 	for range 3 {
@@ -119,6 +122,7 @@ func TestBatchingLostAnswer(t *testing.T) {
 
 // A crowd that gets no answer is told so when each call's own second is over, and served again as soon as there is one.
 func TestBatchingBound(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	for name, goAway := range map[string]func(*locktest.Faults){
 		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
@@ -163,6 +167,7 @@ func TestBatchingBound(t *testing.T) {
 
 // A crowd whose ctx ends returns at once, whatever its batch does; the few on a connection of their own within their second.
 func TestBatchingCancel(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	w := realWorld(t)
 	l, faults, _ := w.locker(lockcore.Options{})
@@ -194,6 +199,7 @@ func TestBatchingCancel(t *testing.T) {
 
 // A server that forgets the scripts in the middle of the crowd costs nobody anything.
 func TestBatchingScriptFlush(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	w := realWorld(t)
 	l, _, count := w.locker(lockcore.Options{})
@@ -223,6 +229,7 @@ func TestBatchingScriptFlush(t *testing.T) {
 
 // Close keeps its bound and leaves no goroutine, also when a batch is under way that gets no answer.
 func TestBatchingClose(t *testing.T) { // not parallel: it counts goroutines
+	testlevel.Full(t)
 	s := redistest.Real(t)
 	for name, disturb := range map[string]func(*locktest.Faults){"quiet": (*locktest.Faults).Heal, "silent": (*locktest.Faults).Silence} {
 		before := goleak.IgnoreCurrent()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -52,6 +53,7 @@ func (s *scribe) dial(next redistest.Dialer) redistest.Dialer {
 
 // What a crowd sends at the same time travels together; alone, or with NoBatching, every command travels by itself.
 func TestBatching(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	for name, test := range map[string]struct {

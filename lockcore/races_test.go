@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -264,7 +265,7 @@ func (o *order) Event(_ context.Context, e lockcore.Event) {
 func TestEventOrder(t *testing.T) {
 	w, o := newWorld(t), new(order)
 	l, _, _ := w.locker(lockcore.Options{Observer: o})
-	for range 1000 {
+	for range testlevel.Pick(t, 100, 1000, 1000) {
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait, MaxHold: 1}))
 		_ = le.Release(t.Context())
 		o.mu.Lock()
@@ -281,6 +282,7 @@ func TestEventOrder(t *testing.T) {
 
 // Close keeps its bound also when the subscription has just been cut and its new dial hangs.
 func TestRealCloseWhileDialing(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	w := realWorld(t)
 	l, faults, _ := w.locker(lockcore.Options{})

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -35,6 +36,7 @@ func role() bool {
 
 // A killed holder's key is taken within its lease and 250 ms.
 func TestRealKilledHolder(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	w := realWorld(t)
 	l, _, _ := w.locker(lockcore.Options{})
@@ -78,6 +80,7 @@ func TestRealKilledHolder(t *testing.T) {
 
 // On a real server too: a holder whose network falls silent is canceled with ErrLost before its lease ends there.
 func TestRealSilence(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	w := realWorld(t)
 	l, faults, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
@@ -100,6 +103,7 @@ func TestRealSilence(t *testing.T) {
 
 // The same when the server itself stops.
 func TestRealStoppedServer(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	w := &world{t: t, rdb: s.Client(t), dial: s.Options}
@@ -117,6 +121,7 @@ func TestRealStoppedServer(t *testing.T) {
 
 // A lease of 3 s outlives 30 s in which handlers block every connection of the user's pool.
 func TestRealBlockedPool(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("short: takes 30 s")

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -21,14 +22,6 @@ var (
 	starve  = flag.Duration("starve", 20*time.Second, "how long TestScaleStarved holds its leases")
 	periods = flag.Int("periods", 3, "how often TestScaleLeases has each lease renewed")
 )
-
-// sample is n, or a tenth of it with the race detector.
-func sample(n int) int {
-	if raced() {
-		return n / 10
-	}
-	return n
-}
 
 // counted is a Locker on s of which it is known what it sends and who waits.
 func counted(t *testing.T, s *redistest.Server, o lockcore.Options) (*lockcore.Locker, *redistest.Counter) {
@@ -110,8 +103,9 @@ func takeOnce(t *testing.T, l *lockcore.Locker, key string) {
 // 10,000 calls that wait for one key need one subscription and at most two commands a second, and all are served, with growing tokens and
 // with one message for each end of a streak that others wait for.
 func TestScaleWaiters(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
-	n, s := sample(10_000), redistest.Real(t)
+	n, s := testlevel.Pick(t, 0, 1000, 10_000), redistest.Real(t)
 	rdb, heard := s.Client(t), new(waiting)
 	l, count := counted(t, s, lockcore.Options{Observer: heard}) // the first to use the scripts: so they are counted by name
 	takeOnce(t, l, "warm")
@@ -163,9 +157,10 @@ func ran(t *testing.T, rdb *redis.Client, command string) (n int) {
 
 // 10,000 calls on 1,000 keys from two processes: all are served, one at a time, with a subscription each.
 func TestScaleKeys(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	const calls = 10
-	keys, s := sample(1000), redistest.Real(t)
+	keys, s := testlevel.Pick(t, 0, 100, 1000), redistest.Real(t)
 	rdb, inside := s.Client(t), make([]atomic.Int32, keys)
 	a, _ := counted(t, s, lockcore.Options{})
 	b, _ := counted(t, s, lockcore.Options{})
@@ -235,9 +230,6 @@ func giveBack(t *testing.T, leases []*lockcore.Lease) {
 // (https://github.com/redis/rueidis/issues/923).
 func TestScaleStarved(t *testing.T) {
 	unlessInflated(t)
-	if testing.Short() {
-		t.Skip("short: takes 30 s")
-	}
 	heard, leases := new(passes), make([]*lockcore.Lease, 1000)
 	l := bare(t, lockcore.Options{Observer: heard})
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nothing runs beside this test

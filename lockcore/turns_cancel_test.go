@@ -201,7 +201,7 @@ func TestCancelAnywhere(t *testing.T) {
 			for _, after := range []time.Duration{0, oneWay, oneWay * 3 / 2} {
 				var took []time.Duration // the last is that of a life in which nothing happens
 				var sent []int
-				for n := 1; ; n += stride() {
+				for n := 1; ; n += stride(t) {
 					struck := false
 					t.Run(fmt.Sprintf("%s/call %d/packet %d, %v", name, who, n, after), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestCancelAnywhere(t *testing.T) {
 			}
 		}
 	}
-	if steps < 400/stride() {
+	if steps < 400/stride(t) {
 		t.Errorf("canceled at %d steps only", steps)
 	}
 }

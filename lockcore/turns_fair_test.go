@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -56,6 +57,7 @@ func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) 
 
 // Processes that work alike get the key alike.
 func TestTurnsShares(t *testing.T) {
+	testlevel.Full(t)
 	for _, hold := range []time.Duration{0, 500 * time.Microsecond} {
 		w := realWorld(t)
 		stop := busyLockers(t, w, 4, 16, hold)
@@ -75,6 +77,7 @@ func TestTurnsShares(t *testing.T) {
 // A process with one waiter gets its turn within two streaks of one with a thousand: a streak is bounded by 5 ms and the tenure
 // that runs then.
 func TestTurnsBounded(t *testing.T) {
+	testlevel.Full(t)
 	w := realWorld(t)
 	stop := busyLockers(t, w, 1, 1000, time.Millisecond)
 	l, _, _ := w.locker(lockcore.Options{})
@@ -113,6 +116,7 @@ func lineUp(t *testing.T, l *lockcore.Locker, n int) {
 // A key that was given up for a process in line is nobody else's: not the one's that had it, not that of its waiters, not a third's,
 // whether they wait or not.
 func TestTurnsNoBarging(t *testing.T) {
+	testlevel.Full(t)
 	for name, waiting := range map[string]int{"released": 0, "streak over": 3} {
 		t.Run(name, func(t *testing.T) {
 			w := realWorld(t)
@@ -166,6 +170,7 @@ func TestTurnsNoBarging(t *testing.T) {
 
 // Whoever comes later to a process gets the key later, whatever the terms: no newcomer overtakes a call in line, with NoWait or without.
 func TestTurnsNoOvertaking(t *testing.T) {
+	testlevel.Full(t)
 	for round := range 5 {
 		w := realWorld(t)
 		o := newEar()
@@ -235,6 +240,7 @@ func TestTurnsNoOvertaking(t *testing.T) {
 
 // A key that the own process has is refused to NoWait at once, without a command, and says who has it.
 func TestTurnsNoWait(t *testing.T) {
+	testlevel.Full(t)
 	w := realWorld(t)
 	l, _, count := w.locker(lockcore.Options{})
 	le := w.must(l.Acquire(lockcore.WithTask(t.Context(), "the holder"), "k", lockcore.Terms{}))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -25,6 +26,7 @@ func claim(ctx context.Context, l *lockcore.Locker, print string) claimed {
 
 // What one call records, a hundred in line of its process have without a command, each as bytes of its own.
 func TestTurnsRecord(t *testing.T) {
+	testlevel.Full(t)
 	const waiters = 100
 	w, e := realWorld(t), newEar()
 	l, _, count := w.locker(lockcore.Options{Observer: e})
@@ -72,6 +74,7 @@ func TestTurnsRecord(t *testing.T) {
 
 // A call in line whose payload is another one than that of the run that begins, here or elsewhere, is told so and never runs.
 func TestTurnsMismatch(t *testing.T) {
+	testlevel.Full(t)
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprint("elsewhere: ", elsewhere), func(t *testing.T) {
 			w, e := realWorld(t), newEar()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -153,6 +154,7 @@ func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *
 
 // A waiter that wants another lease gets a grant of its own, as long as it asked for; so does who follows an extended one.
 func TestTurnsOwnLease(t *testing.T) {
+	testlevel.Full(t)
 	long, short := lockcore.Terms{Lease: 20 * time.Second}, lockcore.Terms{Lease: 4 * time.Second}
 	fixed := lockcore.Terms{Lease: 4 * time.Second, NoRenew: true}
 	for name, test := range map[string]struct {
@@ -191,6 +193,7 @@ func TestTurnsOwnLease(t *testing.T) {
 
 // MaxHold counts from a tenure's own beginning and ends with it.
 func TestTurnsMaxHold(t *testing.T) {
+	testlevel.Full(t)
 	limited, free := lockcore.Terms{MaxHold: 60 * time.Millisecond}, lockcore.Terms{}
 	r, le := handedOver(t, relays(t, limited, free))
 	time.Sleep(150 * time.Millisecond)
@@ -220,6 +223,7 @@ func TestTurnsMaxHold(t *testing.T) {
 
 // Each tenure has a token and events of its own.
 func TestTurnsEvents(t *testing.T) {
+	testlevel.Full(t)
 	r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
 	time.Sleep(20 * time.Millisecond)
 	if err := le.Release(t.Context()); err != nil {
@@ -247,6 +251,7 @@ func TestTurnsEvents(t *testing.T) {
 
 // After a hand-over Inspect, asked anywhere, names the tenure that runs within about 300 ms, and its token.
 func TestTurnsInspect(t *testing.T) {
+	testlevel.Full(t)
 	r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
 	elsewhere, _, _ := r.locker(lockcore.Options{})
 	start := time.Now()

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -75,12 +76,14 @@ func twoPrimaries(t *testing.T) *redis.Client {
 
 // Two primaries behind one address make two holders, or holders that lose their keys all the time.
 func TestRunFindsTwoPrimaries(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	failsWith(t, locktest.RunChecks(t, twoPrimaries(t), "one holder"), "one holder", "")
 }
 
 // Run fails its test by a subtest that says what is wrong, and cleans up; what cannot be used is refused once.
 func TestRunFails(t *testing.T) {
+	testlevel.Full(t)
 	const child = "LOCKTEST_BROKEN"
 	switch os.Getenv(child) {
 	case "two":
@@ -111,6 +114,7 @@ func TestRunFails(t *testing.T) {
 
 // A flush while somebody holds a key is seen as a second holder.
 func TestRunFindsFlush(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := locktest.NewServer(t)
 	rdb := clientOf(t, s.Options())
@@ -120,6 +124,7 @@ func TestRunFindsFlush(t *testing.T) {
 
 // A policy that evicts keys is a problem even while there is memory.
 func TestRunFindsEviction(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-random")
 	failsWith(t, locktest.RunChecks(t, s.Client(t), "doctor"), "doctor", "maxmemory-policy is allkeys-random")
@@ -127,6 +132,7 @@ func TestRunFindsEviction(t *testing.T) {
 
 // Where nobody may ask for the policy, keys that are gone are missed.
 func TestRunFindsEvicted(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := locktest.NewServer(t)
 	rdb := clientOf(t, s.Options())
@@ -150,6 +156,7 @@ func (d deaf) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 
 // Messages that do not arrive are missed: a key is handed on only when somebody asks again.
 func TestRunFindsSilentChannels(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	rdb := deaf{clientOf(t, locktest.NewServer(t).Options())}
 	failsWith(t, locktest.RunChecks(t, rdb, "wakes"), "wakes", "messages do not arrive")
@@ -169,6 +176,7 @@ func (c immortal) EvalSha(ctx context.Context, sha string, keys []string, args .
 
 // Keys that would stay for ever are found.
 func TestRunFindsMissingTTLs(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	rdb := immortal{clientOf(t, locktest.NewServer(t).Options())}
 	failsWith(t, locktest.RunChecks(t, rdb, "failed run", "every key"), "every key", "has no TTL")
@@ -177,6 +185,7 @@ func TestRunFindsMissingTTLs(t *testing.T) {
 // A server whose clock stands still keeps a dead holder's key for ever, and one whose clock is three times as fast gives it away too
 // early.
 func TestRunFindsClocks(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	still := locktest.NewServer(t)
 	still.SetTime(time.Now())

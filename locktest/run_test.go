@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -28,6 +29,7 @@ type wrapped struct{ redis.UniversalClient }
 // Run passes on the Redis of this package, also through a client that it cannot copy and that has few connections, and leaves
 // nothing in it.
 func TestRun(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := locktest.NewServer(t)
 	t.Cleanup(func() {
@@ -57,6 +59,7 @@ const leastRights = "-@all +eval +evalsha +time +hget +hmget +hset +hdel +pexpir
 // Run passes on a real server, beside another Run and for a user with the least rights; it touches no other key, and what it was refused
 // was asked by Check.
 func TestRunReal(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	admin := s.Client(t)
@@ -97,6 +100,7 @@ func nothingElse(t *testing.T, s *redistest.Server) {
 
 // Run passes on a Cluster, on keys of many slots.
 func TestRunCluster(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t, "--cluster-enabled", "yes")
 	if err := s.Client(t).ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
@@ -114,6 +118,7 @@ func TestRunCluster(t *testing.T) {
 
 // Run passes behind Sentinel, where there are no network faults.
 func TestRunSentinel(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	runs(t, "failover client", redistest.Sentinel(t).Client(t), lockcore.Options{})
 }

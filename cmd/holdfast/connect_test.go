@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // clusterNode is a Cluster of one server.
@@ -83,6 +84,7 @@ func wrong(addr, cluster string) []mistake {
 
 // What is wrong with the way to Redis is said clearly, ends with 2, and never shows a password.
 func TestWrong(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s, cluster := redistest.Real(t, "--requirepass", "right"), clusterNode(t)
 	for _, c := range append(wrong(s.Addr(), cluster.Addr()), misuse...) {

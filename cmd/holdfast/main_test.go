@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -114,6 +115,7 @@ var printed = map[string][]string{
 
 // On a server and on a Cluster ls and show print what is held, done and abandoned, and nothing that moves a terminal.
 func TestKeys(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	for name, cluster := range map[string]bool{"single": false, "cluster": true} {
 		t.Run(name, func(t *testing.T) {
@@ -151,6 +153,7 @@ func TestKeys(t *testing.T) {
 
 // revoke says what it does, asks first, and then the holder's ctx ends with ErrRevoked.
 func TestRevoke(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	held := furnish(t, locker(t, s.Client(t), ""))
@@ -200,6 +203,7 @@ func TestRevokeNothing(t *testing.T) {
 
 // The doctor prints what it finds, and ends with 1 only for problems, or with -strict for warnings too.
 func TestDoctor(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	args := []string{"doctor", "-redis", s.Addr(), "-lease", "10m"} // no answer is slow for that

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // By Sentinels the master is found. What is wrong on the way there is told apart, ends with 2, and is no finding.
 func TestSentinel(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	trio, plain := redistest.Sentinel(t), redistest.Real(t)
 	o := trio.Options()

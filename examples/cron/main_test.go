@@ -13,12 +13,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The story comes out as told on a Redis inside the process, and on a real one, of which it leaves what was there.
 func TestRun(t *testing.T) {
+	testlevel.Full(t)
 	t.Setenv("REDIS_ADDR", "")
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // What the program invites to paste does what it says, on a Redis inside the process and on a real one; it ends when its
 // ctx does.
 func TestRun(t *testing.T) {
+	testlevel.Full(t)
 	t.Setenv("REDIS_ADDR", "")
 	t.Run("memory", func(t *testing.T) { tour(t) })
 	t.Run("real", func(t *testing.T) { tour(t, "-redis", redistest.Real(t).Addr()) })

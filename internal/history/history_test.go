@@ -9,11 +9,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 var (
-	ops     = flag.Int("ops", 20_000, "operations in all")
+	ops     = flag.Int("ops", 0, "operations in all; 0: 1,000,000 at level full, 10,000,000 at level exhaustive")
 	round   = flag.Int("round", 100_000, "operations that are made, and then checked, at a time")
 	workers = flag.Int("workers", 64, "goroutines")
 	keys    = flag.Int("keys", 256, "exclusive keys")
@@ -26,8 +27,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // given it to them: one holder at a time, tokens that grow from hold to hold and stay the same on re-entry, busy only while
 // somebody has the key or stands in line, revoked only after a Revoke, one record for all. And no increment of a fenced register gets lost.
 func TestHistory(t *testing.T) {
+	n := *ops
+	if n == 0 {
+		testlevel.Full(t)
+		n = testlevel.Pick(t, 0, 1_000_000, 10_000_000)
+	}
 	l := realLoad(t, redistest.Real(t))
-	l.run(*workers, *ops, *round)
+	l.run(*workers, n, *round)
 	l.judge()
 }
 

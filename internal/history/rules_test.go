@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // ev is an event of key 0 from call to ret.
@@ -131,6 +132,7 @@ func TestPlantedWrites(t *testing.T) {
 
 // A lock that is broken is found: somebody deletes keys that are held.
 func TestBrokenLockIsFound(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	l, rdb, stop, gone := realLoad(t, s), s.Client(t), make(chan struct{}), make(chan struct{})

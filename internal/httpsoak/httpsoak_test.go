@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 var (
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 // byte for byte, takeovers are reported, and nobody waits longer than the lease for a dead server; at most once, what was killed never runs
 // again.
 func TestHTTPSoak(t *testing.T) {
+	testlevel.Full(t)
 	redis := redistest.Real(t)
 	path := filepath.Join(t.TempDir(), "journal")
 	k := newKiller(t, task{Redis: redis.Addr(), Journal: path, Longest: longestRun()}, *servers)

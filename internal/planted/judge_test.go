@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // verdicts are mistakes in a small module, and what the runner must say of each.
@@ -36,6 +38,7 @@ var module = map[string]string{
 
 // The runner says of each mistake whether its test has found it, and takes nothing else for that.
 func TestVerdicts(t *testing.T) {
+	testlevel.Full(t)
 	root := t.TempDir()
 	for name, text := range module {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // Memory is a Redis in memory, without a socket.
@@ -16,8 +18,10 @@ type Memory struct {
 
 // Bubble returns a Redis that follows the clock of the testing/synctest bubble that it is called in; outside one, the
 // real clock. It is closed when the test of the bubble ends. Clients must be made in the same bubble.
+// Where only tests on real servers are to run, the test is skipped, see [testlevel.InMemory].
 func Bubble(tb testing.TB) *Memory {
 	tb.Helper()
+	testlevel.InMemory(tb)
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	tb.Cleanup(m.Close)

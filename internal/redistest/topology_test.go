@@ -8,10 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // A trio has a master with two replicas in step, and another master when that is killed.
 func TestSentinel(t *testing.T) {
+	testlevel.Full(t)
 	s := redistest.Sentinel(t)
 	c, master := s.Client(t), s.Master()
 	pipe := c.Pipeline() // WAIT counts what its own connection has written
@@ -34,6 +36,7 @@ func TestSentinel(t *testing.T) {
 
 // A cluster serves every slot, moves one with its keys while it is used, and has another master when one is killed.
 func TestCluster(t *testing.T) {
+	testlevel.Full(t)
 	s := redistest.Cluster(t)
 	c, ctx := s.Client(t), t.Context()
 	check(t, c.Set(ctx, "k", "v", 0).Err())

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -187,6 +188,7 @@ const clusterRights = leastRights + ofList + " +cluster|slots +command +asking"
 
 // What a Locker in a Cluster needs beside, and that is all: nothing is denied.
 func TestRightsInACluster(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t, "--cluster-enabled", "yes")
 	formCluster(t, s)

@@ -9,12 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // 100,000 forged messages to a process that waits and to one that holds, well-made, broken, binary and huge, grant nothing and cost no lease; what
 // they cause is a bounded number of commands a second (I12 of internal/sim).
 func TestForgedMessages(t *testing.T) {
+	testlevel.Full(t)
 	for name, terms := range map[string]lockcore.Terms{
 		"renewed": {Lease: 3 * time.Second}, "fixed": {Lease: time.Minute, NoRenew: true},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -116,6 +117,7 @@ func TestPoisonedQueue(t *testing.T) {
 
 // Values of 10 MB are read, refused or shown; a record that is none is refused by everything that reads records.
 func TestPoisonedSizes(t *testing.T) {
+	testlevel.Full(t)
 	p := newPoisoned(t)
 	huge := strings.Repeat("9", 10<<20)
 	for _, field := range fields {

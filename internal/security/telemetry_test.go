@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 	"github.com/holdfast-go/holdfast/tracing"
@@ -111,6 +112,7 @@ func (w *witness) collect() metricdata.ResourceMetrics {
 // Payload, result and hold-ids are told to nobody; the key to errors only, or to spans where that is asked for; who holds it to errors and
 // events. What is told is told, so that the test can fail.
 func TestCanaries(t *testing.T) {
+	testlevel.Full(t)
 	for _, expose := range []bool{false, true} {
 		t.Run(fmt.Sprintf("expose %v", expose), func(t *testing.T) {
 			w := newWitness(t, tracing.Options{ExposeRawKeys: expose})
@@ -231,6 +233,7 @@ func (w *witness) task(ctx context.Context, a, b *lockcore.Locker) {
 
 // Ten thousand keys make as many series as one.
 func TestCardinality(t *testing.T) {
+	testlevel.Full(t)
 	w := newWitness(t, tracing.Options{ExposeRawKeys: true})
 	l := newLocker(t, redistest.Real(t).Client(t), lockcore.Options{Observer: w, Terms: lockcore.Terms{Name: "load"}})
 	use := func(from, to int) int {

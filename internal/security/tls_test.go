@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -117,6 +118,7 @@ func secureBy(t *testing.T, server, client *authority) *tls.Config {
 // All that a Locker opens, for calls, releases, renewals and its subscription, is TLS with the client's certificate, as the user that the
 // credentials name, and so it works.
 func TestTLS(t *testing.T) {
+	testlevel.Full(t)
 	ca := newAuthority(t, "ca")
 	s, addr := tlsServer(t, ca)
 	setUser(t, s, leastRights+" +scan")
@@ -145,6 +147,7 @@ func TestTLS(t *testing.T) {
 
 // The clients that a Locker makes for a Cluster are TLS too, with the user's credentials.
 func TestTLSCluster(t *testing.T) {
+	testlevel.Full(t)
 	ca := newAuthority(t, "ca")
 	s, addr := tlsServer(t, ca, "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-announce-ip", "127.0.0.1")
 	formCluster(t, s)
@@ -160,6 +163,7 @@ func TestTLSCluster(t *testing.T) {
 // A server that somebody else vouches for, a client whom the server does not know, wrong credentials, and a client without TLS fail with what
 // is wrong, within the caller's patience; nothing runs.
 func TestTLSRefused(t *testing.T) {
+	testlevel.Full(t)
 	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
 	s, addr := tlsServer(t, ca)
 	setUser(t, s, leastRights)

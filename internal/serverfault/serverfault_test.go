@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -31,6 +32,7 @@ const (
 // Whatever befalls the server: two never hold a key, unless it forgot who did; tokens grow even then; a lease outlives what is shorter than it,
 // and is canceled in time by what is longer; everybody is served again afterwards; and what was held can be released.
 func TestServerFaults(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {

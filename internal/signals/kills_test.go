@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -47,6 +48,7 @@ var deaths = []death{
 // they have it sooner. A once key has been run as often as it was taken over, and once more; all have the same record. Nothing is left
 // without a TTL, and nobody is stuck.
 func TestKills(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPlace(t)
 	var all toll

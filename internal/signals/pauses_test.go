@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -25,6 +26,7 @@ var pausePoints = []point{
 // resource that checks tokens, and taken by one that does not. Its key is others' after its lease, nobody else notices, and afterwards it
 // works like the others.
 func TestPauses(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	p := newPlace(t)
 	var all verdict

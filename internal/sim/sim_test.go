@@ -11,10 +11,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/sim"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 var (
-	seeds = flag.Int("seeds", defaultSeeds, "how many seeds TestSim plays")
+	seeds = flag.Int("seeds", 0, "how many seeds TestSim plays; 0: 120 at level full, 1000 at level exhaustive")
 	procs = flag.Int("procs", 0, "how many processes there are; 0: 1, 3, 4 or 8, as the seed says")
 	seed  = flag.Uint64("seed", 0, "the only seed that TestSim plays, or with -seeds the first")
 )
@@ -31,8 +32,13 @@ func TestMain(m *testing.M) {
 // I1, I3 (tokens grow), I4, I5, I6, I8, I9, I10, I13 and I14, for some processes over a bad network.
 func TestSim(t *testing.T) {
 	first, n := max(*seed, 1), *seeds
-	if *seed > 0 && !given("seeds") {
+	switch {
+	case n > 0:
+	case *seed > 0:
 		n = 1
+	default:
+		testlevel.Full(t)
+		n = testlevel.Pick(t, 0, 120, 1000)
 	}
 	var mu sync.Mutex
 	var total sim.Stats
@@ -49,9 +55,4 @@ func TestSim(t *testing.T) {
 		}
 	})
 	t.Logf("%d seeds: %v", n, total)
-}
-
-func given(name string) (yes bool) {
-	flag.Visit(func(f *flag.Flag) { yes = yes || f.Name == name })
-	return yes
 }

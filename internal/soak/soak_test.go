@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 var (
@@ -45,6 +46,7 @@ func TestMain(m *testing.M) {
 // Processes that contend for a few keys: never two inside at once, tokens grow, nobody is stuck, nobody gets much less than the others,
 // a process that dies costs a lease, and nothing is left behind.
 func TestSoak(t *testing.T) {
+	testlevel.Full(t)
 	kills, abandoned := 0, 0
 	for n := range strings.SplitSeq(*procs, ",") {
 		n, err := strconv.Atoi(n)

@@ -1,5 +1,5 @@
 // Tally runs go test with its arguments and counts what happened, so that tests that were skipped for want of a
-// redis-server are not overlooked. It prints a line for each package, the output of what failed, with -v also what the
+// redis-server, or for the level of the run, are not overlooked. It prints a line for each package, the output of what failed, with -v also what the
 // others have logged, and the counts; it ends as go test does.
 package main
 
@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 func main() {
@@ -62,11 +64,11 @@ type test struct{ pkg, name string }
 
 // tally counts leaves: a test with subtests is counted only if it failed by itself.
 type tally struct {
-	w                                      io.Writer
-	passed, failed, skipped, withoutServer int
-	output                                 map[test][]string
-	verbose                                bool
-	parent, broken                         map[test]bool // has subtests; something in it failed
+	w                                                io.Writer
+	passed, failed, skipped, withoutServer, ofALevel int
+	output                                           map[test][]string
+	verbose                                          bool
+	parent, broken                                   map[test]bool // has subtests; something in it failed
 }
 
 func newTally(w io.Writer) *tally {
@@ -112,13 +114,14 @@ func (t *tally) add(e event) {
 
 func (t *tally) end(at test, action string) {
 	said := t.output[at]
+	text := strings.Join(said, "")
 	delete(t.output, at)
 	if action == "fail" {
 		if !t.broken[at] {
 			t.failed++
 		}
 		t.broken[outer(at)], t.broken[test{pkg: at.pkg}] = true, true
-		fmt.Fprint(t.w, strings.Join(said, ""))
+		fmt.Fprint(t.w, text)
 		return
 	}
 	if t.verbose {
@@ -130,10 +133,13 @@ func (t *tally) end(at test, action string) {
 			fmt.Fprint(t.w, said[len(said)-1]) // "ok  …", without what the tests of a good package said
 		}
 	case t.parent[at]:
-	case action == "skip":
+	case action == "skip" || strings.Contains(text, testlevel.SkippedInMemory): // go test calls a skip in a bubble a pass
 		t.skipped++
-		if strings.Contains(strings.Join(said, ""), "redis-server:") {
+		if strings.Contains(text, "redis-server:") {
 			t.withoutServer++
+		}
+		if strings.Contains(text, testlevel.Skipped) {
+			t.ofALevel++
 		}
 	default:
 		t.passed++
@@ -157,6 +163,9 @@ func outer(at test) test {
 
 func (t *tally) String() string {
 	s := fmt.Sprintf("%d passed, %d failed, %d skipped", t.passed, t.failed, t.skipped)
+	if t.ofALevel > 0 {
+		s = fmt.Sprintf("%d tests belong to a higher test level; CI runs them.\n%s", t.ofALevel, s)
+	}
 	if t.withoutServer > 0 {
 		s = fmt.Sprintf("%d tests were SKIPPED because redis-server is not installed; CI runs them.\n%s", t.withoutServer, s)
 	}

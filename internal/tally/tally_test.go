@@ -44,6 +44,12 @@ func TestTally(t *testing.T) {
 {"Action":"skip","Package":"p","Test":"TestB"}
 {"Action":"run","Package":"p","Test":"TestC"}
 {"Action":"skip","Package":"p","Test":"TestC"}
+{"Action":"run","Package":"p","Test":"TestD"}
+{"Action":"output","Package":"p","Test":"TestD","Output":"    d_test.go:1: test level: runs with HOLDFAST_TEST_LEVEL=full, and the level is quick\n"}
+{"Action":"skip","Package":"p","Test":"TestD"}
+{"Action":"run","Package":"p","Test":"TestE"}
+{"Action":"output","Package":"p","Test":"TestE","Output":"    e_test.go:1: real servers only: HOLDFAST_TEST_REAL_ONLY=1\n"}
+{"Action":"pass","Package":"p","Test":"TestE"}
 {"Action":"output","Package":"p","Output":"FAIL\tp\n"}
 {"Action":"fail","Package":"p"}
 {"Action":"output","Package":"q","Output":"PASS\n"}
@@ -69,7 +75,8 @@ not json
 	if out.String() != want {
 		t.Errorf("printed:\n%s\nwant:\n%s", out.String(), want)
 	}
-	const counts = "1 tests were SKIPPED because redis-server is not installed; CI runs them.\n1 passed, 3 failed, 2 skipped"
+	const counts = "1 tests were SKIPPED because redis-server is not installed; CI runs them.\n" +
+		"1 tests belong to a higher test level; CI runs them.\n1 passed, 3 failed, 4 skipped"
 	if got := c.String(); got != counts {
 		t.Errorf("counted %q, want %q", got, counts)
 	}

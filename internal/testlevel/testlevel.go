@@ -6,21 +6,32 @@
 //   - exhaustive: every step and the full sample sizes, instead of a sample.
 //
 // A test calls [Full] or [Exhaustive] first if it does not belong to the quick level, and [Pick] for its sample size.
+// If HOLDFAST_TEST_REAL_ONLY is true, tests that use the server in memory are skipped. So the tests on real servers run
+// alone, for another program (REDIS_SERVER) or with other rights (HOLDFAST_TEST_ACL).
+//
 // Functions of this package are called inside tests, not in variable initializers: go test caches results by the
-// variables that the tests themselves read.
+// variables that the tests themselves read. Full and Exhaustive are called before synctest.Test: go test reports a test
+// that is skipped inside a bubble as passed.
 package testlevel
 
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 )
 
-// Env is the environment variable that selects the level.
-const Env = "HOLDFAST_TEST_LEVEL"
+const (
+	// Env is the environment variable that selects the level.
+	Env = "HOLDFAST_TEST_LEVEL"
+	// RealOnly is the environment variable that selects the tests on real servers.
+	RealOnly = "HOLDFAST_TEST_REAL_ONLY"
 
-// Skipped is how the reason of a skipped test begins if the level is too low for it.
-const Skipped = "test level:"
+	// Skipped is how the reason of a skipped test begins if the level is too low for it.
+	Skipped = "test level:"
+	// SkippedInMemory is how the reason begins if the test uses the server in memory.
+	SkippedInMemory = "real servers only:"
+)
 
 type level int
 
@@ -50,6 +61,21 @@ func Exhaustive(tb testing.TB) {
 func Pick[T any](tb testing.TB, quick, full, exhaustive T) T {
 	tb.Helper()
 	return [...]T{quick, full, exhaustive}[selected(tb)]
+}
+
+// InMemory skips a test that uses the server in memory, where only tests on real servers are to run.
+func InMemory(tb testing.TB) {
+	tb.Helper()
+	value := os.Getenv(RealOnly)
+	if value == "" {
+		return
+	}
+	switch on, err := strconv.ParseBool(value); {
+	case err != nil:
+		tb.Fatal(fmt.Errorf("testlevel: %s is %q: want true or false", RealOnly, value))
+	case on:
+		tb.Skipf("%s %s=%s", SkippedInMemory, RealOnly, value)
+	}
 }
 
 func atLeast(tb testing.TB, want level) {

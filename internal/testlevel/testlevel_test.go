@@ -29,7 +29,13 @@ func (f *fake) Skipf(format string, args ...any) {
 // play runs do as a test at the level that value selects.
 func play(t *testing.T, value string, do func(testing.TB)) *fake {
 	t.Helper()
-	t.Setenv(testlevel.Env, value)
+	return playWith(t, testlevel.Env, value, do)
+}
+
+// playWith runs do as a test with an environment variable.
+func playWith(t *testing.T, name, value string, do func(testing.TB)) *fake {
+	t.Helper()
+	t.Setenv(name, value)
 	f := &fake{TB: t}
 	done := make(chan struct{})
 	go func() {
@@ -81,6 +87,19 @@ func TestUnknownLevel(t *testing.T) {
 	} {
 		if f := play(t, "Full", do); f.fatal != want || f.skipped != "" {
 			t.Errorf("%q, %q, want %q", f.fatal, f.skipped, want)
+		}
+	}
+}
+
+// With RealOnly a test in memory is skipped, and a value that is no boolean fails it.
+func TestInMemory(t *testing.T) {
+	for value, want := range map[string]fake{
+		"": {}, "false": {}, "0": {},
+		"1":   {skipped: "real servers only: HOLDFAST_TEST_REAL_ONLY=1"},
+		"yes": {fatal: `testlevel: HOLDFAST_TEST_REAL_ONLY is "yes": want true or false`},
+	} {
+		if f := playWith(t, testlevel.RealOnly, value, testlevel.InMemory); f.skipped != want.skipped || f.fatal != want.fatal {
+			t.Errorf("%q: %q, %q", value, f.skipped, f.fatal)
 		}
 	}
 }

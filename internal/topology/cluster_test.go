@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -21,6 +22,7 @@ func slotOf(s *redistest.Shards, i int) int { return s.Slot("holdfast:1:x:{" + k
 
 // Cluster, a master is killed: as with Sentinel.
 func TestClusterFailover(t *testing.T) {
+	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
 		s := redistest.Cluster(t)
 		l := cluster(t, s, lockcore.Options{})
@@ -40,11 +42,13 @@ func TestClusterFailover(t *testing.T) {
 
 // Cluster, slots move from master to master with the keys that are held and waited for: no overlap, no lost lease, no second run.
 func TestClusterMigrations(t *testing.T) {
+	testlevel.Full(t)
 	migrate(t, lockcore.Options{}, *migrations)
 }
 
 // The same with ReplicaAcks, which follow a key to where it is.
 func TestClusterMigrationsReplicaAcks(t *testing.T) {
+	testlevel.Full(t)
 	migrate(t, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}}, max(*migrations/5, 1))
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -41,6 +42,7 @@ func sentinels(t *testing.T, s *redistest.Trio, o lockcore.Options) *load {
 
 // Sentinel, the master is killed: two holders for at most a lease, a resource that checks tokens never takes a stale write, and all go on.
 func TestSentinelKill(t *testing.T) {
+	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
 		s := redistest.Sentinel(t)
 		l := sentinels(t, s, lockcore.Options{})
@@ -78,6 +80,7 @@ func backAgain(t *testing.T, master *redistest.Server) {
 
 // Sentinel, the master is stopped, replaced, and thawed: for some seconds there are two that take writes.
 func TestSentinelThaw(t *testing.T) {
+	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
 		s := redistest.Sentinel(t)
 		l := sentinels(t, s, lockcore.Options{})
@@ -88,6 +91,7 @@ func TestSentinelThaw(t *testing.T) {
 
 // The same with ReplicaAcks: no overlap and no second run, for the sentinels promote the replica that has most.
 func TestSentinelThawReplicaAcks(t *testing.T) {
+	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
 		s := redistest.Sentinel(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 		l := sentinels(t, s, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -12,6 +13,7 @@ import (
 // at once, with at most 1.2 deliveries and 12 lock commands a task; with -long it is 200 tasks, in at most 1.3 times the
 // pure work, and what NoWait comes to is reported beside it.
 func TestHotKey(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	tasks := 40
 	if *long {

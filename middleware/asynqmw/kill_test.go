@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -17,6 +18,7 @@ import (
 // told that it takes over. With -long the test waits until asynq brings the killed worker's own task back, which takes 60 to
 // 120 s by its constants: that task completes without a run, for its work is done.
 func TestKilledWorker(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	server := redistest.Real(t)
 	w := newWorld(t, server.Client(t))

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -28,11 +29,12 @@ type world struct {
 	inspect *asynq.Inspector
 }
 
-// both tells a story on an asynq server in a bubble, where time costs nothing, and on one with a real Redis.
+// both tells a story on an asynq server in a bubble, where time costs nothing, and from level full on one with a real Redis.
 func both(t *testing.T, story func(*world)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) { inBubble(t, story) })
 	t.Run("real", func(t *testing.T) {
+		testlevel.Full(t) // in real time
 		t.Parallel()
 		story(newWorld(t, redistest.Real(t).Client(t)))
 	})

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
@@ -92,9 +93,7 @@ func TestCatchUpNothingMissed(t *testing.T) {
 
 // A job that has existed for longer than anything is remembered is still known after an outage: that is noted anew.
 func TestCatchUpRemembers(t *testing.T) {
-	if !manyMonths {
-		t.Skip("the race detector is on")
-	}
+	testlevel.Exhaustive(t)
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest}
 		js := w.process().jobs()

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
@@ -38,6 +39,7 @@ type order struct {
 
 // Processes whose clocks differ by up to a second, on a real server, with a tick a second: each tick runs once.
 func TestRealProcesses(t *testing.T) {
+	testlevel.Full(t)
 	server := redistest.Real(t)
 	begin := time.Now()
 	end := begin.Add(*runFor)
@@ -78,6 +80,7 @@ func TestRealProcesses(t *testing.T) {
 
 // The process that runs a tick is killed with SIGKILL: one of the others runs the tick again.
 func TestRealKilled(t *testing.T) {
+	testlevel.Full(t)
 	server := redistest.Real(t)
 	tick := time.Now().Add(2500 * time.Millisecond).Truncate(time.Second)
 	winners := make(chan *exec.Cmd, instances)
@@ -115,6 +118,7 @@ func TestRealKilled(t *testing.T) {
 
 // A panic that nobody would hear of ends the process, as that of any goroutine does.
 func TestRealPanic(t *testing.T) {
+	testlevel.Full(t)
 	tick := time.Now().Add(2500 * time.Millisecond).Truncate(time.Second)
 	out, err := child(t, order{Addr: redistest.Real(t).Addr(), Until: tick.Add(time.Minute), Once: tick, Panic: true}).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "boom") || !strings.Contains(string(out), "real_test.go") {
