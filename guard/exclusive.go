@@ -27,10 +27,22 @@ func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockco
 	if err != nil {
 		return err
 	}
+	err = errNoReturn // unless fn returns
 	defer func() { //planted:exclusive-release
+		lease.Failed(err)
 		if lost := lease.Release(ctx); err == nil {
 			err = lost
 		}
 	}()
 	return fn(lease.Context()) //planted:exclusive-run
 }
+
+// errNoReturn is what telemetry is told of a handler that panicked or called runtime.Goexit.
+var errNoReturn error = noReturnError{}
+
+type noReturnError struct{}
+
+func (noReturnError) Error() string { return "guard: the handler panicked or called runtime.Goexit" }
+
+// ErrorType is the class for telemetry: the value of error.type.
+func (noReturnError) ErrorType() string { return "panic" }

@@ -212,6 +212,11 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 	defer func() { _ = lease.Abandon(ctx) }() // if ending it panics too; else it has ended
 	defer func() {
 		var lost error
+		failed := err // before end adds its own errors
+		if !returned {
+			failed = errNoReturn
+		}
+		lease.Failed(failed)
 		if returned {
 			lost = end(ctx, lease, o, &res, &err)
 		} else if o.Mode == AtMostOnce { // a panic, or runtime.Goexit: nobody knows how far fn came

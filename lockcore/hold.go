@@ -29,6 +29,7 @@ type hold struct {
 	abandoned bool
 	closed    bool  // the last run has returned
 	lost      bool  // the lease ended before; grant.cause says why
+	failed    error // of the first run's handler, see Lease.Failed
 	failing   bool  // the last renewal got no answer
 	runs      int32 // nested ones that have not returned
 	renewals  int32
@@ -175,7 +176,7 @@ func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked(
 // nobody may have noticed yet.
 func (h *hold) leave() (last, expired bool, r Released) {
 	h.g.mu.Lock()
-	r.Lost = h.causeLocked()
+	r.Lost, r.Failed = h.causeLocked(), h.failed
 	if h.runs--; h.runs > 0 { //planted:inner-run-left
 		h.g.mu.Unlock()
 		return false, false, r

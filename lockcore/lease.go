@@ -45,6 +45,18 @@ func (le *Lease) Attempt() int { return le.h.g.attempt }
 // Abandoned says that a holder before never said how its run ended: its work may be half done.
 func (le *Lease) Abandoned() bool { return le.h.abandoned }
 
+// Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is err. Call it before Release, Complete or
+// Abandon; the last call counts, and nil takes the report back. It changes nothing else. Of a lease that a nested call got it
+// does nothing, because the hold is that of the outer call.
+func (le *Lease) Failed(err error) {
+	if le.nested != nil {
+		return
+	}
+	le.h.g.mu.Lock()
+	defer le.h.g.mu.Unlock()
+	le.h.failed = err
+}
+
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew; a lease with a watchdog needs it
 // only before something that will stop the process for longer than a lease. It returns the cause if the lease has ended,
 // ErrUnavailable if Redis did not answer; the lease then ends no sooner than it would have. MaxHold still bounds it,

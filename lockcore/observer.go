@@ -22,14 +22,14 @@ type Attempt struct {
 }
 
 // Observer hears what a [Locker] does. Its methods must return quickly and must not call the Locker. They may be called
-// from several goroutines, but those of one attempt come one after another, CompletionFailed excepted.
+// from several goroutines, but those of one attempt come one after another, CompletionFailed and CompletionStored excepted.
 type Observer interface {
 	// Start is called before the first command of a call. The ctx that it returns is the parent of the commands, of the
 	// handler's ctx and of the events. A nested call on a key that ctx already holds is not reported.
 	Start(ctx context.Context, a Attempt) context.Context
 	// Event is called with the ctx of Start, except for RenewPass and what the packages above report (NoKey, ConflictLost,
 	// PayloadDiffers, Misconfigured, some BadRecord), which belong to no attempt. Refused, Replayed or
-	// Released is the last of an attempt; only CompletionFailed may come after it. New types of events may come with any release: ignore what you do not know.
+	// Released is the last of an attempt; only CompletionFailed or CompletionStored may come after it. New types of events may come with any release: ignore what you do not know.
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". It is stored with the hold, so that a waiter can link to it.
 	// At most 128 bytes of it, without control characters.
@@ -88,6 +88,7 @@ type Released struct {
 	Renewals  int           // renewals that succeeded
 	Failures  int           // renewals that got no answer
 	Lost      error         // why the lease ended before the handler, or nil
+	Failed    error         // what the handler failed with, as Lease.Failed reported it, or nil
 	Completed bool          // ended by Complete; Err says if there was no answer to that
 	Abandoned bool          // this run was left without an outcome, by Abandon
 	Stale     bool          // Redis no longer knew the hold
@@ -96,6 +97,10 @@ type Released struct {
 
 // CompletionFailed: a record could not be stored while the lease was valid. It may come after Released.
 type CompletionFailed struct{ Err error }
+
+// CompletionStored: a record was stored in the background, after Complete got no answer. It may come after Released. An attempt whose
+// Released has Completed and Err gets exactly one of CompletionStored and CompletionFailed.
+type CompletionStored struct{}
 
 // RenewPass: one batch of renewals, whatever its size. It belongs to no attempt.
 type RenewPass struct {
@@ -137,6 +142,7 @@ func (Lost) event()             {}
 func (Overrun) event()          {}
 func (Released) event()         {}
 func (CompletionFailed) event() {}
+func (CompletionStored) event() {}
 func (RenewPass) event()        {}
 func (NoKey) event()            {}
 func (ConflictLost) event()     {}

@@ -88,8 +88,12 @@ func (h *hold) finishLater(e ending) {
 	}
 	g.l.inBackground(until, func(ctx context.Context) error {
 		gone, _, err := g.sendEnd(ctx, e, true, false)
-		if err == nil && gone && e.completed { // Redis no longer knew the hold, or another run has begun
+		switch {
+		case err != nil || !e.completed:
+		case gone: // Redis no longer knew the hold, or another run has begun
 			g.l.Report(h.asked, CompletionFailed{Err: ErrLost})
+		default:
+			g.l.Report(h.asked, CompletionStored{})
 		}
 		return err
 	}, func(err error) {

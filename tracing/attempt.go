@@ -1,12 +1,15 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -26,22 +29,31 @@ const (
 	attrToken       = "holdfast.token"
 	attrHold        = "holdfast.hold.duration"
 	attrRenewals    = "holdfast.renewals"
-	attrRenewErrors = "holdfast.renew_errors"
+	attrRenewErrors = "holdfast.renewal_errors"
 	attrCause       = "holdfast.cause"
 	attrStale       = "holdfast.stale"
 	attrResult      = "holdfast.result"
-	attrErrorType   = "error.type"
+
+	eventLost          = "holdfast.lost"
+	eventOverrun       = "holdfast.overrun"
+	eventRenewFailed   = "holdfast.renewal_failed"
+	eventReleaseFailed = "holdfast.release_failed"
 )
 
-// attempt is one guarded run. It travels in the ctx of Start. Its events come one after another, save
-// CompletionFailed, which may come beside or after the last: that one touches only the span, which allows it.
+// attempt is one guarded run. It travels in the ctx of Start. Its events come one after another, except CompletionFailed and
+// CompletionStored: mu decides which of them and Released comes first.
 type attempt struct {
-	o          *observer
-	kind, name attribute.KeyValue
-	labels     metric.MeasurementOption // kind and name
-	span       trace.Span
-	acquire    trace.Span // from Waiting to the outcome or the grant, else nil
-	tookOver   bool
+	*class
+
+	o        *observer
+	span     trace.Span
+	acquire  trace.Span // from Waiting to the outcome or the grant, else nil
+	tookOver bool
+
+	mu       sync.Mutex
+	complete trace.Span // from a Released without an answer until the record is stored or given up, else nil
+	settled  bool       // that has come
+	unstored error      // why the record could not be stored, if settled
 }
 
 func (a *attempt) event(ctx context.Context, e lockcore.Event) {
@@ -57,19 +69,21 @@ func (a *attempt) event(ctx context.Context, e lockcore.Event) {
 		a.waited(ctx, e.Waited, e.Contended)
 		a.end(ctx, outcomeReplayed, "")
 	case lockcore.RenewFailed:
-		a.failed("renew failed", e.Err)
+		a.failed(eventRenewFailed, e.Err)
 	case lockcore.Lost:
-		cause := attribute.String(attrCause, errorType(e.Cause))
-		a.span.AddEvent("lost", trace.WithAttributes(cause))
-		a.o.in.lost.Add(ctx, 1, metric.WithAttributes(a.kind, a.name, cause))
+		cause := errorType(e.Cause)
+		a.span.AddEvent(eventLost, trace.WithAttributes(attribute.String(attrCause, cause)))
+		a.o.in.lost.Add(ctx, 1, a.ofCause(cause))
 	case lockcore.Overrun:
-		a.span.AddEvent("overrun", trace.WithAttributes(attribute.String(attrCause, errorType(e.Cause))))
-		a.o.in.overruns.Add(ctx, 1, a.labels)
+		a.span.AddEvent(eventOverrun, trace.WithAttributes(attribute.String(attrCause, errorType(e.Cause))))
+		a.o.in.overruns.Add(ctx, 1, a.both)
 	case lockcore.Released:
 		a.released(ctx, e)
 	case lockcore.CompletionFailed:
-		a.failed("completion failed", e.Err)
-		a.o.in.completionsFailed.Add(ctx, 1, a.labels)
+		a.o.in.completionsFailed.Add(ctx, 1, a.both)
+		a.settle(cmp.Or(e.Err, lockcore.ErrUnavailable))
+	case lockcore.CompletionStored:
+		a.settle(nil)
 	}
 }
 
@@ -92,12 +106,15 @@ func (a *attempt) granted(ctx context.Context, e lockcore.Granted) {
 		attribute.Bool(attrTakeover, e.Abandoned), attribute.Int64(attrToken, e.Token),
 	)
 	a.waited(ctx, e.Waited, e.Contended)
-	a.o.in.held.Add(ctx, 1, a.labels)
+	a.o.in.held.Add(ctx, 1, a.both)
+	if e.Abandoned {
+		a.o.in.takeovers.Add(ctx, 1, a.both)
+	}
 }
 
 func (a *attempt) refused(ctx context.Context, e lockcore.Refused) {
 	a.span.SetAttributes(attribute.Int(attrQueue, e.Queue))
-	if a.acquire == nil { // it did not wait: nobody has told us of the holder yet
+	if a.acquire == nil { // without a Waiting event the holder has no link yet
 		if holder := spanOf(holderOf(e.Err).Traceparent); holder.IsValid() {
 			a.span.AddLink(trace.Link{SpanContext: holder})
 		}
@@ -114,23 +131,58 @@ func (a *attempt) released(ctx context.Context, e lockcore.Released) {
 	if e.Stale {
 		a.span.SetAttributes(attribute.Bool(attrStale, true))
 	}
-	if e.Err != nil {
-		a.failed("release failed", e.Err)
-	}
-	a.o.in.held.Add(ctx, -1, a.labels)
-	a.o.in.hold.Record(ctx, e.Held.Seconds(), a.labels)
 	switch {
-	case e.Lost != nil:
-		cause := errorType(e.Lost)
-		a.span.SetAttributes(attribute.String(attrCause, cause))
-		a.end(ctx, outcomeLost, cause)
-	case e.Abandoned:
-		a.end(ctx, outcomeUnknown, "unknown")
-	case a.tookOver:
-		a.end(ctx, outcomeTookOver, "")
-	default:
-		a.end(ctx, outcomeRan, "")
+	case e.Err != nil && e.Completed:
+		a.pending(ctx)
+	case e.Err != nil:
+		a.failed(eventReleaseFailed, e.Err)
 	}
+	a.o.in.held.Add(ctx, -1, a.both)
+	a.o.in.hold.Record(ctx, e.Held.Seconds(), a.both)
+	if e.Lost != nil {
+		a.span.SetAttributes(attribute.String(attrCause, errorType(e.Lost)))
+	}
+	o, class := outcomeOfRun(e, a.tookOver)
+	a.end(ctx, o, class)
+}
+
+// pending begins the span of a completion that goes on in the background, unless it has ended already.
+func (a *attempt) pending(ctx context.Context) {
+	_, span := a.o.tracer.Start(ctx, "complete", trace.WithAttributes(a.kind, a.name))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.complete = span; a.settled {
+		a.endCompleteLocked()
+	}
+}
+
+// settle ends the span of a completion, or leaves to pending to end it. err says why the record could not be stored, or is nil.
+func (a *attempt) settle(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.settled {
+		return
+	}
+	a.settled, a.unstored = true, err
+	if a.complete != nil {
+		a.endCompleteLocked()
+	}
+}
+
+func (a *attempt) endCompleteLocked() {
+	if a.unstored != nil {
+		a.complete.SetAttributes(semconv.ErrorTypeKey.String(errorType(a.unstored)))
+		a.complete.SetStatus(codes.Error, "not stored")
+	}
+	a.complete.End()
+}
+
+// ofCause returns the labels of a lost lease.
+func (a *attempt) ofCause(cause string) metric.MeasurementOption {
+	if set, ok := a.causes[cause]; ok {
+		return set
+	}
+	return labels(a.kind, a.name, attribute.String(attrCause, cause))
 }
 
 // waited is the end of the wait, if there was one.
@@ -139,24 +191,24 @@ func (a *attempt) waited(ctx context.Context, d time.Duration, contended bool) {
 		a.acquire.End()
 	}
 	a.span.SetAttributes(attribute.Float64(attrWait, d.Seconds()), attribute.Bool(attrContended, contended))
-	a.o.in.wait.Record(ctx, d.Seconds(), a.labels)
+	a.o.in.wait.Record(ctx, d.Seconds(), a.both)
 	if contended {
-		a.o.in.contentions.Add(ctx, 1, a.labels)
+		a.o.in.contentions.Add(ctx, 1, a.both)
 	}
 }
 
 // end is the last of an attempt. The class of what went wrong counts only if o is an error.
 func (a *attempt) end(ctx context.Context, o outcome, class string) {
 	out := attribute.String(attrOutcome, string(o))
-	a.o.in.acquisitions.Add(ctx, 1, metric.WithAttributes(a.kind, a.name, out))
+	a.o.in.acquisitions.Add(ctx, 1, a.outcomes[o])
 	a.span.SetAttributes(out)
 	if o.isError() {
-		a.span.SetAttributes(attribute.String(attrErrorType, class))
+		a.span.SetAttributes(semconv.ErrorTypeKey.String(class))
 		a.span.SetStatus(codes.Error, string(o)) // the text of the error may name the key or a host
 	}
 	a.span.End()
 }
 
 func (a *attempt) failed(what string, err error) {
-	a.span.AddEvent(what, trace.WithAttributes(attribute.String(attrErrorType, errorType(err))))
+	a.span.AddEvent(what, trace.WithAttributes(semconv.ErrorTypeKey.String(errorType(err))))
 }

@@ -54,6 +54,6 @@ func Example() {
 		}
 	}
 	// Output:
-	// once charge: ran
+	// once charge: completed
 	// once charge: replayed
 }

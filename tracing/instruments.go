@@ -20,9 +20,9 @@ type instruments struct {
 	wait, hold metric.Float64Histogram
 	held       metric.Int64UpDownCounter
 
-	acquisitions, contentions, lost, overruns, completionsFailed metric.Int64Counter
-	renewals, conflictsLost, noKey, badRecords, misconfigured    metric.Int64Counter
-	payloadMismatches                                            metric.Int64Counter
+	acquisitions, contentions, takeovers, lost, overruns, completionsFailed metric.Int64Counter
+	renewals, conflictsLost, noKey, badRecords, misconfigured               metric.Int64Counter
+	payloadMismatches                                                       metric.Int64Counter
 
 	kept, gone, failed metric.MeasurementOption
 }
@@ -40,32 +40,101 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		errs = append(errs, err)
 		return c
 	}
-	held, err := m.Int64UpDownCounter("holdfast.leases.held", metric.WithUnit("{lease}"),
+	held, err := m.Int64UpDownCounter("holdfast.lease.held", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases held by this process"))
 	errs = append(errs, err)
 	in := instruments{
 		wait:              histogram("holdfast.wait.duration", "Time from a call to its outcome or its grant", waitBuckets),
 		hold:              histogram("holdfast.hold.duration", "Time from a grant to the end of the handler", holdBuckets),
 		held:              held,
-		acquisitions:      counter("holdfast.acquisitions", "{call}", "Calls by outcome"),
-		contentions:       counter("holdfast.contentions", "{call}", "Calls that found the key busy"),
-		lost:              counter("holdfast.leases.lost", "{lease}", "Leases that ended before their handlers"),
+		acquisitions:      counter("holdfast.acquisitions", "{acquisition}", "Calls by outcome"),
+		contentions:       counter("holdfast.contentions", "{acquisition}", "Calls that waited for another holder"),
+		takeovers:         counter("holdfast.takeovers", "{lease}", "Leases of keys that the holder before abandoned"),
+		lost:              counter("holdfast.lease.lost", "{lease}", "Leases that ended before their handlers"),
 		overruns:          counter("holdfast.overruns", "{lease}", "Handlers that ran on after their context had ended"),
-		completionsFailed: counter("holdfast.completions.failed", "{record}", "Records that could not be stored"),
+		completionsFailed: counter("holdfast.completion.failed", "{record}", "Records that could not be stored"),
 		renewals:          counter("holdfast.renewals", "{renewal}", "Renewals by result"),
-		conflictsLost:     counter("holdfast.conflicts.lost", "{job}", "Conflicts that used up the last attempt of a job"),
+		conflictsLost:     counter("holdfast.conflict.lost", "{job}", "Conflicts that used up the last attempt of a job"),
 		noKey:             counter("holdfast.no_key", "{job}", "Jobs and requests without a key"),
 		badRecords:        counter("holdfast.bad_records", "{record}", "Stored records that do not decode"),
-		payloadMismatches: counter("holdfast.payload_mismatches", "{call}", "Done keys that were called with another payload and replayed"),
+		payloadMismatches: counter("holdfast.payload_mismatches", "{acquisition}", "Done keys that were called with another payload and replayed"),
 		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the setup"),
 		kept:              result("kept"), gone: result("gone"), failed: result("failed"),
 	}
-	return in, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return in, err
+	}
+	// A counter that first appears with its first event hides that event from rate and increase.
+	ctx := context.Background()
+	for _, r := range []metric.MeasurementOption{in.kept, in.gone, in.failed} {
+		in.renewals.Add(ctx, 0, r)
+	}
+	in.badRecords.Add(ctx, 0)
+	in.misconfigured.Add(ctx, 0)
+	return in, nil
 }
 
-func result(s string) metric.MeasurementOption {
-	return metric.WithAttributeSet(attribute.NewSet(attribute.String(attrResult, s)))
+// class is a kind of key and a name, and the labels of its series.
+type class struct {
+	kind, name attribute.KeyValue
+	both, only metric.MeasurementOption // kind and name, name
+	outcomes   map[outcome]metric.MeasurementOption
+	causes     map[string]metric.MeasurementOption
 }
+
+// classOf returns the class of an attempt. At the first sight of a class it creates the series of its counters with the value 0. Of two
+// first calls that race, the one that stores its class creates the series; the other may count before that, which changes no sum.
+func (o *observer) classOf(at lockcore.Attempt) *class {
+	type id struct {
+		kind lockcore.Kind
+		name string
+	}
+	if c, ok := o.classes.Load(id{at.Kind, at.Name}); ok {
+		return c.(*class) //nolint:errcheck,forcetypeassert // the map has no other values
+	}
+	c := &class{kind: attribute.String(attrKind, string(at.Kind)), name: attribute.String(attrName, at.Name)}
+	c.both, c.only = labels(c.kind, c.name), labels(c.name)
+	c.outcomes, c.causes = map[outcome]metric.MeasurementOption{}, map[string]metric.MeasurementOption{}
+	for _, v := range onceOutcomes {
+		c.outcomes[v] = labels(c.kind, c.name, attribute.String(attrOutcome, string(v)))
+	}
+	for _, v := range causes {
+		c.causes[v] = labels(c.kind, c.name, attribute.String(attrCause, v))
+	}
+	if other, raced := o.classes.LoadOrStore(id{at.Kind, at.Name}, c); raced {
+		return other.(*class) //nolint:errcheck,forcetypeassert // the map has no other values
+	}
+	o.in.create(c, at.Kind)
+	return c
+}
+
+func (in *instruments) create(c *class, kind lockcore.Kind) {
+	ctx := context.Background()
+	outcomes := exclusiveOutcomes
+	if kind == lockcore.KindOnce {
+		outcomes = onceOutcomes
+		in.completionsFailed.Add(ctx, 0, c.both)
+	}
+	for _, v := range outcomes {
+		in.acquisitions.Add(ctx, 0, c.outcomes[v])
+	}
+	for _, v := range c.causes {
+		in.lost.Add(ctx, 0, v)
+	}
+	in.held.Add(ctx, 0, c.both)
+	for _, counter := range []metric.Int64Counter{in.contentions, in.takeovers, in.overruns} {
+		counter.Add(ctx, 0, c.both)
+	}
+	in.conflictsLost.Add(ctx, 0, c.only)
+	in.noKey.Add(ctx, 0, c.only)
+	in.payloadMismatches.Add(ctx, 0, c.only)
+}
+
+func labels(kv ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(kv...))
+}
+
+func result(s string) metric.MeasurementOption { return labels(attribute.String(attrResult, s)) }
 
 func (in *instruments) renewed(ctx context.Context, p lockcore.RenewPass) {
 	for _, r := range []struct {

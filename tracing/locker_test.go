@@ -65,7 +65,7 @@ func TestAWaiterLinksToItsHolder(t *testing.T) {
 		})
 		<-holding
 		err := guard.Exclusive(t.Context(), locks, key, lockcore.Terms{Name: "waiter", Wait: time.Minute}, func(context.Context) error {
-			if n := r.count(t, "holdfast.leases.held", "holdfast.name", "waiter"); n != 1 {
+			if n := r.count(t, "holdfast.lease.held", "holdfast.name", "waiter"); n != 1 {
 				t.Errorf("held while it runs: %d, want 1", n)
 			}
 			return nil
@@ -117,7 +117,7 @@ func TestReplayAndRefusalsEndWithTheirOutcome(t *testing.T) {
 		}()
 		once(t.Context(), key+"/most", "after", guard.OnceOptions{Mode: guard.AtMostOnce}, nothing)
 		for name, want := range map[string]string{
-			"first": "ran", "beside": "busy", "again": "replayed", "other": "mismatch", "panics": "unknown", "after": "abandoned",
+			"first": "completed", "beside": "busy", "again": "replayed", "other": "mismatch", "panics": "unknown", "after": "abandoned",
 		} {
 			s := r.span(t, "once "+name)
 			if got := attrs(s)["holdfast.outcome"]; got != want {
@@ -156,7 +156,7 @@ func TestALostLeaseIsAnError(t *testing.T) {
 		if gone := r.count(t, "holdfast.renewals", "holdfast.result", "gone"); gone != 1 {
 			t.Errorf("renewals gone: %d, want 1", gone)
 		}
-		if n := r.count(t, "holdfast.leases.lost", "holdfast.cause", "lost"); n != 1 {
+		if n := r.count(t, "holdfast.lease.lost", "holdfast.cause", "lost"); n != 1 {
 			t.Errorf("leases.lost is %d, want 1", n)
 		}
 	})
@@ -175,12 +175,12 @@ func TestAnOutageShowsAtEachStep(t *testing.T) {
 		if a := attrs(starting); a["holdfast.outcome"] != "unavailable" || a["error.type"] != "unavailable" {
 			t.Errorf("starting: %v", a)
 		}
-		failures, _ := attrs(running)["holdfast.renew_errors"].(int64)
+		failures, _ := attrs(running)["holdfast.renewal_errors"].(int64)
 		if failures == 0 || r.count(t, "holdfast.renewals", "holdfast.result", "failed") != failures {
 			t.Errorf("renew errors: %d on the span, %d counted", failures, r.count(t, "holdfast.renewals", "holdfast.result", "failed"))
 		}
-		if len(running.Events) != 2 || running.Events[0].Name != "renew failed" || running.Events[1].Name != "lost" {
-			t.Errorf("running: events %v, want renew failed once, then lost", running.Events)
+		if len(running.Events) != 2 || running.Events[0].Name != "holdfast.renewal_failed" || running.Events[1].Name != "holdfast.lost" {
+			t.Errorf("running: events %v, want holdfast.renewal_failed once, then holdfast.lost", running.Events)
 		}
 	})
 }
@@ -215,15 +215,15 @@ func TestTheNumbersAddUp(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%5)*310*time.Millisecond) // never as a key is freed
 				defer cancel()
 				key := canary + string(rune('a'+i%4))
-				_ = guard.Exclusive(ctx, locks, key, lockcore.Terms{Name: "many", Wait: 1050 * time.Millisecond}, func(ctx context.Context) error {
+				_ = guard.Exclusive(ctx, locks, key, lockcore.Terms{Name: "many", Wait: 1050 * time.Millisecond}, func(context.Context) error {
 					time.Sleep(100 * time.Millisecond)
-					return ctx.Err()
+					return nil
 				})
 			})
 		}
 		wg.Wait()
 		all := r.count(t, "holdfast.acquisitions")
-		ran, busy := r.count(t, "holdfast.acquisitions", "holdfast.outcome", "ran"), r.count(t, "holdfast.acquisitions", "holdfast.outcome", "busy")
+		ran, busy := r.count(t, "holdfast.acquisitions", "holdfast.outcome", "completed"), r.count(t, "holdfast.acquisitions", "holdfast.outcome", "busy")
 		if all != calls || ran+busy != calls || ran < 10 || busy < 10 {
 			t.Errorf("%d calls: %d ran and %d were busy, of %v", calls, ran, busy, r.points(t, "holdfast.acquisitions"))
 		}
@@ -232,6 +232,71 @@ func TestTheNumbersAddUp(t *testing.T) {
 		}
 		if waits := r.count(t, "holdfast.wait.duration"); waits != calls {
 			t.Errorf("wait.duration has %d of %d", waits, calls)
+		}
+	})
+}
+
+// Finding B9: a handler that returns an error, panics, or calls runtime.Goexit has failed, whatever the wrapper; one that completed has not.
+func TestAFailedHandlerIsNotCompleted(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, _ *redistest.Memory, locks *lockcore.Locker) {
+		handlers := map[string]func(context.Context) error{
+			"completed _":     func(context.Context) error { return nil },
+			"failed _OTHER":   func(context.Context) error { return errors.New("no such account") },
+			"failed timeout":  func(context.Context) error { return context.DeadlineExceeded },
+			"failed canceled": func(context.Context) error { return guard.NoEffect(context.Canceled) },
+			"failed panic":    func(context.Context) error { panic("boom") },
+			"failed recorded": func(context.Context) error { return guard.Final(&guard.RecordedError{}) },
+		}
+		for want, fn := range handlers {
+			for kind, run := range map[string]func(key string, t lockcore.Terms){
+				"exclusive": func(key string, terms lockcore.Terms) { _ = guard.Exclusive(t.Context(), locks, key, terms, fn) },
+				"once": func(key string, terms lockcore.Terms) {
+					_, _ = guard.Once(t.Context(), locks, key, guard.OnceOptions{Terms: terms}, fn)
+				},
+			} {
+				func() {
+					defer func() { _ = recover() }()
+					run("k:"+canary+want, lockcore.Terms{Name: want})
+				}()
+				outcome, class, _ := strings.Cut(want, " ")
+				a := attrs(r.span(t, kind+" "+want))
+				if a["holdfast.outcome"] != outcome || outcome == "failed" && a["error.type"] != class {
+					t.Errorf("%s %s: outcome %v, error.type %v", kind, want, a["holdfast.outcome"], a["error.type"])
+				}
+			}
+		}
+		// A nested call is part of the outer handler, which decides.
+		err := guard.Exclusive(t.Context(), locks, "nest:"+canary, lockcore.Terms{Name: "nest"}, func(ctx context.Context) error {
+			_ = guard.Exclusive(ctx, locks, "nest:"+canary, lockcore.Terms{Name: "nest"}, func(context.Context) error { return errors.New("handled") })
+			return nil
+		})
+		if got := attrs(r.span(t, "exclusive nest"))["holdfast.outcome"]; err != nil || got != "completed" {
+			t.Errorf("nested: %v, %v", got, err)
+		}
+	})
+}
+
+// Finding B9: a record that Redis did not confirm at once, and then stored, is a completed run: no span says that something failed.
+func TestALateRecordIsNoFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, m *redistest.Memory, locks *lockcore.Locker) {
+		_, err := guard.Once(t.Context(), locks, "charge:"+canary, guard.OnceOptions{Terms: lockcore.Terms{Name: "charge"}}, func(context.Context) error {
+			m.Redis.SetError("LOADING dataset")
+			time.AfterFunc(3*time.Second, func() { m.Redis.SetError("") })
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		run, complete := r.span(t, "once charge"), r.span(t, "complete")
+		if attrs(run)["holdfast.outcome"] != "completed" || run.Status.Code != codes.Unset || len(run.Events) != 0 || complete.Status.Code != codes.Unset {
+			t.Errorf("run: %v, %v, events %v; complete: %v", attrs(run), run.Status, run.Events, complete.Status)
+		}
+		if took := complete.EndTime.Sub(complete.StartTime); took < time.Second || took > 5*time.Second {
+			t.Errorf("the record was stored after %v", took)
+		}
+		if n := r.count(t, "holdfast.completion.failed"); n != 0 {
+			t.Errorf("completion.failed is %d, want 0", n)
 		}
 	})
 }

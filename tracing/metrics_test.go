@@ -3,10 +3,12 @@ package tracing_test
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
@@ -36,7 +38,7 @@ func TestReportsAreCounted(t *testing.T) {
 		{"holdfast.renewals", []string{"holdfast.result", "gone"}, 2},
 		{"holdfast.renewals", []string{"holdfast.result", "failed"}, 4},
 		{"holdfast.no_key", []string{"holdfast.name", "account"}, 2},
-		{"holdfast.conflicts.lost", []string{"holdfast.name", "account"}, 2},
+		{"holdfast.conflict.lost", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.payload_mismatches", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.misconfigured", nil, 2},
 		{"holdfast.bad_records", nil, 2},
@@ -92,20 +94,140 @@ func TestACanceledContextStillCounts(t *testing.T) {
 	}
 }
 
-func TestACompletionThatFailsLateIsOnlyCounted(t *testing.T) {
+// Finding B9: a record that is stored late leaves no failure on any span, and one that is not stored is an error on a span that is
+// exported, whichever of Released and the last word on the record comes first.
+func TestALateRecordIsASpanOfItsOwn(t *testing.T) {
+	released := lockcore.Released{Completed: true, Err: lockcore.ErrUnavailable}
+	for _, tt := range []struct {
+		last   lockcore.Event
+		status codes.Code
+		failed int64
+	}{
+		{lockcore.CompletionStored{}, codes.Unset, 0},
+		{lockcore.CompletionFailed{Err: lockcore.ErrUnavailable}, codes.Error, 1},
+	} {
+		for _, events := range [][]lockcore.Event{{released, tt.last}, {tt.last, released}, {released, tt.last, tt.last}} {
+			r := newRig(t, tracing.Options{})
+			ctx := r.Start(t.Context(), charge)
+			r.Event(ctx, lockcore.Granted{})
+			for _, e := range events {
+				r.Event(ctx, e)
+			}
+			run, complete := r.span(t, "once charge"), r.span(t, "complete")
+			if len(run.Events) != 0 || run.Status.Code != codes.Unset || attrs(run)["holdfast.outcome"] != "completed" {
+				t.Errorf("%T: the run has events %v and status %v", tt.last, run.Events, run.Status)
+			}
+			failed := attrs(complete)["error.type"] == "unavailable"
+			if complete.Parent.SpanID() != run.SpanContext.SpanID() || complete.Status.Code != tt.status || failed != (tt.failed > 0) {
+				t.Errorf("%T: the span complete has status %v and attributes %v", tt.last, complete.Status, attrs(complete))
+			}
+			if n := r.count(t, "holdfast.completion.failed", "holdfast.name", "charge"); n < tt.failed || n > 0 && tt.failed == 0 {
+				t.Errorf("%T: completion.failed is %d, want %d", tt.last, n, tt.failed)
+			}
+			r.addsUp(t)
+		}
+	}
+}
+
+// Finding B9: the counters of a class exist before its first event, with every outcome and cause of its kind, so that rate sees that event.
+func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
+	r := newRig(t, tracing.Options{})
+	for _, name := range []string{"holdfast.bad_records", "holdfast.misconfigured"} {
+		if ps := r.points(t, name); len(ps) != 1 || ps[0].n != 0 {
+			t.Errorf("%s after New: %v, want one series with 0", name, ps)
+		}
+	}
+	if ps := r.points(t, "holdfast.renewals"); len(ps) != 3 {
+		t.Errorf("holdfast.renewals after New: %v, want three series", ps)
+	}
+	ctx := r.Start(t.Context(), charge)
+	for name, series := range map[string]int{
+		"holdfast.acquisitions": 13, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 5,
+		"holdfast.overruns": 1, "holdfast.completion.failed": 1, "holdfast.conflict.lost": 1, "holdfast.no_key": 1, "holdfast.payload_mismatches": 1,
+	} {
+		ps := r.points(t, name)
+		if len(ps) != series || r.count(t, name) != 0 {
+			t.Errorf("%s after the first call of a class: %v, want %d series with 0", name, ps, series)
+		}
+	}
+	for _, tt := range outcomes { // no event makes a series that was not there
+		ctx := r.Start(t.Context(), charge)
+		for _, e := range tt.events {
+			r.Event(ctx, e)
+		}
+	}
+	r.Event(ctx, lockcore.Replayed{})
+	if n := len(r.points(t, "holdfast.acquisitions")); n != 13 {
+		t.Errorf("acquisitions has %d series, want 13", n)
+	}
+	if n := len(r.points(t, "holdfast.lease.lost")); n != 5 {
+		t.Errorf("lease.lost has %d series, want 5", n)
+	}
+	exclusive := newRig(t, tracing.Options{})
+	exclusive.Event(exclusive.Start(t.Context(), lockcore.Attempt{Kind: lockcore.KindExclusive}), lockcore.Refused{})
+	if n := len(exclusive.points(t, "holdfast.acquisitions")); n != 8 {
+		t.Errorf("acquisitions of an exclusive class has %d series, want 8", n)
+	}
+}
+
+// A takeover is counted with the grant, however its run ends.
+func TestTakeoversAreCountedAtTheGrant(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	ctx := r.Start(t.Context(), charge)
-	r.Event(ctx, lockcore.Granted{})
-	r.Event(ctx, lockcore.Released{Completed: true, Err: lockcore.ErrUnavailable})
-	r.Event(ctx, lockcore.CompletionFailed{Err: lockcore.ErrUnavailable})
-	s := r.span(t, "once charge")
-	if len(s.Events) != 1 || s.Events[0].Name != "release failed" {
-		t.Errorf("span events: %v, want the failed release only", s.Events)
+	r.Event(ctx, lockcore.Granted{Attempt: 2, Abandoned: true})
+	if n := r.count(t, "holdfast.takeovers", "holdfast.kind", "once", "holdfast.name", "charge"); n != 1 {
+		t.Errorf("takeovers is %d while it runs, want 1", n)
 	}
-	if n := r.count(t, "holdfast.completions.failed", "holdfast.name", "charge"); n != 1 {
-		t.Errorf("completions.failed is %d, want 1", n)
-	}
+	r.Event(ctx, lockcore.Released{Failed: context.Canceled})
 	r.addsUp(t)
+}
+
+// Finding B9: names and values are snake_case, units are those of UCUM, and the instrumentation scope has a version and a schema.
+func TestNamesFollowTheConventions(t *testing.T) {
+	r := newRig(t, tracing.Options{})
+	for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
+		ctx := r.Start(t.Context(), lockcore.Attempt{Kind: kind, Name: "charge"})
+		for _, e := range []lockcore.Event{
+			lockcore.Granted{}, lockcore.RenewFailed{}, lockcore.Lost{Cause: lockcore.ErrMaxHold}, lockcore.Overrun{Cause: lockcore.ErrMaxHold},
+			lockcore.Released{Lost: lockcore.ErrMaxHold, Err: lockcore.ErrUnavailable},
+		} {
+			r.Event(ctx, e)
+		}
+	}
+	name := regexp.MustCompile(`^holdfast(\.[a-z]+(_[a-z]+)*)+$`)
+	value := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
+	unit := regexp.MustCompile(`^(s|\{[a-z]+\})$`)
+	scopes := r.collect(t).ScopeMetrics
+	for _, m := range scopes[0].Metrics {
+		if !name.MatchString(m.Name) || !unit.MatchString(m.Unit) {
+			t.Errorf("%s in %q", m.Name, m.Unit)
+		}
+		for _, p := range r.points(t, m.Name) {
+			for k, v := range p.labels {
+				if s, ok := v.(string); !name.MatchString(k) || !ok || !value.MatchString(s) {
+					t.Errorf("%s has %s=%v", m.Name, k, v)
+				}
+			}
+		}
+	}
+	for _, s := range r.spans.GetSpans() {
+		for k := range attrs(s) {
+			if !name.MatchString(k) && k != "error.type" {
+				t.Errorf("span %s has %s", s.Name, k)
+			}
+		}
+		for _, e := range s.Events {
+			if !name.MatchString(e.Name) {
+				t.Errorf("span %s has the event %s", s.Name, e.Name)
+			}
+		}
+		if s.InstrumentationScope.Version == "" || s.InstrumentationScope.SchemaURL == "" {
+			t.Errorf("scope %+v", s.InstrumentationScope)
+		}
+	}
+	if s := scopes[0].Scope; s.Version == "" || s.SchemaURL == "" {
+		t.Errorf("scope %+v", s)
+	}
 }
 
 func TestDurationsAreInSecondsWithBucketsForThem(t *testing.T) {

@@ -4,13 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"sync"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/holdfast-go/holdfast/internal/version"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -36,17 +39,19 @@ func New(o Options) (lockcore.Observer, error) {
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
 	}
-	in, err := newInstruments(o.MeterProvider.Meter(scope))
+	in, err := newInstruments(o.MeterProvider.Meter(scope, metric.WithInstrumentationVersion(version.String()), metric.WithSchemaURL(semconv.SchemaURL)))
 	if err != nil {
 		return nil, err
 	}
-	return &observer{tracer: o.TracerProvider.Tracer(scope), in: in, rawKeys: o.ExposeRawKeys}, nil
+	tracer := o.TracerProvider.Tracer(scope, trace.WithInstrumentationVersion(version.String()), trace.WithSchemaURL(semconv.SchemaURL))
+	return &observer{tracer: tracer, in: in, rawKeys: o.ExposeRawKeys}, nil
 }
 
 type observer struct {
 	tracer  trace.Tracer
 	in      instruments
 	rawKeys bool
+	classes sync.Map // of kind and name to *class
 }
 
 // attemptKey has the observer in it: of two on one Locker (lockcore.Join), each finds its own attempt.
@@ -54,13 +59,12 @@ type attemptKey struct{ *observer }
 
 // Start begins the span of a run. The state of an outer attempt that ctx may carry is shadowed, not touched.
 func (o *observer) Start(ctx context.Context, at lockcore.Attempt) context.Context {
-	kind, name := attribute.String(attrKind, string(at.Kind)), attribute.String(attrName, at.Name)
+	a := &attempt{o: o, class: o.classOf(at)}
 	title := string(at.Kind)
 	if at.Name != "" {
 		title += " " + at.Name
 	}
-	a := &attempt{o: o, kind: kind, name: name, labels: metric.WithAttributeSet(attribute.NewSet(kind, name))}
-	ctx, a.span = o.tracer.Start(ctx, title, trace.WithAttributes(kind, name))
+	ctx, a.span = o.tracer.Start(ctx, title, trace.WithAttributes(a.kind, a.name))
 	if a.span.IsRecording() {
 		a.span.SetAttributes(attribute.String(attrDigest, digest(at.Key)))
 		if o.rawKeys {

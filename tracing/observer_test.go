@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 	"time"
@@ -29,8 +30,8 @@ var outcomes = []struct {
 	errorType string // and status Error; "" is status unset
 	cause     string
 }{
-	{name: "runs", events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{}), outcome: "ran"},
-	{name: "takes over", events: ran(lockcore.Granted{Attempt: 2, Abandoned: true}, lockcore.Released{}), outcome: "took over"},
+	{name: "runs", events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{}), outcome: "completed"},
+	{name: "takes over", events: ran(lockcore.Granted{Attempt: 2, Abandoned: true}, lockcore.Released{}), outcome: "took_over"},
 	{name: "is done", events: []lockcore.Event{lockcore.Replayed{Attempt: 3}}, outcome: "replayed"},
 	{name: "is busy", events: refused(&lockcore.BusyError{Key: "charge:42"}), outcome: "busy"},
 	{name: "is busy until the caller leaves", events: refused(errors.Join(&lockcore.BusyError{}, context.Canceled)), outcome: "busy"},
@@ -51,8 +52,25 @@ var outcomes = []struct {
 	},
 	{name: "finds the Locker closed", events: refused(lockcore.ErrClosed), outcome: "closed", errorType: "closed"},
 	{
-		name: "cannot read the record", outcome: "bad record", errorType: "bad_record",
+		name: "cannot read the record", outcome: "bad_record", errorType: "bad_record",
 		events: refused(fmt.Errorf("%w: %q", lockcore.ErrRecord, "charge:42")),
+	},
+	{name: "fails", events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: errors.New("no such account")}), outcome: "failed", errorType: "_OTHER"},
+	{
+		name: "fails with a type", outcome: "failed", errorType: "*fs.PathError",
+		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: fmt.Errorf("read: %w", &fs.PathError{})}),
+	},
+	{
+		name: "fails with a class of its own", outcome: "failed", errorType: "503",
+		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: fmt.Errorf("a: %w", typedError("503"))}),
+	},
+	{
+		name: "fails after a takeover", outcome: "failed", errorType: "timeout",
+		events: ran(lockcore.Granted{Attempt: 2, Abandoned: true}, lockcore.Released{Failed: context.DeadlineExceeded}),
+	},
+	{
+		name: "fails because it is lost", outcome: "lost", errorType: "lost", cause: "lost",
+		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Lost{Cause: lockcore.ErrLost}, lockcore.Released{Lost: lockcore.ErrLost, Failed: context.Canceled}),
 	},
 	{name: "is lost", events: lost(lockcore.ErrLost), outcome: "lost", errorType: "lost", cause: "lost"},
 	{name: "takes too long", events: lost(lockcore.ErrMaxHold), outcome: "lost", errorType: "max_hold", cause: "max_hold"},
@@ -63,7 +81,7 @@ var outcomes = []struct {
 		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Abandoned: true}),
 	},
 	{
-		name: "waits and runs", outcome: "ran",
+		name: "waits and runs", outcome: "completed",
 		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Granted{Contended: true, Queue: 2}, lockcore.Released{}),
 	},
 	{name: "waits and is refused", outcome: "busy", events: append(ran(lockcore.Waiting{Queue: 1}), refused(&lockcore.BusyError{})...)},
@@ -72,6 +90,12 @@ var outcomes = []struct {
 		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Replayed{Contended: true}),
 	},
 }
+
+// typedError is an error that names its class; "" names none.
+type typedError string
+
+func (typedError) Error() string       { return "the text of an error, which is nowhere" }
+func (e typedError) ErrorType() string { return string(e) }
 
 func ran(e ...lockcore.Event) []lockcore.Event { return e }
 
@@ -102,7 +126,7 @@ func TestEveryOutcomeEndsItsSpanAndIsCountedOnce(t *testing.T) {
 				t.Errorf("status %v and error.type %v, want %v and %v", s.Status.Code, a["error.type"], wantStatus, wantType)
 			}
 			if tt.cause != "" {
-				if a["holdfast.cause"] != tt.cause || r.count(t, "holdfast.leases.lost", "holdfast.cause", tt.cause) != 1 {
+				if a["holdfast.cause"] != tt.cause || r.count(t, "holdfast.lease.lost", "holdfast.cause", tt.cause) != 1 {
 					t.Errorf("cause is %v, and leases.lost is not 1 for %v", a["holdfast.cause"], tt.cause)
 				}
 			}
@@ -129,8 +153,7 @@ func TestASpanTellsTheWholeRun(t *testing.T) {
 		lockcore.RenewFailed{Err: context.DeadlineExceeded},
 		lockcore.Lost{Cause: lockcore.ErrLost},
 		lockcore.Overrun{Cause: lockcore.ErrLost},
-		lockcore.CompletionFailed{Err: lockcore.ErrUnavailable},
-		lockcore.Released{Held: 4 * time.Second, Renewals: 5, Failures: 6, Lost: lockcore.ErrLost, Completed: true, Stale: true, Err: lockcore.ErrUnavailable},
+		lockcore.Released{Held: 4 * time.Second, Renewals: 5, Failures: 6, Lost: lockcore.ErrLost, Stale: true, Err: lockcore.ErrUnavailable},
 	} {
 		r.Event(ctx, e)
 	}
@@ -139,7 +162,7 @@ func TestASpanTellsTheWholeRun(t *testing.T) {
 		"holdfast.kind": "once", "holdfast.name": "charge", "holdfast.key.digest": "ca4f34b8ffde070d",
 		"holdfast.outcome": "lost", "holdfast.wait.duration": 1.5, "holdfast.contended": true, "holdfast.queue.length": int64(3),
 		"holdfast.attempt": int64(2), "holdfast.takeover": true, "holdfast.token": int64(7), "holdfast.hold.duration": 4.0,
-		"holdfast.renewals": int64(5), "holdfast.renew_errors": int64(6), "holdfast.cause": "lost", "holdfast.stale": true,
+		"holdfast.renewals": int64(5), "holdfast.renewal_errors": int64(6), "holdfast.cause": "lost", "holdfast.stale": true,
 		"error.type": "lost",
 	}
 	got := attrs(s)
@@ -157,7 +180,7 @@ func TestASpanTellsTheWholeRun(t *testing.T) {
 	for _, e := range s.Events {
 		names = append(names, e.Name)
 	}
-	if got := strings.Join(names, ", "); got != "renew failed, lost, overrun, completion failed, release failed" {
+	if got := strings.Join(names, ", "); got != "holdfast.renewal_failed, holdfast.lost, holdfast.overrun, holdfast.release_failed" {
 		t.Errorf("span events: %s", got)
 	}
 	child := r.span(t, "acquire")
@@ -244,7 +267,7 @@ func TestNestedRunsDoNotMeet(t *testing.T) {
 	if in.Parent.SpanID() != out.SpanContext.SpanID() {
 		t.Error("the inner run is not a child of the outer one")
 	}
-	if attrs(in)["holdfast.outcome"] != "lost" || attrs(out)["holdfast.outcome"] != "ran" || len(out.Events) != 0 {
+	if attrs(in)["holdfast.outcome"] != "lost" || attrs(out)["holdfast.outcome"] != "completed" || len(out.Events) != 0 {
 		t.Errorf("inner: %v, outer: %v with events %v", attrs(in), attrs(out), out.Events)
 	}
 	r.addsUp(t)

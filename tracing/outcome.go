@@ -3,17 +3,19 @@ package tracing
 import (
 	"context"
 	"errors"
-	"fmt"
+
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// outcome is what a call came to, in the words of package guard.
+// outcome is how a call ended: the value of holdfast.outcome.
 type outcome string
 
 const (
-	outcomeRan         outcome = "ran"
-	outcomeTookOver    outcome = "took over"
+	outcomeCompleted   outcome = "completed"
+	outcomeTookOver    outcome = "took_over"
+	outcomeFailed      outcome = "failed"
 	outcomeReplayed    outcome = "replayed"
 	outcomeBusy        outcome = "busy"
 	outcomeMismatch    outcome = "mismatch"
@@ -21,22 +23,30 @@ const (
 	outcomeAbandoned   outcome = "abandoned"
 	outcomeUnavailable outcome = "unavailable"
 	outcomeClosed      outcome = "closed"
-	outcomeBadRecord   outcome = "bad record"
+	outcomeBadRecord   outcome = "bad_record"
 	outcomeLost        outcome = "lost"
 	outcomeUnknown     outcome = "unknown"
 )
 
-// isError says that somebody should look at it. That a key is busy, done or used otherwise is what keys are for.
+var (
+	exclusiveOutcomes = []outcome{
+		outcomeCompleted, outcomeTookOver, outcomeFailed, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeLost,
+	}
+	// onceOutcomes are those of keys of Once, which have records and can be left without an outcome.
+	onceOutcomes = append([]outcome{outcomeReplayed, outcomeMismatch, outcomeAbandoned, outcomeBadRecord, outcomeUnknown}, exclusiveOutcomes...)
+)
+
+// isError says whether the span of the call has the status Error. A key that is busy, done or used with another payload is no error.
 func (o outcome) isError() bool {
 	switch o {
-	case outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown:
+	case outcomeFailed, outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown:
 		return true
-	case outcomeRan, outcomeTookOver, outcomeReplayed, outcomeBusy, outcomeMismatch, outcomeCanceled:
+	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeBusy, outcomeMismatch, outcomeCanceled:
 	}
 	return false
 }
 
-// outcomeOf is what a refusal means. An error may say several things: busy, and that the caller's ctx ended meanwhile.
+// outcomeOf returns the outcome of a refusal. An error may say several things: busy, and that the caller's ctx ended meanwhile.
 func outcomeOf(err error) outcome {
 	switch {
 	case errors.Is(err, lockcore.ErrBusy):
@@ -50,24 +60,43 @@ func outcomeOf(err error) outcome {
 	case errors.Is(err, lockcore.ErrRecord):
 		return outcomeBadRecord
 	case errors.Is(err, lockcore.ErrUnavailable) && !errors.Is(err, context.Canceled):
-		return outcomeUnavailable // a caller who left while a command was under way is no outage
+		return outcomeUnavailable // a caller that canceled while a command was under way is no outage
 	}
 	return outcomeCanceled
 }
 
-// holderOf is whom a refusal names, if anybody.
+// outcomeOfRun returns the outcome of a call whose handler ran, and its error.type. A lost lease outranks the handler's error, which is
+// often only the canceled ctx.
+func outcomeOfRun(e lockcore.Released, tookOver bool) (o outcome, class string) {
+	switch {
+	case e.Lost != nil:
+		return outcomeLost, errorType(e.Lost)
+	case e.Abandoned && e.Failed == nil:
+		return outcomeUnknown, string(outcomeUnknown)
+	case e.Abandoned:
+		return outcomeUnknown, errorType(e.Failed)
+	case e.Failed != nil:
+		return outcomeFailed, errorType(e.Failed)
+	case tookOver:
+		return outcomeTookOver, ""
+	}
+	return outcomeCompleted, ""
+}
+
+// holderOf returns the holder that a refusal names, if it names one.
 func holderOf(err error) lockcore.Holder {
 	var busy *lockcore.BusyError
-	var abandoned *lockcore.AbandonedError
-	switch {
-	case errors.As(err, &busy):
+	if errors.As(err, &busy) {
 		return busy.Holder
-	case errors.As(err, &abandoned):
+	}
+	var abandoned *lockcore.AbandonedError
+	if errors.As(err, &abandoned) {
 		return abandoned.Holder
 	}
 	return lockcore.Holder{}
 }
 
+// classes are the error types of this module. The first that fits counts: an ErrMaxHold wraps nothing, an ErrRecord may wrap others.
 var classes = []struct {
 	err  error
 	name string
@@ -84,10 +113,20 @@ var classes = []struct {
 	{context.DeadlineExceeded, "timeout"},
 }
 
-// errorType is the class of err: what it says of itself, ours, or the Go type at the end of its chain. Never its text.
+// causes are the classes that Lost.Cause can have.
+var causes = []string{"lost", "max_hold", "stalled", "revoked", "given_up"}
+
+// nameless are the types of errors that say nothing: the conventions have _OTHER for them.
+var nameless = map[string]bool{"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true}
+
+// errorType returns the value of error.type for err: what its method ErrorType returns, a class of this module, the Go type at the end of
+// its chain, or _OTHER. It is never the text of err, which may name the key or a host.
 func errorType(err error) string {
+	if err == nil {
+		return semconv.ErrorTypeOther.Value.AsString()
+	}
 	var typed interface{ ErrorType() string }
-	if errors.As(err, &typed) {
+	if errors.As(err, &typed) && typed.ErrorType() != "" {
 		return typed.ErrorType()
 	}
 	for _, c := range classes {
@@ -98,5 +137,8 @@ func errorType(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
 	}
-	return fmt.Sprintf("%T", err)
+	if name := semconv.ErrorType(err).Value.AsString(); !nameless[name] {
+		return name
+	}
+	return semconv.ErrorTypeOther.Value.AsString()
 }

@@ -152,8 +152,8 @@ func (r *rig) addsUp(tb testing.TB) {
 			tb.Errorf("span %q never ended", s.Name())
 		}
 	}
-	if n := r.count(tb, "holdfast.leases.held"); n != 0 {
-		tb.Errorf("holdfast.leases.held is %d at the end, want 0", n)
+	if n := r.count(tb, "holdfast.lease.held"); n != 0 {
+		tb.Errorf("holdfast.lease.held is %d at the end, want 0", n)
 	}
 }
 

@@ -94,14 +94,14 @@ func (s *scene) waits() {
 func (s *scene) repeats() {
 	o := guard.OnceOptions{Terms: named("charge"), Fingerprint: []byte("10 EUR")}
 	for range 2 {
-		_, _ = guard.Once(s.Context(), s.a, "charge:1", o, nothing) // ran, replayed
+		_, _ = guard.Once(s.Context(), s.a, "charge:1", o, nothing) // completed, replayed
 	}
 	o.Fingerprint = []byte("99 EUR")
 	_, _ = guard.Once(s.Context(), s.a, "charge:1", o, nothing) // mismatch
 
 	o = guard.OnceOptions{Terms: named("charge")}
 	_, _ = guard.OnceValue(s.Context(), s.a, "charge:2", o, func(context.Context) (string, error) { return "receipt", nil })
-	_, _ = guard.OnceValue(s.Context(), s.a, "charge:2", o, func(context.Context) (int, error) { return 7, nil }) // bad record
+	_, _ = guard.OnceValue(s.Context(), s.a, "charge:2", o, func(context.Context) (int, error) { return 7, nil }) // bad_record
 
 	o.Mode = guard.AtMostOnce
 	for range 2 { // unknown, abandoned
@@ -111,7 +111,8 @@ func (s *scene) repeats() {
 		}()
 	}
 	o.Mode = guard.AtLeastOnce
-	_, _ = guard.Once(s.Context(), s.b, "charge:3", o, nothing) // took over
+	_, _ = guard.Once(s.Context(), s.a, "charge:5", o, func(context.Context) error { return context.DeadlineExceeded }) // failed
+	_, _ = guard.Once(s.Context(), s.b, "charge:3", o, nothing) // took_over
 }
 
 // ends: of leases, before their handlers.
@@ -159,6 +160,8 @@ func (s *scene) jobs() {
 	rdb := s.redis.Client(s)
 	mux := asynq.NewServeMux()
 	account := asynqmw.Exclusive(s.b, asynqmw.ByJSON("account", "/id"), asynqmw.Options{})
+	mail := asynqmw.Once(s.b, asynqmw.ByJSON("mail", "/id"), asynqmw.OnceOptions{})
+	mux.Handle("mail", mail(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
 	mux.Handle("transfer", account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
 	srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 1, TaskCheckInterval: time.Second, LogLevel: asynq.FatalLevel})
 	if err := srv.Start(mux); err != nil {
@@ -166,6 +169,11 @@ func (s *scene) jobs() {
 	}
 	defer srv.Shutdown()
 	client := asynq.NewClientFromRedisClient(rdb)
+	for _, payload := range []string{`{"id": 1, "to": "a"}`, `{"id": 1, "to": "b"}`} { // payload_mismatches
+		if _, err := client.Enqueue(asynq.NewTask("mail", []byte(payload))); err != nil {
+			s.Fatal(err)
+		}
+	}
 	_ = guard.Exclusive(s.Context(), s.a, "account:5", named("account"), func(context.Context) error {
 		for _, payload := range []string{`{}`, `{"id": 5}`} {
 			if _, err := client.Enqueue(asynq.NewTask("transfer", []byte(payload)), asynq.MaxRetry(0), asynq.Timeout(5*time.Second)); err != nil {

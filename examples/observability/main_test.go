@@ -109,7 +109,7 @@ func checkScrape(t *testing.T, scrape string) {
 			t.Errorf("%s is scraped as %q, the page says %q", r[1], scraped[r[1]], want)
 		}
 	}
-	if len(rows) < 13 || len(rows) != len(scraped) {
+	if len(rows) < 15 || len(rows) != len(scraped) {
 		t.Errorf("%d metrics are on the page, %d were scraped: %v", len(rows), len(scraped), scraped)
 	}
 	for _, file := range []string{"dashboard.json", "alerts.yaml"} {

@@ -194,9 +194,9 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return own, guard.Unknown(errDropped)
 	case run.noEffect.Load():
 		eachRun(w, func(outer *running) { outer.noEffect.Store(true) })
-		return own, guard.NoEffect(errDropped)
+		return own, guard.NoEffect(statusError(own.status))
 	case !m.keeps(own):
-		return own, guard.NoEffect(errDropped)
+		return own, guard.NoEffect(statusError(own.status))
 	}
 	return own, nil
 }

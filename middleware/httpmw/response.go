@@ -211,3 +211,11 @@ var usual = func() map[string]string {
 	}
 	return names
 }()
+
+// statusError is an answer that is not recorded, as telemetry sees it.
+type statusError int
+
+func (e statusError) Error() string { return fmt.Sprintf("httpmw: status %d", int(e)) }
+
+// ErrorType is the value of error.type: the status code, as OpenTelemetry's conventions for HTTP have it.
+func (e statusError) ErrorType() string { return strconv.Itoa(int(e)) }

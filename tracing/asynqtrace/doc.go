@@ -23,11 +23,11 @@
 //	messaging.message.id        string  the task ID
 //	asynq.task.type             string  the type of the task
 //	asynq.task.retried          int     failed attempts before this one
-//	error.type                  string  only if the status is Error; panic for a panic
+//	error.type                  string  only if the status is Error: a class, panic, a Go type, or _OTHER
 //
 // It links to the producer's span and is not its child: a task may run days later, and several times, and would stretch its
 // producer's trace each time. So it begins a trace, which is sampled by itself, unless the ctx of the server has a span.
-// The messaging conventions of OpenTelemetry are not stable; the names are those of version 1.37.
+// The messaging conventions of OpenTelemetry are not stable; the names are those of version 1.43.
 //
 // The status is Error if the handler panics or returns an error that asynq counts against the task. It is not set for a busy key
 // that is tried again later, nor for asynq.RevokeTask: those are outcomes. The text of an error is nowhere, nor are payload and

@@ -3,14 +3,15 @@ package asynqtrace
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/hibiken/asynq"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/holdfast-go/holdfast/internal/version"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -28,7 +29,7 @@ func Middleware(o Options) asynq.MiddlewareFunc {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()
 	}
-	tracer := o.TracerProvider.Tracer(scope)
+	tracer := o.TracerProvider.Tracer(scope, trace.WithInstrumentationVersion(version.String()), trace.WithSchemaURL(semconv.SchemaURL))
 	return func(next asynq.Handler) asynq.Handler {
 		if next == nil {
 			panic("asynqtrace: handler must not be nil")
@@ -46,7 +47,7 @@ func deliver(ctx context.Context, tracer trace.Tracer, t *asynq.Task, next asynq
 	class := errorPanic // if nothing is returned
 	defer func() {
 		if class != "" {
-			span.SetAttributes(attribute.String(attrErrorType, class))
+			span.SetAttributes(semconv.ErrorTypeKey.String(class))
 			span.SetStatus(codes.Error, "")
 		}
 		span.End()
@@ -62,14 +63,13 @@ func deliver(ctx context.Context, tracer trace.Tracer, t *asynq.Task, next asynq
 // attributes leaves out what only a server knows where there is none, as in a test.
 func attributes(ctx context.Context, t *asynq.Task) []attribute.KeyValue {
 	as := []attribute.KeyValue{
-		attribute.String(attrSystem, system), attribute.String(attrOperationName, process), attribute.String(attrOperationType, process),
-		attribute.String(attrTaskType, t.Type()),
+		system, operationName, operationType, attribute.String(attrTaskType, t.Type()),
 	}
 	if queue, ok := asynq.GetQueueName(ctx); ok {
-		as = append(as, attribute.String(attrDestination, queue))
+		as = append(as, semconv.MessagingDestinationName(queue))
 	}
 	if id, ok := asynq.GetTaskID(ctx); ok {
-		as = append(as, attribute.String(attrMessageID, id))
+		as = append(as, semconv.MessagingMessageID(id))
 	}
 	if n, ok := asynq.GetRetryCount(ctx); ok {
 		as = append(as, attribute.Int(attrRetried, n))
@@ -96,10 +96,14 @@ func isFailure(ctx context.Context, err error) bool {
 	return true
 }
 
-// errorType is the class of err: what it says of itself, or the Go type at the end of its chain. Never its text.
+// nameless are the types of errors that say nothing: the conventions have _OTHER for them.
+var nameless = map[string]bool{"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true}
+
+// errorType returns the value of error.type for err: what its method ErrorType returns, canceled, timeout, the Go type at the end of
+// its chain, or _OTHER. It is never the text of err.
 func errorType(err error) string {
 	var typed interface{ ErrorType() string }
-	if errors.As(err, &typed) {
+	if errors.As(err, &typed) && typed.ErrorType() != "" {
 		return typed.ErrorType()
 	}
 	switch {
@@ -111,5 +115,8 @@ func errorType(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
 	}
-	return fmt.Sprintf("%T", err)
+	if name := semconv.ErrorType(err).Value.AsString(); !nameless[name] {
+		return name
+	}
+	return semconv.ErrorTypeOther.Value.AsString()
 }

@@ -1,20 +1,19 @@
 package asynqtrace
 
-// The names of OpenTelemetry's semantic conventions for messaging, version 1.37 (not stable), and ours. They are
-// nowhere else.
-const (
-	attrSystem        = "messaging.system"
-	attrOperationName = "messaging.operation.name"
-	attrOperationType = "messaging.operation.type"
-	attrDestination   = "messaging.destination.name"
-	attrMessageID     = "messaging.message.id"
-	attrErrorType     = "error.type"
+import semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
+// The attributes are those of OpenTelemetry's semantic conventions for messaging (not stable), and two of asynq.
+const (
 	attrTaskType = "asynq.task.type"
 	attrRetried  = "asynq.task.retried"
 
-	system  = "asynq"
 	process = "process"
 
 	errorPanic = "panic"
+)
+
+var (
+	system        = semconv.MessagingSystemKey.String("asynq")
+	operationName = semconv.MessagingOperationName(process)
+	operationType = semconv.MessagingOperationTypeProcess
 )
