@@ -80,7 +80,7 @@ func (c *call) granted(a *ask, g *grant) (*hold, error) {
 	a.close()
 	if c.ctx.Err() != nil { // whoever comes next may want it
 		err := c.line.say().refuse(c)
-		c.pass(g, nil)
+		c.pass(g, nil) //planted:canceled-grant-passed-on
 		return nil, err
 	}
 	c.has.g, c.has.a = g, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,12 +180,42 @@ func TestPeer_redissonInterruptedIsRenewed(t *testing.T) {
 			time.Sleep(time.Second)
 			_ = p.must(p.b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 		}
+		for n := int64(1); ; n++ { // and at each look at its ctx, so also between the grant's reply and its use: finding B18
+			inner, cancel := context.WithCancel(t.Context())
+			ctx := &canceledAtLook{Context: inner, cancel: cancel, n: n}
+			le, err := p.a.Acquire(ctx, "k", lockcore.Terms{})
+			last := ctx.looks.Load() < n
+			if err == nil {
+				_ = le.Release(t.Context())
+			}
+			cancel()
+			time.Sleep(time.Second)
+			_ = p.must(p.b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+			if last {
+				break
+			}
+		}
 		p.sent.Reset()
 		time.Sleep(time.Hour)
 		if n := p.sent.Count("renew"); n > 0 {
 			t.Errorf("%d renewals for nobody", n)
 		}
 	})
+}
+
+// canceledAtLook is a ctx that is canceled by the n-th call of its Err, before that returns.
+type canceledAtLook struct {
+	context.Context
+	cancel func()
+	n      int64
+	looks  atomic.Int64
+}
+
+func (c *canceledAtLook) Err() error {
+	if c.looks.Add(1) == c.n {
+		c.cancel()
+	}
+	return c.Context.Err()
 }
 
 // RedLock.net #68: 35 locks of hung handlers were renewed for a week; Redisson #2254 and python-redis-lock #106 ask for a bound.

@@ -24,6 +24,7 @@
 //
 // The quick tests of this package fail if the marker of a mistake is missing, is there twice, or stands at code that the operation
 // does not fit, and if no mistake uses a marker.
+// The full level also compiles the code with each mistake.
 //
 // # How to plant a mistake
 //

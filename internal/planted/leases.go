@@ -73,6 +73,11 @@ func leases() []mistake {
 			pkg: "lockcore", test: "TestLeaseCanceledParent", fast: true,
 		},
 		{
+			name: "canceled-grant-kept", what: "A grant whose call is canceled between the reply and its use is renewed without a holder.",
+			edits: []edit{{"canceled-grant-passed-on", arg(0, "nil")}},
+			pkg:   "lockcore", test: "TestPeer_redissonInterruptedIsRenewed",
+		},
+		{
 			name: "undo-on-callers-ctx", what: "An acquire that is given up is undone on the ctx of its caller, so not at all when that has ended.",
 			edits: []edit{{"undo-of-request", value("a.by.ctx.Err() == nil && ($)")}},
 			pkg:   "lockcore", test: "TestPeer_redsyncCanceledAcquireLeavesItsKey",

@@ -10,7 +10,7 @@ func waits() []mistake {
 		},
 		{
 			name: "no-lease-timer", what: "A waiter does not look again when the lease of a holder that may be dead ends.",
-			edits: []edit{{"request-again-at", value("time.Now().Add(2 * time.Second)")}},
+			edits: []edit{{"request-again-at", call("time.Now().Add(max($0, 2*time.Second))")}},
 			pkg:   "lockcore", test: "TestPeer_asynqDeadHolderIsFoundLate",
 		},
 		{
