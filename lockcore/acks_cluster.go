@@ -25,7 +25,7 @@ func (c *conn) waitForReplicas(r ReplicaAcks) error {
 			c.records = &wire{UniversalClient: ownClient(context.Background(), ends.Options())}
 		}
 	case *redis.ClusterClient:
-		c.records = &wire{UniversalClient: ownCluster(context.Background(), ends.Options())}
+		c.records = &wire{UniversalClient: ownCluster(context.Background(), ends.Options(), c.slots)}
 	default:
 		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client, also of NewFailoverClient, or a *redis.ClusterClient: a wrapper may send WAIT elsewhere")
 	}

@@ -37,6 +37,7 @@ type conn struct {
 	acks   ReplicaAcks // N is 0 without
 	heldUp atomic.Int64
 	cut    context.CancelFunc // ends our own connections
+	slots  *slotMap           // of a cluster, shared by our own clients
 
 	records   *wire // with acks, in place of ends for what waits for replicas: rotate, complete, Extend
 	newcomers newcomers
@@ -72,11 +73,14 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 		if c == nil {
 			return nil, errors.New("lockcore: New: client is a nil *redis.ClusterClient")
 		}
-		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
+		slots := &slotMap{newClient: c.Options().NewClient}
+		made := own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
 			o := *c.Options()
 			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
-			return ownCluster(ctx, &o)
-		}, false), nil
+			return ownCluster(ctx, &o, slots)
+		}, false)
+		made.slots = slots
+		return made, nil
 	default: // somebody's wrapper: it may ignore ctx, send twice, and be a cluster
 		w := &wire{UniversalClient: rdb}
 		return &conn{calls: w, ends: w, renews: rdb}, nil
@@ -94,8 +98,9 @@ func ownClient(ctx context.Context, o *redis.Options) *redis.Client {
 	return redis.NewClient(&c)
 }
 
-func ownCluster(ctx context.Context, o *redis.ClusterOptions) *redis.ClusterClient {
+func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap) *redis.ClusterClient {
 	c := *o
+	slots.share(&c)
 	if c.Dialer == nil {
 		c.Dialer = redis.NewDialer(&redis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLSConfig})
 	}

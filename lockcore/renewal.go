@@ -16,16 +16,9 @@ type renewal struct {
 
 // batches groups leases so that one slow or dead server holds up only its own: by node in a cluster, and by size.
 func (c *conn) batches(ctx context.Context, all []*grant) [][]*grant {
-	byNode := map[string][]*grant{}
-	cluster, _ := c.renews.(*redis.ClusterClient)
-	for _, g := range all {
-		node := ""
-		if cluster != nil {
-			if n, err := cluster.MasterForKey(ctx, g.line.keys[0]); err == nil {
-				node = n.Options().Addr
-			}
-		}
-		byNode[node] = append(byNode[node], g)
+	byNode := map[string][]*grant{"": all}
+	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
+		byNode = routed(ctx, cluster, all)
 	}
 	var out [][]*grant
 	for _, gs := range byNode {

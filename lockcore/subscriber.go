@@ -22,7 +22,7 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
 		o := *cluster.Options()
 		o.ClusterStateReloadInterval = time.Second // read when it connects: go-redis does not tell us that it cannot
-		sub = ownCluster(ctx, &o)
+		sub = ownCluster(ctx, &o, c.slots)
 	} else if single, ok := c.renews.(*redis.Client); ok {
 		sub = ownClient(ctx, single.Options())
 	}

@@ -1,0 +1,105 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Finding A1: a master of a cluster that stops before the first renewal costs only the leases of its own keys. Nothing replaces the
+// master here, and the other masters go on serving, so that only the Locker decides about the leases on them.
+func TestClusterStoppedMaster(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	rounds := testlevel.Pick(t, 0, 1, 10)
+	terms := testlevel.Pick(t, nil, []time.Duration{3 * time.Second}, []time.Duration{3 * time.Second, 10 * time.Second})
+	s := redistest.Cluster(t, "--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes")
+	stopped, on := s.Masters()[0], map[string]bool{}
+	for i := range 60 {
+		key := fmt.Sprint(i)
+		on[key] = s.Master(s.Slot(lockcore.RedisKeys("holdfast", lockcore.KindExclusive, key)[0])) == stopped
+	}
+	for _, lease := range terms {
+		for _, seeds := range []string{"all nodes", "the stopped node"} {
+			held, lost := 0, 0
+			for range rounds {
+				h, l := stopMaster(t, s, stopped, on, seeds, lease)
+				held, lost = held+h, lost+l
+			}
+			t.Logf("leases of %v, seeds: %s: %d of %d leases on healthy masters were lost in %d rounds", lease, seeds, lost, held, rounds)
+			if lost > 0 || held < rounds*20 {
+				t.Errorf("leases of %v, seeds: %s: %d of %d leases on healthy masters were lost", lease, seeds, lost, held)
+			}
+		}
+	}
+}
+
+// stopMaster holds all keys of on, stops one master for 8 s and counts the leases on the other two. on says which keys the stopped
+// master has.
+func stopMaster(t *testing.T, s *redistest.Shards, stopped *redistest.Server, on map[string]bool, seeds string, lease time.Duration) (held, lost int) {
+	t.Helper()
+	rdb := s.Client(t, func(o *redis.ClusterOptions) {
+		if seeds == "the stopped node" {
+			o.Addrs = []string{stopped.Addr()}
+		}
+	})
+	l, err := lockcore.New(rdb, lockcore.Options{Terms: lockcore.Terms{Lease: lease}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(context.Background()) }() // the leases on the stopped master are lost
+	var healthy, others []*lockcore.Lease
+	for key, stops := range on {
+		le, err := l.Acquire(t.Context(), key, lockcore.Terms{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stops {
+			others = append(others, le)
+		} else {
+			healthy = append(healthy, le)
+		}
+	}
+	stopped.Pause()
+	time.Sleep(8 * time.Second)
+	stopped.Resume()
+	time.Sleep(lease / 2) // a renewal that was waiting has its answer
+	for _, le := range healthy {
+		if le.Release(t.Context()) != nil {
+			lost++
+		}
+	}
+	for _, le := range others {
+		_ = le.Release(t.Context())
+	}
+	return len(healthy), lost
+}
+
+// Finding A1: all clients of a Locker share the first answer to CLUSTER SLOTS, so that the first renewal and the first release need none.
+func TestClusterSlotsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, count := redistest.Bubble(t), new(redistest.Counter)
+		o := m.Options()
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{o.Addr}, Dialer: count.Dial(o.Dialer)})
+		l := lockerOn(t, rdb, lockcore.Options{})
+		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second) // it is renewed
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := count.Count("cluster"); n != 1 || count.Count("renew") == 0 {
+			t.Errorf("CLUSTER SLOTS was sent %d times: %v", n, count.Commands())
+		}
+	})
+}
