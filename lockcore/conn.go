@@ -108,6 +108,8 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap) *r
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
+	// A script is routed by its keys. Otherwise the first command of each client waits for COMMAND, from any node and not bounded by ctx.
+	c.DisableRoutingPolicies = true
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
 	return redis.NewClusterClient(&c)

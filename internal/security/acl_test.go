@@ -184,7 +184,7 @@ func once(ctx context.Context, a, b *lockcore.Locker) error {
 	return errors.Join(err, look, <-waited, a.Clear(ctx, lockcore.KindOnce, "o"))
 }
 
-const clusterRights = leastRights + ofList + " +cluster|slots +command +asking"
+const clusterRights = leastRights + ofList + " +cluster|slots +asking"
 
 // What a Locker in a Cluster needs beside, and that is all: nothing is denied.
 func TestRightsInACluster(t *testing.T) {
