@@ -47,7 +47,7 @@ func (h slotHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if !ok {
 			return next(ctx, cmd)
 		}
-		if known := h.m.known.Load(); !h.started.Swap(true) && known != nil {
+		if known := h.m.known.Load(); !h.started.Swap(true) && known != nil { //planted:shared-slots
 			slots.SetVal(*known)
 			return nil
 		}

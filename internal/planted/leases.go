@@ -37,6 +37,11 @@ func leases() []mistake {
 			pkg:   "lockcore", test: "TestPeer_redissonNodesInTurn",
 		},
 		{
+			name: "cold-slot-map", what: "The first renewal in a cluster reads the slot map anew, from any node.",
+			edits: []edit{{"shared-slots", never()}},
+			pkg:   "lockcore", test: "TestClusterSlotsShared",
+		},
+		{
 			name: "watchdog-noscript", what: "The watchdog takes a server that has forgotten the scripts for one that is away.",
 			edits: []edit{{"script-unknown", never()}},
 			pkg:   "lockcore", test: "TestPeer_redissonForgottenScripts",
