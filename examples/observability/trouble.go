@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -29,6 +30,7 @@ var troubles = []struct {
 	{"a handler panics under at most once", "HoldfastOutcomeUnknown, HoldfastAbandoned, HoldfastTookOver", (*demo).panics},
 	{"a job meets a conflict on its last attempt", "HoldfastConflictOnLastAttempt", (*demo).lastAttempt},
 	{"a record was written by a release with another type", "HoldfastBadRecord", (*demo).badRecord},
+	{"a producer repeats a job with another payload", "", (*demo).otherPayload},
 	{"a request comes without a key, another behind who has read its body", "HoldfastNoKey, HoldfastMisconfigured", (*demo).badRequests},
 }
 
@@ -39,7 +41,7 @@ func (d *demo) makeTrouble(ctx context.Context, pause time.Duration) {
 			if rest(ctx, pause) != nil {
 				return
 			}
-			d.say("trouble: %s (%s)", t.title, t.alert)
+			d.say("trouble: %s (%s)", t.title, cmp.Or(t.alert, "no alert"))
 			if err := t.make(d, ctx); err != nil && ctx.Err() == nil {
 				d.say("that was not planned: %v", err)
 			}
@@ -161,6 +163,21 @@ func (d *demo) badRequests(ctx context.Context) error {
 		return res.Body.Close()
 	}
 	return errors.Join(post("/orders", ""), post("/orders/wrong", rand.Text()))
+}
+
+// otherPayload reports what asynqmw.Once does, where a done key comes again with another payload.
+func (d *demo) otherPayload(ctx context.Context) error {
+	key, o := "mail:"+rand.Text(), guard.OnceOptions{Terms: lockcore.Terms{Name: "mail"}, Keep: keep}
+	for range 2 {
+		outcome, err := guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { return nil })
+		if err != nil {
+			return err
+		}
+		if outcome == guard.Replayed {
+			d.a.locks.Report(ctx, lockcore.PayloadDiffers{Name: "mail", Key: key})
+		}
+	}
+	return nil
 }
 
 // unless is err, if it is not the trouble that was to be made.
