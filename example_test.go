@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+	"github.com/holdfast-go/holdfast/tracing/slogobs"
 )
 
 var addr string // of the Redis behind the examples
@@ -41,7 +43,9 @@ func Example() {
 	ctx := context.Background()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	locks, err := lockcore.New(rdb, lockcore.Options{})
+	locks, err := lockcore.New(rdb, lockcore.Options{
+		Observer: slogobs.New(slog.Default(), slogobs.Options{}), // optional: logs losses and refusals, without the keys
+	})
 	if err != nil {
 		panic(err)
 	}

@@ -1,0 +1,49 @@
+package slogobs_test
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"os"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/tracing/slogobs"
+)
+
+func Example() {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTimes})) // in a program: slog.Default()
+	locks, err := lockcore.New(rdb, lockcore.Options{Observer: slogobs.New(logger, slogobs.Options{})})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	terms := lockcore.Terms{Name: "account", Wait: lockcore.NoWait}
+	_ = guard.Exclusive(context.Background(), locks, "account:42", terms, func(ctx context.Context) error {
+		// A ctx without the hold is another caller.
+		_ = guard.Exclusive(guard.Detach(ctx), locks, "account:42", terms, func(context.Context) error { return nil })
+		return nil
+	})
+	// Output:
+	// level=INFO msg="holdfast: refused" kind=exclusive name=account key_digest=38dbcc9b3c91186a outcome=busy queue=0
+}
+
+// withoutTimes makes the output of the example the same each time.
+func withoutTimes(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey || a.Key == "holder" || a.Value.Kind() == slog.KindDuration {
+		return slog.Attr{}
+	}
+	return a
+}

@@ -1,0 +1,137 @@
+package slogobs_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/tracing/slogobs"
+)
+
+const canary = "iban-DE02-7f3a"
+
+var charge = lockcore.Attempt{Kind: lockcore.KindOnce, Name: "charge", Key: canary}
+
+// events are one of each, and the level and message of its record. What carries an error has the key in its text.
+var events = []struct {
+	event   lockcore.Event
+	level   string
+	message string
+}{
+	{lockcore.Waiting{Holder: lockcore.Holder{Host: "h", Task: "t"}, Queue: 2}, "DEBUG", "waiting"},
+	{lockcore.Granted{Token: 7}, "DEBUG", "granted"},
+	{lockcore.Granted{Abandoned: true}, "WARN", "took over"},
+	{lockcore.Refused{Err: &lockcore.BusyError{Key: canary}}, "INFO", "refused"},
+	{lockcore.Refused{Err: lockcore.ErrClosed}, "INFO", "refused"},
+	{lockcore.Refused{Err: fmt.Errorf("%w: %w", lockcore.ErrNotRun, context.Canceled)}, "DEBUG", "refused"},
+	{lockcore.Refused{Err: &lockcore.MismatchError{Key: canary}}, "WARN", "refused"},
+	{lockcore.Refused{Err: &lockcore.AbandonedError{Key: canary}}, "ERROR", "refused"},
+	{lockcore.Refused{Err: fmt.Errorf("%w: OOM %s", lockcore.ErrUnavailable, canary)}, "ERROR", "refused"},
+	{lockcore.Refused{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "refused"},
+	{lockcore.Replayed{Attempt: 1}, "DEBUG", "replayed"},
+	{lockcore.RenewFailed{Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "renewal failed"},
+	{lockcore.Lost{Cause: lockcore.ErrLost}, "ERROR", "lease lost"},
+	{lockcore.Lost{Cause: lockcore.ErrMaxHold}, "WARN", "lease ended early"},
+	{lockcore.Overrun{Cause: lockcore.ErrMaxHold}, "WARN", "handler ignores its context"},
+	{lockcore.Released{}, "DEBUG", "released"},
+	{lockcore.Released{Lost: lockcore.ErrLost}, "DEBUG", "released"},
+	{lockcore.Released{Abandoned: true}, "ERROR", "outcome unknown"},
+	{lockcore.Released{Failed: errors.New(canary)}, "DEBUG", "handler failed"},
+	{lockcore.Released{Err: lockcore.ErrUnavailable}, "INFO", "release failed"},
+	{lockcore.Released{Err: lockcore.ErrUnavailable, Completed: true}, "DEBUG", "released"},
+	{lockcore.CompletionFailed{Err: lockcore.ErrUnavailable}, "ERROR", "record not stored"},
+	{lockcore.CompletionStored{}, "INFO", "record stored late"},
+	{lockcore.ConflictLost{Name: "charge"}, "ERROR", "job lost to a conflict"},
+	{lockcore.NoKey{Name: "charge"}, "WARN", "no key"},
+	{lockcore.PayloadDiffers{Name: "charge", Key: canary}, "WARN", "another payload"},
+	{lockcore.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
+	{lockcore.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
+}
+
+func logger(w *bytes.Buffer) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// Finding B10: each event has one record, at the level of its weight, and none has the key, unless that is wanted.
+func TestRecords(t *testing.T) {
+	for _, expose := range []bool{false, true} {
+		for _, tt := range events {
+			var out bytes.Buffer
+			o := slogobs.New(logger(&out), slogobs.Options{ExposeRawKeys: expose})
+			ctx := o.Start(t.Context(), charge)
+			o.Event(ctx, tt.event)
+			var record map[string]any
+			if err := json.Unmarshal(out.Bytes(), &record); err != nil {
+				t.Fatalf("%T: %v: %q", tt.event, err, out.String())
+			}
+			if record["level"] != tt.level || record["msg"] != "holdfast: "+tt.message || record["name"] != "charge" && record["problem"] == nil {
+				t.Errorf("%+v: %v", tt.event, record)
+			}
+			if !expose && strings.Contains(out.String(), canary) {
+				t.Errorf("%T: the key is in %s", tt.event, out.String())
+			}
+			if expose && record["kind"] != nil && record["key"] != canary {
+				t.Errorf("%T: the key is not in %s", tt.event, out.String())
+			}
+		}
+	}
+}
+
+// Outside an attempt only what belongs to none is written, and an error only by its class.
+func TestWithoutAnAttempt(t *testing.T) {
+	var out bytes.Buffer
+	o := slogobs.New(logger(&out), slogobs.Options{})
+	for _, e := range []lockcore.Event{nil, lockcore.RenewPass{Failed: 3}, lockcore.Granted{}, lockcore.Released{}, lockcore.Refused{}} {
+		o.Event(t.Context(), e)
+	}
+	if out.Len() != 0 {
+		t.Errorf("written: %s", out.String())
+	}
+	o.Event(t.Context(), lockcore.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)})
+	if s := out.String(); strings.Contains(s, canary) || !strings.Contains(s, "bad_record") {
+		t.Errorf("written: %s", s)
+	}
+}
+
+// Ten thousand events in a second are ten records; the next one says how many were left out. Another class is not held up.
+func TestNoiseIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		o := slogobs.New(logger(&out), slogobs.Options{})
+		ctx := o.Start(t.Context(), charge)
+		for range 10_000 {
+			o.Event(ctx, lockcore.RenewFailed{Err: lockcore.ErrUnavailable})
+		}
+		if n := strings.Count(out.String(), "\n"); n != 10 {
+			t.Errorf("%d records, want 10", n)
+		}
+		other := o.Start(t.Context(), lockcore.Attempt{Name: "report"})
+		o.Event(other, lockcore.RenewFailed{Err: lockcore.ErrUnavailable})
+		time.Sleep(time.Second)
+		out.Reset()
+		o.Event(ctx, lockcore.RenewFailed{Err: lockcore.ErrUnavailable})
+		if !strings.Contains(out.String(), `"suppressed":9990`) {
+			t.Errorf("after a second: %s", out.String())
+		}
+	})
+}
+
+// Finding B10: a program that only wants slog does not link OpenTelemetry.
+func TestImports(t *testing.T) {
+	deps, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(deps), "opentelemetry") || !strings.Contains(string(deps), "holdfast/lockcore") {
+		t.Errorf("imports:\n%s", deps)
+	}
+}
