@@ -57,6 +57,7 @@ func (c *call) pass(g *grant, a *ask) {
 
 // unanswered is told of a send without an answer. It returns an error if the call gives up.
 func (c *call) unanswered(a *ask, sent time.Time, err error) error {
+	//planted:end-of-call-itself
 	if ended(c.ctx) { // that was the end of the call, and says nothing of Redis to those behind it
 		s := c.line.say()
 		if s.busy == nil {

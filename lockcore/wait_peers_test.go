@@ -218,3 +218,36 @@ func TestPeer_asynqOrphanForgotten(t *testing.T) {
 		_ = le.Release(t.Context())
 	})
 }
+
+// redsync #164: the end of the caller's ctx is reported as a failure of the servers. Here: calls that end with a request under way
+// must not count as failures of Redis, which a call behind them would report. Finding B18.
+func TestPeer_redsyncEndOfACanceledCall(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+		held := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+		p.faults.Delay(100 * time.Millisecond) // one way: the first reply would come after 200 ms
+		stop := errors.New("stop")
+		var calls sync.WaitGroup
+		for _, after := range []time.Duration{50, 200, 350} { // of each at this time the request is under way
+			ctx, cancel := context.WithTimeoutCause(t.Context(), after*time.Millisecond, stop)
+			defer cancel()
+			calls.Go(func() {
+				_, err := p.a.Acquire(ctx, "k", lockcore.Terms{Wait: time.Minute})
+				if !errors.Is(err, stop) || !errors.Is(err, lockcore.ErrNotRun) {
+					t.Errorf("ended after %d ms: %v", after, err)
+				}
+			})
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		calls.Go(func() { _, _ = p.a.Acquire(ctx, "k", lockcore.Terms{Wait: time.Minute}) }) // sends the next request
+		synctest.Wait()
+		_, err := p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: 400 * time.Millisecond})
+		if !errors.Is(err, lockcore.ErrBusy) || errors.Is(err, lockcore.ErrUnavailable) {
+			t.Errorf("behind calls that ended: %v; want busy", err)
+		}
+		cancel(stop)
+		calls.Wait()
+		p.stillHeld(held)
+	})
+}

@@ -46,5 +46,10 @@ func waits() []mistake {
 			edits: []edit{{"leader-gives-up", skip()}},
 			pkg:   "lockcore", test: "TestPeer_rueidislockAskerGivesUp",
 		},
+		{
+			name: "ended-call-counts-as-failure", what: "A call whose ctx ends with a request under way counts as a failure of Redis.",
+			edits: []edit{{"end-of-call-itself", never()}},
+			pkg:   "lockcore", test: "TestPeer_redsyncEndOfACanceledCall",
+		},
 	}
 }
