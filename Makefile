@@ -75,7 +75,7 @@ fmt: ## format the code as lint wants it
 
 .PHONY: soak-short
 soak-short: ## a minute of contention between 1, 3 and 8 processes on a real server, some of them killed; then the same of HTTP servers
-	$(FULL) $(TALLY) ./internal/soak -count=1 -v -args -for 20s -procs 1,3,8 -kill 4s -at-least 20000
+	$(FULL) $(TALLY) ./internal/soak -count=1 -v -args -for 20s -procs 1,3,8 -kill 4s -at-least 2000
 	$(FULL) $(TALLY) ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
 
 .PHONY: soak
@@ -84,7 +84,7 @@ soak: ## a thousand seeds of the simulation, ten million operations, all planted
 	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim
 	$(GO) test ./internal/history -count=1 -v -timeout 30m -run TestHistory
 	$(GO) run ./internal/planted
-	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 4m -procs 1,3,8 -kill 20s -at-least 200000
+	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 4m -procs 1,3,8 -kill 20s -at-least 20000
 	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run 'Failover|Sentinel' -args -for 20s -failovers 4
 	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run Migrations -args -for 5s -migrations 500
 	$(GO) test ./internal/signals -count=1 -v -timeout 10m -args -pauses 60 -kills 90

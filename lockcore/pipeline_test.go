@@ -46,6 +46,15 @@ func look(ctx context.Context, l *lockcore.Locker) func(int) error {
 	}
 }
 
+// warm lets everybody call until nobody fails: with the bound of 1 s of a look that takes more than one try on a busy machine.
+func warm(t *testing.T, call func(i int) error) {
+	t.Helper()
+	eventually(t, "all calls succeed", func() bool {
+		errs, _ := atOnce(call)
+		return errors.Join(errs...) == nil
+	})
+}
+
 // lockAndUnlock is a call that holds a key of its own for a moment.
 func lockAndUnlock(ctx context.Context, l *lockcore.Locker, t lockcore.Terms) func(int) error {
 	return func(i int) error {
@@ -65,16 +74,11 @@ func TestBatchingSendsOnce(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			w := realWorld(t)
-			rounds := 0
 			for range 3 {
 				l, faults, count := w.locker(lockcore.Options{}) // a new one: after a missing answer nothing travels together for a while
 				call := look(t.Context(), l)
 				w.rdb.ScriptFlush(t.Context()) // the faults see the source, and with it the name
-				if errs, _ := atOnce(call); errors.Join(errs...) != nil {
-					t.Logf("the machine is too slow: %v", errors.Join(errs...))
-					continue
-				}
-				rounds++
+				warm(t, call)
 				count.Reset()
 				f := plant(faults, locktest.Nth(callers/2, locktest.Script("inspect")))
 				errs, _ := atOnce(call)
@@ -90,31 +94,30 @@ func TestBatchingSendsOnce(t *testing.T) {
 					t.Errorf("%d calls, %d without an answer: %d commands", callers, failed, n)
 				}
 			}
-			if rounds == 0 {
-				t.Error("inconclusive")
-			}
 		})
 	}
 }
 
-// One lost answer costs those that traveled with it a second; then the others go on.
+// One lost answer costs those that traveled with it a second; then the others go on. Finding C3: the bounds of these tests
+// are measured against a control.
 func TestBatchingLostAnswer(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
-	w := realWorld(t)
+	w, control := realWorld(t), redistest.NewControl(t)
 	for range 3 {
 		l, faults, _ := w.locker(lockcore.Options{})
-		call := lockAndUnlock(t.Context(), l, lockcore.Terms{Wait: 4 * time.Second})
+		call := lockAndUnlock(t.Context(), l, long)
 		w.rdb.ScriptFlush(t.Context()) // the faults see the source, and with it the name
 		if errs, _ := atOnce(call); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
 		f := faults.LoseAnswer(locktest.Nth(callers/2, locktest.Script("acquire")))
+		start := time.Now()
 		errs, slowest := atOnce(call)
 		if !struckBy(f) {
 			t.Error("no answer was lost")
 		}
-		if errors.Join(errs...) != nil || slowest > 2500*time.Millisecond {
+		if errors.Join(errs...) != nil || slowest > 2500*time.Millisecond+control.Late(start) {
 			t.Errorf("the slowest took %v: %v", slowest, errors.Join(errs...))
 		}
 	}
@@ -129,36 +132,27 @@ func TestBatchingBound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := realWorld(t)
+			w, control := realWorld(t), redistest.NewControl(t)
 			l, faults, _ := w.locker(lockcore.Options{})
 			call := look(t.Context(), l)
-			if errs, _ := atOnce(call); errors.Join(errs...) != nil {
-				t.Fatal(errs)
-			}
+			warm(t, call)
 			goAway(faults)
 			for range 2 {
+				start := time.Now()
 				errs, slowest := atOnce(call)
 				for _, err := range errs {
 					if !errors.Is(err, lockcore.ErrUnavailable) {
 						t.Errorf("%v, want ErrUnavailable", err)
 					}
 				}
-				if slowest > 1500*time.Millisecond {
+				if slowest > 1500*time.Millisecond+control.Late(start) {
 					t.Errorf("the slowest took %v", slowest)
 				}
 			}
 			faults.Heal()
 			healed := time.Now()
-			for {
-				errs, _ := atOnce(call)
-				if errors.Join(errs...) == nil {
-					break
-				}
-				if time.Since(healed) > 10*time.Second {
-					t.Fatal(errs)
-				}
-			}
-			if d := time.Since(healed); d > 4*time.Second {
+			warm(t, call)
+			if d := time.Since(healed); d > 4*time.Second+control.Late(healed) {
 				t.Errorf("served again after %v", d)
 			}
 		})
@@ -169,25 +163,23 @@ func TestBatchingBound(t *testing.T) {
 func TestBatchingCancel(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
-	w := realWorld(t)
+	w, control := realWorld(t), redistest.NewControl(t)
 	l, faults, _ := w.locker(lockcore.Options{})
-	if errs, _ := atOnce(look(t.Context(), l)); errors.Join(errs...) != nil {
-		t.Fatal(errs)
-	}
+	warm(t, look(t.Context(), l))
 	faults.Silence()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	var soon atomic.Int64
 	call := lockAndUnlock(ctx, l, lockcore.Terms{Wait: lockcore.Forever})
+	begin := time.Now()
 	errs, slowest := atOnce(func(i int) error {
-		start := time.Now()
 		err := call(i)
-		if time.Since(start) < 500*time.Millisecond {
+		if time.Since(begin) < 500*time.Millisecond+control.Late(begin) {
 			soon.Add(1)
 		}
 		return err
 	})
-	if n := soon.Load(); n < callers-5 || slowest > 1500*time.Millisecond {
+	if n := soon.Load(); n < callers-5 || slowest > 1500*time.Millisecond+control.Late(begin) {
 		t.Errorf("%d of %d returned at once, the last after %v", n, callers, slowest)
 	}
 	for _, err := range errs {
@@ -204,33 +196,34 @@ func TestBatchingScriptFlush(t *testing.T) {
 	w := realWorld(t)
 	l, _, count := w.locker(lockcore.Options{})
 	var over atomic.Bool
-	flushed := make(chan int)
-	go func() {
-		n := 0
-		for ; !over.Load(); n++ {
+	var flushes atomic.Int64
+	var flusher sync.WaitGroup
+	flusher.Go(func() {
+		for !over.Load() {
 			if err := w.rdb.ScriptFlush(t.Context()).Err(); err != nil {
 				t.Error(err)
 			}
+			flushes.Add(1)
 			time.Sleep(time.Millisecond)
 		}
-		flushed <- n
-	}()
-	const rounds = 30
-	for range rounds {
-		if errs, _ := atOnce(lockAndUnlock(t.Context(), l, lockcore.Terms{})); errors.Join(errs...) != nil {
+	})
+	rounds := 0
+	for ; rounds < 30 || flushes.Load() < 10; rounds++ {
+		if errs, _ := atOnce(lockAndUnlock(t.Context(), l, long)); errors.Join(errs...) != nil {
 			t.Error(errors.Join(errs...))
 		}
 	}
 	over.Store(true)
-	if n, flushes := count.Count("acquire"), <-flushed; n <= rounds*callers || flushes < 10 {
-		t.Errorf("%d commands to acquire %d times over %d flushes", n, rounds*callers, flushes)
+	flusher.Wait()
+	if n := count.Count("acquire"); n <= rounds*callers {
+		t.Errorf("%d commands to acquire %d times over %d flushes", n, rounds*callers, flushes.Load())
 	}
 }
 
 // Close keeps its bound and leaves no goroutine, also when a batch is under way that gets no answer.
 func TestBatchingClose(t *testing.T) { // not parallel: it counts goroutines
 	testlevel.Full(t)
-	s := redistest.Real(t)
+	s, control := redistest.Real(t), redistest.NewControl(t)
 	for name, disturb := range map[string]func(*locktest.Faults){"quiet": (*locktest.Faults).Heal, "silent": (*locktest.Faults).Silence} {
 		before := goleak.IgnoreCurrent()
 		faults := locktest.NewFaults(t)
@@ -241,9 +234,7 @@ func TestBatchingClose(t *testing.T) { // not parallel: it counts goroutines
 		if err != nil {
 			t.Fatal(err)
 		}
-		if errs, _ := atOnce(look(t.Context(), l)); errors.Join(errs...) != nil {
-			t.Fatal(errs)
-		}
+		warm(t, look(t.Context(), l))
 		disturb(faults)
 		ended := make(chan struct{})
 		go func() {
@@ -255,7 +246,8 @@ func TestBatchingClose(t *testing.T) { // not parallel: it counts goroutines
 		start := time.Now()
 		err = l.Close(ctx)
 		cancel()
-		if d := time.Since(start); err != nil || d > 2*time.Second {
+		d, late := time.Since(start), control.Late(start)
+		if err != nil && late < 300*time.Millisecond || d > 2*time.Second+late { // a call's own second fits into the bound
 			t.Errorf("%s: Close took %v: %v", name, d, err)
 		}
 		<-ended

@@ -70,7 +70,7 @@ func TestBatching(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 50 {
-			call := lockAndUnlock(t.Context(), l, lockcore.Terms{})
+			call := lockAndUnlock(t.Context(), l, long)
 			if !test.crowded {
 				err = call(0)
 			} else {

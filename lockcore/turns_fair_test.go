@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -15,8 +16,9 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// busyLockers returns what stops n Lockers on which many goroutines each take and release one key, with hold inside, and how often each had it.
-func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) (stop func() []int64) {
+// busyLockers starts n Lockers on which many goroutines each take and release one key, with hold inside. It returns how often each had it,
+// and what stops them.
+func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) (shares func() []int64, stop func()) {
 	t.Helper()
 	counts := make([]atomic.Int64, n)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -44,58 +46,60 @@ func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) 
 			})
 		}
 	}
-	return func() []int64 {
-		cancel()
-		wg.Wait()
+	shares = func() []int64 {
 		shares := make([]int64, n)
 		for i := range counts {
 			shares[i] = counts[i].Load()
 		}
 		return shares
 	}
+	return shares, func() { cancel(); wg.Wait() }
 }
 
-// Processes that work alike get the key alike.
+// Processes that work alike get the key alike. Finding C3: what is even is a number of turns, however long a slow machine takes for them; what
+// is uneven by chance becomes even with more of them.
 func TestTurnsShares(t *testing.T) {
 	testlevel.Full(t)
 	for _, hold := range []time.Duration{0, 500 * time.Microsecond} {
 		w := realWorld(t)
-		stop := busyLockers(t, w, 4, 16, hold)
+		shares, stop := busyLockers(t, w, 4, 16, hold)
+		even := func() bool {
+			sum := int64(0)
+			for _, n := range shares() {
+				sum += n
+			}
+			return sum >= 2000 && float64(slices.Min(shares())) >= 0.8*float64(sum)/4
+		}
 		time.Sleep(2 * time.Second)
-		shares := stop()
-		sum := int64(0)
-		for _, n := range shares {
-			sum += n
-		}
-		t.Logf("%v inside: %d", hold, shares)
-		if float64(slices.Min(shares)) < 0.8*float64(sum)/4 || sum < 400 {
-			t.Errorf("%v inside: shares are %d", hold, shares)
-		}
+		eventually(t, "even shares of 2,000 turns", even)
+		stop()
+		t.Logf("%v inside: %d", hold, shares())
 	}
 }
 
 // A process with one waiter gets its turn within two streaks of one with a thousand: a streak is bounded by 5 ms and the tenure
-// that runs then.
+// that runs then, so by six tenures of 1 ms. What is counted is tenures, which take longer on a slow machine.
 func TestTurnsBounded(t *testing.T) {
 	testlevel.Full(t)
 	w := realWorld(t)
-	stop := busyLockers(t, w, 1, 1000, time.Millisecond)
+	theirs, stop := busyLockers(t, w, 1, 1000, time.Millisecond)
 	l, _, _ := w.locker(lockcore.Options{})
-	var waits []time.Duration
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && len(waits) < 300; {
-		start := time.Now()
+	eventually(t, "a crowd", func() bool { return theirs()[0] > 100 })
+	var waits []int64 // tenures of the crowd meanwhile
+	for range 100 {
+		before := theirs()[0]
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
-		waits = append(waits, time.Since(start))
+		waits = append(waits, theirs()[0]-before)
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	theirs := stop()[0]
+	stop()
 	slices.Sort(waits)
-	p50, p99 := waits[len(waits)/2], waits[len(waits)*99/100]
-	t.Logf("%d turns beside %d tenures of a crowd: p50 %v, p99 %v, longest %v", len(waits), theirs, p50, p99, waits[len(waits)-1])
-	if p50 > 40*time.Millisecond || p99 > 200*time.Millisecond || len(waits) < 50 || theirs < int64(len(waits)) {
-		t.Errorf("%d turns beside %d: p50 %v, p99 %v", len(waits), theirs, p50, p99)
+	p50, p90 := waits[len(waits)/2], waits[len(waits)*9/10]
+	t.Logf("%d turns beside a crowd with %d: tenures of the crowd in between p50 %d, p90 %d, most %d", len(waits), theirs()[0], p50, p90, waits[len(waits)-1])
+	if p50 > 20 || p90 > 60 || theirs()[0] < int64(len(waits)) {
+		t.Errorf("%d turns: p50 %d tenures of the crowd, p90 %d", len(waits), p50, p90)
 	}
 }
 
@@ -113,13 +117,18 @@ func lineUp(t *testing.T, l *lockcore.Locker, n int) {
 	}
 }
 
+// inTime runs a subtest in a bubble.
+func inTime(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
 // A key that was given up for a process in line is nobody else's: not the one's that had it, not that of its waiters, not a third's,
 // whether they wait or not.
 func TestTurnsNoBarging(t *testing.T) {
-	testlevel.Full(t)
 	for name, waiting := range map[string]int{"released": 0, "streak over": 3} {
-		t.Run(name, func(t *testing.T) {
-			w := realWorld(t)
+		inTime(t, name, func(t *testing.T) {
+			w := newWorld(t)
 			a, _, _ := w.locker(lockcore.Options{})
 			b, faults, _ := w.locker(lockcore.Options{})
 			third, _, _ := w.locker(lockcore.Options{})
@@ -240,18 +249,19 @@ func TestTurnsNoOvertaking(t *testing.T) {
 
 // A key that the own process has is refused to NoWait at once, without a command, and says who has it.
 func TestTurnsNoWait(t *testing.T) {
-	testlevel.Full(t)
-	w := realWorld(t)
-	l, _, count := w.locker(lockcore.Options{})
-	le := w.must(l.Acquire(lockcore.WithTask(t.Context(), "the holder"), "k", lockcore.Terms{}))
-	count.Reset()
-	start := time.Now()
-	_, err := l.Acquire(t.Context(), "k", noWait)
-	if d := time.Since(start); d > 500*time.Millisecond {
-		t.Errorf("refused after %v", d)
-	}
-	if b, ok := errors.AsType[*lockcore.BusyError](err); !ok || b.Holder.Task != "the holder" || b.Remaining <= 0 || len(count.Commands()) != 0 {
-		t.Errorf("%+v, with commands %v", err, count)
-	}
-	_ = le.Release(t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, count := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(lockcore.WithTask(t.Context(), "the holder"), "k", lockcore.Terms{}))
+		count.Reset()
+		start := time.Now()
+		_, err := l.Acquire(t.Context(), "k", noWait)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("refused after %v", d)
+		}
+		if b, ok := errors.AsType[*lockcore.BusyError](err); !ok || b.Holder.Task != "the holder" || b.Remaining <= 0 || len(count.Commands()) != 0 {
+			t.Errorf("%+v, with commands %v", err, count)
+		}
+		_ = le.Release(t.Context())
+	})
 }

@@ -130,8 +130,8 @@ func (l *load) judge() {
 	if min(c.handOvers, c.conflicts, c.entered, c.extended, c.replayed) <= least || c.revoked == 0 || l.renewals.Load() == 0 || c.gone == 0 {
 		l.Error("inconclusive: too little happened")
 	}
-	if c.unknown > least || c.lost > least {
-		l.Error("inconclusive: the machine was too busy")
+	if c.unknown > c.ops/10 || c.lost > c.ops/10 { // some are, on a machine that is busy; they are judged too
+		l.Error("inconclusive: too many operations without an answer")
 	}
 }
 

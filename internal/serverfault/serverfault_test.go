@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	traffic  = 200              // grants before and after each fault, else nothing is known
-	recovery = 10 * time.Second // more than a lease, the timed fallback of waiters and a slow machine
+	traffic  = 200         // grants before and after each fault, else nothing is known
+	recovery = time.Minute // more than a lease, the timed fallback of waiters and a slow machine
 )
 
 // Whatever befalls the server: two never hold a key, unless it forgot who did; tokens grow even then; a lease outlives what is shorter than it,

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -41,6 +42,7 @@ const (
 // load is processes that contend for keys, with the same code whatever the client is.
 type load struct {
 	*oracle
+	control *redistest.Control
 	lockers []*lockcore.Locker
 	calls   atomic.Int64 // of once keys
 	stop    context.CancelFunc
@@ -51,7 +53,7 @@ type load struct {
 func start(t *testing.T, o lockcore.Options, dial func() redis.UniversalClient) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{oracle: newOracle(t), stop: cancel}
+	l := &load{oracle: newOracle(t), control: redistest.NewControl(t), stop: cancel}
 	o.Terms = lockcore.Terms{Lease: lease, Wait: wait}
 	for range processes {
 		rdb := dial()
@@ -133,7 +135,7 @@ func (l *load) exclusive(locks *lockcore.Locker, key string) {
 		l.readAndWrite(ctx, key, busyFor)
 		return nil
 	})
-	l.called(err, time.Since(began)-inside)
+	l.called(err, time.Since(began)-inside-l.control.Late(began))
 }
 
 // holdLong takes the one key that is held for longer than a lease, through failovers too, until ctx ends.
@@ -184,7 +186,7 @@ func (l *load) once(locks *lockcore.Locker, name string) {
 	if res.Outcome == guard.Replayed && err == nil {
 		l.replayed(name, res.Value)
 	}
-	l.called(err, time.Since(began)-inside)
+	l.called(err, time.Since(began)-inside-l.control.Late(began))
 }
 
 // called notes how a call ended. Only what a user may try again is allowed.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -32,7 +33,7 @@ func (w *world) node(h func(*lockcore.Locker) asynq.Handler) *node {
 	w.Cleanup(func() { _ = locks.Close(context.Background()) }) // some tests have closed it with an error
 	n.locks = locks
 	cfg := quick()
-	cfg.Concurrency, cfg.ShutdownTimeout = 1, 8*time.Second
+	cfg.Concurrency, cfg.ShutdownTimeout = 1, 20*time.Second
 	cfg.DelayedTaskCheckInterval = 20 * time.Millisecond
 	n.srv = w.serve(asynqmw.Configure(cfg), h(locks))
 	return n
@@ -44,10 +45,11 @@ func TestShutdownHandsOver(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		var g gauge
+		control := redistest.NewControl(w.T)
 		begun, finish := make(chan context.Context, 1), make(chan struct{})
 		alone := func(fn func(context.Context)) func(*lockcore.Locker) asynq.Handler {
 			return func(locks *lockcore.Locker) asynq.Handler {
-				o := asynqmw.Options{Terms: lockcore.Terms{Lease: 3 * time.Second, Wait: time.Minute}}
+				o := asynqmw.Options{Terms: lockcore.Terms{Lease: 6 * time.Second, Wait: time.Minute}}
 				return asynqmw.Exclusive(locks, byPayload, o)(g.handler(func(ctx context.Context, _ int, _ *asynq.Task) error {
 					fn(ctx)
 					return nil
@@ -72,7 +74,7 @@ func TestShutdownHandsOver(t *testing.T) {
 			old.srv.Shutdown()
 			close(stopped)
 		}()
-		<-time.After(4500 * time.Millisecond) // a lease and a half
+		<-time.After(9 * time.Second) // a lease and a half
 		if err := context.Cause(ctx); err != nil {
 			w.Errorf("the handler was told to stop: %v", err)
 		}
@@ -87,7 +89,7 @@ func TestShutdownHandsOver(t *testing.T) {
 			w.Errorf("%d runs, %d at once; want two, one after the other", runs, most)
 		}
 		gap := time.Duration(taken.Load() - returned.Load())
-		if gap < 0 || gap > 1500*time.Millisecond { // half a lease: it did not wait for one to end
+		if gap < 0 || gap > 3*time.Second+control.Late(time.Unix(0, returned.Load())) { // half a lease: it did not wait for one to end
 			w.Errorf("taken %v after the handler had returned", gap)
 		}
 	})
@@ -102,7 +104,7 @@ func TestShutdownBoundEndsFirst(t *testing.T) {
 		var runs [2]atomic.Int64 // when each began
 		begun, finish := make(chan context.Context, 2), make(chan struct{})
 		alone := func(locks *lockcore.Locker) asynq.Handler {
-			o := asynqmw.Options{Terms: lockcore.Terms{Lease: 3 * time.Second, Wait: 100 * time.Millisecond}}
+			o := asynqmw.Options{Terms: lockcore.Terms{Lease: 10 * time.Second, Wait: 100 * time.Millisecond}} // long enough not to be lost before Close
 			return asynqmw.Exclusive(locks, byPayload, o)(g.handler(func(ctx context.Context, run int, _ *asynq.Task) error {
 				runs[run-1].Store(time.Now().UnixNano())
 				begun <- ctx
