@@ -90,4 +90,10 @@ func (a *ask) granted(c *call, sent time.Time, reply []any) answer {
 	return answer{g: g}
 }
 
-func micro(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+// maxSpan bounds the durations that replies name, so that sums of them do not overflow.
+const maxSpan = 100 * 365 * 24 * time.Hour
+
+// micro is us microseconds, at most maxSpan.
+func micro(us int64) time.Duration {
+	return time.Duration(min(us, maxSpan.Microseconds())) * time.Microsecond
+}

@@ -8,9 +8,10 @@ import (
 )
 
 const (
-	waitCap  = 2 * time.Second // longest sleep of a waiter: what a dropped message costs
-	queueTTL = time.Minute     // of a queue that nobody refreshes
-	minTries = 3               // sends in a row without an answer before Redis counts as away
+	waitCap  = 2 * time.Second       // longest sleep of a waiter: what a dropped message costs
+	queueTTL = time.Minute           // of a queue that nobody refreshes
+	minPause = 10 * time.Millisecond // between two requests of which no message led to the second, whatever the reply to the first was
+	minTries = 3                     // sends in a row without an answer before Redis counts as away
 
 	// What a once key has to hear is tried for so much longer than the lease: else a run that never was, or has failed, counts as abandoned.
 	afterLease = time.Hour
@@ -176,7 +177,7 @@ func (a *ask) lineUp(b *BusyError) {
 		a.l.wake.start() // it may have ended
 	}
 	jitter := time.Duration(10+rnd.IntN(40)) * time.Millisecond
-	a.next = time.Now().Add(min(b.Remaining+jitter, waitCap-jitter)) //planted:request-again-at
+	a.next = time.Now().Add(max(minPause, min(b.Remaining+jitter, waitCap-jitter))) //planted:request-again-at
 }
 
 // renew goes on as a new ask, at the end of the server's queue, where this one was granted too late, or may have been to another. A new one is

@@ -174,7 +174,7 @@ func (c *conn) send(ctx *limited, on *wire, s *script, list []any) (reply []any,
 	repeated = err != nil && unanswered(err) || !(c.own && c.single) && time.Since(sent) >= quick
 	if err != nil {
 		stale(ctx, on.UniversalClient, err)
-		return nil, repeated, err
+		return nil, repeated, unreadable(err, list)
 	}
 	reply, ok := v.([]any)
 	if !ok {
@@ -242,6 +242,9 @@ func unanswered(err error) bool {
 // permanent says that asking again will not help: the answer is about us or the key, not about the moment.
 func permanent(err error) bool {
 	var re redis.Error
+	if errors.As(err, new(*dataError)) {
+		return true
+	}
 	if !errors.As(err, &re) {
 		return errors.Is(err, redis.ErrClosed) || errors.Is(err, errHeldUp)
 	}

@@ -31,6 +31,7 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 				return h, nil, err
 			}
 			a = v.g.insteadOf(c)
+			a.next = sent.Add(minPause)
 		case v.rec != nil:
 			a.queued = false // the script saw to that
 			a.end()
@@ -45,6 +46,8 @@ func (c *call) contend(a *ask) (*hold, *Record, error) {
 		case v.err != nil:
 			c.pass(nil, a)
 			return nil, nil, v.err
+		default:
+			a.next = sent.Add(minPause)
 		}
 	}
 }

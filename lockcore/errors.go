@@ -3,7 +3,10 @@ package lockcore
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A call that did not run the handler satisfies errors.Is(err, ErrNotRun), whatever else it is.
@@ -24,7 +27,9 @@ var (
 	ErrClosed = notRun("lockcore: locker closed")
 	// ErrKey: the key is empty or longer than 512 bytes. Any bytes will do.
 	ErrKey = notRun("lockcore: bad key")
-	// ErrRecord: the key is done, but what is stored does not decode. It is never replayed, and nothing runs.
+	// ErrRecord: the data in Redis is not what holdfast writes. Either the key is done and its record does not decode: it is never
+	// replayed, and nothing runs. Or the key's hash has a field that cannot be read, which the error names: nothing is written to it,
+	// and Clear repairs the key. Or a Redis key has another type than a hash or a sorted set: delete it.
 	ErrRecord = notRun("lockcore: stored record does not decode")
 	// ErrNested: a Once inside a Once of the same key would wait for itself.
 	ErrNested = notRun("lockcore: nested claim of the same key")
@@ -151,10 +156,49 @@ func (e *MismatchError) Is(target error) bool { return target == ErrMismatch || 
 // ErrorType names the class for telemetry.
 func (e *MismatchError) ErrorType() string { return "mismatch" }
 
+// dataError satisfies ErrRecord: the data of a key is not what the scripts write. Redis is available, and a repeat gets the same answer.
+type dataError struct {
+	key   string // in Redis
+	field string // of the hash; empty: one of the key's two Redis keys has another type
+	reply error
+}
+
+func (e *dataError) Error() string {
+	if e.field == "" {
+		return fmt.Sprintf("lockcore: stored data does not decode: Redis key %q must be a hash and %q a sorted set: %v", e.key, e.key+":q", e.reply)
+	}
+	return fmt.Sprintf("lockcore: stored data does not decode: field %q of the hash %q must be a number from 0 to 9e15; Clear repairs the key", e.field, e.key)
+}
+
+func (e *dataError) Is(target error) bool { return target == ErrRecord || target == ErrNotRun }
+func (e *dataError) Unwrap() error        { return e.reply }
+
+// ErrorType names the class for telemetry.
+func (e *dataError) ErrorType() string { return "bad_record" }
+
+// unreadable makes a dataError of an error reply that says so. Some servers put text around what a script returns.
+func unreadable(err error, list []any) error {
+	var re redis.Error
+	if !errors.As(err, &re) {
+		return err
+	}
+	if _, text, ok := strings.Cut(re.Error(), "BADFIELD "); ok {
+		field, _, _ := strings.Cut(text, " ")
+		return &dataError{key: keyOf(list), field: field, reply: err}
+	}
+	if strings.Contains(re.Error(), "WRONGTYPE") {
+		return &dataError{key: keyOf(list), reply: err}
+	}
+	return err
+}
+
 // unavailable wraps what Redis, or the way to it, said.
 func unavailable(err error) error {
 	if err == nil {
 		return ErrUnavailable
+	}
+	if errors.As(err, new(*dataError)) {
+		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"time"
@@ -119,9 +120,10 @@ func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
 }
 
 func (l *Locker) clear(ctx context.Context, kind Kind, key, token, done string) error {
+	id := rand.Text() // the same in each repeat, so that one which finds the key cleared, or in use again, changes nothing and says 1
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
 		r, _, err := l.conn.run(ctx, l.conn.ends, clearScript, keys[:],
-			millis(freeTTL), micros(claimWindow), l.wakePrefix, flag(l.conn.single), token, done)
+			millis(freeTTL), micros(claimWindow), l.wakePrefix, flag(l.conn.single), token, done, id)
 		return r, err
 	})
 	if err != nil {

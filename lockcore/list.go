@@ -116,7 +116,7 @@ func (l *Locker) listOn(ctx context.Context, rdb redis.UniversalClient, o ListOp
 	}
 }
 
-// entries asks for keys by their names in Redis, in one round trip. It leaves out what is free or not a key of ours.
+// entries asks for keys by their names in Redis, in one round trip. It leaves out what is free, cannot be read, or is not a key of ours.
 func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names []string) ([]Entry, error) {
 	asked := make([]Entry, 0, len(names))
 	keys := make([][2]string, 0, len(names))
@@ -133,7 +133,7 @@ func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names [
 	for i, e := range asked {
 		reply, ok := replies[i].([]any)
 		if !ok {
-			continue // an error about this key alone: it is no hash, or has moved away
+			continue // an error about this key alone: it cannot be read, or has moved away
 		}
 		if e.Holding, err = readHolding(reply); err == nil && e.State != StateFree {
 			entries = append(entries, e)

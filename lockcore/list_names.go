@@ -27,7 +27,7 @@ func (l *Locker) inspectAll(ctx context.Context, rdb redis.UniversalClient, keys
 				replies[i] = v
 			case redis.HasErrorPrefix(err, "NOSCRIPT"):
 				forgotten = true
-			case !moving(err) && !strings.Contains(err.Error(), "WRONGTYPE"):
+			case !moving(err) && !errors.As(unreadable(err, cmd.Args()), new(*dataError)):
 				return nil, err
 			}
 		}

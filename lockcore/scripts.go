@@ -11,15 +11,15 @@ var scriptFiles embed.FS
 
 // The scripts are constants: nothing of a key or a caller ever becomes part of their text.
 var (
-	acquireScript  = load("done", "lease", "grant", "acquire")
+	acquireScript  = load("number", "done", "lease", "grant", "acquire")
 	renewScript    = load("lease", "renew")
 	releaseScript  = load("lease", "pass", "release")
-	rotateScript   = load("lease", "load", "grant", "pass", "rotate")
-	leaveScript    = load("lease", "load", "pass", "leave")
-	completeScript = load("lease", "load", "pass", "complete")
-	revokeScript   = load("lease", "load", "revoke")
-	clearScript    = load("lease", "load", "pass", "clear")
-	inspectScript  = load("lease", "load", "inspect")
+	rotateScript   = load("number", "lease", "load", "grant", "pass", "rotate")
+	leaveScript    = load("number", "lease", "load", "pass", "leave")
+	completeScript = load("number", "lease", "load", "pass", "complete")
+	revokeScript   = load("number", "lease", "load", "revoke")
+	clearScript    = load("number", "lease", "load", "pass", "clear")
+	inspectScript  = load("number", "lease", "load", "inspect")
 )
 
 // script is a text and how it is sent: boxed once, not for each call.

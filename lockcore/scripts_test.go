@@ -234,7 +234,7 @@ func complete(hold, record string, last any, remember int) call {
 
 var (
 	revoke  = call{"revoke", []any{wakes}}
-	forget  = call{"clear", []any{keep.Milliseconds(), window.Microseconds(), wakes, 1, "", ""}}
+	forget  = call{"clear", []any{keep.Milliseconds(), window.Microseconds(), wakes, 1, "", "", ""}}
 	inspect = call{"inspect", nil}
 )
 

@@ -104,6 +104,21 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestPeer_redissonKeysThatStay",
 		},
 		{
+			name: "memory-ends-with-hash", what: "An ended id is remembered for as long as the hash happens to live.",
+			edits: []edit{{"remembered-for-a-minute", skip()}},
+			pkg:   "lockcore", test: "TestScriptRemembersLongEnough",
+		},
+		{
+			name: "queue-outlives-hash", what: "A reserved key keeps the TTL of a free one, so that its queue lives longer.",
+			edits: []edit{{"hash-outlives-queue", skip()}},
+			pkg:   "lockcore", test: "TestScriptHashOutlivesQueue",
+		},
+		{
+			name: "dead-queue-in-one-script", what: "One release looks for a live waiter behind any number of dead ones.",
+			edits: []edit{{"dead-members-per-script", after("most = 1000000")}},
+			pkg:   "lockcore", test: "TestScriptDeadQueue",
+		},
+		{
 			name: "clock-set-back", what: "A server clock that was set back keeps a lease for as long.",
 			edits: []edit{{"clock-sane", always()}},
 			pkg:   "lockcore", test: "TestScriptClock",

@@ -20,7 +20,7 @@ var fields = strings.Fields("s h o x d m t f n v a g e r l")
 // bad are values that no script writes into most of them.
 var bad = []string{
 	"", "abc", "-1", "-9007199254740993", "1e308", "-1e308", "nan", "-nan", "inf", "-inf", "0x1p60", "18446744073709551616", "1.5", " 7 ", "\x00\xff\xfe",
-	"h\nx\nt\n\n\n", "d", "r", "p", "[[%a", strings.Repeat("9", 400),
+	"h\nx\nt\n\n\n", "9007199254740992", "1795333188515267000", "1e300", "-7", "0x10", "d", "r", "p", "[[%a", strings.Repeat("9", 400),
 }
 
 // poisoned is a key on a real server into which somebody else writes.

@@ -87,7 +87,8 @@ func TestPoisonedTypes(t *testing.T) {
 
 func wrongType(t *testing.T, what string, err error) {
 	t.Helper()
-	if !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "WRONGTYPE") {
+	if !errors.Is(err, lockcore.ErrRecord) || errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "WRONGTYPE") ||
+		!strings.Contains(fmt.Sprint(err), "{k}") {
 		t.Errorf("%s: %v", what, err)
 	}
 }

@@ -3,12 +3,16 @@
 --       7 fingerprint 8 mode: exclusive | least | most 9 retention ms of the queue
 -- Returns {1, token, attempt, abandoned} granted · {0, remaining µs, held so far µs, who, waiting, fingerprint} busy ·
 --   {2, record, attempt, fingerprint} done · {3, done} other fingerprint · {4, who, age µs, attempt} abandoned, refused · {5} over
+-- or the error BADFIELD and the name of a field that it cannot read; then nothing was written
 local ask, locker, lease, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[8]
-local s, h, t, a = v[1], v[2], tonumber(v[5] or 0), v[7] == '1'
-local n = mode ~= 'exclusive' and tonumber(v[10] or 0)
+local s, h, t, f, a = v[1], v[2], number(v[5], exact), number(v[6], exact), v[7] == '1'
+local x, d
+if s then x, d = number(v[3], math.huge), number(v[4], math.huge) end
+local bad = not t and 't' or not f and 'f' or n == nil and 'n' or s and (not x and 'x' or not d and 'd')
+if bad then return {err = 'BADFIELD ' .. bad} end
 
 clock()
-local x = s and clamp(KEYS[1], tonumber(v[3] or 0), tonumber(v[4] or 0))
+if s then x = clamp(KEYS[1], x, d, s) end
 local live = s and x > now
 if s == 'h' and h == ask then -- planted:same-request
   if not live or call('HGET', KEYS[1], 'v') == '1' then return {5} end -- never revived
@@ -27,7 +31,7 @@ if live and not (s == 'r' and h == ask) then -- planted:key-is-taken
   return {0, x - now, math.max(now - t, 0), call('HGET', KEYS[1], 'm') or '', queue, g}
 end
 
-local f = math.max(tonumber(v[6] or 0), t)
+f = math.max(f, t)
 if s == 'h' then f = math.max(f, t + block - 1) end -- planted:tokens-of-dead-holder
 if (a or s == 'h') and mode == 'most' then -- planted:abandoned-refused
   return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n}
@@ -39,6 +43,7 @@ if s == 'h' then
   if not a then call('HSET', KEYS[1], 'a', '1') end -- planted:abandoned-noted
   call('HDEL', KEYS[1], 'v')
 end
+if past then call('HDEL', KEYS[1], 'r', 'e') end
 if tag ~= '' then
   call('HSET', KEYS[1], 'g', tag)
 elseif g ~= '' then

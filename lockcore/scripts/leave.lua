@@ -6,9 +6,14 @@
 local ask = ARGV[1]
 local k = load(KEYS[1])
 call('ZREM', KEYS[2], ARGV[2] .. ask)
-if ARGV[4] == '1' then remember(k.l, k.f > 0, ask) end
-if k.h ~= ask or (k.s ~= 'h' and k.s ~= 'r') then return {0} end -- planted:leaves-with-turn
-if not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
+local ours = k.h == ask and (k.s == 'h' or k.s == 'r')
+if ours and not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
+if ARGV[4] == '1' then
+  if ours or not k.bad then remember(k.l, ask) end -- an unreadable hash grants nothing, and must not be kept for longer
+elseif ours and k.l ~= '' then
+  outlive(minute)
+end
+if not ours then return {0} end -- planted:leaves-with-turn
 if k.s == 'h' then
   if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end
   if not k.a then call('HDEL', KEYS[1], 'm', 'g') end

@@ -198,7 +198,7 @@ var problems = []problem{
 	{lockcore.ErrAbandoned, unknown},
 	{lockcore.ErrRecord, Problem{
 		Type: TypeRecordUnreadable, Status: http.StatusInternalServerError, Title: "Recorded answer cannot be read",
-		Detail: "The operation is done and will not run again, but its answer cannot be read.",
+		Detail: "This request did not run the operation. What was recorded under this Idempotency-Key cannot be read.",
 	}},
 	{lockcore.ErrUnavailable, unavailable},
 	{lockcore.ErrClosed, unavailable},

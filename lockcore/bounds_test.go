@@ -1,0 +1,267 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// Finding "remember": an acquire that arrives after its request has ended grants nothing, also where the hash was about to expire when the id
+// was remembered, or a record was to be kept for a second.
+func TestLateDuplicateAfterShortTTL(t *testing.T) {
+	free := func(w *world, kind lockcore.Kind) {
+		b, _, _ := w.locker(lockcore.Options{})
+		time.Sleep(time.Second)
+		if h, err := b.Inspect(w.t.Context(), kind, "k"); err != nil || h.State != lockcore.StateFree {
+			w.t.Errorf("a late duplicate was granted: %+v, %v", h, err)
+		}
+	}
+	t.Run("end of the hash", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			a, faults, _ := w.locker(lockcore.Options{})
+			b, _, _ := w.locker(lockcore.Options{})
+			_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+			_ = w.must(b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+			time.Sleep(time.Minute - 150*time.Millisecond)
+			late := faults.Hold(locktest.Script("acquire"))
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if le, err := a.Acquire(ctx, "k", noWait); err == nil {
+				t.Fatalf("inconclusive: granted %v", le.Token())
+			}
+			time.Sleep(2 * time.Second)
+			late.Deliver()
+			free(w, lockcore.KindExclusive)
+		})
+	})
+	t.Run("short record", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			a, faults, _ := w.locker(lockcore.Options{})
+			_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+			late := faults.Hold(locktest.Script("acquire"))
+			le, _, err := a.Claim(t.Context(), "k", lockcore.Claim{Keep: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := le.Complete(t.Context(), []byte("r"), time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if _, rec, err := a.Look(t.Context(), "k"); err != nil || rec == nil || string(rec.Data) != "r" {
+				t.Errorf("the record is %v, %v", rec, err)
+			}
+			time.Sleep(2 * time.Second)
+			late.Deliver()
+			free(w, lockcore.KindOnce)
+		})
+	})
+}
+
+// Finding A12: waiters behind dead members of the queue get a free key when they ask next, within 2 s.
+func TestWaitBehindDeadMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(t.Context(), "k", noWait))
+		got := make(chan time.Time)
+		go func() {
+			le := w.must(b.Acquire(t.Context(), "k", long))
+			got <- time.Now()
+			_ = le.Release(t.Context())
+		}()
+		time.Sleep(time.Second)
+		queue := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[1]
+		for i, m := range strangers(1000) {
+			if err := w.rdb.ZAdd(t.Context(), queue, redis.Z{Score: float64(i), Member: m}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		_ = le.Release(t.Context())
+		d := (<-got).Sub(start)
+		if n := w.rdb.ZCard(t.Context(), queue).Val(); n < 500 {
+			t.Errorf("inconclusive: %d dead members are left", n)
+		}
+		if d > 2*time.Second {
+			t.Errorf("a waiter behind dead members had the free key after %v, want 2s at most", d)
+		}
+	})
+}
+
+// Finding A3: whatever end a key has, a waiter asks at a bounded rate.
+func TestAbsurdEndRate(t *testing.T) {
+	w := realWorld(t)
+	l, _, count := w.locker(lockcore.Options{})
+	_ = w.must(l.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+	now := w.rdb.Time(t.Context()).Val().UnixMicro()
+	for _, state := range []string{"h", "r", "p"} {
+		for _, x := range []string{fmt.Sprint(now + 9_300_000_000_000_000), fmt.Sprint(int64(math.MaxInt64)), "inf", "1e300", "nan", "-1e300", "0x10", ""} {
+			for _, d := range []string{"9400000000000000", "inf", "1e300", "-7"} {
+				key := "k" + state + x + d
+				hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, key)[0]
+				if err := w.rdb.HSet(t.Context(), hash, "s", state, "h", id("Q"), "o", id("Q"), "t", now, "x", x, "d", d).Err(); err != nil {
+					t.Fatal(err)
+				}
+				count.Reset()
+				const wait = 20 * time.Millisecond
+				start := time.Now()
+				le, err := l.Acquire(t.Context(), key, lockcore.Terms{Wait: wait})
+				limit := 2 + int((time.Since(start)+wait)/(10*time.Millisecond))
+				if n := len(count.Commands()); n > limit {
+					t.Errorf("state %s until %q of at most %q: %d commands in %v, want at most %d", state, x, d, n, time.Since(start), limit)
+				}
+				switch {
+				case le != nil:
+					_ = le.Release(t.Context())
+				case !errors.Is(err, lockcore.ErrBusy) && !errors.Is(err, lockcore.ErrRecord):
+					t.Errorf("state %s until %q of at most %q: %v", state, x, d, err)
+				}
+				if busy, ok := errors.AsType[*lockcore.BusyError](err); ok && (busy.Remaining < 0 || busy.Remaining > 25*time.Hour) {
+					t.Errorf("state %s until %q of at most %q: busy for another %v", state, x, d, busy.Remaining)
+				}
+			}
+		}
+	}
+}
+
+// scripted is a client that gives every script the same reply.
+type scripted struct {
+	reply []any
+	runs  atomic.Int64
+	sha   string
+}
+
+func (s *scripted) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *scripted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (s *scripted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c, ok := cmd.(*redis.Cmd); ok && cmd.Name() == "evalsha" {
+			if cmd.Args()[1] == s.sha {
+				s.runs.Add(1)
+			}
+			c.SetVal(s.reply)
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Finding A3: between two requests that no message led to are 10 ms, whatever the reply to the first one was.
+func TestReplyRate(t *testing.T) {
+	for name, reply := range map[string][]any{
+		"busy for the longest time": {int64(0), int64(math.MaxInt64), int64(math.MaxInt64), "", int64(math.MaxInt64), ""},
+		"busy for 9.3e15 µs":        {int64(0), int64(9_300_000_000_000_000), int64(0), "", int64(0), ""},
+		"busy for no time":          {int64(0), int64(0), int64(0), "", int64(0), ""},
+		"over":                      {int64(5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &scripted{reply: reply, sha: lockcore.Scripts["acquire"].Hash()}
+			m := redistest.Bubble(t)
+			rdb := m.Client(t)
+			rdb.AddHook(s)
+			l := lockerOn(t, wrapper{rdb}, lockcore.Options{})
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			_, err := l.Acquire(ctx, "k", lockcore.Terms{Wait: lockcore.Forever})
+			if n, limit := s.runs.Load(), 3+int64(time.Since(start)/(10*time.Millisecond)); n > limit {
+				t.Errorf("%d requests in %v, want at most %d", n, time.Since(start), limit)
+			}
+			if busy, ok := errors.AsType[*lockcore.BusyError](err); ok && (busy.Remaining < 0 || busy.HeldFor < 0) {
+				t.Errorf("busy: held for %v, another %v", busy.HeldFor, busy.Remaining)
+			}
+		})
+	}
+}
+
+// Finding A7: a key that cannot be read is an error that names the key and the field, at once and without a write; Clear repairs it.
+func TestUnreadableKey(t *testing.T) {
+	for _, test := range []struct {
+		kind         lockcore.Kind
+		state, field string
+		value        string
+		others       []string
+	}{
+		{kind: lockcore.KindExclusive, field: "f", value: "9007199254740992"},
+		{kind: lockcore.KindExclusive, field: "t", value: "1e300"},
+		{kind: lockcore.KindExclusive, field: "x", value: "abc", others: []string{"s", "h"}},
+		{kind: lockcore.KindOnce, field: "n", value: "nan", others: []string{"s", "d"}},
+		{kind: lockcore.KindOnce, field: "n", value: "-7"},
+		{kind: lockcore.KindOnce, field: "d", value: "", others: []string{"s", "r"}},
+	} {
+		t.Run(fmt.Sprintf("%s %s %s", test.kind, test.field, test.value), func(t *testing.T) {
+			w := realWorld(t)
+			l, _, count := w.locker(lockcore.Options{})
+			ask := func(wait time.Duration) (*lockcore.Lease, error) {
+				if test.kind == lockcore.KindExclusive {
+					return l.Acquire(t.Context(), "key", lockcore.Terms{Wait: wait})
+				}
+				le, _, err := l.Claim(t.Context(), "key", lockcore.Claim{Terms: lockcore.Terms{Wait: wait}})
+				return le, err
+			}
+			hash := lockcore.RedisKeys("holdfast", test.kind, "key")[0]
+			set := append([]string{test.field, test.value}, test.others...)
+			if err := errors.Join(w.rdb.HSet(t.Context(), hash, set).Err(), w.rdb.PExpire(t.Context(), hash, 30*time.Second).Err()); err != nil {
+				t.Fatal(err)
+			}
+			unreadable := func(what string, err error) {
+				t.Helper()
+				if !errors.Is(err, lockcore.ErrRecord) || !errors.Is(err, lockcore.ErrNotRun) || errors.Is(err, lockcore.ErrUnavailable) ||
+					!strings.Contains(fmt.Sprint(err), hash) || !strings.Contains(fmt.Sprint(err), fmt.Sprintf("field %q", test.field)) {
+					t.Errorf("%s: %v, want ErrRecord that names the key and its field", what, err)
+				}
+			}
+			_, err := ask(lockcore.Forever) // the script is known after this
+			unreadable("acquire", err)
+			count.Reset()
+			_, err = ask(lockcore.Forever)
+			unreadable("acquire", err)
+			if got := count.Commands(); len(got) != 1 {
+				t.Errorf("it sent %v, want one request", got)
+			}
+			_, err = l.Inspect(t.Context(), test.kind, "key")
+			unreadable("inspect", err)
+			if test.kind == lockcore.KindOnce {
+				_, _, err = l.Look(t.Context(), "key")
+				unreadable("look", err)
+			}
+			if ttl := w.rdb.PTTL(t.Context(), hash).Val(); ttl > 30*time.Second || ttl < 0 {
+				t.Errorf("the hash lives for %v, want 30s at most", ttl)
+			}
+			for _, err := range l.List(t.Context(), lockcore.ListOptions{}) {
+				if err != nil {
+					t.Errorf("list: %v", err)
+				}
+			}
+			if err := l.Clear(t.Context(), test.kind, "key"); err != nil {
+				t.Errorf("clear: %v", err)
+			}
+			le, err := ask(lockcore.NoWait)
+			if err != nil {
+				t.Fatalf("after clear: %v", err)
+			}
+			if le.Abandoned() || le.Attempt() != 1 {
+				t.Errorf("after clear: abandoned %v, attempt %d", le.Abandoned(), le.Attempt())
+			}
+			if err := le.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
