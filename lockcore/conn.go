@@ -17,7 +17,7 @@ import (
 const (
 	callTimeout = time.Second          // of one command; it is sent again with the same id
 	maxHeldUp   = 256                  // calls on a client that ignores ctx which may be left behind
-	quick       = 8 * time.Millisecond // go-redis waits at least this long before it sends a command again
+	quick       = 8 * time.Millisecond // a ClusterClient of ours waits at least this long before it sends a command again, see ownCluster
 	ownPoolSize = 16
 	scriptBlock = 100 // keys in one renewal script
 )
@@ -105,7 +105,8 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap) *r
 		c.Dialer = redis.NewDialer(&redis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLSConfig})
 	}
 	c.Dialer = endWith(ctx, c.Dialer)
-	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
+	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, quick
+	c.MaxRetryBackoff = 0 // its default: a shorter one would cut MinRetryBackoff
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
 	// A script is routed by its keys. Otherwise the first command of each client waits for COMMAND, from any node and not bounded by ctx.
@@ -140,7 +141,8 @@ func (c *conn) close() {
 }
 
 // run runs a script, bounded by callTimeout and ctx's deadline also on a client that ignores both. repeated says that
-// a copy of the command may still be under way: it was sent without an answer, or may have been sent twice.
+// a duplicate of the command may still arrive, or that this was one: it got no reply, or the client may have sent it twice. A client that is
+// not ours may always have: how soon it sends again is its owner's choice, and does not show.
 func (c *conn) run(ctx context.Context, on *wire, s *script, keys []string, args ...any) (reply []any, repeated bool, err error) {
 	list := make([]any, 3, 3+len(keys)+len(args))
 	list[2] = len(keys)
@@ -171,7 +173,7 @@ func (c *conn) send(ctx *limited, on *wire, s *script, list []any) (reply []any,
 		send := do // the closure must not move do to the heap
 		v, err = c.bounded(ctx, func() (any, error) { return send(ctx, on, s, list) })
 	}
-	repeated = err != nil && unanswered(err) || !(c.own && c.single) && time.Since(sent) >= quick
+	repeated = err != nil && unanswered(err) || !c.own || !c.single && time.Since(sent) >= quick
 	if err != nil {
 		stale(ctx, on.UniversalClient, err)
 		return nil, repeated, unreadable(err, list)
