@@ -3,7 +3,7 @@
 //	go run ./examples/http                        on a Redis inside the process
 //	go run ./examples/http -redis localhost:6379  on yours; what it keeps there is gone after ten minutes
 //
-// It prints requests to paste into another terminal. Read shop.go first.
+// It serves until it is interrupted (Ctrl-C), and prints requests to paste into another terminal. Read shop.go first.
 package main
 
 import (
