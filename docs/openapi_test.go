@@ -82,10 +82,13 @@ func TestOpenAPICode(t *testing.T) {
 	}
 }
 
+// keyPattern is what a key looks like: a quoted string, or bare text without a comma.
+const keyPattern = `^("[ -~]+"|[ !#-+.-~-][ -+.-~-]*)$`
+
 // Names and bounds of the headers are those of the code.
 func TestOpenAPIHeaders(t *testing.T) {
 	text := read(t, "openapi/idempotency.yaml")
-	for _, want := range []string{"name: " + httpmw.HeaderKey + "\n", httpmw.HeaderReplayed + ": {$ref", "maxLength: 512\n", "'^[ -~]+$'"} {
+	for _, want := range []string{"name: " + httpmw.HeaderKey + "\n", httpmw.HeaderReplayed + ": {$ref", "maxLength: 512\n", "pattern: '" + keyPattern + "'\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}
@@ -97,7 +100,11 @@ func TestOpenAPIHeaders(t *testing.T) {
 	}
 	for key, want := range map[string]int{
 		strings.Repeat("~", 255): 200, strings.Repeat("~", 256): 400, longest: 200, `"\"` + longest[1:]: 400, "": 400, "\x7f": 400, "é": 400,
+		"a, b": 400, `"a, b"`: 200, "a-b.c~d e": 200, ",": 400, `a"b`: 200,
 	} {
+		if matches := regexp.MustCompile(keyPattern).MatchString(key); want == 200 && !matches || strings.Contains(key, "a, b") && matches != (want == 200) {
+			t.Errorf("key %q: matches is %v, status %d", key, matches, want)
+		}
 		if w := post(h, "", "Idempotency-Key", key); w.Code != want {
 			t.Errorf("key %q: %d, want %d", key, w.Code, want)
 		}

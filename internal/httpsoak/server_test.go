@@ -33,7 +33,7 @@ var (
 )
 
 func (m mount) options() httpmw.Options {
-	o := httpmw.Options{Terms: lockcore.Terms{Wait: m.wait}, Headers: ownHeaders[3:]}
+	o := httpmw.Options{Terms: lockcore.Terms{Wait: m.wait}}
 	if m.most {
 		o.Mode = guard.AtMostOnce
 	}

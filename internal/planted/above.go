@@ -72,6 +72,11 @@ func above() []mistake {
 			pkg:   "middleware/httpmw", test: "TestOptionsAreCheckedTogether",
 		},
 		{
+			name: "header-from-in-front-recorded", what: "A header that was set in front of Idempotent is recorded, and its old value is replayed.",
+			edits: []edit{{"header-from-in-front", never()}},
+			pkg:   "middleware/httpmw", test: "TestReplayedHeaders", fast: true,
+		},
+		{
 			name: "digest-without-lengths", what: "The parts of a digest run into each other: ab and c make the key of a and bc.",
 			edits: []edit{{"length-of-part", skip()}},
 			pkg:   "idempotency", test: "TestMovedBoundaries",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -25,10 +26,13 @@ type KeyFunc func(r *http.Request) (string, error)
 var ErrNoKey = errors.New("httpmw: request needs no key")
 
 // ByPathValue is what the pattern's wildcard name stands for: behind mux.Handle("POST /accounts/{id}/charges", …)
-// ByPathValue("account", "id") makes account:42 of /accounts/42/charges. A value that is missing or empty is an error.
+// ByPathValue("account", "id") makes account:42 of /accounts/42/charges. A value that is empty is an error.
 //
 // A path value is known when the router has run, not before: wrap the handler that is given to the router, never the
-// router. ServeMux sets path values, and so does any router that calls [http.Request.SetPathValue].
+// router. ServeMux sets path values, and so do chi and any other router that calls [http.Request.SetPathValue]. If the
+// request has no such value and its Pattern has no such wildcard, the request is answered 500 and the Observer gets
+// lockcore.Misconfigured, once: that is a mistake of the program, not of the client. A router that sets no Pattern gets the
+// same answer for a value that is empty.
 //
 // It panics on a class that is empty or has a colon, and on a name that is empty or has braces.
 func ByPathValue(class, name string) KeyFunc {
@@ -40,11 +44,25 @@ func ByPathValue(class, name string) KeyFunc {
 	}
 	return func(r *http.Request) (string, error) {
 		value := r.PathValue(name)
-		if value == "" {
-			return "", fmt.Errorf("path value %q is missing or empty", name)
+		switch {
+		case value != "":
+			return class + ":" + value, nil
+		case hasWildcard(r.Pattern, name):
+			return "", fmt.Errorf("path value %q is empty", name)
+		default:
+			return "", fmt.Errorf("%w: %q is not in the pattern %q", errMisplaced, name, r.Pattern)
 		}
-		return class + ":" + value, nil
 	}
+}
+
+// hasWildcard reports whether pattern, of ServeMux or chi, has the wildcard name: {name}, {name...} or {name:regexp}.
+func hasWildcard(pattern, name string) bool {
+	for _, end := range []string{"}", "...}", ":"} {
+		if strings.Contains(pattern, "{"+name+end) {
+			return true
+		}
+	}
+	return false
 }
 
 // ExclusiveOptions of [Exclusive]. The zero value is ready to use.
@@ -94,6 +112,7 @@ func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
 //	another holder has it                       waits up to Terms.Wait for its turn, then 409 or 423 with Retry-After
 //	the key function answers ErrNoKey           runs, unguarded
 //	it fails · no key, or one above 512 bytes   400
+//	ByPathValue in front of the router          500
 //	Redis away, locks closed                    503 with Retry-After
 //	the request's ctx ends before it runs       the same; leaves the line
 //
@@ -130,6 +149,8 @@ type exclusive struct {
 	ExclusiveOptions
 	locks *lockcore.Locker
 	key   KeyFunc
+
+	misplaced sync.Once
 }
 
 func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -138,7 +159,11 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		next.ServeHTTP(w, r)
 		return
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errMisplaced):
+		m.refuse(w, r, key, err)
+		return
+	case err != nil:
 		m.refuse(w, r, key, fmt.Errorf("%w: %w", errUnnamed, err))
 		return
 	}
@@ -168,6 +193,10 @@ func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key string, e
 	switch p.Type {
 	case TypeResourceUnnamed:
 		m.locks.Report(r.Context(), lockcore.NoKey{Name: m.Terms.Name})
+	case TypeInternal:
+		if errors.Is(err, errMisplaced) {
+			m.misplaced.Do(func() { m.locks.Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()}) })
+		}
 	case TypeBusy:
 		p.Status = m.Status
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-chi/chi/v5"
+
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -69,7 +71,8 @@ func TestExclusiveErrNoKeyRunsUnguarded(t *testing.T) {
 	f.wantProblem(f.do("POST", "/", ""), 409, "busy")
 }
 
-// A path value is there only behind the router: around it the request is refused, not run unguarded.
+// A path value is there only behind the router. Finding B12: around it, and under a pattern without it, the request is
+// answered 500, not run unguarded and not as if the client had made a mistake; and the Observer gets one Misconfigured.
 func TestByPathValue(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		guarded := httpmw.Exclusive(l, byAccount, httpmw.ExclusiveOptions{})
@@ -86,8 +89,40 @@ func TestByPathValue(t *testing.T) {
 		mux.Handle("/around/", guarded(inner))
 		return mux
 	})
-	for path, want := range map[string]int{"/behind/4%2F2": 200, "/rest/4/2": 200, "/rest/": 400, "/other/4%2F2": 400, "/around/4%2F2": 400} {
-		if a := f.do("GET", path, ""); a.status != want || want == 200 && a.body != "true" {
+	for path, want := range map[string]int{"/behind/4%2F2": 200, "/rest/4/2": 200, "/rest/": 400, "/other/4%2F2": 500, "/around/4%2F2": 500} {
+		for range 2 {
+			if a := f.do("GET", path, ""); a.status != want || want == 200 && a.body != "true" || want == 500 && a.problem() != "internal" {
+				t.Errorf("%s: got %d %q, want %d", path, a.status, a.body, want)
+			}
+		}
+	}
+	if n := count[lockcore.Misconfigured](f.events); n != 1 {
+		t.Errorf("%d Misconfigured, want 1: it is one middleware", n)
+	}
+	if n := count[lockcore.NoKey](f.events); n != 2 {
+		t.Errorf("%d NoKey, want 2, of /rest/", n)
+	}
+}
+
+// Finding B12: with chi too a path value is there on a route, and not before the router.
+func TestByPathValueWithChi(t *testing.T) {
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		guarded := httpmw.Exclusive(l, byAccount, httpmw.ExclusiveOptions{})
+		ok := func(http.ResponseWriter, *http.Request) {}
+		sub := chi.NewRouter()
+		sub.With(guarded).Get("/{id:[0-9]+}/charges", ok)
+		c := chi.NewRouter()
+		c.With(guarded).Get("/accounts/{id}", ok)
+		c.With(guarded).Get("/other/{key}", ok)
+		c.Mount("/sub", sub)
+		front := chi.NewRouter()
+		front.Use(guarded)
+		front.Get("/{id}", ok)
+		c.Mount("/front", front)
+		return c
+	})
+	for path, want := range map[string]int{"/accounts/42": 200, "/sub/42/charges": 200, "/other/42": 500, "/front/42": 500} {
+		if a := f.do("GET", path, ""); a.status != want {
 			t.Errorf("%s: got %d %q, want %d", path, a.status, a.body, want)
 		}
 	}

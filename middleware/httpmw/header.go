@@ -1,18 +1,22 @@
 package httpmw
 
 import (
+	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strings"
 )
 
-// keptHeaders are recorded and replayed: those that describe the answer itself.
-var keptHeaders = []string{
+// usualHeaders are those that most answers have. A record that is read shares their names.
+var usualHeaders = []string{
 	"Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location",
 	"Content-Range", "Content-Type", "Etag", "Expires", "Last-Modified", "Link", "Location", "Retry-After", "Vary",
 	"X-Content-Type-Options",
 }
+
+// bodyHeaders are always recorded: without them the same bytes would mean something else.
+var bodyHeaders = []string{"Content-Encoding", "Content-Type"}
 
 // refusedHeaders are never recorded, whatever the options say: they belong to one client, one connection or one moment.
 var refusedHeaders = []string{
@@ -22,6 +26,25 @@ var refusedHeaders = []string{
 	"Set-Cookie2", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Www-Authenticate",
 }
 
+// omittedHeaders are recorded only if OnlyHeaders names them: they belong to one request, one caller or one moment. The
+// documentation of Options.OmitHeaders lists them and refusedHeaders. A name that ends in a hyphen is the beginning of names.
+var omittedHeaders = []string{
+	"Age", "Clear-Site-Data", "Server-Timing",
+	"X-Access-Token", "X-Api-Key", "X-Auth-Token", "X-Csrf-Token", "X-Refresh-Token", "X-Xsrf-Token",
+	"B3", "Baggage", "Correlation-Id", "Request-Id", "Traceparent", "Traceresponse", "Tracestate", "Trace-Id", "Uber-Trace-Id",
+	"X-Amz-Request-Id", "X-Amzn-Requestid", "X-Amzn-Trace-Id", "X-B3-", "X-Cloud-Trace-Context", "X-Correlation-Id", "X-Datadog-",
+	"X-Request-Id", "X-Trace-Id",
+	"Access-Control-", "Timing-Allow-Origin",
+	"Ratelimit", "Ratelimit-", "X-Rate-Limit-", "X-Ratelimit-",
+}
+
+// omitted reports whether name, in canonical form, is on the list of omittedHeaders.
+func omitted(name string) bool {
+	return slices.ContainsFunc(omittedHeaders, func(o string) bool {
+		return name == o || strings.HasSuffix(o, "-") && strings.HasPrefix(name, o)
+	})
+}
+
 func neverKept(name string) bool { return slices.Contains(refusedHeaders, name) }
 
 // neverTrailer are names that frame the answer: announced as a trailer they make clients refuse all of it.
@@ -29,22 +52,66 @@ func neverTrailer(name string) bool {
 	return name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer"
 }
 
-// kept returns what of h is recorded.
-func (o Options) kept(h http.Header) http.Header {
+// records reports whether a header of this canonical name may be recorded.
+func (o Options) records(name string) bool {
+	switch {
+	case neverKept(name), !isToken(name):
+		return false
+	case slices.Contains(bodyHeaders, name):
+		return true
+	case len(o.OnlyHeaders) > 0:
+		return slices.Contains(o.OnlyHeaders, name)
+	}
+	return !omitted(name) && !slices.Contains(o.OmitHeaders, name)
+}
+
+// kept returns what of sent is recorded: what the handler has set, changed or deleted. before is what it found: that was
+// set in front of Idempotent, where it is set again for a replay. A header that the handler has deleted is recorded without
+// a value, which also says: do not guess the Content-Type.
+func (o Options) kept(sent, before http.Header) http.Header {
+	sent, before = canonical(sent), canonical(before)
+	hop := connectionOptions(sent)
 	k := http.Header{}
-	for written, values := range h {
-		name := http.CanonicalHeaderKey(written)
-		if !slices.Contains(o.Headers, name) {
+	for name, values := range sent {
+		if old, found := before[name]; found && slices.Equal(values, old) { //planted:header-from-in-front
 			continue
 		}
-		if k[name] == nil {
-			k[name] = []string{} // without a value it still says: do not guess the Content-Type
+		if o.records(name) && !slices.Contains(hop, name) {
+			k[name] = values
 		}
-		for _, v := range values {
-			k[name] = append(k[name], textproto.TrimString(oneLine.Replace(v)))
+	}
+	for name := range before {
+		if _, found := sent[name]; !found && o.records(name) && !slices.Contains(hop, name) {
+			k[name] = []string{}
 		}
 	}
 	return k
+}
+
+// canonical returns h with canonical names, and with values as net/http writes them.
+func canonical(h http.Header) http.Header {
+	c := make(http.Header, len(h))
+	for _, written := range slices.Sorted(maps.Keys(h)) { // the order counts if two names are one
+		name := http.CanonicalHeaderKey(written)
+		if c[name] == nil {
+			c[name] = []string{}
+		}
+		for _, v := range h[written] {
+			c[name] = append(c[name], textproto.TrimString(oneLine.Replace(v)))
+		}
+	}
+	return c
+}
+
+// connectionOptions returns the names of the headers that Connection says are for this connection only.
+func connectionOptions(h http.Header) []string {
+	var names []string
+	for _, list := range h["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			names = append(names, http.CanonicalHeaderKey(textproto.TrimString(name)))
+		}
+	}
+	return names
 }
 
 // oneLine does what net/http does when it writes a header, so that nothing is recorded that could split an answer.

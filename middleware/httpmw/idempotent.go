@@ -66,8 +66,12 @@ type idempotent struct {
 }
 
 func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	client, err := clientKey(r.Header)
-	if !slices.Contains(m.Methods, r.Method) || m.Optional && errors.Is(err, errNoKey) {
+	if !slices.Contains(m.Methods, r.Method) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	client, err := m.clientKey(r.Header)
+	if m.Optional && errors.Is(err, errNoKey) {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -147,7 +151,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 		if err != nil {
 			return a, err
 		}
-		return own.kept(m.Options), nil
+		return own.kept(m.Options, w.Header()), nil // the recorder has left w's headers as they were
 	})
 	if own == nil {
 		return m.replay(w, r, stored, err)

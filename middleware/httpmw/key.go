@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// HeaderKey is the request header that names an operation, HeaderReplayed the one that marks an answer as a replay.
+// HeaderKey is the request header that names an operation, unless Options.Header is another. HeaderReplayed is the one that
+// marks an answer as a replay.
 const (
 	HeaderKey      = "Idempotency-Key"
 	HeaderReplayed = "Idempotent-Replayed"
@@ -21,8 +22,8 @@ const maxKey = 255
 
 // clientKey reads the client's key: a string of RFC 8941, as the draft has it, or the bare text that most clients send.
 // Both are the same key.
-func clientKey(h http.Header) (string, error) {
-	values := h.Values(HeaderKey)
+func (o Options) clientKey(h http.Header) (string, error) {
+	values := h.Values(o.Header)
 	switch len(values) {
 	case 0:
 		return "", errNoKey
@@ -30,16 +31,18 @@ func clientKey(h http.Header) (string, error) {
 	default:
 		return "", errBadKey
 	}
-	return parseKey(values[0])
+	return o.parseKey(values[0])
 }
 
-func parseKey(value string) (string, error) {
+func (o Options) parseKey(value string) (string, error) {
 	key := value
 	if strings.HasPrefix(key, `"`) {
 		var ok bool
 		if key, ok = unquote(key[1:]); !ok {
 			return "", errBadKey
 		}
+	} else if strings.Contains(key, ",") { // two headers that a proxy has made one, as RFC 9110 allows
+		return "", errBadKey
 	}
 	if key == "" || len(key) > maxKey {
 		return "", errBadKey
@@ -49,8 +52,37 @@ func parseKey(value string) (string, error) {
 			return "", errBadKey
 		}
 	}
+	if o.ValidKey != nil {
+		if err := o.ValidKey(key); err != nil {
+			return "", fmt.Errorf("%w: %w", errBadKey, err)
+		}
+	}
 	return key, nil
 }
+
+// UUIDKey is an Options.ValidKey that takes UUIDs only, in the form of RFC 9562: 8e03978e-40d5-43dd-bc93-6894a57f9324. Upper
+// case is allowed, and is another key than lower case.
+func UUIDKey(key string) error {
+	if len(key) != 36 {
+		return errNoUUID
+	}
+	for i := range len(key) {
+		c := key[i]
+		switch i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return errNoUUID
+			}
+		default:
+			if hex := c|0x20 >= 'a' && c|0x20 <= 'f'; !hex && (c < '0' || c > '9') {
+				return errNoUUID
+			}
+		}
+	}
+	return nil
+}
+
+var errNoUUID = errors.New("it is not a UUID")
 
 // unquote reads an RFC 8941 string after its first quote. Parameters are refused: the draft defines none.
 func unquote(s string) (string, bool) {
@@ -77,7 +109,7 @@ func digest(secret []byte, scope, method, path, client string) string {
 
 // KeyOf is what [Key] says inside the handler of such a request, for an operator who looks a key up or clears it
 // (idempotency.Lookup, idempotency.Clear). path is the request's, escaped and without query, as the client sent it; header is the
-// Idempotency-Key, quoted or bare. Of o it needs Secret. It fails if one of them cannot be a request's. What is recorded has a format of
+// Idempotency-Key, quoted or bare. Of o it needs Secret and, if set, ValidKey. It fails if one of them cannot be a request's. What is recorded has a format of
 // this package's own (codec "http"), which no exported function reads.
 func (o Options) KeyOf(scope, method, path, header string) (string, error) {
 	var errs []error
@@ -90,7 +122,7 @@ func (o Options) KeyOf(scope, method, path, header string) (string, error) {
 	if !strings.HasPrefix(path, "/") || strings.Contains(path, "?") {
 		errs = append(errs, fmt.Errorf("httpmw: path is %q, must begin with / and have no query", path))
 	}
-	client, err := parseKey(header)
+	client, err := o.parseKey(header)
 	if errs = append(errs, err); errors.Join(errs...) != nil {
 		return "", errors.Join(errs...)
 	}

@@ -3,8 +3,10 @@ package httpmw_test
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
@@ -17,6 +19,11 @@ func TestClientKey(t *testing.T) {
 		{`"k"`, "k"},
 		{`8e03978e-40d5-43dd-bc93-6894a57f9324`, "8e03978e-40d5-43dd-bc93-6894a57f9324"},
 		{`a b`, "a b"},
+		{`a, b`, ""}, // finding B15: two headers that a proxy has made one
+		{`a,b`, ""},
+		{`a, "b"`, ""},
+		{`,`, ""},
+		{`"a, b"`, "a, b"},
 		{`a"b`, `a"b`},
 		{`"a\"b\\c"`, `a"b\c`},
 		{`a\b`, `a\b`},
@@ -53,6 +60,66 @@ func TestClientKey(t *testing.T) {
 	}
 	if _, err := httpmw.ClientKey(http.Header{}); err == nil {
 		t.Error("no header is a key")
+	}
+}
+
+// Finding B15: the key comes from the header that the options name, and from no other; and only a valid one is a key.
+func TestKeyOptions(t *testing.T) {
+	var runs atomic.Int64
+	o := httpmw.Options{Header: "x-idempotency-key", ValidKey: httpmw.UUIDKey}
+	var seen httpmw.Problem
+	o.Problem = func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
+		seen = p
+		httpmw.WriteProblem(w, r, p)
+	}
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler { return httpmw.Idempotent(l, tenant, o)(order(&runs)) })
+	const id = "8e03978e-40d5-43dd-bc93-6894a57f9324"
+	f.wantRan(f.do("POST", "/orders", "", "X-Idempotency-Key", id), 201)
+	f.wantReplayed(f.do("POST", "/orders", "", "X-Idempotency-Key", `"`+id+`"`, "Idempotency-Key", "other"), 201)
+	f.wantProblem(f.do("POST", "/orders", "", "Idempotency-Key", "k"), 400, "key-missing")
+	if !strings.Contains(seen.Detail, "X-Idempotency-Key") {
+		t.Errorf("detail %q does not name the header", seen.Detail)
+	}
+	f.wantProblem(f.do("POST", "/orders", "", "X-Idempotency-Key", "7"), 400, "key-malformed")
+	if !strings.Contains(seen.Detail, "X-Idempotency-Key") || !strings.Contains(seen.Err.Error(), "not a UUID") {
+		t.Errorf("detail %q, error %v", seen.Detail, seen.Err)
+	}
+	f.wantProblem(f.do("POST", "/orders", "", "X-Idempotency-Key", id+", "+id), 400, "key-malformed")
+	if runs.Load() != 1 {
+		t.Errorf("%d runs, want 1", runs.Load())
+	}
+	if _, err := o.KeyOf("tenant:a", "POST", "/orders", "7"); err == nil {
+		t.Error("KeyOf takes a key that no request can have")
+	}
+	if key, err := o.KeyOf("tenant:a", "POST", "/orders", id); err != nil || key == "" {
+		t.Errorf("KeyOf: %q, %v", key, err)
+	}
+}
+
+// A method that is not guarded needs no valid key either.
+func TestValidKeyOfOtherMethods(t *testing.T) {
+	f := guarded(t, httpmw.Options{ValidKey: func(string) error { panic("called") }}, created)
+	f.wantRan(f.do("PUT", "/orders", "", "Idempotency-Key", "k"), 201)
+}
+
+func TestUUIDKey(t *testing.T) {
+	for key, want := range map[string]bool{
+		"8e03978e-40d5-43dd-bc93-6894a57f9324":    true,
+		"8E03978E-40D5-43DD-BC93-6894A57F9324":    true,
+		"00000000-0000-0000-0000-000000000000":    true,
+		"":                                        false,
+		"8e03978e40d543ddbc936894a57f9324":        false,
+		"{8e03978e-40d5-43dd-bc93-6894a57f9324}":  false,
+		"8e03978e-40d5-43dd-bc93-6894a57f932":     false,
+		"8e03978e-40d5-43dd-bc93-6894a57f93245":   false,
+		"8e03978e-40d5-43dd-bc93-6894a57f932g":    false,
+		"8e03978e-40d5-43dd-bc93_6894a57f9324":    false,
+		"8e03978e-40d5-43dd-bc9346894a57f9324":    false,
+		"8e03978e-40d5-43dd-bc93-6894a57f93\x104": false,
+	} {
+		if err := httpmw.UUIDKey(key); (err == nil) != want {
+			t.Errorf("%q: %v", key, err)
+		}
 	}
 }
 

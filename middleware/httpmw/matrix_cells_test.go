@@ -16,7 +16,8 @@ func (m *matrix) ask(r rule, c cell, id, form, body string) *http.Request {
 	headers := []string{"Cell", id, "Answer", c.answer, "X-Tenant", or(r.tenant, "a")}
 	values := r.keys[form]
 	if r.keys == nil {
-		values = []string{map[string]string{"bare": id, "quoted": `"` + id + `"`}[form]}
+		key := strings.ReplaceAll(id, ",", "") // a bare key has no comma
+		values = []string{map[string]string{"bare": key, "quoted": `"` + key + `"`}[form]}
 	}
 	for _, v := range values {
 		headers = append(headers, "Idempotency-Key", v)

@@ -65,6 +65,7 @@ var contract = []rule{
 	{name: "more than a string", mount: "once", keys: keys(`"k"k`, `"k";p=1`), refused: malformed},
 	{name: "malformed, optional", mount: "optional", keys: keys(`"k`, `""`), refused: malformed},
 	{name: "two headers", mount: "once", keys: map[string][]string{"bare": {"k", "k"}, "quoted": {`"k"`, `"k"`}}, refused: malformed},
+	{name: "two headers made one", mount: "once", keys: keys("k, k", `"k", "k"`), refused: malformed},
 	{name: "scope fails", mount: "once", tenant: "nobody", refused: &refusal{401, "unauthorized", false}},
 	{name: "scope is empty", mount: "once", tenant: "empty", refused: &refusal{500, "internal", false}},
 	{name: "valid", mount: "once", waits: true},

@@ -63,7 +63,7 @@ func TestUnusualCaseOfHeaders(t *testing.T) {
 // A trailer that would frame the answer is dropped, not the answer.
 func TestTrailersThatFrame(t *testing.T) {
 	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer", "a b"} {
-		f := guarded(t, httpmw.Options{Headers: []string{"X-Sum"}}, func(w http.ResponseWriter, _ *http.Request) {
+		f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "hello")
 			w.Header()[http.TrailerPrefix+name] = []string{"5"}
 			w.Header().Set(http.TrailerPrefix+"X-Sum", "42")

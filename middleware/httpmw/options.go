@@ -49,6 +49,12 @@ type Options struct {
 	// Secret makes the digests of scope, key and request HMACs, so that nobody who can read Redis can test guesses. 32
 	// random bytes, the same in every process, unchanged within Keep. Default: plain SHA-256.
 	Secret []byte
+	// Header is the request header that has the client's key. Default Idempotency-Key.
+	Header string
+	// ValidKey says whether a client's key is acceptable, beside what always holds: 1 to 255 printable ASCII characters. A
+	// key for which it returns an error is answered 400 as [TypeKeyMalformed]; the error is for logs, in Problem.Err.
+	// [UUIDKey] takes UUIDs only. Default: every key is.
+	ValidKey func(key string) error
 	// Methods that are guarded and need a key. All others run unguarded, even with a key: name PUT and DELETE here if
 	// clients send keys with them. Default POST and PATCH.
 	Methods []string
@@ -60,9 +66,27 @@ type Options struct {
 	Fingerprint func(r *http.Request, body []byte) []byte
 	// Store says which answers are recorded. Default StoreFinal. What is not recorded frees the key.
 	Store Store
-	// Headers to record and replay beside the usual ones of a representation (Content-Type, Location, ETag, …).
-	// Validate refuses those that belong to one client or one connection, such as Set-Cookie.
-	Headers []string
+	// OmitHeaders are names of headers that are not recorded, beside the list below. Default: what the handler has set,
+	// changed or deleted is recorded and replayed. A header that was set in front of Idempotent is not, unless the handler
+	// has changed it: what set it sets it again for a replay. Of headers and trailers these are not recorded:
+	//   - of one connection: Connection and the headers that it names, Keep-Alive, Proxy-Connection, Te, Trailer,
+	//     Transfer-Encoding, Upgrade, and Content-Length, which is counted anew
+	//   - credentials: Authorization, Authentication-Info, Cookie, Proxy-Authenticate, Proxy-Authentication-Info,
+	//     Proxy-Authorization, Set-Cookie, Set-Cookie2, Www-Authenticate; and, unless OnlyHeaders names them: X-Access-Token,
+	//     X-Api-Key, X-Auth-Token, X-Csrf-Token, X-Refresh-Token, X-Xsrf-Token
+	//   - Date and Idempotent-Replayed, and, unless OnlyHeaders names them: Age, Clear-Site-Data, Server-Timing
+	//   - ids of requests and traces, unless OnlyHeaders names them: B3, Baggage, Correlation-Id, Request-Id, Trace-Id,
+	//     Traceparent, Traceresponse, Tracestate, Uber-Trace-Id, X-Amz-Request-Id, X-Amzn-Requestid, X-Amzn-Trace-Id, X-B3-…,
+	//     X-Cloud-Trace-Context, X-Correlation-Id, X-Datadog-…, X-Request-Id, X-Trace-Id
+	//   - CORS, unless OnlyHeaders names them: Access-Control-…, Timing-Allow-Origin
+	//   - rate limits, unless OnlyHeaders names them: Ratelimit, Ratelimit-…, X-Rate-Limit-…, X-Ratelimit-…
+	//
+	// Content-Type and Content-Encoding cannot be omitted. An answer whose recorded headers and trailers exceed 64 KiB is not
+	// kept, see [TypeNotReplayable].
+	OmitHeaders []string
+	// OnlyHeaders are names of the headers that are recorded, of what the handler has set, beside Content-Type and
+	// Content-Encoding. Default: all but those of OmitHeaders. Only one of both may be set.
+	OnlyHeaders []string
 	// MaxRequest bounds the request's body in bytes, which is read before the handler runs. Above it the answer is 413.
 	// Default 1 MiB, at most 16 MiB.
 	MaxRequest int
@@ -92,10 +116,21 @@ func (o Options) Validate() error {
 	if o.Store < StoreFinal || o.Store > StoreSuccess {
 		bad("Store is %d, must be StoreFinal, StoreAll or StoreSuccess", o.Store)
 	}
-	for _, h := range o.Headers {
-		if name := http.CanonicalHeaderKey(h); !isToken(h) || neverKept(name) {
-			bad("Headers has %q, must be names of headers that may be replayed", h)
+	if name := http.CanonicalHeaderKey(o.Header); o.Header != "" && (!isToken(o.Header) || neverKept(name) || name == "Host") {
+		bad("Header is %q, must be the name of a header that a client may set and a proxy passes on", o.Header)
+	}
+	for _, h := range o.OmitHeaders {
+		if !isToken(h) || slices.Contains(bodyHeaders, http.CanonicalHeaderKey(h)) {
+			bad("OmitHeaders has %q, must be names of headers other than Content-Type and Content-Encoding", h)
 		}
+	}
+	for _, h := range o.OnlyHeaders {
+		if !isToken(h) || neverKept(http.CanonicalHeaderKey(h)) {
+			bad("OnlyHeaders has %q, must be names of headers that may be replayed", h)
+		}
+	}
+	if len(o.OmitHeaders) > 0 && len(o.OnlyHeaders) > 0 {
+		bad("OmitHeaders has %d names and OnlyHeaders %d, must be set one without the other", len(o.OmitHeaders), len(o.OnlyHeaders))
 	}
 	if o.MaxRequest < 0 || o.MaxRequest > maxLimit {
 		bad("MaxRequest is %d, must be between 0 and %d", o.MaxRequest, maxLimit)
@@ -128,16 +163,22 @@ func (o Options) withDefaults() Options {
 		o.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
 	o.Methods, o.Secret = slices.Clone(o.Methods), slices.Clone(o.Secret)
-	o.Headers = append(slices.Clone(keptHeaders), o.Headers...)
-	for i, h := range o.Headers {
-		o.Headers[i] = http.CanonicalHeaderKey(h)
-	}
+	o.OmitHeaders, o.OnlyHeaders = canonicalNames(o.OmitHeaders), canonicalNames(o.OnlyHeaders)
+	o.Header = http.CanonicalHeaderKey(cmp.Or(o.Header, HeaderKey))
 	o.MaxRequest = cmp.Or(o.MaxRequest, defaultLimit)
 	o.MaxResponse = cmp.Or(o.MaxResponse, defaultLimit)
 	if o.Problem == nil {
 		o.Problem = WriteProblem
 	}
 	return o
+}
+
+func canonicalNames(names []string) []string {
+	canonical := make([]string, len(names))
+	for i, name := range names {
+		canonical[i] = http.CanonicalHeaderKey(name)
+	}
+	return canonical
 }
 
 // keeps says whether an answer is recorded.

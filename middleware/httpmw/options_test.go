@@ -14,15 +14,20 @@ import (
 func TestOptionsAreCheckedTogether(t *testing.T) {
 	o := httpmw.Options{
 		Terms: lockcore.Terms{Lease: 1}, Keep: 1, Mode: 7, Methods: []string{"PO ST"}, Store: 9,
-		Headers: []string{"set-cookie", "Bad Name"}, MaxRequest: -1, MaxResponse: 1 << 30,
+		Header: "connection", OmitHeaders: []string{"content-type", "Bad Name"}, OnlyHeaders: []string{"set-cookie", "Worse Name"}, MaxRequest: -1, MaxResponse: 1 << 30,
 	}
 	err := o.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"Terms.Lease", "Keep", "Mode", `"PO ST"`, "Store is 9", `"set-cookie"`, `"Bad Name"`, "MaxRequest is -1", "MaxResponse is 1073741824"} {
+	for _, want := range []string{"Terms.Lease", "Keep", "Mode", `"PO ST"`, "Store is 9", `Header is "connection"`, `OmitHeaders has "content-type"`, `OmitHeaders has "Bad Name"`, `OnlyHeaders has "set-cookie"`, `OnlyHeaders has "Worse Name"`, "OmitHeaders has 2 names and OnlyHeaders 2", "MaxRequest is -1", "MaxResponse is 1073741824"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	for _, header := range []string{"host", "Set-Cookie", "Transfer-Encoding", "X Key", "X-Key:"} {
+		if err := (httpmw.Options{Header: header}).Validate(); err == nil || !strings.Contains(err.Error(), header) {
+			t.Errorf("Header %q: %v", header, err)
 		}
 	}
 	if err := (httpmw.Options{}).Validate(); err != nil {

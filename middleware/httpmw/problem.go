@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -47,7 +48,7 @@ type Problem struct {
 	Detail     string        // what the client can do
 	RetryAfter time.Duration // what the header says, or 0
 	Key        string        // that the request was about, as Key says it inside the handler, or Exclusive's; "" before it is known. Not for the client
-	Err        error         // why, for logs: not for the client. It holds no key but those that Key can be, and what a KeyFunc or Scope said
+	Err        error         // why, for logs: not for the client. It holds no key but those that Key can be, and what a KeyFunc, Scope or ValidKey said
 }
 
 // WriteProblem writes p as application/problem+json. It is the default of Options.Problem and needs nothing of r. Before
@@ -72,7 +73,7 @@ var otherAnswers = []string{
 // refuse answers r with the problem that err is.
 func (m *idempotent) refuse(w http.ResponseWriter, r *http.Request, key string, err error) {
 	p := problemOf(r.Context(), err)
-	p.Key = key
+	p.Key, p.Detail = key, strings.ReplaceAll(p.Detail, HeaderKey, m.Header)
 	refuse(w, r, m.Problem, p)
 }
 
@@ -122,16 +123,18 @@ func timeOver(ctx context.Context, err error) bool {
 
 // Why a request is refused before Redis is asked, and errDropped, why a done one is after it.
 var (
-	errNoKey    = errors.New("httpmw: no " + HeaderKey)
-	errBadKey   = errors.New("httpmw: malformed " + HeaderKey)
-	errUnnamed  = errors.New("httpmw: no key for Exclusive")
-	errScope    = errors.New("httpmw: scope")
-	errNoScope  = errors.New("httpmw: scope is empty")
-	errTooLarge = errors.New("httpmw: request body is too large")
-	errBody     = errors.New("httpmw: read request body")
-	errBodyGone = errors.New("httpmw: the request body was read before Idempotent; put Idempotent in front of whatever reads or parses it")
-	errDropped  = errors.New("httpmw: done, but the answer was not kept")
-	errTaken    = errors.New("httpmw: another request has the key") // of Exclusive; it wraps what lockcore says
+	errNoKey   = errors.New("httpmw: no " + HeaderKey)
+	errBadKey  = errors.New("httpmw: malformed " + HeaderKey)
+	errUnnamed = errors.New("httpmw: no key for Exclusive")
+	// A mistake of the program, see ByPathValue.
+	errMisplaced = errors.New("httpmw: no such path value; wrap the handler that is given to the router, not the router")
+	errScope     = errors.New("httpmw: scope")
+	errNoScope   = errors.New("httpmw: scope is empty")
+	errTooLarge  = errors.New("httpmw: request body is too large")
+	errBody      = errors.New("httpmw: read request body")
+	errBodyGone  = errors.New("httpmw: the request body was read before Idempotent; put Idempotent in front of whatever reads or parses it")
+	errDropped   = errors.New("httpmw: done, but the answer was not kept")
+	errTaken     = errors.New("httpmw: another request has the key") // of Exclusive; it wraps what lockcore says
 )
 
 // Why an answer that was not given is not recorded: the handler was cut short, with guard.AtMostOnce for good.
@@ -154,8 +157,10 @@ var problems = []problem{
 	}},
 	{errBadKey, Problem{
 		Type: TypeKeyMalformed, Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed",
-		Detail: "The Idempotency-Key header must appear once, with 1 to 255 printable ASCII characters, bare or as a quoted string.",
+		Detail: "The Idempotency-Key header must appear once, with 1 to 255 printable ASCII characters, bare without a comma or as a quoted string. " +
+			"This API may ask for more, such as a UUID.",
 	}},
+	{errMisplaced, internal},
 	{errUnnamed, Problem{
 		Type: TypeResourceUnnamed, Status: http.StatusBadRequest, Title: "Resource is not named",
 		Detail: "The request does not say, or not in a way that can be used, what it needs for itself.",

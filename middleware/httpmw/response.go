@@ -28,12 +28,12 @@ type response struct {
 	body     []byte
 }
 
-// kept is the part of a that may be recorded.
-func (a *response) kept(o Options) response {
+// kept is the part of a that may be recorded. before are the headers that the handler found.
+func (a *response) kept(o Options, before http.Header) response {
 	if a.streamed {
 		return *a
 	}
-	return response{status: a.status, header: o.kept(a.header), trailer: o.kept(a.trailer), body: a.body}
+	return response{status: a.status, header: o.kept(a.header, before), trailer: o.kept(a.trailer, nil), body: a.body}
 }
 
 // write sends a, its headers over those that w has.
@@ -206,7 +206,7 @@ func nameOf(b []byte) string {
 
 var usual = func() map[string]string {
 	names := map[string]string{}
-	for _, name := range keptHeaders {
+	for _, name := range usualHeaders {
 		names[name] = name
 	}
 	return names

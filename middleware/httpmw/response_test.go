@@ -27,6 +27,10 @@ var golden = []struct {
 			Body: []byte("hello"),
 		},
 	},
+	{ // of a release that had it on its list
+		"a header that is not recorded by default", "0101 00c9 01" + " 0c582d526571756573742d4964 01 0161" + " 00 00",
+		httpmw.Recorded{Status: 201, Header: http.Header{"X-Request-Id": {"a"}}, Trailer: http.Header{}, Body: []byte{}},
+	},
 }
 
 func fromHex(tb testing.TB, s string) []byte {

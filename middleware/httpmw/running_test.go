@@ -35,6 +35,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func created(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
 
+// Finding B14: the draft wants a concurrent repetition answered 409. Terms.Wait: NoWait is the option that does so at once; by
+// default the repetition waits first, see TestSecondWaitsByDefault.
 func TestSecondIsToldToComeAgainWhileTheFirstRuns(t *testing.T) {
 	g := newGate(created)
 	f := guarded(t, httpmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}}, g.ServeHTTP)
@@ -51,6 +53,21 @@ func TestSecondIsToldToComeAgainWhileTheFirstRuns(t *testing.T) {
 	close(g.leave)
 	f.wantRan(<-first, 201)
 	f.wantReplayed(f.post("k"), 201)
+}
+
+// Finding B14: by default a concurrent repetition waits for the first answer.
+func TestSecondWaitsByDefault(t *testing.T) {
+	g := newGate(created)
+	f := guarded(t, httpmw.Options{}, g.ServeHTTP)
+	first := f.start(t.Context(), "k")
+	<-g.entered
+	second := f.start(t.Context(), "k")
+	<-f.events.waiting // with NoWait this never comes
+	close(g.leave)
+	f.wantRan(<-first, 201)
+	if a := <-second; a.problem() != "" && a.problem() != "in-progress" { // on a slow machine its 2 s may be over
+		t.Errorf("got %d %q", a.status, a.body)
+	}
 }
 
 func TestSecondWaitsAndReplays(t *testing.T) {
