@@ -249,7 +249,7 @@ func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*re
 		var v any
 		if v, r.err = c.evalAcked(ctx, &wire{UniversalClient: c.renews}, renewScript, cmd.Args()); r.err == nil {
 			reply, _ := v.([]any)
-			r.kept, r.err = number(reply, 0)
+			r.kept, r.err = renewed(keyOf(cmd.Args()), reply, 0)
 		}
 	}
 }

@@ -74,6 +74,11 @@ func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, erro
 	if c.own {
 		return call()
 	}
+	return c.apart(ctx, call)
+}
+
+// apart is bounded also where a call of our own client could be left to its deadline: it returns when ctx is canceled.
+func (c *conn) apart(ctx context.Context, call func() (any, error)) (any, error) {
 	if c.heldUp.Load() >= maxHeldUp {
 		return nil, errHeldUp
 	}

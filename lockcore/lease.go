@@ -59,7 +59,7 @@ func (le *Lease) Failed(err error) {
 
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew; a lease with a watchdog needs it
 // only before something that will stop the process for longer than a lease. It returns the cause if the lease has ended,
-// ErrUnavailable if Redis did not answer; the lease then ends no sooner than it would have. MaxHold still bounds it,
+// ErrUnavailable if Redis did not answer, ErrRecord if the data of the key in Redis cannot be read; the lease then ends no sooner than it would have. MaxHold still bounds it,
 // the key of a process that dies is not free before, and it is not handed over inside the process.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease || d > maxLease {
@@ -74,7 +74,9 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	switch kept, err := number(reply, 0); {
+	switch kept, err := renewed(h.g.line.keys[0], reply, 0); {
+	case errors.Is(err, ErrRecord):
+		return err
 	case err != nil:
 		return unavailable(err)
 	case kept != 1:

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -37,7 +38,7 @@ func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
 	if !c.single {
 		per = 1 // keys of one script must share a slot
 	}
-	v, err := c.bounded(ctx, func() (any, error) {
+	v, err := c.apart(ctx, func() (any, error) {
 		res := make([]renewal, len(batch))
 		c.renewBy(ctx, batch, per, res, renewScript.sha)
 		for _, r := range res {
@@ -84,15 +85,27 @@ func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renew
 	acks := wait()
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for n, cmd := range cmds {
-		kept, err := cmd.Int64Slice()
+		reply, err := cmd.Slice()
 		stale(ctx, c.renews, err)
 		for i := range min(per, len(batch)-n*per) {
 			r := &res[n*per+i]
-			r.kept, r.err = 0, err
-			if err == nil && i < len(kept) {
-				r.kept = kept[i]
+			if r.err = err; err == nil {
+				r.kept, r.err = renewed(batch[n*per+i].line.keys[0], reply, i)
 			}
 		}
 	}
 	c.judgeRenewals(ctx, acks, cmds, res)
+}
+
+// renewed reads what renew.lua says of key, which is the one at i. A key that cannot be read is neither kept nor lost: its holder's timer
+// decides.
+func renewed(key string, reply []any, i int) (kept int64, err error) {
+	switch bad := text(reply, i); bad {
+	case "":
+		return number(reply, i)
+	case "x", "d":
+		return 0, fmt.Errorf("%w: field %q of the hash %q is not a number", ErrRecord, bad, key)
+	default:
+		return 0, fmt.Errorf("%w: hash %q: %s", ErrRecord, key, bad)
+	}
 }

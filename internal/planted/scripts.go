@@ -24,6 +24,11 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestScriptRenew",
 		},
 		{
+			name: "renewal-of-all-or-none", what: "A renewal ends with an error at the first key that it cannot read.",
+			edits: []edit{{"renewal-of-each-key", stmt("local v = call('HMGET', key, 's', 'h', 'x', 'd', 'v')")}},
+			pkg:   "lockcore", test: "TestRenewUnreadable",
+		},
+		{
 			name: "renewal-shortens", what: "A renewal makes a lease shorter that was extended.",
 			edits: []edit{{"renewal-never-shortens", always()}},
 			pkg:   "lockcore", test: "TestScriptExtend",
