@@ -45,8 +45,8 @@ type grant struct {
 	// Guarded by watchdog.mu.
 	due   time.Duration // of the next renewal, by the watchdog's clock
 	index int32         // in the watchdog's heap, -1 when it is not in it
-	kept  bool          // the watchdog keeps it
-	poked bool          // due again as soon as the renewal under way has its answer
+	tries uint8         // renewals under way
+	poked bool          // due for a reason that a renewal under way does not know
 
 	handed int // times, guarded by the line's lock
 
@@ -188,19 +188,27 @@ func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
 	}
 }
 
-// unanswered counts a renewal without an answer: unknown, not lost. The timer decides.
-func (g *grant) unanswered(err error) {
+// unanswered counts a renewal without an answer: unknown, not lost. The timer decides. If one that was sent later has succeeded, there is
+// nothing to report.
+func (g *grant) unanswered(sent time.Time, err error) {
 	g.mu.Lock()
 	h := g.h
-	first := h != nil && !h.failing
+	first := h != nil && !h.failing && !g.sent.After(sent)
 	if h != nil {
-		h.failing = true
+		h.failing = h.failing || first
 		h.failures++
 	}
 	g.mu.Unlock()
 	if first {
 		h.tell(RenewFailed{Err: err})
 	}
+}
+
+// renewedSince says that a renewal which was sent later has succeeded.
+func (g *grant) renewedSince(sent time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sent.After(sent)
 }
 
 // holder is the tenure that runs now, or nil.

@@ -101,6 +101,7 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 	l.terms.fill(&defaultTerms)
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.dog.l, l.wake.l = l, l
+	l.dog.ctx, l.dog.cancel = context.WithCancel(l.base)
 	l.nobody, l.wakePrefix = l.process+"\n", l.prefix+layout+"wake:"
 	return l, nil
 }

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	rnd "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -11,21 +12,31 @@ import (
 const (
 	batchKeys   = 1000 // leases in one round trip
 	minPassTime = 100 * time.Millisecond
+	maxTryTime  = 30 * time.Second // a reply that takes longer is lost
+	maxTries    = 3                // renewals of one lease that are under way at the same time
 )
 
-// watchdog renews every lease of a Locker. There is no goroutine while nothing is due: one timer stands at the earliest
-// renewal, and each batch that is due has a goroutine for as long as it is under way. A lease is in the heap or in one
-// batch, never in both; a batch that hangs holds up nobody else.
+// watchdog renews every lease of a Locker. There is no goroutine while nothing is due: one timer is set to the earliest
+// renewal, and each batch that is due has a goroutine for as long as it is under way. A batch that hangs delays no other.
 //
-// The race with a release is decided by grant.cause: a renewal that is under way then matches a hold-id that is gone or
-// about to go, and its answer is ignored.
+// A lease stays in the heap while renewals of it are under way. A renewal without a reply after a sixth of the lease gets
+// another one beside it, on a connection of its own, up to maxTries. A late reply counts for as long as the lease is valid:
+// each renewal extends it from the time of its own send, so replies may come in any order. No reply revives a lease that has
+// ended: grant.renewed checks grant.cause.
+//
+// The race with a release is decided by grant.cause too: a renewal that is under way then matches a hold-id that is gone or
+// about to go, and its reply is ignored. stop ends all renewals that are under way.
 type watchdog struct {
 	l *Locker
+
+	ctx    context.Context //nolint:containedctx // of all renewals; ends with stop
+	cancel context.CancelFunc
 
 	mu      sync.Mutex
 	zero    time.Time // of its clock
 	due     dueHeap
 	timer   *time.Timer
+	lag     time.Duration // how long a renewal takes from the time at which it is due to its reply, at worst of late
 	stopped bool
 }
 
@@ -43,8 +54,18 @@ func (w *watchdog) add(g *grant) {
 	if w.stopped {
 		return
 	}
-	g.kept = true
-	w.pushLocked(g, jitter(g.terms.Lease/3)-elapsed(g.sent)) // a slow answer has used up some of the lease
+	took := elapsed(g.sent) // a slow reply has used up some of the lease, and the first renewal may take as long
+	w.lagLocked(took)
+	w.pushLocked(g, w.periodLocked(g.terms.Lease)-took)
+}
+
+// lagLocked takes into account how long one round trip took.
+func (w *watchdog) lagLocked(took time.Duration) { w.lag = max(took, w.lag-w.lag/8) }
+
+// periodLocked is how long after the send of the last renewal the next one is due: a third of the lease, and sooner by what renewals take
+// of late, up to a sixth of the lease. In a process that lacks CPU time that is much.
+func (w *watchdog) periodLocked(lease time.Duration) time.Duration {
+	return jitter(lease/3) - min(w.lag, lease/6)
 }
 
 func (w *watchdog) pushLocked(g *grant, in time.Duration) {
@@ -68,31 +89,22 @@ func (w *watchdog) setLocked() {
 func (w *watchdog) remove(g *grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	g.kept = false
 	if g.index >= 0 {
 		heap.Remove(&w.due, int(g.index))
 	}
 }
 
-// now makes a lease due: at once, or when the renewal under way has its answer, which may be older than the reason.
-func (w *watchdog) now(g *grant) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if g.index < 0 {
-		g.poked = g.kept
-	} else if !w.stopped {
-		g.due = w.clockLocked()
-		heap.Fix(&w.due, int(g.index))
-		w.setLocked()
-	}
-}
+// now makes a lease due at once. A renewal under way may be older than the reason, so its reply does not change that.
+func (w *watchdog) now(g *grant) { w.soon(g, 0) }
 
 // introduce makes a grant due soon, so that Redis learns who holds the key after a hand-over.
-func (w *watchdog) introduce(g *grant) {
+func (w *watchdog) introduce(g *grant) { w.soon(g, introduction) }
+
+func (w *watchdog) soon(g *grant, in time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if due := w.clockLocked() + introduction; g.index >= 0 && !w.stopped && due < g.due {
-		g.due = due
+	if due := w.clockLocked() + in; g.index >= 0 && !w.stopped && due < g.due {
+		g.due, g.poked = due, true
 		heap.Fix(&w.due, int(g.index))
 		w.setLocked()
 	}
@@ -102,85 +114,123 @@ func (w *watchdog) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopped = true
+	w.cancel()
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 }
 
-// pass takes whatever is due, or will be before a tenth of its period is over, and renews it in batches.
+// pass renews all leases that are due, in batches.
 func (w *watchdog) pass() {
 	if !w.l.begin() {
 		return
 	}
 	defer w.l.wg.Done()
-	w.mu.Lock()
-	var all []*grant
-	now := w.clockLocked()
-	for len(w.due) > 0 && !w.stopped && w.due[0].due-now <= w.due[0].terms.Lease/30 {
-		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // dueHeap holds nothing else
-		if g.live() {                  // it may have ended before it was added
-			all = append(all, g)
-		}
-	}
-	if len(w.due) > 0 && !w.stopped {
-		w.setLocked()
-	}
-	w.mu.Unlock()
+	all, waited := w.take()
 	if len(all) == 0 {
 		return
 	}
 	w.l.wake.start() // a lease that lives this long can be revoked: then it is told at once
 	var batches sync.WaitGroup
-	for _, batch := range w.l.conn.batches(w.l.base, all) {
-		batches.Go(func() { w.renew(batch) }) //planted:renew-batch
+	for _, batch := range w.l.conn.batches(w.ctx, all) {
+		batches.Go(func() { w.renew(batch, waited) }) //planted:renew-batch
 	}
 	batches.Wait()
 }
 
-// renew renews one batch and puts what is still kept back into the heap.
-func (w *watchdog) renew(batch []*grant) {
+// take returns the leases that are due, or will be before a tenth of their period is over, and how late the first of them is. Each stays in
+// the heap, due again when its renewal has had no reply for a sixth of the lease.
+func (w *watchdog) take() (all []*grant, late time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clockLocked()
+	for len(w.due) > 0 && !w.stopped && w.due[0].due-now <= w.due[0].terms.Lease/30 {
+		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // dueHeap holds nothing else
+		if !g.live() {                 // it may have ended before it was added
+			continue
+		}
+		if g.tries < maxTries { // else all of them are without a reply: one more would find out nothing
+			late = max(late, now-g.due)
+			g.tries++
+			g.poked = false
+			all = append(all, g)
+		}
+		g.due = now + g.terms.Lease/6
+		heap.Push(&w.due, g)
+	}
+	if len(w.due) > 0 && !w.stopped {
+		w.setLocked()
+	}
+	return all, late
+}
+
+// renew renews one batch, of which the first was due late ago. The reply is waited for as long as it can be of use to any lease of the batch.
+func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	start := time.Now()
-	limit := w.l.terms.Lease
+	useful := minPassTime
 	for _, g := range batch {
 		g.mu.Lock()
 		h := g.h
-		limit = min(limit, g.lease/6, g.lease-elapsed(g.sent))
+		useful = max(useful, g.leftLocked()) //planted:late-reply
 		g.mu.Unlock()
 		if h != nil {
 			h.checkOverrun()
 		}
 	}
-	ctx, cancel := context.WithTimeout(w.l.base, max(limit, minPassTime))
+	ctx, cancel := context.WithTimeout(w.ctx, min(useful, maxTryTime))
 	defer cancel()
 	p := RenewPass{Leases: len(batch)}
-	for i, answer := range w.l.conn.renew(ctx, batch) {
+	answers := w.l.conn.renew(ctx, batch)
+	for i, answer := range answers {
 		g := batch[i]
 		switch {
 		case answer.err != nil:
 			p.Failed++
-			g.unanswered(answer.err)
-			w.again(g, jitter(g.terms.Lease/20)) //planted:renew-again
+			g.unanswered(start, answer.err)
 		case answer.kept == 1:
 			p.Kept++
 			g.renewed(start, g.terms.Lease, answer.holder) //planted:renewed-from
-			w.again(g, jitter(g.terms.Lease/3))
 		default:
 			p.Gone++
 			g.lose(verdict(answer.kept))
 		}
 	}
 	p.Took = time.Since(start)
+	w.settle(batch, answers, start, late)
 	w.l.Report(w.l.base, p)
 }
 
-func (w *watchdog) again(g *grant, in time.Duration) {
+// settle sets when the leases of a batch that was sent at start are due next.
+func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, late time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g.poked {
-		g.poked, in = false, 0
+	took := elapsed(start)
+	now := w.clockLocked()
+	if slices.ContainsFunc(answers, func(a renewal) bool { return a.err == nil }) {
+		w.lagLocked(late + took)
 	}
-	if g.kept && !w.stopped {
-		w.pushLocked(g, in)
+	for i, g := range batch {
+		g.tries--
+		if g.index < 0 || g.poked {
+			continue // it has ended, or is due for a reason that this renewal does not know
+		}
+		due := g.due
+		switch answers[i].err {
+		case nil:
+			next := now - took + w.periodLocked(g.terms.Lease)
+			if g.tries == 0 || next > due { // another one beside this has made it due later already
+				due = next
+			}
+		default:
+			if !g.renewedSince(start) {
+				due = min(due, now+jitter(g.terms.Lease/20)) //planted:renew-again
+			}
+		}
+		g.due = due
+		heap.Fix(&w.due, int(g.index))
+	}
+	if len(w.due) > 0 && !w.stopped {
+		w.setLocked()
 	}
 }
 

@@ -28,8 +28,13 @@ func leases() []mistake {
 		},
 		{
 			name: "watchdog-one-error", what: "The watchdog ends after one renewal without an answer.",
-			edits: []edit{{"renew-again", skip()}},
+			edits: []edit{{"renew-again", value("1 << 62")}},
 			pkg:   "lockcore", test: "TestLeaseGap", fast: true,
+		},
+		{
+			name: "late-reply-dropped", what: "The reply to a renewal is thrown away when it takes longer than a sixth of the lease.",
+			edits: []edit{{"late-reply", stmt("useful = max(minPassTime, g.lease/6)")}},
+			pkg:   "lockcore", test: "TestRenewLateReply",
 		},
 		{
 			name: "watchdog-in-turn", what: "Batches of renewals wait for each other, so that one slow node costs the leases of all.",

@@ -1,0 +1,190 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// Finding A13: a reply that takes longer than a sixth of the lease renews it.
+func TestRenewLateReply(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
+		p.faults.Delay(600 * time.Millisecond) // each way
+		time.Sleep(time.Minute)
+		p.faults.Heal()
+		time.Sleep(time.Second)
+		p.stillHeld(le)
+	})
+}
+
+// Finding A13: a renewal without a reply gets a second one beside it after a sixth of the lease. The reply to the first, which comes after
+// that to the second, changes nothing.
+func TestRenewBeside(t *testing.T) {
+	peers(t, func(t *testing.T, p *peerPair) {
+		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
+		held := p.faults.Hold(locktest.Script("renew"))
+		<-held.Struck()
+		time.Sleep(900 * time.Millisecond)
+		if n := p.sent.Count("renew"); n != 1 {
+			t.Errorf("%d renewals within a sixth of the lease", n)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := p.sent.Count("renew"); n != 2 {
+			t.Errorf("%d renewals after a sixth of the lease", n)
+		}
+		time.Sleep(time.Second)
+		left := p.left(p.b, "k")
+		held.Deliver()
+		time.Sleep(time.Millisecond)
+		if now := p.left(p.b, "k"); now < left-10*time.Millisecond {
+			t.Errorf("the late duplicate of a renewal changed what is left from %v to %v", left, now)
+		}
+		time.Sleep(time.Minute)
+		p.stillHeld(le)
+	})
+}
+
+// Finding A13: without replies at most three renewals of a lease are under way, none revives it once it is lost, and Close waits for none.
+func TestRenewUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		dial := w.dial
+		w.dial = func() *redis.Options { o := dial(); o.ReadTimeout = -1; return o }
+		l, faults, count := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		time.Sleep(12 * time.Second) // it is renewed, so that the counter knows the script
+		count.Reset()
+		var all []*locktest.Fault
+		for range 4 {
+			all = append(all, faults.Hold(locktest.Script("renew")))
+		}
+		<-le.Context().Done()
+		if n := count.Count("renew"); n != 3 {
+			t.Errorf("%d renewals of a lease without a reply", n)
+		}
+		for _, f := range all[:3] {
+			f.Deliver()
+		}
+		time.Sleep(10 * time.Second)
+		if !errors.Is(context.Cause(le.Context()), lockcore.ErrLost) || !errors.Is(le.Release(t.Context()), lockcore.ErrLost) {
+			t.Errorf("after the replies: %v", context.Cause(le.Context()))
+		}
+
+		le = w.must(l.Acquire(t.Context(), "k", long))
+		<-all[3].Struck()
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		start := time.Now()
+		if err := l.Close(t.Context()); err != nil || time.Since(start) > 0 {
+			t.Errorf("Close beside a renewal that hangs: %v after %v", err, time.Since(start))
+		}
+		all[3].Deliver()
+		next := w.must(other.Acquire(t.Context(), "k", noWait))
+		if err := next.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// failures are the errors of RenewFailed.
+type failures struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (*failures) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*failures) Traceparent(context.Context) string                            { return "" }
+
+func (f *failures) Event(_ context.Context, e lockcore.Event) {
+	if e, ok := e.(lockcore.RenewFailed); ok {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.all = append(f.all, e.Err.Error())
+	}
+}
+
+// Finding A2: a key that cannot be read costs no other lease of the same renewal script. Its own lease runs out, and RenewFailed names the
+// key and the field.
+func TestRenewUnreadable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { renewUnreadable(t, newWorld(t)) })
+}
+
+// Finding A2: the same on a real server, whose scripts report errors in another way.
+func TestRenewUnreadableReal(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	renewUnreadable(t, realWorld(t))
+}
+
+func renewUnreadable(t *testing.T, w *world) {
+	t.Helper()
+	hash := func(i int) string { return lockcore.RedisKeys("holdfast", lockcore.KindExclusive, fmt.Sprint(i))[0] }
+	bad := map[int]struct {
+		do   []any
+		said string
+	}{
+		7:  {[]any{"HSET", hash(7), "x", "abc"}, `field "x"`},
+		17: {[]any{"HSET", hash(17), "d", "abc"}, `field "d"`},
+		23: {[]any{"HSET", hash(23), "x", "nan"}, `field "x"`},
+		31: {[]any{"SET", hash(31), "abc"}, "WRONGTYPE"},
+	}
+	heard := new(failures)
+	l, _, _ := w.locker(lockcore.Options{Observer: heard, Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	leases := make([]*lockcore.Lease, 50)
+	for i := range leases {
+		leases[i] = w.must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{}))
+	}
+	for _, b := range bad {
+		if err := w.rdb.Do(t.Context(), b.do...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range bad {
+		<-leases[i].Context().Done()
+	}
+	time.Sleep(2 * time.Second)
+	lost := 0
+	for i, le := range leases {
+		err := context.Cause(le.Context())
+		if b, ok := bad[i]; ok {
+			if !errors.Is(err, lockcore.ErrLost) {
+				t.Errorf("%v: %v", b.do, err)
+			}
+			heard.mu.Lock()
+			if all := strings.Join(heard.all, "\n"); !strings.Contains(all, b.said) || !strings.Contains(all, hash(i)) {
+				t.Errorf("%v: RenewFailed said %s", b.do, all)
+			}
+			heard.mu.Unlock()
+		} else if err != nil {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d leases were lost beside those that cannot be read", lost, len(leases)-len(bad))
+	}
+	for i, le := range leases {
+		if _, ok := bad[i]; !ok {
+			if err := le.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_ = w.rdb.FlushAll(t.Context()).Err() // so that nothing is left to release in the background
+	for i := range bad {
+		_ = leases[i].Release(t.Context())
+	}
+}
