@@ -163,7 +163,7 @@ func (g *grant) loseUnder(only *hold, cause error) {
 	if h != nil {
 		h.cancel(cause)
 		g.line.lost(g)
-		h.tell(Lost{Cause: cause})
+		g.l.shielded(func() { h.tell(Lost{Cause: cause}) })
 	}
 }
 
@@ -200,7 +200,7 @@ func (g *grant) unanswered(sent time.Time, err error) {
 	}
 	g.mu.Unlock()
 	if first {
-		h.tell(RenewFailed{Err: err})
+		g.l.shielded(func() { h.tell(RenewFailed{Err: err}) })
 	}
 }
 

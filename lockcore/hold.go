@@ -151,7 +151,7 @@ func (h *hold) tell(e Event) {
 // checkOverrun reports a handler that goes on after its ctx has ended.
 func (h *hold) checkOverrun() {
 	if h.Err() != nil {
-		h.tell(Overrun{Cause: context.Cause(h)})
+		h.g.l.shielded(func() { h.tell(Overrun{Cause: context.Cause(h)}) })
 	}
 }
 

@@ -41,7 +41,7 @@ func (l *Locker) who(ctx context.Context) string {
 	task, _ := ctx.Value(taskKey{}).(string)
 	trace := ""
 	if l.obs != nil {
-		trace = oneLine(l.obs.Traceparent(ctx))
+		trace = oneLine(l.traceparent(ctx))
 	}
 	if task == "" && trace == "" {
 		return l.nobody

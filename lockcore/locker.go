@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -76,6 +77,8 @@ type Locker struct {
 	hints  map[string]bool   // hold-ids that a message has told to be revoked, in the last moment; true: told again meanwhile
 	wg     sync.WaitGroup    // whatever runs in the background; Add only under mu and only while not stopped
 	ended  bool              // wg takes no more
+
+	panics atomic.Int64 // of the Observer that were recovered
 }
 
 // New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other redis.UniversalClient. From the first two

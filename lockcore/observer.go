@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -23,6 +24,11 @@ type Attempt struct {
 
 // Observer hears what a [Locker] does. Its methods must return quickly and must not call the Locker. They may be called
 // from several goroutines, but those of one attempt come one after another, CompletionFailed and CompletionStored excepted.
+//
+// A panic of an Observer does not end the process where a goroutine of the Locker calls it: for Lost, RenewFailed, RenewPass, Overrun,
+// CompletionFailed, CompletionStored and Traceparent. The Locker recovers it and counts it, see [Locker.ObserverPanics]; the first one is logged with slog.Error and
+// reported as Misconfigured. What the Locker does is the same as without the panic. All other events are sent on the goroutine of the call that they
+// are about. A panic passes on to that caller, after the key was given back if the call had it.
 type Observer interface {
 	// Start is called before the first command of a call. The ctx that it returns is the parent of the commands, of the
 	// handler's ctx and of the events. A nested call on a key that ctx already holds is not reported.
@@ -177,8 +183,8 @@ func (j joined) Start(ctx context.Context, a Attempt) context.Context {
 }
 
 func (j joined) Event(ctx context.Context, e Event) {
-	for _, o := range j {
-		o.Event(ctx, e)
+	for _, o := range slices.Backward(j) { // deferred calls run in the order of j, and all of them, also if one panics
+		defer o.Event(ctx, e)
 	}
 }
 

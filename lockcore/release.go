@@ -91,14 +91,14 @@ func (h *hold) finishLater(e ending) {
 		switch {
 		case err != nil || !e.completed:
 		case gone: // Redis no longer knew the hold, or another run has begun
-			g.l.Report(h.asked, CompletionFailed{Err: ErrLost})
+			g.l.shielded(func() { g.l.Report(h.asked, CompletionFailed{Err: ErrLost}) })
 		default:
-			g.l.Report(h.asked, CompletionStored{})
+			g.l.shielded(func() { g.l.Report(h.asked, CompletionStored{}) })
 		}
 		return err
 	}, func(err error) {
 		if e.completed {
-			g.l.Report(h.asked, CompletionFailed{Err: err})
+			g.l.shielded(func() { g.l.Report(h.asked, CompletionFailed{Err: err}) })
 		}
 	})
 }

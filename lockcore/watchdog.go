@@ -197,7 +197,7 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	}
 	p.Took = time.Since(start)
 	w.settle(batch, answers, start, late)
-	w.l.Report(w.l.base, p)
+	w.l.shielded(func() { w.l.Report(w.l.base, p) })
 }
 
 // settle sets when the leases of a batch that was sent at start are due next.

@@ -1,0 +1,75 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// fragile panics in every call that a goroutine of the Locker makes.
+type fragile struct{}
+
+func (*fragile) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*fragile) Traceparent(context.Context) string                            { panic("traceparent") }
+
+func (*fragile) Event(_ context.Context, e lockcore.Event) {
+	switch e.(type) {
+	case lockcore.RenewPass, lockcore.RenewFailed, lockcore.Lost, lockcore.Overrun, lockcore.CompletionFailed, lockcore.Misconfigured:
+		panic("event")
+	}
+}
+
+// types counts events by type.
+type types struct{ renewed, failed, lost, completion, misconfigured int }
+
+func (*types) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*types) Traceparent(context.Context) string                            { return "" }
+
+func (y *types) Event(_ context.Context, e lockcore.Event) {
+	switch e.(type) {
+	case lockcore.RenewPass:
+		y.renewed++
+	case lockcore.RenewFailed:
+		y.failed++
+	case lockcore.Lost:
+		y.lost++
+	case lockcore.CompletionFailed:
+		y.completion++
+	case lockcore.Misconfigured:
+		y.misconfigured++
+	}
+}
+
+// Finding A9: an Observer that panics on the watchdog's goroutine, a timer or in the background ends neither the process nor a lease, and
+// what is joined with it hears the same events.
+func TestObserverPanicsInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		heard := new(types)
+		l, faults, _ := w.locker(lockcore.Options{Observer: lockcore.Join(new(fragile), heard)})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		time.Sleep(time.Minute) // it is renewed
+		once, _, err := l.Claim(t.Context(), "o", lockcore.Claim{})
+		if err != nil || le.Context().Err() != nil {
+			t.Fatal(err, context.Cause(le.Context()))
+		}
+		faults.Silence()
+		_ = once.Complete(t.Context(), []byte("record"), time.Minute)
+		<-le.Context().Done()
+		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute) // the record cannot be stored
+		faults.Heal()
+		if heard.renewed == 0 || heard.failed == 0 || heard.lost != 1 || heard.completion != 1 || heard.misconfigured != 1 {
+			t.Errorf("heard %+v", *heard)
+		}
+		if n := l.ObserverPanics(); n < int64(heard.renewed+heard.failed+heard.lost+heard.completion) {
+			t.Errorf("%d panics were counted, heard %+v", n, *heard)
+		}
+	})
+}
