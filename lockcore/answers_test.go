@@ -163,6 +163,7 @@ func (s *story) settled(kind lockcore.Kind, want lockcore.State) {
 // One lost answer, lost request, cut connection or late copy at any step of any script: no double count, no stuck key, no
 // false busy, and no lease lost.
 func TestOneFault(t *testing.T) {
+	testlevel.InMemory(t)
 	stories := map[string]struct {
 		tell    func(*story)
 		kind    lockcore.Kind

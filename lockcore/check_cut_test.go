@@ -29,6 +29,7 @@ func (c writes) Write(b []byte) (int, error) {
 // A Check whose ctx ends in the middle, at whatever command, leaves no key for longer than a minute, and says why it ended.
 func TestCheckCutShort(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	plain := s.Client(t)

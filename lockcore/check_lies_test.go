@@ -83,6 +83,7 @@ var versions = []struct {
 // Versions: before 6.2 is a problem, without Lua's fixes a warning, and Valkey has numbers of its own.
 func TestCheckVersions(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	for _, c := range versions {
 		t.Run(c.info, func(t *testing.T) {
@@ -106,6 +107,7 @@ func TestCheckVersions(t *testing.T) {
 // A clock that is apart is a warning, one that jumps or races is a problem, and one that keeps step at whatever offset is not.
 func TestCheckClocks(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	clock := func(of func(passed time.Duration) time.Duration) []lockcore.Finding {
 		begin := time.Now()
@@ -135,6 +137,7 @@ func TestCheckClocks(t *testing.T) {
 // A Sentinel is told apart from a server, and answers of any shape are no panic.
 func TestCheckStrangers(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	sentinel := lies(t, map[string]func(any) any{
 		"INFO": func(any) any { return "redis_mode:sentinel\r\n" },

@@ -37,6 +37,7 @@ func asUser(t *testing.T, s *redistest.Server, rules string) *redis.Client {
 // answer is what a Locker would have met.
 func TestCheckRights(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	const keys, channels = " ~holdfast:1:* ", " &holdfast:1:wake:*"
 	s := redistest.Real(t, sound...)
@@ -71,6 +72,7 @@ func TestCheckRights(t *testing.T) {
 // What else is missing is a problem too: keys, one of the two kinds of them, channels, WAIT where it is needed.
 func TestCheckRightsScope(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	const keys, channels = " ~holdfast:1:* ", " &holdfast:1:wake:*"
 	s := redistest.Real(t, sound...)
@@ -98,6 +100,7 @@ func TestCheckRightsScope(t *testing.T) {
 // late leaves nothing either.
 func TestCheckReplicaAcksUnseen(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t, sound...)
 	asUser(t, s, least+" +wait ~holdfast:1:* &holdfast:1:wake:*")
@@ -124,6 +127,7 @@ func TestCheckReplicaAcksUnseen(t *testing.T) {
 // In a Cluster CLUSTER SLOTS comes on top, and that is all.
 func TestCheckRightsCluster(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := clusterNode(t, sound...)
 	asUser(t, s, least+" +cluster|slots ~holdfast:1:* &holdfast:1:wake:*")
@@ -139,6 +143,7 @@ func TestCheckRightsCluster(t *testing.T) {
 // A user without the right to PEXPIRE or DEL gets no key that would stay.
 func TestCheckRightsLeavesNothing(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	rules := strings.NewReplacer("+pexpire ", "", "+del ", "").Replace(least)
@@ -181,6 +186,7 @@ func TestCheckTriesAllCommands(t *testing.T) {
 // A subscription that hears nothing is a warning: something between swallows messages.
 func TestCheckChannelDeaf(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t, sound...)
 	deaf := s.Client(t, func(o *redis.Options) { o.Dialer = swallow(o.Dialer) })

@@ -53,6 +53,7 @@ func want(t *testing.T, findings []lockcore.Finding, code lockcore.Code, s lockc
 // failover client's shape and a wrapper, whatever the prefix.
 func TestCheckSound(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	for name, client := range map[string]func(t *testing.T) redis.UniversalClient{
 		"single":  func(t *testing.T) redis.UniversalClient { return redistest.Real(t, sound...).Client(t) },
@@ -80,6 +81,7 @@ func TestCheckSound(t *testing.T) {
 // What is configured badly is found, and how bad it is.
 func TestCheckConfig(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name, args string
@@ -118,6 +120,7 @@ func TestCheckConfig(t *testing.T) {
 // Check refuses what New refuses, says ErrUnavailable where there is no server or no way in, and keeps to ctx.
 func TestCheckErrors(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t, "--requirepass", "secret")
 	if _, err := lockcore.Check(t.Context(), nil, lockcore.Options{}); err == nil {
@@ -181,6 +184,7 @@ func slowly(by time.Duration) func(*redis.Options) {
 // Slow answers are a warning beyond a hundredth of the lease and a problem beyond a tenth; so is what the slow log remembers.
 func TestCheckSlow(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	lease := func(d time.Duration) lockcore.Options { return lockcore.Options{Terms: lockcore.Terms{Lease: d}} }
@@ -199,6 +203,7 @@ func TestCheckSlow(t *testing.T) {
 // A server that somebody's script blocks is a finding, not an error.
 func TestCheckBusy(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t, "--lua-time-limit", "20")
 	ctx, rdb := t.Context(), s.Client(t)

@@ -37,6 +37,7 @@ func replicaOf(t *testing.T, primary *redistest.Server) *redistest.Server {
 // With a replica: it is refused itself, its primary needs min-replicas-to-write, and ReplicaAcks cannot ask for more than there are.
 func TestCheckReplicas(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	primary := redistest.Real(t, append([]string{"--repl-diskless-sync-delay", "0"}, sound...)...)
 	replica := replicaOf(t, primary)
@@ -70,6 +71,7 @@ func TestCheckReplicas(t *testing.T) {
 // A lag of 0 turns min-replicas-to-write off, whatever that is: INFO alone tells it, and without INFO nothing is said.
 func TestCheckMinReplicasOff(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	const rest = " ~holdfast:1:* &holdfast:1:wake:*"
 	primary := redistest.Real(t, append([]string{"--repl-diskless-sync-delay", "0", "--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"}, sound...)...)
@@ -90,6 +92,7 @@ func TestCheckMinReplicasOff(t *testing.T) {
 // Where no Sentinel names the master nothing is checked: what is said there, be it a plain Redis, is no answer of the server.
 func TestCheckNoMaster(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	plain := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{s.Addr()}, MaxRetries: -1})
@@ -128,6 +131,7 @@ func (h noMaster) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 // Sentinels that watch a server are seen by their subscription there, and a client with a fixed address is warned.
 func TestCheckSentinel(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	rdb := redistest.Real(t).Client(t)
 	sub := rdb.Subscribe(t.Context(), "__sentinel__:hello")
@@ -140,6 +144,7 @@ func TestCheckSentinel(t *testing.T) {
 // A Cluster that lacks slots is a problem, and so is a client for one server on it.
 func TestCheckCluster(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := clusterNode(t, sound...)
 	findings := examine(t, s.Client(t), lockcore.Options{})
@@ -155,6 +160,7 @@ func TestCheckCluster(t *testing.T) {
 // Every master of a Cluster is asked: what is wrong with one is told of that one, also if it does not answer.
 func TestCheckClusterMasters(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	args := append([]string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"}, sound...)
 	a, b := redistest.Real(t, args...), redistest.Real(t, args...)
@@ -199,6 +205,7 @@ func TestCheckClusterMasters(t *testing.T) {
 // A snapshot that cannot be written is a problem: Redis then refuses writes.
 func TestCheckDisk(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "gone")
 	ok(t, os.Mkdir(dir, 0o700))
@@ -221,6 +228,7 @@ func TestCheckDisk(t *testing.T) {
 // A client that cannot be copied is noted, as a failover client is and as a wrapper is.
 func TestCheckSharedClient(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	want(t, examine(t, wrapper{s.Client(t)}, lockcore.Options{}), lockcore.CodeSharedClient, lockcore.SeverityNote, "wrapped")

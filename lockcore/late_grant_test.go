@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -32,6 +33,7 @@ var patient = lockcore.Claim{Terms: lockcore.Terms{Wait: 10 * time.Minute}, AtMo
 // atEachErr plays a scenario in a bubble for each time that the first call's ctx is asked, as long as there are more.
 func atEachErr(t *testing.T, scenario func(t *testing.T, w *world, first asked)) {
 	t.Helper()
+	testlevel.InMemory(t)
 	for at, more := int32(1), true; more; at++ {
 		synctest.Test(t, func(t *testing.T) {
 			first := asked{t.Context(), at, new(atomic.Int32), nil}

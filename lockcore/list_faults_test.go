@@ -45,6 +45,7 @@ func holdMany(t *testing.T, rdb redis.UniversalClient, n int) {
 // refused that is not noticed, and the list works all the same.
 func TestListOverFailover(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	const keys = 2500
 	primary, replica := redistest.Real(t), redistest.Real(t)
@@ -93,6 +94,7 @@ func TestListOverFailover(t *testing.T) {
 // A round trip that was never sent, for too many calls are held up, ends the list with an error: nothing is left out silently.
 func TestListHeldUp(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	const limit = 256
 	rdb := redistest.Real(t).Client(t)

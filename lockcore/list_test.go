@@ -34,6 +34,7 @@ func listed(t *testing.T, l *lockcore.Locker, o lockcore.ListOptions) map[string
 // Every key that is not free is listed, with its name and state, those of another prefix and strangers are not, on one server and on a Cluster.
 func TestList(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	for name, rdb := range map[string]redis.UniversalClient{
 		"single": redistest.Real(t).Client(t), "cluster": oneNodeCluster(t), "wrapper": wrapper{redistest.Real(t).Client(t)},
@@ -82,6 +83,7 @@ func TestList(t *testing.T) {
 // Every key is listed of many more than fit into one SCAN, also when the server has forgotten the script; and a loop may be left.
 func TestListMany(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	rdb := redistest.Real(t).Client(t)
 	l := listLocker(t, rdb, "p")
@@ -112,6 +114,7 @@ func TestListMany(t *testing.T) {
 // What ends a list is said once, as the last entry: a bad option, ctx, no Redis, no right.
 func TestListErrors(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	l := listLocker(t, s.Client(t), "p")

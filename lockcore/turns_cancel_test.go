@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -195,6 +196,7 @@ var lives = map[string]func(*queue, context.Context, int){
 // Wherever the ctx of a call ends, or that of all calls of a process, before, while or after anything is sent or answered: the others
 // are served at once and in order, nothing is left behind, and it costs no more than a few commands.
 func TestCancelAnywhere(t *testing.T) {
+	testlevel.InMemory(t)
 	steps := 0
 	for name, live := range lives {
 		for _, who := range []int{0, 1, 2, everybody} {
@@ -236,6 +238,7 @@ func TestCancelAnywhere(t *testing.T) {
 
 // A call that is canceled just as the key is handed to it, before or after, either runs or passes it on.
 func TestCancelAtHandOver(t *testing.T) {
+	testlevel.InMemory(t)
 	for name, ends := range map[string]func(cancel func(), le *lockcore.Lease){
 		"before": func(cancel func(), le *lockcore.Lease) { cancel(); _ = le.Release(context.Background()) },
 		"after":  func(cancel func(), le *lockcore.Lease) { _ = le.Release(context.Background()); cancel() },

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -132,6 +133,7 @@ var whenLate = []string{"granted", "held by another", "given up"}
 
 // A rotation that is lost, cut or comes late costs a second or two: no second holder, no lost place, no stuck key.
 func TestRotateFaults(t *testing.T) {
+	testlevel.InMemory(t)
 	hits := 0
 	for kind, plant := range faultKinds {
 		for n := 1; ; n++ {
@@ -192,6 +194,7 @@ func TestRotateFaults(t *testing.T) {
 // A second copy of a rotation changes nothing, whenever it comes. Finding C2: the first copy to try comes after the original has
 // arrived. A duplicate in the same instant may come first, which TCP rules out.
 func TestRotateTwice(t *testing.T) {
+	testlevel.InMemory(t)
 	for n := 1; n <= inLine-1; n++ {
 		for after := oneWay + time.Microsecond; after < 40*time.Millisecond; after += oneWay / 2 * time.Duration(stride(t)) {
 			t.Run(fmt.Sprintf("%d/%v", n, after), func(t *testing.T) {
@@ -231,6 +234,7 @@ func TestRotateTwice(t *testing.T) {
 // A process that dies at any step of its streaks holds the others up for a lease and a little, and their tokens are greater than all that
 // it handed out, also after its death.
 func TestDieInStreak(t *testing.T) {
+	testlevel.InMemory(t)
 	for name, die := range map[string]func(*locktest.Faults){
 		"cut off":      (*locktest.Faults).Down,
 		"silent":       (*locktest.Faults).Silence,

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,9 +30,22 @@ const LeastUser = "holdfast"
 
 const leastPassword = "only-for-tests"
 
+func leastRights() bool {
+	on, _ := strconv.ParseBool(os.Getenv("HOLDFAST_TEST_ACL"))
+	return on
+}
+
+// MoreRights skips a test that needs more rights than [LeastUser] has, where Lockers are that user.
+func MoreRights(tb testing.TB) {
+	tb.Helper()
+	if leastRights() {
+		tb.Skip("HOLDFAST_TEST_ACL is true, and this test needs more rights")
+	}
+}
+
 // addUser makes the user, if the environment asks for it.
 func (s *Server) addUser(ctx context.Context, c *redis.Client) error {
-	if on, _ := strconv.ParseBool(os.Getenv("HOLDFAST_TEST_ACL")); !on {
+	if !leastRights() {
 		return nil
 	}
 	args := []any{"ACL", "SETUSER", LeastUser, "reset", "on", ">" + leastPassword, "+wait", "+scan", "+info"} // of ReplicaAcks and List
