@@ -124,6 +124,7 @@ func TestScaleWaiters(t *testing.T) {
 	}
 	wg := crowd(t, n, func(int) (*lockcore.Lease, error) { return l.Acquire(t.Context(), "k", long) }, inTurn)
 	until(t, "all wait", time.Minute, func() bool { return heard.n.Load() == int64(n) })
+	until(t, "a subscription", time.Minute, func() bool { return subscriptions(t, rdb) > 0 })
 	if subs := subscriptions(t, rdb); subs != 1 {
 		t.Errorf("%d subscriptions", subs)
 	}
