@@ -22,7 +22,7 @@
 // # What it cannot promise
 //
 // A crash between the effect of the function and its record cannot be closed from outside. [Mode] chooses: AtLeastOnce
-// runs it again, AtMostOnce refuses until somebody has looked and cleared the key, or Keep
+// runs it again, AtMostOnce refuses until an operator has looked and cleared the key (holdfast clear -once), or Keep
 // is over. And see package lockcore.
 //
 // # What you must do

@@ -27,7 +27,8 @@ func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockco
 	if err != nil {
 		return err
 	}
-	err = errNoReturn // unless fn returns
+	// A panic leaves err as it is; fn's return sets it.
+	err = errNoReturn
 	defer func() { //planted:exclusive-release
 		lease.Failed(err)
 		if lost := lease.Release(ctx); err == nil {

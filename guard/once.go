@@ -25,7 +25,7 @@ const (
 	// AtLeastOnce takes an abandoned key over: the work is tried again, and its effect may happen twice.
 	AtLeastOnce Mode = iota
 	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError until an operator clears it
-	// (idempotency.Clear), or until Keep, at least 24 h, is over: then the key is forgotten and runs again. A failed run is
+	// (holdfast clear -once, or idempotency.Clear), or until Keep, at least 24 h, is over: then the key is forgotten and runs again. A failed run is
 	// recorded and replayed, unless the error is marked with NoEffect or Unknown.
 	AtMostOnce
 )

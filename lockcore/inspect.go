@@ -20,13 +20,20 @@ const (
 	StateReserved  State = "reserved"  // released, and kept for a moment for the first in line
 	StateParked    State = "parked"    // released, and kept from everybody for what is left of Terms.MinHold
 	StateDone      State = "done"      // once keys: it has a record, of a result or of a failure
-	StateAbandoned State = "abandoned" // a holder never said how its run ended, and none has run since
+	StateAbandoned State = "abandoned" // once keys: the lease expired without a release, or its holder called Abandon; none has run since
+)
+
+// How much of a done key's record inspect.lua returns.
+const (
+	recordNone  = "0"
+	recordWhole = "1"
+	recordHead  = "2"
 )
 
 // Holding is what Redis knows of a key.
 type Holding struct {
 	State     State
-	Holder    Holder        // who holds it, held it (abandoned) or completed it (done)
+	Holder    Holder        // who holds it, held it (abandoned, Died) or completed it (done)
 	HeldFor   time.Duration // since the run that held, held last or completed it began
 	Remaining time.Duration // held: what is left of the lease if it is not renewed; reserved: of the reservation; parked: of MinHold
 	Token     int64         // of the last hold that Redis was told of; 0 if none is remembered
@@ -34,40 +41,41 @@ type Holding struct {
 	KeepLeft  time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
 	Queue     int           // processes in line at Redis
 	Revoked   bool          // held, and Revoke was called: it is not renewed any more
+	Died      bool          // free, exclusive keys: Holder, the last one, died or called Abandon; the next one is told so by Lease.Abandoned
 }
 
 // Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica. For about 300 ms
 // after a hand-over inside a process it may name an earlier hold of it.
 // Errors: ErrKey, an unknown kind, ErrUnavailable (also after Close), or the cause of ctx.
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
-	h, _, err := l.inspect(ctx, kind, key, false)
+	h, _, err := l.inspect(ctx, kind, key, recordNone)
 	return h, err
 }
 
 // Look is [Locker.Inspect] of a once key together with its record, of one moment and in one round trip. The record is
 // nil unless the state is StateDone. Nothing is claimed and nothing runs. Errors: those of Inspect.
 func (l *Locker) Look(ctx context.Context, key string) (Holding, *Record, error) {
-	h, reply, err := l.inspect(ctx, KindOnce, key, true)
+	h, reply, err := l.inspect(ctx, KindOnce, key, recordWhole)
 	if err != nil || h.State != StateDone {
 		return h, nil, err
 	}
 	return h, &Record{Data: []byte(text(reply, 11)), Attempt: h.Attempt}, nil
 }
 
-func (l *Locker) inspect(ctx context.Context, kind Kind, key string, record bool) (Holding, []any, error) {
+func (l *Locker) inspect(ctx context.Context, kind Kind, key, record string) (Holding, []any, error) {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.run(ctx, l.conn.calls, inspectScript, keys[:], flag(record))
+		r, _, err := l.conn.run(ctx, l.conn.calls, inspectScript, keys[:], record)
 		return r, err
 	})
 	if err != nil {
 		return Holding{}, nil, err
 	}
-	h, err := readHolding(reply)
+	h, err := readHolding(kind, reply)
 	return h, reply, err
 }
 
 // readHolding reads what inspect.lua says.
-func readHolding(reply []any) (Holding, error) {
+func readHolding(kind Kind, reply []any) (Holding, error) {
 	var n [11]int64
 	for _, i := range []int{2, 3, 4, 5, 6, 7, 8, 9, 10} {
 		var err error
@@ -85,12 +93,14 @@ func readHolding(reply []any) (Holding, error) {
 		h.State, h.KeepLeft = StateDone, micro(n[10])
 	case s == "h" && live:
 		h.State = StateHeld
-	case s == "h" || abandoned:
+	case kind == KindOnce && (s == "h" || abandoned):
 		h.State, h.KeepLeft = StateAbandoned, micro(n[10])
 	case s == "r" && live:
 		h.State = StateReserved
 	case s == "p" && live:
 		h.State = StateParked
+	case s == "h" || abandoned: // Redis remembers it for a day, but the next caller gets the key
+		h.Died = true
 	}
 	return h, nil
 }

@@ -20,6 +20,8 @@ type Entry struct {
 	Kind Kind
 	Key  string
 	Holding
+	// RecordHead is the start of a done key's record, at most 512 bytes; only with ListOptions.RecordHeads.
+	RecordHead []byte
 }
 
 // ListOptions say which keys List yields. The zero value means all.
@@ -29,6 +31,10 @@ type ListOptions struct {
 	// Match is a glob pattern of Redis for the whole key: *, ?, [a-z]; a backslash makes the next one plain. A byte that is not
 	// printable ASCII, a space, a brace or a percent sign is three bytes there (%20), as in Redis. Default: "*".
 	Match string
+	// Free also yields exclusive keys that are free, but remember a holder that died, see Holding.Died.
+	Free bool
+	// RecordHeads fills Entry.RecordHead.
+	RecordHeads bool
 }
 
 func (o ListOptions) validate() error {
@@ -100,7 +106,7 @@ func (l *Locker) listOn(ctx context.Context, rdb redis.UniversalClient, o ListOp
 			return false, err
 		}
 		for some := range slices.Chunk(names, listBatch) {
-			entries, err := l.entries(ctx, rdb, some)
+			entries, err := l.entries(ctx, rdb, some, o)
 			if err != nil {
 				return false, err
 			}
@@ -116,8 +122,8 @@ func (l *Locker) listOn(ctx context.Context, rdb redis.UniversalClient, o ListOp
 	}
 }
 
-// entries asks for keys by their names in Redis, in one round trip. It leaves out what is free, cannot be read, or is not a key of ours.
-func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names []string) ([]Entry, error) {
+// entries asks for keys by their names in Redis, in one round trip. It leaves out keys that are free, cannot be read, or have another layout.
+func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names []string, o ListOptions) ([]Entry, error) {
 	asked := make([]Entry, 0, len(names))
 	keys := make([][2]string, 0, len(names))
 	for _, name := range names {
@@ -125,7 +131,11 @@ func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names [
 			asked, keys = append(asked, e), append(keys, [2]string{name, name + ":q"})
 		}
 	}
-	replies, err := l.inspectAll(ctx, rdb, keys)
+	record := recordNone
+	if o.RecordHeads {
+		record = recordHead
+	}
+	replies, err := l.inspectAll(ctx, rdb, keys, record)
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +145,13 @@ func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names [
 		if !ok {
 			continue // an error about this key alone: it cannot be read, or has moved away
 		}
-		if e.Holding, err = readHolding(reply); err == nil && e.State != StateFree {
-			entries = append(entries, e)
+		if e.Holding, err = readHolding(e.Kind, reply); err != nil || e.State == StateFree && !(o.Free && e.Died) {
+			continue
 		}
+		if e.State == StateDone && o.RecordHeads {
+			e.RecordHead = []byte(text(reply, 11))
+		}
+		entries = append(entries, e)
 	}
 	return entries, nil
 }

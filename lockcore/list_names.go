@@ -11,11 +11,11 @@ import (
 )
 
 // inspectAll runs inspect.lua for many keys in one round trip; a key about which the server has only an error gets nil.
-func (l *Locker) inspectAll(ctx context.Context, rdb redis.UniversalClient, keys [][2]string) ([]any, error) {
+func (l *Locker) inspectAll(ctx context.Context, rdb redis.UniversalClient, keys [][2]string, record string) ([]any, error) {
 	replies := make([]any, len(keys))
 	head := inspectScript.sha
 	for range 2 {
-		cmds, err := l.pipe(ctx, rdb, head, keys)
+		cmds, err := l.pipe(ctx, rdb, head, keys, record)
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +44,7 @@ func moving(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
 
-func (l *Locker) pipe(ctx context.Context, rdb redis.UniversalClient, head []any, keys [][2]string) ([]*redis.Cmd, error) {
+func (l *Locker) pipe(ctx context.Context, rdb redis.UniversalClient, head []any, keys [][2]string, record string) ([]*redis.Cmd, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
@@ -53,7 +53,7 @@ func (l *Locker) pipe(ctx context.Context, rdb redis.UniversalClient, head []any
 	cmds := make([]*redis.Cmd, 0, len(keys))
 	pipe := rdb.Pipeline()
 	for _, k := range keys {
-		cmds = append(cmds, pipe.Do(ctx, append(append([]any{}, head...), 2, k[0], k[1], flag(false))...))
+		cmds = append(cmds, pipe.Do(ctx, append(append([]any{}, head...), 2, k[0], k[1], record)...))
 	}
 	return cmds, l.exec(ctx, pipe)
 }

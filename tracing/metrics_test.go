@@ -188,7 +188,10 @@ func TestNamesFollowTheConventions(t *testing.T) {
 	for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
 		ctx := r.Start(t.Context(), lockcore.Attempt{Kind: kind, Name: "charge"})
 		for _, e := range []lockcore.Event{
-			lockcore.Granted{}, lockcore.RenewFailed{}, lockcore.Lost{Cause: lockcore.ErrMaxHold}, lockcore.Overrun{Cause: lockcore.ErrMaxHold},
+			lockcore.Granted{},
+			lockcore.RenewFailed{},
+			lockcore.Lost{Cause: lockcore.ErrMaxHold},
+			lockcore.Overrun{Cause: lockcore.ErrMaxHold},
 			lockcore.Released{Lost: lockcore.ErrMaxHold, Err: lockcore.ErrUnavailable},
 		} {
 			r.Event(ctx, e)

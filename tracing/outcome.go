@@ -85,12 +85,10 @@ func outcomeOfRun(e lockcore.Released, tookOver bool) (o outcome, class string) 
 
 // holderOf returns the holder that a refusal names, if it names one.
 func holderOf(err error) lockcore.Holder {
-	var busy *lockcore.BusyError
-	if errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
 		return busy.Holder
 	}
-	var abandoned *lockcore.AbandonedError
-	if errors.As(err, &abandoned) {
+	if abandoned, ok := errors.AsType[*lockcore.AbandonedError](err); ok {
 		return abandoned.Holder
 	}
 	return lockcore.Holder{}

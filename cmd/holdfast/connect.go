@@ -31,12 +31,7 @@ type target struct {
 
 // flags returns the flags of a command that all commands have.
 func (sh *shell) flags(command, args string) (*flag.FlagSet, *target) {
-	f, t := flag.NewFlagSet(command, flag.ContinueOnError), new(target)
-	f.SetOutput(sh.err)
-	f.Usage = func() {
-		fmt.Fprintf(sh.err, "holdfast %s [flags]%s\n", command, args)
-		f.PrintDefaults()
-	}
+	f, t := sh.flagSet(command, args), new(target)
 	f.StringVar(&t.redis, "redis", "", "host:port, redis:// or rediss:// `address`; several with commas for a Cluster (default HOLDFAST_REDIS, else REDIS_ADDR, else "+defaultAddr+")")
 	f.BoolVar(&t.cluster, "cluster", false, "it is a Cluster: every primary is asked")
 	f.StringVar(&t.sentinel, "sentinel", "", "`addresses` of Sentinels, with commas, instead of -redis")
@@ -46,6 +41,17 @@ func (sh *shell) flags(command, args string) (*flag.FlagSet, *target) {
 	f.StringVar(&t.key, "key", "", "`file` with the private key of -cert")
 	f.StringVar(&t.prefix, "prefix", "", "Options.Prefix of the program (default \"holdfast\")")
 	return f, t
+}
+
+// flagSet returns the flags of a command that needs no Redis.
+func (sh *shell) flagSet(command, args string) *flag.FlagSet {
+	f := flag.NewFlagSet(command, flag.ContinueOnError)
+	f.SetOutput(sh.err)
+	f.Usage = func() {
+		fmt.Fprintf(sh.err, "holdfast %s [flags]%s\n", command, args)
+		f.PrintDefaults()
+	}
+	return f
 }
 
 func parse(f *flag.FlagSet, args []string, positional int) error {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -15,10 +14,16 @@ func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("doctor", "")
 	lease := durationFlag(f, "lease", 30*time.Second, "Terms.Lease of the program, a `duration` with which latency is compared")
 	acks := f.Int("replica-acks", 0, "Options.ReplicaAcks.N of the program")
-	asJSON := f.Bool("json", false, "print JSON, a list of findings")
+	asJSON := f.Bool("json", false, "print JSON: a list of findings")
 	strict := f.Bool("strict", false, "end with 1 for warnings too")
 	if err := parse(f, args, 0); err != nil {
 		return exitFailed, err
+	}
+	switch {
+	case *lease < time.Second || *lease > time.Hour:
+		return exitFailed, fmt.Errorf("-lease is %v, must be between 1s and 1h", *lease)
+	case *acks < 0:
+		return exitFailed, fmt.Errorf("-replica-acks is %d, must be 0 or more", *acks)
 	}
 	rdb, err := t.client(sh.getenv)
 	if err != nil {
@@ -32,10 +37,7 @@ func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 		return exitFailed, t.explain(err)
 	}
 	if *asJSON {
-		e := json.NewEncoder(sh.out)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		err = e.Encode(findings)
+		err = sh.print(findings)
 	} else {
 		sh.diagnose(findings)
 	}

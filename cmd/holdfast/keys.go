@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,21 +18,45 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
+// How a done key's run ended, in -json and, with a space, in the other output.
+const (
+	succeeded = "ok"
+	failed    = "failed"
+	notKept   = "not_kept"
+	badRecord = "bad_record"
+)
+
+const maxFailure = 80 // bytes of a failure's text in a state
+
+// keyed is a key and what is known of it.
+type keyed struct {
+	lockcore.Entry
+	result *result // of a done key
+}
+
 // ls prints the keys that are not free.
 func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("ls", "")
 	match := f.String("match", "*", "glob `pattern` of the key: *, ?, [a-z]")
 	once := f.Bool("once", false, "only keys of Once")
 	exclusive := f.Bool("exclusive", false, "only keys of Exclusive")
+	all := f.Bool("all", false, "also keys of Exclusive that are free, but whose last holder died")
 	most := f.Int("max", 1000, "print no more than this many")
 	limit := durationFlag(f, "timeout", time.Minute, "give up after this `duration`")
+	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 0); err != nil {
 		return exitFailed, err
 	}
-	o := lockcore.ListOptions{Match: *match}
+	o := lockcore.ListOptions{Match: *match, Free: *all, RecordHeads: true}
 	switch {
 	case *once && *exclusive:
 		return exitFailed, errors.New("-once and -exclusive exclude each other")
+	case *most < 1:
+		return exitFailed, fmt.Errorf("-max is %d, must be 1 or more", *most)
+	case *limit <= 0:
+		return exitFailed, fmt.Errorf("-timeout is %v, must be more than 0s", *limit)
+	case len(*match) > maxPattern:
+		return exitFailed, fmt.Errorf("-match is %d bytes long, must be at most %d", len(*match), maxPattern)
 	case *once:
 		o.Kind = lockcore.KindOnce
 	case *exclusive:
@@ -38,113 +64,182 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("not done within %v; a longer -timeout helps, and so does another time of the day", *limit))
 	defer cancel()
-	return sh.with(t, func(l *lockcore.Locker) (int, error) { return sh.list(ctx, l, o, *most) })
+	return sh.with(t, func(l *lockcore.Locker) (int, error) {
+		entries, cut, err := list(ctx, l, o, *most)
+		if err != nil {
+			return exitFailed, err
+		}
+		if *asJSON {
+			return exitOK, sh.printKeys("", !cut, entries...)
+		}
+		return exitOK, sh.table(entries, cut, *most)
+	})
 }
 
-func (sh *shell) list(ctx context.Context, l *lockcore.Locker, o lockcore.ListOptions, most int) (int, error) {
+const maxPattern = 512 // as lockcore.ListOptions.Match
+
+// list returns at most most keys, sorted. cut says that there are more.
+func list(ctx context.Context, l *lockcore.Locker, o lockcore.ListOptions, most int) (entries []keyed, cut bool, err error) {
 	type name struct {
 		kind lockcore.Kind
 		key  string
 	}
-	found, cut := map[name]lockcore.Entry{}, false
+	found := map[name]keyed{}
 	for e, err := range l.List(ctx, o) {
 		if err != nil {
-			return exitFailed, err
+			return nil, false, err
 		}
 		n := name{e.Kind, e.Key}
 		if _, again := found[n]; !again && len(found) >= most {
 			cut = true
 			break
 		}
-		found[n] = e
+		k := keyed{Entry: e}
+		if e.State == lockcore.StateDone {
+			k.result = headOf(e.RecordHead)
+		}
+		found[n] = k
 	}
-	entries := slices.SortedFunc(maps.Values(found), func(a, b lockcore.Entry) int {
+	return slices.SortedFunc(maps.Values(found), func(a, b keyed) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
-	})
+	}), cut, nil
+}
+
+func (sh *shell) table(entries []keyed, cut bool, most int) error {
 	if len(entries) == 0 {
 		fmt.Fprintln(sh.err, "no keys: nothing is held or remembered under this prefix and pattern (-prefix, -match)")
-		return exitOK, nil
+		return nil
 	}
 	w := tabwriter.NewWriter(sh.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KIND\tSTATE\tKEY\tHOLDER\tFOR\tLEFT\tQUEUE")
 	for _, e := range entries {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", e.Kind, state(e.Holding), oneLine(e.Key), holder(e.Holder), age(e.HeldFor), age(cmp.Or(e.Remaining, e.KeepLeft)), e.Queue)
+		left := cmp.Or(e.Remaining, e.KeepLeft)
+		if e.State == lockcore.StateFree {
+			left = 0 // nothing keeps it
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", e.Kind, state(e), oneLine(e.Key), holder(e.Holder), age(e.HeldFor), age(left), e.Queue)
 	}
 	if err := w.Flush(); err != nil {
-		return exitFailed, err
+		return err
 	}
 	if cut {
 		fmt.Fprintf(sh.err, "there are more than %d: see -match and -max\n", most)
 	}
-	return exitOK, nil
+	return nil
 }
 
-// show prints all that is known of a key.
+// inspect asks for one key.
+func inspect(ctx context.Context, l *lockcore.Locker, kind lockcore.Kind, key string, data bool) (k keyed, err error) {
+	k.Kind, k.Key = kind, key
+	if kind == lockcore.KindExclusive {
+		k.Holding, err = l.Inspect(ctx, kind, key)
+		return k, err
+	}
+	var record *lockcore.Record
+	if k.Holding, record, err = l.Look(ctx, key); record != nil {
+		k.result = resultOf(record.Data, data)
+	}
+	return k, err
+}
+
+// show prints what is known of a key, of both kinds.
 func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("show", " KEY")
-	once := f.Bool("once", false, "a key of Once, not of Exclusive")
+	once := f.Bool("once", false, "only the key of Once")
+	exclusive := f.Bool("exclusive", false, "only the key of Exclusive")
+	data := f.Bool("result", false, "also print the recorded result")
+	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
 	}
+	kinds := []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce}
+	switch {
+	case *once && *exclusive:
+		return exitFailed, errors.New("-once and -exclusive exclude each other")
+	case *once:
+		kinds = kinds[1:]
+	case *exclusive:
+		kinds = kinds[:1]
+	}
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
-		h, err := l.Inspect(ctx, kindOf(*once), f.Arg(0))
-		if err != nil {
-			return exitFailed, err
+		var known []keyed
+		code := exitProblem
+		for _, kind := range kinds {
+			k, err := inspect(ctx, l, kind, f.Arg(0), *data)
+			if err != nil {
+				return exitFailed, err
+			}
+			if k.State != lockcore.StateFree {
+				code = exitOK
+			}
+			if k.State != lockcore.StateFree || k.Died || k.Token != 0 || k.Queue > 0 {
+				known = append(known, k)
+			}
 		}
-		if err := sh.describe(kindOf(*once), f.Arg(0), h); err != nil {
-			return exitFailed, err
+		if *asJSON {
+			return code, sh.printKeys("", true, known...)
 		}
-		if h.State == lockcore.StateFree {
-			fmt.Fprintln(sh.err, sh.elsewhere(ctx, l, *once, f.Arg(0)))
-			return exitProblem, nil
+		for i, k := range known {
+			if i > 0 {
+				fmt.Fprintln(sh.out)
+			}
+			if err := describe(sh.out, k); err != nil {
+				return exitFailed, err
+			}
 		}
-		return exitOK, nil
+		if code == exitProblem {
+			fmt.Fprintf(sh.err, "%s is free; is that the right key and prefix (-prefix)?\n", oneLine(f.Arg(0)))
+		}
+		return code, nil
 	})
 }
 
-// elsewhere says where a key may be that is free.
-func (sh *shell) elsewhere(ctx context.Context, l *lockcore.Locker, once bool, key string) string {
-	other, say := kindOf(!once), "-once"
-	if once {
-		say = "without -once"
-	}
-	if h, err := l.Inspect(ctx, other, key); err == nil && h.State != lockcore.StateFree {
-		return fmt.Sprintf("nobody holds it; but the key of %s with that name is %s: try %s", other, h.State, say)
-	}
-	return "nobody holds it; is that the right key, prefix (-prefix) and kind (-once)?"
-}
-
-func (sh *shell) describe(kind lockcore.Kind, key string, h lockcore.Holding) error {
-	w := tabwriter.NewWriter(sh.out, 0, 0, 2, ' ', 0)
+// describe prints a key, one line a fact.
+func describe(out io.Writer, k keyed) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name string, v any) { fmt.Fprintf(w, "%s\t%v\n", name, v) }
-	line("key", oneLine(key))
-	line("kind", kind)
-	line("state", state(h))
-	if h.State != lockcore.StateFree {
-		line("holder", holder(h.Holder))
-		if h.Holder.Traceparent != "" {
-			line("trace", oneLine(h.Holder.Traceparent))
+	line("key", oneLine(k.Key))
+	line("kind", k.Kind)
+	line("state", state(k))
+	if k.State != lockcore.StateFree || k.Died {
+		line("holder", holder(k.Holder))
+		if k.Holder.Traceparent != "" {
+			line("trace", oneLine(k.Holder.Traceparent))
 		}
-		line("for", age(h.HeldFor))
+		line("for", age(k.HeldFor))
 	}
-	if h.Remaining > 0 {
-		line("lease left", age(h.Remaining))
+	if k.Remaining > 0 {
+		line("lease left", age(k.Remaining))
 	}
-	if h.KeepLeft > 0 {
-		line("remembered for", age(h.KeepLeft))
+	if k.KeepLeft > 0 && k.State != lockcore.StateFree {
+		line("remembered for", age(k.KeepLeft))
 	}
-	if h.Attempt > 0 {
-		line("runs", h.Attempt)
+	if k.Attempt > 0 {
+		line("runs", k.Attempt)
 	}
-	line("token", h.Token)
-	line("processes in line", h.Queue)
+	line("token", k.Token)
+	line("processes waiting", k.Queue)
+	if r := k.result; r != nil {
+		if r.Size != nil {
+			line("result", fmt.Sprintf("%d bytes, codec %s", *r.Size, oneLine(r.Codec)))
+		}
+		if r.Error != "" {
+			line("error", oneLine(r.Error))
+		}
+		switch {
+		case r.Text != "":
+			line("text", oneLine(r.Text))
+		case r.Data != nil:
+			line("text", strconv.QuoteToASCII(string(r.Data)))
+		}
+	}
 	return w.Flush()
 }
 
 const revokeText = `%s is held by %s for %s.
 Revoking cancels that handler's ctx with the cause ErrRevoked: at once, or within about a third of its lease if that process does not
-listen yet. The key is free when the handler has returned, or when its lease is over (%s left), not before. A handler that takes no
-notice goes on.
+listen yet. The key is free when the handler has returned, or when its lease is over (%s left), not before. A handler that ignores
+its ctx goes on.
 `
 
 // revoke takes a key away, after a question.
@@ -152,45 +247,66 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("revoke", " KEY")
 	once := f.Bool("once", false, "a key of Once, not of Exclusive")
 	yes := f.Bool("yes", false, "do not ask")
+	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
 	}
 	kind, key := kindOf(*once), f.Arg(0)
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
-		h, err := l.Inspect(ctx, kind, key)
+		k, err := inspect(ctx, l, kind, key, false)
 		if err != nil {
 			return exitFailed, err
 		}
-		if h.State != lockcore.StateHeld {
-			fmt.Fprintf(sh.err, "%s is %s, not held: nothing to revoke\n", oneLine(key), h.State)
-			if h.State == lockcore.StateFree {
+		if k.State != lockcore.StateHeld {
+			fmt.Fprintf(sh.err, "%s is %s, not held: nothing to revoke\n", oneLine(key), state(k))
+			if k.State == lockcore.StateFree {
 				fmt.Fprintln(sh.err, sh.elsewhere(ctx, l, *once, key))
 			}
-			return exitProblem, nil
+			return exitProblem, sh.jsonIf(*asJSON, "", k)
 		}
-		fmt.Fprintf(sh.out, revokeText, oneLine(key), holder(h.Holder), age(h.HeldFor), age(h.Remaining))
-		if !*yes {
-			if err := sh.confirm(); err != nil {
-				return exitFailed, err
-			}
+		say := sh.out
+		if *asJSON {
+			say = sh.err
+		}
+		fmt.Fprintf(say, revokeText, oneLine(key), holder(k.Holder), age(k.HeldFor), age(k.Remaining))
+		if err := sh.confirm(*yes, "Revoke it?", "not revoked"); err != nil {
+			return exitFailed, err
 		}
 		if err := l.Revoke(ctx, kind, key); err != nil {
 			return exitFailed, err
+		}
+		if *asJSON {
+			return exitOK, sh.printKeys("revoked", true, k)
 		}
 		fmt.Fprintln(sh.out, "revoked")
 		return exitOK, nil
 	})
 }
 
-// confirm asks whoever sits at the terminal.
-func (sh *shell) confirm() error {
-	if !sh.terminal {
-		return errors.New("nobody can be asked here, for this is no terminal: say -yes")
+// elsewhere says whether the key of the other kind with that name is not free.
+func (sh *shell) elsewhere(ctx context.Context, l *lockcore.Locker, once bool, key string) string {
+	say := "-once"
+	if once {
+		say = "without -once"
 	}
-	fmt.Fprint(sh.out, "Revoke it? (yes/no) ")
+	if k, err := inspect(ctx, l, kindOf(!once), key, false); err == nil && k.State != lockcore.StateFree {
+		return fmt.Sprintf("the key of %s with that name is %s: try %s", k.Kind, state(k), say)
+	}
+	return "is that the right key, prefix (-prefix) and kind (-once)?"
+}
+
+// confirm asks for a yes at the terminal. The question goes to stderr, so that stdout has only the result.
+func (sh *shell) confirm(yes bool, question, otherwise string) error {
+	if yes {
+		return nil
+	}
+	if !sh.terminal {
+		return errors.New("stdin is not a terminal: pass -yes")
+	}
+	fmt.Fprint(sh.err, question+" (yes/no) ")
 	answer, _ := bufio.NewReader(sh.in).ReadString('\n')
 	if strings.TrimSpace(answer) != "yes" {
-		return errors.New("not revoked")
+		return errors.New(otherwise)
 	}
 	return nil
 }
@@ -202,11 +318,29 @@ func kindOf(once bool) lockcore.Kind {
 	return lockcore.KindExclusive
 }
 
-func state(h lockcore.Holding) string {
-	if h.Revoked {
-		return string(h.State) + ", revoked"
+// state is the state of a key in words.
+func state(k keyed) string {
+	switch {
+	case k.State == lockcore.StateFree && k.Died:
+		return "free (last holder died; it began " + age(k.HeldFor) + " ago)"
+	case k.State == lockcore.StateDone && k.result != nil:
+		switch k.result.Outcome {
+		case succeeded:
+			return "done (ok)"
+		case failed:
+			text := k.result.Error
+			if len(text) > maxFailure {
+				text = strings.ToValidUTF8(text[:maxFailure], "") + "…"
+			}
+			return "done (failed: " + strconv.Quote(text) + ")"
+		case notKept:
+			return "done (result not kept)"
+		}
+		return "done (record does not decode)"
+	case k.Revoked:
+		return string(k.State) + ", revoked"
 	}
-	return string(h.State)
+	return string(k.State)
 }
 
 func holder(h lockcore.Holder) string {
@@ -216,7 +350,7 @@ func holder(h lockcore.Holder) string {
 	return oneLine(h.String())
 }
 
-// age is a duration as people say it; "-" for none.
+// age is a duration, rounded; "-" for none.
 func age(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -229,7 +363,7 @@ func age(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// oneLine makes text of others harmless to a terminal: what cannot be seen is written as an escape.
+// oneLine makes foreign text harmless to a terminal: what is not printable is written as an escape.
 func oneLine(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return fmt.Sprintf("%+q", s)

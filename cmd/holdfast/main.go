@@ -1,12 +1,15 @@
-// Command holdfast looks after the keys of holdfast from a shell: whether Redis is fit for them, who holds which, and taking one away.
+// Command holdfast shows and changes the keys of holdfast from a shell.
 //
-//	holdfast doctor -redis localhost:6379
-//	holdfast ls     -redis localhost:6379 -match 'account:*'
-//	holdfast show   -redis localhost:6379 account:42
-//	holdfast revoke -redis localhost:6379 account:42
+//	holdfast doctor  -redis localhost:6379
+//	holdfast ls      -redis localhost:6379 -match 'account:*'
+//	holdfast show    -redis localhost:6379 account:42
+//	holdfast revoke  -redis localhost:6379 account:42
+//	holdfast clear   -redis localhost:6379 -once charge/payment:7
+//	holdfast key     -scope alice -path /charges "$IDEMPOTENCY_KEY"
+//	holdfast version
 //
-// User and password come from the environment, see holdfast help. It does with Redis what a Locker does, and needs the same
-// rights; ls also needs SCAN.
+// User and password come from the environment, see holdfast help. It uses Redis as a Locker does, and needs the same
+// rights; ls also needs SCAN. docs/doctor.md has the exit codes and the fields of -json.
 package main
 
 import (
@@ -22,18 +25,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What the process ends with.
+// The exit codes, as the table in usage has them.
 const (
 	exitOK      = 0
-	exitProblem = 1 // doctor: there are problems. show, revoke: nobody holds the key
-	exitFailed  = 2 // it could not be done, or not be asked for like that
+	exitProblem = 1
+	exitFailed  = 2
 )
 
 // shell is where the command was called.
 type shell struct {
 	in       io.Reader
 	out, err io.Writer
-	terminal bool // in is one, with somebody who can be asked
+	terminal bool // in is a terminal, so that a question can be asked
 	getenv   func(string) string
 }
 
@@ -43,7 +46,7 @@ func main() {
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv,
 		terminal: err == nil && info.Mode()&os.ModeCharDevice != 0,
 	}
-	redis.SetLogger(silent{}) // what goes wrong is said once
+	redis.SetLogger(silent{}) // an error is printed once, by run
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	code := sh.run(ctx, os.Args[1:])
 	stop()
@@ -54,23 +57,35 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-const usage = `holdfast looks after the keys of holdfast in Redis.
+const usage = `holdfast shows and changes the keys of holdfast in Redis.
 
-  holdfast doctor [flags]                    is this Redis fit for it? What is wrong, what that means, what to do
-  holdfast ls     [flags] [-match PATTERN]   which keys are not free, and why
-  holdfast show   [flags] [-once] KEY        all that is known of one key
-  holdfast revoke [flags] [-once] [-yes] KEY take a key away from its holder
+  holdfast doctor  [flags]                      check Redis: what is wrong, what that means, what to do
+  holdfast ls      [flags] [-match PATTERN]     list the keys that are not free
+  holdfast show    [flags] [-result] KEY        show one key, of both kinds
+  holdfast revoke  [flags] [-once] [-yes] KEY   take a held key away from its holder
+  holdfast clear   [flags] -once [-yes] KEY     forget a done, abandoned or parked key, so that it runs again
+  holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
+                                                compute the key of an HTTP request under httpmw.Idempotent
+  holdfast version                              print the version
 
-holdfast COMMAND -h lists the flags. From the environment:
+holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
+  0  done
+  1  doctor: there are problems · show: the key is free · revoke: the key is not held
+     clear: the key is free, held, or has changed since it was shown
+  2  bad arguments, not confirmed, no answer, or refused by Redis
+
+From the environment:
   HOLDFAST_REDIS              address or URL, where -redis is not given; without it REDIS_ADDR
   HOLDFAST_REDIS_USER, HOLDFAST_REDIS_PASSWORD
   HOLDFAST_SENTINEL_USER, HOLDFAST_SENTINEL_PASSWORD
+  HOLDFAST_HTTP_SECRET        key: httpmw's Options.Secret, where -secret-file is not given
 `
 
 // run is the whole command. It returns what the process ends with.
 func (sh *shell) run(ctx context.Context, args []string) int {
 	commands := map[string]func(context.Context, []string) (int, error){
 		"doctor": sh.doctor, "ls": sh.ls, "show": sh.show, "revoke": sh.revoke,
+		"clear": sh.clear, "key": sh.key, "version": sh.version,
 	}
 	if len(args) == 0 {
 		fmt.Fprint(sh.err, usage)

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -96,7 +97,18 @@ func furnish(t *testing.T, l *lockcore.Locker) *lockcore.Lease {
 	ok(t, err)
 	done, _, err := l.Claim(ctx, "payment:7", lockcore.Claim{})
 	ok(t, err)
-	ok(t, done.Complete(ctx, []byte("record"), time.Hour))
+	record, err := idempotency.Record{State: idempotency.Done, Codec: "json", Data: []byte(`"receipt \u001b[31m7"`)}.Encode()
+	ok(t, err)
+	ok(t, done.Complete(ctx, record, time.Hour))
+	for key, r := range map[string]idempotency.Record{
+		"payment:5": {State: idempotency.Failed, Data: []byte("no such account \x1b[31m\u009b")}, "payment:6": {State: idempotency.Tombstone},
+	} {
+		l, _, err := l.Claim(ctx, key, lockcore.Claim{})
+		ok(t, err)
+		record, err := r.Encode()
+		ok(t, err)
+		ok(t, l.Complete(ctx, record, time.Hour))
+	}
 	left, _, err := l.Claim(ctx, "payment:8", lockcore.Claim{})
 	ok(t, err)
 	ok(t, left.Abandon(ctx))
@@ -111,6 +123,8 @@ var printed = map[string][]string{
 	"show_held.txt":      {"show", "account:42"},
 	"show_done.txt":      {"show", "-once", "payment:7"},
 	"show_abandoned.txt": {"show", "-once", "payment:8"},
+	"show_failed.txt":    {"show", "payment:5"},
+	"show_result.txt":    {"show", "-result", "payment:7"},
 }
 
 // On a server and on a Cluster ls and show print what is held, done and abandoned, and nothing that moves a terminal.
@@ -143,8 +157,8 @@ func TestKeys(t *testing.T) {
 			if _, out, errs := (call{}).run(t, append([]string{"ls"}, append(flags, "-max", "2")...)...); strings.Count(out, "\n") != 3 || !strings.Contains(errs, "more than 2") {
 				t.Errorf("%q %q", out, errs)
 			}
-			code, _, errs := call{}.run(t, append([]string{"show"}, append(flags, "payment:7")...)...)
-			if code != exitProblem || !strings.Contains(errs, "try -once") {
+			code, _, errs := call{}.run(t, append([]string{"show"}, append(flags, "-exclusive", "payment:7")...)...)
+			if code != exitProblem || !strings.Contains(errs, "is free") {
 				t.Errorf("%d %q", code, errs)
 			}
 		})
@@ -158,7 +172,7 @@ func TestRevoke(t *testing.T) {
 	s := redistest.Real(t)
 	held := furnish(t, locker(t, s.Client(t), ""))
 	args := []string{"revoke", "-redis", s.Addr(), "account:42"}
-	if code, _, errs := (call{}).run(t, args...); code != exitFailed || !strings.Contains(errs, "-yes") {
+	if code, _, errs := (call{}).run(t, args...); code != exitFailed || !strings.Contains(errs, "stdin is not a terminal: pass -yes") {
 		t.Errorf("without a terminal: %d %q", code, errs)
 	}
 	if code, _, errs := (call{terminal: true, answer: "y\n"}).run(t, args...); code != exitFailed || !strings.Contains(errs, "not revoked") {
@@ -168,7 +182,7 @@ func TestRevoke(t *testing.T) {
 		t.Fatal("revoked all the same")
 	}
 	code, out, errs := call{terminal: true, answer: "yes\n"}.run(t, args...)
-	if code != exitOK || errs != "" {
+	if code != exitOK || errs != "Revoke it? (yes/no) " {
 		t.Errorf("%d %q", code, errs)
 	}
 	golden(t, "revoke.txt", out, s.Addr())
@@ -187,9 +201,9 @@ func TestRevokeNothing(t *testing.T) {
 	s := redistest.Real(t)
 	furnish(t, locker(t, s.Client(t), ""))
 	for _, c := range []struct{ args, want string }{
-		{"nobody's", "free, not held"},
+		{"unused", "free, not held"},
 		{"payment:7", "try -once"},
-		{"-once payment:7", "done, not held"},
+		{"-once payment:7", "done (ok), not held"},
 	} {
 		code, _, errs := call{}.run(t, append([]string{"revoke", "-redis", s.Addr(), "-yes"}, strings.Fields(c.args)...)...)
 		if code != exitProblem || !strings.Contains(errs, c.want) {

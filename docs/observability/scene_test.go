@@ -112,7 +112,7 @@ func (s *scene) repeats() {
 	}
 	o.Mode = guard.AtLeastOnce
 	_, _ = guard.Once(s.Context(), s.a, "charge:5", o, func(context.Context) error { return context.DeadlineExceeded }) // failed
-	_, _ = guard.Once(s.Context(), s.b, "charge:3", o, nothing) // took_over
+	_, _ = guard.Once(s.Context(), s.b, "charge:3", o, nothing)                                                         // took_over
 }
 
 // ends: of leases, before their handlers.

@@ -67,7 +67,7 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //	guard.Unknown(err)       its error; the key is left abandoned: the retry takes it over, see guard.Attempt; with
 //	                         guard.AtMostOnce it gets a *lockcore.AbandonedError
 //	the process died         the key is free one lease later, and asynq delivers the task again after 60 to 120 s: that
-//	                         attempt takes over; with guard.AtMostOnce a *lockcore.AbandonedError, until an operator has looked and cleared the key, or Keep (at least 24 h)
+//	                         attempt takes over; with guard.AtMostOnce a *lockcore.AbandonedError, until an operator has looked and cleared the key (holdfast clear -once), or Keep (at least 24 h)
 //	                         is over
 //
 // Every error of ours, abandoned keys included, is one that asynq retries and in the end archives, so that nothing is

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// holding is a key as -json prints it. docs/doctor.md has the fields: names stay as they are.
+type holding struct {
+	Kind        lockcore.Kind  `json:"kind"`
+	Key         string         `json:"key"`
+	KeyBytes    []byte         `json:"key_base64,omitempty"` // only if Key is not valid UTF-8
+	State       lockcore.State `json:"state"`
+	Result      *result        `json:"result,omitempty"` // only of a done key
+	Revoked     bool           `json:"revoked"`
+	HolderDied  bool           `json:"holder_died"`
+	Holder      *person        `json:"holder,omitempty"`
+	HeldForMS   int64          `json:"held_for_ms"`
+	RemainingMS int64          `json:"remaining_ms"`
+	KeepLeftMS  int64          `json:"keep_left_ms"`
+	Token       int64          `json:"token"`
+	Attempt     int            `json:"attempt"`
+	Queue       int            `json:"queue"`
+}
+
+type person struct {
+	Host        string `json:"host,omitempty"`
+	PID         int    `json:"pid,omitempty"`
+	Task        string `json:"task,omitempty"`
+	Traceparent string `json:"traceparent,omitempty"`
+}
+
+// result is how the run of a done key ended.
+type result struct {
+	Outcome string `json:"outcome"` // ok, failed, not_kept, bad_record
+	Error   string `json:"error,omitempty"`
+	Codec   string `json:"codec,omitempty"`
+	Size    *int   `json:"size,omitempty"` // bytes of the data; not of ls
+	Text    string `json:"text,omitempty"` // the data, with -result, if it is valid UTF-8
+	Data    []byte `json:"data_base64,omitempty"`
+}
+
+func (k *keyed) json() holding {
+	h := holding{
+		Kind: k.Kind, Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, HolderDied: k.Died, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
+		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), KeepLeftMS: k.KeepLeft.Milliseconds(),
+	}
+	if !utf8.ValidString(k.Key) {
+		h.KeyBytes = []byte(k.Key)
+	}
+	if k.Holder != (lockcore.Holder{}) {
+		h.Holder = &person{k.Holder.Host, k.Holder.PID, k.Holder.Task, k.Holder.Traceparent}
+	}
+	return h
+}
+
+// keys is what ls, show, revoke and clear print with -json.
+type keys struct {
+	AsOf     time.Time `json:"as_of"`
+	Complete bool      `json:"complete"`         // false: ls has stopped at -max
+	Action   string    `json:"action,omitempty"` // revoked, cleared; "" if nothing was done
+	Keys     []holding `json:"keys"`
+}
+
+func (sh *shell) printKeys(action string, complete bool, all ...keyed) error {
+	k := keys{AsOf: time.Now().UTC().Truncate(time.Second), Complete: complete, Action: action, Keys: []holding{}}
+	for i := range all {
+		k.Keys = append(k.Keys, all[i].json())
+	}
+	return sh.print(k)
+}
+
+// print prints v as JSON. What a terminal does not print is written as an escape: package json escapes only what is below a space.
+func (sh *shell) print(v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	var out strings.Builder
+	for _, r := range b.String() {
+		switch {
+		case r == '\n' || r != utf8.RuneError && unicode.IsPrint(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			hi, lo := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, hi, lo)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	_, err := fmt.Fprint(sh.out, out.String())
+	return err
+}
+
+// headOf reads the start of a record.
+func headOf(head []byte) *result {
+	state, failure, err := idempotency.Head(head)
+	switch {
+	case err != nil:
+		return &result{Outcome: badRecord}
+	case state == idempotency.Failed:
+		return &result{Outcome: failed, Error: failure}
+	case state == idempotency.Tombstone:
+		return &result{Outcome: notKept}
+	}
+	return &result{Outcome: succeeded}
+}
+
+// resultOf reads a whole record. data says whether its data is wanted.
+func resultOf(record []byte, data bool) *result {
+	r, err := idempotency.Decode(record)
+	if err != nil {
+		return &result{Outcome: badRecord, Error: err.Error()}
+	}
+	res, size := headOf(record), len(r.Data)
+	if r.State != idempotency.Done {
+		return res
+	}
+	res.Codec, res.Size = r.Codec, &size
+	switch {
+	case !data:
+	case utf8.Valid(r.Data):
+		res.Text = string(r.Data)
+	default:
+		res.Data = r.Data
+	}
+	return res
+}

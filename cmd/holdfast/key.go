@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/version"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// version prints the version of the command.
+func (sh *shell) version(_ context.Context, args []string) (int, error) {
+	f := sh.flagSet("version", "")
+	asJSON := f.Bool("json", false, "print JSON")
+	if err := parse(f, args, 0); err != nil {
+		return exitFailed, err
+	}
+	platform := runtime.GOOS + "/" + runtime.GOARCH
+	if *asJSON {
+		return exitOK, sh.print(struct {
+			Version  string `json:"version"`
+			Go       string `json:"go"`
+			Platform string `json:"platform"`
+		}{version.String(), runtime.Version(), platform})
+	}
+	fmt.Fprintf(sh.out, "holdfast %s %s %s\n", version.String(), runtime.Version(), platform)
+	return exitOK, nil
+}
+
+// key prints the key of an HTTP request. The secret is no argument: others can read those.
+func (sh *shell) key(_ context.Context, args []string) (int, error) {
+	f := sh.flagSet("key", " IDEMPOTENCY-KEY")
+	scope := f.String("scope", "", "what the program's scope function returns for the caller, such as a tenant or a user")
+	method := f.String("method", "POST", "method of the request")
+	path := f.String("path", "", "path of the request as it was sent: escaped, without the query")
+	file := f.String("secret-file", "", "`file` with Options.Secret, without its last newline; default: HOLDFAST_HTTP_SECRET, else no secret")
+	asJSON := f.Bool("json", false, "print JSON")
+	if err := parse(f, args, 1); err != nil {
+		return exitFailed, err
+	}
+	for _, needed := range []struct{ flag, value string }{{"-scope", *scope}, {"-path", *path}} {
+		if needed.value == "" {
+			return exitFailed, fmt.Errorf("%s is missing", needed.flag)
+		}
+	}
+	secret := []byte(sh.getenv("HOLDFAST_HTTP_SECRET"))
+	if *file != "" {
+		b, err := os.ReadFile(*file)
+		if err != nil {
+			return exitFailed, fmt.Errorf("-secret-file: %w", err)
+		}
+		secret = []byte(strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"))
+	}
+	if len(secret) == 0 {
+		secret = nil
+	}
+	key, err := (httpmw.Options{Secret: secret}).KeyOf(*scope, *method, *path, f.Arg(0))
+	if err != nil {
+		return exitFailed, err
+	}
+	if *asJSON {
+		return exitOK, sh.print(struct {
+			Kind lockcore.Kind `json:"kind"`
+			Key  string        `json:"key"`
+		}{lockcore.KindOnce, key})
+	}
+	fmt.Fprintln(sh.out, key)
+	return exitOK, nil
+}
+
+const clearText = `Clearing forgets that this key is %s: the next call runs again. What is forgotten may have had its effect, so look first
+whether it had. It is refused if a run has begun or was completed since the lines above.
+`
+
+// clear forgets a once key, after a question, if nothing has happened to it since it was shown.
+func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
+	f, t := sh.flags("clear", " KEY")
+	once := f.Bool("once", false, "a key of Once; needed, because keys of Exclusive have nothing to forget")
+	yes := f.Bool("yes", false, "do not ask")
+	asJSON := f.Bool("json", false, "print JSON")
+	if err := parse(f, args, 1); err != nil {
+		return exitFailed, err
+	}
+	if !*once {
+		return exitFailed, errors.New("-once is missing: only keys of Once can be cleared; for a held key of Exclusive use revoke")
+	}
+	return sh.with(t, func(l *lockcore.Locker) (int, error) {
+		k, err := inspect(ctx, l, lockcore.KindOnce, f.Arg(0), false)
+		if err != nil {
+			return exitFailed, err
+		}
+		say := sh.out
+		if *asJSON {
+			say = sh.err
+		}
+		if err := describe(say, k); err != nil {
+			return exitFailed, err
+		}
+		refuse := func(why string) (int, error) {
+			fmt.Fprintf(sh.err, "%s is %s: not cleared\n", oneLine(k.Key), why)
+			return exitProblem, sh.jsonIf(*asJSON, "", k)
+		}
+		switch k.State {
+		case lockcore.StateFree:
+			return refuse("free")
+		case lockcore.StateHeld:
+			return refuse("held, see holdfast revoke -once")
+		}
+		fmt.Fprintf(say, clearText, k.State)
+		if err := sh.confirm(*yes, "Clear it?", "not cleared"); err != nil {
+			return exitFailed, err
+		}
+		switch err := l.ClearSeen(ctx, lockcore.KindOnce, k.Key, k.Holding); {
+		case errors.Is(err, lockcore.ErrChanged):
+			return refuse("not as it was shown: it has changed since")
+		case errors.Is(err, lockcore.ErrBusy):
+			return refuse("held by now, see holdfast revoke -once")
+		case err != nil:
+			return exitFailed, err
+		}
+		if *asJSON {
+			return exitOK, sh.printKeys("cleared", true, k)
+		}
+		fmt.Fprintln(sh.out, "cleared")
+		return exitOK, nil
+	})
+}
+
+func (sh *shell) jsonIf(asJSON bool, action string, k keyed) error {
+	if !asJSON {
+		return nil
+	}
+	return sh.printKeys(action, true, k)
+}

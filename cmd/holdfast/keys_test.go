@@ -1,0 +1,330 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// died leaves an exclusive key whose holder died.
+func died(t *testing.T, s *redistest.Server, key string) {
+	t.Helper()
+	lease, err := locker(t, s.Client(t), "").Acquire(t.Context(), key, lockcore.Terms{Lease: time.Second, NoRenew: true})
+	ok(t, err)
+	<-lease.Context().Done()
+	time.Sleep(200 * time.Millisecond) // ctx ends a little before the lease
+}
+
+// Finding B6: a key of Exclusive whose holder died is free, and says so; ls lists it only with -all.
+func TestDeadHolder(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	died(t, s, "account:1")
+	h, err := locker(t, s.Client(t), "").Inspect(t.Context(), lockcore.KindExclusive, "account:1")
+	if err != nil || h.State != lockcore.StateFree || !h.Died || h.Holder.Host == "" {
+		t.Errorf("Inspect: %+v, %v", h, err)
+	}
+	if code, out, errs := (call{}).run(t, "ls", "-redis", s.Addr()); code != exitOK || out != "" || !strings.Contains(errs, "no keys") {
+		t.Errorf("ls: %d %q %q", code, out, errs)
+	}
+	if code, out, _ := (call{}).run(t, "ls", "-redis", s.Addr(), "-all"); code != exitOK || !strings.Contains(out, "free (last holder died") || strings.Contains(out, "23h") {
+		t.Errorf("ls -all: %d %q", code, out)
+	}
+	if code, out, errs := (call{}).run(t, "show", "-redis", s.Addr(), "account:1"); code != exitProblem || !strings.Contains(out, "free (last holder died") || !strings.Contains(errs, "is free") {
+		t.Errorf("show: %d %q %q", code, out, errs)
+	}
+}
+
+// Finding B7: a done key says how its run ended, in ls, show and -json, and -result prints what was recorded.
+func TestResults(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	furnish(t, locker(t, s.Client(t), ""))
+	_, list, _ := call{}.run(t, "ls", "-redis", s.Addr())
+	for _, c := range []struct{ key, state, outcome string }{
+		{"payment:7", "done (ok)", "ok"},
+		{"payment:5", `done (failed: "no such account \x1b[31m\u009b")`, "failed"},
+		{"payment:6", "done (result not kept)", "not_kept"},
+	} {
+		_, out, _ := call{}.run(t, "show", "-redis", s.Addr(), c.key)
+		if !strings.Contains(out, c.state) || !strings.Contains(list, c.state) {
+			t.Errorf("%s: show %q, ls %q", c.key, out, list)
+		}
+		var k keys
+		_, out, _ = call{}.run(t, "show", "-json", "-redis", s.Addr(), c.key)
+		ok(t, json.Unmarshal([]byte(out), &k))
+		if len(k.Keys) != 1 || k.Keys[0].Result == nil || k.Keys[0].Result.Outcome != c.outcome || k.Keys[0].Result.Text != "" {
+			t.Errorf("%s: %s", c.key, out)
+		}
+	}
+	_, out, _ := call{}.run(t, "show", "-json", "-result", "-redis", s.Addr(), "payment:7")
+	var k keys
+	ok(t, json.Unmarshal([]byte(out), &k))
+	if k.Keys[0].Result.Text != `"receipt \u001b[31m7"` || k.Keys[0].Result.Codec != "json" {
+		t.Errorf("-result: %s", out)
+	}
+}
+
+// Finding B8: clear shows what is known, asks, and forgets; what is free or held it leaves, with exit code 1.
+func TestClear(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := locker(t, s.Client(t), "")
+	furnish(t, l)
+	_, _, err := l.Claim(t.Context(), "payment:9", lockcore.Claim{})
+	ok(t, err)
+	args := func(more ...string) []string { return append([]string{"clear", "-redis", s.Addr()}, more...) }
+	for _, c := range []struct {
+		call      call
+		args      []string
+		code      int
+		out, errs string
+	}{
+		{call{}, []string{"payment:8"}, exitFailed, "", "-once is missing"},
+		{call{}, []string{"-once", "payment:8"}, exitFailed, "abandoned", "stdin is not a terminal: pass -yes"},
+		{call{terminal: true, answer: "no\n"}, []string{"-once", "payment:8"}, exitFailed, "Clearing forgets that this key is abandoned", "not cleared"},
+		{call{terminal: true, answer: "yes\n"}, []string{"-once", "payment:8"}, exitOK, "cleared\n", "Clear it?"},
+		{call{}, []string{"-once", "-yes", "payment:8"}, exitProblem, "", "is free: not cleared"},
+		{call{}, []string{"-once", "-yes", "payment:9"}, exitProblem, "", "is held"},
+		{call{}, []string{"-once", "-yes", "-json", "payment:7"}, exitOK, `"action": "cleared"`, "done (ok)"},
+	} {
+		code, out, errs := c.call.run(t, args(c.args...)...)
+		if code != c.code || !strings.Contains(out, c.out) || !strings.Contains(errs, c.errs) {
+			t.Errorf("%v: %d %q %q", c.args, code, out, errs)
+		}
+	}
+	for _, key := range []string{"payment:7", "payment:8"} {
+		if h, err := l.Inspect(t.Context(), lockcore.KindOnce, key); err != nil || h.State != lockcore.StateFree {
+			t.Errorf("%s: %v, %v", key, h.State, err)
+		}
+	}
+}
+
+// terminal is one at which something happens before the answer.
+type terminal struct {
+	before func()
+	strings.Reader
+}
+
+func (r *terminal) Read(b []byte) (int, error) {
+	if r.before != nil {
+		r.before()
+		r.before = nil
+	}
+	return r.Reader.Read(b)
+}
+
+// Finding B8: a run between the question and the answer is not forgotten.
+func TestClearIsCompareAndClear(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := locker(t, s.Client(t), "")
+	furnish(t, l)
+	var out, errs strings.Builder
+	in := &terminal{Reader: *strings.NewReader("yes\n"), before: func() {
+		lease, _, err := l.Claim(t.Context(), "payment:8", lockcore.Claim{})
+		ok(t, err)
+		record, err := idempotency.Record{State: idempotency.Tombstone}.Encode()
+		ok(t, err)
+		ok(t, lease.Complete(t.Context(), record, time.Hour))
+	}}
+	sh := &shell{in: in, out: &out, err: &errs, terminal: true, getenv: func(string) string { return "" }}
+	if code := sh.run(t.Context(), []string{"clear", "-redis", s.Addr(), "-once", "payment:8"}); code != exitProblem || !strings.Contains(errs.String(), "changed") {
+		t.Errorf("%d %q %q", code, out.String(), errs.String())
+	}
+	if h, err := l.Inspect(t.Context(), lockcore.KindOnce, "payment:8"); err != nil || h.State != lockcore.StateDone {
+		t.Errorf("%v, %v", h.State, err)
+	}
+}
+
+// Finding B8: key is the key that httpmw gives a request. The secret comes from a file or the environment.
+func TestKey(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "secret")
+	ok(t, os.WriteFile(file, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
+	want := func(secret string) string {
+		o := httpmw.Options{}
+		if secret != "" {
+			o.Secret = []byte(secret)
+		}
+		key, err := o.KeyOf("alice", "POST", "/charges", "k-17-abcdefgh")
+		ok(t, err)
+		return key
+	}
+	args := []string{"key", "-scope", "alice", "-path", "/charges"}
+	env := map[string]string{"HOLDFAST_HTTP_SECRET": "fedcba9876543210fedcba9876543210"}
+	for _, c := range []struct {
+		call call
+		args []string
+		want string
+	}{
+		{call{}, []string{"k-17-abcdefgh"}, want("")},
+		{call{env: env}, []string{"k-17-abcdefgh"}, want(env["HOLDFAST_HTTP_SECRET"])},
+		{call{env: env}, []string{"-secret-file", file, "k-17-abcdefgh"}, want("0123456789abcdef0123456789abcdef")},
+	} {
+		if code, out, errs := c.call.run(t, append(slices.Clone(args), c.args...)...); code != exitOK || out != c.want+"\n" {
+			t.Errorf("%v: %d %q %q, want %q", c.args, code, out, errs, c.want)
+		}
+	}
+	code, out, _ := call{}.run(t, append(slices.Clone(args), "-json", "k-17-abcdefgh")...)
+	var k struct{ Kind, Key string }
+	if err := json.Unmarshal([]byte(out), &k); err != nil || code != exitOK || k.Kind != "once" || k.Key != want("") {
+		t.Errorf("-json: %d %q", code, out)
+	}
+}
+
+// Finding B8: a bad argument is an error that names flag, value and bound, and ends with 2, before Redis is asked.
+func TestBadArguments(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"ls -max 0":               "-max is 0, must be 1 or more",
+		"ls -timeout -1s":         "-timeout is -1s, must be more than 0s",
+		"ls -timeout x":           `invalid value "x" for flag -timeout`,
+		"ls -once -exclusive":     "-once and -exclusive exclude each other",
+		"show -once -exclusive k": "-once and -exclusive exclude each other",
+		"doctor -lease 1ms":       "-lease is 1ms, must be between 1s and 1h",
+		"doctor -replica-acks -1": "-replica-acks is -1, must be 0 or more",
+		"clear k":                 "-once is missing",
+		"clear -once":             "KEY is missing",
+		"key -path /x k":          "-scope is missing",
+		"key -scope a k":          "-path is missing",
+		"key -scope a -path x k":  "must begin with /",
+		"key -scope a -path /x -method post abcdefgh": "upper case",
+		"version x":                             "only flags are wanted",
+		"ls -match " + strings.Repeat("k", 513): "-match is 513 bytes long, must be at most 512",
+	} {
+		if code, out, errs := (call{}).run(t, strings.Fields(args)...); code != exitFailed || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%s: %d %q %q, want %q", args, code, out, errs, want)
+		}
+	}
+	if code, out, _ := (call{}).run(t, "version"); code != exitOK || !strings.HasPrefix(out, "holdfast ") {
+		t.Errorf("version: %d %q", code, out)
+	}
+	if code, out, _ := (call{}).run(t, "version", "-json"); code != exitOK || !strings.Contains(out, `"version": "`) {
+		t.Errorf("version -json: %d %q", code, out)
+	}
+}
+
+// Finding B8: names that move a terminal are escaped in every output, also C1 controls, bidirectional marks and bytes that are no UTF-8; -json
+// gives them back exactly. Somebody with access to Redis may have written any bytes as a holder.
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := locker(t, s.Client(t), "")
+	hostile := "a\x1b[2J\u009b31m\u202e\r\n\x7f\xff\U000e0001"
+	_, err := l.Acquire(t.Context(), hostile, lockcore.Terms{})
+	ok(t, err)
+	lease, _, err := l.Claim(t.Context(), hostile, lockcore.Claim{})
+	ok(t, err)
+	record, err := idempotency.Record{State: idempotency.Failed, Data: []byte(hostile)}.Encode()
+	ok(t, err)
+	ok(t, lease.Complete(t.Context(), record, time.Hour))
+	rdb := s.Client(t)
+	for _, name := range rdb.Keys(t.Context(), "holdfast:1:*").Val() {
+		if rdb.Type(t.Context(), name).Val() == "hash" {
+			ok(t, rdb.HSet(t.Context(), name, "m", hostile+"\x00"+hostile).Err())
+		}
+	}
+	for _, args := range [][]string{
+		{"ls"}, {"ls", "-json"}, {"show", hostile}, {"show", "-json", "-result", hostile}, {"show", "-result", hostile},
+		{"revoke", hostile}, {"revoke", "-yes", "-json", hostile}, {"clear", "-once", hostile}, {"show", "-exclusive", hostile + "x"}, {"revoke", "-once", hostile},
+	} {
+		_, out, errs := call{}.run(t, slices.Insert(slices.Clone(args), 1, "-redis", s.Addr())...)
+		for _, r := range strings.ReplaceAll(out+errs, "\n", "") {
+			if r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e || r == 0xfffd || r == 0xe0001 {
+				t.Errorf("%q prints %U: %q %q", args, r, out, errs)
+				break
+			}
+		}
+		if out+errs == "" {
+			t.Errorf("%q prints nothing", args)
+		}
+	}
+	_, out, _ := call{}.run(t, "ls", "-json", "-redis", s.Addr())
+	var k keys
+	ok(t, json.Unmarshal([]byte(out), &k))
+	for _, h := range k.Keys {
+		if string(h.KeyBytes) != hostile {
+			t.Errorf("key_base64 is %q", h.KeyBytes)
+		}
+	}
+}
+
+// Finding B8: exit codes are those that help and docs/doctor.md list, and the fields of -json those that docs/doctor.md lists, for each command.
+func TestDocumentedOutput(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := locker(t, s.Client(t), "")
+	furnish(t, l)
+	page, err := os.ReadFile("../../docs/doctor.md")
+	ok(t, err)
+	_, help, _ := call{}.run(t, "help")
+	for _, command := range []string{"doctor", "ls", "show", "revoke", "clear", "key", "version"} {
+		if !strings.Contains(help, "holdfast "+command) || !strings.Contains(string(page), "`"+command) {
+			t.Errorf("%s is not in the help and in docs/doctor.md", command)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"doctor", "-json"}, exitOK},
+		{[]string{"ls", "-json"}, exitOK},
+		{[]string{"ls", "-json", "-match", "nothing"}, exitOK},
+		{[]string{"show", "-json", "account:42"}, exitOK},
+		{[]string{"show", "-json", "free"}, exitProblem},
+		{[]string{"show", "-redis", "127.0.0.1:1", "k"}, exitFailed},
+		{[]string{"revoke", "-json", "-yes", "free"}, exitProblem},
+		{[]string{"revoke", "-json", "account:42"}, exitFailed},
+		{[]string{"revoke", "-json", "-yes", "account:42"}, exitOK},
+		{[]string{"clear", "-json", "-once", "-yes", "free"}, exitProblem},
+		{[]string{"clear", "-json", "-once", "-yes", "payment:7"}, exitOK},
+	} {
+		args := slices.Clone(c.args)
+		if !slices.Contains(args, "-redis") {
+			args = slices.Insert(args, 1, "-redis", s.Addr())
+		}
+		code, out, errs := call{}.run(t, args...)
+		if code != c.code {
+			t.Errorf("%v: %d, want %d; %q", c.args, code, c.code, errs)
+		}
+		if !slices.Contains(args, "-json") || c.code == exitFailed {
+			continue
+		}
+		var v any
+		if err := json.Unmarshal([]byte(out), &v); err != nil {
+			t.Errorf("%v: %v: %q", c.args, err, out)
+		}
+		for _, field := range slices.Sorted(maps.Keys(fields(v, map[string]bool{}))) {
+			if !strings.Contains(string(page), "`"+field+"`") {
+				t.Errorf("%v prints %s, which docs/doctor.md does not list", c.args, field)
+			}
+		}
+	}
+}
+
+// fields are the names of all fields of a JSON value.
+func fields(v any, found map[string]bool) map[string]bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, x := range v {
+			found[name] = true
+			fields(x, found)
+		}
+	case []any:
+		for _, x := range v {
+			fields(x, found)
+		}
+	}
+	return found
+}

@@ -1,0 +1,34 @@
+package idempotency
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Head reads the state of a record from its first bytes, and of a failed run the start of its text. b is a record or the start of
+// one, such as lockcore.Entry.RecordHead: 512 bytes have at least 400 of the text. It answers ErrRecord for anything else, but does not see
+// what is wrong behind b.
+func Head(b []byte) (state State, failure string, err error) {
+	if r, err := Decode(b); err == nil {
+		return r.State, r.Failure(), nil
+	}
+	if len(b) < 4 || b[0] != version1 && b[0] != version2 {
+		return 0, "", fmt.Errorf("%w: %d bytes", ErrRecord, len(b))
+	}
+	state = State(b[1])
+	if state != Done && state != Failed { // a tombstone is short enough to be whole
+		return 0, "", fmt.Errorf("%w: state %d", ErrRecord, b[1])
+	}
+	rest := b[min(3+int(b[2]), len(b)):]
+	if b[0] == version2 && len(rest) > 0 {
+		rest = rest[min(1+int(rest[0]), len(rest)):]
+	}
+	m, used := binary.Uvarint(rest)
+	if used <= 0 || m < uint64(len(rest)-used) {
+		return 0, "", fmt.Errorf("%w: data length does not fit", ErrRecord)
+	}
+	if state == Failed {
+		failure = string(rest[used:])
+	}
+	return state, failure, nil
+}

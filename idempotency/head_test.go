@@ -1,0 +1,37 @@
+package idempotency_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/idempotency"
+)
+
+// Finding B7: the first 512 bytes of a record tell how its run ended, and of a failure what it was; what is no record is an error.
+func TestHead(t *testing.T) {
+	long := strings.Repeat("no such account; ", 200)
+	for _, r := range []idempotency.Record{
+		{State: idempotency.Done, Codec: "json", Data: []byte(long)},
+		{State: idempotency.Done, Codec: "json"},
+		{State: idempotency.Failed, Data: []byte(long)},
+		{State: idempotency.Failed, Data: []byte("short")},
+		{State: idempotency.Failed, Data: []byte(long), Fingerprint: []byte("0123456789abcdef")},
+		{State: idempotency.Tombstone},
+	} {
+		b, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = b[:min(len(b), 512)]
+		state, failure, err := idempotency.Head(b)
+		if err != nil || state != r.State || !strings.HasPrefix(r.Failure(), failure) || len(failure) < min(len(r.Failure()), 400) {
+			t.Errorf("%v: %v, %d bytes of %d, %v", r.State, state, len(failure), len(r.Failure()), err)
+		}
+	}
+	for _, b := range []string{"", "x", "record", "\x01\x09\x00\x00", "\x03\x01\x00\x00", "\x01\x02\xff\x00", "\x01\x02\x00\x01too long"} {
+		if _, _, err := idempotency.Head([]byte(b)); !errors.Is(err, idempotency.ErrRecord) {
+			t.Errorf("%q: %v", b, err)
+		}
+	}
+}
