@@ -146,9 +146,11 @@ type scripted struct {
 }
 
 func (s *scripted) DialHook(next redis.DialHook) redis.DialHook { return next }
+
 func (s *scripted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
+
 func (s *scripted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if c, ok := cmd.(*redis.Cmd); ok && cmd.Name() == "evalsha" {

@@ -64,7 +64,7 @@ func (o ListOptions) validate() error {
 // rights to SCAN and, for failovers, INFO; if INFO is refused, the ACL's log gets an entry for each server.
 //
 // Exclusive keys are shown as they were given to Acquire. Keys of Once are what the package above made of them: httpmw stores
-// digests, from which nobody can tell what the client sent.
+// digests, from which nobody can tell what the client sent. A key that Inspect refuses with ErrRecord is left out.
 //
 // An error ends the sequence: that of ctx, ErrUnavailable, or of o.
 func (l *Locker) List(ctx context.Context, o ListOptions) iter.Seq2[Entry, error] {

@@ -199,7 +199,7 @@ var tooLarge = []string{"inf", "1e300", "9007199254740992", "9000000000000001", 
 // Finding A7: a field that cannot be read is an error that names it, and nothing is written: not even a TTL.
 func TestScriptUnreadable(t *testing.T) {
 	onEach(t, func(b *bench) {
-		for _, field := range strings.Fields("x d t f n") {
+		for field := range strings.FieldsSeq("x d t f n") {
 			values := hostile
 			if field != "x" && field != "d" {
 				values = append(slices.Clone(hostile), tooLarge...)

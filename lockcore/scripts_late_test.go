@@ -92,7 +92,7 @@ func TestScriptCommands(t *testing.T) {
 	permitted := strings.Fields("TIME HMGET HSET HDEL HGET ZADD ZREM ZRANGE ZPOPMIN ZCARD PUBLISH PEXPIRE PTTL DEL")
 	command := regexp.MustCompile(`(redis\.\w+|\bcall)\b(\('(\w+)')?`)
 	files, err := fs.Glob(lockcore.ScriptFiles, "scripts/*.lua")
-	if parts := 6; err != nil || len(files) != len(lockcore.Scripts)+parts {
+	if parts := 7; err != nil || len(files) != len(lockcore.Scripts)+parts {
 		t.Fatalf("%q, %v", files, err)
 	}
 	for _, file := range files {

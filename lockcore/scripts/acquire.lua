@@ -5,8 +5,10 @@
 --   {2, record, attempt, fingerprint} done · {3, done} other fingerprint · {4, who, age µs, attempt} abandoned, refused · {5} over
 -- or the error BADFIELD and the name of a field that it cannot read; then nothing was written
 local ask, locker, lease, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[8]
-local s, h, t, f, a = v[1], v[2], number(v[5], exact), number(v[6], exact), v[7] == '1'
+local s, h, t, f, a = v[1], v[2], 0, 0, v[7] == '1'
 local x, d
+if v[5] then t = number(v[5], exact) end -- a missing field needs no function: this is the path of a free key
+if v[6] then f = number(v[6], exact) end
 if s then x, d = number(v[3], math.huge), number(v[4], math.huge) end
 local bad = not t and 't' or not f and 'f' or n == nil and 'n' or s and (not x and 'x' or not d and 'd')
 if bad then return {err = 'BADFIELD ' .. bad} end
