@@ -48,6 +48,8 @@ type grant struct {
 	tries uint8         // renewals under way
 	poked bool          // due for a reason that a renewal under way does not know
 
+	older, younger *grant // see aged, guarded by Locker.mu
+
 	handed int // times, guarded by the line's lock
 
 	first hold // most grants have no other

@@ -105,9 +105,10 @@ func readHolding(kind Kind, reply []any) (Holding, error) {
 	return h, nil
 }
 
-// Revoke takes a key away from its holder: the holder's ctx is canceled with ErrRevoked, at once where its process is
-// listening (it waits for some key, or has renewed one), else with its next renewal; a lease with NoRenew may run to its end. The key is free when the handler has
-// returned, or at the lease's end, never sooner. A key that nobody holds is no error. Errors: those of Inspect.
+// Revoke takes a key away from its holder: the holder's ctx is canceled with ErrRevoked. A process that has held any lease for longer than a
+// second, with NoRenew too, or that waits for a key listens for that and cancels within milliseconds; a younger lease is canceled when its process
+// begins to listen. If the message is lost, a renewed lease is canceled with its next renewal, and a lease with NoRenew when its process listens
+// again, or at its end. The key is free when the handler has returned, or at the lease's end, never sooner. A key that nobody holds is no error. Errors: those of Inspect.
 func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 	_, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
 		r, _, err := l.conn.run(ctx, l.conn.ends, revokeScript, keys[:1], l.wakePrefix)
@@ -197,17 +198,7 @@ func (l *Locker) hinted(id string) *grant {
 
 // revoked is told by a message: only a hint, for anybody can send one. So Redis is asked, at a bounded rate, and its answer decides.
 func (l *Locker) revoked(id string) {
-	switch g := l.hinted(id); {
-	case g == nil:
-	case g.terms.NoRenew:
-		l.inBackground(time.Now().Add(g.terms.Lease), func(ctx context.Context) error {
-			reply, _, err := l.conn.run(ctx, l.conn.ends, renewScript, g.line.keys[:1], g.id, 0, g.retention(g.terms.Lease), "") // by nothing
-			if kept, bad := number(reply, 0); err == nil && bad == nil && kept != 1 {
-				g.lose(verdict(kept))
-			}
-			return err
-		}, nil)
-	default:
+	if g := l.hinted(id); g != nil {
 		l.dog.now(g)
 	}
 }

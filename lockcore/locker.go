@@ -71,6 +71,7 @@ type Locker struct {
 	mu     sync.Mutex
 	closed bool
 	grants map[string]*grant // by hold-id, from the answer to the end of the last run
+	aged   aged              // the same grants by age
 	calls  int               // under way
 	empty  chan struct{}     // made by Close, closed when there are neither grants nor calls
 	later  int               // clean-ups under way
@@ -221,13 +222,17 @@ func (l *Locker) add(g *grant) bool {
 		return false
 	}
 	l.grants[g.id] = g
+	l.ageLocked(g)
 	return true
 }
 
 func (l *Locker) remove(g *grant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.grants, g.id)
+	if l.grants[g.id] == g {
+		delete(l.grants, g.id)
+		l.aged.removeLocked(g)
+	}
 	l.emptyLocked()
 }
 

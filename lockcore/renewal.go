@@ -73,8 +73,11 @@ func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renew
 		for i, g := range part {
 			h, news := g.news()
 			res[n*per+i].holder = h
-			if before == nil || g.terms.Lease != before.terms.Lease || g.keep != before.keep {
+			if before == nil || g.terms != before.terms || g.keep != before.keep {
 				lease, retention, before = micros(g.terms.Lease), g.retention(g.terms.Lease), g
+				if g.terms.NoRenew {
+					lease = 0 // extended by nothing: only asked about
+				}
 			}
 			list = append(list, &g.id, lease, retention, news)
 		}

@@ -14,8 +14,8 @@ const (
 	pingEvery = 3 * time.Second // so that a dead connection is noticed
 )
 
-// wake is the one subscription of a process. It starts with the first waiter, or the first lease that is renewed, and
-// closes when it has not been used for a minute. A message is never more than a hint: whoever gets one asks Redis again.
+// wake is the one subscription of a process. It starts with the first waiter, or the first lease that is held for a second, and
+// closes when there has been neither for a minute. A message is never more than a hint: whoever gets one asks Redis again.
 //
 // The reader never blocks: a look-up in a map and a send to a channel with room for one. Under mu, running is true as
 // long as a reader will look at waiters and used again, so that no waiter registers with a reader that is about to end.
@@ -29,6 +29,8 @@ type wake struct {
 	up      bool // the subscription stands, or stood and will be told to have been renewed
 	closed  bool
 	cancel  context.CancelFunc
+
+	checking, again bool // see check
 }
 
 // ready says that a message for a new waiter would arrive.
@@ -132,6 +134,9 @@ func (w *wake) hangUp(sub *redis.PubSub, messages <-chan any, closeClient func()
 func (w *wake) end(anyway bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.l.holdsLong() {
+		w.used = time.Now()
+	}
 	if !anyway && (len(w.waiters) > 0 || time.Since(w.used) < wakeIdle) {
 		return false
 	}
@@ -148,7 +153,12 @@ func (w *wake) hear(m any) {
 		for _, ch := range w.waiters { //planted:resubscribed
 			hint(ch)
 		}
+		check := !w.checking && w.l.begin()
+		w.checking, w.again = w.checking || check, true
 		w.mu.Unlock()
+		if check {
+			go w.check() // owner: wake; join waits for it
+		}
 	case *redis.Message:
 		if id, ok := strings.CutPrefix(m.Payload, "w"); ok {
 			w.mu.Lock()

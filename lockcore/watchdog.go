@@ -14,6 +14,7 @@ const (
 	minPassTime = 100 * time.Millisecond
 	maxTryTime  = 30 * time.Second // a reply that takes longer is lost
 	maxTries    = 3                // renewals of one lease that are under way at the same time
+	maxPause    = 5 * time.Second  // after an error
 )
 
 // watchdog renews every lease of a Locker. There is no goroutine while nothing is due: one timer is set to the earliest
@@ -100,9 +101,25 @@ func (w *watchdog) now(g *grant) { w.soon(g, 0) }
 // introduce makes a grant due soon, so that Redis learns who holds the key after a hand-over.
 func (w *watchdog) introduce(g *grant) { w.soon(g, introduction) }
 
+// check makes leases due at once. A NoRenew lease is in the heap until it has been asked about.
+func (w *watchdog) check(all []*grant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range all {
+		w.soonLocked(g, 0)
+	}
+}
+
 func (w *watchdog) soon(g *grant, in time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.soonLocked(g, in)
+}
+
+func (w *watchdog) soonLocked(g *grant, in time.Duration) {
+	if g.index < 0 && g.terms.NoRenew && in == 0 && !w.stopped && g.live() {
+		w.pushLocked(g, 0)
+	}
 	if due := w.clockLocked() + in; g.index >= 0 && !w.stopped && due < g.due {
 		g.due, g.poked = due, true
 		heap.Fix(&w.due, int(g.index))
@@ -130,7 +147,6 @@ func (w *watchdog) pass() {
 	if len(all) == 0 {
 		return
 	}
-	w.l.wake.start() // a lease that lives this long can be revoked: then it is told at once
 	var batches sync.WaitGroup
 	for _, batch := range w.l.conn.batches(w.ctx, all) {
 		batches.Go(func() { w.renew(batch, waited) }) //planted:renew-batch
@@ -186,7 +202,11 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 		switch {
 		case answer.err != nil:
 			p.Failed++
-			g.unanswered(start, answer.err)
+			if !g.terms.NoRenew {
+				g.unanswered(start, answer.err)
+			}
+		case answer.kept == 1 && g.terms.NoRenew: // it was only asked about
+			p.Kept++
 		case answer.kept == 1:
 			p.Kept++
 			g.renewed(start, g.terms.Lease, answer.holder) //planted:renewed-from
@@ -214,6 +234,10 @@ func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, la
 		if g.index < 0 || g.poked {
 			continue // it has ended, or is due for a reason that this renewal does not know
 		}
+		if answers[i].err == nil && g.terms.NoRenew {
+			heap.Remove(&w.due, int(g.index))
+			continue
+		}
 		due := g.due
 		switch answers[i].err {
 		case nil:
@@ -223,7 +247,7 @@ func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, la
 			}
 		default:
 			if !g.renewedSince(start) {
-				due = min(due, now+jitter(g.terms.Lease/20)) //planted:renew-again
+				due = min(due, now+jitter(min(g.terms.Lease/20, maxPause))) //planted:renew-again
 			}
 		}
 		g.due = due

@@ -1,0 +1,118 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+var fixed = lockcore.Terms{NoRenew: true}
+
+// Finding B11: Revoke reaches a holder that neither waits nor has renewed anything. A Locker listens from one second after a grant on, for as
+// long as it holds a lease, with one subscription and without a command for shorter holds.
+func TestRevokeSoon(t *testing.T) {
+	for name, terms := range map[string]lockcore.Terms{"renewed": {}, "fixed": fixed} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				l, faults, count := w.locker(lockcore.Options{})
+				other, _, _ := w.locker(lockcore.Options{})
+				revoke := func(key string) time.Time {
+					t.Helper()
+					if err := other.Revoke(t.Context(), lockcore.KindExclusive, key); err != nil {
+						t.Fatal(err)
+					}
+					return time.Now()
+				}
+				ends := func(le *lockcore.Lease, revoked time.Time, bound time.Duration) {
+					t.Helper()
+					<-le.Context().Done()
+					if d := time.Since(revoked); d > bound || !errors.Is(context.Cause(le.Context()), lockcore.ErrRevoked) {
+						t.Errorf("canceled %v after Revoke: %v", d, context.Cause(le.Context()))
+					}
+					_ = le.Release(t.Context())
+				}
+				for range 100 { // always one lease, none of them old
+					le := w.must(l.Acquire(t.Context(), "short", terms))
+					time.Sleep(900 * time.Millisecond)
+					_ = le.Release(t.Context())
+				}
+				if n := count.Count("subscribe") + count.Count("renew"); n != 0 && terms.NoRenew {
+					t.Errorf("short holds sent %v", count.Commands())
+				}
+				young, old := w.must(l.Acquire(t.Context(), "young", terms)), w.must(l.Acquire(t.Context(), "old", terms))
+				time.Sleep(500 * time.Millisecond)
+				ends(young, revoke("young"), 510*time.Millisecond) // before the subscription is there
+				time.Sleep(time.Second)
+				ends(old, revoke("old"), time.Millisecond)
+				if n := count.Count("subscribe"); n != 1 {
+					t.Errorf("subscribed %d times", n)
+				}
+				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour, NoRenew: terms.NoRenew}))
+				time.Sleep(20 * time.Minute) // much longer than an idle subscription stays
+				faults.Silence()
+				time.Sleep(time.Second)
+				revoked := revoke("k") // the message is lost
+				time.Sleep(time.Second)
+				faults.Heal()
+				faults.Cut()
+				ends(le, revoked, 10*time.Second)
+			})
+		})
+	}
+}
+
+// Finding B11: the same on a real server, beside the time that a bare message takes.
+func TestRevokeSoonReal(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	const trials = 200
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	l, _ := counted(t, s, lockcore.Options{})
+	other, _ := counted(t, s, lockcore.Options{})
+	sub := rdb.Subscribe(t.Context(), "control")
+	defer func() { _ = sub.Close() }()
+	messages := sub.Channel()
+	leases := make([]*lockcore.Lease, trials)
+	for i := range leases {
+		var err error
+		if leases[i], err = l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{NoRenew: i%2 == 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(1500 * time.Millisecond)
+	var took, control []time.Duration
+	for i, le := range leases {
+		start := time.Now()
+		if err := rdb.Publish(t.Context(), "control", "x").Err(); err != nil {
+			t.Fatal(err)
+		}
+		<-messages
+		control = append(control, time.Since(start))
+		start = time.Now()
+		if err := other.Revoke(t.Context(), lockcore.KindExclusive, fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+		<-le.Context().Done()
+		took = append(took, time.Since(start))
+		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrRevoked) {
+			t.Errorf("lease %d: %v", i, err)
+		}
+	}
+	slices.Sort(took)
+	slices.Sort(control)
+	p99 := func(d []time.Duration) time.Duration { return d[len(d)*99/100] }
+	t.Logf("Revoke to the cause of ctx: p50 %v, p99 %v; PUBLISH to SUBSCRIBE: p50 %v, p99 %v", took[trials/2], p99(took), control[trials/2], p99(control))
+	if p99(took) > max(100*time.Millisecond, 20*p99(control)) {
+		t.Errorf("p99 %v, that of a bare message %v", p99(took), p99(control))
+	}
+}
