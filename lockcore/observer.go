@@ -34,7 +34,7 @@ type Observer interface {
 	// handler's ctx and of the events. A nested call on a key that ctx already holds is not reported.
 	Start(ctx context.Context, a Attempt) context.Context
 	// Event is called with the ctx of Start, except for RenewPass and what the packages above report (NoKey, ConflictLost,
-	// PayloadDiffers, Misconfigured, some BadRecord), which belong to no attempt. Refused, Replayed or
+	// PayloadDiffers, TickAbandoned, Misconfigured, some BadRecord), which belong to no attempt. Refused, Replayed or
 	// Released is the last of an attempt; only CompletionFailed or CompletionStored may come after it. New types of events may come with any release: ignore what you do not know.
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". It is stored with the hold, so that a waiter can link to it.
@@ -133,6 +133,13 @@ type PayloadDiffers struct {
 	Key  string // raw: hash it before it leaves the process
 }
 
+// TickAbandoned is reported by package cronmw, once a tick: the instance that ran a tick died, and no other one runs it.
+type TickAbandoned struct {
+	Name   string // Terms.Name
+	Key    string // of the tick; raw: hash it before it leaves the process
+	Holder Holder // the instance that died
+}
+
 // Misconfigured is reported by the packages above, once: something is missing in the setup.
 type Misconfigured struct{ Problem string }
 
@@ -153,6 +160,7 @@ func (RenewPass) event()        {}
 func (NoKey) event()            {}
 func (ConflictLost) event()     {}
 func (PayloadDiffers) event()   {}
+func (TickAbandoned) event()    {}
 func (Misconfigured) event()    {}
 func (BadRecord) event()        {}
 

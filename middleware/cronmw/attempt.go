@@ -78,6 +78,7 @@ func (a *attempt) run(ctx context.Context) error {
 	case late < 0 && !sleep(ctx, -late):
 		return a.refuse(NotRun, context.Cause(ctx))
 	}
+	a.reportAbandoned(ctx)
 	if a.job.Overlap == Allow {
 		return a.allowed(ctx)
 	}
@@ -89,7 +90,7 @@ func (a *attempt) run(ctx context.Context) error {
 		return guard.NoEffect(a.Err)
 	case errors.Is(err, lockcore.ErrBusy) && ctx.Err() == nil:
 		a.Outcome, a.Err = Skipped, err
-		return guard.Final(err)
+		return guard.Final(fmt.Errorf("%s%w", skippedText, err))
 	default:
 		return a.refuse(NotRun, err)
 	}

@@ -66,7 +66,8 @@ type Job struct {
 	// was ended by Options.CancelOnStop, a lost lease or Locker.Close (lockcore.ErrGivenUp). All else that fn returns, a
 	// panic, and a run that MaxHold, Stall or an operator ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked) is a failure,
 	// which is not run again; unless fn ignores its ctx: then its lease runs out, and a standby begins beside it. Without Standby nobody watches, and a tick
-	// whose instance died stays undone.
+	// whose instance died stays undone: the instance that has the next tick, or the first one after the lease of the dead
+	// one, reports it as Abandoned.
 	Standby bool
 	// CatchUp is CatchUpNone by default.
 	CatchUp CatchUp
@@ -77,7 +78,8 @@ type Job struct {
 	// tick may be late, which is enough whatever the instances' clocks say; at most 366 days. Default: an hour longer than MaxLateness or
 	// the time to the next tick, whichever is longer.
 	Keep time.Duration
-	// OnResult hears what each tick came to on this instance, once fn has returned. It is called from the tick's goroutine.
+	// OnResult hears what each tick came to on this instance, once fn has returned, and, before fn is called, of an earlier
+	// tick that is Abandoned. It is called from the tick's goroutine.
 	OnResult func(Result)
 }
 

@@ -28,6 +28,9 @@ const (
 	Late
 	// Early: refused. Err is an *EarlyError.
 	Early
+	// Abandoned: the instance that ran the tick died, and no other one runs it. The instance that has the next tick
+	// reports it. Err is a *lockcore.AbandonedError.
+	Abandoned
 )
 
 func (o Outcome) String() string {
@@ -46,6 +49,8 @@ func (o Outcome) String() string {
 		return "late"
 	case Early:
 		return "early"
+	case Abandoned:
+		return "abandoned"
 	default:
 		return "Outcome(" + strconv.Itoa(int(o)) + ")"
 	}

@@ -110,6 +110,8 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 		o.write(ctx, nil, slog.LevelWarn, "no key", slog.String("name", e.Name))
 	case lockcore.PayloadDiffers:
 		o.write(ctx, &lockcore.Attempt{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelWarn, "another payload")
+	case lockcore.TickAbandoned:
+		o.write(ctx, &lockcore.Attempt{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelError, "tick abandoned", holder(e.Holder))
 	case lockcore.Misconfigured:
 		o.write(ctx, nil, slog.LevelError, "misconfigured", slog.String("problem", e.Problem))
 	case lockcore.BadRecord:

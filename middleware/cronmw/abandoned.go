@@ -1,0 +1,77 @@
+package cronmw
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	lookBack   = 32          // ticks before this one that are looked at, as long as none of them has run
+	reportTime = time.Second // that looking back may delay fn when Redis does not answer
+	reportKeep = 7 * 24 * time.Hour
+)
+
+// reportAbandoned reports the tick before a's if its instance died and no standby takes it over. It looks on over ticks that
+// were free, which no instance was there for, or held, whose instance may have died while its lease goes on, or skipped,
+// because of such a lease; it ends at a tick that has run and is older than a lease. A tick that died after a long run beside
+// others (Allow) may be further back, and is then not found.
+//
+// Several instances may find the same tick, because one looks back over several. A once key of its own decides which of
+// them reports it. An instance that dies between that key and the report has reported nothing.
+func (a *attempt) reportAbandoned(ctx context.Context) {
+	if a.job.Standby { // takes it over, or has done so
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTime)
+	defer cancel()
+	at := a.Tick.Time
+	for range lookBack {
+		before, ok := a.latest(at.Add(-time.Second))
+		if !ok {
+			return
+		}
+		at = before
+		t := Tick{Name: a.name, Time: at.In(a.zone)}
+		h, rec, err := a.locks.Look(ctx, t.Key())
+		switch {
+		case err != nil:
+			return
+		case h.State == lockcore.StateAbandoned:
+			a.report(ctx, t, h)
+			return
+		case h.State == lockcore.StateDone && !skippedIn(rec) && a.Tick.Time.Sub(at) > a.patience():
+			return
+		}
+	}
+}
+
+// report reports t, which h says was abandoned, unless another instance has done so.
+func (a *attempt) report(ctx context.Context, t Tick, h lockcore.Holding) {
+	o := guard.OnceOptions{Keep: reportKeep, Terms: lockcore.Terms{Name: a.job.Terms.Name, Wait: lockcore.NoWait, MinHold: 1}}
+	out, err := guard.Once(ctx, a.locks, t.Key()+"#abandoned", o, func(context.Context) error { return nil })
+	if err != nil || out == guard.Replayed {
+		return
+	}
+	a.locks.Report(ctx, lockcore.TickAbandoned{Name: a.job.Terms.Name, Key: t.Key(), Holder: h.Holder})
+	if a.job.OnResult != nil {
+		a.job.OnResult(Result{Tick: t, Outcome: Abandoned, Err: &lockcore.AbandonedError{
+			Key: t.Key(), Holder: h.Holder, HeldFor: h.HeldFor, Attempt: h.Attempt,
+		}})
+	}
+}
+
+// skippedText begins the record of a tick that was skipped.
+const skippedText = "cronmw: skipped: "
+
+func skippedIn(rec *lockcore.Record) bool {
+	if rec == nil {
+		return false
+	}
+	r, err := idempotency.Decode(rec.Data)
+	return err == nil && strings.HasPrefix(r.Failure(), skippedText)
+}

@@ -1,0 +1,108 @@
+package cronmw_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
+)
+
+// abandoned is an Observer that remembers what it hears of abandoned ticks.
+type abandoned struct {
+	mu   sync.Mutex
+	list []lockcore.TickAbandoned
+}
+
+func (*abandoned) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*abandoned) Traceparent(context.Context) string                            { return "" }
+
+func (a *abandoned) Event(_ context.Context, e lockcore.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e, ok := e.(lockcore.TickAbandoned); ok {
+		a.list = append(a.list, e)
+	}
+}
+
+// Finding B13: the instance that runs a tick dies, without Standby. Of all that are left exactly one reports that, once: the one
+// that has the next tick; or, where the lease goes on until then and the next ticks are skipped, or no instance was there
+// for them, the first one after that.
+func TestAbandonedTickIsReported(t *testing.T) {
+	for name, row := range map[string]struct {
+		every   time.Duration
+		overlap cronmw.Overlap
+		away    time.Duration // for which there is no other instance
+	}{
+		"next tick":          {time.Hour, cronmw.Forbid, 0},
+		"next tick, allow":   {time.Hour, cronmw.Allow, 0},
+		"skipped for a time": {10 * time.Second, cronmw.Forbid, 0},
+		"held for a time":    {20 * time.Second, cronmw.Allow, 0},
+		"no instance":        {time.Hour, cronmw.Forbid, 3 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				first, heard := w.process(), new(abandoned)
+				js := first.jobs()
+				j := cronmw.Job{Overlap: row.overlap, OnResult: w.heard}
+				died := make(chan struct{})
+				w.must(js.Every("report", row.every, cronmw.Job{Overlap: row.overlap}, func(_ context.Context, t cronmw.Tick) error {
+					w.ran(t)
+					first.faults.Silence()
+					close(died)
+					time.Sleep(24 * time.Hour)
+					return nil
+				}))
+				w.start(js)
+				<-died
+				time.Sleep(row.away + time.Millisecond)
+				for range 3 {
+					js := w.process(func(o *lockcore.Options) { o.Observer = heard }).jobs()
+					w.must(js.Every("report", row.every, j, w.fn))
+					w.start(js)
+				}
+				time.Sleep(4*row.every + 3*time.Minute)
+				dead := w.ticks()[0]
+				got := w.of(cronmw.Abandoned)
+				if len(got) != 1 || got[0].Tick.Time.UTC().Format("02 15:04:05") != dead || !errors.Is(got[0].Err, lockcore.ErrAbandoned) {
+					w.Errorf("reported %v, want the tick %s once", got, dead)
+				}
+				heard.mu.Lock()
+				defer heard.mu.Unlock()
+				if len(heard.list) != 1 || len(got) == 1 && heard.list[0].Key != got[0].Tick.Key() || heard.list[0].Name != "report" || heard.list[0].Holder.PID == 0 {
+					w.Errorf("events %+v", heard.list)
+				}
+			})
+		})
+	}
+}
+
+// A tick whose instance lives, however long it runs, is not reported, nor one that a standby takes over.
+func TestTickThatIsNotAbandoned(t *testing.T) {
+	for name, j := range map[string]cronmw.Job{"long run": {}, "long run beside others": {Overlap: cronmw.Allow}, "standby": {Standby: true}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				j.OnResult = w.heard
+				for range 3 {
+					p := w.process()
+					js := p.jobs()
+					w.must(js.Every("report", 10*time.Second, j, func(ctx context.Context, t cronmw.Tick) error {
+						if w.ran(t); j.Standby && len(w.ticks()) == 1 {
+							p.faults.Silence()
+							time.Sleep(time.Hour)
+						}
+						return w.lasting(time.Minute)(ctx, t)
+					}))
+					w.start(js)
+				}
+				time.Sleep(5 * time.Minute)
+				if got := w.of(cronmw.Abandoned); len(got) != 0 {
+					w.Errorf("reported %v", got)
+				}
+			})
+		})
+	}
+}
