@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // A holder whose Redis falls silent is canceled with ErrLost before the lease ends on the server.
@@ -80,6 +81,26 @@ func TestLeaseGap(t *testing.T) {
 			faults.Down()
 			time.Sleep(9 * time.Second)
 			faults.Heal()
+		}
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A renewal whose connection breaks is sent again. The subscription stays up, so that nothing else renews the lease.
+func TestLeaseRenewalCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		for range 10 {
+			select {
+			case <-faults.CutRequest(locktest.Script("renew")).Struck():
+				time.Sleep(time.Minute)
+			case <-le.Context().Done():
+				t.Fatal(context.Cause(le.Context()))
+			}
 		}
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)

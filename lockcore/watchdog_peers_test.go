@@ -207,10 +207,10 @@ func TestPeer_redissonInterruptedIsRenewed(t *testing.T) {
 
 // canceledAtLook is a ctx that is canceled by the n-th call of its Err, before that returns.
 type canceledAtLook struct {
-	context.Context
-	cancel func()
-	n      int64
-	looks  atomic.Int64
+	context.Context //nolint:containedctx // it is one
+	cancel          func()
+	n               int64
+	looks           atomic.Int64
 }
 
 func (c *canceledAtLook) Err() error {

@@ -105,7 +105,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 			fmt.Fprintf(sh.err, "%s is %s: not cleared\n", oneLine(k.Key), why)
 			return exitProblem, sh.jsonIf(*asJSON, "", k)
 		}
-		switch k.State {
+		switch k.State { //nolint:exhaustive // keys in other states can be cleared
 		case lockcore.StateFree:
 			return refuse("free")
 		case lockcore.StateHeld:

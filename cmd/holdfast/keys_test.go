@@ -236,8 +236,16 @@ func TestHostileNames(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"ls"}, {"ls", "-json"}, {"show", hostile}, {"show", "-json", "-result", hostile}, {"show", "-result", hostile},
-		{"revoke", hostile}, {"revoke", "-yes", "-json", hostile}, {"clear", "-once", hostile}, {"show", "-exclusive", hostile + "x"}, {"revoke", "-once", hostile},
+		{"ls"},
+		{"ls", "-json"},
+		{"show", hostile},
+		{"show", "-json", "-result", hostile},
+		{"show", "-result", hostile},
+		{"revoke", hostile},
+		{"revoke", "-yes", "-json", hostile},
+		{"clear", "-once", hostile},
+		{"show", "-exclusive", hostile + "x"},
+		{"revoke", "-once", hostile},
 	} {
 		_, out, errs := call{}.run(t, slices.Insert(slices.Clone(args), 1, "-redis", s.Addr())...)
 		for _, r := range strings.ReplaceAll(out+errs, "\n", "") {

@@ -29,7 +29,7 @@ func leases() []mistake {
 		{
 			name: "watchdog-one-error", what: "The watchdog ends after one renewal without an answer.",
 			edits: []edit{{"renew-again", value("1 << 62")}},
-			pkg:   "lockcore", test: "TestLeaseGap", fast: true,
+			pkg:   "lockcore", test: "TestLeaseRenewalCut", fast: true,
 		},
 		{
 			name: "late-reply-dropped", what: "The reply to a renewal is thrown away when it takes longer than a sixth of the lease.",
