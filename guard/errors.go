@@ -1,7 +1,9 @@
 package guard
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"unicode/utf8"
 )
 
@@ -31,6 +33,20 @@ func Unknown(err error) error {
 		return nil
 	}
 	return &unknownError{err}
+}
+
+// because is the error of a run whose lease ended early for the reason lost, if not nil, and whose function returned err. The error of a ctx only
+// says that it ended; why it did is what a caller needs. The marks on err, and whatever else it wraps, are still found.
+func because(lost, err error) error {
+	switch {
+	case lost == nil:
+		return err
+	case err == nil:
+		return lost
+	case (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) && !errors.Is(err, lost):
+		return fmt.Errorf("%w: %w", lost, err)
+	}
+	return err
 }
 
 type unknownError struct{ error }

@@ -153,7 +153,8 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 // Outcome says whether fn ran here, ran here after an abandoned run, or was replayed; not how it ended. An error with
 // Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn returned nil but the lease ended before, the value comes with the
 // cause (lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp);
-// it was recorded all the same unless another run had begun.
+// it was recorded all the same unless another run had begun. If fn returned context.Canceled or context.DeadlineExceeded then, the error is both
+// the cause and that of fn. What is recorded of a failure is the text of fn's own error.
 //
 // A crash between the effect of fn and its record cannot be closed from outside: Mode chooses what happens then. Pass
 // the key downstream, or record the effect in the same transaction, where that is not enough.
@@ -224,9 +225,7 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 		} else {
 			_ = lease.Release(ctx)
 		}
-		if err == nil {
-			err = lost
-		}
+		err = because(lost, err)
 	}()
 	res.Value, err = fn(lease.Context())
 	returned = true

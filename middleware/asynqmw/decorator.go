@@ -37,6 +37,15 @@ func newDecorator(fn string, locks *lockcore.Locker, key KeyFunc, invalid error,
 	return &decorator{locks: locks, key: key, terms: t, busy: b}
 }
 
+// answered is what asynq gets of a run: what the handler answered, in the error of the guard, which adds why the lease ended to the error of a ctx.
+// A handler that returned nil has succeeded also if its lease was lost: a retry cannot undo the run.
+func answered(answer, err error) error {
+	if answer == nil {
+		return nil
+	}
+	return err
+}
+
 // middleware makes process the middleware of d.
 func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.Handler) error) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {

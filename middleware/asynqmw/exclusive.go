@@ -29,7 +29,8 @@ func (o Options) Validate() error {
 //
 // The handler runs under a ctx that is canceled before the lease can end, at the task's deadline and when asynq cancels
 // the task. The key is given back when the handler has returned, also if it panics, and not before: a handler that
-// ignores its deadline keeps its retry out. What the handler returns is what asynq gets. If it was not run, asynq gets
+// ignores its deadline keeps its retry out. What the handler returns is what asynq gets; if that is context.Canceled or
+// context.DeadlineExceeded and the lease had ended before, together with why the lease ended. If it was not run, asynq gets
 // what Options.Busy says, or an error that satisfies errors.Is(err, lockcore.ErrNotRun): Redis is away, the locker is
 // closed, the task has no key.
 //
@@ -55,7 +56,7 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 		return answer
 	})
 	if ran {
-		return answer // also if the lease was lost on the way: a retry cannot undo the run
+		return answered(answer, err)
 	}
 	return d.refused(ctx, terms.Name, err)
 }

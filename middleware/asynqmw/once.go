@@ -113,7 +113,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	})
 	switch {
 	case ran:
-		return answer // also if the lease was lost on the way: a retry cannot undo the run
+		return answered(answer, err)
 	case errors.Is(err, guard.ErrNoResult): // done; there is nothing to write
 	case err != nil:
 		return d.refused(ctx, terms.Name, err)

@@ -213,12 +213,25 @@ func failed(cause error) bool {
 	return errors.Is(cause, lockcore.ErrMaxHold) || errors.Is(cause, lockcore.ErrStalled) || errors.Is(cause, lockcore.ErrRevoked)
 }
 
+// because adds why fn's lease ended, or its MaxHold under Allow, to the error of a ctx, which only says that it ended.
+func (a *attempt) because(err error) error {
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, a.cut) {
+		return err
+	}
+	for _, cause := range []error{lockcore.ErrLost, lockcore.ErrMaxHold, lockcore.ErrStalled, lockcore.ErrRevoked, lockcore.ErrGivenUp} {
+		if errors.Is(a.cut, cause) {
+			return fmt.Errorf("%w: %w", cause, err)
+		}
+	}
+	return err
+}
+
 // decide says what is recorded of a run that ended with err, its own or why the overlap key was lost: a failure is what
 // the tick came to, and nobody runs it again. A run that was cut short from outside is not a failure of the job: a
 // standby takes it over, as that of an instance that died.
 func (a *attempt) decide(err error) error {
 	own := a.Err
-	a.Err = err
+	a.Err = a.because(err)
 	switch {
 	case own == nil: // the work is done
 		return nil

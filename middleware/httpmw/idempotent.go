@@ -192,7 +192,7 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 	switch {
 	case own.silent && (ctx.Err() != nil || run.cut.Load()): //planted:cut-short-in-silence
 		// It obeyed its ctx and returned: net/http's 200 is nobody's answer.
-		return nil, guard.Unknown(m.cutShort())
+		return nil, guard.Unknown(m.cutShort(context.Cause(ctx)))
 	case run.unknown.Load():
 		eachRun(w, func(outer *running) { outer.unknown.Store(true) })
 		return own, guard.Unknown(errDropped)
@@ -205,9 +205,14 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return own, nil
 }
 
-func (m *idempotent) cutShort() error {
+// cutShort is the error of a handler that has not answered; cause is why its ctx ended, or nil if only an inner guard's did.
+func (m *idempotent) cutShort(cause error) error {
+	err := errCut
 	if m.Mode == guard.AtMostOnce {
-		return errUnknown
+		err = errUnknown
 	}
-	return errCut
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
 }
