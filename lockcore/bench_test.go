@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -38,6 +39,31 @@ func BenchmarkReentry(b *testing.B) {
 			b.Fatal(err)
 		}
 		_ = le.Release(ctx)
+	}
+	_ = outer.Release(b.Context())
+}
+
+// A nested call with a ctx that derives from the hold's.
+func BenchmarkReentryDerived(b *testing.B) {
+	l := benchLocker(b)
+	outer, err := l.Acquire(b.Context(), "k", lockcore.Terms{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(outer.Context())
+	defer cancel()
+	for name, use := range map[string]func(context.Context){"unused": func(context.Context) {}, "used": func(ctx context.Context) { _ = ctx.Done() }} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				le, err := l.Acquire(ctx, "k", lockcore.Terms{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				use(le.Context())
+				_ = le.Release(ctx)
+			}
+		})
 	}
 	_ = outer.Release(b.Context())
 }

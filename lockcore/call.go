@@ -54,8 +54,10 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 	if !c.l.enter() {
 		return nil, nil, ErrClosed
 	}
-	defer c.l.exit() // last, so that Close waits for what had to be undone too
-	c.start, c.ctx = time.Now(), ctx
+	defer c.l.exit()                   // last, so that Close waits for what had to be undone too
+	if c.ctx = ctx; c.start.IsZero() { // else it has waited for a nested run
+		c.start = time.Now()
+	}
 	if c.l.obs != nil {
 		c.ctx = c.l.obs.Start(ctx, Attempt{Kind: c.kind, Name: c.terms.Name, Key: c.key})
 	}

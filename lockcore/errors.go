@@ -89,13 +89,25 @@ type BusyError struct {
 	Remaining time.Duration // what is left of the holder's lease, if it is not renewed, or of the reservation, or of MinHold
 	Queue     int           // how long the line is: calls in line in this process plus, if another has the key, processes in line at Redis
 	Waited    time.Duration // how long this call waited
+	// Local says that the Locker of this call has the key itself, so that the holder runs in this process. If the call was made by
+	// the handler that has the key, it was not given that handler's ctx.
+	Local bool
+	// Nested says that ctx carries the hold, and that a nested call of it, whose ctx this call did not get, runs.
+	Nested bool
 }
 
 func (e *BusyError) Error() string {
+	held := e.HeldFor.Round(time.Millisecond)
+	switch {
+	case e.Nested:
+		return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; held by a nested call of this hold: pass on the ctx of that call", e.Key, held, e.Holder)
+	case e.Local:
+		return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; held by this process: was the handler's ctx passed on?", e.Key, held, e.Holder)
+	}
 	if e.kept() {
 		return fmt.Sprintf("lockcore: %q is busy: its last run has ended, it is kept for another %v", e.Key, e.Remaining.Round(time.Millisecond))
 	}
-	return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; if that has died it is free in %v", e.Key, e.HeldFor.Round(time.Millisecond),
+	return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; if that has died it is free in %v", e.Key, held,
 		e.Holder, e.Remaining.Round(time.Millisecond))
 }
 

@@ -89,7 +89,7 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 	if !first {
 		h = new(hold)
 	}
-	h.g, h.maxHold, h.asked, h.abandoned = g, c.terms.MaxHold, c.ctx, g.abandoned
+	h.g, h.maxHold, h.of, h.asked, h.abandoned = g, c.terms.MaxHold, h, c.ctx, g.abandoned
 	h.token = g.next //planted:token-of-hold
 	h.began, h.runs = time.Since(g.since), 1
 	h.minHold, h.stall, h.beaten = c.terms.MinHold, c.terms.Stall, elapsed(g.since)
@@ -164,6 +164,7 @@ func (g *grant) loseUnder(only *hold, cause error) {
 	g.l.dog.remove(g)
 	if h != nil {
 		h.cancel(cause)
+		h.dismiss(cause) //planted:nested-loss
 		g.line.lost(g)
 		g.l.shielded(func() { h.tell(Lost{Cause: cause}) })
 	}
@@ -266,7 +267,7 @@ func (g *grant) busy(c *call, queue int) *BusyError {
 	g.mu.Lock()
 	h, left := g.h, g.lease-elapsed(g.sent)
 	g.mu.Unlock()
-	b := &BusyError{Key: c.key, Remaining: max(left, 0), Queue: queue, Waited: c.waited()}
+	b := &BusyError{Key: c.key, Remaining: max(left, 0), Queue: queue, Waited: c.waited(), Local: true}
 	by := context.Background()
 	if h != nil {
 		b.HeldFor, by = time.Since(h.granted()), h.asked

@@ -13,13 +13,13 @@ const overrunAfter = 100 * time.Millisecond
 // Leases are handles on it. Fields from closed on are guarded by grant.mu.
 type hold struct {
 	context.Context //nolint:containedctx // of the call, canceled when the tenure ends
+	entry           // of the first run
 
 	g       *grant
 	token   int64
-	maxHold time.Duration   // 0: none
-	minHold time.Duration   // 0: none
-	stall   time.Duration   // 0: none
-	asked   context.Context //nolint:containedctx // of the Observer's Start: events of this attempt belong to it
+	maxHold time.Duration // 0: none
+	minHold time.Duration // 0: none
+	stall   time.Duration // 0: none
 	cancel  context.CancelCauseFunc
 	began   time.Duration // after grant.since
 	beaten  time.Duration // after grant.since: when the handler was last heard of; guarded by grant.mu
@@ -31,7 +31,8 @@ type hold struct {
 	lost      bool  // the lease ended before; grant.cause says why
 	failed    error // of the first run's handler, see Lease.Failed
 	failing   bool  // the last renewal got no answer
-	runs      int32 // nested ones that have not returned
+	runs      int32 // that have not returned
+	arrived   int32 // nested calls that had to wait, see sibling.seq
 	renewals  int32
 	failures  int32
 }
@@ -55,15 +56,9 @@ func (h *hold) own() *Lease {
 // Value makes the hold travel in its own ctx.
 func (h *hold) Value(key any) any {
 	if key == (holdKey{}) {
-		return h
+		return &h.entry
 	}
 	return h.Context.Value(key)
-}
-
-// outer is the hold that the call came with.
-func (h *hold) outer() *hold {
-	o, _ := h.asked.Value(holdKey{}).(*hold)
-	return o
 }
 
 func (h *hold) granted() time.Time { return h.g.since.Add(h.began) }
@@ -89,8 +84,8 @@ func (h *hold) parked() time.Time { return h.granted().Add(h.minHold) }
 // Beat says that the handler of ctx makes headway: Terms.Stall begins anew, for every key that ctx holds. It costs no command. Without
 // Stall, and on a ctx that holds nothing, it does nothing.
 func Beat(ctx context.Context) {
-	for h, _ := ctx.Value(holdKey{}).(*hold); h != nil; h = h.outer() {
-		if h.stall > 0 {
+	for e := carried(ctx); e != nil; e = e.outer() {
+		if h := e.of; h.stall > 0 {
 			h.g.mu.Lock()
 			h.beaten = elapsed(h.g.since)
 			h.g.mu.Unlock()
@@ -171,14 +166,19 @@ func (h *hold) valid() bool {
 
 func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked() > 0 }
 
-// leave counts a run out. last is true once, for the run that ends the tenure: from then on the grant is on its way, and no
+// leave ends the run of e. last is true once, for the run that ends the tenure: from then on the grant is on its way, and no
 // late answer matters to this hold, which is decided here, before anything is sent. expired: the lease is over, although
 // nobody may have noticed yet.
-func (h *hold) leave() (last, expired bool, r Released) {
+func (h *hold) leave(e *entry) (last, expired bool, r Released) {
 	h.g.mu.Lock()
 	r.Lost, r.Failed = h.causeLocked(), h.failed
+	next, homeless := e.closeLocked()
 	if h.runs--; h.runs > 0 { //planted:inner-run-left
 		h.g.mu.Unlock()
+		if next != nil {
+			next.turn <- true
+		}
+		homeless.sendAway()
 		return false, false, r
 	}
 	h.closed = true
@@ -187,6 +187,7 @@ func (h *hold) leave() (last, expired bool, r Released) {
 	expired = h.leftLocked() <= 0
 	late := h.lost && h.told != nil && time.Since(h.told.lostAt) > overrunAfter
 	h.g.mu.Unlock()
+	homeless.sendAway() // those that dismiss has not reached yet
 	if late {
 		h.tell(Lost{Cause: r.Lost})
 		h.tell(Overrun{Cause: r.Lost})

@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,10 +28,11 @@ type Lease struct {
 func (le *Lease) Key() string { return le.h.g.line.key }
 
 // Context is what the handler must run under. It derives from the ctx of Acquire and is canceled before the lease can
-// end; context.Cause then says ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp, and ErrReleased after Release.
+// end; context.Cause then says ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp, and ErrReleased after Release, or when the last
+// nested run inside it has returned.
 func (le *Lease) Context() context.Context {
 	if le.nested != nil {
-		return le.nested.ctx
+		return le.nested
 	}
 	return le.h
 }
@@ -67,7 +69,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	}
 	h, l := le.h, le.h.g.l
 	if le.ended.Load() || !h.valid() {
-		return h.endedBy()
+		return le.endedBy()
 	}
 	sent := time.Now()
 	reply, _, err := l.conn.run(ctx, l.conn.ends, renewScript, h.g.line.keys[:1], h.g.id, micros(d), h.g.retention(d), "")
@@ -121,12 +123,14 @@ type ending struct {
 func (le *Lease) end(ctx context.Context, e ending) error {
 	h := le.h
 	if !le.ended.CompareAndSwap(false, true) {
-		return h.endedBy()
+		return le.endedBy()
 	}
-	if le.nested != nil && le.nested.untie != nil {
-		le.nested.untie()
+	run := &h.entry
+	if le.nested != nil {
+		run = &le.nested.entry
+		le.nested.stop() // before another nested run enters
 	}
-	last, expired, r := h.leave()
+	last, expired, r := h.leave(run)
 	if !last {
 		return r.Lost
 	}
@@ -150,6 +154,9 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	}
 	return r.Lost
 }
+
+// endedBy is why the lease is over. The hold of a nested run may go on.
+func (le *Lease) endedBy() error { return cmp.Or(le.h.endedBy(), ErrReleased) }
 
 // verdict is the cause that a renewal's answer means.
 func verdict(kept int64) error {

@@ -114,18 +114,24 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 func (l *Locker) Terms() Terms { return l.terms }
 
 // Acquire waits for the key and returns a lease on it; release it in a defer. A key that ctx already holds is entered
-// again at once, without a round trip and whatever t says. A key has 1 to 512 bytes.
+// again without a round trip: at once, or when another nested call beside this one has returned, see the package documentation; of t only Wait counts
+// then. A key has 1 to 512 bytes.
 //
 // It returns an error that satisfies errors.Is(err, ErrNotRun): a *BusyError when t.Wait is over, ErrUnavailable
 // (with Options.ReplicaAcks a *ReplicaAcksError), ErrClosed, ErrKey, ErrRecord where what stands in Redis is not of an exclusive key, an error of t.Validate, or what is known joined with [context.Cause] when ctx ends.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
-	if h := holdIn(ctx, l, KindExclusive, key); h != nil && h.enter() { //planted:nested-acquire
-		return h.reentered(ctx), nil
-	}
-	c := &call{l: l, kind: KindExclusive, key: key, terms: t, keep: freeTTL, mode: "exclusive"}
-	if err := errors.Join(checkKey(key), c.terms.check()); err != nil {
+	if err := errors.Join(checkKey(key), t.check()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotRun, err)
 	}
+	var start time.Time
+	if e := entryIn(ctx, l, KindExclusive, key); e != nil { //planted:nested-acquire
+		le, since, err := l.reenter(ctx, e, t.Wait)
+		if le != nil || err != nil {
+			return le, err
+		}
+		start = since
+	}
+	c := &call{l: l, kind: KindExclusive, key: key, terms: t, keep: freeTTL, mode: "exclusive", start: start}
 	c.terms.fill(&l.terms)
 	h, _, err := c.run(ctx)
 	switch {
@@ -178,7 +184,7 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 	if err := errors.Join(checkKey(key), c.validate()); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotRun, err)
 	}
-	if h := holdIn(ctx, l, KindOnce, key); h != nil && h.valid() {
+	if e := entryIn(ctx, l, KindOnce, key); e != nil && e.holds() {
 		return nil, nil, fmt.Errorf("%w: %q", ErrNested, key)
 	}
 	once := &call{

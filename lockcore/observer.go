@@ -50,6 +50,9 @@ type Waiting struct {
 	Holder    Holder
 	Queue     int // see BusyError.Queue
 	Remaining time.Duration
+	// Nested says that a nested call has waited for 2 s for another nested call of its own hold: the ctx of that call was perhaps
+	// not passed on. The event belongs to the attempt of the hold, which was granted before.
+	Nested bool
 }
 
 // Granted: the key is ours and the handler starts.

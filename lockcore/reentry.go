@@ -1,18 +1,81 @@
 package lockcore
 
-import "context"
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
 
 type holdKey struct{}
 
-// holdIn returns the innermost hold of key that ctx carries, valid or not.
-func holdIn(ctx context.Context, l *Locker, kind Kind, key string) *hold {
-	h, _ := ctx.Value(holdKey{}).(*hold)
-	for ; h != nil; h = h.outer() {
-		if h.g.l == l && h.g.line.kind == kind && h.g.line.key == key {
-			return h
+// entry is one run inside a hold: the first one, which the hold embeds, or a nested one. The entries of a hold form a tree by ctx. An entry
+// has at most one open child, so that the open ones are a path from the first entry to the innermost. Invariants, under grant.mu:
+//
+//   - The parent of an open entry is open, or it is the first entry.
+//   - An entry has waiters only while it is open and has a child, or while the loss of the lease is on its way to them (see dismiss).
+//     So a call that finds an entry without a child overtakes no waiter.
+//   - hold.runs is the number of open entries. Waiters do not count: the end of the last run does not wait for them.
+//
+// What becomes of a call whose ctx carries an entry of its key. "At" is the nearest open entry on its path: entries that have ended are skipped.
+//
+//	the hold has ended, or no entry of the path is open   it acts as a call whose ctx does not carry the hold
+//	at has no child                                       it enters: a child of at
+//	at has a child, and Wait is NoWait                    *BusyError with Nested
+//	at has a child                                        it waits at at, FIFO, and then
+//	    the child ends                                        the first waiter enters, decided under grant.mu by the run that ends
+//	    Wait ends                                             *BusyError with Nested; if it was chosen before, it enters
+//	    its ctx ends                                          that error and the cause of ctx; if it was chosen before, the next waiter enters.
+//	                                                          The ctx of a run ends when the run and all runs inside it have returned
+//	    Close                                                 ErrClosed; likewise
+//	    at ends before its child                              it waits at the parent of at, where the child is then, in the order of arrival
+//	    at is the first entry and ends before its child       it competes in the queue of the key for the rest of Wait, as a call without the hold:
+//	                                                          the child goes on, the outer run is over and vouches for nothing. When the child has
+//	                                                          ended, so does the ctx of the hold, and a call with a ctx derived from it is refused
+//	    the lease is lost                                     the same: a ctx derived from the hold has ended, and the call is refused with the
+//	                                                          cause; a ctx without that cancellation competes
+type entry struct {
+	of    *hold
+	asked context.Context //nolint:containedctx // of the call; that of the first entry is the one of the Observer's Start
+
+	// Guarded by grant.mu.
+	parent  *entry    // kept when the entry has ended: from there on the path goes on
+	child   *nested   // open
+	waiters *siblings // nil before the first
+	over    bool      // the run has returned
+}
+
+// carried returns the innermost entry that ctx carries, of any key, open or not.
+func carried(ctx context.Context) *entry {
+	e, _ := ctx.Value(holdKey{}).(*entry)
+	return e
+}
+
+// outer is the entry, of any key, that the call came with.
+func (e *entry) outer() *entry { return carried(e.asked) }
+
+// entryIn returns the innermost entry of key that ctx carries, open or not.
+func entryIn(ctx context.Context, l *Locker, kind Kind, key string) *entry {
+	for e := carried(ctx); e != nil; e = e.outer() {
+		if ln := e.of.g.line; e.of.g.l == l && ln.kind == kind && ln.key == key {
+			return e
 		}
 	}
 	return nil
+}
+
+// nearestLocked returns e or, if it has ended, its nearest open ancestor, or nil.
+func (e *entry) nearestLocked() *entry {
+	for e != nil && e.over {
+		e = e.parent
+	}
+	return e
+}
+
+// holds says whether a ctx that carries e has the key now: the hold is valid, and a run on the path of e has not returned.
+func (e *entry) holds() bool {
+	e.of.g.mu.Lock()
+	defer e.of.g.mu.Unlock()
+	return e.of.validLocked() && e.nearestLocked() != nil
 }
 
 // TokenOf returns the fencing number under which ctx holds key, whichever Locker or kind of key it is, and whether it
@@ -33,10 +96,9 @@ func AttemptOf(ctx context.Context, key string) (attempt int, abandoned bool) {
 }
 
 func validIn(ctx context.Context, key string) *hold {
-	h, _ := ctx.Value(holdKey{}).(*hold)
-	for ; h != nil; h = h.outer() {
-		if h.g.line.key == key && h.valid() {
-			return h
+	for e := carried(ctx); e != nil; e = e.outer() {
+		if e.of.g.line.key == key && e.holds() {
+			return e.of
 		}
 	}
 	return nil
@@ -45,46 +107,182 @@ func validIn(ctx context.Context, key string) *hold {
 // Detach returns a ctx with the values of ctx but without its holds, its cancellation and its deadline: for work that
 // outlives the handler. What it guards must be acquired anew.
 func Detach(ctx context.Context) context.Context {
-	return context.WithValue(context.WithoutCancel(ctx), holdKey{}, (*hold)(nil))
+	return context.WithValue(context.WithoutCancel(ctx), holdKey{}, (*entry)(nil))
 }
 
 // Lose ends every lease that ctx carries as lost, as if Redis had been away for too long: ctx is canceled with ErrLost, and
 // each key is free when its handler has returned. It is for tests, see package locktest.
 func Lose(ctx context.Context) {
-	h, _ := ctx.Value(holdKey{}).(*hold)
-	for ; h != nil; h = h.outer() {
-		h.g.loseUnder(h, ErrLost)
+	for e := carried(ctx); e != nil; e = e.outer() {
+		e.of.g.loseUnder(e.of, ErrLost)
 	}
 }
 
-// enter counts a nested run in, unless the hold has ended: whoever comes too late competes like any other.
-func (h *hold) enter() bool {
-	h.g.mu.Lock()
-	defer h.g.mu.Unlock()
-	if !h.validLocked() {
+// nested is a nested run: its lease, its entry, and its ctx, which is made when it is first asked for its end or for a value. Most nested
+// runs never do that.
+type nested struct {
+	Lease
+	entry
+
+	made   atomic.Bool     // ctx and cancel are set, once, under grant.mu
+	done   atomic.Bool     // ctx ends, or will be made as one that has
+	ctx    context.Context //nolint:containedctx // a lease is a context
+	cancel context.CancelCauseFunc
+
+	outlived *nested // list of the runs around this one that have returned before it: their ctx ends with this run. Guarded by grant.mu
+}
+
+func newNested(ctx context.Context, h *hold) *nested {
+	n := &nested{Lease: Lease{h: h}, entry: entry{of: h, asked: ctx}}
+	n.nested = n
+	return n
+}
+
+// enter makes n a run inside e, or inside the nearest open ancestor of e. It returns false if there is none, or if another run is there.
+func (e *entry) enter(n *nested) bool {
+	e.of.g.mu.Lock()
+	defer e.of.g.mu.Unlock()
+	at := e.atLocked()
+	if at == nil || at.child != nil { //planted:nested-alone
 		return false
 	}
-	h.runs++ //planted:nested-run
+	at.adoptLocked(n)
 	return true
 }
 
-// nested is a lease of a nested run and what it has of its own.
-type nested struct {
-	Lease
-	ctx   context.Context //nolint:containedctx // a lease is a context
-	untie func()          // nil if ctx is that of the hold
+// atLocked is the nearest open entry if the hold is valid, else nil: a call that comes too late competes as any other.
+func (e *entry) atLocked() *entry {
+	if !e.of.validLocked() {
+		return nil
+	}
+	return e.nearestLocked()
 }
 
-// reentered returns the lease of a nested run. It runs under the ctx it came with. That carries the hold, but on the way
-// cancellation may have been cut off (context.WithoutCancel), so that the hold's is tied on again.
-func (h *hold) reentered(ctx context.Context) *Lease {
-	n := &nested{Lease: Lease{h: h}, ctx: ctx}
-	n.nested = n
-	if ctx != context.Context(h) {
-		inner, cancel := context.WithCancelCause(ctx)
-		stop := context.AfterFunc(h, func() { cancel(context.Cause(h)) })
-		n.ctx = inner
-		n.untie = func() { stop(); cancel(ErrReleased) }
+func (e *entry) adoptLocked(n *nested) {
+	h := e.of
+	n.parent, e.child = e, n
+	h.runs++ //planted:nested-run
+}
+
+// closeLocked ends e. A child that goes on, and the waiters, move to the parent. It returns the waiter that enters now, if any, and those
+// that have no entry to wait at any more: both are out of their queue, and the caller sends them their turns.
+func (e *entry) closeLocked() (next, homeless *sibling) {
+	e.over = true
+	up := e.parent
+	if up == nil { // the first entry; a child goes on inside it
+		return nil, e.waiters.takeAll()
 	}
-	return &n.Lease
+	up.child = e.child
+	e.child = nil
+	if c := up.child; c != nil {
+		c.parent = up
+	}
+	switch {
+	case up.over:
+		return nil, e.waiters.takeAll()
+	case !e.waiters.empty():
+		if up.waiters == nil {
+			up.waiters = new(siblings)
+		}
+		up.waiters.merge(e.waiters, up)
+	}
+	if up.waiters.empty() || up.child != nil || e.of.lost {
+		return nil, nil
+	}
+	next = up.waiters.first
+	up.waiters.cut(next)
+	up.adoptLocked(next.n)
+	return next, nil
+}
+
+// Deadline is that of the call: a hold has none.
+func (n *nested) Deadline() (time.Time, bool) { return n.asked.Deadline() }
+
+// Done closes when the nested run is released, when the lease ends, and with the ctx of the call.
+func (n *nested) Done() <-chan struct{} { return n.live().Done() }
+
+// Err says that ctx has ended.
+func (n *nested) Err() error { return n.live().Err() }
+
+// Value makes the entry travel in its ctx.
+func (n *nested) Value(key any) any {
+	if key == (holdKey{}) {
+		return &n.entry
+	}
+	return n.live().Value(key)
+}
+
+// live returns the ctx of n behind the values. It derives from the ctx of the call, so it ends with the hold, unless that ctx was cut off from
+// cancellation (context.WithoutCancel): then dismiss ends it. It also ends with the release of n, or of the last run inside n: the ctx of that run
+// derives from it, and the hold goes on. Who makes it and who ends it meet twice: under grant.mu for a loss, and at made and done for the release,
+// where each side writes its own before it reads the other's.
+func (n *nested) live() context.Context {
+	if n.made.Load() {
+		return n.ctx
+	}
+	ctx, cancel := context.WithCancelCause(n.asked)
+	mu := &n.of.g.mu
+	mu.Lock()
+	if n.made.Load() { // by another goroutine
+		mu.Unlock()
+		cancel(nil)
+		return n.ctx
+	}
+	n.ctx, n.cancel = ctx, cancel
+	n.made.Store(true)
+	cause := n.of.causeLocked()
+	mu.Unlock()
+	if cause == nil && n.done.Load() {
+		cause = ErrReleased
+	}
+	if cause != nil {
+		cancel(cause)
+	}
+	return ctx
+}
+
+// stop ends the ctx of n, and those of the runs that n has outlived, or leaves that to a run that goes on inside n.
+func (n *nested) stop() {
+	mu := &n.of.g.mu
+	mu.Lock()
+	last := n
+	for last.outlived != nil {
+		last = last.outlived
+	}
+	if c := n.child; c != nil {
+		last.outlived, c.outlived = c.outlived, n
+		n = nil
+	}
+	mu.Unlock()
+	for ; n != nil; n = n.outlived {
+		if n.done.Store(true); n.made.Load() {
+			n.cancel(ErrReleased)
+		}
+	}
+}
+
+// dismiss tells the runs and the waiters of a hold that its lease has ended early. From the moment at which lost was set, under grant.mu, no waiter
+// has come and none was let in, so that this finds all of them, except those that leave by themselves.
+func (h *hold) dismiss(cause error) {
+	var cut []*nested
+	var homeless *sibling
+	h.g.mu.Lock()
+	for e := &h.entry; ; {
+		if s := e.waiters.takeAll(); s != nil {
+			homeless = s.before(homeless)
+		}
+		n := e.child
+		if n == nil {
+			break
+		}
+		if n.made.Load() {
+			cut = append(cut, n)
+		}
+		e = &n.entry
+	}
+	h.g.mu.Unlock()
+	for _, n := range cut {
+		n.cancel(cause)
+	}
+	homeless.sendAway()
 }

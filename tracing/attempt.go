@@ -36,6 +36,7 @@ const (
 
 	eventLost          = "holdfast.lost"
 	eventOverrun       = "holdfast.overrun"
+	eventNestedWait    = "holdfast.nested_wait"
 	eventRenewFailed   = "holdfast.renewal_failed"
 	eventReleaseFailed = "holdfast.release_failed"
 )
@@ -59,6 +60,10 @@ type attempt struct {
 func (a *attempt) event(ctx context.Context, e lockcore.Event) {
 	switch e := e.(type) {
 	case lockcore.Waiting:
+		if e.Nested { // the run goes on: a call inside it waits for another one
+			a.span.AddEvent(eventNestedWait, trace.WithAttributes(attribute.Int(attrQueue, e.Queue)))
+			return
+		}
 		a.waiting(ctx, e)
 	case lockcore.Granted:
 		a.granted(ctx, e)

@@ -74,7 +74,8 @@ func (n *tenure) stay(d time.Duration, over <-chan struct{}) {
 func (n *tenure) enter() {
 	n.take()
 	e := n.begin(enter, n.key, n.id)
-	le, err := n.locks.Acquire(n.ctx(), n.names[n.key], lockcore.Terms{Wait: lockcore.NoWait})
+	innermost := n.leases[len(n.leases)-1].Context() // with an outer one it would be a sibling, and wait
+	le, err := n.locks.Acquire(innermost, n.names[n.key], lockcore.Terms{Wait: lockcore.NoWait})
 	if err != nil {
 		if n.ctx().Err() == nil {
 			n.Errorf("a nested call: %v", err)

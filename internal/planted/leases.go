@@ -108,6 +108,16 @@ func leases() []mistake {
 			pkg:   "guard", test: "TestExclusiveNested",
 		},
 		{
+			name: "nested-calls-together", what: "Nested calls of one run are inside at the same time.",
+			edits: []edit{{"nested-alone", operandNever(1)}},
+			pkg:   "lockcore", test: "TestNestedSibling",
+		},
+		{
+			name: "nested-waiter-not-told", what: "A nested call that waits for another one is not told of the loss of the lease.",
+			edits: []edit{{"nested-loss", skip()}},
+			pkg:   "lockcore", test: "TestNestedWaiterIsTold",
+		},
+		{
 			name: "inner-run-releases", what: "The first nested run that returns gives the key back.",
 			edits: []edit{{"inner-run-left", never()}},
 			pkg:   "lockcore", test: "TestLeaseReentry",

@@ -1,0 +1,76 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Goroutines that get the handler's ctx exclude each other on the handler's key, without a command. The handler waits for them: its own code is
+// not excluded.
+func ExampleExclusive_fanOut() {
+	locks, done := open()
+	defer done()
+	balance := 100
+	err := guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
+		var fees sync.WaitGroup
+		for range 10 {
+			fees.Go(func() {
+				err := guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, func(context.Context) error {
+					balance -= 10
+					return nil
+				})
+				if err != nil {
+					fmt.Println(err)
+				}
+			})
+		}
+		fees.Wait()
+		return nil
+	})
+	fmt.Println("balance:", balance, err)
+	// Output: balance: 0 <nil>
+}
+
+// The mistake: the code inside a nested call uses the ctx of the handler around it. It waits for its own caller until Wait is over.
+func ExampleExclusive_capturedContext_incorrect() {
+	locks, done := open()
+	defer done()
+	terms := lockcore.Terms{Wait: lockcore.NoWait} // with the default it would wait for 2 s first
+	nothing := func(context.Context) error { return nil }
+	_ = guard.Exclusive(context.Background(), locks, "account:42", terms, func(outer context.Context) error {
+		return guard.Exclusive(outer, locks, "account:42", terms, func(inner context.Context) error {
+			err := guard.Exclusive(outer, locks, "account:42", terms, nothing) // wrong
+			var busy *lockcore.BusyError
+			fmt.Println("outer ctx: busy with a nested call:", errors.As(err, &busy) && busy.Nested)
+			fmt.Println("inner ctx:", guard.Exclusive(inner, locks, "account:42", terms, nothing))
+			return nil
+		})
+	})
+	// Output:
+	// outer ctx: busy with a nested call: true
+	// inner ctx: <nil>
+}
+
+// The mistake: a call inside the handler does not get the handler's ctx. It waits for its own caller until Wait is over; with Forever it never
+// returns.
+func ExampleExclusive_forgottenContext_incorrect() {
+	locks, done := open()
+	defer done()
+	ctx, terms := context.Background(), lockcore.Terms{Wait: lockcore.NoWait}
+	nothing := func(context.Context) error { return nil }
+	_ = guard.Exclusive(ctx, locks, "account:42", terms, func(inner context.Context) error {
+		err := guard.Exclusive(ctx, locks, "account:42", terms, nothing) // wrong
+		var busy *lockcore.BusyError
+		fmt.Println("another ctx: busy with a call of this process:", errors.As(err, &busy) && busy.Local)
+		fmt.Println("the handler's ctx:", guard.Exclusive(inner, locks, "account:42", terms, nothing))
+		return nil
+	})
+	// Output:
+	// another ctx: busy with a call of this process: true
+	// the handler's ctx: <nil>
+}

@@ -1,0 +1,643 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+var forever = lockcore.Terms{Wait: lockcore.Forever}
+
+// nest is one hold of "k" in a bubble, and what its nested calls do.
+type nest struct {
+	*world
+
+	l     *lockcore.Locker
+	outer *lockcore.Lease
+	fail  func() // makes Redis silent
+	sent  func() int
+	heard *heardEvents
+}
+
+func inNest(t *testing.T, test func(t *testing.T, n *nest)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := &nest{world: newWorld(t), heard: new(heardEvents)}
+		l, faults, count := n.locker(lockcore.Options{Observer: n.heard})
+		n.l, n.fail = l, faults.Silence
+		n.outer = n.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
+		count.Reset()
+		n.sent = func() int { return len(count.Commands()) }
+		test(t, n)
+	})
+}
+
+// outcome is what a nested call in the background came to.
+type outcome struct {
+	lease *lockcore.Lease
+	err   error
+	took  time.Duration
+}
+
+// call makes a nested call in the background and returns when it has returned or waits.
+func (n *nest) call(ctx context.Context, t lockcore.Terms) <-chan outcome {
+	out, start := make(chan outcome, 1), time.Now()
+	go func() {
+		le, err := n.l.Acquire(ctx, "k", t)
+		out <- outcome{le, err, time.Since(start)}
+	}()
+	synctest.Wait()
+	return out
+}
+
+func (n *nest) waits(who string, c <-chan outcome) {
+	n.t.Helper()
+	synctest.Wait()
+	if len(c) > 0 {
+		n.t.Errorf("%s does not wait: %v", who, (<-c).err)
+	}
+}
+
+// enters returns the lease of a call that has returned.
+func (n *nest) enters(who string, c <-chan outcome) *lockcore.Lease {
+	n.t.Helper()
+	synctest.Wait()
+	select {
+	case o := <-c:
+		if o.err != nil {
+			n.t.Fatalf("%s: %v", who, o.err)
+		}
+		return o.lease
+	default:
+		n.t.Fatalf("%s waits", who)
+		return nil
+	}
+}
+
+func releaseAll(t *testing.T, leases ...*lockcore.Lease) {
+	t.Helper()
+	for _, le := range leases {
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// heardEvents keeps the events of an Observer.
+type heardEvents struct {
+	mu  sync.Mutex
+	got []lockcore.Event
+}
+
+func (*heardEvents) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*heardEvents) Traceparent(context.Context) string                            { return "" }
+
+func (h *heardEvents) Event(_ context.Context, e lockcore.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.got = append(h.got, e)
+}
+
+func (h *heardEvents) waiting() (out []lockcore.Waiting) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.got {
+		if w, ok := e.(lockcore.Waiting); ok {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// Finding B1: goroutines with the ctx of one handler were inside the same key at once. Nested calls of one entry run one at a time; the counter
+// is exact, without a mutex and for the race detector, while the handler waits for them.
+func TestNestedCallsRunAlone(t *testing.T) {
+	const goroutines = 20
+	rounds := testlevel.Pick(t, 100, 1000, 1000)
+	l := bare(t, lockcore.Options{})
+	defer drop(l)
+	outer, err := l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range rounds {
+		var wg sync.WaitGroup
+		counter := 0
+		for range goroutines {
+			wg.Go(func() {
+				le, err := l.Acquire(outer.Context(), "k", forever)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				seen := counter
+				runtime.Gosched()
+				counter = seen + 1
+				_ = le.Release(t.Context())
+			})
+		}
+		wg.Wait()
+		if counter != goroutines {
+			t.Fatalf("round %d: the counter is %d after %d nested runs", round, counter, goroutines)
+		}
+	}
+	releaseAll(t, outer)
+}
+
+// Finding B1: what becomes of a nested call beside another one, by its Wait: see type entry.
+func TestNestedSibling(t *testing.T) {
+	inNest(t, func(t *testing.T, n *nest) {
+		ctx := n.outer.Context()
+		first := n.must(n.l.Acquire(ctx, "k", noWait))
+		inside := n.must(n.l.Acquire(first.Context(), "k", noWait)) // the innermost entry: at once
+		for name, ctx := range map[string]context.Context{"the outer ctx": ctx, "that of the first": first.Context()} {
+			_, err := n.l.Acquire(ctx, "k", noWait)
+			var busy *lockcore.BusyError
+			if !errors.As(err, &busy) || !busy.Nested || !errors.Is(err, lockcore.ErrNotRun) ||
+				!strings.Contains(err.Error(), "held by a nested call of this hold: pass on the ctx of that call") {
+				t.Errorf("%s, NoWait: %v", name, err)
+			}
+		}
+		if _, err := n.l.Acquire(ctx, "k", lockcore.Terms{Wait: -7}); !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), "Terms.Wait") {
+			t.Errorf("a Wait that is no duration: %v", err)
+		}
+		start := time.Now()
+		_, err := n.l.Acquire(ctx, "k", lockcore.Terms{}) // the default of 2 s
+		busy, _ := errors.AsType[*lockcore.BusyError](err)
+		if d := time.Since(start); d != 2*time.Second || busy == nil || !busy.Nested || busy.Waited != d || busy.HeldFor != d || busy.Queue != 1 {
+			t.Errorf("refused after %v: %v, %+v", d, err, busy)
+		}
+		second, third := n.call(ctx, forever), n.call(ctx, lockcore.Terms{Wait: time.Minute})
+		deep := n.call(first.Context(), forever) // waits for inside alone
+		n.waits("second", second)
+		releaseAll(t, inside)
+		deepest := n.enters("a sibling of inside", deep)
+		n.waits("second", second)
+		releaseAll(t, deepest)
+		n.waits("second", second)
+		releaseAll(t, first)
+		le := n.enters("second", second)
+		n.waits("third", third)
+		if fresh := n.call(ctx, noWait); (<-fresh).err == nil {
+			t.Error("a newcomer overtakes")
+		}
+		releaseAll(t, le)
+		releaseAll(t, n.enters("third", third))
+		releaseAll(t, n.must(n.l.Acquire(ctx, "k", noWait))) // one after the other: at once
+		if sent := n.sent(); sent != 0 {
+			t.Errorf("%d commands", sent)
+		}
+		releaseAll(t, n.outer)
+	})
+}
+
+// The keys between do not count: a ctx that carries the innermost entry of the key enters, whatever it holds besides.
+func TestNestedOverOtherKeys(t *testing.T) {
+	inNest(t, func(t *testing.T, n *nest) {
+		other := n.must(n.l.Acquire(n.outer.Context(), "other", noWait))
+		inner := n.must(n.l.Acquire(other.Context(), "k", noWait))
+		if _, err := n.l.Acquire(other.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("a sibling: %v", err)
+		}
+		once, _, err := n.l.Claim(inner.Context(), "k", lockcore.Claim{Terms: noWait})
+		if err != nil {
+			t.Fatal(err)
+		}
+		deep := n.must(n.l.Acquire(once.Context(), "k", noWait))
+		if _, _, err := n.l.Claim(deep.Context(), "k", lockcore.Claim{}); !errors.Is(err, lockcore.ErrNested) {
+			t.Errorf("a nested claim: %v", err)
+		}
+		for _, le := range []*lockcore.Lease{n.outer, inner, deep} {
+			if token, ok := lockcore.TokenOf(le.Context(), "k"); le != deep && (!ok || token != n.outer.Token()) || le == deep && token != once.Token() && token != n.outer.Token() {
+				t.Errorf("token %d %v", token, ok)
+			}
+		}
+		releaseAll(t, deep, once, inner, other, n.outer)
+	})
+}
+
+// The ctx of a nested lease ends with its release, with the hold, and with the ctx of the call.
+func TestNestedContext(t *testing.T) {
+	type key struct{}
+	for name, end := range map[string]struct {
+		do    func(n *nest, inner *lockcore.Lease, cancel context.CancelFunc)
+		cause error
+	}{
+		"released":    {func(n *nest, inner *lockcore.Lease, _ context.CancelFunc) { releaseAll(n.t, inner) }, lockcore.ErrReleased},
+		"lost":        {func(_ *nest, inner *lockcore.Lease, _ context.CancelFunc) { lockcore.Lose(inner.Context()) }, lockcore.ErrLost},
+		"by the call": {func(_ *nest, _ *lockcore.Lease, cancel context.CancelFunc) { cancel() }, context.Canceled},
+	} {
+		for _, asked := range []bool{true, false} { // whether the ctx was looked at before
+			for _, cut := range []bool{true, false} {
+				t.Run(fmt.Sprint(name, "/asked before ", asked, "/cut ", cut), func(t *testing.T) {
+					inNest(t, func(t *testing.T, n *nest) {
+						from := context.WithValue(n.outer.Context(), key{}, "v")
+						if cut {
+							from = context.WithoutCancel(from)
+						}
+						from, cancel := context.WithCancel(from)
+						defer cancel()
+						inner := n.must(n.l.Acquire(from, "k", noWait))
+						ctx := inner.Context()
+						if asked && (ctx.Err() != nil || context.Cause(ctx) != nil) {
+							t.Error(context.Cause(ctx))
+						}
+						if _, ok := ctx.Deadline(); ok || ctx.Value(key{}) != "v" {
+							t.Error("not the ctx of the call")
+						}
+						derived, stop := context.WithCancel(ctx)
+						defer stop()
+						end.do(n, inner, cancel)
+						<-derived.Done()
+						if ctx.Err() == nil || !errors.Is(context.Cause(ctx), end.cause) || !errors.Is(context.Cause(derived), end.cause) {
+							t.Errorf("%v, %v", context.Cause(ctx), context.Cause(derived))
+						}
+						if err := inner.Release(t.Context()); name == "released" && !errors.Is(err, lockcore.ErrReleased) {
+							t.Errorf("a second release: %v", err)
+						}
+						_ = n.outer.Release(t.Context())
+					})
+				})
+			}
+		}
+	}
+}
+
+// A ctx whose own entries have ended stands for the nearest one that has not; where there is none, it holds nothing.
+func TestNestedAfterRelease(t *testing.T) {
+	inNest(t, func(t *testing.T, n *nest) {
+		a := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+		b := n.must(n.l.Acquire(a.Context(), "k", noWait))
+		sibling, outer := n.call(context.WithoutCancel(a.Context()), forever), n.call(n.outer.Context(), forever)
+		derived := n.call(a.Context(), forever)
+		releaseAll(t, a) // b goes on inside the outer run, and all wait for it there
+		n.waits("the sibling of b", sibling)
+		if err := context.Cause(b.Context()); err != nil {
+			t.Errorf("b goes on: %v", err)
+		}
+		if _, err := n.l.Acquire(a.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("beside b: %v", err)
+		}
+		releaseAll(t, b)
+		if o := <-derived; !errors.Is(o.err, lockcore.ErrReleased) || !errors.Is(o.err, lockcore.ErrNotRun) {
+			t.Errorf("the last run under its ctx has returned: %v", o.err)
+		}
+		c := n.enters("in the order of arrival: the sibling of b", sibling)
+		n.waits("that of a", outer)
+		releaseAll(t, c)
+		releaseAll(t, n.enters("that of a", outer))
+		d := n.must(n.l.Acquire(b.Context(), "k", noWait))
+		if _, ok := lockcore.TokenOf(a.Context(), "k"); !ok {
+			t.Error("the hold goes on")
+		}
+		queued := n.call(context.WithoutCancel(n.outer.Context()), forever)
+		refused := n.call(n.outer.Context(), forever)
+		releaseAll(t, n.outer) // d goes on: the rest competes
+		for name, ctx := range map[string]context.Context{"outer": n.outer.Context(), "a": a.Context(), "b": b.Context()} {
+			if _, ok := lockcore.TokenOf(ctx, "k"); ok {
+				t.Errorf("%s still has a token", name)
+			}
+			if _, err := n.l.Acquire(context.WithoutCancel(ctx), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
+				t.Errorf("%s still enters: %v", name, err)
+			}
+		}
+		if _, ok := lockcore.TokenOf(d.Context(), "k"); !ok {
+			t.Error("d has no token")
+		}
+		n.waits("who competes", queued)
+		n.waits("who competes", refused)
+		releaseAll(t, d)
+		if o := <-refused; !errors.Is(o.err, lockcore.ErrReleased) || !errors.Is(o.err, lockcore.ErrNotRun) {
+			t.Errorf("its ctx has ended: %v", o.err)
+		}
+		le := (<-queued).lease
+		if le == nil || le.Token() <= n.outer.Token() {
+			t.Errorf("no hold of its own: %v", le)
+		}
+		releaseAll(t, le)
+	})
+}
+
+// A waiting nested call is told that its hold was lost, revoked or given up, or that the Locker is closed. With a ctx that is cut off from
+// cancellation it competes as any other call.
+func TestNestedWaiterIsTold(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(n *nest)
+		want error
+	}{
+		"lost":   {func(n *nest) { lockcore.Lose(n.outer.Context()) }, lockcore.ErrLost},
+		"silent": {func(n *nest) { n.fail() }, lockcore.ErrLost},
+		"closed": {func(n *nest) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = n.l.Close(ctx)
+		}, nil},
+	} {
+		for _, cut := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, "/cut ", cut), func(t *testing.T) {
+				inNest(t, func(t *testing.T, n *nest) {
+					ctx := n.outer.Context()
+					if cut {
+						ctx = context.WithoutCancel(ctx)
+					}
+					inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+					deep := n.must(n.l.Acquire(inner.Context(), "k", noWait))
+					var waiters []<-chan outcome
+					for range 3 {
+						waiters = append(waiters, n.call(ctx, forever))
+					}
+					bounded := n.call(ctx, lockcore.Terms{Wait: time.Minute})
+					test.end(n)
+					<-inner.Context().Done()
+					if o := <-bounded; cut && name == "lost" { // it knows that no nested call is in its way
+						if busy, ok := errors.AsType[*lockcore.BusyError](o.err); !ok || busy.Nested || busy.Waited != time.Minute {
+							t.Errorf("%v", o.err)
+						}
+					}
+					synctest.Wait()
+					for _, c := range waiters {
+						switch {
+						case test.want == nil: // by the Locker first, and then by the loss
+							if o := <-c; !errors.Is(o.err, lockcore.ErrClosed) && !errors.Is(o.err, lockcore.ErrGivenUp) {
+								t.Errorf("%v", o.err)
+							}
+						case !cut:
+							if o := <-c; !errors.Is(o.err, test.want) || !errors.Is(o.err, lockcore.ErrNotRun) {
+								t.Errorf("%v", o.err)
+							}
+						case len(c) > 0:
+							t.Errorf("it does not compete: %v", (<-c).err)
+						}
+					}
+					if cut && name == "lost" { // the key is free when the last run has returned
+						for _, le := range []*lockcore.Lease{deep, inner, n.outer} {
+							if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
+								t.Error(err)
+							}
+						}
+						var wg sync.WaitGroup
+						for _, c := range waiters { // in any order
+							wg.Go(func() { releaseAll(t, (<-c).lease) })
+						}
+						wg.Wait()
+						return
+					}
+					if cut && name == "silent" {
+						ended, cancel := context.WithCancel(context.Background())
+						cancel()
+						_ = n.l.Close(ended)
+						for _, c := range waiters {
+							if o := <-c; !errors.Is(o.err, lockcore.ErrClosed) {
+								t.Errorf("%v", o.err)
+							}
+						}
+					}
+					for _, le := range []*lockcore.Lease{deep, inner, n.outer} {
+						_ = le.Release(t.Context())
+					}
+				})
+			})
+		}
+	}
+}
+
+// Close lets nested calls in that need not wait, and no others.
+func TestNestedDuringClose(t *testing.T) {
+	inNest(t, func(t *testing.T, n *nest) {
+		inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+		closed := make(chan error, 1)
+		waiter := n.call(n.outer.Context(), forever)
+		go func() { closed <- n.l.Close(t.Context()) }()
+		if o := <-waiter; !errors.Is(o.err, lockcore.ErrClosed) {
+			t.Errorf("the one that waits: %v", o.err)
+		}
+		if _, err := n.l.Acquire(n.outer.Context(), "k", forever); !errors.Is(err, lockcore.ErrClosed) {
+			t.Errorf("one that would have to wait: %v", err)
+		}
+		deep := n.must(n.l.Acquire(inner.Context(), "k", noWait))
+		releaseAll(t, deep, inner, n.outer)
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A nested call that is canceled leaves its queue, wherever it stands there; the others go on in their order.
+func TestNestedCancel(t *testing.T) {
+	for gone := range 4 {
+		inNest(t, func(t *testing.T, n *nest) {
+			inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+			var waiters [4]<-chan outcome
+			var cancels [4]context.CancelCauseFunc
+			for i := range waiters {
+				var ctx context.Context
+				ctx, cancels[i] = context.WithCancelCause(n.outer.Context())
+				defer cancels[i](nil)
+				waiters[i] = n.call(ctx, forever)
+			}
+			errGone := errors.New("gone")
+			cancels[gone](errGone)
+			if o := <-waiters[gone]; !errors.Is(o.err, errGone) || !errors.Is(o.err, lockcore.ErrBusy) || strings.Contains(o.err.Error(), "\n") {
+				t.Errorf("canceled: %v", o.err)
+			}
+			if _, err := n.l.Acquire(canceledFrom(n.outer.Context()), "k", forever); !errors.Is(err, context.Canceled) || !errors.Is(err, lockcore.ErrNotRun) {
+				t.Errorf("canceled before: %v", err)
+			}
+			releaseAll(t, inner)
+			for i, c := range waiters {
+				if i != gone {
+					releaseAll(t, n.enters(fmt.Sprint(i), c))
+				}
+			}
+			releaseAll(t, n.outer)
+		})
+	}
+}
+
+func canceledFrom(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+// A turn that comes in the moment in which the call gives up is passed on: no run is lost, and none is left behind.
+func TestNestedTurnMeetsCancel(t *testing.T) {
+	l := bare(t, lockcore.Options{})
+	defer drop(l)
+	outer, err := l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range testlevel.Pick(t, 200, 2000, 20_000) {
+		var wg sync.WaitGroup
+		inside := 0
+		for i := range 4 {
+			ctx, cancel := context.WithCancel(outer.Context())
+			wg.Go(func() {
+				defer cancel()
+				le, err := l.Acquire(ctx, "k", forever)
+				if err != nil {
+					if !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+					return
+				}
+				inside++
+				_ = le.Release(t.Context())
+			})
+			if i%2 == 0 {
+				wg.Go(cancel)
+			}
+		}
+		wg.Wait()
+		if inside < 2 {
+			t.Fatalf("%d of at least 2 have run", inside)
+		}
+		le, err := l.Acquire(outer.Context(), "k", noWait)
+		if err != nil {
+			t.Fatalf("a run was left behind: %v", err)
+		}
+		releaseAll(t, le)
+	}
+	releaseAll(t, outer)
+}
+
+// Goroutines inside a nested call exclude each other, and all of them return when the lease is lost, or the Locker is closed, meanwhile.
+func TestNestedFanOut(t *testing.T) {
+	for name, end := range map[string]func(*nest){
+		"nothing": func(*nest) {},
+		"loss":    func(n *nest) { lockcore.Lose(n.outer.Context()) },
+		"close": func(n *nest) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = n.l.Close(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(t *testing.T, n *nest) {
+				var wg sync.WaitGroup
+				var mu sync.Mutex
+				ran, refused, inside := 0, 0, 0
+				var fan func(ctx context.Context, depth int)
+				fan = func(ctx context.Context, depth int) {
+					var here sync.WaitGroup
+					for range 3 {
+						here.Go(func() {
+							le, err := n.l.Acquire(ctx, "k", forever)
+							mu.Lock()
+							defer mu.Unlock()
+							if err != nil {
+								refused++
+								return
+							}
+							if inside++; ran == 20 {
+								end(n)
+							}
+							ran++
+							mu.Unlock()
+							time.Sleep(time.Millisecond)
+							if depth > 0 {
+								fan(le.Context(), depth-1)
+							}
+							mu.Lock()
+							inside--
+							_ = le.Release(t.Context())
+						})
+					}
+					here.Wait()
+				}
+				wg.Go(func() { fan(n.outer.Context(), 3) })
+				wg.Wait()
+				if all := 3 + 9 + 27 + 81; name == "nothing" && ran != all || name != "nothing" && (refused == 0 || ran < 20) || inside != 0 {
+					t.Errorf("%d ran, %d refused, %d inside", ran, refused, inside)
+				}
+				_ = n.outer.Release(t.Context())
+			})
+		})
+	}
+}
+
+// The Observer hears of a nested call that waits for more than 2 s, once; and of no other.
+func TestNestedWaitingEvent(t *testing.T) {
+	inNest(t, func(t *testing.T, n *nest) {
+		inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+		short := n.call(n.outer.Context(), lockcore.Terms{Wait: time.Second})
+		c := n.call(n.outer.Context(), forever)
+		time.Sleep(1999 * time.Millisecond)
+		synctest.Wait()
+		if got := n.heard.waiting(); len(got) > 0 {
+			t.Errorf("early: %+v", got)
+		}
+		time.Sleep(time.Minute)
+		got := n.heard.waiting()
+		if len(got) != 1 || !got[0].Nested || got[0].Holder.Host == "" || got[0].Queue != 1 {
+			t.Errorf("%+v", got)
+		}
+		if (<-short).err == nil {
+			t.Error("no refusal")
+		}
+		releaseAll(t, inner)
+		releaseAll(t, n.enters("after a minute", c), n.outer)
+	})
+}
+
+// An Observer that panics while a nested call waits does not leave that call in the queue.
+func TestNestedObserverPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{Observer: panicsOnWaiting{}})
+		outer := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
+		inner := w.must(l.Acquire(outer.Context(), "k", noWait))
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Skip("a panic of an Observer does not reach the caller")
+				}
+			}()
+			_, _ = l.Acquire(outer.Context(), "k", lockcore.Terms{Wait: time.Minute})
+		}()
+		releaseAll(t, inner)
+		releaseAll(t, w.must(l.Acquire(outer.Context(), "k", noWait)), outer)
+	})
+}
+
+type panicsOnWaiting struct{}
+
+func (panicsOnWaiting) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (panicsOnWaiting) Traceparent(context.Context) string                            { return "" }
+func (panicsOnWaiting) Event(_ context.Context, e lockcore.Event) {
+	if _, ok := e.(lockcore.Waiting); ok {
+		panic("of the Observer")
+	}
+}
+
+// Finding B3: a call that did not get its handler's ctx is told that this process has the key. Another process is not.
+func TestForgottenContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		const hint = "held by this process: was the handler's ctx passed on?"
+		for _, wait := range []time.Duration{lockcore.NoWait, time.Second} {
+			_, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: wait})
+			if busy, ok := errors.AsType[*lockcore.BusyError](err); !ok || !busy.Local || busy.Nested || !strings.Contains(err.Error(), hint) {
+				t.Errorf("%v: %v", wait, err)
+			}
+			_, err = other.Acquire(t.Context(), "k", lockcore.Terms{Wait: wait})
+			if busy, ok := errors.AsType[*lockcore.BusyError](err); !ok || busy.Local || strings.Contains(err.Error(), hint) {
+				t.Errorf("another Locker, %v: %v", wait, err)
+			}
+		}
+		releaseAll(t, le)
+	})
+}

@@ -1,0 +1,273 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+)
+
+// longWait is how long a nested call waits for its sibling before the Observer hears of it: such a wait is often a ctx that was not passed on.
+const longWait = 2 * time.Second
+
+// sibling is a nested call that waits until another run inside the same entry has returned. Taking it out of the queue, under grant.mu, decides
+// for it: the goroutine that does so, unless it is its own, sends exactly one turn.
+type sibling struct {
+	n     *nested
+	start time.Time
+	turn  chan bool // room for one: true if n is a run now, false if the hold is no longer there for it
+
+	// Guarded by grant.mu.
+	at         *entry // nil when it is in no queue
+	prev, next *sibling
+	seq        int32 // order of arrival in the hold; it may wrap
+}
+
+// siblings is a queue in order of arrival.
+type siblings struct {
+	first, last *sibling
+	n           int32
+}
+
+func (q *siblings) empty() bool { return q == nil || q.n == 0 }
+
+// insert puts s after p, or in front if p is nil.
+func (q *siblings) insert(p, s *sibling) {
+	s.prev = p
+	if p != nil {
+		s.next, p.next = p.next, s
+	} else {
+		s.next, q.first = q.first, s
+	}
+	if s.next != nil {
+		s.next.prev = s
+	} else {
+		q.last = s
+	}
+	q.n++
+}
+
+func (q *siblings) cut(s *sibling) {
+	if s.prev != nil {
+		s.prev.next = s.next
+	} else {
+		q.first = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	} else {
+		q.last = s.prev
+	}
+	s.prev, s.next, s.at = nil, nil, nil
+	q.n--
+}
+
+// merge moves all of o into q, which is the queue of at, by their order of arrival.
+func (q *siblings) merge(o *siblings, at *entry) {
+	p := (*sibling)(nil) // the last one that is known to be before
+	for s := o.first; s != nil; s = o.first {
+		o.cut(s)
+		for {
+			next := q.first
+			if p != nil {
+				next = p.next
+			}
+			if next == nil || next.seq-s.seq > 0 {
+				break
+			}
+			p = next
+		}
+		s.at = at
+		q.insert(p, s)
+	}
+}
+
+// takeAll empties q and returns the first of a list.
+func (q *siblings) takeAll() *sibling {
+	if q.empty() {
+		return nil
+	}
+	first := q.first
+	for s := first; s != nil; s = s.next {
+		s.at = nil
+	}
+	*q = siblings{}
+	return first
+}
+
+// before puts the list s in front of the list o. s is not empty.
+func (s *sibling) before(o *sibling) *sibling {
+	last := s
+	for last.next != nil {
+		last = last.next
+	}
+	last.next = o
+	return s
+}
+
+// sendAway sends each of a list the turn "not here".
+func (s *sibling) sendAway() {
+	for s != nil {
+		next := s.next // s is its own again after the send
+		s.next = nil
+		s.turn <- false
+		s = next
+	}
+}
+
+// await waits until n is a run inside the nearest open entry of e. Neither entered nor an error: no entry on the path is open, and the call goes
+// on without the hold; it has begun at start.
+func (e *entry) await(ctx context.Context, wait time.Duration, n *nested) (entered bool, start time.Time, err error) {
+	h, l := e.of, e.of.g.l
+	start = time.Now()
+	if ctx.Err() != nil {
+		return false, start, fmt.Errorf("%w: %w", ErrNotRun, context.Cause(ctx))
+	}
+	if !l.enter() {
+		return false, start, ErrClosed
+	}
+	defer l.exit()
+	s := &sibling{n: n, start: start, turn: make(chan bool, 1)}
+	h.g.mu.Lock()
+	at := e.atLocked()
+	switch {
+	case at == nil:
+		h.g.mu.Unlock()
+		return false, start, nil
+	case at.child == nil: // it has returned meanwhile
+		at.adoptLocked(n)
+		h.g.mu.Unlock()
+		return true, start, nil
+	case wait == NoWait:
+		queue := 0
+		if at.waiters != nil {
+			queue = int(at.waiters.n)
+		}
+		h.g.mu.Unlock()
+		return false, start, h.besides(start, queue)
+	}
+	if at.waiters == nil {
+		at.waiters = new(siblings)
+	}
+	h.arrived++
+	s.seq, s.at = h.arrived, at
+	at.waiters.insert(at.waiters.last, s)
+	h.g.mu.Unlock()
+	entered, err = s.wait(ctx, wait)
+	return entered, start, err
+}
+
+func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, err error) {
+	h := s.n.of
+	settled := false
+	defer func() {
+		if !settled { // the Observer panics: that goes on, but without this call
+			s.quit()
+		}
+	}()
+	var timeout, long <-chan time.Time
+	if wait != Forever {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	if h.told != nil && wait > longWait {
+		timer := time.NewTimer(longWait)
+		defer timer.Stop()
+		long = timer.C
+	}
+	for !settled {
+		select {
+		case entered = <-s.turn:
+			settled = true
+			if entered && ctx.Err() != nil { // both at once: the end of ctx wins
+				_ = s.n.Release(ctx)
+				entered, err = false, fmt.Errorf("%w: %w", ErrNotRun, context.Cause(ctx))
+			}
+		case <-timeout:
+			settled = true
+			queue, left := s.leave()
+			if left {
+				err = h.besides(s.start, queue)
+			} else {
+				entered = <-s.turn // it was faster
+			}
+		case <-long:
+			if queue, waits := s.queue(); waits {
+				b := h.besides(s.start, queue)
+				h.tell(Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: queue, Nested: true})
+			}
+		case <-ctx.Done():
+			settled = true
+			queue := s.quit()
+			if err = fmt.Errorf("%w: %w", ErrNotRun, context.Cause(ctx)); h.valid() {
+				err = fmt.Errorf("%w: %w", h.besides(s.start, queue), context.Cause(ctx))
+			}
+		case <-h.g.l.closing:
+			settled = true
+			s.quit()
+			err = ErrClosed
+		}
+	}
+	return entered, err
+}
+
+// leave takes s out of its queue. false: it is in none any more, and its turn is on the way.
+func (s *sibling) leave() (queue int, left bool) {
+	mu := &s.n.of.g.mu
+	mu.Lock()
+	defer mu.Unlock()
+	if s.at == nil {
+		return 0, false
+	}
+	q := s.at.waiters
+	queue = int(q.n)
+	q.cut(s)
+	return queue, true
+}
+
+// quit is leave for a call that does not want its turn any more: a run that it has got ends at once, and the next waiter enters.
+func (s *sibling) quit() (queue int) {
+	queue, left := s.leave()
+	if !left && <-s.turn {
+		_ = s.n.Release(s.n.asked)
+	}
+	return queue
+}
+
+// queue is how many calls wait where s does.
+func (s *sibling) queue() (n int, waits bool) {
+	mu := &s.n.of.g.mu
+	mu.Lock()
+	defer mu.Unlock()
+	if s.at == nil {
+		return 0, false
+	}
+	return int(s.at.waiters.n), true
+}
+
+// besides is the refusal of a nested call beside another one of the same hold.
+func (h *hold) besides(start time.Time, queue int) *BusyError {
+	g := h.g
+	g.mu.Lock()
+	left := g.lease - elapsed(g.sent)
+	g.mu.Unlock()
+	return &BusyError{
+		Key: g.line.key, Holder: parseHolder(g.l.who(h.asked)), HeldFor: time.Since(h.granted()), Remaining: max(left, 0),
+		Queue: queue, Waited: time.Since(start), Local: true, Nested: true,
+	}
+}
+
+// reenter enters the hold of key that ctx carries, or waits for that. Neither a lease nor an error: ctx carries none that it can enter, and start is when
+// the call began if it has waited.
+func (l *Locker) reenter(ctx context.Context, e *entry, wait time.Duration) (le *Lease, start time.Time, err error) {
+	n := newNested(ctx, e.of)
+	if e.enter(n) {
+		return &n.Lease, start, nil
+	}
+	entered, start, err := e.await(ctx, cmp.Or(wait, l.terms.Wait), n)
+	if entered {
+		return &n.Lease, start, nil
+	}
+	return nil, start, err
+}
