@@ -1,7 +1,6 @@
 package lockcore
 
 import (
-	"context"
 	"crypto/rand"
 	rnd "math/rand/v2"
 	"time"
@@ -29,7 +28,6 @@ type ask struct {
 	l         *Locker
 	line      *line
 	id        string
-	over      string        // the ask or grant before this one, of which Redis may know still
 	by        *call         // who has asked last
 	queued    bool          // Redis has it in the queue
 	repeated  bool          // sent more than once, or without an answer
@@ -88,14 +86,11 @@ func (a *ask) open() {
 }
 
 func (a *ask) send(c *call) ([]any, error) {
-	l, limit := a.l, c.bound()
-	if a.over != "" {
-		start := time.Now()
-		if err := a.bury(c, limit); err != nil {
-			return nil, err
-		}
-		limit -= time.Since(start) // both in the time of one; the next try has all of it
+	l, limit, start := a.l, c.bound(), time.Now()
+	if err := l.cleanups.before(c.ctx, a.line.keys[0], !a.known(), min(limit, callTimeout)); err != nil {
+		return nil, err
 	}
+	limit -= time.Since(start) // both in the time of one; the next try has all of it
 	a.clear() //planted:hints-cleared
 	args := &acquireArgs{
 		ctx: limited{Context: c.ctx, limit: limit}, id: a.id, who: l.who(c.ctx), lease: micros(c.terms.Lease), keep: millis(c.terms.Lease + max(c.keep, abandonedTTL)),
@@ -184,21 +179,12 @@ func (a *ask) lineUp(b *BusyError) {
 // not sent before this one is undone, so that there is never more than one to undo.
 func (a *ask) renew() {
 	old := a.id
-	a.over = old
+	a.l.withdraw(a.line, old, a.by.keep, true, true)
 	a.id, a.queued, a.repeated, a.unsettled, a.renamed = rand.Text(), false, false, false, false
 	if a.woken != nil {
 		a.l.wake.unregister(old)
 		a.register()
 	}
-}
-
-// bury undoes what was before this ask.
-func (a *ask) bury(c *call, limit time.Duration) error {
-	_, _, err := a.l.conn.send(&limited{Context: c.ctx, limit: limit}, a.l.conn.calls, leaveScript, leaveArgs(a.line, a.over, c.keep, true))
-	if err == nil {
-		a.over = ""
-	}
-	return err
 }
 
 // close ends an ask that was granted or needs no undoing.
@@ -208,36 +194,31 @@ func (a *ask) close() {
 	}
 }
 
-// end ends an ask that nobody wants any more.
+// end ends an ask that no call wants any more. A message that comes meanwhile is not lost: the withdrawal is in the queue before the
+// ask leaves the table of waiters, and a hint that came before is passed on.
 func (a *ask) end() {
-	a.close()
 	a.undo()
+	a.close()
+	select {
+	case <-a.woken:
+		a.l.cleanups.hurry(a.id)
+	default:
+	}
 }
 
-// undo takes back what Redis may know of an ask that will not run: a place in line, a turn, a grant. Nobody waits for it.
+// known says that Redis may know of the ask.
+func (a *ask) known() bool { return a.queued || a.unsettled || a.repeated }
+
+// undo withdraws what Redis may know of an ask that will not run: a place in line, a turn, a grant. It does not wait.
 func (a *ask) undo() {
-	if a.over != "" {
-		a.l.leave(a.line, a.over, a.by.keep, a.by.terms.Lease, true)
-	}
 	if a.queued || a.unsettled || a.repeated { //planted:undo-of-request
-		a.l.leave(a.line, a.id, a.by.keep, a.by.terms.Lease, a.repeated)
+		a.l.withdraw(a.line, a.id, a.by.keep, a.unsettled || a.repeated, a.repeated)
 	}
 }
 
-// leave takes an ask or a grant that never ran out of Redis.
-func (l *Locker) leave(ln *line, id string, keep, lease time.Duration, repeated bool) {
-	l.inBackground(time.Now().Add(ln.insist(lease)), func(ctx context.Context) error {
-		_, again, err := l.conn.send(&limited{Context: ctx, limit: callTimeout}, l.conn.ends, leaveScript, leaveArgs(ln, id, keep, repeated))
-		repeated = repeated || again
-		return err
-	}, nil)
-}
-
-func leaveArgs(ln *line, id string, keep time.Duration, repeated bool) []any {
-	l := ln.l
-	return []any{
-		2: 2, 3: ln.keys[0], 4: ln.keys[1], 5: id, 6: l.id, 7: millis(keep), 8: flag(repeated), 9: window, 10: l.wakePrefix, 11: flag(l.conn.single),
-	}
+// withdraw takes a request, or a grant under which nothing ran, out of Redis. granted: Redis may have granted it.
+func (l *Locker) withdraw(ln *line, id string, keep time.Duration, granted, repeated bool) {
+	l.cleanups.add(&cleanup{keys: ln.keys, id: id, keep: keep, first: granted, repeated: repeated})
 }
 
 // insist is how long Redis is told that nothing happened, if left is what remains of the lease.

@@ -7,8 +7,8 @@ import (
 )
 
 // inBackground tries do until it answers, until has passed or the Locker ends; then it tells failed, if set. It
-// is for what must not hold up a caller: to undo an ask that may have been granted, to release or complete through a
-// gap. What finds no room is dropped: the lease runs out by itself.
+// completes through a gap, and checks a message about a lease that is not renewed. Withdrawals and releases have a queue, see cleanups. A
+// completion that finds no room fails at once, a check is dropped: the lease runs out.
 func (l *Locker) inBackground(until time.Time, do func(context.Context) error, failed func(error)) {
 	room := maxLater
 	if failed == nil {

@@ -85,5 +85,7 @@ func (l *Locker) join(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	l.stop()
+	l.cleanups.stop()
 	<-done
+	l.cleanups.report()
 }

@@ -152,6 +152,7 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	if !handed {
 		l.remove(g) // last: Close waits for the release too
 	}
+	l.cleanups.report()
 	return r.Lost
 }
 

@@ -20,7 +20,7 @@ const (
 	// MaxFingerprint is the longest fingerprint of a Claim, in bytes.
 	MaxFingerprint = 64
 
-	maxLater = 4096 // clean-ups under way in the background; what is beyond runs out by itself
+	maxLater = 4096 // completions that are tried again in the background; one beyond is reported at once
 )
 
 // Options of a Locker. The zero value is ready to use.
@@ -60,6 +60,7 @@ type Locker struct {
 	conn       *conn
 	dog        watchdog
 	wake       wake
+	cleanups   cleanups
 	shards     [shards]shard // of the lines
 
 	base context.Context //nolint:containedctx // ends when Close gives up; parent of whatever runs in the background
@@ -74,7 +75,7 @@ type Locker struct {
 	aged   aged              // the same grants by age
 	calls  int               // under way
 	empty  chan struct{}     // made by Close, closed when there are neither grants nor calls
-	later  int               // clean-ups under way
+	later  int               // completions tried again in the background
 	hints  map[string]bool   // hold-ids that a message has told to be revoked, in the last moment; true: told again meanwhile
 	wg     sync.WaitGroup    // whatever runs in the background; Add only under mu and only while not stopped
 	ended  bool              // wg takes no more
@@ -104,7 +105,7 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 	}
 	l.terms.fill(&defaultTerms)
 	l.base, l.stop = context.WithCancel(context.Background())
-	l.dog.l, l.wake.l = l, l
+	l.dog.l, l.wake.l, l.cleanups.l = l, l, l
 	l.dog.ctx, l.dog.cancel = context.WithCancel(l.base)
 	l.nobody, l.wakePrefix = l.process+"\n", l.prefix+layout+"wake:"
 	return l, nil

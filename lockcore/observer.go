@@ -33,7 +33,7 @@ type Observer interface {
 	// Start is called before the first command of a call. The ctx that it returns is the parent of the commands, of the
 	// handler's ctx and of the events. A nested call on a key that ctx already holds is not reported.
 	Start(ctx context.Context, a Attempt) context.Context
-	// Event is called with the ctx of Start, except for RenewPass and what the packages above report (NoKey, ConflictLost,
+	// Event is called with the ctx of Start, except for RenewPass, CleanupFailed and what the packages above report (NoKey, ConflictLost,
 	// PayloadDiffers, TickAbandoned, Misconfigured, some BadRecord), which belong to no attempt. Refused, Replayed or
 	// Released is the last of an attempt; only CompletionFailed or CompletionStored may come after it. New types of events may come with any release: ignore what you do not know.
 	Event(ctx context.Context, e Event)
@@ -111,6 +111,14 @@ type CompletionFailed struct{ Err error }
 // Released has Completed and Err gets exactly one of CompletionStored and CompletionFailed.
 type CompletionStored struct{}
 
+// CleanupFailed: the Locker has given up requests that it had to withdraw, or holds that it had to release, without a confirmation of
+// Redis. It belongs to no attempt. A key of them may stay taken until its lease ends, and a once key count as abandoned. It happens where
+// Redis refuses the command for good, a release is of no use any more, and at the end of Close.
+type CleanupFailed struct {
+	N   int   // requests and holds
+	Err error // of the last one; ErrClosed after Close
+}
+
 // RenewPass: one batch of renewals, whatever its size. It belongs to no attempt.
 type RenewPass struct {
 	Leases int           // that were due
@@ -160,6 +168,7 @@ func (Released) event()         {}
 func (CompletionFailed) event() {}
 func (CompletionStored) event() {}
 func (RenewPass) event()        {}
+func (CleanupFailed) event()    {}
 func (NoKey) event()            {}
 func (ConflictLost) event()     {}
 func (PayloadDiffers) event()   {}

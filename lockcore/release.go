@@ -82,25 +82,33 @@ func (h *hold) finish(ctx context.Context, e ending) (stale bool, err error) {
 
 func (h *hold) finishLater(e ending) {
 	g := h.g
-	until := g.until()
-	if !e.completed && !e.abandoned {
-		until = time.Now().Add(g.line.insist(time.Until(until)))
+	if !e.completed {
+		g.releaseLater(e)
+		return
 	}
-	g.l.inBackground(until, func(ctx context.Context) error {
+	g.l.inBackground(g.until(), func(ctx context.Context) error {
 		gone, _, err := g.sendEnd(ctx, e, true, false)
 		switch {
-		case err != nil || !e.completed:
+		case err != nil:
 		case gone: // Redis no longer knew the hold, or another run has begun
 			g.l.shielded(func() { g.l.Report(h.asked, CompletionFailed{Err: ErrLost}) })
 		default:
 			g.l.shielded(func() { g.l.Report(h.asked, CompletionStored{}) })
 		}
 		return err
-	}, func(err error) {
-		if e.completed {
-			g.l.shielded(func() { g.l.Report(h.asked, CompletionFailed{Err: err}) })
-		}
-	})
+	}, func(err error) { g.l.shielded(func() { g.l.Report(h.asked, CompletionFailed{Err: err}) }) })
+}
+
+// releaseLater has a hold released, or abandoned, by the queue, for as long as that is of use: until the end of the lease, and so much longer
+// until a once key that has run without an outcome would count as abandoned, see insist.
+func (g *grant) releaseLater(e ending) {
+	until := g.until()
+	if !e.abandoned {
+		until = time.Now().Add(g.line.insist(time.Until(until)))
+	}
+	if time.Now().Before(until) {
+		g.l.cleanups.add(&cleanup{keys: g.line.keys, id: g.id, release: &release{g, e}, until: until, repeated: true})
+	}
 }
 
 // sendEnd tells Redis. free: whether or not ctx has ended.
@@ -159,30 +167,21 @@ func (g *grant) releaseArgs(last int64, e ending, repeated bool) *releaseArgs {
 	return r
 }
 
-// insteadOf makes the ask of c that comes after a grant which nobody can use. If it never ran, Redis hears of its end first, see ask.
+// insteadOf makes the ask of c that comes after a grant which no call can use. If it never ran, the ask waits until Redis has heard of
+// its end, see cleanups.before.
 func (g *grant) insteadOf(c *call) *ask {
-	if _, tenures := g.last(); tenures > 0 {
-		g.giveBack()
-		return newAsk(c)
-	}
-	g.close()
-	a := newAsk(c)
-	a.over = g.id
-	g.l.remove(g)
-	return a
+	g.giveBack()
+	return newAsk(c)
 }
 
-// giveBack ends a grant that nobody in this process wants any more, in the background.
+// giveBack ends a grant that no call of this process wants any more, by the queue.
 func (g *grant) giveBack() {
 	l := g.l
 	g.close()
 	if _, tenures := g.last(); tenures == 0 {
-		l.leave(g.line, g.id, g.keep, g.terms.Lease, g.repeated)
+		l.withdraw(g.line, g.id, g.keep, true, g.repeated)
 	} else {
-		l.inBackground(g.until(), func(ctx context.Context) error {
-			_, _, err := g.sendEnd(ctx, ending{}, true, false)
-			return err
-		}, nil)
+		l.cleanups.add(&cleanup{keys: g.line.keys, id: g.id, release: &release{g, ending{}}, until: g.until(), repeated: true})
 	}
 	l.remove(g)
 }

@@ -180,22 +180,22 @@ func (ln *line) goOn(g *grant, a *ask) {
 			late = ln.cutLateLocked()
 		}
 	} else {
+		// Before the line is gone: the first call of a new one for this key finds what it has to wait for, see cleanups.before.
+		if g != nil {
+			g.giveBack()
+		}
+		if a != nil {
+			a.end()
+		}
 		delete(ln.lines[ln.kind.index()], ln.key)
 	}
 	said := ln.sayLocked()
 	ln.mu.Unlock()
-	if g != nil && ours == nil {
-		if w != nil {
-			a = g.insteadOf(w)
-		} else {
-			g.giveBack()
-		}
-	}
 	if w == nil {
-		if a != nil {
-			a.end()
-		}
 		return
+	}
+	if g != nil && ours == nil {
+		a = g.insteadOf(w)
 	}
 	w.turn <- turn{g: ours, a: a}
 	said.refuseAll(late)

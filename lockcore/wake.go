@@ -166,6 +166,7 @@ func (w *wake) hear(m any) {
 				hint(ch)
 			}
 			w.mu.Unlock()
+			w.l.cleanups.hurry(id)
 		} else if id, ok := strings.CutPrefix(m.Payload, "v"); ok {
 			w.l.revoked(id)
 		}

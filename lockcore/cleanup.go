@@ -1,0 +1,516 @@
+package lockcore
+
+import (
+	"cmp"
+	chain "container/list"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	maxCleanups    = 16384 // unconfirmed cleanups from which on a request for a new key waits; each takes about 500 bytes
+	cleanupBatch   = 100   // in one pipeline
+	cleanupSenders = 2     // pipelines under way to one server
+	firstRetry     = 20 * time.Millisecond
+	cleanupRetry   = 500 * time.Millisecond // between later tries, so that a server that does not answer gets two a second
+)
+
+var errPending = errors.New("lockcore: an earlier request for the key is not withdrawn yet")
+
+// cleanup withdraws a request, or releases a hold, that Redis may still have. It is a value of the queue: it has the keys and the id, and
+// no reference to the call.
+type cleanup struct {
+	keys     [2]string
+	id       string
+	keep     time.Duration // retention of the hash
+	release  *release      // nil: withdraw a request
+	until    time.Time     // when a release is of no use any more; a withdrawal has no end
+	repeated bool          // a late duplicate of the request may exist
+	first    bool          // Redis may have granted the request: the next request for the key waits
+
+	// Guarded by cleanups.mu.
+	urgent bool
+	err    error          // of the last try; nil before
+	in     *chain.List    // nil while a try is under way
+	at     *chain.Element // of in
+	done   chan struct{}  // closed at the end; nil until a request waits for it
+}
+
+// release is the end of a hold that got no answer.
+type release struct {
+	g *grant
+	e ending
+}
+
+// cleanups is the one queue of what Redis must still be told about requests and holds that are over.
+//
+// Invariant: an entry is in the queue, or in one pipeline, from add until Redis has answered it. Only three things end it
+// otherwise: an answer that a repetition cannot change, the end of a release's use, and Close. Each is reported as CleanupFailed. The
+// queue itself refuses nothing. Its bound limits what creates entries: from maxCleanups on, requests for new keys wait. So
+// it has at most maxCleanups entries and one for each call and lease that existed when it reached the bound.
+//
+// Entries are sent in order, in pipelines of at most cleanupBatch, by at most cleanupSenders goroutines for each server. A server that does not
+// answer stops only its own lane. There is no goroutine while nothing can be sent.
+//
+// The races. A message for a request finds the waiting call, the entry, or both: a request is added before it leaves the table of
+// waiters, and its call looks for a hint after that, so no message falls between. A message for an entry under way changes nothing.
+// The next request for a key and the withdrawal of the one before: the request waits for the answer, see before; so each id is
+// sent by the queue only, and never after its successor. Close and add: under Locker.mu, by begin; the loser is reported.
+type cleanups struct {
+	l *Locker
+
+	n      atomic.Int64 // len(all)
+	firsts atomic.Int64 // of them are first
+
+	mu      sync.Mutex
+	all     map[string]*cleanup   // by id
+	byKey   map[string][]*cleanup // those that are first
+	lanes   map[string]*lane      // by server; the one of "" sends to all, and sorts the entries by server in a cluster
+	room    chan struct{}         // closed when there is room again; nil until a request waits for it
+	held    bool                  // the queue is not empty and counted in Locker.wg
+	stopped bool
+	unsaid  atomic.Int64 // entries that were given up and are not reported yet
+	why     error        // of the last of them
+}
+
+// lane is what waits for one server. Guarded by cleanups.mu.
+type lane struct {
+	node    string
+	ready   chain.List // of *cleanup
+	failed  chain.List // they wait for the timer
+	senders int
+	fails   int  // pipelines in a row without an answer
+	paused  bool // until the timer fires
+	timer   *time.Timer
+}
+
+// add takes over a cleanup. It never blocks and never calls the Observer.
+func (q *cleanups) add(c *cleanup) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.all[c.id] != nil {
+		return
+	}
+	if q.stopped || !q.held && !q.l.begin() {
+		q.unsaid.Add(1)
+		q.why = ErrClosed
+		return
+	}
+	if q.all == nil {
+		q.all, q.byKey, q.lanes = map[string]*cleanup{}, map[string][]*cleanup{}, map[string]*lane{}
+	}
+	q.held = true
+	q.all[c.id] = c
+	q.n.Add(1)
+	if c.first {
+		q.byKey[c.keys[0]] = append(q.byKey[c.keys[0]], c)
+		q.firsts.Add(1)
+	}
+	q.putLocked(q.laneLocked(""), c)
+}
+
+func (q *cleanups) laneLocked(node string) *lane {
+	ln := q.lanes[node]
+	if ln == nil {
+		ln = &lane{node: node}
+		q.lanes[node] = ln
+	}
+	return ln
+}
+
+// putLocked makes an entry ready to be sent.
+func (q *cleanups) putLocked(ln *lane, c *cleanup) {
+	c.in = &ln.ready
+	if c.urgent {
+		c.at = c.in.PushFront(c)
+	} else {
+		c.at = c.in.PushBack(c)
+	}
+	q.startLocked(ln)
+}
+
+// startLocked starts a sender if there is something to send and room for one. A server that has not answered gets one at a time.
+func (q *cleanups) startLocked(ln *lane) {
+	if ln.paused || q.stopped || ln.ready.Len() == 0 || ln.senders >= cleanupSenders || ln.fails > 0 && ln.senders > 0 {
+		return
+	}
+	ln.senders++
+	q.l.wg.Add(1) // not from zero: the queue is held
+	go q.send(ln) // owner: l, which waits for it in join; it ends when its lane is empty or paused
+}
+
+// hurry makes an entry the next one that is sent. It does not end the pause of a server that does not answer.
+func (q *cleanups) hurry(id string) {
+	if q.n.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c := q.all[id]; c != nil {
+		c.hurryLocked()
+	}
+}
+
+func (c *cleanup) hurryLocked() {
+	c.urgent = true
+	if c.at != nil {
+		c.in.MoveToFront(c.at)
+	}
+}
+
+// before waits until a request for a key may be sent: nothing that Redis may have granted for the key is left to withdraw and, if the
+// request is new, there is room for its own withdrawal.
+func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit time.Duration) error {
+	if q.firsts.Load() == 0 && (!fresh || q.n.Load() < maxCleanups) {
+		return nil
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		done, err := q.blocker(key, fresh)
+		if done == nil {
+			return nil
+		}
+		select {
+		case <-done:
+		case <-timer.C:
+			return err
+		case <-ctx.Done():
+			return err
+		case <-q.l.closing:
+			return ErrClosed
+		}
+	}
+}
+
+// blocker returns what a request waits for, or nil, and the error if that takes too long.
+func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if older := q.byKey[key]; len(older) > 0 {
+		c := older[0]
+		c.hurryLocked()
+		if c.done == nil {
+			c.done = make(chan struct{})
+		}
+		if c.err != nil {
+			return c.done, fmt.Errorf("%w: %w", errPending, c.err)
+		}
+		return c.done, errPending
+	}
+	if !fresh || len(q.all) < maxCleanups {
+		return nil, nil
+	}
+	if q.room == nil {
+		q.room = make(chan struct{})
+	}
+	return q.room, fmt.Errorf("lockcore: %d requests and holds wait for Redis to confirm their end, a new key is requested below %d", len(q.all), maxCleanups)
+}
+
+// send sends what its lane has, until that is empty or paused.
+func (q *cleanups) send(ln *lane) {
+	defer q.l.wg.Done()
+	for {
+		batch := q.take(ln)
+		q.report()
+		if len(batch) == 0 {
+			return
+		}
+		if ln.node == "" {
+			batch = q.route(batch)
+		}
+		if len(batch) > 0 {
+			q.settle(ln, batch, q.l.conn.cleanUp(q.l.base, batch, q.list))
+		}
+	}
+}
+
+// take takes the next batch out of a lane. Without one its sender has ended.
+func (q *cleanups) take(ln *lane) (batch []*cleanup) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(batch) < cleanupBatch && ln.ready.Len() > 0 && !ln.paused && !q.stopped {
+		c := ln.ready.Remove(ln.ready.Front()).(*cleanup) //nolint:errcheck,forcetypeassert // it has nothing else
+		c.in, c.at = nil, nil
+		if !c.until.IsZero() && time.Now().After(c.until) {
+			q.endLocked(c, cmp.Or(c.err, ErrUnavailable))
+			continue
+		}
+		batch = append(batch, c)
+	}
+	if len(batch) == 0 {
+		ln.senders--
+	}
+	return batch
+}
+
+// route moves entries of a cluster to the lanes of their servers, and returns those of which the server is not known.
+func (q *cleanups) route(batch []*cleanup) (rest []*cleanup) {
+	nodes := q.l.conn.nodes(q.l.base, batch)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, c := range batch {
+		switch {
+		case nodes[i] == "":
+			rest = append(rest, c)
+		case q.all[c.id] == c: // else Close was faster
+			q.putLocked(q.laneLocked(nodes[i]), c)
+		}
+	}
+	return rest
+}
+
+// settle ends what Redis has answered and keeps the rest for another try.
+func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		return
+	}
+	answered, pause := false, firstRetry
+	for i, c := range batch {
+		err := errs[i]
+		switch {
+		case err == nil, permanent(err) && !errors.Is(err, errHeldUp):
+			answered = true
+			q.endLocked(c, err)
+			continue
+		case slotOnly(err):
+			answered = true
+		case unanswered(err):
+			c.repeated = true
+		}
+		if c.err != nil { // not the first time
+			pause = cleanupRetry
+		}
+		c.err, c.in = err, &ln.failed
+		c.at = c.in.PushBack(c)
+	}
+	if answered {
+		ln.fails = 0
+	} else {
+		ln.fails++
+		ln.paused = true
+	}
+	if ln.fails > 1 {
+		pause = cleanupRetry
+	}
+	if ln.failed.Len() > 0 && ln.timer == nil {
+		ln.timer = time.AfterFunc(pause, func() { q.retry(ln) })
+	}
+	q.startLocked(ln)
+}
+
+// slotOnly says that an error is about one slot of a cluster, not about its server.
+func slotOnly(err error) bool {
+	var re redis.Error
+	if !errors.As(err, &re) {
+		return false
+	}
+	for _, p := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN"} {
+		if strings.HasPrefix(re.Error(), p) {
+			return true
+		}
+	}
+	return false
+}
+
+// retry makes ready what has failed. In a cluster another server may have it by now: all of the lane is sorted anew.
+func (q *cleanups) retry(ln *lane) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln.timer, ln.paused = nil, false
+	if q.stopped {
+		return
+	}
+	to, from := q.laneLocked(""), []*chain.List{&ln.failed}
+	if to != ln {
+		from = append(from, &ln.ready)
+	}
+	for _, from := range from {
+		for e := from.Front(); e != nil; e = from.Front() {
+			q.putLocked(to, from.Remove(e).(*cleanup)) //nolint:errcheck,forcetypeassert // it has nothing else
+		}
+	}
+	q.startLocked(ln)
+}
+
+// endLocked ends an entry that is in no list.
+func (q *cleanups) endLocked(c *cleanup, err error) {
+	if err != nil {
+		q.unsaid.Add(1)
+		q.why = err
+	}
+	delete(q.all, c.id)
+	q.n.Add(-1)
+	if c.first {
+		older := q.byKey[c.keys[0]]
+		for i, o := range older {
+			if o == c {
+				older = append(older[:i], older[i+1:]...)
+				break
+			}
+		}
+		if q.byKey[c.keys[0]] = older; len(older) == 0 {
+			delete(q.byKey, c.keys[0])
+		}
+		q.firsts.Add(-1)
+	}
+	if c.done != nil {
+		close(c.done)
+	}
+	if q.room != nil && len(q.all) < maxCleanups {
+		close(q.room)
+		q.room = nil
+	}
+	if len(q.all) == 0 {
+		q.emptyLocked()
+	}
+}
+
+func (q *cleanups) emptyLocked() {
+	clear(q.lanes) // every list is empty; a sender that has its lane still finds nothing there
+	q.held = false
+	q.l.wg.Done()
+}
+
+// stop ends the queue at the end of Close. What is left is reported; what is under way is ended by its ctx.
+func (q *cleanups) stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		return
+	}
+	q.stopped = true
+	for _, ln := range q.lanes {
+		if ln.timer != nil {
+			ln.timer.Stop()
+		}
+		ln.ready.Init()
+		ln.failed.Init()
+	}
+	q.unsaid.Add(int64(len(q.all)))
+	q.why = ErrClosed
+	for _, c := range q.all {
+		c.in, c.at = nil, nil
+		if c.done != nil {
+			close(c.done)
+		}
+	}
+	clear(q.all)
+	clear(q.byKey)
+	q.n.Store(0)
+	q.firsts.Store(0)
+	if q.held {
+		q.emptyLocked()
+	}
+}
+
+// report tells the Observer what was given up. Its caller has no lock.
+func (q *cleanups) report() {
+	if q.unsaid.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	e := CleanupFailed{N: int(q.unsaid.Swap(0)), Err: q.why}
+	q.mu.Unlock()
+	if e.N > 0 {
+		q.l.shielded(func() { q.l.Report(q.l.base, e) })
+	}
+}
+
+// list is the command of an entry, but for the name of the script.
+func (q *cleanups) list(c *cleanup) (*script, []any) {
+	if c.release == nil {
+		return leaveScript, []any{
+			2: 2, 3: c.keys[0], 4: c.keys[1], 5: c.id, 6: q.l.id, 7: millis(c.keep), 8: flag(c.repeated), 9: window, 10: q.l.wakePrefix,
+			11: flag(q.l.conn.single),
+		}
+	}
+	g := c.release.g
+	last, _ := g.last()
+	return releaseScript, g.releaseArgs(last, c.release.e, true).list[:]
+}
+
+// cleanUp sends a batch in one pipeline and returns an error, or nil, for each.
+func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanup) (*script, []any)) []error {
+	ctx, cancel := context.WithTimeout(base, callTimeout)
+	defer cancel()
+	type command struct {
+		s    *script
+		list []any
+	}
+	all := make([]command, len(batch))
+	for i, b := range batch {
+		all[i].s, all[i].list = list(b)
+	}
+	v, err := c.bounded(ctx, func() (any, error) {
+		errs := make([]error, len(all))
+		todo := make([]int, len(all))
+		for i := range todo {
+			todo[i] = i
+		}
+		for _, inFull := range []bool{false, true} { // in full what the server has forgotten
+			pipe, cmds := c.ends.Pipeline(), make([]*redis.Cmd, len(todo))
+			for n, i := range todo {
+				args := slices.Clone(all[i].list)
+				copy(args, all[i].s.sha)
+				if inFull {
+					copy(args, all[i].s.text)
+				}
+				cmds[n] = redis.NewCmd(ctx, args...)
+				_ = pipe.Process(ctx, cmds[n])
+			}
+			_, _ = pipe.Exec(ctx) // each command has its own error
+			var forgotten []int
+			for n, i := range todo {
+				errs[i] = cmds[n].Err()
+				if errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
+					forgotten = append(forgotten, i)
+				}
+			}
+			if todo = forgotten; len(todo) == 0 {
+				break
+			}
+		}
+		return errs, nil
+	})
+	errs, ok := v.([]error)
+	if !ok || err != nil {
+		errs = make([]error, len(batch))
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	for _, err := range errs {
+		stale(ctx, c.ends.UniversalClient, err)
+	}
+	return errs
+}
+
+// nodes returns the server of each entry: "" where it is not known, or there is one only.
+func (c *conn) nodes(base context.Context, batch []*cleanup) []string {
+	nodes := make([]string, len(batch))
+	cluster, ok := c.ends.UniversalClient.(*redis.ClusterClient)
+	if !ok {
+		return nodes
+	}
+	ctx, cancel := context.WithTimeout(base, callTimeout)
+	defer cancel()
+	for i, b := range batch {
+		node, err := cluster.MasterForKey(ctx, b.keys[0])
+		if err != nil {
+			break // no map of the slots could be had
+		}
+		nodes[i] = node.Options().Addr
+	}
+	return nodes
+}
