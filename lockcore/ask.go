@@ -91,7 +91,7 @@ func (a *ask) send(c *call) ([]any, error) {
 		return nil, err
 	}
 	limit -= time.Since(start) // both in the time of one; the next try has all of it
-	a.clear() //planted:hints-cleared
+	a.clear()                  //planted:hints-cleared
 	args := &acquireArgs{
 		ctx: limited{Context: c.ctx, limit: limit}, id: a.id, who: l.who(c.ctx), lease: micros(c.terms.Lease), keep: millis(c.terms.Lease + max(c.keep, abandonedTTL)),
 	}

@@ -57,7 +57,7 @@ type release struct {
 // queue itself refuses nothing. Its bound limits what creates entries: from maxCleanups on, requests for new keys wait. So
 // it has at most maxCleanups entries and one for each call and lease that existed when it reached the bound.
 //
-// Entries are sent in order, in pipelines of at most cleanupBatch, by at most cleanupSenders goroutines for each server. A server that does not
+// Entries are sent in order, those that may have their key before those that only wait for it, in pipelines of at most cleanupBatch, by at most cleanupSenders goroutines for each server. A server that does not
 // answer stops only its own lane. There is no goroutine while nothing can be sent.
 //
 // The races. A message for a request finds the waiting call, the entry, or both: a request is added before it leaves the table of
@@ -114,6 +114,7 @@ func (q *cleanups) add(c *cleanup) {
 		q.byKey[c.keys[0]] = append(q.byKey[c.keys[0]], c)
 		q.firsts.Add(1)
 	}
+	c.urgent = c.first || c.release != nil // it may have the key: others cannot get it before
 	q.putLocked(q.laneLocked(""), c)
 }
 

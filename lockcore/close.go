@@ -13,6 +13,11 @@ import (
 // on a key that ctx holds still enters. Leases are kept while their handlers run, and Close waits for them. When ctx ends
 // (without a deadline: after the longest lease held) the ctx of the rest is canceled with ErrGivenUp and nothing is renewed any more; their keys are free at the end of their leases, never
 // sooner, for the handlers may still run. The error then says how many. Close it before the client.
+//
+// Close also waits for Redis to confirm the withdrawals, releases and completions that are not answered yet. What it does not confirm
+// before ctx ends is reported as CleanupFailed or CompletionFailed. Close returns when ctx ends, at most 100 ms later, whatever Redis and the client
+// do. By then the Locker's own connections are closed and its goroutines have ended. Calls on a failover client or a wrapper that does not
+// obey its ctx end after Close, by that client's own timeouts; nothing depends on them.
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel, idle := l.shut(ctx)
 	defer cancel()
@@ -70,13 +75,18 @@ func (l *Locker) dropAll() int {
 	return n
 }
 
-// join waits for what runs in the background: until ctx ends, then it is told to stop and waited for.
+// closeGrace is how long Close waits for its goroutines after it has ended their ctx and their connections. They end at once, unless
+// code of the user that go-redis calls, such as OnConnect, does not.
+const closeGrace = 100 * time.Millisecond
+
+// join waits for what runs in the background until ctx ends. Then it ends the ctx and the connections of what is left: a command under way
+// on a connection of our own fails at once, instead of by its time limit.
 func (l *Locker) join(ctx context.Context) {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
 	done := make(chan struct{})
-	go func() { // ends with the last of them, which l.stop bounds
+	go func() { // ends with the last of them, which l.stop and cutOff bound
 		l.wg.Wait()
 		close(done)
 	}()
@@ -86,6 +96,12 @@ func (l *Locker) join(ctx context.Context) {
 	}
 	l.stop()
 	l.cleanups.stop()
-	<-done
+	l.conn.cutOff()
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+	}
 	l.cleanups.report()
 }

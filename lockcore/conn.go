@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -130,9 +132,16 @@ func noNotices() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-func (c *conn) close() {
+// cutOff ends our own connections, and with them what is under way.
+func (c *conn) cutOff() {
 	if c.own {
-		c.cut()             // what is under way ends, so that nothing has to be waited for
+		c.cut()
+	}
+}
+
+func (c *conn) close() {
+	c.cutOff() // so that nothing has to be waited for
+	if c.own {
 		_ = c.calls.Close() // it complains that its connections are closed already
 		_ = c.ends.Close()
 		_ = c.renews.Close()
@@ -144,12 +153,43 @@ func (c *conn) close() {
 // a duplicate of the command may still arrive, or that this was one: it got no reply, or the client may have sent it twice. A client that is
 // not ours may always have: how soon it sends again is its owner's choice, and does not show.
 func (c *conn) run(ctx context.Context, on *wire, s *script, keys []string, args ...any) (reply []any, repeated bool, err error) {
+	return c.send(&limited{Context: ctx, limit: callTimeout}, on, s, listOf(keys, args))
+}
+
+// listOf is the list of a command, but for its name and the script.
+func listOf(keys []string, args []any) []any {
 	list := make([]any, 3, 3+len(keys)+len(args))
 	list[2] = len(keys)
 	for _, key := range keys {
 		list = append(list, key)
 	}
-	return c.send(&limited{Context: ctx, limit: callTimeout}, on, s, append(list, args...))
+	return append(list, args...)
+}
+
+// insist is run for a script that may act twice without harm. Within callTimeout it sends the command again if that got no answer, or one
+// that only the moment explains. sent is when the command that was answered was sent.
+//
+// A server that closes idle connections leaves a pool of broken ones behind. Over TLS go-redis finds that out only by using them, so
+// a broken connection costs a millisecond's pause, for as many tries as a pool has connections; anything else costs a longer one.
+func (c *conn) insist(ctx context.Context, on *wire, s *script, keys []string, args ...any) (reply []any, sent time.Time, err error) {
+	end := time.Now().Add(callTimeout)
+	for try, pause := 0, 50*time.Millisecond; ; try++ {
+		sent = time.Now()
+		reply, _, err = c.send(&limited{Context: ctx, limit: end.Sub(sent)}, on, s, listOf(keys, args))
+		wait := time.Millisecond
+		if !broken(err) || try >= 2*ownPoolSize {
+			wait, pause = pause, 2*pause
+		}
+		if err == nil || permanent(err) || ended(ctx) || time.Until(end) <= wait || !sleep(ctx, wait) {
+			return reply, sent, err
+		}
+	}
+}
+
+// broken says that the connection had ended before the answer.
+func broken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE)
 }
 
 // send is run for a list that is complete but for the name of the command and the script. The list belongs to the command from here on,

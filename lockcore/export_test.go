@@ -1,6 +1,11 @@
 package lockcore
 
-import "github.com/redis/go-redis/v9"
+import (
+	"crypto/rand"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // What tests from outside see of the inside: the layout of Redis, and the scripts by name.
 var (
@@ -14,3 +19,17 @@ var (
 		"complete": completeScript.Script, "revoke": revokeScript.Script, "clear": clearScript.Script, "inspect": inspectScript.Script,
 	}
 )
+
+// MaxCleanups is how many unconfirmed cleanups make requests for new keys wait.
+const MaxCleanups = maxCleanups
+
+// PileUp makes n requests that are to be withdrawn.
+func PileUp(l *Locker, n int) {
+	for i := range n {
+		l.cleanups.add(&cleanup{keys: redisKeys(l.prefix, KindExclusive, fmt.Sprint("pile", i)), id: rand.Text(), keep: freeTTL})
+	}
+	l.cleanups.report()
+}
+
+// Cleanups is how many are not confirmed.
+func Cleanups(l *Locker) int { return int(l.cleanups.n.Load()) }

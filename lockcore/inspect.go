@@ -46,7 +46,7 @@ type Holding struct {
 
 // Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica. For about 300 ms
 // after a hand-over inside a process it may name an earlier hold of it.
-// Errors: ErrKey, an unknown kind, ErrUnavailable (also after Close), or the cause of ctx.
+// Errors: ErrKey, an unknown kind, ErrUnavailable (also after Close), or the cause of ctx. Without an answer it asks again, for 1 s at most.
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
 	h, _, err := l.inspect(ctx, kind, key, recordNone)
 	return h, err
@@ -64,7 +64,7 @@ func (l *Locker) Look(ctx context.Context, key string) (Holding, *Record, error)
 
 func (l *Locker) inspect(ctx context.Context, kind Kind, key, record string) (Holding, []any, error) {
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.run(ctx, l.conn.calls, inspectScript, keys[:], record)
+		r, _, err := l.conn.insist(ctx, l.conn.calls, inspectScript, keys[:], record)
 		return r, err
 	})
 	if err != nil {
@@ -110,8 +110,9 @@ func readHolding(kind Kind, reply []any) (Holding, error) {
 // begins to listen. If the message is lost, a renewed lease is canceled with its next renewal, and a lease with NoRenew when its process listens
 // again, or at its end. The key is free when the handler has returned, or at the lease's end, never sooner. A key that nobody holds is no error. Errors: those of Inspect.
 func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
+	id := rand.Text() // the same in each repeat, so that none takes the key from the next holder
 	_, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.run(ctx, l.conn.ends, revokeScript, keys[:1], l.wakePrefix)
+		r, _, err := l.conn.insist(ctx, l.conn.ends, revokeScript, keys[:1], l.wakePrefix, id)
 		return r, err
 	})
 	return err
@@ -133,7 +134,7 @@ func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
 func (l *Locker) clear(ctx context.Context, kind Kind, key, token, done string) error {
 	id := rand.Text() // the same in each repeat, so that one which finds the key cleared, or in use again, changes nothing and says 1
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.run(ctx, l.conn.ends, clearScript, keys[:],
+		r, _, err := l.conn.insist(ctx, l.conn.ends, clearScript, keys[:],
 			millis(freeTTL), micros(claimWindow), l.wakePrefix, flag(l.conn.single), token, done, id)
 		return r, err
 	})

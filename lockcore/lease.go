@@ -18,6 +18,9 @@ const (
 // Lease is the time-limited right to a key, kept alive by the watchdog until it is released. Acquire and Claim make it.
 // Each must be ended once, when the handler has returned: by Release, or one of a Claim by Complete or Abandon; calls
 // after the first change nothing and return ErrReleased, or why the lease ended early.
+//
+// A nil *Lease, as Acquire returns it with an error, is a lease that was released: its methods return ErrReleased and zero values. So
+// a deferred Release before the check of the error does no harm.
 type Lease struct {
 	h      *hold
 	nested *nested // of a run inside the first one
@@ -25,12 +28,22 @@ type Lease struct {
 }
 
 // Key is the key as it was given to Acquire or Claim.
-func (le *Lease) Key() string { return le.h.g.line.key }
+func (le *Lease) Key() string {
+	if le == nil {
+		return ""
+	}
+	return le.h.g.line.key
+}
 
 // Context is what the handler must run under. It derives from the ctx of Acquire and is canceled before the lease can
 // end; context.Cause then says ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp, and ErrReleased after Release, or when the last
 // nested run inside it has returned.
 func (le *Lease) Context() context.Context {
+	if le == nil {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(ErrReleased)
+		return ctx
+	}
 	if le.nested != nil {
 		return le.nested
 	}
@@ -39,18 +52,31 @@ func (le *Lease) Context() context.Context {
 
 // Token is the fencing number of this hold. It grows with every hold of the key, not with renewal or re-entry; it is about
 // the server's time in µs, 1.8e15 today: store it as a 64-bit integer. A token that the resource does not check protects nothing.
-func (le *Lease) Token() int64 { return le.h.token }
+func (le *Lease) Token() int64 {
+	if le == nil {
+		return 0
+	}
+	return le.h.token
+}
 
 // Attempt says which run of a once key this is, from 1; earlier ones failed, or were abandoned. Of an exclusive key: 1.
-func (le *Lease) Attempt() int { return le.h.g.attempt }
+func (le *Lease) Attempt() int {
+	if le == nil {
+		return 0
+	}
+	return le.h.g.attempt
+}
 
 // Abandoned says that a holder before never said how its run ended: its work may be half done.
-func (le *Lease) Abandoned() bool { return le.h.abandoned }
+func (le *Lease) Abandoned() bool { return le != nil && le.h.abandoned }
 
 // Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is err. Call it before Release, Complete or
 // Abandon; the last call counts, and nil takes the report back. It changes nothing else. Of a lease that a nested call got it
 // does nothing, because the hold is that of the outer call.
 func (le *Lease) Failed(err error) {
+	if le == nil {
+		return
+	}
 	if le.nested != nil {
 		return
 	}
@@ -61,9 +87,12 @@ func (le *Lease) Failed(err error) {
 
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew; a lease with a watchdog needs it
 // only before something that will stop the process for longer than a lease. It returns the cause if the lease has ended,
-// ErrUnavailable if Redis did not answer, ErrRecord if the data of the key in Redis cannot be read; the lease then ends no sooner than it would have. MaxHold still bounds it,
+// ErrUnavailable if Redis did not answer within 1 s, in which a broken connection is replaced, ErrRecord if the data of the key in Redis cannot be read; the lease then ends no sooner than it would have. MaxHold still bounds it,
 // the key of a process that dies is not free before, and it is not handed over inside the process.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
+	if le == nil {
+		return ErrReleased
+	}
 	if d < minLease || d > maxLease {
 		return fmt.Errorf("lockcore: Extend by %v, must be between %v and %v", d, minLease, maxLease)
 	}
@@ -71,8 +100,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if le.ended.Load() || !h.valid() {
 		return le.endedBy()
 	}
-	sent := time.Now()
-	reply, _, err := l.conn.run(ctx, l.conn.ends, renewScript, h.g.line.keys[:1], h.g.id, micros(d), h.g.retention(d), "")
+	reply, sent, err := l.conn.insist(ctx, l.conn.ends, renewScript, h.g.line.keys[:1], h.g.id, micros(d), h.g.retention(d), "")
 	if err != nil {
 		return unavailable(err)
 	}
@@ -101,6 +129,9 @@ func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, ending{
 // in vain the Observer hears CompletionFailed. With another keep, or of an exclusive key,
 // it releases and returns an error.
 func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration) error {
+	if le == nil {
+		return ErrReleased
+	}
 	if le.h.g.line.kind != KindOnce || keep < time.Second || keep > maxKeep {
 		err := fmt.Errorf("lockcore: Complete of an %s key for %v: must be a once key and between 1s and %v", le.h.g.line.kind, keep, maxKeep)
 		return errors.Join(err, le.Release(ctx))
@@ -121,6 +152,9 @@ type ending struct {
 }
 
 func (le *Lease) end(ctx context.Context, e ending) error {
+	if le == nil {
+		return ErrReleased
+	}
 	h := le.h
 	if !le.ended.CompareAndSwap(false, true) {
 		return le.endedBy()

@@ -120,6 +120,9 @@ func (l *Locker) Terms() Terms { return l.terms }
 //
 // It returns an error that satisfies errors.Is(err, ErrNotRun): a *BusyError when t.Wait is over, ErrUnavailable
 // (with Options.ReplicaAcks a *ReplicaAcksError), ErrClosed, ErrKey, ErrRecord where what stands in Redis is not of an exclusive key, an error of t.Validate, or what is known joined with [context.Cause] when ctx ends.
+//
+// The lease is renewed until it is released. A *Lease that is dropped without Release keeps its key for as long as the process lives: set
+// Terms.MaxHold for leases that are acquired by hand, or use package guard, which always releases.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
 	if err := errors.Join(checkKey(key), t.check()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotRun, err)

@@ -17,7 +17,7 @@ var (
 	rotateScript   = load("number", "lease", "load", "grant", "pass", "free", "rotate")
 	leaveScript    = load("number", "lease", "load", "pass", "free", "leave")
 	completeScript = load("number", "lease", "load", "pass", "complete")
-	revokeScript   = load("number", "lease", "load", "revoke")
+	revokeScript   = load("number", "lease", "load", "pass", "revoke")
 	clearScript    = load("number", "lease", "load", "pass", "free", "clear")
 	inspectScript  = load("number", "lease", "load", "inspect")
 )

@@ -89,7 +89,11 @@ func (w *wake) close() {
 func (w *wake) listen(ctx context.Context) {
 	defer w.l.wg.Done()
 	client, closeClient := w.l.conn.subscriber(ctx)
-	sub := client.Subscribe(ctx, w.l.wakePrefix+w.l.id)
+	sub := w.subscribe(ctx, client)
+	if sub == nil {
+		w.end(true)
+		return
+	}
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(pingEvery))
 	defer func() { w.hangUp(sub, messages, closeClient) }()
 	idle := time.NewTicker(wakeIdle / 4)
@@ -110,6 +114,30 @@ func (w *wake) listen(ctx context.Context) {
 			w.end(true)
 			return
 		}
+	}
+}
+
+// subscribe returns a subscription, or nil if ctx ends first. go-redis dials before it returns: on a client of our own the dial ends with
+// ctx, on another by that client's own timeouts, and then the subscription is closed as soon as it is made.
+func (w *wake) subscribe(ctx context.Context, client redis.UniversalClient) *redis.PubSub {
+	channel := w.l.wakePrefix + w.l.id
+	if w.l.conn.own {
+		return client.Subscribe(ctx, channel)
+	}
+	made := make(chan *redis.PubSub)
+	go func() { // ends with the dial
+		sub := client.Subscribe(ctx, channel)
+		select {
+		case made <- sub:
+		case <-ctx.Done():
+			_ = sub.Close()
+		}
+	}()
+	select {
+	case sub := <-made:
+		return sub
+	case <-ctx.Done():
+		return nil
 	}
 }
 

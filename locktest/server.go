@@ -9,6 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/pipe"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -41,7 +42,7 @@ func NewServer(tb testing.TB) *Server {
 func (s *Server) Options() *redis.Options {
 	return &redis.Options{
 		Addr:            "127.0.0.1:1", // nobody dials it, but a host name would be looked up, outside the bubble
-		Dialer:          func(context.Context, string, string) (net.Conn, error) { return s.redis.Dial() },
+		Dialer:          func(context.Context, string, string) (net.Conn, error) { return pipe.Dial(s.redis) },
 		DisableIdentity: true,
 		PoolSize:        1000, // waiting for a connection would use a timer that the next bubble may get too
 	}

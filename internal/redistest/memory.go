@@ -8,6 +8,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/pipe"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
@@ -33,7 +34,7 @@ func (m *Memory) Options() *redis.Options {
 	return &redis.Options{
 		// An IP literal: a host name would be looked up outside the bubble.
 		Addr:            "127.0.0.1:1",
-		Dialer:          func(context.Context, string, string) (net.Conn, error) { return m.Redis.Dial() },
+		Dialer:          func(context.Context, string, string) (net.Conn, error) { return pipe.Dial(m.Redis) },
 		DisableIdentity: true,
 		PoolSize:        1000, // waiting for a connection would use a timer that the next bubble may get too
 	}

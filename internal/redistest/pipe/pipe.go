@@ -1,0 +1,85 @@
+// Package pipe gives a connection in memory the send buffer that a socket has.
+package pipe
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// Buffered returns conn with a send buffer without a bound: Write never blocks. Without it a pipeline that is longer than the reader's buffer
+// deadlocks on a net.Pipe: the server waits until its first reply is read, and the client until its last command is.
+func Buffered(conn net.Conn) net.Conn {
+	c := &buffered{Conn: conn}
+	c.changed.L = &c.mu
+	go c.pump() // ends with conn
+	return c
+}
+
+// Dial returns a connection to a server in memory, with a send buffer.
+func Dial(server interface{ Dial() (net.Conn, error) }) (net.Conn, error) {
+	conn, err := server.Dial()
+	if err != nil {
+		return nil, err
+	}
+	return Buffered(conn), nil
+}
+
+type buffered struct {
+	net.Conn
+
+	mu      sync.Mutex
+	changed sync.Cond
+	unsent  []byte
+	err     error // of the connection, once it has ended
+}
+
+func (c *buffered) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.unsent = append(c.unsent, b...)
+	c.changed.Signal()
+	return len(b), nil
+}
+
+func (c *buffered) Close() error {
+	c.end(net.ErrClosed)
+	return c.Conn.Close()
+}
+
+// SetDeadline is that of Read: Write does not wait.
+func (c *buffered) SetDeadline(t time.Time) error { return c.Conn.SetReadDeadline(t) }
+
+// SetWriteDeadline has nothing to bound.
+func (c *buffered) SetWriteDeadline(time.Time) error { return nil }
+
+func (c *buffered) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.changed.Signal()
+}
+
+func (c *buffered) pump() {
+	for {
+		c.mu.Lock()
+		for len(c.unsent) == 0 && c.err == nil {
+			c.changed.Wait()
+		}
+		data, ended := c.unsent, c.err != nil
+		c.unsent = nil
+		c.mu.Unlock()
+		if ended {
+			return
+		}
+		if _, err := c.Conn.Write(data); err != nil {
+			c.end(err)
+			return
+		}
+	}
+}

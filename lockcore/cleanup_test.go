@@ -1,0 +1,461 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// dropped is an Observer that counts what the Locker has given up.
+type dropped struct {
+	n   atomic.Int64
+	err atomic.Value
+}
+
+func (*dropped) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*dropped) Traceparent(context.Context) string                            { return "" }
+
+func (d *dropped) Event(_ context.Context, e lockcore.Event) {
+	if f, ok := e.(lockcore.CleanupFailed); ok {
+		d.n.Add(int64(f.N))
+		d.err.Store(f.Err)
+	}
+}
+
+// waitingIn is how many requests are in the queues of n keys.
+func waitingIn(t *testing.T, rdb redis.UniversalClient, keys []string) (n int64) {
+	t.Helper()
+	pipe := rdb.Pipeline()
+	var all []*redis.IntCmd
+	for _, key := range keys {
+		all = append(all, pipe.ZCard(t.Context(), lockcore.RedisKeys("holdfast", lockcore.KindExclusive, key)[1]))
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		n += c.Val()
+	}
+	return n
+}
+
+func keyNames(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint("k", i)
+	}
+	return keys
+}
+
+// handOver releases the keys that another Locker waits for and returns how long each waiter waited for its key after that.
+func handOver(t *testing.T, held map[string]*lockcore.Lease, keys []string, next *lockcore.Locker, before func()) []time.Duration {
+	t.Helper()
+	rdb, took := make([]time.Duration, len(keys)), make([]time.Time, len(keys))
+	var wg sync.WaitGroup
+	var waiting atomic.Int64
+	for i, key := range keys {
+		wg.Go(func() {
+			waiting.Add(1)
+			le, err := next.Acquire(t.Context(), key, lockcore.Terms{Wait: time.Minute})
+			took[i] = time.Now()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = le.Release(t.Context())
+		})
+	}
+	eventually(t, "waiters", func() bool {
+		for _, key := range keys {
+			h, err := next.Inspect(t.Context(), lockcore.KindExclusive, key)
+			if err != nil || h.Queue < 1 || before != nil && h.Queue < 2 {
+				return false
+			}
+		}
+		return true
+	})
+	if before != nil {
+		before()
+	}
+	for i, key := range keys {
+		start := time.Now()
+		if err := held[key].Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		delete(held, key)
+		rdb[i] = time.Duration(start.UnixNano())
+	}
+	wg.Wait()
+	for i := range keys {
+		rdb[i] = took[i].Sub(time.Unix(0, int64(rdb[i])))
+	}
+	slices.Sort(rdb)
+	return rdb
+}
+
+// Finding A6: 5,000 waiters on 5,000 keys are canceled at once. All leave the queues, and a waiter of another Locker behind them does
+// not wait for a reservation of theirs to expire.
+func TestCleanupManyCanceled(t *testing.T) {
+	testlevel.Full(t)
+	const n, sample = 5000, 200
+	w := realWorld(t)
+	holder, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Minute}})
+	gone, _, _ := w.locker(lockcore.Options{})
+	next, _, _ := w.locker(lockcore.Options{})
+	keys := keyNames(n + sample)
+	held := map[string]*lockcore.Lease{}
+	for _, key := range keys {
+		held[key] = w.must(holder.Acquire(t.Context(), key, lockcore.Terms{}))
+	}
+	control := handOver(t, held, keys[n:], next, nil)
+	keys = keys[:n]
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiters sync.WaitGroup
+	for _, key := range keys {
+		waiters.Go(func() {
+			if _, err := gone.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever}); err == nil {
+				t.Error("granted")
+			}
+		})
+	}
+	eventually(t, "the queues", func() bool { return waitingIn(t, w.rdb, keys) == n })
+	waits := handOver(t, held, keys[n-sample:], next, cancel)
+	waiters.Wait()
+	at := func(all []time.Duration, p int) time.Duration { return all[len(all)*p/100] }
+	t.Logf("wait after the release: p50 %v, p99 %v, max %v; control without canceled waiters: p50 %v, p99 %v, max %v",
+		at(waits, 50), at(waits, 99), waits[sample-1], at(control, 50), at(control, 99), control[sample-1])
+	if most := waits[sample-1]; most >= 500*time.Millisecond && most > 10*control[sample-1] {
+		t.Errorf("a waiter waited %v for a canceled one", most)
+	}
+	left := int64(-1)
+	for end := time.Now().Add(10 * time.Second); left != 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		left = waitingIn(t, w.rdb, keys)
+	}
+	if left != 0 {
+		t.Errorf("%d canceled requests are still in the queues", left)
+	}
+	for _, le := range held {
+		_ = le.Release(t.Context())
+	}
+}
+
+// Finding A6: a clean-up is never dropped, however many there are while Redis does not answer; each is sent at most twice a second and is
+// confirmed soon after Redis answers again.
+func TestCleanupKeptThroughOutage(t *testing.T) {
+	ways := map[string]func(*locktest.Faults){
+		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+	}
+	for way, goAway := range ways {
+		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
+			"own":     func(c *redis.Client) redis.UniversalClient { return c },
+			"wrapper": func(c *redis.Client) redis.UniversalClient { return wrapper{c} },
+		} {
+			t.Run(way+"/"+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const n, seconds = 300, 20
+					w, faults, count := newWorld(t), locktest.NewFaults(t), new(redistest.Counter)
+					o := w.dial()
+					o.Dialer = count.Dial(faults.Dial(o.Dialer))
+					l := lockerOn(t, wrap(redis.NewClient(o)), lockcore.Options{})
+					takeOnce(t, l, "warm")
+					lockcore.PileUp(l, 1) // so that the script has its name
+					time.Sleep(time.Second)
+					goAway(faults)
+					lockcore.PileUp(l, n)
+					time.Sleep(2 * time.Second)
+					count.Reset()
+					time.Sleep(seconds * time.Second)
+					if sent := count.Count("leave"); sent > 2*seconds*100 {
+						t.Errorf("%d withdrawals were sent in %d s, want at most two pipelines of 100 a second", sent, seconds)
+					}
+					if kept := lockcore.Cleanups(l); kept != n {
+						t.Errorf("%d of %d are kept", kept, n)
+					}
+					faults.Heal()
+					time.Sleep(2 * time.Second)
+					if left := lockcore.Cleanups(l); left != 0 {
+						t.Errorf("%d are still not confirmed", left)
+					}
+				})
+			})
+		}
+	}
+}
+
+func closeNow(t *testing.T, l *lockcore.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_ = l.Close(ctx) // leases were left on purpose
+}
+
+// Finding A6: a message for a request that is still to be withdrawn makes its withdrawal the next one, however many are before it. The
+// message may come before, while, or after its waiter is canceled.
+func TestCleanupHurried(t *testing.T) {
+	const ms = time.Millisecond
+	steps := []time.Duration{-150 * ms, -120 * ms, -100 * ms, -60 * ms, -50 * ms, 0, 40 * ms, 50 * ms, 60 * ms, 100 * ms, 120 * ms}
+	for _, after := range testlevel.Pick(t, []time.Duration{-120 * ms, 0, 120 * ms}, steps, steps) {
+		synctest.Test(t, func(t *testing.T) {
+			const n, oneWay = 800, 50 * time.Millisecond
+			w := newWorld(t)
+			holder, _, _ := w.locker(lockcore.Options{})
+			gone, slow, _ := w.locker(lockcore.Options{})
+			next, _, _ := w.locker(lockcore.Options{})
+			ctx, cancel := context.WithCancel(t.Context())
+			var waiters sync.WaitGroup
+			held := w.must(holder.Acquire(t.Context(), "k", lockcore.Terms{}))
+			takeOnce(t, gone, "warm")
+			waiters.Go(func() { _, _ = gone.Acquire(ctx, "k", lockcore.Terms{Wait: lockcore.Forever}) })
+			time.Sleep(1200 * time.Millisecond)
+			var took time.Duration
+			released := make(chan time.Time, 1)
+			waiters.Go(func() {
+				le, err := next.Acquire(t.Context(), "k", long)
+				took = time.Since(<-released)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = le.Release(t.Context())
+			})
+			time.Sleep(200 * time.Millisecond)
+			slow.Delay(oneWay)
+			release := func() {
+				released <- time.Now()
+				_ = held.Release(t.Context())
+			}
+			if after < 0 {
+				release()
+				time.Sleep(-after)
+			}
+			lockcore.PileUp(gone, n) // they are before the one of k
+			cancel()
+			if after >= 0 {
+				time.Sleep(after)
+				release()
+			}
+			waiters.Wait()
+			// At most: the message, a pipeline under way, and the withdrawal; or the answers to two requests of the woken call.
+			if most := 7*oneWay + max(-after, 0); took > most {
+				t.Errorf("released %v after the cancellation: the next waiter waited %v, want at most %v", after, took, most)
+			}
+			time.Sleep(5 * time.Second)
+		})
+	}
+}
+
+// Finding A6: a call for a key whose earlier request is not withdrawn yet sends nothing before that is confirmed: its own dead grant is
+// neither busy nor an abandoned run to it. The withdrawal is answered once.
+func TestCleanupBeforeNextRequest(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"lease valid": 5 * time.Second, "lease over": 40 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				l, faults, count := w.locker(lockcore.Options{})
+				w.giveOnce(l)
+				lockcore.PileUp(l, 1) // so that the server knows the script
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				defer cancel()
+				faults.SilenceAnswers()
+				if _, _, err := l.Claim(ctx, "k", patient); !errors.Is(err, lockcore.ErrUnavailable) {
+					t.Fatal(err)
+				}
+				faults.Down() // what is on its way to Redis arrives, the rest is not sent
+				time.Sleep(pause)
+				count.Reset()
+				faults.Heal()
+				le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{Terms: noWait, AtMostOnce: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if le.Attempt() != 1 {
+					t.Errorf("attempt %d", le.Attempt())
+				}
+				sent := count.Commands()
+				if leave, acquire := slices.Index(sent, "leave"), slices.Index(sent, "acquire"); leave < 0 || acquire < leave || count.Count("leave") != 1 {
+					t.Errorf("sent %v, want one withdrawal and then the request", sent)
+				}
+				_ = le.Release(t.Context())
+			})
+		})
+	}
+}
+
+// Finding A6: from a number of unconfirmed withdrawals on, a request for a new key waits, within its own time, and then says why. Releases
+// are kept, and all goes on when Redis answers.
+func TestCleanupBound(t *testing.T) {
+	testlevel.Full(t)
+	synctest.Test(t, func(t *testing.T) {
+		w, obs := newWorld(t), new(dropped)
+		l, faults, _ := w.locker(lockcore.Options{Observer: obs})
+		takeOnce(t, l, "warm")
+		le := w.must(l.Acquire(t.Context(), "held", lockcore.Terms{Lease: time.Minute}))
+		faults.Down()
+		lockcore.PileUp(l, lockcore.MaxCleanups)
+		_ = le.Release(t.Context())
+		for _, terms := range []lockcore.Terms{{Wait: 3 * time.Second}, noWait} {
+			start := time.Now()
+			_, err := l.Acquire(t.Context(), "new", terms)
+			if d := time.Since(start); !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(lockcore.MaxCleanups+1)) ||
+				d > 3500*time.Millisecond {
+				t.Errorf("beyond the bound: %v after %v", err, d)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if _, err := l.Acquire(ctx, "new", long); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 100*time.Millisecond {
+			t.Errorf("beyond the bound: %v after %v", err, time.Since(start))
+		}
+		got := make(chan error, 1)
+		go func() {
+			le, err := l.Acquire(t.Context(), "new", long)
+			if err == nil {
+				err = le.Release(t.Context())
+			}
+			got <- err
+		}()
+		time.Sleep(time.Second)
+		faults.Heal()
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		if h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "held"); err != nil || h.State != lockcore.StateFree {
+			t.Errorf("the release through the gap: %+v, %v", h, err)
+		}
+		if n := obs.n.Load(); n != 0 || lockcore.Cleanups(l) != 0 {
+			t.Errorf("%d given up, %d left", n, lockcore.Cleanups(l))
+		}
+	})
+}
+
+// Finding A6: Close waits for withdrawals within its bound; what Redis has not confirmed by then is reported.
+func TestCleanupClose(t *testing.T) {
+	for way, goAway := range map[string]func(*locktest.Faults){
+		"answers": func(f *locktest.Faults) { f.Delay(100 * time.Millisecond) }, "refused": (*locktest.Faults).Down,
+		"black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+	} {
+		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
+			"own":     func(c *redis.Client) redis.UniversalClient { return c },
+			"wrapper": func(c *redis.Client) redis.UniversalClient { return wrapper{c} },
+		} {
+			t.Run(way+"/"+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const n = 300
+					w, faults, obs := newWorld(t), locktest.NewFaults(t), new(dropped)
+					o := w.dial()
+					o.Dialer = faults.Dial(o.Dialer)
+					rdb := redis.NewClient(o)
+					l, err := lockcore.New(wrap(rdb), lockcore.Options{Observer: obs, NoBatching: true})
+					if err != nil {
+						t.Fatal(err)
+					}
+					takeOnce(t, l, "warm")
+					goAway(faults)
+					lockcore.PileUp(l, n)
+					ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+					defer cancel()
+					start := time.Now()
+					if err := l.Close(ctx); err != nil {
+						t.Error(err)
+					}
+					took, lost := time.Since(start), obs.n.Load()
+					if way == "answers" {
+						if took >= 1500*time.Millisecond || lost != 0 {
+							t.Errorf("closed after %v, %d given up", took, lost)
+						}
+					} else if took != 1500*time.Millisecond || lost != n || !errors.Is(obs.err.Load().(error), lockcore.ErrClosed) {
+						t.Errorf("closed after %v, %d of %d reported: %v", took, lost, n, obs.err.Load())
+					}
+					lockcore.PileUp(l, 1) // too late
+					if lockcore.Cleanups(l) != 0 {
+						t.Error("kept after Close")
+					}
+					faults.Heal()
+					_ = rdb.Close()
+					time.Sleep(10 * time.Second)
+				})
+			})
+		}
+	}
+}
+
+// Finding A6: what Redis refuses for good is reported and does not hold up the rest.
+func TestCleanupRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, obs := newWorld(t), new(dropped)
+		l, _, _ := w.locker(lockcore.Options{Observer: obs})
+		takeOnce(t, l, "warm")
+		for i := range 3 {
+			w.rdb.Set(t.Context(), lockcore.RedisKeys("holdfast", lockcore.KindExclusive, fmt.Sprint("pile", i))[0], "a string", 0)
+		}
+		lockcore.PileUp(l, 150)
+		time.Sleep(time.Second)
+		if n := obs.n.Load(); n != 3 || lockcore.Cleanups(l) != 0 {
+			t.Errorf("%d given up, %d left; want 3 and 0", n, lockcore.Cleanups(l))
+		}
+	})
+}
+
+// Finding A6: in a cluster a server that has stopped holds up the withdrawals of its own keys only.
+func TestCleanupCluster(t *testing.T) {
+	testlevel.Full(t)
+	const n = 300
+	s := redistest.Cluster(t)
+	rdb := s.Client(t)
+	l, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder, err := lockcore.New(rdb, lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeNow(t, holder); _ = l.Close(context.Background()) })
+	keys := keyNames(n)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiters sync.WaitGroup
+	stopped := s.Master(0)
+	var healthy, sick []string
+	for _, key := range keys {
+		if _, err := holder.Acquire(t.Context(), key, lockcore.Terms{}); err != nil {
+			t.Fatal(err)
+		}
+		waiters.Go(func() { _, _ = l.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever}) })
+		hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, key)[0]
+		if s.Master(s.Slot(hash)) == stopped {
+			sick = append(sick, key)
+		} else {
+			healthy = append(healthy, key)
+		}
+	}
+	eventually(t, "the queues", func() bool { return waitingIn(t, rdb, keys) == n })
+	stopped.Pause()
+	cancel()
+	start := time.Now()
+	eventually(t, "the queues of the other servers", func() bool { return waitingIn(t, rdb, healthy) == 0 })
+	took := time.Since(start)
+	stopped.Resume()
+	eventually(t, "all queues", func() bool { return waitingIn(t, rdb, sick) == 0 })
+	t.Logf("%d queues of the other servers were empty after %v, %d of the stopped one %v later", len(healthy), took, len(sick), time.Since(start)-took)
+	if len(sick) == 0 || len(healthy) == 0 {
+		t.Error("inconclusive")
+	}
+	waiters.Wait()
+}
