@@ -17,8 +17,8 @@ func nilLease(t *testing.T, le *lockcore.Lease) {
 	for i := range v.NumMethod() {
 		name, m := v.Type().Method(i).Name, v.Method(i)
 		var args []reflect.Value
-		for a := range m.Type().NumIn() {
-			switch in := m.Type().In(a); in {
+		for in := range m.Type().Ins() {
+			switch in {
 			case reflect.TypeFor[context.Context]():
 				args = append(args, reflect.ValueOf(t.Context()))
 			case reflect.TypeFor[time.Duration]():

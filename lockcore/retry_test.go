@@ -183,7 +183,9 @@ func TestRetryIdleServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := lockerFor(t, redis.NewClient(o), lockcore.Options{})
+			rdb := redis.NewClient(o)
+			t.Cleanup(func() { _ = rdb.Close() }) // nothing is lost with it
+			l := lockerFor(t, rdb, lockcore.Options{Prefix: name})
 			ready := map[string]func(context.Context) error{}
 			for name, op := range oneCommand {
 				ready[name] = op.prepare(t, l)
