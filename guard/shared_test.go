@@ -29,7 +29,7 @@ func TestOnceShared(t *testing.T) {
 				var err error
 				results[i], err = guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) ([]string, error) {
 					runs++
-					time.Sleep(time.Second)
+					time.Sleep(900 * time.Millisecond)
 					return []string{"a", "b"}, nil
 				})
 				if err != nil || !slices.Equal(results[i].Value, []string{"a", "b"}) {

@@ -179,6 +179,7 @@ func TestClearOfWhatHasChanged(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				defer func() { _ = first.Release(t.Context()) }() // ended or not
 				time.Sleep(2 * time.Second)
 				seen, err := idempotency.Lookup(t.Context(), locks, "k")
 				if err != nil || seen.State != lockcore.StateAbandoned {
