@@ -157,7 +157,7 @@ func (n *node) trial(ctx context.Context) error {
 func (l *Locker) sweep(ctx context.Context, nodes []*node) {
 	settled, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	l.join(settled)
+	<-l.settle(settled) // its connections are still needed
 	var wg sync.WaitGroup
 	for _, n := range nodes {
 		if !n.tried {

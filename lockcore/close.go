@@ -82,11 +82,24 @@ const closeGrace = 100 * time.Millisecond
 // join waits for what runs in the background until ctx ends. Then it ends the ctx and the connections of what is left: a command under way
 // on a connection of our own fails at once, instead of by its time limit.
 func (l *Locker) join(ctx context.Context) {
+	done := l.settle(ctx)
+	l.conn.cutOff()
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+	}
+	l.cleanups.report()
+}
+
+// settle waits for what runs in the background until ctx ends, and then ends its ctx. The channel is closed when the last of it has ended.
+func (l *Locker) settle(ctx context.Context) <-chan struct{} {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
 	done := make(chan struct{})
-	go func() { // ends with the last of them, which l.stop and cutOff bound
+	go func() { // ends with the last of them, which l.stop and the time limits of commands bound
 		l.wg.Wait()
 		close(done)
 	}()
@@ -96,12 +109,5 @@ func (l *Locker) join(ctx context.Context) {
 	}
 	l.stop()
 	l.cleanups.stop()
-	l.conn.cutOff()
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case <-done:
-	case <-grace.C:
-	}
-	l.cleanups.report()
+	return done
 }

@@ -71,7 +71,7 @@ func tour(t *testing.T, args ...string) {
 	if len(orders) != 4 || orders[0] != orders[1] || orders[0] == orders[2] {
 		t.Errorf("orders are %q", orders)
 	}
-	for _, word := range []string{"once http", "create order", "outcome=ran", "outcome=replayed", "outcome=mismatch"} {
+	for _, word := range []string{"once http", "create order", "outcome=completed", "outcome=replayed", "outcome=mismatch"} {
 		if !strings.Contains(spans, word) {
 			t.Errorf("no %q in\n%s", word, spans)
 		}
