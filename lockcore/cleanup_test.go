@@ -110,7 +110,7 @@ func handOver(t *testing.T, held map[string]*lockcore.Lease, keys []string, next
 // Finding A6: 5,000 waiters on 5,000 keys are canceled at once. All leave the queues, and a waiter of another Locker behind them does
 // not wait for a reservation of theirs to expire.
 func TestCleanupManyCanceled(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Exhaustive(t)
 	const n, sample = 5000, 200
 	w := realWorld(t)
 	holder, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Minute}})
@@ -384,7 +384,7 @@ func TestCleanupClose(t *testing.T) {
 						if took >= 1500*time.Millisecond || lost != 0 {
 							t.Errorf("closed after %v, %d given up", took, lost)
 						}
-					} else if took != 1500*time.Millisecond || lost != n || obs.err.Load() != error(lockcore.ErrClosed) {
+					} else if took != 1500*time.Millisecond || lost != n || obs.err.Load() != lockcore.ErrClosed {
 						t.Errorf("closed after %v, %d of %d reported: %v", took, lost, n, obs.err.Load())
 					}
 					lockcore.PileUp(l, 1) // too late

@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,12 +25,17 @@ func (*fragile) Event(_ context.Context, e lockcore.Event) {
 }
 
 // types counts events by type.
-type types struct{ renewed, failed, lost, completion, misconfigured int }
+type types struct {
+	mu                                               sync.Mutex
+	renewed, failed, lost, completion, misconfigured int
+}
 
 func (*types) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
 func (*types) Traceparent(context.Context) string                            { return "" }
 
 func (y *types) Event(_ context.Context, e lockcore.Event) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
 	switch e.(type) {
 	case lockcore.RenewPass:
 		y.renewed++
@@ -65,11 +71,13 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // the record cannot be stored
 		faults.Heal()
+		heard.mu.Lock()
+		defer heard.mu.Unlock()
 		if heard.renewed == 0 || heard.failed == 0 || heard.lost != 1 || heard.completion != 1 || heard.misconfigured != 1 {
-			t.Errorf("heard %+v", *heard)
+			t.Errorf("heard %+v", heard)
 		}
 		if n := l.ObserverPanics(); n < int64(heard.renewed+heard.failed+heard.lost+heard.completion) {
-			t.Errorf("%d panics were counted, heard %+v", n, *heard)
+			t.Errorf("%d panics were counted, heard %+v", n, heard)
 		}
 	})
 }

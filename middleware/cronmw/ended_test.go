@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -25,6 +26,7 @@ func TestEndedLeaseIsNamed(t *testing.T) {
 				}))
 				w.start(js)
 				until("2000-01-01 01:30:00")
+				synctest.Wait()
 				if len(got) != 1 || !errors.Is(got[0], lockcore.ErrMaxHold) || !errors.Is(got[0], context.Canceled) && !errors.Is(got[0], context.DeadlineExceeded) {
 					t.Errorf("%v", got)
 				}
