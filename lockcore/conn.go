@@ -173,6 +173,8 @@ func listOf(keys []string, args []any) []any {
 // a broken connection costs a millisecond's pause, for as many tries as a pool has connections; anything else costs a longer one.
 func (c *conn) insist(ctx context.Context, on *wire, s *script, keys []string, args ...any) (reply []any, sent time.Time, err error) {
 	end := time.Now().Add(callTimeout)
+	ctx, cancel := context.WithDeadline(ctx, end) // ends the dial of a repeat too
+	defer cancel()
 	for try, pause := 0, 50*time.Millisecond; ; try++ {
 		sent = time.Now()
 		reply, _, err = c.send(&limited{Context: ctx, limit: end.Sub(sent)}, on, s, listOf(keys, args))

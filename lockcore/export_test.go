@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 
@@ -33,3 +34,12 @@ func PileUp(l *Locker, n int) {
 
 // Cleanups is how many are not confirmed.
 func Cleanups(l *Locker) int { return int(l.cleanups.n.Load()) }
+
+// SendOnce sends one command as calls do, and does not repeat it.
+func SendOnce(ctx context.Context, l *Locker, key string) error {
+	keys := redisKeys(l.prefix, KindExclusive, key)
+	if _, _, err := l.conn.run(ctx, l.conn.calls, inspectScript, keys[:], flag(false)); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}

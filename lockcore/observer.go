@@ -97,7 +97,7 @@ type Released struct {
 	Renewals  int           // renewals that succeeded
 	Failures  int           // renewals that got no answer
 	Lost      error         // why the lease ended before the handler, or nil
-	Failed    error         // what the handler failed with, as Lease.Failed reported it, or nil
+	Failed    error         // what the handler failed with, as Lease.Failed reported it, or nil; raw: it can hold what a log must not show
 	Completed bool          // ended by Complete; Err says if there was no answer to that
 	Abandoned bool          // this run was left without an outcome, by Abandon
 	Stale     bool          // Redis no longer knew the hold

@@ -41,8 +41,7 @@ func atOnce(call func(i int) error) (errs []error, slowest time.Duration) {
 // look is a call that sends one command and never sends it again.
 func look(ctx context.Context, l *lockcore.Locker) func(int) error {
 	return func(i int) error {
-		_, err := l.Inspect(ctx, lockcore.KindExclusive, fmt.Sprint("k", i))
-		return err
+		return lockcore.SendOnce(ctx, l, fmt.Sprint("k", i))
 	}
 }
 

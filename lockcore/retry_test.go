@@ -174,6 +174,7 @@ func TestRetryOnce(t *testing.T) {
 // pooled connection was closed.
 func TestRetryIdleServer(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	files, roots := certificate(t)
 	port := freePort(t)
 	s := redistest.Real(t, "--timeout", "1", "--tls-port", port, "--tls-cert-file", files[0], "--tls-key-file", files[1], "--tls-ca-cert-file", files[0],

@@ -117,7 +117,7 @@ func TestCanaries(t *testing.T) {
 		t.Run(fmt.Sprintf("expose %v", expose), func(t *testing.T) {
 			w := newWitness(t, tracing.Options{ExposeRawKeys: expose})
 			ids := w.live()
-			allowed := map[string]string{inKey: "errors events", inTask: "errors events", inFailure: "errors"}
+			allowed := map[string]string{inKey: "errors events", inTask: "errors events", inFailure: "errors events"}
 			if expose {
 				allowed[inKey] += " spans"
 			}
