@@ -216,7 +216,7 @@ func TestBadArguments(t *testing.T) {
 }
 
 // Finding B8: names that move a terminal are escaped in every output, also C1 controls, bidirectional marks and bytes that are no UTF-8; -json
-// gives them back exactly. Somebody with access to Redis may have written any bytes as a holder.
+// gives them back exactly. A client with access to Redis can write any bytes as a holder.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
