@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -13,11 +14,16 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// closeTime is what Lockers get at the end of a test for handlers that still run.
-const closeTime = time.Second
+const (
+	// closeTime is what Lockers get at the end of a test for handlers that still run.
+	closeTime = time.Second
+	// hangUpTime is how long go-redis may still sleep before it sees that its connections were cut. A bubble panics over a goroutine that sleeps
+	// when its test has ended.
+	hangUpTime = 200 * time.Millisecond
+)
 
-// New returns a Locker with default options on a Redis of its own. It is closed when the test ends; handlers that run on
-// for more than 1 s then are canceled and fail the test.
+// New returns a Locker with default options on a Redis of its own. It is closed when the test ends. A lease that is not released within
+// 1 s after that fails the test: the error names its key and the line that acquired it, and its ctx is canceled.
 func New(tb testing.TB) *lockcore.Locker {
 	tb.Helper()
 	return NewServer(tb).Locker(lockcore.Options{})
@@ -59,6 +65,8 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 	rdb := redis.NewClient(co)
 	s.tb.Cleanup(func() { _ = rdb.Close() }) // there is nothing left to lose
 	o.NoBatching = true                      // so that it works in a bubble
+	leases := &unreleased{next: o.Observer, calls: map[*call]bool{}}
+	o.Observer = leases
 	locks, err := lockcore.New(rdb, o)
 	if err != nil {
 		s.tb.Fatal(err)
@@ -67,7 +75,8 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
 		if err := locks.Close(ctx); err != nil {
-			s.tb.Error(err)
+			s.tb.Error(fmt.Sprint(err, leases))
+			time.Sleep(hangUpTime)
 		}
 	})
 	return locks

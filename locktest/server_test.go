@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,21 +178,69 @@ func TestServerForget(t *testing.T) {
 	})
 }
 
-// A handler that outlives its test fails it.
+// Finding A11: a lease that is not released fails its test, which says where it was acquired; an Observer hears what it heard before.
 func TestServerLeak(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rec := &recorder{TB: t}
-		if _, err := locktest.New(rec).Acquire(t.Context(), "k", noWait); err != nil {
+	inAndOut(t, func(t *testing.T) {
+		rec, events := &recorder{TB: t}, new(eventNames)
+		locks := locktest.NewServer(rec).Locker(lockcore.Options{Observer: events})
+		lease, err := locks.Acquire(t.Context(), "released", noWait)
+		if err == nil {
+			err = lease.Release(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, line, _ := runtime.Caller(0)
+		if _, err := locks.Acquire(t.Context(), "left", noWait); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range slices.Backward(rec.cleanups) {
 			f()
 		}
-		if !strings.Contains(rec.said, "1 leases were held") {
-			t.Errorf("the test was told %q", rec.said)
+		want := fmt.Sprintf("server_test.go:%d (github.com/holdfast-go/holdfast/locktest_test.TestServerLeak", line+1)
+		if !strings.Contains(rec.said, "1 leases were held") || !strings.Contains(rec.said, `"left" was not released, acquired at`) ||
+			!strings.Contains(rec.said, want) || strings.Contains(rec.said, `"released"`) {
+			t.Errorf("the test was told %q, want %q", rec.said, want)
+		}
+		if got := events.String(); got != "start granted released start granted" {
+			t.Errorf("the Observer heard %q", got)
 		}
 	})
 }
+
+// eventNames is an Observer that notes the first events of each attempt and that it ends.
+type eventNames struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (o *eventNames) note(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.names = append(o.names, name)
+}
+
+func (o *eventNames) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.names, " ")
+}
+
+func (o *eventNames) Start(ctx context.Context, _ lockcore.Attempt) context.Context {
+	o.note("start")
+	return ctx
+}
+
+func (o *eventNames) Event(_ context.Context, e lockcore.Event) {
+	switch e.(type) {
+	case lockcore.Granted:
+		o.note("granted")
+	case lockcore.Released:
+		o.note("released")
+	}
+}
+
+func (*eventNames) Traceparent(context.Context) string { return "" }
 
 // A lease is lost in time when Redis falls silent, and kept when it answers before.
 func TestFaultsWithLocker(t *testing.T) {

@@ -1,0 +1,83 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// unreleased is the Observer of a Locker of a [Server]. It knows where each lease that was not released yet was acquired, and passes
+// everything on to the Observer of the test. mu guards calls.
+type unreleased struct {
+	next  lockcore.Observer // nil if the test has none
+	mu    sync.Mutex
+	calls map[*call]bool
+}
+
+// call is an attempt and the stack that it came from.
+type call struct {
+	attempt lockcore.Attempt
+	stack   []uintptr
+}
+
+type callKey struct{}
+
+func (u *unreleased) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+	if u.next != nil {
+		ctx = u.next.Start(ctx, a)
+	}
+	var stack [64]uintptr
+	return context.WithValue(ctx, callKey{}, &call{a, slices.Clone(stack[:runtime.Callers(2, stack[:])])})
+}
+
+func (u *unreleased) Event(ctx context.Context, e lockcore.Event) {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		u.mu.Lock()
+		switch e.(type) {
+		case lockcore.Granted:
+			u.calls[c] = true
+		case lockcore.Released:
+			delete(u.calls, c)
+		}
+		u.mu.Unlock()
+	}
+	if u.next != nil {
+		u.next.Event(ctx, e)
+	}
+}
+
+func (u *unreleased) Traceparent(ctx context.Context) string {
+	if u.next == nil {
+		return ""
+	}
+	return u.next.Traceparent(ctx)
+}
+
+// String lists the leases, one a line, sorted.
+func (u *unreleased) String() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	lines := make([]string, 0, len(u.calls))
+	for c := range u.calls {
+		lines = append(lines, fmt.Sprintf("\n\t%q was not released, acquired at %s", c.attempt.Key, c.caller()))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// caller is the innermost function outside of holdfast, or the outermost one there is.
+func (c *call) caller() string {
+	frames := runtime.CallersFrames(c.stack)
+	for {
+		f, more := frames.Next()
+		own := strings.HasPrefix(f.Function, "github.com/holdfast-go/holdfast/") && !strings.HasSuffix(f.File, "_test.go")
+		if !own || !more {
+			return fmt.Sprintf("%s:%d (%s)", f.File, f.Line, f.Function)
+		}
+	}
+}
