@@ -29,7 +29,8 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	return sub, sub.Close
 }
 
-// endWith makes the dials of next, and the connections that they make, end with ctx, also if next ignores its own.
+// endWith makes the dials of next, and the connections that they make, end with ctx, also if next ignores its own. Then a dial answers
+// redis.ErrClosed: a subscription of go-redis ends with it, and after any other error it sleeps for 100 ms and dials again.
 func endWith(ctx context.Context, next dialer) dialer {
 	type result struct {
 		conn net.Conn
@@ -43,15 +44,17 @@ func endWith(ctx context.Context, next dialer) dialer {
 			defer cancel()
 			conn, err := next(dial, network, addr)
 			if err == nil {
-				context.AfterFunc(ctx, func() { _ = conn.Close() }) // nobody reads it after ctx, and it may have come too late
+				context.AfterFunc(ctx, func() { _ = conn.Close() }) // nothing reads it after ctx, and it may have come too late
 			}
 			made <- result{conn, err}
 		}()
 		select {
 		case r := <-made:
-			return r.conn, r.err
+			if !ended(ctx) {
+				return r.conn, r.err
+			}
 		case <-ctx.Done():
-			return nil, &net.OpError{Op: "dial", Net: network, Err: ctx.Err()}
 		}
+		return nil, redis.ErrClosed
 	}
 }

@@ -12,8 +12,6 @@ import (
 const (
 	wakeIdle  = time.Minute     // the subscription closes after this long without use
 	pingEvery = 3 * time.Second // so that a dead connection is noticed
-
-	hangUpTime = 10 * time.Millisecond // for a subscription to end before its connections
 )
 
 // wake is the one subscription of a process. It starts with the first waiter, or the first lease that is held for a second, and
@@ -90,11 +88,7 @@ func (w *wake) close() {
 
 func (w *wake) listen(ctx context.Context) {
 	defer w.l.wg.Done()
-	// The connections outlast ctx for a moment, so that hangUp closes the subscription first: go-redis sleeps for 100 ms when a connection
-	// breaks under it. A dial that hangs ends with them.
-	conns, cut := context.WithCancel(w.l.base)
-	context.AfterFunc(ctx, func() { time.AfterFunc(hangUpTime, cut) })
-	client, closeClient := w.l.conn.subscriber(conns)
+	client, closeClient := w.l.conn.subscriber(ctx)
 	sub := w.subscribe(ctx, client)
 	if sub == nil {
 		w.end(true)

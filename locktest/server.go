@@ -14,13 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const (
-	// closeTime is what Lockers get at the end of a test for handlers that still run.
-	closeTime = time.Second
-	// hangUpTime is how long go-redis may still sleep before it sees that its connections were cut. A bubble panics over a goroutine that sleeps
-	// when its test has ended.
-	hangUpTime = 200 * time.Millisecond
-)
+// closeTime is what Lockers get at the end of a test for handlers that still run.
+const closeTime = time.Second
 
 // New returns a Locker with default options on a Redis of its own. It is closed when the test ends. A lease that is not released within
 // 1 s after that fails the test: the error names its key and the line that acquired it, and its ctx is canceled.
@@ -76,7 +71,6 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 		defer cancel()
 		if err := locks.Close(ctx); err != nil {
 			s.tb.Error(fmt.Sprint(err, leases))
-			time.Sleep(hangUpTime)
 		}
 	})
 	return locks
