@@ -3,8 +3,9 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // Final marks an error as the last word: Once records it, and later calls get an error with the same text, cut to 4 KiB, instead of
@@ -44,7 +45,7 @@ func because(lost, err error) error {
 	case err == nil:
 		return lost
 	case (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) && !errors.Is(err, lost):
-		return fmt.Errorf("%w: %w", lost, err)
+		return errtext.Wrap(lost, err)
 	}
 	return err
 }

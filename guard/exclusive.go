@@ -2,8 +2,8 @@ package guard
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -26,7 +26,7 @@ import (
 // fails is counted, not returned: the key is free at the lease's end.
 func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (err error) {
 	if locks == nil || fn == nil {
-		return fmt.Errorf("guard: Exclusive: locks and fn must not be nil: %w", lockcore.ErrNotRun)
+		return errtext.Prefix("guard: Exclusive: locks and fn must not be nil", lockcore.ErrNotRun)
 	}
 	lease, err := locks.Acquire(ctx, key, t)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -94,13 +95,13 @@ func (o OnceOptions) Validate() error {
 	}
 	if o.Codec != nil {
 		if _, err := (idempotency.Record{State: idempotency.Done, Codec: o.Codec.Name()}).Encode(); err != nil { // else the first result would be lost
-			errs = append(errs, fmt.Errorf("guard: OnceOptions.Codec: %w", err))
+			errs = append(errs, errtext.Prefix("guard: OnceOptions.Codec", err))
 		}
 	}
 	if o.MaxResult < 0 || o.MaxResult > maxMaxResult {
 		errs = append(errs, fmt.Errorf("guard: OnceOptions.MaxResult is %d, must be between 0 and %d", o.MaxResult, maxMaxResult))
 	}
-	return errors.Join(errs...)
+	return errtext.Join(errs...)
 }
 
 func (o OnceOptions) withDefaults() OnceOptions {
@@ -129,7 +130,7 @@ type Result[T any] struct {
 // within o.Keep. It is [OnceValue] without a value.
 func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions, fn func(context.Context) error) (Outcome, error) {
 	if locks == nil || fn == nil {
-		return NotRun, fmt.Errorf("guard: Once: locks and fn must not be nil: %w", lockcore.ErrNotRun)
+		return NotRun, errtext.Prefix("guard: Once: locks and fn must not be nil", lockcore.ErrNotRun)
 	}
 	o.Codec = nothing{}
 	r, err := OnceValue(ctx, locks, key, o, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
@@ -161,10 +162,10 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions, fn func(context.Context) (T, error)) (Result[T], error) {
 	var res Result[T]
 	if locks == nil || fn == nil {
-		return res, fmt.Errorf("guard: OnceValue: locks and fn must not be nil: %w", lockcore.ErrNotRun)
+		return res, errtext.Prefix("guard: OnceValue: locks and fn must not be nil", lockcore.ErrNotRun)
 	}
 	if err := o.Validate(); err != nil {
-		return res, fmt.Errorf("%w: %w", lockcore.ErrNotRun, err)
+		return res, errtext.Wrap(lockcore.ErrNotRun, err)
 	}
 	o = o.withDefaults()
 	var stored replay[T]
@@ -241,7 +242,7 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		switch {
 		case encErr != nil:
 			// fn has done its work: running it again for a result that cannot be encoded would do it twice.
-			*err = fmt.Errorf("guard: encode result of %q: %w", lease.Key(), encErr)
+			*err = errtext.Prefix(fmt.Sprintf("guard: encode result of %q", lease.Key()), encErr)
 			rec.State, res.Tombstone = idempotency.Tombstone, true
 		case len(data) > o.MaxResult:
 			rec.State, res.Tombstone = idempotency.Tombstone, true
@@ -259,7 +260,7 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 	}
 	b, encErr := rec.Encode()
 	if encErr != nil { // a codec with a name that is too long: a tombstone still says that the work is done
-		*err = errors.Join(*err, encErr)
+		*err = errtext.Join(*err, encErr)
 		b, _ = idempotency.Record{State: idempotency.Tombstone, Fingerprint: rec.Fingerprint}.Encode()
 	}
 	return lease.Complete(ctx, b, o.Keep)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -112,7 +113,7 @@ func Decode(b []byte) (Record, error) {
 	}
 	r.Data = rest[used:len(rest):len(rest)] // who appends to it does not write behind b
 	if err := r.validate(); err != nil {
-		return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+		return Record{}, errtext.Wrap(ErrRecord, err)
 	}
 	return r, nil
 }
@@ -163,7 +164,7 @@ func (r Record) Value(c Codec, v any) (err error) {
 		return fmt.Errorf("idempotency: record of codec %q, want %q", r.Codec, name)
 	}
 	if err := c.Decode(r.Data, v); err != nil {
-		return fmt.Errorf("idempotency: decode value: %w", err)
+		return errtext.Prefix("idempotency: decode value", err)
 	}
 	return nil
 }

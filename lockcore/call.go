@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // lateWait is how long a call whose time is up waits for an answer to what others have asked.
@@ -49,7 +51,7 @@ type call struct {
 // run is the life of a call, from its place in line to a hold, a record or an error.
 func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 	if ctx.Err() != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrNotRun, context.Cause(ctx))
+		return nil, nil, errtext.Wrap(ErrNotRun, context.Cause(ctx))
 	}
 	if !c.l.enter() {
 		return nil, nil, ErrClosed

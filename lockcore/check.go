@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 const (
@@ -146,7 +148,7 @@ func checkAll(ctx context.Context, l *Locker, acks int) ([]Finding, error) {
 		}
 	}
 	if len(errs) == len(nodes) {
-		return nil, unavailable(errors.Join(errs...))
+		return nil, unavailable(errtext.Join(errs...))
 	}
 	findings = append(findings, l.checkClient(ctx, nodes)...)
 	slices.SortStableFunc(findings, func(a, b Finding) int {

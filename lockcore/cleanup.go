@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 const (
@@ -203,7 +205,7 @@ func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
 			c.done = make(chan struct{})
 		}
 		if c.err != nil {
-			return c.done, fmt.Errorf("%w: %w", errPending, c.err)
+			return c.done, errtext.Wrap(errPending, c.err)
 		}
 		return c.done, errPending
 	}

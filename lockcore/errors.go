@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // A call that did not run the handler satisfies errors.Is(err, ErrNotRun), whatever else it is.
@@ -212,5 +214,5 @@ func unavailable(err error) error {
 	if errors.As(err, new(*dataError)) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return errtext.Wrap(ErrUnavailable, err)
 }

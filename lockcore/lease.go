@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 const (
@@ -133,8 +135,8 @@ func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration
 		return ErrReleased
 	}
 	if le.h.g.line.kind != KindOnce || keep < time.Second || keep > maxKeep {
-		err := fmt.Errorf("lockcore: Complete of an %s key for %v: must be a once key and between 1s and %v", le.h.g.line.kind, keep, maxKeep)
-		return errors.Join(err, le.Release(ctx))
+		err := fmt.Errorf("lockcore: Complete: kind of key is %s, keep is %v; must be once, and between 1s and %v", le.h.g.line.kind, keep, maxKeep)
+		return errtext.Join(err, le.Release(ctx))
 	}
 	return le.end(ctx, ending{completed: true, record: record, keep: keep})
 }

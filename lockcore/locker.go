@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 const (
@@ -43,7 +44,7 @@ type Options struct {
 
 // Validate reports every problem of o at once.
 func (o Options) Validate() error {
-	return errors.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.ReplicaAcks.validate())
+	return errtext.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.ReplicaAcks.validate())
 }
 
 // Locker is one process's end of the protocol: it acquires keys, keeps them with one watchdog, and gives them back.
@@ -124,8 +125,8 @@ func (l *Locker) Terms() Terms { return l.terms }
 // The lease is renewed until it is released. A *Lease that is dropped without Release keeps its key for as long as the process lives: set
 // Terms.MaxHold for leases that are acquired by hand, or use package guard, which always releases.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
-	if err := errors.Join(checkKey(key), t.check()); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotRun, err)
+	if err := errtext.Join(checkKey(key), t.check()); err != nil {
+		return nil, errtext.Wrap(ErrNotRun, err)
 	}
 	var start time.Time
 	if e := entryIn(ctx, l, KindExclusive, key); e != nil { //planted:nested-acquire
@@ -172,7 +173,7 @@ func (c *Claim) validate() error {
 	if len(c.Fingerprint) > MaxFingerprint {
 		errs = append(errs, fmt.Errorf("lockcore: Claim.Fingerprint is %d bytes long, must be at most %d", len(c.Fingerprint), MaxFingerprint))
 	}
-	return errors.Join(errs...)
+	return errtext.Join(errs...)
 }
 
 // Record is the record of a done key as Redis has it: opaque bytes. Package idempotency says what is in them.
@@ -185,8 +186,8 @@ type Record struct {
 // lease, to be ended by Complete, Release or Abandon; a record; or an error as those of Acquire, also an
 // *AbandonedError, a *MismatchError, ErrRecord or ErrNested.
 func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Record, error) {
-	if err := errors.Join(checkKey(key), c.validate()); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrNotRun, err)
+	if err := errtext.Join(checkKey(key), c.validate()); err != nil {
+		return nil, nil, errtext.Wrap(ErrNotRun, err)
 	}
 	if e := entryIn(ctx, l, KindOnce, key); e != nil && e.holds() {
 		return nil, nil, fmt.Errorf("%w: %q", ErrNested, key)

@@ -2,8 +2,9 @@ package lockcore
 
 import (
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // fresh is how old what Redis said may be before a call that comes has it asked again.
@@ -119,10 +120,10 @@ func (s said) refuse(c *call) error {
 	case !ended(c.ctx):
 		err = unavailable(errors.New("no answer yet"))
 	default:
-		return fmt.Errorf("%w: %w", ErrNotRun, endOf(c.ctx))
+		return errtext.Wrap(ErrNotRun, endOf(c.ctx))
 	}
 	if end := endOf(c.ctx); end != nil {
-		err = errors.Join(err, end)
+		err = errtext.Join(err, end)
 	}
 	return err
 }

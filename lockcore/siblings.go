@@ -3,8 +3,9 @@ package lockcore
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // longWait is how long a nested call waits for its sibling before the Observer hears of it: such a wait is often a ctx that was not passed on.
@@ -121,7 +122,7 @@ func (e *entry) await(ctx context.Context, wait time.Duration, n *nested) (enter
 	h, l := e.of, e.of.g.l
 	start = time.Now()
 	if ctx.Err() != nil {
-		return false, start, fmt.Errorf("%w: %w", ErrNotRun, context.Cause(ctx))
+		return false, start, errtext.Wrap(ErrNotRun, context.Cause(ctx))
 	}
 	if !l.enter() {
 		return false, start, ErrClosed
@@ -182,7 +183,7 @@ func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, e
 			settled = true
 			if entered && ctx.Err() != nil { // both at once: the end of ctx wins
 				_ = s.n.Release(ctx)
-				entered, err = false, fmt.Errorf("%w: %w", ErrNotRun, context.Cause(ctx))
+				entered, err = false, errtext.Wrap(ErrNotRun, context.Cause(ctx))
 			}
 		case <-timeout:
 			settled = true
@@ -200,8 +201,8 @@ func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, e
 		case <-ctx.Done():
 			settled = true
 			queue := s.quit()
-			if err = fmt.Errorf("%w: %w", ErrNotRun, context.Cause(ctx)); h.valid() {
-				err = fmt.Errorf("%w: %w", h.besides(s.start, queue), context.Cause(ctx))
+			if err = errtext.Wrap(ErrNotRun, context.Cause(ctx)); h.valid() {
+				err = errtext.Wrap(h.besides(s.start, queue), context.Cause(ctx))
 			}
 		case <-h.g.l.closing:
 			settled = true

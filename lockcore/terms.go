@@ -2,10 +2,11 @@ package lockcore
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 const (
@@ -84,7 +85,7 @@ func (t *Terms) check() error {
 	if t.Stall != 0 && (t.Stall < minStall || t.Stall > maxMaxHold) {
 		errs = append(errs, badTerm("Stall", t.Stall, minStall, maxMaxHold))
 	}
-	return errors.Join(errs...)
+	return errtext.Join(errs...)
 }
 
 func badTerm(field string, d, least time.Duration, most any) error {

@@ -2,11 +2,11 @@ package tracing
 
 import (
 	"context"
-	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -61,7 +61,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the setup"),
 		kept:              result("kept"), gone: result("gone"), failed: result("failed"),
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errtext.Join(errs...); err != nil {
 		return in, err
 	}
 	// A counter that first appears with its first event hides that event from rate and increase.

@@ -56,7 +56,7 @@ func story(t *testing.T, args ...string) {
 			t.Errorf("row %q, want that of %q", line, chapters[i].title)
 		}
 	}
-	for _, word := range []string{"for the 2. time", "leaves it to the others", "is cut off in the middle", "lease lost", "took over and is done"} {
+	for _, word := range []string{"run number 2", "leaves it to the others", "is cut off in the middle", "lease lost", "took over and is done"} {
 		if !strings.Contains(out.String(), word) {
 			t.Errorf("the story does not say %q:\n%s", word, &out)
 		}

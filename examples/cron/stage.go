@@ -86,11 +86,11 @@ func (s *stage) report(_ context.Context, in *instance, t cronmw.Tick) error {
 	s.runs[t.String()]++
 	nth := s.runs[t.String()]
 	s.mu.Unlock()
-	again := ""
-	if nth > 1 {
-		again = fmt.Sprintf(", for the %d. time", nth)
+	if nth == 1 {
+		s.say("  %s runs %s", in.name, clock(t))
+	} else {
+		s.say("  %s runs %s, run number %d", in.name, clock(t), nth)
 	}
-	s.say("  %s runs %s%s", in.name, clock(t), again)
 	return nil
 }
 

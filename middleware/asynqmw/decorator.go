@@ -3,13 +3,13 @@ package asynqmw
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -31,8 +31,8 @@ func newDecorator(fn string, locks *lockcore.Locker, key KeyFunc, invalid error,
 	if key == nil {
 		errs = append(errs, errors.New("asynqmw: key must not be nil"))
 	}
-	if err := errors.Join(append(errs, invalid)...); err != nil {
-		panic(fmt.Sprintf("asynqmw: %s: %v", fn, err))
+	if err := errtext.Join(append(errs, invalid)...); err != nil {
+		panic(errtext.Prefix("asynqmw: "+fn, err).Error())
 	}
 	return &decorator{locks: locks, key: key, terms: t, busy: b}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -21,7 +22,7 @@ type Options struct {
 
 // Validate reports every problem of o at once.
 func (o Options) Validate() error {
-	return errors.Join(o.Terms.Validate(), o.Busy.validate("Options.Busy"))
+	return errtext.Join(o.Terms.Validate(), o.Busy.validate("Options.Busy"))
 }
 
 // Exclusive returns a middleware under which no two tasks of the same key run at the same time, anywhere on the same

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -42,7 +43,7 @@ type OnceOptions struct {
 
 // Validate reports every problem of o at once.
 func (o OnceOptions) Validate() error {
-	return errors.Join(o.guard().Validate(), o.Busy.validate("OnceOptions.Busy"))
+	return errtext.Join(o.guard().Validate(), o.Busy.validate("OnceOptions.Busy"))
 }
 
 // guard is what guard.OnceValue needs of o, except for the terms and the fingerprint of a task.

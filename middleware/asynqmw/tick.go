@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 const (
@@ -52,7 +54,7 @@ func tickOptions(name string, at time.Time, opts []asynq.Option) ([]asynq.Option
 		errs = append(errs, errors.New("at must be the nominal time of the tick, is zero"))
 	}
 	all := append([]asynq.Option{asynq.Retention(defaultTickRetention)}, opts...)
-	return append(all, asynq.TaskID(TickID(name, at))), errors.Join(errs...)
+	return append(all, asynq.TaskID(TickID(name, at))), errtext.Join(errs...)
 }
 
 // retention is that of the task of a tick.
@@ -82,5 +84,5 @@ func checkTick(name string, opts []asynq.Option) error {
 		default:
 		}
 	}
-	return errors.Join(errs...)
+	return errtext.Join(errs...)
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/robfig/cron/v3"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // Periodic is a task that shall be enqueued at every tick of a schedule, once for all the processes that have it.
@@ -63,7 +65,7 @@ func NewTicks(c *asynq.Client, o TickOptions, tasks ...Periodic) (*Ticks, error)
 	for i, p := range tasks {
 		s, err := p.parse(o.Location)
 		if names[p.Name] {
-			err = errors.Join(err, errors.New("another task has this name"))
+			err = errtext.Join(err, errors.New("another task has this name"))
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("task %d, %q: %w", i, p.Name, err))
@@ -71,7 +73,7 @@ func NewTicks(c *asynq.Client, o TickOptions, tasks ...Periodic) (*Ticks, error)
 		names[p.Name] = true
 		t.tasks = append(t.tasks, scheduled{p, s})
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errtext.Join(errs...); err != nil {
 		return nil, fmt.Errorf("asynqmw: NewTicks: %w", err)
 	}
 	return t, nil
@@ -89,9 +91,9 @@ func (p Periodic) parse(zone *time.Location) (s cron.Schedule, err error) {
 		err = fmt.Errorf("spec %q has no tick in the next five years", p.Spec)
 	}
 	if p.Task == nil {
-		err = errors.Join(err, errors.New("task must not be nil"))
+		err = errtext.Join(err, errors.New("task must not be nil"))
 	}
-	return s, errors.Join(err, checkTick(p.Name, p.Opts))
+	return s, errtext.Join(err, checkTick(p.Name, p.Opts))
 }
 
 type scheduled struct {

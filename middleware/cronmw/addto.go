@@ -8,6 +8,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -29,18 +30,18 @@ import (
 func AddTo(c *cron.Cron, locks *lockcore.Locker, name, spec string, j Job, fn func(ctx context.Context, t Tick) error) (cron.EntryID, error) {
 	s, err := newSingleton(locks, name, j, fn)
 	if c == nil {
-		return 0, errors.Join(err, errors.New("cronmw: AddTo: cron must not be nil"))
+		return 0, errtext.Join(err, errors.New("cronmw: AddTo: cron must not be nil"))
 	}
 	if j.CatchUp != CatchUpNone {
-		err = errors.Join(err, errors.New("cronmw: AddTo: Job.CatchUp is for Jobs: cron starts with the next tick"))
+		err = errtext.Join(err, errors.New("cronmw: AddTo: Job.CatchUp is for Jobs: cron starts with the next tick"))
 	}
 	for _, e := range c.Entries() {
 		if other, ok := e.Job.(*job); ok && other.name == name {
-			err = errors.Join(err, fmt.Errorf("cronmw: AddTo: this cron has a job %q already", name))
+			err = errtext.Join(err, fmt.Errorf("cronmw: AddTo: this cron has a job %q already", name))
 		}
 	}
 	schedule, specErr := parsedBy(c, spec)
-	if err = errors.Join(err, specErr); err != nil {
+	if err = errtext.Join(err, specErr); err != nil {
 		return 0, err
 	}
 	if s.plan, err = newPlan(schedule, c.Location(), spec, j.SkipRepeated, time.Now()); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -137,7 +138,7 @@ func (a *attempt) alone(ctx context.Context) error {
 			return err
 		}
 		if !sleep(ctx, in) {
-			return errors.Join(context.Cause(ctx), err)
+			return errtext.Join(context.Cause(ctx), err)
 		}
 	}
 }
@@ -177,7 +178,7 @@ func (a *attempt) allowed(ctx context.Context) error {
 // refuse leaves the tick to others.
 func (a *attempt) refuse(o Outcome, err error) error {
 	if !errors.Is(err, lockcore.ErrNotRun) {
-		err = fmt.Errorf("%w: %w", lockcore.ErrNotRun, err)
+		err = errtext.Wrap(lockcore.ErrNotRun, err)
 	}
 	a.Outcome, a.Err = o, err
 	return guard.NoEffect(err)
@@ -220,7 +221,7 @@ func (a *attempt) because(err error) error {
 	}
 	for _, cause := range []error{lockcore.ErrLost, lockcore.ErrMaxHold, lockcore.ErrStalled, lockcore.ErrRevoked, lockcore.ErrGivenUp} {
 		if errors.Is(a.cut, cause) {
-			return fmt.Errorf("%w: %w", cause, err)
+			return errtext.Wrap(cause, err)
 		}
 	}
 	return err

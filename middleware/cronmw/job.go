@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -88,7 +89,7 @@ func (j Job) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("cronmw: Job."+format, args...)) }
 	if err := j.Terms.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("cronmw: Job: %w", err))
+		errs = append(errs, errtext.Prefix("cronmw: Job", err))
 	}
 	if j.Terms.Wait != 0 {
 		bad("Terms.Wait is %v, must be 0: a tick does not wait, unless Standby says so", j.Terms.Wait)
@@ -108,7 +109,7 @@ func (j Job) Validate() error {
 	if least := j.withDefaults().MaxLateness + leastSlack; j.Keep != 0 && (j.Keep < least || j.Keep > maxKeep) {
 		bad("Keep is %v, must be between %v, which is MaxLateness and a minute, and %v", j.Keep, least, maxKeep)
 	}
-	return errors.Join(errs...)
+	return errtext.Join(errs...)
 }
 
 func (j Job) withDefaults() Job {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -60,14 +61,14 @@ func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tic
 	s, err := newSingleton(js.locks, name, j, fn)
 	spec, specErr := checkSpec(spec)
 	if specErr != nil {
-		return errors.Join(err, specErr)
+		return errtext.Join(err, specErr)
 	}
 	schedule, specErr := parser.Parse(spec)
 	if specErr != nil {
-		return errors.Join(err, fmt.Errorf("cronmw: spec %q: %w", spec, specErr))
+		return errtext.Join(err, fmt.Errorf("cronmw: spec %q: %w", spec, specErr))
 	}
 	s.plan, specErr = newPlan(schedule, js.o.Location, spec, j.SkipRepeated, js.o.Now())
-	if err = errors.Join(err, specErr); err != nil {
+	if err = errtext.Join(err, specErr); err != nil {
 		return err
 	}
 	return js.add(s)
@@ -78,7 +79,7 @@ func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tic
 func (js *Jobs) Every(name string, d time.Duration, j Job, fn func(ctx context.Context, t Tick) error) error {
 	s, err := newSingleton(js.locks, name, j, fn)
 	if d < time.Second || d > maxKeep || d%time.Second != 0 {
-		err = errors.Join(err, fmt.Errorf("cronmw: Every: %v must be whole seconds between 1s and %v", d, maxKeep))
+		err = errtext.Join(err, fmt.Errorf("cronmw: Every: %v must be whole seconds between 1s and %v", d, maxKeep))
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -35,7 +36,7 @@ func newSingleton(locks *lockcore.Locker, name string, j Job, fn func(context.Co
 		errs = append(errs, checkLocker(locks.Terms()))
 		j = j.completed(name, locks.Terms())
 	}
-	return &singleton{locks: locks, name: name, job: j, fn: fn, now: time.Now}, errors.Join(errs...)
+	return &singleton{locks: locks, name: name, job: j, fn: fn, now: time.Now}, errtext.Join(errs...)
 }
 
 // lateness is by how much the tick may begin late.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -84,14 +85,14 @@ type ExclusiveOptions struct {
 func (o ExclusiveOptions) Validate() error {
 	var errs []error
 	if err := o.Terms.Validate(); err != nil {
-		errs = append(errs, each("httpmw: ExclusiveOptions", err)...)
+		errs = append(errs, errtext.Prefix("httpmw: ExclusiveOptions", err))
 	}
 	switch o.Status {
 	case 0, http.StatusConflict, http.StatusLocked:
 	default:
 		errs = append(errs, fmt.Errorf("httpmw: ExclusiveOptions.Status is %d, must be http.StatusConflict or http.StatusLocked", o.Status))
 	}
-	return errors.Join(errs...)
+	return errtext.Join(errs...)
 }
 
 func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
@@ -164,7 +165,7 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		m.refuse(w, r, key, err)
 		return
 	case err != nil:
-		m.refuse(w, r, key, fmt.Errorf("%w: %w", errUnnamed, err))
+		m.refuse(w, r, key, errtext.Wrap(errUnnamed, err))
 		return
 	}
 	ran := false
@@ -179,9 +180,9 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 			eachRun(w, func(outer *running) { outer.cut.Store(true) })
 		}
 	case errors.Is(err, lockcore.ErrKey):
-		m.refuse(w, r, key, fmt.Errorf("%w: %w", errUnnamed, err))
+		m.refuse(w, r, key, errtext.Wrap(errUnnamed, err))
 	case errors.Is(err, lockcore.ErrBusy):
-		m.refuse(w, r, key, fmt.Errorf("%w: %w", errTaken, err))
+		m.refuse(w, r, key, errtext.Wrap(errTaken, err))
 	default:
 		m.refuse(w, r, key, err)
 	}

@@ -3,7 +3,6 @@ package httpmw
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // target returns path and query as the client sent them. URL.Path may be cut by http.StripPrefix: then /charge/7 and
@@ -85,7 +85,7 @@ func readBody(r *http.Request, limit int) ([]byte, error) {
 	case body.Len() > limit || errors.As(err, new(*http.MaxBytesError)):
 		return nil, errTooLarge
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errBody, err)
+		return nil, errtext.Wrap(errBody, err)
 	case body.Len() == 0 && r.ContentLength > 0:
 		return nil, errBodyGone
 	}

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -116,7 +116,7 @@ type operation struct {
 func (m *idempotent) operation(r *http.Request, client string) (operation, error) {
 	scope, err := m.scope(r)
 	if err != nil {
-		return operation{}, fmt.Errorf("%w: %w", errScope, err)
+		return operation{}, errtext.Wrap(errScope, err)
 	}
 	if scope == "" {
 		return operation{}, errNoScope
@@ -168,7 +168,7 @@ func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard
 	switch {
 	case errors.As(err, new(*guard.RecordedError)): // this package records no errors
 		m.locks.Report(r.Context(), lockcore.BadRecord{Err: err})
-		return fmt.Errorf("%w: %w", lockcore.ErrRecord, err)
+		return errtext.Wrap(lockcore.ErrRecord, err)
 	case err != nil && !errors.Is(err, guard.ErrNoResult):
 		return err
 	case stored.Tombstone || stored.Value.streamed:
@@ -212,7 +212,7 @@ func (m *idempotent) cutShort(cause error) error {
 		err = errUnknown
 	}
 	if cause != nil {
-		err = fmt.Errorf("%w: %w", err, cause)
+		err = errtext.Wrap(err, cause)
 	}
 	return err
 }

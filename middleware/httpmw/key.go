@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // HeaderKey is the request header that names an operation, unless Options.Header is another. HeaderReplayed is the one that
@@ -54,7 +55,7 @@ func (o Options) parseKey(value string) (string, error) {
 	}
 	if o.ValidKey != nil {
 		if err := o.ValidKey(key); err != nil {
-			return "", fmt.Errorf("%w: %w", errBadKey, err)
+			return "", errtext.Wrap(errBadKey, err)
 		}
 	}
 	return key, nil
@@ -123,8 +124,8 @@ func (o Options) KeyOf(scope, method, path, header string) (string, error) {
 		errs = append(errs, fmt.Errorf("httpmw: path is %q, must begin with / and have no query", path))
 	}
 	client, err := o.parseKey(header)
-	if errs = append(errs, err); errors.Join(errs...) != nil {
-		return "", errors.Join(errs...)
+	if errs = append(errs, err); errtext.Join(errs...) != nil {
+		return "", errtext.Join(errs...)
 	}
 	return digest(o.Secret, scope, method, path, client), nil
 }

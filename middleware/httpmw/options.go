@@ -2,13 +2,13 @@ package httpmw
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -106,7 +106,7 @@ func (o Options) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("httpmw: Options."+format, args...)) }
 	if err := (guard.OnceOptions{Terms: o.Terms, Keep: o.Keep, Mode: o.Mode}).Validate(); err != nil {
-		errs = append(errs, each("httpmw: Options", err)...)
+		errs = append(errs, errtext.Prefix("httpmw: Options", err))
 	}
 	for _, m := range o.Methods {
 		if !isMethod(m) {
@@ -138,22 +138,7 @@ func (o Options) Validate() error {
 	if o.MaxResponse < 0 || o.MaxResponse > maxLimit {
 		bad("MaxResponse is %d, must be between 0 and %d", o.MaxResponse, maxLimit)
 	}
-	return errors.Join(errs...)
-}
-
-// each returns the problems that err joins, each with prefix.
-func each(prefix string, err error) (errs []error) {
-	joined, ok := errors.AsType[interface {
-		error
-		Unwrap() []error
-	}](err)
-	if !ok {
-		return []error{fmt.Errorf("%s: %w", prefix, err)}
-	}
-	for _, err := range joined.Unwrap() {
-		errs = append(errs, each(prefix, err)...)
-	}
-	return errs
+	return errtext.Join(errs...)
 }
 
 func (o Options) withDefaults() Options {

@@ -35,21 +35,15 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 	}
 }
 
-// Each problem has a line that says whose options it is in, also those that other packages have found.
+// All problems of the options are in one line, which begins with whose options they are, also those that other packages have found.
 func TestEachProblemOfOptionsSaysWhere(t *testing.T) {
 	terms := lockcore.Terms{Lease: 1, MaxHold: -1}
 	for want, err := range map[string]error{
-		"httpmw: Options":          httpmw.Options{Terms: terms, Keep: 1, Mode: 7, Store: 9}.Validate(),
-		"httpmw: ExclusiveOptions": httpmw.ExclusiveOptions{Terms: terms, Status: 1}.Validate(),
+		"httpmw: Options: Terms.Lease is 1ns":          httpmw.Options{Terms: terms, Keep: 1, Mode: 7, Store: 9}.Validate(),
+		"httpmw: ExclusiveOptions: Terms.Lease is 1ns": httpmw.ExclusiveOptions{Terms: terms, Status: 1}.Validate(),
 	} {
-		lines := strings.Split(fmt.Sprint(err), "\n")
-		if len(lines) < 3 {
-			t.Errorf("only %q", lines)
-		}
-		for _, line := range lines {
-			if !strings.HasPrefix(line, want) {
-				t.Errorf("%q does not begin with %q", line, want)
-			}
+		if text := fmt.Sprint(err); !strings.HasPrefix(text, want) || strings.Count(text, "; ") < 2 {
+			t.Errorf("%q must begin with %q and have three problems or more", text, want)
 		}
 	}
 }

@@ -1,0 +1,63 @@
+// Package errtext makes errors whose message is one line that begins with one package name.
+//
+// errors.Join puts a newline between messages, and fmt.Errorf("%w: %w") repeats the package name: "lockcore: not run: lockcore: bad key".
+// The functions here match, by errors.Is and errors.As, what those match. Only names of this module's packages are cut, only at the
+// beginning of a message, and only where another message stands before it.
+package errtext
+
+import "strings"
+
+// Join is an error that is each of errs, or nil if all are nil. "; " stands between the messages.
+func Join(errs ...error) error {
+	var all []error
+	for _, err := range errs {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return &joined{sep: "; ", errs: all}
+}
+
+// Wrap is an error that is both: "outer: inner". Neither may be nil.
+func Wrap(outer, inner error) error { return &joined{sep: ": ", errs: []error{outer, inner}} }
+
+// Prefix is err with text and a colon before its message. err may not be nil.
+func Prefix(text string, err error) error { return &joined{text: text, sep: ": ", errs: []error{err}} }
+
+type joined struct {
+	text string
+	sep  string
+	errs []error
+}
+
+func (j *joined) Error() string {
+	b := new(strings.Builder)
+	b.WriteString(j.text)
+	for _, err := range j.errs {
+		text := err.Error()
+		if b.Len() > 0 {
+			b.WriteString(j.sep)
+			text = cut(text)
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+func (j *joined) Unwrap() []error { return j.errs }
+
+// cut removes the name of a package of this module from the beginning of text.
+func cut(text string) string {
+	name, rest, ok := strings.Cut(text, ": ")
+	if !ok {
+		return text
+	}
+	switch name {
+	case "lockcore", "guard", "idempotency", "fence", "asynqmw", "cronmw", "httpmw":
+		return rest
+	}
+	return text
+}
