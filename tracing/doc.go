@@ -70,6 +70,7 @@
 //	holdfast.conflict.lost       counter          {job}          name               conflicts on a job's last attempt
 //	holdfast.no_key              counter          {job}          name               jobs and requests without a key
 //	holdfast.payload_mismatches  counter          {acquisition}  name               done keys that were called with another payload
+//	holdfast.tick.abandoned      counter          {tick}         name               cron ticks whose instance died and that no other one ran
 //	holdfast.bad_records         counter          {record}
 //	holdfast.misconfigured       counter          {problem}
 //

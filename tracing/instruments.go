@@ -22,7 +22,7 @@ type instruments struct {
 
 	acquisitions, contentions, takeovers, lost, overruns, completionsFailed metric.Int64Counter
 	renewals, conflictsLost, noKey, badRecords, misconfigured               metric.Int64Counter
-	payloadMismatches                                                       metric.Int64Counter
+	payloadMismatches, ticksAbandoned                                       metric.Int64Counter
 
 	kept, gone, failed metric.MeasurementOption
 }
@@ -58,6 +58,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		noKey:             counter("holdfast.no_key", "{job}", "Jobs and requests without a key"),
 		badRecords:        counter("holdfast.bad_records", "{record}", "Stored records that do not decode"),
 		payloadMismatches: counter("holdfast.payload_mismatches", "{acquisition}", "Done keys that were called with another payload and replayed"),
+		ticksAbandoned:    counter("holdfast.tick.abandoned", "{tick}", "Cron ticks whose instance died and that no other one ran"),
 		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the setup"),
 		kept:              result("kept"), gone: result("gone"), failed: result("failed"),
 	}
@@ -128,6 +129,7 @@ func (in *instruments) create(c *class, kind lockcore.Kind) {
 	in.conflictsLost.Add(ctx, 0, c.only)
 	in.noKey.Add(ctx, 0, c.only)
 	in.payloadMismatches.Add(ctx, 0, c.only)
+	in.ticksAbandoned.Add(ctx, 0, c.only)
 }
 
 func labels(kv ...attribute.KeyValue) metric.MeasurementOption {

@@ -25,6 +25,7 @@ func TestReportsAreCounted(t *testing.T) {
 		r.Event(ctx, lockcore.NoKey{Name: "account"})
 		r.Event(ctx, lockcore.ConflictLost{Name: "account", Holder: lockcore.Holder{Host: "db7", Task: "t1"}})
 		r.Event(ctx, lockcore.PayloadDiffers{Name: "account", Key: "account:42"})
+		r.Event(ctx, lockcore.TickAbandoned{Name: "account", Key: "account@1"})
 		r.Event(ctx, lockcore.Misconfigured{Problem: "no Configure"})
 		r.Event(ctx, lockcore.BadRecord{Err: errors.New("version 9")})
 	}
@@ -40,6 +41,7 @@ func TestReportsAreCounted(t *testing.T) {
 		{"holdfast.no_key", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.conflict.lost", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.payload_mismatches", []string{"holdfast.name", "account"}, 2},
+		{"holdfast.tick.abandoned", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.misconfigured", nil, 2},
 		{"holdfast.bad_records", nil, 2},
 		{"holdfast.acquisitions", nil, 1},
@@ -144,6 +146,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	for name, series := range map[string]int{
 		"holdfast.acquisitions": 13, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 5,
 		"holdfast.overruns": 1, "holdfast.completion.failed": 1, "holdfast.conflict.lost": 1, "holdfast.no_key": 1, "holdfast.payload_mismatches": 1,
+		"holdfast.tick.abandoned": 1,
 	} {
 		ps := r.points(t, name)
 		if len(ps) != series || r.count(t, name) != 0 {

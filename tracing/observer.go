@@ -86,6 +86,8 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 		o.in.conflictsLost.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
 	case lockcore.PayloadDiffers:
 		o.in.payloadMismatches.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
+	case lockcore.TickAbandoned:
+		o.in.ticksAbandoned.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
 	case lockcore.Misconfigured:
 		o.in.misconfigured.Add(ctx, 1)
 	case lockcore.BadRecord:

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
@@ -49,6 +50,7 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 			s.ends()
 			s.outages()
 			s.jobs()
+			s.ticks()
 			s.closes()
 			time.Sleep(time.Second) // a go-redis subscription that met an error sleeps 100 ms before it sees that it is closed
 			if err := s.reader.Collect(t.Context(), &all); err != nil {
@@ -183,6 +185,28 @@ func (s *scene) jobs() {
 		time.Sleep(time.Minute)
 		return nil
 	})
+}
+
+// ticks: an instance dies in the middle of one; the instance that has the next one reports it.
+func (s *scene) ticks() {
+	tick := cronmw.Tick{Name: "sweep", Time: time.Now().Truncate(time.Second)}
+	lease, _, err := s.b.Claim(s.Context(), tick.Key(), lockcore.Claim{Terms: named("sweep")})
+	if err == nil {
+		err = lease.Abandon(s.Context())
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	jobs := cronmw.New(s.a, cronmw.Options{})
+	o := cronmw.Job{Terms: lockcore.Terms{Name: "sweep"}}
+	if err := jobs.Every("sweep", time.Second, o, func(context.Context, cronmw.Tick) error { return nil }); err != nil {
+		s.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
+	defer cancel()
+	if err := jobs.Run(ctx); err != nil {
+		s.Error(err)
+	}
 }
 
 // closes: one Locker while a call waits, the other while a handler runs.

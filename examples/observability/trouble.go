@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
 // short makes a lost lease a matter of a second.
@@ -31,6 +32,7 @@ var troubles = []struct {
 	{"a job meets a conflict on its last attempt", "HoldfastConflictOnLastAttempt", (*demo).lastAttempt},
 	{"a record was written by a release with another type", "HoldfastBadRecord", (*demo).badRecord},
 	{"a producer repeats a job with another payload", "", (*demo).otherPayload},
+	{"an instance dies in the middle of a cron tick", "", (*demo).deadTick},
 	{"a request comes without a key, another behind who has read its body", "HoldfastNoKey, HoldfastMisconfigured", (*demo).badRequests},
 }
 
@@ -178,6 +180,27 @@ func (d *demo) otherPayload(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// deadTick leaves a tick of a cron job without an outcome, as an instance that dies would; the instance that has the next one reports it.
+func (d *demo) deadTick(ctx context.Context) error {
+	const job = "sweep"
+	tick := cronmw.Tick{Name: job, Time: time.Now().Truncate(time.Second)}
+	lease, _, err := d.b.locks.Claim(ctx, tick.Key(), lockcore.Claim{Terms: lockcore.Terms{Name: job}})
+	if err == nil {
+		err = lease.Abandon(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	jobs := cronmw.New(d.a.locks, cronmw.Options{})
+	o := cronmw.Job{Terms: lockcore.Terms{Name: job}}
+	if err := jobs.Every(job, time.Second, o, func(context.Context, cronmw.Tick) error { return nil }); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return jobs.Run(ctx)
 }
 
 // unless is err, if it is not the trouble that was to be made.

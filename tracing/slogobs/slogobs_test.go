@@ -53,6 +53,7 @@ var events = []struct {
 	{lockcore.ConflictLost{Name: "charge"}, "ERROR", "job lost to a conflict"},
 	{lockcore.NoKey{Name: "charge"}, "WARN", "no key"},
 	{lockcore.PayloadDiffers{Name: "charge", Key: canary}, "WARN", "another payload"},
+	{lockcore.TickAbandoned{Name: "charge", Key: canary, Holder: lockcore.Holder{Host: "db7"}}, "ERROR", "tick abandoned"},
 	{lockcore.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
 	{lockcore.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
 }
