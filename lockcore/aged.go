@@ -11,7 +11,7 @@ const (
 	checkAgain     = time.Second           // between two rounds of that
 )
 
-// aged lists the grants of a Locker from the oldest to the youngest, guarded by Locker.mu. One timer finds the first that gets older than
+// aged lists the grants of a Locker whose leases have not ended, from the oldest to the youngest, guarded by Locker.mu. One timer finds the first that gets older than
 // subscribeAfter, so that a lease needs neither a timer nor a goroutine for that, and a short one costs two assignments. The timer is set as
 // long as there is a grant and no subscription: ageLocked sets it with the first grant, age again while the oldest is young, and wake.end
 // when the subscription closes.
@@ -36,6 +36,9 @@ func (l *Locker) ageLocked(g *grant) {
 }
 
 func (a *aged) removeLocked(g *grant) {
+	if g.older == nil && a.oldest != g { // its lease has ended before
+		return
+	}
 	if g.older != nil {
 		g.older.younger = g.younger
 	} else {

@@ -69,7 +69,7 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
 			o := *c.Options()
 			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
-			return ownClient(ctx, &o)
+			return ownClient(ctx, &o, errCutOff)
 		}, true), nil
 	case *redis.ClusterClient:
 		if c == nil {
@@ -79,7 +79,7 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 		made := own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
 			o := *c.Options()
 			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
-			return ownCluster(ctx, &o, slots)
+			return ownCluster(ctx, &o, slots, errCutOff)
 		}, false)
 		made.slots = slots
 		return made, nil
@@ -89,10 +89,13 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 	}
 }
 
-// ownClient makes a client whose connections end with ctx, and that does nothing of its own accord.
-func ownClient(ctx context.Context, o *redis.Options) *redis.Client {
+// errCutOff is of a dial that the end of Close ended: nothing was sent.
+var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was closed")}
+
+// ownClient makes a client whose connections end with ctx, and that does nothing of its own accord. over is the error of a dial after ctx.
+func ownClient(ctx context.Context, o *redis.Options, over error) *redis.Client {
 	c := *o
-	c.Dialer = endWith(ctx, c.Dialer)
+	c.Dialer = endWith(ctx, c.Dialer, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
@@ -100,13 +103,13 @@ func ownClient(ctx context.Context, o *redis.Options) *redis.Client {
 	return redis.NewClient(&c)
 }
 
-func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap) *redis.ClusterClient {
+func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, over error) *redis.ClusterClient {
 	c := *o
 	slots.share(&c)
 	if c.Dialer == nil {
 		c.Dialer = redis.NewDialer(&redis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLSConfig})
 	}
-	c.Dialer = endWith(ctx, c.Dialer)
+	c.Dialer = endWith(ctx, c.Dialer, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, quick
 	c.MaxRetryBackoff = 0 // its default: a shorter one would cut MinRetryBackoff
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0

@@ -162,6 +162,9 @@ func (g *grant) loseUnder(only *hold, cause error) {
 	}
 	g.mu.Unlock()
 	g.l.dog.remove(g)
+	g.l.mu.Lock()
+	g.l.aged.removeLocked(g) // there is nothing to revoke any more, and the subscription may end before a handler that hangs
+	g.l.mu.Unlock()
 	if h != nil {
 		h.cancel(cause)
 		h.dismiss(cause) //planted:nested-loss

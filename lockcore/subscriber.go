@@ -14,6 +14,9 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 // subscriber returns a client for one subscription, and what closes it. go-redis reconnects a subscription under its
 // mutex and on a context of its own, so that a dial that hangs would hold up its Close, and with it ours. Here dials and
 // connections end with ctx; a client that is not our own is used as it is.
+//
+// A dial that ends with ctx answers redis.ErrClosed, with which go-redis ends the subscription. After any other error it sleeps for 100 ms and
+// dials again.
 func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
 	if !c.own {
 		return c.renews, func() error { return nil }
@@ -22,16 +25,16 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
 		o := *cluster.Options()
 		o.ClusterStateReloadInterval = time.Second // read when it connects: go-redis does not tell us that it cannot
-		sub = ownCluster(ctx, &o, c.slots)
+		sub = ownCluster(ctx, &o, c.slots, redis.ErrClosed)
 	} else if single, ok := c.renews.(*redis.Client); ok {
-		sub = ownClient(ctx, single.Options())
+		sub = ownClient(ctx, single.Options(), redis.ErrClosed)
 	}
 	return sub, sub.Close
 }
 
-// endWith makes the dials of next, and the connections that they make, end with ctx, also if next ignores its own. Then a dial answers
-// redis.ErrClosed: a subscription of go-redis ends with it, and after any other error it sleeps for 100 ms and dials again.
-func endWith(ctx context.Context, next dialer) dialer {
+// endWith makes the dials of next, and the connections that they make, end with ctx, also if next ignores its own. over is what a dial answers
+// then.
+func endWith(ctx context.Context, next dialer, over error) dialer {
 	type result struct {
 		conn net.Conn
 		err  error
@@ -55,6 +58,6 @@ func endWith(ctx context.Context, next dialer) dialer {
 			}
 		case <-ctx.Done():
 		}
-		return nil, redis.ErrClosed
+		return nil, over
 	}
 }
