@@ -28,7 +28,7 @@ full: ## level full with the race detector, of all packages without a target of 
 .PHONY: sim
 sim: ## 120 seeds of the simulation, and 20 with the race detector; -seed N plays one again
 	$(FULL) $(TALLY) ./internal/sim -count=1 -v -timeout 30m
-	$(FULL) $(TALLY) -race ./internal/sim -count=1 -v -args -seed 1000 -seeds 20
+	$(FULL) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 20
 
 .PHONY: history
 history: ## a million operations on a real server, checked with porcupine and a fenced register
