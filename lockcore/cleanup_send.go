@@ -1,0 +1,229 @@
+package lockcore
+
+import (
+	"cmp"
+	chain "container/list"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// send sends what its lane has, until that is empty or paused.
+func (q *cleanups) send(ln *lane) {
+	defer q.l.wg.Done()
+	for {
+		batch := q.take(ln)
+		q.report()
+		if len(batch) == 0 {
+			return
+		}
+		if ln.node == "" {
+			batch = q.route(batch)
+		}
+		if len(batch) > 0 {
+			q.settle(ln, batch, q.l.conn.cleanUp(q.l.base, batch, q.list))
+		}
+	}
+}
+
+// take takes the next batch out of a lane. Without one its sender has ended.
+func (q *cleanups) take(ln *lane) (batch []*cleanup) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(batch) < cleanupBatch && ln.ready.Len() > 0 && !ln.paused && !q.stopped {
+		c := ln.ready.Remove(ln.ready.Front()).(*cleanup) //nolint:errcheck,forcetypeassert // it has nothing else
+		c.in, c.at = nil, nil
+		if !c.until.IsZero() && time.Now().After(c.until) {
+			q.endLocked(c, cmp.Or(c.err, ErrUnavailable))
+			continue
+		}
+		batch = append(batch, c)
+	}
+	if len(batch) == 0 {
+		ln.senders--
+	}
+	return batch
+}
+
+// route moves entries of a cluster to the lanes of their servers, and returns those of which the server is not known.
+func (q *cleanups) route(batch []*cleanup) (rest []*cleanup) {
+	nodes := q.l.conn.nodes(q.l.base, batch)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, c := range batch {
+		switch {
+		case nodes[i] == "":
+			rest = append(rest, c)
+		case q.all[c.id] == c: // else Close was faster
+			q.putLocked(q.laneLocked(nodes[i]), c)
+		}
+	}
+	return rest
+}
+
+// settle ends what Redis has answered and keeps the rest for another try.
+func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		return
+	}
+	answered, pause := false, firstRetry
+	for i, c := range batch {
+		err := errs[i]
+		switch {
+		case err == nil, permanent(err) && !errors.Is(err, errHeldUp):
+			answered = true
+			q.endLocked(c, err)
+			continue
+		case slotOnly(err):
+			answered = true
+		case unanswered(err):
+			c.repeated = true
+		}
+		if c.err != nil { // not the first time
+			pause = cleanupRetry
+		}
+		c.err, c.in = err, &ln.failed
+		c.at = c.in.PushBack(c)
+	}
+	if answered {
+		ln.fails = 0
+	} else {
+		ln.fails++
+		ln.paused = true
+	}
+	if ln.fails > 1 {
+		pause = cleanupRetry
+	}
+	if ln.failed.Len() > 0 && ln.timer == nil {
+		ln.timer = time.AfterFunc(pause, func() { q.retry(ln) })
+	}
+	q.startLocked(ln)
+}
+
+// slotOnly says that an error is about one slot of a cluster, not about its server.
+func slotOnly(err error) bool {
+	var re redis.Error
+	if !errors.As(err, &re) {
+		return false
+	}
+	for _, p := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN"} {
+		if strings.HasPrefix(re.Error(), p) {
+			return true
+		}
+	}
+	return false
+}
+
+// retry makes ready what has failed. In a cluster another server may have it by now: all of the lane is sorted anew.
+func (q *cleanups) retry(ln *lane) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln.timer, ln.paused = nil, false
+	if q.stopped {
+		return
+	}
+	to, from := q.laneLocked(""), []*chain.List{&ln.failed}
+	if to != ln {
+		from = append(from, &ln.ready)
+	}
+	for _, from := range from {
+		for e := from.Front(); e != nil; e = from.Front() {
+			q.putLocked(to, from.Remove(e).(*cleanup)) //nolint:errcheck,forcetypeassert // it has nothing else
+		}
+	}
+	q.startLocked(ln)
+}
+
+// list is the command of an entry, but for the name of the script.
+func (q *cleanups) list(c *cleanup) (*script, []any) {
+	if c.release == nil {
+		return leaveScript, []any{
+			2: 2, 3: c.keys[0], 4: c.keys[1], 5: c.id, 6: q.l.id, 7: millis(c.keep), 8: flag(c.repeated), 9: window, 10: q.l.wakePrefix,
+			11: flag(q.l.conn.single),
+		}
+	}
+	g := c.release.g
+	last, _ := g.last()
+	return releaseScript, g.releaseArgs(last, c.release.e, true).list[:]
+}
+
+// cleanUp sends a batch in one pipeline and returns an error, or nil, for each.
+func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanup) (*script, []any)) []error {
+	ctx, cancel := context.WithTimeout(base, callTimeout)
+	defer cancel()
+	type command struct {
+		s    *script
+		list []any
+	}
+	all := make([]command, len(batch))
+	for i, b := range batch {
+		all[i].s, all[i].list = list(b)
+	}
+	v, err := c.bounded(ctx, func() (any, error) {
+		errs := make([]error, len(all))
+		todo := make([]int, len(all))
+		for i := range todo {
+			todo[i] = i
+		}
+		for _, inFull := range []bool{false, true} { // in full what the server has forgotten
+			pipe, cmds := c.ends.Pipeline(), make([]*redis.Cmd, len(todo))
+			for n, i := range todo {
+				args := slices.Clone(all[i].list)
+				copy(args, all[i].s.sha)
+				if inFull {
+					copy(args, all[i].s.text)
+				}
+				cmds[n] = redis.NewCmd(ctx, args...)
+				_ = pipe.Process(ctx, cmds[n])
+			}
+			_, _ = pipe.Exec(ctx) // each command has its own error
+			var forgotten []int
+			for n, i := range todo {
+				errs[i] = cmds[n].Err()
+				if errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
+					forgotten = append(forgotten, i)
+				}
+			}
+			if todo = forgotten; len(todo) == 0 {
+				break
+			}
+		}
+		return errs, nil
+	})
+	errs, ok := v.([]error)
+	if !ok || err != nil {
+		errs = make([]error, len(batch))
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	for _, err := range errs {
+		stale(ctx, c.ends.UniversalClient, err)
+	}
+	return errs
+}
+
+// nodes returns the server of each entry: "" where it is not known, or there is one only.
+func (c *conn) nodes(base context.Context, batch []*cleanup) []string {
+	nodes := make([]string, len(batch))
+	cluster, ok := c.ends.UniversalClient.(*redis.ClusterClient)
+	if !ok {
+		return nodes
+	}
+	ctx, cancel := context.WithTimeout(base, callTimeout)
+	defer cancel()
+	for i, b := range batch {
+		node, err := cluster.MasterForKey(ctx, b.keys[0])
+		if err != nil {
+			break // no map of the slots could be had
+		}
+		nodes[i] = node.Options().Addr
+	}
+	return nodes
+}
