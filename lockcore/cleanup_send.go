@@ -89,7 +89,7 @@ func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 			pause = cleanupRetry
 		}
 		c.err, c.in = err, &ln.failed
-		c.at = c.in.PushBack(c)
+		c.at = c.in.PushBack(c) //planted:cleanup-tried-again
 	}
 	if answered {
 		ln.fails = 0

@@ -185,7 +185,7 @@ func (c *conn) insist(ctx context.Context, on *wire, s *script, keys []string, a
 		if !broken(err) || try >= 2*ownPoolSize {
 			wait, pause = pause, 2*pause
 		}
-		if err == nil || permanent(err) || ended(ctx) || time.Until(end) <= wait || !sleep(ctx, wait) {
+		if err == nil || permanent(err) || ended(ctx) || time.Until(end) <= wait || !sleep(ctx, wait) { //planted:sent-again
 			return reply, sent, err
 		}
 	}

@@ -42,6 +42,16 @@ func waits() []mistake {
 			pkg:   "lockcore", test: "TestWaitInVain",
 		},
 		{
+			name: "cleanup-tried-once", what: "A withdrawal that Redis does not confirm is given up after one try.",
+			edits: []edit{{"cleanup-tried-again", stmt("q.endLocked(c, err)")}},
+			pkg:   "lockcore", test: "TestCleanupKeptThroughOutage",
+		},
+		{
+			name: "command-sent-once", what: "Extend, Revoke, Clear and Inspect fail when their connection breaks.",
+			edits: []edit{{"sent-again", operandAlways(0)}},
+			pkg:   "lockcore", test: "TestRetryBrokenConnection",
+		},
+		{
 			name: "asker-fails-alone", what: "A call that asks for all in line and gives up leaves nobody who asks.",
 			edits: []edit{{"leader-gives-up", skip()}},
 			pkg:   "lockcore", test: "TestPeer_rueidislockAskerGivesUp",
