@@ -104,11 +104,14 @@ func TestPeer_redissonKeysThatStay(t *testing.T) {
 			t.Errorf("inconclusive: %d keys, want 202 and a queue", len(keys))
 		}
 		p.faults.Down()
+		crashed, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = p.a.Close(crashed)
+		dead.Wait()
 		time.Sleep(25 * time.Hour)
 		if keys := p.memory.Redis.Keys(); len(keys) > 0 {
 			t.Errorf("there are still %q", keys)
 		}
-		dead.Wait()
 		p.faults.Heal()
 		_ = died.Release(t.Context())
 		_ = le.Release(t.Context())

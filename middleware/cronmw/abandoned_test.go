@@ -48,12 +48,13 @@ func TestAbandonedTickIsReported(t *testing.T) {
 				first, heard := w.process(), new(abandoned)
 				js := first.jobs()
 				j := cronmw.Job{Overlap: row.overlap, OnResult: w.heard}
-				died := make(chan struct{})
+				died, over := make(chan struct{}), make(chan struct{})
+				defer close(over)
 				w.must(js.Every("report", row.every, cronmw.Job{Overlap: row.overlap}, func(_ context.Context, t cronmw.Tick) error {
 					w.ran(t)
 					first.faults.Silence()
 					close(died)
-					time.Sleep(24 * time.Hour)
+					<-over
 					return nil
 				}))
 				w.start(js)
