@@ -115,8 +115,9 @@ func (w *wake) check() {
 		w.mu.Lock()
 		w.again = false
 		w.mu.Unlock()
+		since := time.Now() // the subscription is up
 		for batch := range slices.Chunk(w.l.held(), batchKeys) {
-			w.l.dog.check(batch)
+			w.l.dog.check(batch, since)
 			if !sleep(ctx, checkPause) {
 				break
 			}

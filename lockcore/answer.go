@@ -1,6 +1,9 @@
 package lockcore
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Answers of acquire.lua.
 const (
@@ -75,7 +78,7 @@ func (a *ask) granted(c *call, sent time.Time, reply []any) answer {
 		sent: sent, //planted:grant-counts-from
 	}
 	if a.line.kind == KindOnce {
-		g.attempt = int(n)
+		g.attempt = int32(min(n, math.MaxInt32))
 	}
 	if !a.renamed {
 		g.by = c

@@ -241,7 +241,7 @@ func (c *call) report(h *hold, rec *Record, err error) {
 	switch {
 	case h != nil:
 		h.tell(Granted{
-			Waited: waited, Contended: c.contended, Queue: c.queue, Token: h.token, Attempt: h.g.attempt, Abandoned: h.abandoned,
+			Waited: waited, Contended: c.contended, Queue: c.queue, Token: h.token, Attempt: int(h.g.attempt), Abandoned: h.abandoned,
 		})
 	case rec != nil:
 		c.l.obs.Event(c.ctx, Replayed{Waited: waited, Contended: c.contended, Queue: c.queue, Attempt: rec.Attempt})

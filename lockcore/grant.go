@@ -26,9 +26,10 @@ type grant struct {
 	terms    granted // of every tenure
 	keep     time.Duration
 	tag      string
-	attempt  int
 	since    time.Time
 	top      int64 // last token of the block
+	attempt  int32
+	handed   int32 // times, guarded by the line's lock
 	repeated bool  // its acquire was sent more than once: a copy may come late
 
 	mu        sync.Mutex
@@ -49,8 +50,6 @@ type grant struct {
 	poked bool          // due for a reason that a renewal under way does not know
 
 	older, younger *grant // see aged, guarded by Locker.mu
-
-	handed int // times, guarded by the line's lock
 
 	first hold // most grants have no other
 }

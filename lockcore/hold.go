@@ -29,8 +29,8 @@ type hold struct {
 	abandoned bool
 	closed    bool  // the last run has returned
 	lost      bool  // the lease ended before; grant.cause says why
-	failed    error // of the first run's handler, see Lease.Failed
 	failing   bool  // the last renewal got no answer
+	failed    error // of the first run's handler, see Lease.Failed
 	runs      int32 // that have not returned
 	arrived   int32 // nested calls that had to wait, see sibling.seq
 	renewals  int32

@@ -66,7 +66,7 @@ func (le *Lease) Attempt() int {
 	if le == nil {
 		return 0
 	}
-	return le.h.g.attempt
+	return int(le.h.g.attempt)
 }
 
 // Abandoned says that a holder before never said how its run ended: its work may be half done.

@@ -90,7 +90,7 @@ func TokenOf(ctx context.Context, key string) (int64, bool) {
 // AttemptOf returns what Attempt and Abandoned say of the lease under which ctx holds key; 0 if it does not hold it now.
 func AttemptOf(ctx context.Context, key string) (attempt int, abandoned bool) {
 	if h := validIn(ctx, key); h != nil {
-		return h.g.attempt, h.abandoned
+		return int(h.g.attempt), h.abandoned
 	}
 	return 0, false
 }

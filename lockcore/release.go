@@ -26,7 +26,7 @@ func (h *hold) end(ctx context.Context, e ending, alive bool) (handed, stale boo
 	switch {
 	case !mine: // the line went on when the lease was lost
 	case e.completed && !stale && err == nil:
-		g.line.done(Record{Data: e.record, Attempt: g.attempt}, g.tag)
+		g.line.done(Record{Data: e.record, Attempt: int(g.attempt)}, g.tag)
 	default:
 		g.line.goOn(nil, nil)
 	}

@@ -56,6 +56,40 @@ func TestRenewBeside(t *testing.T) {
 	})
 }
 
+// Finding A13: where every reply is late, as in a process or on a server that has too much to do, second renewals do not double the load, and
+// every lease is kept.
+func TestRenewOverload(t *testing.T) {
+	testlevel.Full(t)
+	synctest.Test(t, func(t *testing.T) {
+		const n, periods = 4000, 5
+		heard := new(passes)
+		l, faults, _ := newWorld(t).locker(lockcore.Options{Observer: heard})
+		leases := make([]*lockcore.Lease, n)
+		for i := range leases {
+			le, err := l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Lease: 12 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases[i] = le
+		}
+		time.Sleep(8 * time.Second)
+		faults.Delay(1100 * time.Millisecond) // there and back longer than a sixth of the lease
+		time.Sleep(8 * time.Second)
+		_, before, _ := heard.sum()
+		time.Sleep(periods * 4 * time.Second)
+		_, after, _ := heard.sum()
+		if sent := after.Kept + after.Gone + after.Failed - before.Kept - before.Gone - before.Failed; sent > 2*periods*n {
+			t.Errorf("%d renewals of %d leases in %d periods", sent, n, periods)
+		}
+		faults.Delay(0)
+		for _, le := range leases {
+			if err := le.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // Finding A13: without replies at most three renewals of a lease are under way, none revives it once it is lost, and Close waits for none.
 func TestRenewUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -243,7 +243,7 @@ func (ln *line) release(g *grant, alive bool) (mine bool, handed int, next *call
 	ln.cutLocked(w)
 	late := ln.cutLateLocked()
 	g.handed++
-	handed, said := g.handed, ln.sayLocked()
+	handed, said := int(g.handed), ln.sayLocked()
 	ln.mu.Unlock()
 	w.turn <- turn{g: g}
 	said.refuseAll(late)

@@ -21,7 +21,9 @@ const (
 // renewal, and each batch that is due has a goroutine for as long as it is under way. A batch that hangs delays no other.
 //
 // A lease stays in the heap while renewals of it are under way. A renewal without a reply after a sixth of the lease gets
-// another one beside it, on a connection of its own, up to maxTries. A late reply counts for as long as the lease is valid:
+// another one beside it, on a connection of its own, up to maxTries. Where the replies are late because there is too much to do,
+// more renewals would make it worse. So at most batchKeys leases, or a tenth of all, have more than one renewal under way, and
+// lag shortens the period only of a Locker whose leases fit into one batch. A late reply counts for as long as the lease is valid:
 // each renewal extends it from the time of its own send, so replies may come in any order. No reply revives a lease that has
 // ended: grant.renewed checks grant.cause.
 //
@@ -37,6 +39,7 @@ type watchdog struct {
 	zero    time.Time // of its clock
 	due     dueHeap
 	timer   *time.Timer
+	extra   int           // renewals under way beside another one of the same lease
 	lag     time.Duration // how long a renewal takes from the time at which it is due to its reply, at worst of late
 	stopped bool
 }
@@ -66,6 +69,9 @@ func (w *watchdog) lagLocked(took time.Duration) { w.lag = max(took, w.lag-w.lag
 // periodLocked is how long after the send of the last renewal the next one is due: a third of the lease, and sooner by what renewals take
 // of late, up to a sixth of the lease. In a process that lacks CPU time that is much.
 func (w *watchdog) periodLocked(lease time.Duration) time.Duration {
+	if len(w.due) > batchKeys {
+		return jitter(lease / 3)
+	}
 	return jitter(lease/3) - min(w.lag, lease/6)
 }
 
@@ -101,12 +107,15 @@ func (w *watchdog) now(g *grant) { w.soon(g, 0) }
 // introduce makes a grant due soon, so that Redis learns who holds the key after a hand-over.
 func (w *watchdog) introduce(g *grant) { w.soon(g, introduction) }
 
-// check makes leases due at once. A NoRenew lease is in the heap until it has been asked about.
-func (w *watchdog) check(all []*grant) {
+// check makes those leases due at once that no renewal sent after since has found. A NoRenew lease is in the heap until it has been
+// asked about.
+func (w *watchdog) check(all []*grant, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, g := range all {
-		w.soonLocked(g, 0)
+		if !g.renewedSince(since) {
+			w.soonLocked(g, 0)
+		}
 	}
 }
 
@@ -159,15 +168,17 @@ func (w *watchdog) pass() {
 func (w *watchdog) take() (all []*grant, late time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.clockLocked()
+	now, most := w.clockLocked(), max(batchKeys, len(w.due)/10)
 	for len(w.due) > 0 && !w.stopped && w.due[0].due-now <= w.due[0].terms.Lease/30 {
 		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // dueHeap holds nothing else
 		if !g.live() {                 // it may have ended before it was added
 			continue
 		}
-		if g.tries < maxTries { // else all of them are without a reply: one more would find out nothing
+		if g.tries == 0 || g.tries < maxTries && w.extra < most { // else one more would find out nothing, or add to what is too much already
 			late = max(late, now-g.due)
-			g.tries++
+			if g.tries++; g.tries > 1 {
+				w.extra++
+			}
 			g.poked = false
 			all = append(all, g)
 		}
@@ -230,7 +241,9 @@ func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, la
 		w.lagLocked(late + took)
 	}
 	for i, g := range batch {
-		g.tries--
+		if g.tries--; g.tries > 0 {
+			w.extra--
+		}
 		if g.index < 0 || g.poked {
 			continue // it has ended, or is due for a reason that this renewal does not know
 		}
