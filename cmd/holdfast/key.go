@@ -32,7 +32,8 @@ func (sh *shell) version(_ context.Context, args []string) (int, error) {
 	return exitOK, nil
 }
 
-// key prints the key of an HTTP request. The secret is no argument: others can read those.
+// key prints the key of an HTTP request. The secret is not an argument, because other users of the machine can read
+// arguments.
 func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	f := sh.flagSet("key", " IDEMPOTENCY-KEY")
 	scope := f.String("scope", "", "what the program's scope function returns for the caller, such as a tenant or a user")
@@ -77,7 +78,7 @@ const clearText = `Clearing forgets that this key is %s: the next call runs agai
 whether it had. It is refused if a run has begun or was completed since the lines above.
 `
 
-// clear forgets a once key, after a question, if nothing has happened to it since it was shown.
+// clear clears a once key, after a question, unless the key has changed since it was shown.
 func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("clear", " KEY")
 	once := f.Bool("once", false, "a key of Once; needed, because keys of Exclusive have nothing to forget")
