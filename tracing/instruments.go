@@ -83,8 +83,9 @@ type class struct {
 	causes     map[string]metric.MeasurementOption
 }
 
-// classOf returns the class of an attempt. At the first sight of a class it creates the series of its counters with the value 0. Of two
-// first calls that race, the one that stores its class creates the series; the other may count before that, which changes no sum.
+// classOf returns the class of an attempt. For the first call of a class it creates the series of its counters with the
+// value 0. If two first calls race, the one that stores the class creates the series. The other may count earlier,
+// which changes no sum.
 func (o *observer) classOf(at lockcore.Attempt) *class {
 	type id struct {
 		kind lockcore.Kind

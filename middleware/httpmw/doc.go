@@ -8,8 +8,8 @@
 // [Exclusive] runs one request at a time for each key, such as an account. Where both are used Idempotent stands outside.
 //
 // It follows draft-ietf-httpapi-idempotency-key-header and, where that is silent, Stripe's practice
-// (https://docs.stripe.com/api/idempotent_requests). One departure: a repetition that arrives while the first request runs waits
-// up to Terms.Wait before it is answered 409; with lockcore.NoWait it is answered at once, as the draft asks.
+// (https://docs.stripe.com/api/idempotent_requests). One departure: a repeat that arrives while the first request runs
+// waits up to Terms.Wait before it is answered 409. With lockcore.NoWait it is answered at once, as the draft requires.
 //
 // # Guarantees
 //

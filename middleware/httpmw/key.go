@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// HeaderKey is the request header that names an operation, unless Options.Header is another. HeaderReplayed is the one that
-// marks an answer as a replay.
+// HeaderKey is the request header that names an operation, unless Options.Header names another one. HeaderReplayed is
+// the response header that marks a replay.
 const (
 	HeaderKey      = "Idempotency-Key"
 	HeaderReplayed = "Idempotent-Replayed"
@@ -42,7 +42,7 @@ func (o Options) parseKey(value string) (string, error) {
 		if key, ok = unquote(key[1:]); !ok {
 			return "", errBadKey
 		}
-	} else if strings.Contains(key, ",") { // two headers that a proxy has made one, as RFC 9110 allows
+	} else if strings.Contains(key, ",") { // a proxy may have joined two headers, as RFC 9110 allows
 		return "", errBadKey
 	}
 	if key == "" || len(key) > maxKey {
