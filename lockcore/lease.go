@@ -72,9 +72,9 @@ func (le *Lease) Attempt() int {
 // Abandoned says that a holder before never said how its run ended: its work may be half done.
 func (le *Lease) Abandoned() bool { return le != nil && le.h.abandoned }
 
-// Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is err. Call it before Release, Complete or
-// Abandon; the last call counts, and nil withdraws the report. It changes nothing else. On the lease of a nested call
-// it does nothing, because the hold belongs to the outer call.
+// Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is err. Call it before
+// Release, Complete or Abandon; the last call counts, and nil withdraws the report. It changes nothing else. On the
+// lease of a nested call it does nothing, because the hold belongs to the outer call.
 func (le *Lease) Failed(err error) {
 	if le == nil {
 		return

@@ -122,7 +122,8 @@ func (l *Locker) listOn(ctx context.Context, rdb redis.UniversalClient, o ListOp
 	}
 }
 
-// entries asks for keys by their names in Redis, in one round trip. It leaves out keys that are free, cannot be read, or have another layout.
+// entries asks for keys by their names in Redis, in one round trip. It leaves out keys that are free, cannot be read,
+// or have another layout.
 func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names []string, o ListOptions) ([]Entry, error) {
 	asked := make([]Entry, 0, len(names))
 	keys := make([][2]string, 0, len(names))

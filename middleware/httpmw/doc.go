@@ -15,8 +15,9 @@
 //
 // Among requests of one scope, method, path and key, within Options.Keep and as long as Redis keeps what it
 // acknowledged: no two handlers run at the same time; after an answer was recorded no handler runs again; every replay
-// has the recorded status, headers and body (which headers are recorded: see Options.OmitHeaders). The record is stored before the answer is sent, so that a client that saw
-// a success can always have it again. Requests of two scopes, or of two paths, never meet.
+// has the recorded status, headers and body (which headers are recorded: see Options.OmitHeaders). The record is stored
+// before the answer is sent, so that a client that saw a success can always have it again. Requests of two scopes, or
+// of two paths, never meet.
 //
 // # What it cannot promise
 //

@@ -110,8 +110,8 @@ func digest(secret []byte, scope, method, path, client string) string {
 
 // KeyOf is what [Key] says inside the handler of such a request, for an operator who looks a key up or clears it
 // (idempotency.Lookup, idempotency.Clear). path is the request's, escaped and without query, as the client sent it; header is the
-// Idempotency-Key, quoted or bare. Of o it needs Secret and, if set, ValidKey. It fails if one of them cannot be a request's. What is recorded has a format of
-// this package's own (codec "http"), which no exported function reads.
+// Idempotency-Key, quoted or bare. Of o it needs Secret and, if set, ValidKey. It fails if one of them cannot be a
+// request's. What is recorded has a format of this package's own (codec "http"), which no exported function reads.
 func (o Options) KeyOf(scope, method, path, header string) (string, error) {
 	var errs []error
 	if scope == "" {
