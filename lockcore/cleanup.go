@@ -73,7 +73,7 @@ type cleanups struct {
 	mu      sync.Mutex
 	all     map[string]*cleanup   // by id
 	byKey   map[string][]*cleanup // those that are first
-	lanes   map[string]*lane      // by server; lane "" sends to any server, and in a cluster it moves the entries to the lanes of their servers
+	lanes   map[string]*lane      // by server; lane "" sends to any server, in a cluster first to other lanes, see route
 	room    chan struct{}         // closed when there is room again; nil until a request waits for it
 	held    bool                  // the queue is not empty and counted in Locker.wg
 	stopped bool
@@ -213,7 +213,7 @@ func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
 	if q.room == nil {
 		q.room = make(chan struct{})
 	}
-	return q.room, fmt.Errorf("lockcore: %d requests and holds wait for Redis to confirm their end, a new key is requested below %d", len(q.all), maxCleanups)
+	return q.room, fmt.Errorf("lockcore: %d withdrawals and releases are not confirmed by Redis; requests for new keys wait until there are fewer than %d", len(q.all), maxCleanups)
 }
 
 // endLocked ends an entry that is in no list.

@@ -41,7 +41,7 @@ type Holding struct {
 	KeepLeft  time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
 	Queue     int           // processes in line at Redis
 	Revoked   bool          // held, and Revoke was called: it is not renewed any more
-	Died      bool          // free exclusive key: its last holder, Holder, died or called Abandon; Lease.Abandoned reports that to the next one
+	Died      bool          // free exclusive key: Holder, its last one, died or called Abandon; see Lease.Abandoned
 }
 
 // Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica. For about 300 ms

@@ -20,7 +20,7 @@
 //	holdfast.contended       bool    the call waited for another holder
 //	holdfast.queue.length    int     longest wait queue that the call saw; on "acquire": at its start
 //	holdfast.attempt         int     which run of the key this is, or was, from 1
-//	holdfast.takeover        bool    the holder before abandoned the key
+//	holdfast.takeover        bool    the previous holder abandoned the key
 //	holdfast.token           int     fencing token
 //	holdfast.hold.duration   double  s, from the grant to the handler's end
 //	holdfast.renewals        int     renewals that succeeded
@@ -39,7 +39,7 @@
 // # Outcomes
 //
 //	completed    the handler ran and returned nil
-//	took_over    the same, of a key that the holder before had abandoned
+//	took_over    the same, for a key that the previous holder had abandoned
 //	failed       the handler returned an error, panicked, or under httpmw.Idempotent answered what is not recorded, such as a 500
 //	replayed     the key was done
 //	busy         another holder has the key, or had it until the caller gave up
@@ -71,7 +71,7 @@
 //	holdfast.conflict.lost       counter          {job}          name               conflicts on a job's last attempt
 //	holdfast.no_key              counter          {job}          name               jobs and requests without a key
 //	holdfast.payload_mismatches  counter          {acquisition}  name               done keys that were called with another payload
-//	holdfast.tick.abandoned      counter          {tick}         name               cron ticks whose instance died and that no other one ran
+//	holdfast.tick.abandoned      counter          {tick}         name               cron ticks whose instance died and which no other instance ran
 //	holdfast.bad_records         counter          {record}
 //	holdfast.misconfigured       counter          {problem}
 //

@@ -40,7 +40,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	match := f.String("match", "*", "glob `pattern` of the key: *, ?, [a-z]")
 	once := f.Bool("once", false, "only keys of Once")
 	exclusive := f.Bool("exclusive", false, "only keys of Exclusive")
-	all := f.Bool("all", false, "also keys of Exclusive that are free, but whose last holder died")
+	all := f.Bool("all", false, "also list free keys of Exclusive whose last holder died")
 	most := f.Int("max", 1000, "print no more than this many")
 	limit := durationFlag(f, "timeout", time.Minute, "give up after this `duration`")
 	asJSON := f.Bool("json", false, "print JSON")

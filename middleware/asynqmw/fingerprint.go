@@ -50,7 +50,7 @@ func Fields(pointers ...string) FingerprintFunc {
 			b = appendCanonical(b, v)
 		}
 		if !found {
-			return nil, fmt.Errorf("no value at %q, nor at another of the %d pointers", compiled[0].text, len(compiled))
+			return nil, fmt.Errorf("no value at %q or at any other of the %d pointers", compiled[0].text, len(compiled))
 		}
 		return b, nil
 	}

@@ -131,7 +131,7 @@ func (o Options) Validate() error {
 		}
 	}
 	if len(o.OmitHeaders) > 0 && len(o.OnlyHeaders) > 0 {
-		bad("OmitHeaders has %d names and OnlyHeaders %d, must be set one without the other", len(o.OmitHeaders), len(o.OnlyHeaders))
+		bad("OmitHeaders has %d names and OnlyHeaders %d, only one of them may be set", len(o.OmitHeaders), len(o.OnlyHeaders))
 	}
 	if o.MaxRequest < 0 || o.MaxRequest > maxLimit {
 		bad("MaxRequest is %d, must be between 0 and %d", o.MaxRequest, maxLimit)

@@ -13,7 +13,7 @@
 //	record stored late            info
 //	outcome unknown               error  the handler abandoned the key: guard.Unknown, or a panic under at most once
 //	release failed                info   no answer; the key is free at the end of its lease at the latest
-//	took over                     warn   a once key that the holder before abandoned: its work may be half done
+//	took over                     warn   a once key that the previous holder abandoned: its work may be half done
 //	refused                       info   busy, closed
 //	                              debug  canceled
 //	                              warn   mismatch
