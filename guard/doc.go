@@ -16,21 +16,21 @@
 // # Guarantees
 //
 // The function gets a ctx that is canceled before the lease can end; the key is given back when the function has returned,
-// even if it panics, and never before. Inside it the same key is entered again at no cost; nested calls with
-// the same ctx run one at a time. A run that is not recorded is
-// never taken for done, and a record is never replaced: what is replayed is what the first run that was recorded returned.
+// even if it panics, and never before. A nested call for the same key costs no command. Nested calls with the same ctx
+// run one at a time. A run that is not recorded is never taken for done, and a record is never replaced: what is
+// replayed is what the first run that was recorded returned.
 //
 // # What it cannot promise
 //
 // A crash between the effect of the function and its record cannot be closed from outside. [Mode] chooses: AtLeastOnce
-// runs it again, AtMostOnce refuses until an operator has looked and cleared the key (holdfast clear -once), or Keep
-// is over. And see package lockcore.
+// runs it again. AtMostOnce refuses it until an operator clears the key (holdfast clear -once), or Keep is over. And
+// see package lockcore.
 //
 // # What you must do
 //
 // Keep must be longer than the time within which the same work may arrive again. Keys name the work, not the delivery: "charge:7", not a random
-// ID. Stop when ctx ends, and return its error or context.Cause(ctx). Take nested keys in one order everywhere. What the function starts and leaves running
-// must be given [Detach]'s ctx.
+// ID. Stop when ctx ends, and return its error or context.Cause(ctx). Take nested keys in one order everywhere. What
+// the function starts and leaves running must be given [Detach]'s ctx.
 //
 // # Testing
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Finding B2: a handler that returns the error of its ctx hides why its lease ended. Both are returned, in one line, the marks on the error
-// stay effective, and what is recorded is the handler's own text.
+// Finding B2: a handler that returned the error of its ctx hid why its lease ended. Both are returned, in one line. The
+// marks on the error stay effective, and the record has the handler's own text.
 func TestEndedLeaseIsNamed(t *testing.T) {
 	for name, end := range map[string]struct {
 		terms lockcore.Terms
@@ -74,7 +74,8 @@ func TestCanceledCallerIsNotALoss(t *testing.T) {
 	})
 }
 
-// Finding B2: the marks of a handler's error have their effect, on its own Once and on one around, when the cause is added.
+// Finding B2: when the cause is added, the marks on a handler's error keep their effect, on its own Once and on one
+// around it.
 func TestEndedLeaseKeepsMarks(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for name, test := range map[string]struct {

@@ -36,8 +36,9 @@ func Unknown(err error) error {
 	return &unknownError{err}
 }
 
-// because is the error of a run whose lease ended early for the reason lost, if not nil, and whose function returned err. The error of a ctx only
-// says that it ended; why it did is what a caller needs. The marks on err, and whatever else it wraps, are still found.
+// because returns the error of a run: lost is why its lease ended early, or nil, and err is what its function returned.
+// The error of a ctx does not say why the ctx ended, so because adds lost to it. errors.Is and errors.As still find the
+// marks on err and the errors that it wraps.
 func because(lost, err error) error {
 	switch {
 	case lost == nil:

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Goroutines that get the handler's ctx exclude each other on the handler's key, without a command. The handler waits for them: its own code is
-// not excluded.
+// Goroutines that get the handler's ctx exclude each other on the handler's key, without a command. The handler waits
+// for them: its own code is not excluded.
 func ExampleExclusive_fanOut() {
 	locks, done := open()
 	defer done()
@@ -56,8 +56,8 @@ func ExampleExclusive_capturedContext_incorrect() {
 	// inner ctx: <nil>
 }
 
-// The mistake: a call inside the handler does not get the handler's ctx. It waits for its own caller until Wait is over; with Forever it never
-// returns.
+// The mistake: a call inside the handler does not get the handler's ctx. It waits for its own caller until Wait is
+// over; with Forever it never returns.
 func ExampleExclusive_forgottenContext_incorrect() {
 	locks, done := open()
 	defer done()

@@ -10,15 +10,16 @@ import (
 // Exclusive runs fn alone: while it runs, no other Exclusive of the same key runs anywhere on the same Redis and prefix.
 // It waits up to t.Wait (2 s by default) for its turn. fn gets a ctx that is canceled before the lease can end; [context.Cause] says why.
 //
-// A call inside fn, with fn's ctx, on the same key is nested: it costs no round trip and runs at once, unless another nested call with the same
-// ctx runs. Then it waits for that one, up to t.Wait, as for any holder: nested calls exclude each other, but not the code of fn itself. A call
-// inside a nested call must use the ctx of that call, else it waits for its own caller. A call inside fn that does not use fn's ctx waits for fn.
-// The error of both says so: BusyError.Nested and BusyError.Local.
+// A call inside fn, with fn's ctx, on the same key is nested: it costs no round trip and runs at once, unless another
+// nested call with the same ctx runs. Then it waits for that call, up to t.Wait. So nested calls exclude each other,
+// but not the code of fn itself. A call inside a nested call must use the ctx of that call, else it waits for its own
+// caller and the error has BusyError.Nested. A call inside fn that does not use fn's ctx waits for fn, and the error
+// has BusyError.Local.
 //
 // It returns:
 //   - an error that satisfies errors.Is(err, lockcore.ErrNotRun): fn did not run, unless fn itself returned that error;
 //   - fn's own error, unchanged, unless the lease had ended before fn returned and the error is context.Canceled or
-//     context.DeadlineExceeded: then both why the lease ended and fn's error, in one;
+//     context.DeadlineExceeded: then one error that wraps both the cause and fn's error;
 //   - lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp: fn returned nil, but the lease had ended before;
 //   - nil: fn returned nil and the key was ours from its first line to its last.
 //
@@ -41,7 +42,7 @@ func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockco
 	return fn(lease.Context()) //planted:exclusive-run
 }
 
-// errNoReturn is what telemetry is told of a handler that panicked or called runtime.Goexit.
+// errNoReturn is the error that telemetry gets for a handler that panicked or called runtime.Goexit.
 var errNoReturn error = noReturnError{}
 
 type noReturnError struct{}

@@ -26,8 +26,8 @@ const (
 	// AtLeastOnce takes an abandoned key over: the work is tried again, and its effect may happen twice.
 	AtLeastOnce Mode = iota
 	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError until an operator clears it
-	// (holdfast clear -once, or idempotency.Clear), or until Keep, at least 24 h, is over: then the key is forgotten and runs again. A failed run is
-	// recorded and replayed, unless the error is marked with NoEffect or Unknown.
+	// (holdfast clear -once, or idempotency.Clear), or until Keep, at least 24 h, is over; then the key is forgotten
+	// and runs again. A failed run is recorded and replayed, unless the error is marked with NoEffect or Unknown.
 	AtMostOnce
 )
 
@@ -67,9 +67,9 @@ type OnceOptions struct {
 	// Fingerprint stands for the payload, at most 64 bytes, see [idempotency.Fingerprint]. The same key with another
 	// fingerprint is refused with a *lockcore.MismatchError. Empty: not compared.
 	Fingerprint []byte
-	// ReportOnly makes another fingerprint change nothing: a done key is replayed, and the Observer gets
-	// lockcore.PayloadDiffers. The fingerprint is part of the record, so keys that are running or abandoned are not
-	// compared. Records are compared only if they, too, were made with ReportOnly. Default: refused.
+	// ReportOnly replays a done key whose fingerprint differs, and the Observer gets lockcore.PayloadDiffers. The
+	// fingerprint is part of the record, so a running or abandoned key is not compared. A record is compared only if
+	// it, too, was made with ReportOnly. Default: a call with another fingerprint is refused.
 	ReportOnly bool
 	// Codec encodes the result of OnceValue. Default: [idempotency.JSON].
 	Codec idempotency.Codec
@@ -154,8 +154,9 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 // Outcome says whether fn ran here, ran here after an abandoned run, or was replayed; not how it ended. An error with
 // Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn returned nil but the lease ended before, the value comes with the
 // cause (lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp);
-// it was recorded all the same unless another run had begun. If fn returned context.Canceled or context.DeadlineExceeded then, the error is both
-// the cause and that of fn. What is recorded of a failure is the text of fn's own error.
+// it was recorded all the same unless another run had begun. If fn returned context.Canceled or
+// context.DeadlineExceeded after the lease ended, the error wraps both the cause and fn's error. The record of a
+// failure has the text of fn's own error.
 //
 // A crash between the effect of fn and its record cannot be closed from outside: Mode chooses what happens then. Pass
 // the key downstream, or record the effect in the same transaction, where that is not enough.
@@ -185,8 +186,9 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	return run(ctx, lease, o, fn)
 }
 
-// refused is the fingerprint that Redis compares, and reported the one that the record has. Two fields, so that a switch
-// from one to the other refuses no key that is done: Redis compares nothing with a fingerprint that it does not have.
+// refused returns the fingerprint that Redis compares, and reported the one in the record. They are separate fields
+// because a switch from one to the other must not refuse done keys: without a stored fingerprint Redis does not
+// compare.
 func (o OnceOptions) refused() []byte {
 	if o.ReportOnly {
 		return nil

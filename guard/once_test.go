@@ -329,8 +329,8 @@ func TestOnceCodecPanics(t *testing.T) {
 	})
 }
 
-// Finding B4: under ReportOnly another fingerprint of a done key changes nothing, and is reported each time. What failed for
-// good and what was too large is compared too, and what was recorded without a fingerprint is not.
+// Finding B4: under ReportOnly another fingerprint of a done key changes nothing, and is reported each time. Records of
+// final failures and of results that were too large are compared too. Records without a fingerprint are not compared.
 func TestOnceReportOnly(t *testing.T) {
 	type run struct {
 		fingerprint string

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Head reads the state of a record from its first bytes, and of a failed run the start of its text. b is a record or the start of
-// one, such as lockcore.Entry.RecordHead: 512 bytes have at least 400 of the text. It answers ErrRecord for anything else, but does not see
-// what is wrong behind b.
+// Head reads from the first bytes of a record its state and, if the run failed, the start of its error text. b is a
+// record or the start of one, such as lockcore.Entry.RecordHead: 512 bytes contain at least 400 bytes of the text. Head
+// returns ErrRecord for anything else. It does not detect errors after the end of b.
 func Head(b []byte) (state State, failure string, err error) {
 	if r, err := Decode(b); err == nil {
 		return r.State, r.Failure(), nil

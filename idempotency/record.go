@@ -53,8 +53,8 @@ type Record struct {
 	State State
 	Codec string // name of the codec that wrote Data; empty unless State is Done
 	Data  []byte // empty if State is Tombstone
-	// Fingerprint of the payload of the run, at most 64 bytes, where a difference is only reported
-	// (guard.OnceOptions.ReportOnly); else empty.
+	// Fingerprint of the run's payload, at most 64 bytes. It is empty unless a difference is only reported
+	// (guard.OnceOptions.ReportOnly).
 	Fingerprint []byte
 }
 
@@ -82,8 +82,8 @@ func (r Record) Encode() ([]byte, error) {
 	return append(b, r.Data...), nil
 }
 
-// Decode reads what Encode wrote. It answers ErrRecord for anything else. The record's Data and
-// Fingerprint point into b.
+// Decode reads what Encode wrote. It returns ErrRecord for anything else. The record's Data and Fingerprint point into
+// b.
 func Decode(b []byte) (Record, error) {
 	if len(b) < 4 {
 		return Record{}, fmt.Errorf("%w: %d bytes", ErrRecord, len(b))

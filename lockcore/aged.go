@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	subscribeAfter = time.Second           // a Locker that holds a lease for longer listens for Revoke
-	checkPause     = 50 * time.Millisecond // between two batches of leases that are checked
-	checkAgain     = time.Second           // between two rounds of that
+	subscribeAfter = time.Second           // a Locker with an older lease subscribes, to receive Revoke
+	checkPause     = 50 * time.Millisecond // between two batches of a check
+	checkAgain     = time.Second           // between two checks
 )
 
-// aged lists the grants of a Locker whose leases have not ended, from the oldest to the youngest, guarded by Locker.mu. One timer finds the first that gets older than
-// subscribeAfter, so that a lease needs neither a timer nor a goroutine for that, and a short one costs two assignments. The timer is set as
-// long as there is a grant and no subscription: ageLocked sets it with the first grant, age again while the oldest is young, and wake.end
-// when the subscription closes.
+// aged lists the grants of a Locker whose leases have not ended, from the oldest to the youngest. Locker.mu guards it.
+// One timer finds the first grant that gets older than subscribeAfter. So a lease needs neither its own timer nor a
+// goroutine, and a short one costs two assignments. The timer is set while there is a grant and no subscription: by
+// ageLocked with the first grant, by age while the oldest is young, and by wake.end when the subscription closes.
 type aged struct {
 	oldest, youngest *grant
 	timer            *time.Timer
@@ -52,7 +52,7 @@ func (a *aged) removeLocked(g *grant) {
 	g.older, g.younger = nil, nil
 }
 
-// longLocked is how soon the oldest grant gets older than subscribeAfter; ok is false if there is none.
+// longLocked returns how soon the oldest grant gets older than subscribeAfter; ok is false if there is none.
 func (a *aged) longLocked() (in time.Duration, ok bool) {
 	if a.oldest == nil {
 		return 0, false
@@ -69,7 +69,8 @@ func (l *Locker) ageInLocked(in time.Duration) {
 	}
 }
 
-// age subscribes if there is an old grant, and sets the timer if there is a young one. With neither the next grant sets it.
+// age subscribes if there is an old grant, and sets the timer if all are young. Without a grant it does nothing, and
+// the next grant sets the timer.
 func (l *Locker) age() {
 	l.mu.Lock()
 	l.aged.set = false
@@ -83,7 +84,8 @@ func (l *Locker) age() {
 	}
 }
 
-// holdsLong says that there is an old grant, for which the subscription stays. If not, the subscription may close, and the timer is set.
+// holdsLong reports whether there is an old grant, so that the subscription must stay. If not, the subscription may
+// close, and holdsLong sets the timer.
 func (l *Locker) holdsLong() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +96,7 @@ func (l *Locker) holdsLong() bool {
 	return ok && in <= 0
 }
 
-// held is what the Locker holds.
+// held returns the grants of the Locker.
 func (l *Locker) held() []*grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,9 +107,9 @@ func (l *Locker) held() []*grant {
 	return all
 }
 
-// check renews all leases once, in batches with pauses, because a message about any of them may have been lost before the subscription was
-// there. A NoRenew lease is only asked about. There is one check at a time; a subscription that comes up again meanwhile leads to one more.
-// Close ends it with the watchdog.
+// check renews all leases once, in batches with pauses, because a message about any of them may have been lost before
+// the Locker subscribed. Of a NoRenew lease it only reads the state. One check runs at a time; if the Locker subscribes
+// again meanwhile, one more follows. Close ends it with the watchdog.
 func (w *wake) check() {
 	defer w.l.wg.Done()
 	ctx := w.l.dog.ctx

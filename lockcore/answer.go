@@ -96,7 +96,7 @@ func (a *ask) granted(c *call, sent time.Time, reply []any) answer {
 // maxSpan bounds the durations that replies name, so that sums of them do not overflow.
 const maxSpan = 100 * 365 * 24 * time.Hour
 
-// micro is us microseconds, at most maxSpan.
+// micro returns us microseconds, at most maxSpan.
 func micro(us int64) time.Duration {
 	return time.Duration(min(us, maxSpan.Microseconds())) * time.Microsecond
 }

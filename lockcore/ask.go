@@ -8,9 +8,9 @@ import (
 
 const (
 	waitCap  = 2 * time.Second       // longest sleep of a waiter: what a dropped message costs
-	queueTTL = time.Minute           // of a queue that nobody refreshes
-	minPause = 10 * time.Millisecond // between two requests of which no message led to the second, whatever the reply to the first was
-	minTries = 3                     // sends in a row without an answer before Redis counts as away
+	queueTTL = time.Minute           // of a queue that no process refreshes
+	minPause = 10 * time.Millisecond // least pause before a request that no message has caused
+	minTries = 3                     // sends in a row without an answer before Redis counts as unavailable
 
 	// What a once key has to hear is tried for so much longer than the lease: else a run that never was, or has failed, counts as abandoned.
 	afterLease = time.Hour
@@ -194,8 +194,8 @@ func (a *ask) close() {
 	}
 }
 
-// end ends an ask that no call wants any more. A message that comes meanwhile is not lost: the withdrawal is in the queue before the
-// ask leaves the table of waiters, and a hint that came before is passed on.
+// end ends an ask that no call wants any more. No message is lost meanwhile: the withdrawal enters the queue before the
+// ask leaves the table of waiters, and an earlier hint is passed on.
 func (a *ask) end() {
 	a.undo()
 	a.close()
@@ -206,17 +206,19 @@ func (a *ask) end() {
 	}
 }
 
-// known says that Redis may know of the ask.
+// known reports whether Redis may know the ask.
 func (a *ask) known() bool { return a.queued || a.unsettled || a.repeated }
 
-// undo withdraws what Redis may know of an ask that will not run: a place in line, a turn, a grant. It does not wait.
+// undo withdraws from Redis what it may have of an ask that will not run: its queue entry, reservation or grant. It
+// does not wait.
 func (a *ask) undo() {
 	if a.queued || a.unsettled || a.repeated { //planted:undo-of-request
 		a.l.withdraw(a.line, a.id, a.by.keep, a.unsettled || a.repeated, a.repeated)
 	}
 }
 
-// withdraw takes a request, or a grant under which nothing ran, out of Redis. granted: Redis may have granted it.
+// withdraw removes from Redis a request, or a grant under which no call ran. granted: Redis may have granted the
+// request.
 func (l *Locker) withdraw(ln *line, id string, keep time.Duration, granted, repeated bool) {
 	l.cleanups.add(&cleanup{keys: ln.keys, id: id, keep: keep, first: granted, repeated: repeated})
 }

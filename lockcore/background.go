@@ -7,8 +7,8 @@ import (
 )
 
 // inBackground tries do until it answers, until has passed or the Locker ends; then it tells failed, if set. It
-// completes through a gap, and checks a message about a lease that is not renewed. Withdrawals and releases have a queue, see cleanups. A
-// completion that finds no room fails at once, a check is dropped: the lease runs out.
+// completes through a gap, and checks a message about a lease that is not renewed. Withdrawals and releases have their
+// own queue, see cleanups. If there is no room, a completion fails at once, and a check is dropped: the lease expires.
 func (l *Locker) inBackground(until time.Time, do func(context.Context) error, failed func(error)) {
 	room := maxLater
 	if failed == nil {

@@ -77,7 +77,7 @@ func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, erro
 	return c.apart(ctx, call)
 }
 
-// apart is bounded also where a call of our own client could be left to its deadline: it returns when ctx is canceled.
+// apart is bounded for any client, our own too: it returns when ctx is canceled.
 func (c *conn) apart(ctx context.Context, call func() (any, error)) (any, error) {
 	if c.heldUp.Load() >= maxHeldUp {
 		return nil, errHeldUp

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Finding "remember": an acquire that arrives after its request has ended grants nothing, also where the hash was about to expire when the id
-// was remembered, or a record was to be kept for a second.
+// Finding "remember": an acquire that arrives after its request has ended grants nothing. That holds also if the hash
+// was about to expire when the id was remembered, or if a record was to be kept for a second.
 func TestLateDuplicateAfterShortTTL(t *testing.T) {
 	free := func(w *world, kind lockcore.Kind) {
 		b, _, _ := w.locker(lockcore.Options{})
@@ -70,7 +70,7 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 	})
 }
 
-// Finding A12: waiters behind dead members of the queue get a free key when they ask next, within 2 s.
+// Finding A12: waiters behind dead members of the queue get a free key with their next request, within 2 s.
 func TestWaitBehindDeadMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -164,7 +164,8 @@ func (s *scripted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Finding A3: between two requests that no message led to are 10 ms, whatever the reply to the first one was.
+// Finding A3: a request that no message has caused comes at least 10 ms after the previous one, whatever the reply to
+// that was.
 func TestReplyRate(t *testing.T) {
 	for name, reply := range map[string][]any{
 		"busy for the longest time": {int64(0), int64(math.MaxInt64), int64(math.MaxInt64), "", int64(math.MaxInt64), ""},

@@ -57,7 +57,7 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 		return nil, nil, ErrClosed
 	}
 	defer c.l.cleanups.report()
-	defer c.l.exit()                   // last, so that Close waits for what had to be undone too
+	defer c.l.exit()                   // last, so that Close also waits for what is undone
 	if c.ctx = ctx; c.start.IsZero() { // else it has waited for a nested run
 		c.start = time.Now()
 	}

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	maxCleanups    = 16384 // unconfirmed cleanups from which on a request for a new key waits; each takes about 500 bytes
+	maxCleanups    = 16384 // with this many unconfirmed cleanups a request for a new key waits; each takes about 500 bytes
 	cleanupBatch   = 100   // in one pipeline
 	cleanupSenders = 2     // pipelines under way to one server
 	firstRetry     = 20 * time.Millisecond
-	cleanupRetry   = 500 * time.Millisecond // between later tries, so that a server that does not answer gets two a second
+	cleanupRetry   = 500 * time.Millisecond // between later tries: two a second to a server that does not answer
 )
 
 var errPending = errors.New("lockcore: an earlier request for the key is not withdrawn yet")
 
-// cleanup withdraws a request, or releases a hold, that Redis may still have. It is a value of the queue: it has the keys and the id, and
-// no reference to the call.
+// cleanup is an entry of the queue. It withdraws a request, or releases a hold, that Redis may still have. It has the
+// keys and the id, and no reference to the call.
 type cleanup struct {
 	keys     [2]string
 	id       string
@@ -41,37 +41,39 @@ type cleanup struct {
 	done   chan struct{}  // closed at the end; nil until a request waits for it
 }
 
-// release is the end of a hold that got no answer.
+// release is a release of a hold that got no reply.
 type release struct {
 	g *grant
 	e ending
 }
 
-// cleanups is the one queue of what Redis must still be told about requests and holds that are over.
+// cleanups is the one queue of withdrawals and releases that Redis has not confirmed.
 //
-// Invariant: an entry is in the queue, or in one pipeline, from add until Redis has answered it. Only three things end it
-// otherwise: an answer that a repetition cannot change, the end of a release's use, and Close. Each is reported as CleanupFailed. The
-// queue itself refuses nothing. Its bound limits what creates entries: from maxCleanups on, requests for new keys wait. So
-// it has at most maxCleanups entries and one for each call and lease that existed when it reached the bound.
+// Invariant: an entry is in the queue, or in one pipeline, from add until Redis has confirmed it. Only three things end
+// it otherwise: a reply that a repeat cannot change, the end of a release's use, and Close. Each is reported as
+// CleanupFailed. The queue itself refuses nothing. Its bound limits what creates entries: at maxCleanups entries,
+// requests for new keys wait. So it has at most maxCleanups entries plus one for each call and lease that existed when
+// it reached the bound.
 //
-// Entries are sent in order, those that may have their key before those that only wait for it, in pipelines of at most cleanupBatch, by at
-// most cleanupSenders goroutines for each server (cleanup_send.go). A server that does not
-// answer stops only its own lane. There is no goroutine while nothing can be sent.
+// Entries that may have their key are sent before those that only wait for it, otherwise in order. Each server has at
+// most cleanupSenders goroutines (cleanup_send.go), which send pipelines of at most cleanupBatch entries. A server that
+// does not answer stops only its own lane. There is no goroutine while nothing can be sent.
 //
-// The races. A message for a request finds the waiting call, the entry, or both: a request is added before it leaves the table of
-// waiters, and its call looks for a hint after that, so no message falls between. A message for an entry under way changes nothing.
-// The next request for a key and the withdrawal of the one before: the request waits for the answer, see before; so each id is
-// sent by the queue only, and never after its successor. Close and add: under Locker.mu, by begin; the loser is reported.
+// The races. A message for a request finds the waiting call, the entry, or both: add runs before the request leaves the
+// table of waiters, and the call looks for a hint after that. A message for an entry under way changes nothing. The
+// next request for a key waits until the withdrawal of the previous one is confirmed, see before. So only the queue
+// sends the previous id, and never after its successor. begin decides between Close and add, under Locker.mu; an entry
+// that comes after Close is reported.
 type cleanups struct {
 	l *Locker
 
 	n      atomic.Int64 // len(all)
-	firsts atomic.Int64 // of them are first
+	firsts atomic.Int64 // entries that are first
 
 	mu      sync.Mutex
 	all     map[string]*cleanup   // by id
 	byKey   map[string][]*cleanup // those that are first
-	lanes   map[string]*lane      // by server; the one of "" sends to all, and sorts the entries by server in a cluster
+	lanes   map[string]*lane      // by server; lane "" sends to any server, in a cluster first to other lanes, see route
 	room    chan struct{}         // closed when there is room again; nil until a request waits for it
 	held    bool                  // the queue is not empty and counted in Locker.wg
 	stopped bool
@@ -79,7 +81,7 @@ type cleanups struct {
 	why     error        // of the last of them
 }
 
-// lane is what waits for one server. Guarded by cleanups.mu.
+// lane has the entries for one server. Guarded by cleanups.mu.
 type lane struct {
 	node    string
 	ready   chain.List // of *cleanup
@@ -90,7 +92,7 @@ type lane struct {
 	timer   *time.Timer
 }
 
-// add takes over a cleanup. It never blocks and never calls the Observer.
+// add puts a cleanup into the queue. It never blocks and never calls the Observer.
 func (q *cleanups) add(c *cleanup) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,7 +114,7 @@ func (q *cleanups) add(c *cleanup) {
 		q.byKey[c.keys[0]] = append(q.byKey[c.keys[0]], c)
 		q.firsts.Add(1)
 	}
-	c.urgent = c.first || c.release != nil // it may have the key: others cannot get it before
+	c.urgent = c.first || c.release != nil // it may have the key, which no other call gets before
 	q.putLocked(q.laneLocked(""), c)
 }
 
@@ -165,8 +167,8 @@ func (c *cleanup) hurryLocked() {
 	}
 }
 
-// before waits until a request for a key may be sent: nothing that Redis may have granted for the key is left to withdraw and, if the
-// request is new, there is room for its own withdrawal.
+// before waits until a request for a key may be sent. The withdrawals of requests for the key that Redis may have
+// granted must be confirmed. If the request is new, there must also be room for its own withdrawal.
 func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit time.Duration) error {
 	if q.firsts.Load() == 0 && (!fresh || q.n.Load() < maxCleanups) {
 		return nil
@@ -190,7 +192,7 @@ func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit tim
 	}
 }
 
-// blocker returns what a request waits for, or nil, and the error if that takes too long.
+// blocker returns the channel that a request must wait for, or nil, and the error to return if that takes too long.
 func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -211,7 +213,7 @@ func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
 	if q.room == nil {
 		q.room = make(chan struct{})
 	}
-	return q.room, fmt.Errorf("lockcore: %d requests and holds wait for Redis to confirm their end, a new key is requested below %d", len(q.all), maxCleanups)
+	return q.room, fmt.Errorf("lockcore: %d withdrawals and releases are not confirmed by Redis; requests for new keys wait until there are fewer than %d", len(q.all), maxCleanups)
 }
 
 // endLocked ends an entry that is in no list.
@@ -253,7 +255,8 @@ func (q *cleanups) emptyLocked() {
 	q.l.wg.Done()
 }
 
-// stop ends the queue at the end of Close. What is left is reported; what is under way is ended by its ctx.
+// stop ends the queue at the end of Close. It reports the entries that are left; the ctx of pipelines under way ends
+// them.
 func (q *cleanups) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -285,7 +288,7 @@ func (q *cleanups) stop() {
 	}
 }
 
-// report tells the Observer what was given up. Its caller has no lock.
+// report reports to the Observer the entries that were given up. Its caller has no lock.
 func (q *cleanups) report() {
 	if q.unsaid.Load() == 0 {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// send sends what its lane has, until that is empty or paused.
+// send sends the entries of its lane until the lane is empty or paused.
 func (q *cleanups) send(ln *lane) {
 	defer q.l.wg.Done()
 	for {
@@ -30,7 +30,7 @@ func (q *cleanups) send(ln *lane) {
 	}
 }
 
-// take takes the next batch out of a lane. Without one its sender has ended.
+// take removes the next batch from a lane. If there is none, the sender ends.
 func (q *cleanups) take(ln *lane) (batch []*cleanup) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,7 +49,7 @@ func (q *cleanups) take(ln *lane) (batch []*cleanup) {
 	return batch
 }
 
-// route moves entries of a cluster to the lanes of their servers, and returns those of which the server is not known.
+// route moves entries of a cluster to the lanes of their servers. It returns the entries whose server is not known.
 func (q *cleanups) route(batch []*cleanup) (rest []*cleanup) {
 	nodes := q.l.conn.nodes(q.l.base, batch)
 	q.mu.Lock()
@@ -65,7 +65,7 @@ func (q *cleanups) route(batch []*cleanup) (rest []*cleanup) {
 	return rest
 }
 
-// settle ends what Redis has answered and keeps the rest for another try.
+// settle ends the entries that Redis has confirmed, and keeps the rest for another try.
 func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +106,7 @@ func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 	q.startLocked(ln)
 }
 
-// slotOnly says that an error is about one slot of a cluster, not about its server.
+// slotOnly reports whether an error concerns one slot of a cluster, not its server.
 func slotOnly(err error) bool {
 	var re redis.Error
 	if !errors.As(err, &re) {
@@ -120,7 +120,8 @@ func slotOnly(err error) bool {
 	return false
 }
 
-// retry makes ready what has failed. In a cluster another server may have it by now: all of the lane is sorted anew.
+// retry makes failed entries ready again. In a cluster their slots may have moved, so it routes all entries of the lane
+// again.
 func (q *cleanups) retry(ln *lane) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -140,7 +141,7 @@ func (q *cleanups) retry(ln *lane) {
 	q.startLocked(ln)
 }
 
-// list is the command of an entry, but for the name of the script.
+// list returns the command of an entry without the name of the script.
 func (q *cleanups) list(c *cleanup) (*script, []any) {
 	if c.release == nil {
 		return leaveScript, []any{
@@ -171,7 +172,7 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 		for i := range todo {
 			todo[i] = i
 		}
-		for _, inFull := range []bool{false, true} { // in full what the server has forgotten
+		for _, inFull := range []bool{false, true} { // in full: scripts that the server does not have
 			pipe, cmds := c.ends.Pipeline(), make([]*redis.Cmd, len(todo))
 			for n, i := range todo {
 				args := slices.Clone(all[i].list)
@@ -209,7 +210,7 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 	return errs
 }
 
-// nodes returns the server of each entry: "" where it is not known, or there is one only.
+// nodes returns the server of each entry: "" if it is not known, or if there is only one server.
 func (c *conn) nodes(base context.Context, batch []*cleanup) []string {
 	nodes := make([]string, len(batch))
 	cluster, ok := c.ends.UniversalClient.(*redis.ClusterClient)
@@ -221,7 +222,7 @@ func (c *conn) nodes(base context.Context, batch []*cleanup) []string {
 	for i, b := range batch {
 		node, err := cluster.MasterForKey(ctx, b.keys[0])
 		if err != nil {
-			break // no map of the slots could be had
+			break // the slot map is not available
 		}
 		nodes[i] = node.Options().Addr
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// dropped is an Observer that counts what the Locker has given up.
+// dropped is an Observer that counts the cleanups that the Locker has given up.
 type dropped struct {
 	n   atomic.Int64
 	err atomic.Value
@@ -36,7 +36,7 @@ func (d *dropped) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// waitingIn is how many requests are in the queues of n keys.
+// waitingIn returns how many requests are in the queues of n keys.
 func waitingIn(t *testing.T, rdb redis.UniversalClient, keys []string) (n int64) {
 	t.Helper()
 	pipe := rdb.Pipeline()
@@ -153,8 +153,8 @@ func TestCleanupManyCanceled(t *testing.T) {
 	}
 }
 
-// Finding A6: a clean-up is never dropped, however many there are while Redis does not answer; each is sent at most twice a second and is
-// confirmed soon after Redis answers again.
+// Finding A6: no cleanup is dropped, however many there are while Redis does not answer. Each is sent at most twice a
+// second, and is confirmed soon after Redis answers again.
 func TestCleanupKeptThroughOutage(t *testing.T) {
 	ways := map[string]func(*locktest.Faults){
 		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
@@ -203,8 +203,8 @@ func closeNow(t *testing.T, l *lockcore.Locker) {
 	_ = l.Close(ctx) // leases were left on purpose
 }
 
-// Finding A6: a message for a request that is still to be withdrawn makes its withdrawal the next one, however many are before it. The
-// message may come before, while, or after its waiter is canceled.
+// Finding A6: a message for a request whose withdrawal is not confirmed makes that withdrawal the next one, however
+// many are before it. The message may come before, during or after the cancellation of its waiter.
 func TestCleanupHurried(t *testing.T) {
 	const ms = time.Millisecond
 	steps := []time.Duration{-150 * ms, -120 * ms, -100 * ms, -60 * ms, -50 * ms, 0, 40 * ms, 50 * ms, 60 * ms, 100 * ms, 120 * ms}
@@ -262,8 +262,9 @@ func TestCleanupHurried(t *testing.T) {
 	}
 }
 
-// Finding A6: a call for a key whose earlier request is not withdrawn yet sends nothing before that is confirmed: its own dead grant is
-// neither busy nor an abandoned run to it. The withdrawal is answered once.
+// Finding A6: a call for a key sends nothing until the withdrawal of the earlier request for it is confirmed. So the
+// process's own dead grant appears to the call neither as busy nor as an abandoned run. Redis confirms the withdrawal
+// once.
 func TestCleanupBeforeNextRequest(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"lease valid": 5 * time.Second, "lease over": 40 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -300,8 +301,8 @@ func TestCleanupBeforeNextRequest(t *testing.T) {
 	}
 }
 
-// Finding A6: from a number of unconfirmed withdrawals on, a request for a new key waits, within its own time, and then says why. Releases
-// are kept, and all goes on when Redis answers.
+// Finding A6: at a number of unconfirmed withdrawals a request for a new key waits, within its own Wait, and then ends
+// with an error that says why. Releases are kept, and everything continues when Redis answers.
 func TestCleanupBound(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -349,7 +350,8 @@ func TestCleanupBound(t *testing.T) {
 	})
 }
 
-// Finding A6: Close waits for withdrawals within its bound; what Redis has not confirmed by then is reported.
+// Finding A6: Close waits for withdrawals within its time limit. Those that Redis has not confirmed by then are
+// reported.
 func TestCleanupClose(t *testing.T) {
 	for way, goAway := range map[string]func(*locktest.Faults){
 		"answers": func(f *locktest.Faults) { f.Delay(100 * time.Millisecond) }, "refused": (*locktest.Faults).Down,
@@ -401,7 +403,7 @@ func TestCleanupClose(t *testing.T) {
 	}
 }
 
-// Finding A6: what Redis refuses for good is reported and does not hold up the rest.
+// Finding A6: a cleanup that Redis refuses for good is reported and does not delay the rest.
 func TestCleanupRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, obs := newWorld(t), new(dropped)
@@ -418,7 +420,7 @@ func TestCleanupRefused(t *testing.T) {
 	})
 }
 
-// Finding A6: in a cluster a server that has stopped holds up the withdrawals of its own keys only.
+// Finding A6: in a cluster a stopped server delays only the withdrawals of its own keys.
 func TestCleanupCluster(t *testing.T) {
 	testlevel.Full(t)
 	const n = 300

@@ -14,10 +14,11 @@ import (
 // (without a deadline: after the longest lease held) the ctx of the rest is canceled with ErrGivenUp and nothing is renewed any more; their keys are free at the end of their leases, never
 // sooner, for the handlers may still run. The error then says how many. Close it before the client.
 //
-// Close also waits for Redis to confirm the withdrawals, releases and completions that are not answered yet. What it does not confirm
-// before ctx ends is reported as CleanupFailed or CompletionFailed. Close returns when ctx ends, at most 100 ms later, whatever Redis and the client
-// do. By then the Locker's own connections are closed and its goroutines have ended. Calls on a failover client or a wrapper that does not
-// obey its ctx end after Close, by that client's own timeouts; nothing depends on them.
+// Close also waits until Redis has confirmed the open withdrawals, releases and completions. Those that Redis does not
+// confirm before ctx ends are reported as CleanupFailed or CompletionFailed. Close returns at most 100 ms after ctx
+// ends, whatever Redis and the client do. By then the Locker's own connections are closed and its goroutines have
+// ended. If a failover client or a wrapper ignores its ctx, its calls end after Close, by that client's own timeouts;
+// nothing depends on them.
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel, idle := l.shut(ctx)
 	defer cancel()
@@ -75,12 +76,12 @@ func (l *Locker) dropAll() int {
 	return n
 }
 
-// closeGrace is how long Close waits for its goroutines after it has ended their ctx and their connections. They end at once, unless
-// code of the user that go-redis calls, such as OnConnect, does not.
+// closeGrace is how long Close waits for its goroutines after it has ended their ctx and their connections. They end at
+// once, unless go-redis is in the user's code, such as OnConnect, and that does not return.
 const closeGrace = 100 * time.Millisecond
 
-// join waits for what runs in the background until ctx ends. Then it ends the ctx and the connections of what is left: a command under way
-// on a connection of our own fails at once, instead of by its time limit.
+// join waits for the background work until ctx ends. Then it ends the ctx and the connections of the rest: a command
+// under way on one of our own connections fails at once, not at its time limit.
 func (l *Locker) join(ctx context.Context) {
 	done := l.settle(ctx)
 	l.conn.cutOff()
@@ -93,7 +94,8 @@ func (l *Locker) join(ctx context.Context) {
 	l.cleanups.report()
 }
 
-// settle waits for what runs in the background until ctx ends, and then ends its ctx. The channel is closed when the last of it has ended.
+// settle waits for the background work until ctx ends, and then ends the ctx of that work. The channel is closed when
+// the last of it has ended.
 func (l *Locker) settle(ctx context.Context) <-chan struct{} {
 	l.mu.Lock()
 	l.ended = true

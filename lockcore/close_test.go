@@ -84,7 +84,7 @@ func TestCloseWithinBound(t *testing.T) {
 	}
 }
 
-// Finding A10: methods of a nil *Lease answer as those of a released one, so that a deferred Release before the check of the error is
+// Finding A10: a nil *Lease behaves as a released one, so that a deferred Release before the check of the error is
 // harmless.
 func TestNilLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

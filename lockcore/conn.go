@@ -89,10 +89,11 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 	}
 }
 
-// errCutOff is of a dial that the end of Close ended: nothing was sent.
+// errCutOff is the error of a dial that the end of Close has canceled: nothing was sent.
 var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was closed")}
 
-// ownClient makes a client whose connections end with ctx, and that does nothing of its own accord. over is the error of a dial after ctx.
+// ownClient makes a client whose connections end with ctx, and which sends nothing that it was not asked to. over is
+// the error of a dial after ctx ended.
 func ownClient(ctx context.Context, o *redis.Options, over error) *redis.Client {
 	c := *o
 	c.Dialer = endWith(ctx, c.Dialer, over)
@@ -111,10 +112,11 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, ov
 	}
 	c.Dialer = endWith(ctx, c.Dialer, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, quick
-	c.MaxRetryBackoff = 0 // its default: a shorter one would cut MinRetryBackoff
+	c.MaxRetryBackoff = 0 // 0 is go-redis's default; a shorter one would cut MinRetryBackoff
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
-	// A script is routed by its keys. Otherwise the first command of each client waits for COMMAND, from any node and not bounded by ctx.
+	// A script is routed by its keys. Otherwise the first command of each client would wait for a COMMAND, which goes
+	// to any node and is not bounded by ctx.
 	c.DisableRoutingPolicies = true
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
@@ -135,7 +137,7 @@ func noNotices() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// cutOff ends our own connections, and with them what is under way.
+// cutOff ends our own connections, and with them the commands under way.
 func (c *conn) cutOff() {
 	if c.own {
 		c.cut()
@@ -143,7 +145,7 @@ func (c *conn) cutOff() {
 }
 
 func (c *conn) close() {
-	c.cutOff() // so that nothing has to be waited for
+	c.cutOff() // so that no command under way delays the Close calls below
 	if c.own {
 		_ = c.calls.Close() // it complains that its connections are closed already
 		_ = c.ends.Close()
@@ -152,14 +154,15 @@ func (c *conn) close() {
 	}
 }
 
-// run runs a script, bounded by callTimeout and ctx's deadline also on a client that ignores both. repeated says that
-// a duplicate of the command may still arrive, or that this was one: it got no reply, or the client may have sent it twice. A client that is
-// not ours may always have: how soon it sends again is its owner's choice, and does not show.
+// run runs a script, bounded by callTimeout and ctx's deadline also on a client that ignores both. repeated: a
+// duplicate of the command may still arrive, or this was one, because it got no reply or the client may have sent it
+// twice. A client that is not ours may always have sent it twice: its owner configures its retries, and they do not
+// show.
 func (c *conn) run(ctx context.Context, on *wire, s *script, keys []string, args ...any) (reply []any, repeated bool, err error) {
 	return c.send(&limited{Context: ctx, limit: callTimeout}, on, s, listOf(keys, args))
 }
 
-// listOf is the list of a command, but for its name and the script.
+// listOf returns the list of a command, without its name and the script.
 func listOf(keys []string, args []any) []any {
 	list := make([]any, 3, 3+len(keys)+len(args))
 	list[2] = len(keys)
@@ -169,11 +172,12 @@ func listOf(keys []string, args []any) []any {
 	return append(list, args...)
 }
 
-// insist is run for a script that may act twice without harm. Within callTimeout it sends the command again if that got no answer, or one
-// that only the moment explains. sent is when the command that was answered was sent.
+// insist is run for a script that may act twice without harm. Within callTimeout it sends the command again after no
+// reply or a temporary error. sent is the time at which the answered command was sent.
 //
-// A server that closes idle connections leaves a pool of broken ones behind. Over TLS go-redis finds that out only by using them, so
-// a broken connection costs a millisecond's pause, for as many tries as a pool has connections; anything else costs a longer one.
+// A server that closes idle connections leaves a pool of broken ones behind. Over TLS go-redis detects that only by
+// using them. So the pause after a broken connection is one millisecond, for as many tries as a pool has connections.
+// After any other error it is longer.
 func (c *conn) insist(ctx context.Context, on *wire, s *script, keys []string, args ...any) (reply []any, sent time.Time, err error) {
 	end := time.Now().Add(callTimeout)
 	ctx, cancel := context.WithDeadline(ctx, end) // ends the dial of a repeat too
@@ -191,7 +195,7 @@ func (c *conn) insist(ctx context.Context, on *wire, s *script, keys []string, a
 	}
 }
 
-// broken says that the connection had ended before the answer.
+// broken reports whether the connection ended before the reply.
 func broken(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.EPIPE)

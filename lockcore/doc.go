@@ -70,23 +70,26 @@
 //
 // # Nested calls
 //
-// An Acquire whose ctx carries a hold of its key, by the same Locker, is nested: it is part of that hold and sends no command. A hold has a path of
-// open runs, the first one and those inside it. A call that carries the innermost of them enters at once. A call that carries an outer one is beside
-// the run inside that one: it waits until that run has returned, in the order of arrival, for at most Terms.Wait, and is refused with a *BusyError whose
-// field Nested is set. Holds of other keys in between do not count. The ctx of a run that has returned stands for the nearest run around it that
-// has not.
+// An Acquire whose ctx carries a hold of its key, by the same Locker, is nested: it is part of that hold and sends no
+// command. A hold has a chain of open runs: the first one and those nested in it, one in the other. A call whose ctx
+// belongs to the innermost open run enters at once. A call whose ctx belongs to an outer run waits until the run nested
+// in that one has returned. Such calls wait in FIFO order, for at most Terms.Wait, and then fail with a *BusyError
+// whose field Nested is set. Holds of other keys in between do not count. The ctx of a run that has returned counts as
+// that of the nearest open run around it.
 //
-// Nested runs exclude each other. They do not exclude the code of the run around them: a handler that starts goroutines with its ctx waits for them, or
-// takes the key again for what it does meanwhile. Nested runs are locks: two goroutines that take two keys in different orders wait for each other.
+// Nested runs exclude each other. They do not exclude the code of the run around them: a handler that starts goroutines
+// with its ctx must wait for them, or acquire the key again for its own work meanwhile. Nested runs are locks: two
+// goroutines that take two keys in different orders wait for each other.
 //
-// The hold ends with its last run. When the first lease is released before, runs inside it go on, and calls with its ctx are no longer nested.
+// The hold ends with its last run. If the first lease is released earlier, the runs inside it go on. Then calls with
+// its ctx are no longer nested.
 //
 // # What you must do
 //
 //   - Stop when the lease's context ends, and pass the token to what you write to, where an overlap would do harm.
 //   - Release in a defer. Never hand a lease's context to a goroutine that outlives the handler: Detach it.
 //   - Take nested keys in one order everywhere, also those that ctx holds already.
-//   - Inside a nested call use the ctx of that call, not one from around it.
+//   - Inside a nested call use the ctx of that call, not that of a run around it.
 //   - Close the Locker after the workers and before the Redis client.
 //   - With Sentinel give the Locker a client of its own: it cannot make one from a failover client, and your own
 //     commands could hold up its renewals. From a *redis.Client or *redis.ClusterClient it makes its own.

@@ -29,9 +29,10 @@ var (
 	ErrClosed = notRun("lockcore: locker closed")
 	// ErrKey: the key is empty or longer than 512 bytes. Any bytes will do.
 	ErrKey = notRun("lockcore: bad key")
-	// ErrRecord: the data in Redis is not what holdfast writes. Either the key is done and its record does not decode: it is never
-	// replayed, and nothing runs. Or the key's hash has a field that cannot be read, which the error names: nothing is written to it,
-	// and Clear repairs the key. Or a Redis key has another type than a hash or a sorted set: delete it.
+	// ErrRecord: the data in Redis is not what holdfast writes. There are three cases. The record of a done key does
+	// not decode: it is never replayed, and nothing runs. A field of the key's hash cannot be read: the error names the
+	// field, nothing is written to the hash, and Clear repairs the key. A Redis key has another type than hash or
+	// sorted set: delete it.
 	ErrRecord = notRun("lockcore: stored record does not decode")
 	// ErrNested: a Once inside a Once of the same key would wait for itself.
 	ErrNested = notRun("lockcore: nested claim of the same key")
@@ -91,10 +92,11 @@ type BusyError struct {
 	Remaining time.Duration // what is left of the holder's lease, if it is not renewed, or of the reservation, or of MinHold
 	Queue     int           // how long the line is: calls in line in this process plus, if another has the key, processes in line at Redis
 	Waited    time.Duration // how long this call waited
-	// Local says that the Locker of this call has the key itself, so that the holder runs in this process. If the call was made by
-	// the handler that has the key, it was not given that handler's ctx.
+	// Local says that the Locker of this call has the key itself, so the holder runs in this process. If the holder's
+	// handler made the call, the call did not get that handler's ctx.
 	Local bool
-	// Nested says that ctx carries the hold, and that a nested call of it, whose ctx this call did not get, runs.
+	// Nested says that ctx carries the hold, but another nested call of that hold runs, and this call did not get its
+	// ctx.
 	Nested bool
 }
 
@@ -170,7 +172,8 @@ func (e *MismatchError) Is(target error) bool { return target == ErrMismatch || 
 // ErrorType names the class for telemetry.
 func (e *MismatchError) ErrorType() string { return "mismatch" }
 
-// dataError satisfies ErrRecord: the data of a key is not what the scripts write. Redis is available, and a repeat gets the same answer.
+// dataError satisfies ErrRecord: the scripts did not write the data of the key. Redis is available, and a repeat gets
+// the same reply.
 type dataError struct {
 	key   string // in Redis
 	field string // of the hash; empty: one of the key's two Redis keys has another type
@@ -190,7 +193,8 @@ func (e *dataError) Unwrap() error        { return e.reply }
 // ErrorType names the class for telemetry.
 func (e *dataError) ErrorType() string { return "bad_record" }
 
-// unreadable makes a dataError of an error reply that says so. Some servers put text around what a script returns.
+// unreadable returns a dataError if an error reply reports unreadable data. Some servers put text around the error of a
+// script.
 func unreadable(err error, list []any) error {
 	var re redis.Error
 	if !errors.As(err, &re) {

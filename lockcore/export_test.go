@@ -24,7 +24,7 @@ var (
 // MaxCleanups is how many unconfirmed cleanups make requests for new keys wait.
 const MaxCleanups = maxCleanups
 
-// PileUp makes n requests that are to be withdrawn.
+// PileUp puts n withdrawals into the queue.
 func PileUp(l *Locker, n int) {
 	for i := range n {
 		l.cleanups.add(&cleanup{keys: redisKeys(l.prefix, KindExclusive, fmt.Sprint("pile", i)), id: rand.Text(), keep: freeTTL})
@@ -32,7 +32,7 @@ func PileUp(l *Locker, n int) {
 	l.cleanups.report()
 }
 
-// Cleanups is how many are not confirmed.
+// Cleanups returns how many cleanups are not confirmed.
 func Cleanups(l *Locker) int { return int(l.cleanups.n.Load()) }
 
 // SendOnce sends one command as calls do, and does not repeat it.

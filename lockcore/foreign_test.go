@@ -16,18 +16,18 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// foreign are clients that Lockers use as they are, and that send a command again sooner than go-redis does by default.
+// foreign are clients that Lockers use unchanged, and that send a command again sooner than go-redis does by default.
 var foreign = map[string]func(o *redis.Options) redis.UniversalClient{
 	"wrapper": func(o *redis.Options) redis.UniversalClient { return wrapper{redis.NewClient(o)} },
-	"failover": func(o *redis.Options) redis.UniversalClient { // what New takes for one
+	"failover": func(o *redis.Options) redis.UniversalClient { // New takes it for a failover client
 		addr, dial := o.Addr, o.Dialer
 		o.Addr, o.Dialer = "FailoverClient", func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, addr) }
 		return redis.NewClient(o)
 	},
 }
 
-// Finding A5: where a client that is not the Locker's own repeats a command after a lost reply, its holder is told no loss, and ClearSeen no
-// change, that it made itself. Renewals find losses there too.
+// Finding A5: a client that is not the Locker's own may repeat a command after a lost reply. Then no holder is told of
+// a loss, and ClearSeen reports no change, that the repeat itself has caused. Renewals find real losses there too.
 func TestForeignClientRepeats(t *testing.T) {
 	for name, client := range foreign {
 		for backoff, full := range map[time.Duration]bool{time.Millisecond: false, -1: true} {
@@ -43,7 +43,7 @@ func TestForeignClientRepeats(t *testing.T) {
 			})
 		}
 	}
-	// A ClusterClient is copied, but the copy may still send again by itself: never sooner than the Locker reckons with.
+	// A ClusterClient is copied, but the copy may still send again by itself: never sooner than the Locker expects.
 	t.Run("cluster", func(t *testing.T) {
 		testlevel.Full(t)
 		c, faults := redistest.Cluster(t), locktest.NewFaults(t)

@@ -47,7 +47,7 @@ type grant struct {
 	due   time.Duration // of the next renewal, by the watchdog's clock
 	index int32         // in the watchdog's heap, -1 when it is not in it
 	tries uint8         // renewals under way
-	poked bool          // due for a reason that a renewal under way does not know
+	poked bool          // due for a reason newer than the renewals under way
 
 	older, younger *grant // see aged, guarded by Locker.mu
 
@@ -162,7 +162,7 @@ func (g *grant) loseUnder(only *hold, cause error) {
 	g.mu.Unlock()
 	g.l.dog.remove(g)
 	g.l.mu.Lock()
-	g.l.aged.removeLocked(g) // there is nothing to revoke any more, and the subscription may end before a handler that hangs
+	g.l.aged.removeLocked(g) // nothing is left to revoke, so a handler that hangs does not keep the subscription open
 	g.l.mu.Unlock()
 	if h != nil {
 		h.cancel(cause)
@@ -193,8 +193,8 @@ func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
 	}
 }
 
-// unanswered counts a renewal without an answer: unknown, not lost. The timer decides. If one that was sent later has succeeded, there is
-// nothing to report.
+// unanswered counts a renewal without a reply. The lease is not lost yet: its timer decides. If a later renewal has
+// succeeded, there is nothing to report.
 func (g *grant) unanswered(sent time.Time, err error) {
 	g.mu.Lock()
 	h := g.h
@@ -209,7 +209,7 @@ func (g *grant) unanswered(sent time.Time, err error) {
 	}
 }
 
-// renewedSince says that a renewal which was sent later has succeeded.
+// renewedSince reports whether a renewal that was sent later has succeeded.
 func (g *grant) renewedSince(sent time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

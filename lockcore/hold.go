@@ -187,7 +187,7 @@ func (h *hold) leave(e *entry) (last, expired bool, r Released) {
 	expired = h.leftLocked() <= 0
 	late := h.lost && h.told != nil && time.Since(h.told.lostAt) > overrunAfter
 	h.g.mu.Unlock()
-	homeless.sendAway() // those that dismiss has not reached yet
+	homeless.sendAway() // the waiters that dismiss has not reached yet
 	if late {
 		h.tell(Lost{Cause: r.Lost})
 		h.tell(Overrun{Cause: r.Lost})

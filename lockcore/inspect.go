@@ -20,7 +20,7 @@ const (
 	StateReserved  State = "reserved"  // released, and kept for a moment for the first in line
 	StateParked    State = "parked"    // released, and kept from everybody for what is left of Terms.MinHold
 	StateDone      State = "done"      // once keys: it has a record, of a result or of a failure
-	StateAbandoned State = "abandoned" // once keys: the lease expired without a release, or its holder called Abandon; none has run since
+	StateAbandoned State = "abandoned" // once keys: the lease expired without a release, or its holder called Abandon; no run since then
 )
 
 // How much of a done key's record inspect.lua returns.
@@ -41,12 +41,13 @@ type Holding struct {
 	KeepLeft  time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
 	Queue     int           // processes in line at Redis
 	Revoked   bool          // held, and Revoke was called: it is not renewed any more
-	Died      bool          // free, exclusive keys: Holder, the last one, died or called Abandon; the next one is told so by Lease.Abandoned
+	Died      bool          // free exclusive key: Holder, its last one, died or called Abandon; see Lease.Abandoned
 }
 
 // Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica. For about 300 ms
 // after a hand-over inside a process it may name an earlier hold of it.
-// Errors: ErrKey, an unknown kind, ErrUnavailable (also after Close), or the cause of ctx. Without an answer it asks again, for 1 s at most.
+// Errors: ErrKey, an unknown kind, ErrUnavailable (also after Close), or the cause of ctx. Without a reply it asks
+// again, for 1 s at most.
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
 	h, _, err := l.inspect(ctx, kind, key, recordNone)
 	return h, err
@@ -99,16 +100,18 @@ func readHolding(kind Kind, reply []any) (Holding, error) {
 		h.State = StateReserved
 	case s == "p" && live:
 		h.State = StateParked
-	case s == "h" || abandoned: // Redis remembers it for a day, but the next caller gets the key
+	case s == "h" || abandoned: // Redis remembers the holder for a day, but the next caller gets the key
 		h.Died = true
 	}
 	return h, nil
 }
 
-// Revoke takes a key away from its holder: the holder's ctx is canceled with ErrRevoked. A process that has held any lease for longer than a
-// second, with NoRenew too, or that waits for a key listens for that and cancels within milliseconds; a younger lease is canceled when its process
-// begins to listen. If the message is lost, a renewed lease is canceled with its next renewal, and a lease with NoRenew when its process listens
-// again, or at its end. The key is free when the handler has returned, or at the lease's end, never sooner. A key that nobody holds is no error. Errors: those of Inspect.
+// Revoke takes a key away from its holder: the holder's ctx is canceled with ErrRevoked. A process subscribes to
+// revocations while it waits for a key, or has held any lease for longer than a second, also with NoRenew. Then it
+// cancels within milliseconds. A younger lease is canceled when its process subscribes. If the message is lost, a
+// renewed lease is canceled with its next renewal. A lease with NoRenew is then canceled when its process subscribes
+// again, or at its end. The key is free when the handler has returned, or at the lease's end, never sooner. A key
+// without a holder is not an error. Errors: those of Inspect.
 func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 	id := rand.Text() // the same in each repeat, so that none takes the key from the next holder
 	_, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
@@ -132,7 +135,7 @@ func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
 }
 
 func (l *Locker) clear(ctx context.Context, kind Kind, key, token, done string) error {
-	id := rand.Text() // the same in each repeat, so that one which finds the key cleared, or in use again, changes nothing and says 1
+	id := rand.Text() // the same in each repeat; a repeat that finds the key cleared, or in use again, changes nothing and returns 1
 	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
 		r, _, err := l.conn.insist(ctx, l.conn.ends, clearScript, keys[:],
 			millis(freeTTL), micros(claimWindow), l.wakePrefix, flag(l.conn.single), token, done, id)

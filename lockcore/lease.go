@@ -21,8 +21,8 @@ const (
 // Each must be ended once, when the handler has returned: by Release, or one of a Claim by Complete or Abandon; calls
 // after the first change nothing and return ErrReleased, or why the lease ended early.
 //
-// A nil *Lease, as Acquire returns it with an error, is a lease that was released: its methods return ErrReleased and zero values. So
-// a deferred Release before the check of the error does no harm.
+// A nil *Lease, which Acquire returns with an error, behaves as a released lease: its methods return ErrReleased and
+// zero values. So a deferred Release before the check of the error does no harm.
 type Lease struct {
 	h      *hold
 	nested *nested // of a run inside the first one
@@ -72,9 +72,9 @@ func (le *Lease) Attempt() int {
 // Abandoned says that a holder before never said how its run ended: its work may be half done.
 func (le *Lease) Abandoned() bool { return le != nil && le.h.abandoned }
 
-// Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is err. Call it before Release, Complete or
-// Abandon; the last call counts, and nil takes the report back. It changes nothing else. Of a lease that a nested call got it
-// does nothing, because the hold is that of the outer call.
+// Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is err. Call it before
+// Release, Complete or Abandon; the last call counts, and nil withdraws the report. It changes nothing else. On the
+// lease of a nested call it does nothing, because the hold belongs to the outer call.
 func (le *Lease) Failed(err error) {
 	if le == nil {
 		return
@@ -89,8 +89,10 @@ func (le *Lease) Failed(err error) {
 
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew; a lease with a watchdog needs it
 // only before something that will stop the process for longer than a lease. It returns the cause if the lease has ended,
-// ErrUnavailable if Redis did not answer within 1 s, in which a broken connection is replaced, ErrRecord if the data of the key in Redis cannot be read; the lease then ends no sooner than it would have. MaxHold still bounds it,
-// the key of a process that dies is not free before, and it is not handed over inside the process.
+// ErrUnavailable if Redis did not answer within 1 s, and ErrRecord if the data of the key in Redis cannot be read.
+// Within that second a broken connection is replaced. After an error the lease ends no sooner than it would have.
+// MaxHold still bounds it, the key of a process that dies is not free before, and it is not handed over inside the
+// process.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if le == nil {
 		return ErrReleased
@@ -192,7 +194,7 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	return r.Lost
 }
 
-// endedBy is why the lease is over. The hold of a nested run may go on.
+// endedBy returns why the lease is over. The hold of a nested run may go on.
 func (le *Lease) endedBy() error { return cmp.Or(le.h.endedBy(), ErrReleased) }
 
 // verdict is the cause that a renewal's answer means.

@@ -31,7 +31,7 @@ type ListOptions struct {
 	// Match is a glob pattern of Redis for the whole key: *, ?, [a-z]; a backslash makes the next one plain. A byte that is not
 	// printable ASCII, a space, a brace or a percent sign is three bytes there (%20), as in Redis. Default: "*".
 	Match string
-	// Free also yields exclusive keys that are free, but remember a holder that died, see Holding.Died.
+	// Free also yields free exclusive keys whose last holder died, see Holding.Died.
 	Free bool
 	// RecordHeads fills Entry.RecordHead.
 	RecordHeads bool
@@ -63,8 +63,8 @@ func (o ListOptions) validate() error {
 // each 1,000 of them, a round trip each, and one more for 100 keys that match. Break out of the loop, or end ctx, to stop. The user needs the
 // rights to SCAN and, for failovers, INFO; if INFO is refused, the ACL's log gets an entry for each server.
 //
-// Exclusive keys are shown as they were given to Acquire. Keys of Once are what the package above made of them: httpmw stores
-// digests, from which nobody can tell what the client sent. A key that Inspect refuses with ErrRecord is left out.
+// Exclusive keys are shown as they were given to Acquire. Keys of Once are shown as the package above made them; httpmw
+// stores digests, which do not show what the client sent. A key that Inspect refuses with ErrRecord is left out.
 //
 // An error ends the sequence: that of ctx, ErrUnavailable, or of o.
 func (l *Locker) List(ctx context.Context, o ListOptions) iter.Seq2[Entry, error] {
@@ -122,7 +122,8 @@ func (l *Locker) listOn(ctx context.Context, rdb redis.UniversalClient, o ListOp
 	}
 }
 
-// entries asks for keys by their names in Redis, in one round trip. It leaves out keys that are free, cannot be read, or have another layout.
+// entries asks for keys by their names in Redis, in one round trip. It leaves out keys that are free, cannot be read,
+// or have another layout.
 func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names []string, o ListOptions) ([]Entry, error) {
 	asked := make([]Entry, 0, len(names))
 	keys := make([][2]string, 0, len(names))
@@ -143,7 +144,7 @@ func (l *Locker) entries(ctx context.Context, rdb redis.UniversalClient, names [
 	for i, e := range asked {
 		reply, ok := replies[i].([]any)
 		if !ok {
-			continue // an error about this key alone: it cannot be read, or has moved away
+			continue // this key alone cannot be read, or has moved to another server
 		}
 		if e.Holding, err = readHolding(e.Kind, reply); err != nil || e.State == StateFree && !(o.Free && e.Died) {
 			continue

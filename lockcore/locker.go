@@ -21,7 +21,7 @@ const (
 	// MaxFingerprint is the longest fingerprint of a Claim, in bytes.
 	MaxFingerprint = 64
 
-	maxLater = 4096 // completions that are tried again in the background; one beyond is reported at once
+	maxLater = 4096 // completions retried in the background; one more fails at once
 )
 
 // Options of a Locker. The zero value is ready to use.
@@ -115,15 +115,16 @@ func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
 // Terms are the terms of a call that names none: those of Options, completed by the defaults.
 func (l *Locker) Terms() Terms { return l.terms }
 
-// Acquire waits for the key and returns a lease on it; release it in a defer. A key that ctx already holds is entered
-// again without a round trip: at once, or when another nested call beside this one has returned, see the package documentation; of t only Wait counts
-// then. A key has 1 to 512 bytes.
+// Acquire waits for the key and returns a lease on it; release it in a defer. A call for a key that ctx already holds
+// is nested: it needs no round trip, and of t only Wait counts. It enters at once, or when another nested call beside
+// it has returned, see the package documentation. A key has 1 to 512 bytes.
 //
 // It returns an error that satisfies errors.Is(err, ErrNotRun): a *BusyError when t.Wait is over, ErrUnavailable
-// (with Options.ReplicaAcks a *ReplicaAcksError), ErrClosed, ErrKey, ErrRecord where what stands in Redis is not of an exclusive key, an error of t.Validate, or what is known joined with [context.Cause] when ctx ends.
+// (with Options.ReplicaAcks a *ReplicaAcksError), ErrClosed, ErrKey, ErrRecord if the data in Redis is not that of an
+// exclusive key, an error of t.Validate, or what is known joined with [context.Cause] when ctx ends.
 //
-// The lease is renewed until it is released. A *Lease that is dropped without Release keeps its key for as long as the process lives: set
-// Terms.MaxHold for leases that are acquired by hand, or use package guard, which always releases.
+// The lease is renewed until it is released. A *Lease that is dropped without Release keeps its key for as long as the
+// process lives. Set Terms.MaxHold for leases that are acquired by hand, or use package guard, which always releases.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
 	if err := errtext.Join(checkKey(key), t.check()); err != nil {
 		return nil, errtext.Wrap(ErrNotRun, err)

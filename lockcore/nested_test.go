@@ -46,7 +46,7 @@ func inNest(t *testing.T, test func(t *testing.T, n *nest)) {
 	})
 }
 
-// outcome is what a nested call in the background came to.
+// outcome is the result of a nested call in the background.
 type outcome struct {
 	lease *lockcore.Lease
 	err   error
@@ -123,8 +123,9 @@ func (h *heardEvents) waiting() (out []lockcore.Waiting) {
 	return out
 }
 
-// Finding B1: goroutines with the ctx of one handler were inside the same key at once. Nested calls of one entry run one at a time; the counter
-// is exact, without a mutex and for the race detector, while the handler waits for them.
+// Finding B1: goroutines with the ctx of one handler were inside the same key at once. Now nested calls of one entry
+// run one at a time. While the handler waits for them, their counter is exact without a mutex, and the race detector
+// finds nothing.
 func TestNestedCallsRunAlone(t *testing.T) {
 	const goroutines = 20
 	rounds := testlevel.Pick(t, 100, 1000, 1000)
@@ -158,7 +159,7 @@ func TestNestedCallsRunAlone(t *testing.T) {
 	releaseAll(t, outer)
 }
 
-// Finding B1: what becomes of a nested call beside another one, by its Wait: see type entry.
+// Finding B1: how a nested call beside another one ends depends on its Wait, see type entry.
 func TestNestedSibling(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		ctx := n.outer.Context()
@@ -277,7 +278,7 @@ func TestNestedContext(t *testing.T) {
 	}
 }
 
-// A ctx whose own entries have ended stands for the nearest one that has not; where there is none, it holds nothing.
+// A ctx whose own entries have ended counts as that of the nearest open entry. If there is none, the ctx holds nothing.
 func TestNestedAfterRelease(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		a := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
@@ -415,7 +416,7 @@ func TestNestedWaiterIsTold(t *testing.T) {
 	}
 }
 
-// Close lets nested calls in that need not wait, and no others.
+// After Close only nested calls that need not wait enter.
 func TestNestedDuringClose(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
@@ -436,7 +437,7 @@ func TestNestedDuringClose(t *testing.T) {
 	})
 }
 
-// A nested call that is canceled leaves its queue, wherever it stands there; the others go on in their order.
+// A canceled nested call leaves its queue, at any position. The others keep their order.
 func TestNestedCancel(t *testing.T) {
 	for gone := range 4 {
 		inNest(t, func(t *testing.T, n *nest) {
@@ -571,7 +572,7 @@ func TestNestedFanOut(t *testing.T) {
 	}
 }
 
-// The Observer hears of a nested call that waits for more than 2 s, once; and of no other.
+// The Observer gets one event for a nested call that waits for more than 2 s, and none for other nested calls.
 func TestNestedWaitingEvent(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))

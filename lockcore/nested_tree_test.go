@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// treeModel says what nested calls of one hold come to. Run 0 is that of the hold itself.
+// treeModel predicts the results of nested calls of one hold. Run 0 is that of the hold itself.
 type treeModel struct {
 	runs    []treeRun
 	waiting []treeWaiter // in the order of arrival
@@ -33,7 +33,7 @@ type treeWaiter struct {
 	competes bool
 }
 
-// nearest is run i or its nearest ancestor that has not returned, or -1.
+// nearest returns run i or its nearest ancestor that has not returned, or -1.
 func (m *treeModel) nearest(i int) int {
 	for i >= 0 && m.runs[i].over {
 		i = m.runs[i].parent
@@ -41,7 +41,7 @@ func (m *treeModel) nearest(i int) int {
 	return i
 }
 
-// occupied says whether another run goes on inside run at.
+// occupied reports whether another run goes on inside run at.
 func (m *treeModel) occupied(at int) bool {
 	return slices.ContainsFunc(m.runs, func(r treeRun) bool { return !r.over && r.parent >= 0 && m.nearest(r.parent) == at })
 }
@@ -55,7 +55,7 @@ func (m *treeModel) open() (out []int) {
 	return out
 }
 
-// next takes out the waiter that enters now, and returns the run that it is inside, or -1.
+// next removes the waiter that enters now, and returns the run that it enters, or -1.
 func (m *treeModel) next() (treeWaiter, int) {
 	for i, w := range m.waiting {
 		at := m.nearest(w.from)
@@ -173,7 +173,7 @@ func tree(t *seeded, l *lockcore.Locker, sent func() int) {
 	if n := sent() - before; n > 0 {
 		t.Fatalf("%d commands", n)
 	}
-	for len(m.open()) > 0 { // from the outside to the inside; those that are left over compete, and have holds of their own
+	for len(m.open()) > 0 { // from the outside in; the waiters that are left compete and get their own holds
 		i := m.open()[0]
 		if err := m.runs[i].lease.Release(context.Background()); err != nil {
 			t.Fatal(err)

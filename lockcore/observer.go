@@ -25,17 +25,19 @@ type Attempt struct {
 // Observer hears what a [Locker] does. Its methods must return quickly and must not call the Locker. They may be called
 // from several goroutines, but those of one attempt come one after another, CompletionFailed and CompletionStored excepted.
 //
-// A panic of an Observer does not end the process where a goroutine of the Locker calls it: for Lost, RenewFailed, RenewPass, Overrun,
-// CompletionFailed, CompletionStored and Traceparent. The Locker recovers it and counts it, see [Locker.ObserverPanics]; the first one is logged with slog.Error and
-// reported as Misconfigured. What the Locker does is the same as without the panic. All other events are sent on the goroutine of the call that they
-// are about. A panic passes on to that caller, after the key was given back if the call had it.
+// A panic of an Observer does not end the process if a goroutine of the Locker called it. That is so for Lost,
+// RenewFailed, RenewPass, Overrun, CompletionFailed, CompletionStored and Traceparent. The Locker recovers and counts
+// the panic, see [Locker.ObserverPanics]; the first one is logged with slog.Error and reported as Misconfigured.
+// Otherwise the Locker works as without the panic. All other events are sent on the goroutine of the call that they
+// belong to. A panic there reaches the caller, after the key is released if the call had it.
 type Observer interface {
 	// Start is called before the first command of a call. The ctx that it returns is the parent of the commands, of the
 	// handler's ctx and of the events. A nested call on a key that ctx already holds is not reported.
 	Start(ctx context.Context, a Attempt) context.Context
 	// Event is called with the ctx of Start, except for RenewPass, CleanupFailed and what the packages above report (NoKey, ConflictLost,
 	// PayloadDiffers, TickAbandoned, Misconfigured, some BadRecord), which belong to no attempt. Refused, Replayed or
-	// Released is the last of an attempt; only CompletionFailed or CompletionStored may come after it. New types of events may come with any release: ignore what you do not know.
+	// Released is the last event of an attempt; only CompletionFailed or CompletionStored may follow. A new release may
+	// add types of events: ignore unknown ones.
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". It is stored with the hold, so that a waiter can link to it.
 	// At most 128 bytes of it, without control characters.
@@ -50,8 +52,8 @@ type Waiting struct {
 	Holder    Holder
 	Queue     int // see BusyError.Queue
 	Remaining time.Duration
-	// Nested says that a nested call has waited for 2 s for another nested call of its own hold: the ctx of that call was perhaps
-	// not passed on. The event belongs to the attempt of the hold, which was granted before.
+	// Nested says that a nested call has waited 2 s for another nested call of the same hold. Perhaps it should have
+	// got the ctx of that call. The event belongs to the attempt of the hold, which was granted before.
 	Nested bool
 }
 
@@ -97,7 +99,7 @@ type Released struct {
 	Renewals  int           // renewals that succeeded
 	Failures  int           // renewals that got no answer
 	Lost      error         // why the lease ended before the handler, or nil
-	Failed    error         // what the handler failed with, as Lease.Failed reported it, or nil; raw: it can hold what a log must not show
+	Failed    error         // the handler's error as Lease.Failed reported it, or nil; raw: it may contain secrets
 	Completed bool          // ended by Complete; Err says if there was no answer to that
 	Abandoned bool          // this run was left without an outcome, by Abandon
 	Stale     bool          // Redis no longer knew the hold
@@ -111,9 +113,9 @@ type CompletionFailed struct{ Err error }
 // Released has Completed and Err gets exactly one of CompletionStored and CompletionFailed.
 type CompletionStored struct{}
 
-// CleanupFailed: the Locker has given up requests that it had to withdraw, or holds that it had to release, without a confirmation of
-// Redis. It belongs to no attempt. A key of them may stay taken until its lease ends, and a once key count as abandoned. It happens where
-// Redis refuses the command for good, a release is of no use any more, and at the end of Close.
+// CleanupFailed: the Locker gave up withdrawals of requests, or releases of holds, that Redis has not confirmed. It
+// belongs to no attempt. Such a key may stay held until its lease ends, and a once key may count as abandoned. The
+// Locker gives up if Redis refuses the command for good, if a release has become useless, and at the end of Close.
 type CleanupFailed struct {
 	N   int   // requests and holds
 	Err error // of the last one; ErrClosed after Close
@@ -137,14 +139,14 @@ type ConflictLost struct {
 	Holder Holder
 }
 
-// PayloadDiffers is reported by the packages above: a key is done, and was called again with another payload. The call got
+// PayloadDiffers is reported by the packages above when a done key is called again with another payload. The call got
 // the record of the first payload, and nothing ran. See guard.OnceOptions.ReportOnly.
 type PayloadDiffers struct {
 	Name string // Terms.Name
 	Key  string // raw: hash it before it leaves the process
 }
 
-// TickAbandoned is reported by package cronmw, once a tick: the instance that ran a tick died, and no other one runs it.
+// TickAbandoned is reported by package cronmw, once for each tick whose instance died and which no other instance runs.
 type TickAbandoned struct {
 	Name   string // Terms.Name
 	Key    string // of the tick; raw: hash it before it leaves the process
@@ -203,7 +205,7 @@ func (j joined) Start(ctx context.Context, a Attempt) context.Context {
 }
 
 func (j joined) Event(ctx context.Context, e Event) {
-	for _, o := range slices.Backward(j) { // deferred calls run in the order of j, and all of them, also if one panics
+	for _, o := range slices.Backward(j) { // the deferred calls run in the order of j, and all of them run even if one panics
 		defer o.Event(ctx, e)
 	}
 }

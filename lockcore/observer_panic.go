@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 )
 
-// shielded calls the Observer on a goroutine that no caller of the Locker owns: a panic that passed on would end the process.
+// shielded calls the Observer on a goroutine of the Locker, where a panic would end the process.
 func (l *Locker) shielded(call func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -20,7 +20,8 @@ func (l *Locker) shielded(call func()) {
 // ObserverPanics returns how many panics of the Observer the Locker has recovered.
 func (l *Locker) ObserverPanics() int64 { return l.panics.Load() }
 
-// observerPanicked counts a panic and reports the first one: to the log with its stack, and as Misconfigured to all Observers.
+// observerPanicked counts a panic. It writes the first one with its stack to the log, and reports it as Misconfigured
+// to all Observers.
 func (l *Locker) observerPanicked(v any) {
 	if l.panics.Add(1) > 1 {
 		return
@@ -30,7 +31,7 @@ func (l *Locker) observerPanicked(v any) {
 	l.shielded(func() { l.Report(context.WithoutCancel(l.base), Misconfigured{Problem: problem}) })
 }
 
-// traceparent is what the Observer returns for ctx, or "" if it panics.
+// traceparent returns the Observer's traceparent for ctx, or "" if the Observer panics.
 func (l *Locker) traceparent(ctx context.Context) (tp string) {
 	l.shielded(func() { tp = l.obs.Traceparent(ctx) })
 	return tp

@@ -45,7 +45,8 @@ func look(ctx context.Context, l *lockcore.Locker) func(int) error {
 	}
 }
 
-// warm lets everybody call until nobody fails: with the bound of 1 s of a look that takes more than one try on a busy machine.
+// warm repeats all calls until none fails. Because a look is bounded to 1 s, that may take several tries on a busy
+// machine.
 func warm(t *testing.T, call func(i int) error) {
 	t.Helper()
 	eventually(t, "all calls succeed", func() bool {

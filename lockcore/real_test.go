@@ -157,7 +157,7 @@ func TestRealBlockedPool(t *testing.T) {
 		t.Errorf("inconclusive: a connection was not blocked: %v", err)
 	default:
 	}
-	if err := s.Client(t).RPush(t.Context(), "work", 1, 2).Err(); err != nil { // finding C4: nobody waits for the end of the time
+	if err := s.Client(t).RPush(t.Context(), "work", 1, 2).Err(); err != nil { // finding C4: no handler waits for the end of the time
 		t.Error(err)
 	}
 	for range 2 {

@@ -8,15 +8,17 @@ import (
 
 type holdKey struct{}
 
-// entry is one run inside a hold: the first one, which the hold embeds, or a nested one. The entries of a hold form a tree by ctx. An entry
-// has at most one open child, so that the open ones are a path from the first entry to the innermost. Invariants, under grant.mu:
+// entry is one run inside a hold: the first one, which the hold embeds, or a nested one. The entries of a hold form a
+// tree by ctx. An entry has at most one open child, so the open entries form a path from the first entry to the
+// innermost. Invariants, under grant.mu:
 //
 //   - The parent of an open entry is open, or it is the first entry.
 //   - An entry has waiters only while it is open and has a child, or while the loss of the lease is on its way to them (see dismiss).
 //     So a call that finds an entry without a child overtakes no waiter.
 //   - hold.runs is the number of open entries. Waiters do not count: the end of the last run does not wait for them.
 //
-// What becomes of a call whose ctx carries an entry of its key. "At" is the nearest open entry on its path: entries that have ended are skipped.
+// The table shows what a call does whose ctx carries an entry of its key. "at" is the nearest open entry on its path;
+// entries that have ended are skipped.
 //
 //	the hold has ended, or no entry of the path is open   it acts as a call whose ctx does not carry the hold
 //	at has no child                                       it enters: a child of at
@@ -29,7 +31,7 @@ type holdKey struct{}
 //	    Close                                                 ErrClosed; likewise
 //	    at ends before its child                              it waits at the parent of at, where the child is then, in the order of arrival
 //	    at is the first entry and ends before its child       it competes in the queue of the key for the rest of Wait, as a call without the hold:
-//	                                                          the child goes on, the outer run is over and vouches for nothing. When the child has
+//	                                                          the child goes on, but the outer run is over. When the child has
 //	                                                          ended, so does the ctx of the hold, and a call with a ctx derived from it is refused
 //	    the lease is lost                                     the same: a ctx derived from the hold has ended, and the call is refused with the
 //	                                                          cause; a ctx without that cancellation competes
@@ -38,7 +40,7 @@ type entry struct {
 	asked context.Context //nolint:containedctx // of the call; that of the first entry is the one of the Observer's Start
 
 	// Guarded by grant.mu.
-	parent  *entry    // kept when the entry has ended: from there on the path goes on
+	parent  *entry    // kept after the entry has ended, because the path continues there
 	child   *nested   // open
 	waiters *siblings // nil before the first
 	over    bool      // the run has returned
@@ -50,7 +52,7 @@ func carried(ctx context.Context) *entry {
 	return e
 }
 
-// outer is the entry, of any key, that the call came with.
+// outer is the innermost entry, of any key, that the call's ctx carries.
 func (e *entry) outer() *entry { return carried(e.asked) }
 
 // entryIn returns the innermost entry of key that ctx carries, open or not.
@@ -71,7 +73,8 @@ func (e *entry) nearestLocked() *entry {
 	return e
 }
 
-// holds says whether a ctx that carries e has the key now: the hold is valid, and a run on the path of e has not returned.
+// holds reports whether a ctx that carries e has the key now: the hold is valid, and a run on the path of e has not
+// returned.
 func (e *entry) holds() bool {
 	e.of.g.mu.Lock()
 	defer e.of.g.mu.Unlock()
@@ -118,18 +121,18 @@ func Lose(ctx context.Context) {
 	}
 }
 
-// nested is a nested run: its lease, its entry, and its ctx, which is made when it is first asked for its end or for a value. Most nested
-// runs never do that.
+// nested is a nested run: its lease, its entry and its ctx. The ctx is made when its end or a value is first asked for,
+// which most nested runs never do.
 type nested struct {
 	Lease
 	entry
 
 	made   atomic.Bool     // ctx and cancel are set, once, under grant.mu
-	done   atomic.Bool     // ctx ends, or will be made as one that has
+	done   atomic.Bool     // ctx ends, or will have ended when it is made
 	ctx    context.Context //nolint:containedctx // a lease is a context
 	cancel context.CancelCauseFunc
 
-	outlived *nested // list of the runs around this one that have returned before it: their ctx ends with this run. Guarded by grant.mu
+	outlived *nested // list of the runs around this one that returned first: their ctx ends with this run. Guarded by grant.mu
 }
 
 func newNested(ctx context.Context, h *hold) *nested {
@@ -150,7 +153,8 @@ func (e *entry) enter(n *nested) bool {
 	return true
 }
 
-// atLocked is the nearest open entry if the hold is valid, else nil: a call that comes too late competes as any other.
+// atLocked returns the nearest open entry if the hold is valid, else nil: then the call competes in the queue of the
+// key.
 func (e *entry) atLocked() *entry {
 	if !e.of.validLocked() {
 		return nil
@@ -164,8 +168,9 @@ func (e *entry) adoptLocked(n *nested) {
 	h.runs++ //planted:nested-run
 }
 
-// closeLocked ends e. A child that goes on, and the waiters, move to the parent. It returns the waiter that enters now, if any, and those
-// that have no entry to wait at any more: both are out of their queue, and the caller sends them their turns.
+// closeLocked ends e. A child that goes on, and the waiters, move to the parent. It returns the waiter that enters now,
+// if any, and the waiters that have no entry to wait at any more. All of these have left their queue; the caller sends
+// them their turns.
 func (e *entry) closeLocked() (next, homeless *sibling) {
 	e.over = true
 	up := e.parent
@@ -195,7 +200,7 @@ func (e *entry) closeLocked() (next, homeless *sibling) {
 	return next, nil
 }
 
-// Deadline is that of the call: a hold has none.
+// Deadline returns that of the call's ctx: a hold has none.
 func (n *nested) Deadline() (time.Time, bool) { return n.asked.Deadline() }
 
 // Done closes when the nested run is released, when the lease ends, and with the ctx of the call.
@@ -212,10 +217,11 @@ func (n *nested) Value(key any) any {
 	return n.live().Value(key)
 }
 
-// live returns the ctx of n behind the values. It derives from the ctx of the call, so it ends with the hold, unless that ctx was cut off from
-// cancellation (context.WithoutCancel): then dismiss ends it. It also ends with the release of n, or of the last run inside n: the ctx of that run
-// derives from it, and the hold goes on. Who makes it and who ends it meet twice: under grant.mu for a loss, and at made and done for the release,
-// where each side writes its own before it reads the other's.
+// live returns the ctx of n behind the values. It derives from the ctx of the call, so it ends with the hold. If that
+// ctx was detached (context.WithoutCancel), dismiss ends it. It also ends with the release of n or, if runs inside n go
+// on, of the last of these, whose ctx derives from it. The goroutine that makes the ctx races with the one that ends
+// it. For a loss grant.mu decides. For the release each of the two sets its own flag, made or done, before it reads the
+// other's.
 func (n *nested) live() context.Context {
 	if n.made.Load() {
 		return n.ctx
@@ -241,7 +247,8 @@ func (n *nested) live() context.Context {
 	return ctx
 }
 
-// stop ends the ctx of n, and those of the runs that n has outlived, or leaves that to a run that goes on inside n.
+// stop ends the ctx of n and those of the runs that n has outlived. If a run inside n goes on, the end of that run does
+// it.
 func (n *nested) stop() {
 	mu := &n.of.g.mu
 	mu.Lock()
@@ -261,8 +268,8 @@ func (n *nested) stop() {
 	}
 }
 
-// dismiss tells the runs and the waiters of a hold that its lease has ended early. From the moment at which lost was set, under grant.mu, no waiter
-// has come and none was let in, so that this finds all of them, except those that leave by themselves.
+// dismiss tells the runs and the waiters of a hold that its lease has ended early. Since lost was set, under grant.mu,
+// no waiter was added and none has entered. So dismiss finds all waiters, except those that leave by themselves.
 func (h *hold) dismiss(cause error) {
 	var cut []*nested
 	var homeless *sibling

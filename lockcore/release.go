@@ -99,8 +99,9 @@ func (h *hold) finishLater(e ending) {
 	}, func(err error) { g.l.shielded(func() { g.l.Report(h.asked, CompletionFailed{Err: err}) }) })
 }
 
-// releaseLater has a hold released, or abandoned, by the queue, for as long as that is of use: until the end of the lease, and so much longer
-// until a once key that has run without an outcome would count as abandoned, see insist.
+// releaseLater has a hold released, or abandoned, by the queue, as long as that is useful: until the end of the lease.
+// For a once key that has run without an outcome it is useful longer, until the key would count as abandoned, see
+// insist.
 func (g *grant) releaseLater(e ending) {
 	until := g.until()
 	if !e.abandoned {
@@ -167,14 +168,14 @@ func (g *grant) releaseArgs(last int64, e ending, repeated bool) *releaseArgs {
 	return r
 }
 
-// insteadOf makes the ask of c that comes after a grant which no call can use. If it never ran, the ask waits until Redis has heard of
-// its end, see cleanups.before.
+// insteadOf makes the ask of c that follows a grant which no call can use. If no call ran under that grant, the ask
+// waits until its withdrawal is confirmed, see cleanups.before.
 func (g *grant) insteadOf(c *call) *ask {
 	g.giveBack()
 	return newAsk(c)
 }
 
-// giveBack ends a grant that no call of this process wants any more, by the queue.
+// giveBack ends, by the queue, a grant that no call of this process wants any more.
 func (g *grant) giveBack() {
 	l := g.l
 	g.close()

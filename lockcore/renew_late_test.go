@@ -29,8 +29,8 @@ func TestRenewLateReply(t *testing.T) {
 	})
 }
 
-// Finding A13: a renewal without a reply gets a second one beside it after a sixth of the lease. The reply to the first, which comes after
-// that to the second, changes nothing.
+// Finding A13: a sixth of the lease after a renewal without a reply a second one is sent. The reply to the first comes
+// after the reply to the second, and changes nothing.
 func TestRenewBeside(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
@@ -90,7 +90,8 @@ func TestRenewOverload(t *testing.T) {
 	})
 }
 
-// Finding A13: without replies at most three renewals of a lease are under way, none revives it once it is lost, and Close waits for none.
+// Finding A13: without replies at most three renewals of a lease are under way. None of them revives the lease once it
+// is lost, and Close waits for none.
 func TestRenewUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -151,8 +152,8 @@ func (f *failures) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// Finding A2: a key that cannot be read costs no other lease of the same renewal script. Its own lease runs out, and RenewFailed names the
-// key and the field.
+// Finding A2: a key that cannot be read does not end the other leases of the same renewal script. Its own lease
+// expires, and RenewFailed names the key and the field.
 func TestRenewUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { renewUnreadable(t, newWorld(t)) })
 }

@@ -76,7 +76,7 @@ func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renew
 			if before == nil || g.terms != before.terms || g.keep != before.keep {
 				lease, retention, before = micros(g.terms.Lease), g.retention(g.terms.Lease), g
 				if g.terms.NoRenew {
-					lease = 0 // extended by nothing: only asked about
+					lease = 0 // not extended, only read
 				}
 			}
 			list = append(list, &g.id, lease, retention, news)
@@ -100,8 +100,8 @@ func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renew
 	c.judgeRenewals(ctx, acks, cmds, res)
 }
 
-// renewed reads what renew.lua says of key, which is the one at i. A key that cannot be read is neither kept nor lost: its holder's timer
-// decides.
+// renewed reads the reply of renew.lua for key, at index i. A key that cannot be read is neither kept nor lost: its
+// holder's timer decides.
 func renewed(key string, reply []any, i int) (kept int64, err error) {
 	switch bad := text(reply, i); bad {
 	case "":

@@ -91,7 +91,8 @@ func done(t *testing.T, l *lockcore.Locker, key string) {
 	}
 }
 
-// Finding A8: a method that sends one command sends it again when its connection breaks, also when the first copy has had its effect.
+// Finding A8: a method that sends one command sends it again when its connection breaks, also if the first command has
+// had its effect.
 func TestRetryBrokenConnection(t *testing.T) {
 	for name, op := range oneCommand {
 		for fault, plant := range map[string]func(*locktest.Faults, locktest.Match) *locktest.Fault{
@@ -119,7 +120,8 @@ func TestRetryBrokenConnection(t *testing.T) {
 	}
 }
 
-// Finding A8: a repeat of Revoke does not take the key from the next holder, and one of Clear does not forget the next record.
+// Finding A8: a repeat of Revoke does not take the key from the next holder, and a repeat of Clear does not clear the
+// next record.
 func TestRetryOnce(t *testing.T) {
 	t.Run("Revoke", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -170,8 +172,8 @@ func TestRetryOnce(t *testing.T) {
 	})
 }
 
-// Finding A8: on a server that closes idle connections no call after a pause fails, over TLS neither, where go-redis does not see that a
-// pooled connection was closed.
+// Finding A8: on a server that closes idle connections no call after a pause fails. That holds also over TLS, where
+// go-redis does not see that a pooled connection was closed.
 func TestRetryIdleServer(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -219,7 +221,7 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // of a TCP listener
 }
 
-// certificate makes a certificate for 127.0.0.1: the files of it and of its key.
+// certificate makes a certificate for 127.0.0.1, and returns the files of the certificate and of its key.
 func certificate(t *testing.T) (files [2]string, roots *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -16,8 +16,8 @@ import (
 
 var fixed = lockcore.Terms{NoRenew: true}
 
-// Finding B11: Revoke reaches a holder that neither waits nor has renewed anything. A Locker listens from one second after a grant on, for as
-// long as it holds a lease, with one subscription and without a command for shorter holds.
+// Finding B11: Revoke reaches a holder that neither waits nor has renewed anything. A Locker with a lease older than a
+// second has one subscription. Shorter holds cost no command.
 func TestRevokeSoon(t *testing.T) {
 	for name, terms := range map[string]lockcore.Terms{"renewed": {}, "fixed": fixed} {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-const idMemory = time.Minute // for which an ended id is remembered, and a queue lives
+const idMemory = time.Minute // an ended id is remembered, and a queue lives, for that long
 
 // with returns c with another argument at i.
 func (c call) with(i int, arg any) call {
@@ -18,7 +18,7 @@ func (c call) with(i int, arg any) call {
 	return c
 }
 
-// pttl is the time to live of the hash (0) or the queue (1).
+// pttl returns the time to live of the hash (0) or the queue (1).
 func (b *bench) pttl(key int) time.Duration {
 	b.Helper()
 	ttl, err := b.rdb.PTTL(b.Context(), b.keys[key]).Result()
@@ -37,8 +37,9 @@ func shortEnds(remember int) map[string]call {
 	}
 }
 
-// Finding "remember": a hash that remembers an ended id is kept for a minute whatever the end asks for, also if the id was remembered by an
-// earlier end: else a late duplicate of its acquire is granted to a request that has ended.
+// Finding "remember": a hash that remembers an ended id is kept for a minute, whatever TTL the end of the hold asks
+// for, also if an earlier end has remembered the id. Otherwise a late duplicate of the acquire would be granted to a
+// request that has ended.
 func TestScriptRemembersLongEnough(t *testing.T) {
 	onEach(t, func(b *bench) {
 		remembers := func(what string, id string) {
@@ -73,7 +74,7 @@ func TestScriptRemembersLongEnough(t *testing.T) {
 	})
 }
 
-// A record is replayed for as long as it is kept and no longer, also where its hash has to remember an id for a minute.
+// A record is replayed for its retention and no longer, also if its hash must remember an id for a minute.
 func TestScriptShortRecord(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
@@ -190,7 +191,7 @@ func TestScriptDeadQueue(t *testing.T) {
 	})
 }
 
-// hostile are values that no script writes into a field with a number, and that are no number which it could be.
+// hostile are values of a number field that no script writes and that are not valid numbers.
 var hostile = []string{"", "abc", "nan", "-nan", "-inf", "-1", "-7", "-1e300", "-9007199254740993", "1 2", "0x", "\x00", "\xff\xfe", "{}"}
 
 // tooLarge are numbers that Lua cannot count on from exactly.
@@ -291,7 +292,7 @@ func TestScriptAbsurdEnd(t *testing.T) {
 	})
 }
 
-// A repeat of Clear whose reply was lost says what the first one did, and forgets nothing that happened since.
+// After a lost reply a repeat of Clear returns what the first one did, and clears nothing that happened since.
 func TestScriptClearRepeat(t *testing.T) {
 	onEach(t, func(b *bench) {
 		once := forget.with(6, id("C"))

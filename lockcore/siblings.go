@@ -8,15 +8,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// longWait is how long a nested call waits for its sibling before the Observer hears of it: such a wait is often a ctx that was not passed on.
+// longWait is how long a nested call waits for its sibling before that is reported to the Observer. The cause of a long
+// wait is often a ctx that was not passed on.
 const longWait = 2 * time.Second
 
-// sibling is a nested call that waits until another run inside the same entry has returned. Taking it out of the queue, under grant.mu, decides
-// for it: the goroutine that does so, unless it is its own, sends exactly one turn.
+// sibling is a nested call that waits until another run inside the same entry has returned. The goroutine that removes
+// it from the queue, under grant.mu, decides its outcome. Unless that is its own goroutine, it sends exactly one turn.
 type sibling struct {
 	n     *nested
 	start time.Time
-	turn  chan bool // room for one: true if n is a run now, false if the hold is no longer there for it
+	turn  chan bool // room for one: true if n is a run now, false if n can no longer enter the hold
 
 	// Guarded by grant.mu.
 	at         *entry // nil when it is in no queue
@@ -63,7 +64,7 @@ func (q *siblings) cut(s *sibling) {
 	q.n--
 }
 
-// merge moves all of o into q, which is the queue of at, by their order of arrival.
+// merge moves all of o into q, the queue of at, in order of arrival.
 func (q *siblings) merge(o *siblings, at *entry) {
 	p := (*sibling)(nil) // the last one that is known to be before
 	for s := o.first; s != nil; s = o.first {
@@ -106,7 +107,7 @@ func (s *sibling) before(o *sibling) *sibling {
 	return s
 }
 
-// sendAway sends each of a list the turn "not here".
+// sendAway sends each of a list the turn false: it cannot enter the hold.
 func (s *sibling) sendAway() {
 	for s != nil {
 		next := s.next // s is its own again after the send
@@ -116,8 +117,8 @@ func (s *sibling) sendAway() {
 	}
 }
 
-// await waits until n is a run inside the nearest open entry of e. Neither entered nor an error: no entry on the path is open, and the call goes
-// on without the hold; it has begun at start.
+// await waits until n is a run inside the nearest open entry of e. If it returns neither entered nor an error, no entry
+// on the path is open. Then the call, which began at start, continues without the hold.
 func (e *entry) await(ctx context.Context, wait time.Duration, n *nested) (entered bool, start time.Time, err error) {
 	h, l := e.of, e.of.g.l
 	start = time.Now()
@@ -162,7 +163,7 @@ func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, e
 	h := s.n.of
 	settled := false
 	defer func() {
-		if !settled { // the Observer panics: that goes on, but without this call
+		if !settled { // the Observer panicked: take this call out of the queue while the panic passes
 			s.quit()
 		}
 	}()
@@ -191,7 +192,7 @@ func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, e
 			if left {
 				err = h.besides(s.start, queue)
 			} else {
-				entered = <-s.turn // it was faster
+				entered = <-s.turn // the turn was faster
 			}
 		case <-long:
 			if queue, waits := s.queue(); waits {
@@ -213,7 +214,7 @@ func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, e
 	return entered, err
 }
 
-// leave takes s out of its queue. false: it is in none any more, and its turn is on the way.
+// leave takes s out of its queue. It returns false if s is in no queue any more and its turn is on the way.
 func (s *sibling) leave() (queue int, left bool) {
 	mu := &s.n.of.g.mu
 	mu.Lock()
@@ -227,7 +228,8 @@ func (s *sibling) leave() (queue int, left bool) {
 	return queue, true
 }
 
-// quit is leave for a call that does not want its turn any more: a run that it has got ends at once, and the next waiter enters.
+// quit is leave for a call that does not want its turn any more. If the call has already entered, its run ends at once,
+// and the next waiter enters.
 func (s *sibling) quit() (queue int) {
 	queue, left := s.leave()
 	if !left && <-s.turn {
@@ -236,7 +238,7 @@ func (s *sibling) quit() (queue int) {
 	return queue
 }
 
-// queue is how many calls wait where s does.
+// queue returns how many calls wait in the queue of s.
 func (s *sibling) queue() (n int, waits bool) {
 	mu := &s.n.of.g.mu
 	mu.Lock()
@@ -247,7 +249,7 @@ func (s *sibling) queue() (n int, waits bool) {
 	return int(s.at.waiters.n), true
 }
 
-// besides is the refusal of a nested call beside another one of the same hold.
+// besides returns the error of a nested call that is refused because another one of the same hold runs.
 func (h *hold) besides(start time.Time, queue int) *BusyError {
 	g := h.g
 	g.mu.Lock()
@@ -259,8 +261,8 @@ func (h *hold) besides(start time.Time, queue int) *BusyError {
 	}
 }
 
-// reenter enters the hold of key that ctx carries, or waits for that. Neither a lease nor an error: ctx carries none that it can enter, and start is when
-// the call began if it has waited.
+// reenter enters the hold of key that ctx carries, or waits for that. If it returns neither a lease nor an error, ctx
+// carries no hold that it can enter. If the call has waited then, start is when it began.
 func (l *Locker) reenter(ctx context.Context, e *entry, wait time.Duration) (le *Lease, start time.Time, err error) {
 	n := newNested(ctx, e.of)
 	if e.enter(n) {

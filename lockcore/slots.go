@@ -7,19 +7,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// slotTimeout bounds how long one node of a cluster has to answer CLUSTER SLOTS before go-redis asks the next one.
+// slotTimeout is how long go-redis waits for one node's reply to CLUSTER SLOTS before it asks the next node.
 const slotTimeout = callTimeout / 2
 
-// slotMap is the last answer to CLUSTER SLOTS that any of a Locker's clients of a cluster has got. go-redis gives each client a slot map of
-// its own, which it reads when the client is first used. For renewals that can be long after the acquires: without the shared answer, a node
-// that has stopped in between would hold up the renewals on all others.
+// slotMap is the latest reply to CLUSTER SLOTS that any of a Locker's cluster clients has got. go-redis gives each
+// client its own slot map, and reads it when the client is first used. For renewals that can be long after the
+// acquires. Without the shared reply, a node that has stopped meanwhile would delay the renewals on all others.
 type slotMap struct {
 	newClient func(*redis.Options) *redis.Client  // of the user's client
-	known     atomic.Pointer[[]redis.ClusterSlot] // what it points to never changes
+	known     atomic.Pointer[[]redis.ClusterSlot] // the slice never changes
 }
 
-// share makes the client that is to be made with o take its first slot map from m, if m has one. Later ones, which go-redis asks for when a
-// server redirects it or does not answer, come from the cluster.
+// share changes o so that its client takes the first slot map from m, if m has one. Later slot maps come from the
+// cluster: go-redis asks for one when a server redirects it or does not answer.
 func (m *slotMap) share(o *redis.ClusterOptions) {
 	hook := slotHook{m, new(atomic.Bool)}
 	o.NewClient = func(node *redis.Options) *redis.Client {
@@ -62,8 +62,9 @@ func (h slotHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// routed groups leases by the master that has their slot. It never waits for a cluster: the acquires of the leases have left a slot map
-// behind. Leases of which it does not know the master form one group, of which go-redis finds the masters when it is renewed.
+// routed groups leases by the master that has their slot. It never waits for a cluster, because the acquires of the
+// leases have left a slot map. Leases whose master it does not know form one group; go-redis finds their masters when
+// it renews them.
 func routed(ctx context.Context, cluster *redis.ClusterClient, all []*grant) map[string][]*grant {
 	ctx, cancel := context.WithTimeout(ctx, minPassTime)
 	defer cancel()

@@ -25,9 +25,9 @@ var (
 
 const spinEnv = "HOLDFAST_TEST_SPIN" // this process is to be busy until it is killed
 
-// Finding A13: a process that lacks CPU time keeps its leases as long as Redis answers. The test measures how many leases are lost beside
-// busy goroutines in the holder's process and two busy processes, and judges the case that is promised: 3 s beside 16 goroutines.
-// -starve is the time for each case.
+// Finding A13: a process that lacks CPU time keeps its leases as long as Redis answers. The test measures how many
+// leases are lost beside busy goroutines in the holder's process and two busy processes. It judges only the promised
+// case, 3 s beside 16 goroutines. -starve is the time for each case.
 func TestStarvedLeases(t *testing.T) {
 	testlevel.Exhaustive(t)
 	s := redistest.Real(t)

@@ -15,8 +15,8 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 // mutex and on a context of its own, so that a dial that hangs would hold up its Close, and with it ours. Here dials and
 // connections end with ctx; a client that is not our own is used as it is.
 //
-// A dial that ends with ctx answers redis.ErrClosed, with which go-redis ends the subscription. After any other error it sleeps for 100 ms and
-// dials again.
+// A dial that ends with ctx returns redis.ErrClosed, which makes go-redis end the subscription. After any other error
+// go-redis sleeps for 100 ms and dials again.
 func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
 	if !c.own {
 		return c.renews, func() error { return nil }
@@ -32,8 +32,8 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	return sub, sub.Close
 }
 
-// endWith makes the dials of next, and the connections that they make, end with ctx, also if next ignores its own. over is what a dial answers
-// then.
+// endWith makes the dials of next, and their connections, end with ctx, also if next ignores its own ctx. over is the
+// error of a dial after that.
 func endWith(ctx context.Context, next dialer, over error) dialer {
 	type result struct {
 		conn net.Conn

@@ -180,7 +180,8 @@ func (ln *line) goOn(g *grant, a *ask) {
 			late = ln.cutLateLocked()
 		}
 	} else {
-		// Before the line is gone: the first call of a new one for this key finds what it has to wait for, see cleanups.before.
+		// This comes before the line is deleted, so that the first call of a new line for this key finds the
+		// withdrawal, see cleanups.before.
 		if g != nil {
 			g.giveBack()
 		}

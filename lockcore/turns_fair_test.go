@@ -56,8 +56,8 @@ func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) 
 	return shares, func() { cancel(); wg.Wait() }
 }
 
-// Processes that work alike get the key alike. Finding C3: what is even is a number of turns, however long a slow machine takes for them; what
-// is uneven by chance becomes even with more of them.
+// Processes with the same work get the key equally often. Finding C3: the test counts turns, however long they take on
+// a slow machine. More turns even out differences by chance.
 func TestTurnsShares(t *testing.T) {
 	testlevel.Full(t)
 	for _, hold := range []time.Duration{0, 500 * time.Microsecond} {
@@ -78,7 +78,7 @@ func TestTurnsShares(t *testing.T) {
 }
 
 // A process with one waiter gets its turn within two streaks of one with a thousand: a streak is bounded by 5 ms and the tenure
-// that runs then, so by six tenures of 1 ms. What is counted is tenures, which take longer on a slow machine.
+// that runs then, so by six tenures of 1 ms. The test counts tenures, because their duration depends on the machine.
 func TestTurnsBounded(t *testing.T) {
 	testlevel.Full(t)
 	w := realWorld(t)

@@ -127,7 +127,7 @@ func (r *relay) pass(le *lockcore.Lease, i int) (next *lockcore.Lease, handed bo
 	return next, r.grant() == before
 }
 
-// handedOver returns a relay of which the first lease was handed over.
+// handedOver returns a relay whose first lease was handed over.
 func handedOver(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
 	t.Helper()
 	r := start()
@@ -181,7 +181,7 @@ func TestTurnsOwnLease(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		_, le := handedOver(t, relays(t, long, long)) // equal terms are, else this test shows nothing
+		_, le := handedOver(t, relays(t, long, long)) // leases with equal terms are handed over, else this test proves nothing
 		_ = le.Release(t.Context())
 	})
 }

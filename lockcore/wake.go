@@ -15,7 +15,7 @@ const (
 )
 
 // wake is the one subscription of a process. It starts with the first waiter, or the first lease that is held for a second, and
-// closes when there has been neither for a minute. A message is never more than a hint: whoever gets one asks Redis again.
+// closes when there has been neither for a minute. A message is never more than a hint: its receiver asks Redis again.
 //
 // The reader never blocks: a look-up in a map and a send to a channel with room for one. Under mu, running is true as
 // long as a reader will look at waiters and used again, so that no waiter registers with a reader that is about to end.
@@ -117,8 +117,9 @@ func (w *wake) listen(ctx context.Context) {
 	}
 }
 
-// subscribe returns a subscription, or nil if ctx ends first. go-redis dials before it returns: on a client of our own the dial ends with
-// ctx, on another by that client's own timeouts, and then the subscription is closed as soon as it is made.
+// subscribe returns a subscription, or nil if ctx ends first. go-redis dials before it returns. On our own client the
+// dial ends with ctx. On another client it ends by that client's own timeouts; then the subscription is closed as soon
+// as it is made.
 func (w *wake) subscribe(ctx context.Context, client redis.UniversalClient) *redis.PubSub {
 	channel := w.l.wakePrefix + w.l.id
 	if w.l.conn.own {

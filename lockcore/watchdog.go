@@ -18,7 +18,8 @@ const (
 )
 
 // watchdog renews every lease of a Locker. There is no goroutine while nothing is due: one timer is set to the earliest
-// renewal, and each batch that is due has a goroutine for as long as it is under way. A batch that hangs delays no other.
+// renewal, and each batch that is due has a goroutine for as long as it is under way. A batch that hangs delays no
+// other.
 //
 // A lease stays in the heap while renewals of it are under way. A renewal without a reply after a sixth of the lease gets
 // another one beside it, on a connection of its own, up to maxTries. Where the replies are late because there is too much to do,
@@ -27,8 +28,8 @@ const (
 // each renewal extends it from the time of its own send, so replies may come in any order. No reply revives a lease that has
 // ended: grant.renewed checks grant.cause.
 //
-// The race with a release is decided by grant.cause too: a renewal that is under way then matches a hold-id that is gone or
-// about to go, and its reply is ignored. stop ends all renewals that are under way.
+// grant.cause also decides the race with a release: a renewal under way then has a hold-id that is deleted or will be,
+// and its reply is ignored. stop ends all renewals that are under way.
 type watchdog struct {
 	l *Locker
 
@@ -40,7 +41,7 @@ type watchdog struct {
 	due     dueHeap
 	timer   *time.Timer
 	extra   int           // renewals under way beside another one of the same lease
-	lag     time.Duration // how long a renewal takes from the time at which it is due to its reply, at worst of late
+	lag     time.Duration // the longest recent time from when a renewal was due to its reply
 	stopped bool
 }
 
@@ -58,16 +59,16 @@ func (w *watchdog) add(g *grant) {
 	if w.stopped {
 		return
 	}
-	took := elapsed(g.sent) // a slow reply has used up some of the lease, and the first renewal may take as long
+	took := elapsed(g.sent) // a slow reply used up part of the lease, and the first renewal may be as slow
 	w.lagLocked(took)
 	w.pushLocked(g, w.periodLocked(g.terms.Lease)-took)
 }
 
-// lagLocked takes into account how long one round trip took.
+// lagLocked updates lag with the duration of one round trip.
 func (w *watchdog) lagLocked(took time.Duration) { w.lag = max(took, w.lag-w.lag/8) }
 
-// periodLocked is how long after the send of the last renewal the next one is due: a third of the lease, and sooner by what renewals take
-// of late, up to a sixth of the lease. In a process that lacks CPU time that is much.
+// periodLocked returns how long after the send of the last renewal the next one is due: a third of the lease, less lag,
+// which counts up to a sixth of the lease. In a process that lacks CPU time lag is large.
 func (w *watchdog) periodLocked(lease time.Duration) time.Duration {
 	if len(w.due) > batchKeys {
 		return jitter(lease / 3)
@@ -101,14 +102,15 @@ func (w *watchdog) remove(g *grant) {
 	}
 }
 
-// now makes a lease due at once. A renewal under way may be older than the reason, so its reply does not change that.
+// now makes a lease due at once. The reply of a renewal that is under way does not change that, because it may be older
+// than the reason.
 func (w *watchdog) now(g *grant) { w.soon(g, 0) }
 
 // introduce makes a grant due soon, so that Redis learns who holds the key after a hand-over.
 func (w *watchdog) introduce(g *grant) { w.soon(g, introduction) }
 
-// check makes those leases due at once that no renewal sent after since has found. A NoRenew lease is in the heap until it has been
-// asked about.
+// check makes those leases due at once that were not renewed by a renewal sent after since. A NoRenew lease is in the
+// heap until its state has been read.
 func (w *watchdog) check(all []*grant, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,7 +193,8 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 	return all, late
 }
 
-// renew renews one batch, of which the first was due late ago. The reply is waited for as long as it can be of use to any lease of the batch.
+// renew renews one batch, whose first lease was due late ago. It waits for the reply as long as that can be useful for
+// any lease of the batch.
 func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	start := time.Now()
 	useful := minPassTime
@@ -216,7 +219,7 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 			if !g.terms.NoRenew {
 				g.unanswered(start, answer.err)
 			}
-		case answer.kept == 1 && g.terms.NoRenew: // it was only asked about
+		case answer.kept == 1 && g.terms.NoRenew: // it was only read
 			p.Kept++
 		case answer.kept == 1:
 			p.Kept++
@@ -245,7 +248,7 @@ func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, la
 			w.extra--
 		}
 		if g.index < 0 || g.poked {
-			continue // it has ended, or is due for a reason that this renewal does not know
+			continue // it has ended, or is due for a newer reason
 		}
 		if answers[i].err == nil && g.terms.NoRenew {
 			heap.Remove(&w.due, int(g.index))
@@ -255,7 +258,7 @@ func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, la
 		switch answers[i].err {
 		case nil:
 			next := now - took + w.periodLocked(g.terms.Lease)
-			if g.tries == 0 || next > due { // another one beside this has made it due later already
+			if g.tries == 0 || next > due { // another renewal has already made it due later
 				due = next
 			}
 		default:

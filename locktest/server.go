@@ -17,8 +17,9 @@ import (
 // closeTime is what Lockers get at the end of a test for handlers that still run.
 const closeTime = time.Second
 
-// New returns a Locker with default options on a Redis of its own. It is closed when the test ends. A lease that is not released within
-// 1 s after that fails the test: the error names its key and the line that acquired it, and its ctx is canceled.
+// New returns a Locker with default options on a Redis of its own. It is closed when the test ends. A lease that is not
+// released within 1 s after that fails the test and its ctx is canceled. The error names its key and the line that
+// acquired it.
 func New(tb testing.TB) *lockcore.Locker {
 	tb.Helper()
 	return NewServer(tb).Locker(lockcore.Options{})

@@ -178,7 +178,8 @@ func TestServerForget(t *testing.T) {
 	})
 }
 
-// Finding A11: a lease that is not released fails its test, which says where it was acquired; an Observer hears what it heard before.
+// Finding A11: a lease that is not released fails its test. The failure names the line that acquired the lease. An
+// Observer of the test still gets all events.
 func TestServerLeak(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
 		rec, events := &recorder{TB: t}, new(eventNames)
@@ -208,7 +209,7 @@ func TestServerLeak(t *testing.T) {
 	})
 }
 
-// eventNames is an Observer that notes the first events of each attempt and that it ends.
+// eventNames is an Observer that records the first events of each attempt, and that the attempt ends.
 type eventNames struct {
 	mu    sync.Mutex
 	names []string

@@ -11,15 +11,15 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// unreleased is the Observer of a Locker of a [Server]. It knows where each lease that was not released yet was acquired, and passes
-// everything on to the Observer of the test. mu guards calls.
+// unreleased is the Observer of a Locker of a [Server]. It records where each unreleased lease was acquired, and passes
+// all calls on to the Observer of the test. mu guards calls.
 type unreleased struct {
 	next  lockcore.Observer // nil if the test has none
 	mu    sync.Mutex
 	calls map[*call]bool
 }
 
-// call is an attempt and the stack that it came from.
+// call is an attempt and the stack of its caller.
 type call struct {
 	attempt lockcore.Attempt
 	stack   []uintptr
@@ -70,7 +70,7 @@ func (u *unreleased) String() string {
 	return strings.Join(lines, "")
 }
 
-// caller is the innermost function outside of holdfast, or the outermost one there is.
+// caller returns the innermost function outside of holdfast, or the outermost function if there is none.
 func (c *call) caller() string {
 	frames := runtime.CallersFrames(c.stack)
 	for {

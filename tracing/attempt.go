@@ -52,8 +52,8 @@ type attempt struct {
 	tookOver bool
 
 	mu       sync.Mutex
-	complete trace.Span // from a Released without an answer until the record is stored or given up, else nil
-	settled  bool       // that has come
+	complete trace.Span // from a Released without a reply until the record is stored or given up, else nil
+	settled  bool       // the record was stored or given up
 	unstored error      // why the record could not be stored, if settled
 }
 
@@ -161,7 +161,8 @@ func (a *attempt) pending(ctx context.Context) {
 	}
 }
 
-// settle ends the span of a completion, or leaves to pending to end it. err says why the record could not be stored, or is nil.
+// settle ends the span of a completion. If the span has not begun yet, pending ends it. err is why the record could not
+// be stored, or nil.
 func (a *attempt) settle(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

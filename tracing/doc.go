@@ -5,10 +5,11 @@
 //
 // One span for each guarded run, from the call to the end of the run, named by kind and Terms.Name: "exclusive
 // account", "once charge". It is the parent of the handler's spans. A call that waited has a child span "acquire", from
-// its place in the wait queue to the grant or the refusal. Both link to the span of the holder, if it was known by then: its trace
-// context is stored with the key. An invalid one is not linked. A run whose record Redis did not confirm at once has a child span
-// "complete", from the end of the handler until the record is stored, or given up: then its status is Error. A call on a key that
-// ctx already holds, a call with invalid arguments and a call whose ctx has ended before have no span.
+// its place in the wait queue to the grant or the refusal. Both link to the holder's span if its trace context, which
+// is stored with the key, was known by then. An invalid trace context is not linked. A run whose record Redis did not
+// confirm at once has a child span "complete", from the end of the handler until the record is stored, or given up:
+// then its status is Error. There is no span for a call on a key that ctx already holds, a call with invalid arguments,
+// and a call whose ctx has already ended.
 //
 //	holdfast.kind            string  exclusive, once
 //	holdfast.name            string  Terms.Name
@@ -19,7 +20,7 @@
 //	holdfast.contended       bool    the call waited for another holder
 //	holdfast.queue.length    int     longest wait queue that the call saw; on "acquire": at its start
 //	holdfast.attempt         int     which run of the key this is, or was, from 1
-//	holdfast.takeover        bool    the holder before abandoned the key
+//	holdfast.takeover        bool    the previous holder abandoned the key
 //	holdfast.token           int     fencing token
 //	holdfast.hold.duration   double  s, from the grant to the handler's end
 //	holdfast.renewals        int     renewals that succeeded
@@ -38,7 +39,7 @@
 // # Outcomes
 //
 //	completed    the handler ran and returned nil
-//	took_over    the same, of a key that the holder before had abandoned
+//	took_over    the same, for a key that the previous holder had abandoned
 //	failed       the handler returned an error, panicked, or under httpmw.Idempotent answered what is not recorded, such as a 500
 //	replayed     the key was done
 //	busy         another holder has the key, or had it until the caller gave up
@@ -51,9 +52,9 @@
 //	lost         the handler ran, but the lease ended before it returned; holdfast.cause says why
 //	unknown      the handler ran and abandoned its key: a panic under at most once, guard.Unknown, or no effect after a takeover
 //
-// The span's status is Error, with error.type, for failed and from abandoned on; otherwise it is not set. The text of an error is
-// nowhere, since it may name the key or a host. httpmw.Exclusive does not see the status that a handler writes: there a 500 is completed,
-// and the HTTP server's own span and metrics have it.
+// The span's status is Error, with error.type, for failed and from abandoned on; otherwise it is not set. The text of
+// an error is in no span or metric, because it may name the key or a host. httpmw.Exclusive does not see the status
+// that a handler writes. There a 500 counts as completed; the HTTP server's own span and metrics have the status.
 //
 // # Metrics
 //
@@ -70,16 +71,17 @@
 //	holdfast.conflict.lost       counter          {job}          name               conflicts on a job's last attempt
 //	holdfast.no_key              counter          {job}          name               jobs and requests without a key
 //	holdfast.payload_mismatches  counter          {acquisition}  name               done keys that were called with another payload
-//	holdfast.tick.abandoned      counter          {tick}         name               cron ticks whose instance died and that no other one ran
+//	holdfast.tick.abandoned      counter          {tick}         name               cron ticks whose instance died and which no other instance ran
 //	holdfast.bad_records         counter          {record}
 //	holdfast.misconfigured       counter          {problem}
 //
-// Each label has the prefix holdfast. too. Units are those of UCUM. The number of time series is that of your names times the above:
-// keys, hosts and tasks are never labels. A run is in holdfast.acquisitions when it has ended, in holdfast.lease.held while it goes on.
+// Each label has the prefix holdfast. too. Units are those of UCUM. The number of time series grows with the number of
+// your names only: keys, hosts and tasks are never labels. A run counts in holdfast.lease.held while it goes on, and in
+// holdfast.acquisitions when it has ended.
 //
-// The counters of a class, which is a kind and a name, exist with the value 0 from the first call of the class on, with every outcome
-// and cause that the kind can have; those without a name exist from New on. So rate and increase see the first event of a
-// class too, unless it comes with the class's first call.
+// A class is a kind and a name. Its counters exist with the value 0 from its first call on, for every outcome and cause
+// that the kind can have. Counters without a name exist from New on. So rate and increase also see the first event of a
+// class, unless that belongs to the first call of the class.
 //
 // The instrumentation scope has the version of this module, and the schema URL of the semantic conventions that error.type follows.
 package tracing

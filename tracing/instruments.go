@@ -49,7 +49,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		held:              held,
 		acquisitions:      counter("holdfast.acquisitions", "{acquisition}", "Calls by outcome"),
 		contentions:       counter("holdfast.contentions", "{acquisition}", "Calls that waited for another holder"),
-		takeovers:         counter("holdfast.takeovers", "{lease}", "Leases of keys that the holder before abandoned"),
+		takeovers:         counter("holdfast.takeovers", "{lease}", "Leases of keys that the previous holder abandoned"),
 		lost:              counter("holdfast.lease.lost", "{lease}", "Leases that ended before their handlers"),
 		overruns:          counter("holdfast.overruns", "{lease}", "Handlers that ran on after their context had ended"),
 		completionsFailed: counter("holdfast.completion.failed", "{record}", "Records that could not be stored"),
@@ -58,7 +58,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		noKey:             counter("holdfast.no_key", "{job}", "Jobs and requests without a key"),
 		badRecords:        counter("holdfast.bad_records", "{record}", "Stored records that do not decode"),
 		payloadMismatches: counter("holdfast.payload_mismatches", "{acquisition}", "Done keys that were called with another payload and replayed"),
-		ticksAbandoned:    counter("holdfast.tick.abandoned", "{tick}", "Cron ticks whose instance died and that no other one ran"),
+		ticksAbandoned:    counter("holdfast.tick.abandoned", "{tick}", "Cron ticks whose instance died and which no other instance ran"),
 		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the setup"),
 		kept:              result("kept"), gone: result("gone"), failed: result("failed"),
 	}
@@ -83,8 +83,9 @@ type class struct {
 	causes     map[string]metric.MeasurementOption
 }
 
-// classOf returns the class of an attempt. At the first sight of a class it creates the series of its counters with the value 0. Of two
-// first calls that race, the one that stores its class creates the series; the other may count before that, which changes no sum.
+// classOf returns the class of an attempt. For the first call of a class it creates the series of its counters with the
+// value 0. If two first calls race, the one that stores the class creates the series. The other may count earlier,
+// which changes no sum.
 func (o *observer) classOf(at lockcore.Attempt) *class {
 	type id struct {
 		kind lockcore.Kind

@@ -236,7 +236,8 @@ func TestTheNumbersAddUp(t *testing.T) {
 	})
 }
 
-// Finding B9: a handler that returns an error, panics, or calls runtime.Goexit has failed, whatever the wrapper; one that completed has not.
+// Finding B9: a handler that returns an error, panics, or calls runtime.Goexit has failed, whatever the wrapper; one
+// that completed has not.
 func TestAFailedHandlerIsNotCompleted(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *redistest.Memory, locks *lockcore.Locker) {
 		handlers := map[string]func(context.Context) error{

@@ -96,8 +96,8 @@ func TestACanceledContextStillCounts(t *testing.T) {
 	}
 }
 
-// Finding B9: a record that is stored late leaves no failure on any span, and one that is not stored is an error on a span that is
-// exported, whichever of Released and the last word on the record comes first.
+// Finding B9: a record that is stored late leaves no failure on any span. A record that is not stored is an error on an
+// exported span. Both hold whichever comes first, Released or the event about the record.
 func TestALateRecordIsASpanOfItsOwn(t *testing.T) {
 	released := lockcore.Released{Completed: true, Err: lockcore.ErrUnavailable}
 	for _, tt := range []struct {
@@ -153,7 +153,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 			t.Errorf("%s after the first call of a class: %v, want %d series with 0", name, ps, series)
 		}
 	}
-	for _, tt := range outcomes { // no event makes a series that was not there
+	for _, tt := range outcomes { // no event creates a new series
 		ctx := r.Start(t.Context(), charge)
 		for _, e := range tt.events {
 			r.Event(ctx, e)

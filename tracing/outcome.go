@@ -36,7 +36,8 @@ var (
 	onceOutcomes = append([]outcome{outcomeReplayed, outcomeMismatch, outcomeAbandoned, outcomeBadRecord, outcomeUnknown}, exclusiveOutcomes...)
 )
 
-// isError says whether the span of the call has the status Error. A key that is busy, done or used with another payload is no error.
+// isError reports whether the span of the call has the status Error. A key that is busy, done or used with another
+// payload is not an error.
 func (o outcome) isError() bool {
 	switch o {
 	case outcomeFailed, outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown:
@@ -46,7 +47,7 @@ func (o outcome) isError() bool {
 	return false
 }
 
-// outcomeOf returns the outcome of a refusal. An error may say several things: busy, and that the caller's ctx ended meanwhile.
+// outcomeOf returns the outcome of a refusal. An error may match several outcomes, such as busy and canceled.
 func outcomeOf(err error) outcome {
 	switch {
 	case errors.Is(err, lockcore.ErrBusy):
@@ -60,7 +61,7 @@ func outcomeOf(err error) outcome {
 	case errors.Is(err, lockcore.ErrRecord):
 		return outcomeBadRecord
 	case errors.Is(err, lockcore.ErrUnavailable) && !errors.Is(err, context.Canceled):
-		return outcomeUnavailable // a caller that canceled while a command was under way is no outage
+		return outcomeUnavailable // a caller that canceled during a command is not an outage
 	}
 	return outcomeCanceled
 }
@@ -94,7 +95,8 @@ func holderOf(err error) lockcore.Holder {
 	return lockcore.Holder{}
 }
 
-// classes are the error types of this module. The first that fits counts: an ErrMaxHold wraps nothing, an ErrRecord may wrap others.
+// classes are the error types of this module. The first that matches counts: an ErrMaxHold wraps nothing, an ErrRecord
+// may wrap others.
 var classes = []struct {
 	err  error
 	name string
@@ -114,7 +116,7 @@ var classes = []struct {
 // causes are the classes that Lost.Cause can have.
 var causes = []string{"lost", "max_hold", "stalled", "revoked", "given_up"}
 
-// nameless are the types of errors that say nothing: the conventions have _OTHER for them.
+// nameless are error types whose names say nothing; the conventions use _OTHER for them.
 var nameless = map[string]bool{"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true}
 
 // errorType returns the value of error.type for err: what its method ErrorType returns, a class of this module, the Go type at the end of

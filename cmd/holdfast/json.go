@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// holding is a key as -json prints it. docs/doctor.md has the fields: names stay as they are.
+// holding is a key as -json prints it. docs/doctor.md lists the fields; their names must not change.
 type holding struct {
 	Kind        lockcore.Kind  `json:"kind"`
 	Key         string         `json:"key"`
@@ -79,7 +79,8 @@ func (sh *shell) printKeys(action string, complete bool, all ...keyed) error {
 	return sh.print(k)
 }
 
-// print prints v as JSON. What a terminal does not print is written as an escape: package json escapes only what is below a space.
+// print prints v as JSON. Characters that a terminal does not print become escapes; package json escapes only those
+// below a space.
 func (sh *shell) print(v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -118,7 +119,7 @@ func headOf(head []byte) *result {
 	return &result{Outcome: succeeded}
 }
 
-// resultOf reads a whole record. data says whether its data is wanted.
+// resultOf reads a whole record. data: also return its data.
 func resultOf(record []byte, data bool) *result {
 	r, err := idempotency.Decode(record)
 	if err != nil {

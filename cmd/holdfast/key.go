@@ -32,7 +32,8 @@ func (sh *shell) version(_ context.Context, args []string) (int, error) {
 	return exitOK, nil
 }
 
-// key prints the key of an HTTP request. The secret is no argument: others can read those.
+// key prints the key of an HTTP request. The secret is not an argument, because other users of the machine can read
+// arguments.
 func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	f := sh.flagSet("key", " IDEMPOTENCY-KEY")
 	scope := f.String("scope", "", "what the program's scope function returns for the caller, such as a tenant or a user")
@@ -73,14 +74,14 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	return exitOK, nil
 }
 
-const clearText = `Clearing forgets that this key is %s: the next call runs again. What is forgotten may have had its effect, so look first
-whether it had. It is refused if a run has begun or was completed since the lines above.
+const clearText = `Clearing forgets that this key is %s: the next call runs again. The run may have had its effect, so check that first.
+If a run has begun or completed since the lines above were printed, the key is not cleared.
 `
 
-// clear forgets a once key, after a question, if nothing has happened to it since it was shown.
+// clear clears a once key, after a question, unless the key has changed since it was shown.
 func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("clear", " KEY")
-	once := f.Bool("once", false, "a key of Once; needed, because keys of Exclusive have nothing to forget")
+	once := f.Bool("once", false, "clear a key of Once; required, because keys of Exclusive cannot be cleared")
 	yes := f.Bool("yes", false, "do not ask")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
@@ -117,9 +118,9 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 		}
 		switch err := l.ClearSeen(ctx, lockcore.KindOnce, k.Key, k.Holding); {
 		case errors.Is(err, lockcore.ErrChanged):
-			return refuse("not as it was shown: it has changed since")
+			return refuse("changed since it was shown")
 		case errors.Is(err, lockcore.ErrBusy):
-			return refuse("held by now, see holdfast revoke -once")
+			return refuse("now held, see holdfast revoke -once")
 		case err != nil:
 			return exitFailed, err
 		}

@@ -40,7 +40,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	match := f.String("match", "*", "glob `pattern` of the key: *, ?, [a-z]")
 	once := f.Bool("once", false, "only keys of Once")
 	exclusive := f.Bool("exclusive", false, "only keys of Exclusive")
-	all := f.Bool("all", false, "also keys of Exclusive that are free, but whose last holder died")
+	all := f.Bool("all", false, "also list free keys of Exclusive whose last holder died")
 	most := f.Int("max", 1000, "print no more than this many")
 	limit := durationFlag(f, "timeout", time.Minute, "give up after this `duration`")
 	asJSON := f.Bool("json", false, "print JSON")
@@ -128,7 +128,7 @@ func (sh *shell) table(entries []keyed, cut bool, most int) error {
 	return nil
 }
 
-// inspect asks for one key.
+// inspect returns what is known of one key.
 func inspect(ctx context.Context, l *lockcore.Locker, kind lockcore.Kind, key string, data bool) (k keyed, err error) {
 	k.Kind, k.Key = kind, key
 	if kind == lockcore.KindExclusive {
@@ -283,7 +283,7 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 	})
 }
 
-// elsewhere says whether the key of the other kind with that name is not free.
+// elsewhere returns a hint if the key of the other kind with that name is not free.
 func (sh *shell) elsewhere(ctx context.Context, l *lockcore.Locker, once bool, key string) string {
 	say := "-once"
 	if once {
@@ -363,7 +363,7 @@ func age(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// oneLine makes foreign text harmless to a terminal: what is not printable is written as an escape.
+// oneLine makes foreign text harmless to a terminal: characters that are not printable become escapes.
 func oneLine(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return fmt.Sprintf("%+q", s)

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// died leaves an exclusive key whose holder died.
+// died makes an exclusive key whose holder died.
 func died(t *testing.T, s *redistest.Server, key string) {
 	t.Helper()
 	lease, err := locker(t, s.Client(t), "").Acquire(t.Context(), key, lockcore.Terms{Lease: time.Second, NoRenew: true})
@@ -25,7 +25,7 @@ func died(t *testing.T, s *redistest.Server, key string) {
 	time.Sleep(200 * time.Millisecond) // ctx ends a little before the lease
 }
 
-// Finding B6: a key of Exclusive whose holder died is free, and says so; ls lists it only with -all.
+// Finding B6: show says of a key of Exclusive whose holder died that it is free; ls lists it only with -all.
 func TestDeadHolder(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -75,7 +75,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// Finding B8: clear shows what is known, asks, and forgets; what is free or held it leaves, with exit code 1.
+// Finding B8: clear shows what is known, asks, and clears. It does not change a free or held key, and exits with 1.
 func TestClear(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -110,7 +110,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// terminal is one at which something happens before the answer.
+// terminal is a terminal at which something happens before the answer.
 type terminal struct {
 	before func()
 	strings.Reader
@@ -124,7 +124,7 @@ func (r *terminal) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// Finding B8: a run between the question and the answer is not forgotten.
+// Finding B8: a run between the question and the answer is not cleared.
 func TestClearIsCompareAndClear(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -147,7 +147,8 @@ func TestClearIsCompareAndClear(t *testing.T) {
 	}
 }
 
-// Finding B8: key is the key that httpmw gives a request. The secret comes from a file or the environment.
+// Finding B8: the command key prints the key that httpmw uses for a request. The secret comes from a file or the
+// environment.
 func TestKey(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "secret")
@@ -183,7 +184,8 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// Finding B8: a bad argument is an error that names flag, value and bound, and ends with 2, before Redis is asked.
+// Finding B8: a bad argument is an error that names flag, value and bound. The command exits with 2 before it asks
+// Redis.
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -215,8 +217,9 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// Finding B8: names that move a terminal are escaped in every output, also C1 controls, bidirectional marks and bytes that are no UTF-8; -json
-// gives them back exactly. A client with access to Redis can write any bytes as a holder.
+// Finding B8: names with characters that control a terminal are escaped in every output, also C1 controls,
+// bidirectional marks and bytes that are not UTF-8. -json returns them exactly. A client with access to Redis can write
+// any bytes as a holder.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -268,7 +271,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Finding B8: exit codes are those that help and docs/doctor.md list, and the fields of -json those that docs/doctor.md lists, for each command.
+// Finding B8: the exit codes of each command are those in help and docs/doctor.md, and the fields of -json are those in
+// docs/doctor.md.
 func TestDocumentedOutput(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -321,7 +325,7 @@ func TestDocumentedOutput(t *testing.T) {
 	}
 }
 
-// fields are the names of all fields of a JSON value.
+// fields returns the names of all fields of a JSON value.
 func fields(v any, found map[string]bool) map[string]bool {
 	switch v := v.(type) {
 	case map[string]any:

@@ -61,7 +61,7 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
 
   holdfast doctor  [flags]                      check Redis: what is wrong, what that means, what to do
   holdfast ls      [flags] [-match PATTERN]     list the keys that are not free
-  holdfast show    [flags] [-result] KEY        show one key, of both kinds
+  holdfast show    [flags] [-result] KEY        show the key of that name, of both kinds
   holdfast revoke  [flags] [-once] [-yes] KEY   take a held key away from its holder
   holdfast clear   [flags] -once [-yes] KEY     forget a done, abandoned or parked key, so that it runs again
   holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
@@ -78,7 +78,7 @@ From the environment:
   HOLDFAST_REDIS              address or URL, where -redis is not given; without it REDIS_ADDR
   HOLDFAST_REDIS_USER, HOLDFAST_REDIS_PASSWORD
   HOLDFAST_SENTINEL_USER, HOLDFAST_SENTINEL_PASSWORD
-  HOLDFAST_HTTP_SECRET        key: httpmw's Options.Secret, where -secret-file is not given
+  HOLDFAST_HTTP_SECRET        for key: httpmw's Options.Secret, if -secret-file is not given
 `
 
 // run is the whole command. It returns what the process ends with.

@@ -80,7 +80,7 @@ func tlsServer(t *testing.T, ca *authority) string {
 // With -tls, -cert and -key a server is reached that wants a certificate, by address or by URL. Without, or with others, it is said what is missing.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
-	if _, err := x509.SystemCertPool(); err != nil { // reads them, which on a busy machine takes longer than a command may
+	if _, err := x509.SystemCertPool(); err != nil { // loads them now: on a busy machine that takes longer than a command may
 		t.Fatal(err)
 	}
 	ca, stranger := newAuthority(t), newAuthority(t)

@@ -187,7 +187,7 @@ func (s *scene) jobs() {
 	})
 }
 
-// ticks: an instance dies in the middle of one; the instance that has the next one reports it.
+// ticks: an instance dies in the middle of a tick; the instance that has the next tick reports that.
 func (s *scene) ticks() {
 	tick := cronmw.Tick{Name: "sweep", Time: time.Now().Truncate(time.Second)}
 	lease, _, err := s.b.Claim(s.Context(), tick.Key(), lockcore.Claim{Terms: named("sweep")})

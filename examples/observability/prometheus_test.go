@@ -25,7 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// program returns the path of a program of Prometheus. Without it the test is skipped, or fails where CI=true.
+// program returns the path of a program of Prometheus. Without the program the test is skipped, or fails if CI=true.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -86,7 +86,7 @@ func TestPromtool(t *testing.T) {
 // stanza is an expression, and where it comes from.
 type stanza struct{ where, expr string }
 
-// queries are those of the dashboard, with its variables filled in as Grafana does, and those of the alerts.
+// queries returns the queries of the dashboard, with its variables filled in as Grafana does, and of the alerts.
 func queries(t *testing.T) (board, alerts []stanza) {
 	t.Helper()
 	var d struct {
@@ -115,8 +115,8 @@ func queries(t *testing.T) (board, alerts []stanza) {
 	return board, alerts
 }
 
-// A real Prometheus scrapes the program, which runs on a real Redis that is stopped for a while. Each query of the dashboard and of the
-// alerts gets an answer that is not empty; no panel for events shows only zeros.
+// A real Prometheus scrapes the program, which runs on a real Redis that is stopped for a while. No query of the
+// dashboard or of the alerts has an empty answer, and no panel for events shows only zeros.
 func TestPrometheus(t *testing.T) {
 	testlevel.Full(t)
 	binary := program(t, "prometheus")

@@ -1,13 +1,13 @@
 // Package errtext makes errors whose message is one line that begins with one package name.
 //
 // errors.Join puts a newline between messages, and fmt.Errorf("%w: %w") repeats the package name: "lockcore: not run: lockcore: bad key".
-// The functions here match, by errors.Is and errors.As, what those match. Only names of this module's packages are cut, only at the
-// beginning of a message, and only where another message stands before it.
+// With errors.Is and errors.As the results match what those would match. A package name is cut only if it belongs to
+// this module, begins its message, and another message precedes it.
 package errtext
 
 import "strings"
 
-// Join is an error that is each of errs, or nil if all are nil. "; " stands between the messages.
+// Join returns an error that wraps all of errs, or nil if all are nil. "; " separates the messages.
 func Join(errs ...error) error {
 	var all []error
 	for _, err := range errs {
@@ -21,10 +21,10 @@ func Join(errs ...error) error {
 	return &joined{sep: "; ", errs: all}
 }
 
-// Wrap is an error that is both: "outer: inner". Neither may be nil.
+// Wrap returns an error that wraps both, with the message "outer: inner". Neither may be nil.
 func Wrap(outer, inner error) error { return &joined{sep: ": ", errs: []error{outer, inner}} }
 
-// Prefix is err with text and a colon before its message. err may not be nil.
+// Prefix returns err with text and a colon before its message. err may not be nil.
 func Prefix(text string, err error) error { return &joined{text: text, sep: ": ", errs: []error{err}} }
 
 type joined struct {

@@ -53,7 +53,8 @@ type badCodec struct{ idempotency.Codec }
 
 func (badCodec) Name() string { return strings.Repeat("n", 300) }
 
-// Finding B16: the text of every error that this module makes is one line, and names one package of it, first.
+// Finding B16: every error of this module has a text of one line, which begins with the name of one of its packages and
+// names no other one.
 func TestErrorTexts(t *testing.T) {
 	ctx := t.Context()
 	nothing := func(context.Context) error { return nil }

@@ -130,7 +130,7 @@ func (l *load) judge() {
 	if min(c.handOvers, c.conflicts, c.entered, c.extended, c.replayed) <= least || c.revoked == 0 || l.renewals.Load() == 0 || c.gone == 0 {
 		l.Error("inconclusive: too little happened")
 	}
-	if c.unknown > c.ops/10 || c.lost > c.ops/10 { // some are, on a machine that is busy; they are judged too
+	if c.unknown > c.ops/10 || c.lost > c.ops/10 { // a busy machine causes some; they are judged too
 		l.Error("inconclusive: too many operations without an answer")
 	}
 }

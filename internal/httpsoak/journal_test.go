@@ -79,7 +79,7 @@ func readJournal(path string) ([]line, error) {
 // now is the machine's clock, the same for all processes.
 func now() int64 { return time.Now().UnixNano() }
 
-// ownHeaders are those that the handler may set. All are recorded.
+// ownHeaders are the headers that the handler may set. All are recorded.
 var ownHeaders = []string{"Content-Type", "Etag", "Location", "X-Part", "X-Receipt"}
 
 // sum stands for an answer: status, headers of the handler, body.

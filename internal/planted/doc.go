@@ -1,5 +1,5 @@
 // Planted puts known mistakes into the code, one at a time. A named test must find each of them. The product's code stays as
-// it is: go test -overlay lays the changed files, embedded scripts too, over it.
+// it is: go test -overlay replaces the changed files, also embedded scripts, for one build.
 //
 //	go run ./internal/planted            all
 //	go run ./internal/planted -fast      those that stand for the rest
@@ -22,9 +22,9 @@
 // expressions and code that moves to another file keep the mistake, as long as the marker stays with the same step. Several
 // mistakes may use one place. A line has at most one marker; in Go the marker is a comment alone, not the end of another comment.
 //
-// The quick tests of this package fail if the marker of a mistake is missing, is there twice, or stands at code that the operation
-// does not fit, and if no mistake uses a marker.
-// The full level also compiles the code with each mistake.
+// The quick tests of this package fail if the marker of a mistake is missing, exists twice, or marks code that the
+// operation does not fit. They also fail if no mistake uses a marker. The full level also compiles the code with each
+// mistake.
 //
 // # How to plant a mistake
 //
@@ -50,6 +50,7 @@
 //  4. Run go test ./internal/planted, then go run ./internal/planted -only NAME.
 //
 // In Go the operations apply to the first node that begins on the marked line: the statement, its condition, result or right-hand
-// side, or its first call. For an operand or an argument on a line of its own they apply to that one. In Lua they apply to the
-// line, which must hold a whole statement or the condition of an if; value applies to that condition; arg and call are not available.
+// side, or its first call. If an operand or an argument has its own line, they apply to it. In Lua they apply to the
+// line, which must hold a whole statement or the condition of an if. There value applies to that condition; arg and
+// call are not available.
 package main

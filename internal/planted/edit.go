@@ -146,7 +146,7 @@ func fill(text string, all places, old string, args []string) (string, error) {
 		}
 		if i, err := strconv.Atoi(b[1:]); err == nil {
 			if i >= len(args) {
-				failed = fmt.Errorf("the mistake has rotted: no argument for %s in %q", b, text)
+				failed = fmt.Errorf("the mistake no longer fits the code: no argument for %s in %q", b, text)
 				return b
 			}
 			return args[i]

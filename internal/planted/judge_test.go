@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// verdicts are mistakes in a small module, and what the runner must say of each.
+// verdicts are mistakes in a small module, and what the runner must report for each.
 var verdicts = []struct {
 	test, at string
 	do       operation

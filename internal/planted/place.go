@@ -148,7 +148,7 @@ func (p places) add(name, file, text string, line int, trailing bool, at int, co
 // one is the place called name.
 func (p places) one(name string) (*place, error) {
 	if n := len(p[name]); n != 1 {
-		return nil, fmt.Errorf("the mistake has rotted: %d markers are called %q, must be one", n, name)
+		return nil, fmt.Errorf("the mistake no longer fits the code: %d markers are called %q, must be one", n, name)
 	}
 	return p[name][0], nil
 }
@@ -159,7 +159,7 @@ type span struct{ start, end int }
 func (pl *place) of(s span) string { return pl.text[s.start:s.end] }
 
 func (pl *place) misfit(want string) error {
-	return fmt.Errorf("the mistake has rotted: %s:%d, marked %s, has no %s", pl.file, pl.line, pl.name, want)
+	return fmt.Errorf("the mistake no longer fits the code: %s:%d, marked %s, has no %s", pl.file, pl.line, pl.name, want)
 }
 
 // goNodes are the nodes that begin on the marked line, outer ones first.

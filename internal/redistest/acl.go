@@ -35,7 +35,7 @@ func leastRights() bool {
 	return on
 }
 
-// MoreRights skips a test that needs more rights than [LeastUser] has, where Lockers are that user.
+// MoreRights skips a test that needs more rights than [LeastUser] has, if the tests' Lockers run as that user.
 func MoreRights(tb testing.TB) {
 	tb.Helper()
 	if leastRights() {

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	controlMoment = time.Millisecond // between two hand-overs of a Control
-	controlUsual  = time.Millisecond // by which a timer and a hand-over are late on a machine that is idle
+	controlMoment = time.Millisecond // pause between two hand-overs of a Control
+	controlUsual  = time.Millisecond // usual delay of a timer and a hand-over on an idle machine
 )
 
-// Control measures by how much the machine is late while a test runs: it sleeps for a moment and hands a value over to
-// another goroutine and back, again and again. A bound in real time plus Late is a bound of the code, not of the machine.
+// Control measures how late the machine is while a test runs. It repeatedly sleeps for a moment, then hands a value
+// over to another goroutine and back. A time limit plus Late limits the code, not the machine.
 type Control struct {
 	mu    sync.Mutex
 	beat  time.Time // when the hand-over that is under way began
@@ -21,7 +21,7 @@ type Control struct {
 	total time.Duration
 }
 
-// lateSum says by how much all hand-overs up to then were late in sum.
+// lateSum is the total delay of all hand-overs up to a time.
 type lateSum struct {
 	at    time.Time
 	total time.Duration
@@ -65,8 +65,8 @@ func (c *Control) ended(now time.Time) {
 	c.beat = now
 }
 
-// Late returns by how much more than usual what began at start, and ends now, may have taken on this machine: twice the
-// time by which the control was late meanwhile, once for this process and once for the server that it talks to.
+// Late returns how much longer than usual an action from start until now may have taken on this machine. That is twice
+// the delay of the control meanwhile: once for this process and once for the server that it talks to.
 func (c *Control) Late(start time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

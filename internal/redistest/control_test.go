@@ -19,7 +19,7 @@ func TestControlOnTime(t *testing.T) {
 	})
 }
 
-// A lateness counts for what was under way meanwhile, also while it goes on, and for nothing else.
+// A delay counts only for actions that were under way meanwhile, also while the delay goes on.
 func TestControlLate(t *testing.T) {
 	start := time.Now()
 	c := redistest.ControlAt(start)

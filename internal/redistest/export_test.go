@@ -2,7 +2,7 @@ package redistest
 
 import "time"
 
-// ControlAt is a control that a test drives, from that time on.
+// ControlAt returns a control that a test drives, from that time on.
 func ControlAt(start time.Time) *Control { return &Control{beat: start} }
 
 // Ended tells c when a hand-over has ended.

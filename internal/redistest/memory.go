@@ -19,7 +19,7 @@ type Memory struct {
 
 // Bubble returns a Redis that follows the clock of the testing/synctest bubble that it is called in; outside one, the
 // real clock. It is closed when the test of the bubble ends. Clients must be made in the same bubble.
-// Where only tests on real servers are to run, the test is skipped, see [testlevel.InMemory].
+// It skips the test if only tests on real servers are to run, see [testlevel.InMemory].
 func Bubble(tb testing.TB) *Memory {
 	tb.Helper()
 	testlevel.InMemory(tb)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	traffic  = 200         // grants before and after each fault, else nothing is known
+	traffic  = 200         // grants before and after each fault; with fewer the test proves nothing
 	recovery = time.Minute // more than a lease, the timed fallback of waiters and a slow machine
 )
 

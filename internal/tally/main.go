@@ -1,6 +1,6 @@
-// Tally runs go test with its arguments and counts what happened, so that tests that were skipped for want of a
-// redis-server, or for the level of the run, are not overlooked. It prints a line for each package, the output of what failed, with -v also what the
-// others have logged, and the counts; it ends as go test does.
+// Tally runs go test with its arguments and counts the results, so that tests that were skipped without a redis-server,
+// or for the level of the run, are not overlooked. It prints a line for each package, the output of failed tests, with
+// -v also the log of the others, and the counts. It ends with the exit code of go test.
 package main
 
 import (

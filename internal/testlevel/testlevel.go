@@ -63,7 +63,7 @@ func Pick[T any](tb testing.TB, quick, full, exhaustive T) T {
 	return [...]T{quick, full, exhaustive}[selected(tb)]
 }
 
-// InMemory skips a test that uses the server in memory, where only tests on real servers are to run.
+// InMemory skips a test that uses the server in memory if only tests on real servers are to run.
 func InMemory(tb testing.TB) {
 	tb.Helper()
 	value := os.Getenv(RealOnly)

@@ -9,7 +9,7 @@ call('ZREM', KEYS[2], ARGV[2] .. ask)
 local ours = k.h == ask and (k.s == 'h' or k.s == 'r')
 if ours and not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
 if ARGV[4] == '1' then
-  if ours or not k.bad then remember(k.l, ask) end -- an unreadable hash grants nothing, and must not be kept for longer
+  if ours or not k.bad then remember(k.l, ask) end -- an unreadable hash grants nothing, and its TTL must not grow
 elseif ours and k.l ~= '' then
   outlive(minute)
 end

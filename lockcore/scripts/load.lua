@@ -1,4 +1,4 @@
--- load.lua: all there is to know of a key. A field that cannot be read counts as 0, and bad is the name of one.
+-- load.lua reads all fields of a key. A field that cannot be read counts as 0, and bad is the name of one such field.
 local function load(key)
   clock()
   local v = call('HMGET', key, 's', 'h', 'o', 'x', 'd', 'm', 't', 'f', 'n', 'v', 'a', 'g', 'e', 'l')

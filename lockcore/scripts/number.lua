@@ -1,5 +1,6 @@
--- number.lua: a number of the hash. A missing field is 0. nil is a value that no script writes: text, nan, a negative number, or one
--- above most. Up to exact Lua counts on without rounding: 2^53 is 9.007e15, and a block of tokens fits in between.
+-- number.lua reads a number of the hash. A missing field is 0. The result is nil if no script writes such a value:
+-- text, nan, a negative number, or one above most. Lua adds without rounding up to 2^53, 9.007e15; a block of tokens
+-- fits between exact and that.
 local exact = 9e15
 local function number(v, most)
   if not v then return 0 end

@@ -13,8 +13,8 @@ import (
 // absent is a value that a document does not have.
 type absent struct{}
 
-// decodeExact is decodeJSON of a payload whose text is valid Unicode. encoding/json makes U+FFFD of all other text, so that
-// two payloads that differ would be equal. It refuses more than 10,000 levels, which bounds the recursions here.
+// decodeExact is decodeJSON for a payload whose text is valid Unicode. encoding/json replaces invalid text by U+FFFD,
+// so different payloads would be equal. It refuses more than 10,000 levels, which bounds the recursion here.
 func decodeExact(b []byte) (any, error) {
 	if !utf8.Valid(b) || loneSurrogate(b) {
 		return nil, errInexact
@@ -41,7 +41,8 @@ func loneSurrogate(b []byte) bool {
 	return false
 }
 
-// surrogate says whether b begins with the escape of a high ('h') or a low half ('l') of a surrogate pair, or with none (0).
+// surrogate returns whether b begins with the escape of the high ('h') or the low half ('l') of a surrogate pair, or
+// with neither (0).
 func surrogate(b []byte) byte {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0
@@ -57,8 +58,8 @@ func surrogate(b []byte) byte {
 	}
 }
 
-// appendCanonical appends a form of v, a document of decodeJSON, that is the same for equal documents and another for all
-// others: each value begins with a letter of its own, and texts and lists have their lengths in front.
+// appendCanonical appends a form of v, a document of decodeJSON, that is the same for equal documents only. Each value
+// begins with a letter for its type, and texts and lists have their lengths in front.
 func appendCanonical(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -91,8 +92,8 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// canonicalNumber is the same for all forms of one number: its digits without zeros at either end, and the power of ten.
-// Nothing is rounded. A number whose exponent is absurd stays as it is.
+// canonicalNumber returns the same text for all forms of one number: its digits without zeros at either end, and the
+// power of ten. Nothing is rounded. A number with an absurd exponent is returned unchanged.
 func canonicalNumber(s string) string {
 	digits, negative := strings.CutPrefix(s, "-")
 	power := 0

@@ -37,8 +37,9 @@ func newDecorator(fn string, locks *lockcore.Locker, key KeyFunc, invalid error,
 	return &decorator{locks: locks, key: key, terms: t, busy: b}
 }
 
-// answered is what asynq gets of a run: what the handler answered, in the error of the guard, which adds why the lease ended to the error of a ctx.
-// A handler that returned nil has succeeded also if its lease was lost: a retry cannot undo the run.
+// answered returns what asynq gets for a run: the handler's result. If that is the error of a ctx, the guard's error
+// around it adds why the lease ended. A handler that returned nil has succeeded, also if its lease was lost: a retry
+// cannot undo the run.
 func answered(answer, err error) error {
 	if answer == nil {
 		return nil
@@ -57,7 +58,7 @@ func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.
 }
 
 // begin finds the key of a delivery, the terms for it, and the ctx that names the task to those who will wait for it.
-// Its error is ErrNoKey or what asynq gets. It sets one if all tasks of the key have one payload, see payloadKey.
+// Its error is ErrNoKey or what asynq gets. It sets one if all tasks of the key have the same payload, see payloadKey.
 func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (context.Context, Key, lockcore.Terms, error) {
 	id, onServer := asynq.GetTaskID(ctx)
 	if onServer {

@@ -30,10 +30,10 @@ func (o Options) Validate() error {
 //
 // The handler runs under a ctx that is canceled before the lease can end, at the task's deadline and when asynq cancels
 // the task. The key is given back when the handler has returned, also if it panics, and not before: a handler that
-// ignores its deadline keeps its retry out. What the handler returns is what asynq gets; if that is context.Canceled or
-// context.DeadlineExceeded and the lease had ended before, together with why the lease ended. If it was not run, asynq gets
-// what Options.Busy says, or an error that satisfies errors.Is(err, lockcore.ErrNotRun): Redis is away, the locker is
-// closed, the task has no key.
+// ignores its deadline keeps its retry out. asynq gets what the handler returns. If that is context.Canceled or
+// context.DeadlineExceeded and the lease had ended before, the error also has why the lease ended. If the handler was
+// not run, asynq gets what Options.Busy says, or an error that satisfies errors.Is(err, lockcore.ErrNotRun): Redis is
+// away, the locker is closed, the task has no key.
 //
 // Exclusive panics if locks or key is nil, or if o is not valid.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o Options) asynq.MiddlewareFunc {

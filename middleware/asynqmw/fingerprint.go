@@ -15,10 +15,10 @@ import (
 // called once a delivery, from several goroutines. [Fields], [Except] and [WholePayload] make the usual ones.
 type FingerprintFunc func(t *asynq.Task) ([]byte, error)
 
-// WholePayload is the FingerprintFunc of all of the payload. Two JSON payloads are equal if they have the same values: the
-// order of the names and the white space do not count, 1.0 equals 1, integers of any size are compared exactly, and of a
-// name that occurs twice in an object the last value counts, as in encoding/json. Any other payload is compared byte by
-// byte: one that is no JSON, is nested more than 10,000 levels deep, or has text that is not valid Unicode.
+// WholePayload is the FingerprintFunc of all of the payload. Two JSON payloads are equal if they have the same values.
+// The order of the names and white space do not count. 1.0 equals 1, and integers of any size are compared exactly. If
+// a name occurs twice in an object the last value counts, as in encoding/json. Any other payload is compared byte by
+// byte: one that is not JSON, is nested more than 10,000 levels deep, or has text that is not valid Unicode.
 func WholePayload(t *asynq.Task) ([]byte, error) {
 	if doc, err := decodeExact(t.Payload()); err == nil {
 		return appendCanonical([]byte{'j'}, doc), nil
@@ -27,9 +27,9 @@ func WholePayload(t *asynq.Task) ([]byte, error) {
 }
 
 // Fields returns the FingerprintFunc of the values that JSON pointers (RFC 6901) name, such as "/amount" and "/currency".
-// Values are compared as [WholePayload] does, objects and arrays included. A value that is missing differs from all
-// values, null too. A payload that WholePayload would compare byte by byte, and one that has none of the values, is an
-// error.
+// Values are compared as [WholePayload] does, objects and arrays included. A missing value differs from all values,
+// null too. A payload that WholePayload would compare byte by byte is an error, and so is one that has none of the
+// values.
 //
 // It panics on no pointer, on an empty one (use WholePayload) and on one that RFC 6901 does not allow.
 func Fields(pointers ...string) FingerprintFunc {
@@ -50,15 +50,15 @@ func Fields(pointers ...string) FingerprintFunc {
 			b = appendCanonical(b, v)
 		}
 		if !found {
-			return nil, fmt.Errorf("no value at %q, nor at another of the %d pointers", compiled[0].text, len(compiled))
+			return nil, fmt.Errorf("no value at %q or at any other of the %d pointers", compiled[0].text, len(compiled))
 		}
 		return b, nil
 	}
 }
 
 // Except returns the FingerprintFunc of all of a JSON payload except the values that JSON pointers (RFC 6901) name, such
-// as "/sent_at". Values are compared as [WholePayload] does. A pointer to nothing is no error. A payload that WholePayload
-// would compare byte by byte is one.
+// as "/sent_at". Values are compared as [WholePayload] does. A pointer to a missing value is not an error. A payload
+// that WholePayload would compare byte by byte is an error.
 //
 // It panics on no pointer, on an empty one and on one that RFC 6901 does not allow.
 func Except(pointers ...string) FingerprintFunc {
@@ -91,8 +91,8 @@ func mustPointers(fn string, pointers []string) []pointer {
 	return compiled
 }
 
-// payloadKey is the ctx key of an *atomic.Bool that a KeyFunc sets to say that a key has one payload only: ByTaskID and
-// ByPayload, alone or inside a Join. A Once of such a key has nothing to compare.
+// payloadKey is the ctx key of an *atomic.Bool. A KeyFunc sets it if a key has only one payload: ByTaskID and ByPayload
+// do, alone or inside a Join. Once does not compare payloads of such a key.
 type payloadKey struct{}
 
 func onePayload(ctx context.Context) {

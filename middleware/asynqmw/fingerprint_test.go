@@ -21,8 +21,8 @@ import (
 
 var byPaymentID = asynqmw.ByJSON("payment", "/payment_id")
 
-// Finding B4: a task whose key is done with another payload completes without a run, as ever, but the difference is
-// reported. The same payload in another form is none.
+// Finding B4: a task whose key is done with another payload completes without a run, as before, but the difference is
+// reported. Another form of the same payload is not a difference.
 func TestOncePayloadDiffers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -108,7 +108,8 @@ func TestOnceFingerprintDeploy(t *testing.T) {
 	})
 }
 
-// Keys by task ID and by payload have one payload: nothing of it is stored. All others store a digest, also with a failure.
+// A key by task ID or by payload has only one payload, so no digest of it is stored. All other keys store one, also
+// with a failure.
 func TestOnceStoresADigest(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i, row := range []struct {
@@ -158,7 +159,7 @@ func TestOnceByTaskIDStoresNoDigest(t *testing.T) {
 	})
 }
 
-// A payload of which no fingerprint can be made does not run: asynq gets an error that it retries, and it is counted.
+// A task whose payload has no fingerprint does not run: asynq gets an error that it retries, and the task is counted.
 func TestNoFingerprint(t *testing.T) {
 	inBubble(t, func(w *world) {
 		key := func(_ context.Context, _ *asynq.Task) (asynqmw.Key, error) {
@@ -300,7 +301,7 @@ func TestFieldsAndExcept(t *testing.T) {
 	}
 }
 
-// Mistakes in the pointers are told when the option is made, with the function and the pointer.
+// A mistake in a pointer is reported when the option is made, with the function and the pointer.
 func TestBadFingerprintPointers(t *testing.T) {
 	for want, call := range map[string]func(){
 		"asynqmw: Fields: at least one JSON pointer is needed":                       func() { asynqmw.Fields() },

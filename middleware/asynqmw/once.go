@@ -29,12 +29,12 @@ type OnceOptions struct {
 	Mode guard.Mode
 	// Fingerprint says which part of the payload must be equal in all tasks of a key: [Fields], [Except], [WholePayload] or
 	// a function. The same key with another fingerprint, done, running or abandoned, is refused with a
-	// *lockcore.MismatchError, which asynq retries and in the end archives. Another Fingerprint option also makes another
-	// fingerprint: after such a deploy, tasks of keys that are done are refused until Keep is over.
+	// *lockcore.MismatchError, which asynq retries and in the end archives. A change of this option changes the
+	// fingerprints: after such a deploy, tasks of done keys are refused until Keep is over.
 	//
 	// Default: nothing is refused. A task whose key is done and whose payload differs, compared as WholePayload does,
-	// completes without a run, and the Observer gets lockcore.PayloadDiffers. Keys of ByTaskID and ByPayload are not
-	// compared: they have one payload each.
+	// completes without a run, and the Observer gets lockcore.PayloadDiffers. Payloads under keys of ByTaskID and
+	// ByPayload are not compared, because such a key has only one payload.
 	Fingerprint FingerprintFunc
 	// MaxResult bounds what SetResult stores, in bytes. Default 256 KiB, at most 32 MiB. A larger result is not replayed,
 	// but the key is done all the same.

@@ -35,7 +35,7 @@ func mustPointer(fn, s string) pointer {
 	return p
 }
 
-// find returns what p points to, and whether there is anything.
+// find returns the value that p points to, and whether there is one.
 func (p pointer) find(doc any) (v any, ok bool) {
 	for _, token := range p.tokens {
 		found := false
@@ -54,7 +54,7 @@ func (p pointer) find(doc any) (v any, ok bool) {
 	return doc, true
 }
 
-// remove takes what p points to out of doc. The other elements of an array keep their places. p is not empty.
+// remove removes the value that p points to from doc. The other elements of an array keep their places. p is not empty.
 func (p pointer) remove(doc any) {
 	last := len(p.tokens) - 1
 	parent, _ := pointer{tokens: p.tokens[:last]}.find(doc)

@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	lookBack   = 32          // ticks before this one that are looked at, as long as none of them has run
-	reportTime = time.Second // that looking back may delay fn when Redis does not answer
+	lookBack   = 32          // how many earlier ticks are checked, until one that has run
+	reportTime = time.Second // how long the check may delay fn when Redis does not answer
 	reportKeep = 7 * 24 * time.Hour
 )
 
-// reportAbandoned reports the tick before a's if its instance died and no standby takes it over. It looks on over ticks that
-// were free, which no instance was there for, or held, whose instance may have died while its lease goes on, or skipped,
-// because of such a lease; it ends at a tick that has run and is older than a lease. A tick that died after a long run beside
-// others (Allow) may be further back, and is then not found.
+// reportAbandoned reports the tick before a's if its instance died and no standby takes it over. It goes further back
+// past three kinds of ticks: free ones, for which no instance was there; held ones, whose instance may have died before
+// the lease ended; and ticks that were skipped because of such a lease. It stops at a tick that has run and is older
+// than a lease. Under Allow a tick whose instance died after a long run beside others may be further back, and is then
+// not found.
 //
-// Several instances may find the same tick, because one looks back over several. A once key of its own decides which of
-// them reports it. An instance that dies between that key and the report has reported nothing.
+// Several instances may find the same tick, because each looks back over several ticks. A separate once key decides
+// which of them reports it. If that instance dies before the report, no instance reports it.
 func (a *attempt) reportAbandoned(ctx context.Context) {
-	if a.job.Standby { // takes it over, or has done so
+	if a.job.Standby { // a standby takes it over, or has done so
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTime)
@@ -50,7 +51,7 @@ func (a *attempt) reportAbandoned(ctx context.Context) {
 	}
 }
 
-// report reports t, which h says was abandoned, unless another instance has done so.
+// report reports that t was abandoned, as h shows, unless another instance has done so.
 func (a *attempt) report(ctx context.Context, t Tick, h lockcore.Holding) {
 	o := guard.OnceOptions{Keep: reportKeep, Terms: lockcore.Terms{Name: a.job.Terms.Name, Wait: lockcore.NoWait, MinHold: 1}}
 	out, err := guard.Once(ctx, a.locks, t.Key()+"#abandoned", o, func(context.Context) error { return nil })

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// abandoned is an Observer that remembers what it hears of abandoned ticks.
+// abandoned is an Observer that records the events of abandoned ticks.
 type abandoned struct {
 	mu   sync.Mutex
 	list []lockcore.TickAbandoned
@@ -28,14 +28,14 @@ func (a *abandoned) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// Finding B13: the instance that runs a tick dies, without Standby. Of all that are left exactly one reports that, once: the one
-// that has the next tick; or, where the lease goes on until then and the next ticks are skipped, or no instance was there
-// for them, the first one after that.
+// Finding B13: the instance that runs a tick dies, without Standby. Exactly one of the remaining instances reports
+// that, once: the instance that has the next tick. If the next ticks were skipped because the lease went on, or no
+// instance was there for them, it is the one that has the first tick after those.
 func TestAbandonedTickIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		every   time.Duration
 		overlap cronmw.Overlap
-		away    time.Duration // for which there is no other instance
+		away    time.Duration // how long there is no other instance
 	}{
 		"next tick":          {time.Hour, cronmw.Forbid, 0},
 		"next tick, allow":   {time.Hour, cronmw.Allow, 0},

@@ -214,7 +214,8 @@ func failed(cause error) bool {
 	return errors.Is(cause, lockcore.ErrMaxHold) || errors.Is(cause, lockcore.ErrStalled) || errors.Is(cause, lockcore.ErrRevoked)
 }
 
-// because adds why fn's lease ended, or its MaxHold under Allow, to the error of a ctx, which only says that it ended.
+// because adds to the error of a ctx why fn's lease, or under Allow its MaxHold, ended. The error of a ctx does not say
+// that.
 func (a *attempt) because(err error) error {
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, a.cut) {
 		return err

@@ -79,8 +79,8 @@ type Job struct {
 	// tick may be late, which is enough whatever the instances' clocks say; at most 366 days. Default: an hour longer than MaxLateness or
 	// the time to the next tick, whichever is longer.
 	Keep time.Duration
-	// OnResult hears what each tick came to on this instance, once fn has returned, and, before fn is called, of an earlier
-	// tick that is Abandoned. It is called from the tick's goroutine.
+	// OnResult gets the result of each tick on this instance, when fn has returned. Before fn is called it may get the
+	// result Abandoned of an earlier tick. It is called from the tick's goroutine.
 	OnResult func(Result)
 }
 

@@ -28,8 +28,8 @@ const (
 	Late
 	// Early: refused. Err is an *EarlyError.
 	Early
-	// Abandoned: the instance that ran the tick died, and no other one runs it. The instance that has the next tick
-	// reports it. Err is a *lockcore.AbandonedError.
+	// Abandoned: the instance that ran the tick died, and no other instance runs it. The instance that has the next
+	// tick reports it. Err is a *lockcore.AbandonedError.
 	Abandoned
 )
 

@@ -8,15 +8,16 @@
 // [Exclusive] runs one request at a time for each key, such as an account. Where both are used Idempotent stands outside.
 //
 // It follows draft-ietf-httpapi-idempotency-key-header and, where that is silent, Stripe's practice
-// (https://docs.stripe.com/api/idempotent_requests). One departure: a repetition that arrives while the first request runs waits
-// up to Terms.Wait before it is answered 409; with lockcore.NoWait it is answered at once, as the draft asks.
+// (https://docs.stripe.com/api/idempotent_requests). One departure: a repeat that arrives while the first request runs
+// waits up to Terms.Wait before it is answered 409. With lockcore.NoWait it is answered at once, as the draft requires.
 //
 // # Guarantees
 //
 // Among requests of one scope, method, path and key, within Options.Keep and as long as Redis keeps what it
 // acknowledged: no two handlers run at the same time; after an answer was recorded no handler runs again; every replay
-// has the recorded status, headers and body (which headers are recorded: see Options.OmitHeaders). The record is stored before the answer is sent, so that a client that saw
-// a success can always have it again. Requests of two scopes, or of two paths, never meet.
+// has the recorded status, headers and body (which headers are recorded: see Options.OmitHeaders). The record is stored
+// before the answer is sent, so that a client that saw a success can always have it again. Requests of two scopes, or
+// of two paths, never meet.
 //
 // # What it cannot promise
 //

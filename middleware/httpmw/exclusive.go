@@ -31,9 +31,9 @@ var ErrNoKey = errors.New("httpmw: request needs no key")
 //
 // A path value is known when the router has run, not before: wrap the handler that is given to the router, never the
 // router. ServeMux sets path values, and so do chi and any other router that calls [http.Request.SetPathValue]. If the
-// request has no such value and its Pattern has no such wildcard, the request is answered 500 and the Observer gets
-// lockcore.Misconfigured, once: that is a mistake of the program, not of the client. A router that sets no Pattern gets the
-// same answer for a value that is empty.
+// request has no such value and its Pattern has no such wildcard, that is a mistake of the program, not of the client.
+// Then the request is answered 500, and the Observer gets lockcore.Misconfigured once. Behind a router that sets no
+// Pattern an empty value gets the same answer.
 //
 // It panics on a class that is empty or has a colon, and on a name that is empty or has braces.
 func ByPathValue(class, name string) KeyFunc {

@@ -71,7 +71,7 @@ func TestExclusiveErrNoKeyRunsUnguarded(t *testing.T) {
 	f.wantProblem(f.do("POST", "/", ""), 409, "busy")
 }
 
-// A path value is there only behind the router. Finding B12: around it, and under a pattern without it, the request is
+// A path value exists only behind the router. Finding B12: around it, and under a pattern without it, the request is
 // answered 500, not run unguarded and not as if the client had made a mistake; and the Observer gets one Misconfigured.
 func TestByPathValue(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
@@ -104,7 +104,7 @@ func TestByPathValue(t *testing.T) {
 	}
 }
 
-// Finding B12: with chi too a path value is there on a route, and not before the router.
+// Finding B12: also with chi a path value exists on a route, and not in front of the router.
 func TestByPathValueWithChi(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		guarded := httpmw.Exclusive(l, byAccount, httpmw.ExclusiveOptions{})

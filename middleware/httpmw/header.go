@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// usualHeaders are those that most answers have. A record that is read shares their names.
+// usualHeaders are the headers that most answers have. Decoded records share these strings as names.
 var usualHeaders = []string{
 	"Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location",
 	"Content-Range", "Content-Type", "Etag", "Expires", "Last-Modified", "Link", "Location", "Retry-After", "Vary",
 	"X-Content-Type-Options",
 }
 
-// bodyHeaders are always recorded: without them the same bytes would mean something else.
+// bodyHeaders are always recorded, because without them the bytes of the body mean something else.
 var bodyHeaders = []string{"Content-Encoding", "Content-Type"}
 
 // refusedHeaders are never recorded, whatever the options say: they belong to one client, one connection or one moment.
@@ -27,7 +27,8 @@ var refusedHeaders = []string{
 }
 
 // omittedHeaders are recorded only if OnlyHeaders names them: they belong to one request, one caller or one moment. The
-// documentation of Options.OmitHeaders lists them and refusedHeaders. A name that ends in a hyphen is the beginning of names.
+// documentation of Options.OmitHeaders lists them and refusedHeaders. A name that ends in a hyphen is a prefix of
+// names.
 var omittedHeaders = []string{
 	"Age", "Clear-Site-Data", "Server-Timing",
 	"X-Access-Token", "X-Api-Key", "X-Auth-Token", "X-Csrf-Token", "X-Refresh-Token", "X-Xsrf-Token",
@@ -65,9 +66,9 @@ func (o Options) records(name string) bool {
 	return !omitted(name) && !slices.Contains(o.OmitHeaders, name)
 }
 
-// kept returns what of sent is recorded: what the handler has set, changed or deleted. before is what it found: that was
-// set in front of Idempotent, where it is set again for a replay. A header that the handler has deleted is recorded without
-// a value, which also says: do not guess the Content-Type.
+// kept returns the headers of sent that are recorded: those that the handler has set, changed or deleted. before has
+// the headers that the handler found. The code in front of Idempotent has set them, and sets them again for a replay. A
+// deleted header is recorded without a value; a Content-Type without a value is not guessed.
 func (o Options) kept(sent, before http.Header) http.Header {
 	sent, before = canonical(sent), canonical(before)
 	hop := connectionOptions(sent)
@@ -103,7 +104,7 @@ func canonical(h http.Header) http.Header {
 	return c
 }
 
-// connectionOptions returns the names of the headers that Connection says are for this connection only.
+// connectionOptions returns the names that the header Connection lists: those headers are for this connection only.
 func connectionOptions(h http.Header) []string {
 	var names []string
 	for _, list := range h["Connection"] {

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// Finding B5: what the handler has set, changed or deleted is replayed. What was set in front of Idempotent is set again for
-// the replay, and what belongs to one connection, caller or moment is not replayed at all.
+// Finding B5: the headers that the handler has set, changed or deleted are replayed. Headers that were set in front of
+// Idempotent are set again for the replay. Headers that belong to one connection, caller or moment are not replayed.
 func TestReplayedHeaders(t *testing.T) {
 	kept := []string{"Content-Type", "Location", "Etag", "Cache-Control", "X-Receipt", "X-Own-Version", "Retry-After", "Server"}
 	dropped := []string{
@@ -87,8 +87,8 @@ func TestConnectionHeadersAreNotReplayed(t *testing.T) {
 	}
 }
 
-// OmitHeaders takes headers out, OnlyHeaders takes all others out and can bring back what is omitted by default. Both leave
-// what gives the body its meaning.
+// OmitHeaders removes headers. OnlyHeaders removes all others, and can restore headers that are omitted by default.
+// Both leave the headers that give the body its meaning.
 func TestOmitAndOnlyHeaders(t *testing.T) {
 	all := []string{"Content-Type", "Content-Encoding", "Location", "X-Receipt", "X-Request-Id", "Set-Cookie"}
 	for _, row := range []struct {
@@ -123,7 +123,7 @@ func TestOmitAndOnlyHeaders(t *testing.T) {
 	}
 }
 
-// Recorded headers have a bound. An answer beyond it reaches the client as it is, and is not kept.
+// The size of recorded headers is limited. An answer above the limit reaches the client unchanged, and is not kept.
 func TestHeadersAboveTheBound(t *testing.T) {
 	for size, kept := range map[int]bool{60 << 10: true, 70 << 10: false} {
 		runs := 0

@@ -151,7 +151,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 		if err != nil {
 			return a, err
 		}
-		return own.kept(m.Options, w.Header()), nil // the recorder has left w's headers as they were
+		return own.kept(m.Options, w.Header()), nil // the recorder has not changed the headers of w
 	})
 	if own == nil {
 		return m.replay(w, r, stored, err)
@@ -205,7 +205,8 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return own, nil
 }
 
-// cutShort is the error of a handler that has not answered; cause is why its ctx ended, or nil if only an inner guard's did.
+// cutShort is the error of a handler that has not answered. cause is why its ctx ended, or nil if only the ctx of an
+// inner guard ended.
 func (m *idempotent) cutShort(cause error) error {
 	err := errCut
 	if m.Mode == guard.AtMostOnce {

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// HeaderKey is the request header that names an operation, unless Options.Header is another. HeaderReplayed is the one that
-// marks an answer as a replay.
+// HeaderKey is the request header that names an operation, unless Options.Header names another one. HeaderReplayed is
+// the response header that marks a replay.
 const (
 	HeaderKey      = "Idempotency-Key"
 	HeaderReplayed = "Idempotent-Replayed"
@@ -42,7 +42,7 @@ func (o Options) parseKey(value string) (string, error) {
 		if key, ok = unquote(key[1:]); !ok {
 			return "", errBadKey
 		}
-	} else if strings.Contains(key, ",") { // two headers that a proxy has made one, as RFC 9110 allows
+	} else if strings.Contains(key, ",") { // a proxy may have joined two headers, as RFC 9110 allows
 		return "", errBadKey
 	}
 	if key == "" || len(key) > maxKey {
@@ -110,8 +110,8 @@ func digest(secret []byte, scope, method, path, client string) string {
 
 // KeyOf is what [Key] says inside the handler of such a request, for an operator who looks a key up or clears it
 // (idempotency.Lookup, idempotency.Clear). path is the request's, escaped and without query, as the client sent it; header is the
-// Idempotency-Key, quoted or bare. Of o it needs Secret and, if set, ValidKey. It fails if one of them cannot be a request's. What is recorded has a format of
-// this package's own (codec "http"), which no exported function reads.
+// Idempotency-Key, quoted or bare. Of o it needs Secret and, if set, ValidKey. It fails if one of them cannot be a
+// request's. What is recorded has a format of this package's own (codec "http"), which no exported function reads.
 func (o Options) KeyOf(scope, method, path, header string) (string, error) {
 	var errs []error
 	if scope == "" {

@@ -51,9 +51,9 @@ type Options struct {
 	Secret []byte
 	// Header is the request header that has the client's key. Default Idempotency-Key.
 	Header string
-	// ValidKey says whether a client's key is acceptable, beside what always holds: 1 to 255 printable ASCII characters. A
-	// key for which it returns an error is answered 400 as [TypeKeyMalformed]; the error is for logs, in Problem.Err.
-	// [UUIDKey] takes UUIDs only. Default: every key is.
+	// ValidKey returns an error if a client's key is not acceptable. A key must always have 1 to 255 printable ASCII
+	// characters. A refused key is answered 400 as [TypeKeyMalformed]; the error is in Problem.Err, for logs. [UUIDKey]
+	// accepts only UUIDs. Default: every key is acceptable.
 	ValidKey func(key string) error
 	// Methods that are guarded and need a key. All others run unguarded, even with a key: name PUT and DELETE here if
 	// clients send keys with them. Default POST and PATCH.
@@ -66,9 +66,10 @@ type Options struct {
 	Fingerprint func(r *http.Request, body []byte) []byte
 	// Store says which answers are recorded. Default StoreFinal. What is not recorded frees the key.
 	Store Store
-	// OmitHeaders are names of headers that are not recorded, beside the list below. Default: what the handler has set,
-	// changed or deleted is recorded and replayed. A header that was set in front of Idempotent is not, unless the handler
-	// has changed it: what set it sets it again for a replay. Of headers and trailers these are not recorded:
+	// OmitHeaders are names of headers that are not recorded, beside the list below. Default: the headers that the
+	// handler has set, changed or deleted are recorded and replayed. A header that was set in front of Idempotent is
+	// recorded only if the handler has changed it, because the code that set it sets it again for a replay. These
+	// headers and trailers are not recorded:
 	//   - of one connection: Connection and the headers that it names, Keep-Alive, Proxy-Connection, Te, Trailer,
 	//     Transfer-Encoding, Upgrade, and Content-Length, which is counted anew
 	//   - credentials: Authorization, Authentication-Info, Cookie, Proxy-Authenticate, Proxy-Authentication-Info,
@@ -84,8 +85,8 @@ type Options struct {
 	// Content-Type and Content-Encoding cannot be omitted. An answer whose recorded headers and trailers exceed 64 KiB is not
 	// kept, see [TypeNotReplayable].
 	OmitHeaders []string
-	// OnlyHeaders are names of the headers that are recorded, of what the handler has set, beside Content-Type and
-	// Content-Encoding. Default: all but those of OmitHeaders. Only one of both may be set.
+	// OnlyHeaders are names of the only headers that are recorded, if the handler has set them, beside Content-Type and
+	// Content-Encoding. Default: all but those of OmitHeaders. Only one of OnlyHeaders and OmitHeaders may be set.
 	OnlyHeaders []string
 	// MaxRequest bounds the request's body in bytes, which is read before the handler runs. Above it the answer is 413.
 	// Default 1 MiB, at most 16 MiB.
@@ -130,7 +131,7 @@ func (o Options) Validate() error {
 		}
 	}
 	if len(o.OmitHeaders) > 0 && len(o.OnlyHeaders) > 0 {
-		bad("OmitHeaders has %d names and OnlyHeaders %d, must be set one without the other", len(o.OmitHeaders), len(o.OnlyHeaders))
+		bad("OmitHeaders has %d names and OnlyHeaders %d, only one of them may be set", len(o.OmitHeaders), len(o.OnlyHeaders))
 	}
 	if o.MaxRequest < 0 || o.MaxRequest > maxLimit {
 		bad("MaxRequest is %d, must be between 0 and %d", o.MaxRequest, maxLimit)

@@ -35,7 +35,8 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 	}
 }
 
-// All problems of the options are in one line, which begins with whose options they are, also those that other packages have found.
+// All problems of the options are in one line, also those that other packages have found. The line begins with the name
+// of the options.
 func TestEachProblemOfOptionsSaysWhere(t *testing.T) {
 	terms := lockcore.Terms{Lease: 1, MaxHold: -1}
 	for want, err := range map[string]error{

@@ -48,7 +48,7 @@ type Problem struct {
 	Detail     string        // what the client can do
 	RetryAfter time.Duration // what the header says, or 0
 	Key        string        // that the request was about, as Key says it inside the handler, or Exclusive's; "" before it is known. Not for the client
-	Err        error         // why, for logs: not for the client. It holds no key but those that Key can be, and what a KeyFunc, Scope or ValidKey said
+	Err        error         // why: for logs, not for the client. It names no key except Key and those in errors of a KeyFunc, Scope or ValidKey
 }
 
 // WriteProblem writes p as application/problem+json. It is the default of Options.Problem and needs nothing of r. Before

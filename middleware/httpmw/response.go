@@ -28,7 +28,7 @@ type response struct {
 	body     []byte
 }
 
-// kept is the part of a that may be recorded. before are the headers that the handler found.
+// kept returns the part of a that may be recorded. before are the headers that the handler found.
 func (a *response) kept(o Options, before http.Header) response {
 	if a.streamed {
 		return *a
@@ -212,10 +212,10 @@ var usual = func() map[string]string {
 	return names
 }()
 
-// statusError is an answer that is not recorded, as telemetry sees it.
+// statusError is the error that telemetry gets for an answer that is not recorded.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("httpmw: status %d", int(e)) }
 
-// ErrorType is the value of error.type: the status code, as OpenTelemetry's conventions for HTTP have it.
+// ErrorType returns the value of error.type: the status code, as in OpenTelemetry's conventions for HTTP.
 func (e statusError) ErrorType() string { return strconv.Itoa(int(e)) }

@@ -35,8 +35,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func created(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
 
-// Finding B14: the draft wants a concurrent repetition answered 409. Terms.Wait: NoWait is the option that does so at once; by
-// default the repetition waits first, see TestSecondWaitsByDefault.
+// Finding B14: the draft wants a concurrent repeat answered 409. With Terms.Wait: NoWait that happens at once. By
+// default the repeat waits first, see TestSecondWaitsByDefault.
 func TestSecondIsToldToComeAgainWhileTheFirstRuns(t *testing.T) {
 	g := newGate(created)
 	f := guarded(t, httpmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}}, g.ServeHTTP)
@@ -55,7 +55,7 @@ func TestSecondIsToldToComeAgainWhileTheFirstRuns(t *testing.T) {
 	f.wantReplayed(f.post("k"), 201)
 }
 
-// Finding B14: by default a concurrent repetition waits for the first answer.
+// Finding B14: by default a concurrent repeat waits for the first answer.
 func TestSecondWaitsByDefault(t *testing.T) {
 	g := newGate(created)
 	f := guarded(t, httpmw.Options{}, g.ServeHTTP)

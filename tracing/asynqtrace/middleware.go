@@ -96,7 +96,7 @@ func isFailure(ctx context.Context, err error) bool {
 	return true
 }
 
-// nameless are the types of errors that say nothing: the conventions have _OTHER for them.
+// nameless are error types whose names say nothing; the conventions use _OTHER for them.
 var nameless = map[string]bool{"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true}
 
 // errorType returns the value of error.type for err: what its method ErrorType returns, canceled, timeout, the Go type at the end of

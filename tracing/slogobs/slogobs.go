@@ -1,5 +1,5 @@
-// Package slogobs writes what a [lockcore.Locker] does to a log/slog logger: losses, refusals and problems of the setup. It is for
-// programs without OpenTelemetry, and imports none of it; with OpenTelemetry join both:
+// Package slogobs writes what a [lockcore.Locker] does to a log/slog logger: losses, refusals and problems of the
+// setup. It is for programs without OpenTelemetry, and does not import it. To use both, join the Observers:
 //
 //	lockcore.Options{Observer: lockcore.Join(traces, slogobs.New(slog.Default(), slogobs.Options{}))}
 //
@@ -13,7 +13,7 @@
 //	record stored late            info
 //	outcome unknown               error  the handler abandoned the key: guard.Unknown, or a panic under at most once
 //	release failed                info   no answer; the key is free at the end of its lease at the latest
-//	took over                     warn   a once key that the holder before abandoned: its work may be half done
+//	took over                     warn   a once key that the previous holder abandoned: its work may be half done
 //	refused                       info   busy, closed
 //	                              debug  canceled
 //	                              warn   mismatch
@@ -26,16 +26,16 @@
 //	waiting, granted, released, replayed, handler failed
 //	                              debug  a handler's error is the program's to log
 //
-// Of each of these, and each Terms.Name, at most 10 records a second are written. The next one after that second has the
-// attribute "suppressed" with the number of those that were not.
+// For each of these messages and each Terms.Name, at most 10 records a second are written. The next record after that
+// second has the attribute "suppressed": the number of records that were not written.
 //
 // # Attributes
 //
 // kind and name; key_digest, the first 8 bytes of the SHA-256 of the key in hex, as on spans; holder, where one is known; waited, held,
-// queue, token, attempt, cause and error, where they apply. A call's records have the ctx of the call, so that a handler that adds
-// trace IDs finds them. The key itself is written only with [Options.ExposeRawKeys]: keys often name people or accounts. An error is
-// written with its text, in which the key is replaced by its digest, except errors about a key that is not known here: of them only
-// the class.
+// queue, token, attempt, cause and error, where they apply. The records of a call are logged with its ctx, so a
+// slog.Handler that adds trace IDs finds them there. The key itself is written only with [Options.ExposeRawKeys]: keys
+// often name people or accounts. An error is written as its text, in which the digest replaces the key. If the key is
+// not known here, only the class of the error is written.
 package slogobs
 
 import (
@@ -55,7 +55,7 @@ import (
 const (
 	burst  = 10          // records of one message and name that are written in one window
 	window = time.Second // of burst
-	short  = 4           // bytes of a key below which it is replaced in a text only where it is quoted
+	short  = 4           // a key of fewer bytes is replaced in a text only where it is quoted
 )
 
 // Options of an Observer. The zero value is ready to use.
@@ -81,7 +81,7 @@ type observer struct {
 	seen map[line]*count
 }
 
-// line is what a bound on noise is for.
+// line is what the limit on records counts by.
 type line struct{ message, name string }
 
 type count struct {
@@ -89,10 +89,10 @@ type count struct {
 	written, suppressed int
 }
 
-// attemptKey has the observer in it: of two on one Locker (lockcore.Join), each finds its own attempt.
+// attemptKey contains the observer, so two Observers on one Locker (lockcore.Join) each find their own attempt.
 type attemptKey struct{ *observer }
 
-// Start leaves the attempt in ctx for the events.
+// Start stores the attempt in ctx for the events.
 func (o *observer) Start(ctx context.Context, a lockcore.Attempt) context.Context {
 	return context.WithValue(ctx, attemptKey{o}, &a)
 }
@@ -129,7 +129,7 @@ func (o *observer) ofAttempt(ctx context.Context, a *lockcore.Attempt, e lockcor
 		o.write(ctx, a, slog.LevelDebug, "waiting", slog.Int("queue", e.Queue), holder(e.Holder))
 	case lockcore.Granted:
 		level, message := slog.LevelDebug, "granted"
-		if e.Abandoned && a.Kind == lockcore.KindOnce { // of an exclusive key it is a crash, and no work is half recorded
+		if e.Abandoned && a.Kind == lockcore.KindOnce { // with an exclusive key it means a crash, but no work is half recorded
 			level, message = slog.LevelWarn, "took over"
 		}
 		o.write(ctx, a, level, message, slog.Duration("waited", e.Waited), slog.Int64("token", e.Token), slog.Int("attempt", e.Attempt))
@@ -182,7 +182,7 @@ func (o *observer) refused(ctx context.Context, a *lockcore.Attempt, e lockcore.
 	o.write(ctx, a, level, "refused", attrs...)
 }
 
-// released writes what is not said by another event: Lost and CompletionFailed have records of their own.
+// released writes what no other event reports: Lost and CompletionFailed have their own records.
 func (o *observer) released(ctx context.Context, a *lockcore.Attempt, e lockcore.Released) {
 	level, message := slog.LevelDebug, "released"
 	attrs := []slog.Attr{slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals)}
@@ -229,7 +229,7 @@ func (o *observer) write(ctx context.Context, a *lockcore.Attempt, level slog.Le
 	o.log.LogAttrs(ctx, level, "holdfast: "+message, attrs...)
 }
 
-// admit says whether a record may be written, and how many of its kind were not since the last one.
+// admit returns whether a record may be written, and how many of its kind were suppressed since the last one.
 func (o *observer) admit(l line) (suppressed int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -270,7 +270,7 @@ func (o *observer) problem(a *lockcore.Attempt, err error) slog.Attr {
 
 func holder(h lockcore.Holder) slog.Attr {
 	if h == (lockcore.Holder{}) {
-		return slog.Attr{} // a handler leaves an empty one out
+		return slog.Attr{} // a slog.Handler omits an empty attribute
 	}
 	return slog.String("holder", h.String())
 }
@@ -280,7 +280,7 @@ func digest(key string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// class returns a word for err, the same that package tracing has for it.
+// class returns a word for err, the same as package tracing.
 func class(err error) string {
 	for _, c := range []struct {
 		err  error

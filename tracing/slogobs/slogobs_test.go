@@ -21,7 +21,8 @@ const canary = "iban-DE02-7f3a"
 
 var charge = lockcore.Attempt{Kind: lockcore.KindOnce, Name: "charge", Key: canary}
 
-// events are one of each, and the level and message of its record. What carries an error has the key in its text.
+// events has one event of each type, with the level and message of its record. Each error in it has the key in its
+// text.
 var events = []struct {
 	event   lockcore.Event
 	level   string
@@ -62,7 +63,8 @@ func logger(w *bytes.Buffer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Finding B10: each event has one record, at the level of its weight, and none has the key, unless that is wanted.
+// Finding B10: each event has one record, at a level that fits its weight. No record has the key, unless ExposeRawKeys
+// is set.
 func TestRecords(t *testing.T) {
 	for _, expose := range []bool{false, true} {
 		for _, tt := range events {
@@ -87,7 +89,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// Outside an attempt only what belongs to none is written, and an error only by its class.
+// Outside an attempt only events that belong to none are written, and of an error only its class.
 func TestWithoutAnAttempt(t *testing.T) {
 	var out bytes.Buffer
 	o := slogobs.New(logger(&out), slogobs.Options{})
@@ -103,7 +105,8 @@ func TestWithoutAnAttempt(t *testing.T) {
 	}
 }
 
-// Ten thousand events in a second are ten records; the next one says how many were left out. Another class is not held up.
+// Ten thousand events in a second make ten records; the next record says how many were left out. Another class is not
+// affected.
 func TestNoiseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

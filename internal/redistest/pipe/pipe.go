@@ -1,4 +1,4 @@
-// Package pipe gives a connection in memory the send buffer that a socket has.
+// Package pipe gives an in-memory connection a send buffer, as a socket has.
 package pipe
 
 import (
@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Buffered returns conn with a send buffer without a bound: Write never blocks. Without it a pipeline that is longer than the reader's buffer
-// deadlocks on a net.Pipe: the server waits until its first reply is read, and the client until its last command is.
+// Buffered returns conn with an unbounded send buffer: Write never blocks. Without it a pipeline that is longer than
+// the reader's buffer deadlocks on a net.Pipe. The server waits until its first reply is read, and the client until its
+// last command is read.
 func Buffered(conn net.Conn) net.Conn {
 	c := &buffered{Conn: conn}
 	c.changed.L = &c.mu
@@ -50,10 +51,10 @@ func (c *buffered) Close() error {
 	return c.Conn.Close()
 }
 
-// SetDeadline is that of Read: Write does not wait.
+// SetDeadline sets the deadline of Read; Write does not wait.
 func (c *buffered) SetDeadline(t time.Time) error { return c.Conn.SetReadDeadline(t) }
 
-// SetWriteDeadline has nothing to bound.
+// SetWriteDeadline does nothing, because Write does not wait.
 func (c *buffered) SetWriteDeadline(time.Time) error { return nil }
 
 func (c *buffered) end(err error) {
