@@ -81,19 +81,28 @@ If a run has begun or completed since the lines above were printed, the key is n
 // clear clears a once key, after a question, unless the key has changed since it was shown.
 func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("clear", " KEY")
-	once := f.Bool("once", false, "clear a key of Once; required, because keys of Exclusive cannot be cleared")
+	once := f.Bool("once", false, "clear a key of Once")
+	exclusive := f.Bool("exclusive", false, "clear a key of Exclusive whose data in Redis cannot be read")
 	yes := f.Bool("yes", false, "do not ask")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
 	}
-	if !*once {
-		return exitFailed, errors.New("-once is missing: only keys of Once can be cleared; for a held key of Exclusive use revoke")
+	switch {
+	case *once && *exclusive:
+		return exitFailed, errors.New("-once and -exclusive exclude each other")
+	case !*once && !*exclusive:
+		return exitFailed, errors.New("-once is missing; for a held key of Exclusive use revoke")
 	}
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
-		k, err := inspect(ctx, l, lockcore.KindOnce, f.Arg(0), false)
-		if err != nil {
+		k, err := inspect(ctx, l, kindOf(*once), f.Arg(0), false)
+		switch {
+		case errors.Is(err, lockcore.ErrRecord):
+			return sh.repair(ctx, l, k, err, *yes, *asJSON)
+		case err != nil:
 			return exitFailed, err
+		case *exclusive:
+			return exitFailed, errors.New("the data of the key can be read: a key of Exclusive needs no clear; for a held one use revoke")
 		}
 		say := sh.out
 		if *asJSON {
@@ -130,6 +139,22 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 		fmt.Fprintln(sh.out, "cleared")
 		return exitOK, nil
 	})
+}
+
+// repair clears a key whose data cannot be read, which problem says.
+func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k keyed, problem error, yes, asJSON bool) (int, error) {
+	fmt.Fprintf(sh.err, "%v\nA run of the key may be under way, so check that first.\n", problem)
+	if err := sh.confirm(yes, "Clear it?", "not cleared"); err != nil {
+		return exitFailed, err
+	}
+	if err := l.Clear(ctx, k.Kind, k.Key); err != nil {
+		return exitFailed, err
+	}
+	if asJSON {
+		return exitOK, sh.printKeys("cleared", true, k)
+	}
+	fmt.Fprintln(sh.out, "cleared")
+	return exitOK, nil
 }
 
 func (sh *shell) jsonIf(asJSON bool, action string, k keyed) error {

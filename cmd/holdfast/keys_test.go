@@ -110,6 +110,39 @@ func TestClear(t *testing.T) {
 	}
 }
 
+// Finding A7: a key whose data cannot be read is cleared, of both kinds. A key of Exclusive that can be read is not.
+func TestClearUnreadable(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	l := locker(t, rdb, "")
+	lease, err := l.Acquire(t.Context(), "account:1", lockcore.Terms{})
+	ok(t, err)
+	ok(t, lease.Release(t.Context()))
+	lease, _, err = l.Claim(t.Context(), "payment:1", lockcore.Claim{})
+	ok(t, err)
+	ok(t, lease.Abandon(t.Context()))
+	if code, out, errs := (call{}).run(t, "clear", "-redis", s.Addr(), "-exclusive", "-yes", "account:1"); code != exitFailed || !strings.Contains(errs, "can be read") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	for kind, key := range map[string]string{"-exclusive": "account:1", "-once": "payment:1"} {
+		for _, name := range rdb.Keys(t.Context(), "*{"+key+"}").Val() {
+			ok(t, rdb.HSet(t.Context(), name, "f", "junk").Err())
+		}
+		if code, out, errs := (call{}).run(t, "clear", "-redis", s.Addr(), kind, key); code != exitFailed || !strings.Contains(errs, `field "f" of the hash`) {
+			t.Errorf("%s: %d %q %q", key, code, out, errs)
+		}
+		if code, out, errs := (call{}).run(t, "clear", "-redis", s.Addr(), kind, "-yes", key); code != exitOK || out != "cleared\n" {
+			t.Errorf("%s: %d %q %q", key, code, out, errs)
+		}
+	}
+	for kind, key := range map[lockcore.Kind]string{lockcore.KindExclusive: "account:1", lockcore.KindOnce: "payment:1"} {
+		if h, err := l.Inspect(t.Context(), kind, key); err != nil || h.State != lockcore.StateFree {
+			t.Errorf("%s: %v, %v", key, h.State, err)
+		}
+	}
+}
+
 // terminal is a terminal at which something happens before the answer.
 type terminal struct {
 	before func()
