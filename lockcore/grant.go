@@ -161,11 +161,13 @@ func (g *grant) loseUnder(only *hold, cause error) {
 	}
 	g.mu.Unlock()
 	g.l.dog.remove(g)
+	if h != nil {
+		h.cancel(cause)
+	}
 	g.l.mu.Lock()
 	g.l.aged.removeLocked(g) // nothing is left to revoke, so a handler that hangs does not keep the subscription open
 	g.l.mu.Unlock()
 	if h != nil {
-		h.cancel(cause)
 		h.dismiss(cause) //planted:nested-loss
 		g.line.lost(g)
 		g.l.shielded(func() { h.tell(Lost{Cause: cause}) })

@@ -122,8 +122,12 @@ func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 }
 
 // ClearSeen is Clear of a key that nothing has happened to since seen, what Inspect or Look said of it: no run has begun or was
-// completed. Otherwise it forgets nothing and returns an error that satisfies ErrChanged.
+// completed. The zero Holding, which Inspect returns with ErrRecord, stands for a key whose data cannot be read. Otherwise it forgets
+// nothing and returns an error that satisfies ErrChanged.
 func (l *Locker) ClearSeen(ctx context.Context, kind Kind, key string, seen Holding) error {
+	if seen == (Holding{}) {
+		return l.clear(ctx, kind, key, "bad", "")
+	}
 	return l.clear(ctx, kind, key, strconv.FormatInt(seen.Token, 10), flag(seen.State == StateDone))
 }
 

@@ -176,7 +176,12 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 		if !g.live() {                 // it may have ended before it was added
 			continue
 		}
-		if g.tries == 0 || g.tries < maxTries && w.extra < most { // else one more would find out nothing, or add to what is too much already
+		again := g.terms.Lease / 6
+		switch {
+		case g.tries == maxTries: // none has a reply yet, and one more would not help
+		case g.tries > 0 && w.extra >= most: // the others may have theirs soon
+			again = min(again/2, maxPause)
+		default:
 			late = max(late, now-g.due)
 			if g.tries++; g.tries > 1 {
 				w.extra++
@@ -184,7 +189,7 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 			g.poked = false
 			all = append(all, g)
 		}
-		g.due = now + g.terms.Lease/6
+		g.due = now + again
 		heap.Push(&w.due, g)
 	}
 	if len(w.due) > 0 && !w.stopped {

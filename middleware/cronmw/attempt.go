@@ -1,6 +1,7 @@
 package cronmw
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,8 +71,8 @@ func (a *attempt) run(ctx context.Context) error {
 	a.token, a.repeated, a.tookOver = token, n > 1, tookOver
 	late := time.UnixMicro(token).Sub(a.Tick.Time) // a token is the server's time at the grant
 	switch {
-	case !held:
-		return a.refuse(NotRun, context.Cause(ctx))
+	case !held: // the timer of a lease that is over may not have fired yet: then ctx has no cause
+		return a.refuse(NotRun, cmp.Or(context.Cause(ctx), lockcore.ErrLost))
 	case a.late(token):
 		return a.refuse(Late, &LateError{By: late, Max: a.lateness(a.Tick.Time)})
 	case late < -maxEarly:
