@@ -117,7 +117,9 @@ var classes = []struct {
 var causes = []string{"lost", "max_hold", "stalled", "revoked", "given_up"}
 
 // nameless are error types whose names say nothing; the conventions use _OTHER for them.
-var nameless = map[string]bool{"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true}
+var nameless = map[string]bool{
+	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true, "*errtext.joined": true,
+}
 
 // errorType returns the value of error.type for err: what its method ErrorType returns, a class of this module, the Go type at the end of
 // its chain, or _OTHER. It is never the text of err, which may name the key or a host.

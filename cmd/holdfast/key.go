@@ -141,17 +141,24 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	})
 }
 
-// repair clears a key whose data cannot be read, which problem says.
+// repair clears a key whose data cannot be read, which problem says, unless the data can be read by then.
 func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k keyed, problem error, yes, asJSON bool) (int, error) {
-	fmt.Fprintf(sh.err, "%v\nA run of the key may be under way, so check that first.\n", problem)
+	fmt.Fprintf(sh.err, "%s\nA run of the key may be under way, or have had its effect, so check that first. Its record is forgotten.\n", oneLine(problem.Error()))
 	if err := sh.confirm(yes, "Clear it?", "not cleared"); err != nil {
 		return exitFailed, err
 	}
-	if err := l.Clear(ctx, k.Kind, k.Key); err != nil {
+	switch err := l.ClearSeen(ctx, k.Kind, k.Key, lockcore.Holding{}); {
+	case errors.Is(err, lockcore.ErrChanged):
+		fmt.Fprintf(sh.err, "%s has changed since it was shown: not cleared\n", oneLine(k.Key))
+		return exitProblem, nil
+	case errors.Is(err, lockcore.ErrBusy):
+		fmt.Fprintf(sh.err, "%s is now held: not cleared\n", oneLine(k.Key))
+		return exitProblem, nil
+	case err != nil:
 		return exitFailed, err
 	}
 	if asJSON {
-		return exitOK, sh.printKeys("cleared", true, k)
+		return exitOK, sh.printKeys("cleared", true)
 	}
 	fmt.Fprintln(sh.out, "cleared")
 	return exitOK, nil

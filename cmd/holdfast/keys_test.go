@@ -143,6 +143,33 @@ func TestClearUnreadable(t *testing.T) {
 	}
 }
 
+// Nothing is forgotten of a done key whose queue has another type, or of one whose data was repaired, and done again, before the answer.
+func TestClearUnreadableKeepsRecords(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	rdb := s.Client(t)
+	l := locker(t, rdb, "")
+	furnish(t, l)
+	name := rdb.Keys(t.Context(), "*{payment:7}").Val()[0]
+	ok(t, rdb.Set(t.Context(), name+":q", "x", 0).Err())
+	if code, out, errs := (call{}).run(t, "clear", "-redis", s.Addr(), "-once", "-yes", "payment:7"); code != exitFailed || !strings.Contains(errs, "WRONGTYPE") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	ok(t, rdb.Del(t.Context(), name+":q").Err())
+	good, err := rdb.HGet(t.Context(), name, "f").Result()
+	ok(t, err)
+	ok(t, rdb.HSet(t.Context(), name, "f", "junk").Err())
+	var out, errs strings.Builder
+	in := &terminal{Reader: *strings.NewReader("yes\n"), before: func() { ok(t, rdb.HSet(t.Context(), name, "f", good).Err()) }}
+	sh := &shell{in: in, out: &out, err: &errs, terminal: true, getenv: func(string) string { return "" }}
+	if code := sh.run(t.Context(), []string{"clear", "-redis", s.Addr(), "-once", "payment:7"}); code != exitProblem || !strings.Contains(errs.String(), "changed") {
+		t.Errorf("%d %q %q", code, out.String(), errs.String())
+	}
+	if h, err := l.Inspect(t.Context(), lockcore.KindOnce, "payment:7"); err != nil || h.State != lockcore.StateDone {
+		t.Errorf("%v, %v", h.State, err)
+	}
+}
+
 // terminal is a terminal at which something happens before the answer.
 type terminal struct {
 	before func()

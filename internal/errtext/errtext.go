@@ -2,7 +2,8 @@
 //
 // errors.Join puts a newline between messages, and fmt.Errorf("%w: %w") repeats the package name: "lockcore: not run: lockcore: bad key".
 // With errors.Is and errors.As the results match what those would match. A package name is cut only if it belongs to
-// this module, begins its message, and another message precedes it.
+// this module, begins its message, and another message precedes it. The messages of foreign errors stay as they are, also
+// if they have several lines.
 package errtext
 
 import "strings"
@@ -21,33 +22,44 @@ func Join(errs ...error) error {
 	return &joined{sep: "; ", errs: all}
 }
 
-// Wrap returns an error that wraps both, with the message "outer: inner". Neither may be nil.
-func Wrap(outer, inner error) error { return &joined{sep: ": ", errs: []error{outer, inner}} }
+// Wrap returns an error that wraps both, with the message "outer: inner". It returns outer if inner is nil.
+func Wrap(outer, inner error) error {
+	if inner == nil {
+		return outer
+	}
+	return &joined{sep: ": ", errs: []error{outer, inner}}
+}
 
 // Prefix returns err with text and a colon before its message. err may not be nil.
-func Prefix(text string, err error) error { return &joined{text: text, sep: ": ", errs: []error{err}} }
+func Prefix(text string, err error) error { return &prefixed{text, err} }
 
 type joined struct {
-	text string
 	sep  string
 	errs []error
 }
 
 func (j *joined) Error() string {
 	b := new(strings.Builder)
-	b.WriteString(j.text)
-	for _, err := range j.errs {
-		text := err.Error()
-		if b.Len() > 0 {
-			b.WriteString(j.sep)
-			text = cut(text)
+	for i, err := range j.errs {
+		if i == 0 {
+			b.WriteString(err.Error())
+			continue
 		}
-		b.WriteString(text)
+		b.WriteString(j.sep)
+		b.WriteString(cut(err.Error()))
 	}
 	return b.String()
 }
 
 func (j *joined) Unwrap() []error { return j.errs }
+
+type prefixed struct {
+	text string
+	err  error
+}
+
+func (p *prefixed) Error() string { return p.text + ": " + cut(p.err.Error()) }
+func (p *prefixed) Unwrap() error { return p.err }
 
 // cut removes the name of a package of this module from the beginning of text.
 func cut(text string) string {

@@ -23,6 +23,9 @@ func TestJoin(t *testing.T) {
 			t.Errorf("%q, want %q", err, want)
 		}
 	}
+	if err := errtext.Wrap(a, nil); err != a { //nolint:errorlint // it is that error itself
+		t.Error(err)
+	}
 	if err := errtext.Join(nil, nil); err != nil {
 		t.Error(err)
 	}

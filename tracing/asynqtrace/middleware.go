@@ -97,7 +97,9 @@ func isFailure(ctx context.Context, err error) bool {
 }
 
 // nameless are error types whose names say nothing; the conventions use _OTHER for them.
-var nameless = map[string]bool{"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true}
+var nameless = map[string]bool{
+	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true, "*errtext.joined": true,
+}
 
 // errorType returns the value of error.type for err: what its method ErrorType returns, canceled, timeout, the Go type at the end of
 // its chain, or _OTHER. It is never the text of err.
