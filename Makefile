@@ -26,9 +26,9 @@ full: ## level full with the race detector, of all packages without a target of 
 	$(FULL) $(TALLY) -race -shuffle=on -timeout 20m -p 4 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(OWN)')
 
 .PHONY: sim
-sim: ## 120 seeds of the simulation, and 20 with the race detector; -seed N plays one again
+sim: ## 120 seeds of the simulation, and 10 with the race detector; -seed N plays one again
 	$(FULL) $(TALLY) ./internal/sim -count=1 -v -timeout 30m
-	$(FULL) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 20
+	$(FULL) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 10
 
 .PHONY: history
 history: ## a million operations on a real server, checked with porcupine and a fenced register
