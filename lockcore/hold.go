@@ -30,7 +30,6 @@ type hold struct {
 	closed    bool  // the last run has returned
 	lost      bool  // the lease ended before; grant.cause says why
 	failing   bool  // the last renewal got no answer
-	failed    error // of the first run's handler, see Lease.Failed
 	runs      int32 // that have not returned
 	arrived   int32 // nested calls that had to wait, see sibling.seq
 	renewals  int32
@@ -39,7 +38,9 @@ type hold struct {
 
 // told is what the Observer heard; its mu keeps one attempt's events in order.
 type told struct {
-	lostAt time.Time // guarded by grant.mu
+	// Guarded by grant.mu.
+	lostAt time.Time
+	failed error // of the first run's handler, see Lease.Failed
 
 	mu                     sync.Mutex
 	granted, lost, overrun bool
@@ -171,7 +172,10 @@ func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked(
 // nobody may have noticed yet.
 func (h *hold) leave(e *entry) (last, expired bool, r Released) {
 	h.g.mu.Lock()
-	r.Lost, r.Failed = h.causeLocked(), h.failed
+	r.Lost = h.causeLocked()
+	if h.told != nil {
+		r.Failed = h.told.failed
+	}
 	next, homeless := e.closeLocked()
 	if h.runs--; h.runs > 0 { //planted:inner-run-left
 		h.g.mu.Unlock()

@@ -84,7 +84,9 @@ func (le *Lease) Failed(err error) {
 	}
 	le.h.g.mu.Lock()
 	defer le.h.g.mu.Unlock()
-	le.h.failed = err
+	if le.h.told != nil {
+		le.h.told.failed = err
+	}
 }
 
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew; a lease with a watchdog needs it

@@ -28,7 +28,7 @@ func TestMemoryLease(t *testing.T) {
 	takeMany(t, l, "before", 10_000, lockcore.Terms{}, func(_ int, le *lockcore.Lease) { _ = le.Release(t.Context()) }) // the connections are not to count
 	leases := make([]*lockcore.Lease, manyLeases)
 	before := readMemory(gone)
-	takeMany(t, l, "account", manyLeases, lockcore.Terms{}, func(i int, le *lockcore.Lease) { leases[i] = le })
+	takeMany(t, l, "account", manyLeases, lockcore.Terms{Lease: time.Hour}, func(i int, le *lockcore.Lease) { leases[i] = le }) // none is being renewed meanwhile
 	after := readMemory(gone)
 	per := after.since(before) / manyLeases
 	t.Logf("%d bytes a lease", per)
