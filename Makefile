@@ -89,6 +89,7 @@ soak: ## a thousand seeds of the simulation, ten million operations, all planted
 	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run Migrations -args -for 5s -migrations 500
 	$(GO) test ./internal/signals -count=1 -v -timeout 10m -args -pauses 60 -kills 90
 	$(GO) test ./lockcore -count=1 -v -run TestScaleStarved -args -starve 60s
+	$(GO) test ./lockcore -count=1 -v -timeout 20m -run TestClusterStoppedMaster -args -rounds 10
 	$(GO) test ./middleware/cronmw -count=1 -v -run TestRealProcesses -args -for 60s
 	$(GO) test ./middleware/asynqmw -count=1 -v -timeout 10m -run 'TestHotKey|TestKilledWorker' -args -long
 

@@ -19,7 +19,7 @@ import (
 func TestClusterStoppedMaster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
-	rounds := testlevel.Pick(t, 0, 1, 10)
+	rounds := testlevel.Pick(t, 0, 1, *stopRounds)
 	terms := testlevel.Pick(t, nil, []time.Duration{3 * time.Second}, []time.Duration{3 * time.Second, 10 * time.Second})
 	s := redistest.Cluster(t, "--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes")
 	stopped, on := s.Masters()[0], map[string]bool{}

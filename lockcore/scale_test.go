@@ -19,8 +19,9 @@ import (
 )
 
 var (
-	starve  = flag.Duration("starve", 20*time.Second, "how long TestScaleStarved holds its leases")
-	periods = flag.Int("periods", 3, "how often TestScaleLeases has each lease renewed")
+	starve     = flag.Duration("starve", 20*time.Second, "how long TestScaleStarved holds its leases")
+	stopRounds = flag.Int("rounds", 2, "how often the exhaustive TestClusterStoppedMaster stops a master")
+	periods    = flag.Int("periods", 3, "how often TestScaleLeases has each lease renewed")
 )
 
 // counted is a Locker on s of which it is known what it sends and who waits.
