@@ -333,7 +333,7 @@ func TestNestedAfterRelease(t *testing.T) {
 	})
 }
 
-// A waiting nested call is told that its hold was lost, revoked or given up, or that the Locker is closed. With a ctx that is cut off from
+// A waiting nested call returns an error when its hold is lost, revoked or given up, or the Locker is closed. With a ctx that is cut off from
 // cancellation it competes as any other call.
 func TestNestedWaiterIsTold(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -626,7 +626,7 @@ func (panicsOnWaiting) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// Finding B3: a call that did not get its handler's ctx is told that this process has the key. Another process is not.
+// Finding B3: a call that did not get its handler's ctx gets an error that says that this process has the key. In another process it does not say so.
 func TestForgottenContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
