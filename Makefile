@@ -14,16 +14,19 @@ help: ## list what there is
 FULL  := HOLDFAST_TEST_LEVEL=full
 TALLY := $(GO) run ./internal/tally
 
+# The server in memory makes garbage with each script: to collect it less often saves a quarter of the processor time.
+FEWER_GC := GOGC=400
+
 # Packages with targets of their own, because they take long: make full leaves them out.
 OWN := internal/(sim|topology|serverfault|signals|history|security|soak|httpsoak)$$
 
 .PHONY: test
 test: ## level quick: needs only Go; tests that need a redis-server are skipped without one, and counted
-	$(TALLY) -shuffle=on ./...
+	$(FEWER_GC) $(TALLY) -shuffle=on ./lockcore ./middleware/... ./...
 
 .PHONY: full
 full: ## level full with the race detector, of all packages without a target of their own
-	$(FULL) $(TALLY) -race -shuffle=on -timeout 20m -p 4 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(OWN)')
+	$(FULL) $(FEWER_GC) $(TALLY) -race -shuffle=on -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(OWN)')
 
 .PHONY: sim
 sim: ## 120 seeds of the simulation, and 10 with the race detector; -seed N plays one again

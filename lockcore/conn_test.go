@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -188,6 +189,7 @@ func TestConnAwayWhileHeld(t *testing.T) {
 
 // The same on a real socket: a listener that accepts and never answers, behind a client with go-redis's own time-outs.
 func TestConnDeafListener(t *testing.T) {
+	testlevel.Full(t)
 	deaf, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -137,6 +137,7 @@ func pipelines(t *testing.T, rdb *redis.Client, n int) time.Duration {
 
 // A batch of renewals that gets no answer holds up no other, and loses nothing.
 func TestRenewSlowBatch(t *testing.T) {
+	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
 		heard := new(passes)
 		l, faults, _ := newWorld(t).locker(lockcore.Options{Observer: heard})

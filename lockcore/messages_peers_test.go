@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -118,6 +119,7 @@ func TestPeer_rueidislockLostMessage(t *testing.T) {
 
 // Redisson 3.15.5 and its "Subscribe timeout" (#1847 and nine more): a subscription for each lock, of which there are too few.
 func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
+	testlevel.Full(t)
 	peers(t, func(t *testing.T, p *peerPair) {
 		const keys = 300
 		var held []*lockcore.Lease

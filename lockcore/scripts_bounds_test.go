@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 const idMemory = time.Minute // an ended id is remembered, and a queue lives, for that long
@@ -199,6 +201,8 @@ var tooLarge = []string{"inf", "1e300", "9007199254740992", "9000000000000001", 
 
 // Finding A7: a field that cannot be read is an error that names it, and nothing is written: not even a TTL.
 func TestScriptUnreadable(t *testing.T) {
+	all := []string{"other's", "free", "abandoned", "done", "my turn", "parked"}
+	names := testlevel.Pick(t, all[:2], all, all)
 	onEach(t, func(b *bench) {
 		for field := range strings.FieldsSeq("x d t f n") {
 			values := hostile
@@ -206,7 +210,7 @@ func TestScriptUnreadable(t *testing.T) {
 				values = append(slices.Clone(hostile), tooLarge...)
 			}
 			for _, value := range values {
-				for _, state := range []string{"other's", "free", "abandoned", "done", "my turn", "parked"} {
+				for _, state := range names {
 					b.unreadable(state, field, value)
 				}
 			}

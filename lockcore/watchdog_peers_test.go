@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -255,6 +256,7 @@ func TestPeer_redissonFeedTheDog(t *testing.T) {
 
 // Redisson #5698: the watchdog renews one node of a cluster after the other, and a slow one holds up the rest.
 func TestPeer_redissonNodesInTurn(t *testing.T) {
+	testlevel.Full(t)
 	peers(t, func(t *testing.T, p *peerPair) {
 		heard := new(passes)
 		l, faults, _ := p.locker(lockcore.Options{Observer: heard})

@@ -147,17 +147,23 @@ func (t *trial) state(locks *lockcore.Locker, kind lockcore.Kind, key string) lo
 	return h
 }
 
-// until polls until done says so; for d, or as long as the check may run.
+// until polls until done returns true, for at most d, and as long as the check may run. The last poll is after d: a
+// machine that stood still does not decide.
 func (t *trial) until(d time.Duration, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, d)
 	defer cancel()
 	for {
+		last := ctx.Err() != nil
 		if done() {
 			return true
 		}
-		select {
-		case <-ctx.Done():
+		if last {
 			return false
+		}
+		select {
+		case <-t.ctx.Done():
+			return false
+		case <-ctx.Done():
 		case <-time.After(pollEvery):
 		}
 	}

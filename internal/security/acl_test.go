@@ -51,6 +51,7 @@ const (
 // With the published rights nothing is denied to anything that a Locker does; each right less is missed, by its name. So the list is neither
 // too short nor too long.
 func TestRightsAreLeast(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	run := func(t *testing.T, rules string, hold time.Duration) ([]string, error) {
 		s := redistest.Real(t)

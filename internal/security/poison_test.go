@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -144,6 +145,7 @@ func (p *poisoned) forget(kind lockcore.Kind) {
 
 // Whatever stands in one field of a key, nothing panics, every answer is one that callers know, and what is granted is held by one.
 func TestPoisonedFields(t *testing.T) {
+	testlevel.Full(t)
 	for name, prepare := range states {
 		for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
 			t.Run(fmt.Sprintf("%s %s", name, kind), func(t *testing.T) {

@@ -65,7 +65,7 @@ func newWorld(t *testing.T, rdb *redis.Client) *world {
 // quick is a configuration with which a retry does not take asynq's usual 5 s.
 func quick() asynq.Config {
 	return asynq.Config{
-		Concurrency: 8, TaskCheckInterval: 20 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond, Logger: silent{},
+		Concurrency: 8, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond, Logger: silent{},
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
@@ -27,7 +28,7 @@ func TestRedisAwayInBetween(t *testing.T) {
 		"on time, a lease": {0, 27 * time.Second, 710 * time.Millisecond, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i := range 12 {
+			for i := range testlevel.Pick(t, 3, 12, 12) {
 				inBubble(t, func(w *world) {
 					until("2000-01-01 00:30:00")
 					var ps []*process

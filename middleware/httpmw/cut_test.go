@@ -43,6 +43,7 @@ func (s *silentOnce) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestCutShort(t *testing.T) {
 	short := lockcore.Terms{MaxHold: time.Second}
 	t.Run("at least once", func(t *testing.T) {
+		t.Parallel()
 		h := newSilentOnce()
 		f := guarded(t, httpmw.Options{Terms: short}, h.ServeHTTP)
 		f.wantProblem(f.post("k"), 503, "interrupted")
@@ -52,12 +53,14 @@ func TestCutShort(t *testing.T) {
 		}
 	})
 	t.Run("at most once", func(t *testing.T) {
+		t.Parallel()
 		h := newSilentOnce()
 		f := guarded(t, httpmw.Options{Terms: short, Mode: guard.AtMostOnce}, h.ServeHTTP)
 		f.wantProblem(f.post("k"), 409, "outcome-unknown")
 		f.wantProblem(f.post("k"), 409, "outcome-unknown")
 	})
 	t.Run("disconnect", func(t *testing.T) {
+		t.Parallel()
 		h := newSilentOnce()
 		f, fr := fronted(t, httpmw.Options{CancelOnDisconnect: true}, h)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -69,6 +72,7 @@ func TestCutShort(t *testing.T) {
 		f.wantRan(f.post("k"), 201)
 	})
 	t.Run("lease of an Exclusive inside", func(t *testing.T) {
+		t.Parallel()
 		h := newSilentOnce()
 		f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 			alone := httpmw.Exclusive(l, func(*http.Request) (string, error) { return "account:1", nil }, httpmw.ExclusiveOptions{Terms: short})
