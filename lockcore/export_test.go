@@ -10,6 +10,7 @@ import (
 
 // What tests from outside see of the inside: the layout of Redis, and the scripts by name.
 var (
+	EndWith     = endWith
 	Escape      = escape
 	Unescape    = unescape
 	Probe       = probe

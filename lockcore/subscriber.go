@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -47,7 +48,7 @@ func endWith(ctx context.Context, next dialer, over error) dialer {
 			defer cancel()
 			conn, err := next(dial, network, addr)
 			if err == nil {
-				context.AfterFunc(ctx, func() { _ = conn.Close() }) // nothing reads it after ctx, and it may have come too late
+				conn = bind(ctx, conn) // nothing reads it after ctx, and it may have come too late
 			}
 			made <- result{conn, err}
 		}()
@@ -60,4 +61,29 @@ func endWith(ctx context.Context, next dialer, over error) dialer {
 		}
 		return nil, over
 	}
+}
+
+// bind closes conn when ctx ends. A connection that is closed earlier leaves nothing behind in ctx.
+func bind(ctx context.Context, conn net.Conn) net.Conn {
+	b := boundConn{conn, context.AfterFunc(ctx, func() { _ = conn.Close() })}
+	if socket, ok := conn.(syscall.Conn); ok {
+		return boundSocket{b, socket}
+	}
+	return b
+}
+
+type boundConn struct {
+	net.Conn
+	unbind func() bool
+}
+
+func (c boundConn) Close() error {
+	c.unbind()
+	return c.Conn.Close()
+}
+
+// boundSocket shows go-redis the socket, at which it looks before it uses an idle connection again.
+type boundSocket struct {
+	boundConn
+	syscall.Conn
 }
