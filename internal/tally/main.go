@@ -1,6 +1,9 @@
 // Tally runs go test with its arguments and counts the results, so that tests that were skipped without a redis-server,
 // or for the level of the run, are not overlooked. It prints a line for each package, the output of failed tests, with
 // -v also the log of the others, and the counts. It ends with the exit code of go test.
+//
+// A test that failed while the machine stood still for more than a quarter of a second shows nothing. Tally runs such
+// tests again, at most twice, and says so. A test that fails while the machine runs is never repeated.
 package main
 
 import (
@@ -9,13 +12,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
+
+const repeats = 2
 
 func main() {
 	code, err := run(os.Args[1:], os.Stdout)
@@ -27,6 +34,20 @@ func main() {
 
 // run returns the exit code of go test, or 1 with the reason why it has none.
 func run(args []string, w io.Writer) (int, error) {
+	t := newTally(w)
+	t.verbose = slices.Contains(args, "-v")
+	t.still.watch()
+	code, err := t.goTest(args)
+	for n := 0; err == nil && code != 0 && n < repeats && t.shownNothing(); n++ {
+		code, err = t.again(args)
+	}
+	fmt.Fprintln(w, t)
+	return code, err
+}
+
+// goTest runs go test once.
+func (t *tally) goTest(args []string) (int, error) {
+	failed := t.failed
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...) //nolint:noctx // it ends with us: same process group
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -36,11 +57,8 @@ func run(args []string, w io.Writer) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 1, err
 	}
-	t := newTally(w)
-	t.verbose = slices.Contains(args, "-v")
 	readErr := t.read(out)
 	err = cmd.Wait()
-	fmt.Fprintln(w, t)
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
@@ -49,18 +67,65 @@ func run(args []string, w io.Writer) (int, error) {
 		return 1, err
 	case readErr != nil:
 		return 1, readErr
-	case t.failed > 0:
+	case t.failed > failed:
 		return 1, errors.New("go test ended well although tests failed")
 	}
 	return 0, nil
 }
 
+// shownNothing reports whether the machine stood still during each test that failed.
+func (t *tally) shownNothing() bool {
+	return len(t.failures) > 0 && !slices.ContainsFunc(t.failures, func(f failure) bool { return f.late == 0 })
+}
+
+// again runs the tests that failed once more, package by package, and nothing else.
+func (t *tally) again(args []string) (code int, err error) {
+	tests := map[string][]string{} // of a package
+	for _, f := range t.failures {
+		name, _, _ := strings.Cut(f.name, "/")
+		fmt.Fprintf(t.w, "The machine stood still for %v while this failed, it runs again: %s %s\n", f.late.Round(time.Millisecond), f.pkg, name)
+		if !slices.Contains(tests[f.pkg], name) {
+			tests[f.pkg] = append(tests[f.pkg], name)
+		}
+	}
+	before := len(t.failures)
+	passed, skipped, withoutServer, ofALevel := t.passed, t.skipped, t.withoutServer, t.ofALevel
+	t.failed, t.failures, t.broken = 0, nil, map[test]bool{}
+	for _, pkg := range slices.Sorted(maps.Keys(tests)) {
+		c, err := t.goTest(only(args, pkg, tests[pkg]))
+		if code = max(code, c); err != nil {
+			return code, err
+		}
+	}
+	t.passed, t.skipped, t.withoutServer, t.ofALevel = passed+max(before-t.failed, 0), skipped, withoutServer, ofALevel
+	return code, nil
+}
+
+// only returns args for these tests of one package.
+func only(args []string, pkg string, tests []string) []string {
+	flags, rest := args, []string(nil)
+	if i := slices.Index(args, "-args"); i >= 0 {
+		flags, rest = args[:i], args[i:]
+	}
+	flags = slices.DeleteFunc(slices.Clone(flags), func(arg string) bool {
+		return strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "github.com/")
+	})
+	return slices.Concat(flags, []string{"-run", "^(" + strings.Join(tests, "|") + ")$", "-count=1", pkg}, rest)
+}
+
 // event is a line of go test -json, see go doc test2json.
 type event struct {
+	Time                          time.Time
 	Action, Package, Test, Output string
 }
 
 type test struct{ pkg, name string }
+
+// failure is a test that failed by itself.
+type failure struct {
+	test
+	late time.Duration // how long the machine stood still meanwhile
+}
 
 // tally counts leaves: a test with subtests is counted only if it failed by itself.
 type tally struct {
@@ -69,10 +134,13 @@ type tally struct {
 	output                                           map[test][]string
 	verbose                                          bool
 	parent, broken                                   map[test]bool // has subtests; something in it failed
+	began                                            map[test]time.Time
+	failures                                         []failure
+	still                                            standstill
 }
 
 func newTally(w io.Writer) *tally {
-	return &tally{w: w, output: map[test][]string{}, parent: map[test]bool{}, broken: map[test]bool{}}
+	return &tally{w: w, output: map[test][]string{}, parent: map[test]bool{}, broken: map[test]bool{}, began: map[test]time.Time{}}
 }
 
 func (t *tally) read(r io.Reader) error {
@@ -101,26 +169,33 @@ func (t *tally) add(e event) {
 	switch e.Action {
 	case "build-output":
 		fmt.Fprint(t.w, e.Output)
+	case "cont":
+		t.began[at] = e.Time
 	case "run":
+		t.began[at] = e.Time
 		for p := outer(at); p.name != ""; p = outer(p) {
 			t.parent[p] = true
 		}
 	case "output":
 		t.output[at] = append(t.output[at], e.Output)
 	case "pass", "skip", "fail":
-		t.end(at, e.Action)
+		t.end(at, e)
 	}
 }
 
-func (t *tally) end(at test, action string) {
+func (t *tally) end(at test, e event) {
 	said := t.output[at]
 	text := strings.Join(said, "")
 	delete(t.output, at)
-	if action == "fail" {
+	if e.Action == "fail" {
 		if !t.broken[at] {
 			t.failed++
+			t.failures = append(t.failures, failure{at, t.late(at, text, e.Time)})
 		}
 		t.broken[outer(at)], t.broken[test{pkg: at.pkg}] = true, true
+		if at.name == "" && t.unended(at.pkg) {
+			t.failures = append(t.failures, failure{test: at})
+		}
 		fmt.Fprint(t.w, text)
 		return
 	}
@@ -133,7 +208,7 @@ func (t *tally) end(at test, action string) {
 			fmt.Fprint(t.w, said[len(said)-1]) // "ok  …", without what the tests of a good package said
 		}
 	case t.parent[at]:
-	case action == "skip" || strings.Contains(text, testlevel.SkippedInMemory): // go test calls a skip in a bubble a pass
+	case e.Action == "skip" || strings.Contains(text, testlevel.SkippedInMemory): // go test calls a skip in a bubble a pass
 		t.skipped++
 		if strings.Contains(text, "redis-server:") {
 			t.withoutServer++
@@ -144,6 +219,29 @@ func (t *tally) end(at test, action string) {
 	default:
 		t.passed++
 	}
+}
+
+// late returns how long the machine stood still during a test. The answer is 0 for a package, and for a test that ended
+// its process: other tests did not run then.
+func (t *tally) late(at test, said string, end time.Time) time.Duration {
+	began, ok := t.began[at]
+	if !ok || at.name == "" || strings.Contains(said, "panic: ") || strings.Contains(said, "fatal error: ") {
+		return 0
+	}
+	return t.still.longest(began, end)
+}
+
+// unended prints what the tests of a package said that had not ended when it did, and reports whether there are any:
+// one of them ended the process.
+func (t *tally) unended(pkg string) (found bool) {
+	for at, said := range t.output {
+		if at.pkg == pkg {
+			fmt.Fprint(t.w, strings.Join(said, ""))
+			delete(t.output, at)
+			found = true
+		}
+	}
+	return found
 }
 
 // logged prints what a test said, without what go test says of it.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // With -v what tests log is printed too, but not what go test says of them.
@@ -79,5 +81,51 @@ not json
 		"1 tests belong to a higher test level; CI runs them.\n1 passed, 3 failed, 4 skipped"
 	if got := c.String(); got != counts {
 		t.Errorf("counted %q, want %q", got, counts)
+	}
+}
+
+// Only a test that failed while the machine stood still is run again, and only if all that failed are such tests.
+func TestStandstill(t *testing.T) {
+	const log = `{"Time":"2000-01-01T00:00:00Z","Action":"run","Package":"p","Test":"TestA"}
+{"Time":"2000-01-01T00:00:00Z","Action":"run","Package":"p","Test":"TestA/x"}
+{"Time":"2000-01-01T00:00:05Z","Action":"cont","Package":"p","Test":"TestA/x"}
+{"Time":"2000-01-01T00:00:06Z","Action":"output","Package":"p","Test":"TestA/x","Output":"SAID\n"}
+{"Time":"2000-01-01T00:00:07Z","Action":"fail","Package":"p","Test":"TestA/x"}
+{"Time":"2000-01-01T00:00:08Z","Action":"fail","Package":"p","Test":"TestA"}
+{"Time":"2000-01-01T00:00:08Z","Action":"fail","Package":"p"}
+`
+	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		at, took time.Duration
+		said     string
+		more     string
+		again    bool
+	}{
+		"during":               {6 * time.Second, time.Second, "late", "", true},
+		"across":               {4 * time.Second, 10 * time.Second, "late", "", true},
+		"before":               {4 * time.Second, time.Second, "late", "", false},
+		"after":                {7 * time.Second, time.Second, "late", "", false},
+		"short":                {6 * time.Second, 250 * time.Millisecond, "late", "", false},
+		"panic":                {6 * time.Second, time.Second, "panic: boom", "", false},
+		"another":              {6 * time.Second, time.Second, "late", `{"Time":"2000-01-01T00:00:09Z","Action":"run","Package":"q","Test":"TestB"}` + "\n" + `{"Time":"2000-01-01T00:00:10Z","Action":"fail","Package":"q","Test":"TestB"}`, false},
+		"a process that ended": {6 * time.Second, time.Second, "late", `{"Action":"output","Package":"q","Test":"TestB","Output":"log.Fatal"}` + "\n" + `{"Action":"fail","Package":"q"}`, false},
+		"a build":              {6 * time.Second, time.Second, "late", `{"Action":"fail","Package":"q"}`, false},
+	} {
+		tl := newTally(new(strings.Builder))
+		tl.still.saw(begin.Add(c.at), begin.Add(c.at+c.took))
+		if err := tl.read(strings.NewReader(strings.Replace(log, "SAID", c.said, 1) + c.more + "\n")); err != nil {
+			t.Fatal(err)
+		}
+		if got := tl.shownNothing(); got != c.again {
+			t.Errorf("%s: runs again: %v", name, got)
+		}
+	}
+}
+
+func TestOnly(t *testing.T) {
+	args := []string{"-race", "-timeout", "20m", "./lockcore", "github.com/holdfast-go/holdfast/guard", "-v", "-args", "-seed", "./x"}
+	want := []string{"-race", "-timeout", "20m", "-v", "-run", "^(TestA|TestB)$", "-count=1", "p", "-args", "-seed", "./x"}
+	if got := only(args, "p", []string{"TestA", "TestB"}); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
