@@ -103,6 +103,27 @@ func TestScriptShortRecord(t *testing.T) {
 	})
 }
 
+// Requests that find a record and leave, each of which the hash remembers for a minute, do not prolong it.
+func TestScriptRecordKeepsItsEnd(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["mine"])
+		b.run(complete(me, "r", 1, 0)) // kept for longer than an id: by the hash alone
+		b.must(b.rdb.PExpire(b.Context(), b.keys[0], 20*time.Second).Err())
+		for _, request := range []string{other, id("X"), id("Y")} {
+			b.answers(leave(request, waker, 1), 0)
+			if reply := b.run(inspect); reply[0] != "d" || reply[10].(int64) > 20_000_000 { //nolint:errcheck // a number
+				b.Errorf("inspect says %v", reply)
+			}
+		}
+		if left := b.pttl(0); left < idMemory-tolerance {
+			b.Errorf("the requests are remembered for %v", left)
+		}
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // 20 s later
+		b.answers(acquire(other, waker, "least", "", 0), 5)              // a late duplicate
+		b.answers(acquire(id("N"), waker, "least", "", 0), 1, rel(0), 1, 0)
+	})
+}
+
 func (c call) with1(arg any) call { return call{c.script, []any{arg}} }
 
 // Finding "queue": the hash outlives the queue, also if a process asks at the last moment of a reservation or of MinHold.

@@ -119,6 +119,11 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestScriptHashOutlivesQueue",
 		},
 		{
+			name: "record-outlives-its-end", what: "Each request that finds a record and leaves prolongs the record.",
+			edits: []edit{{"record-keeps-its-end", never()}},
+			pkg:   "lockcore", test: "TestScriptRecordKeepsItsEnd",
+		},
+		{
 			name: "dead-queue-in-one-script", what: "One release looks for a live waiter behind any number of dead ones.",
 			edits: []edit{{"dead-members-per-script", after("most = 1000000")}},
 			pkg:   "lockcore", test: "TestScriptDeadQueue",
