@@ -173,8 +173,8 @@ func (r ReplicaAcks) send(ctx context.Context, node *redis.Client, asking bool, 
 	cmd := redis.NewCmd(ctx, list...)
 	_ = pipe.Process(ctx, cmd)
 	acks := r.wait(ctx, pipe, node)
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	return cmd.Val(), acks, cmd.Err()
+	_, err := pipe.Exec(ctx)
+	return cmd.Val(), acks, commandErr(cmd, err)
 }
 
 // wait adds WAIT to a pipeline to node. It ends before any time-out of the connection, and never waits for ever, which 0 would mean.

@@ -183,10 +183,10 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 				cmds[n] = redis.NewCmd(ctx, args...)
 				_ = pipe.Process(ctx, cmds[n])
 			}
-			_, _ = pipe.Exec(ctx) // each command has its own error
+			_, err := pipe.Exec(ctx)
 			var forgotten []int
 			for n, i := range todo {
-				errs[i] = cmds[n].Err()
+				errs[i] = commandErr(cmds[n], err)
 				if errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
 					forgotten = append(forgotten, i)
 				}

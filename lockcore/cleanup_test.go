@@ -466,3 +466,29 @@ func TestCleanupCluster(t *testing.T) {
 	}
 	waiters.Wait()
 }
+
+// A withdrawal on a new connection that cannot log in was not sent, and is sent when it can: after the password was
+// rotated, for example. go-redis returns such an error from Exec alone.
+func TestCleanupLogin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.memory.Redis.RequireUserAuth("job", "old")
+		faults := locktest.NewFaults(t)
+		o := w.dial()
+		o.Username, o.Password, o.Dialer = "job", "old", faults.Dial(o.Dialer)
+		l := lockerOn(t, redis.NewClient(o), lockcore.Options{})
+		takeOnce(t, l, "warm")
+		w.memory.Redis.RequireUserAuth("job", "new")
+		faults.Cut()
+		lockcore.PileUp(l, 3)
+		time.Sleep(20 * time.Second)
+		if n := lockcore.Cleanups(l); n != 3 {
+			t.Errorf("%d withdrawals are kept while nothing can log in, want 3", n)
+		}
+		w.memory.Redis.RequireUserAuth("job", "old")
+		time.Sleep(3 * time.Second)
+		if n := lockcore.Cleanups(l); n != 0 {
+			t.Errorf("%d withdrawals are not confirmed", n)
+		}
+	})
+}

@@ -290,6 +290,15 @@ func unanswered(err error) bool {
 	return true
 }
 
+// commandErr returns the error of a command of a pipeline. exec is what Exec returned: if a new connection cannot log in,
+// go-redis tells that only there, and nothing was sent.
+func commandErr(cmd *redis.Cmd, exec error) error {
+	if cmd.Err() == nil && cmd.Val() == nil {
+		return fmt.Errorf("lockcore: nothing was sent: %v", exec) //nolint:errorlint // it is not Redis's reply to this command
+	}
+	return cmd.Err()
+}
+
 // permanent says that asking again will not help: the answer is about us or the key, not about the moment.
 func permanent(err error) bool {
 	var re redis.Error

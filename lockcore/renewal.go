@@ -86,9 +86,13 @@ func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renew
 		_ = pipe.Process(ctx, cmd)
 	}
 	acks := wait()
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, execErr := pipe.Exec(ctx)
 	for n, cmd := range cmds {
-		reply, err := cmd.Slice()
+		err := commandErr(cmd, execErr)
+		var reply []any
+		if err == nil {
+			reply, err = cmd.Slice()
+		}
 		stale(ctx, c.renews, err)
 		for i := range min(per, len(batch)-n*per) {
 			r := &res[n*per+i]
