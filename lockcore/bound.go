@@ -48,12 +48,16 @@ func endOf(ctx context.Context) error {
 	if !ended(ctx) {
 		return nil
 	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(10 * time.Millisecond): // somebody's own ctx, without a timer
-		return context.DeadlineExceeded
+	if ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return context.DeadlineExceeded // a ctx of another package, without a timer
 }
 
 // byCaller says that the caller's end, not ours, ended a send.

@@ -2,9 +2,11 @@ package lockcore_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,8 +35,8 @@ func lockerOn(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) *lock
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		start := time.Now()
-		if err := l.Close(ctx); err != nil || time.Since(start) > 2*time.Second {
+		start, control := time.Now(), redistest.NewControl(t)
+		if err := l.Close(ctx); err != nil || time.Since(start) > 2*time.Second+control.Late(start) {
 			t.Errorf("Close: %v after %v", err, time.Since(start))
 		}
 		_ = rdb.Close()
@@ -211,6 +213,7 @@ func TestConnDeafListener(t *testing.T) {
 		_ = deaf.Close()
 		accepting.Wait()
 	})
+	control := redistest.NewControl(t)
 	for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
 		"own":     func(c *redis.Client) redis.UniversalClient { return c },
 		"wrapper": func(c *redis.Client) redis.UniversalClient { return wrapper{c} },
@@ -224,12 +227,69 @@ func TestConnDeafListener(t *testing.T) {
 					defer cancel()
 					start := time.Now()
 					err := call(ctx, l, lockcore.Terms{Wait: lockcore.Forever})
-					if d := time.Since(start); d > time.Second || !errors.Is(err, lockcore.ErrUnavailable) {
+					if d := time.Since(start); d > time.Second+control.Late(start) || !errors.Is(err, lockcore.ErrUnavailable) {
 						t.Errorf("%s: %v after %v", name, err, d)
 					}
 				})
 			}
 			all.Wait()
+		})
+	}
+}
+
+// Nor does a TLS handshake hold a call up, which go-redis's dialer bounds only by the DialTimeout of the user.
+func TestConnDeafTLS(t *testing.T) {
+	testlevel.Full(t)
+	deaf, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // its backlog accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = deaf.Close() }()
+	control := redistest.NewControl(t)
+	rdb := redis.NewClient(&redis.Options{Addr: deaf.Addr().String(), DialTimeout: time.Minute, TLSConfig: &tls.Config{ServerName: "redis", MinVersion: tls.VersionTLS12}})
+	l := lockerOn(t, rdb, lockcore.Options{})
+	start := time.Now()
+	_, err = l.Acquire(t.Context(), "k", noWait)
+	if d := time.Since(start); d > 2500*time.Millisecond+control.Late(start) || !errors.Is(err, lockcore.ErrUnavailable) {
+		t.Errorf("%v after %v", err, d)
+	}
+}
+
+// stalls is a connection whose next Write takes as long as the process stands still.
+type stalls struct {
+	net.Conn
+	next *atomic.Int64
+}
+
+func (s stalls) Write(b []byte) (int, error) {
+	if d := time.Duration(s.next.Swap(0)); d > 0 {
+		time.Sleep(d)
+		return 0, os.ErrDeadlineExceeded
+	}
+	return s.Conn.Write(b)
+}
+
+// A process that stood still during its only request says nothing of Redis: it asks again.
+func TestConnStandstill(t *testing.T) {
+	for _, wait := range []time.Duration{lockcore.NoWait, 20 * time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			var next atomic.Int64
+			o := redistest.Bubble(t).Options()
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := dial(ctx, network, addr)
+				return stalls{c, &next}, err
+			}
+			l := lockerOn(t, redis.NewClient(o), lockcore.Options{})
+			takeOnce(t, l, "warm")
+			next.Store(int64(5 * time.Second))
+			le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: wait})
+			if err != nil {
+				t.Fatalf("with Wait %v: %v", wait, err)
+			}
+			if err := le.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }

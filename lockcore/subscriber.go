@@ -43,21 +43,31 @@ func endWith(ctx context.Context, next dialer, over error) dialer {
 	return func(dial context.Context, network, addr string) (net.Conn, error) {
 		dial, cancel := context.WithCancel(dial)
 		defer context.AfterFunc(ctx, cancel)()
-		made := make(chan result, 1)
-		go func() { // ends with next, which the client's DialTimeout bounds
+		made, gone := make(chan result), make(chan struct{})
+		defer close(gone)
+		go func() { // ends with next; a connection that comes too late is closed
 			defer cancel()
 			conn, err := next(dial, network, addr)
 			if err == nil {
-				conn = bind(ctx, conn) // nothing reads it after ctx, and it may have come too late
+				conn = bind(ctx, conn)
 			}
-			made <- result{conn, err}
+			select {
+			case made <- result{conn, err}:
+			case <-gone:
+				if err == nil {
+					_ = conn.Close()
+				}
+			}
 		}()
 		select {
 		case r := <-made:
 			if !ended(ctx) {
 				return r.conn, r.err
 			}
-		case <-ctx.Done():
+		case <-dial.Done(): // go-redis bounds it by DialTimeout, which a dialer with TLS or of the user may ignore
+			if !ended(ctx) {
+				return nil, &net.OpError{Op: "dial", Net: network, Err: context.Cause(dial)}
+			}
 		}
 		return nil, over
 	}

@@ -35,7 +35,7 @@ type Terms struct {
 	Name string
 	// Wait bounds the time spent in line while another holder has the key, or while Redis is away. Default: 2 s.
 	// NoWait does not wait for a holder, Forever waits as long as ctx allows. Else 1 ns to 24 h. A Redis that does not
-	// answer is asked three times before it counts as away, so that a shorter wait, or none, then takes up to 2.5 s; a
+	// answer is asked at least twice before it counts as away, so that a shorter wait, or none, then takes up to 2.5 s; a
 	// deadline of ctx is always kept.
 	Wait time.Duration
 	// Lease is how long the key stays ours without a sign of life. The watchdog renews it at a third of this, and a
