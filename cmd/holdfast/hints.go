@@ -43,7 +43,6 @@ const (
 	ownCert    = "Redis wants a certificate of yours: -cert FILE -key FILE."
 	otherCert  = "Redis does not trust the certificate of -cert: it must be signed by who is in Redis's tls-ca-cert-file."
 	noSentinel = "Nobody listens there as a Sentinel: is -sentinel right, and are the Sentinels up?"
-	hangsUp    = "It hangs up: where Redis wants TLS, use rediss:// or -tls."
 )
 
 var tlsHints = []hint{
@@ -78,6 +77,14 @@ func (t *target) redisHints() []hint {
 		at, refused = "-sentinel", "Nothing listens where the Sentinels say that the master is: is it up, and can it be reached from here?"
 	}
 	noAnswer := "Nothing answers there in time: is " + at + " right? And does that port speak TLS (rediss://, -tls), or not?"
+	// A client of TLS 1.3 may write before Redis refuses its certificate; then the reset hides the refusal.
+	hangsUp := "It hangs up: where Redis wants TLS, use rediss:// or -tls."
+	switch {
+	case t.cert != "":
+		hangsUp = "It hangs up, as it does if " + otherCert
+	case t.tls != "" || strings.HasPrefix(t.redis, "rediss://"):
+		hangsUp = "It hangs up, as it does if " + ownCert
+	}
 	return []hint{
 		{"WRONGPASS", "The user or the password is wrong: see " + cmp.Or(t.login, "HOLDFAST_REDIS_USER and HOLDFAST_REDIS_PASSWORD") + "."},
 		{"NOAUTH", "A password is needed: set HOLDFAST_REDIS_PASSWORD (and HOLDFAST_REDIS_USER)."},
@@ -92,5 +99,6 @@ func (t *target) redisHints() []hint {
 		{"deadline exceeded", noAnswer},
 		{"EOF", hangsUp},
 		{"connection reset", hangsUp},
+		{"broken pipe", hangsUp},
 	}
 }

@@ -19,10 +19,16 @@ import (
 // died makes an exclusive key whose holder died.
 func died(t *testing.T, s *redistest.Server, key string) {
 	t.Helper()
-	lease, err := locker(t, s.Client(t), "").Acquire(t.Context(), key, lockcore.Terms{Lease: time.Second, NoRenew: true})
+	l := locker(t, s.Client(t), "")
+	_, err := l.Acquire(t.Context(), key, lockcore.Terms{Wait: time.Minute, Lease: time.Second, NoRenew: true})
 	ok(t, err)
-	<-lease.Context().Done()
-	time.Sleep(200 * time.Millisecond) // ctx ends a little before the lease
+	for {
+		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, key)
+		if ok(t, err); h.State == lockcore.StateFree {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // Finding B6: show says of a key of Exclusive whose holder died that it is free; ls lists it only with -all.
