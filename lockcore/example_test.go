@@ -75,7 +75,7 @@ func ExampleLocker_Revoke() {
 	locks, done := open()
 	defer done()
 	ctx := lockcore.WithTask(context.Background(), "nightly report")
-	lease, err := locks.Acquire(ctx, "report", lockcore.Terms{Lease: time.Second})
+	lease, err := locks.Acquire(ctx, "report", lockcore.Terms{Lease: 3 * time.Second})
 	if err != nil {
 		panic(err)
 	}

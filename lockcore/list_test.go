@@ -96,7 +96,7 @@ func TestListMany(t *testing.T) {
 	_, err := pipe.Exec(ctx)
 	ok(t, err)
 	for i := range keys {
-		must(l.Acquire(ctx, fmt.Sprint(i), noWait))
+		must(l.Acquire(ctx, fmt.Sprint(i), lockcore.Terms{Wait: time.Minute}))
 	}
 	ok(t, rdb.ScriptFlush(ctx).Err())
 	if got := listed(t, l, lockcore.ListOptions{}); len(got) != keys {

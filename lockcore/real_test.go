@@ -144,7 +144,7 @@ func TestRealBlockedPool(t *testing.T) {
 		go func() { blocked <- rdb.BLPop(t.Context(), time.Minute, "work").Err() }()
 	}
 	for end := time.Now().Add(6500 * time.Millisecond); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		other, err := l.Acquire(t.Context(), "second", noWait)
+		other, err := l.Acquire(t.Context(), "second", lockcore.Terms{Wait: time.Minute})
 		if err != nil {
 			t.Fatalf("another key while the pool is blocked: %v", err)
 		}

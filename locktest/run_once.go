@@ -69,7 +69,7 @@ func (t *trial) keep() {
 	a, b, key := t.locker(), t.locker(), t.key("forgotten")
 	begin := time.Now()
 	t.complete(t.claim(a, key, lockcore.Claim{}), keep)
-	ran := t.until(checkTime/2, func() bool {
+	ran := t.until(5*keep, func() bool {
 		le, _, err := b.Claim(t.ctx, key, lockcore.Claim{Terms: atOnce})
 		if err != nil {
 			t.Fatal(err)

@@ -28,8 +28,8 @@ func TestReal(t *testing.T) {
 		addr = s.Addr()
 		ctx := t.Context()
 		c := s.Client(t, func(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, 50*time.Millisecond })
-		check(t, c.Set(ctx, "k", "v", 0).Err())
-		check(t, c.Do(ctx, "DEBUG", "SLEEP", "0").Err())
+		check(t, s.Client(t).Set(ctx, "k", "v", 0).Err())
+		check(t, s.Client(t).Do(ctx, "DEBUG", "SLEEP", "0").Err())
 
 		s.Pause()
 		if err := c.Get(ctx, "k").Err(); !os.IsTimeout(err) {

@@ -20,7 +20,7 @@ import (
 const (
 	masterName  = "trio"
 	quorum      = 2
-	settleLimit = 30 * time.Second // for a topology to settle; a slow machine needs some seconds
+	settleLimit = 90 * time.Second // for a topology to settle; a sentinel that stood still does nothing for 30 s
 )
 
 // Trio is a master with two replicas, watched by three sentinels: a master that is silent for a second is replaced. Its methods are for

@@ -135,15 +135,14 @@ func ExampleExclusive_outlives_incorrect() {
 func ExampleExclusive_nestedOrders_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
-	terms := lockcore.Terms{Wait: 50 * time.Millisecond}
 	var holding, asked, end sync.WaitGroup
 	holding.Add(2)
 	asked.Add(2)
 	transfer := func(from, to string) {
-		_ = guard.Exclusive(context.Background(), locks, from, terms, func(ctx context.Context) error {
+		_ = guard.Exclusive(context.Background(), locks, from, lockcore.Terms{Wait: time.Minute}, func(ctx context.Context) error {
 			holding.Done()
 			holding.Wait() // each has its first
-			err := guard.Exclusive(ctx, locks, to, terms, func(context.Context) error { return nil })
+			err := guard.Exclusive(ctx, locks, to, lockcore.Terms{Wait: 50 * time.Millisecond}, func(context.Context) error { return nil })
 			fmt.Println("busy:", errors.Is(err, lockcore.ErrBusy))
 			asked.Done()
 			asked.Wait()

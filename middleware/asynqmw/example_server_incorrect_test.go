@@ -21,20 +21,25 @@ import (
 func ExampleExclusive_shortTimeout_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()
-	returned := make(chan struct{})
+	worked := make(chan struct{})
 	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
 	serve(rdb, 1, account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-		time.Sleep(1200 * time.Millisecond)
-		close(returned)
+		<-worked
 		return nil
 	})), func(client *asynq.Client) {
+		defer close(worked)
 		enqueue(client, asynq.NewTask("charge", []byte(`{"account_id": 42}`)), asynq.TaskID("charge"), asynq.Timeout(time.Second), asynq.MaxRetry(0))
-		<-returned
-		info, err := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", "charge")
-		if err != nil {
-			log.Fatal(err)
+		for {
+			info, err := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", "charge")
+			if err != nil {
+				log.Fatal(err)
+			}
+			if info.State == asynq.TaskStateArchived {
+				fmt.Println(info.State, info.LastErr)
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
 		}
-		fmt.Println(info.State, info.LastErr)
 	})
 	// Output: archived context deadline exceeded
 }

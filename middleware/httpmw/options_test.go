@@ -39,12 +39,16 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 // of the options.
 func TestEachProblemOfOptionsSaysWhere(t *testing.T) {
 	terms := lockcore.Terms{Lease: 1, MaxHold: -1}
-	for want, err := range map[string]error{
-		"httpmw: Options: Terms.Lease is 1ns":          httpmw.Options{Terms: terms, Keep: 1, Mode: 7, Store: 9}.Validate(),
-		"httpmw: ExclusiveOptions: Terms.Lease is 1ns": httpmw.ExclusiveOptions{Terms: terms, Status: 1}.Validate(),
+	for _, c := range []struct {
+		want string
+		n    int // problems
+		err  error
+	}{
+		{"httpmw: Options: Terms.Lease is 1ns", 5, httpmw.Options{Terms: terms, Keep: 1, Mode: 7, Store: 9}.Validate()},
+		{"httpmw: ExclusiveOptions: Terms.Lease is 1ns", 3, httpmw.ExclusiveOptions{Terms: terms, Status: 1}.Validate()},
 	} {
-		if text := fmt.Sprint(err); !strings.HasPrefix(text, want) || strings.Count(text, "; ") < 2 {
-			t.Errorf("%q must begin with %q and have three problems or more", text, want)
+		if text := fmt.Sprint(c.err); !strings.HasPrefix(text, c.want) || strings.Count(text, "; ") != c.n-1 {
+			t.Errorf("%q must begin with %q and have %d problems", text, c.want, c.n)
 		}
 	}
 }
