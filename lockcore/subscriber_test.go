@@ -13,7 +13,7 @@ import (
 
 // countedCtx counts the functions that wait for its end.
 type countedCtx struct {
-	context.Context
+	context.Context //nolint:containedctx // it is one
 	funcs atomic.Int64
 }
 

@@ -26,6 +26,7 @@ var runFor = flag.Duration("for", 5*time.Second, "how long TestRealProcesses run
 const (
 	instanceEnv = "HOLDFAST_CRON_INSTANCE"
 	instances   = 4
+	upIn        = 8 * time.Second // more than a process needs until it can run a tick, also on a machine that stands still
 )
 
 // order is what an instance is told, in its environment.
@@ -82,7 +83,7 @@ func TestRealProcesses(t *testing.T) {
 func TestRealKilled(t *testing.T) {
 	testlevel.Full(t)
 	server := redistest.Real(t)
-	tick := time.Now().Add(2500 * time.Millisecond).Truncate(time.Second)
+	tick := time.Now().Add(upIn).Truncate(time.Second)
 	winners := make(chan *exec.Cmd, instances)
 	for range instances {
 		cmd := child(t, order{Addr: server.Addr(), Until: tick.Add(time.Minute), Once: tick})
@@ -102,11 +103,20 @@ func TestRealKilled(t *testing.T) {
 			}
 		}()
 	}
-	first := <-winners
+	winner := func() *exec.Cmd {
+		select {
+		case cmd := <-winners:
+			return cmd
+		case <-time.After(time.Until(tick.Add(time.Minute))): // the instances end then
+			t.Fatal("no instance runs the tick")
+			return nil
+		}
+	}
+	first := winner()
 	if err := first.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if second := <-winners; second == first {
+	if second := winner(); second == first {
 		t.Error("the dead process runs it again")
 	}
 	select {
@@ -119,7 +129,7 @@ func TestRealKilled(t *testing.T) {
 // A panic that nobody would hear of ends the process, as that of any goroutine does.
 func TestRealPanic(t *testing.T) {
 	testlevel.Full(t)
-	tick := time.Now().Add(2500 * time.Millisecond).Truncate(time.Second)
+	tick := time.Now().Add(upIn).Truncate(time.Second)
 	out, err := child(t, order{Addr: redistest.Real(t).Addr(), Until: tick.Add(time.Minute), Once: tick, Panic: true}).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "boom") || !strings.Contains(string(out), "real_test.go") {
 		t.Errorf("%v\n%s", err, out)
