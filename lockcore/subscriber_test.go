@@ -14,7 +14,7 @@ import (
 // countedCtx counts the functions that wait for its end.
 type countedCtx struct {
 	context.Context //nolint:containedctx // it is one
-	funcs atomic.Int64
+	funcs           atomic.Int64
 }
 
 func (c *countedCtx) Value(any) any { return nil } // else package context would register with the ctx inside
