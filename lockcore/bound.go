@@ -57,7 +57,7 @@ func endOf(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	return context.DeadlineExceeded // a ctx of another package, without a timer
+	return context.DeadlineExceeded // a custom ctx that has a deadline but no timer
 }
 
 // byCaller says that the caller's end, not ours, ended a send.

@@ -76,7 +76,7 @@ func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 	for i, c := range batch {
 		err := errs[i]
 		switch {
-		case err == nil, permanent(err) && !errors.Is(err, errHeldUp):
+		case err == nil, permanent(err) && !errors.Is(err, errHeldUp) && !loginRefused(err):
 			answered = true
 			q.endLocked(c, err)
 			continue

@@ -467,8 +467,8 @@ func TestCleanupCluster(t *testing.T) {
 	waiters.Wait()
 }
 
-// A withdrawal on a new connection that cannot log in was not sent, and is sent when it can: after the password was
-// rotated, for example. go-redis returns such an error from Exec alone.
+// A withdrawal is retried if its connection could not log in, for example while a password is rotated. A client of one
+// server returns this error only from Exec.
 func TestCleanupLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

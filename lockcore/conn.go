@@ -290,13 +290,18 @@ func unanswered(err error) bool {
 	return true
 }
 
-// commandErr returns the error of a command of a pipeline. exec is what Exec returned: if a new connection cannot log in,
-// go-redis tells that only there, and nothing was sent.
+// commandErr returns the error of a command of a pipeline. exec is what Exec returned. If a new connection cannot log in,
+// a client of one server returns the error only from Exec. Nothing was sent then.
 func commandErr(cmd *redis.Cmd, exec error) error {
 	if cmd.Err() == nil && cmd.Val() == nil {
-		return fmt.Errorf("lockcore: nothing was sent: %v", exec) //nolint:errorlint // it is not Redis's reply to this command
+		return exec
 	}
 	return cmd.Err()
+}
+
+// loginRefused reports whether a connection could not log in, as while a password is rotated.
+func loginRefused(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH"))
 }
 
 // permanent says that asking again will not help: the answer is about us or the key, not about the moment.

@@ -237,10 +237,10 @@ func TestConnDeafListener(t *testing.T) {
 	}
 }
 
-// Nor does a TLS handshake hold a call up, which go-redis's dialer bounds only by the DialTimeout of the user.
+// A hanging TLS handshake does not delay a call. The dialer of go-redis limits it only by the user's DialTimeout.
 func TestConnDeafTLS(t *testing.T) {
 	testlevel.Full(t)
-	deaf, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // its backlog accepts
+	deaf, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // the kernel accepts connections; nothing answers them
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestConnDeafTLS(t *testing.T) {
 	}
 }
 
-// stalls is a connection whose next Write takes as long as the process stands still.
+// stalls is a connection whose next Write sleeps for the given time and then times out.
 type stalls struct {
 	net.Conn
 	next *atomic.Int64
@@ -269,7 +269,7 @@ func (s stalls) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// A process that stood still during its only request says nothing of Redis: it asks again.
+// A call whose first request timed out because the process stood still sends another one.
 func TestConnStandstill(t *testing.T) {
 	for _, wait := range []time.Duration{lockcore.NoWait, 20 * time.Millisecond, time.Second} {
 		synctest.Test(t, func(t *testing.T) {

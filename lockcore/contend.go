@@ -71,7 +71,7 @@ func (c *call) unanswered(a *ask, sent time.Time, err error) error {
 	}
 	tries := c.line.heard(a, sent, answer{}, err)
 	over := c.waited() - c.patience() // callTimeout: others of the line have asked before
-	// The second try is for a process that stood still: then the first one says nothing of Redis.
+	// A process that stood still may time out on its first try although Redis works.
 	if permanent(err) || over >= 0 && (tries >= minTries || tries > 1 && over >= callTimeout) {
 		c.pass(nil, a)
 		return said{news: &news{err: err}}.refuse(c)

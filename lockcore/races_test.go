@@ -264,7 +264,7 @@ func (o *order) Event(_ context.Context, e lockcore.Event) {
 
 // Granted is told first, also of a lease that ends at once, and Released last.
 func TestEventOrder(t *testing.T) {
-	testlevel.Full(t) // in real time: in a bubble no lease ends on its own in between
+	testlevel.Full(t) // in real time: in a bubble the lease never ends before Release
 	w, o, lost := newWorld(t), new(order), 0
 	l, _, _ := w.locker(lockcore.Options{Observer: o})
 	for range 1000 {

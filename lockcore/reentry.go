@@ -191,11 +191,8 @@ func (e *entry) closeLocked() (next, homeless *sibling) {
 		}
 		up.waiters.merge(e.waiters, up)
 	}
-	switch {
-	case up.waiters.empty() || up.child != nil || e.of.lost:
+	if up.waiters.empty() || up.child != nil || e.of.lost {
 		return nil, nil
-	case !e.of.validLocked(): // the lease is over, and its timer has not run yet
-		return nil, up.waiters.takeAll()
 	}
 	next = up.waiters.first
 	up.waiters.cut(next)

@@ -111,7 +111,7 @@ func renewed(key string, reply []any, i int) (kept int64, err error) {
 	case "":
 		return number(reply, i)
 	case "x", "d":
-		return 0, fmt.Errorf("%w: field %q of the hash %q is not a number", ErrRecord, bad, key)
+		return 0, fmt.Errorf("%w: field %q of the hash %q cannot be read", ErrRecord, bad, key)
 	default:
 		return 0, fmt.Errorf("%w: hash %q: %s", ErrRecord, key, bad)
 	}

@@ -103,11 +103,11 @@ func TestScriptShortRecord(t *testing.T) {
 	})
 }
 
-// Requests that find a record and leave, each of which the hash remembers for a minute, do not prolong it.
+// A withdrawn request is remembered for a minute. That does not extend the record that it found.
 func TestScriptRecordKeepsItsEnd(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
-		b.run(complete(me, "r", 1, 0)) // kept for longer than an id: by the hash alone
+		b.run(complete(me, "r", 1, 0)) // Keep is longer than a minute: the record ends with the TTL of the hash
 		b.must(b.rdb.PExpire(b.Context(), b.keys[0], 20*time.Second).Err())
 		for _, request := range []string{other, id("X"), id("Y")} {
 			b.answers(leave(request, waker, 1), 0)

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,12 +41,12 @@ func endWith(ctx context.Context, next dialer, over error) dialer {
 		conn net.Conn
 		err  error
 	}
+	var left atomic.Int64 // dials that still run after their caller has returned
 	return func(dial context.Context, network, addr string) (net.Conn, error) {
 		dial, cancel := context.WithCancel(dial)
 		defer context.AfterFunc(ctx, cancel)()
 		made, gone := make(chan result), make(chan struct{})
-		defer close(gone)
-		go func() { // ends with next; a connection that comes too late is closed
+		go func() { // returns when next returns; closes a connection that arrives after the caller has returned
 			defer cancel()
 			conn, err := next(dial, network, addr)
 			if err == nil {
@@ -54,26 +55,34 @@ func endWith(ctx context.Context, next dialer, over error) dialer {
 			select {
 			case made <- result{conn, err}:
 			case <-gone:
+				left.Add(-1)
 				if err == nil {
 					_ = conn.Close()
 				}
 			}
 		}()
+		limit := dial.Done() // the pool of go-redis cancels it after DialTimeout; TLS and custom dialers may ignore that
+		if left.Load() >= maxHeldUp {
+			limit = ctx.Done()
+		}
 		select {
 		case r := <-made:
 			if !ended(ctx) {
 				return r.conn, r.err
 			}
-		case <-dial.Done(): // go-redis bounds it by DialTimeout, which a dialer with TLS or of the user may ignore
-			if !ended(ctx) {
-				return nil, &net.OpError{Op: "dial", Net: network, Err: context.Cause(dial)}
-			}
+			return nil, over
+		case <-limit:
 		}
-		return nil, over
+		left.Add(1)
+		close(gone)
+		if ended(ctx) {
+			return nil, over
+		}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: context.Cause(dial)}
 	}
 }
 
-// bind closes conn when ctx ends. A connection that is closed earlier leaves nothing behind in ctx.
+// bind closes conn when ctx ends. Closing the connection first removes its registration with ctx.
 func bind(ctx context.Context, conn net.Conn) net.Conn {
 	b := boundConn{conn, context.AfterFunc(ctx, func() { _ = conn.Close() })}
 	if socket, ok := conn.(syscall.Conn); ok {
@@ -92,7 +101,7 @@ func (c boundConn) Close() error {
 	return c.Conn.Close()
 }
 
-// boundSocket shows go-redis the socket, at which it looks before it uses an idle connection again.
+// boundSocket exposes the socket, which go-redis checks before it reuses an idle connection.
 type boundSocket struct {
 	boundConn
 	syscall.Conn

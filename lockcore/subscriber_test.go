@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// countedCtx counts the functions that wait for its end.
+// countedCtx counts the functions that are registered with AfterFunc.
 type countedCtx struct {
 	context.Context //nolint:containedctx // it is one
 	funcs           atomic.Int64
 }
 
-func (c *countedCtx) Value(any) any { return nil } // else package context would register with the ctx inside
+func (c *countedCtx) Value(any) any { return nil } // otherwise package context would bypass AfterFunc and use the inner ctx
 
 func (c *countedCtx) AfterFunc(f func()) func() bool {
 	c.funcs.Add(1)
@@ -25,7 +25,7 @@ func (c *countedCtx) AfterFunc(f func()) func() bool {
 	return func() bool { c.funcs.Add(-1); return stop() }
 }
 
-// A connection that is closed before the Locker leaves nothing behind, and go-redis can look at its socket.
+// A connection that is closed before the Locker leaves no registration. It exposes its socket if it has one.
 func TestConnClosedEarlier(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

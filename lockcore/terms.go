@@ -34,9 +34,9 @@ type Terms struct {
 	// cardinality, at most 128 bytes. Default: "".
 	Name string
 	// Wait bounds the time spent in line while another holder has the key, or while Redis is away. Default: 2 s.
-	// NoWait does not wait for a holder, Forever waits as long as ctx allows. Else 1 ns to 24 h. A Redis that does not
-	// answer is asked at least twice before it counts as away, so that a shorter wait, or none, then takes up to 2.5 s; a
-	// deadline of ctx is always kept.
+	// NoWait does not wait for a holder, Forever waits as long as ctx allows. Else 1 ns to 24 h. If Redis does
+	// not answer, the call sends at least two requests before it returns ErrUnavailable. That can take up to 2.5 s even if
+	// Wait is shorter, and a second more if new connections hang. A deadline of ctx is always kept.
 	Wait time.Duration
 	// Lease is how long the key stays ours without a sign of life. The watchdog renews it at a third of this, and a
 	// dead holder's key is free after at most this. Choose it longer than the longest pause of a process (CPU throttling, a

@@ -77,13 +77,13 @@ func (t *target) redisHints() []hint {
 		at, refused = "-sentinel", "Nothing listens where the Sentinels say that the master is: is it up, and can it be reached from here?"
 	}
 	noAnswer := "Nothing answers there in time: is " + at + " right? And does that port speak TLS (rediss://, -tls), or not?"
-	// A client of TLS 1.3 may write before Redis refuses its certificate; then the reset hides the refusal.
+	// In TLS 1.3 a client may write before the server rejects its certificate. The reset can then hide the reason.
 	hangsUp := "It hangs up: where Redis wants TLS, use rediss:// or -tls."
 	switch {
 	case t.cert != "":
-		hangsUp = "It hangs up, as it does if " + otherCert
+		hangsUp = "It hangs up. Perhaps " + otherCert
 	case t.tls != "" || strings.HasPrefix(t.redis, "rediss://"):
-		hangsUp = "It hangs up, as it does if " + ownCert
+		hangsUp = "It hangs up. Perhaps " + ownCert
 	}
 	return []hint{
 		{"WRONGPASS", "The user or the password is wrong: see " + cmp.Or(t.login, "HOLDFAST_REDIS_USER and HOLDFAST_REDIS_PASSWORD") + "."},
