@@ -2,8 +2,10 @@
 // or for the level of the run, are not overlooked. It prints a line for each package, the output of failed tests, with
 // -v also the log of the others, and the counts. It ends with the exit code of go test.
 //
-// A test that failed while the machine stood still for more than a quarter of a second shows nothing. Tally runs such
-// tests again, at most twice, and says so. A test that fails while the machine runs is never repeated.
+// A failure is inconclusive if the machine stood still for more than 250 ms during the test. If HOLDFAST_TALLY_REPEAT is 1
+// and each failure is inconclusive, tally repeats the failed tests, at most twice, and reports each repeat. A panic, a
+// data race, a process that ended and a failure of a package as a whole are never inconclusive. The checks that look for
+// overlaps over minutes (simulation, history, signals, faults, topology) run without repeats.
 package main
 
 import (
@@ -22,7 +24,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-const repeats = 2
+const (
+	repeatEnv = "HOLDFAST_TALLY_REPEAT"
+	repeats   = 2
+)
 
 func main() {
 	code, err := run(os.Args[1:], os.Stdout)
@@ -38,7 +43,7 @@ func run(args []string, w io.Writer) (int, error) {
 	t.verbose = slices.Contains(args, "-v")
 	t.still.watch()
 	code, err := t.goTest(args)
-	for n := 0; err == nil && code != 0 && n < repeats && t.shownNothing(); n++ {
+	for n := 0; os.Getenv(repeatEnv) == "1" && err == nil && code != 0 && n < repeats && t.inconclusive(); n++ {
 		code, err = t.again(args)
 	}
 	fmt.Fprintln(w, t)
@@ -61,8 +66,10 @@ func (t *tally) goTest(args []string) (int, error) {
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	switch {
+	case errors.As(err, &exit) && exit.ExitCode() < 0:
+		return 1, fmt.Errorf("go test was ended: %w", err)
 	case errors.As(err, &exit):
-		return max(exit.ExitCode(), 1), nil // -1 for a signal
+		return exit.ExitCode(), nil
 	case err != nil:
 		return 1, err
 	case readErr != nil:
@@ -73,35 +80,40 @@ func (t *tally) goTest(args []string) (int, error) {
 	return 0, nil
 }
 
-// shownNothing reports whether the machine stood still during each test that failed.
-func (t *tally) shownNothing() bool {
+// inconclusive reports whether the machine stood still during each test that failed.
+func (t *tally) inconclusive() bool {
 	return len(t.failures) > 0 && !slices.ContainsFunc(t.failures, func(f failure) bool { return f.late == 0 })
 }
 
-// again runs the tests that failed once more, package by package, and nothing else.
+// again repeats the failed tests, one package at a time.
 func (t *tally) again(args []string) (code int, err error) {
 	tests := map[string][]string{} // of a package
 	for _, f := range t.failures {
 		name, _, _ := strings.Cut(f.name, "/")
-		fmt.Fprintf(t.w, "The machine stood still for %v while this failed, it runs again: %s %s\n", f.late.Round(time.Millisecond), f.pkg, name)
+		fmt.Fprintf(t.w, "Repeating %s %s: the machine stood still for %v during it.\n", f.pkg, name, f.late.Round(time.Millisecond))
 		if !slices.Contains(tests[f.pkg], name) {
 			tests[f.pkg] = append(tests[f.pkg], name)
 		}
 	}
 	before := len(t.failures)
 	passed, skipped, withoutServer, ofALevel := t.passed, t.skipped, t.withoutServer, t.ofALevel
-	t.failed, t.failures, t.broken = 0, nil, map[test]bool{}
+	t.failed, t.failures, t.broken, t.good = 0, nil, map[test]bool{}, map[test]bool{}
 	for _, pkg := range slices.Sorted(maps.Keys(tests)) {
 		c, err := t.goTest(only(args, pkg, tests[pkg]))
 		if code = max(code, c); err != nil {
 			return code, err
+		}
+		for _, name := range tests[pkg] {
+			if c == 0 && !t.good[test{pkg, name}] {
+				return 1, fmt.Errorf("the repeat of %s %s did not run it", pkg, name)
+			}
 		}
 	}
 	t.passed, t.skipped, t.withoutServer, t.ofALevel = passed+max(before-t.failed, 0), skipped, withoutServer, ofALevel
 	return code, nil
 }
 
-// only returns args for these tests of one package.
+// only returns the arguments of go test that run these tests of one package and no others.
 func only(args []string, pkg string, tests []string) []string {
 	flags, rest := args, []string(nil)
 	if i := slices.Index(args, "-args"); i >= 0 {
@@ -133,14 +145,14 @@ type tally struct {
 	passed, failed, skipped, withoutServer, ofALevel int
 	output                                           map[test][]string
 	verbose                                          bool
-	parent, broken                                   map[test]bool // has subtests; something in it failed
-	began                                            map[test]time.Time
+	parent, broken, good                             map[test]bool // has subtests; something in it failed; passed
+	began, ended                                     map[test]time.Time
 	failures                                         []failure
 	still                                            standstill
 }
 
 func newTally(w io.Writer) *tally {
-	return &tally{w: w, output: map[test][]string{}, parent: map[test]bool{}, broken: map[test]bool{}, began: map[test]time.Time{}}
+	return &tally{w: w, output: map[test][]string{}, parent: map[test]bool{}, broken: map[test]bool{}, good: map[test]bool{}, began: map[test]time.Time{}, ended: map[test]time.Time{}}
 }
 
 func (t *tally) read(r io.Reader) error {
@@ -178,6 +190,9 @@ func (t *tally) add(e event) {
 		}
 	case "output":
 		t.output[at] = append(t.output[at], e.Output)
+		if strings.HasPrefix(strings.TrimLeft(e.Output, " "), "--- FAIL: "+e.Test+" ") {
+			t.ended[at] = e.Time // its event comes later, with the next line of another test
+		}
 	case "pass", "skip", "fail":
 		t.end(at, e)
 	}
@@ -190,15 +205,16 @@ func (t *tally) end(at test, e event) {
 	if e.Action == "fail" {
 		if !t.broken[at] {
 			t.failed++
-			t.failures = append(t.failures, failure{at, t.late(at, text, e.Time)})
+			t.failures = append(t.failures, failure{at, t.late(at, text)})
 		}
 		t.broken[outer(at)], t.broken[test{pkg: at.pkg}] = true, true
-		if at.name == "" && t.unended(at.pkg) {
+		if at.name == "" && (t.unended(at.pkg) || !onlyFailed(said)) {
 			t.failures = append(t.failures, failure{test: at})
 		}
 		fmt.Fprint(t.w, text)
 		return
 	}
+	t.good[at] = e.Action == "pass"
 	if t.verbose {
 		t.logged(at, said)
 	}
@@ -221,18 +237,30 @@ func (t *tally) end(at test, e event) {
 	}
 }
 
-// late returns how long the machine stood still during a test. The answer is 0 for a package, and for a test that ended
-// its process: other tests did not run then.
-func (t *tally) late(at test, said string, end time.Time) time.Duration {
-	began, ok := t.began[at]
-	if !ok || at.name == "" || strings.Contains(said, "panic: ") || strings.Contains(said, "fatal error: ") {
+// late returns how long the machine stood still during a test that failed. It returns 0 for a package and where a
+// standstill cannot be the reason.
+func (t *tally) late(at test, said string) time.Duration {
+	began, ended := t.began[at], t.ended[at]
+	for _, bad := range []string{"panic: ", "fatal error: ", "race detected", "DATA RACE"} {
+		if strings.Contains(said, bad) {
+			return 0
+		}
+	}
+	if at.name == "" || began.IsZero() || ended.IsZero() {
 		return 0
 	}
-	return t.still.longest(began, end)
+	return t.still.longest(began, ended)
 }
 
-// unended prints what the tests of a package said that had not ended when it did, and reports whether there are any:
-// one of them ended the process.
+// onlyFailed reports whether a package says no more than that tests of it failed.
+func onlyFailed(said []string) bool {
+	return !slices.ContainsFunc(said, func(line string) bool {
+		return line != "FAIL\n" && !strings.HasPrefix(line, "FAIL\t") && !strings.HasPrefix(line, "exit status ") && !strings.HasPrefix(line, "-test.shuffle ")
+	})
+}
+
+// unended prints the output of tests that were still running when the process of their package ended. It reports
+// whether there are any.
 func (t *tally) unended(pkg string) (found bool) {
 	for at, said := range t.output {
 		if at.pkg == pkg {

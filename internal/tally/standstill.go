@@ -8,11 +8,11 @@ import (
 
 const (
 	lookEvery = 10 * time.Millisecond
-	tooLate   = 250 * time.Millisecond // later than any test must bear
+	tooLate   = 250 * time.Millisecond // a longer delay makes a failure inconclusive
 )
 
-// standstill is a control: it records when this machine stood still, as a virtual machine does whose host gives the
-// processor to others. A test that failed meanwhile shows nothing, because bounds and leases are in wall-clock time.
+// standstill records the times at which the machine did not run. That happens to a virtual machine when its host runs
+// others. A failure during such a time is inconclusive, because leases and limits are in wall-clock time.
 type standstill struct {
 	mu   sync.Mutex
 	gaps []gap
@@ -23,7 +23,8 @@ type gap struct {
 	took time.Duration
 }
 
-// watch starts a thread for each processor, because a host may take away one of them. They end with the process.
+// watch starts as many threads as there are processors, because a host may stop only one processor. The threads end
+// with the process.
 func (s *standstill) watch() {
 	for range runtime.NumCPU() {
 		go func() {
@@ -38,7 +39,7 @@ func (s *standstill) watch() {
 	}
 }
 
-// saw is told of two looks in a row.
+// saw records a gap if two consecutive readings are too far apart.
 func (s *standstill) saw(last, now time.Time) {
 	if took := now.Sub(last); took > tooLate {
 		s.mu.Lock()
