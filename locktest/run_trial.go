@@ -147,8 +147,8 @@ func (t *trial) state(locks *lockcore.Locker, kind lockcore.Kind, key string) lo
 	return h
 }
 
-// until polls until done returns true, for at most d, and as long as the check may run. The last poll is after d: a
-// machine that stood still does not decide.
+// until polls until done returns true, for at most d, and as long as the check may run. It polls once more
+// after d, so that a pause of the machine does not fail the check.
 func (t *trial) until(d time.Duration, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, d)
 	defer cancel()

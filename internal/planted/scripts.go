@@ -119,7 +119,7 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestScriptHashOutlivesQueue",
 		},
 		{
-			name: "record-outlives-its-end", what: "Each request that finds a record and leaves prolongs the record.",
+			name: "record-outlives-its-end", what: "A withdrawn request extends the record that it found.",
 			edits: []edit{{"record-keeps-its-end", never()}},
 			pkg:   "lockcore", test: "TestScriptRecordKeepsItsEnd",
 		},

@@ -20,7 +20,7 @@ import (
 const (
 	masterName  = "trio"
 	quorum      = 2
-	settleLimit = 90 * time.Second // for a topology to settle; a sentinel that stood still does nothing for 30 s
+	settleLimit = 90 * time.Second // for a topology to settle; after a pause a sentinel does nothing for 30 s (TILT)
 )
 
 // Trio is a master with two replicas, watched by three sentinels: a master that is silent for a second is replaced. Its methods are for

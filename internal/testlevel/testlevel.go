@@ -3,7 +3,7 @@
 //   - quick, the default: what go test ./... and make test run. No test waits for more than a second of real time,
 //     and no test depends on the speed of the machine.
 //   - full: what make check and CI run, with the race detector and real servers.
-//   - exhaustive: every step and the large sample sizes; make soak takes still larger ones of what takes minutes.
+//   - exhaustive: every step, with large samples. make soak runs the slow tests with larger ones.
 //
 // A test calls [Full] or [Exhaustive] first if it does not belong to the quick level, and [Pick] for its sample size.
 // If HOLDFAST_TEST_REAL_ONLY is true, tests that use the server in memory are skipped. So the tests on real servers run

@@ -73,8 +73,8 @@ func (w *world) pending() (ids []string) {
 
 var fiveMinutes = asynqmw.Periodic{Name: "report", Spec: "*/5 * * * *", Task: asynq.NewTask("report", nil)}
 
-// Five processes, their clocks seconds apart: for hours each tick is enqueued once, under its nominal time, and nothing stays in Redis but
-// the tasks.
+// Five processes have clocks that differ by seconds. For hours each tick is enqueued exactly once, under its nominal time.
+// Redis keeps only the tasks.
 func TestTicksFiveProcesses(t *testing.T) {
 	t.Parallel()
 	span := testlevel.Pick(t, 4*time.Hour, 24*time.Hour, 24*time.Hour)

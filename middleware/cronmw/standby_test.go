@@ -148,7 +148,7 @@ func TestStandbyLate(t *testing.T) {
 				j := cronmw.Job{Standby: true, OnResult: w.heard}
 				w.pair(j, cronmw.Options{}, func(ctx context.Context, t cronmw.Tick) error {
 					if w.ran(t); len(w.ticks()) > 1 {
-						time.Sleep(time.Second) // so that the first result is heard first
+						time.Sleep(time.Second) // so that the results arrive in order
 						return nil
 					}
 					time.Sleep(10 * time.Minute)
