@@ -109,6 +109,8 @@ MORE{"Action":"fail","Package":"p"}
 		"after":                {7 * time.Second, time.Second, "late", "", false},
 		"short":                {6 * time.Second, 250 * time.Millisecond, "late", "", false},
 		"panic":                {6 * time.Second, time.Second, "panic: boom", "", false},
+		"race":                 {6 * time.Second, time.Second, "race detected during execution of test", "", false},
+		"leak":                 {6 * time.Second, time.Second, "late", `{"Action":"output","Package":"p","Output":"found unexpected goroutines\n"}` + "\n", false},
 		"another":              {6 * time.Second, time.Second, "late", `{"Time":"2000-01-01T00:00:09Z","Action":"run","Package":"q","Test":"TestB"}` + "\n" + `{"Time":"2000-01-01T00:00:10Z","Action":"fail","Package":"q","Test":"TestB"}`, false},
 		"a process that ended": {6 * time.Second, time.Second, "late", `{"Action":"output","Package":"q","Test":"TestB","Output":"log.Fatal"}` + "\n" + `{"Action":"fail","Package":"q"}`, false},
 		"a build":              {6 * time.Second, time.Second, "late", `{"Action":"fail","Package":"q"}`, false},
