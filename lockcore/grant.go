@@ -64,7 +64,9 @@ type granted struct {
 func (g *grant) tenuresLocked() int { return int(g.next-g.top) + tokenBlock - 1 }
 
 // leftLocked is how long the lease may be relied on, on what is known now.
-func (g *grant) leftLocked() time.Duration { return usable(g.lease) - elapsed(g.sent) }
+func (g *grant) leftLocked(now time.Time) time.Duration {
+	return usable(g.lease) - between(g.sent, now)
+}
 
 // begin starts the tenure of c, unless the lease is over: then it returns nil and nothing has changed.
 func (g *grant) begin(c *call) *hold {
@@ -79,7 +81,8 @@ func (g *grant) begin(c *call) *hold {
 func (g *grant) start(c *call) (h *hold, same bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	left := g.leftLocked()
+	now := time.Now()
+	left := g.leftLocked(now)
 	if g.cause != nil || left <= 0 { //planted:hold-of-live-grant
 		return nil, true
 	}
@@ -90,8 +93,8 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 	}
 	h.g, h.maxHold, h.of, h.asked, h.abandoned = g, c.terms.MaxHold, h, c.ctx, g.abandoned
 	h.token = g.next //planted:token-of-hold
-	h.began, h.runs = time.Since(g.since), 1
-	h.minHold, h.stall, h.beaten = c.terms.MinHold, c.terms.Stall, elapsed(g.since)
+	h.began, h.runs = now.Sub(g.since), 1
+	h.minHold, h.stall, h.beaten = c.terms.MinHold, c.terms.Stall, between(g.since, now)
 	h.Context, h.cancel = context.WithCancelCause(c.ctx)
 	if g.l.obs != nil {
 		h.told = new(told)
@@ -102,7 +105,7 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 	}
 	g.by = nil
 	g.next++
-	left = min(left, h.leftLocked())
+	left = min(left, h.leftLocked(now))
 	switch {
 	case first:
 		//planted:local-timer
@@ -116,9 +119,10 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 // expire runs when the timer fires. A renewal or hand-over that moved the end while it fired wins: then the timer is set again.
 func (g *grant) expire() {
 	g.mu.Lock()
-	h, left := g.h, g.leftLocked()
+	now := time.Now()
+	h, left := g.h, g.leftLocked(now)
 	if h != nil {
-		left = h.leftLocked()
+		left = h.leftLocked(now)
 	}
 	if left > 0 {
 		if g.cause == nil {
@@ -130,9 +134,9 @@ func (g *grant) expire() {
 	cause := ErrLost
 	switch {
 	case h == nil:
-	case h.maxHold > 0 && elapsed(h.granted()) >= h.maxHold:
+	case h.maxHold > 0 && between(h.granted(), now) >= h.maxHold:
 		cause = ErrMaxHold
-	case h.stall > 0 && h.silentLocked() >= h.stall:
+	case h.stall > 0 && h.silentLocked(now) >= h.stall:
 		cause = ErrStalled
 	}
 	g.mu.Unlock()
@@ -186,12 +190,13 @@ func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
 		g.h.renewals++
 		g.h.failing = false
 	}
-	if g.cause != nil || usable(lease)-elapsed(sent) <= g.leftLocked() {
+	now := time.Now()
+	if g.cause != nil || usable(lease)-between(sent, now) <= g.leftLocked(now) {
 		return
 	}
 	g.sent, g.lease = sent, lease
 	if g.h != nil {
-		g.timer.Reset(g.h.leftLocked())
+		g.timer.Reset(g.h.leftLocked(now))
 	}
 }
 
@@ -234,13 +239,13 @@ func (g *grant) live() bool {
 
 // fits says whether the tenure of c can follow under g: with the lease that it wants, neither extended nor used up, on a key that knows no
 // outcomes. A fixed lease is not handed over: nothing would tell Redis who has it then.
-func (g *grant) fits(c *call) bool {
+func (g *grant) fits(c *call, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.line.kind == KindExclusive && g.next <= g.top &&
 		g.cause == nil && //planted:hand-off-of-live-grant
 		g.lease == c.terms.Lease && //planted:hand-off-of-same-lease
-		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.by == c) && g.leftLocked() > 0
+		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.by == c) && g.leftLocked(now) > 0
 }
 
 // last is the greatest token used, and how many tenures there were.

@@ -65,19 +65,19 @@ func (h *hold) Value(key any) any {
 func (h *hold) granted() time.Time { return h.g.since.Add(h.began) }
 
 // leftLocked is how long ctx may live on what is known now.
-func (h *hold) leftLocked() time.Duration {
-	left := h.g.leftLocked()
+func (h *hold) leftLocked(now time.Time) time.Duration {
+	left := h.g.leftLocked(now)
 	if h.maxHold > 0 {
-		left = min(left, h.maxHold-elapsed(h.granted())) //planted:max-hold
+		left = min(left, h.maxHold-between(h.granted(), now)) //planted:max-hold
 	}
 	if h.stall > 0 {
-		left = min(left, h.stall-h.silentLocked()) //planted:stall
+		left = min(left, h.stall-h.silentLocked(now)) //planted:stall
 	}
 	return left
 }
 
 // silentLocked is how long the handler has not been heard of.
-func (h *hold) silentLocked() time.Duration { return elapsed(h.g.since) - h.beaten }
+func (h *hold) silentLocked(now time.Time) time.Duration { return between(h.g.since, now) - h.beaten }
 
 // parked is until when the key stays away from others although the tenure has ended.
 func (h *hold) parked() time.Time { return h.granted().Add(h.minHold) }
@@ -165,13 +165,18 @@ func (h *hold) valid() bool {
 	return h.validLocked()
 }
 
-func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked() > 0 }
+func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked(time.Now()) > 0 }
 
-// leave ends the run of e. last is true once, for the run that ends the tenure: from then on the grant is on its way, and no
+// leave ends the run of n, or the first run if n is nil. last is true once, for the run that ends the tenure: from then on the grant is on its way, and no
 // late answer matters to this hold, which is decided here, before anything is sent. expired: the lease is over, although
 // nobody may have noticed yet.
-func (h *hold) leave(e *entry) (last, expired bool, r Released) {
+func (h *hold) leave(n *nested) (last, expired bool, r Released) {
+	e := &h.entry
 	h.g.mu.Lock()
+	if n != nil {
+		e = &n.entry
+		n.stopLocked()
+	}
 	r.Lost = h.causeLocked()
 	if h.told != nil {
 		r.Failed = h.told.failed
@@ -187,9 +192,10 @@ func (h *hold) leave(e *entry) (last, expired bool, r Released) {
 	}
 	h.closed = true
 	h.g.h = nil
-	r.Held, r.Renewals, r.Failures = time.Since(h.granted()), int(h.renewals), int(h.failures)
-	expired = h.leftLocked() <= 0
-	late := h.lost && h.told != nil && time.Since(h.told.lostAt) > overrunAfter
+	now := time.Now()
+	r.Held, r.Renewals, r.Failures = now.Sub(h.granted()), int(h.renewals), int(h.failures)
+	expired = h.leftLocked(now) <= 0
+	late := h.lost && h.told != nil && now.Sub(h.told.lostAt) > overrunAfter
 	h.g.mu.Unlock()
 	homeless.sendAway() // the waiters that dismiss has not reached yet
 	if late {
@@ -208,7 +214,7 @@ func (h *hold) endedBy() error {
 		return h.g.cause
 	case h.closed:
 		return ErrReleased
-	case h.leftLocked() <= 0:
+	case h.leftLocked(time.Now()) <= 0:
 		return ErrLost
 	}
 	return nil

@@ -165,12 +165,7 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	if !le.ended.CompareAndSwap(false, true) {
 		return le.endedBy()
 	}
-	run := &h.entry
-	if le.nested != nil {
-		run = &le.nested.entry
-		le.nested.stop() // before another nested run enters
-	}
-	last, expired, r := h.leave(run)
+	last, expired, r := h.leave(le.nested)
 	if !last {
 		return r.Lost
 	}

@@ -334,6 +334,39 @@ func TestNestedAfterRelease(t *testing.T) {
 }
 
 // A waiting nested call returns an error when its hold is lost, revoked or given up, or the Locker is closed. With a ctx that is cut off from
+// Two runs, one inside the other, are released at the same time: both ctx end, whichever is first.
+func TestNestedReleasedTogether(t *testing.T) {
+	l := bare(t, lockcore.Options{})
+	defer drop(l)
+	outer, err := l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range testlevel.Pick(t, 1000, 5000, 20000) {
+		around, err := l.Acquire(outer.Context(), "k", noWait)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, err := l.Acquire(around.Context(), "k", noWait)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := []*lockcore.Lease{around, inside}
+		var wg sync.WaitGroup
+		for _, le := range both {
+			_ = le.Context().Done()
+			wg.Go(func() { _ = le.Release(t.Context()) })
+		}
+		wg.Wait()
+		for i, le := range both {
+			if err := context.Cause(le.Context()); !errors.Is(err, lockcore.ErrReleased) {
+				t.Fatalf("round %d, run %d: its ctx has not ended: %v", round, i, err)
+			}
+		}
+	}
+	releaseAll(t, outer)
+}
+
 // cancellation it competes as any other call.
 func TestNestedWaiterIsTold(t *testing.T) {
 	for name, test := range map[string]struct {

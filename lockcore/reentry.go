@@ -128,7 +128,7 @@ type nested struct {
 	entry
 
 	made   atomic.Bool     // ctx and cancel are set, once, under grant.mu
-	done   atomic.Bool     // ctx ends, or will have ended when it is made
+	done   bool            // ctx ends, or will have ended when it is made; guarded by grant.mu
 	ctx    context.Context //nolint:containedctx // a lease is a context
 	cancel context.CancelCauseFunc
 
@@ -220,8 +220,7 @@ func (n *nested) Value(key any) any {
 // live returns the ctx of n behind the values. It derives from the ctx of the call, so it ends with the hold. If that
 // ctx was detached (context.WithoutCancel), dismiss ends it. It also ends with the release of n or, if runs inside n go
 // on, of the last of these, whose ctx derives from it. The goroutine that makes the ctx races with the one that ends
-// it. For a loss grant.mu decides. For the release each of the two sets its own flag, made or done, before it reads the
-// other's.
+// it: grant.mu decides.
 func (n *nested) live() context.Context {
 	if n.made.Load() {
 		return n.ctx
@@ -237,34 +236,52 @@ func (n *nested) live() context.Context {
 	n.ctx, n.cancel = ctx, cancel
 	n.made.Store(true)
 	cause := n.of.causeLocked()
-	mu.Unlock()
-	if cause == nil && n.done.Load() {
+	if cause == nil && n.done {
 		cause = ErrReleased
 	}
+	mu.Unlock()
 	if cause != nil {
 		cancel(cause)
 	}
 	return ctx
 }
 
-// stop ends the ctx of n and those of the runs that n has outlived. If a run inside n goes on, the end of that run does
-// it.
-func (n *nested) stop() {
+// stopLocked ends the ctx of n and those of the runs that n has outlived. n is still open meanwhile, so no sibling has
+// entered. If a run inside n goes on, the end of that run does it. grant.mu is not held while a ctx is canceled. A run
+// around n that returns in between finds n open and adds itself to n.outlived: the loop looks again.
+func (n *nested) stopLocked() {
 	mu := &n.of.g.mu
-	mu.Lock()
-	last := n
-	for last.outlived != nil {
-		last = last.outlived
-	}
-	if c := n.child; c != nil {
-		last.outlived, c.outlived = c.outlived, n
-		n = nil
-	}
-	mu.Unlock()
-	for ; n != nil; n = n.outlived {
-		if n.done.Store(true); n.made.Load() {
-			n.cancel(ErrReleased)
+	for {
+		if c := n.child; c != nil {
+			last := n
+			for last.outlived != nil {
+				last = last.outlived
+			}
+			last.outlived, c.outlived = c.outlived, n
+			return
 		}
+		cut, outlived := false, n.outlived
+		for r := n; r != nil; r = r.outlived {
+			cut = cut || !r.done && r.made.Load()
+			r.done = true
+		}
+		if !cut {
+			return
+		}
+		n.outlived = nil
+		mu.Unlock()
+		n.cut()
+		for ; outlived != nil; outlived = outlived.outlived {
+			outlived.cut()
+		}
+		mu.Lock()
+	}
+}
+
+// cut cancels the ctx of n if it was made. Otherwise live cancels it, because done is set.
+func (n *nested) cut() {
+	if n.made.Load() {
+		n.cancel(ErrReleased)
 	}
 }
 

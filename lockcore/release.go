@@ -9,7 +9,7 @@ import (
 // lease has not ended early.
 func (h *hold) end(ctx context.Context, e ending, alive bool) (handed, stale bool, err error) {
 	g := h.g
-	alive = alive && g.line.kind == KindExclusive && !e.abandoned && !time.Now().Before(e.parked)
+	alive = alive && g.line.kind == KindExclusive && !e.abandoned && (e.parked.IsZero() || !time.Now().Before(e.parked))
 	mine, times, next := g.line.release(g, alive)
 	if times > 0 {
 		if times == 1 {

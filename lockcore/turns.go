@@ -167,7 +167,7 @@ func (ln *line) cutLateLocked() []*call {
 func (ln *line) goOn(g *grant, a *ask) {
 	ln.mu.Lock()
 	w, ours := ln.first, g
-	if w == nil || g != nil && !g.fits(w) {
+	if w == nil || g != nil && !g.fits(w, time.Now()) {
 		ours = nil
 	}
 	if ln.g = ours; ours != nil {
@@ -232,8 +232,8 @@ func (ln *line) release(g *grant, alive bool) (mine bool, handed int, next *call
 		ln.mu.Unlock()
 		return false, 0, nil
 	}
-	w := ln.first
-	if !alive || w == nil || time.Since(g.since) >= streakTime || !g.fits(w) {
+	w, now := ln.first, time.Now()
+	if !alive || w == nil || now.Sub(g.since) >= streakTime || !g.fits(w, now) {
 		ln.g = nil
 		ln.mu.Unlock()
 		if !alive {

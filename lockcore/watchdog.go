@@ -206,7 +206,7 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	for _, g := range batch {
 		g.mu.Lock()
 		h := g.h
-		useful = max(useful, g.leftLocked()) //planted:late-reply
+		useful = max(useful, g.leftLocked(start)) //planted:late-reply
 		g.mu.Unlock()
 		if h != nil {
 			h.checkOverrun()
