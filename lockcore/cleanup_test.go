@@ -1,9 +1,13 @@
 package lockcore_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +23,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
+
+const waitersEnv = "HOLDFAST_TEST_WAITERS" // address of Redis, and the number of keys for which this process waits
 
 // dropped is an Observer that counts the cleanups that the Locker has given up.
 type dropped struct {
@@ -107,14 +113,45 @@ func handOver(t *testing.T, held map[string]*lockcore.Lease, keys []string, next
 	return rdb
 }
 
-// Finding A6: 5,000 waiters on 5,000 keys are canceled at once. All leave the queues, and a waiter of another Locker behind them does
-// not wait for a reservation of theirs to expire.
+// manyWaiters is TestCleanupManyCanceled's other process: a waiter on each of many keys, which all are canceled when
+// stdin has a line. It ends with stdin.
+func manyWaiters() bool {
+	addr, n := os.Getenv(waitersEnv), 0
+	if addr == "" {
+		return false
+	}
+	_, _ = fmt.Sscan(addr, &addr, &n)
+	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: addr}), lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var waiters sync.WaitGroup
+	for _, key := range keyNames(n) {
+		waiters.Go(func() {
+			if _, err := l.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever}); !errors.Is(err, context.Canceled) {
+				fmt.Println("not canceled:", err)
+			}
+		})
+	}
+	stdin := bufio.NewReader(os.Stdin)
+	_, _ = stdin.ReadString('\n') // or the test has ended
+	cancel()
+	waiters.Wait()
+	_, _ = stdin.ReadString('\n')
+	if err := l.Close(context.Background()); err != nil {
+		fmt.Println("Close:", err)
+	}
+	return true
+}
+
+// Finding A6: 5,000 waiters of one process on 5,000 keys are canceled at once. All leave the queues, and the next waiter
+// of another process does not wait for a reservation of theirs to expire.
 func TestCleanupManyCanceled(t *testing.T) {
 	testlevel.Exhaustive(t)
 	const n, sample = 5000, 200
 	w := realWorld(t)
 	holder, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Minute}})
-	gone, _, _ := w.locker(lockcore.Options{})
 	next, _, _ := w.locker(lockcore.Options{})
 	keys := keyNames(n + sample)
 	held := map[string]*lockcore.Lease{}
@@ -123,18 +160,20 @@ func TestCleanupManyCanceled(t *testing.T) {
 	}
 	control := handOver(t, held, keys[n:], next, nil)
 	keys = keys[:n]
-	ctx, cancel := context.WithCancel(t.Context())
-	var waiters sync.WaitGroup
-	for _, key := range keys {
-		waiters.Go(func() {
-			if _, err := gone.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever}); err == nil {
-				t.Error("granted")
-			}
-		})
+	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test binary
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", waitersEnv, w.rdb.Options().Addr, n))
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }() // no effect after its end
 	eventually(t, "the queues", func() bool { return waitingIn(t, w.rdb, keys) == n })
-	waits := handOver(t, held, keys[n-sample:], next, cancel)
-	waiters.Wait()
+	waits := handOver(t, held, keys[n-sample:], next, func() { _, _ = stdin.Write([]byte("\n")) })
 	at := func(all []time.Duration, p int) time.Duration { return all[len(all)*p/100] }
 	t.Logf("wait after the release: p50 %v, p99 %v, max %v; control without canceled waiters: p50 %v, p99 %v, max %v",
 		at(waits, 50), at(waits, 99), waits[sample-1], at(control, 50), at(control, 99), control[sample-1])
@@ -144,6 +183,10 @@ func TestCleanupManyCanceled(t *testing.T) {
 	left := int64(-1)
 	for end := time.Now().Add(10 * time.Second); left != 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		left = waitingIn(t, w.rdb, keys)
+	}
+	_ = stdin.Close()
+	if err := cmd.Wait(); err != nil || said.Len() > 0 {
+		t.Errorf("the process of the canceled waiters: %v\n%s", err, said.String())
 	}
 	if left != 0 {
 		t.Errorf("%d canceled requests are still in the queues", left)
