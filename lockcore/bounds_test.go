@@ -268,3 +268,27 @@ func TestUnreadableKey(t *testing.T) {
 		})
 	}
 }
+
+// Clear tells the holder of a key that cannot be read: its lease is lost at once, not at its end.
+func TestClearTellsTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		operator, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
+		time.Sleep(2 * time.Second) // the Locker listens by then
+		hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0]
+		if err := w.rdb.HSet(t.Context(), hash, "x", "junk").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := operator.Clear(t.Context(), lockcore.KindExclusive, "k"); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		<-le.Context().Done()
+		if d, err := time.Since(start), context.Cause(le.Context()); d > time.Second || !errors.Is(err, lockcore.ErrLost) {
+			t.Errorf("%v, %v after Clear", err, d)
+		}
+		_ = le.Release(t.Context())
+	})
+}

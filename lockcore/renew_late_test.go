@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -90,6 +91,36 @@ func TestRenewOverload(t *testing.T) {
 	})
 }
 
+// Every ctx ends before its lease also if Redis is silent, more leases are due than may have a second renewal, and these
+// are so long that one that is put off is due within the time in which leases are renewed together.
+func TestRenewOverloadLongLeases(t *testing.T) {
+	testlevel.Full(t)
+	synctest.Test(t, func(t *testing.T) {
+		const n, lease = 2200, 156 * time.Second
+		w := newWorld(t)
+		dial := w.dial
+		w.dial = func() *redis.Options { o := dial(); o.ReadTimeout = -1; return o }
+		l, faults, _ := w.locker(lockcore.Options{})
+		leases := make([]*lockcore.Lease, n)
+		for i := range leases {
+			leases[i] = w.must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Lease: lease}))
+		}
+		time.Sleep(lease / 2) // all are renewed once, over connections that fall silent then
+		start := time.Now()
+		faults.Silence()
+		for _, le := range leases {
+			<-le.Context().Done()
+			if d, err := time.Since(start), context.Cause(le.Context()); d >= lease || !errors.Is(err, lockcore.ErrLost) {
+				t.Fatalf("%v after %v", err, d)
+			}
+		}
+		faults.Heal()
+		for _, le := range leases {
+			_ = le.Release(t.Context())
+		}
+	})
+}
+
 // Finding A13: without replies at most three renewals of a lease are under way. None of them revives the lease once it
 // is lost, and Close waits for none.
 func TestRenewUnanswered(t *testing.T) {
@@ -163,6 +194,30 @@ func TestRenewUnreadableReal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	renewUnreadable(t, realWorld(t))
+}
+
+// A renewal changes nothing of a key that another holder has by now, also if that holder's end is further away than a
+// lease can last.
+func TestRenewLeavesOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0]
+		other := []any{"h", strings.Repeat("A", 26), "x", "8000000000000000", "d", "8000000000000000"}
+		if err := w.rdb.HSet(t.Context(), hash, other...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		before := w.rdb.HGetAll(t.Context(), hash).Val()
+		<-le.Context().Done()
+		if err := context.Cause(le.Context()); !errors.Is(err, lockcore.ErrLost) {
+			t.Error(err)
+		}
+		if after := w.rdb.HGetAll(t.Context(), hash).Val(); !maps.Equal(before, after) {
+			t.Errorf("the renewal made %v of %v", after, before)
+		}
+		_ = le.Release(t.Context())
+	})
 }
 
 func renewUnreadable(t *testing.T, w *world) {

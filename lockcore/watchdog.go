@@ -171,16 +171,17 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, most := w.clockLocked(), max(batchKeys, len(w.due)/10)
+	var putOff []*grant // back in the heap after the loop, which would take one with a long lease again
 	for len(w.due) > 0 && !w.stopped && w.due[0].due-now <= w.due[0].terms.Lease/30 {
 		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // dueHeap holds nothing else
 		if !g.live() {                 // it may have ended before it was added
 			continue
 		}
-		again := g.terms.Lease / 6
 		switch {
 		case g.tries == maxTries: // none has a reply yet, and one more would not help
 		case g.tries > 0 && w.extra >= most: // the others may have theirs soon
-			again = min(again/2, maxPause)
+			putOff = append(putOff, g)
+			continue
 		default:
 			late = max(late, now-g.due)
 			if g.tries++; g.tries > 1 {
@@ -189,7 +190,11 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 			g.poked = false
 			all = append(all, g)
 		}
-		g.due = now + again
+		g.due = now + g.terms.Lease/6
+		heap.Push(&w.due, g)
+	}
+	for _, g := range putOff {
+		g.due = now + min(g.terms.Lease/12, maxPause)
 		heap.Push(&w.due, g)
 	}
 	if len(w.due) > 0 && !w.stopped {
