@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -253,6 +254,43 @@ func TestConnDeafTLS(t *testing.T) {
 	if d := time.Since(start); d > 2500*time.Millisecond+control.Late(start) || !errors.Is(err, lockcore.ErrUnavailable) {
 		t.Errorf("%v after %v", err, d)
 	}
+}
+
+// Dials whose dialer ignores its ctx are left behind when their call returns: at most 256 for each client.
+func TestConnDialsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, pool, rounds = 3, 16, 100
+		var under, most atomic.Int64
+		answer := make(chan struct{})
+		o := redistest.Bubble(t).Options()
+		dial := o.Dialer
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			n := under.Add(1)
+			defer under.Add(-1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			<-answer
+			return dial(context.WithoutCancel(ctx), network, addr)
+		}
+		l := lockerOn(t, redis.NewClient(o), lockcore.Options{})
+		for range rounds {
+			var calls sync.WaitGroup
+			for i := range pool {
+				calls.Go(func() {
+					if _, err := l.Acquire(t.Context(), fmt.Sprint(i), noWait); !errors.Is(err, lockcore.ErrUnavailable) {
+						t.Error(err)
+					}
+				})
+			}
+			calls.Wait()
+		}
+		if n := most.Load(); n < 256 || n > clients*(256+pool) {
+			t.Errorf("%d dials at the same time after %d calls", n, rounds*pool)
+		}
+		close(answer)
+		time.Sleep(10 * time.Second)
+		takeOnce(t, l, "k")
+	})
 }
 
 // stalls is a connection whose next Write sleeps for the given time and then times out.

@@ -35,7 +35,7 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 }
 
 // endWith makes the dials of next, and their connections, end with ctx, also if next ignores its own ctx. over is the
-// error of a dial after that.
+// error of a dial after that. While maxHeldUp dials run whose callers have returned, a dial fails at once.
 func endWith(ctx context.Context, next dialer, over error) dialer {
 	type result struct {
 		conn net.Conn
@@ -43,6 +43,9 @@ func endWith(ctx context.Context, next dialer, over error) dialer {
 	}
 	var left atomic.Int64 // dials that still run after their caller has returned
 	return func(dial context.Context, network, addr string) (net.Conn, error) {
+		if left.Load() >= maxHeldUp && !ended(ctx) {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errHeldUp}
+		}
 		dial, cancel := context.WithCancel(dial)
 		defer context.AfterFunc(ctx, cancel)()
 		made, gone := make(chan result), make(chan struct{})
@@ -61,17 +64,13 @@ func endWith(ctx context.Context, next dialer, over error) dialer {
 				}
 			}
 		}()
-		limit := dial.Done() // the pool of go-redis cancels it after DialTimeout; TLS and custom dialers may ignore that
-		if left.Load() >= maxHeldUp {
-			limit = ctx.Done()
-		}
 		select {
 		case r := <-made:
 			if !ended(ctx) {
 				return r.conn, r.err
 			}
 			return nil, over
-		case <-limit:
+		case <-dial.Done(): // the pool of go-redis cancels it after DialTimeout; TLS and custom dialers may ignore that
 		}
 		left.Add(1)
 		close(gone)
