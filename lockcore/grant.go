@@ -79,6 +79,12 @@ func (g *grant) begin(c *call) *hold {
 
 // start is begin; same is false if Redis knows another call as the first that has the key.
 func (g *grant) start(c *call) (h *hold, same bool) {
+	ctx, cancel := context.WithCancelCause(c.ctx) // not under mu: it may call Value of a nested run's ctx, which takes a mu
+	defer func() {
+		if h == nil {
+			cancel(nil)
+		}
+	}()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -95,7 +101,7 @@ func (g *grant) start(c *call) (h *hold, same bool) {
 	h.token = g.next //planted:token-of-hold
 	h.began, h.runs = now.Sub(g.since), 1
 	h.minHold, h.stall, h.beaten = c.terms.MinHold, c.terms.Stall, between(g.since, now)
-	h.Context, h.cancel = context.WithCancelCause(c.ctx)
+	h.Context, h.cancel = ctx, cancel
 	if g.l.obs != nil {
 		h.told = new(told)
 	}
@@ -139,8 +145,11 @@ func (g *grant) expire() {
 	case h.stall > 0 && h.silentLocked(now) >= h.stall:
 		cause = ErrStalled
 	}
+	lost := g.loseLocked(cause)
 	g.mu.Unlock()
-	g.lose(cause)
+	if lost {
+		g.ended(h, cause)
+	}
 }
 
 // lose ends the lease before its tenure: ctx is canceled, nothing is renewed any more, and the line goes on without it. The first cause
@@ -150,24 +159,38 @@ func (g *grant) lose(cause error) { g.loseUnder(nil, cause) }
 // loseUnder is lose, unless the tenure is no longer that of only.
 func (g *grant) loseUnder(only *hold, cause error) {
 	g.mu.Lock()
-	if g.cause != nil || only != nil && g.h != only {
-		g.mu.Unlock()
-		return
+	h := g.h
+	lost := (only == nil || h == only) && g.loseLocked(cause)
+	g.mu.Unlock()
+	if lost {
+		g.ended(h, cause)
+	}
+}
+
+// loseLocked decides that the lease has ended, unless something else did before. If it returns true, the caller calls
+// ended.
+func (g *grant) loseLocked(cause error) bool {
+	if g.cause != nil {
+		return false
 	}
 	g.cause = cause
-	h := g.h
-	if h != nil {
+	if h := g.h; h != nil {
 		h.lost = true
 		if h.told != nil {
 			h.told.lostAt = time.Now()
 		}
 		g.timer.Stop()
 	}
-	g.mu.Unlock()
-	g.l.dog.remove(g)
+	return true
+}
+
+// ended does what follows from the loss of the lease under h, which is nil between two tenures. It cancels the ctx
+// first: no other lock may delay that.
+func (g *grant) ended(h *hold, cause error) {
 	if h != nil {
 		h.cancel(cause)
 	}
+	g.l.dog.remove(g)
 	g.l.mu.Lock()
 	g.l.aged.removeLocked(g) // nothing is left to revoke, so a handler that hangs does not keep the subscription open
 	g.l.mu.Unlock()

@@ -333,7 +333,6 @@ func TestNestedAfterRelease(t *testing.T) {
 	})
 }
 
-// A waiting nested call returns an error when its hold is lost, revoked or given up, or the Locker is closed. With a ctx that is cut off from
 // Two runs, one inside the other, are released at the same time: both ctx end, whichever is first.
 func TestNestedReleasedTogether(t *testing.T) {
 	l := bare(t, lockcore.Options{})
@@ -367,6 +366,84 @@ func TestNestedReleasedTogether(t *testing.T) {
 	releaseAll(t, outer)
 }
 
+// The loss of the lease ends the ctx of a run that has returned before the run inside it, also if that ctx does not
+// derive from the hold's.
+func TestNestedLostAfterRelease(t *testing.T) {
+	inNest(t, func(t *testing.T, n *nest) {
+		around := n.must(n.l.Acquire(context.WithoutCancel(n.outer.Context()), "k", noWait))
+		_ = around.Context().Done()
+		inside := n.must(n.l.Acquire(around.Context(), "k", noWait))
+		releaseAll(t, around)
+		if err := context.Cause(around.Context()); err != nil {
+			t.Errorf("before the loss: %v", err)
+		}
+		lockcore.Lose(n.outer.Context())
+		if err := context.Cause(around.Context()); !errors.Is(err, lockcore.ErrLost) {
+			t.Errorf("after the loss: %v", err)
+		}
+		_ = inside.Release(t.Context())
+		_ = n.outer.Release(t.Context())
+	})
+}
+
+// ownDone is a ctx that context cannot recognize: it registers a child by AfterFunc, and stop runs while a child is
+// canceled.
+type ownDone struct {
+	context.Context
+	done chan struct{}
+	stop func()
+}
+
+func (o ownDone) Done() <-chan struct{}        { return o.done }
+func (ownDone) Err() error                     { return nil }
+func (o ownDone) AfterFunc(func()) func() bool { return func() bool { o.stop(); return true } }
+
+// No run enters a nested run whose ctx is being canceled by its release.
+func TestNestedEnterDuringRelease(t *testing.T) {
+	inNest(t, func(t *testing.T, n *nest) {
+		var run *lockcore.Lease
+		tried := false
+		from := ownDone{n.outer.Context(), make(chan struct{}), func() {
+			tried = true
+			if le, err := n.l.Acquire(run.Context(), "k", noWait); err == nil {
+				t.Errorf("a run entered under a ctx that has ended: %v", context.Cause(le.Context()))
+				_ = le.Release(t.Context())
+			}
+		}}
+		run = n.must(n.l.Acquire(from, "k", noWait))
+		_ = run.Context().Done()
+		releaseAll(t, run)
+		if !tried {
+			t.Error("the ctx was not canceled")
+		}
+		releaseAll(t, n.must(n.l.Acquire(n.outer.Context(), "k", noWait)), n.outer)
+	})
+}
+
+// valuesOf is a ctx with the values of another one.
+type valuesOf struct {
+	context.Context
+	values context.Context
+}
+
+func (v valuesOf) Value(key any) any { return v.values.Value(key) }
+
+// A call may bring the values of an earlier hold's nested run. The key is handed over to it without a deadlock.
+func TestNestedValuesInHandOff(t *testing.T) {
+	inNest(t, func(t *testing.T, n *nest) {
+		same := lockcore.Terms{Lease: time.Hour, Wait: lockcore.Forever} // as the outer hold: the same grant
+		old := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+		second := n.call(t.Context(), same)
+		releaseAll(t, old, n.outer)
+		holder := n.enters("the second", second)
+		third := n.call(valuesOf{t.Context(), old.Context()}, same)
+		n.waits("the third", third)
+		releaseAll(t, holder)
+		releaseAll(t, n.enters("the third", third))
+	})
+}
+
+// A waiting nested call returns an error when its hold is lost, revoked or given up, or the Locker is closed. With a ctx that is cut off from
 // cancellation it competes as any other call.
 func TestNestedWaiterIsTold(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -227,28 +227,32 @@ func (n *nested) live() context.Context {
 	}
 	ctx, cancel := context.WithCancelCause(n.asked)
 	mu := &n.of.g.mu
-	mu.Lock()
-	if n.made.Load() { // by another goroutine
+	for {
+		mu.Lock()
+		if n.made.Load() { // by another goroutine
+			mu.Unlock()
+			cancel(nil)
+			return n.ctx
+		}
+		cause := n.of.causeLocked()
+		if cause == nil && n.done {
+			cause = ErrReleased
+		}
+		if cause == nil || ctx.Err() != nil {
+			n.ctx, n.cancel = ctx, cancel
+			n.made.Store(true)
+			mu.Unlock()
+			return ctx
+		}
 		mu.Unlock()
-		cancel(nil)
-		return n.ctx
+		cancel(cause) // before another goroutine gets it
 	}
-	n.ctx, n.cancel = ctx, cancel
-	n.made.Store(true)
-	cause := n.of.causeLocked()
-	if cause == nil && n.done {
-		cause = ErrReleased
-	}
-	mu.Unlock()
-	if cause != nil {
-		cancel(cause)
-	}
-	return ctx
 }
 
-// stopLocked ends the ctx of n and those of the runs that n has outlived. n is still open meanwhile, so no sibling has
-// entered. If a run inside n goes on, the end of that run does it. grant.mu is not held while a ctx is canceled. A run
-// around n that returns in between finds n open and adds itself to n.outlived: the loop looks again.
+// stopLocked ends the ctx of n and those of the runs that n has outlived. If a run inside n goes on, the end of that run
+// does it. grant.mu is not held while a ctx is canceled. Meanwhile n is over, so no run enters it, but it is still the
+// child of its parent, so no sibling enters. A run around n that returns then adds itself to n.outlived: the loop looks
+// again.
 func (n *nested) stopLocked() {
 	mu := &n.of.g.mu
 	for {
@@ -268,7 +272,7 @@ func (n *nested) stopLocked() {
 		if !cut {
 			return
 		}
-		n.outlived = nil
+		n.over, n.outlived = true, nil
 		mu.Unlock()
 		n.cut()
 		for ; outlived != nil; outlived = outlived.outlived {
@@ -299,8 +303,10 @@ func (h *hold) dismiss(cause error) {
 		if n == nil {
 			break
 		}
-		if n.made.Load() {
-			cut = append(cut, n)
+		for r := n; r != nil; r = r.outlived {
+			if r.made.Load() {
+				cut = append(cut, r)
+			}
 		}
 		e = &n.entry
 	}

@@ -268,6 +268,9 @@ func (l *Locker) reenter(ctx context.Context, e *entry, wait time.Duration) (le 
 	if e.enter(n) {
 		return &n.Lease, start, nil
 	}
+	if !e.of.valid() { // its end is decided before the call competes: a late renewal must not let it wait for itself
+		e.of.g.expire()
+	}
 	entered, start, err := e.await(ctx, cmp.Or(wait, l.terms.Wait), n)
 	if entered {
 		return &n.Lease, start, nil
