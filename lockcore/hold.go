@@ -170,7 +170,7 @@ func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked(
 // leave ends the run of n, or the first run if n is nil. last is true once, for the run that ends the tenure: from then on the grant is on its way, and no
 // late answer matters to this hold, which is decided here, before anything is sent. expired: the lease is over, although
 // nobody may have noticed yet.
-func (h *hold) leave(n *nested) (last, expired bool, r Released) {
+func (h *hold) leave(n *nested) (last, expired, late bool, r Released) {
 	e := &h.entry
 	h.g.mu.Lock()
 	if n != nil {
@@ -188,21 +188,17 @@ func (h *hold) leave(n *nested) (last, expired bool, r Released) {
 			next.turn <- true
 		}
 		homeless.sendAway()
-		return false, false, r
+		return false, false, false, r
 	}
 	h.closed = true
 	h.g.h = nil
 	now := time.Now()
 	r.Held, r.Renewals, r.Failures = now.Sub(h.granted()), int(h.renewals), int(h.failures)
 	expired = h.leftLocked(now) <= 0
-	late := h.lost && h.told != nil && now.Sub(h.told.lostAt) > overrunAfter
+	late = h.lost && h.told != nil && now.Sub(h.told.lostAt) > overrunAfter
 	h.g.mu.Unlock()
 	homeless.sendAway() // the waiters that dismiss has not reached yet
-	if late {
-		h.tell(Lost{Cause: r.Lost})
-		h.tell(Overrun{Cause: r.Lost})
-	}
-	return true, expired, r
+	return true, expired, late, r
 }
 
 // endedBy is why the tenure is over, or nil.

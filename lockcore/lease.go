@@ -165,7 +165,7 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	if !le.ended.CompareAndSwap(false, true) {
 		return le.endedBy()
 	}
-	last, expired, r := h.leave(le.nested)
+	last, expired, late, r := h.leave(le.nested)
 	if !last {
 		return r.Lost
 	}
@@ -175,8 +175,18 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	if h.minHold > 0 && !e.completed && !e.abandoned {
 		e.parked = h.parked()
 	}
-	var handed bool
+	handed := false
+	defer func() { // also if the Observer panics
+		if !handed {
+			l.remove(g) // last: Close waits for the release too
+		}
+		l.cleanups.report()
+	}()
 	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired) //planted:handed-off-if-kept
+	if late {
+		h.tell(Lost{Cause: r.Lost})
+		h.tell(Overrun{Cause: r.Lost})
+	}
 	if (r.Stale || expired && r.Err != nil) && r.Lost == nil {
 		r.Lost = ErrLost
 		h.tell(Lost{Cause: ErrLost})
@@ -184,10 +194,6 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	if l.obs != nil {
 		h.tell(r)
 	}
-	if !handed {
-		l.remove(g) // last: Close waits for the release too
-	}
-	l.cleanups.report()
 	return r.Lost
 }
 

@@ -81,3 +81,63 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 		}
 	})
 }
+
+// panicsOn is an Observer that panics at the events of one type.
+type panicsOn[E lockcore.Event] struct{}
+
+func (panicsOn[E]) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (panicsOn[E]) Traceparent(context.Context) string                            { return "" }
+
+func (panicsOn[E]) Event(_ context.Context, e lockcore.Event) {
+	if _, ok := e.(E); ok {
+		panic("event")
+	}
+}
+
+// panics reports whether f panics.
+func panics(f func()) (yes bool) {
+	defer func() { yes = recover() != nil }()
+	f()
+	return false
+}
+
+// A panic of the Observer during a release reaches the caller after the key is free, and Close waits for nothing.
+func TestObserverPanicsOnReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{Observer: panicsOn[lockcore.Released]{}})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		if !panics(func() { _ = le.Release(t.Context()) }) {
+			t.Error("no panic")
+		}
+		other, _, _ := w.locker(lockcore.Options{})
+		takeOnce(t, other, "k")
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err != nil || time.Since(start) > time.Second {
+			t.Errorf("Close: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// A panic of the Observer that hears of a late handler does not lose the record of that handler.
+func TestObserverPanicsOnOverrun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{Observer: panicsOn[lockcore.Overrun]{}})
+		le, _, err := l.Claim(t.Context(), "o", lockcore.Claim{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lockcore.Lose(le.Context())
+		time.Sleep(200 * time.Millisecond)
+		if !panics(func() { _ = le.Complete(t.Context(), []byte("record"), time.Minute) }) {
+			t.Error("no panic")
+		}
+		other, _, _ := w.locker(lockcore.Options{})
+		if _, rec, err := other.Claim(t.Context(), "o", lockcore.Claim{Terms: noWait}); err != nil || rec == nil || string(rec.Data) != "record" {
+			t.Errorf("%v, %v", rec, err)
+		}
+	})
+}

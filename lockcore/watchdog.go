@@ -130,6 +130,7 @@ func (w *watchdog) soon(g *grant, in time.Duration) {
 func (w *watchdog) soonLocked(g *grant, in time.Duration) {
 	if g.index < 0 && g.terms.NoRenew && in == 0 && !w.stopped && g.live() {
 		w.pushLocked(g, 0)
+		g.poked = true
 	}
 	if due := w.clockLocked() + in; g.index >= 0 && !w.stopped && due < g.due {
 		g.due, g.poked = due, true
@@ -210,12 +211,8 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	useful := minPassTime
 	for _, g := range batch {
 		g.mu.Lock()
-		h := g.h
 		useful = max(useful, g.leftLocked(start)) //planted:late-reply
 		g.mu.Unlock()
-		if h != nil {
-			h.checkOverrun()
-		}
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, min(useful, maxTryTime))
 	defer cancel()
@@ -241,6 +238,11 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	}
 	p.Took = time.Since(start)
 	w.settle(batch, answers, start, late)
+	for _, g := range batch { // after the renewal: a slow Observer must not delay it
+		if h := g.holder(); h != nil {
+			h.checkOverrun()
+		}
+	}
 	w.l.shielded(func() { w.l.Report(w.l.base, p) })
 }
 
@@ -261,7 +263,9 @@ func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, la
 			continue // it has ended, or is due for a newer reason
 		}
 		if answers[i].err == nil && g.terms.NoRenew {
-			heap.Remove(&w.due, int(g.index))
+			if g.tries == 0 { // else a newer read decides
+				heap.Remove(&w.due, int(g.index))
+			}
 			continue
 		}
 		due := g.due
