@@ -33,8 +33,8 @@ full: ## level full with the race detector, of all packages without a target of 
 
 .PHONY: sim
 sim: ## 120 seeds of the simulation, and 10 with the race detector; -seed N plays one again
-	$(FULL) $(TALLY) ./internal/sim -count=1 -v -timeout 30m
-	$(FULL) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 10
+	$(FULL) $(FEWER_GC) $(TALLY) ./internal/sim -count=1 -v -timeout 30m
+	$(FULL) $(FEWER_GC) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 10
 
 .PHONY: history
 history: ## a million operations on a real server, checked with porcupine and a fenced register
@@ -66,7 +66,7 @@ topology: ## failovers of Sentinel and Cluster, and 50 slots that move, under lo
 
 .PHONY: exhaustive
 exhaustive: ## level exhaustive, without the race detector: cancellation at every packet, every late copy, the cost of memory, 1,000 ticks of 50 instances
-	HOLDFAST_TEST_LEVEL=exhaustive $(REPEAT) $(TALLY) -count=1 -timeout 20m ./lockcore ./middleware/cronmw
+	HOLDFAST_TEST_LEVEL=exhaustive $(FEWER_GC) $(REPEAT) $(TALLY) -count=1 -timeout 20m ./lockcore ./middleware/cronmw
 
 .PHONY: lint
 lint: ## golangci-lint, from tools/go.mod, on every module; zero findings

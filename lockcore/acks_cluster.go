@@ -22,10 +22,10 @@ func (c *conn) waitForReplicas(r ReplicaAcks) error {
 	switch ends := c.ends.UniversalClient.(type) {
 	case *redis.Client:
 		if c.own { // its dialer ends with c already
-			c.records = &wire{UniversalClient: ownClient(context.Background(), ends.Options(), errCutOff)}
+			c.records = &wire{UniversalClient: ownClient(context.Background(), ends.Options(), c.dials, errCutOff)}
 		}
 	case *redis.ClusterClient:
-		c.records = &wire{UniversalClient: ownCluster(context.Background(), ends.Options(), c.slots, errCutOff)}
+		c.records = &wire{UniversalClient: ownCluster(context.Background(), ends.Options(), c.slots, c.dials, errCutOff)}
 	default:
 		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client, also of NewFailoverClient, or a *redis.ClusterClient: a wrapper may send WAIT elsewhere")
 	}

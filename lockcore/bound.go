@@ -4,7 +4,13 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
+
+// connectTimeout bounds code of the user that sets up a connection, where no call does: a renewal, a subscription, a
+// batch of commands.
+const connectTimeout = 10 * time.Second
 
 // limited is a ctx with an earlier deadline and no timer. Our own clients set it as the deadline of the connection; what they do besides is
 // bounded by their options.
@@ -71,6 +77,40 @@ func (l *limited) Deadline() (time.Time, bool) {
 		return end, true
 	}
 	return l.end, true
+}
+
+// timed is ctx with a deadline of at most d and a timer for it. A limited has no timer, and context.WithTimeout sets none
+// below an earlier deadline, so code of the user that bounds itself that way would wait for ever.
+func timed(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	end := time.Now().Add(d)
+	if e, ok := ctx.Deadline(); ok && e.Before(end) {
+		end = e
+	}
+	return context.WithDeadline(ctx, end) // an equal deadline gets a timer
+}
+
+// timedCredentials is the user's CredentialsProviderContext with a ctx that ends after connectTimeout, or with the call.
+func timedCredentials(next func(context.Context) (string, string, error)) func(context.Context) (string, string, error) {
+	if next == nil {
+		return nil
+	}
+	return func(ctx context.Context) (string, string, error) {
+		ctx, cancel := timed(ctx, connectTimeout)
+		defer cancel()
+		return next(ctx)
+	}
+}
+
+// timedConnect is the same for the user's OnConnect.
+func timedConnect(next func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	if next == nil {
+		return nil
+	}
+	return func(ctx context.Context, cn *redis.Conn) error {
+		ctx, cancel := timed(ctx, connectTimeout)
+		defer cancel()
+		return next(ctx, cn)
+	}
 }
 
 // bounded returns when ctx ends, also if call does not. Who wins is decided by out, which has room for the loser.

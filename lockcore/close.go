@@ -30,7 +30,6 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.dog.stop()
 	l.wake.close()
 	l.join(ctx)
-	l.once.Do(l.conn.close)
 	if left > 0 {
 		return fmt.Errorf("lockcore: closed while %d leases were held: %w", left, context.Cause(ctx))
 	}
@@ -76,19 +75,25 @@ func (l *Locker) dropAll() int {
 	return n
 }
 
-// closeGrace is how long Close waits for its goroutines after it has ended their ctx and their connections. They end at
-// once, unless go-redis is in the user's code, such as OnConnect, and that does not return.
+// closeGrace is how long Close waits for its goroutines and clients after it has ended their ctx and their connections.
+// They end at once, unless go-redis is in the user's code, such as OnConnect, and that does not return.
 const closeGrace = 100 * time.Millisecond
 
 // join waits for the background work until ctx ends. Then it ends the ctx and the connections of the rest: a command
 // under way on one of our own connections fails at once, not at its time limit.
 func (l *Locker) join(ctx context.Context) {
-	done := l.settle(ctx)
+	settled := l.settle(ctx)
 	l.conn.cutOff()
+	all := make(chan struct{})
+	go func() { // ends with the user's code that go-redis calls, or with go-redis's limit for it
+		l.once.Do(l.conn.close)
+		<-settled
+		close(all)
+	}()
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()
 	select {
-	case <-done:
+	case <-all:
 	case <-grace.C:
 	}
 	l.cleanups.report()

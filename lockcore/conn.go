@@ -24,7 +24,10 @@ const (
 	scriptBlock = 100 // keys in one renewal script
 )
 
-var errHeldUp = errors.New("too many calls are held up")
+var (
+	errHeldUp      = errors.New("too many calls are held up")
+	errDialsHeldUp = errors.New("too many dials are held up") // a later one may succeed: go-redis gives up dials that hang
+)
 
 // conn is the way to Redis: connections of our own wherever we can make them, so that neither a release nor a renewal
 // ever queues behind the user's own commands or behind our waiters.
@@ -40,15 +43,18 @@ type conn struct {
 	heldUp atomic.Int64
 	cut    context.CancelFunc // ends our own connections
 	slots  *slotMap           // of a cluster, shared by our own clients
+	dials  *heldUpDials       // of our own clients
 
 	records   *wire // with acks, in place of ends for what waits for replicas: rotate, complete, Extend
 	newcomers newcomers
 }
 
 func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
+	dials := new(heldUpDials)
 	own := func(one func(context.Context, time.Duration) redis.UniversalClient, single bool) *conn {
 		ctx, cut := context.WithCancel(context.Background())
 		return &conn{
+			dials: dials,
 			calls: &wire{UniversalClient: one(ctx, callTimeout), batches: batches}, ends: &wire{UniversalClient: one(ctx, callTimeout), batches: batches},
 			renews: one(ctx, maxLease), own: true, single: single, cut: cut,
 		}
@@ -69,7 +75,7 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
 			o := *c.Options()
 			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
-			return ownClient(ctx, &o, errCutOff)
+			return ownClient(ctx, &o, dials, errCutOff)
 		}, true), nil
 	case *redis.ClusterClient:
 		if c == nil {
@@ -79,7 +85,7 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 		made := own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
 			o := *c.Options()
 			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
-			return ownCluster(ctx, &o, slots, errCutOff)
+			return ownCluster(ctx, &o, slots, dials, errCutOff)
 		}, false)
 		made.slots = slots
 		return made, nil
@@ -94,26 +100,30 @@ var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was c
 
 // ownClient makes a client whose connections end with ctx, and which sends nothing that it was not asked to. over is
 // the error of a dial after ctx ended.
-func ownClient(ctx context.Context, o *redis.Options, over error) *redis.Client {
+func ownClient(ctx context.Context, o *redis.Options, dials *heldUpDials, over error) *redis.Client {
 	c := *o
-	c.Dialer = endWith(ctx, c.Dialer, over)
+	c.Dialer = endWith(ctx, c.Dialer, dials, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.MaxConcurrentDials = 0 // PoolSize: nothing bounds the time that a call waits for another one's dial
+	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
 	return redis.NewClient(&c)
 }
 
-func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, over error) *redis.ClusterClient {
+func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, dials *heldUpDials, over error) *redis.ClusterClient {
 	c := *o
 	slots.share(&c)
 	if c.Dialer == nil {
 		c.Dialer = redis.NewDialer(&redis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLSConfig})
 	}
-	c.Dialer = endWith(ctx, c.Dialer, over)
+	c.Dialer = endWith(ctx, c.Dialer, dials, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, quick
 	c.MaxRetryBackoff = 0 // 0 is go-redis's default; a shorter one would cut MinRetryBackoff
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.MaxConcurrentDials = 0 // PoolSize: nothing bounds the time that a call waits for another one's dial
+	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
 	// A script is routed by its keys. Otherwise the first command of each client would wait for a COMMAND, which goes
 	// to any node and is not bounded by ctx.

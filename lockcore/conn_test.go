@@ -287,10 +287,127 @@ func TestConnDialsLeftBehind(t *testing.T) {
 		if n := most.Load(); n < 256 || n > clients*(256+pool) {
 			t.Errorf("%d dials at the same time after %d calls", n, rounds*pool)
 		}
-		close(answer)
-		time.Sleep(10 * time.Second)
-		takeOnce(t, l, "k")
+		go func() {
+			time.Sleep(time.Second)
+			close(answer)
+		}()
+		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second})
+		if err != nil {
+			t.Fatalf("the dials have returned: %v", err)
+		}
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
+}
+
+// A dial whose caller has no time limit, as that of a subscription, ends after a second.
+func TestConnDialLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		_, err := lockcore.EndWith(t.Context(), func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, io.EOF)(t.Context(), "tcp", "127.0.0.1:1")
+		if d := time.Since(start); err == nil || d > 2*time.Second {
+			t.Errorf("%v after %v", err, d)
+		}
+	})
+}
+
+// Calls on a server that answers no dial end in time, also if the user's client dials one connection at a time.
+func TestConnDialsOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether the server is back
+		o := redistest.Bubble(t).Options()
+		o.PoolSize, o.MaxConcurrentDials = 1, 1
+		o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		l := lockerOn(t, redis.NewClient(o), lockcore.Options{})
+		start := time.Now()
+		var calls sync.WaitGroup
+		for i := range 16 {
+			calls.Go(func() {
+				if _, err := l.Acquire(t.Context(), fmt.Sprint(i), noWait); !errors.Is(err, lockcore.ErrUnavailable) {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+		if d := time.Since(start); d > 4*time.Second {
+			t.Errorf("the last call took %v", d)
+		}
+	})
+}
+
+// Code of the user that bounds itself by a timeout of its ctx ends: the ctx of a command has a deadline without a timer.
+func TestConnUserCodeTimesOut(t *testing.T) {
+	for name, set := range map[string]func(o *redis.Options, hang func(context.Context) error){
+		"CredentialsProviderContext": func(o *redis.Options, hang func(context.Context) error) {
+			o.CredentialsProviderContext = func(ctx context.Context) (string, string, error) { return "", "", hang(ctx) }
+		},
+		"OnConnect": func(o *redis.Options, hang func(context.Context) error) {
+			o.OnConnect = func(ctx context.Context, _ *redis.Conn) error { return hang(ctx) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				t.Cleanup(func() { time.Sleep(2 * time.Second) }) // as above
+				o := redistest.Bubble(t).Options()
+				set(o, func(ctx context.Context) error {
+					ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+					defer cancel()
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				l := lockerOn(t, redis.NewClient(o), lockcore.Options{})
+				start := time.Now()
+				_, err := l.Acquire(t.Context(), "k", noWait)
+				if d := time.Since(start); !errors.Is(err, lockcore.ErrUnavailable) || d > 5*time.Second {
+					t.Errorf("%v after %v", err, d)
+				}
+			})
+		})
+	}
+}
+
+// Close ends on time while batches of commands wait for connections that the user's OnConnect holds up.
+func TestCloseHangingOnConnect(t *testing.T) {
+	testlevel.Full(t)
+	var hangs atomic.Bool
+	end := make(chan struct{})
+	o := redistest.Real(t).Options()
+	o.OnConnect = func(context.Context, *redis.Conn) error {
+		if hangs.Load() {
+			<-end
+		}
+		return nil
+	}
+	rdb := redis.NewClient(o)
+	defer func() { _ = rdb.Close() }()
+	l, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	takeOnce(t, l, "warm")
+	hangs.Store(true)
+	var calls sync.WaitGroup
+	for i := range 50 {
+		calls.Go(func() { _, _ = l.Acquire(t.Context(), fmt.Sprint(i), noWait) })
+	}
+	time.Sleep(300 * time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	control, start := redistest.NewControl(t), time.Now()
+	_ = l.Close(ctx)
+	if d := time.Since(start); d > time.Second+control.Late(start) {
+		t.Errorf("Close took %v", d)
+	}
+	close(end)
+	calls.Wait()
+	_ = l.Close(t.Context()) // the rest of the first one
 }
 
 // stalls is a connection whose next Write sleeps for the given time and then times out.

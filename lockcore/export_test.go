@@ -10,7 +10,6 @@ import (
 
 // What tests from outside see of the inside: the layout of Redis, and the scripts by name.
 var (
-	EndWith     = endWith
 	Escape      = escape
 	Unescape    = unescape
 	Probe       = probe
@@ -43,4 +42,8 @@ func SendOnce(ctx context.Context, l *Locker, key string) error {
 		return unavailable(err)
 	}
 	return nil
+}
+
+func EndWith(ctx context.Context, next dialer, over error) dialer {
+	return endWith(ctx, next, new(heldUpDials), over)
 }

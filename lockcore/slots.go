@@ -51,7 +51,7 @@ func (h slotHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			slots.SetVal(*known)
 			return nil
 		}
-		ctx, cancel := context.WithTimeout(ctx, slotTimeout)
+		ctx, cancel := timed(ctx, slotTimeout)
 		defer cancel()
 		err := next(ctx, cmd)
 		if err == nil {

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -26,27 +27,39 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	var sub redis.UniversalClient
 	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
 		o := *cluster.Options()
-		o.ClusterStateReloadInterval = time.Second // read when it connects: go-redis does not tell us that it cannot
-		sub = ownCluster(ctx, &o, c.slots, redis.ErrClosed)
+		o.ClusterStateReloadInterval = time.Second        // read when it connects: go-redis does not tell us that it cannot
+		o.ReadTimeout = bound(o.ReadTimeout, callTimeout) // of HELLO; messages have none
+		sub = ownCluster(ctx, &o, c.slots, c.dials, redis.ErrClosed)
 	} else if single, ok := c.renews.(*redis.Client); ok {
-		sub = ownClient(ctx, single.Options(), redis.ErrClosed)
+		o := *single.Options()
+		o.ReadTimeout = bound(o.ReadTimeout, callTimeout)
+		sub = ownClient(ctx, &o, c.dials, redis.ErrClosed)
 	}
 	return sub, sub.Close
 }
 
+// heldUpDials counts, by address, the dials that still run after their callers have returned.
+type heldUpDials struct{ left sync.Map } // of *atomic.Int64
+
+func (d *heldUpDials) to(addr string) *atomic.Int64 {
+	n, _ := d.left.LoadOrStore(addr, new(atomic.Int64))
+	return n.(*atomic.Int64) //nolint:errcheck,forcetypeassert // nothing else is stored
+}
+
 // endWith makes the dials of next, and their connections, end with ctx, also if next ignores its own ctx. over is the
-// error of a dial after that. While maxHeldUp dials run whose callers have returned, a dial fails at once.
-func endWith(ctx context.Context, next dialer, over error) dialer {
+// error of a dial after that. A dial takes at most callTimeout: a subscription's comes without a limit. While maxHeldUp
+// dials to the same address run whose callers have returned, a dial fails at once.
+func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) dialer {
 	type result struct {
 		conn net.Conn
 		err  error
 	}
-	var left atomic.Int64 // dials that still run after their caller has returned
 	return func(dial context.Context, network, addr string) (net.Conn, error) {
+		left := dials.to(addr)
 		if left.Load() >= maxHeldUp && !ended(ctx) {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: errHeldUp}
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errDialsHeldUp}
 		}
-		dial, cancel := context.WithCancel(dial)
+		dial, cancel := context.WithTimeout(dial, callTimeout)
 		defer context.AfterFunc(ctx, cancel)()
 		made, gone := make(chan result), make(chan struct{})
 		go func() { // returns when next returns; closes a connection that arrives after the caller has returned
@@ -70,7 +83,7 @@ func endWith(ctx context.Context, next dialer, over error) dialer {
 				return r.conn, r.err
 			}
 			return nil, over
-		case <-dial.Done(): // the pool of go-redis cancels it after DialTimeout; TLS and custom dialers may ignore that
+		case <-dial.Done(): // TLS and custom dialers may ignore it
 		}
 		left.Add(1)
 		close(gone)
