@@ -197,7 +197,7 @@ func (g *grant) ended(h *hold, cause error) {
 	if h != nil {
 		h.dismiss(cause) //planted:nested-loss
 		g.line.lost(g)
-		g.l.shielded(func() { h.tell(Lost{Cause: cause}) })
+		h.tell(Lost{Cause: cause})
 	}
 }
 
@@ -235,7 +235,7 @@ func (g *grant) unanswered(sent time.Time, err error) {
 	}
 	g.mu.Unlock()
 	if first {
-		g.l.shielded(func() { h.tell(RenewFailed{Err: err}) })
+		h.tell(RenewFailed{Err: err})
 	}
 }
 

@@ -118,7 +118,7 @@ func (h *hold) tell(e Event) {
 		t.granted = true
 		obs.Event(h.asked, e)
 		if t.early != nil {
-			obs.Event(h.asked, t.early)
+			h.background(t.early)
 		}
 		return
 	case Lost:
@@ -137,17 +137,27 @@ func (h *hold) tell(e Event) {
 		t.overrun = true
 	case Released:
 		if e.Lost != nil && !t.lost { // the handler returned between the loss and its report
-			obs.Event(h.asked, Lost{Cause: e.Lost})
+			h.background(Lost{Cause: e.Lost})
 		}
 		t.over = true
 	}
-	obs.Event(h.asked, e)
+	switch e.(type) {
+	case Lost, Overrun, RenewFailed:
+		h.background(e)
+	default:
+		obs.Event(h.asked, e)
+	}
+}
+
+// background passes on an event that mostly comes from a goroutine of the Locker: a panic of the Observer is counted.
+func (h *hold) background(e Event) {
+	h.g.l.shielded(func() { h.g.l.obs.Event(h.asked, e) })
 }
 
 // checkOverrun reports a handler that goes on after its ctx has ended.
 func (h *hold) checkOverrun() {
 	if h.Err() != nil {
-		h.g.l.shielded(func() { h.tell(Overrun{Cause: context.Cause(h)}) })
+		h.tell(Overrun{Cause: context.Cause(h)})
 	}
 }
 

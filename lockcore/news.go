@@ -33,8 +33,8 @@ func (ln *line) heard(a *ask, sent time.Time, v answer, err error) (failed int) 
 		n.failed++
 		ln.news = &n
 	} else {
-		if ln.busy != nil && b.Holder == (Holder{}) {
-			b.Holder = ln.busy.Holder // reserved for somebody: who had it last is the better answer
+		if ln.busy != nil && b.kept() && b.Remaining <= claimWindow {
+			b.Holder = ln.busy.Holder // reserved, not parked: the last holder is the better answer
 		}
 		ln.news = &news{busy: b, tag: v.tag, asked: sent, at: time.Now(), poke: a.poked}
 	}
@@ -135,6 +135,9 @@ func (s said) holder(c *call) *BusyError {
 	}
 	b := *s.busy
 	since := time.Since(s.at)
-	b.Waited, b.HeldFor, b.Remaining, b.Queue = c.waited(), b.HeldFor+since, max(b.Remaining-since, 0), b.Queue+s.n
+	if !b.kept() {
+		b.HeldFor += since
+	}
+	b.Waited, b.Remaining, b.Queue = c.waited(), max(b.Remaining-since, 0), b.Queue+s.n
 	return &b
 }

@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -194,5 +195,31 @@ func TestStallInAStreak(t *testing.T) {
 			t.Errorf("after %v: %v", d, context.Cause(le.Context()))
 		}
 		_ = le.Release(t.Context())
+	})
+}
+
+// A parked key has no holder, whether the call came before or after the release, and RetryAfter is the rest of MinHold.
+func TestParkedHasNoHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: 10 * time.Minute}))
+		before := make(chan error, 1)
+		go func() {
+			_, err := other.Acquire(t.Context(), "k", lockcore.Terms{Wait: 5 * time.Second})
+			before <- err
+		}()
+		time.Sleep(time.Second)
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_, after := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Second})
+		for when, err := range map[string]error{"before": <-before, "after": after} {
+			busy, ok := errors.AsType[*lockcore.BusyError](err)
+			if !ok || busy.Holder != (lockcore.Holder{}) || busy.HeldFor != 0 || busy.RetryAfter() != time.Minute || !strings.Contains(err.Error(), "it is kept for another") {
+				t.Errorf("asked %s the release: %v, %+v", when, err, busy)
+			}
+		}
 	})
 }
