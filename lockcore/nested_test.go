@@ -389,7 +389,8 @@ func TestNestedLostAfterRelease(t *testing.T) {
 // ownDone is a ctx that context cannot recognize: it registers a child by AfterFunc, and stop runs while a child is
 // canceled.
 type ownDone struct {
-	context.Context
+	context.Context //nolint:containedctx // it is one
+
 	done chan struct{}
 	stop func()
 }
@@ -422,8 +423,9 @@ func TestNestedEnterDuringRelease(t *testing.T) {
 
 // valuesOf is a ctx with the values of another one.
 type valuesOf struct {
-	context.Context
-	values context.Context
+	context.Context //nolint:containedctx // it is one
+
+	values context.Context //nolint:containedctx // the other one
 }
 
 func (v valuesOf) Value(key any) any { return v.values.Value(key) }

@@ -227,26 +227,25 @@ func (n *nested) live() context.Context {
 	}
 	ctx, cancel := context.WithCancelCause(n.asked)
 	mu := &n.of.g.mu
-	for {
-		mu.Lock()
-		if n.made.Load() { // by another goroutine
-			mu.Unlock()
-			cancel(nil)
-			return n.ctx
-		}
-		cause := n.of.causeLocked()
-		if cause == nil && n.done {
-			cause = ErrReleased
-		}
-		if cause == nil || ctx.Err() != nil {
-			n.ctx, n.cancel = ctx, cancel
-			n.made.Store(true)
-			mu.Unlock()
-			return ctx
-		}
+	mu.Lock()
+	cause := n.of.causeLocked()
+	if cause == nil && n.done {
+		cause = ErrReleased
+	}
+	if cause != nil {
 		mu.Unlock()
 		cancel(cause) // before another goroutine gets it
+		mu.Lock()
 	}
+	if n.made.Load() { // by another goroutine
+		mu.Unlock()
+		cancel(nil)
+		return n.ctx
+	}
+	n.ctx, n.cancel = ctx, cancel
+	n.made.Store(true)
+	mu.Unlock()
+	return ctx
 }
 
 // stopLocked ends the ctx of n and those of the runs that n has outlived. If a run inside n goes on, the end of that run
