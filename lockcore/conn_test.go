@@ -301,20 +301,6 @@ func TestConnDialsLeftBehind(t *testing.T) {
 	})
 }
 
-// A dial whose caller has no time limit, as that of a subscription, ends after a second.
-func TestConnDialLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		_, err := lockcore.EndWith(t.Context(), func(ctx context.Context, _, _ string) (net.Conn, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}, io.EOF)(t.Context(), "tcp", "127.0.0.1:1")
-		if d := time.Since(start); err == nil || d > 2*time.Second {
-			t.Errorf("%v after %v", err, d)
-		}
-	})
-}
-
 // Calls on a server that answers no dial end in time, also if the user's client dials one connection at a time.
 func TestConnDialsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

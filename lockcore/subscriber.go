@@ -27,13 +27,10 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	var sub redis.UniversalClient
 	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
 		o := *cluster.Options()
-		o.ClusterStateReloadInterval = time.Second        // read when it connects: go-redis does not tell us that it cannot
-		o.ReadTimeout = bound(o.ReadTimeout, callTimeout) // of HELLO; messages have none
+		o.ClusterStateReloadInterval = time.Second // read when it connects: go-redis does not tell us that it cannot
 		sub = ownCluster(ctx, &o, c.slots, c.dials, redis.ErrClosed)
 	} else if single, ok := c.renews.(*redis.Client); ok {
-		o := *single.Options()
-		o.ReadTimeout = bound(o.ReadTimeout, callTimeout)
-		sub = ownClient(ctx, &o, c.dials, redis.ErrClosed)
+		sub = ownClient(ctx, single.Options(), c.dials, redis.ErrClosed)
 	}
 	return sub, sub.Close
 }
@@ -47,8 +44,9 @@ func (d *heldUpDials) to(addr string) *atomic.Int64 {
 }
 
 // endWith makes the dials of next, and their connections, end with ctx, also if next ignores its own ctx. over is the
-// error of a dial after that. A dial takes at most callTimeout: a subscription's comes without a limit. While maxHeldUp
-// dials to the same address run whose callers have returned, a dial fails at once.
+// error of a dial after that. While maxHeldUp dials to the same address run whose callers have returned, a dial fails at
+// once. The dial of a subscription has no time limit but next's: go-redis dials under a mutex, for which its health check
+// waits, and a goroutine that waits for a mutex stops the clock of a synctest bubble.
 func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) dialer {
 	type result struct {
 		conn net.Conn
@@ -59,7 +57,7 @@ func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) d
 		if left.Load() >= maxHeldUp && !ended(ctx) {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: errDialsHeldUp}
 		}
-		dial, cancel := context.WithTimeout(dial, callTimeout)
+		dial, cancel := context.WithCancel(dial)
 		defer context.AfterFunc(ctx, cancel)()
 		made, gone := make(chan result), make(chan struct{})
 		go func() { // returns when next returns; closes a connection that arrives after the caller has returned
@@ -83,7 +81,7 @@ func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) d
 				return r.conn, r.err
 			}
 			return nil, over
-		case <-dial.Done(): // TLS and custom dialers may ignore it
+		case <-dial.Done(): // the pool of go-redis cancels it after DialTimeout; TLS and custom dialers may ignore that
 		}
 		left.Add(1)
 		close(gone)
