@@ -17,12 +17,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
 // serve answers payments on l until ctx ends.
 func serve(ctx context.Context, l net.Listener, rdb *redis.Client, secret []byte, pay http.Handler) error {

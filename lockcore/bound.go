@@ -79,8 +79,9 @@ func (l *limited) Deadline() (time.Time, bool) {
 	return l.end, true
 }
 
-// timed is ctx with a deadline of at most d and a timer for it. A limited has no timer, and context.WithTimeout sets none
-// below an earlier deadline, so code of the user that bounds itself that way would wait for ever.
+// timed is ctx with a deadline at most d away and a timer for it. A limited has a deadline but no timer. A child of it
+// with a later deadline has no timer either: context.WithTimeout relies on the parent. Code of the user that waits for
+// such a child would hang.
 func timed(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	end := time.Now().Add(d)
 	if e, ok := ctx.Deadline(); ok && e.Before(end) {

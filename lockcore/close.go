@@ -17,7 +17,8 @@ import (
 // Close also waits until Redis has confirmed the open withdrawals, releases and completions. Those that Redis does not
 // confirm before ctx ends are reported as CleanupFailed or CompletionFailed. Close returns at most 100 ms after ctx
 // ends, whatever Redis and the client do. By then the Locker's own connections are closed and its goroutines have
-// ended, unless code of the user that go-redis calls, such as OnConnect, hangs. If a failover client or a wrapper ignores its ctx, its calls end after Close, by that client's own timeouts;
+// ended, unless code of the user that go-redis calls, such as OnConnect, hangs. If Redis is away, go-redis looks once a
+// second whether it is back: that goroutine ends up to a second later. If a failover client or a wrapper ignores its ctx, its calls end after Close, by that client's own timeouts;
 // nothing depends on them.
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel, idle := l.shut(ctx)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	redis.SetLogger(quietLogger{}) // faults are what these tests are about
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
 type quietLogger struct{}

@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write testdata anew")
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{}) // wrong addresses are what these tests are about
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
 // call is one use of the command.

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
 // What the program invites to paste does what it says, on a Redis inside the process and on a real one; it ends when its
 // ctx does.

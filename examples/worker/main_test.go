@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
 // The story comes out as told on a Redis inside the process, and on a real one, of which it leaves what was there.
 func TestRun(t *testing.T) {

@@ -21,7 +21,7 @@ var (
 	lockers = flag.Int("lockers", 4, "Lockers, each as a process would have it")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
 // What many goroutines of several Lockers get from a real server can be put into an order in which a fenced reentrant mutex would have
 // given it to them: one holder at a time, tokens that grow from hold to hold and stay the same on re-entry, busy only while

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(serverEnv) != "" {
 		os.Exit(serve())
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
 // While servers are killed and started again at random, each key's handler completes once per recorded completion, all replays are equal

@@ -9,12 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // refused connections are what these tests are about
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
 type quiet struct{}

@@ -21,7 +21,7 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // faults are what this is about
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
 const (

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
 		os.Exit(work())
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
 // place is a server with two Lockers of the test's own process, which is neither stopped nor killed: what workers leave is theirs.

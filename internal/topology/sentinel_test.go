@@ -15,8 +15,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quietLogger{})                                                                                       // faults are what these tests are about
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")) // ends a second after its pool
+	redis.SetLogger(quietLogger{}) // faults are what these tests are about
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
 type quietLogger struct{}

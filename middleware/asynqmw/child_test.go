@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	redis.SetLogger(quiet{})            // faults are what some tests are about
 	_ = flag.Set("test.parallel", "32") // the tests that run beside each other wait for asynq, they do not work
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
 type quiet struct{}

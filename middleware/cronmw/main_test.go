@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	}
 	addr = server.Addr()
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) { server.Close(); os.Exit(code) }),
-		goleak.IgnoreAnyFunction("github.com/alicebob/miniredis/v2/server.(*Server).ServeConn")) // of the examples
+		goleak.IgnoreAnyFunction("github.com/alicebob/miniredis/v2/server.(*Server).ServeConn"), // of the examples
+		redistest.PoolProbes())
 }
 
 type quietLogger struct{}

@@ -16,11 +16,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(watchedRun{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(watchedRun{m}, redistest.PoolProbes()) }
 
 // tenant is the scope of these tests.
 func tenant(r *http.Request) (string, error) {
