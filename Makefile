@@ -32,9 +32,9 @@ full: ## level full with the race detector, of all packages without a target of 
 	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -shuffle=on -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(OWN)')
 
 .PHONY: sim
-sim: ## 120 seeds of the simulation, and 10 with the race detector; -seed N plays one again
+sim: ## 120 seeds of the simulation, and 6 with the race detector; -seed N plays one again
 	$(FULL) $(FEWER_GC) $(TALLY) ./internal/sim -count=1 -v -timeout 30m
-	$(FULL) $(FEWER_GC) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 10
+	$(FULL) $(FEWER_GC) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 6
 
 .PHONY: history
 history: ## a million operations on a real server, checked with porcupine and a fenced register
