@@ -27,7 +27,7 @@ const (
 // busy; when its Wait is over the key is given back and the error is a *ReplicaAcksError. A renewal does not count: the lease ends as if Redis were
 // away, and RenewFailed tells the Observer why. A record is sent again in the background while the lease is valid, then reported as CompletionFailed. What is done is replayed all the same.
 //
-// Not acknowledged: a release, and with it MinHold (lost, the key is held until the lease's end), and a hand-over inside a process, which goes
+// Not acknowledged: a release, and with it MinHold (lost, the key is held until the lease's end), and a hand-off inside a process, which goes
 // on under the same grant. Each acquire and renewal takes one more round trip between the servers, in the same one from the process (EVALSHA and WAIT, which an ACL must allow);
 // acquires do not travel together, see Options.NoBatching. Records wait on a pool of their own, so that releases do not stand behind them while replicas are away.
 type ReplicaAcks struct {

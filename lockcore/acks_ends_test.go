@@ -84,12 +84,12 @@ func TestReplicaAcksRecord(t *testing.T) {
 	}
 }
 
-// What a streak's end asks for in the same script needs replicas too: without them no tenure of a hot key begins, and with them they go on.
+// What a batch's end asks for in the same script needs replicas too: without them no hold of a hot key begins, and with them they go on.
 func TestReplicaAcksRotate(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t)
-	l := p.on(p.master, 1) // alone, so that each streak is followed by one of its own
+	l := p.on(p.master, 1) // alone, so that each batch is followed by one of its own
 	var over atomic.Bool
 	var turns, refused atomic.Int64
 	var wg sync.WaitGroup

@@ -217,7 +217,7 @@ func TestReplicaAcksRenewal(t *testing.T) {
 	_ = second.Release(t.Context())
 }
 
-// With a replica in step a lease is renewed, extended, handed over and rotated as ever, by one command and a WAIT beside it.
+// With a replica in step a lease is renewed, extended, handed off and rotated as ever, by one command and a WAIT beside it.
 func TestReplicaAcksHealthy(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

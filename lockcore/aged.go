@@ -112,14 +112,14 @@ func (l *Locker) held() []*grant {
 // again meanwhile, one more follows. Close ends it with the watchdog.
 func (w *wake) check() {
 	defer w.l.wg.Done()
-	ctx := w.l.dog.ctx
+	ctx := w.l.watchdog.ctx
 	for again := true; again; {
 		w.mu.Lock()
 		w.again = false
 		w.mu.Unlock()
 		since := time.Now() // the subscription is up
 		for batch := range slices.Chunk(w.l.held(), batchKeys) {
-			w.l.dog.check(batch, since)
+			w.l.watchdog.check(batch, since)
 			if !sleep(ctx, checkPause) {
 				break
 			}

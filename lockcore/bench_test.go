@@ -68,7 +68,7 @@ func BenchmarkReentryDerived(b *testing.B) {
 	_ = outer.Release(b.Context())
 }
 
-// 64 goroutines, one key: what a hand-over costs.
+// 64 goroutines, one key: what a hand-off costs.
 func BenchmarkHot(b *testing.B) {
 	benchCrowd(b, func(int) string { return "k" })
 }

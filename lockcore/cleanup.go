@@ -44,7 +44,7 @@ type cleanup struct {
 // release is a release of a hold that got no reply.
 type release struct {
 	g *grant
-	e ending
+	e outcome
 }
 
 // cleanups is the one queue of withdrawals and releases that Redis has not confirmed.
@@ -99,7 +99,7 @@ func (q *cleanups) add(c *cleanup) {
 	if q.all[c.id] != nil {
 		return
 	}
-	if q.stopped || !q.held && !q.l.begin() {
+	if q.stopped || !q.held && !q.l.startWorker() {
 		q.unsaid.Add(1)
 		q.why = ErrClosed
 		return

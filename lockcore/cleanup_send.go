@@ -150,7 +150,7 @@ func (q *cleanups) list(c *cleanup) (*script, []any) {
 		}
 	}
 	g := c.release.g
-	last, _ := g.last()
+	last, _ := g.lastHold()
 	return releaseScript, g.releaseArgs(last, c.release.e, true).list[:]
 }
 

@@ -9,17 +9,23 @@ import (
 	"time"
 )
 
-// Close ends the Locker. From now on Acquire and Claim answer ErrClosed at once, even those that wait; only a nested call
-// on a key that ctx holds still enters. Leases are kept while their handlers run, and Close waits for them. When ctx ends
-// (without a deadline: after the longest lease held) the ctx of the rest is canceled with ErrGivenUp and nothing is renewed any more; their keys are free at the end of their leases, never
-// sooner, for the handlers may still run. The error then says how many. Close it before the client.
+// Close ends the Locker. From now on Acquire and Claim return ErrClosed at once, also calls that
+// wait; only a nested call on a key that ctx holds still enters. Leases are kept while their
+// handlers run, and Close waits for them. When ctx ends (without a deadline: after the longest
+// lease held) the ctx of the others is canceled with ErrGivenUp and their renewal stops. Their keys
+// are free at the end of their leases, never sooner, because the handlers may still run. The error
+// then contains their number. Close the Locker before the client.
 //
-// Close also waits until Redis has confirmed the open withdrawals, releases and completions. Those that Redis does not
-// confirm before ctx ends are reported as CleanupFailed or CompletionFailed. Close returns at most 100 ms after ctx
-// ends, whatever Redis and the client do. By then the Locker's own connections are closed and its goroutines have
-// ended, unless code of the user that go-redis calls, such as OnConnect, hangs. If Redis is away, go-redis looks once a
-// second whether it is back: that goroutine ends up to a second later. If a failover client or a wrapper ignores its ctx, its calls end after Close, by that client's own timeouts;
-// nothing depends on them.
+// Close also waits until Redis has confirmed the open withdrawals, releases and completions. Those
+// that Redis does not confirm before ctx ends are reported as CleanupFailed or CompletionFailed.
+// Close returns at most 100 ms after ctx ends, whatever Redis and the client do. By then the
+// Locker's own connections are closed and its goroutines have ended, with three exceptions:
+//
+//   - Code of the user that go-redis calls, such as OnConnect, hangs.
+//   - Redis is unavailable: go-redis checks once a second whether it is back, and that goroutine
+//     ends up to a second later.
+//   - A failover client or a wrapper ignores its ctx: its calls end by that client's own timeouts.
+//     Nothing depends on them.
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel, idle := l.shut(ctx)
 	defer cancel()
@@ -28,7 +34,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	left := l.dropAll()
-	l.dog.stop()
+	l.watchdog.stop()
 	l.wake.close()
 	l.join(ctx)
 	if left > 0 {
@@ -37,7 +43,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	return nil
 }
 
-// shut lets nobody in any more and returns a channel that closes when nothing is held.
+// shut refuses new calls and returns a channel that closes when nothing is held.
 func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +67,7 @@ func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc,
 	return ctx, cancel, l.empty
 }
 
-// dropAll cancels what is still held and says how many that were.
+// dropAll cancels the remaining holds and returns their number.
 func (l *Locker) dropAll() int {
 	l.mu.Lock()
 	rest := slices.Collect(maps.Values(l.grants))
@@ -76,17 +82,19 @@ func (l *Locker) dropAll() int {
 	return n
 }
 
-// closeGrace is how long Close waits for its goroutines and clients after it has ended their ctx and their connections.
-// They end at once, unless go-redis is in the user's code, such as OnConnect, and that does not return.
+// closeGrace is how long Close waits for its goroutines and clients after it has ended their ctx
+// and their connections. They end at once, unless go-redis is in code of the user that does not
+// return, such as OnConnect.
 const closeGrace = 100 * time.Millisecond
 
-// join waits for the background work until ctx ends. Then it ends the ctx and the connections of the rest: a command
-// under way on one of our own connections fails at once, not at its time limit.
+// join waits for the background work until ctx ends. Then it ends the ctx and the connections of
+// the rest: a command under way on the Locker's own connections fails at once, not at its time
+// limit.
 func (l *Locker) join(ctx context.Context) {
 	settled := l.settle(ctx)
 	l.conn.cutOff()
 	all := make(chan struct{})
-	go func() { // ends with the user's code that go-redis calls, or with go-redis's limit for it
+	go func() { // ends with the code of the user that go-redis calls, or with go-redis's limit for it
 		l.once.Do(l.conn.close)
 		<-settled
 		close(all)

@@ -108,7 +108,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 			}
 			next <- err
 		}()
-		time.Sleep(10 * time.Millisecond) // the streak is over: the next call's turn goes by rotate
+		time.Sleep(10 * time.Millisecond) // the batch is over: the next call's turn goes by rotate
 		cut := faults.CutAnswer(locktest.Script("rotate"))
 		if err := le.Release(ctx); err != nil {
 			t.Errorf("rotate: %v", err)

@@ -6,55 +6,55 @@ import (
 	"time"
 )
 
-// overrunAfter is how long a handler may take to stop before that is told.
+// overrunAfter is how long a handler may run after its ctx has ended before that is reported.
 const overrunAfter = 100 * time.Millisecond
 
-// hold is one tenure of a key, from grant or hand-over to the end of its last nested run, and the ctx of that tenure.
-// Leases are handles on it. Fields from closed on are guarded by grant.mu.
+// hold is one call's period of ownership of a key, until the end of its last nested run, and the
+// ctx of that period. A Lease refers to it. grant.mu guards the fields from closed on.
 type hold struct {
-	context.Context //nolint:containedctx // of the call, canceled when the tenure ends
+	context.Context //nolint:containedctx // of the call, canceled when the hold ends
 	entry           // of the first run
 
-	g       *grant
-	token   int64
-	maxHold time.Duration // 0: none
-	minHold time.Duration // 0: none
-	stall   time.Duration // 0: none
-	cancel  context.CancelCauseFunc
-	began   time.Duration // after grant.since
-	beaten  time.Duration // after grant.since: when the handler was last heard of; guarded by grant.mu
-	lease   Lease         // of the first run
-	told    *told         // nil without an Observer
+	grant    *grant
+	token    int64
+	maxHold  time.Duration // 0: none
+	minHold  time.Duration // 0: none
+	stall    time.Duration // 0: none
+	cancel   context.CancelCauseFunc
+	began    time.Duration // after grant.since
+	lastBeat time.Duration // of the handler, after grant.since; guarded by grant.mu
+	lease    Lease         // of the first run
+	events   *eventLog     // nil without an Observer
 
 	abandoned bool
 	closed    bool  // the last run has returned
-	lost      bool  // the lease ended before; grant.cause says why
-	failing   bool  // the last renewal got no answer
-	runs      int32 // that have not returned
-	arrived   int32 // nested calls that had to wait, see sibling.seq
+	lost      bool  // the lease ended early; grant.cause says why
+	failing   bool  // the last renewal got no reply
+	runs      int32 // runs that have not returned
+	waited    int32 // nested calls that had to wait, see nestedWaiter.seq
 	renewals  int32
 	failures  int32
 }
 
-// told is what the Observer heard; its mu keeps one attempt's events in order.
-type told struct {
+// eventLog records which events of a hold were emitted. mu keeps their order.
+type eventLog struct {
 	// Guarded by grant.mu.
 	lostAt time.Time
 	failed error // of the first run's handler, see Lease.Failed
 
 	mu                     sync.Mutex
 	granted, lost, overrun bool
-	over                   bool  // Released was the last
-	early                  Event // Lost, if it came before Granted
+	closed                 bool  // Released was emitted
+	earlyLoss              Event // Lost, if it came before Granted
 }
 
-// own is the lease of the first run.
-func (h *hold) own() *Lease {
+// firstLease returns the lease of the first run.
+func (h *hold) firstLease() *Lease {
 	h.lease.h = h
 	return &h.lease
 }
 
-// Value makes the hold travel in its own ctx.
+// Value returns the entry of the hold, so that its ctx carries it.
 func (h *hold) Value(key any) any {
 	if key == (holdKey{}) {
 		return &h.entry
@@ -62,63 +62,66 @@ func (h *hold) Value(key any) any {
 	return h.Context.Value(key)
 }
 
-func (h *hold) granted() time.Time { return h.g.since.Add(h.began) }
+func (h *hold) grantedAt() time.Time { return h.grant.since.Add(h.began) }
 
-// leftLocked is how long ctx may live on what is known now.
+// leftLocked returns how long the ctx may live, as far as is known.
 func (h *hold) leftLocked(now time.Time) time.Duration {
-	left := h.g.leftLocked(now)
+	left := h.grant.leftLocked(now)
 	if h.maxHold > 0 {
-		left = min(left, h.maxHold-between(h.granted(), now)) //planted:max-hold
+		left = min(left, h.maxHold-between(h.grantedAt(), now)) //planted:max-hold
 	}
 	if h.stall > 0 {
-		left = min(left, h.stall-h.silentLocked(now)) //planted:stall
+		left = min(left, h.stall-h.sinceBeatLocked(now)) //planted:stall
 	}
 	return left
 }
 
-// silentLocked is how long the handler has not been heard of.
-func (h *hold) silentLocked(now time.Time) time.Duration { return between(h.g.since, now) - h.beaten }
+// sinceBeatLocked returns the time since the last Beat of the handler.
+func (h *hold) sinceBeatLocked(now time.Time) time.Duration {
+	return between(h.grant.since, now) - h.lastBeat
+}
 
-// parked is until when the key stays away from others although the tenure has ended.
-func (h *hold) parked() time.Time { return h.granted().Add(h.minHold) }
+// parkedUntil returns the end of MinHold.
+func (h *hold) parkedUntil() time.Time { return h.grantedAt().Add(h.minHold) }
 
-// Beat says that the handler of ctx makes headway: Terms.Stall begins anew, for every key that ctx holds. It costs no command. Without
-// Stall, and on a ctx that holds nothing, it does nothing.
+// Beat reports progress of the handler of ctx: Terms.Stall starts again, for every key that ctx
+// holds. It sends no command. It does nothing without Stall, or if ctx holds no key.
 func Beat(ctx context.Context) {
-	for e := carried(ctx); e != nil; e = e.outer() {
+	for e := entryOf(ctx); e != nil; e = e.outer() {
 		if h := e.of; h.stall > 0 {
-			h.g.mu.Lock()
-			h.beaten = elapsed(h.g.since)
-			h.g.mu.Unlock()
+			h.grant.mu.Lock()
+			h.lastBeat = elapsed(h.grant.since)
+			h.grant.mu.Unlock()
 		}
 	}
 }
 
-// causeLocked is why the lease ended before its tenure, or nil.
+// causeLocked returns why the lease ended early, or nil.
 func (h *hold) causeLocked() error {
 	if h.lost {
-		return h.g.cause
+		return h.grant.cause
 	}
 	return nil
 }
 
-// tell passes an event of this attempt on: Lost and Overrun once, and nothing after Released.
-func (h *hold) tell(e Event) {
-	obs, t := h.g.l.obs, h.told
+// emit passes an event of this hold to the Observer: Lost and Overrun once, and nothing after
+// Released.
+func (h *hold) emit(e Event) {
+	obs, t := h.grant.l.observer, h.events
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over {
+	if t.closed {
 		return
 	}
 	switch e := e.(type) {
 	case Granted:
 		t.granted = true
 		obs.Event(h.asked, e)
-		if t.early != nil {
-			h.background(t.early)
+		if t.earlyLoss != nil {
+			h.emitShielded(t.earlyLoss)
 		}
 		return
 	case Lost:
@@ -127,7 +130,7 @@ func (h *hold) tell(e Event) {
 		}
 		t.lost = true
 		if !t.granted { // MaxHold or Close was faster than the caller
-			t.early = e
+			t.earlyLoss = e
 			return
 		}
 	case Overrun:
@@ -137,87 +140,89 @@ func (h *hold) tell(e Event) {
 		t.overrun = true
 	case Released:
 		if e.Lost != nil && !t.lost { // the handler returned between the loss and its report
-			h.background(Lost{Cause: e.Lost})
+			h.emitShielded(Lost{Cause: e.Lost})
 		}
-		t.over = true
+		t.closed = true
 	}
 	switch e.(type) {
 	case Lost, Overrun, RenewFailed:
-		h.background(e)
+		h.emitShielded(e)
 	default:
 		obs.Event(h.asked, e)
 	}
 }
 
-// background passes on an event that mostly comes from a goroutine of the Locker: a panic of the Observer is counted.
-func (h *hold) background(e Event) {
-	h.g.l.shielded(func() { h.g.l.obs.Event(h.asked, e) })
+// emitShielded emits an event that mostly comes from a goroutine of the Locker: a panic of the
+// Observer is counted.
+func (h *hold) emitShielded(e Event) {
+	h.grant.l.shielded(func() { h.grant.l.observer.Event(h.asked, e) })
 }
 
-// checkOverrun reports a handler that goes on after its ctx has ended.
+// checkOverrun reports a handler that runs although its ctx has ended.
 func (h *hold) checkOverrun() {
 	if h.Err() != nil {
-		h.tell(Overrun{Cause: context.Cause(h)})
+		h.emit(Overrun{Cause: context.Cause(h)})
 	}
 }
 
-// running says that the lease has not ended early and its last run has not returned.
+// running reports whether the lease has not ended early and its last run has not returned.
 func (h *hold) running() bool {
-	h.g.mu.Lock()
-	defer h.g.mu.Unlock()
+	h.grant.mu.Lock()
+	defer h.grant.mu.Unlock()
 	return !h.closed && !h.lost
 }
 
-// valid says whether the key is ours for certain now.
+// valid reports whether this hold certainly has the key now.
 func (h *hold) valid() bool {
-	h.g.mu.Lock()
-	defer h.g.mu.Unlock()
+	h.grant.mu.Lock()
+	defer h.grant.mu.Unlock()
 	return h.validLocked()
 }
 
 func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked(time.Now()) > 0 }
 
-// leave ends the run of n, or the first run if n is nil. last is true once, for the run that ends the tenure: from then on the grant is on its way, and no
-// late answer matters to this hold, which is decided here, before anything is sent. expired: the lease is over, although
-// nobody may have noticed yet.
-func (h *hold) leave(n *nested) (last, expired, late bool, r Released) {
+// endRun ends the run of n, or the first run if n is nil. last is true once, for the run that ends
+// the hold. From then on no late reply matters to this hold: the outcome is decided here, before
+// anything is sent. expired: the lease is over by the clock. late: the handler ran on after the
+// loss of the lease.
+func (h *hold) endRun(n *nested) (last, expired, late bool, r Released) {
 	e := &h.entry
-	h.g.mu.Lock()
+	h.grant.mu.Lock()
 	if n != nil {
 		e = &n.entry
-		n.stopLocked()
+		n.endLocked()
 	}
 	r.Lost = h.causeLocked()
-	if h.told != nil {
-		r.Failed = h.told.failed
+	if h.events != nil {
+		r.Failed = h.events.failed
 	}
 	next, homeless := e.closeLocked()
 	if h.runs--; h.runs > 0 { //planted:inner-run-left
-		h.g.mu.Unlock()
+		h.grant.mu.Unlock()
 		if next != nil {
 			next.turn <- true
 		}
-		homeless.sendAway()
+		homeless.rejectAll()
 		return false, false, false, r
 	}
 	h.closed = true
-	h.g.h = nil
+	h.grant.hold = nil
 	now := time.Now()
-	r.Held, r.Renewals, r.Failures = now.Sub(h.granted()), int(h.renewals), int(h.failures)
+	r.Held, r.Renewals, r.Failures = now.Sub(h.grantedAt()), int(h.renewals), int(h.failures)
 	expired = h.leftLocked(now) <= 0
-	late = h.lost && h.told != nil && now.Sub(h.told.lostAt) > overrunAfter
-	h.g.mu.Unlock()
-	homeless.sendAway() // the waiters that dismiss has not reached yet
+	late = h.lost && h.events != nil && now.Sub(h.events.lostAt) > overrunAfter
+	h.grant.mu.Unlock()
+	homeless.rejectAll() // the waiters that cancelNested has not reached yet
 	return true, expired, late, r
 }
 
-// endedBy is why the tenure is over, or nil.
+// endedBy returns why the hold is over, or nil.
 func (h *hold) endedBy() error {
-	h.g.mu.Lock()
-	defer h.g.mu.Unlock()
+	h.grant.mu.Lock()
+	defer h.grant.mu.Unlock()
 	switch {
 	case h.lost:
-		return h.g.cause
+		return h.grant.cause
 	case h.closed:
 		return ErrReleased
 	case h.leftLocked(time.Now()) <= 0:

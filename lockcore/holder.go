@@ -11,8 +11,9 @@ const maxTaskLen = 128
 
 type taskKey struct{}
 
-// WithTask names the job that ctx belongs to, so that waiters see it: an asynq task ID, a request ID. It
-// is stored in Redis with the hold; at most 128 bytes of it, without control characters.
+// WithTask names the job that ctx belongs to, such as an asynq task ID or a request ID, so that
+// waiters see it. It is stored in Redis with the hold: at most 128 bytes of it, without control
+// characters.
 func WithTask(ctx context.Context, task string) context.Context {
 	return context.WithValue(ctx, taskKey{}, oneLine(task))
 }
@@ -27,7 +28,7 @@ func oneLine(s string) string {
 	return s[:min(len(s), maxTaskLen)]
 }
 
-// thisProcess is the part of who that all holds of a process share.
+// thisProcess returns the part of holderText that all holds of a process share.
 func thisProcess() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -36,20 +37,21 @@ func thisProcess() string {
 	return oneLine(host) + "\n" + strconv.Itoa(os.Getpid()) + "\n"
 }
 
-// who is what the hash keeps of a holder: host, pid, task and traceparent, a line each.
-func (l *Locker) who(ctx context.Context) string {
+// holderText is what the hash stores of a holder: host, PID, task and traceparent, one per line.
+func (l *Locker) holderText(ctx context.Context) string {
 	task, _ := ctx.Value(taskKey{}).(string)
 	trace := ""
-	if l.obs != nil {
+	if l.observer != nil {
 		trace = oneLine(l.traceparent(ctx))
 	}
 	if task == "" && trace == "" {
-		return l.nobody
+		return l.holderWithoutTask
 	}
-	return l.process + task + "\n" + trace
+	return l.processID + task + "\n" + trace
 }
 
-// parseHolder never fails: what another release or a stranger wrote is shown as far as it is understood.
+// parseHolder never fails: it returns as much as it can parse of text from another release or
+// program.
 func parseHolder(who string) Holder {
 	f := strings.SplitN(who, "\n", 4)
 	if len(f) != 4 {

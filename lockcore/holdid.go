@@ -15,7 +15,7 @@ func HoldOf(ctx context.Context, key string) (token int64, id string, ok bool) {
 	if h == nil {
 		return 0, "", false
 	}
-	// The tenures of a streak share the id of their grant: the token is what tells them apart.
-	sum := sha256.Sum256([]byte("hold\n" + h.g.id + "\n" + strconv.FormatInt(h.token, 10)))
+	// The holds of a batch share the id of their grant and differ in their tokens.
+	sum := sha256.Sum256([]byte("hold\n" + h.grant.id + "\n" + strconv.FormatInt(h.token, 10)))
 	return h.token, hex.EncodeToString(sum[:16]), true
 }

@@ -30,7 +30,7 @@ func TestHoldOf(t *testing.T) {
 		first := w.must(l.Acquire(t.Context(), "k", noWait))
 		note(first.Context())
 		var wg sync.WaitGroup
-		for range 5 { // in line, so that the key is handed over
+		for range 5 { // in line, so that the key is handed off
 			wg.Go(func() {
 				le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
 				if err != nil {

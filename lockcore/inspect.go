@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-const hintPause = 100 * time.Millisecond // between two questions to Redis that messages about one hold lead to
+const revokePause = 100 * time.Millisecond // between two renewals that messages about one hold cause
 
 // State is the state of a key.
 type State string
@@ -17,8 +17,8 @@ type State string
 const (
 	StateFree      State = "free"
 	StateHeld      State = "held"
-	StateReserved  State = "reserved"  // released, and kept for a moment for the first in line
-	StateParked    State = "parked"    // released, and kept from everybody for what is left of Terms.MinHold
+	StateReserved  State = "reserved"  // released, and kept for a moment for the first process in the queue
+	StateParked    State = "parked"    // released, and kept from all calls for the rest of Terms.MinHold
 	StateDone      State = "done"      // once keys: it has a record, of a result or of a failure
 	StateAbandoned State = "abandoned" // once keys: the lease expired without a release, or its holder called Abandon; no run since then
 )
@@ -33,28 +33,28 @@ const (
 // Holding is what Redis knows of a key.
 type Holding struct {
 	State     State
-	Holder    Holder        // who holds it, held it (abandoned, Died) or completed it (done)
-	HeldFor   time.Duration // since the run that held, held last or completed it began
-	Remaining time.Duration // held: what is left of the lease if it is not renewed; reserved: of the reservation; parked: of MinHold
-	Token     int64         // of the last hold that Redis was told of; 0 if none is remembered
+	Holder    Holder        // the holder; or the last one (abandoned, Died), or the one that completed it (done)
+	HeldFor   time.Duration // since the start of the run that holds, last held, or completed the key
+	Remaining time.Duration // held: of the lease if it is not renewed; reserved: of the reservation; parked: of MinHold
+	Token     int64         // of the last hold that Redis knows; 0 if none is remembered
 	Attempt   int           // runs of a once key; 0 for an exclusive one
 	KeepLeft  time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
-	Queue     int           // processes in line at Redis
+	Queue     int           // waiting processes
 	Revoked   bool          // held, and Revoke was called: it is not renewed any more
 	Died      bool          // free exclusive key: Holder, its last one, died or called Abandon; see Lease.Abandoned
 }
 
-// Inspect says what Redis knows of a key. It changes nothing and is never answered by a replica. For about 300 ms
-// after a hand-over inside a process it may name an earlier hold of it.
-// Errors: ErrKey, an unknown kind, ErrUnavailable (also after Close), or the cause of ctx. Without a reply it asks
-// again, for 1 s at most.
+// Inspect returns what Redis knows of a key. It changes nothing, and no replica answers it. For
+// about 300 ms after a hand-off inside a process it may name an earlier hold of that process.
+// Errors: ErrKey, an unknown kind, ErrUnavailable (also after Close), or the cause of ctx. Without
+// a reply it asks again, for at most 1 s.
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
 	h, _, err := l.inspect(ctx, kind, key, recordNone)
 	return h, err
 }
 
-// Look is [Locker.Inspect] of a once key together with its record, of one moment and in one round trip. The record is
-// nil unless the state is StateDone. Nothing is claimed and nothing runs. Errors: those of Inspect.
+// Look is [Locker.Inspect] of a once key together with its record, in one round trip. The record is
+// nil unless the state is StateDone. Look claims nothing. Errors: those of Inspect.
 func (l *Locker) Look(ctx context.Context, key string) (Holding, *Record, error) {
 	h, reply, err := l.inspect(ctx, KindOnce, key, recordWhole)
 	if err != nil || h.State != StateDone {
@@ -75,7 +75,7 @@ func (l *Locker) inspect(ctx context.Context, kind Kind, key, record string) (Ho
 	return h, reply, err
 }
 
-// readHolding reads what inspect.lua says.
+// readHolding parses the reply of inspect.lua.
 func readHolding(kind Kind, reply []any) (Holding, error) {
 	var n [11]int64
 	for _, i := range []int{2, 3, 4, 5, 6, 7, 8, 9, 10} {
@@ -121,9 +121,10 @@ func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 	return err
 }
 
-// ClearSeen is Clear of a key that nothing has happened to since seen, what Inspect or Look said of it: no run has begun or was
-// completed. The zero Holding, which Inspect returns with ErrRecord, stands for a key whose data cannot be read. Otherwise it forgets
-// nothing and returns an error that satisfies ErrChanged.
+// ClearSeen is Clear on the condition that nothing has happened to the key since seen, the result
+// of Inspect or Look: no run has begun or was completed. The zero Holding, which Inspect returns
+// with ErrRecord, stands for a key whose data cannot be read. Otherwise ClearSeen changes nothing
+// and returns an error that satisfies ErrChanged.
 func (l *Locker) ClearSeen(ctx context.Context, kind Kind, key string, seen Holding) error {
 	if seen == (Holding{}) {
 		return l.clear(ctx, kind, key, "bad", "")
@@ -131,9 +132,9 @@ func (l *Locker) ClearSeen(ctx context.Context, kind Kind, key string, seen Hold
 	return l.clear(ctx, kind, key, strconv.FormatInt(seen.Token, 10), flag(seen.State == StateDone))
 }
 
-// Clear forgets that a key is done, abandoned or parked, so that it runs again. It is for operators: what it forgets may have had
-// its effect. A key that is held is refused with an error that satisfies ErrBusy
-// (not a *BusyError). Other errors: those of Inspect.
+// Clear forgets that a key is done, abandoned or parked, so that it runs again. It is for
+// operators: the forgotten run may have had its effect. A key that is held is refused with an error
+// that satisfies ErrBusy (not a *BusyError). Other errors: those of Inspect.
 func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
 	return l.clear(ctx, kind, key, "", "")
 }
@@ -176,26 +177,27 @@ func (l *Locker) operate(ctx context.Context, kind Kind, key string, send func(k
 	return reply, nil
 }
 
-// hinted says whether to act on a message about a hold now: the first at once, those that follow within a moment once, at its end.
-func (l *Locker) hinted(id string) *grant {
+// debounceRevoke returns the grant of a revocation message that must be checked now: the first
+// message for an id at once, and at most one more per revokePause.
+func (l *Locker) debounceRevoke(id string) *grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.grants[id]
 	if g == nil {
 		return nil
 	}
-	if _, lately := l.hints[id]; lately {
-		l.hints[id] = true
+	if _, lately := l.revokeHints[id]; lately {
+		l.revokeHints[id] = true
 		return nil
 	}
-	if l.hints == nil {
-		l.hints = map[string]bool{}
+	if l.revokeHints == nil {
+		l.revokeHints = map[string]bool{}
 	}
-	l.hints[id] = false
-	time.AfterFunc(hintPause, func() {
+	l.revokeHints[id] = false
+	time.AfterFunc(revokePause, func() {
 		l.mu.Lock()
-		again := l.hints[id]
-		delete(l.hints, id)
+		again := l.revokeHints[id]
+		delete(l.revokeHints, id)
 		l.mu.Unlock()
 		if again {
 			l.revoked(id)
@@ -204,9 +206,10 @@ func (l *Locker) hinted(id string) *grant {
 	return g
 }
 
-// revoked is told by a message: only a hint, for anybody can send one. So Redis is asked, at a bounded rate, and its answer decides.
+// revoked handles a revocation message. It is only a signal, because any client of Redis can send
+// one. So Redis is asked, at a bounded rate, and its reply decides.
 func (l *Locker) revoked(id string) {
-	if g := l.hinted(id); g != nil {
-		l.dog.now(g)
+	if g := l.debounceRevoke(id); g != nil {
+		l.watchdog.now(g)
 	}
 }

@@ -12,34 +12,37 @@ import (
 )
 
 const (
-	freeTTL      = time.Minute    // of a free exclusive key: its token floor
-	abandonedTTL = 24 * time.Hour // of an abandoned one
+	freeTTL      = time.Minute    // of a free exclusive key: how long its last token is remembered
+	abandonedTTL = 24 * time.Hour // of an abandoned key
 	claimWindow  = 500 * time.Millisecond
 )
 
-// Lease is the time-limited right to a key, kept alive by the watchdog until it is released. Acquire and Claim make it.
-// Each must be ended once, when the handler has returned: by Release, or one of a Claim by Complete or Abandon; calls
-// after the first change nothing and return ErrReleased, or why the lease ended early.
+// Lease is the time-limited right to a key. Acquire and Claim return it, and the watchdog renews it
+// until it is released. End each lease once, when the handler has returned: by Release, or a lease
+// of a Claim by Complete or Abandon. Later calls change nothing. They return ErrReleased, or why
+// the lease ended early.
 //
-// A nil *Lease, which Acquire returns with an error, behaves as a released lease: its methods return ErrReleased and
-// zero values. So a deferred Release before the check of the error does no harm.
+// A nil *Lease, which Acquire returns with an error, behaves as a released lease: its methods
+// return ErrReleased and zero values. So a deferred Release before the check of the error does no
+// harm.
 type Lease struct {
 	h      *hold
-	nested *nested // of a run inside the first one
+	nested *nested // of a nested run
 	ended  atomic.Bool
 }
 
-// Key is the key as it was given to Acquire or Claim.
+// Key returns the key as it was given to Acquire or Claim.
 func (le *Lease) Key() string {
 	if le == nil {
 		return ""
 	}
-	return le.h.g.line.key
+	return le.h.grant.queue.key
 }
 
-// Context is what the handler must run under. It derives from the ctx of Acquire and is canceled before the lease can
-// end; context.Cause then says ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp, and ErrReleased after Release, or when the last
-// nested run inside it has returned.
+// Context returns the ctx for the handler. It derives from the ctx of Acquire and is canceled
+// before the lease can end. context.Cause then returns ErrLost, ErrMaxHold, ErrStalled, ErrRevoked
+// or ErrGivenUp. After Release, or when the last nested run inside it has returned, it returns
+// ErrReleased.
 func (le *Lease) Context() context.Context {
 	if le == nil {
 		ctx, cancel := context.WithCancelCause(context.Background())
@@ -52,8 +55,9 @@ func (le *Lease) Context() context.Context {
 	return le.h
 }
 
-// Token is the fencing number of this hold. It grows with every hold of the key, not with renewal or re-entry; it is about
-// the server's time in µs, 1.8e15 today: store it as a 64-bit integer. A token that the resource does not check protects nothing.
+// Token returns the fencing token of this hold. It grows with every hold of the key, not with
+// renewal or re-entry. It is about the server's time in µs, 1.8e15 today: store it as a 64-bit
+// integer. A token protects only a resource that checks it.
 func (le *Lease) Token() int64 {
 	if le == nil {
 		return 0
@@ -61,20 +65,23 @@ func (le *Lease) Token() int64 {
 	return le.h.token
 }
 
-// Attempt says which run of a once key this is, from 1; earlier ones failed, or were abandoned. Of an exclusive key: 1.
+// Attempt returns the number of this run of a once key, from 1: the runs before it failed or were
+// abandoned. For an exclusive key it is 1.
 func (le *Lease) Attempt() int {
 	if le == nil {
 		return 0
 	}
-	return int(le.h.g.attempt)
+	return int(le.h.grant.attempt)
 }
 
-// Abandoned says that a holder before never said how its run ended: its work may be half done.
+// Abandoned reports whether the previous holder ended without an outcome: its work may be half
+// done.
 func (le *Lease) Abandoned() bool { return le != nil && le.h.abandoned }
 
-// Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is err. Call it before
-// Release, Complete or Abandon; the last call counts, and nil withdraws the report. It changes nothing else. On the
-// lease of a nested call it does nothing, because the hold belongs to the outer call.
+// Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is
+// err. Call it before Release, Complete or Abandon; the last call counts, and nil withdraws the
+// report. It changes nothing else. On the lease of a nested call it does nothing, because the hold
+// belongs to the outer call.
 func (le *Lease) Failed(err error) {
 	if le == nil {
 		return
@@ -82,18 +89,19 @@ func (le *Lease) Failed(err error) {
 	if le.nested != nil {
 		return
 	}
-	le.h.g.mu.Lock()
-	defer le.h.g.mu.Unlock()
-	if le.h.told != nil {
-		le.h.told.failed = err
+	le.h.grant.mu.Lock()
+	defer le.h.grant.mu.Unlock()
+	if le.h.events != nil {
+		le.h.events.failed = err
 	}
 }
 
-// Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew; a lease with a watchdog needs it
-// only before something that will stop the process for longer than a lease. It returns the cause if the lease has ended,
-// ErrUnavailable if Redis did not answer within 1 s, and ErrRecord if the data of the key in Redis cannot be read.
-// Within that second a broken connection is replaced. After an error the lease ends no sooner than it would have.
-// MaxHold still bounds it, the key of a process that dies is not free before, and it is not handed over inside the
+// Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew. A renewed
+// lease needs it only before something stops the process for longer than a lease. It returns the
+// cause if the lease has ended, ErrUnavailable if Redis did not reply within 1 s, and ErrRecord if
+// the data of the key in Redis cannot be read. Within that second a broken connection is replaced.
+// After an error the lease ends no sooner than it would have. MaxHold still bounds the hold. If the
+// process dies, the key stays held until the extended end. The lease is not handed off inside the
 // process.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if le == nil {
@@ -102,62 +110,69 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease || d > maxLease {
 		return fmt.Errorf("lockcore: Extend by %v, must be between %v and %v", d, minLease, maxLease)
 	}
-	h, l := le.h, le.h.g.l
+	h, l := le.h, le.h.grant.l
 	if le.ended.Load() || !h.valid() {
 		return le.endedBy()
 	}
-	reply, sent, err := l.conn.insist(ctx, l.conn.ends, renewScript, h.g.line.keys[:1], h.g.id, micros(d), h.g.retention(d), "")
+	reply, sent, err := l.conn.insist(ctx, l.conn.ends, renewScript, h.grant.queue.keys[:1], h.grant.id, micros(d), h.grant.retention(d), "")
 	if err != nil {
 		return unavailable(err)
 	}
-	switch kept, err := renewed(h.g.line.keys[0], reply, 0); {
+	switch kept, err := renewed(h.grant.queue.keys[0], reply, 0); {
 	case errors.Is(err, ErrRecord):
 		return err
 	case err != nil:
 		return unavailable(err)
 	case kept != 1:
-		h.g.lose(verdict(kept))
+		h.grant.lose(verdict(kept))
 		return h.endedBy()
 	}
-	h.g.renewed(sent, d, nil)
-	return h.endedBy() // it may have ended while the answer was on its way
+	h.grant.renewed(sent, d, nil)
+	return h.endedBy() // it may have ended while the reply was on its way
 }
 
-// Release gives the key to the next call in line of this process or back to Redis, or counts a nested run out. It works on a ctx that has ended, for at most 1 s; what gets no
-// answer goes on in the background, and the key is free at the lease's end at the latest; a once key counts as abandoned from then until Redis
-// has heard of the release, which is tried for another hour. It returns nil if the key was
-// ours from the grant until now, else why not: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp.
-func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, ending{}) }
+// Release ends this lease. A nested lease ends only its run. The last run of the hold passes the
+// key to the next local waiter, or frees it in Redis.
+//
+// It works on a ctx that has ended, for at most 1 s. Without a reply the release is retried
+// asynchronously. The key is free at the end of the lease at the latest. A once key then counts as
+// abandoned until Redis gets the release, which is retried for an hour after the lease.
+//
+// It returns nil if the hold had the key until now. Otherwise it returns why the lease ended early:
+// ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp.
+func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, outcome{}) }
 
-// Complete stores record, keeps it for keep (1 s to 366 days), and with that ends a lease of Claim. Late is better than
-// never: also a lease that has run out is completed, unless the key was granted to another meanwhile. It returns what Release would: nil says that
-// the key was ours, not that the record is stored. What gets no answer within 1 s goes on in the background while the lease is valid; if that was
-// in vain the Observer hears CompletionFailed. With another keep, or of an exclusive key,
-// it releases and returns an error.
+// Complete stores record, keeps it for keep (1 s to 366 days), and ends a lease of Claim. It also
+// succeeds after the lease expired, provided that no other holder has acquired the key. It returns
+// what Release would: nil means that the hold had the key, not that the record is stored. Without a
+// reply within 1 s it is retried asynchronously while the lease is valid, and then reported as
+// CompletionFailed. If keep is out of range or the key is exclusive, Complete releases the key and
+// returns an error.
 func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration) error {
 	if le == nil {
 		return ErrReleased
 	}
-	if le.h.g.line.kind != KindOnce || keep < time.Second || keep > maxKeep {
-		err := fmt.Errorf("lockcore: Complete: kind of key is %s, keep is %v; must be once, and between 1s and %v", le.h.g.line.kind, keep, maxKeep)
+	if le.h.grant.queue.kind != KindOnce || keep < time.Second || keep > maxKeep {
+		err := fmt.Errorf("lockcore: Complete: kind of key is %s, keep is %v; must be once, and between 1s and %v", le.h.grant.queue.kind, keep, maxKeep)
 		return errtext.Join(err, le.Release(ctx))
 	}
-	return le.end(ctx, ending{completed: true, record: record, keep: keep})
+	return le.end(ctx, outcome{completed: true, record: record, keep: keep})
 }
 
-// Abandon ends the lease without an outcome, as a crash would, but at once: the next claim is told, or refused. An abandoned
-// key is remembered for Claim.Keep, at least 24 h. It returns what Release would.
-func (le *Lease) Abandon(ctx context.Context) error { return le.end(ctx, ending{abandoned: true}) }
+// Abandon ends the lease without an outcome, as a crash would, but at once: the next Claim takes
+// the key over or is refused. An abandoned key is remembered for Claim.Keep, at least 24 h. Abandon
+// returns what Release would.
+func (le *Lease) Abandon(ctx context.Context) error { return le.end(ctx, outcome{abandoned: true}) }
 
-// ending is how a tenure ends.
-type ending struct {
+// outcome says how a hold ends.
+type outcome struct {
 	completed, abandoned bool
 	record               []byte
 	keep                 time.Duration
-	parked               time.Time // until then nobody gets the key
+	parkedUntil          time.Time // no call gets the key before
 }
 
-func (le *Lease) end(ctx context.Context, e ending) error {
+func (le *Lease) end(ctx context.Context, e outcome) error {
 	if le == nil {
 		return ErrReleased
 	}
@@ -165,34 +180,34 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 	if !le.ended.CompareAndSwap(false, true) {
 		return le.endedBy()
 	}
-	last, expired, late, r := h.leave(le.nested)
+	last, expired, late, r := h.endRun(le.nested)
 	if !last {
 		return r.Lost
 	}
-	h.cancel(ErrReleased) // before anybody else gets the key
-	g, l := h.g, h.g.l
+	h.cancel(ErrReleased) // before another call gets the key
+	g, l := h.grant, h.grant.l
 	r.Completed, r.Abandoned = e.completed, e.abandoned
 	if h.minHold > 0 && !e.completed && !e.abandoned {
-		e.parked = h.parked()
+		e.parkedUntil = h.parkedUntil()
 	}
 	handed := false
 	defer func() { // also if the Observer panics
 		if !handed {
-			l.remove(g) // last: Close waits for the release too
+			l.removeGrant(g) // last: Close waits for the release too
 		}
 		l.cleanups.report()
 	}()
 	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired) //planted:handed-off-if-kept
 	if late {
-		h.tell(Lost{Cause: r.Lost})
-		h.tell(Overrun{Cause: r.Lost})
+		h.emit(Lost{Cause: r.Lost})
+		h.emit(Overrun{Cause: r.Lost})
 	}
 	if (r.Stale || expired && r.Err != nil) && r.Lost == nil {
 		r.Lost = ErrLost
-		h.tell(Lost{Cause: ErrLost})
+		h.emit(Lost{Cause: ErrLost})
 	}
-	if l.obs != nil {
-		h.tell(r)
+	if l.observer != nil {
+		h.emit(r)
 	}
 	return r.Lost
 }
@@ -200,7 +215,7 @@ func (le *Lease) end(ctx context.Context, e ending) error {
 // endedBy returns why the lease is over. The hold of a nested run may go on.
 func (le *Lease) endedBy() error { return cmp.Or(le.h.endedBy(), ErrReleased) }
 
-// verdict is the cause that a renewal's answer means.
+// verdict returns the cause that a renewal's reply means.
 func verdict(kept int64) error {
 	if kept == 2 {
 		return ErrRevoked

@@ -430,7 +430,7 @@ type valuesOf struct {
 
 func (v valuesOf) Value(key any) any { return v.values.Value(key) }
 
-// A call may bring the values of an earlier hold's nested run. The key is handed over to it without a deadlock.
+// A call may bring the values of an earlier hold's nested run. The key is handed off to it without a deadlock.
 func TestNestedValuesInHandOff(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		same := lockcore.Terms{Lease: time.Hour, Wait: lockcore.Forever} // as the outer hold: the same grant

@@ -33,6 +33,6 @@ func (l *Locker) observerPanicked(v any) {
 
 // traceparent returns the Observer's traceparent for ctx, or "" if the Observer panics.
 func (l *Locker) traceparent(ctx context.Context) (tp string) {
-	l.shielded(func() { tp = l.obs.Traceparent(ctx) })
+	l.shielded(func() { tp = l.observer.Traceparent(ctx) })
 	return tp
 }

@@ -57,7 +57,7 @@ func TestMinHold(t *testing.T) {
 	})
 }
 
-// A tenure that was longer than MinHold is released, and handed over, as if there were none.
+// A hold that was longer than MinHold is released, and handed off, as if there were none.
 func TestMinHoldIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -74,7 +74,7 @@ func TestMinHoldIsOver(t *testing.T) {
 		_ = le.Release(t.Context())
 		le = <-next
 		if sent := count.Commands(); len(sent) != 0 {
-			t.Errorf("handed over by %v", sent)
+			t.Errorf("handed off by %v", sent)
 		}
 		_ = le.Release(t.Context())
 	})
@@ -176,8 +176,8 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// Each tenure of a streak has a Stall of its own.
-func TestStallInAStreak(t *testing.T) {
+// Each hold of a batch has a Stall of its own.
+func TestStallInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, _, _ := w.locker(lockcore.Options{})

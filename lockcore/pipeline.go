@@ -9,37 +9,40 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// crowd is from how many calls in flight on they share connections: alone a call is faster on one of its own.
-const crowd = 6
+// batchThreshold is the number of calls in flight from which on they share connections. Below it, a
+// call is faster on a connection of its own.
+const batchThreshold = 6
 
-// loneTime is how long nobody shares a connection after an answer was missing.
-const loneTime = 3 * time.Second
+// noBatchTime is how long no calls share a connection after a reply was missing.
+const noBatchTime = 3 * time.Second
 
-// wire is a client. If it is our own, what many goroutines send at the same time travels together, by go-redis's AutoPipeline, which is
-// experimental in v9.23: this file is all that knows of it.
+// wire is a client. On the Locker's own clients, commands that many goroutines send at the same
+// time travel together, by go-redis's AutoPipeline. That is experimental in v9.23. Only this file
+// uses it.
 type wire struct {
 	redis.UniversalClient
-	batches  bool
-	inFlight atomic.Int64
-	alone    atomic.Int64 // until then, in ns, everybody has a connection of his own: an answer was missing
-	start    sync.Once
-	auto     *redis.AutoPipeliner // nil until there is a crowd
+	batches      bool
+	inFlight     atomic.Int64
+	noBatchUntil atomic.Int64 // until then, in ns, each call has its own connection, because a reply was missing
+	start        sync.Once
+	auto         *redis.AutoPipeliner // nil until batchThreshold is reached
 }
 
-// Process sends a command and waits for its answer. With an error of ctx the command may still be under way: it must not be looked at any more.
+// Process sends a command and waits for its reply. If it returns because ctx ended, the command may
+// still be under way: then it must not be read.
 func (w *wire) Process(ctx context.Context, cmd redis.Cmder) error {
 	if !w.batches {
 		return w.UniversalClient.Process(ctx, cmd)
 	}
 	n := w.inFlight.Add(1)
 	defer w.inFlight.Add(-1)
-	if n < crowd || time.Now().UnixNano() < w.alone.Load() {
+	if n < batchThreshold || time.Now().UnixNano() < w.noBatchUntil.Load() {
 		return w.UniversalClient.Process(ctx, cmd)
 	}
 	w.start.Do(func() {
 		o := redis.DefaultAutoPipelineOptions()
 		o.MaxFlushDelay = 20 * time.Microsecond // deeper batches: measured 1.3 times as many calls a second
-		switch c := w.UniversalClient.(type) {  // no error: the options are valid, and Close waits for us
+		switch c := w.UniversalClient.(type) {  // no error: the options are valid, and Close waits for calls
 		case *redis.Client:
 			w.auto, _ = c.AsyncAutoPipelineWithOptions(o)
 		case *redis.ClusterClient:
@@ -53,8 +56,8 @@ func (w *wire) Process(ctx context.Context, cmd redis.Cmder) error {
 	timed, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	err := w.auto.Submit(timed, cmd).WaitContext(timed)
-	if err != nil && !byCaller(ctx) && unanswered(err) { // one missing answer holds up all that travel with it, and those behind
-		w.alone.Store(time.Now().Add(loneTime).UnixNano())
+	if err != nil && !byCaller(ctx) && unanswered(err) { // one missing reply delays all commands of its batch, and those behind it
+		w.noBatchUntil.Store(time.Now().Add(noBatchTime).UnixNano())
 	}
 	return err
 }

@@ -40,34 +40,34 @@ type entry struct {
 	asked context.Context //nolint:containedctx // of the call; that of the first entry is the one of the Observer's Start
 
 	// Guarded by grant.mu.
-	parent  *entry    // kept after the entry has ended, because the path continues there
-	child   *nested   // open
-	waiters *siblings // nil before the first
-	over    bool      // the run has returned
+	parent   *entry       // kept after the entry has ended, because the path continues there
+	child    *nested      // open
+	waiters  *nestedQueue // nil before the first
+	returned bool         // the run has returned
 }
 
-// carried returns the innermost entry that ctx carries, of any key, open or not.
-func carried(ctx context.Context) *entry {
+// entryOf returns the innermost entry that ctx carries, of any key, open or not.
+func entryOf(ctx context.Context) *entry {
 	e, _ := ctx.Value(holdKey{}).(*entry)
 	return e
 }
 
-// outer is the innermost entry, of any key, that the call's ctx carries.
-func (e *entry) outer() *entry { return carried(e.asked) }
+// outer returns the innermost entry, of any key, that the call's ctx carries.
+func (e *entry) outer() *entry { return entryOf(e.asked) }
 
 // entryIn returns the innermost entry of key that ctx carries, open or not.
 func entryIn(ctx context.Context, l *Locker, kind Kind, key string) *entry {
-	for e := carried(ctx); e != nil; e = e.outer() {
-		if ln := e.of.g.line; e.of.g.l == l && ln.kind == kind && ln.key == key {
+	for e := entryOf(ctx); e != nil; e = e.outer() {
+		if q := e.of.grant.queue; e.of.grant.l == l && q.kind == kind && q.key == key {
 			return e
 		}
 	}
 	return nil
 }
 
-// nearestLocked returns e or, if it has ended, its nearest open ancestor, or nil.
-func (e *entry) nearestLocked() *entry {
-	for e != nil && e.over {
+// nearestOpenLocked returns e or, if it has ended, its nearest open ancestor, or nil.
+func (e *entry) nearestOpenLocked() *entry {
+	for e != nil && e.returned {
 		e = e.parent
 	}
 	return e
@@ -76,13 +76,13 @@ func (e *entry) nearestLocked() *entry {
 // holds reports whether a ctx that carries e has the key now: the hold is valid, and a run on the path of e has not
 // returned.
 func (e *entry) holds() bool {
-	e.of.g.mu.Lock()
-	defer e.of.g.mu.Unlock()
-	return e.of.validLocked() && e.nearestLocked() != nil
+	e.of.grant.mu.Lock()
+	defer e.of.grant.mu.Unlock()
+	return e.of.validLocked() && e.nearestOpenLocked() != nil
 }
 
-// TokenOf returns the fencing number under which ctx holds key, whichever Locker or kind of key it is, and whether it
-// holds it now: a hold that was released or lost does not count.
+// TokenOf returns the fencing token under which ctx holds key, and whether it holds it now. It does
+// not matter which Locker or kind of key it is. A hold that was released or lost does not count.
 func TokenOf(ctx context.Context, key string) (int64, bool) {
 	if h := validIn(ctx, key); h != nil {
 		return h.token, true
@@ -90,49 +90,51 @@ func TokenOf(ctx context.Context, key string) (int64, bool) {
 	return 0, false
 }
 
-// AttemptOf returns what Attempt and Abandoned say of the lease under which ctx holds key; 0 if it does not hold it now.
+// AttemptOf returns Attempt and Abandoned of the lease under which ctx holds key. It returns 0 if
+// ctx does not hold key now.
 func AttemptOf(ctx context.Context, key string) (attempt int, abandoned bool) {
 	if h := validIn(ctx, key); h != nil {
-		return int(h.g.attempt), h.abandoned
+		return int(h.grant.attempt), h.abandoned
 	}
 	return 0, false
 }
 
 func validIn(ctx context.Context, key string) *hold {
-	for e := carried(ctx); e != nil; e = e.outer() {
-		if e.of.g.line.key == key && e.holds() {
+	for e := entryOf(ctx); e != nil; e = e.outer() {
+		if e.of.grant.queue.key == key && e.holds() {
 			return e.of
 		}
 	}
 	return nil
 }
 
-// Detach returns a ctx with the values of ctx but without its holds, its cancellation and its deadline: for work that
-// outlives the handler. What it guards must be acquired anew.
+// Detach returns a ctx with the values of ctx but without its holds, cancellation and deadline. It
+// is for work that outlives the handler. Such work must acquire its keys itself.
 func Detach(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), holdKey{}, (*entry)(nil))
 }
 
-// Lose ends every lease that ctx carries as lost, as if Redis had been away for too long: ctx is canceled with ErrLost, and
-// each key is free when its handler has returned. It is for tests, see package locktest.
+// Lose ends every lease that ctx carries as lost, as if Redis had been unavailable for too long:
+// ctx is canceled with ErrLost, and each key is free when its handler has returned. It is for
+// tests, see package locktest.
 func Lose(ctx context.Context) {
-	for e := carried(ctx); e != nil; e = e.outer() {
-		e.of.g.loseUnder(e.of, ErrLost)
+	for e := entryOf(ctx); e != nil; e = e.outer() {
+		e.of.grant.loseUnder(e.of, ErrLost)
 	}
 }
 
-// nested is a nested run: its lease, its entry and its ctx. The ctx is made when its end or a value is first asked for,
-// which most nested runs never do.
+// nested is a nested run: its lease, its entry and its ctx. Most nested runs never need the ctx. It
+// is made when its end or a value is first requested.
 type nested struct {
 	Lease
 	entry
 
-	made   atomic.Bool     // ctx and cancel are set, once, under grant.mu
-	done   bool            // ctx ends, or will have ended when it is made; guarded by grant.mu
-	ctx    context.Context //nolint:containedctx // a lease is a context
-	cancel context.CancelCauseFunc
+	ready    atomic.Bool     // ctx and cancel are set, once, under grant.mu
+	ctxEnded bool            // ctx ends, or will have ended when it is made; guarded by grant.mu
+	ctx      context.Context //nolint:containedctx // a lease is a context
+	cancel   context.CancelCauseFunc
 
-	outlived *nested // list of the runs around this one that returned first: their ctx ends with this run. Guarded by grant.mu
+	outlived *nested // list of the runs around this one that returned first: their ctx ends with this run; guarded by grant.mu
 }
 
 func newNested(ctx context.Context, h *hold) *nested {
@@ -143,26 +145,26 @@ func newNested(ctx context.Context, h *hold) *nested {
 
 // enter makes n a run inside e, or inside the nearest open ancestor of e. It returns false if there is none, or if another run is there.
 func (e *entry) enter(n *nested) bool {
-	e.of.g.mu.Lock()
-	defer e.of.g.mu.Unlock()
-	at := e.atLocked()
+	e.of.grant.mu.Lock()
+	defer e.of.grant.mu.Unlock()
+	at := e.openLocked()
 	if at == nil || at.child != nil { //planted:nested-alone
 		return false
 	}
-	at.adoptLocked(n)
+	at.openChildLocked(n)
 	return true
 }
 
-// atLocked returns the nearest open entry if the hold is valid, else nil: then the call competes in the queue of the
-// key.
-func (e *entry) atLocked() *entry {
+// openLocked returns the nearest open entry if the hold is valid, else nil: then the call competes
+// in the queue of the key.
+func (e *entry) openLocked() *entry {
 	if !e.of.validLocked() {
 		return nil
 	}
-	return e.nearestLocked()
+	return e.nearestOpenLocked()
 }
 
-func (e *entry) adoptLocked(n *nested) {
+func (e *entry) openChildLocked(n *nested) {
 	h := e.of
 	n.parent, e.child = e, n
 	h.runs++ //planted:nested-run
@@ -171,8 +173,8 @@ func (e *entry) adoptLocked(n *nested) {
 // closeLocked ends e. A child that goes on, and the waiters, move to the parent. It returns the waiter that enters now,
 // if any, and the waiters that have no entry to wait at any more. All of these have left their queue; the caller sends
 // them their turns.
-func (e *entry) closeLocked() (next, homeless *sibling) {
-	e.over = true
+func (e *entry) closeLocked() (next, homeless *nestedWaiter) {
+	e.returned = true
 	up := e.parent
 	if up == nil { // the first entry; a child goes on inside it
 		return nil, e.waiters.takeAll()
@@ -183,11 +185,11 @@ func (e *entry) closeLocked() (next, homeless *sibling) {
 		c.parent = up
 	}
 	switch {
-	case up.over:
+	case up.returned:
 		return nil, e.waiters.takeAll()
 	case !e.waiters.empty():
 		if up.waiters == nil {
-			up.waiters = new(siblings)
+			up.waiters = new(nestedQueue)
 		}
 		up.waiters.merge(e.waiters, up)
 	}
@@ -195,41 +197,42 @@ func (e *entry) closeLocked() (next, homeless *sibling) {
 		return nil, nil
 	}
 	next = up.waiters.first
-	up.waiters.cut(next)
-	up.adoptLocked(next.n)
+	up.waiters.remove(next)
+	up.openChildLocked(next.n)
 	return next, nil
 }
 
-// Deadline returns that of the call's ctx: a hold has none.
+// Deadline returns the deadline of the call's ctx: a hold has none.
 func (n *nested) Deadline() (time.Time, bool) { return n.asked.Deadline() }
 
-// Done closes when the nested run is released, when the lease ends, and with the ctx of the call.
-func (n *nested) Done() <-chan struct{} { return n.live().Done() }
+// Done is closed when the nested run is released, when the lease ends, and with the ctx of the
+// call.
+func (n *nested) Done() <-chan struct{} { return n.context().Done() }
 
-// Err says that ctx has ended.
-func (n *nested) Err() error { return n.live().Err() }
+// Err returns a non-nil error after the end of ctx.
+func (n *nested) Err() error { return n.context().Err() }
 
-// Value makes the entry travel in its ctx.
+// Value returns the entry, so that the ctx carries it.
 func (n *nested) Value(key any) any {
 	if key == (holdKey{}) {
 		return &n.entry
 	}
-	return n.live().Value(key)
+	return n.context().Value(key)
 }
 
-// live returns the ctx of n behind the values. It derives from the ctx of the call, so it ends with the hold. If that
-// ctx was detached (context.WithoutCancel), dismiss ends it. It also ends with the release of n or, if runs inside n go
-// on, of the last of these, whose ctx derives from it. The goroutine that makes the ctx races with the one that ends
-// it: grant.mu decides.
-func (n *nested) live() context.Context {
-	if n.made.Load() {
+// context returns the ctx of n behind the values. It derives from the ctx of the call, so it ends
+// with the hold. If that ctx was detached (context.WithoutCancel), cancelNested ends it. It also
+// ends with the release of n or, if runs inside n go on, with the last of these, whose ctx derives
+// from it. The goroutine that makes the ctx races with the one that ends it: grant.mu decides.
+func (n *nested) context() context.Context {
+	if n.ready.Load() {
 		return n.ctx
 	}
 	ctx, cancel := context.WithCancelCause(n.asked)
-	mu := &n.of.g.mu
+	mu := &n.of.grant.mu
 	mu.Lock()
 	cause := n.of.causeLocked()
-	if cause == nil && n.done {
+	if cause == nil && n.ctxEnded {
 		cause = ErrReleased
 	}
 	if cause != nil {
@@ -237,23 +240,23 @@ func (n *nested) live() context.Context {
 		cancel(cause) // before another goroutine gets it
 		mu.Lock()
 	}
-	if n.made.Load() { // by another goroutine
+	if n.ready.Load() { // by another goroutine
 		mu.Unlock()
 		cancel(nil)
 		return n.ctx
 	}
 	n.ctx, n.cancel = ctx, cancel
-	n.made.Store(true)
+	n.ready.Store(true)
 	mu.Unlock()
 	return ctx
 }
 
-// stopLocked ends the ctx of n and those of the runs that n has outlived. If a run inside n goes on, the end of that run
-// does it. grant.mu is not held while a ctx is canceled. Meanwhile n is over, so no run enters it, but it is still the
-// child of its parent, so no sibling enters. A run around n that returns then adds itself to n.outlived: the loop looks
-// again.
-func (n *nested) stopLocked() {
-	mu := &n.of.g.mu
+// endLocked ends the ctx of n and those of the runs that n has outlived. If a run inside n goes on,
+// the end of that run does it. grant.mu is not held while a ctx is canceled. Meanwhile n has ended,
+// so no run enters it, but it is still the child of its parent, so no sibling enters. A run around
+// n that returns then adds itself to n.outlived: the loop looks again.
+func (n *nested) endLocked() {
+	mu := &n.of.grant.mu
 	for {
 		if c := n.child; c != nil {
 			last := n
@@ -265,35 +268,37 @@ func (n *nested) stopLocked() {
 		}
 		cut, outlived := false, n.outlived
 		for r := n; r != nil; r = r.outlived {
-			cut = cut || !r.done && r.made.Load()
-			r.done = true
+			cut = cut || !r.ctxEnded && r.ready.Load()
+			r.ctxEnded = true
 		}
 		if !cut {
 			return
 		}
-		n.over, n.outlived = true, nil
+		n.returned, n.outlived = true, nil
 		mu.Unlock()
-		n.cut()
+		n.cancelContext()
 		for ; outlived != nil; outlived = outlived.outlived {
-			outlived.cut()
+			outlived.cancelContext()
 		}
 		mu.Lock()
 	}
 }
 
-// cut cancels the ctx of n if it was made. Otherwise live cancels it, because done is set.
-func (n *nested) cut() {
-	if n.made.Load() {
+// cancelContext cancels the ctx of n if it was made. Otherwise context cancels it, because ended is
+// set.
+func (n *nested) cancelContext() {
+	if n.ready.Load() {
 		n.cancel(ErrReleased)
 	}
 }
 
-// dismiss tells the runs and the waiters of a hold that its lease has ended early. Since lost was set, under grant.mu,
-// no waiter was added and none has entered. So dismiss finds all waiters, except those that leave by themselves.
-func (h *hold) dismiss(cause error) {
+// cancelNested cancels the runs and rejects the waiters of a hold whose lease has ended early.
+// Since lost was set, under grant.mu, no waiter was added and none has entered. So it finds all
+// waiters, except those that leave by themselves.
+func (h *hold) cancelNested(cause error) {
 	var cut []*nested
-	var homeless *sibling
-	h.g.mu.Lock()
+	var homeless *nestedWaiter
+	h.grant.mu.Lock()
 	for e := &h.entry; ; {
 		if s := e.waiters.takeAll(); s != nil {
 			homeless = s.before(homeless)
@@ -303,15 +308,15 @@ func (h *hold) dismiss(cause error) {
 			break
 		}
 		for r := n; r != nil; r = r.outlived {
-			if r.made.Load() {
+			if r.ready.Load() {
 				cut = append(cut, r)
 			}
 		}
 		e = &n.entry
 	}
-	h.g.mu.Unlock()
+	h.grant.mu.Unlock()
 	for _, n := range cut {
 		n.cancel(cause)
 	}
-	homeless.sendAway()
+	homeless.rejectAll()
 }

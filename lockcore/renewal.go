@@ -8,14 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// renewal is the answer for one lease.
+// renewal is the result for one lease.
 type renewal struct {
 	kept   int64
-	holder *hold // of whom Redis has been told
+	holder *hold // the hold that Redis knows after this renewal
 	err    error
 }
 
-// batches groups leases so that one slow or dead server holds up only its own: by node in a cluster, and by size.
+// batches groups leases by node in a Cluster, and by size, so that a slow or dead server delays
+// only its own leases.
 func (c *conn) batches(ctx context.Context, all []*grant) [][]*grant {
 	byNode := map[string][]*grant{"": all}
 	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
@@ -32,7 +33,8 @@ func (c *conn) batches(ctx context.Context, all []*grant) [][]*grant {
 	return out
 }
 
-// renew sends one batch in one round trip, and what the server has forgotten the script for once more in full.
+// renew sends one batch in one round trip. If the server does not have the script, it sends the
+// batch once more in full.
 func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
 	per := scriptBlock
 	if !c.single {
@@ -60,18 +62,18 @@ func (c *conn) renew(ctx context.Context, batch []*grant) []renewal {
 }
 
 func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renewal, script []any) {
-	pipe, wait := c.renewPipe(ctx, batch[0].line.keys[0])
+	pipe, wait := c.renewPipe(ctx, batch[0].queue.keys[0])
 	var cmds []*redis.Cmd
-	var lease, retention any // of before: most leases have the same
+	var lease, retention any // of before, because most leases have the same
 	var before *grant
 	for n, part := range slices.Collect(slices.Chunk(batch, per)) {
 		list := make([]any, 0, 3+5*len(part))
 		list = append(append(list, script...), len(part))
 		for _, g := range part {
-			list = append(list, &g.line.keys[0])
+			list = append(list, &g.queue.keys[0])
 		}
 		for i, g := range part {
-			h, news := g.news()
+			h, news := g.unpublished()
 			res[n*per+i].holder = h
 			if before == nil || g.terms != before.terms || g.keep != before.keep {
 				lease, retention, before = micros(g.terms.Lease), g.retention(g.terms.Lease), g
@@ -97,7 +99,7 @@ func (c *conn) renewBy(ctx context.Context, batch []*grant, per int, res []renew
 		for i := range min(per, len(batch)-n*per) {
 			r := &res[n*per+i]
 			if r.err = err; err == nil {
-				r.kept, r.err = renewed(batch[n*per+i].line.keys[0], reply, i)
+				r.kept, r.err = renewed(batch[n*per+i].queue.keys[0], reply, i)
 			}
 		}
 	}

@@ -39,7 +39,7 @@ func outage(t *testing.T, goAway func(*locktest.Faults)) {
 	}
 	takeOnce(t, l, "warm")
 	goAway(faults)
-	wg := crowd(t, keys*calls, func(i int) (*lockcore.Lease, error) { return l.Acquire(t.Context(), fmt.Sprint(i%keys), long) }, nil)
+	wg := batchThreshold(t, keys*calls, func(i int) (*lockcore.Lease, error) { return l.Acquire(t.Context(), fmt.Sprint(i%keys), long) }, nil)
 	tries.n.Store(0)
 	time.Sleep(time.Second)
 	early := tries.n.Swap(0)

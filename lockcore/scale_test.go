@@ -68,7 +68,7 @@ func (w *waiting) Event(_ context.Context, e lockcore.Event) {
 }
 
 // crowd makes n calls at the same time; each does what it wants with the lease and gives it back.
-func crowd(t *testing.T, n int, call func(i int) (*lockcore.Lease, error), hold func(i int, le *lockcore.Lease)) *sync.WaitGroup {
+func batchThreshold(t *testing.T, n int, call func(i int) (*lockcore.Lease, error), hold func(i int, le *lockcore.Lease)) *sync.WaitGroup {
 	t.Helper()
 	var wg sync.WaitGroup
 	for i := range n {
@@ -102,7 +102,7 @@ func takeOnce(t *testing.T, l *lockcore.Locker, key string) {
 }
 
 // 10,000 calls that wait for one key need one subscription and at most two commands a second, and all are served, with growing tokens and
-// with one message for each end of a streak that others wait for.
+// with one message for each end of a batch that others wait for.
 func TestScaleWaiters(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestScaleWaiters(t *testing.T) {
 		last = le.Token()
 		served++
 	}
-	wg := crowd(t, n, func(int) (*lockcore.Lease, error) { return l.Acquire(t.Context(), "k", long) }, inTurn)
+	wg := batchThreshold(t, n, func(int) (*lockcore.Lease, error) { return l.Acquire(t.Context(), "k", long) }, inTurn)
 	until(t, "all wait", time.Minute, func() bool { return heard.n.Load() == int64(n) })
 	until(t, "a subscription", time.Minute, func() bool { return subscriptions(t, rdb) > 0 })
 	if subs := subscriptions(t, rdb); subs != 1 {
@@ -136,7 +136,7 @@ func TestScaleWaiters(t *testing.T) {
 	if asked, d := len(count.Commands()), time.Since(quiet); float64(asked) > 2*d.Seconds() {
 		t.Errorf("%d commands in %v: %s", asked, d, count)
 	}
-	beside := crowd(t, n, func(int) (*lockcore.Lease, error) { return holder.Acquire(t.Context(), "k", long) }, inTurn) // in the holder's process
+	beside := batchThreshold(t, n, func(int) (*lockcore.Lease, error) { return holder.Acquire(t.Context(), "k", long) }, inTurn) // in the holder's process
 	until(t, "all wait", time.Minute, func() bool { return heard.n.Load() == 2*int64(n) })
 	messages, scripts, start := ran(t, rdb, "publish"), ran(t, rdb, "evalsha"), time.Now()
 	if err := first.Release(t.Context()); err != nil {
@@ -146,7 +146,7 @@ func TestScaleWaiters(t *testing.T) {
 	beside.Wait()
 	messages, scripts = ran(t, rdb, "publish")-messages, ran(t, rdb, "evalsha")-scripts
 	t.Logf("%d served in %v; %d messages, %d scripts", served, time.Since(start), messages, scripts)
-	if served != 2*int64(n) || messages == 0 || 2*messages > scripts+5 { // one to end a streak, one of who was woken by that
+	if served != 2*int64(n) || messages == 0 || 2*messages > scripts+5 { // one to end a batch, one of who was woken by that
 		t.Errorf("%d served; %d messages, %d scripts", served, messages, scripts)
 	}
 }
@@ -170,7 +170,7 @@ func TestScaleKeys(t *testing.T) {
 	b, _ := counted(t, s, lockcore.Options{})
 	var served atomic.Int64
 	start := time.Now()
-	crowd(t, keys*calls, func(i int) (*lockcore.Lease, error) {
+	batchThreshold(t, keys*calls, func(i int) (*lockcore.Lease, error) {
 		return []*lockcore.Locker{a, b}[i/keys%2].Acquire(t.Context(), fmt.Sprint(i%keys), long)
 	}, func(i int, _ *lockcore.Lease) {
 		if n := inside[i%keys].Add(1); n != 1 {

@@ -81,7 +81,7 @@ func TestScriptShortRecord(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
 		b.answers(complete(me, "r", 1, 1).with(2, int64(1000)), 1)
-		b.answers(acquire(other, waker, "least", "", 1), 2, "r", 1, "")
+		b.answers(acquire(mismatch, waker, "least", "", 1), 2, "r", 1, "")
 		if reply := b.run(inspect.with1(1)); reply[0] != "d" || reply[10].(int64) > 1_000_000 || reply[11] != "r" { //nolint:errcheck // a number
 			b.Errorf("inspect says %v", reply)
 		}
@@ -89,9 +89,9 @@ func TestScriptShortRecord(t *testing.T) {
 		if reply := b.run(inspect); reply[0] != "" || reply[5] != int64(0) {
 			b.Errorf("inspect says %v of a record that is no longer kept", reply)
 		}
-		b.answers(acquire(me, mine, "least", "", 0), 5)                      // a late duplicate
-		b.answers(acquire(other, waker, "least", "", 0), 1, rel(0), 1, 0)    // and a new run
-		b.answers(acquire(other, waker, "least", "tag", 0), 1, rel(0), 1, 0) // its repeat
+		b.answers(acquire(me, mine, "least", "", 0), 5)                         // a late duplicate
+		b.answers(acquire(mismatch, waker, "least", "", 0), 1, rel(0), 1, 0)    // and a new run
+		b.answers(acquire(mismatch, waker, "least", "tag", 0), 1, rel(0), 1, 0) // its repeat
 		if h := b.hash(); h["r"] != "" || h["e"] != "" {
 			b.Errorf("the record is kept beyond its end: %v", h)
 		}
@@ -109,7 +109,7 @@ func TestScriptRecordKeepsItsEnd(t *testing.T) {
 		b.set(states()["mine"])
 		b.run(complete(me, "r", 1, 0)) // Keep is longer than a minute: the record ends with the TTL of the hash
 		b.must(b.rdb.PExpire(b.Context(), b.keys[0], 20*time.Second).Err())
-		for _, request := range []string{other, id("X"), id("Y")} {
+		for _, request := range []string{mismatch, id("X"), id("Y")} {
 			b.answers(leave(request, waker, 1), 0)
 			if reply := b.run(inspect); reply[0] != "d" || reply[10].(int64) > 20_000_000 { //nolint:errcheck // a number
 				b.Errorf("inspect says %v", reply)
@@ -119,7 +119,7 @@ func TestScriptRecordKeepsItsEnd(t *testing.T) {
 			b.Errorf("the requests are remembered for %v", left)
 		}
 		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // 20 s later
-		b.answers(acquire(other, waker, "least", "", 0), 5)              // a late duplicate
+		b.answers(acquire(mismatch, waker, "least", "", 0), 5)           // a late duplicate
 		b.answers(acquire(id("N"), waker, "least", "", 0), 1, rel(0), 1, 0)
 	})
 }
@@ -144,7 +144,7 @@ func TestScriptHashOutlivesQueue(t *testing.T) {
 					continue
 				}
 				left := b.pttl(0)
-				reply := b.run(acquire(other, id("P"), "exclusive", "", 1)) // refreshes the queue
+				reply := b.run(acquire(mismatch, id("P"), "exclusive", "", 1)) // refreshes the queue
 				if reply[0] == int64(1) {
 					if n := len(b.queue()); n > 0 && left < idMemory-tolerance {
 						b.Errorf("%s over %d: %d in the queue of a free key that is kept for %v", name, len(stands), n, left)
@@ -329,9 +329,9 @@ func TestScriptClearRepeat(t *testing.T) {
 			}
 			b.answers(c, 1)
 			b.answers(c, 1)
-			b.token(other)
+			b.token(mismatch)
 			b.answers(c, 1)
-			b.run(complete(other, "of another run", 1, 0))
+			b.run(complete(mismatch, "of another run", 1, 0))
 			was := b.hash()
 			b.answers(c, 1)
 			if h := b.hash(); !maps.Equal(h, was) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-var line = []string{dead + dead, waker + next}
+var keyQueue = []string{dead + dead, waker + next}
 
 // passed is was, given to the first in line that can be told.
 func passed(was fields, gone ...string) fields {
@@ -50,21 +50,21 @@ func TestScriptRelease(t *testing.T) {
 	}
 	held := []string{"mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over"}
 	onEach(t, func(b *bench) {
-		table(b, line, all(release(me, 1234, 0, 0), []any{0}, each(freed(false), held...)))
+		table(b, keyQueue, all(release(me, 1234, 0, 0), []any{0}, each(freed(false), held...)))
 	})
 	t.Run("park", func(t *testing.T) {
 		parked := func(was fields) row {
-			return row{reply: []any{1}, again: []any{0}, ttl: keep, line: line, after: was.without("h", "o", "v", "a", "m", "g").with(fields{
+			return row{reply: []any{1}, again: []any{0}, ttl: keep, line: keyQueue, after: was.without("h", "o", "v", "a", "m", "g").with(fields{
 				"s": "p", "x": rel(5 * time.Second), "d": span(5 * time.Second), "f": 1234,
 			})}
 		}
 		c := release(me, 1234, 0, 0)
 		c.args[8] = (5 * time.Second).Microseconds()
-		onEach(t, func(b *bench) { table(b, line, all(c, []any{0}, each(parked, held...))) })
+		onEach(t, func(b *bench) { table(b, keyQueue, all(c, []any{0}, each(parked, held...))) })
 	})
 	t.Run("abandon", func(t *testing.T) {
 		onEach(t, func(b *bench) {
-			table(b, line, all(release(me, 1234, 1, 0), []any{0}, each(freed(true), held...)))
+			table(b, keyQueue, all(release(me, 1234, 1, 0), []any{0}, each(freed(true), held...)))
 		})
 	})
 }
@@ -84,7 +84,7 @@ func TestScriptLeave(t *testing.T) {
 	}
 	rows := each(left("m", "g"), "mine", "mine tagged", "mine over", "mine revoked", "mine revoked, over")
 	maps.Copy(rows, each(left(), "mine after abandoned", "my turn", "my turn over", "my turn, abandoned"))
-	onEach(t, func(b *bench) { table(b, line, all(leave(me, mine, 0), []any{0}, rows)) })
+	onEach(t, func(b *bench) { table(b, keyQueue, all(leave(me, mine, 0), []any{0}, rows)) })
 }
 
 func TestScriptComplete(t *testing.T) {
@@ -96,7 +96,7 @@ func TestScriptComplete(t *testing.T) {
 	}
 	rows := each(done, "mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over")
 	rows["done"] = func(fields) row { return row{reply: []any{1}} }
-	onEach(t, func(b *bench) { table(b, line, all(complete(me, "result", 1234, 0), []any{0}, rows)) })
+	onEach(t, func(b *bench) { table(b, keyQueue, all(complete(me, "result", 1234, 0), []any{0}, rows)) })
 }
 
 func TestScriptRenew(t *testing.T) {
@@ -105,8 +105,8 @@ func TestScriptRenew(t *testing.T) {
 	}
 	rows := each(kept, "mine", "mine after abandoned", "mine tagged")
 	rows["mine revoked"] = func(fields) row { return row{reply: []any{2}} }
-	onEach(t, func(b *bench) { table(b, line, all(renew(me), []any{0}, rows)) })
-	t.Run("told", func(t *testing.T) { // who holds the key after a hand-over; whoever does not hold it says that in vain
+	onEach(t, func(b *bench) { table(b, keyQueue, all(renew(me), []any{0}, rows)) })
+	t.Run("told", func(t *testing.T) { // who holds the key after a hand-off; whoever does not hold it says that in vain
 		told := func(was fields) row {
 			r := kept(was)
 			r.after = r.after.with(fields{"t": 4711, "m": "who N\nof the\n two"})
@@ -114,13 +114,13 @@ func TestScriptRenew(t *testing.T) {
 		}
 		maps.Copy(rows, each(told, "mine", "mine after abandoned", "mine tagged"))
 		news := "4711 who N\nof the\n two"
-		onEach(t, func(b *bench) { table(b, line, all(renewFor(me, lease, news), []any{0}, rows)) })
+		onEach(t, func(b *bench) { table(b, keyQueue, all(renewFor(me, lease, news), []any{0}, rows)) })
 	})
 	t.Run("told nonsense", func(t *testing.T) {
 		maps.Copy(rows, each(kept, "mine", "mine after abandoned", "mine tagged"))
 		onEach(t, func(b *bench) {
 			for _, news := range []string{" ", "4711", "-1 who", "1e3 who", "x 4711 who"} {
-				table(b, line, all(renewFor(me, lease, news), []any{0}, rows))
+				table(b, keyQueue, all(renewFor(me, lease, news), []any{0}, rows))
 			}
 		})
 	})
@@ -130,7 +130,7 @@ func TestScriptRevoke(t *testing.T) {
 	revoked := func(was fields) row { return row{reply: []any{1}, after: was.with(fields{"v": 1})} }
 	rows := each(revoked, "mine", "mine after abandoned", "mine tagged", "mine revoked",
 		"other's", "other's tagged", "other's revoked", "remembered, other's")
-	onEach(t, func(b *bench) { table(b, line, all(revoke, []any{0}, rows)) })
+	onEach(t, func(b *bench) { table(b, keyQueue, all(revoke, []any{0}, rows)) })
 }
 
 func TestScriptClear(t *testing.T) {
@@ -153,7 +153,7 @@ func TestScriptClear(t *testing.T) {
 	} {
 		maps.Copy(rows, more)
 	}
-	onEach(t, func(b *bench) { table(b, line, all(forget, []any{1}, rows)) })
+	onEach(t, func(b *bench) { table(b, keyQueue, all(forget, []any{1}, rows)) })
 }
 
 func TestScriptInspect(t *testing.T) {
@@ -168,7 +168,7 @@ func TestScriptInspect(t *testing.T) {
 		call
 		record bool
 	}{"bare": {inspect, false}, "without the record": {call{"inspect", []any{0}}, false}, "with it": {call{"inspect", []any{1}}, true}} {
-		t.Run(name, func(t *testing.T) { onEach(t, func(b *bench) { table(b, line, look(c.call, c.record)) }) })
+		t.Run(name, func(t *testing.T) { onEach(t, func(b *bench) { table(b, keyQueue, look(c.call, c.record)) }) })
 	}
 }
 

@@ -31,20 +31,20 @@ func TestScriptLate(t *testing.T) {
 	onEach(t, func(b *bench) {
 		for end, cs := range ends {
 			for late, copied := range copies {
-				for _, successor := range []string{"", other, "turn"} {
+				for _, successor := range []string{"", mismatch, "turn"} {
 					b.set(nil)
 					b.token(me)
 					for _, c := range cs {
 						b.run(c)
 					}
 					switch successor {
-					case other:
-						b.token(other)
+					case mismatch:
+						b.token(mismatch)
 					case "turn":
-						b.token(other)
+						b.token(mismatch)
 						b.must(b.rdb.ZAdd(b.Context(), b.keys[1], redis.Z{Score: 1, Member: waker + next}).Err())
 						b.must(b.rdb.PExpire(b.Context(), b.keys[1], time.Minute).Err())
-						b.run(release(other, 1, 0, 0))
+						b.run(release(mismatch, 1, 0, 0))
 					}
 					was := b.hash()
 					b.run(copied)

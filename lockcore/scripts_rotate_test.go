@@ -27,7 +27,7 @@ func rotate(hold, next string, remember, queue int) call {
 }
 
 // lines are who may stand in line: nobody, somebody dead, and somebody who can be told behind him.
-var lines = map[string][]string{"nobody waits": {}, "somebody dead waits": line[:1], "somebody waits": line}
+var lines = map[string][]string{"nobody waits": {}, "somebody dead waits": keyQueue[:1], "somebody waits": keyQueue}
 
 // held are the states in which me can be released.
 var held = []string{"mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over"}
@@ -100,7 +100,7 @@ func TestScriptRotateRepeat(t *testing.T) {
 	some["mine after abandoned"] = runs(1)
 	onEach(t, func(b *bench) {
 		for _, queue := range []int{0, 1} {
-			table(b, line, all(rotate(id("H"), me, 0, queue), []any{0, 0, 0, 0, "", 2}, some))
+			table(b, keyQueue, all(rotate(id("H"), me, 0, queue), []any{0, 0, 0, 0, "", 2}, some))
 		}
 	})
 }
@@ -161,7 +161,7 @@ func TestScriptRotateTokens(t *testing.T) {
 			"h": again, "m": "who " + again, "x": rel(lease), "t": far + 41, "f": far + 40,
 		}))
 		b.run(release(again, far+44, 0, 0))
-		if token := b.token(other); token != far+45 {
+		if token := b.token(mismatch); token != far+45 {
 			b.Errorf("token %d, want %d", token, far+45)
 		}
 
@@ -179,10 +179,10 @@ func TestScriptRotateLine(t *testing.T) {
 		for len(b.heard) > 0 {
 			<-b.heard
 		}
-		b.set(states()["mine"], dead+dead, waker+next, waker+other)
+		b.set(states()["mine"], dead+dead, waker+next, waker+mismatch)
 		b.answers(rotate(me, again, 0, 1), 1, 0, span(window), 0, "", 2)
 		b.told("w" + next)
-		if q := b.queue(); !slices.Equal(q, []string{waker + other, mine + again}) {
+		if q := b.queue(); !slices.Equal(q, []string{waker + mismatch, mine + again}) {
 			b.Errorf("in line %q", q)
 		}
 		if ttl := b.rdb.PTTL(b.Context(), b.keys[1]).Val(); ttl > queued || ttl < queued-tolerance {
@@ -193,7 +193,7 @@ func TestScriptRotateLine(t *testing.T) {
 		}
 		b.token(next)
 		b.answers(release(next, 1, 0, 0), 1)
-		b.told("w" + other)
+		b.told("w" + mismatch)
 
 		b.set(states()["mine"]) // alone: nobody is told, and the key comes straight back
 		b.answers(rotate(me, again, 0, 1), 1, 1, rel(0), 1, 0)
@@ -202,7 +202,7 @@ func TestScriptRotateLine(t *testing.T) {
 		b.answers(rotate(again, me, 0, 1), 1, 0, span(window), 0, "", 1)
 		b.told("w" + next)
 
-		b.set(states()["mine"], line...) // PUBLISH does not count everybody
+		b.set(states()["mine"], keyQueue...) // PUBLISH does not count everybody
 		c := rotate(me, again, 0, 1)
 		c.args[6] = 0
 		b.answers(c, 1, 0, span(window), 0, "", 2)

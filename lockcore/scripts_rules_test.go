@@ -69,7 +69,7 @@ func TestScriptTokens(t *testing.T) {
 		b.must(b.rdb.Del(b.Context(), b.keys...).Err())
 		grow("deleted")
 		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err())
-		b.must(b.rdb.HSet(b.Context(), b.keys[0], "h", other).Err())
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "h", mismatch).Err())
 		grow("run out")
 		b.run(leave(me, waker, 0))
 		grow("left")
@@ -86,7 +86,7 @@ func TestScriptTokens(t *testing.T) {
 		if token := b.token(me); token != far+4 {
 			b.Errorf("token %d, want the one after the last that was used, %d", token, far+4)
 		}
-		for _, ends := range []func(){func() { b.token(other) }, func() { b.run(forget); b.token(other) }} { // it ran out, and may have used its block
+		for _, ends := range []func(){func() { b.token(mismatch) }, func() { b.run(forget); b.token(mismatch) }} { // it ran out, and may have used its block
 			b.set(states()["mine"].with(fields{"t": far, "x": rel(-time.Second)}))
 			if ends(); b.hash()["t"] != strconv.FormatInt(far+512, 10) {
 				b.Errorf("token %s after a block from %d", b.hash()["t"], far)
@@ -125,7 +125,7 @@ func TestScriptClock(t *testing.T) {
 	onEach(t, func(b *bench) {
 		far := fields{"x": rel(20 * time.Hour), "t": rel(19 * time.Hour)}
 		b.set(states()["other's"].with(far))
-		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+other, 0, "")
+		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+mismatch, 0, "")
 		b.like(states()["other's"].with(far).with(fields{"x": rel(lease)}))
 
 		b.set(states()["mine"].with(far))
@@ -150,10 +150,10 @@ func TestScriptClock(t *testing.T) {
 		first := b.token(me)
 		m.Redis.SetTime(start.Add(-time.Hour))
 		b.answers(renew(me), 1)
-		b.answers(acquire(other, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "")
+		b.answers(acquire(mismatch, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "")
 		m.Redis.SetTime(start.Add(lease - time.Hour))
 		b.answers(renew(me), 0)
-		if second := b.token(other); second != first+512 { // it may have used its block
+		if second := b.token(mismatch); second != first+512 { // it may have used its block
 			b.Errorf("token %d after %d", second, first)
 		}
 	})
@@ -177,7 +177,7 @@ func TestScriptLine(t *testing.T) {
 				b.Fatalf("turn %d is that of %s", n, h["h"])
 			}
 			b.told("w" + ask(19-n))
-			b.answers(acquire(other, waker, "exclusive", "", 0), 0, span(window), 0, "", 19-n, "")
+			b.answers(acquire(mismatch, waker, "exclusive", "", 0), 0, span(window), 0, "", 19-n, "")
 			hold = ask(19 - n)
 			b.token(hold)
 		}
@@ -186,7 +186,7 @@ func TestScriptLine(t *testing.T) {
 			b.Errorf("nobody waits, and the key is %v", h)
 		}
 
-		b.set(states()["mine"], line...)
+		b.set(states()["mine"], keyQueue...)
 		uncounted := release(me, 1, 0, 0)
 		uncounted.args[7] = 0
 		b.answers(uncounted, 1)
@@ -196,12 +196,12 @@ func TestScriptLine(t *testing.T) {
 		b.answers(leave(dead, dead, 0), 1) // passed on
 		b.told("w" + next)
 
-		b.set(states()["mine"], dead+dead, waker+next, waker+other)
+		b.set(states()["mine"], dead+dead, waker+next, waker+mismatch)
 		b.answers(complete(me, "r", 1, 0), 1)
-		b.told("w"+next, "w"+other)
+		b.told("w"+next, "w"+mismatch)
 		b.set(states()["other's"])
 		b.answers(revoke, 1)
-		b.told("v" + other)
+		b.told("v" + mismatch)
 	})
 }
 

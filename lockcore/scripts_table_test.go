@@ -32,25 +32,25 @@ func states() map[string]fields {
 		"mine over":            held(me, mine).with(over),
 		"mine revoked":         held(me, mine).with(fields{"v": 1}),
 		"mine revoked, over":   held(me, mine).with(over).with(fields{"v": 1}),
-		"other's":              held(other, waker),
-		"other's tagged":       held(other, waker).with(fields{"g": "tag"}),
-		"other's over":         held(other, waker).with(over),
-		"other's over tagged":  held(other, waker).with(over).with(fields{"g": "tag"}),
-		"other's revoked":      held(other, waker).with(fields{"v": 1}),
-		"other's revoked over": held(other, waker).with(over).with(fields{"v": 1}),
+		"other's":              held(mismatch, waker),
+		"other's tagged":       held(mismatch, waker).with(fields{"g": "tag"}),
+		"other's over":         held(mismatch, waker).with(over),
+		"other's over tagged":  held(mismatch, waker).with(over).with(fields{"g": "tag"}),
+		"other's revoked":      held(mismatch, waker).with(fields{"v": 1}),
+		"other's revoked over": held(mismatch, waker).with(over).with(fields{"v": 1}),
 		"my turn":              reserved(me, mine),
 		"my turn over":         reserved(me, mine).with(fields{"x": rel(-time.Minute)}),
 		"my turn, abandoned":   reserved(me, mine).with(abandoned),
-		"other's turn":         reserved(other, waker),
-		"other's turn over":    reserved(other, waker).with(fields{"x": rel(-time.Minute)}),
-		"other's turn, aband.": reserved(other, waker).with(abandoned),
+		"other's turn":         reserved(mismatch, waker),
+		"other's turn over":    reserved(mismatch, waker).with(fields{"x": rel(-time.Minute)}),
+		"other's turn, aband.": reserved(mismatch, waker).with(abandoned),
 		"parked":               free.with(fields{"s": "p", "x": rel(30 * time.Second), "d": span(time.Minute)}),
 		"parked over":          free.with(fields{"s": "p", "x": rel(-time.Second), "d": span(time.Minute)}),
 		"done":                 done(me),
-		"done by other":        done(other),
+		"done by other":        done(mismatch),
 		"abandoned":            free.with(abandoned),
 		"remembered":           free.with(fields{"l": id("X") + me}),
-		"remembered, other's":  held(other, waker).with(fields{"l": me + id("X")}),
+		"remembered, other's":  held(mismatch, waker).with(fields{"l": me + id("X")}),
 	}
 }
 
@@ -137,7 +137,7 @@ func TestScriptAcquire(t *testing.T) {
 			return row{reply: []any{0, span(left), span(held), who, 0, tag}}
 		}
 	}
-	held, turn := busy(20*time.Second, 10*time.Second, "who "+other), busy(30*time.Second, 0, "")
+	held, turn := busy(20*time.Second, 10*time.Second, "who "+mismatch), busy(30*time.Second, 0, "")
 	common := map[string]func(fields) row{
 		"new": granted(1, 0, ""), "free": granted(2, 0, ""), "mine": same(0), "mine after abandoned": same(1), "mine tagged": same(0),
 		"mine over": is(5), "mine revoked": is(5), "mine revoked, over": is(5), "other's": held, "other's revoked": held,
@@ -159,7 +159,7 @@ func TestScriptAcquire(t *testing.T) {
 			"other's over": over, "other's revoked over": over, "abandoned": over, "my turn, abandoned": over, "other's over tagged": over,
 		}},
 		"most": {mode: most, rows: map[string]func(fields) row{
-			"other's over": refused("who "+other, 40*time.Second), "other's revoked over": refused("who "+other, 40*time.Second),
+			"other's over": refused("who "+mismatch, 40*time.Second), "other's revoked over": refused("who "+mismatch, 40*time.Second),
 			"abandoned": refused("who Z", time.Minute), "my turn, abandoned": refused("who Z", time.Minute),
 		}},
 		"least, same tag": {mode: least, tag: "tag", rows: map[string]func(fields) row{
@@ -176,7 +176,7 @@ func TestScriptAcquire(t *testing.T) {
 		"most, another tag": {mode: most, tag: "another", rows: map[string]func(fields) row{
 			"new": granted(1, 0, "another"), "free": granted(2, 0, "another"), "my turn": granted(2, 0, "another"),
 			"my turn over": granted(2, 0, "another"), "other's turn over": granted(2, 0, "another"), "parked over": granted(2, 0, "another"),
-			"other's tagged": is(3, 0), "other's over tagged": refused("who "+other, 40*time.Second),
+			"other's tagged": is(3, 0), "other's over tagged": refused("who "+mismatch, 40*time.Second),
 			"abandoned": refused("who Z", time.Minute), "done": is(3, 1), "done by other": is(3, 1),
 		}},
 	} {

@@ -17,9 +17,9 @@ import (
 
 // The cast. An ask belongs to the locker beside it; waker listens, and so does everybody but dead.
 var (
-	me, mine     = id("M"), id("A")
-	other, waker = id("O"), id("B")
-	next, dead   = id("N"), id("D") // asks in line: next of waker, dead of its own
+	me, mine        = id("M"), id("A")
+	mismatch, waker = id("O"), id("B")
+	next, dead      = id("N"), id("D") // asks in line: next of waker, dead of its own
 )
 
 func id(letter string) string { return strings.Repeat(letter, 26) }

@@ -12,29 +12,30 @@ import (
 // wait is often a ctx that was not passed on.
 const longWait = 2 * time.Second
 
-// sibling is a nested call that waits until another run inside the same entry has returned. The goroutine that removes
-// it from the queue, under grant.mu, decides its outcome. Unless that is its own goroutine, it sends exactly one turn.
-type sibling struct {
+// nestedWaiter is a nested call that waits until another run inside the same entry has returned.
+// The goroutine that removes it from the queue, under grant.mu, decides its outcome. Unless that is
+// its own goroutine, it sends exactly one turn.
+type nestedWaiter struct {
 	n     *nested
 	start time.Time
 	turn  chan bool // room for one: true if n is a run now, false if n can no longer enter the hold
 
 	// Guarded by grant.mu.
 	at         *entry // nil when it is in no queue
-	prev, next *sibling
+	prev, next *nestedWaiter
 	seq        int32 // order of arrival in the hold; it may wrap
 }
 
-// siblings is a queue in order of arrival.
-type siblings struct {
-	first, last *sibling
+// nestedQueue is a queue in order of arrival.
+type nestedQueue struct {
+	first, last *nestedWaiter
 	n           int32
 }
 
-func (q *siblings) empty() bool { return q == nil || q.n == 0 }
+func (q *nestedQueue) empty() bool { return q == nil || q.n == 0 }
 
 // insert puts s after p, or in front if p is nil.
-func (q *siblings) insert(p, s *sibling) {
+func (q *nestedQueue) insert(p, s *nestedWaiter) {
 	s.prev = p
 	if p != nil {
 		s.next, p.next = p.next, s
@@ -49,7 +50,7 @@ func (q *siblings) insert(p, s *sibling) {
 	q.n++
 }
 
-func (q *siblings) cut(s *sibling) {
+func (q *nestedQueue) remove(s *nestedWaiter) {
 	if s.prev != nil {
 		s.prev.next = s.next
 	} else {
@@ -65,10 +66,10 @@ func (q *siblings) cut(s *sibling) {
 }
 
 // merge moves all of o into q, the queue of at, in order of arrival.
-func (q *siblings) merge(o *siblings, at *entry) {
-	p := (*sibling)(nil) // the last one that is known to be before
+func (q *nestedQueue) merge(o *nestedQueue, at *entry) {
+	p := (*nestedWaiter)(nil) // the last one known to come before s
 	for s := o.first; s != nil; s = o.first {
-		o.cut(s)
+		o.remove(s)
 		for {
 			next := q.first
 			if p != nil {
@@ -85,7 +86,7 @@ func (q *siblings) merge(o *siblings, at *entry) {
 }
 
 // takeAll empties q and returns the first of a list.
-func (q *siblings) takeAll() *sibling {
+func (q *nestedQueue) takeAll() *nestedWaiter {
 	if q.empty() {
 		return nil
 	}
@@ -93,12 +94,12 @@ func (q *siblings) takeAll() *sibling {
 	for s := first; s != nil; s = s.next {
 		s.at = nil
 	}
-	*q = siblings{}
+	*q = nestedQueue{}
 	return first
 }
 
 // before puts the list s in front of the list o. s is not empty.
-func (s *sibling) before(o *sibling) *sibling {
+func (s *nestedWaiter) before(o *nestedWaiter) *nestedWaiter {
 	last := s
 	for last.next != nil {
 		last = last.next
@@ -107,8 +108,8 @@ func (s *sibling) before(o *sibling) *sibling {
 	return s
 }
 
-// sendAway sends each of a list the turn false: it cannot enter the hold.
-func (s *sibling) sendAway() {
+// rejectAll sends each of a list the turn false: it cannot enter the hold.
+func (s *nestedWaiter) rejectAll() {
 	for s != nil {
 		next := s.next // s is its own again after the send
 		s.next = nil
@@ -120,51 +121,51 @@ func (s *sibling) sendAway() {
 // await waits until n is a run inside the nearest open entry of e. If it returns neither entered nor an error, no entry
 // on the path is open. Then the call, which began at start, continues without the hold.
 func (e *entry) await(ctx context.Context, wait time.Duration, n *nested) (entered bool, start time.Time, err error) {
-	h, l := e.of, e.of.g.l
+	h, l := e.of, e.of.grant.l
 	start = time.Now()
 	if ctx.Err() != nil {
 		return false, start, errtext.Wrap(ErrNotRun, context.Cause(ctx))
 	}
-	if !l.enter() {
+	if !l.startCall() {
 		return false, start, ErrClosed
 	}
-	defer l.exit()
-	s := &sibling{n: n, start: start, turn: make(chan bool, 1)}
-	h.g.mu.Lock()
-	at := e.atLocked()
+	defer l.endCall()
+	s := &nestedWaiter{n: n, start: start, turn: make(chan bool, 1)}
+	h.grant.mu.Lock()
+	at := e.openLocked()
 	switch {
 	case at == nil:
-		h.g.mu.Unlock()
+		h.grant.mu.Unlock()
 		return false, start, nil
 	case at.child == nil: // it has returned meanwhile
-		at.adoptLocked(n)
-		h.g.mu.Unlock()
+		at.openChildLocked(n)
+		h.grant.mu.Unlock()
 		return true, start, nil
 	case wait == NoWait:
 		queue := 0
 		if at.waiters != nil {
 			queue = int(at.waiters.n)
 		}
-		h.g.mu.Unlock()
-		return false, start, h.besides(start, queue)
+		h.grant.mu.Unlock()
+		return false, start, h.siblingBusy(start, queue)
 	}
 	if at.waiters == nil {
-		at.waiters = new(siblings)
+		at.waiters = new(nestedQueue)
 	}
-	h.arrived++
-	s.seq, s.at = h.arrived, at
+	h.waited++
+	s.seq, s.at = h.waited, at
 	at.waiters.insert(at.waiters.last, s)
-	h.g.mu.Unlock()
+	h.grant.mu.Unlock()
 	entered, err = s.wait(ctx, wait)
 	return entered, start, err
 }
 
-func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, err error) {
+func (s *nestedWaiter) wait(ctx context.Context, wait time.Duration) (entered bool, err error) {
 	h := s.n.of
 	settled := false
 	defer func() {
 		if !settled { // the Observer panicked: take this call out of the queue while the panic passes
-			s.quit()
+			s.abandonWait()
 		}
 	}()
 	var timeout, long <-chan time.Time
@@ -173,7 +174,7 @@ func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, e
 		defer timer.Stop()
 		timeout = timer.C
 	}
-	if h.told != nil && wait > longWait {
+	if h.events != nil && wait > longWait {
 		timer := time.NewTimer(longWait)
 		defer timer.Stop()
 		long = timer.C
@@ -190,24 +191,24 @@ func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, e
 			settled = true
 			queue, left := s.leave()
 			if left {
-				err = h.besides(s.start, queue)
+				err = h.siblingBusy(s.start, queue)
 			} else {
 				entered = <-s.turn // the turn was faster
 			}
 		case <-long:
 			if queue, waits := s.queue(); waits {
-				b := h.besides(s.start, queue)
-				h.tell(Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: queue, Nested: true})
+				b := h.siblingBusy(s.start, queue)
+				h.emit(Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: queue, Nested: true})
 			}
 		case <-ctx.Done():
 			settled = true
-			queue := s.quit()
+			queue := s.abandonWait()
 			if err = errtext.Wrap(ErrNotRun, context.Cause(ctx)); h.valid() {
-				err = errtext.Wrap(h.besides(s.start, queue), context.Cause(ctx))
+				err = errtext.Wrap(h.siblingBusy(s.start, queue), context.Cause(ctx))
 			}
-		case <-h.g.l.closing:
+		case <-h.grant.l.closing:
 			settled = true
-			s.quit()
+			s.abandonWait()
 			err = ErrClosed
 		}
 	}
@@ -215,8 +216,8 @@ func (s *sibling) wait(ctx context.Context, wait time.Duration) (entered bool, e
 }
 
 // leave takes s out of its queue. It returns false if s is in no queue any more and its turn is on the way.
-func (s *sibling) leave() (queue int, left bool) {
-	mu := &s.n.of.g.mu
+func (s *nestedWaiter) leave() (queue int, left bool) {
+	mu := &s.n.of.grant.mu
 	mu.Lock()
 	defer mu.Unlock()
 	if s.at == nil {
@@ -224,13 +225,13 @@ func (s *sibling) leave() (queue int, left bool) {
 	}
 	q := s.at.waiters
 	queue = int(q.n)
-	q.cut(s)
+	q.remove(s)
 	return queue, true
 }
 
-// quit is leave for a call that does not want its turn any more. If the call has already entered, its run ends at once,
-// and the next waiter enters.
-func (s *sibling) quit() (queue int) {
+// abandonWait is leave for a call that does not want its turn any more. If the call has already
+// entered, its run ends at once, and the next waiter enters.
+func (s *nestedWaiter) abandonWait() (queue int) {
 	queue, left := s.leave()
 	if !left && <-s.turn {
 		_ = s.n.Release(s.n.asked)
@@ -239,8 +240,8 @@ func (s *sibling) quit() (queue int) {
 }
 
 // queue returns how many calls wait in the queue of s.
-func (s *sibling) queue() (n int, waits bool) {
-	mu := &s.n.of.g.mu
+func (s *nestedWaiter) queue() (n int, waits bool) {
+	mu := &s.n.of.grant.mu
 	mu.Lock()
 	defer mu.Unlock()
 	if s.at == nil {
@@ -249,14 +250,15 @@ func (s *sibling) queue() (n int, waits bool) {
 	return int(s.at.waiters.n), true
 }
 
-// besides returns the error of a nested call that is refused because another one of the same hold runs.
-func (h *hold) besides(start time.Time, queue int) *BusyError {
-	g := h.g
+// siblingBusy returns the error of a nested call that is refused because another one of the same
+// hold runs.
+func (h *hold) siblingBusy(start time.Time, queue int) *BusyError {
+	g := h.grant
 	g.mu.Lock()
 	left := g.lease - elapsed(g.sent)
 	g.mu.Unlock()
 	return &BusyError{
-		Key: g.line.key, Holder: parseHolder(g.l.who(h.asked)), HeldFor: time.Since(h.granted()), Remaining: max(left, 0),
+		Key: g.queue.key, Holder: parseHolder(g.l.holderText(h.asked)), HeldFor: time.Since(h.grantedAt()), Remaining: max(left, 0),
 		Queue: queue, Waited: time.Since(start), Local: true, Nested: true,
 	}
 }
@@ -269,7 +271,7 @@ func (l *Locker) reenter(ctx context.Context, e *entry, wait time.Duration) (le 
 		return &n.Lease, start, nil
 	}
 	if !e.of.valid() { // its end is decided before the call competes: a late renewal must not let it wait for itself
-		e.of.g.expire()
+		e.of.grant.expire()
 	}
 	entered, start, err := e.await(ctx, cmp.Or(wait, l.terms.Wait), n)
 	if entered {

@@ -72,7 +72,7 @@ func routed(ctx context.Context, cluster *redis.ClusterClient, all []*grant) map
 	for _, g := range all {
 		node := ""
 		if ctx.Err() == nil {
-			if n, err := cluster.MasterForKey(ctx, g.line.keys[0]); err == nil {
+			if n, err := cluster.MasterForKey(ctx, g.queue.keys[0]); err == nil {
 				node = n.Options().Addr
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 const (
 	oneWay = time.Millisecond // from a process to Redis, and back
-	tenure = 3 * time.Millisecond
+	hold   = 3 * time.Millisecond
 
 	inLine    = 4 // calls of one process
 	everybody = -1
@@ -31,7 +31,7 @@ func (q *queue) acquire(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	q.tenure(le, i, q.hold)
+	q.keep(le, i, q.hold)
 	if err := le.Release(ctx); err != nil && !q.died {
 		q.t.Errorf("release: %v", err)
 	}
@@ -89,7 +89,7 @@ func (q *queue) claim(ctx context.Context, i int) error {
 	if le.Attempt() != 2 {
 		q.t.Errorf("call %d is run %d", i, le.Attempt())
 	}
-	q.tenure(le, i, q.hold)
+	q.keep(le, i, q.hold)
 	if err := le.Complete(ctx, []byte("done"), time.Hour); err != nil {
 		q.t.Errorf("complete: %v", err)
 	}
@@ -153,12 +153,12 @@ func (q *queue) exclusive(ctx context.Context, who int) {
 		}
 	})
 	time.Sleep(20 * time.Millisecond)
-	q.tenure(theirs, -1, q.hold)
+	q.keep(theirs, -1, q.hold)
 	_ = theirs.Release(q.t.Context())
 	q.calls.Wait()
 	q.took = time.Since(q.start)
 	if who >= 0 && q.granted < inLine+1 { // b twice
-		q.t.Errorf("%d tenures", q.granted)
+		q.t.Errorf("%d holds", q.granted)
 	}
 	q.settled(lockcore.KindExclusive)
 }
@@ -171,7 +171,7 @@ func (q *queue) once(ctx context.Context, who int, done bool) {
 	}
 	q.line(ctx, who, q.claim)
 	time.Sleep(20 * time.Millisecond)
-	q.tenure(theirs, -1, q.hold)
+	q.keep(theirs, -1, q.hold)
 	runs := 1
 	if done {
 		_ = theirs.Complete(q.t.Context(), []byte("done"), time.Hour)
@@ -244,7 +244,7 @@ func TestCancelAtHandOver(t *testing.T) {
 		"after":  func(cancel func(), le *lockcore.Lease) { _ = le.Release(context.Background()); cancel() },
 		"beside": func(cancel func(), le *lockcore.Lease) { go cancel(); _ = le.Release(context.Background()) },
 	} {
-		for _, held := range []time.Duration{0, 2 * tenure} { // handed over, or released and asked for again
+		for _, held := range []time.Duration{0, 2 * hold} { // handed off, or released and asked for again
 			t.Run(fmt.Sprintf("%s, after %v", name, held), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					q := newQueue(t)
@@ -266,8 +266,8 @@ func TestCancelAtHandOver(t *testing.T) {
 						q.sent.Reset()
 						ends(cancel, le)
 						q.calls.Wait()
-						if d := time.Since(start); d > 3*tenure {
-							t.Errorf("three tenures took %v", d)
+						if d := time.Since(start); d > 3*hold {
+							t.Errorf("three holds took %v", d)
 						}
 						if n := len(q.sent.Commands()); n > 4 {
 							t.Errorf("%d commands", n)

@@ -10,14 +10,14 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A hand-over costs no command, and the end of a streak one.
+// A hand-off costs no command, and the end of a batch one.
 func TestTurnsCommands(t *testing.T) {
 	for name, c := range map[string]struct {
 		inside time.Duration
 		want   []string
 	}{
-		"hand-over":    {0, []string{"release"}},
-		"four streaks": {10 * time.Millisecond, []string{"rotate", "rotate", "rotate", "release"}},
+		"hand-off":     {0, []string{"release"}},
+		"four batches": {10 * time.Millisecond, []string{"rotate", "rotate", "rotate", "release"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -42,7 +42,7 @@ type queue struct {
 
 func newQueue(t *testing.T) *queue {
 	t.Helper()
-	q := &queue{world: newWorld(t), hold: tenure, bound: 10 * oneWay}
+	q := &queue{world: newWorld(t), hold: hold, bound: 10 * oneWay}
 	terms := lockcore.Terms{Lease: 5 * time.Second}
 	q.a, q.faults, q.sent = q.locker(lockcore.Options{Terms: terms})
 	q.b, _, _ = q.locker(lockcore.Options{Terms: terms})
@@ -60,8 +60,8 @@ func newQueue(t *testing.T) *queue {
 	return q
 }
 
-// tenure is what a lease is for; i is the call of a, or -1. It ends early with the lease.
-func (q *queue) tenure(le *lockcore.Lease, i int, d time.Duration) {
+// keep holds a lease for d; i is the call of a, or -1. It ends early with the lease.
+func (q *queue) keep(le *lockcore.Lease, i int, d time.Duration) {
 	q.begins(le, i)
 	defer q.ends()
 	select {
@@ -70,7 +70,7 @@ func (q *queue) tenure(le *lockcore.Lease, i int, d time.Duration) {
 	}
 }
 
-// begins notes a tenure: it is alone, its token is greater than all before it, and nothing was abandoned.
+// begins notes a hold: it is alone, its token is greater than all before it, and nothing was abandoned.
 func (q *queue) begins(le *lockcore.Lease, i int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,8 +96,8 @@ func (q *queue) ends() {
 	q.running = false
 }
 
-// streaks lets the calls of a follow each other, each with a streak of its own, and b in between.
-func (q *queue) streaks(ctx context.Context) {
+// batches lets the calls of a follow each other, each with a batch of its own, and b in between.
+func (q *queue) batches(ctx context.Context) {
 	q.faults.Delay(oneWay)
 	q.hold = 5 * time.Millisecond
 	theirs := q.must(q.b.Acquire(q.t.Context(), "k", long))
@@ -149,7 +149,7 @@ func TestRotateFaults(t *testing.T) {
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
 						f := plant(q.faults, locktest.Nth(n, locktest.Script("rotate")))
-						q.streaks(ctx)
+						q.batches(ctx)
 						select {
 						case <-f.Struck():
 							struck = true
@@ -214,7 +214,7 @@ func TestRotateTwice(t *testing.T) {
 						}
 						return false
 					})
-					q.streaks(t.Context())
+					q.batches(t.Context())
 					args := <-copied
 					time.Sleep(after)
 					if err := q.rdb.Do(t.Context(), args...).Err(); err != nil {
@@ -231,9 +231,9 @@ func TestRotateTwice(t *testing.T) {
 	}
 }
 
-// A process that dies at any step of its streaks holds the others up for a lease and a little, and their tokens are greater than all that
+// A process that dies at any step of its batches holds the others up for a lease and a little, and their tokens are greater than all that
 // it handed out, also after its death.
-func TestDieInStreak(t *testing.T) {
+func TestDieInBatch(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, die := range map[string]func(*locktest.Faults){
 		"cut off":      (*locktest.Faults).Down,
@@ -255,7 +255,7 @@ func TestDieInStreak(t *testing.T) {
 						}
 						le, err := q.a.Acquire(ctx, "k", long)
 						if err == nil {
-							q.tenure(le, i, 6*time.Second)
+							q.keep(le, i, 6*time.Second)
 							_ = le.Release(ctx)
 						}
 						return err

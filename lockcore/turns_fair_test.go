@@ -77,15 +77,15 @@ func TestTurnsShares(t *testing.T) {
 	}
 }
 
-// A process with one waiter gets its turn within two streaks of one with a thousand: a streak is bounded by 5 ms and the tenure
-// that runs then, so by six tenures of 1 ms. The test counts tenures, because their duration depends on the machine.
+// A process with one waiter gets its turn within two batches of one with a thousand: a batch is bounded by 5 ms and the hold
+// that runs then, so by six holds of 1 ms. The test counts holds, because their duration depends on the machine.
 func TestTurnsBounded(t *testing.T) {
 	testlevel.Full(t)
 	w := realWorld(t)
 	theirs, stop := busyLockers(t, w, 1, 1000, time.Millisecond)
 	l, _, _ := w.locker(lockcore.Options{})
 	eventually(t, "a crowd", func() bool { return theirs()[0] > 100 })
-	var waits []int64 // tenures of the crowd meanwhile
+	var waits []int64 // holds of the crowd meanwhile
 	for range 100 {
 		before := theirs()[0]
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
@@ -97,9 +97,9 @@ func TestTurnsBounded(t *testing.T) {
 	stop()
 	slices.Sort(waits)
 	p50, p90 := waits[len(waits)/2], waits[len(waits)*9/10]
-	t.Logf("%d turns beside a crowd with %d: tenures of the crowd in between p50 %d, p90 %d, most %d", len(waits), theirs()[0], p50, p90, waits[len(waits)-1])
+	t.Logf("%d turns beside a crowd with %d: holds of the crowd in between p50 %d, p90 %d, most %d", len(waits), theirs()[0], p50, p90, waits[len(waits)-1])
 	if p50 > 20 || p90 > 60 || theirs()[0] < int64(len(waits)) {
-		t.Errorf("%d turns: p50 %d tenures of the crowd, p90 %d", len(waits), p50, p90)
+		t.Errorf("%d turns: p50 %d holds of the crowd, p90 %d", len(waits), p50, p90)
 	}
 }
 
@@ -126,7 +126,7 @@ func inTime(t *testing.T, name string, test func(t *testing.T)) {
 // A key that was given up for a process in line is nobody else's: not the one's that had it, not that of its waiters, not a third's,
 // whether they wait or not.
 func TestTurnsNoBarging(t *testing.T) {
-	for name, waiting := range map[string]int{"released": 0, "streak over": 3} {
+	for name, waiting := range map[string]int{"released": 0, "batch over": 3} {
 		inTime(t, name, func(t *testing.T) {
 			w := newWorld(t)
 			a, _, _ := w.locker(lockcore.Options{})
@@ -156,7 +156,7 @@ func TestTurnsNoBarging(t *testing.T) {
 			for i := range waiting {
 				calls.Go(func() { take(a, lockcore.Terms{Wait: time.Minute}, fmt.Sprint("waiter ", i), false) })
 			}
-			time.Sleep(20 * time.Millisecond) // they stand in line, and the streak is over
+			time.Sleep(20 * time.Millisecond) // they stand in line, and the batch is over
 			f := faults.Hold(locktest.Script("acquire"))
 			_ = le.Release(t.Context())
 			for n := range 10 {

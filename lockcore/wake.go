@@ -10,38 +10,40 @@ import (
 )
 
 const (
-	wakeIdle  = time.Minute     // the subscription closes after this long without use
-	pingEvery = 3 * time.Second // so that a dead connection is noticed
+	wakeIdle  = time.Minute     // without use, the subscription closes after this time
+	pingEvery = 3 * time.Second // to detect a dead connection
 )
 
-// wake is the one subscription of a process. It starts with the first waiter, or the first lease that is held for a second, and
-// closes when there has been neither for a minute. A message is never more than a hint: its receiver asks Redis again.
+// wake is the one subscription of a Locker. It starts with the first waiter, or with the first
+// lease that is held for a second, and closes when there has been neither for a minute. A message
+// is only a signal: its receiver asks Redis again.
 //
-// The reader never blocks: a look-up in a map and a send to a channel with room for one. Under mu, running is true as
-// long as a reader will look at waiters and used again, so that no waiter registers with a reader that is about to end.
+// The reader never blocks: it looks up a map entry and sends to a channel with room for one. While
+// running is true, under mu, the reader will look at waiters and used again. So no waiter registers
+// with a reader that is about to end.
 type wake struct {
 	l *Locker
 
 	mu      sync.Mutex
-	waiters map[string]chan struct{} // by ask
+	waiters map[string]chan struct{} // by request
 	used    time.Time
 	running bool
-	up      bool // the subscription stands, or stood and will be told to have been renewed
+	up      bool // subscribed, or a Subscription event will follow
 	closed  bool
 	cancel  context.CancelFunc
 
 	checking, again bool // see check
 }
 
-// ready says that a message for a new waiter would arrive.
+// ready reports whether a message for a new waiter would arrive.
 func (w *wake) ready() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.up
 }
 
-// register makes hints for an ask go to ch. If the subscription stands there is one at once: a message may have come
-// before.
+// register directs the messages for a request to ch. If the subscription is up it signals ch at
+// once, because a message may have come before.
 func (w *wake) register(id string, ch chan struct{}) {
 	w.mu.Lock()
 	if w.waiters == nil {
@@ -51,7 +53,7 @@ func (w *wake) register(id string, ch chan struct{}) {
 	up := w.up
 	w.mu.Unlock()
 	if up {
-		hint(ch)
+		signal(ch)
 	} else {
 		w.start()
 	}
@@ -64,12 +66,12 @@ func (w *wake) unregister(id string) {
 	w.used = time.Now()
 }
 
-// start makes sure that there is a subscription.
+// start starts the subscription if there is none.
 func (w *wake) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.used = time.Now()
-	if w.running || w.closed || !w.l.begin() {
+	if w.running || w.closed || !w.l.startWorker() {
 		return
 	}
 	ctx, cancel := context.WithCancel(w.l.base)
@@ -148,7 +150,7 @@ func (w *wake) hangUp(sub *redis.PubSub, messages <-chan any, closeClient func()
 	closed := make(chan struct{})
 	go func() { // ends with Close, which the client's own timeouts bound
 		defer close(closed)
-		_ = sub.Close()      // nothing is lost with a subscription
+		_ = sub.Close()      // a subscription has nothing to lose
 		for range messages { // until go-redis's own goroutine has noticed, at most 100 ms later
 		}
 		_ = closeClient()
@@ -159,7 +161,7 @@ func (w *wake) hangUp(sub *redis.PubSub, messages <-chan any, closeClient func()
 	}
 }
 
-// end says whether the reader may go, and makes it so.
+// end reports whether the reader must end, and ends it.
 func (w *wake) end(anyway bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,13 +178,13 @@ func (w *wake) end(anyway bool) bool {
 
 func (w *wake) hear(m any) {
 	switch m := m.(type) {
-	case *redis.Subscription: // new, or renewed after a gap in which anything may have been said: all ask once
+	case *redis.Subscription: // first, or after a gap in which messages were lost: all waiters send again
 		w.mu.Lock()
 		w.up = true
 		for _, ch := range w.waiters { //planted:resubscribed
-			hint(ch)
+			signal(ch)
 		}
-		check := !w.checking && w.l.begin()
+		check := !w.checking && w.l.startWorker()
 		w.checking, w.again = w.checking || check, true
 		w.mu.Unlock()
 		if check {
@@ -192,7 +194,7 @@ func (w *wake) hear(m any) {
 		if id, ok := strings.CutPrefix(m.Payload, "w"); ok {
 			w.mu.Lock()
 			if ch, ok := w.waiters[id]; ok {
-				hint(ch)
+				signal(ch)
 			}
 			w.mu.Unlock()
 			w.l.cleanups.hurry(id)
@@ -202,7 +204,7 @@ func (w *wake) hear(m any) {
 	}
 }
 
-func hint(ch chan struct{}) {
+func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default: // there is one already

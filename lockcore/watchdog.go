@@ -17,19 +17,20 @@ const (
 	maxPause    = 5 * time.Second  // after an error
 )
 
-// watchdog renews every lease of a Locker. There is no goroutine while nothing is due: one timer is set to the earliest
-// renewal, and each batch that is due has a goroutine for as long as it is under way. A batch that hangs delays no
-// other.
+// watchdog renews every lease of a Locker. There is no goroutine while nothing is due: one timer is
+// set to the earliest renewal, and each batch that is due has a goroutine for as long as it is
+// under way. A batch that hangs delays no other.
 //
-// A lease stays in the heap while renewals of it are under way. A renewal without a reply after a sixth of the lease gets
-// another one beside it, on a connection of its own, up to maxTries. Where the replies are late because there is too much to do,
-// more renewals would make it worse. So at most batchKeys leases, or a tenth of all, have more than one renewal under way, and
-// lag shortens the period only of a Locker whose leases fit into one batch. A late reply counts for as long as the lease is valid:
-// each renewal extends it from the time of its own send, so replies may come in any order. No reply revives a lease that has
-// ended: grant.renewed checks grant.cause.
+// A lease stays in the heap while renewals of it are under way. A renewal without a reply after a
+// sixth of the lease gets another one beside it, on another connection, up to maxTries. If the
+// replies are late because the process is overloaded, more renewals would make it worse. So at most
+// batchKeys leases, or a tenth of all, have more than one renewal under way, and lag shortens the
+// period only of a Locker whose leases fit into one batch. A late reply counts for as long as the
+// lease is valid: each renewal extends it from the time of its own send, so replies may come in any
+// order. No reply revives a lease that has ended: grant.renewed checks grant.cause.
 //
-// grant.cause also decides the race with a release: a renewal under way then has a hold-id that is deleted or will be,
-// and its reply is ignored. stop ends all renewals that are under way.
+// grant.cause also decides the race with a release: a renewal under way then has the id of a grant
+// that is deleted or will be, and its reply is ignored. stop ends all renewals that are under way.
 type watchdog struct {
 	l *Locker
 
@@ -45,7 +46,8 @@ type watchdog struct {
 	stopped bool
 }
 
-// clockLocked is a moment in a third of the memory, by the monotonic clock.
+// clockLocked returns the time since zero by the monotonic clock, which takes a third of the memory
+// of a time.Time.
 func (w *watchdog) clockLocked() time.Duration {
 	if w.zero.IsZero() {
 		w.zero = time.Now()
@@ -93,7 +95,7 @@ func (w *watchdog) setLocked() {
 	}
 }
 
-// remove forgets a lease. The timer may fire for nothing once.
+// remove deletes a lease. The timer may fire once without work.
 func (w *watchdog) remove(g *grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,8 +108,8 @@ func (w *watchdog) remove(g *grant) {
 // than the reason.
 func (w *watchdog) now(g *grant) { w.soon(g, 0) }
 
-// introduce makes a grant due soon, so that Redis learns who holds the key after a hand-over.
-func (w *watchdog) introduce(g *grant) { w.soon(g, introduction) }
+// publishSoon makes a grant due soon, so that Redis learns the holder after a hand-off.
+func (w *watchdog) publishSoon(g *grant) { w.soon(g, publishAfter) }
 
 // check makes those leases due at once that were not renewed by a renewal sent after since. A NoRenew lease is in the
 // heap until its state has been read.
@@ -130,10 +132,10 @@ func (w *watchdog) soon(g *grant, in time.Duration) {
 func (w *watchdog) soonLocked(g *grant, in time.Duration) {
 	if g.index < 0 && g.terms.NoRenew && in == 0 && !w.stopped && g.live() {
 		w.pushLocked(g, 0)
-		g.poked = true
+		g.urgent = true
 	}
 	if due := w.clockLocked() + in; g.index >= 0 && !w.stopped && due < g.due {
-		g.due, g.poked = due, true
+		g.due, g.urgent = due, true
 		heap.Fix(&w.due, int(g.index))
 		w.setLocked()
 	}
@@ -151,7 +153,7 @@ func (w *watchdog) stop() {
 
 // pass renews all leases that are due, in batches.
 func (w *watchdog) pass() {
-	if !w.l.begin() {
+	if !w.l.startWorker() {
 		return
 	}
 	defer w.l.wg.Done()
@@ -166,8 +168,9 @@ func (w *watchdog) pass() {
 	batches.Wait()
 }
 
-// take returns the leases that are due, or will be before a tenth of their period is over, and how late the first of them is. Each stays in
-// the heap, due again when its renewal has had no reply for a sixth of the lease.
+// take returns the leases that are due or will be within a tenth of their period, and how late the
+// first of them is. Each stays in the heap. It is due again when its renewal has had no reply for a
+// sixth of the lease.
 func (w *watchdog) take() (all []*grant, late time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,16 +182,16 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 			continue
 		}
 		switch {
-		case g.tries == maxTries: // none has a reply yet, and one more would not help
-		case g.tries > 0 && w.extra >= most: // the others may have theirs soon
+		case g.renewing == maxTries: // none has a reply yet, and one more would not help
+		case g.renewing > 0 && w.extra >= most: // the others may have theirs soon
 			putOff = append(putOff, g)
 			continue
 		default:
 			late = max(late, now-g.due)
-			if g.tries++; g.tries > 1 {
+			if g.renewing++; g.renewing > 1 {
 				w.extra++
 			}
-			g.poked = false
+			g.urgent = false
 			all = append(all, g)
 		}
 		g.due = now + g.terms.Lease/6
@@ -256,14 +259,14 @@ func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, la
 		w.lagLocked(late + took)
 	}
 	for i, g := range batch {
-		if g.tries--; g.tries > 0 {
+		if g.renewing--; g.renewing > 0 {
 			w.extra--
 		}
-		if g.index < 0 || g.poked {
+		if g.index < 0 || g.urgent {
 			continue // it has ended, or is due for a newer reason
 		}
 		if answers[i].err == nil && g.terms.NoRenew {
-			if g.tries == 0 { // else a newer read decides
+			if g.renewing == 0 { // else a newer read decides
 				heap.Remove(&w.due, int(g.index))
 			}
 			continue
@@ -272,7 +275,7 @@ func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, la
 		switch answers[i].err {
 		case nil:
 			next := now - took + w.periodLocked(g.terms.Lease)
-			if g.tries == 0 || next > due { // another renewal has already made it due later
+			if g.renewing == 0 || next > due { // another renewal has already made it due later
 				due = next
 			}
 		default:

@@ -89,7 +89,7 @@ func leases() []mistake {
 		},
 		{
 			name: "undo-on-callers-ctx", what: "An acquire that is given up is undone on the ctx of its caller, so not at all when that has ended.",
-			edits: []edit{{"undo-of-request", value("a.by.ctx.Err() == nil && ($)")}},
+			edits: []edit{{"undo-of-request", value("req.caller.ctx.Err() == nil && ($)")}},
 			pkg:   "lockcore", test: "TestPeer_redsyncCanceledAcquireLeavesItsKey",
 		},
 		{
@@ -124,7 +124,7 @@ func leases() []mistake {
 		},
 		{
 			name: "close-frees-keys", what: "Close gives the keys back of handlers that it does not wait for.",
-			edits: []edit{{"close-gives-up", after("_, _, _ = g.sendEnd(l.base, ending{}, false, true)")}},
+			edits: []edit{{"close-gives-up", after("_, _, _ = g.sendEnd(l.base, outcome{}, false, true)")}},
 			pkg:   "lockcore", test: "TestCloseInTime",
 		},
 		{
@@ -138,12 +138,12 @@ func leases() []mistake {
 			pkg: "lockcore", test: "TestPeer_etcdWaiterOfALostLease",
 		},
 		{
-			name: "handover-same-token", what: "Who gets the key inside the process gets the token of the one before.",
-			edits: []edit{{"token-of-hold", value("g.top - tokenBlock + 1")}},
+			name: "hand-off-same-token", what: "Who gets the key inside the process gets the token of the one before.",
+			edits: []edit{{"token-of-hold", value("g.lastToken - tokenBlock + 1")}},
 			pkg:   "lockcore", test: "TestTurnsEvents",
 		},
 		{
-			name: "handover-of-another-lease", what: "Who waits for a lease of another length gets that of the one before.",
+			name: "hand-off-of-another-lease", what: "Who waits for a lease of another length gets that of the one before.",
 			edits: []edit{{"hand-off-of-same-lease", always()}},
 			pkg:   "lockcore", test: "TestTurnsOwnLease",
 		},

@@ -39,7 +39,7 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestScriptTokens", fast: true,
 		},
 		{
-			name: "tokens-of-a-streak-forgotten", what: "A holder that died is taken to have used one token, not all of its streak.",
+			name: "tokens-of-a-batch-forgotten", what: "A holder that died is taken to have used one token, not all of its batch.",
 			edits: []edit{{"tokens-of-dead-holder", never()}},
 			pkg:   "lockcore", test: "TestScriptTokens",
 		},

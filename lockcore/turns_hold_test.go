@@ -116,7 +116,7 @@ func (r *relay) grant() string {
 	return id
 }
 
-// pass releases le and returns the lease of the next call, and whether it was handed over.
+// pass releases le and returns the lease of the next call, and whether it was handed off.
 func (r *relay) pass(le *lockcore.Lease, i int) (next *lockcore.Lease, handed bool) {
 	r.t.Helper()
 	before := r.grant()
@@ -127,18 +127,18 @@ func (r *relay) pass(le *lockcore.Lease, i int) (next *lockcore.Lease, handed bo
 	return next, r.grant() == before
 }
 
-// handedOver returns a relay whose first lease was handed over.
+// handedOver returns a relay whose first lease was handed off.
 func handedOver(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
 	t.Helper()
 	r := start()
 	le, handed := r.pass(r.first, 0)
 	if !handed {
-		t.Fatal("nothing was handed over")
+		t.Fatal("nothing was handed off")
 	}
 	return r, le
 }
 
-// relays is for a bubble: a busy machine may need more than the 5 ms of a streak.
+// relays is for a bubble: a busy machine may need more than the 5 ms of a batch.
 func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *relay {
 	t.Helper()
 	w, e := newWorld(t), newEar()
@@ -171,7 +171,7 @@ func TestTurnsOwnLease(t *testing.T) {
 				}
 				le, handed := r.pass(r.first, 0)
 				if left := r.left(r.l, "k"); handed || left > test.then.Lease || left < test.then.Lease-2*time.Second {
-					t.Errorf("handed over: %v; the lease of %v has %v left", handed, test.then.Lease, left)
+					t.Errorf("handed off: %v; the lease of %v has %v left", handed, test.then.Lease, left)
 				}
 				if le.Token() <= r.first.Token() {
 					t.Errorf("token %d after %d", le.Token(), r.first.Token())
@@ -181,22 +181,22 @@ func TestTurnsOwnLease(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		_, le := handedOver(t, relays(t, long, long)) // leases with equal terms are handed over, else this test proves nothing
+		_, le := handedOver(t, relays(t, long, long)) // leases with equal terms are handed off, else this test proves nothing
 		_ = le.Release(t.Context())
 	})
 }
 
-// MaxHold counts from a tenure's own beginning and ends with it.
+// MaxHold counts from a hold's own beginning and ends with it.
 func TestTurnsMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited, free := lockcore.Terms{MaxHold: 60 * time.Millisecond}, lockcore.Terms{}
 		r, le := handedOver(t, relays(t, limited, free))
 		time.Sleep(150 * time.Millisecond)
 		if err := le.Context().Err(); err != nil {
-			t.Errorf("the tenure after a bounded one ended: %v", context.Cause(le.Context()))
+			t.Errorf("the hold after a bounded one ended: %v", context.Cause(le.Context()))
 		}
 		if !errors.Is(context.Cause(r.first.Context()), lockcore.ErrReleased) {
-			t.Errorf("the tenure before: %v", context.Cause(r.first.Context()))
+			t.Errorf("the hold before: %v", context.Cause(r.first.Context()))
 		}
 		_ = le.Release(t.Context())
 
@@ -211,13 +211,13 @@ func TestTurnsMaxHold(t *testing.T) {
 		}
 		third := <-r.next[1]
 		if third.Token() <= le.Token() || third.Context().Err() != nil || third.Abandoned() {
-			t.Errorf("the next tenure: token %d after %d, %v", third.Token(), le.Token(), third.Context().Err())
+			t.Errorf("the next hold: token %d after %d, %v", third.Token(), le.Token(), third.Context().Err())
 		}
 		_ = third.Release(t.Context())
 	})
 }
 
-// Each tenure has a token and events of its own.
+// Each hold has a token and events of its own.
 func TestTurnsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
@@ -246,7 +246,7 @@ func TestTurnsEvents(t *testing.T) {
 	})
 }
 
-// After a hand-over Inspect, asked anywhere, names the tenure that runs within about 300 ms, and its token.
+// After a hand-off Inspect, asked anywhere, names the hold that runs within about 300 ms, and its token.
 func TestTurnsInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
@@ -261,7 +261,7 @@ func TestTurnsInspect(t *testing.T) {
 				break
 			}
 			if d := time.Since(start); d > 600*time.Millisecond {
-				t.Fatalf("%v after the hand-over Redis says %+v", d, h)
+				t.Fatalf("%v after the hand-off Redis says %+v", d, h)
 			}
 			time.Sleep(time.Millisecond)
 		}

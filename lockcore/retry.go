@@ -6,30 +6,31 @@ import (
 	"time"
 )
 
-// inBackground tries do until it answers, until has passed or the Locker ends; then it tells failed, if set. It
-// completes through a gap, and checks a message about a lease that is not renewed. Withdrawals and releases have their
-// own queue, see cleanups. If there is no room, a completion fails at once, and a check is dropped: the lease expires.
-func (l *Locker) inBackground(until time.Time, do func(context.Context) error, failed func(error)) {
-	room := maxLater
+// retryAsync retries do until it succeeds, until has passed or the Locker ends; in the last two
+// cases it calls failed, if set. It completes through an outage, and checks a message about a lease
+// that is not renewed. Withdrawals and releases have their own queue, see cleanups. If there is no
+// room, a completion fails at once, and a check is dropped: the lease expires.
+func (l *Locker) retryAsync(until time.Time, do func(context.Context) error, failed func(error)) {
+	room := maxPending
 	if failed == nil {
-		room /= 2 // what only tidies up must not crowd out an ending
+		room /= 2 // checks must not crowd out completions
 	}
 	l.mu.Lock()
-	if l.ended || l.later >= room {
+	if l.ended || l.pending >= room {
 		l.mu.Unlock()
 		if failed != nil {
 			failed(ErrUnavailable)
 		}
 		return
 	}
-	l.later++
+	l.pending++
 	l.wg.Add(1)
 	l.mu.Unlock()
-	go func() { // owner: l, which waits for it in join; it ends by an answer, by until, or with l.base
+	go func() { // owner: l, which waits for it in join; it ends with a reply, by until, or with l.base
 		defer l.wg.Done()
 		err := l.retry(until, do)
 		l.mu.Lock()
-		l.later--
+		l.pending--
 		l.mu.Unlock()
 		if err != nil && failed != nil {
 			failed(err)

@@ -1,0 +1,432 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
+)
+
+// replyWait is how long a call whose time is up waits for a reply to the leader's request, in order
+// to report a useful error.
+const replyWait = callTimeout * 3 / 2
+
+// call is one Acquire or Claim under way. It waits in the local queue of its key until its turn.
+// Then it runs, or it is the leader and sends requests for all calls behind it.
+type call struct {
+	l           *Locker
+	kind        Kind
+	key         string
+	terms       Terms
+	keep        time.Duration
+	mode        string
+	fingerprint string
+	check       func([]byte) error
+
+	ctx          context.Context //nolint:containedctx // of the Observer's Start
+	start        time.Time
+	contended    bool
+	waitReported bool // Waiting was emitted
+	longest      int  // the longest queue seen
+	queue        *keyQueue
+
+	// Guarded by the mutex of the queue.
+	prev, next *call
+	queued     bool
+	overdue    bool // its time was up before the holder was known
+
+	holderKnown  chan struct{} // see keyQueue; nil once Waiting was emitted
+	firstRequest request       // most calls need one request
+	owned        struct {      // what giveUp must release
+		place   bool
+		request *request
+		grant   *grant
+		hold    *hold
+	}
+	turn chan turn // room for one; nil if the call need not wait
+}
+
+// run takes a call from its place in the queue to a hold, a record or an error.
+func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
+	if ctx.Err() != nil {
+		return nil, nil, errtext.Wrap(ErrNotRun, context.Cause(ctx))
+	}
+	if !c.l.startCall() {
+		return nil, nil, ErrClosed
+	}
+	defer c.l.cleanups.report()
+	defer c.l.endCall()                // deferred first, so that Close also waits for withdrawals
+	if c.ctx = ctx; c.start.IsZero() { // else it has waited for a nested run
+		c.start = time.Now()
+	}
+	if c.l.observer != nil {
+		c.ctx = c.l.observer.Start(ctx, Attempt{Kind: c.kind, Name: c.terms.Name, Key: c.key})
+	}
+	returns := false
+	defer func() {
+		if !returns { // an Observer or a Check panics: the panic passes, and the waiters go on
+			c.giveUp()
+		}
+	}()
+	h, rec, err = c.acquire()
+	if c.l.observer != nil {
+		c.report(h, rec, err)
+	}
+	returns = true
+	return h, rec, err
+}
+
+// giveUp releases what the call owns: its hold, the leadership, or its place in the queue.
+func (c *call) giveUp() {
+	switch {
+	case c.owned.hold != nil:
+		_ = c.owned.hold.firstLease().Release(c.ctx)
+	case c.owned.grant != nil || c.owned.request != nil:
+		c.queue.passLeadership(c.owned.grant, c.owned.request)
+	case c.owned.place:
+		c.leaveQueue(ErrGivenUp)
+	}
+}
+
+func (c *call) acquire() (*hold, *Record, error) {
+	leads, err := c.l.enqueue(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	var t turn
+	if !leads {
+		t = c.awaitTurn()
+		c.owned.place = false
+	}
+	switch {
+	case t.err != nil:
+		return nil, nil, t.err
+	case t.record != nil:
+		rec, err := c.accept(t.record, t.fingerprint)
+		return nil, rec, err
+	case t.grant != nil:
+		if h := t.grant.startHold(c); h != nil {
+			c.owned.hold = h
+			return h, nil, nil
+		}
+		c.queue.clearGrant() // the lease ended during the hand-off; this call is still the leader
+		t.request = t.grant.requestAfter(c)
+	}
+	return c.lead(t.request)
+}
+
+// awaitTurn waits in the queue. It returns the turn, or an error if the call ends first.
+func (c *call) awaitTurn() turn {
+	var timer *time.Timer
+	var timeout <-chan time.Time
+	if c.terms.Wait != Forever {
+		wait := c.terms.Wait - c.waited()
+		if c.terms.Wait == NoWait {
+			wait = replyWait
+		}
+		timer = time.NewTimer(wait)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	for {
+		select {
+		case t := <-c.turn:
+			return t
+		case <-timeout:
+			if err := c.onTimeout(); err != nil {
+				return turn{err: err}
+			}
+			timer.Reset(replyWait)
+		case <-c.holderKnown:
+			c.holderKnown = nil
+			if s := c.queue.snapshot(); s.grant != nil || s.busy != nil {
+				c.reportWaiting(s)
+			}
+		case <-c.ctx.Done():
+			return c.leaveQueue(nil)
+		case <-c.l.closing:
+			return c.leaveQueue(ErrClosed)
+		}
+	}
+}
+
+// onTimeout removes the call from the queue if the holder is known. Otherwise the call waits for
+// the next reply, at most replyWait, to report a useful error.
+func (c *call) onTimeout() error {
+	q := c.queue
+	q.mu.Lock()
+	if !c.queued { // a turn is on its way
+		q.mu.Unlock()
+		return nil
+	}
+	if !q.canRefuseLocked(c) && !c.overdue {
+		c.overdue = true
+		q.overdue++
+		q.signalLeaderLocked(c)
+		q.mu.Unlock()
+		return nil
+	}
+	snap := q.snapshotLocked()
+	q.removeLocked(c)
+	q.mu.Unlock()
+	return snap.refusal(c)
+}
+
+// leaveQueue removes the call from the queue. If a turn was faster, an outcome counts, and anything
+// else is passed on.
+func (c *call) leaveQueue(err error) turn {
+	q := c.queue
+	q.mu.Lock()
+	snap := q.snapshotLocked()
+	waiting := c.queued
+	if waiting {
+		q.removeLocked(c)
+	}
+	q.mu.Unlock()
+	if !waiting {
+		t := <-c.turn
+		if t.final() {
+			return t
+		}
+		q.passLeadership(t.grant, t.request)
+	}
+	if err == nil {
+		err = snap.refusal(c)
+	}
+	return turn{err: err}
+}
+
+// accept checks a record that another call received or stored.
+func (c *call) accept(rec *Record, tag string) (*Record, error) {
+	if mismatch(tag, c.fingerprint) { //planted:record-of-other-payload
+		return nil, &MismatchError{Key: c.key, Done: true}
+	}
+	if c.check != nil {
+		if err := c.check(rec.Data); err != nil {
+			c.l.Report(c.ctx, BadRecord{Err: err})
+			return nil, fmt.Errorf("%w: %q: %w", ErrRecord, c.key, err)
+		}
+	}
+	return rec, nil
+}
+
+func (c *call) waited() time.Duration { return time.Since(c.start) }
+
+// maxWait is how long the call may wait in total, for another holder or for Redis.
+func (c *call) maxWait() time.Duration {
+	switch c.terms.Wait { //nolint:exhaustive // a duration
+	case NoWait:
+		return callTimeout
+	case Forever:
+		return math.MaxInt64
+	}
+	return c.terms.Wait
+}
+
+// reportWaiting emits Waiting once.
+func (c *call) reportWaiting(s snapshot) {
+	c.contended, c.longest = true, max(c.longest, s.length)
+	if c.l.observer == nil || c.waitReported {
+		return
+	}
+	c.waitReported = true
+	b := s.busyError(c)
+	c.longest = max(b.Queue, c.longest)
+	c.l.observer.Event(c.ctx, Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: c.longest})
+}
+
+// report emits the first event after the outcome: Granted, or the last event of the call.
+func (c *call) report(h *hold, rec *Record, err error) {
+	waited := c.waited()
+	switch {
+	case h != nil:
+		h.emit(Granted{
+			Waited: waited, Contended: c.contended, Queue: c.longest, Token: h.token, Attempt: int(h.grant.attempt), Abandoned: h.abandoned,
+		})
+	case rec != nil:
+		c.l.observer.Event(c.ctx, Replayed{Waited: waited, Contended: c.contended, Queue: c.longest, Attempt: rec.Attempt})
+	default:
+		contended, queue := c.contended, c.longest
+		if busy, ok := errors.AsType[*BusyError](err); ok {
+			contended, queue = true, max(queue, busy.Queue)
+		}
+		c.l.observer.Event(c.ctx, Refused{Err: err, Waited: waited, Contended: contended, Queue: queue})
+	}
+}
+
+// lead sends requests until there is an outcome. The call must be the leader. A hold keeps the
+// leadership, and any other outcome passes it on.
+func (c *call) lead(req *request) (*hold, *Record, error) {
+	if req == nil {
+		req = newRequest(c)
+	} else {
+		req.assign(c)
+	}
+	for {
+		c.owned.request = req
+		if err := c.awaitRetry(req); err != nil {
+			c.resign(nil, req) //planted:leader-gives-up
+			return nil, nil, err
+		}
+		sent := time.Now()
+		reply, err := req.send(c)
+		if err != nil {
+			if err := c.onSendFailed(req, sent, err); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		v := req.parse(c, sent, reply)
+		switch {
+		case v.grant != nil:
+			if h, err := c.onGranted(req, v.grant); h != nil || err != nil {
+				return h, nil, err
+			}
+			req = v.grant.requestAfter(c)
+			req.nextTry = sent.Add(minPause)
+		case v.record != nil:
+			req.queued = false // the script removed it from the remote queue
+			req.discard()
+			c.owned.request = nil
+			c.queue.finish(*v.record, v.fingerprint)
+			rec, err := c.accept(v.record, v.fingerprint)
+			return nil, rec, err
+		case v.busy != nil:
+			if err := c.onBusy(req, sent, v); err != nil {
+				return nil, nil, err
+			}
+		case v.err != nil:
+			c.resign(nil, req)
+			return nil, nil, v.err
+		default:
+			req.nextTry = sent.Add(minPause)
+		}
+	}
+}
+
+// resign passes the leadership on.
+func (c *call) resign(g *grant, req *request) {
+	c.owned.request = nil
+	c.queue.passLeadership(g, req)
+}
+
+// onSendFailed handles a send without a reply. It returns an error if the call gives up.
+func (c *call) onSendFailed(req *request, sent time.Time, err error) error {
+	//planted:end-of-call-itself
+	if ended(c.ctx) { // the call itself ended, which says nothing about Redis to the waiters behind it
+		s := c.queue.snapshot()
+		if s.busy == nil {
+			s.lastReply = &lastReply{err: err}
+		}
+		c.resign(nil, req)
+		return s.refusal(c)
+	}
+	tries := c.queue.recordReply(req, sent, acquireReply{}, err)
+	over := c.waited() - c.maxWait() // from callTimeout on: earlier leaders of the queue have sent before
+	// After a pause of the process the first send may time out although Redis works.
+	if permanent(err) || over >= 0 && (tries >= minFailures || tries > 1 && over >= callTimeout) {
+		c.resign(nil, req)
+		return snapshot{lastReply: &lastReply{err: err}}.refusal(c)
+	}
+	req.backOff(tries)
+	return nil
+}
+
+// onGranted starts the hold. It returns an error if the call has ended. It returns neither if the
+// lease is over: then the caller must withdraw the grant, see requestAfter.
+func (c *call) onGranted(req *request, g *grant) (*hold, error) {
+	req.unsubscribe()
+	if c.ctx.Err() != nil { // the next waiter may want it
+		err := c.queue.snapshot().refusal(c)
+		c.resign(g, nil) //planted:canceled-grant-passed-on
+		return nil, err
+	}
+	c.owned.grant, c.owned.request = g, nil
+	c.queue.setGrant(g)
+	h := g.startHold(c)
+	c.owned.grant, c.owned.hold = nil, h
+	if h == nil {
+		c.queue.clearGrant()
+		return nil, nil
+	}
+	c.queue.announceHolder()
+	return h, nil
+}
+
+// onBusy handles the reply busy. It returns an error if the call has waited long enough.
+func (c *call) onBusy(req *request, sent time.Time, v acquireReply) error {
+	req.acceptLocalSignals()
+	c.queue.recordReply(req, sent, v, nil)
+	s := c.queue.snapshot()
+	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait {
+		c.longest = max(c.longest, s.length+v.busy.Queue)
+		err := s.refusal(c)
+		c.resign(nil, req)
+		return err
+	}
+	req.retryWhenFree(v.busy)
+	c.reportWaiting(s)
+	return nil
+}
+
+// awaitRetry waits until the next send is due: by a signal, by the clock, or not at all. It returns
+// an error at the end of the call.
+func (c *call) awaitRetry(req *request) error {
+	d := time.Until(req.nextTry)
+	//planted:futile-hints
+	if d > 0 && !req.backoff && req.spurious > 3 { // forged messages must not determine the rate of requests
+		quiet := min(time.Millisecond<<min(req.spurious, 8), d)
+		if _, err := c.pause(nil, nil, quiet); err != nil {
+			return err
+		}
+		d -= quiet
+	}
+	var woken, poked chan struct{}
+	if !req.backoff { // else Redis did not reply, and signals do not count
+		woken, poked = req.remoteSignal, req.localSignal
+	}
+	hinted, err := c.pause(woken, poked, d)
+	switch {
+	case hinted:
+		req.spurious++
+	case d > 0 && !req.backoff:
+		req.spurious = 0
+	}
+	return err
+}
+
+// pause waits for d, a signal, or the end of the call, which is an error. Without a channel for
+// signals it does not time out before another request was sent.
+func (c *call) pause(woken, poked chan struct{}, d time.Duration) (hinted bool, err error) {
+	if d <= 0 {
+		select {
+		case <-c.ctx.Done():
+			return false, c.queue.snapshot().refusal(c)
+		case <-c.l.closing:
+			return false, ErrClosed
+		default:
+			return false, nil
+		}
+	}
+	end := c.maxWait() - c.waited()
+	timer := time.NewTimer(max(min(d, end), 0))
+	defer timer.Stop()
+	select {
+	case <-woken:
+		return true, nil
+	case <-poked:
+		return false, nil
+	case <-timer.C:
+		if d >= end && woken != nil {
+			return false, c.queue.snapshot().refusal(c)
+		}
+		return false, nil
+	case <-c.ctx.Done():
+		return false, c.queue.snapshot().refusal(c)
+	case <-c.l.closing:
+		return false, ErrClosed
+	}
+}

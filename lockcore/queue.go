@@ -1,0 +1,425 @@
+package lockcore
+
+import (
+	"bytes"
+	"errors"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
+)
+
+// shards of the local queues, so that calls for different keys rarely contend for a mutex.
+const shards = 64
+
+type shard struct {
+	mu     sync.Mutex
+	queues [2]map[string]*keyQueue // by kind, by key; a queue exists while it has a leader
+}
+
+var seed = maphash.MakeSeed()
+
+// keyQueue is the local FIFO wait queue of a key. It always has exactly one leader: the call that
+// talks to Redis, the hold that runs, or the goroutine that passes the leadership on. The leader
+// ends its role by passLeadership, finish or a hold. It deletes the queue only under the mutex and
+// only if no call waits. The loss of a lease takes the leadership from its hold, so that no call
+// waits for a handler that does not stop.
+//
+// The mutex of the shard guards all fields below mu. A goroutine that removes a waiting call from
+// the list sends it exactly one turn. A call that is no longer in the list receives that turn.
+type keyQueue struct {
+	*shard
+	l    *Locker
+	kind Kind
+	key  string
+	keys [2]string
+
+	first, last *call // in order of arrival; the leader is not in the list
+	length      int
+	holderKnown chan struct{} // closed when the holder becomes known; for calls that joined before that, if there is an Observer
+	overdue     int           // calls whose time is up but that do not know the holder yet
+	grant       *grant        // this process has the key: a hold runs under grant, or grant is on its way to one
+	*lastReply
+}
+
+// turn is what a waiting call receives: the leadership with the key, the leadership with a request
+// that may be under way, or an outcome.
+type turn struct {
+	grant       *grant
+	request     *request
+	record      *Record
+	fingerprint string // of record
+	err         error
+}
+
+func (t turn) final() bool { return t.record != nil || t.err != nil }
+
+func (k Kind) index() int {
+	if k == KindOnce {
+		return 1
+	}
+	return 0
+}
+
+// enqueue makes c the leader of a new queue or appends it to the existing one. It refuses calls
+// that cannot succeed.
+func (l *Locker) enqueue(c *call) (leads bool, err error) {
+	s := &l.shards[maphash.String(seed, c.key)%shards]
+	s.mu.Lock()
+	q := s.queues[c.kind.index()][c.key]
+	if q == nil {
+		q = &keyQueue{shard: s, l: l, kind: c.kind, key: c.key, keys: redisKeys(l.prefix, c.kind, c.key), lastReply: noReply}
+		if s.queues[c.kind.index()] == nil {
+			s.queues[c.kind.index()] = map[string]*keyQueue{}
+		}
+		s.queues[c.kind.index()][c.key] = q
+		c.queue = q
+		s.mu.Unlock()
+		return true, nil
+	}
+	c.queue = q
+	if q.grant != nil && mismatch(q.grant.fingerprint, c.fingerprint) {
+		s.mu.Unlock()
+		return false, &MismatchError{Key: c.key}
+	}
+	if c.terms.Wait == NoWait && q.canRefuseLocked(c) {
+		snap := q.snapshotLocked()
+		s.mu.Unlock()
+		return false, snap.refusal(c)
+	}
+	c.turn = make(chan turn, 1)
+	if c.overdue = c.terms.Wait == NoWait; c.overdue {
+		q.overdue++
+	}
+	if c.overdue || time.Since(q.sent) > replyFresh || mismatch(q.fingerprint, c.fingerprint) {
+		q.signalLeaderLocked(c)
+	}
+	q.pushLocked(c)
+	c.owned.place = true
+	snap := q.snapshotLocked()
+	if snap.grant == nil && snap.busy == nil && l.observer != nil {
+		if q.holderKnown == nil {
+			q.holderKnown = make(chan struct{})
+		}
+		c.holderKnown = q.holderKnown
+	}
+	s.mu.Unlock()
+	c.contended = true
+	if c.holderKnown == nil {
+		c.reportWaiting(snap)
+	}
+	return false, nil
+}
+
+// pushLocked appends c.
+func (q *keyQueue) pushLocked(c *call) {
+	c.queued, c.prev = true, q.last
+	if q.last != nil {
+		q.last.next = c
+	} else {
+		q.first = c
+	}
+	q.last = c
+	q.length++
+	c.longest = q.length
+}
+
+func mismatch(a, b string) bool { return a != "" && b != "" && a != b }
+
+// removeLocked removes c.
+func (q *keyQueue) removeLocked(c *call) {
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		q.first = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	} else {
+		q.last = c.prev
+	}
+	if c.overdue {
+		q.overdue--
+	}
+	c.prev, c.next, c.queued = nil, nil, false
+	q.length--
+}
+
+// removeAllLocked removes the calls for which which returns true.
+func (q *keyQueue) removeAllLocked(which func(*call) bool) []*call {
+	var out []*call
+	for c := q.first; c != nil; {
+		next := c.next
+		if which(c) {
+			q.removeLocked(c)
+			out = append(out, c)
+		}
+		c = next
+	}
+	return out
+}
+
+// removeOverdueLocked removes the calls whose time is up. Call it when the holder becomes known.
+func (q *keyQueue) removeOverdueLocked() []*call {
+	if q.overdue == 0 {
+		return nil
+	}
+	return q.removeAllLocked(func(c *call) bool { return c.overdue })
+}
+
+// passLeadership makes the first waiter the leader. The waiter gets the key if g can be handed to
+// it, else the request. Without a waiter the queue ends, and the grant or request is withdrawn
+// asynchronously. The caller must be the leader, and is not afterwards.
+func (q *keyQueue) passLeadership(g *grant, req *request) {
+	q.mu.Lock()
+	w, ours := q.first, g
+	if w == nil || g != nil && !g.canHandTo(w, time.Now()) {
+		ours = nil
+	}
+	if q.grant = ours; ours != nil {
+		q.lastReply = noReply
+	}
+	var overdue []*call
+	if w != nil {
+		q.removeLocked(w)
+		if ours != nil {
+			overdue = q.removeOverdueLocked()
+		}
+	} else {
+		// This comes before the queue is deleted, so that the first call of a new queue for this
+		// key finds the withdrawal, see cleanups.before.
+		if g != nil {
+			g.discard()
+		}
+		if req != nil {
+			req.discard()
+		}
+		delete(q.queues[q.kind.index()], q.key)
+	}
+	snap := q.snapshotLocked()
+	q.mu.Unlock()
+	if w == nil {
+		return
+	}
+	if g != nil && ours == nil {
+		req = g.requestAfter(w)
+	}
+	w.turn <- turn{grant: ours, request: req}
+	snap.refuseAll(overdue)
+}
+
+// setGrant records that this process has the key under g, and refuses calls that cannot wait for
+// it. The caller is the leader.
+func (q *keyQueue) setGrant(g *grant) {
+	q.mu.Lock()
+	q.grant, q.lastReply = g, noReply
+	overdue := q.removeOverdueLocked()
+	var others []*call
+	if g.fingerprint != "" {
+		others = q.removeAllLocked(func(c *call) bool { return mismatch(g.fingerprint, c.fingerprint) })
+	}
+	snap := q.snapshotLocked()
+	q.mu.Unlock()
+	snap.refuseAll(overdue)
+	refuseMismatches(others)
+}
+
+// clearGrant undoes setGrant: g ended before its hold began.
+func (q *keyQueue) clearGrant() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.grant = nil
+}
+
+// handOff ends the leadership of the hold that has ended under g, unless the loss of the lease did
+// before: then mine is false. If the lease is alive it hands the key to the first waiter, and
+// handed counts the hand-offs under g. If the batch is over, next is the first waiter.
+func (q *keyQueue) handOff(g *grant, alive bool) (mine bool, handed int, next *call) {
+	q.mu.Lock()
+	if q.grant != g {
+		q.mu.Unlock()
+		return false, 0, nil
+	}
+	w, now := q.first, time.Now()
+	if !alive || w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
+		q.grant = nil
+		q.mu.Unlock()
+		if !alive {
+			w = nil
+		}
+		return true, 0, w
+	}
+	q.removeLocked(w)
+	overdue := q.removeOverdueLocked()
+	g.handOffs++
+	handed, snap := int(g.handOffs), q.snapshotLocked()
+	q.mu.Unlock()
+	w.turn <- turn{grant: g}
+	snap.refuseAll(overdue)
+	return true, handed, nil
+}
+
+// loseGrant takes the leadership from a hold whose lease has ended early.
+func (q *keyQueue) loseGrant(g *grant) {
+	q.mu.Lock()
+	mine := q.grant == g //planted:leader-lost
+	if mine {
+		q.grant = nil
+	}
+	q.mu.Unlock()
+	if mine {
+		q.passLeadership(nil, nil)
+	}
+}
+
+// finish sends all waiters the record of a key that is done. The caller must be the leader, and is
+// not afterwards.
+func (q *keyQueue) finish(rec Record, tag string) {
+	q.mu.Lock()
+	q.grant = nil
+	all := q.removeAllLocked(func(*call) bool { return true })
+	delete(q.queues[q.kind.index()], q.key)
+	q.mu.Unlock()
+	for _, c := range all {
+		c.turn <- turn{record: &Record{Data: bytes.Clone(rec.Data), Attempt: rec.Attempt}, fingerprint: tag}
+	}
+}
+
+// replyFresh is the age of the last reply from which a new call causes another request.
+const replyFresh = 100 * time.Millisecond
+
+// lastReply is the most recent reply from Redis while another process has the key. It is immutable:
+// readers may hold it without the mutex.
+type lastReply struct {
+	busy         *BusyError    // the last reply busy, nil before the first
+	fingerprint  string        // of the holder
+	sent         time.Time     // when its request was sent
+	received     time.Time     // when it was received
+	leaderSignal chan struct{} // makes the leader send again
+	err          error         // of the last send
+	failures     int           // consecutive sends without a reply
+}
+
+var noReply = new(lastReply)
+
+// recordReply records the reply to a request that was sent at sent, or err if there was none. It
+// refuses the calls that waited only for a reply. It returns the number of consecutive sends
+// without a reply.
+func (q *keyQueue) recordReply(req *request, sent time.Time, v acquireReply, err error) (failed int) {
+	q.mu.Lock()
+	if b := v.busy; err != nil {
+		n := *q.lastReply
+		n.err = err
+		n.failures++
+		q.lastReply = &n
+	} else {
+		if q.busy != nil && b.kept() && b.Remaining <= claimWindow {
+			b.Holder = q.busy.Holder // reserved, not parked: the last holder is more useful
+		}
+		q.lastReply = &lastReply{busy: b, fingerprint: v.fingerprint, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
+	}
+	overdue := q.removeAllLocked(func(c *call) bool { return c.overdue && q.canRefuseLocked(c) })
+	if q.overdue > 0 && q.leaderSignal != nil {
+		signal(q.leaderSignal)
+	}
+	var others []*call
+	if err == nil && q.fingerprint != "" {
+		others = q.removeAllLocked(func(c *call) bool { return mismatch(q.fingerprint, c.fingerprint) && !q.sent.Before(c.start) })
+	}
+	snap := q.snapshotLocked()
+	q.mu.Unlock()
+	if err == nil {
+		q.announceHolder()
+	}
+	snap.refuseAll(overdue)
+	refuseMismatches(others)
+	return snap.failures
+}
+
+// announceHolder signals the calls that did not know the holder.
+func (q *keyQueue) announceHolder() {
+	if q.l.observer == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.holderKnown != nil {
+		close(q.holderKnown)
+		q.holderKnown = nil
+	}
+}
+
+// signalLeaderLocked makes the leader send again unless c can be refused already.
+func (q *keyQueue) signalLeaderLocked(c *call) {
+	if q.leaderSignal != nil && !q.canRefuseLocked(c) {
+		signal(q.leaderSignal)
+	}
+}
+
+// canRefuseLocked reports whether there is a useful error for c: this process has the key, or Redis
+// replied to a request sent after c began, or Redis does not reply.
+func (q *keyQueue) canRefuseLocked(c *call) bool {
+	return q.grant != nil || q.busy != nil && !q.sent.Before(c.start) || q.failures >= minFailures
+}
+
+// snapshot is the state of a queue for use without the mutex.
+type snapshot struct {
+	*lastReply
+	grant  *grant
+	length int // of the queue
+}
+
+func (q *keyQueue) snapshotLocked() snapshot { return snapshot{q.lastReply, q.grant, q.length} }
+
+func (q *keyQueue) snapshot() snapshot {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.snapshotLocked()
+}
+
+// refuseMismatches refuses calls whose fingerprint differs from that of the holder.
+func refuseMismatches(others []*call) {
+	for _, c := range others {
+		c.turn <- turn{err: &MismatchError{Key: c.key}}
+	}
+}
+
+func (s snapshot) refuseAll(overdue []*call) {
+	for _, c := range overdue {
+		c.turn <- turn{err: s.refusal(c)}
+	}
+}
+
+// refusal returns the error of a call whose time is up: the holder, or the last error from Redis.
+func (s snapshot) refusal(c *call) error {
+	var err error
+	switch {
+	case s.grant != nil || s.busy != nil && s.failures < 2: // a single failure may be the end of ctx itself
+		err = s.busyError(c)
+	case s.err != nil:
+		err = unavailable(s.err)
+	case !ended(c.ctx):
+		err = unavailable(errors.New("no reply yet"))
+	default:
+		return errtext.Wrap(ErrNotRun, endOf(c.ctx))
+	}
+	if end := endOf(c.ctx); end != nil {
+		err = errtext.Join(err, end)
+	}
+	return err
+}
+
+// busyError describes the holder to c.
+func (s snapshot) busyError(c *call) *BusyError {
+	if s.grant != nil {
+		return s.grant.busy(c, s.length)
+	}
+	b := *s.busy
+	since := time.Since(s.received)
+	if !b.kept() {
+		b.HeldFor += since
+	}
+	b.Waited, b.Remaining, b.Queue = c.waited(), max(b.Remaining-since, 0), b.Queue+s.length
+	return &b
+}
