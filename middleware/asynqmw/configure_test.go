@@ -59,7 +59,7 @@ func TestConfigureComposes(t *testing.T) {
 // A server without Configure is noticed, and said once by each middleware that needs it, with what it costs; with Configure nothing
 // is said.
 func TestConfigureMissing(t *testing.T) {
-	for busy, want := range map[asynqmw.Busy]string{
+	for busy, want := range map[asynqmw.ConflictPolicy]string{
 		asynqmw.RetryLater: "uses up a retry", asynqmw.Drop: "ErrorHandler is called", asynqmw.Skip: "", asynqmw.Fail: "",
 	} {
 		for _, configured := range []bool{false, true} {

@@ -19,11 +19,11 @@ type decorator struct {
 	locks *lockcore.Locker
 	key   KeyFunc
 	terms lockcore.Terms
-	busy  Busy
+	busy  ConflictPolicy
 	told  sync.Once // that Configure is missing
 }
 
-func newDecorator(fn string, locks *lockcore.Locker, key KeyFunc, invalid error, t lockcore.Terms, b Busy) *decorator {
+func newDecorator(fn string, locks *lockcore.Locker, key KeyFunc, invalid error, t lockcore.Terms, b ConflictPolicy) *decorator {
 	var errs []error
 	if locks == nil {
 		errs = append(errs, errors.New("asynqmw: locks must not be nil"))

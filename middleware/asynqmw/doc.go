@@ -21,7 +21,7 @@
 //
 // The key belongs to one execution of the handler, never to the task ID, and is held until the handler's goroutine has
 // returned, also after asynq has moved on. A retry that finds the key busy is a conflict, not a failure: it waits a
-// little and comes back later without using up a retry, see [Busy]. A late success under Once is recorded, so that the
+// little and comes back later without using up a retry, see [ConflictPolicy]. A late success under Once is recorded, so that the
 // retry is a no-op and the task ends as completed. The handler's ctx is canceled before the lease can end, by asynq's
 // deadline and by asynq's cancellation. A panic frees the key and passes on.
 //

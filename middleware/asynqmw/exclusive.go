@@ -14,10 +14,10 @@ import (
 // Options of [Exclusive]. The zero value waits 2 s for the key and then comes back later.
 type Options struct {
 	// Terms of the key. Name is the class of the key unless it is set here. Wait is cut short before the task's deadline,
-	// see [Busy].
+	// see [ConflictPolicy].
 	Terms lockcore.Terms
 	// Busy says what becomes of a task whose key is busy when the wait is over. Default: RetryLater.
-	Busy Busy
+	Busy ConflictPolicy
 }
 
 // Validate reports every problem of o at once.

@@ -18,10 +18,10 @@ import (
 // OnceOptions of [Once]. The zero value is safe: at least once, remembered for 24 h; another payload of a done key is reported.
 type OnceOptions struct {
 	// Terms of the key while the handler runs. Name is the class of the key unless it is set here. Wait is cut short
-	// before the task's deadline, see [Busy].
+	// before the task's deadline, see [ConflictPolicy].
 	Terms lockcore.Terms
 	// Busy says what becomes of a task whose key is being run by another when the wait is over. Default: RetryLater.
-	Busy Busy
+	Busy ConflictPolicy
 	// Keep is how long the record is remembered. Default 24 h. 1 s to 366 days. It must be longer than the last retry,
 	// and the producer, may bring the same work again; an operator may run an archived task after weeks.
 	Keep time.Duration

@@ -12,11 +12,11 @@ import (
 )
 
 // guards are both guards with a policy and terms, and a holder of the key that they ask for.
-var guards = map[string]func(*world, lockcore.Terms, asynqmw.Busy) (asynq.MiddlewareFunc, *lockcore.Lease){
-	"exclusive": func(w *world, t lockcore.Terms, b asynqmw.Busy) (asynq.MiddlewareFunc, *lockcore.Lease) {
+var guards = map[string]func(*world, lockcore.Terms, asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease){
+	"exclusive": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
 		return asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{Terms: t, Busy: b}), w.hold("test:7")
 	},
-	"once": func(w *world, t lockcore.Terms, b asynqmw.Busy) (asynq.MiddlewareFunc, *lockcore.Lease) {
+	"once": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
 		return asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Terms: t, Busy: b}), w.holdOnce("charge/test:7")
 	},
 }
@@ -39,7 +39,7 @@ func TestPolicies(t *testing.T) {
 	both(t, func(w *world) {
 		for name, guard := range guards {
 			for _, tt := range []struct {
-				busy           asynqmw.Busy
+				busy           asynqmw.ConflictPolicy
 				opts           []asynq.Option
 				state          asynq.TaskState // 0: asynq does not know the task any more
 				retried, heard int             // by ErrorHandler

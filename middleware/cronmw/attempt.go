@@ -30,7 +30,7 @@ type attempt struct {
 }
 
 // claim asks for the tick, and waits for it as long as wait says.
-func (e *errand) claim(ctx context.Context, wait time.Duration, since time.Time) {
+func (e *tickRun) claim(ctx context.Context, wait time.Duration, since time.Time) {
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })

@@ -56,7 +56,7 @@ func (s *singleton) tick(ctx context.Context, at time.Time) Result {
 		Name: s.name,
 		Time: at.Round(0).In(s.zone), //planted:tick-time
 	}
-	e := &errand{singleton: s, Result: Result{Tick: t}, until: at.Add(min(s.lateness(t.Time), s.gap(t.Time)))}
+	e := &tickRun{singleton: s, Result: Result{Tick: t}, until: at.Add(min(s.lateness(t.Time), s.gap(t.Time)))}
 	r := e.do(lockcore.WithTask(ctx, t.String()))
 	if s.job.OnResult != nil {
 		s.job.OnResult(r)
@@ -65,7 +65,7 @@ func (s *singleton) tick(ctx context.Context, at time.Time) Result {
 }
 
 // errand is a tick on this instance: it is asked for until it is known what becomes of it.
-type errand struct {
+type tickRun struct {
 	*singleton
 	Result           // of the last time
 	until  time.Time // a newer tick is worth more than an old one that Redis was away for
@@ -74,7 +74,7 @@ type errand struct {
 	waited bool      // for the tick's time
 }
 
-func (e *errand) do(ctx context.Context) Result {
+func (e *tickRun) do(ctx context.Context) Result {
 	for {
 		if e.settled(ctx) {
 			e.ask(ctx)
@@ -91,7 +91,7 @@ func (e *errand) do(ctx context.Context) Result {
 
 // ask does not wait for another instance; a standby does, but only once it is known that there is one: else all ticks
 // of an outage would wait for its end.
-func (e *errand) ask(ctx context.Context) {
+func (e *tickRun) ask(ctx context.Context) {
 	e.claim(ctx, lockcore.NoWait, time.Time{})
 	if busy, ok := errors.AsType[*lockcore.BusyError](e.Err); ok && e.Outcome == Elsewhere && e.job.Standby {
 		e.claim(ctx, lockcore.Forever, time.Now().Add(-busy.HeldFor))
@@ -102,7 +102,7 @@ func (e *errand) ask(ctx context.Context) {
 }
 
 // again says whether to ask again, and in what time.
-func (e *errand) again(ctx context.Context) (time.Duration, bool) {
+func (e *tickRun) again(ctx context.Context) (time.Duration, bool) {
 	busy, isBusy := errors.AsType[*lockcore.BusyError](e.Err)
 	switch {
 	case e.Outcome == NotRun: // Redis was away before fn could begin
@@ -123,7 +123,7 @@ func (e *errand) again(ctx context.Context) (time.Duration, bool) {
 // settled sees to it that this instance does not take a hold of its own, under which fn was not called, for a run of the
 // tick. Such a hold is left where Redis went away before it was released, and is abandoned when its lease is over. False:
 // not yet.
-func (e *errand) settled(ctx context.Context) bool {
+func (e *tickRun) settled(ctx context.Context) bool {
 	if e.unused == 0 {
 		return true
 	}

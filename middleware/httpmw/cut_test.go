@@ -83,7 +83,7 @@ func TestCutShort(t *testing.T) {
 	})
 }
 
-// A client that goes away at the hand-over, before anybody has heard of it, leaves the key as it was: free, or abandoned.
+// A client that goes away at the hand-off, before anybody has heard of it, leaves the key as it was: free, or abandoned.
 func TestDisconnectAtTheHandOver(t *testing.T) {
 	var runs, told atomic.Int64
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

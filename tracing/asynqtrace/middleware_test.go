@@ -167,7 +167,7 @@ func TestStatus(t *testing.T) {
 
 // The same for the policies of asynqmw: only what asynq counts as a failure is an error.
 func TestStatusOfPolicies(t *testing.T) {
-	for busy, class := range map[asynqmw.Busy]string{asynqmw.RetryLater: "", asynqmw.Skip: "", asynqmw.Drop: "", asynqmw.Fail: "busy"} {
+	for busy, class := range map[asynqmw.ConflictPolicy]string{asynqmw.RetryLater: "", asynqmw.Skip: "", asynqmw.Drop: "", asynqmw.Fail: "busy"} {
 		t.Run(busy.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				locks, err := lockcore.New(redistest.Bubble(t).Client(t), lockcore.Options{NoBatching: true})

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Busy says what asynq is told of a task whose key another holder still has when the wait is over.
+// ConflictPolicy says what happens to a task whose key is still busy at the end of the wait.
 //
 //	RetryLater   a *lockcore.BusyError; the task comes back later and, with Configure, no retry is used up
 //	Skip         nil; the task ends as if it had run, completed if it has a retention
@@ -25,24 +25,24 @@ import (
 // attempt asynq archives a task before it asks whether the error was a failure; so RetryLater waits then up to that
 // point, whatever Terms.Wait says, and if the key is still busy the task is archived with an error that says who holds
 // it. The Observer hears lockcore.ConflictLost, and the user's ErrorHandler is called.
-type Busy int
+type ConflictPolicy int
 
 // The policies.
 const (
-	RetryLater Busy = iota
+	RetryLater ConflictPolicy = iota
 	Skip
 	Drop
 	Fail
 )
 
-func (b Busy) validate(field string) error {
+func (b ConflictPolicy) validate(field string) error {
 	if b < RetryLater || b > Fail {
 		return fmt.Errorf("asynqmw: %s is %d, must be RetryLater, Skip, Drop or Fail", field, int(b))
 	}
 	return nil
 }
 
-func (b Busy) String() string {
+func (b ConflictPolicy) String() string {
 	switch b {
 	case RetryLater:
 		return "RetryLater"
@@ -53,12 +53,12 @@ func (b Busy) String() string {
 	case Fail:
 		return "Fail"
 	default:
-		return "Busy(" + strconv.Itoa(int(b)) + ")"
+		return "ConflictPolicy(" + strconv.Itoa(int(b)) + ")"
 	}
 }
 
 // withoutConfigure says what goes wrong on a server that Configure has not seen, or nothing.
-func (b Busy) withoutConfigure() string {
+func (b ConflictPolicy) withoutConfigure() string {
 	switch b {
 	case RetryLater:
 		return "each conflict uses up a retry"
@@ -72,7 +72,7 @@ func (b Busy) withoutConfigure() string {
 // conflict is a busy key as asynq gets to see it.
 type conflict struct {
 	err  error // has a *lockcore.BusyError in its chain
-	busy Busy
+	busy ConflictPolicy
 	last bool // the last attempt
 	bare bool // the server does not run under Configure
 }
