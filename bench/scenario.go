@@ -80,7 +80,7 @@ const (
 	parked      = 1_000
 	sectionTime = 2 * time.Millisecond
 	orderTime   = 200 * time.Millisecond
-	longSection = 5 * time.Millisecond // longer than a streak of holdfast's
+	longSection = 5 * time.Millisecond // longer than a batch of holdfast's
 )
 
 var onlyHoldfast = []string{holdfastName}
@@ -164,7 +164,7 @@ func stripes(keys ...int) []point {
 	return ps
 }
 
-// grid is of sections that take no time, so that most acquisitions are hand-overs, and of such that outlast a streak, so that none is.
+// grid is of sections that take no time, so that most acquisitions are hand-offs, and of such that outlast a batch, so that none is.
 func grid() []point {
 	var ps []point
 	for _, inside := range []time.Duration{0, longSection} {

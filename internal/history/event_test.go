@@ -12,12 +12,12 @@ const (
 	acquire  what = iota // and waited
 	try                  // NoWait
 	claim                // of a once key, and waited
-	enter                // once more, in the tenure's own ctx
+	enter                // once more, in the hold's own ctx
 	extend               // the lease
-	leave                // Release, of the tenure or of a nested run
+	leave                // Release, of the hold or of a nested run
 	complete             // a once key
 	revoke               // whoever has it
-	lose                 // no call: the tenure's ctx was seen canceled with ErrLost
+	lose                 // no call: the hold's ctx was seen canceled with ErrLost
 )
 
 // answer is what it got.
@@ -38,8 +38,8 @@ type event struct {
 	call, ret   int64
 	token, prev int64 // granted, entered: the token, and of a grant the one before it in the history of the key
 	key         int32
-	tenure      int32 // whose call it is, from 1; 0 of one that was not granted
-	by          int32 // of a record: the tenure that completed
+	hold        int32 // whose call it is, from 1; 0 of one that was not granted
+	by          int32 // of a record: the hold that completed
 	attempt     int32 // of a once key
 	worker      int16
 	what        what
@@ -56,8 +56,8 @@ func (e *event) String() string {
 	if e.ret != never {
 		ret = time.Duration(e.ret).String()
 	}
-	return fmt.Sprintf("[%v %s] worker %d tenure %d: %s %s token %d (after %d) attempt %d by %d in line %v",
-		time.Duration(e.call), ret, e.worker, e.tenure,
+	return fmt.Sprintf("[%v %s] worker %d hold %d: %s %s token %d (after %d) attempt %d by %d in line %v",
+		time.Duration(e.call), ret, e.worker, e.hold,
 		[]string{"acquire", "try", "claim", "enter", "extend", "leave", "complete", "revoke", "lose"}[e.what],
 		[]string{"yes", "busy", "record", "revoked", "lost", "gone", "unknown"}[e.answer],
 		e.token, e.prev, e.attempt, e.by, e.inLine)

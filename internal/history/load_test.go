@@ -31,7 +31,7 @@ type load struct {
 
 	budget   atomic.Int64  // operations left in this round
 	over     chan struct{} // closed when there are none
-	tenures  atomic.Int32
+	holds    atomic.Int32
 	claims   atomic.Int64
 	renewals atomic.Int64
 	stale    atomic.Int64 // writes that were refused
@@ -120,7 +120,7 @@ func (l *load) sum(events []event) {
 func (l *load) judge() {
 	l.Helper()
 	c := l.count
-	l.Logf("%d operations: %d grants (%d of them handed over), %d conflicts, %d entered again, %d extended, %d revoked, %d lost, %d waits canceled, %d completed, %d replayed, %d without an answer",
+	l.Logf("%d operations: %d grants (%d of them handed off), %d conflicts, %d entered again, %d extended, %d revoked, %d lost, %d waits canceled, %d completed, %d replayed, %d without an answer",
 		c.ops, c.grants, c.handOvers, c.conflicts, c.entered, c.extended, c.revoked, c.lost, c.gone, c.completed, c.replayed, c.unknown)
 	l.Logf("%d renewals; run %.1f s, check %.1f s; %d violations", l.renewals.Load(), l.ran.Seconds(), l.took.Seconds(), len(l.violations()))
 	for _, v := range l.violations() {

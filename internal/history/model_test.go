@@ -8,11 +8,11 @@ import (
 // nobody has a key, and only last, done, by and runs go on.
 type state struct {
 	last    int64 // token
-	holder  int32 // tenure, 0: free
-	by      int32 // the tenure that completed
+	holder  int32 // hold, 0: free
+	by      int32 // the hold that completed
 	runs    int32 // of a once key
 	depth   int16 // runs of the holder that have not returned
-	revoked bool  // since the grant of Redis under which the last tenure runs
+	revoked bool  // since the grant of Redis under which the last hold runs
 	done    bool
 }
 
@@ -33,7 +33,7 @@ func model(init state) porcupine.Model {
 
 // step says whether e may happen now, and what comes of it.
 func (s state) step(e *event) (state, bool) {
-	mine := s.holder == e.tenure && e.tenure != 0
+	mine := s.holder == e.hold && e.hold != 0
 	switch e.what {
 	case acquire, try, claim:
 		return s.asked(e)
@@ -51,9 +51,9 @@ func (s state) step(e *event) (state, bool) {
 		}
 		return s, mine && (e.answer == yes || s.revoked) // the holder may not have heard of it yet
 	case complete:
-		s.holder, s.depth, s.done, s.by = 0, 0, true, e.tenure
+		s.holder, s.depth, s.done, s.by = 0, 0, true, e.hold
 		return s, mine && e.answer == yes
-	case revoke: // between two tenures of a streak it strikes the second
+	case revoke: // between two holds of a batch it strikes the second
 		s.revoked = true
 		return s, true
 	default: // the ctx was canceled before anybody else could have the key
@@ -71,8 +71,8 @@ func (s state) asked(e *event) (state, bool) {
 			ok = ok && e.attempt == s.runs+1
 			s.runs = e.attempt
 		}
-		s.revoked = s.revoked && e.token == s.last+1 // handed over under the grant that was revoked
-		s.holder, s.depth, s.last = e.tenure, 1, e.token
+		s.revoked = s.revoked && e.token == s.last+1 // handed off under the grant that was revoked
+		s.holder, s.depth, s.last = e.hold, 1, e.token
 		return s, ok
 	case busy:
 		return s, s.holder != 0 || e.inLine && !s.done

@@ -10,8 +10,8 @@ import (
 )
 
 // ev is an event of key 0 from call to ret.
-func ev(call, ret int64, what what, answer answer, tenure int32, token int64) event {
-	return event{call: call, ret: ret, what: what, answer: answer, tenure: tenure, token: token}
+func ev(call, ret int64, what what, answer answer, hold int32, token int64) event {
+	return event{call: call, ret: ret, what: what, answer: answer, hold: hold, token: token}
 }
 
 // fine is a history with two holders, a nested run, a refusal and a revocation.
@@ -69,7 +69,7 @@ func TestPlantedViolations(t *testing.T) {
 		{"the key is free before the nested run has left", fine, func(h []event) []event { h[1].ret = 9; h[5].call, h[5].ret = 10, 11; return h }, false},
 		{"revoked by nobody", fine, func(h []event) []event { h[6].call, h[6].ret = 30, 31; return h }, false},
 		{"revoked under the grant before", fine, func(h []event) []event { h[10].answer = revoked; return h }, false},
-		{"extended although revoked", fine, func(h []event) []event { h[9].call, h[9].ret, h[9].tenure = 14, 15, 2; h[6].ret = 13; return h }, false},
+		{"extended although revoked", fine, func(h []event) []event { h[9].call, h[9].ret, h[9].hold = 14, 15, 2; h[6].ret = 13; return h }, false},
 		{"busy for nobody", fine, func(h []event) []event { return append(h, ev(late, late+1, try, busy, 0, 0)) }, false},
 		{"busy on the way to one in line", fine, func(h []event) []event {
 			return append(h, ev(late, late+1, try, busy, 0, 0), ev(late, late+9, acquire, yes, 4, 501))

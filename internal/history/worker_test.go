@@ -18,7 +18,7 @@ type worker struct {
 	id         int16
 	locks      *lockcore.Locker
 	events     []event
-	unanswered bool // the end of the last tenure got no answer
+	unanswered bool // the end of the last hold got no answer
 }
 
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }
@@ -67,8 +67,8 @@ func (w *worker) anyTerms(ctx context.Context) {
 }
 
 // begin notes a call before it is made, with the operation that it costs.
-func (w *worker) begin(k what, key, tenure int32) event {
-	return event{what: k, key: key, tenure: tenure, worker: w.id, call: w.now()}
+func (w *worker) begin(k what, key, hold int32) event {
+	return event{what: k, key: key, hold: hold, worker: w.id, call: w.now()}
 }
 
 // end notes what came of it.
@@ -81,7 +81,7 @@ func (w *worker) end(e event, a answer) {
 	w.events = append(w.events, e)
 }
 
-// exclusive is one tenure of an exclusive key, or the try to have one.
+// exclusive is one hold of an exclusive key, or the try to have one.
 func (w *worker) exclusive(ctx context.Context, key int, t lockcore.Terms, slow bool) {
 	k := acquire
 	if t.Wait == lockcore.NoWait {
@@ -95,9 +95,9 @@ func (w *worker) exclusive(ctx context.Context, key int, t lockcore.Terms, slow 
 		w.end(e, w.refused(wait, err))
 		return
 	}
-	e.tenure, e.token = w.tenures.Add(1), le.Token()
+	e.hold, e.token = w.holds.Add(1), le.Token()
 	w.end(e, yes)
-	n := tenure{worker: w, key: int32(key), id: e.tenure, leases: []*lockcore.Lease{le}, alive: w.events[len(w.events)-1].ret}
+	n := hold{worker: w, key: int32(key), id: e.hold, leases: []*lockcore.Lease{le}, alive: w.events[len(w.events)-1].ret}
 	n.hold(slow)
 }
 
@@ -158,16 +158,16 @@ func (w *worker) once(ctx context.Context) {
 		w.end(e, record)
 		return
 	}
-	e.tenure, e.token, e.attempt = w.tenures.Add(1), le.Token(), int32(le.Attempt())
+	e.hold, e.token, e.attempt = w.holds.Add(1), le.Token(), int32(le.Attempt())
 	w.end(e, yes)
 	w.take()
 	if chance(3) { // it has failed: the next one runs
-		e = w.begin(leave, e.key, e.tenure)
+		e = w.begin(leave, e.key, e.hold)
 		w.end(e, left(le.Release(ctx)))
 		return
 	}
-	e = w.begin(complete, e.key, e.tenure)
-	w.end(e, left(le.Complete(ctx, strconv.AppendInt(nil, int64(e.tenure), 10), time.Minute)))
+	e = w.begin(complete, e.key, e.hold)
+	w.end(e, left(le.Complete(ctx, strconv.AppendInt(nil, int64(e.hold), 10), time.Minute)))
 }
 
 // left is what the end of a run says.

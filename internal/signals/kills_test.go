@@ -39,8 +39,8 @@ var deaths = []death{
 	{"once", "after the effect", 0, false},
 	{"once", "complete sent", 1, false},
 	{"once", "complete answered", 1, true},
-	{"streak", "in a streak", 0, false},
-	{"streak", "rotate answered", 3, false},
+	{"batch", "in a batch", 0, false},
+	{"batch", "rotate answered", 3, false},
 	{"line", "", 0, true},
 }
 
@@ -100,7 +100,7 @@ func (p *place) taken(all *toll, key string, d death, died, granted int64, aband
 	if abandoned {
 		all.abandoned++
 	}
-	if abandoned == d.freed && d.role != "streak" {
+	if abandoned == d.freed && d.role != "batch" {
 		p.Errorf("%s: killed at %q: abandoned %v", key, d.point, abandoned)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// pause is what a worker does that will be stopped: three tenures, in each of which it reads the register, looks at its ctx, and writes. A write
-// that is refused is one of a tenure in which it was stopped.
+// pause is what a worker does that will be stopped: three holds, in each of which it reads the register, looks at its ctx, and writes. A write
+// that is refused is one of a hold in which it was stopped.
 func (w *worker) pause() {
 	for range 3 {
 		before := w.fired.Load()
@@ -18,7 +18,7 @@ func (w *worker) pause() {
 			w.fail(err)
 			return
 		}
-		taken := w.tenure(le)
+		taken := w.hold(le)
 		stopped := w.fired.Load() && !before
 		if stopped {
 			w.canceled(le)
@@ -32,8 +32,8 @@ func (w *worker) pause() {
 	}
 }
 
-// tenure writes once, or until the point is passed.
-func (w *worker) tenure(le *lockcore.Lease) (taken bool) {
+// hold writes once, or until the point is passed.
+func (w *worker) hold(le *lockcore.Lease) (taken bool) {
 	sent, answered := w.Point.at("renew")
 	for waits := (sent || answered) && !w.fired.Load(); ; {
 		value := w.number()
@@ -50,7 +50,7 @@ func (w *worker) tenure(le *lockcore.Lease) (taken bool) {
 	}
 }
 
-// canceled tells how the tenure in which the worker was stopped ends.
+// canceled tells how the hold in which the worker was stopped ends.
 func (w *worker) canceled(le *lockcore.Lease) {
 	since := now()
 	select {

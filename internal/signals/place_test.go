@@ -144,7 +144,7 @@ func (p *place) checkLeftovers() {
 	}
 }
 
-// turn is a tenure of the test's own process: it makes an increment, so that the register knows its token, stays, and makes another one. None
+// turn is a hold of the test's own process: it makes an increment, so that the register knows its token, stays, and makes another one. None
 // may be refused.
 func (p *place) turn(locks *lockcore.Locker, key string, reg *register, stay func()) (granted int64, abandoned bool, err error) {
 	le, err := locks.Acquire(context.Background(), key, lockcore.Terms{})

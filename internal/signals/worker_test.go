@@ -27,7 +27,7 @@ const (
 // task is what a worker is told on its standard input.
 type task struct {
 	Addr, Key string
-	Role      string // what it does: exclusive, once, streak, line, pause
+	Role      string // what it does: exclusive, once, batch, line, pause
 	Point     point  // where
 	Nth       int    // of the commands that pass there
 	Stop      bool   // it stops, else it dies
@@ -50,7 +50,7 @@ const (
 	opRead     = "read"     // the register
 	opWrite    = "write"    // to it; answered by whether it was taken
 	opWaits    = "waits"    // in line
-	opCanceled = "canceled" // the ctx of the tenure in which it was stopped; Text says why
+	opCanceled = "canceled" // the ctx of the hold in which it was stopped; Text says why
 	opDone     = "done"     // it ends now
 	opFault    = "fault"
 )
@@ -85,8 +85,8 @@ func work() int {
 	case "once":
 		_, err := guard.OnceValue(context.Background(), locks, w.Key, onceOptions, w.payout)
 		w.fail(err)
-	case "streak":
-		w.streak()
+	case "batch":
+		w.batch()
 	case "pause":
 		w.pause()
 	}
@@ -150,7 +150,7 @@ func (w *worker) reached(p point) {
 	}
 }
 
-// exclusive is one tenure, long enough for a renewal if that is the point.
+// exclusive is one hold, long enough for a renewal if that is the point.
 func (w *worker) exclusive() error {
 	return guard.Exclusive(context.Background(), w.locks, w.Key, lockcore.Terms{}, func(ctx context.Context) error {
 		token, _ := guard.Token(ctx, w.Key)
@@ -192,8 +192,8 @@ func (w *worker) payout(ctx context.Context) (string, error) {
 	return "by the worker", nil
 }
 
-// streak works with many goroutines, so that the key goes from one to the next without Redis.
-func (w *worker) streak() {
+// batch works with many goroutines, so that the key goes from one to the next without Redis.
+func (w *worker) batch() {
 	const goroutines, turns = 8, 2000
 	var wg sync.WaitGroup
 	var last atomic.Int64
@@ -205,7 +205,7 @@ func (w *worker) streak() {
 					token, _ := guard.Token(ctx, w.Key)
 					if last.Swap(token) == token-1 && handed.Add(1) == 40 {
 						w.fail(w.increment(token))
-						w.reached("in a streak")
+						w.reached("in a batch")
 					}
 					return nil
 				})
@@ -229,7 +229,7 @@ func (hears) Start(ctx context.Context, _ lockcore.Attempt) context.Context { re
 func (hears) Traceparent(context.Context) string                            { return "" }
 
 func (h hears) Event(_ context.Context, e lockcore.Event) {
-	if _, ok := e.(lockcore.Waiting); ok && h.w.Role != "streak" {
+	if _, ok := e.(lockcore.Waiting); ok && h.w.Role != "batch" {
 		h.w.say(message{Op: opWaits})
 	}
 }

@@ -112,7 +112,7 @@ func (n *node) sendAgain(args []string) {
 		after = 2 * time.Second
 	}
 	if n.copies.Load()%2 == 0 {
-		after += time.Second // the next ask has ended, or was handed over
+		after += time.Second // the next ask has ended, or was handed off
 	}
 	again := make([]any, len(args))
 	for i, a := range args {

@@ -27,7 +27,7 @@ func (w *world) end() Stats {
 		if s := w.look(name); s.live() {
 			w.fail("I8", name, "at the end: %v", s)
 		}
-		for _, ten := range k.tenures {
+		for _, ten := range k.holds {
 			if ten.alive() {
 				w.fail("I8", name, "%s still holds %d", ten.who, ten.token)
 			}

@@ -15,7 +15,7 @@ type doom struct {
 	by   time.Duration // when the server has let it go
 }
 
-// kill ends a process in the middle of a streak if there is one soon, else anywhere. The new one is calm from now on, or not.
+// kill ends a process in the middle of a batch if there is one soon, else anywhere. The new one is calm from now on, or not.
 func (w *world) kill(ctx context.Context, r rng, calm bool) {
 	slot := &w.slots[r.IntN(len(w.slots))]
 	n := slot.Load()
@@ -46,7 +46,7 @@ func (w *world) kill(ctx context.Context, r rng, calm bool) {
 	}
 }
 
-// mayDie is called with each tenure that was handed over.
+// mayDie is called with each hold that was handed off.
 func (n *node) mayDie() {
 	if n.doomed.CompareAndSwap(true, false) {
 		n.die(n.w.now()%2 == 0)
@@ -69,7 +69,7 @@ func (n *node) die(cut bool) {
 	defer o.mu.Unlock()
 	o.stats.Kills++
 	for _, k := range o.keys {
-		for _, ten := range k.tenures {
+		for _, ten := range k.holds {
 			if ten.n == n && !ten.over {
 				k.dooms = append(k.dooms, doom{hold: o.look(k.name).hold, by: o.now() + ten.longest})
 				o.noteLocked(k, "KILLED: process %d with %d", n.index, ten.token)

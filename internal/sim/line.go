@@ -95,38 +95,38 @@ func (o *oracle) fifoLocked(k *keyState, wt *waiter) {
 	}
 }
 
-// What is judged of a streak: the tenures of a process under one grant.
+// What is judged of a batch: the holds of a process under one grant.
 const (
-	streakMost = 512
-	streakTime = 5 * time.Millisecond // after it nobody is handed the key any more
+	batchMost = 512
+	batchTime = 5 * time.Millisecond // after it nobody is handed the key any more
 )
 
-// streakLocked counts ten, which is the latest, in: handed over, or the first under a new grant. It says which.
-func (o *oracle) streakLocked(k *keyState, ten *tenure, s seen) (handed bool) {
+// batchLocked counts ten, which is the latest, in: handed off, or the first under a new grant. It says which.
+func (o *oracle) batchLocked(k *keyState, ten *hold, s seen) (handed bool) {
 	last := k.last
 	k.last = ten
-	// Of a grant the server knows the first token, and later, from the watchdog, one of a tenure that runs, never the next.
+	// Of a grant the server knows the first token, and later, from the watchdog, one of a hold that runs, never the next.
 	handed = last != nil && last.n == ten.n && ten.token == last.token+1 && s.token != ten.token
 	if !handed {
 		o.turnLocked(k, last, ten, s)
-		k.streak, k.began = 1, o.now()
+		k.batch, k.began = 1, o.now()
 		return false
 	}
-	k.streak++
-	o.stats.Handovers++
-	o.stats.Streak = max(o.stats.Streak, k.streak)
-	if k.streak > streakMost {
-		o.failLocked("turns", k, "%s is tenure %d of a streak", ten.who, k.streak)
+	k.batch++
+	o.stats.HandOffs++
+	o.stats.Batch = max(o.stats.Batch, k.batch)
+	if k.batch > batchMost {
+		o.failLocked("turns", k, "%s is hold %d of a batch", ten.who, k.batch)
 	}
-	if d := o.now() - k.began; d > streakTime {
-		o.failLocked("turns", k, "%s was handed %d in a streak that lasts for %v already", ten.who, ten.token, d)
+	if d := o.now() - k.began; d > batchTime {
+		o.failLocked("turns", k, "%s was handed %d in a batch that lasts for %v already", ten.who, ten.token, d)
 	}
 	return true
 }
 
-// turnLocked judges that a process gets no new grant after a tenure of its own that it ended well, while another process stands in
+// turnLocked judges that a process gets no new grant after a hold of its own that it ended well, while another process stands in
 // the server's line since before that. It is judged only in calm: who was told and does not come costs its turn.
-func (o *oracle) turnLocked(k *keyState, last, ten *tenure, s seen) {
+func (o *oracle) turnLocked(k *keyState, last, ten *hold, s seen) {
 	if last == nil || last.n != ten.n || last.clean == 0 || !o.clear(k) {
 		return
 	}

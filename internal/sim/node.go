@@ -28,7 +28,7 @@ type node struct {
 	life   context.Context //nolint:containedctx // of every call; ends after the process was killed
 	bury   context.CancelFunc
 	killed atomic.Bool   // nothing passes any more, ever
-	doomed atomic.Bool   // dies with its next hand-over
+	doomed atomic.Bool   // dies with its next hand-off
 	died   chan struct{} // closed by that
 
 	silent    atomic.Bool  // nothing passes

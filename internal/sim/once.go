@@ -156,7 +156,7 @@ func (w *world) calmSince(at time.Duration) bool {
 	return true
 }
 
-func (wk *worker) run(j *job, r *run, ten *tenure, le *lockcore.Lease, out *outcome) {
+func (wk *worker) run(j *job, r *run, ten *hold, le *lockcore.Lease, out *outcome) {
 	wk.handle(ten, wk.long())
 	end, w := completed, wk.w
 	switch {

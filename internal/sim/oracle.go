@@ -36,21 +36,21 @@ type oracle struct {
 type keyState struct {
 	name    string
 	token   int64
-	tenures []*tenure // that may be alive
+	holds   []*hold // that may be alive
 	waiters map[*waiter]struct{}
 	lost    time.Duration // when its data was lost last
 	granted time.Duration // the last grant or the last release
 	server  seen
-	running int           // tenures that have not been released, alive or not
-	last    *tenure       // granted last
-	streak  int           // tenures up to last under one grant
+	running int           // holds that have not been released, alive or not
+	last    *hold         // granted last
+	batch   int           // holds up to last under one grant
 	began   time.Duration // when that was given
 	dooms   []doom
 	history []string
 }
 
-// tenure is one hold, from the return of its acquire until ctx is canceled or its last run calls Release.
-type tenure struct {
+// hold is one hold, from the return of its acquire until ctx is canceled or its last run calls Release.
+type hold struct {
 	key      *keyState
 	n        *node
 	who      string
@@ -69,10 +69,10 @@ type tenure struct {
 	checked  chan struct{} // closed when its cancellation has been judged
 }
 
-func (t *tenure) alive() bool { return !t.over && t.ctx.Err() == nil }
+func (t *hold) alive() bool { return !t.over && t.ctx.Err() == nil }
 
 // margin is what the server's lease must have left when ctx ends.
-func (t *tenure) margin() time.Duration { return t.shortest/10 + t.shortest/100 }
+func (t *hold) margin() time.Duration { return t.shortest/10 + t.shortest/100 }
 
 func newOracle(t *testing.T, seed uint64, m *miniredis.Miniredis) *oracle {
 	t.Helper()
@@ -143,22 +143,22 @@ func (o *oracle) struck(name string) {
 	o.kinds[name]++
 }
 
-// grant is called when an acquire has returned a lease that is not a re-entry. I1: no other tenure is alive. Tokens grow. I5: it has the
+// grant is called when an acquire has returned a lease that is not a re-entry. I1: no other hold is alive. Tokens grow. I5: it has the
 // key on the server, with the margin that its ctx will need.
-func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *tenure {
+func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *hold {
 	who, t := wt.who, wt.terms
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stats.Grants++
-	ten := &tenure{
+	ten := &hold{
 		key: k, n: wt.n, who: who, token: le.Token(), ctx: le.Context(), runs: 1, at: o.now(), fixed: t.NoRenew, shortest: t.Lease, longest: t.Lease,
 		checked: make(chan struct{}),
 	}
 	o.noteLocked(k, "%s granted %d for %v, wait %v, noRenew %v, maxHold %v, abandoned %v",
 		who, le.Token(), t.Lease, t.Wait, t.NoRenew, t.MaxHold, le.Abandoned())
 	s, before := o.look(k.name), k.last
-	ten.handed = o.streakLocked(k, ten, s)
-	if ten.handed { // an Extend of the tenure before holds for this one too
+	ten.handed = o.batchLocked(k, ten, s)
+	if ten.handed { // an Extend of the hold before holds for this one too
 		ten.longest = max(ten.longest, before.longest)
 	}
 	switch {
@@ -178,8 +178,8 @@ func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *tenure {
 	k.granted = o.now()
 	k.running++
 	o.fifoLocked(k, wt)
-	alive := k.tenures[:0]
-	for _, other := range k.tenures {
+	alive := k.holds[:0]
+	for _, other := range k.holds {
 		if !other.alive() {
 			continue
 		}
@@ -188,13 +188,13 @@ func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *tenure {
 			o.failLocked("I1", k, "%s got token %d while %s has %d", who, ten.token, other.who, other.token)
 		}
 	}
-	k.tenures = append(alive, ten)
+	k.holds = append(alive, ten)
 	context.AfterFunc(ten.ctx, func() { o.canceled(ten) })
 	return ten
 }
 
 // reenter counts a nested run in.
-func (o *oracle) reenter(ten *tenure) {
+func (o *oracle) reenter(ten *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stats.Reentries++
@@ -202,7 +202,7 @@ func (o *oracle) reenter(ten *tenure) {
 }
 
 // extend is called before an Extend: from then on the lease may be another.
-func (o *oracle) extend(ten *tenure, d time.Duration) {
+func (o *oracle) extend(ten *hold, d time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ten.shortest, ten.longest = min(ten.shortest, d), max(ten.longest, d)
@@ -213,7 +213,7 @@ func (o *oracle) extend(ten *tenure, d time.Duration) {
 }
 
 // release is called before Release of one run.
-func (o *oracle) release(ten *tenure) {
+func (o *oracle) release(ten *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if ten.runs--; ten.runs == 0 {
@@ -229,7 +229,7 @@ func (o *oracle) release(ten *tenure) {
 
 // canceled judges the moment at which a handler's ctx ended. I4: the lease has not ended on the server, and will not for as
 // long as the margin. Who holds waits for this before it releases.
-func (o *oracle) canceled(ten *tenure) {
+func (o *oracle) canceled(ten *hold) {
 	defer close(ten.checked)
 	cause := context.Cause(ten.ctx)
 	o.mu.Lock()
@@ -270,7 +270,7 @@ func (w *world) lose(name string, queueToo bool) {
 	k.lost = o.now()
 	k.token = min(k.token, micros(o.start.Add(k.lost))) // what was handed out ahead of the clock is forgotten too
 	o.noteLocked(k, "DATA LOSS")
-	for _, ten := range k.tenures {
+	for _, ten := range k.holds {
 		if ten.lostBy == 0 {
 			ten.lostBy = k.lost + ten.longest
 		}

@@ -23,7 +23,7 @@ type seen struct {
 	state string        // "", h, r, d
 	hold  string        // whose
 	owner string        // its locker
-	token int64         // of the tenure that it has been told of
+	token int64         // of the hold that it has been told of
 	top   int64         // greatest that may be out while it is held
 	end   int64         // µs
 	left  time.Duration // until end
@@ -35,13 +35,13 @@ func (s seen) String() string {
 	return fmt.Sprintf("state %q, tokens %d to %d, %v left", s.state, s.token, s.top, s.left)
 }
 
-// has says whether the key is ten's. After a hand-over the server knows an earlier token of the grant, until the watchdog tells it.
-func (s seen) has(ten *tenure) bool {
+// has says whether the key is ten's. After a hand-off the server knows an earlier token of the grant, until the watchdog tells it.
+func (s seen) has(ten *hold) bool {
 	return s.state == "h" && s.left > 0 && s.token <= ten.token && ten.token <= s.top
 }
 
 // again says that a late copy of ten's acquire has come after its data was lost, and so holds the key for it.
-func (s seen) again(ten *tenure) bool { return s.state == "h" && s.left > 0 && s.hold == ten.hold }
+func (s seen) again(ten *hold) bool { return s.state == "h" && s.left > 0 && s.hold == ten.hold }
 
 func (s seen) live() bool { return (s.state == "h" || s.state == "r") && s.left > 0 }
 
@@ -51,7 +51,7 @@ func (o *oracle) look(name string) seen {
 	s := seen{state: db.HGet(name, "s"), hold: db.HGet(name, "h"), owner: db.HGet(name, "o")}
 	s.token, _ = strconv.ParseInt(db.HGet(name, "t"), 10, 64)
 	s.end, _ = strconv.ParseInt(db.HGet(name, "x"), 10, 64)
-	s.top = s.token + streakMost - 1
+	s.top = s.token + batchMost - 1
 	s.left = time.Duration(s.end-micros(time.Now())) * time.Microsecond
 	return s
 }
@@ -68,8 +68,8 @@ func (w *world) watch(done <-chan struct{}) {
 		}
 		w.mu.Lock()
 		for _, k := range w.keys {
-			k.tenures = slices.DeleteFunc(k.tenures, func(ten *tenure) bool { return !ten.alive() })
-			if len(k.tenures) > 0 || len(k.waiters) > 0 || w.now()-k.granted < 20*time.Second {
+			k.holds = slices.DeleteFunc(k.holds, func(ten *hold) bool { return !ten.alive() })
+			if len(k.holds) > 0 || len(k.waiters) > 0 || w.now()-k.granted < 20*time.Second {
 				w.inspectLocked(k)
 			} else {
 				k.server = seen{}
@@ -114,9 +114,9 @@ func (w *world) inspectLocked(k *keyState) {
 }
 
 // keptLocked checks I5: who is not canceled has the key on the server, for no longer than it asked for, and the server hears soon to
-// whom it was handed over; whose key was lost with the data knows within a lease, or has it again.
+// whom it was handed off; whose key was lost with the data knows within a lease, or has it again.
 func (w *world) keptLocked(k *keyState, s seen) {
-	for _, ten := range k.tenures {
+	for _, ten := range k.holds {
 		switch {
 		case !ten.alive():
 		case ten.lostBy > 0:

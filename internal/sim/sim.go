@@ -9,7 +9,7 @@
 // canceled before its lease ends · I5 who holds has it on the server · I6 a free key with waiters is taken · I8 nothing is
 // left behind and every key has a TTL · I9 no run beside another, nor after a record · I10 replays equal the record · I12
 // calls end in their time · I13 events add up · I14 Close returns within its bound · turns: in a process who came first is
-// served first, a streak is bounded, and another process in line goes before the next one.
+// served first, a batch is bounded, and another process in line goes before the next one.
 package sim
 
 import (
@@ -42,8 +42,8 @@ type Config struct {
 type Stats struct {
 	Virtual    time.Duration
 	Grants     int // of exclusive and once keys
-	Handovers  int // of them inside a process, without the server
-	Streak     int // most tenures under one grant
+	HandOffs   int // of them inside a process, without the server
+	Batch      int // most holds under one grant
 	Cancels    int // of calls, just as their line moved
 	Kills      int // of processes
 	Runs       int // grants of once keys
@@ -59,8 +59,8 @@ type Stats struct {
 func (s *Stats) Add(o Stats) {
 	s.Virtual += o.Virtual
 	s.Grants += o.Grants
-	s.Handovers += o.Handovers
-	s.Streak = max(s.Streak, o.Streak)
+	s.HandOffs += o.HandOffs
+	s.Batch = max(s.Batch, o.Batch)
 	s.Cancels += o.Cancels
 	s.Kills += o.Kills
 	s.Runs += o.Runs
@@ -73,9 +73,9 @@ func (s *Stats) Add(o Stats) {
 }
 
 func (s Stats) String() string {
-	return fmt.Sprintf("%.1f virtual hours, %d grants, %d of them handed over, at most %d in a streak, %d re-entries, %d losses, %d runs, "+
+	return fmt.Sprintf("%.1f virtual hours, %d grants, %d of them handed off, at most %d in a batch, %d re-entries, %d losses, %d runs, "+
 		"%d takeovers, %d replays, %d faults, %d processes killed, %d calls canceled in time, %d violations",
-		s.Virtual.Hours(), s.Grants, s.Handovers, s.Streak, s.Reentries, s.Losses, s.Runs,
+		s.Virtual.Hours(), s.Grants, s.HandOffs, s.Batch, s.Reentries, s.Losses, s.Runs,
 		s.Takeovers, s.Replays, s.Faults, s.Kills, s.Cancels, s.Violations)
 }
 
@@ -110,7 +110,7 @@ func Run(t *testing.T, c Config, add func(Stats)) {
 		s = w.end()
 	})
 	if s.Grants < 40*c.Minutes || s.Runs < 3*c.Minutes || s.Replays < 3*c.Minutes || s.Takeovers == 0 ||
-		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.Handovers < 20*c.Minutes || s.Cancels < 3*c.Minutes || s.Kills == 0 {
+		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.HandOffs < 20*c.Minutes || s.Cancels < 3*c.Minutes || s.Kills == 0 {
 		t.Errorf("seed %d: inconclusive: %v", c.Seed, s)
 	}
 }

@@ -56,7 +56,7 @@ func (wk *worker) terms() lockcore.Terms {
 	switch {
 	case r.chance(10):
 		t.MaxHold = r.between(50*time.Millisecond, 4*time.Second)
-	case r.chance(10): // lost in the middle of a streak
+	case r.chance(10): // lost in the middle of a batch
 		t.MaxHold = r.between(500*time.Microsecond, 3*time.Millisecond)
 	}
 	return t
@@ -100,8 +100,8 @@ func (wk *worker) exclusive() {
 	wk.take(i, wk.section())
 }
 
-// burst lets a few more calls of the process want key i at once, a few times in a row; some bursts are long enough for more tenures
-// than a streak may have.
+// burst lets a few more calls of the process want key i at once, a few times in a row; some bursts are long enough for more holds
+// than a batch may have.
 func (wk *worker) burst(i int) {
 	rounds := 1 + wk.rng.IntN(5)
 	top := time.Duration(wk.rng.IntN(3)) * time.Millisecond / 2
@@ -162,7 +162,7 @@ func (wk *worker) returned(k *keyState, wt *waiter, err error) {
 	wk.startle(k)
 }
 
-func (wk *worker) hold(ten *tenure, le *lockcore.Lease, t lockcore.Terms, section time.Duration) {
+func (wk *worker) hold(ten *hold, le *lockcore.Lease, t lockcore.Terms, section time.Duration) {
 	r := wk.rng
 	if ten.handed {
 		wk.n.mayDie()
@@ -215,7 +215,7 @@ func (wk *worker) long() time.Duration {
 }
 
 // handle is the handler: it takes its time and mostly obeys its ctx.
-func (wk *worker) handle(ten *tenure, d time.Duration) {
+func (wk *worker) handle(ten *hold, d time.Duration) {
 	r := wk.rng
 	if d > 0 {
 		sleep(ten.ctx, d)
@@ -227,13 +227,13 @@ func (wk *worker) handle(ten *tenure, d time.Duration) {
 }
 
 // judged lets the oracle look at the server before a canceled handler releases.
-func (wk *worker) judged(ten *tenure) {
+func (wk *worker) judged(ten *hold) {
 	if ten.ctx.Err() != nil {
 		<-ten.checked
 	}
 }
 
-func (wk *worker) giveBack(ten *tenure, le *lockcore.Lease) {
+func (wk *worker) giveBack(ten *hold, le *lockcore.Lease) {
 	ctx, start := ten.ctx, wk.w.now()
 	wk.w.release(ten)
 	wk.startle(ten.key)
@@ -245,7 +245,7 @@ func (wk *worker) giveBack(ten *tenure, le *lockcore.Lease) {
 }
 
 // nest asks for the key again from inside.
-func (wk *worker) nest(ten *tenure, le *lockcore.Lease) *lockcore.Lease {
+func (wk *worker) nest(ten *hold, le *lockcore.Lease) *lockcore.Lease {
 	inner, err := wk.n.locks.Acquire(le.Context(), le.Key(), lockcore.Terms{Wait: lockcore.NoWait})
 	switch {
 	case err != nil && ten.ctx.Err() == nil:
@@ -258,7 +258,7 @@ func (wk *worker) nest(ten *tenure, le *lockcore.Lease) *lockcore.Lease {
 	return inner
 }
 
-func (wk *worker) extend(ten *tenure, le *lockcore.Lease) {
+func (wk *worker) extend(ten *hold, le *lockcore.Lease) {
 	d := wk.rng.between(time.Second, 8*time.Second)
 	wk.w.extend(ten, d)
 	err := le.Extend(ten.ctx, d)

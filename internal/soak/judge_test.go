@@ -28,7 +28,7 @@ func (r *run) judge(reports []report) (abandoned int) {
 	}
 	r.checkCounts(reports)
 	r.checkLeftovers()
-	r.Logf("soak: %v, %d processes, %d killed: %d acquisitions, %d of them handed over, %d after a dead holder, %d refused, %d waits canceled, longest wait %d ms, shares of the hot key %d",
+	r.Logf("soak: %v, %d processes, %d killed: %d acquisitions, %d of them handed off, %d after a dead holder, %d refused, %d waits canceled, longest wait %d ms, shares of the hot key %d",
 		*runFor, r.procs, r.kills, all, handed, abandoned, refused, gone, longest, hot)
 	mean := 0.0
 	for _, n := range hot {

@@ -156,7 +156,7 @@ func (w *worker) turn(ctx context.Context, key string, terms lockcore.Terms) {
 
 // count is the oracle: a counter that is read, incremented and written back in three steps loses an increment if two are
 // inside at once; the tokens must grow from holder to holder. What this process has counted is written with it, for the case that the process
-// is killed. A token that follows the one before is of a hand-over: tokens of new grants are times.
+// is killed. A token that follows the one before is of a hand-off: tokens of new grants are times.
 func (w *worker) count(key string, token int64) (handed bool, err error) {
 	ctx := context.Background()
 	v, err := w.rdb.MGet(ctx, "count:"+key, "token:"+key).Result()

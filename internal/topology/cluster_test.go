@@ -75,7 +75,7 @@ func migrate(t *testing.T, o lockcore.Options, n int) {
 	}
 	l.end()
 	t.Logf("%d slots moved with %d keys", n, moved)
-	l.judge(rules{longest: wait, gap: recovery, tenures: 20 * n})
+	l.judge(rules{longest: wait, gap: recovery, holds: 20 * n})
 	if moved < n/2 {
 		t.Error("inconclusive: too few of the slots had a key")
 	}

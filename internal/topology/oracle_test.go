@@ -18,11 +18,11 @@ type oracle struct {
 	jobs     map[string]*job
 	faults   []time.Time
 	overlaps []overlap
-	tenures  int
+	holds    int
 	stale    int // writes and reads that a register has refused
 	lost     int // leases that ended before their handler
 	replays  int
-	gap      time.Duration // longest time between two tenures of a key
+	gap      time.Duration // longest time between two holds of a key
 	errs     map[string]int
 	longest  time.Duration // that a call took besides its handler
 }
@@ -31,27 +31,27 @@ type oracle struct {
 // then writes is alone or refused.
 type register struct {
 	floor    int64
-	holder   *tenure // of floor
+	holder   *hold // of floor
 	value    int
 	accepted int
 
-	alive map[*tenure]struct{}
-	last  int64 // greatest token of a tenure that has begun
+	alive map[*hold]struct{}
+	last  int64 // greatest token of a hold that has begun
 	begun time.Time
-	since int // tenures since the last fault
+	since int // holds since the last fault
 }
 
-// tenure is one run of a handler.
-type tenure struct {
+// hold is one run of a handler.
+type hold struct {
 	ctx   context.Context //nolint:containedctx // the handler's
 	token int64
 	ended time.Time // it returned, or its ctx ended
 }
 
-// overlap is two tenures of a key at once, both with a ctx that has not ended.
+// overlap is two holds of a key at once, both with a ctx that has not ended.
 type overlap struct {
 	key  string
-	a, b *tenure
+	a, b *hold
 	at   time.Time
 }
 
@@ -80,18 +80,18 @@ func (o *oracle) fault() {
 func (o *oracle) registerLocked(key string) *register {
 	r := o.keys[key]
 	if r == nil {
-		r = &register{alive: map[*tenure]struct{}{}}
+		r = &register{alive: map[*hold]struct{}{}}
 		o.keys[key] = r
 	}
 	return r
 }
 
 // enter is called first by a handler of an exclusive key.
-func (o *oracle) enter(ctx context.Context, key string, token int64) *tenure {
+func (o *oracle) enter(ctx context.Context, key string, token int64) *hold {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now, ten, r := time.Now(), &tenure{ctx: ctx, token: token}, o.registerLocked(key)
-	o.tenures++
+	now, ten, r := time.Now(), &hold{ctx: ctx, token: token}, o.registerLocked(key)
+	o.holds++
 	r.since++
 	if !r.begun.IsZero() && key != longKey {
 		o.gap = max(o.gap, now.Sub(r.begun))
@@ -114,7 +114,7 @@ func (o *oracle) enter(ctx context.Context, key string, token int64) *tenure {
 	return ten
 }
 
-func (o *oracle) end(ten *tenure) {
+func (o *oracle) end(ten *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if ten.ended.IsZero() {
@@ -123,15 +123,15 @@ func (o *oracle) end(ten *tenure) {
 }
 
 // leave is called last by the handler.
-func (o *oracle) leave(key string, ten *tenure) {
+func (o *oracle) leave(key string, ten *hold) {
 	o.end(ten)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.keys[key].alive, ten)
 }
 
-// pass lets a tenure through to the register, or refuses it: it has met a greater token, or its own with another hold.
-func (o *oracle) pass(key string, ten *tenure, do func(*register)) bool {
+// pass lets a hold through to the register, or refuses it: it has met a greater token, or its own with another hold.
+func (o *oracle) pass(key string, ten *hold, do func(*register)) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := o.keys[key]
@@ -175,8 +175,8 @@ type rules struct {
 	overlaps   bool          // there may be some after a fault, each for at most a lease
 	secondRuns bool          // a once key from before a fault may run again
 	longest    time.Duration // a call takes besides its handler
-	gap        time.Duration // between two tenures of a key
-	tenures    int           // below which the run is inconclusive
+	gap        time.Duration // between two holds of a key
+	holds      int           // below which the run is inconclusive
 }
 
 // judge is called when nobody runs any more.
@@ -202,8 +202,8 @@ func (o *oracle) judge(must rules) {
 	if o.keys[longKey] == nil {
 		o.t.Error("inconclusive: nobody held a key for long")
 	}
-	o.t.Logf("%d faults: %d tenures, %d writes accepted, %d refused as stale, %d leases lost, %d overlaps%s; %d once keys, %d replays, %d second runs; longest gap of a key %v, longest call %v; refusals %v",
-		len(o.faults), o.tenures, writes, o.stale, o.lost, len(o.overlaps), sum, len(o.jobs), o.replays, again, o.gap.Round(time.Millisecond), o.longest.Round(time.Millisecond), o.errs)
+	o.t.Logf("%d faults: %d holds, %d writes accepted, %d refused as stale, %d leases lost, %d overlaps%s; %d once keys, %d replays, %d second runs; longest gap of a key %v, longest call %v; refusals %v",
+		len(o.faults), o.holds, writes, o.stale, o.lost, len(o.overlaps), sum, len(o.jobs), o.replays, again, o.gap.Round(time.Millisecond), o.longest.Round(time.Millisecond), o.errs)
 	if o.stale > 0 && len(o.faults) == 0 {
 		o.t.Errorf("%d writes refused without a fault", o.stale)
 	}
@@ -219,8 +219,8 @@ func (o *oracle) judge(must rules) {
 	if n := o.errs["unavailable"]; n > 0 && len(o.faults) == 0 {
 		o.t.Errorf("%d calls were told that Redis is away, without a fault", n)
 	}
-	if o.tenures < must.tenures || len(o.jobs) < must.tenures/100 || o.replays == 0 {
-		o.t.Errorf("inconclusive: fewer than %d tenures", must.tenures)
+	if o.holds < must.holds || len(o.jobs) < must.holds/100 || o.replays == 0 {
+		o.t.Errorf("inconclusive: fewer than %d holds", must.holds)
 	}
 }
 

@@ -24,7 +24,7 @@ type quietLogger struct{}
 func (quietLogger) Printf(context.Context, string, ...any) {}
 
 // afterFailover is what holds without ReplicaAcks: a grant or a record may be lost with the master.
-var afterFailover = rules{overlaps: true, secondRuns: true, longest: wait + slack, gap: recovery, tenures: 600}
+var afterFailover = rules{overlaps: true, secondRuns: true, longest: wait + slack, gap: recovery, holds: 600}
 
 // rounds runs a test on new servers for each failover.
 func rounds(t *testing.T, one func(*testing.T)) {
@@ -96,7 +96,7 @@ func TestSentinelThawReplicaAcks(t *testing.T) {
 		s := redistest.Sentinel(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 		l := sentinels(t, s, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})
 		l.thaw(s)
-		l.judge(rules{longest: wait + slack, gap: recovery, tenures: 500})
+		l.judge(rules{longest: wait + slack, gap: recovery, holds: 500})
 	})
 }
 

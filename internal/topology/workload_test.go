@@ -86,7 +86,7 @@ func (l *load) end() {
 	l.wg.Wait()
 }
 
-// each waits until each key has had n tenures since the last fault.
+// each waits until each key has had n holds since the last fault.
 func (l *load) each(n int) {
 	l.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -100,7 +100,7 @@ func (l *load) each(n int) {
 			return
 		}
 		if time.Now().After(end) {
-			l.t.Fatalf("a key had %d tenures in a minute", least)
+			l.t.Fatalf("a key had %d holds in a minute", least)
 		}
 	}
 }

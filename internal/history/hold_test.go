@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// tenure is what a worker does while it has a key.
-type tenure struct {
+// hold is what a worker does while it has a key.
+type hold struct {
 	*worker
 	key    int32
 	id     int32
@@ -18,10 +18,10 @@ type tenure struct {
 	alive  int64             // when it was last seen not to be lost
 }
 
-func (n *tenure) ctx() context.Context { return n.leases[0].Context() }
+func (n *hold) ctx() context.Context { return n.leases[0].Context() }
 
 // hold writes to the register, perhaps enters again, extends or stays, and leaves in any order.
-func (n *tenure) hold(slow bool) {
+func (n *hold) hold(slow bool) {
 	for chance(3) && len(n.leases) < 4 {
 		n.enter()
 	}
@@ -56,8 +56,8 @@ func (n *tenure) hold(slow bool) {
 	}
 }
 
-// stay ends after d, with the tenure, or with the round if over says when that is: not before the watchdog has renewed something.
-func (n *tenure) stay(d time.Duration, over <-chan struct{}) {
+// stay ends after d, with the hold, or with the round if over says when that is: not before the watchdog has renewed something.
+func (n *hold) stay(d time.Duration, over <-chan struct{}) {
 	if n.renewals.Load() < slowKeys {
 		over = nil
 	}
@@ -70,8 +70,8 @@ func (n *tenure) stay(d time.Duration, over <-chan struct{}) {
 	}
 }
 
-// enter makes a nested call. It fails only where the tenure has ended early.
-func (n *tenure) enter() {
+// enter makes a nested call. It fails only where the hold has ended early.
+func (n *hold) enter() {
 	n.take()
 	e := n.begin(enter, n.key, n.id)
 	innermost := n.leases[len(n.leases)-1].Context() // with an outer one it would be a sibling, and wait
@@ -87,7 +87,7 @@ func (n *tenure) enter() {
 	n.end(e, yes)
 }
 
-func (n *tenure) extend() {
+func (n *hold) extend() {
 	n.take()
 	e := n.begin(extend, n.key, n.id)
 	switch err := n.leases[0].Extend(n.ctx(), 2*lease); {
@@ -98,16 +98,16 @@ func (n *tenure) extend() {
 	} // else it is lost, or Redis did not answer: no effect that anybody could see
 }
 
-// look notes that the tenure is not lost yet.
-func (n *tenure) look() {
+// look notes that the hold is not lost yet.
+func (n *hold) look() {
 	at := n.now()
 	if n.ctx().Err() == nil {
 		n.alive = at
 	}
 }
 
-// lost notes, once, that the tenure was: between the last look and now.
-func (n *tenure) lost() {
+// lost notes, once, that the hold was: between the last look and now.
+func (n *hold) lost() {
 	if n.alive == never {
 		return
 	}
