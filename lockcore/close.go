@@ -11,10 +11,13 @@ import (
 
 // Close ends the Locker. From now on Acquire and Claim return ErrClosed at once, also calls that
 // wait; only a nested call on a key that ctx holds still enters. Leases are kept while their
-// handlers run, and Close waits for them. When ctx ends (without a deadline: after the longest
-// lease held) the ctx of the others is canceled with ErrGivenUp and their renewal stops. Their keys
-// are free at the end of their leases, never sooner, because the handlers may still run. The error
-// then contains their number. Close the Locker before the client.
+// handlers run, and Close waits for them. When ctx ends, the ctx of the others is canceled with
+// ErrGivenUp and their renewal stops. Their keys are free at the end of their leases, never sooner,
+// because the handlers may still run. The error then contains their number. Close the Locker before
+// the client.
+//
+// If ctx has no deadline, Close waits for at most the longest lease held, or for the Lease of
+// Options.Terms (30 s by default) if none is held.
 //
 // Close also waits until Redis has confirmed the open withdrawals, releases and completions. Those
 // that Redis does not confirm before ctx ends are reported as CleanupFailed or CompletionFailed.
@@ -38,7 +41,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.wake.close()
 	l.join(ctx)
 	if left > 0 {
-		return fmt.Errorf("lockcore: closed while %d leases were held: %w", left, context.Cause(ctx))
+		return fmt.Errorf("lockcore: closed, leases still held: %d: %w", left, context.Cause(ctx))
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func (e *BusyError) Error() string {
 	case e.Nested:
 		return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; held by a nested call of this hold: pass on the ctx of that call", e.Key, held, e.Holder)
 	case e.Local:
-		return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; held by this process: was the handler's ctx passed on?", e.Key, held, e.Holder)
+		return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; held by this process; a nested call needs the ctx of the handler that holds it", e.Key, held, e.Holder)
 	}
 	if e.kept() {
 		return fmt.Sprintf("lockcore: %q is busy: its last run has ended, it is kept for another %v", e.Key, e.Remaining.Round(time.Millisecond))
@@ -182,7 +182,7 @@ type dataError struct {
 
 func (e *dataError) Error() string {
 	if e.field == "" {
-		return fmt.Sprintf("lockcore: stored data does not decode: Redis key %q must be a hash and %q a sorted set: %v", e.key, e.key+":q", e.reply)
+		return fmt.Sprintf("lockcore: stored data does not decode: Redis key %q must be a hash and %q a sorted set; delete the one that is not: %v", e.key, e.key+":q", e.reply)
 	}
 	return fmt.Sprintf("lockcore: stored data does not decode: field %q of the hash %q must be a number from 0 to 9e15; Clear repairs the key", e.field, e.key)
 }

@@ -745,7 +745,7 @@ func TestForgottenContext(t *testing.T) {
 		l, _, _ := w.locker(lockcore.Options{})
 		other, _, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		const hint = "held by this process: was the handler's ctx passed on?"
+		const hint = "held by this process; a nested call needs the ctx of the handler that holds it"
 		for _, wait := range []time.Duration{lockcore.NoWait, time.Second} {
 			_, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: wait})
 			if busy, ok := errors.AsType[*lockcore.BusyError](err); !ok || !busy.Local || busy.Nested || !strings.Contains(err.Error(), hint) {

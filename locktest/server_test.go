@@ -199,7 +199,7 @@ func TestServerLeak(t *testing.T) {
 			f()
 		}
 		want := fmt.Sprintf("server_test.go:%d (github.com/holdfast-go/holdfast/locktest_test.TestServerLeak", line+1)
-		if !strings.Contains(rec.said, "1 leases were held") || !strings.Contains(rec.said, `"left" was not released, acquired at`) ||
+		if !strings.Contains(rec.said, "leases still held: 1") || !strings.Contains(rec.said, `"left" was not released, acquired at`) ||
 			!strings.Contains(rec.said, want) || strings.Contains(rec.said, `"released"`) {
 			t.Errorf("the test was told %q, want %q", rec.said, want)
 		}

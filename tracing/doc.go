@@ -73,6 +73,7 @@
 //	holdfast.payload_mismatches  counter          {acquisition}  name               done keys that were called with another payload
 //	holdfast.tick.abandoned      counter          {tick}         name               cron ticks whose instance died and which no other instance ran
 //	holdfast.bad_records         counter          {record}
+//	holdfast.cleanup.failed      counter          {lease}                           withdrawals and releases that Redis did not confirm
 //	holdfast.misconfigured       counter          {problem}
 //
 // Each label has the prefix holdfast. too. Units are those of UCUM. The number of time series grows with the number of

@@ -22,7 +22,7 @@ type instruments struct {
 
 	acquisitions, contentions, takeovers, lost, overruns, completionsFailed metric.Int64Counter
 	renewals, conflictsLost, noKey, badRecords, misconfigured               metric.Int64Counter
-	payloadMismatches, ticksAbandoned                                       metric.Int64Counter
+	payloadMismatches, ticksAbandoned, cleanupsFailed                       metric.Int64Counter
 
 	kept, gone, failed metric.MeasurementOption
 }
@@ -59,6 +59,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		badRecords:        counter("holdfast.bad_records", "{record}", "Stored records that do not decode"),
 		payloadMismatches: counter("holdfast.payload_mismatches", "{acquisition}", "Done keys that were called with another payload and replayed"),
 		ticksAbandoned:    counter("holdfast.tick.abandoned", "{tick}", "Cron ticks whose instance died and which no other instance ran"),
+		cleanupsFailed:    counter("holdfast.cleanup.failed", "{lease}", "Withdrawals and releases that Redis did not confirm"),
 		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the setup"),
 		kept:              result("kept"), gone: result("gone"), failed: result("failed"),
 	}
@@ -71,6 +72,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		in.renewals.Add(ctx, 0, r)
 	}
 	in.badRecords.Add(ctx, 0)
+	in.cleanupsFailed.Add(ctx, 0)
 	in.misconfigured.Add(ctx, 0)
 	return in, nil
 }

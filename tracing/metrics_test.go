@@ -26,6 +26,7 @@ func TestReportsAreCounted(t *testing.T) {
 		r.Event(ctx, lockcore.ConflictLost{Name: "account", Holder: lockcore.Holder{Host: "db7", Task: "t1"}})
 		r.Event(ctx, lockcore.PayloadDiffers{Name: "account", Key: "account:42"})
 		r.Event(ctx, lockcore.TickAbandoned{Name: "account", Key: "account@1"})
+		r.Event(ctx, lockcore.CleanupFailed{N: 3, Err: lockcore.ErrClosed})
 		r.Event(ctx, lockcore.Misconfigured{Problem: "no Configure"})
 		r.Event(ctx, lockcore.BadRecord{Err: errors.New("version 9")})
 	}
@@ -42,6 +43,7 @@ func TestReportsAreCounted(t *testing.T) {
 		{"holdfast.conflict.lost", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.payload_mismatches", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.tick.abandoned", []string{"holdfast.name", "account"}, 2},
+		{"holdfast.cleanup.failed", nil, 6},
 		{"holdfast.misconfigured", nil, 2},
 		{"holdfast.bad_records", nil, 2},
 		{"holdfast.acquisitions", nil, 1},
@@ -134,7 +136,7 @@ func TestALateRecordIsASpanOfItsOwn(t *testing.T) {
 // Finding B9: the counters of a class exist before its first event, with every outcome and cause of its kind, so that rate sees that event.
 func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	r := newRig(t, tracing.Options{})
-	for _, name := range []string{"holdfast.bad_records", "holdfast.misconfigured"} {
+	for _, name := range []string{"holdfast.bad_records", "holdfast.cleanup.failed", "holdfast.misconfigured"} {
 		if ps := r.points(t, name); len(ps) != 1 || ps[0].n != 0 {
 			t.Errorf("%s after New: %v, want one series with 0", name, ps)
 		}

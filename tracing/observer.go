@@ -88,6 +88,8 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 		o.in.payloadMismatches.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
 	case lockcore.TickAbandoned:
 		o.in.ticksAbandoned.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
+	case lockcore.CleanupFailed:
+		o.in.cleanupsFailed.Add(ctx, int64(e.N))
 	case lockcore.Misconfigured:
 		o.in.misconfigured.Add(ctx, 1)
 	case lockcore.BadRecord:

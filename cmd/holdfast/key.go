@@ -56,6 +56,9 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 			return exitFailed, fmt.Errorf("-secret-file: %w", err)
 		}
 		secret = []byte(strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"))
+		if len(secret) == 0 {
+			return exitFailed, fmt.Errorf("-secret-file: %s is empty", *file)
+		}
 	}
 	if len(secret) == 0 {
 		secret = nil
@@ -74,15 +77,18 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	return exitOK, nil
 }
 
+const unparkText = `Clearing frees this key before the end of MinHold: the next call runs at once.
+`
+
 const clearText = `Clearing forgets that this key is %s: the next call runs again. The run may have had its effect, so check that first.
 If a run has begun or completed since the lines above were printed, the key is not cleared.
 `
 
-// clear clears a once key, after a question, unless the key has changed since it was shown.
+// clear clears a key, after a question, unless the key has changed since it was shown.
 func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("clear", " KEY")
 	once := f.Bool("once", false, "clear a key of Once")
-	exclusive := f.Bool("exclusive", false, "clear a key of Exclusive whose data in Redis cannot be read")
+	exclusive := f.Bool("exclusive", false, "clear a key of Exclusive that is parked, or whose data in Redis cannot be read")
 	yes := f.Bool("yes", false, "do not ask")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
@@ -92,7 +98,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	case *once && *exclusive:
 		return exitFailed, errors.New("-once and -exclusive exclude each other")
 	case !*once && !*exclusive:
-		return exitFailed, errors.New("-once is missing; for a held key of Exclusive use revoke")
+		return exitFailed, errors.New("-once or -exclusive is missing; for a held key use revoke")
 	}
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
 		k, err := inspect(ctx, l, kindOf(*once), f.Arg(0), false)
@@ -101,8 +107,10 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 			return sh.repair(ctx, l, k, err, *yes, *asJSON)
 		case err != nil:
 			return exitFailed, err
-		case *exclusive:
-			return exitFailed, errors.New("the data of the key can be read: a key of Exclusive needs no clear; for a held one use revoke")
+		}
+		revoke := "held, see holdfast revoke"
+		if *once {
+			revoke += " -once"
 		}
 		say := sh.out
 		if *asJSON {
@@ -117,19 +125,25 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 		}
 		switch k.State { //nolint:exhaustive // keys in other states can be cleared
 		case lockcore.StateFree:
+			defer func() { fmt.Fprintln(sh.err, sh.elsewhere(ctx, l, *once, k.Key, "-exclusive")) }()
 			return refuse("free")
 		case lockcore.StateHeld:
-			return refuse("held, see holdfast revoke -once")
+			return refuse(revoke)
+		case lockcore.StateReserved:
+			return refuse("reserved for a waiting process")
+		case lockcore.StateParked:
+			fmt.Fprint(say, unparkText)
+		default:
+			fmt.Fprintf(say, clearText, k.State)
 		}
-		fmt.Fprintf(say, clearText, k.State)
 		if err := sh.confirm(*yes, "Clear it?", "not cleared"); err != nil {
 			return exitFailed, err
 		}
-		switch err := l.ClearSeen(ctx, lockcore.KindOnce, k.Key, k.Holding); {
+		switch err := l.ClearSeen(ctx, k.Kind, k.Key, k.Holding); {
 		case errors.Is(err, lockcore.ErrChanged):
 			return refuse("changed since it was shown")
 		case errors.Is(err, lockcore.ErrBusy):
-			return refuse("now held, see holdfast revoke -once")
+			return refuse("now " + revoke)
 		case err != nil:
 			return exitFailed, err
 		}

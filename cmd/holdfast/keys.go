@@ -208,7 +208,11 @@ func describe(out io.Writer, k keyed) error {
 		}
 		line("for", age(k.HeldFor))
 	}
-	if k.Remaining > 0 {
+	switch {
+	case k.Remaining <= 0:
+	case k.State == lockcore.StateParked:
+		line("free in", age(k.Remaining))
+	default:
 		line("lease left", age(k.Remaining))
 	}
 	if k.KeepLeft > 0 && k.State != lockcore.StateFree {
@@ -237,8 +241,7 @@ func describe(out io.Writer, k keyed) error {
 }
 
 const revokeText = `%s is held by %s for %s.
-Revoking cancels that handler's ctx with the cause ErrRevoked: at once, or within about a third of its lease if that process does not
-listen yet. The key is free when the handler has returned, or when its lease is over (%s left), not before. A handler that ignores
+Revoking cancels that handler's ctx with the cause ErrRevoked: at once, or when the lease is a second old. The key is free when the handler has returned, or when its lease is over (%s left), not before. A handler that ignores
 its ctx goes on.
 `
 
@@ -259,8 +262,11 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 		}
 		if k.State != lockcore.StateHeld {
 			fmt.Fprintf(sh.err, "%s is %s, not held: nothing to revoke\n", oneLine(key), state(k))
-			if k.State == lockcore.StateFree {
-				fmt.Fprintln(sh.err, sh.elsewhere(ctx, l, *once, key))
+			switch k.State { //nolint:exhaustive // the other states explain themselves
+			case lockcore.StateFree:
+				fmt.Fprintln(sh.err, sh.elsewhere(ctx, l, *once, key, "without -once"))
+			case lockcore.StateParked:
+				fmt.Fprintf(sh.err, "holdfast clear -%s frees it before that\n", kind)
 			}
 			return exitProblem, sh.jsonIf(*asJSON, "", k)
 		}
@@ -283,11 +289,11 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 	})
 }
 
-// elsewhere returns a hint if the key of the other kind with that name is not free.
-func (sh *shell) elsewhere(ctx context.Context, l *lockcore.Locker, once bool, key string) string {
+// elsewhere returns a hint if the key of the other kind with that name is not free. exclusive selects a key of Exclusive.
+func (sh *shell) elsewhere(ctx context.Context, l *lockcore.Locker, once bool, key, exclusive string) string {
 	say := "-once"
 	if once {
-		say = "without -once"
+		say = exclusive
 	}
 	if k, err := inspect(ctx, l, kindOf(!once), key, false); err == nil && k.State != lockcore.StateFree {
 		return fmt.Sprintf("the key of %s with that name is %s: try %s", k.Kind, state(k), say)
@@ -304,7 +310,10 @@ func (sh *shell) confirm(yes bool, question, otherwise string) error {
 		return errors.New("stdin is not a terminal: pass -yes")
 	}
 	fmt.Fprint(sh.err, question+" (yes/no) ")
-	answer, _ := bufio.NewReader(sh.in).ReadString('\n')
+	answer, err := bufio.NewReader(sh.in).ReadString('\n')
+	if err != nil && answer == "" {
+		return errors.New(otherwise + ": stdin has ended; without a terminal pass -yes")
+	}
 	if strings.TrimSpace(answer) != "yes" {
 		return errors.New(otherwise)
 	}

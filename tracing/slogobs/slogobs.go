@@ -21,6 +21,8 @@
 //	job lost to a conflict        error  the key was busy on the job's last attempt
 //	no key                        warn   a job or request without a key
 //	another payload               warn   a done key was called with another payload, and replayed
+//	tick abandoned                error  an instance died during a cron tick, and no other ran it
+//	cleanup failed                warn   Redis did not confirm withdrawals or releases: a key may stay held until its lease ends
 //	record does not decode        error
 //	misconfigured                 error
 //	waiting, granted, released, replayed, handler failed
@@ -32,7 +34,7 @@
 // # Attributes
 //
 // kind and name; key_digest, the first 8 bytes of the SHA-256 of the key in hex, as on spans; holder, where one is known; waited, held,
-// queue, token, attempt, cause and error, where they apply. The records of a call are logged with its ctx, so a
+// queue, token, attempt, cause, leases and error, where they apply. The records of a call are logged with its ctx, so a
 // slog.Handler that adds trace IDs finds them there. The key itself is written only with [Options.ExposeRawKeys]: keys
 // often name people or accounts. An error is written as its text, in which the digest replaces the key. If the key is
 // not known here, only the class of the error is written.
@@ -112,6 +114,8 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 		o.write(ctx, &lockcore.Attempt{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelWarn, "another payload")
 	case lockcore.TickAbandoned:
 		o.write(ctx, &lockcore.Attempt{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelError, "tick abandoned", holder(e.Holder))
+	case lockcore.CleanupFailed:
+		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
 	case lockcore.Misconfigured:
 		o.write(ctx, nil, slog.LevelError, "misconfigured", slog.String("problem", e.Problem))
 	case lockcore.BadRecord:
