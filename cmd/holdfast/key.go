@@ -123,7 +123,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 			fmt.Fprintf(sh.err, "%s is %s: not cleared\n", oneLine(k.Key), why)
 			return exitProblem, sh.jsonIf(*asJSON, "", k)
 		}
-		switch k.State { //nolint:exhaustive // keys in other states can be cleared
+		switch k.State {
 		case lockcore.StateFree:
 			defer func() { fmt.Fprintln(sh.err, sh.elsewhere(ctx, l, *once, k.Key, "-exclusive")) }()
 			return refuse("free")
