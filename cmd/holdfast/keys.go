@@ -241,8 +241,9 @@ func describe(out io.Writer, k keyed) error {
 }
 
 const revokeText = `%s is held by %s for %s.
-Revoking cancels that handler's ctx with the cause ErrRevoked: at once, or when the lease is a second old. The key is free when the handler has returned, or when its lease is over (%s left), not before. A handler that ignores
-its ctx goes on.
+Revoking cancels that handler's ctx with the cause ErrRevoked: at once, or when the lease is a
+second old. The key is free when the handler has returned, or when its lease is over (%s left), not before. A handler that ignores its
+ctx goes on.
 `
 
 // revoke takes a key away, after a question.
