@@ -15,7 +15,7 @@ type mark struct {
 	bound    float64
 }
 
-// fairWait is what 64 waiters in line wait for a section of 2 ms and the hand-off, if nobody is overtaken.
+// fairWait is the longest wait of 64 waiters, with a section of 2 ms and the hand-off, if none is overtaken.
 const fairWait = 160 * time.Millisecond
 
 // marks are all bounds. Those of peers compare with the best of them in this run.

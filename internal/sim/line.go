@@ -98,7 +98,7 @@ func (o *oracle) fifoLocked(k *keyState, wt *waiter) {
 // What is judged of a batch: the holds of a process under one grant.
 const (
 	batchMost = 512
-	batchTime = 5 * time.Millisecond // after it nobody is handed the key any more
+	batchTime = 5 * time.Millisecond // after it the process hands the key to no other call
 )
 
 // batchLocked counts ten, which is the latest, in: handed off, or the first under a new grant. It says which.

@@ -49,7 +49,7 @@ type keyState struct {
 	history []string
 }
 
-// hold is one hold, from the return of its acquire until ctx is canceled or its last run calls Release.
+// hold lasts from the return of its acquire until ctx is canceled or its last run calls Release.
 type hold struct {
 	key      *keyState
 	n        *node
