@@ -8,6 +8,7 @@
 //   - idempotency: what a done key remembers
 //   - tracing: spans and metrics with OpenTelemetry; tracing/asynqtrace carries traces through asynq's tasks
 //   - fence: for the side of the resource: writes of old holds are refused
+//   - doctor: Check, what is wrong with a Redis, and List, all keys
 //   - locktest: for your tests, and the conformance suite for your Redis
 //   - cmd/holdfast: the doctor, and who holds what, from a shell
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/robfig/cron/v3"
 
+	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
@@ -80,7 +81,7 @@ func TestErrorTexts(t *testing.T) {
 	locktest.Abandon(t, locks, "abandoned")
 	_, _, err = locks.Claim(ctx, "abandoned", lockcore.Claim{AtMostOnce: true})
 	add(err)
-	for _, err := range locks.List(ctx, lockcore.ListOptions{Kind: "odd"}) {
+	for _, err := range doctor.List(ctx, locks, doctor.ListOptions{Kind: 9}) {
 		add(err)
 	}
 	rdb := redis.NewClient(server.Options())
@@ -101,7 +102,7 @@ func TestErrorTexts(t *testing.T) {
 	}
 	faults.Down()
 	two(away.Acquire(ctx, "k", lockcore.Terms{Wait: 20 * time.Millisecond}))
-	two(lockcore.Check(ctx, gone, lockcore.Options{}))
+	two(doctor.Check(ctx, gone, lockcore.Options{}))
 	add(away.Close(ctx))
 
 	// guard
@@ -120,18 +121,18 @@ func TestErrorTexts(t *testing.T) {
 	// idempotency, fence
 	two(idempotency.Decode([]byte("x")))
 	two(idempotency.Decode(nil))
-	two(idempotency.Record{State: 9}.Encode())
-	add(idempotency.Record{Codec: "json", Data: []byte("{")}.Value(idempotency.JSON(), new(int)))
-	add(idempotency.Record{Codec: "gob"}.Value(idempotency.JSON(), new(int)))
-	add(idempotency.Record{Codec: "bytes"}.Value(idempotency.Bytes(), new(int)))
+	two(idempotency.Content{Ending: 9}.Encode())
+	add(idempotency.Content{Codec: "json", Data: []byte("{")}.Value(idempotency.JSON(), new(int)))
+	add(idempotency.Content{Codec: "gob"}.Value(idempotency.JSON(), new(int)))
+	add(idempotency.Content{Codec: "bytes"}.Value(idempotency.Bytes(), new(int)))
 	two(idempotency.Lookup(ctx, locks, ""))
 	two(fence.Of(ctx, "k"))
-	add(new(fence.Guard).Do(fence.Hold{}, func() error { return nil }))
+	add(new(fence.Memory).Do(fence.Hold{}, func() error { return nil }))
 	two(fence.Redis{}.Do(ctx, fence.Hold{}, "k", "SET"))
 
 	// asynqmw
-	add(asynqmw.Options{Terms: bad, Busy: 99}.Validate(), asynqmw.OnceOptions{Terms: bad, Busy: 99, Keep: -1, Mode: 9}.Validate())
-	panics(func() { asynqmw.Exclusive(nil, nil, asynqmw.Options{Terms: bad, Busy: 99}) })
+	add(asynqmw.ExclusiveOptions{Terms: bad, Busy: 99}.Validate(), asynqmw.OnceOptions{Terms: bad, Busy: 99, Keep: -1, Mode: 9}.Validate())
+	panics(func() { asynqmw.Exclusive(nil, nil, asynqmw.ExclusiveOptions{Terms: bad, Busy: 99}) })
 	panics(func() { asynqmw.Once(nil, nil, asynqmw.OnceOptions{Terms: bad, Busy: 99}) })
 	two(asynqmw.NewTicks(nil, asynqmw.TickOptions{}, asynqmw.Periodic{}, asynqmw.Periodic{Spec: "@every 5m"}))
 	add(asynqmw.EnqueueTick(ctx, nil, "", time.Time{}, nil, asynq.TaskID("t")))
@@ -142,17 +143,18 @@ func TestErrorTexts(t *testing.T) {
 	two(cronmw.AddTo(cron.New(), nil, "", "nonsense", job, nil))
 	two(cronmw.AddTo(cron.New(), locks, "n", "nonsense", cronmw.Job{}, tick))
 	two(cronmw.AddTo(nil, locks, "n", "nonsense", cronmw.Job{CatchUp: cronmw.CatchUpLatest}, tick))
-	jobs := cronmw.New(locks, cronmw.Options{})
+	jobs, err := cronmw.New(locks, cronmw.Options{})
+	add(err)
 	add(jobs.Add("", "nonsense", job, nil), jobs.Add("", "@reboot", job, nil), jobs.Every("", 1, job, nil))
-	panics(func() { cronmw.New(nil, cronmw.Options{}) })
+	two(cronmw.New(nil, cronmw.Options{}))
 
 	// httpmw
-	add(httpmw.Options{Terms: bad, Keep: -1, Mode: 9, Methods: []string{"get"}}.Validate(), httpmw.ExclusiveOptions{Terms: bad}.Validate())
-	two(httpmw.Options{}.KeyOf("", "get", "?", "a, b"))
+	add(httpmw.IdempotentOptions{Terms: bad, Keep: -1, Mode: 9, Methods: []string{"get"}}.Validate(), httpmw.ExclusiveOptions{Terms: bad}.Validate())
+	two(httpmw.IdempotentOptions{}.KeyOf("", "get", "?", "a, b"))
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	two(httpmw.ByPathValue("c", "id")(r))
 	panics(func() { httpmw.Exclusive(nil, nil, httpmw.ExclusiveOptions{Terms: bad}) })
-	panics(func() { httpmw.Idempotent(nil, nil, httpmw.Options{Terms: bad, Keep: -1}) })
+	panics(func() { httpmw.Idempotent(nil, nil, httpmw.IdempotentOptions{Terms: bad, Keep: -1}) })
 
 	// what is closed
 	release()
@@ -160,7 +162,7 @@ func TestErrorTexts(t *testing.T) {
 	add(locks2.Close(ctx))
 	two(locks2.Acquire(ctx, "k", lockcore.Terms{}))
 
-	const ours = `lockcore|guard|idempotency|fence|asynqmw|cronmw|httpmw`
+	const ours = `lockcore|doctor|guard|idempotency|fence|asynqmw|cronmw|httpmw`
 	first, again := regexp.MustCompile(`^(`+ours+`): `), regexp.MustCompile(`.\b(`+ours+`): `)
 	n := 0
 	for _, err := range errs {

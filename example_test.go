@@ -77,7 +77,7 @@ func payOut(context.Context, *asynq.Task) error { return nil }
 func TestPayoutBusy(t *testing.T) {
 	locks := locktest.New(t)
 	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"),
-		asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+		asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
 	locktest.Hold(t, locks, "account:42")
 	task := asynq.NewTask("payout", []byte(`{"account_id": 42}`))
 	if err := account(asynq.HandlerFunc(payOut)).ProcessTask(t.Context(), task); !errors.Is(err, lockcore.ErrBusy) {

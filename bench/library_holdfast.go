@@ -61,7 +61,7 @@ type passes struct {
 }
 
 // Start implements lockcore.Observer.
-func (p *passes) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (p *passes) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
 
 // Traceparent implements lockcore.Observer.
 func (p *passes) Traceparent(context.Context) string { return "" }

@@ -11,9 +11,9 @@ import (
 
 // The table of what is recorded, as the page has it: for each status and setting, whether a repeat is replayed.
 func TestRecorded(t *testing.T) {
-	final, all, success := httpmw.Options{}, httpmw.Options{Store: httpmw.StoreAll}, httpmw.Options{Store: httpmw.StoreSuccess}
-	most := httpmw.Options{Mode: guard.AtMostOnce}
-	mostSuccess := httpmw.Options{Mode: guard.AtMostOnce, Store: httpmw.StoreSuccess}
+	final, all, success := httpmw.IdempotentOptions{}, httpmw.IdempotentOptions{Store: httpmw.StoreAll}, httpmw.IdempotentOptions{Store: httpmw.StoreSuccess}
+	most := httpmw.IdempotentOptions{Mode: guard.AtMostOnce}
+	mostSuccess := httpmw.IdempotentOptions{Mode: guard.AtMostOnce, Store: httpmw.StoreSuccess}
 	for _, tt := range []struct {
 		statuses                            []int
 		final, all, success, most, mostSucc bool
@@ -24,7 +24,7 @@ func TestRecorded(t *testing.T) {
 		{[]int{500, 502, 503, 504}, false, true, false, true, true},
 	} {
 		for _, status := range tt.statuses {
-			for i, o := range []httpmw.Options{final, all, success, most, mostSuccess} {
+			for i, o := range []httpmw.IdempotentOptions{final, all, success, most, mostSuccess} {
 				h := chain(t, o, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 				post(h, "amount=1")
 				if want := []bool{tt.final, tt.all, tt.success, tt.most, tt.mostSucc}[i]; replayed(post(h, "amount=1")) != want {
@@ -39,7 +39,7 @@ func TestRecorded(t *testing.T) {
 // attempts stays.
 func TestFreedKey(t *testing.T) {
 	var attempts []int
-	h := chain(t, httpmw.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := chain(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		attempt, tookOver := guard.Attempt(r.Context(), httpmw.Key(r.Context()))
 		if attempts = append(attempts, attempt); tookOver {
 			t.Error("took over")
@@ -54,7 +54,7 @@ func TestFreedKey(t *testing.T) {
 
 // A smaller limit outside is answered like Idempotent's own.
 func TestMaxBytesOutside(t *testing.T) {
-	h := chain(t, httpmw.Options{}, http.NotFoundHandler())
+	h := chain(t, httpmw.IdempotentOptions{}, http.NotFoundHandler())
 	w := post(http.MaxBytesHandler(h, 10), strings.Repeat("a", 11))
 	if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), httpmw.TypeBodyTooLarge) {
 		t.Errorf("%d %s", w.Code, w.Body)
@@ -75,9 +75,9 @@ func TestAuthorizationInside(t *testing.T) {
 	}
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	for name, want := range map[string]int{"inside": http.StatusCreated, "outside": http.StatusForbidden} {
-		h := chain(t, httpmw.Options{}, check(ok))
+		h := chain(t, httpmw.IdempotentOptions{}, check(ok))
 		if name == "outside" {
-			h = check(chain(t, httpmw.Options{}, ok))
+			h = check(chain(t, httpmw.IdempotentOptions{}, ok))
 		}
 		allowed = true
 		post(h, "amount=1")

@@ -35,7 +35,7 @@ func serve(ctx context.Context, l net.Listener, rdb *redis.Client, secret []byte
 	if err != nil {
 		return err
 	}
-	once := httpmw.Idempotent(locks, merchant, httpmw.Options{
+	once := httpmw.Idempotent(locks, merchant, httpmw.IdempotentOptions{
 		Terms:      lockcore.Terms{Name: "payment", MaxHold: time.Minute}, // MaxHold: longer than the slowest payment
 		Keep:       24 * time.Hour,                                        // not longer than your provider keeps the key that you pass on
 		Secret:     secret,                                                // 32 random bytes, the same in every process

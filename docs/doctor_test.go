@@ -8,17 +8,18 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // fit is what a program may do before it begins.
 func fit(ctx context.Context, rdb redis.UniversalClient, options lockcore.Options) error {
-	findings, err := lockcore.Check(ctx, rdb, options)
+	findings, err := doctor.Check(ctx, rdb, options)
 	if err != nil {
 		return err // nothing could be checked: Redis is away, or does not let us in
 	}
 	for _, f := range findings {
-		if f.Severity == lockcore.SeverityProblem {
+		if f.Severity == doctor.SeverityProblem {
 			return errors.New(f.String())
 		}
 	}

@@ -57,7 +57,7 @@ func record(t *testing.T, rdb *redis.Client, n, size int) {
 		t.Fatal(err)
 	}
 	defer func() { _ = locks.Close(t.Context()) }()
-	h := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "acme", nil }, httpmw.Options{})(
+	h := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "acme", nil }, httpmw.IdempotentOptions{})(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Location", "/payments/8e03978e-40d5-43dd-bc93-6894a57f9324")

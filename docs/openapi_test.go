@@ -93,7 +93,7 @@ func TestOpenAPIHeaders(t *testing.T) {
 			t.Errorf("no %q", want)
 		}
 	}
-	h := chain(t, httpmw.Options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := chain(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	longest := `"` + strings.Repeat(`\"`, 255) + `"` // quoted, and all of it escaped
 	if len(longest) != 512 {
 		t.Errorf("the longest header is of %d characters", len(longest))

@@ -19,7 +19,7 @@ import (
 )
 
 // settle looks at the key of a client's request. charged asks the provider. locks has the API's Prefix, o its Secret.
-func settle(ctx context.Context, locks *lockcore.Locker, o httpmw.Options, clientKey string,
+func settle(ctx context.Context, locks *lockcore.Locker, o httpmw.IdempotentOptions, clientKey string,
 	charged func(ctx context.Context, key string) (bool, error),
 ) error {
 	// Scope, method and path as the API saw them; key is what the handler had from httpmw.Key.
@@ -66,7 +66,7 @@ func Example_settle() {
 	ctx := context.Background()
 	defer func() { _ = locks.Close(ctx) }()
 
-	o := httpmw.Options{Mode: guard.AtMostOnce, Secret: []byte("of the API")}
+	o := httpmw.IdempotentOptions{Mode: guard.AtMostOnce, Secret: []byte("of the API")}
 	runs := 0
 	pay := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "acme", nil }, o)(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -93,16 +93,16 @@ func Example_settle() {
 
 // What the page says of a key: its length and alphabet, also in Redis; and that Secret, scope and path make another one.
 func TestKeyText(t *testing.T) {
-	o := httpmw.Options{}
+	o := httpmw.IdempotentOptions{}
 	first, err := o.KeyOf("acme", "POST", "/payments", "k")
 	if err != nil || len(first) != 48 || strings.Trim(first, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_:") != "" {
 		t.Errorf("%q, %v", first, err)
 	}
 	for _, other := range []struct {
-		o                   httpmw.Options
+		o                   httpmw.IdempotentOptions
 		scope, method, path string
 	}{
-		{httpmw.Options{Secret: []byte("s")}, "acme", "POST", "/payments"},
+		{httpmw.IdempotentOptions{Secret: []byte("s")}, "acme", "POST", "/payments"},
 		{o, "acme2", "POST", "/payments"},
 		{o, "acme", "PATCH", "/payments"},
 		{o, "acme", "POST", "/v2/payments"},
@@ -115,7 +115,7 @@ func TestKeyText(t *testing.T) {
 
 // NoEffect frees the key whatever the mode and the status.
 func TestNoEffect(t *testing.T) {
-	for _, o := range []httpmw.Options{{}, {Store: httpmw.StoreAll}, {Mode: guard.AtMostOnce}} {
+	for _, o := range []httpmw.IdempotentOptions{{}, {Store: httpmw.StoreAll}, {Mode: guard.AtMostOnce}} {
 		for _, status := range []int{http.StatusCreated, http.StatusBadRequest, http.StatusServiceUnavailable} {
 			h := chain(t, o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				httpmw.NoEffect(r.Context())
@@ -132,8 +132,8 @@ func TestNoEffect(t *testing.T) {
 // A busy account is answered with a Retry-After, and the key is free for that. A replay does not wait for the account.
 func TestExclusiveInside(t *testing.T) {
 	locks := locktest.New(t)
-	once := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "acme", nil }, httpmw.Options{Store: httpmw.StoreAll})
-	alone := httpmw.Exclusive(locks, func(*http.Request) (string, error) { return "account:42", nil },
+	once := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "acme", nil }, httpmw.IdempotentOptions{Store: httpmw.StoreAll})
+	alone := httpmw.Exclusive(locks, func(*http.Request) (guard.Key, error) { return guard.Key{Class: "account", ID: "42"}, nil },
 		httpmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
 	h := once(alone(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })))
 	release := locktest.Hold(t, locks, "account:42")

@@ -114,7 +114,7 @@ func TestBook(t *testing.T) {
 	defer func() { _ = s.db.Close() }()
 	amounts := []int64{5, 5, 6}
 	var got []string
-	h := chain(t, httpmw.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := chain(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := s.book(r.Context(), "42", amounts[0])
 		amounts = amounts[1:]
 		got = append(got, fmt.Sprint(id, err))

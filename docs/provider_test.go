@@ -149,7 +149,7 @@ func TestPayOnce(t *testing.T) {
 		defer srv.Close()
 		s := shop{provider{srv.URL}}
 		runs := 0
-		h := chain(t, httpmw.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := chain(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			s.pay(w, r)
 			if runs == 1 && dies {

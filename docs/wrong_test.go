@@ -18,7 +18,7 @@ import (
 )
 
 // chain is h behind Idempotent, for one caller.
-func chain(t *testing.T, o httpmw.Options, h http.Handler) http.Handler {
+func chain(t *testing.T, o httpmw.IdempotentOptions, h http.Handler) http.Handler {
 	t.Helper()
 	return httpmw.Idempotent(locktest.New(t), func(*http.Request) (string, error) { return "acme", nil }, o)(h)
 }
@@ -52,14 +52,14 @@ func TestRecoverInside(t *testing.T) {
 		_, _ = io.WriteString(w, `{"status":`)
 		panic("half way")
 	})
-	right := chain(t, httpmw.Options{}, broken)
+	right := chain(t, httpmw.IdempotentOptions{}, broken)
 	if w := post(recovered(right), "amount=1"); w.Code != http.StatusInternalServerError {
 		t.Errorf("recover outside: %d %q", w.Code, w.Body)
 	}
 	if w := post(recovered(right), "amount=1"); replayed(w) {
 		t.Error("recover outside: the panic was recorded")
 	}
-	wrong := chain(t, httpmw.Options{}, recovered(broken))
+	wrong := chain(t, httpmw.IdempotentOptions{}, recovered(broken))
 	post(wrong, "amount=1")
 	if w := post(wrong, "amount=1"); !replayed(w) || w.Code != http.StatusOK || !strings.HasPrefix(w.Body.String(), `{"status":`) {
 		t.Errorf("recover inside: %d %q, replayed: %v", w.Code, w.Body, replayed(w))
@@ -69,12 +69,12 @@ func TestRecoverInside(t *testing.T) {
 // With at most once a panic leaves the outcome unknown. A recover inside turns that into a 500 that is recorded: known.
 func TestRecoverInsideAtMostOnce(t *testing.T) {
 	broken := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("after the effect") })
-	right := recovered(chain(t, httpmw.Options{Mode: guard.AtMostOnce}, broken))
+	right := recovered(chain(t, httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, broken))
 	post(right, "amount=1")
 	if w := post(right, "amount=1"); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), httpmw.TypeOutcomeUnknown) {
 		t.Errorf("recover outside: %d %s", w.Code, w.Body)
 	}
-	wrong := chain(t, httpmw.Options{Mode: guard.AtMostOnce}, recovered(broken))
+	wrong := chain(t, httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, recovered(broken))
 	post(wrong, "amount=1")
 	if w := post(wrong, "amount=1"); w.Code != http.StatusInternalServerError || !replayed(w) {
 		t.Errorf("recover inside: %d %s", w.Code, w.Body)
@@ -93,9 +93,9 @@ func TestTimeoutHandler(t *testing.T) {
 					running.Add(1)
 					<-release
 				})
-				h := http.TimeoutHandler(chain(t, httpmw.Options{}, slow), time.Second, "slow")
+				h := http.TimeoutHandler(chain(t, httpmw.IdempotentOptions{}, slow), time.Second, "slow")
 				if place == "inside" {
-					h = chain(t, httpmw.Options{}, http.TimeoutHandler(slow, time.Second, "slow"))
+					h = chain(t, httpmw.IdempotentOptions{}, http.TimeoutHandler(slow, time.Second, "slow"))
 				}
 				for range 2 {
 					if w := post(h, "amount=1"); w.Code != http.StatusServiceUnavailable {
@@ -116,8 +116,8 @@ func TestTimeoutHandler(t *testing.T) {
 func TestCORSInside(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	for name, h := range map[string]http.Handler{
-		"outside": cors(chain(t, httpmw.Options{}, ok)),
-		"inside":  chain(t, httpmw.Options{}, cors(ok)),
+		"outside": cors(chain(t, httpmw.IdempotentOptions{}, ok)),
+		"inside":  chain(t, httpmw.IdempotentOptions{}, cors(ok)),
 	} {
 		post(h, "amount=1", "Origin", "https://shop.example")
 		w := post(h, "amount=1", "Origin", "https://shop.example")
@@ -146,8 +146,8 @@ func gzipped(next http.Handler) http.Handler {
 func TestCompressionInside(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "paid") })
 	for name, h := range map[string]http.Handler{
-		"outside": gzipped(chain(t, httpmw.Options{}, ok)),
-		"inside":  chain(t, httpmw.Options{}, gzipped(ok)),
+		"outside": gzipped(chain(t, httpmw.IdempotentOptions{}, ok)),
+		"inside":  chain(t, httpmw.IdempotentOptions{}, gzipped(ok)),
 	} {
 		post(h, "amount=1", "Accept-Encoding", "gzip")
 		if w := post(h, "amount=1"); (w.Body.String() == "paid") != (name == "outside") {
@@ -177,7 +177,7 @@ func TestBodyReadOutside(t *testing.T) {
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}, http.StatusCreated, http.StatusUnprocessableEntity},
 	} {
-		once := chain(t, httpmw.Options{}, ok)
+		once := chain(t, httpmw.IdempotentOptions{}, ok)
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			tt.front(r)
 			once.ServeHTTP(w, r)

@@ -12,14 +12,15 @@
 //		…
 //	})
 //
-// [Redis] is a fence before any one command on a key, [SQL] before a transaction in PostgreSQL, MySQL or MariaDB, [Guard] one in memory. Each
-// remembers the newest hold, of which it takes any number of writes, and answers all older ones with an error that satisfies [ErrStale].
+// [Redis] is a fence before any one command on a key, [SQL] before a transaction in PostgreSQL,
+// MySQL or MariaDB, [Memory] one in the process. Each remembers the newest hold, of which it takes
+// any number of writes, and answers all older ones with an error that satisfies [ErrStale].
 //
 // # Guarantees
 //
 //   - A hold with a smaller token than one that the resource has seen writes nothing. Neither does another hold with an equal token, which
 //     there can be after a failover that lost a grant: of the two the first to come stays.
-//   - The check and the write are one: one script in Redis, one transaction in SQL, one critical section of a Guard.
+//   - The check and the write are one: one script in Redis, one transaction in SQL, one critical section of a Memory.
 //   - SQL: at READ COMMITTED, REPEATABLE READ and SERIALIZABLE, and whether MySQL counts the rows found or the rows changed.
 //   - Redis: what is remembered has a TTL, a minute more than Keep and than 24 h; about 200 bytes for each key that was written meanwhile. When it has
 //     ended, holds that began longer than Keep ago are refused, so that none gets in because its successor was forgotten, if all who
@@ -85,7 +86,8 @@
 //
 // # Testing
 //
-// A [Hold] is a struct: make two, the older of which must be refused. locktest.NewServer is a Redis in the test, and a Guard can stand for a
-// database. Tokens for [Redis] must be about time.Now().UnixMicro(). The tests on PostgreSQL and MariaDB are in fence/sqltest; MySQL's own
+// A [Hold] is a struct: make two, the older of which must be refused. locktest.NewServer is a Redis
+// in the test, and a Memory can stand for a database. Tokens for [Redis] must be about
+// time.Now().UnixMicro(). The tests on PostgreSQL and MariaDB are in fence/sqltest; MySQL's own
 // server is supported by design but not tested.
 package fence

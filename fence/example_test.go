@@ -61,9 +61,9 @@ func ExampleRedis() {
 	// balance: 90
 }
 
-// A cache in this process that refuses who is late.
-func ExampleGuard() {
-	var cache fence.Guard
+// A cache in this process refuses a write of an older hold.
+func ExampleMemory() {
+	var cache fence.Memory
 	balance := 100
 	set := func(h fence.Hold, to int) {
 		err := cache.Do(h, func() error { balance = to; return nil })

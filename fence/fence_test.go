@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -51,9 +52,9 @@ type newest func(h fence.Hold) (wrote bool, err error)
 // onEach runs a test on every fence that there is without a database.
 func onEach(t *testing.T, test func(t *testing.T, accept newest)) {
 	t.Run("guard", func(t *testing.T) {
-		var g fence.Guard
+		var m fence.Memory
 		test(t, func(h fence.Hold) (wrote bool, err error) {
-			err = g.Do(h, func() error { wrote = true; return nil })
+			err = m.Do(h, func() error { wrote = true; return nil })
 			return wrote, err
 		})
 	})
@@ -175,10 +176,10 @@ func TestWriters(t *testing.T) {
 		return no.Load()
 	}
 	t.Run("guard", func(t *testing.T) {
-		var g fence.Guard
+		var m fence.Memory
 		var order []string // guarded by g
 		refused := run(t, func(h fence.Hold, what string) error {
-			return g.Do(h, func() error { order = append(order, what); return nil })
+			return m.Do(h, func() error { order = append(order, what); return nil })
 		})
 		check(t, order, refused)
 	})
@@ -211,7 +212,7 @@ func TestOf(t *testing.T) {
 		if again, err := fence.Of(lease.Context(), "k"); err != nil || again != h {
 			t.Errorf("%+v, then %+v, %v", h, again, err)
 		}
-		for name, ctx := range map[string]context.Context{"no hold": t.Context(), "detached": lockcore.Detach(lease.Context())} {
+		for name, ctx := range map[string]context.Context{"no hold": t.Context(), "detached": guard.Detach(lease.Context())} {
 			if _, err := fence.Of(ctx, "k"); !errors.Is(err, fence.ErrNoHold) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -245,23 +246,23 @@ func TestStaleError(t *testing.T) {
 	}
 }
 
-// A write that fails or panics under a Guard leaves it usable, and its hold as the newest.
-func TestGuardFailure(t *testing.T) {
-	var g fence.Guard
+// A write that fails or panics under a Memory leaves it usable, and its hold as the newest.
+func TestMemoryFailure(t *testing.T) {
+	var m fence.Memory
 	now := tokens()
 	boom := errors.New("boom")
-	if err := g.Do(now.at(5, "a"), func() error { return boom }); !errors.Is(err, boom) {
+	if err := m.Do(now.at(5, "a"), func() error { return boom }); !errors.Is(err, boom) {
 		t.Error(err)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_ = g.Do(now.at(6, "b"), func() error { panic("oh") })
+		_ = m.Do(now.at(6, "b"), func() error { panic("oh") })
 	}()
-	if err := g.Advance(now.at(5, "a")); !errors.Is(err, fence.ErrStale) {
+	if err := m.Advance(now.at(5, "a")); !errors.Is(err, fence.ErrStale) {
 		t.Error(err)
 	}
 	other := fence.Hold{Key: "other", Token: 1, ID: "c"}
-	if err := g.Advance(other); err != nil {
+	if err := m.Advance(other); err != nil {
 		t.Errorf("another key: %v", err)
 	}
 }

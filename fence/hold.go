@@ -25,17 +25,29 @@ type Hold struct {
 	ID    string // another for every hold, so that equal tokens of two holds are told apart
 }
 
-// Of returns the hold under which ctx holds key, the innermost if there are several. It costs no command. It is a snapshot: from here on only
-// the resource can tell whether it is still the newest.
-func Of(ctx context.Context, key string) (Hold, error) {
-	token, id, ok := lockcore.HoldOf(ctx, key)
-	switch {
-	case ok:
-		return Hold{Key: key, Token: token, ID: id}, nil
-	case ctx.Err() != nil:
-		return Hold{}, fmt.Errorf("%w: %q: %w", ErrNoHold, key, context.Cause(ctx))
+// Current returns the innermost hold that ctx carries, of any key. It sends no command. Only the
+// resource can tell whether the hold is still the newest one.
+func Current(ctx context.Context) (Hold, error) {
+	if h, ok := lockcore.Current(ctx); ok {
+		return Hold{Key: h.Key, Token: h.Token, ID: h.ID()}, nil
 	}
-	return Hold{}, fmt.Errorf("%w: %q", ErrNoHold, key)
+	return none(ctx, ErrNoHold)
+}
+
+// Of is Current for a key: it returns the innermost hold of key that ctx carries.
+func Of(ctx context.Context, key string) (Hold, error) {
+	h, ok := lockcore.HoldOf(ctx, key)
+	if ok {
+		return Hold{Key: key, Token: h.Token, ID: h.ID()}, nil
+	}
+	return none(ctx, fmt.Errorf("%w: %q", ErrNoHold, key))
+}
+
+func none(ctx context.Context, err error) (Hold, error) {
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	}
+	return Hold{}, err
 }
 
 // check refuses what no hold can be, before a resource remembers it.

@@ -2,12 +2,16 @@ package guard_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // A key that runs: two round trips.
@@ -45,4 +49,35 @@ func benchLocker(b *testing.B) *lockcore.Locker {
 	}
 	b.Cleanup(func() { _ = locks.Close(context.Background()) })
 	return locks
+}
+
+// What a call costs before it reaches Redis: the Locker is closed, so that the call ends there.
+func BenchmarkChecks(b *testing.B) {
+	locks := locktest.New(b)
+	if err := locks.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	bytes := guard.OnceOptions{Codec: idempotency.Bytes(), Keep: time.Hour, Fingerprint: make([]byte, 32)}
+	for name, call := range map[string]func() error{
+		"Exclusive": func() error {
+			return guard.Exclusive(b.Context(), locks, "k", lockcore.Terms{}, func(context.Context) error { return nil })
+		},
+		"Once": func() error {
+			_, err := guard.Once(b.Context(), locks, "k", guard.OnceOptions{}, func(context.Context) error { return nil })
+			return err
+		},
+		"OnceValue": func() error {
+			_, err := guard.OnceValue(b.Context(), locks, "k", bytes, func(context.Context) ([]byte, error) { return nil, nil })
+			return err
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := call(); !errors.Is(err, lockcore.ErrClosed) {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -32,6 +32,15 @@
 // ID. Stop when ctx ends, and return its error or context.Cause(ctx). Take nested keys in one order everywhere. What
 // the function starts and leaves running must be given [Detach]'s ctx.
 //
+// # Mistakes at start-up
+//
+// One rule holds for all packages of this module. A constructor that returns a decorator or a KeyFunc,
+// such as asynqmw.Once, httpmw.Exclusive and asynqmw.ByJSON, panics on nil arguments and on options
+// that Validate refuses, as http.ServeMux does: they are mistakes of the program. Call Validate before
+// for options that come from a file. A constructor that returns a resource, such as lockcore.New,
+// cronmw.New, asynqmw.NewTicks and tracing.New, returns an error. The functions of this package return
+// the error of each call, which satisfies errors.Is(err, lockcore.ErrNotRun).
+//
 // # Testing
 //
 // See package locktest.

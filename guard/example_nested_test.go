@@ -13,10 +13,13 @@ import (
 // Goroutines that get the handler's ctx exclude each other on the handler's key, without a command. The handler waits
 // for them: its own code is not excluded.
 func ExampleExclusive_fanOut() {
-	locks, done := open()
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	balance := 100
-	err := guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
+	err = guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
 		var fees sync.WaitGroup
 		for range 10 {
 			fees.Go(func() {
@@ -38,8 +41,11 @@ func ExampleExclusive_fanOut() {
 
 // The mistake: the code inside a nested call uses the ctx of the handler around it. It waits for its own caller until Wait is over.
 func ExampleExclusive_capturedContext_incorrect() {
-	locks, done := open()
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	terms := lockcore.Terms{Wait: lockcore.NoWait} // with the default it would wait for 2 s first
 	nothing := func(context.Context) error { return nil }
 	_ = guard.Exclusive(context.Background(), locks, "account:42", terms, func(outer context.Context) error {
@@ -59,8 +65,11 @@ func ExampleExclusive_capturedContext_incorrect() {
 // The mistake: a call inside the handler does not get the handler's ctx. It waits for its own caller until Wait is
 // over; with Forever it never returns.
 func ExampleExclusive_forgottenContext_incorrect() {
-	locks, done := open()
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	ctx, terms := context.Background(), lockcore.Terms{Wait: lockcore.NoWait}
 	nothing := func(context.Context) error { return nil }
 	_ = guard.Exclusive(ctx, locks, "account:42", terms, func(inner context.Context) error {

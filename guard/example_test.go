@@ -7,31 +7,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-var addr string // of the Redis behind the examples
-
-// open stands for what main does once.
-func open() (*lockcore.Locker, func()) {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	locks, err := lockcore.New(rdb, lockcore.Options{})
+func ExampleExclusive() {
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}
-	return locks, func() {
-		if err := errors.Join(locks.Close(context.Background()), rdb.Close()); err != nil {
-			panic(err)
-		}
-	}
-}
-
-func ExampleExclusive() {
-	locks, done := open()
-	defer done()
+	defer locks.Close(context.Background())
 	balance := 100 // what only one at a time may touch
 	var wg sync.WaitGroup
 	for range 10 {
@@ -52,11 +37,14 @@ func ExampleExclusive() {
 
 // A call that must not wait, and what it learns.
 func ExampleExclusive_busy() {
-	locks, done := open()
-	defer done()
 	ctx := context.Background()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(ctx)
 	_ = guard.Exclusive(ctx, locks, "report", lockcore.Terms{}, func(context.Context) error {
-		// another ctx: somebody else
+		// another ctx is another caller
 		err := guard.Exclusive(ctx, locks, "report", lockcore.Terms{Wait: lockcore.NoWait}, func(context.Context) error { return nil })
 		var busy *lockcore.BusyError
 		fmt.Println(errors.As(err, &busy), errors.Is(err, lockcore.ErrNotRun), busy.RetryAfter())
@@ -67,8 +55,11 @@ func ExampleExclusive_busy() {
 
 // The mistake: work that goes on with a ctx whose lease is over is not guarded any more.
 func ExampleExclusive_leakedContext_incorrect() {
-	locks, done := open()
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	background := make(chan context.Context, 1)
 	_ = guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
 		background <- ctx // wrong: it outlives the handler; guard.Detach(ctx) would say so, and it would acquire anew
@@ -81,8 +72,11 @@ func ExampleExclusive_leakedContext_incorrect() {
 }
 
 func ExampleOnce() {
-	locks, done := open()
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	send := func(context.Context) error { fmt.Println("sending the mail"); return nil }
 	for range 3 {
 		outcome, err := guard.Once(context.Background(), locks, "mail:welcome:7", guard.OnceOptions{Keep: 7 * 24 * time.Hour}, send)
@@ -97,8 +91,11 @@ func ExampleOnce() {
 
 // The first attempt fails and the second one runs; a final error is the last word.
 func ExampleFinal() {
-	locks, done := open()
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	answers := []error{errors.New("timeout"), guard.Final(errors.New("card expired")), nil}
 	for n := range 3 {
 		outcome, err := guard.Once(context.Background(), locks, "charge:8", guard.OnceOptions{}, func(context.Context) error {
@@ -112,10 +109,29 @@ func ExampleFinal() {
 	// replayed - card expired
 }
 
+// A handler asks for its hold without repeating the key.
+func ExampleCurrent() {
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+	_ = guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
+		h, ok := guard.Current(ctx)
+		fmt.Println(h.Key, ok, h.Token > 0, h.Attempt, h.TookOver)
+		return nil
+	})
+	// Output:
+	// account:42 true true 1 false
+}
+
 // A fencing token: the resource refuses what comes from an older holder.
 func ExampleToken() {
-	locks, done := open()
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	seen := int64(0) // the resource's side: the greatest token so far
 	write := func(token int64) bool { ok := token >= seen; seen = max(seen, token); return ok }
 	var old int64

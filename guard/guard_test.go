@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -23,13 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quietLogger{}) // faults are what these tests are about
-	server := miniredis.NewMiniRedis()
-	if err := server.Start(); err != nil {
-		panic(err)
-	}
-	addr = server.Addr()
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) { server.Close(); os.Exit(code) }),
-		goleak.IgnoreAnyFunction("github.com/alicebob/miniredis/v2/server.(*Server).ServeConn")) // of the examples
+	goleak.VerifyTestMain(m)
 }
 
 type quietLogger struct{}
@@ -272,8 +264,8 @@ type recorder struct {
 	got []lockcore.Event
 }
 
-func (r *recorder) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (r *recorder) Traceparent(context.Context) string                            { return "" }
+func (r *recorder) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (r *recorder) Traceparent(context.Context) string                                { return "" }
 
 func (r *recorder) Event(_ context.Context, e lockcore.Event) {
 	r.mu.Lock()

@@ -67,9 +67,10 @@ type OnceOptions struct {
 	// Fingerprint stands for the payload, at most 64 bytes, see [idempotency.Fingerprint]. The same key with another
 	// fingerprint is refused with a *lockcore.MismatchError. Empty: not compared.
 	Fingerprint []byte
-	// ReportOnly replays a done key whose fingerprint differs, and the Observer gets lockcore.PayloadDiffers. The
-	// fingerprint is part of the record, so a running or abandoned key is not compared. A record is compared only if
-	// it, too, was made with ReportOnly. Default: a call with another fingerprint is refused.
+	// ReportOnly replays a done key whose fingerprint differs, and the Observer gets PayloadDiffers.
+	// The fingerprint is part of the record, so a running or abandoned key is not compared. A record
+	// is compared only if it, too, was made with ReportOnly. Default: a call with another fingerprint
+	// is refused.
 	ReportOnly bool
 	// Codec encodes the result of OnceValue. Default: [idempotency.JSON].
 	Codec idempotency.Codec
@@ -94,7 +95,7 @@ func (o OnceOptions) Validate() error {
 		errs = append(errs, fmt.Errorf("guard: OnceOptions.Fingerprint is %d bytes long, must be at most %d", len(o.Fingerprint), lockcore.MaxFingerprint))
 	}
 	if o.Codec != nil {
-		if _, err := (idempotency.Record{State: idempotency.Done, Codec: o.Codec.Name()}).Encode(); err != nil { // else the first result would be lost
+		if err := checkCodec(o.Codec); err != nil {
 			errs = append(errs, errtext.Prefix("guard: OnceOptions.Codec", err))
 		}
 	}
@@ -104,7 +105,24 @@ func (o OnceOptions) Validate() error {
 	return errtext.Join(errs...)
 }
 
-func (o OnceOptions) withDefaults() OnceOptions {
+// checkCodec refuses a codec with whose name no record can be stored: the result of a run would be
+// lost.
+func checkCodec(c idempotency.Codec) error {
+	return idempotency.Content{Ending: idempotency.Done, Codec: c.Name()}.Validate()
+}
+
+// valid reports whether Validate accepts o except for Terms, which lockcore.Locker.Claim checks. It is
+// part of each call, also with options that a middleware has validated, so it does not allocate.
+func (o *OnceOptions) valid() bool {
+	return (o.Mode == AtLeastOnce || o.Mode == AtMostOnce) &&
+		(o.Keep == 0 || o.Keep >= time.Second && o.Keep <= maxKeep) &&
+		len(o.Fingerprint) <= lockcore.MaxFingerprint &&
+		o.MaxResult >= 0 && o.MaxResult <= maxMaxResult &&
+		(o.Codec == nil || checkCodec(o.Codec) == nil)
+}
+
+// fill sets the defaults.
+func (o *OnceOptions) fill() {
 	if o.Keep == 0 {
 		o.Keep = defaultKeep
 	}
@@ -114,7 +132,6 @@ func (o OnceOptions) withDefaults() OnceOptions {
 	if o.MaxResult == 0 {
 		o.MaxResult = idempotency.DefaultMaxResult
 	}
-	return o
 }
 
 // Result is what OnceValue returns.
@@ -165,21 +182,22 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	if locks == nil || fn == nil {
 		return res, errtext.Prefix("guard: OnceValue: locks and fn must not be nil", lockcore.ErrNotRun)
 	}
-	if err := o.Validate(); err != nil {
-		return res, errtext.Wrap(lockcore.ErrNotRun, err)
+	if !o.valid() {
+		return res, errtext.Wrap(lockcore.ErrNotRun, o.Validate())
 	}
-	o = o.withDefaults()
+	o.fill()
+	codec := o.Codec // so that the closure does not move all of o to the heap
 	var stored replay[T]
 	lease, rec, err := locks.Claim(ctx, key, lockcore.Claim{
 		Terms: o.Terms, Keep: o.Keep, Fingerprint: o.refused(), AtMostOnce: o.Mode == AtMostOnce,
-		Check: func(b []byte) (err error) { stored, err = decode[T](o.Codec, b); return err },
+		Check: func(b []byte) (err error) { stored, err = decode[T](codec, b); return err },
 	})
 	if err != nil {
 		return res, err
 	}
 	if rec != nil {
 		if differ(o.reported(), stored.fingerprint) { //planted:payload-differs
-			locks.Report(ctx, lockcore.PayloadDiffers{Name: o.Terms.Name, Key: key})
+			locks.Internal().Report(ctx, PayloadDiffers{Name: o.Terms.Name, Key: key})
 		}
 		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, Tombstone: stored.tombstone}, stored.err
 	}
@@ -189,14 +207,14 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 // refused returns the fingerprint that Redis compares, and reported the one in the record. They are separate fields
 // because a switch from one to the other must not refuse done keys: without a stored fingerprint Redis does not
 // compare.
-func (o OnceOptions) refused() []byte {
+func (o *OnceOptions) refused() []byte {
 	if o.ReportOnly {
 		return nil
 	}
 	return o.Fingerprint
 }
 
-func (o OnceOptions) reported() []byte {
+func (o *OnceOptions) reported() []byte {
 	if o.ReportOnly {
 		return o.Fingerprint
 	}
@@ -237,7 +255,7 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 
 // end records or frees, and returns why the lease ended early, if it did.
 func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *Result[T], err *error) error {
-	rec := idempotency.Record{State: idempotency.Failed, Fingerprint: o.reported()}
+	rec := idempotency.Content{Ending: idempotency.Failed, Fingerprint: o.reported()}
 	switch {
 	case *err == nil:
 		data, encErr := encode(o.Codec, res.Value)
@@ -245,11 +263,11 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		case encErr != nil:
 			// fn has done its work: running it again for a result that cannot be encoded would do it twice.
 			*err = errtext.Prefix(fmt.Sprintf("guard: encode result of %q", lease.Key()), encErr)
-			rec.State, res.Tombstone = idempotency.Tombstone, true
+			rec.Ending, res.Tombstone = idempotency.Tombstone, true
 		case len(data) > o.MaxResult:
-			rec.State, res.Tombstone = idempotency.Tombstone, true
+			rec.Ending, res.Tombstone = idempotency.Tombstone, true
 		default:
-			rec.State, rec.Codec, rec.Data = idempotency.Done, o.Codec.Name(), data
+			rec.Ending, rec.Codec, rec.Data = idempotency.Done, o.Codec.Name(), data
 		}
 	case errors.As(*err, new(*unknownError)), errors.As(*err, new(*noEffectError)) && lease.Abandoned():
 		return lease.Abandon(ctx) // the second: what the run before it did is as unknown as it was
@@ -263,7 +281,7 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 	b, encErr := rec.Encode()
 	if encErr != nil { // a codec with a name that is too long: a tombstone still says that the work is done
 		*err = errtext.Join(*err, encErr)
-		b, _ = idempotency.Record{State: idempotency.Tombstone, Fingerprint: rec.Fingerprint}.Encode()
+		b, _ = idempotency.Content{Ending: idempotency.Tombstone, Fingerprint: rec.Fingerprint}.Encode()
 	}
 	return lease.Complete(ctx, b, o.Keep)
 }
@@ -295,12 +313,12 @@ func decode[T any](c idempotency.Codec, b []byte) (replay[T], error) {
 	r.fingerprint = rec.Fingerprint
 	_, whether := c.(nothing) // Once asks only whether, whatever codec wrote it
 	switch {
-	case rec.State == idempotency.Tombstone:
+	case rec.Ending == idempotency.Tombstone:
 		r.tombstone = true
 		if !whether {
 			r.err = ErrNoResult
 		}
-	case rec.State == idempotency.Failed:
+	case rec.Ending == idempotency.Failed:
 		r.err = &RecordedError{Text: string(rec.Data)}
 	case !whether:
 		if err := rec.Value(c, &r.value); err != nil {

@@ -362,9 +362,9 @@ func TestOnceReportOnly(t *testing.T) {
 				}
 				events := 0
 				for _, e := range f.events.got {
-					if e, ok := e.(lockcore.PayloadDiffers); ok {
+					if e, ok := e.(guard.PayloadDiffers); ok {
 						events++
-						if want := (lockcore.PayloadDiffers{Name: "charge", Key: "charge:7"}); e != want {
+						if want := (guard.PayloadDiffers{Name: "charge", Key: "charge:7"}); e != want {
 							t.Errorf("%s %d: event %+v, want %+v", name, i, e, want)
 						}
 					}

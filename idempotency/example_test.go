@@ -6,37 +6,19 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// open stands for what main does once, with a Redis.
-func open() (*lockcore.Locker, func()) {
-	m, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	locks, err := lockcore.New(rdb, lockcore.Options{})
-	if err != nil {
-		panic(err)
-	}
-	return locks, func() {
-		_ = locks.Close(context.Background())
-		_ = rdb.Close()
-		m.Close()
-	}
-}
-
 // A worker dies in the middle of a payment that must not be made twice. An operator looks, asks the bank, and clears the key.
 func ExampleLookup() {
-	locks, done := open()
-	defer done()
 	ctx := context.Background()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(ctx)
 	pay := func(worker string, charge func(context.Context) (string, error)) {
 		defer func() { _ = recover() }()
 		ctx := lockcore.WithTask(ctx, worker)
@@ -55,7 +37,7 @@ func ExampleLookup() {
 	e, err = idempotency.Lookup(ctx, locks, "payment:7")
 	var receipt string
 	if err == nil {
-		err = e.Record.Value(idempotency.JSON(), &receipt)
+		err = e.Content.Value(idempotency.JSON(), &receipt)
 	}
 	fmt.Printf("%s by %s, kept for %v: %q, %v\n", e.State, e.Holder.Task, e.KeepLeft.Round(time.Hour), receipt, err)
 	// Output:
@@ -68,13 +50,16 @@ func ExampleLookup() {
 
 // What a done key may remember: a result, the text of an error that was final, or only that it is done.
 func ExampleRecord() {
-	locks, done := open()
-	defer done()
 	ctx := context.Background()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(ctx)
 	once := func(key string, o guard.OnceOptions, fn func(context.Context) (string, error)) {
 		_, _ = guard.OnceValue(ctx, locks, key, o, fn)
 		e, err := idempotency.Lookup(ctx, locks, key)
-		fmt.Printf("%s: %v %q %v\n", key, e.Record.State, e.Record.Failure(), err)
+		fmt.Printf("%s: %v %q %v\n", key, e.Content.Ending, e.Content.Failure(), err)
 	}
 	once("small", guard.OnceOptions{}, func(context.Context) (string, error) { return "receipt", nil })
 	once("large", guard.OnceOptions{MaxResult: 4}, func(context.Context) (string, error) { return "receipt", nil })

@@ -5,19 +5,20 @@ import (
 	"fmt"
 )
 
-// Head reads from the first bytes of a record its state and, if the run failed, the start of its error text. b is a
-// record or the start of one, such as lockcore.Entry.RecordHead: 512 bytes contain at least 400 bytes of the text. Head
-// returns ErrRecord for anything else. It does not detect errors after the end of b.
-func Head(b []byte) (state State, failure string, err error) {
+// Head reads from the first bytes of a record how the run ended and, if it failed, the start of its
+// error text. b is a record or the start of one, such as lockcore.Entry.RecordHead: 512 bytes
+// contain at least 400 bytes of the text. Head returns ErrFormat for anything else. It does not
+// detect errors after the end of b.
+func Head(b []byte) (ending Ending, failure string, err error) {
 	if r, err := Decode(b); err == nil {
-		return r.State, r.Failure(), nil
+		return r.Ending, r.Failure(), nil
 	}
 	if len(b) < 4 || b[0] != version1 && b[0] != version2 {
-		return 0, "", fmt.Errorf("%w: %d bytes", ErrRecord, len(b))
+		return 0, "", fmt.Errorf("%w: %d bytes", ErrFormat, len(b))
 	}
-	state = State(b[1])
-	if state != Done && state != Failed { // a tombstone is short enough to be whole
-		return 0, "", fmt.Errorf("%w: state %d", ErrRecord, b[1])
+	ending = Ending(b[1])
+	if ending != Done && ending != Failed { // a tombstone is short enough to be whole
+		return 0, "", fmt.Errorf("%w: ending %d", ErrFormat, b[1])
 	}
 	rest := b[min(3+int(b[2]), len(b)):]
 	if b[0] == version2 && len(rest) > 0 {
@@ -25,10 +26,10 @@ func Head(b []byte) (state State, failure string, err error) {
 	}
 	m, used := binary.Uvarint(rest)
 	if used <= 0 || m < uint64(len(rest)-used) {
-		return 0, "", fmt.Errorf("%w: data length does not fit", ErrRecord)
+		return 0, "", fmt.Errorf("%w: data length does not fit", ErrFormat)
 	}
-	if state == Failed {
+	if ending == Failed {
 		failure = string(rest[used:])
 	}
-	return state, failure, nil
+	return ending, failure, nil
 }

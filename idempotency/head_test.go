@@ -12,13 +12,13 @@ import (
 // error.
 func TestHead(t *testing.T) {
 	long := strings.Repeat("no such account; ", 200)
-	for _, r := range []idempotency.Record{
-		{State: idempotency.Done, Codec: "json", Data: []byte(long)},
-		{State: idempotency.Done, Codec: "json"},
-		{State: idempotency.Failed, Data: []byte(long)},
-		{State: idempotency.Failed, Data: []byte("short")},
-		{State: idempotency.Failed, Data: []byte(long), Fingerprint: []byte("0123456789abcdef")},
-		{State: idempotency.Tombstone},
+	for _, r := range []idempotency.Content{
+		{Ending: idempotency.Done, Codec: "json", Data: []byte(long)},
+		{Ending: idempotency.Done, Codec: "json"},
+		{Ending: idempotency.Failed, Data: []byte(long)},
+		{Ending: idempotency.Failed, Data: []byte("short")},
+		{Ending: idempotency.Failed, Data: []byte(long), Fingerprint: []byte("0123456789abcdef")},
+		{Ending: idempotency.Tombstone},
 	} {
 		b, err := r.Encode()
 		if err != nil {
@@ -26,12 +26,12 @@ func TestHead(t *testing.T) {
 		}
 		b = b[:min(len(b), 512)]
 		state, failure, err := idempotency.Head(b)
-		if err != nil || state != r.State || !strings.HasPrefix(r.Failure(), failure) || len(failure) < min(len(r.Failure()), 400) {
-			t.Errorf("%v: %v, %d bytes of %d, %v", r.State, state, len(failure), len(r.Failure()), err)
+		if err != nil || state != r.Ending || !strings.HasPrefix(r.Failure(), failure) || len(failure) < min(len(r.Failure()), 400) {
+			t.Errorf("%v: %v, %d bytes of %d, %v", r.Ending, state, len(failure), len(r.Failure()), err)
 		}
 	}
 	for _, b := range []string{"", "x", "record", "\x01\x09\x00\x00", "\x03\x01\x00\x00", "\x01\x02\xff\x00", "\x01\x02\x00\x01too long"} {
-		if _, _, err := idempotency.Head([]byte(b)); !errors.Is(err, idempotency.ErrRecord) {
+		if _, _, err := idempotency.Head([]byte(b)); !errors.Is(err, idempotency.ErrFormat) {
 			t.Errorf("%q: %v", b, err)
 		}
 	}

@@ -40,21 +40,21 @@ func TestLookup(t *testing.T) {
 		fn    func(context.Context) (string, error)
 		state lockcore.State
 		kept  time.Duration
-		want  idempotency.Record
+		want  idempotency.Content
 	}{
 		"new":    {state: lockcore.StateFree},
 		"failed": {fn: says("", errBoom), state: lockcore.StateFree},
 		"done": {
 			fn: says("receipt", nil), state: lockcore.StateDone, kept: 22 * time.Hour,
-			want: idempotency.Record{State: idempotency.Done, Codec: "json", Data: []byte(`"receipt"`)},
+			want: idempotency.Content{Ending: idempotency.Done, Codec: "json", Data: []byte(`"receipt"`)},
 		},
 		"final": {
 			fn: says("", guard.Final(errBoom)), o: guard.OnceOptions{Keep: 3 * time.Hour}, state: lockcore.StateDone, kept: time.Hour,
-			want: idempotency.Record{State: idempotency.Failed, Data: []byte("boom")},
+			want: idempotency.Content{Ending: idempotency.Failed, Data: []byte("boom")},
 		},
 		"too large": {
 			fn: says("receipt", nil), o: guard.OnceOptions{MaxResult: 1}, state: lockcore.StateDone, kept: 22 * time.Hour,
-			want: idempotency.Record{State: idempotency.Tombstone, Data: []byte{}},
+			want: idempotency.Content{Ending: idempotency.Tombstone, Data: []byte{}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestLookup(t *testing.T) {
 				if err != nil || e.State != row.state || e.KeepLeft != row.kept {
 					t.Errorf("%+v, %v", e, err)
 				}
-				if got := e.Record; got.State != row.want.State || got.Codec != row.want.Codec || string(got.Data) != string(row.want.Data) {
-					t.Errorf("record %v %q %q", got.State, got.Codec, got.Data)
+				if got := e.Content; got.Ending != row.want.Ending || got.Codec != row.want.Codec || string(got.Data) != string(row.want.Data) {
+					t.Errorf("record %v %q %q", got.Ending, got.Codec, got.Data)
 				}
 				if done := row.state == lockcore.StateDone; done && (e.Holder.Task != "task-7" || e.HeldFor != 2*time.Hour || e.Attempt != 1) {
 					t.Errorf("by %v, %v ago, run %d", e.Holder, e.HeldFor, e.Attempt)
@@ -86,7 +86,7 @@ func TestLookupAndClear(t *testing.T) {
 		look := func(want lockcore.State, attempt int) {
 			t.Helper()
 			e, err := idempotency.Lookup(t.Context(), locks, "k")
-			if err != nil || e.State != want || e.Attempt != attempt || e.Record.State != 0 {
+			if err != nil || e.State != want || e.Attempt != attempt || e.Content.Ending != 0 {
 				t.Errorf("%+v, %v", e, err)
 			}
 			if attempt > 0 && (e.Holder.Task != "task-7" || e.HeldFor != time.Minute) {
@@ -211,10 +211,10 @@ func TestLookupBadRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			e, err := idempotency.Lookup(t.Context(), locks, "k")
-			if !errors.Is(err, idempotency.ErrRecord) || !strings.Contains(err.Error(), `"k"`) {
+			if !errors.Is(err, idempotency.ErrFormat) || !strings.Contains(err.Error(), `"k"`) {
 				t.Errorf("%q: %v", bad, err)
 			}
-			if e.State != lockcore.StateDone || e.Holder.Task != "task-7" || e.KeepLeft != time.Hour || e.Record.State != 0 {
+			if e.State != lockcore.StateDone || e.Holder.Task != "task-7" || e.KeepLeft != time.Hour || e.Content.Ending != 0 {
 				t.Errorf("%q: %+v", bad, e)
 			}
 		})
@@ -264,10 +264,10 @@ func TestLookupErrors(t *testing.T) {
 				faults.Silence()
 			}
 			e, err := idempotency.Lookup(t.Context(), locks, key)
-			if !errors.Is(err, want) || e.Holding != (lockcore.Holding{}) || e.Record.State != 0 {
+			if !errors.Is(err, want) || e.Holding != (lockcore.Holding{}) || e.Content.Ending != 0 {
 				t.Errorf("%+v, %v", e, err)
 			}
-			if err := idempotency.Clear(t.Context(), locks, key, idempotency.Entry{}); !errors.Is(err, want) {
+			if err := idempotency.Clear(t.Context(), locks, key, idempotency.Status{}); !errors.Is(err, want) {
 				t.Errorf("%v", err)
 			}
 		}

@@ -1,8 +1,10 @@
-// Package idempotency is what a done key remembers: the record that guard.Once stores, its codecs, and the digests that
-// tell one payload and one key from another. [Lookup] and [Clear] are for whoever has to find out what became of a key.
+// Package idempotency defines what a done key remembers: the [Content] of the record that
+// guard.Once stores, its codecs, and the digests that make keys and fingerprints. With [Lookup] and
+// [Clear] an operator finds out how a key ended, and lets it run again.
 //
-// A record is versioned and strict: a byte too many, a length that does not fit or an unknown version is an error,
-// never a guess. Only Lookup and Clear talk to Redis, through package lockcore, which stores records as opaque bytes.
+// The format of a record is versioned and strict: an extra byte, a wrong length or an unknown
+// version is an error. Only Lookup and Clear send commands to Redis. Package lockcore stores a
+// record as opaque bytes.
 package idempotency
 
 import (
@@ -24,19 +26,19 @@ const (
 	version2         = 2 // with a fingerprint
 )
 
-// State says how the run ended that a record stands for.
-type State byte
+// Ending is how a recorded run ended.
+type Ending byte
 
-// The states of a record.
+// The endings of a recorded run.
 const (
-	Done      State = 1 // with a result
-	Failed    State = 2 // with an error that is final; Data is its text
-	Tombstone State = 3 // done, but the result was too large to keep or did not encode
+	Done      Ending = 1 // with a result
+	Failed    Ending = 2 // with an error that is final; Data is its text
+	Tombstone Ending = 3 // done, but the result was too large to keep or did not encode
 )
 
-// String is the state in a word.
-func (s State) String() string {
-	switch s {
+// String returns the ending in one word.
+func (e Ending) String() string {
+	switch e {
 	case Done:
 		return "done"
 	case Failed:
@@ -44,35 +46,35 @@ func (s State) String() string {
 	case Tombstone:
 		return "tombstone"
 	default:
-		return fmt.Sprintf("state %d", byte(s))
+		return fmt.Sprintf("ending %d", byte(e))
 	}
 }
 
-// Record is what a done key remembers.
-type Record struct {
-	State State
-	Codec string // name of the codec that wrote Data; empty unless State is Done
-	Data  []byte // empty if State is Tombstone
+// Content is what the record of a done key says. lockcore.Record is its encoded form.
+type Content struct {
+	Ending Ending
+	Codec  string // name of the codec that wrote Data; empty unless Ending is Done
+	Data   []byte // empty if Ending is Tombstone
 	// Fingerprint of the run's payload, at most 64 bytes. It is empty unless a difference is only reported
 	// (guard.OnceOptions.ReportOnly).
 	Fingerprint []byte
 }
 
-// ErrRecord: the bytes are not a record of a version that this release knows.
-var ErrRecord = errors.New("idempotency: bad record")
+// ErrFormat is the error for bytes that are not a record of a version that this release knows.
+var ErrFormat = errors.New("idempotency: bad record")
 
 // Encode returns the bytes of r, in version 1 without and in version 2 with a fingerprint:
 //
-//	1 byte 1 · 1 byte state · 1 byte n · n bytes codec name · uvarint m · m bytes data
-//	1 byte 2 · 1 byte state · 1 byte n · n bytes codec name · 1 byte f · f bytes fingerprint · uvarint m · m bytes data
+//	1 byte 1 · 1 byte ending · 1 byte n · n bytes codec name · uvarint m · m bytes data
+//	1 byte 2 · 1 byte ending · 1 byte n · n bytes codec name · 1 byte f · f bytes fingerprint · uvarint m · m bytes data
 //
 // What Decode would refuse is an error.
-func (r Record) Encode() ([]byte, error) {
-	if err := r.validate(); err != nil {
-		return nil, fmt.Errorf("idempotency: %w", err)
+func (r Content) Encode() ([]byte, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
 	}
 	b := make([]byte, 0, 4+len(r.Codec)+len(r.Fingerprint)+binary.MaxVarintLen32+len(r.Data))
-	b = append(b, version1, byte(r.State), byte(len(r.Codec)))
+	b = append(b, version1, byte(r.Ending), byte(len(r.Codec)))
 	b = append(b, r.Codec...)
 	if len(r.Fingerprint) > 0 {
 		b[0] = version2
@@ -82,78 +84,79 @@ func (r Record) Encode() ([]byte, error) {
 	return append(b, r.Data...), nil
 }
 
-// Decode reads what Encode wrote. It returns ErrRecord for anything else. The record's Data and Fingerprint point into
-// b.
-func Decode(b []byte) (Record, error) {
+// Decode reads what Encode wrote. It returns ErrFormat for anything else. The record's Data and
+// Fingerprint point into b.
+func Decode(b []byte) (Content, error) {
 	if len(b) < 4 {
-		return Record{}, fmt.Errorf("%w: %d bytes", ErrRecord, len(b))
+		return Content{}, fmt.Errorf("%w: %d bytes", ErrFormat, len(b))
 	}
 	if b[0] != version1 && b[0] != version2 { //planted:record-version
-		return Record{}, fmt.Errorf("%w: version %d", ErrRecord, b[0])
+		return Content{}, fmt.Errorf("%w: version %d", ErrFormat, b[0])
 	}
 	n := int(b[2])
 	if n > maxCodecName || len(b) < 3+n+1 {
-		return Record{}, fmt.Errorf("%w: codec name of %d bytes in %d", ErrRecord, n, len(b))
+		return Content{}, fmt.Errorf("%w: codec name of %d bytes in %d", ErrFormat, n, len(b))
 	}
-	r := Record{State: State(b[1]), Codec: string(b[3 : 3+n])}
+	r := Content{Ending: Ending(b[1]), Codec: string(b[3 : 3+n])}
 	rest := b[3+n:]
 	if b[0] == version2 {
 		f := int(rest[0])
 		if f == 0 || f > maxFingerprint || len(rest) < 1+f {
-			return Record{}, fmt.Errorf("%w: fingerprint of %d bytes in %d", ErrRecord, f, len(rest))
+			return Content{}, fmt.Errorf("%w: fingerprint of %d bytes in %d", ErrFormat, f, len(rest))
 		}
 		r.Fingerprint, rest = rest[1:1+f:1+f], rest[1+f:]
 	}
 	m, used := binary.Uvarint(rest)
 	if used <= 0 || uint64(len(rest)-used) != m {
-		return Record{}, fmt.Errorf("%w: data length does not fit", ErrRecord)
+		return Content{}, fmt.Errorf("%w: data length does not fit", ErrFormat)
 	}
 	if used > 1 && rest[used-1] == 0 {
-		return Record{}, fmt.Errorf("%w: data length is not in its shortest form", ErrRecord)
+		return Content{}, fmt.Errorf("%w: data length is not in its shortest form", ErrFormat)
 	}
 	r.Data = rest[used:len(rest):len(rest)] // who appends to it does not write behind b
-	if err := r.validate(); err != nil {
-		return Record{}, errtext.Wrap(ErrRecord, err)
+	if err := r.Validate(); err != nil {
+		return Content{}, errtext.Wrap(ErrFormat, err)
 	}
 	return r, nil
 }
 
-// validate is what a record must be to be written, and to be read.
-func (r Record) validate() error {
-	switch r.State {
+// Validate returns the first reason for which Encode refuses r. It does not allocate if there is
+// none.
+func (r Content) Validate() error {
+	switch r.Ending {
 	case Done:
 		if r.Codec == "" || len(r.Codec) > maxCodecName {
-			return fmt.Errorf("codec name is %d bytes long, must be 1 to %d", len(r.Codec), maxCodecName)
+			return fmt.Errorf("idempotency: codec name is %d bytes long, must be 1 to %d", len(r.Codec), maxCodecName)
 		}
 	case Failed, Tombstone:
 		if r.Codec != "" {
-			return fmt.Errorf("state %d with codec %q", r.State, r.Codec)
+			return fmt.Errorf("idempotency: ending %d with codec %q", r.Ending, r.Codec)
 		}
 	default:
-		return fmt.Errorf("state %d is unknown", r.State)
+		return fmt.Errorf("idempotency: ending %d is unknown", r.Ending)
 	}
 	for i := range len(r.Codec) {
 		if r.Codec[i] < ' ' || r.Codec[i] > '~' {
-			return fmt.Errorf("codec name %q is not printable ASCII", r.Codec)
+			return fmt.Errorf("idempotency: codec name %q is not printable ASCII", r.Codec)
 		}
 	}
 	if len(r.Fingerprint) > maxFingerprint {
-		return fmt.Errorf("fingerprint is %d bytes long, must be at most %d", len(r.Fingerprint), maxFingerprint)
+		return fmt.Errorf("idempotency: fingerprint is %d bytes long, must be at most %d", len(r.Fingerprint), maxFingerprint)
 	}
-	if r.State == Tombstone && len(r.Data) > 0 {
-		return fmt.Errorf("a tombstone with %d bytes of data", len(r.Data))
+	if r.Ending == Tombstone && len(r.Data) > 0 {
+		return fmt.Errorf("idempotency: a tombstone with %d bytes of data", len(r.Data))
 	}
 	if len(r.Data) > maxRecord {
-		return fmt.Errorf("data is %d bytes long, at most %d", len(r.Data), maxRecord)
+		return fmt.Errorf("idempotency: data is %d bytes long, at most %d", len(r.Data), maxRecord)
 	}
 	return nil
 }
 
 // Value decodes what the run returned into v, a pointer to a zero value; c must be the codec that wrote it. It is an error if the
 // run failed or its result was not kept, and if c panics. After an error do not use v.
-func (r Record) Value(c Codec, v any) (err error) {
-	if r.State != Done {
-		return fmt.Errorf("idempotency: a record without a value: %v", r.State)
+func (r Content) Value(c Codec, v any) (err error) {
+	if r.Ending != Done {
+		return fmt.Errorf("idempotency: a record without a value: %v", r.Ending)
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -170,8 +173,8 @@ func (r Record) Value(c Codec, v any) (err error) {
 }
 
 // Failure is the text of the error that a failed run ended with, and empty for a run that did not fail.
-func (r Record) Failure() string {
-	if r.State != Failed {
+func (r Content) Failure() string {
+	if r.Ending != Failed {
 		return ""
 	}
 	return string(r.Data)

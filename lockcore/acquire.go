@@ -7,12 +7,13 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // replyWait is how long a call whose time is up waits for a reply to the leader's request, in order
 // to report a useful error.
-const replyWait = callTimeout * 3 / 2
+const replyWait = backend.CallTimeout * 3 / 2
 
 // call is one Acquire or Claim under way. It waits in the local queue of its key until its turn.
 // Then it runs, or it is the leader and sends requests for all calls behind it.
@@ -22,7 +23,7 @@ type call struct {
 	key         string
 	terms       Terms
 	keep        time.Duration
-	mode        string
+	atMostOnce  bool
 	fingerprint string
 	check       func([]byte) error
 
@@ -49,7 +50,7 @@ type call struct {
 	turn chan turn // room for one; nil if the call need not wait
 }
 
-// run takes a call from its place in the queue to a hold, a record or an error.
+// run brings a call from its place in the queue to a hold, a record or an error.
 func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 	if ctx.Err() != nil {
 		return nil, nil, errtext.Wrap(ErrNotRun, context.Cause(ctx))
@@ -57,13 +58,13 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 	if !c.l.startCall() {
 		return nil, nil, ErrClosed
 	}
-	defer c.l.cleanups.report()
+	defer c.l.backend.Report()
 	defer c.l.endCall()                // deferred first, so that Close also waits for withdrawals
-	if c.ctx = ctx; c.start.IsZero() { // else it has waited for a nested run
+	if c.ctx = ctx; c.start.IsZero() { // otherwise the call has waited for a nested run
 		c.start = time.Now()
 	}
 	if c.l.observer != nil {
-		c.ctx = c.l.observer.Start(ctx, Attempt{Kind: c.kind, Name: c.terms.Name, Key: c.key})
+		c.ctx = c.l.observer.Start(ctx, Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Backend: c.l.backend.Name(), Locker: c.l.id})
 	}
 	returns := false
 	defer func() {
@@ -105,7 +106,7 @@ func (c *call) acquire() (*hold, *Record, error) {
 	case t.err != nil:
 		return nil, nil, t.err
 	case t.record != nil:
-		rec, err := c.accept(t.record, t.fingerprint)
+		rec, err := c.acceptRecord(t.record, t.fingerprint)
 		return nil, rec, err
 	case t.grant != nil:
 		if h := t.grant.startHold(c); h != nil {
@@ -175,8 +176,8 @@ func (c *call) onTimeout() error {
 	return snap.refusal(c)
 }
 
-// leaveQueue removes the call from the queue. If a turn was faster, an outcome counts, and anything
-// else is passed on.
+// leaveQueue removes the call from the queue. If a turn was sent to the call before, leaveQueue
+// returns an outcome, and passes on the leadership.
 func (c *call) leaveQueue(err error) turn {
 	q := c.queue
 	q.mu.Lock()
@@ -199,14 +200,14 @@ func (c *call) leaveQueue(err error) turn {
 	return turn{err: err}
 }
 
-// accept checks a record that another call received or stored.
-func (c *call) accept(rec *Record, tag string) (*Record, error) {
-	if mismatch(tag, c.fingerprint) { //planted:record-of-other-payload
+// acceptRecord checks whether the record is one that this call can use.
+func (c *call) acceptRecord(rec *Record, fingerprint string) (*Record, error) {
+	if mismatch(fingerprint, c.fingerprint) { //planted:record-of-other-payload
 		return nil, &MismatchError{Key: c.key, Done: true}
 	}
 	if c.check != nil {
 		if err := c.check(rec.Data); err != nil {
-			c.l.Report(c.ctx, BadRecord{Err: err})
+			c.l.report(c.ctx, BadRecord{Err: err})
 			return nil, fmt.Errorf("%w: %q: %w", ErrRecord, c.key, err)
 		}
 	}
@@ -219,7 +220,7 @@ func (c *call) waited() time.Duration { return time.Since(c.start) }
 func (c *call) maxWait() time.Duration {
 	switch c.terms.Wait { //nolint:exhaustive // a duration
 	case NoWait:
-		return callTimeout
+		return backend.CallTimeout
 	case Forever:
 		return math.MaxInt64
 	}
@@ -240,20 +241,17 @@ func (c *call) reportWaiting(s snapshot) {
 
 // report emits the first event after the outcome: Granted, or the last event of the call.
 func (c *call) report(h *hold, rec *Record, err error) {
-	waited := c.waited()
+	w := Wait{Waited: c.waited(), Contended: c.contended, Queue: c.longest}
 	switch {
 	case h != nil:
-		h.emit(Granted{
-			Waited: waited, Contended: c.contended, Queue: c.longest, Token: h.token, Attempt: int(h.grant.attempt), Abandoned: h.abandoned,
-		})
+		h.emit(Granted{Wait: w, Token: h.token, Attempt: int(h.grant.attempt), Abandoned: h.abandoned})
 	case rec != nil:
-		c.l.observer.Event(c.ctx, Replayed{Waited: waited, Contended: c.contended, Queue: c.longest, Attempt: rec.Attempt})
+		c.l.observer.Event(c.ctx, Replayed{Wait: w, Attempt: rec.Attempt})
 	default:
-		contended, queue := c.contended, c.longest
 		if busy, ok := errors.AsType[*BusyError](err); ok {
-			contended, queue = true, max(queue, busy.Queue)
+			w.Contended, w.Queue = true, max(w.Queue, busy.Queue)
 		}
-		c.l.observer.Event(c.ctx, Refused{Err: err, Waited: waited, Contended: contended, Queue: queue})
+		c.l.observer.Event(c.ctx, Refused{Wait: w, Err: err})
 	}
 }
 
@@ -271,15 +269,14 @@ func (c *call) lead(req *request) (*hold, *Record, error) {
 			c.resign(nil, req) //planted:leader-gives-up
 			return nil, nil, err
 		}
-		sent := time.Now()
 		reply, err := req.send(c)
 		if err != nil {
-			if err := c.onSendFailed(req, sent, err); err != nil {
+			if err := c.onSendFailed(req, reply.Sent, err); err != nil {
 				return nil, nil, err
 			}
 			continue
 		}
-		v := req.parse(c, sent, reply)
+		sent, v := reply.Sent, req.accept(c, &reply)
 		switch {
 		case v.grant != nil:
 			if h, err := c.onGranted(req, v.grant); h != nil || err != nil {
@@ -292,7 +289,7 @@ func (c *call) lead(req *request) (*hold, *Record, error) {
 			req.discard()
 			c.owned.request = nil
 			c.queue.finish(*v.record, v.fingerprint)
-			rec, err := c.accept(v.record, v.fingerprint)
+			rec, err := c.acceptRecord(v.record, v.fingerprint)
 			return nil, rec, err
 		case v.busy != nil:
 			if err := c.onBusy(req, sent, v); err != nil {
@@ -316,7 +313,7 @@ func (c *call) resign(g *grant, req *request) {
 // onSendFailed handles a send without a reply. It returns an error if the call gives up.
 func (c *call) onSendFailed(req *request, sent time.Time, err error) error {
 	//planted:end-of-call-itself
-	if ended(c.ctx) { // the call itself ended, which says nothing about Redis to the waiters behind it
+	if backend.Ended(c.ctx) { // the call itself ended, which says nothing about Redis to the waiters behind it
 		s := c.queue.snapshot()
 		if s.busy == nil {
 			s.lastReply = &lastReply{err: err}
@@ -324,10 +321,10 @@ func (c *call) onSendFailed(req *request, sent time.Time, err error) error {
 		c.resign(nil, req)
 		return s.refusal(c)
 	}
-	tries := c.queue.recordReply(req, sent, acquireReply{}, err)
-	over := c.waited() - c.maxWait() // from callTimeout on: earlier leaders of the queue have sent before
+	tries := c.queue.recordReply(req, sent, acquired{}, err)
+	over := c.waited() - c.maxWait() // from CallTimeout on: earlier leaders of the queue have sent before
 	// After a pause of the process the first send may time out although Redis works.
-	if permanent(err) || over >= 0 && (tries >= minFailures || tries > 1 && over >= callTimeout) {
+	if c.l.backend.Permanent(err) || over >= 0 && (tries >= minFailures || tries > 1 && over >= backend.CallTimeout) {
 		c.resign(nil, req)
 		return snapshot{lastReply: &lastReply{err: err}}.refusal(c)
 	}
@@ -357,7 +354,7 @@ func (c *call) onGranted(req *request, g *grant) (*hold, error) {
 }
 
 // onBusy handles the reply busy. It returns an error if the call has waited long enough.
-func (c *call) onBusy(req *request, sent time.Time, v acquireReply) error {
+func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 	req.acceptLocalSignals()
 	c.queue.recordReply(req, sent, v, nil)
 	s := c.queue.snapshot()
@@ -372,25 +369,25 @@ func (c *call) onBusy(req *request, sent time.Time, v acquireReply) error {
 	return nil
 }
 
-// awaitRetry waits until the next send is due: by a signal, by the clock, or not at all. It returns
-// an error at the end of the call.
+// awaitRetry waits until the next send is due: until nextTry, or until a signal. It returns an
+// error if the call ends first.
 func (c *call) awaitRetry(req *request) error {
 	d := time.Until(req.nextTry)
 	//planted:futile-hints
-	if d > 0 && !req.backoff && req.spurious > 3 { // forged messages must not determine the rate of requests
+	if d > 0 && !req.backoff && req.spurious > 3 { // forged notifications must not determine the rate of requests
 		quiet := min(time.Millisecond<<min(req.spurious, 8), d)
 		if _, err := c.pause(nil, nil, quiet); err != nil {
 			return err
 		}
 		d -= quiet
 	}
-	var woken, poked chan struct{}
+	var remote, local chan struct{}
 	if !req.backoff { // else Redis did not reply, and signals do not count
-		woken, poked = req.remoteSignal, req.localSignal
+		remote, local = req.remoteSignal, req.localSignal
 	}
-	hinted, err := c.pause(woken, poked, d)
+	notified, err := c.pause(remote, local, d)
 	switch {
-	case hinted:
+	case notified:
 		req.spurious++
 	case d > 0 && !req.backoff:
 		req.spurious = 0
@@ -398,9 +395,9 @@ func (c *call) awaitRetry(req *request) error {
 	return err
 }
 
-// pause waits for d, a signal, or the end of the call, which is an error. Without a channel for
-// signals it does not time out before another request was sent.
-func (c *call) pause(woken, poked chan struct{}, d time.Duration) (hinted bool, err error) {
+// pause waits for d or for a signal. It returns an error if the call ends first. If remote is nil,
+// the end of Wait is no error: the caller sends one more request first.
+func (c *call) pause(remote, local chan struct{}, d time.Duration) (notified bool, err error) {
 	if d <= 0 {
 		select {
 		case <-c.ctx.Done():
@@ -415,12 +412,12 @@ func (c *call) pause(woken, poked chan struct{}, d time.Duration) (hinted bool, 
 	timer := time.NewTimer(max(min(d, end), 0))
 	defer timer.Stop()
 	select {
-	case <-woken:
+	case <-remote:
 		return true, nil
-	case <-poked:
+	case <-local:
 		return false, nil
 	case <-timer.C:
-		if d >= end && woken != nil {
+		if d >= end && remote != nil {
 			return false, c.queue.snapshot().refusal(c)
 		}
 		return false, nil

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/doctor"
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -60,7 +62,7 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 			if err := le.Complete(t.Context(), []byte("r"), time.Second); err != nil {
 				t.Fatal(err)
 			}
-			if _, rec, err := a.Look(t.Context(), "k"); err != nil || rec == nil || string(rec.Data) != "r" {
+			if _, rec, err := inspectRecord(t.Context(), a, "k"); err != nil || rec == nil || string(rec.Data) != "r" {
 				t.Errorf("the record is %v, %v", rec, err)
 			}
 			time.Sleep(2 * time.Second)
@@ -84,8 +86,8 @@ func TestWaitBehindDeadMembers(t *testing.T) {
 			_ = le.Release(t.Context())
 		}()
 		time.Sleep(time.Second)
-		queue := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[1]
-		for i, m := range strangers(1000) {
+		queue := storedNames(lockcore.KindExclusive, "k")[1]
+		for i, m := range deadMembers(1000) {
 			if err := w.rdb.ZAdd(t.Context(), queue, redis.Z{Score: float64(i), Member: m}).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -112,8 +114,8 @@ func TestAbsurdEndRate(t *testing.T) {
 		for _, x := range []string{fmt.Sprint(now + 9_300_000_000_000_000), fmt.Sprint(int64(math.MaxInt64)), "inf", "1e300", "nan", "-1e300", "0x10", ""} {
 			for _, d := range []string{"9400000000000000", "inf", "1e300", "-7"} {
 				key := "k" + state + x + d
-				hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, key)[0]
-				if err := w.rdb.HSet(t.Context(), hash, "s", state, "h", id("Q"), "o", id("Q"), "t", now, "x", x, "d", d).Err(); err != nil {
+				hash := storedNames(lockcore.KindExclusive, key)[0]
+				if err := w.rdb.HSet(t.Context(), hash, "s", state, "h", strings.Repeat("Q", 26), "o", strings.Repeat("Q", 26), "t", now, "x", x, "d", d).Err(); err != nil {
 					t.Fatal(err)
 				}
 				count.Reset()
@@ -174,7 +176,7 @@ func TestReplyRate(t *testing.T) {
 		"over":                      {int64(5)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &scripted{reply: reply, sha: lockcore.Scripts["acquire"].Hash()}
+			s := &scripted{reply: reply, sha: redisbackend.Scripts()["acquire"].Hash()}
 			m := redistest.Bubble(t)
 			rdb := m.Client(t)
 			rdb.AddHook(s)
@@ -218,7 +220,7 @@ func TestUnreadableKey(t *testing.T) {
 				le, _, err := l.Claim(t.Context(), "key", lockcore.Claim{Terms: lockcore.Terms{Wait: wait}})
 				return le, err
 			}
-			hash := lockcore.RedisKeys("holdfast", test.kind, "key")[0]
+			hash := storedNames(test.kind, "key")[0]
 			set := append([]string{test.field, test.value}, test.others...)
 			if err := errors.Join(w.rdb.HSet(t.Context(), hash, set).Err(), w.rdb.PExpire(t.Context(), hash, 30*time.Second).Err()); err != nil {
 				t.Fatal(err)
@@ -241,13 +243,13 @@ func TestUnreadableKey(t *testing.T) {
 			_, err = l.Inspect(t.Context(), test.kind, "key")
 			unreadable("inspect", err)
 			if test.kind == lockcore.KindOnce {
-				_, _, err = l.Look(t.Context(), "key")
+				_, _, err = inspectRecord(t.Context(), l, "key")
 				unreadable("look", err)
 			}
 			if ttl := w.rdb.PTTL(t.Context(), hash).Val(); ttl > 30*time.Second || ttl < 0 {
 				t.Errorf("the hash lives for %v, want 30s at most", ttl)
 			}
-			for _, err := range l.List(t.Context(), lockcore.ListOptions{}) {
+			for _, err := range doctor.List(t.Context(), l, doctor.ListOptions{}) {
 				if err != nil {
 					t.Errorf("list: %v", err)
 				}
@@ -277,7 +279,7 @@ func TestClearTellsTheHolder(t *testing.T) {
 		operator, _, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		time.Sleep(2 * time.Second) // the Locker listens by then
-		hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0]
+		hash := storedNames(lockcore.KindExclusive, "k")[0]
 		if err := w.rdb.HSet(t.Context(), hash, "x", "junk").Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -291,4 +293,13 @@ func TestClearTellsTheHolder(t *testing.T) {
 		}
 		_ = le.Release(t.Context())
 	})
+}
+
+// deadMembers returns members of a queue whose processes do not listen.
+func deadMembers(n int) []string {
+	members := make([]string, n)
+	for i := range members {
+		members[i] = fmt.Sprintf("%026d%026d", i, i)
+	}
+	return members
 }

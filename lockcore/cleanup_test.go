@@ -32,8 +32,8 @@ type dropped struct {
 	err atomic.Value
 }
 
-func (*dropped) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (*dropped) Traceparent(context.Context) string                            { return "" }
+func (*dropped) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*dropped) Traceparent(context.Context) string                                { return "" }
 
 func (d *dropped) Event(_ context.Context, e lockcore.Event) {
 	if f, ok := e.(lockcore.CleanupFailed); ok {
@@ -48,7 +48,7 @@ func waitingIn(t *testing.T, rdb redis.UniversalClient, keys []string) (n int64)
 	pipe := rdb.Pipeline()
 	var all []*redis.IntCmd
 	for _, key := range keys {
-		all = append(all, pipe.ZCard(t.Context(), lockcore.RedisKeys("holdfast", lockcore.KindExclusive, key)[1]))
+		all = append(all, pipe.ZCard(t.Context(), storedNames(lockcore.KindExclusive, key)[1]))
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
@@ -457,7 +457,7 @@ func TestCleanupRefused(t *testing.T) {
 		l, _, _ := w.locker(lockcore.Options{Observer: obs})
 		takeOnce(t, l, "warm")
 		for i := range 3 {
-			w.rdb.Set(t.Context(), lockcore.RedisKeys("holdfast", lockcore.KindExclusive, fmt.Sprint("pile", i))[0], "a string", 0)
+			w.rdb.Set(t.Context(), storedNames(lockcore.KindExclusive, fmt.Sprint("pile", i))[0], "a string", 0)
 		}
 		lockcore.PileUp(l, 150)
 		time.Sleep(time.Second)
@@ -492,7 +492,7 @@ func TestCleanupCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		waiters.Go(func() { _, _ = l.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever}) })
-		hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, key)[0]
+		hash := storedNames(lockcore.KindExclusive, key)[0]
 		if s.Master(s.Slot(hash)) == stopped {
 			sick = append(sick, key)
 		} else {

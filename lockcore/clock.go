@@ -1,13 +1,36 @@
 package lockcore
 
-import "time"
+import (
+	"context"
+	"time"
 
-// elapsed is the time since from, see between.
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// elapsed returns the time since from, see between.
 func elapsed(from time.Time) time.Duration { return between(from, time.Now()) }
 
-// between is the time from one reading of the clock to a later one, by the monotonic or the wall clock, whichever is
-// more: the monotonic clock stands still while the machine is suspended. A wall clock that jumps ahead costs a lease, one
-// that jumps back nothing.
+// between returns the time from one reading of the clock to a later one, by the monotonic or the
+// wall clock, whichever shows more. The monotonic clock stops while the machine is suspended. A
+// wall clock that jumps ahead costs a lease. One that jumps back has no effect.
 func between(from, now time.Time) time.Duration {
 	return max(now.Sub(from), time.Duration(now.UnixNano()-from.UnixNano()))
+}
+
+// endOf returns why ctx is over, or nil. The cause is set when the timer of ctx has fired, which
+// may be a moment after its deadline.
+func endOf(ctx context.Context) error {
+	if !backend.Ended(ctx) {
+		return nil
+	}
+	if ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return context.DeadlineExceeded // a custom ctx that has a deadline but no timer
 }

@@ -9,12 +9,14 @@ import (
 	"time"
 )
 
-// Close ends the Locker. From now on Acquire and Claim return ErrClosed at once, also calls that
-// wait; only a nested call on a key that ctx holds still enters. Leases are kept while their
-// handlers run, and Close waits for them. When ctx ends, the ctx of the others is canceled with
-// ErrGivenUp and their renewal stops. Their keys are free at the end of their leases, never sooner,
-// because the handlers may still run. The error then contains their number. Close the Locker before
-// the client.
+// Close ends the Locker. From now on Acquire and Claim return ErrClosed at once, as do calls that
+// wait. Only a nested call on a key that ctx holds still enters. Close the Locker before the
+// client.
+//
+// Leases are kept while their handlers run, and Close waits for them. When ctx ends, the ctx of
+// each remaining handler is canceled with ErrGivenUp, and its lease is no longer renewed. Its key
+// is free at the end of the lease, never sooner, because the handler may still run. The error of
+// Close then contains the number of these leases.
 //
 // If ctx has no deadline, Close waits for at most the longest lease held, or for the Lease of
 // Options.Terms (30 s by default) if none is held.
@@ -22,9 +24,10 @@ import (
 // Close also waits until Redis has confirmed the open withdrawals, releases and completions. Those
 // that Redis does not confirm before ctx ends are reported as CleanupFailed or CompletionFailed.
 // Close returns at most 100 ms after ctx ends, whatever Redis and the client do. By then the
-// Locker's own connections are closed and its goroutines have ended, with three exceptions:
+// connections of the Locker are closed and its goroutines have ended, with three exceptions:
 //
-//   - Code of the user that go-redis calls, such as OnConnect, hangs.
+//   - Code of the user hangs: code that go-redis calls, such as OnConnect, or the Traceparent of the
+//     Observer.
 //   - Redis is unavailable: go-redis checks once a second whether it is back, and that goroutine
 //     ends up to a second later.
 //   - A failover client or a wrapper ignores its ctx: its calls end by that client's own timeouts.
@@ -54,20 +57,20 @@ func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc,
 		l.closed = true
 		close(l.closing)
 	}
-	if l.empty == nil {
-		l.empty = make(chan struct{})
-		l.emptyLocked()
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+		l.signalIdleLocked()
 	}
 	if _, ok := ctx.Deadline(); ok {
 		ctx, cancel := context.WithCancel(ctx)
-		return ctx, cancel, l.empty
+		return ctx, cancel, l.idle
 	}
 	longest := time.Duration(0)
 	for _, g := range l.grants {
 		longest = max(longest, g.terms.Lease)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(longest, l.terms.Lease))
-	return ctx, cancel, l.empty
+	return ctx, cancel, l.idle
 }
 
 // dropAll cancels the remaining holds and returns their number.
@@ -95,10 +98,9 @@ const closeGrace = 100 * time.Millisecond
 // limit.
 func (l *Locker) join(ctx context.Context) {
 	settled := l.settle(ctx)
-	l.conn.cutOff()
 	all := make(chan struct{})
 	go func() { // ends with the code of the user that go-redis calls, or with go-redis's limit for it
-		l.once.Do(l.conn.close)
+		l.closeBackend.Do(l.backend.Close)
 		<-settled
 		close(all)
 	}()
@@ -108,11 +110,11 @@ func (l *Locker) join(ctx context.Context) {
 	case <-all:
 	case <-grace.C:
 	}
-	l.cleanups.report()
+	l.backend.Report()
 }
 
-// settle waits for the background work until ctx ends, and then ends the ctx of that work. The channel is closed when
-// the last of it has ended.
+// settle waits for the background work until ctx ends, and then ends the ctx of that work. The
+// channel is closed when the last of it has ended.
 func (l *Locker) settle(ctx context.Context) <-chan struct{} {
 	l.mu.Lock()
 	l.ended = true
@@ -126,7 +128,7 @@ func (l *Locker) settle(ctx context.Context) <-chan struct{} {
 	case <-done:
 	case <-ctx.Done():
 	}
+	l.backend.Drain(ctx)
 	l.stop()
-	l.cleanups.stop()
 	return done
 }

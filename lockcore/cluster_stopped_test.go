@@ -25,7 +25,7 @@ func TestClusterStoppedMaster(t *testing.T) {
 	stopped, on := s.Masters()[0], map[string]bool{}
 	for i := range 60 {
 		key := fmt.Sprint(i)
-		on[key] = s.Master(s.Slot(lockcore.RedisKeys("holdfast", lockcore.KindExclusive, key)[0])) == stopped
+		on[key] = s.Master(s.Slot(storedNames(lockcore.KindExclusive, key)[0])) == stopped
 	}
 	for _, lease := range terms {
 		for _, seeds := range []string{"all nodes", "the stopped node"} {

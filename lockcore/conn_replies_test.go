@@ -92,27 +92,31 @@ func verdict(t *testing.T, wrapped bool, reply string, atOnce bool) {
 
 // A key of another type is left alone, and a reply of another shape is no grant.
 func TestConnStranger(t *testing.T) {
-	onEach(t, func(b *bench) {
-		var hashes []string
-		for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
-			hash := lockcore.RedisKeys("holdfast", kind, "k")[0]
-			b.must(b.rdb.Set(b.Context(), hash, "not ours", time.Minute).Err())
-			hashes = append(hashes, hash)
-		}
-		l, err := lockcore.New(b.rdb, lockcore.Options{})
-		b.must(err)
-		defer func() { _ = l.Close(context.Background()) }()
-		for name, call := range calls {
-			if err := call(b.Context(), l, lockcore.Terms{}); !errors.Is(err, lockcore.ErrRecord) || !strings.Contains(err.Error(), "WRONGTYPE") {
-				b.Errorf("%s: %v", name, err)
+	for where, newClient := range map[string]func(t *testing.T) *redis.Client{
+		"memory": func(t *testing.T) *redis.Client { t.Helper(); return redistest.Bubble(t).Client(t) },
+		"real":   func(t *testing.T) *redis.Client { t.Helper(); return redistest.Real(t).Client(t) },
+	} {
+		t.Run(where, func(t *testing.T) {
+			rdb := newClient(t)
+			hashes := []string{storedNames(lockcore.KindExclusive, "k")[0], storedNames(lockcore.KindOnce, "k")[0]}
+			for _, hash := range hashes {
+				ok(t, rdb.Set(t.Context(), hash, "not ours", time.Minute).Err())
 			}
-		}
-		for _, hash := range hashes {
-			if got := b.rdb.Get(b.Context(), hash).Val(); got != "not ours" {
-				b.Errorf("%s is now %q", hash, got)
+			l, err := lockcore.New(rdb, lockcore.Options{})
+			ok(t, err)
+			defer func() { _ = l.Close(context.Background()) }()
+			for name, call := range calls {
+				if err := call(t.Context(), l, lockcore.Terms{}); !errors.Is(err, lockcore.ErrRecord) || !strings.Contains(err.Error(), "WRONGTYPE") {
+					t.Errorf("%s: %v", name, err)
+				}
 			}
-		}
-	})
+			for _, hash := range hashes {
+				if got := rdb.Get(t.Context(), hash).Val(); got != "not ours" {
+					t.Errorf("%s is now %q", hash, got)
+				}
+			}
+		})
+	}
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
 		for _, v := range []any{nil, "OK", int64(1), []any{}, []any{"1"}, []any{int64(1)}, []any{int64(1), "2"}, []any{nil, nil}, []any{int64(99)}, []any{[]any{}}} {

@@ -3,48 +3,54 @@ package lockcore
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// A call that did not run the handler satisfies errors.Is(err, ErrNotRun), whatever else it is.
+// ErrNotRun matches every error of a call that did not run its handler. Most of these errors also
+// match one of the errors below.
 var ErrNotRun = errors.New("lockcore: not run")
 
-// Why a call did not run. Each also satisfies ErrNotRun.
+// Reasons why a call did not run. Each of these errors also matches ErrNotRun.
 var (
-	// ErrBusy: another holder has the key, or it is reserved or parked. The error is a *BusyError, except that of Clear.
+	// ErrBusy: another holder has the key, or it is reserved or parked. The error is a *BusyError,
+	// except that of Clear.
 	ErrBusy = notRun("lockcore: busy")
-	// ErrAbandoned: an earlier holder never said how its run ended, and the claim asked not to take over (AtMostOnce). The
-	// error is an *AbandonedError.
+	// ErrAbandoned: an earlier run ended without an outcome, and the claim does not take over
+	// (AtMostOnce). The error is an *AbandonedError.
 	ErrAbandoned = notRun("lockcore: abandoned")
 	// ErrMismatch: the key was used with another fingerprint. The error is a *MismatchError.
 	ErrMismatch = notRun("lockcore: fingerprint mismatch")
-	// ErrUnavailable: Redis did not answer in time, or answered that it cannot serve. What it said is wrapped too.
-	ErrUnavailable = notRun("lockcore: redis unavailable")
+	// ErrUnavailable: Redis did not reply in time, or replied that it cannot serve the command. The
+	// error also wraps what the client returned.
+	ErrUnavailable = notRun("lockcore: unavailable")
 	// ErrClosed: the Locker is closed, or was closed while the call waited.
 	ErrClosed = notRun("lockcore: locker closed")
-	// ErrKey: the key is empty or longer than 512 bytes. Any bytes will do.
+	// ErrKey: the key is empty or longer than 512 bytes. It may contain any bytes.
 	ErrKey = notRun("lockcore: bad key")
-	// ErrRecord: the data in Redis is not what holdfast writes. There are three cases. The record of a done key does
-	// not decode: it is never replayed, and nothing runs. A field of the key's hash cannot be read: the error names the
-	// field, nothing is written to the hash, and Clear repairs the key. A Redis key has another type than hash or
-	// sorted set: delete it.
+	// ErrRecord: the data in Redis is not what holdfast writes:
+	//
+	//   - The record of a done key does not decode. It is never replayed, and nothing runs.
+	//   - A field of the key's hash cannot be read. The error names the field. Nothing is written
+	//     to the hash. Clear repairs the key.
+	//   - A Redis key has another type than hash or sorted set. Delete it.
 	ErrRecord = notRun("lockcore: stored record does not decode")
-	// ErrNested: a Once inside a Once of the same key would wait for itself.
+	// ErrNested: a Claim whose ctx holds the same key would wait for itself.
 	ErrNested = notRun("lockcore: nested claim of the same key")
 )
 
-// ErrChanged is what ClearSeen answers of a key that is no longer as it was seen.
+// ErrChanged is the error of Clear for a key that has changed since the Inspect whose result Clear
+// received.
 var ErrChanged = errors.New("lockcore: key has changed since")
 
-// Why a lease ended before its handler did. They are the context.Cause of the lease's ctx, and what Release answers.
+// Reasons why a lease ended before its handler. Each is the context.Cause of the ctx of the lease,
+// and the error of its Release.
 var (
-	// ErrLost: the lease ran out or was about to: Redis was away too long, the process was paused, or the key was
-	// taken from it.
+	// ErrLost: the lease expired or was about to, or Redis no longer had it. Redis was unavailable
+	// for too long, the process was paused, or the key's data was lost or granted to another
+	// holder.
 	ErrLost = errors.New("lockcore: lease lost")
 	// ErrMaxHold: Terms.MaxHold is over.
 	ErrMaxHold = errors.New("lockcore: max hold reached")
@@ -52,9 +58,10 @@ var (
 	ErrStalled = errors.New("lockcore: handler stalled")
 	// ErrRevoked: an operator called Revoke.
 	ErrRevoked = errors.New("lockcore: lease revoked")
-	// ErrGivenUp: the time of Close was over while the handler ran.
+	// ErrGivenUp: Close stopped waiting for the handler.
 	ErrGivenUp = errors.New("lockcore: lease given up by Close")
-	// ErrReleased is the cause of a lease's ctx after its own Release.
+	// ErrReleased is the cause of the ctx of a lease that was released, and the error of later
+	// calls on that lease.
 	ErrReleased = errors.New("lockcore: lease released")
 )
 
@@ -64,8 +71,9 @@ func notRun(text string) error              { return &notRunError{text} }
 func (e *notRunError) Error() string        { return e.text }
 func (e *notRunError) Is(target error) bool { return target == ErrNotRun }
 
-// Holder says who holds, or held, a key. A field that is not known is empty.
+// Holder describes the current or the last holder of a key. A field that is not known is empty.
 type Holder struct {
+	Locker      string // UUID of its Locker, see Locker.ID; empty once the hold was released or completed
 	Host        string
 	PID         int
 	Task        string // see WithTask
@@ -83,20 +91,22 @@ func (h Holder) String() string {
 	return s
 }
 
-// BusyError says that another holder has the key, who that is, for how long, and what is left of its lease; or that nobody has
-// it but it is kept all the same, for what is left of Terms.MinHold or, for a moment, for who is next in line.
+// BusyError reports that another holder has the key, or that the key is not held but kept:
+//
+//   - reserved for a moment, for the first process in the remote queue, or
+//   - parked for the rest of Terms.MinHold.
 type BusyError struct {
 	Key       string
-	Holder    Holder        // empty if the key is only reserved or parked
-	HeldFor   time.Duration // how long the holder has had it; 0 then
-	Remaining time.Duration // what is left of the holder's lease, if it is not renewed, or of the reservation, or of MinHold
-	Queue     int           // how long the line is: calls in line in this process plus, if another has the key, processes in line at Redis
-	Waited    time.Duration // how long this call waited
-	// Local says that the Locker of this call has the key itself, so the holder runs in this process. If the holder's
-	// handler made the call, the call did not get that handler's ctx.
+	Holder    Holder        // empty for a parked key; for a reserved key the last holder, or empty if this process does not know it
+	HeldFor   time.Duration // of a held key: since the hold began
+	Remaining time.Duration // of the lease if it is not renewed, of the reservation, or of MinHold
+	Queue     int           // calls in the local queue plus, if another process has the key, processes in the remote queue
+	Waited    time.Duration // by this call
+	// Local is true if the Locker of this call has the key itself, so the holder runs in this
+	// process. If the holder's handler made the call, the call did not get that handler's ctx.
 	Local bool
-	// Nested says that ctx carries the hold, but another nested call of that hold runs, and this call did not get its
-	// ctx.
+	// Nested is true if ctx carries the hold, but another nested call of that hold runs, and this
+	// call did not get the ctx of that call.
 	Nested bool
 }
 
@@ -117,9 +127,11 @@ func (e *BusyError) Error() string {
 
 func (e *BusyError) kept() bool { return e.Holder == Holder{} && e.HeldFor == 0 }
 
-// RetryAfter is when another try makes sense: as long as the holder has held the key so far, but no longer than what is
-// left of its lease, or when the key is not kept any more; and always between 1 s, the least that a Retry-After header can
-// say, and 1 min.
+// RetryAfter returns how long to wait before another try, from 1 s to 1 min. 1 s is the least that
+// a Retry-After header can express.
+//
+//   - held: as long as the holder has held the key so far, but at most the rest of its lease
+//   - reserved or parked: until the key is no longer kept
 func (e *BusyError) RetryAfter() time.Duration {
 	if e.kept() {
 		return max(time.Second, min(e.Remaining, time.Minute))
@@ -133,12 +145,12 @@ func (e *BusyError) Is(target error) bool { return target == ErrBusy || target =
 // ErrorType names the class for telemetry.
 func (e *BusyError) ErrorType() string { return "busy" }
 
-// AbandonedError says that an earlier holder of the key never said how its run ended, so that its outcome is unknown.
+// AbandonedError reports that an earlier run of the key ended without an outcome.
 type AbandonedError struct {
 	Key     string
 	Holder  Holder
 	HeldFor time.Duration // since that run began
-	Attempt int           // which run of the key that was, from 1
+	Attempt int           // number of that run, from 1
 }
 
 func (e *AbandonedError) Error() string {
@@ -152,10 +164,10 @@ func (e *AbandonedError) Is(target error) bool { return target == ErrAbandoned |
 // ErrorType names the class for telemetry.
 func (e *AbandonedError) ErrorType() string { return "abandoned" }
 
-// MismatchError says that the key is done, running or abandoned with another fingerprint.
+// MismatchError reports that the key is done, held or abandoned with another fingerprint.
 type MismatchError struct {
 	Key  string
-	Done bool // done, else running or abandoned
+	Done bool // false: held or abandoned
 }
 
 func (e *MismatchError) Error() string {
@@ -172,49 +184,41 @@ func (e *MismatchError) Is(target error) bool { return target == ErrMismatch || 
 // ErrorType names the class for telemetry.
 func (e *MismatchError) ErrorType() string { return "mismatch" }
 
-// dataError satisfies ErrRecord: the scripts did not write the data of the key. Redis is available, and a repeat gets
-// the same reply.
-type dataError struct {
-	key   string // in Redis
-	field string // of the hash; empty: one of the key's two Redis keys has another type
-	reply error
-}
+// dataError satisfies ErrRecord: holdfast did not write the data of the key. The backend is
+// available, and a repeat gets the same reply.
+type dataError struct{ *backend.DataError }
 
-func (e *dataError) Error() string {
-	if e.field == "" {
-		return fmt.Sprintf("lockcore: stored data does not decode: Redis key %q must be a hash and %q a sorted set; delete the one that is not: %v", e.key, e.key+":q", e.reply)
-	}
-	return fmt.Sprintf("lockcore: stored data does not decode: field %q of the hash %q must be a number from 0 to 9e15; Clear repairs the key", e.field, e.key)
-}
-
+func (e *dataError) Error() string        { return "lockcore: " + e.DataError.Error() }
 func (e *dataError) Is(target error) bool { return target == ErrRecord || target == ErrNotRun }
-func (e *dataError) Unwrap() error        { return e.reply }
+func (e *dataError) Unwrap() error        { return e.Reply }
 
 // ErrorType names the class for telemetry.
 func (e *dataError) ErrorType() string { return "bad_record" }
 
-// unreadable returns a dataError if an error reply reports unreadable data. Some servers put text around the error of a
-// script.
-func unreadable(err error, list []any) error {
-	var re redis.Error
-	if !errors.As(err, &re) {
-		return err
+// translate returns an error of the backend as an error of this package.
+func translate(err error) error {
+	if e, ok := errors.AsType[*backend.DataError](err); ok {
+		return &dataError{e}
 	}
-	if _, text, ok := strings.Cut(re.Error(), "BADFIELD "); ok {
-		field, _, _ := strings.Cut(text, " ")
-		return &dataError{key: keyOf(list), field: field, reply: err}
+	if e, ok := errors.AsType[*backend.AcksError](err); ok {
+		return &ReplicaAcksError{Acked: e.Acked, Wanted: e.Wanted, Reason: e.Reason}
 	}
-	if strings.Contains(re.Error(), "WRONGTYPE") {
-		return &dataError{key: keyOf(list), reply: err}
+	switch {
+	case errors.Is(err, backend.ErrClosed):
+		return ErrClosed
+	case errors.Is(err, backend.ErrTooLate):
+		return errtext.Wrap(ErrUnavailable, err)
 	}
 	return err
 }
 
-// unavailable wraps what Redis, or the way to it, said.
+// unavailable wraps an error of the backend in ErrUnavailable. It does not wrap a dataError, which
+// comes from an available backend.
 func unavailable(err error) error {
 	if err == nil {
 		return ErrUnavailable
 	}
+	err = translate(err)
 	if errors.As(err, new(*dataError)) {
 		return err
 	}

@@ -121,13 +121,13 @@ func TestErrorsHolder(t *testing.T) {
 				if !errors.As(err, &busy) {
 					t.Fatal(err)
 				}
-				if h := busy.Holder; h.Host == "" || h.PID == 0 || h.Task != want || busy.HeldFor != 3*time.Second || busy.Key != "k" {
+				if h := busy.Holder; h.Locker != l.ID() || h.Host == "" || h.PID == 0 || h.Task != want || busy.HeldFor != 3*time.Second || busy.Key != "k" {
 					t.Errorf("task %q: %+v", task, busy)
 				}
 			}
 			_ = le.Release(t.Context())
 		}
-		hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0]
+		hash := storedNames(lockcore.KindExclusive, "k")[0]
 		le := w.must(l.Acquire(t.Context(), "k", noWait))
 		for who, want := range map[string]lockcore.Holder{
 			"": {}, "junk": {}, "a\nb": {}, "h\nx\nt\np\nq": {Host: "h", Task: "t", Traceparent: "p\nq"}, "\n\n\n": {},
@@ -135,6 +135,7 @@ func TestErrorsHolder(t *testing.T) {
 			w.memory.Redis.HSet(hash, "m", who)
 			_, err := stranger.Acquire(t.Context(), "k", noWait)
 			var busy *lockcore.BusyError
+			want.Locker = l.ID()
 			if !errors.As(err, &busy) || busy.Holder != want {
 				t.Errorf("%q: %v, %+v", who, err, busy)
 			}

@@ -10,8 +10,11 @@ import (
 
 // Two calls with the ctx of one lease: the second waits until the first is released.
 func ExampleLocker_Acquire_twice() {
-	locks, done := open()
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	terms := lockcore.Terms{Wait: lockcore.NoWait}
 	outer, err := locks.Acquire(context.Background(), "account:42", terms)
 	if err != nil {

@@ -2,39 +2,19 @@ package lockcore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// open stands for what main does once; here with a Redis inside the process.
-func open() (*lockcore.Locker, func()) {
-	server := miniredis.NewMiniRedis()
-	if err := server.Start(); err != nil {
-		panic(err)
-	}
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locks, err := lockcore.New(rdb, lockcore.Options{})
+func ExampleLocker_Acquire() {
+	ctx := context.Background()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
 		panic(err)
 	}
-	return locks, func() {
-		if err := errors.Join(locks.Close(context.Background()), rdb.Close()); err != nil {
-			panic(err)
-		}
-		server.Close()
-	}
-}
-
-func ExampleLocker_Acquire() {
-	locks, done := open()
-	defer done()
-	ctx := context.Background()
+	defer locks.Close(ctx)
 	lease, err := locks.Acquire(ctx, "account:42", lockcore.Terms{Lease: 10 * time.Second})
 	if err != nil {
 		fmt.Println(err) // nothing was run: errors.Is(err, lockcore.ErrNotRun)
@@ -51,9 +31,12 @@ func ExampleLocker_Acquire() {
 }
 
 func ExampleLocker_Claim() {
-	locks, done := open()
-	defer done()
 	ctx := context.Background()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(ctx)
 	for range 2 {
 		lease, record, err := locks.Claim(ctx, "charge:7", lockcore.Claim{})
 		switch {
@@ -72,8 +55,11 @@ func ExampleLocker_Claim() {
 
 // Who has the key, and how to take it away.
 func ExampleLocker_Revoke() {
-	locks, done := open()
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	ctx := lockcore.WithTask(context.Background(), "nightly report")
 	lease, err := locks.Acquire(ctx, "report", lockcore.Terms{Lease: 3 * time.Second})
 	if err != nil {

@@ -4,46 +4,35 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"time"
 
-	"github.com/redis/go-redis/v9"
-)
-
-// What tests from outside see of the inside: the layout of Redis, and the scripts by name.
-var (
-	Escape      = escape
-	Unescape    = unescape
-	Probe       = probe
-	RedisKeys   = redisKeys
-	ScriptFiles = scriptFiles
-	Scripts     = map[string]*redis.Script{
-		"acquire": acquireScript.Script, "renew": renewScript.Script, "release": releaseScript.Script, "leave": leaveScript.Script, "rotate": rotateScript.Script,
-		"complete": completeScript.Script, "revoke": revokeScript.Script, "clear": clearScript.Script, "inspect": inspectScript.Script,
-	}
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis"
 )
 
 // MaxCleanups is how many unconfirmed cleanups make requests for new keys wait.
-const MaxCleanups = maxCleanups
+const MaxCleanups = redis.MaxCleanups
 
-// PileUp puts n withdrawals into the queue.
+// PileUp puts n withdrawals into the cleanup queue.
 func PileUp(l *Locker, n int) {
 	for i := range n {
-		l.cleanups.add(&cleanup{keys: redisKeys(l.prefix, KindExclusive, fmt.Sprint("pile", i)), id: rand.Text(), keep: freeTTL})
+		key := l.backend.Key(backend.KindExclusive, fmt.Sprint("pile", i))
+		l.backend.Withdraw(backend.WithdrawRequest{Key: &key, ID: rand.Text(), Retention: freeTTL})
 	}
-	l.cleanups.report()
+	l.backend.Report()
 }
 
-// Cleanups returns how many cleanups are not confirmed.
-func Cleanups(l *Locker) int { return int(l.cleanups.n.Load()) }
+// Cleanups returns how many withdrawals and releases are not confirmed.
+func Cleanups(l *Locker) int {
+	return l.backend.(*redis.Backend).Unconfirmed() //nolint:errcheck,forcetypeassert // tests that call it use Redis
+}
 
 // SendOnce sends one command as calls do, and does not repeat it.
-func SendOnce(ctx context.Context, l *Locker, key string) error {
-	keys := redisKeys(l.prefix, KindExclusive, key)
-	if _, _, err := l.conn.run(ctx, l.conn.calls, inspectScript, keys[:], flag(false)); err != nil {
+func SendOnce(ctx context.Context, l *Locker, name string) error {
+	key := l.backend.Key(backend.KindExclusive, name)
+	_, err := l.backend.Acquire(ctx, backend.AcquireRequest{Key: &key, ID: rand.Text(), Lease: time.Second, Retention: time.Second, Limit: time.Second})
+	if err != nil {
 		return unavailable(err)
 	}
 	return nil
-}
-
-func EndWith(ctx context.Context, next dialer, over error) dialer {
-	return endWith(ctx, next, new(heldUpDials), over)
 }

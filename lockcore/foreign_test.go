@@ -79,7 +79,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 	}
 	clear := func() error {
 		h, err := l.Inspect(ctx, lockcore.KindOnce, "k")
-		return errors.Join(err, l.ClearSeen(ctx, lockcore.KindOnce, "k", h))
+		return errors.Join(err, l.Clear(ctx, lockcore.KindOnce, "k", h))
 	}
 	_ = acquire().Release(ctx) // from here on the faults know the scripts
 	_ = once().Complete(ctx, nil, time.Minute)
@@ -125,7 +125,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.rdb.Del(ctx, lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "lost")[0])
+	w.rdb.Del(ctx, storedNames(lockcore.KindExclusive, "lost")[0])
 	select {
 	case <-le.Context().Done():
 	case <-time.After(10 * time.Second):

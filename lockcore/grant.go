@@ -2,20 +2,20 @@ package lockcore
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
 const (
-	tokenBlock   = 512                    // tokens of one grant, and so holds of one batch; the same as in lease.lua
 	batchTime    = 5 * time.Millisecond   // the hold that runs after this time is the last of its batch
 	publishAfter = 250 * time.Millisecond // a hold that lasts this long after a hand-off is published in Redis
 )
 
 // grant is a lease and a block of fencing tokens from Redis. Holds of one process follow each other
-// under it, each with its own token. Such a batch ends after tokenBlock holds or after batchTime,
-// whichever is first.
+// under it, each with its own token. Such a batch ends after backend.TokensPerGrant holds or after
+// batchTime, whichever is first.
 //
 // mu decides every race between renewal, loss, re-entry, release and hand-off. hold is the hold
 // that runs, nil during a hand-off. The first goroutine that sets cause or clears hold wins. No
@@ -28,7 +28,8 @@ type grant struct {
 	keep        time.Duration
 	fingerprint string
 	since       time.Time
-	lastToken   int64 // of the block
+	granted     time.Time // by the backend's clock
+	lastToken   int64     // of the block
 	attempt     int32
 	handOffs    int32 // guarded by the mutex of the queue
 	repeated    bool  // the acquire was sent more than once: a late duplicate may exist
@@ -38,10 +39,10 @@ type grant struct {
 	hold        *hold
 	nextToken   int64         // of the next hold
 	sent        time.Time     // when the acquire or renewal was sent that determines the end of the lease
-	lease       time.Duration // that it asked for
+	lease       time.Duration // that it requested
 	cause       error         // why the lease ended
-	requestedBy *call         // the caller that the acquire named; nil if it was another call, or once a hold has begun
-	published   *hold         // the hold that a renewal named in Redis
+	requestedBy *call         // the call whose holder text the acquire stored; nil if that may be another call's, or once a hold has begun
+	published   *hold         // the hold that Redis names
 	timer       *time.Timer   // cancels the hold before the lease can end; set with the first hold
 
 	// Guarded by watchdog.mu.
@@ -50,7 +51,7 @@ type grant struct {
 	renewing uint8         // renewals under way
 	urgent   bool          // due for a reason that is newer than the renewals under way
 
-	older, younger *grant // see aged; guarded by Locker.mu
+	older, younger *grant // see ageList; guarded by Locker.mu
 
 	first hold // most grants have one hold
 }
@@ -62,9 +63,9 @@ type grantTerms struct {
 }
 
 // holdsLocked returns the number of holds that have begun.
-func (g *grant) holdsLocked() int { return int(g.nextToken-g.lastToken) + tokenBlock - 1 }
+func (g *grant) holdsLocked() int { return int(g.nextToken-g.lastToken) + backend.TokensPerGrant - 1 }
 
-// leftLocked returns how long the lease is certain to last, as far as is known.
+// leftLocked returns how long the lease is certain to last.
 func (g *grant) leftLocked(now time.Time) time.Duration {
 	return usable(g.lease) - between(g.sent, now)
 }
@@ -78,7 +79,7 @@ func (g *grant) startHold(c *call) *hold {
 	return h
 }
 
-// tryStartHold is startHold without publishing. same is false if Redis knows another call as the
+// tryStartHold is startHold without publishing. same is false if Redis names another call as the
 // holder.
 func (g *grant) tryStartHold(c *call) (h *hold, same bool) {
 	ctx, cancel := context.WithCancelCause(c.ctx) // not under mu: it may call Value of a nested run's ctx, which locks the mu of another grant
@@ -99,7 +100,7 @@ func (g *grant) tryStartHold(c *call) (h *hold, same bool) {
 	if !first {
 		h = new(hold)
 	}
-	h.grant, h.maxHold, h.of, h.asked, h.abandoned = g, c.terms.MaxHold, h, c.ctx, g.abandoned
+	h.grant, h.maxHold, h.of, h.callCtx, h.abandoned = g, c.terms.MaxHold, h, c.ctx, g.abandoned
 	h.token = g.nextToken //planted:token-of-hold
 	h.began, h.runs = now.Sub(g.since), 1
 	h.minHold, h.stall, h.lastBeat = c.terms.MinHold, c.terms.Stall, between(g.since, now)
@@ -160,7 +161,7 @@ func (g *grant) expire() {
 // hold fails to start.
 func (g *grant) lose(cause error) { g.loseUnder(nil, cause) }
 
-// loseUnder is lose, unless only is not nil and no longer the hold.
+// loseUnder is lose. If only is not nil, it acts only while only is the hold.
 func (g *grant) loseUnder(only *hold, cause error) {
 	g.mu.Lock()
 	h := g.hold
@@ -196,7 +197,7 @@ func (g *grant) afterLoss(h *hold, cause error) {
 	}
 	g.l.watchdog.remove(g)
 	g.l.mu.Lock()
-	g.l.aged.removeLocked(g) // nothing is left to revoke, so a handler that hangs does not keep the subscription open
+	g.l.byAge.removeLocked(g) // nothing is left to revoke, so a handler that hangs does not keep the subscription open
 	g.l.mu.Unlock()
 	if h != nil {
 		h.cancelNested(cause) //planted:nested-loss
@@ -205,8 +206,8 @@ func (g *grant) afterLoss(h *hold, cause error) {
 	}
 }
 
-// renewed records a successful renewal, and the hold that it published, if any. A renewal that was
-// sent too long ago does not move the end of the lease.
+// renewed records a successful renewal, and the hold that it published, if any. A renewal that
+// would shorten the lease does not move its end.
 func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -227,7 +228,7 @@ func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
 	}
 }
 
-// unanswered counts a renewal without a reply. The lease is not lost yet: its timer decides. If a
+// unanswered counts a renewal that got no reply. The lease is not lost yet: its timer decides. If a
 // later renewal has succeeded, there is nothing to report.
 func (g *grant) unanswered(sent time.Time, err error) {
 	g.mu.Lock()
@@ -270,7 +271,7 @@ func (g *grant) live() bool {
 func (g *grant) canHandTo(c *call, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.queue.kind == KindExclusive && g.nextToken <= g.lastToken &&
+	return g.queue.key.Kind == backend.KindExclusive && g.nextToken <= g.lastToken &&
 		g.cause == nil && //planted:hand-off-of-live-grant
 		g.lease == c.terms.Lease && //planted:hand-off-of-same-lease
 		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.requestedBy == c) && g.leftLocked(now) > 0
@@ -285,19 +286,25 @@ func (g *grant) lastHold() (token int64, holds int) {
 
 // retention returns the TTL of the hash while it is held. It includes the time for which an
 // abandoned lease is remembered.
-func (g *grant) retention(lease time.Duration) int64 {
-	return millis(lease + max(g.keep, abandonedTTL))
+func (g *grant) retention(lease time.Duration) time.Duration {
+	return lease + max(g.keep, abandonedTTL)
 }
 
-// unpublished returns the token and the holder that Redis does not know yet, or "".
-func (g *grant) unpublished() (*hold, string) {
+// renewRequest makes a renewal, which also publishes the hold if the backend names an earlier one.
+// known is the hold that the backend names after the renewal.
+func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
+	r = backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: g.terms.Lease, Retention: g.retention(g.terms.Lease)}
+	if g.terms.NoRenew {
+		r.Lease = 0 // only read
+	}
 	g.mu.Lock()
 	h, known := g.hold, g.published
 	g.mu.Unlock()
 	if h == nil || h == known {
-		return known, ""
+		return r, known
 	}
-	return h, strconv.FormatInt(h.token, 10) + " " + g.l.holderText(h.asked)
+	r.Token, r.Holder = h.token, g.l.holderText(h.callCtx)
+	return r, h
 }
 
 // busy describes the holder to a call of this process.
@@ -308,9 +315,9 @@ func (g *grant) busy(c *call, queue int) *BusyError {
 	b := &BusyError{Key: c.key, Remaining: max(left, 0), Queue: queue, Waited: c.waited(), Local: true}
 	by := context.Background()
 	if h != nil {
-		b.HeldFor, by = time.Since(h.grantedAt()), h.asked
+		b.HeldFor, by = time.Since(h.grantedAt()), h.callCtx
 	}
-	b.Holder = parseHolder(g.l.holderText(by))
+	b.Holder = holderOf(g.l.id, g.l.holderText(by))
 	return b
 }
 

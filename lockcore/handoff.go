@@ -2,17 +2,20 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
 // end hands the key to another call of this process, or ends the hold in Redis. It passes the
 // leadership on. alive: the lease has not ended early.
 func (h *hold) end(ctx context.Context, e outcome, alive bool) (handed, stale bool, err error) {
 	g := h.grant
-	alive = alive && g.queue.kind == KindExclusive && !e.abandoned && (e.parkedUntil.IsZero() || !time.Now().Before(e.parkedUntil))
-	mine, times, next := g.queue.handOff(g, alive)
-	if times > 0 {
-		if times == 1 {
+	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.parkedUntil.IsZero() || !time.Now().Before(e.parkedUntil))
+	mine, handOffs, next := g.queue.handOff(g, alive)
+	if handOffs > 0 {
+		if handOffs == 1 {
 			g.l.watchdog.publishSoon(g)
 		}
 		return true, false, nil
@@ -33,32 +36,35 @@ func (h *hold) end(ctx context.Context, e outcome, alive bool) (handed, stale bo
 	return false, stale, err
 }
 
-// releaseAndAcquire ends a batch: one script releases the key and requests it again on behalf of
-// next. Other processes get their turn; if none waits, the key comes straight back. Without a reply
-// the release is retried asynchronously, and the request goes on with the queue; a late duplicate
+// releaseAndAcquire ends a batch: one step releases the key and requests it again on behalf of
+// next. If no other process waits, this process gets the key again at once. If no reply arrives,
+// the release is retried asynchronously, and the next leader gets the request. A late duplicate
 // then finds both ids ended.
 func (h *hold) releaseAndAcquire(ctx context.Context, next *call) (stale bool, err error) {
 	g, l := h.grant, h.grant.l
-	req := newRequest(next)
-	last, _ := g.lastHold()
+	req, sent := newRequest(next), false
+	defer func() {
+		if !sent { // code of the ctx of next panics: the panic passes, and the waiters go on
+			req.unsubscribe()
+			g.queue.passLeadership(nil, nil)
+			h.releaseAsync(outcome{})
+		}
+	}()
 	req.clearSignals()
-	sent := time.Now()
-	reply, again, err := l.conn.run(context.WithoutCancel(ctx), l.conn.ends, rotateScript, g.queue.keys[:],
-		g.id, last, millis(g.keep), flag(g.repeated), micros(claimWindow), l.wakePrefix, flag(l.conn.single),
-		req.id, l.id, micros(next.terms.Lease), flag(req.remoteSignal != nil), l.holderText(next.ctx),
-		millis(next.terms.Lease+max(next.keep, abandonedTTL)), millis(queueTTL))
-	req.recordSend(again, err)
-	released, bad := number(reply, 0)
-	if err != nil || bad != nil {
-		g.repeated = g.repeated || again
+	r, again := g.releaseRequest(outcome{}), req.acquireRequest(next)
+	r.Next, sent = &again, true
+	reply, err := l.backend.Release(ctx, r)
+	req.recordSend(reply.Next.Repeated, err)
+	if err != nil {
+		g.repeated = g.repeated || reply.Repeated
 		g.queue.passLeadership(nil, req)
 		h.releaseAsync(outcome{})
 		return false, unavailable(err)
 	}
-	v := req.parse(next, sent, reply[1:])
+	v := req.accept(next, &reply.Next)
 	if v.busy != nil {
 		req.acceptLocalSignals()
-		g.queue.recordReply(req, sent, v, nil)
+		g.queue.recordReply(req, reply.Next.Sent, v, nil)
 		req.retryWhenFree(v.busy)
 	}
 	if v.grant != nil {
@@ -66,20 +72,25 @@ func (h *hold) releaseAndAcquire(ctx context.Context, next *call) (stale bool, e
 		req = nil
 	}
 	g.queue.passLeadership(v.grant, req)
-	return released == 0 && !again, nil
+	return !reply.Released && !reply.Repeated, nil
 }
 
-// release sends the end of the hold. Without a reply it is retried asynchronously.
+// release ends the hold in the backend. If no reply arrives, that is retried asynchronously.
 func (h *hold) release(ctx context.Context, e outcome) (stale bool, err error) {
 	g := h.grant
-	gone, again, err := g.sendEnd(ctx, e, false, true)
+	var reply backend.ReleaseReply
+	if e.completed {
+		reply, err = g.complete(context.WithoutCancel(ctx), e, false)
+	} else {
+		reply, err = g.l.backend.Release(ctx, g.releaseRequest(e))
+	}
 	if err != nil {
 		h.releaseAsync(e) //planted:release-again
-		return false, err
+		return false, translate(err)
 	}
 	// A repeat finds no hold if its first copy has ended it, so that is not stale. A completion
 	// remembers the hold that completed.
-	return gone && (e.completed || !again), nil
+	return !reply.Released && (e.completed || !reply.Repeated), nil
 }
 
 func (h *hold) releaseAsync(e outcome) {
@@ -89,103 +100,99 @@ func (h *hold) releaseAsync(e outcome) {
 		return
 	}
 	g.l.retryAsync(g.serverEnd(), func(ctx context.Context) error {
-		gone, _, err := g.sendEnd(ctx, e, true, false)
+		reply, err := g.complete(ctx, e, true)
 		switch {
 		case err != nil:
-		case gone: // Redis does not know the hold any more, or another run has begun
-			g.l.shielded(func() { g.l.Report(h.asked, CompletionFailed{Err: ErrLost}) })
+		case !reply.Released: // the backend no longer has the hold, or another run has begun
+			g.l.shielded(func() { g.l.report(h.callCtx, CompletionFailed{Err: ErrLost}) })
 		default:
-			g.l.shielded(func() { g.l.Report(h.asked, CompletionStored{}) })
+			g.l.shielded(func() { g.l.report(h.callCtx, CompletionStored{}) })
 		}
 		return err
-	}, func(err error) { g.l.shielded(func() { g.l.Report(h.asked, CompletionFailed{Err: err}) }) })
+	}, func(err error) { g.l.shielded(func() { g.l.report(h.callCtx, CompletionFailed{Err: translate(err)}) }) })
 }
 
-// releaseAsync has the cleanup queue release or abandon a hold, for as long as that is useful:
-// until the end of the lease. The release of a once key that ran without an outcome is useful
-// longer, because the key would count as abandoned, see retainWithdrawal.
+// releaseAsync has the backend release or abandon a hold, for as long as that is useful: until the
+// end of the lease. The release of a once key that ran without an outcome is useful longer, because
+// the key would count as abandoned, see releaseRetryTime.
 func (g *grant) releaseAsync(e outcome) {
 	until := g.serverEnd()
 	if !e.abandoned {
-		until = time.Now().Add(g.queue.retainWithdrawal(time.Until(until)))
+		until = time.Now().Add(g.queue.releaseRetryTime(time.Until(until)))
 	}
 	if time.Now().Before(until) {
-		g.l.cleanups.add(&cleanup{keys: g.queue.keys, id: g.id, release: &release{g, e}, until: until, repeated: true})
+		g.l.backend.ReleaseLater(g.releaseRequest(e), until)
 	}
 }
 
-// sendEnd sends the end of the hold. free: it goes on if ctx has ended.
-func (g *grant) sendEnd(ctx context.Context, e outcome, repeated, free bool) (gone, again bool, err error) {
-	l, keys := g.l, g.queue.keys
+func (g *grant) releaseRequest(e outcome) backend.ReleaseRequest {
 	last, _ := g.lastHold()
-	var reply []any
-	if e.completed {
-		if free {
-			ctx = context.WithoutCancel(ctx)
-		}
-		reply, again, err = l.conn.run(ctx, l.conn.ends, completeScript, keys[:],
-			g.id, e.record, millis(e.keep), last, l.wakePrefix, flag(repeated || g.repeated))
-	} else {
-		args := g.releaseArgs(last, e, repeated || g.repeated)
-		args.ctx = limited{
-			Context: ctx, limit: callTimeout,
-			free: free, //planted:release-outlives-ctx
-		}
-		reply, again, err = l.conn.send(&args.ctx, l.conn.ends, releaseScript, args.list[:])
+	r := backend.ReleaseRequest{
+		Key: &g.queue.key, ID: g.id, Token: last, Retention: g.keep, Abandon: e.abandoned, ParkUntil: e.parkedUntil, Repeated: g.repeated,
 	}
-	if err != nil {
-		return false, again, err
-	}
-	n, err := number(reply, 0)
-	return n == 0, again, err
-}
-
-// releaseArgs holds the ctx and the arguments of one send of release.lua in one allocation.
-type releaseArgs struct {
-	ctx        limited
-	last, keep int64
-	park       int64
-	list       [14]any
-}
-
-func (g *grant) releaseArgs(last int64, e outcome, repeated bool) *releaseArgs {
-	r := &releaseArgs{last: last, keep: millis(g.keep)}
-	if park := time.Until(e.parkedUntil); park > 0 {
-		r.park, r.keep = micros(park), millis(park+g.keep)
-	}
-	abandon, remember, single := &no, &no, &no
 	if e.abandoned {
-		abandon, r.keep = &yes, millis(max(g.keep, abandonedTTL))
-	}
-	if repeated {
-		remember = &yes
-	}
-	if g.l.conn.single {
-		single = &yes
-	}
-	r.list = [14]any{
-		2: 2, 3: &g.queue.keys[0], 4: &g.queue.keys[1], 5: &g.id, 6: &r.last, 7: abandon, 8: &r.keep, 9: remember, 10: &window,
-		11: &g.l.wakePrefix, 12: single, 13: &r.park,
+		r.Retention = max(g.keep, abandonedTTL)
 	}
 	return r
 }
 
+func (g *grant) complete(ctx context.Context, e outcome, repeated bool) (backend.ReleaseReply, error) {
+	last, _ := g.lastHold()
+	return g.l.backend.Complete(ctx, backend.CompleteRequest{
+		Key: &g.queue.key, ID: g.id, Token: last, Record: e.record, Keep: e.keep, Repeated: repeated || g.repeated,
+	})
+}
+
 // requestAfter makes the request of c that follows a grant which no call can use. If no call ran
-// under that grant, the request waits until its withdrawal is confirmed, see cleanups.before.
+// under that grant, the request waits until its withdrawal is confirmed, see Backend.Acquire.
 func (g *grant) requestAfter(c *call) *request {
 	g.discard()
 	return newRequest(c)
 }
 
-// discard withdraws or releases, by the cleanup queue, a grant that no call of this process wants
-// any more.
+// discard withdraws or releases asynchronously a grant that no call of this process wants.
 func (g *grant) discard() {
-	l := g.l
 	g.close()
 	if _, holds := g.lastHold(); holds == 0 {
-		l.withdraw(g.queue, g.id, g.keep, true, g.repeated)
+		g.l.backend.Withdraw(backend.WithdrawRequest{Key: &g.queue.key, ID: g.id, Retention: g.keep, Granted: true, Repeated: g.repeated})
 	} else {
-		l.cleanups.add(&cleanup{keys: g.queue.keys, id: g.id, release: &release{g, outcome{}}, until: g.serverEnd(), repeated: true})
+		g.l.backend.ReleaseLater(g.releaseRequest(outcome{}), g.serverEnd())
 	}
-	l.removeGrant(g)
+	g.l.removeGrant(g)
+}
+
+// retryAsync retries do, a completion, until it succeeds, the time until has passed, or the Locker
+// ends. In the last two cases, and if there is no room, it calls failed. The backend itself retries
+// withdrawals and releases.
+func (l *Locker) retryAsync(until time.Time, do func(context.Context) error, failed func(error)) {
+	l.mu.Lock()
+	if l.ended || l.pending >= maxPending {
+		l.mu.Unlock()
+		failed(ErrUnavailable)
+		return
+	}
+	l.pending++
+	l.wg.Add(1)
+	l.mu.Unlock()
+	go func() { // owner: l, which waits for it in join; it ends with a reply, by until, or with l.base
+		defer l.wg.Done()
+		err := l.retry(until, do)
+		l.mu.Lock()
+		l.pending--
+		l.mu.Unlock()
+		if err != nil {
+			failed(err)
+		}
+	}()
+}
+
+func (l *Locker) retry(until time.Time, do func(context.Context) error) error {
+	ctx, cancel := context.WithDeadline(l.base, until)
+	defer cancel()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := do(ctx)
+		if err == nil || l.backend.Permanent(err) && !errors.Is(err, backend.ErrHeldUp) || ctx.Err() != nil || !backend.Sleep(ctx, pause) {
+			return err
+		}
+	}
 }

@@ -64,6 +64,9 @@ func (h *hold) Value(key any) any {
 
 func (h *hold) grantedAt() time.Time { return h.grant.since.Add(h.began) }
 
+// serverGrantedAt is grantedAt by the backend's clock: that of the grant plus the local time since.
+func (h *hold) serverGrantedAt() time.Time { return h.grant.granted.Add(h.began) }
+
 // leftLocked returns how long the ctx may live, as far as is known.
 func (h *hold) leftLocked(now time.Time) time.Duration {
 	left := h.grant.leftLocked(now)
@@ -119,7 +122,7 @@ func (h *hold) emit(e Event) {
 	switch e := e.(type) {
 	case Granted:
 		t.granted = true
-		obs.Event(h.asked, e)
+		obs.Event(h.callCtx, e)
 		if t.earlyLoss != nil {
 			h.emitShielded(t.earlyLoss)
 		}
@@ -148,14 +151,14 @@ func (h *hold) emit(e Event) {
 	case Lost, Overrun, RenewFailed:
 		h.emitShielded(e)
 	default:
-		obs.Event(h.asked, e)
+		obs.Event(h.callCtx, e)
 	}
 }
 
 // emitShielded emits an event that mostly comes from a goroutine of the Locker: a panic of the
 // Observer is counted.
 func (h *hold) emitShielded(e Event) {
-	h.grant.l.shielded(func() { h.grant.l.observer.Event(h.asked, e) })
+	h.grant.l.shielded(func() { h.grant.l.observer.Event(h.callCtx, e) })
 }
 
 // checkOverrun reports a handler that runs although its ctx has ended.
@@ -196,13 +199,13 @@ func (h *hold) endRun(n *nested) (last, expired, late bool, r Released) {
 	if h.events != nil {
 		r.Failed = h.events.failed
 	}
-	next, homeless := e.closeLocked()
+	next, stranded := e.closeLocked()
 	if h.runs--; h.runs > 0 { //planted:inner-run-left
 		h.grant.mu.Unlock()
 		if next != nil {
 			next.turn <- true
 		}
-		homeless.rejectAll()
+		stranded.rejectAll()
 		return false, false, false, r
 	}
 	h.closed = true
@@ -212,7 +215,7 @@ func (h *hold) endRun(n *nested) (last, expired, late bool, r Released) {
 	expired = h.leftLocked(now) <= 0
 	late = h.lost && h.events != nil && now.Sub(h.events.lostAt) > overrunAfter
 	h.grant.mu.Unlock()
-	homeless.rejectAll() // the waiters that cancelNested has not reached yet
+	stranded.rejectAll() // the waiters that cancelNested has not reached yet
 	return true, expired, late, r
 }
 

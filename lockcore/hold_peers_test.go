@@ -195,15 +195,15 @@ func TestPeer_redissonTokenOfAnother(t *testing.T) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
 		mine := le.Token()
 		inner := p.must(p.a.Acquire(le.Context(), "k", lockcore.Terms{}))
-		if n, ok := lockcore.TokenOf(inner.Context(), "k"); n != mine || !ok || inner.Token() != mine {
-			t.Errorf("token %d inside, %d outside", n, mine)
+		if h, ok := lockcore.HoldOf(inner.Context(), "k"); h.Token != mine || !ok || inner.Token() != mine {
+			t.Errorf("token %d inside, %d outside", h.Token, mine)
 		}
 		next := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
 		if le.Token() != mine || next.Token() <= mine {
 			t.Errorf("tokens %d and %d, was %d", le.Token(), next.Token(), mine)
 		}
-		if n, ok := lockcore.TokenOf(inner.Context(), "k"); ok {
-			t.Errorf("a lost lease has token %d", n)
+		if h, ok := lockcore.HoldOf(inner.Context(), "k"); ok {
+			t.Errorf("a lost lease has token %d", h.Token)
 		}
 		_ = inner.Release(t.Context())
 		_ = le.Release(t.Context())

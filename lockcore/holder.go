@@ -5,15 +5,16 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
 const maxTaskLen = 128
 
 type taskKey struct{}
 
-// WithTask names the job that ctx belongs to, such as an asynq task ID or a request ID, so that
-// waiters see it. It is stored in Redis with the hold: at most 128 bytes of it, without control
-// characters.
+// WithTask names the job that ctx belongs to, such as an asynq task ID or a request ID. Waiters see
+// it in Holder.Task. At most 128 bytes of it are stored with the hold, without control characters.
 func WithTask(ctx context.Context, task string) context.Context {
 	return context.WithValue(ctx, taskKey{}, oneLine(task))
 }
@@ -37,26 +38,8 @@ func thisProcess() string {
 	return oneLine(host) + "\n" + strconv.Itoa(os.Getpid()) + "\n"
 }
 
-// holderText is what the hash stores of a holder: host, PID, task and traceparent, one per line.
-func (l *Locker) holderText(ctx context.Context) string {
-	task, _ := ctx.Value(taskKey{}).(string)
-	trace := ""
-	if l.observer != nil {
-		trace = oneLine(l.traceparent(ctx))
-	}
-	if task == "" && trace == "" {
-		return l.holderWithoutTask
-	}
-	return l.processID + task + "\n" + trace
-}
-
-// parseHolder never fails: it returns as much as it can parse of text from another release or
-// program.
-func parseHolder(who string) Holder {
-	f := strings.SplitN(who, "\n", 4)
-	if len(f) != 4 {
-		return Holder{}
-	}
-	pid, _ := strconv.Atoi(f[1])
-	return Holder{Host: f[0], PID: pid, Task: f[2], Traceparent: f[3]}
+// holderOf parses the text of a holder. locker is the UUID of its Locker, or empty.
+func holderOf(locker, text string) Holder {
+	h := backend.ParseHolder(text)
+	return Holder{Locker: locker, Host: h.Host, PID: h.PID, Task: h.Task, Traceparent: h.Traceparent}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -20,12 +21,13 @@ func TestHoldOf(t *testing.T) {
 		l, _, _ := w.locker(lockcore.Options{})
 		ids := map[string]bool{} // guarded by the key
 		note := func(ctx context.Context) string {
-			token, id, ok := lockcore.HoldOf(ctx, "k")
-			if want, held := lockcore.TokenOf(ctx, "k"); !ok || !held || token != want || !holdID.MatchString(id) {
-				t.Errorf("token %d, id %q, held %v; want token %d", token, id, ok, want)
+			h, ok := lockcore.HoldOf(ctx, "k")
+			inner, _ := lockcore.Current(ctx)
+			if !ok || h != inner || h.Key != "k" || h.Token <= 0 || h.Attempt != 1 || h.TookOver || !holdID.MatchString(h.ID()) {
+				t.Errorf("%+v with id %q, held %v; the innermost is %+v", h, h.ID(), ok, inner)
 			}
-			ids[id] = true
-			return id
+			ids[h.ID()] = true
+			return h.ID()
 		}
 		first := w.must(l.Acquire(t.Context(), "k", noWait))
 		note(first.Context())
@@ -51,12 +53,12 @@ func TestHoldOf(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if _, _, ok := lockcore.HoldOf(first.Context(), "other"); ok {
+		if _, ok := lockcore.HoldOf(first.Context(), "other"); ok {
 			t.Error("a hold of another key")
 		}
 		_ = first.Release(t.Context())
 		wg.Wait()
-		if _, _, ok := lockcore.HoldOf(first.Context(), "k"); ok {
+		if _, ok := lockcore.HoldOf(first.Context(), "k"); ok {
 			t.Error("a hold that was released")
 		}
 		if len(ids) != 6 {
@@ -76,12 +78,42 @@ func TestHoldOfEqualTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		two := w.must(b.Acquire(t.Context(), "k", noWait)) // in a bubble no time has gone by
-		t1, id1, _ := lockcore.HoldOf(one.Context(), "k")
-		t2, id2, _ := lockcore.HoldOf(two.Context(), "k")
-		if t1 != t2 || id1 == id2 {
-			t.Errorf("tokens %d and %d, ids %q and %q", t1, t2, id1, id2)
+		h1, _ := lockcore.HoldOf(one.Context(), "k")
+		h2, _ := lockcore.HoldOf(two.Context(), "k")
+		if h1.Token != h2.Token || h1.ID() == h2.ID() {
+			t.Errorf("tokens %d and %d, ids %q and %q", h1.Token, h2.Token, h1.ID(), h2.ID())
 		}
 		_ = two.Release(t.Context())
 		_ = one.Release(t.Context())
+	})
+}
+
+// GrantedAt is the backend's time at the grant, plus the local time since after a hand-off, and the
+// same for Inspect.
+func TestGrantedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		first := w.must(l.Acquire(t.Context(), "k", noWait))
+		start := first.GrantedAt()
+		if d := time.Since(start); d < 0 || d > time.Millisecond {
+			t.Errorf("granted %v ago, want now", d)
+		}
+		got := make(chan *lockcore.Lease)
+		go func() { got <- w.must(l.Acquire(t.Context(), "k", lockcore.Terms{})) }()
+		time.Sleep(2 * time.Millisecond) // within a batch
+		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		if err != nil || !h.GrantedAt.Equal(start) {
+			t.Errorf("Inspect: %v, %v; want %v", h.GrantedAt, err, start)
+		}
+		_ = first.Release(t.Context())
+		second := <-got
+		if d := second.GrantedAt().Sub(start); d != 2*time.Millisecond {
+			t.Errorf("the next hold began %v later, want 2ms", d)
+		}
+		if h, ok := lockcore.Current(second.Context()); !ok || !h.GrantedAt.Equal(second.GrantedAt()) {
+			t.Errorf("Current: %+v, %v", h, ok)
+		}
+		_ = second.Release(t.Context())
 	})
 }

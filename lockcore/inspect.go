@@ -2,214 +2,150 @@ package lockcore
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"strconv"
+	"slices"
 	"time"
-)
 
-const revokePause = 100 * time.Millisecond // between two renewals that messages about one hold cause
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
 
 // State is the state of a key.
 type State string
 
 // The states of a key.
 const (
-	StateFree      State = "free"
-	StateHeld      State = "held"
-	StateReserved  State = "reserved"  // released, and kept for a moment for the first process in the queue
-	StateParked    State = "parked"    // released, and kept from all calls for the rest of Terms.MinHold
-	StateDone      State = "done"      // once keys: it has a record, of a result or of a failure
-	StateAbandoned State = "abandoned" // once keys: the lease expired without a release, or its holder called Abandon; no run since then
+	StateFree      = State(backend.StateFree)
+	StateHeld      = State(backend.StateHeld)
+	StateReserved  = State(backend.StateReserved)  // released, and kept for a moment for the first process in the queue
+	StateParked    = State(backend.StateParked)    // released, and kept from all calls for the rest of Terms.MinHold
+	StateDone      = State(backend.StateDone)      // once keys: it has a record, of a result or of a failure
+	StateAbandoned = State(backend.StateAbandoned) // once keys: the lease expired without a release, or its holder called Abandon; no run since then
 )
 
-// How much of a done key's record inspect.lua returns.
-const (
-	recordNone  = "0"
-	recordWhole = "1"
-	recordHead  = "2"
-)
-
-// Holding is what Redis knows of a key.
+// Holding is what the backend knows of a key.
 type Holding struct {
 	State     State
 	Holder    Holder        // the holder; or the last one (abandoned, Died), or the one that completed it (done)
+	GrantedAt time.Time     // start of the run that holds, last held, or completed the key, by the backend's clock; zero if none is remembered
 	HeldFor   time.Duration // since the start of the run that holds, last held, or completed the key
 	Remaining time.Duration // held: of the lease if it is not renewed; reserved: of the reservation; parked: of MinHold
-	Token     int64         // of the last hold that Redis knows; 0 if none is remembered
+	Token     int64         // of the last hold; 0 if none is remembered
 	Attempt   int           // runs of a once key; 0 for an exclusive one
-	KeepLeft  time.Duration // done, abandoned: how much longer Redis remembers that; 0 in other states
+	KeepLeft  time.Duration // done, abandoned: how much longer that is remembered; 0 in other states
 	Queue     int           // waiting processes
-	Revoked   bool          // held, and Revoke was called: it is not renewed any more
-	Died      bool          // free exclusive key: Holder, its last one, died or called Abandon; see Lease.Abandoned
+	Revoked   bool          // held, and Revoke was called: it is no longer renewed
+	Died      bool          // free exclusive key: its last Holder died or called Abandon; see Lease.Abandoned
+	Record    *Record       // done, with WithRecord
 }
 
-// Inspect returns what Redis knows of a key. It changes nothing, and no replica answers it. For
-// about 300 ms after a hand-off inside a process it may name an earlier hold of that process.
-// Errors: ErrKey, an unknown kind, ErrUnavailable (also after Close), or the cause of ctx. Without
-// a reply it asks again, for at most 1 s.
-func (l *Locker) Inspect(ctx context.Context, kind Kind, key string) (Holding, error) {
-	h, _, err := l.inspect(ctx, kind, key, recordNone)
-	return h, err
-}
+// InspectOption changes what Inspect returns.
+type InspectOption uint8
 
-// Look is [Locker.Inspect] of a once key together with its record, in one round trip. The record is
-// nil unless the state is StateDone. Look claims nothing. Errors: those of Inspect.
-func (l *Locker) Look(ctx context.Context, key string) (Holding, *Record, error) {
-	h, reply, err := l.inspect(ctx, KindOnce, key, recordWhole)
-	if err != nil || h.State != StateDone {
-		return h, nil, err
-	}
-	return h, &Record{Data: []byte(text(reply, 11)), Attempt: h.Attempt}, nil
-}
+// WithRecord makes Inspect return the record of a done key too, in the same round trip.
+const WithRecord InspectOption = 1
 
-func (l *Locker) inspect(ctx context.Context, kind Kind, key, record string) (Holding, []any, error) {
-	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.insist(ctx, l.conn.calls, inspectScript, keys[:], record)
-		return r, err
-	})
+// Inspect returns what the backend knows of a key. It changes nothing and acquires nothing. It
+// reads from the primary, never from a replica. If no reply arrives, it sends the command again,
+// for at most 1 s.
+//
+// For about 300 ms after a hand-off inside a process it may name an earlier hold of that process.
+//
+// Errors: ErrKey, an unknown kind, ErrRecord, ErrUnavailable (also after Close), or the cause of
+// ctx.
+func (l *Locker) Inspect(ctx context.Context, kind Kind, key string, o ...InspectOption) (Holding, error) {
+	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
-		return Holding{}, nil, err
+		return Holding{}, err
 	}
-	h, err := readHolding(kind, reply)
-	return h, reply, err
-}
-
-// readHolding parses the reply of inspect.lua.
-func readHolding(kind Kind, reply []any) (Holding, error) {
-	var n [11]int64
-	for _, i := range []int{2, 3, 4, 5, 6, 7, 8, 9, 10} {
-		var err error
-		if n[i], err = number(reply, i); err != nil {
-			return Holding{}, unavailable(err)
-		}
+	part := backend.NoRecord
+	if slices.Contains(o, WithRecord) {
+		part = backend.WholeRecord
 	}
-	live, abandoned := n[7] == 1, n[8] == 1
-	h := Holding{
-		State: StateFree, Holder: parseHolder(text(reply, 1)), HeldFor: micro(n[2]), Remaining: micro(n[3]),
-		Token: n[4], Attempt: int(n[5]), Queue: int(n[6]), Revoked: n[9] == 1,
+	s, err := l.backend.Inspect(ctx, &k, part)
+	if err != nil {
+		return Holding{}, unavailable(err)
 	}
-	switch s := text(reply, 0); {
-	case s == "d":
-		h.State, h.KeepLeft = StateDone, micro(n[10])
-	case s == "h" && live:
-		h.State = StateHeld
-	case kind == KindOnce && (s == "h" || abandoned):
-		h.State, h.KeepLeft = StateAbandoned, micro(n[10])
-	case s == "r" && live:
-		h.State = StateReserved
-	case s == "p" && live:
-		h.State = StateParked
-	case s == "h" || abandoned: // Redis remembers the holder for a day, but the next caller gets the key
-		h.Died = true
+	h := holdingOf(&s)
+	if h.State == StateDone && part == backend.WholeRecord {
+		h.Record = &Record{Data: s.Record, Attempt: h.Attempt}
 	}
 	return h, nil
 }
 
-// Revoke takes a key away from its holder: the holder's ctx is canceled with ErrRevoked. A process subscribes to
-// revocations while it waits for a key, or has held any lease for longer than a second, also with NoRenew. Then it
-// cancels within milliseconds. A younger lease is canceled when its process subscribes. If the message is lost, a
-// renewed lease is canceled with its next renewal. A lease with NoRenew is then canceled when its process subscribes
-// again, or at its end. The key is free when the handler has returned, or at the lease's end, never sooner. A key
-// without a holder is not an error. Errors: those of Inspect.
-func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
-	id := rand.Text() // the same in each repeat, so that none takes the key from the next holder
-	_, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.insist(ctx, l.conn.ends, revokeScript, keys[:1], l.wakePrefix, id)
-		return r, err
-	})
-	return err
-}
-
-// ClearSeen is Clear on the condition that nothing has happened to the key since seen, the result
-// of Inspect or Look: no run has begun or was completed. The zero Holding, which Inspect returns
-// with ErrRecord, stands for a key whose data cannot be read. Otherwise ClearSeen changes nothing
-// and returns an error that satisfies ErrChanged.
-func (l *Locker) ClearSeen(ctx context.Context, kind Kind, key string, seen Holding) error {
-	if seen == (Holding{}) {
-		return l.clear(ctx, kind, key, "bad", "")
+func holdingOf(s *backend.Status) Holding {
+	return Holding{
+		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
+		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, Died: s.Died,
 	}
-	return l.clear(ctx, kind, key, strconv.FormatInt(seen.Token, 10), flag(seen.State == StateDone))
 }
 
-// Clear forgets that a key is done, abandoned or parked, so that it runs again. It is for
-// operators: the forgotten run may have had its effect. A key that is held is refused with an error
-// that satisfies ErrBusy (not a *BusyError). Other errors: those of Inspect.
-func (l *Locker) Clear(ctx context.Context, kind Kind, key string) error {
-	return l.clear(ctx, kind, key, "", "")
-}
-
-func (l *Locker) clear(ctx context.Context, kind Kind, key, token, done string) error {
-	id := rand.Text() // the same in each repeat; a repeat that finds the key cleared, or in use again, changes nothing and returns 1
-	reply, err := l.operate(ctx, kind, key, func(keys [2]string) ([]any, error) {
-		r, _, err := l.conn.insist(ctx, l.conn.ends, clearScript, keys[:],
-			millis(freeTTL), micros(claimWindow), l.wakePrefix, flag(l.conn.single), token, done, id)
-		return r, err
-	})
+// Revoke ends the hold of a key: the ctx of the holder is canceled with ErrRevoked. The
+// key is free when the handler has returned, or at the end of the lease, never sooner. A key
+// without a holder is not an error. Other errors: those of Inspect.
+//
+// The holder receives a notification. Its process subscribes to notifications while it waits for a
+// key, or has held any lease, also with NoRenew, for longer than a second:
+//
+//   - A subscribed process cancels the ctx within milliseconds.
+//   - A process that is not subscribed yet cancels it when it subscribes.
+//   - If the notification is lost, a renewed lease is canceled with its next renewal. A lease with
+//     NoRenew is canceled when the process subscribes again, or at its end.
+func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
+	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
 		return err
 	}
-	switch n, err := number(reply, 0); {
+	if err := l.backend.Revoke(ctx, &k); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// Clear forgets that a key is done, abandoned or parked, so that it can run again. It is for
+// operators, because the forgotten run may have had its effect. If the key is held, Clear changes
+// nothing and returns an error that satisfies ErrBusy (not a *BusyError). Other errors: those of
+// Inspect.
+//
+// With seen, a result of Inspect, Clear acts only if the key has not changed since: no run has
+// begun or been completed. Otherwise it changes nothing and returns an error that satisfies
+// ErrChanged. Pass the zero Holding, which Inspect returns with ErrRecord, for a key whose data
+// cannot be read.
+func (l *Locker) Clear(ctx context.Context, kind Kind, key string, seen ...Holding) error {
+	k, err := l.operatorKey(ctx, kind, key)
+	if err != nil {
+		return err
+	}
+	r := backend.ClearRequest{Key: &k}
+	switch {
+	case len(seen) > 1:
+		return fmt.Errorf("lockcore: Clear: %d Holdings are given, must be at most 1", len(seen))
+	case len(seen) == 1 && seen[0] == (Holding{}):
+		r.Condition = backend.ClearIfUnreadable
+	case len(seen) == 1:
+		r.Condition, r.Token, r.Done = backend.ClearIfSame, seen[0].Token, seen[0].State == StateDone
+	}
+	reply, err := l.backend.Clear(ctx, r)
+	switch {
 	case err != nil:
 		return unavailable(err)
-	case n == 0:
+	case reply == backend.ClearHeld:
 		return fmt.Errorf("%w: %q is held and cannot be cleared", ErrBusy, key)
-	case n == 2:
+	case reply == backend.ClearChanged:
 		return fmt.Errorf("%w: %q", ErrChanged, key)
 	}
 	return nil
 }
 
-func (l *Locker) operate(ctx context.Context, kind Kind, key string, send func(keys [2]string) ([]any, error)) ([]any, error) {
+// operatorKey checks the arguments of an operator's call.
+func (l *Locker) operatorKey(ctx context.Context, kind Kind, key string) (backend.Key, error) {
 	if kind != KindExclusive && kind != KindOnce {
-		return nil, fmt.Errorf("lockcore: kind is %q, must be KindExclusive or KindOnce", kind)
+		return backend.Key{}, fmt.Errorf("lockcore: kind is %v, must be KindExclusive or KindOnce", kind)
 	}
 	if err := checkKey(key); err != nil {
-		return nil, err
+		return backend.Key{}, err
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return backend.Key{}, context.Cause(ctx)
 	}
-	reply, err := send(redisKeys(l.prefix, kind, key))
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	return reply, nil
-}
-
-// debounceRevoke returns the grant of a revocation message that must be checked now: the first
-// message for an id at once, and at most one more per revokePause.
-func (l *Locker) debounceRevoke(id string) *grant {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	g := l.grants[id]
-	if g == nil {
-		return nil
-	}
-	if _, lately := l.revokeHints[id]; lately {
-		l.revokeHints[id] = true
-		return nil
-	}
-	if l.revokeHints == nil {
-		l.revokeHints = map[string]bool{}
-	}
-	l.revokeHints[id] = false
-	time.AfterFunc(revokePause, func() {
-		l.mu.Lock()
-		again := l.revokeHints[id]
-		delete(l.revokeHints, id)
-		l.mu.Unlock()
-		if again {
-			l.revoked(id)
-		}
-	})
-	return g
-}
-
-// revoked handles a revocation message. It is only a signal, because any client of Redis can send
-// one. So Redis is asked, at a bounded rate, and its reply decides.
-func (l *Locker) revoked(id string) {
-	if g := l.debounceRevoke(id); g != nil {
-		l.watchdog.now(g)
-	}
+	return l.backend.Key(backend.Kind(kind), key), nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -23,7 +24,7 @@ func TestLook(t *testing.T) {
 		look := func(want lockcore.State, kept time.Duration, attempt int) *lockcore.Record {
 			t.Helper()
 			count.Reset()
-			h, rec, err := other.Look(t.Context(), "k")
+			h, rec, err := inspectRecord(t.Context(), other, "k")
 			if err != nil || h.State != want || h.KeepLeft != kept || h.Attempt != attempt {
 				t.Errorf("%+v, %v; want %s, kept for %v, run %d", h, err, want, kept, attempt)
 			}
@@ -38,7 +39,7 @@ func TestLook(t *testing.T) {
 			}
 			return rec
 		}
-		_, _, _ = other.Look(t.Context(), "warm") // EVALSHA, then EVAL
+		_, _, _ = inspectRecord(t.Context(), other, "warm") // EVALSHA, then EVAL
 		claim := func() *lockcore.Lease {
 			t.Helper()
 			le, _, err := l.Claim(ctx, "k", lockcore.Claim{Keep: 48 * time.Hour})
@@ -81,7 +82,7 @@ func TestLookAfterSilence(t *testing.T) {
 		}
 		faults.Silence()
 		time.Sleep(time.Hour)
-		h, rec, err := other.Look(t.Context(), "k")
+		h, rec, err := inspectRecord(t.Context(), other, "k")
 		if err != nil || rec != nil || h.State != lockcore.StateAbandoned || h.HeldFor != time.Hour || h.KeepLeft != 47*time.Hour+30*time.Second {
 			t.Errorf("%+v, %v, %v", h, rec, err)
 		}
@@ -98,11 +99,11 @@ func TestLookErrors(t *testing.T) {
 		gone, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("why")
 		cancel(why)
-		if _, _, err := l.Look(gone, "k"); !errors.Is(err, why) {
+		if _, _, err := inspectRecord(gone, l, "k"); !errors.Is(err, why) {
 			t.Errorf("%v", err)
 		}
 		for _, key := range []string{"", strings.Repeat("k", 513)} {
-			if _, _, err := l.Look(t.Context(), key); !errors.Is(err, lockcore.ErrKey) {
+			if _, _, err := inspectRecord(t.Context(), l, key); !errors.Is(err, lockcore.ErrKey) {
 				t.Errorf("%d bytes: %v", len(key), err)
 			}
 		}
@@ -110,12 +111,12 @@ func TestLookErrors(t *testing.T) {
 			t.Errorf("sent %v", sent)
 		}
 		le := w.must(l.Acquire(t.Context(), "k", noWait)) // exclusive
-		if h, rec, err := l.Look(t.Context(), "k"); err != nil || rec != nil || h.State != lockcore.StateFree {
+		if h, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || rec != nil || h.State != lockcore.StateFree {
 			t.Errorf("%+v, %v, %v", h, rec, err)
 		}
 		_ = le.Release(t.Context())
 		faults.Silence()
-		if h, rec, err := l.Look(t.Context(), "k"); !errors.Is(err, lockcore.ErrUnavailable) || rec != nil || h != (lockcore.Holding{}) {
+		if h, rec, err := inspectRecord(t.Context(), l, "k"); !errors.Is(err, lockcore.ErrUnavailable) || rec != nil || h != (lockcore.Holding{}) {
 			t.Errorf("%+v, %v, %v", h, rec, err)
 		}
 		faults.Heal()
@@ -131,18 +132,18 @@ func TestLookRecords(t *testing.T) {
 		if err := w.must(le, err).Complete(t.Context(), []byte(strings.Repeat("x", 1<<20)), time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		for record, want := range map[int]int{0: 11, 1: 12} {
-			keys := lockcore.RedisKeys("holdfast", lockcore.KindOnce, "k")
-			reply, err := lockcore.Scripts["inspect"].Run(t.Context(), w.rdb, keys[:], record).Slice()
+		for record, want := range map[int]int{0: 12, 1: 13} {
+			keys := storedNames(lockcore.KindOnce, "k")
+			reply, err := redisbackend.Scripts()["inspect"].Run(t.Context(), w.rdb, keys[:], record).Slice()
 			if err != nil || len(reply) != want {
 				t.Errorf("%d values, %v", len(reply), err)
 			}
 		}
-		if _, rec, err := l.Look(t.Context(), "k"); err != nil || len(rec.Data) != 1<<20 {
+		if _, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || len(rec.Data) != 1<<20 {
 			t.Errorf("%v", err)
 		}
 		w.memory.Redis.HDel("holdfast:1:o:{k}", "r")
-		if h, rec, err := l.Look(t.Context(), "k"); err != nil || h.State != lockcore.StateDone || rec == nil || len(rec.Data) != 0 {
+		if h, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || h.State != lockcore.StateDone || rec == nil || len(rec.Data) != 0 {
 			t.Errorf("%+v, %+v, %v", h, rec, err)
 		}
 	})

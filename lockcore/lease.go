@@ -3,18 +3,17 @@ package lockcore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 const (
-	freeTTL      = time.Minute    // of a free exclusive key: how long its last token is remembered
-	abandonedTTL = 24 * time.Hour // of an abandoned key
-	claimWindow  = 500 * time.Millisecond
+	freeTTL      = backend.FreeTTL // of a free exclusive key: how long its last token is remembered
+	abandonedTTL = 24 * time.Hour  // of an abandoned key
 )
 
 // Lease is the time-limited right to a key. Acquire and Claim return it, and the watchdog renews it
@@ -36,12 +35,12 @@ func (le *Lease) Key() string {
 	if le == nil {
 		return ""
 	}
-	return le.h.grant.queue.key
+	return le.h.grant.queue.key.Name
 }
 
 // Context returns the ctx for the handler. It derives from the ctx of Acquire and is canceled
 // before the lease can end. context.Cause then returns ErrLost, ErrMaxHold, ErrStalled, ErrRevoked
-// or ErrGivenUp. After Release, or when the last nested run inside it has returned, it returns
+// or ErrGivenUp. Once this lease and all nested runs inside it are released, context.Cause returns
 // ErrReleased.
 func (le *Lease) Context() context.Context {
 	if le == nil {
@@ -56,13 +55,23 @@ func (le *Lease) Context() context.Context {
 }
 
 // Token returns the fencing token of this hold. It grows with every hold of the key, not with
-// renewal or re-entry. It is about the server's time in µs, 1.8e15 today: store it as a 64-bit
-// integer. A token protects only a resource that checks it.
+// renewal or re-entry. It is about 1.8e15 today: store it as a 64-bit integer. A token protects
+// only a resource that checks it.
 func (le *Lease) Token() int64 {
 	if le == nil {
 		return 0
 	}
 	return le.h.token
+}
+
+// GrantedAt returns when this hold began, by the clock of the backend. For a hold that began with a
+// hand-off it is the time of the grant plus the local time from the grant to the hand-off. Lockers
+// on other machines read the same clock.
+func (le *Lease) GrantedAt() time.Time {
+	if le == nil {
+		return time.Time{}
+	}
+	return le.h.serverGrantedAt()
 }
 
 // Attempt returns the number of this run of a once key, from 1: the runs before it failed or were
@@ -79,7 +88,7 @@ func (le *Lease) Attempt() int {
 func (le *Lease) Abandoned() bool { return le != nil && le.h.abandoned }
 
 // Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is
-// err. Call it before Release, Complete or Abandon; the last call counts, and nil withdraws the
+// err. Call it before Release, Complete or Abandon; the last call counts, and nil clears the
 // report. It changes nothing else. On the lease of a nested call it does nothing, because the hold
 // belongs to the outer call.
 func (le *Lease) Failed(err error) {
@@ -99,10 +108,9 @@ func (le *Lease) Failed(err error) {
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew. A renewed
 // lease needs it only before something stops the process for longer than a lease. It returns the
 // cause if the lease has ended, ErrUnavailable if Redis did not reply within 1 s, and ErrRecord if
-// the data of the key in Redis cannot be read. Within that second a broken connection is replaced.
-// After an error the lease ends no sooner than it would have. MaxHold still bounds the hold. If the
-// process dies, the key stays held until the extended end. The lease is not handed off inside the
-// process.
+// the data of the key in Redis cannot be read. Within that second Extend replaces a broken
+// connection. An error does not shorten the lease. MaxHold still bounds the hold. If the process
+// dies, the key stays held until the extended end. The lease is not handed off inside the process.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if le == nil {
 		return ErrReleased
@@ -114,17 +122,14 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if le.ended.Load() || !h.valid() {
 		return le.endedBy()
 	}
-	reply, sent, err := l.conn.insist(ctx, l.conn.ends, renewScript, h.grant.queue.keys[:1], h.grant.id, micros(d), h.grant.retention(d), "")
-	if err != nil {
-		return unavailable(err)
-	}
-	switch kept, err := renewed(h.grant.queue.keys[0], reply, 0); {
-	case errors.Is(err, ErrRecord):
-		return err
-	case err != nil:
-		return unavailable(err)
-	case kept != 1:
-		h.grant.lose(verdict(kept))
+	reply, sent := l.backend.Extend(ctx, backend.RenewRequest{
+		Key: &h.grant.queue.key, ID: h.grant.id, Lease: d, Retention: h.grant.retention(d),
+	})
+	switch {
+	case reply.Err != nil:
+		return unavailable(reply.Err)
+	case reply.Verdict != backend.VerdictKept:
+		h.grant.lose(lossOf(reply.Verdict))
 		return h.endedBy()
 	}
 	h.grant.renewed(sent, d, nil)
@@ -134,26 +139,27 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 // Release ends this lease. A nested lease ends only its run. The last run of the hold passes the
 // key to the next local waiter, or frees it in Redis.
 //
-// It works on a ctx that has ended, for at most 1 s. Without a reply the release is retried
-// asynchronously. The key is free at the end of the lease at the latest. A once key then counts as
-// abandoned until Redis gets the release, which is retried for an hour after the lease.
+// It also works if ctx has ended, and takes at most 1 s. If no reply arrives, the Locker retries
+// the release asynchronously. The key is free at the end of the lease at the latest. A once key
+// then counts as abandoned until Redis gets the release, which is retried for an hour after the
+// lease.
 //
-// It returns nil if the hold had the key until now. Otherwise it returns why the lease ended early:
-// ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp.
+// Release returns nil if the hold had the key until now. Otherwise it returns why the lease ended
+// early: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp.
 func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, outcome{}) }
 
 // Complete stores record, keeps it for keep (1 s to 366 days), and ends a lease of Claim. It also
 // succeeds after the lease expired, provided that no other holder has acquired the key. It returns
-// what Release would: nil means that the hold had the key, not that the record is stored. Without a
-// reply within 1 s it is retried asynchronously while the lease is valid, and then reported as
-// CompletionFailed. If keep is out of range or the key is exclusive, Complete releases the key and
-// returns an error.
+// what Release would: nil means that the hold had the key, not that the record is stored. If no
+// reply arrives within 1 s, the Locker retries the completion asynchronously while the lease is
+// valid, and reports CompletionStored or CompletionFailed. If keep is out of range or the key is
+// exclusive, Complete releases the key and returns an error.
 func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration) error {
 	if le == nil {
 		return ErrReleased
 	}
-	if le.h.grant.queue.kind != KindOnce || keep < time.Second || keep > maxKeep {
-		err := fmt.Errorf("lockcore: Complete: kind of key is %s, keep is %v; must be once, and between 1s and %v", le.h.grant.queue.kind, keep, maxKeep)
+	if le.h.grant.queue.key.Kind != backend.KindOnce || keep < time.Second || keep > maxKeep {
+		err := fmt.Errorf("lockcore: Complete: kind of key is %s, keep is %v; must be once, and between 1s and %v", Kind(le.h.grant.queue.key.Kind), keep, maxKeep)
 		return errtext.Join(err, le.Release(ctx))
 	}
 	return le.end(ctx, outcome{completed: true, record: record, keep: keep})
@@ -169,7 +175,7 @@ type outcome struct {
 	completed, abandoned bool
 	record               []byte
 	keep                 time.Duration
-	parkedUntil          time.Time // no call gets the key before
+	parkedUntil          time.Time // no call gets the key earlier
 }
 
 func (le *Lease) end(ctx context.Context, e outcome) error {
@@ -195,7 +201,7 @@ func (le *Lease) end(ctx context.Context, e outcome) error {
 		if !handed {
 			l.removeGrant(g) // last: Close waits for the release too
 		}
-		l.cleanups.report()
+		l.backend.Report()
 	}()
 	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired) //planted:handed-off-if-kept
 	if late {
@@ -215,20 +221,10 @@ func (le *Lease) end(ctx context.Context, e outcome) error {
 // endedBy returns why the lease is over. The hold of a nested run may go on.
 func (le *Lease) endedBy() error { return cmp.Or(le.h.endedBy(), ErrReleased) }
 
-// verdict returns the cause that a renewal's reply means.
-func verdict(kept int64) error {
-	if kept == 2 {
+// lossOf returns the cause of a loss by the verdict of a renewal.
+func lossOf(v backend.Verdict) error {
+	if v == backend.VerdictRevoked {
 		return ErrRevoked
 	}
 	return ErrLost
-}
-
-func micros(d time.Duration) int64 { return d.Microseconds() }
-func millis(d time.Duration) int64 { return d.Milliseconds() }
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }

@@ -3,25 +3,29 @@ package lockcore
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/google/uuid"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 const (
-	defaultPrefix = "holdfast"
-	defaultKeep   = 24 * time.Hour
-	maxKeep       = 366 * 24 * time.Hour
+	defaultKeep = 24 * time.Hour
+	maxKeep     = 366 * 24 * time.Hour
 	// MaxFingerprint is the longest fingerprint of a Claim, in bytes.
 	MaxFingerprint = 64
 
-	maxPending = 4096 // completions retried in the background; one more fails at once
+	maxKeyLen    = 512
+	maxPrefixLen = 64
+	maxPending   = 4096 // completions retried asynchronously; one more fails at once
 )
 
 // Options of a Locker. The zero value is ready to use.
@@ -33,14 +37,18 @@ type Options struct {
 	Terms Terms
 	// Observer receives the events. Default: none, at no cost.
 	Observer Observer
-	// NoBatching sends every command on its own connection. By default six or more commands at the
-	// same time travel together, except for 3 s after a reply was missing. That uses go-redis's
-	// AutoPipeline, which is experimental and does not work in a testing/synctest bubble. No effect
-	// with a failover client or a wrapper.
+	// NoBatching sends every command on its own connection. By default, commands share connections
+	// from six concurrent ones on, except for 3 s after a missing reply. That uses go-redis's
+	// AutoPipeline, which is experimental and does not work in a testing/synctest bubble.
+	// NoBatching has no effect with a failover client or a wrapper.
 	NoBatching bool
-	// ReplicaAcks makes a grant count only when replicas have it. Default: it counts when the
-	// primary has it. It is refused with a wrapper, which may be a cluster.
+	// ReplicaAcks makes a grant count only when replicas have acknowledged it. Default: it counts
+	// when the primary has it. New refuses it with a wrapper, which may be a cluster.
 	ReplicaAcks ReplicaAcks
+	// MaxBytes bounds the keys and records of NewMemory. Beyond it, until keys expire, a call for a
+	// new key fails with ErrUnavailable, and a record that does not fit is reported as
+	// CompletionFailed. Default 64 MiB. At least 1 KiB. New refuses it.
+	MaxBytes int64
 }
 
 // Validate reports every problem of o at once.
@@ -48,85 +56,90 @@ func (o Options) Validate() error {
 	return errtext.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.ReplicaAcks.validate())
 }
 
-// Locker is one process's end of the protocol: it acquires, renews and releases leases. Make one
-// per process with [New] and share it; it is safe for concurrent use.
+// Locker acquires, renews and releases the leases of one process. Make one per process with [New]
+// and share it; it is safe for concurrent use.
 type Locker struct {
-	id                string // of this process in remote queues and of its channel
+	id                string // a UUID: names this Locker in remote queues, its channel, and Holder.Locker
 	processID         string // describes this process, see holderText
-	holderWithoutTask string // the same without a task
+	holderWithoutTask string // holderText of a call without a task and without a trace
 
-	wakePrefix string // of the channels to which Lockers subscribe
-	prefix     string
-	terms      Terms
-	observer   Observer
-	conn       *conn
-	watchdog   watchdog
-	wake       wake
-	cleanups   cleanups
-	shards     [shards]shard // of the local queues
+	terms    Terms
+	observer Observer
+	backend  backend.Backend
+	watchdog watchdog
+	wake     wake
+	shards   [shards]shard // of the local queues
 
-	base context.Context //nolint:containedctx // ends when Close gives up; parent of whatever runs in the background
+	base context.Context //nolint:containedctx // ends when Close gives up; parent of all background work
 	stop context.CancelFunc
 
-	closing chan struct{} // closed by the first Close
-	once    sync.Once     // closes conn
+	closing      chan struct{} // closed by the first Close
+	closeBackend sync.Once
 
-	mu          sync.Mutex
-	closed      bool
-	grants      map[string]*grant // by id, from the reply to the end of the last run
-	aged        aged              // the same grants by age
-	calls       int               // calls under way
-	empty       chan struct{}     // made by Close; closed when there are neither grants nor calls
-	pending     int               // completions that are retried
-	revokeHints map[string]bool   // by id: a revocation message came within revokePause; true: another one came
-	wg          sync.WaitGroup    // background work; Add only under mu and only while not ended
-	ended       bool              // wg accepts no more work
+	mu            sync.Mutex
+	closed        bool
+	grants        map[string]*grant // by id, from the reply to the end of the last run
+	byAge         ageList           // the same grants by age
+	calls         int               // calls under way
+	idle          chan struct{}     // made by Close; closed when there are neither grants nor calls
+	pending       int               // completions that are retried
+	recentRevokes map[string]bool   // by grant id: a revocation was notified within revokePause; true: another one was
+	wg            sync.WaitGroup    // background work; Add only under mu and only while not ended
+	ended         bool              // wg accepts no more work
 
 	panics atomic.Int64 // recovered panics of the Observer
 }
 
-// New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other
-// redis.UniversalClient. From the first two it makes its own clients, so that user commands that
-// block the pool never delay a renewal: three pools (four with ReplicaAcks) of up to max(PoolSize,
-// 16) connections (in a Cluster: per node) and a subscription, opened as needed. [Locker.Close]
-// closes those, never rdb. A failover client (Sentinel) or a wrapper is used as it is: do not share
-// it with other code. A *redis.Ring is refused.
-func New(rdb redis.UniversalClient, o Options) (*Locker, error) {
+// newLocker returns a Locker on the backend that open returns.
+func newLocker(o Options, open func(backend.Options) (backend.Backend, error)) (*Locker, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c, err := newConn(rdb, !o.NoBatching)
+	l := &Locker{
+		id: uuid.NewString(), terms: o.Terms, observer: o.Observer, closing: make(chan struct{}), grants: map[string]*grant{},
+	}
+	b, err := open(backend.Options{Locker: l.id, Closing: l.closing, CleanupsFailed: l.cleanupsFailed})
 	if err != nil {
 		return nil, err
 	}
-	if err := c.waitForReplicas(o.ReplicaAcks); err != nil {
-		c.close()
-		return nil, err
-	}
-	l := &Locker{
-		id: rand.Text(), processID: thisProcess(), prefix: cmp.Or(o.Prefix, defaultPrefix), terms: o.Terms,
-		observer: o.Observer, conn: c, closing: make(chan struct{}), grants: map[string]*grant{},
-	}
+	l.backend = b
 	l.terms.fill(&defaultTerms)
 	l.base, l.stop = context.WithCancel(context.Background())
-	l.watchdog.l, l.wake.l, l.cleanups.l = l, l, l
+	l.watchdog.l, l.wake.l = l, l
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(l.base)
-	l.holderWithoutTask, l.wakePrefix = l.processID+"\n", l.prefix+layout+"wake:"
+	l.processID = thisProcess()
+	l.holderWithoutTask = l.processID + "\n"
 	return l, nil
 }
+
+func (l *Locker) cleanupsFailed(n int, err error) {
+	l.shielded(func() { l.report(l.base, CleanupFailed{N: n, Err: translate(err)}) })
+}
+
+// String names the backend and l.
+func (l *Locker) String() string { return "holdfast on " + l.backend.Name() + ", Locker " + l.id }
+
+// ID returns the UUID of l, which Holder.Locker names in every process.
+func (l *Locker) ID() string { return l.id }
 
 // Terms returns the terms of a call without terms: those of Options, completed by the defaults.
 func (l *Locker) Terms() Terms { return l.terms }
 
-// Acquire waits for the key and returns a lease on it; release it in a defer. A call for a key that
-// ctx already holds is nested: it needs no round trip, and only t.Wait counts. It enters at once,
-// or when another nested call beside it has returned, see the package documentation. A key has 1 to
-// 512 bytes.
+// Acquire waits for the key and returns a lease on it. Release it in a defer. A key has 1 to 512
+// bytes.
 //
-// It returns an error that satisfies errors.Is(err, ErrNotRun): a *BusyError at the end of t.Wait,
-// ErrUnavailable (with Options.ReplicaAcks a *ReplicaAcksError), ErrClosed, ErrKey, ErrRecord if
-// the data in Redis is not that of an exclusive key, an error of t.Validate, or what is known
-// joined with [context.Cause] when ctx ends.
+// A call for a key that ctx already holds is nested: it needs no round trip, and only t.Wait
+// counts. It enters at once, or when another nested call beside it has returned, see the package
+// documentation.
+//
+// Every error satisfies errors.Is(err, ErrNotRun):
+//
+//   - *BusyError at the end of t.Wait, or at once with NoWait
+//   - ErrUnavailable; with Options.ReplicaAcks also *ReplicaAcksError
+//   - ErrClosed
+//   - ErrKey, or an error of t.Validate
+//   - ErrRecord if the data in Redis is not that of an exclusive key
+//   - when ctx ends, [context.Cause], joined with a *BusyError or ErrUnavailable if one is known
 //
 // The lease is renewed until it is released. A *Lease that is dropped without Release keeps its key
 // for as long as the process lives. Set Terms.MaxHold for leases that are acquired by hand, or use
@@ -143,7 +156,7 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 		}
 		start = since
 	}
-	c := &call{l: l, kind: KindExclusive, key: key, terms: t, keep: freeTTL, mode: "exclusive", start: start}
+	c := &call{l: l, kind: KindExclusive, key: key, terms: t, keep: freeTTL, start: start}
 	c.terms.fill(&l.terms)
 	h, _, err := c.run(ctx)
 	switch {
@@ -163,7 +176,8 @@ type Claim struct {
 	Keep time.Duration
 	// Fingerprint of the payload, opaque, at most 64 bytes. Empty: not compared.
 	Fingerprint []byte
-	// AtMostOnce refuses an abandoned key, for as long as it is remembered, instead of taking it over.
+	// AtMostOnce refuses an abandoned key, for as long as it is remembered, instead of taking it
+	// over.
 	AtMostOnce bool
 	// Check, if set, returns an error for a stored record that cannot be used. Such a record is
 	// refused with ErrRecord and counted.
@@ -190,9 +204,13 @@ type Record struct {
 	Attempt int // number of the run that was recorded, from 1
 }
 
-// Claim is Acquire in the namespace of Once, where a key can also be done. Exactly one of its results is not nil: a
-// lease, to be ended by Complete, Release or Abandon; a record; or an error as those of Acquire, also an
-// *AbandonedError, a *MismatchError, ErrRecord or ErrNested.
+// Claim is Acquire for once keys, which can also be done. They do not share names with the keys of
+// Acquire. Exactly one of the results is not nil:
+//
+//   - a lease: run the handler, then call Complete, Release or Abandon
+//   - a record: the key is done
+//   - an error: one of those of Acquire, an *AbandonedError, a *MismatchError, ErrRecord or
+//     ErrNested
 func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Record, error) {
 	if err := errtext.Join(checkKey(key), c.validate()); err != nil {
 		return nil, nil, errtext.Wrap(ErrNotRun, err)
@@ -201,13 +219,10 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 		return nil, nil, fmt.Errorf("%w: %q", ErrNested, key)
 	}
 	once := &call{
-		l: l, kind: KindOnce, key: key, terms: c.Terms, keep: cmp.Or(c.Keep, defaultKeep), mode: "least",
+		l: l, kind: KindOnce, key: key, terms: c.Terms, keep: cmp.Or(c.Keep, defaultKeep), atMostOnce: c.AtMostOnce,
 		fingerprint: string(c.Fingerprint), check: c.Check,
 	}
 	once.terms.fill(&l.terms)
-	if c.AtMostOnce {
-		once.mode = "most"
-	}
 	h, rec, err := once.run(ctx)
 	if h == nil {
 		return nil, rec, err
@@ -215,14 +230,39 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 	return h.firstLease(), nil, nil
 }
 
-// Report passes an event of a package above to the Observer.
-func (l *Locker) Report(ctx context.Context, e Event) {
+// report passes e, which is an Event, to the Observer.
+func (l *Locker) report(ctx context.Context, e any) {
 	if l.observer != nil {
 		l.observer.Event(ctx, e)
 	}
 }
 
-// startWorker counts a goroutine that join waits for, unless the Locker has ended.
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: empty", ErrKey)
+	case len(key) > maxKeyLen:
+		return fmt.Errorf("%w: %d bytes long, must be at most %d", ErrKey, len(key), maxKeyLen)
+	}
+	return nil
+}
+
+// holderText is what the backend stores of a holder beside its Locker: host, PID, task and
+// traceparent, one per line.
+func (l *Locker) holderText(ctx context.Context) string {
+	task, _ := ctx.Value(taskKey{}).(string)
+	trace := ""
+	if l.observer != nil {
+		trace = oneLine(l.traceparent(ctx))
+	}
+	if task == "" && trace == "" {
+		return l.holderWithoutTask
+	}
+	return l.processID + task + "\n" + trace
+}
+
+// startWorker counts a goroutine, so that join waits for it. It returns false, and the goroutine
+// must not start, if the Locker has ended.
 func (l *Locker) startWorker() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,7 +281,7 @@ func (l *Locker) addGrant(g *grant) bool {
 		return false
 	}
 	l.grants[g.id] = g
-	l.ageLocked(g)
+	l.addByAgeLocked(g)
 	return true
 }
 
@@ -250,9 +290,9 @@ func (l *Locker) removeGrant(g *grant) {
 	defer l.mu.Unlock()
 	if l.grants[g.id] == g {
 		delete(l.grants, g.id)
-		l.aged.removeLocked(g)
+		l.byAge.removeLocked(g)
 	}
-	l.emptyLocked()
+	l.signalIdleLocked()
 }
 
 // startCall counts a call, until it has become a hold or its request was withdrawn.
@@ -270,17 +310,57 @@ func (l *Locker) endCall() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls--
-	l.emptyLocked()
+	l.signalIdleLocked()
 }
 
-// emptyLocked signals Close when there are neither grants nor calls.
-func (l *Locker) emptyLocked() {
-	if l.empty == nil || len(l.grants) > 0 || l.calls > 0 {
+// signalIdleLocked signals Close when there are neither grants nor calls.
+func (l *Locker) signalIdleLocked() {
+	if l.idle == nil || len(l.grants) > 0 || l.calls > 0 {
 		return
 	}
 	select {
-	case <-l.empty:
+	case <-l.idle:
 	default:
-		close(l.empty)
+		close(l.idle)
 	}
+}
+
+func checkPrefix(p string) error {
+	if len(p) > maxPrefixLen || strings.ContainsFunc(p, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || r == '{' || r == '}'
+	}) {
+		return fmt.Errorf("lockcore: Options.Prefix is %q, must be at most %d printable ASCII characters without space and braces", p, maxPrefixLen)
+	}
+	return nil
+}
+
+// shielded runs call, which calls the Observer, and recovers and counts a panic. On a goroutine of
+// the Locker such a panic would end the process.
+func (l *Locker) shielded(call func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.observerPanicked(v)
+		}
+	}()
+	call()
+}
+
+// ObserverPanics returns how many panics of the Observer the Locker has recovered.
+func (l *Locker) ObserverPanics() int64 { return l.panics.Load() }
+
+// observerPanicked counts a panic. It logs the first one with its stack, and reports it as
+// Misconfigured.
+func (l *Locker) observerPanicked(v any) {
+	if l.panics.Add(1) > 1 {
+		return
+	}
+	problem := fmt.Sprintf("the Observer panicked: %v", v)
+	slog.Error("lockcore: "+problem+"; later panics are only counted", "stack", string(debug.Stack()))
+	l.shielded(func() { l.report(context.WithoutCancel(l.base), Misconfigured{Problem: problem}) })
+}
+
+// traceparent returns the Observer's traceparent for ctx, or "" if the Observer panics.
+func (l *Locker) traceparent(ctx context.Context) (tp string) {
+	l.shielded(func() { tp = l.observer.Traceparent(ctx) })
+	return tp
 }

@@ -232,7 +232,7 @@ func TestAcquireForgedRecord(t *testing.T) {
 		w := newWorld(t)
 		l, _, _ := w.locker(lockcore.Options{})
 		_ = w.must(l.Acquire(t.Context(), "k", lockcore.Terms{})).Release(t.Context())
-		w.rdb.HSet(t.Context(), lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0], "s", "d", "r", "x")
+		w.rdb.HSet(t.Context(), storedNames(lockcore.KindExclusive, "k")[0], "s", "d", "r", "x")
 		if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{}); !errors.Is(err, lockcore.ErrRecord) || !errors.Is(err, lockcore.ErrNotRun) {
 			t.Error(err)
 		}

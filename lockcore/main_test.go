@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -99,4 +101,23 @@ func (w *world) must(le *lockcore.Lease, err error) *lockcore.Lease {
 	return le
 }
 
+// storedNames returns the names of a key in Redis under the default prefix.
+func storedNames(kind lockcore.Kind, key string) [2]string {
+	return redisbackend.StoredNames("holdfast", backend.Kind(kind), key)
+}
+
 var noWait = lockcore.Terms{Wait: lockcore.NoWait}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inspectRecord returns the record apart from the Holding, which is comparable then.
+func inspectRecord(ctx context.Context, l *lockcore.Locker, key string) (h lockcore.Holding, rec *lockcore.Record, err error) {
+	h, err = l.Inspect(ctx, lockcore.KindOnce, key, lockcore.WithRecord)
+	rec, h.Record = h.Record, nil
+	return h, rec, err
+}

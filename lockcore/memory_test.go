@@ -186,8 +186,8 @@ type pass struct {
 	end time.Time
 }
 
-func (*passes) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (*passes) Traceparent(context.Context) string                            { return "" }
+func (*passes) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*passes) Traceparent(context.Context) string                                { return "" }
 
 func (p *passes) Event(_ context.Context, e lockcore.Event) {
 	if e, ok := e.(lockcore.RenewPass); ok {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 var forever = lockcore.Terms{Wait: lockcore.Forever}
@@ -103,8 +104,8 @@ type heardEvents struct {
 	got []lockcore.Event
 }
 
-func (*heardEvents) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (*heardEvents) Traceparent(context.Context) string                            { return "" }
+func (*heardEvents) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*heardEvents) Traceparent(context.Context) string                                { return "" }
 
 func (h *heardEvents) Event(_ context.Context, e lockcore.Event) {
 	h.mu.Lock()
@@ -223,8 +224,8 @@ func TestNestedOverOtherKeys(t *testing.T) {
 			t.Errorf("a nested claim: %v", err)
 		}
 		for _, le := range []*lockcore.Lease{n.outer, inner, deep} {
-			if token, ok := lockcore.TokenOf(le.Context(), "k"); le != deep && (!ok || token != n.outer.Token()) || le == deep && token != once.Token() && token != n.outer.Token() {
-				t.Errorf("token %d %v", token, ok)
+			if h, ok := lockcore.HoldOf(le.Context(), "k"); le != deep && (!ok || h.Token != n.outer.Token()) || le == deep && h.Token != once.Token() && h.Token != n.outer.Token() {
+				t.Errorf("h.Token %d %v", h.Token, ok)
 			}
 		}
 		releaseAll(t, deep, once, inner, other, n.outer)
@@ -239,7 +240,7 @@ func TestNestedContext(t *testing.T) {
 		cause error
 	}{
 		"released":    {func(n *nest, inner *lockcore.Lease, _ context.CancelFunc) { releaseAll(n.t, inner) }, lockcore.ErrReleased},
-		"lost":        {func(_ *nest, inner *lockcore.Lease, _ context.CancelFunc) { lockcore.Lose(inner.Context()) }, lockcore.ErrLost},
+		"lost":        {func(_ *nest, inner *lockcore.Lease, _ context.CancelFunc) { locktest.Lose(inner.Context()) }, lockcore.ErrLost},
 		"by the call": {func(_ *nest, _ *lockcore.Lease, cancel context.CancelFunc) { cancel() }, context.Canceled},
 	} {
 		for _, asked := range []bool{true, false} { // whether the ctx was looked at before
@@ -302,21 +303,21 @@ func TestNestedAfterRelease(t *testing.T) {
 		releaseAll(t, c)
 		releaseAll(t, n.enters("that of a", outer))
 		d := n.must(n.l.Acquire(b.Context(), "k", noWait))
-		if _, ok := lockcore.TokenOf(a.Context(), "k"); !ok {
+		if _, ok := lockcore.HoldOf(a.Context(), "k"); !ok {
 			t.Error("the hold goes on")
 		}
 		queued := n.call(context.WithoutCancel(n.outer.Context()), forever)
 		refused := n.call(n.outer.Context(), forever)
 		releaseAll(t, n.outer) // d goes on: the rest competes
 		for name, ctx := range map[string]context.Context{"outer": n.outer.Context(), "a": a.Context(), "b": b.Context()} {
-			if _, ok := lockcore.TokenOf(ctx, "k"); ok {
+			if _, ok := lockcore.HoldOf(ctx, "k"); ok {
 				t.Errorf("%s still has a token", name)
 			}
 			if _, err := n.l.Acquire(context.WithoutCancel(ctx), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
 				t.Errorf("%s still enters: %v", name, err)
 			}
 		}
-		if _, ok := lockcore.TokenOf(d.Context(), "k"); !ok {
+		if _, ok := lockcore.HoldOf(d.Context(), "k"); !ok {
 			t.Error("d has no token")
 		}
 		n.waits("who competes", queued)
@@ -377,7 +378,7 @@ func TestNestedLostAfterRelease(t *testing.T) {
 		if err := context.Cause(around.Context()); err != nil {
 			t.Errorf("before the loss: %v", err)
 		}
-		lockcore.Lose(n.outer.Context())
+		locktest.Lose(n.outer.Context())
 		if err := context.Cause(around.Context()); !errors.Is(err, lockcore.ErrLost) {
 			t.Errorf("after the loss: %v", err)
 		}
@@ -452,7 +453,7 @@ func TestNestedWaiterIsTold(t *testing.T) {
 		end  func(n *nest)
 		want error
 	}{
-		"lost":   {func(n *nest) { lockcore.Lose(n.outer.Context()) }, lockcore.ErrLost},
+		"lost":   {func(n *nest) { locktest.Lose(n.outer.Context()) }, lockcore.ErrLost},
 		"silent": {func(n *nest) { n.fail() }, lockcore.ErrLost},
 		"closed": {func(n *nest) {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -633,7 +634,7 @@ func TestNestedTurnMeetsCancel(t *testing.T) {
 func TestNestedFanOut(t *testing.T) {
 	for name, end := range map[string]func(*nest){
 		"nothing": func(*nest) {},
-		"loss":    func(n *nest) { lockcore.Lose(n.outer.Context()) },
+		"loss":    func(n *nest) { locktest.Lose(n.outer.Context()) },
 		"close": func(n *nest) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
@@ -730,8 +731,10 @@ func TestNestedObserverPanics(t *testing.T) {
 
 type panicsOnWaiting struct{}
 
-func (panicsOnWaiting) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (panicsOnWaiting) Traceparent(context.Context) string                            { return "" }
+func (panicsOnWaiting) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+
+func (panicsOnWaiting) Traceparent(context.Context) string { return "" }
+
 func (panicsOnWaiting) Event(_ context.Context, e lockcore.Event) {
 	if _, ok := e.(lockcore.Waiting); ok {
 		panic("of the Observer")

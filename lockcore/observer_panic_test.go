@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // fragile panics in every call that a goroutine of the Locker makes.
 type fragile struct{}
 
-func (*fragile) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (*fragile) Traceparent(context.Context) string                            { panic("traceparent") }
+func (*fragile) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*fragile) Traceparent(context.Context) string                                { panic("traceparent") }
 
 func (*fragile) Event(_ context.Context, e lockcore.Event) {
 	switch e.(type) {
@@ -30,8 +31,8 @@ type types struct {
 	renewed, failed, lost, completion, misconfigured int
 }
 
-func (*types) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (*types) Traceparent(context.Context) string                            { return "" }
+func (*types) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*types) Traceparent(context.Context) string                                { return "" }
 
 func (y *types) Event(_ context.Context, e lockcore.Event) {
 	y.mu.Lock()
@@ -85,8 +86,8 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 // panicsOn is an Observer that panics at the events of one type.
 type panicsOn[E lockcore.Event] struct{}
 
-func (panicsOn[E]) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (panicsOn[E]) Traceparent(context.Context) string                            { return "" }
+func (panicsOn[E]) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (panicsOn[E]) Traceparent(context.Context) string                                { return "" }
 
 func (panicsOn[E]) Event(_ context.Context, e lockcore.Event) {
 	if _, ok := e.(E); ok {
@@ -132,7 +133,7 @@ func TestObserverPanicsOnOverrun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lockcore.Lose(le.Context())
+		locktest.Lose(le.Context())
 		time.Sleep(200 * time.Millisecond)
 		if err := le.Complete(t.Context(), []byte("record"), time.Minute); !errors.Is(err, lockcore.ErrLost) {
 			t.Error(err)

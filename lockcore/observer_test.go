@@ -16,7 +16,7 @@ type listener struct {
 	heard       *[]string
 }
 
-func (l listener) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+func (l listener) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
 	path, _ := ctx.Value(pathKey{}).(string)
 	return context.WithValue(ctx, pathKey{}, path+l.name+":"+a.Key+" ")
 }
@@ -40,7 +40,7 @@ func TestObserverJoin(t *testing.T) {
 		t.Errorf("one joined is %v, want itself", o)
 	}
 	o := lockcore.Join(nil, a, b, nil, lockcore.Join(c))
-	ctx := o.Start(t.Context(), lockcore.Attempt{Kind: lockcore.KindOnce, Key: "k"})
+	ctx := o.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindOnce, Key: "k"})
 	o.Event(ctx, lockcore.Granted{})
 	if want := []string{"a on a:k b:k c:k ", "b on a:k b:k c:k ", "c on a:k b:k c:k "}; !slices.Equal(heard, want) {
 		t.Errorf("heard %q, want %q", heard, want)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
@@ -15,7 +16,7 @@ const shards = 64
 
 type shard struct {
 	mu     sync.Mutex
-	queues [2]map[string]*keyQueue // by kind, by key; a queue exists while it has a leader
+	queues [kinds]map[string]*keyQueue // by kind, by key; a queue exists while it has a leader
 }
 
 var seed = maphash.MakeSeed()
@@ -30,10 +31,8 @@ var seed = maphash.MakeSeed()
 // the list sends it exactly one turn. A call that is no longer in the list receives that turn.
 type keyQueue struct {
 	*shard
-	l    *Locker
-	kind Kind
-	key  string
-	keys [2]string
+	l   *Locker
+	key backend.Key
 
 	first, last *call // in order of arrival; the leader is not in the list
 	length      int
@@ -55,25 +54,18 @@ type turn struct {
 
 func (t turn) final() bool { return t.record != nil || t.err != nil }
 
-func (k Kind) index() int {
-	if k == KindOnce {
-		return 1
-	}
-	return 0
-}
-
 // enqueue makes c the leader of a new queue or appends it to the existing one. It refuses calls
 // that cannot succeed.
 func (l *Locker) enqueue(c *call) (leads bool, err error) {
 	s := &l.shards[maphash.String(seed, c.key)%shards]
 	s.mu.Lock()
-	q := s.queues[c.kind.index()][c.key]
+	q := s.queues[c.kind][c.key]
 	if q == nil {
-		q = &keyQueue{shard: s, l: l, kind: c.kind, key: c.key, keys: redisKeys(l.prefix, c.kind, c.key), lastReply: noReply}
-		if s.queues[c.kind.index()] == nil {
-			s.queues[c.kind.index()] = map[string]*keyQueue{}
+		q = &keyQueue{shard: s, l: l, key: l.backend.Key(backend.Kind(c.kind), c.key), lastReply: noReply}
+		if s.queues[c.kind] == nil {
+			s.queues[c.kind] = map[string]*keyQueue{}
 		}
-		s.queues[c.kind.index()][c.key] = q
+		s.queues[c.kind][c.key] = q
 		c.queue = q
 		s.mu.Unlock()
 		return true, nil
@@ -146,12 +138,12 @@ func (q *keyQueue) removeLocked(c *call) {
 	q.length--
 }
 
-// removeAllLocked removes the calls for which which returns true.
-func (q *keyQueue) removeAllLocked(which func(*call) bool) []*call {
+// removeAllLocked removes the calls that match selects, and returns them.
+func (q *keyQueue) removeAllLocked(match func(*call) bool) []*call {
 	var out []*call
 	for c := q.first; c != nil; {
 		next := c.next
-		if which(c) {
+		if match(c) {
 			q.removeLocked(c)
 			out = append(out, c)
 		}
@@ -170,7 +162,7 @@ func (q *keyQueue) removeOverdueLocked() []*call {
 
 // passLeadership makes the first waiter the leader. The waiter gets the key if g can be handed to
 // it, else the request. Without a waiter the queue ends, and the grant or request is withdrawn
-// asynchronously. The caller must be the leader, and is not afterwards.
+// asynchronously. The caller must be the leader, and no longer is when passLeadership returns.
 func (q *keyQueue) passLeadership(g *grant, req *request) {
 	q.mu.Lock()
 	w, ours := q.first, g
@@ -188,14 +180,14 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 		}
 	} else {
 		// This comes before the queue is deleted, so that the first call of a new queue for this
-		// key finds the withdrawal, see cleanups.before.
+		// key finds the withdrawal, see Backend.Acquire.
 		if g != nil {
 			g.discard()
 		}
 		if req != nil {
 			req.discard()
 		}
-		delete(q.queues[q.kind.index()], q.key)
+		delete(q.queues[q.key.Kind], q.key.Name)
 	}
 	snap := q.snapshotLocked()
 	q.mu.Unlock()
@@ -232,9 +224,10 @@ func (q *keyQueue) clearGrant() {
 	q.grant = nil
 }
 
-// handOff ends the leadership of the hold that has ended under g, unless the loss of the lease did
-// before: then mine is false. If the lease is alive it hands the key to the first waiter, and
-// handed counts the hand-offs under g. If the batch is over, next is the first waiter.
+// handOff ends the leadership of the hold that has ended under g. mine is false if the loss of the
+// lease has ended it before. If the lease is alive, handOff hands the key to the first waiter, and
+// handed is the number of hand-offs under g. If the batch is over or that waiter cannot use the
+// lease, next is that waiter.
 func (q *keyQueue) handOff(g *grant, alive bool) (mine bool, handed int, next *call) {
 	q.mu.Lock()
 	if q.grant != g {
@@ -273,26 +266,27 @@ func (q *keyQueue) loseGrant(g *grant) {
 	}
 }
 
-// finish sends all waiters the record of a key that is done. The caller must be the leader, and is
-// not afterwards.
-func (q *keyQueue) finish(rec Record, tag string) {
+// finish sends all waiters the record of a key that is done. The caller must be the leader, and no
+// longer is when finish returns.
+func (q *keyQueue) finish(rec Record, fingerprint string) {
 	q.mu.Lock()
 	q.grant = nil
 	all := q.removeAllLocked(func(*call) bool { return true })
-	delete(q.queues[q.kind.index()], q.key)
+	delete(q.queues[q.key.Kind], q.key.Name)
 	q.mu.Unlock()
 	for _, c := range all {
-		c.turn <- turn{record: &Record{Data: bytes.Clone(rec.Data), Attempt: rec.Attempt}, fingerprint: tag}
+		c.turn <- turn{record: &Record{Data: bytes.Clone(rec.Data), Attempt: rec.Attempt}, fingerprint: fingerprint}
 	}
 }
 
-// replyFresh is the age of the last reply from which a new call causes another request.
+// replyFresh is the age up to which the last reply is recent enough for a new call. If it is older,
+// the new call makes the leader send its request again.
 const replyFresh = 100 * time.Millisecond
 
 // lastReply is the most recent reply from Redis while another process has the key. It is immutable:
 // readers may hold it without the mutex.
 type lastReply struct {
-	busy         *BusyError    // the last reply busy, nil before the first
+	busy         *BusyError    // of the last reply; nil before the first
 	fingerprint  string        // of the holder
 	sent         time.Time     // when its request was sent
 	received     time.Time     // when it was received
@@ -306,7 +300,7 @@ var noReply = new(lastReply)
 // recordReply records the reply to a request that was sent at sent, or err if there was none. It
 // refuses the calls that waited only for a reply. It returns the number of consecutive sends
 // without a reply.
-func (q *keyQueue) recordReply(req *request, sent time.Time, v acquireReply, err error) (failed int) {
+func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err error) (failed int) {
 	q.mu.Lock()
 	if b := v.busy; err != nil {
 		n := *q.lastReply
@@ -314,7 +308,7 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquireReply, err
 		n.failures++
 		q.lastReply = &n
 	} else {
-		if q.busy != nil && b.kept() && b.Remaining <= claimWindow {
+		if q.busy != nil && b.kept() && b.Remaining <= backend.ReserveTime {
 			b.Holder = q.busy.Holder // reserved, not parked: the last holder is more useful
 		}
 		q.lastReply = &lastReply{busy: b, fingerprint: v.fingerprint, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
@@ -399,7 +393,7 @@ func (s snapshot) refusal(c *call) error {
 		err = s.busyError(c)
 	case s.err != nil:
 		err = unavailable(s.err)
-	case !ended(c.ctx):
+	case !backend.Ended(c.ctx):
 		err = unavailable(errors.New("no reply yet"))
 	default:
 		return errtext.Wrap(ErrNotRun, endOf(c.ctx))

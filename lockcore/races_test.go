@@ -253,8 +253,8 @@ type order struct {
 	got []lockcore.Event
 }
 
-func (o *order) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (o *order) Traceparent(context.Context) string                            { return "" }
+func (o *order) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (o *order) Traceparent(context.Context) string                                { return "" }
 
 func (o *order) Event(_ context.Context, e lockcore.Event) {
 	o.mu.Lock()

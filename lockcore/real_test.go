@@ -90,7 +90,7 @@ func TestRealSilence(t *testing.T) {
 		context.AfterFunc(le.Context(), func() { canceled <- time.Now() })
 		faults.Silence()
 		at := <-canceled
-		x, err := w.rdb.HGet(t.Context(), lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0], "x").Int64()
+		x, err := w.rdb.HGet(t.Context(), storedNames(lockcore.KindExclusive, "k")[0], "x").Int64()
 		if err != nil {
 			t.Fatal(err)
 		}

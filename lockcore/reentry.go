@@ -2,42 +2,57 @@ package lockcore
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/testhook"
 )
 
 type holdKey struct{}
 
-// entry is one run inside a hold: the first one, which the hold embeds, or a nested one. The entries of a hold form a
-// tree by ctx. An entry has at most one open child, so the open entries form a path from the first entry to the
-// innermost. Invariants, under grant.mu:
+// entry is one run inside a hold: the first one, which the hold embeds, or a nested one. The
+// entries of a hold form a tree by ctx. An entry has at most one open child, so the open entries
+// form a path from the first entry to the innermost. Invariants, under grant.mu:
 //
 //   - The parent of an open entry is open, or it is the first entry.
-//   - An entry has waiters only while it is open and has a child, or while the loss of the lease is on its way to them (see dismiss).
-//     So a call that finds an entry without a child overtakes no waiter.
-//   - hold.runs is the number of open entries. Waiters do not count: the end of the last run does not wait for them.
+//   - An entry has waiters only while it is open and has a child, or after the loss of the lease
+//     until cancelNested rejects them. So a call that finds an entry without a child overtakes no
+//     waiter.
+//   - hold.runs is the number of open entries. Waiters do not count: the end of the last run does
+//     not wait for them.
 //
-// The table shows what a call does whose ctx carries an entry of its key. "at" is the nearest open entry on its path;
-// entries that have ended are skipped.
+// The list shows what a call does whose ctx carries an entry of its key. "at" is the nearest open
+// entry on its path; entries that have ended are skipped.
 //
-//	the hold has ended, or no entry of the path is open   it acts as a call whose ctx does not carry the hold
-//	at has no child                                       it enters: a child of at
-//	at has a child, and Wait is NoWait                    *BusyError with Nested
-//	at has a child                                        it waits at at, FIFO, and then
-//	    the child ends                                        the first waiter enters, decided under grant.mu by the run that ends
-//	    Wait ends                                             *BusyError with Nested; if it was chosen before, it enters
-//	    its ctx ends                                          that error and the cause of ctx; if it was chosen before, the next waiter enters.
-//	                                                          The ctx of a run ends when the run and all runs inside it have returned
-//	    Close                                                 ErrClosed; likewise
-//	    at ends before its child                              it waits at the parent of at, where the child is then, in the order of arrival
-//	    at is the first entry and ends before its child       it competes in the queue of the key for the rest of Wait, as a call without the hold:
-//	                                                          the child goes on, but the outer run is over. When the child has
-//	                                                          ended, so does the ctx of the hold, and a call with a ctx derived from it is refused
-//	    the lease is lost                                     the same: a ctx derived from the hold has ended, and the call is refused with the
-//	                                                          cause; a ctx without that cancellation competes
+//   - The hold has ended, or no entry of the path is open: the call acts as if its ctx did not
+//     carry the hold.
+//   - at has no child: the call enters as a child of at.
+//   - at has a child, and Wait is NoWait: *BusyError with Nested.
+//   - at has a child: the call waits in the queue of at, which is FIFO, until one of the events
+//     below.
+//
+// The events that end the wait:
+//
+//   - The child ends: the first waiter enters. The run that ends decides that under grant.mu.
+//   - Wait ends: *BusyError with Nested. A waiter that was chosen before enters.
+//   - The ctx of the call ends: that error, joined with the cause of ctx. If the waiter was chosen
+//     before, the next waiter enters. The ctx of a run ends when the run and all runs inside it
+//     have returned.
+//   - Close: ErrClosed. If the waiter was chosen before, the next waiter enters.
+//   - at ends before its child: the child and the waiter move to the parent of at. The waiter keeps
+//     its order of arrival.
+//   - at is the first entry and ends before its child: the call competes in the queue of the key
+//     for the rest of Wait, as a call without the hold, because the outer run is over. If the ctx
+//     of the call derives from the hold, it ends with the child, and the call is refused.
+//   - The lease is lost: a call whose ctx derives from the hold is refused with the cause. A call
+//     with a ctx that is not canceled competes.
 type entry struct {
-	of    *hold
-	asked context.Context //nolint:containedctx // of the call; that of the first entry is the one of the Observer's Start
+	of      *hold
+	callCtx context.Context //nolint:containedctx // of the call; that of the first entry is the one of the Observer's Start
 
 	// Guarded by grant.mu.
 	parent   *entry       // kept after the entry has ended, because the path continues there
@@ -52,13 +67,13 @@ func entryOf(ctx context.Context) *entry {
 	return e
 }
 
-// outer returns the innermost entry, of any key, that the call's ctx carries.
-func (e *entry) outer() *entry { return entryOf(e.asked) }
+// outer returns the innermost entry, of any key, that the ctx of the call carries.
+func (e *entry) outer() *entry { return entryOf(e.callCtx) }
 
 // entryIn returns the innermost entry of key that ctx carries, open or not.
 func entryIn(ctx context.Context, l *Locker, kind Kind, key string) *entry {
 	for e := entryOf(ctx); e != nil; e = e.outer() {
-		if q := e.of.grant.queue; e.of.grant.l == l && q.kind == kind && q.key == key {
+		if q := e.of.grant.queue; e.of.grant.l == l && q.key.Kind == backend.Kind(kind) && q.key.Name == key {
 			return e
 		}
 	}
@@ -73,35 +88,64 @@ func (e *entry) nearestOpenLocked() *entry {
 	return e
 }
 
-// holds reports whether a ctx that carries e has the key now: the hold is valid, and a run on the path of e has not
-// returned.
+// holds reports whether a ctx that carries e has the key now: the hold is valid, and a run on the
+// path of e has not returned.
 func (e *entry) holds() bool {
 	e.of.grant.mu.Lock()
 	defer e.of.grant.mu.Unlock()
 	return e.of.validLocked() && e.nearestOpenLocked() != nil
 }
 
-// TokenOf returns the fencing token under which ctx holds key, and whether it holds it now. It does
-// not matter which Locker or kind of key it is. A hold that was released or lost does not count.
-func TokenOf(ctx context.Context, key string) (int64, bool) {
-	if h := validIn(ctx, key); h != nil {
-		return h.token, true
-	}
-	return 0, false
+// Hold describes a hold that a ctx carries.
+type Hold struct {
+	Key       string
+	Token     int64     // see Lease.Token
+	GrantedAt time.Time // see Lease.GrantedAt
+	Attempt   int       // see Lease.Attempt
+	TookOver  bool      // see Lease.Abandoned
+	grant     string    // id
 }
 
-// AttemptOf returns Attempt and Abandoned of the lease under which ctx holds key. It returns 0 if
-// ctx does not hold key now.
-func AttemptOf(ctx context.Context, key string) (attempt int, abandoned bool) {
-	if h := validIn(ctx, key); h != nil {
-		return int(h.grant.attempt), h.abandoned
+// ID returns 32 hexadecimal digits that name the hold. All calls under the hold have the same ID,
+// also nested ones, and no other hold has it. A resource that stores it with the token can tell
+// apart two holds with equal tokens, which a failover that lost a grant can cause; see package
+// fence. It is a digest and gives no right to the key.
+func (h Hold) ID() string {
+	// The holds of a batch share the id of their grant and differ in their tokens.
+	sum := sha256.Sum256([]byte("hold\n" + h.grant + "\n" + strconv.FormatInt(h.Token, 10)))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Current returns the innermost hold that ctx carries, of any Locker and kind of key. ok is false
+// if ctx carries none that is valid now: a hold that was released or lost does not count.
+func Current(ctx context.Context) (h Hold, ok bool) {
+	for e := entryOf(ctx); e != nil; e = e.outer() {
+		if e.holds() {
+			return e.of.public(), true
+		}
 	}
-	return 0, false
+	return Hold{}, false
+}
+
+// HoldOf returns the hold of key that ctx carries, of any Locker and kind of key. ok is false if
+// ctx does not hold key now.
+func HoldOf(ctx context.Context, key string) (h Hold, ok bool) {
+	if h := validIn(ctx, key); h != nil {
+		return h.public(), true
+	}
+	return Hold{}, false
+}
+
+func (h *hold) public() Hold {
+	return Hold{
+		Key: h.grant.queue.key.Name, Token: h.token, GrantedAt: h.serverGrantedAt(), Attempt: int(h.grant.attempt), TookOver: h.abandoned,
+		grant: h.grant.id,
+	}
 }
 
 func validIn(ctx context.Context, key string) *hold {
 	for e := entryOf(ctx); e != nil; e = e.outer() {
-		if e.of.grant.queue.key == key && e.holds() {
+		if e.of.grant.queue.key.Name == key && e.holds() {
 			return e.of
 		}
 	}
@@ -109,15 +153,16 @@ func validIn(ctx context.Context, key string) *hold {
 }
 
 // Detach returns a ctx with the values of ctx but without its holds, cancellation and deadline. It
-// is for work that outlives the handler. Such work must acquire its keys itself.
+// is for work that outlives the handler. Such work must acquire its own keys.
 func Detach(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), holdKey{}, (*entry)(nil))
 }
 
-// Lose ends every lease that ctx carries as lost, as if Redis had been unavailable for too long:
-// ctx is canceled with ErrLost, and each key is free when its handler has returned. It is for
-// tests, see package locktest.
-func Lose(ctx context.Context) {
+func init() { testhook.Lose = lose } //nolint:gochecknoinits // the only way in that is not public
+
+// lose ends every lease that ctx carries as lost, as if the backend had been unavailable for too
+// long.
+func lose(ctx context.Context) {
 	for e := entryOf(ctx); e != nil; e = e.outer() {
 		e.of.grant.loseUnder(e.of, ErrLost)
 	}
@@ -138,12 +183,13 @@ type nested struct {
 }
 
 func newNested(ctx context.Context, h *hold) *nested {
-	n := &nested{Lease: Lease{h: h}, entry: entry{of: h, asked: ctx}}
+	n := &nested{Lease: Lease{h: h}, entry: entry{of: h, callCtx: ctx}}
 	n.nested = n
 	return n
 }
 
-// enter makes n a run inside e, or inside the nearest open ancestor of e. It returns false if there is none, or if another run is there.
+// enter makes n a run inside e, or inside the nearest open ancestor of e. It returns false if there
+// is none, or if another run is inside it.
 func (e *entry) enter(n *nested) bool {
 	e.of.grant.mu.Lock()
 	defer e.of.grant.mu.Unlock()
@@ -170,10 +216,10 @@ func (e *entry) openChildLocked(n *nested) {
 	h.runs++ //planted:nested-run
 }
 
-// closeLocked ends e. A child that goes on, and the waiters, move to the parent. It returns the waiter that enters now,
-// if any, and the waiters that have no entry to wait at any more. All of these have left their queue; the caller sends
-// them their turns.
-func (e *entry) closeLocked() (next, homeless *nestedWaiter) {
+// closeLocked ends e. A child that goes on, and the waiters, move to the parent. next is the waiter
+// that enters now, if any. stranded are the waiters that have no entry to wait at any more. All of
+// these have left their queue, and the caller sends them their turns.
+func (e *entry) closeLocked() (next, stranded *nestedWaiter) {
 	e.returned = true
 	up := e.parent
 	if up == nil { // the first entry; a child goes on inside it
@@ -202,14 +248,14 @@ func (e *entry) closeLocked() (next, homeless *nestedWaiter) {
 	return next, nil
 }
 
-// Deadline returns the deadline of the call's ctx: a hold has none.
-func (n *nested) Deadline() (time.Time, bool) { return n.asked.Deadline() }
+// Deadline returns the deadline of the ctx of the call. A hold has none.
+func (n *nested) Deadline() (time.Time, bool) { return n.callCtx.Deadline() }
 
 // Done is closed when the nested run is released, when the lease ends, and with the ctx of the
 // call.
 func (n *nested) Done() <-chan struct{} { return n.context().Done() }
 
-// Err returns a non-nil error after the end of ctx.
+// Err returns a non-nil error after Done is closed.
 func (n *nested) Err() error { return n.context().Err() }
 
 // Value returns the entry, so that the ctx carries it.
@@ -220,15 +266,16 @@ func (n *nested) Value(key any) any {
 	return n.context().Value(key)
 }
 
-// context returns the ctx of n behind the values. It derives from the ctx of the call, so it ends
-// with the hold. If that ctx was detached (context.WithoutCancel), cancelNested ends it. It also
-// ends with the release of n or, if runs inside n go on, with the last of these, whose ctx derives
-// from it. The goroutine that makes the ctx races with the one that ends it: grant.mu decides.
+// context returns the ctx of n without the entry, which Value adds. It derives from the ctx of the
+// call, so it ends with the hold. If that ctx was detached (context.WithoutCancel), cancelNested
+// ends it. It also ends with the release of n or, if runs inside n go on, with the last of these,
+// whose ctx derives from it. The goroutine that makes the ctx races with the one that ends it:
+// grant.mu decides.
 func (n *nested) context() context.Context {
 	if n.ready.Load() {
 		return n.ctx
 	}
-	ctx, cancel := context.WithCancelCause(n.asked)
+	ctx, cancel := context.WithCancelCause(n.callCtx)
 	mu := &n.of.grant.mu
 	mu.Lock()
 	cause := n.of.causeLocked()
@@ -254,7 +301,7 @@ func (n *nested) context() context.Context {
 // endLocked ends the ctx of n and those of the runs that n has outlived. If a run inside n goes on,
 // the end of that run does it. grant.mu is not held while a ctx is canceled. Meanwhile n has ended,
 // so no run enters it, but it is still the child of its parent, so no sibling enters. A run around
-// n that returns then adds itself to n.outlived: the loop looks again.
+// n that returns meanwhile adds itself to n.outlived, so the loop checks again.
 func (n *nested) endLocked() {
 	mu := &n.of.grant.mu
 	for {
@@ -284,8 +331,8 @@ func (n *nested) endLocked() {
 	}
 }
 
-// cancelContext cancels the ctx of n if it was made. Otherwise context cancels it, because ended is
-// set.
+// cancelContext cancels the ctx of n if it was made. Otherwise context cancels it, because ctxEnded
+// is set.
 func (n *nested) cancelContext() {
 	if n.ready.Load() {
 		n.cancel(ErrReleased)
@@ -297,11 +344,11 @@ func (n *nested) cancelContext() {
 // waiters, except those that leave by themselves.
 func (h *hold) cancelNested(cause error) {
 	var cut []*nested
-	var homeless *nestedWaiter
+	var stranded *nestedWaiter
 	h.grant.mu.Lock()
 	for e := &h.entry; ; {
 		if s := e.waiters.takeAll(); s != nil {
-			homeless = s.before(homeless)
+			stranded = s.before(stranded)
 		}
 		n := e.child
 		if n == nil {
@@ -318,5 +365,5 @@ func (h *hold) cancelNested(cause error) {
 	for _, n := range cut {
 		n.cancel(cause)
 	}
-	homeless.rejectAll()
+	stranded.rejectAll()
 }

@@ -172,8 +172,8 @@ type failures struct {
 	all []string
 }
 
-func (*failures) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (*failures) Traceparent(context.Context) string                            { return "" }
+func (*failures) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*failures) Traceparent(context.Context) string                                { return "" }
 
 func (f *failures) Event(_ context.Context, e lockcore.Event) {
 	if e, ok := e.(lockcore.RenewFailed); ok {
@@ -203,7 +203,7 @@ func TestRenewLeavesOthers(t *testing.T) {
 		w := newWorld(t)
 		l, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		hash := lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0]
+		hash := storedNames(lockcore.KindExclusive, "k")[0]
 		other := []any{"h", strings.Repeat("A", 26), "x", "8000000000000000", "d", "8000000000000000"}
 		if err := w.rdb.HSet(t.Context(), hash, other...).Err(); err != nil {
 			t.Fatal(err)
@@ -222,7 +222,7 @@ func TestRenewLeavesOthers(t *testing.T) {
 
 func renewUnreadable(t *testing.T, w *world) {
 	t.Helper()
-	hash := func(i int) string { return lockcore.RedisKeys("holdfast", lockcore.KindExclusive, fmt.Sprint(i))[0] }
+	hash := func(i int) string { return storedNames(lockcore.KindExclusive, fmt.Sprint(i))[0] }
 	bad := map[int]struct {
 		do   []any
 		said string

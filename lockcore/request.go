@@ -4,17 +4,18 @@ import (
 	"crypto/rand"
 	rnd "math/rand/v2"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
 const (
-	waitCap     = 2 * time.Second       // longest time between two requests of a waiter, and the cost of a lost message
-	queueTTL    = time.Minute           // of a remote queue that no process refreshes
-	minPause    = 10 * time.Millisecond // shortest time before a request that no message has caused
+	waitCap     = 2 * time.Second       // longest time between two requests of a waiter, and the delay after a lost notification
+	minPause    = 10 * time.Millisecond // shortest time before a request that no signal has caused
 	minFailures = 3                     // consecutive sends without a reply before Redis counts as unavailable
 
-	// Withdrawals and releases of a once key are retried for this time after the lease. If Redis
-	// gets none of them, a run that never began or that failed counts as abandoned.
-	extraRetention = time.Hour
+	// The release of a once key is retried for this time after the lease. If Redis never gets it, a
+	// run that failed counts as abandoned.
+	extraRetryTime = time.Hour
 )
 
 // request is one attempt to acquire a key from Redis. Its id becomes the id of the grant. The
@@ -23,9 +24,9 @@ const (
 // any other request that Redis may know is withdrawn.
 //
 // The races:
-//   - A message may arrive at any time. So signals are cleared before each send, never after.
+//   - A notification may arrive at any time. So signals are cleared before each send, never after.
 //   - A send without a reply may still be granted. So such a request is withdrawn asynchronously.
-//   - A grant that arrives too late, or that no call wants any more, is withdrawn and never runs.
+//   - A grant that arrives too late, or that no call wants, is withdrawn and never runs.
 //   - The queue does not send the next request before the withdrawal is confirmed. Otherwise the
 //     request would find the dead grant of its own process and report it as abandoned.
 type request struct {
@@ -36,10 +37,10 @@ type request struct {
 	queued        bool          // it is in the remote queue
 	repeated      bool          // sent more than once, or without a reply
 	unresolved    bool          // no reply since the last send, or granted without a run
-	remoteSignal  chan struct{} // a message from Redis; room for one, nil until the request subscribes
-	localSignal   chan struct{} // the same, from calls of this process
-	spurious      int           // consecutive messages after which the key was still busy
-	callerChanged bool          // Redis may know another call as the caller
+	remoteSignal  chan struct{} // a notification came; room for one, nil until the request subscribes
+	localSignal   chan struct{} // a call of this process needs a newer reply; room for one
+	spurious      int           // consecutive notifications after which the key was still busy
+	callerChanged bool          // Redis may have the holder text of an earlier caller
 	nextTry       time.Time     // when to send again
 	backoff       bool          // signals do not shorten nextTry, because Redis did not reply
 }
@@ -71,7 +72,7 @@ func (req *request) assign(c *call) {
 }
 
 func sameTerms(a, b *call) bool {
-	return a.terms.Lease == b.terms.Lease && a.keep == b.keep && a.mode == b.mode && a.fingerprint == b.fingerprint
+	return a.terms.Lease == b.terms.Lease && a.keep == b.keep && a.atMostOnce == b.atMostOnce && a.fingerprint == b.fingerprint
 }
 
 func (req *request) subscribe() {
@@ -89,57 +90,28 @@ func (req *request) acceptLocalSignals() {
 	}
 }
 
-func (req *request) send(c *call) ([]any, error) {
-	l, limit, start := req.l, c.replyLimit(), time.Now()
-	if err := l.cleanups.before(c.ctx, req.queue.keys[0], !req.mayExist(), min(limit, callTimeout)); err != nil {
-		return nil, err
-	}
-	limit -= time.Since(start) // the limit covers both; the next send has all of it
-	req.clearSignals()         //planted:hints-cleared
-	args := &acquireArgs{
-		ctx: limited{Context: c.ctx, limit: limit}, id: req.id, who: l.holderText(c.ctx), lease: micros(c.terms.Lease), keep: millis(c.terms.Lease + max(c.keep, abandonedTTL)),
-	}
-	reply, again, err := l.conn.send(&args.ctx, l.conn.calls, acquireScript, args.encode(req, c))
-	req.recordSend(again, err) //planted:reply-noted
+// send sends the request on behalf of c.
+func (req *request) send(c *call) (backend.AcquireReply, error) {
+	req.clearSignals() //planted:hints-cleared
+	reply, err := req.l.backend.Acquire(c.ctx, req.acquireRequest(c))
+	req.recordSend(reply.Repeated, err) //planted:reply-noted
 	return reply, err
+}
+
+func (req *request) acquireRequest(c *call) backend.AcquireRequest {
+	return backend.AcquireRequest{
+		Key: &req.queue.key, ID: req.id, Holder: req.l.holderText(c.ctx), Lease: c.terms.Lease, Retention: c.terms.Lease + max(c.keep, abandonedTTL),
+		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Limit: c.replyLimit(),
+	}
 }
 
 // replyLimit is how long c waits for one reply.
 func (c *call) replyLimit() time.Duration {
 	if c.terms.Wait == Forever {
-		return callTimeout
+		return backend.CallTimeout
 	}
-	return max(c.maxWait()-c.waited(), callTimeout/2)
+	return max(c.maxWait()-c.waited(), backend.CallTimeout/2)
 }
-
-// acquireArgs holds the ctx and the arguments of one send in one allocation. The command points to
-// them while it is under way.
-type acquireArgs struct {
-	ctx         limited
-	id, who     string
-	lease, keep int64
-	list        [14]any
-}
-
-func (r *acquireArgs) encode(req *request, c *call) []any {
-	q := req.queue
-	queue := &no
-	if req.remoteSignal != nil {
-		queue = &yes
-	}
-	r.list = [14]any{
-		2: 2, 3: &q.keys[0], 4: &q.keys[1], 5: &r.id, 6: &req.l.id, 7: &r.lease, 8: queue, 9: &r.who, 10: &r.keep,
-		11: &c.fingerprint, 12: &c.mode, 13: &queueKeep,
-	}
-	return r.list[:]
-}
-
-// Targets of arguments. They never change.
-var (
-	no, yes   = flag(false), flag(true)
-	queueKeep = millis(queueTTL)
-	window    = micros(claimWindow)
-)
 
 // clearSignals drops signals that are older than the send that follows.
 func (req *request) clearSignals() {
@@ -169,7 +141,8 @@ func (req *request) backOff(tries int) {
 }
 
 // retryWhenFree sets nextTry after the reply busy. It is the end of the holder's lease, because no
-// message reports that a holder died, but at most waitCap away, because messages get lost.
+// notification reports that a holder died, but at most waitCap away, because notifications get
+// lost.
 func (req *request) retryWhenFree(b *BusyError) {
 	if req.remoteSignal == nil {
 		req.subscribe() // the subscription starts; when it is up, it signals the request, and the next send enters the remote queue
@@ -185,7 +158,8 @@ func (req *request) retryWhenFree(b *BusyError) {
 // withdrawn, so at most one withdrawal is open.
 func (req *request) reissue() {
 	old := req.id
-	req.l.withdraw(req.queue, old, req.caller.keep, true, true)
+	req.unresolved, req.repeated = true, true
+	req.withdraw()
 	req.id, req.queued, req.repeated, req.unresolved, req.callerChanged = rand.Text(), false, false, false, false
 	if req.remoteSignal != nil {
 		req.l.wake.unregister(old)
@@ -200,15 +174,15 @@ func (req *request) unsubscribe() {
 	}
 }
 
-// discard ends a request that no call wants any more. No message is lost meanwhile: the withdrawal
-// enters its queue before the request leaves the table of waiters, and a signal that came earlier
-// is passed on.
+// discard ends a request that no call wants. No notification is lost meanwhile: the withdrawal
+// enters its queue before the request leaves the table of waiters, and an earlier signal is passed
+// on by Hurry.
 func (req *request) discard() {
 	req.undo()
 	req.unsubscribe()
 	select {
 	case <-req.remoteSignal:
-		req.l.cleanups.hurry(req.id)
+		req.l.backend.Hurry(req.id)
 	default:
 	}
 }
@@ -216,23 +190,85 @@ func (req *request) discard() {
 // mayExist reports whether Redis may know the request.
 func (req *request) mayExist() bool { return req.queued || req.unresolved || req.repeated }
 
-// undo withdraws the request from Redis asynchronously: its queue entry, reservation or grant.
+// undo withdraws the request asynchronously: its queue entry, reservation or grant.
 func (req *request) undo() {
 	if req.queued || req.unresolved || req.repeated { //planted:undo-of-request
-		req.l.withdraw(req.queue, req.id, req.caller.keep, req.unresolved || req.repeated, req.repeated)
+		req.withdraw()
 	}
 }
 
-// withdraw removes from Redis a request, or a grant under which no call ran. granted: Redis may
-// have granted the request.
-func (l *Locker) withdraw(q *keyQueue, id string, keep time.Duration, granted, repeated bool) {
-	l.cleanups.add(&cleanup{keys: q.keys, id: id, keep: keep, first: granted, repeated: repeated})
+func (req *request) withdraw() {
+	req.l.backend.Withdraw(backend.WithdrawRequest{
+		Key: &req.queue.key, ID: req.id, Retention: req.caller.keep, Granted: req.unresolved || req.repeated, Repeated: req.repeated,
+	})
 }
 
-// retainWithdrawal returns how long a withdrawal is retried. left is what remains of the lease.
-func (q *keyQueue) retainWithdrawal(left time.Duration) time.Duration {
-	if q.kind == KindOnce {
-		return left + extraRetention
+// releaseRetryTime returns how long a release is retried. left is what remains of the lease.
+func (q *keyQueue) releaseRetryTime(left time.Duration) time.Duration {
+	if q.key.Kind == backend.KindOnce {
+		return left + extraRetryTime
 	}
 	return left
+}
+
+// acquired is the result of a request. The zero value means: send again at once.
+type acquired struct {
+	grant       *grant
+	record      *Record
+	busy        *BusyError
+	fingerprint string // of record, or of the holder
+	err         error
+}
+
+// accept turns the reply to a request that c sent into a result.
+func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
+	switch r.Outcome {
+	case backend.OutcomeGranted:
+		return req.acceptGrant(c, r)
+	case backend.OutcomeDone:
+		return acquired{record: &Record{Data: r.Record, Attempt: r.Attempt}, fingerprint: r.Fingerprint}
+	case backend.OutcomeMismatch:
+		return acquired{err: &MismatchError{Key: c.key, Done: r.IsDone}}
+	case backend.OutcomeAbandoned:
+		return acquired{err: &AbandonedError{Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Attempt: r.Attempt}}
+	case backend.OutcomeEnded: // it was granted and expired before the reply arrived
+		req.reissue()
+		return acquired{}
+	case backend.OutcomeBusy:
+	}
+	return acquired{fingerprint: r.Fingerprint, busy: &BusyError{
+		Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Remaining: r.Remaining, Queue: r.Queue,
+	}}
+}
+
+// acceptGrant makes a grant of a reply that arrived in time. From here on the grant, not the
+// request, must be released.
+func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
+	req.unresolved = true                         // until the grant exists the request must be withdrawn
+	if elapsed(r.Sent) >= usable(c.terms.Lease) { //planted:grant-in-time
+		req.reissue()
+		return acquired{}
+	}
+	g := &grant{
+		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: c.fingerprint,
+		attempt: 1, repeated: req.repeated,
+		since:     time.Now(),
+		granted:   r.GrantedAt,
+		nextToken: r.Token, lastToken: r.Token + backend.TokensPerGrant - 1, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,
+		sent: r.Sent, //planted:grant-counts-from
+	}
+	if req.queue.key.Kind == backend.KindOnce {
+		g.attempt = int32(r.Attempt) //nolint:gosec // the backend bounds it
+	}
+	if !req.callerChanged {
+		g.requestedBy = c
+	}
+	if !req.l.addGrant(g) {
+		return acquired{err: ErrClosed}
+	}
+	req.unresolved, req.queued, req.repeated = false, false, false
+	if !g.terms.NoRenew {
+		req.l.watchdog.add(g)
+	}
+	return acquired{grant: g}
 }

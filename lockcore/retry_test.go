@@ -52,7 +52,7 @@ var oneCommand = map[string]struct {
 		t.Helper()
 		done(t, l, "looked")
 		return func(ctx context.Context) error {
-			_, rec, err := l.Look(ctx, "looked")
+			_, rec, err := inspectRecord(ctx, l, "looked")
 			if err == nil && rec == nil {
 				err = errors.New("no record")
 			}
@@ -75,7 +75,7 @@ var oneCommand = map[string]struct {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return func(ctx context.Context) error { return l.ClearSeen(ctx, lockcore.KindOnce, "seen", seen) }
+		return func(ctx context.Context) error { return l.Clear(ctx, lockcore.KindOnce, "seen", seen) }
 	}},
 }
 

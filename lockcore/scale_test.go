@@ -58,8 +58,8 @@ func subscriptions(t *testing.T, rdb *redis.Client) int {
 // waiting counts the calls that were told that they wait.
 type waiting struct{ n atomic.Int64 }
 
-func (*waiting) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (*waiting) Traceparent(context.Context) string                            { return "" }
+func (*waiting) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*waiting) Traceparent(context.Context) string                                { return "" }
 
 func (w *waiting) Event(_ context.Context, e lockcore.Event) {
 	if _, ok := e.(lockcore.Waiting); ok {

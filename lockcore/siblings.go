@@ -8,13 +8,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// longWait is how long a nested call waits for its sibling before that is reported to the Observer. The cause of a long
-// wait is often a ctx that was not passed on.
+// longWait is how long a nested call waits for its sibling before the wait is reported to the
+// Observer. A long wait often means that a ctx was not passed on.
 const longWait = 2 * time.Second
 
 // nestedWaiter is a nested call that waits until another run inside the same entry has returned.
-// The goroutine that removes it from the queue, under grant.mu, decides its outcome. Unless that is
-// its own goroutine, it sends exactly one turn.
+// The goroutine that removes it from the queue, under grant.mu, decides its outcome and sends
+// exactly one turn. A call that removes itself receives no turn.
 type nestedWaiter struct {
 	n     *nested
 	start time.Time
@@ -85,7 +85,7 @@ func (q *nestedQueue) merge(o *nestedQueue, at *entry) {
 	}
 }
 
-// takeAll empties q and returns the first of a list.
+// takeAll empties q and returns its waiters as a list.
 func (q *nestedQueue) takeAll() *nestedWaiter {
 	if q.empty() {
 		return nil
@@ -98,7 +98,7 @@ func (q *nestedQueue) takeAll() *nestedWaiter {
 	return first
 }
 
-// before puts the list s in front of the list o. s is not empty.
+// before puts the list s in front of the list o. s must not be empty.
 func (s *nestedWaiter) before(o *nestedWaiter) *nestedWaiter {
 	last := s
 	for last.next != nil {
@@ -108,18 +108,19 @@ func (s *nestedWaiter) before(o *nestedWaiter) *nestedWaiter {
 	return s
 }
 
-// rejectAll sends each of a list the turn false: it cannot enter the hold.
+// rejectAll sends each waiter of a list the turn false: the waiter cannot enter the hold.
 func (s *nestedWaiter) rejectAll() {
 	for s != nil {
-		next := s.next // s is its own again after the send
+		next := s.next // after the send s belongs to its call
 		s.next = nil
 		s.turn <- false
 		s = next
 	}
 }
 
-// await waits until n is a run inside the nearest open entry of e. If it returns neither entered nor an error, no entry
-// on the path is open. Then the call, which began at start, continues without the hold.
+// await waits until n is a run inside the nearest open entry of e. If it returns neither entered
+// nor an error, no entry on the path is open. Then the call, which began at start, continues
+// without the hold.
 func (e *entry) await(ctx context.Context, wait time.Duration, n *nested) (entered bool, start time.Time, err error) {
 	h, l := e.of, e.of.grant.l
 	start = time.Now()
@@ -137,7 +138,7 @@ func (e *entry) await(ctx context.Context, wait time.Duration, n *nested) (enter
 	case at == nil:
 		h.grant.mu.Unlock()
 		return false, start, nil
-	case at.child == nil: // it has returned meanwhile
+	case at.child == nil: // the child has returned meanwhile
 		at.openChildLocked(n)
 		h.grant.mu.Unlock()
 		return true, start, nil
@@ -165,7 +166,7 @@ func (s *nestedWaiter) wait(ctx context.Context, wait time.Duration) (entered bo
 	settled := false
 	defer func() {
 		if !settled { // the Observer panicked: take this call out of the queue while the panic passes
-			s.abandonWait()
+			s.giveUp()
 		}
 	}()
 	var timeout, long <-chan time.Time
@@ -202,20 +203,21 @@ func (s *nestedWaiter) wait(ctx context.Context, wait time.Duration) (entered bo
 			}
 		case <-ctx.Done():
 			settled = true
-			queue := s.abandonWait()
+			queue := s.giveUp()
 			if err = errtext.Wrap(ErrNotRun, context.Cause(ctx)); h.valid() {
 				err = errtext.Wrap(h.siblingBusy(s.start, queue), context.Cause(ctx))
 			}
 		case <-h.grant.l.closing:
 			settled = true
-			s.abandonWait()
+			s.giveUp()
 			err = ErrClosed
 		}
 	}
 	return entered, err
 }
 
-// leave takes s out of its queue. It returns false if s is in no queue any more and its turn is on the way.
+// leave removes s from its queue. left is false if s is no longer in a queue and its turn is on the
+// way.
 func (s *nestedWaiter) leave() (queue int, left bool) {
 	mu := &s.n.of.grant.mu
 	mu.Lock()
@@ -229,12 +231,12 @@ func (s *nestedWaiter) leave() (queue int, left bool) {
 	return queue, true
 }
 
-// abandonWait is leave for a call that does not want its turn any more. If the call has already
-// entered, its run ends at once, and the next waiter enters.
-func (s *nestedWaiter) abandonWait() (queue int) {
+// giveUp is leave for a call that no longer wants its turn. If the call has already entered, its
+// run ends at once, and the next waiter enters.
+func (s *nestedWaiter) giveUp() (queue int) {
 	queue, left := s.leave()
 	if !left && <-s.turn {
-		_ = s.n.Release(s.n.asked)
+		_ = s.n.Release(s.n.callCtx)
 	}
 	return queue
 }
@@ -258,19 +260,20 @@ func (h *hold) siblingBusy(start time.Time, queue int) *BusyError {
 	left := g.lease - elapsed(g.sent)
 	g.mu.Unlock()
 	return &BusyError{
-		Key: g.queue.key, Holder: parseHolder(g.l.holderText(h.asked)), HeldFor: time.Since(h.grantedAt()), Remaining: max(left, 0),
+		Key: g.queue.key.Name, Holder: holderOf(g.l.id, g.l.holderText(h.callCtx)), HeldFor: time.Since(h.grantedAt()), Remaining: max(left, 0),
 		Queue: queue, Waited: time.Since(start), Local: true, Nested: true,
 	}
 }
 
-// reenter enters the hold of key that ctx carries, or waits for that. If it returns neither a lease nor an error, ctx
-// carries no hold that it can enter. If the call has waited then, start is when it began.
+// reenter enters the hold of key that ctx carries, or waits until it can. If it returns neither a
+// lease nor an error, ctx carries no hold that it can enter, and start is when the call began to
+// wait.
 func (l *Locker) reenter(ctx context.Context, e *entry, wait time.Duration) (le *Lease, start time.Time, err error) {
 	n := newNested(ctx, e.of)
 	if e.enter(n) {
 		return &n.Lease, start, nil
 	}
-	if !e.of.valid() { // its end is decided before the call competes: a late renewal must not let it wait for itself
+	if !e.of.valid() { // decide its end before the call competes: a late renewal must not make the call wait for its own hold
 		e.of.grant.expire()
 	}
 	entered, start, err := e.await(ctx, cmp.Or(wait, l.terms.Wait), n)

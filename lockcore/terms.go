@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// NoWait as Terms.Wait does not wait for another holder and does not queue. If another call of this process is asking Redis
-	// for the key, it waits for that answer.
+	// NoWait as Terms.Wait refuses the call at once if another holder has the key. If another call
+	// of this process has sent a request for the key, the call waits for the reply to that request.
 	NoWait time.Duration = -1
-	// Forever as Terms.Wait waits until the key is ours or ctx ends. It must be written; it is never a default.
+	// Forever as Terms.Wait waits until the key is acquired or ctx ends. It is never a default: set
+	// it explicitly.
 	Forever time.Duration = math.MaxInt64
 
 	defaultWait  = 2 * time.Second
@@ -27,41 +28,55 @@ const (
 	maxNameLen   = 128
 )
 
-// Terms are the conditions of one acquisition. A zero field means: as the Locker's own Terms (Options.Terms), and where
-// that is zero too, the default named here. So what the Locker's Terms set cannot be unset for a call, only be made very long or, MinHold, 1 ns.
+// Terms are the conditions of one acquisition. A zero field takes its value from Options.Terms and,
+// if that is zero too, the default given here. A call cannot unset a field of Options.Terms. It can
+// override a limit with a very long duration, and MinHold with 1 ns.
 type Terms struct {
-	// Name stands for the class of key in spans and metrics: "account" for "account:42". It must be of low
-	// cardinality, at most 128 bytes. Default: "".
+	// Name is the class of the key in spans and metrics: "account" for "account:42". It must be of
+	// low cardinality. At most 128 bytes. Default: "".
 	Name string
-	// Wait bounds the time spent in line while another holder has the key, or while Redis is away. Default: 2 s.
-	// NoWait does not wait for a holder, Forever waits as long as ctx allows. Else 1 ns to 24 h. If Redis does
-	// not answer, the call sends at least two requests before it returns ErrUnavailable. That can take up to 2.5 s even if
-	// Wait is shorter, and a second more if new connections hang. A deadline of ctx is always kept.
+	// Wait bounds the time that the call waits while another holder has the key, or while Redis is
+	// unavailable. Default: 2 s. 1 ns to 24 h, NoWait or Forever. A deadline of ctx always applies
+	// too.
+	//
+	// If Redis does not reply, the call sends at least two requests before it returns
+	// ErrUnavailable. That can take up to 2.5 s even if Wait is shorter, and one second more if new
+	// connections hang.
 	Wait time.Duration
-	// Lease is how long the key stays ours without a sign of life. The watchdog renews it at a third of this, and a
-	// dead holder's key is free after at most this. Choose it longer than the longest pause of a process (CPU throttling, a
-	// migrated machine): after a longer one two may run. Default: 30 s. 1 s to 1 h.
+	// Lease is the time to live of the key: it expires this long after the last successful renewal.
+	// The watchdog renews it after a third of this time. The key of a dead holder is free after at
+	// most this time. Default: 30 s. 1 s to 1 h.
+	//
+	// Choose a Lease longer than the longest pause of a process (CPU throttling, a migrated
+	// machine). After a longer pause two handlers may run.
 	Lease time.Duration
-	// MaxHold bounds one hold: after it the handler's ctx is canceled with ErrMaxHold and nothing is renewed any
-	// more, so that the key is free one lease later even if the handler hangs. Default: none. Up to 30 days.
+	// MaxHold bounds one hold. After it the handler's ctx is canceled with ErrMaxHold, and the
+	// lease is no longer renewed. So the key is free one lease later, even if the handler hangs.
+	// Default: none. Up to 30 days.
 	MaxHold time.Duration
-	// MinHold keeps the key from others for at least this long after it was granted, however soon the handler returns, as ShedLock's
-	// lockAtLeastFor does: what is done cannot be begun again in the next moment. Then the key is parked, neither held nor
-	// abandoned; other calls wait for it, or are busy, the retry of a failed run too, and Clear frees it. A once key that is completed
-	// needs no parking, and one whose run said nothing of its outcome (Abandon) is not parked. A process that dies, or has no Redis when it
-	// wants to release, leaves its lease, no more. Default: none. Up to 24 h.
+	// MinHold keeps the key from other calls for at least this long after the hold began, even if
+	// the handler returns sooner, as ShedLock's lockAtLeastFor does. After the handler the key is
+	// parked for the rest of that time: neither held nor abandoned. Default: none. Up to 24 h.
+	//
+	//   - Other calls for a parked key wait or fail with ErrBusy, also the retry of a run that
+	//     failed. Clear frees it.
+	//   - A key whose lease ended by Complete or Abandon is not parked.
+	//   - If the process dies, or Redis is unavailable from the release to the end of the lease,
+	//     the key stays held until its lease ends, and is not parked.
 	MinHold time.Duration
-	// Stall ends a hold whose handler has not called [Beat] for this long: its ctx is canceled with ErrStalled and nothing is
-	// renewed any more, so that the key is free one lease later. It finds a handler that hangs sooner than MaxHold. The time that
-	// the handler waits for another key counts too, unless it calls Beat meanwhile. As one of Options.Terms it ends every handler that never calls Beat. Default: none.
-	// 100 ms to 30 days.
+	// Stall ends a hold whose handler has not called [Beat] for this long. The handler's ctx is
+	// canceled with ErrStalled, and the lease is no longer renewed. So the key is free one lease
+	// later. Default: none. 100 ms to 30 days.
+	//
+	// Stall detects a hung handler sooner than MaxHold does. The time that the handler waits
+	// for another key counts too. If Options.Terms sets Stall, every handler must call Beat.
 	Stall time.Duration
-	// NoRenew leaves the lease fixed: no watchdog keeps it, it ends after Lease unless Extend is called.
+	// NoRenew turns off the renewal: the lease ends after Lease unless Extend is called.
 	NoRenew bool
 }
 
-// Validate reports every problem of t at once; each names the field, its value and the bound. [New] and
-// [Locker.Acquire] call it; it serves settings that come from a file.
+// Validate reports every problem of t at once. Each message names the field, its value and the
+// bound. [New] and [Locker.Acquire] call it. Call it for settings that come from a file.
 func (t Terms) Validate() error { return t.check() }
 
 // check is Validate without a copy of t on the stack of a call that waits.
@@ -96,7 +111,7 @@ func badTerm(field string, d, least time.Duration, most any) error {
 	return fmt.Errorf("lockcore: Terms.%s is %v, must be between %s and %v", field, d, low, most)
 }
 
-// fill fills what t leaves open from d.
+// fill sets the zero fields of t from d.
 func (t *Terms) fill(d *Terms) {
 	t.Name = cmp.Or(t.Name, d.Name)
 	t.Wait = cmp.Or(t.Wait, d.Wait)
@@ -109,11 +124,14 @@ func (t *Terms) fill(d *Terms) {
 
 var defaultTerms = Terms{Wait: defaultWait, Lease: defaultLease}
 
-// margin is by how much the local idea of a lease is shorter than the server's, for clocks that run at different rates.
+// margin is how much sooner a lease ends in this process than on the server. It covers clocks that
+// run at different rates.
 func margin(lease time.Duration) time.Duration { return lease/100 + 5*time.Millisecond }
 
-// stopMargin is how long before that the handler's ctx is canceled, so that it has time to stop.
+// stopMargin is how long before that end the ctx of the handler is canceled, so that the handler
+// has time to stop.
 func stopMargin(lease time.Duration) time.Duration { return lease / 10 }
 
-// usable is how long after the send of its acquire or renewal a lease keeps its ctx alive.
+// usable is how long a lease keeps its ctx alive, from the time when its acquire or renewal was
+// sent.
 func usable(lease time.Duration) time.Duration { return lease - margin(lease) - stopMargin(lease) }

@@ -171,7 +171,7 @@ func TestTermsOfCalls(t *testing.T) {
 				[]string{"513 bytes"},
 				[]error{lockcore.ErrKey},
 			},
-			"no kind": {func() error { return l.Revoke(t.Context(), "", "k") }, []string{`kind is ""`, "KindExclusive or KindOnce"}, nil},
+			"no kind": {func() error { return l.Revoke(t.Context(), 0, "k") }, []string{`kind is Kind(0)`, "KindExclusive or KindOnce"}, nil},
 			"clear":   {func() error { return l.Clear(gone, lockcore.KindOnce, "k") }, []string{"why"}, []error{why}},
 		} {
 			err := test.call()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -49,7 +50,7 @@ func newQueue(t *testing.T) *queue {
 	o := q.dial()
 	o.Dialer = q.sent.Dial(q.faults.Dial(o.Dialer))
 	warm := redis.NewClient(o) // Redis, the faults and the counter know all scripts
-	for _, s := range lockcore.Scripts {
+	for _, s := range redisbackend.Scripts() {
 		if err := s.Load(t.Context(), warm).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -31,8 +31,8 @@ func (e *ear) call(ctx context.Context, i int) context.Context {
 	return context.WithValue(ctx, callKey{}, i)
 }
 
-func (e *ear) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (e *ear) Traceparent(context.Context) string                            { return "" }
+func (e *ear) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (e *ear) Traceparent(context.Context) string                                { return "" }
 
 func (e *ear) Event(ctx context.Context, v lockcore.Event) {
 	i, ok := ctx.Value(callKey{}).(int)
@@ -109,7 +109,7 @@ func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *ear, first lockcore
 // grant is the hold-id that Redis has.
 func (r *relay) grant() string {
 	r.t.Helper()
-	id, err := r.rdb.HGet(r.t.Context(), lockcore.RedisKeys("holdfast", lockcore.KindExclusive, "k")[0], "h").Result()
+	id, err := r.rdb.HGet(r.t.Context(), storedNames(lockcore.KindExclusive, "k")[0], "h").Result()
 	if err != nil {
 		r.t.Error(err)
 	}

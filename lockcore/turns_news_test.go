@@ -121,8 +121,8 @@ type panicky struct {
 	armed atomic.Bool
 }
 
-func (p *panicky) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (p *panicky) Traceparent(context.Context) string                            { return "" }
+func (p *panicky) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (p *panicky) Traceparent(context.Context) string                                { return "" }
 func (p *panicky) Event(_ context.Context, e lockcore.Event) {
 	if p.on(e) && p.armed.CompareAndSwap(true, false) {
 		panic("observer")

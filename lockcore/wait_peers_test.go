@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // Mistakes that other libraries have made: waiting for a key, and what stays behind.
@@ -177,7 +178,7 @@ func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
 		synctest.Wait()
 		p.memory.Redis.FlushAll()
 		theirs := p.must(p.b.Acquire(t.Context(), "k", noWait))
-		lockcore.Lose(le.Context())
+		locktest.Lose(le.Context())
 		_ = le.Release(t.Context())
 		time.Sleep(5 * time.Second)
 		select {

@@ -2,25 +2,26 @@ package lockcore
 
 import (
 	"context"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
 const (
-	wakeIdle  = time.Minute     // without use, the subscription closes after this time
-	pingEvery = 3 * time.Second // to detect a dead connection
+	wakeIdle    = time.Minute            // without use, the subscription closes after this time
+	revokePause = 100 * time.Millisecond // between two renewals that notifications about one grant cause
 )
 
 // wake is the one subscription of a Locker. It starts with the first waiter, or with the first
-// lease that is held for a second, and closes when there has been neither for a minute. A message
-// is only a signal: its receiver asks Redis again.
+// lease that is held for a second, and closes when there has been neither for a minute. A
+// notification proves nothing: its receiver sends a command to Redis.
 //
-// The reader never blocks: it looks up a map entry and sends to a channel with room for one. While
-// running is true, under mu, the reader will look at waiters and used again. So no waiter registers
-// with a reader that is about to end.
+// receive never blocks: it looks up a map entry and sends to a channel with room for one. closeIdle
+// decides under mu whether the subscription ends. It cancels the ctx of listen there, and receive
+// ignores a notification whose ctx has ended. So no waiter registers with a subscription that is
+// about to end, and a late notification of the old one does not count for the next.
 type wake struct {
 	l *Locker
 
@@ -28,22 +29,23 @@ type wake struct {
 	waiters map[string]chan struct{} // by request
 	used    time.Time
 	running bool
-	up      bool // subscribed, or a Subscription event will follow
+	up      bool // subscribed, or EventSubscribed will follow
 	closed  bool
 	cancel  context.CancelFunc
+	idle    *time.Timer
 
 	checking, again bool // see check
 }
 
-// ready reports whether a message for a new waiter would arrive.
+// ready reports whether a notification for a new waiter would arrive.
 func (w *wake) ready() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.up
 }
 
-// register directs the messages for a request to ch. If the subscription is up it signals ch at
-// once, because a message may have come before.
+// register directs the notifications for a request to ch. If the subscription is up it signals ch
+// at once, because a notification may have come before.
 func (w *wake) register(id string, ch chan struct{}) {
 	w.mu.Lock()
 	if w.waiters == nil {
@@ -76,6 +78,7 @@ func (w *wake) start() {
 	}
 	ctx, cancel := context.WithCancel(w.l.base)
 	w.running, w.cancel = true, cancel
+	w.idle = time.AfterFunc(wakeIdle/4, w.closeIdle)
 	go w.listen(ctx) // owner: wake, which ends it by cancel; join waits for it
 }
 
@@ -84,102 +87,53 @@ func (w *wake) close() {
 	defer w.mu.Unlock()
 	w.closed = true
 	if w.running {
-		w.cancel()
+		w.endLocked()
 	}
 }
 
 func (w *wake) listen(ctx context.Context) {
 	defer w.l.wg.Done()
-	client, closeClient := w.l.conn.subscriber(ctx)
-	sub := w.subscribe(ctx, client)
-	if sub == nil {
-		w.end(true)
-		return
-	}
-	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(pingEvery))
-	defer func() { w.hangUp(sub, messages, closeClient) }()
-	idle := time.NewTicker(wakeIdle / 4)
-	defer idle.Stop()
-	for {
-		select {
-		case m, ok := <-messages:
-			if !ok {
-				w.end(true)
-				return
-			}
-			w.hear(m)
-		case <-idle.C:
-			if w.end(false) {
-				return
-			}
-		case <-ctx.Done():
-			w.end(true)
-			return
-		}
-	}
-}
-
-// subscribe returns a subscription, or nil if ctx ends first. go-redis dials before it returns. On our own client the
-// dial ends with ctx. On another client it ends by that client's own timeouts; then the subscription is closed as soon
-// as it is made.
-func (w *wake) subscribe(ctx context.Context, client redis.UniversalClient) *redis.PubSub {
-	channel := w.l.wakePrefix + w.l.id
-	if w.l.conn.own {
-		return client.Subscribe(ctx, channel)
-	}
-	made := make(chan *redis.PubSub)
-	go func() { // ends with the dial
-		sub := client.Subscribe(ctx, channel)
-		select {
-		case made <- sub:
-		case <-ctx.Done():
-			_ = sub.Close()
-		}
-	}()
-	select {
-	case sub := <-made:
-		return sub
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-// hangUp closes a subscription. On a client that is not ours its Close may wait for a dial that hangs: then until the Locker
-// stops waiting.
-func (w *wake) hangUp(sub *redis.PubSub, messages <-chan any, closeClient func() error) {
-	closed := make(chan struct{})
-	go func() { // ends with Close, which the client's own timeouts bound
-		defer close(closed)
-		_ = sub.Close()      // a subscription has nothing to lose
-		for range messages { // until go-redis's own goroutine has noticed, at most 100 ms later
-		}
-		_ = closeClient()
-	}()
-	select {
-	case <-closed:
-	case <-w.l.base.Done():
-	}
-}
-
-// end reports whether the reader must end, and ends it.
-func (w *wake) end(anyway bool) bool {
+	w.l.backend.Listen(ctx, func(n backend.Notification) { w.receive(ctx, n) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.l.holdsLong() {
-		w.used = time.Now()
+	if ctx.Err() == nil { // the subscription ended by itself
+		w.l.hasOldGrant() // sets the timer
+		w.endLocked()
 	}
-	if !anyway && (len(w.waiters) > 0 || time.Since(w.used) < wakeIdle) {
-		return false
-	}
-	w.running, w.up = false, false
-	w.cancel()
-	return true
 }
 
-func (w *wake) hear(m any) {
-	switch m := m.(type) {
-	case *redis.Subscription: // first, or after a gap in which messages were lost: all waiters send again
+// closeIdle ends the subscription if it has not been used for a minute.
+func (w *wake) closeIdle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.running {
+		return
+	}
+	if w.l.hasOldGrant() {
+		w.used = time.Now()
+	}
+	if len(w.waiters) > 0 || time.Since(w.used) < wakeIdle {
+		w.idle.Reset(wakeIdle / 4)
+		return
+	}
+	w.endLocked()
+}
+
+func (w *wake) endLocked() {
+	w.running, w.up = false, false
+	w.cancel()
+	w.idle.Stop()
+}
+
+// receive handles a notification of the subscription with ctx.
+func (w *wake) receive(ctx context.Context, n backend.Notification) {
+	switch n.Event {
+	case backend.EventSubscribed: // first, or after a gap in which notifications were lost: all waiters send again
 		w.mu.Lock()
+		if ctx.Err() != nil {
+			w.mu.Unlock()
+			return
+		}
 		w.up = true
 		for _, ch := range w.waiters { //planted:resubscribed
 			signal(ch)
@@ -190,17 +144,14 @@ func (w *wake) hear(m any) {
 		if check {
 			go w.check() // owner: wake; join waits for it
 		}
-	case *redis.Message:
-		if id, ok := strings.CutPrefix(m.Payload, "w"); ok {
-			w.mu.Lock()
-			if ch, ok := w.waiters[id]; ok {
-				signal(ch)
-			}
-			w.mu.Unlock()
-			w.l.cleanups.hurry(id)
-		} else if id, ok := strings.CutPrefix(m.Payload, "v"); ok {
-			w.l.revoked(id)
+	case backend.EventTurn:
+		w.mu.Lock()
+		if ch, ok := w.waiters[n.Request]; ok {
+			signal(ch)
 		}
+		w.mu.Unlock()
+	case backend.EventRevoked:
+		w.l.revoked(n.Request)
 	}
 }
 
@@ -208,5 +159,174 @@ func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default: // there is one already
+	}
+}
+
+const (
+	subscribeAfter = time.Second           // a Locker with an older lease subscribes, to receive Revoke
+	checkPause     = 50 * time.Millisecond // between two batches of a check
+	checkAgain     = time.Second           // between two checks
+)
+
+// ageList lists the grants of a Locker whose leases have not ended, from the oldest to the
+// youngest. Locker.mu guards it. One timer finds the first grant that gets older than
+// subscribeAfter. So a lease needs neither its own timer nor a goroutine, and a short one costs two
+// assignments. The timer is set while there is a grant and no subscription: by addByAgeLocked with
+// the first grant, by onAgeTimer while the oldest is young, and by hasOldGrant when the
+// subscription closes.
+type ageList struct {
+	oldest, youngest *grant
+	timer            *time.Timer
+	set              bool
+}
+
+// addByAgeLocked appends g.
+func (l *Locker) addByAgeLocked(g *grant) {
+	a := &l.byAge
+	if g.older = a.youngest; g.older != nil {
+		g.older.younger = g
+	} else {
+		a.oldest = g
+	}
+	a.youngest = g
+	if !a.set {
+		l.setAgeTimerLocked(subscribeAfter)
+	}
+}
+
+func (a *ageList) removeLocked(g *grant) {
+	if g.older == nil && a.oldest != g { // its lease has ended before
+		return
+	}
+	if g.older != nil {
+		g.older.younger = g.younger
+	} else {
+		a.oldest = g.younger
+	}
+	if g.younger != nil {
+		g.younger.older = g.older
+	} else {
+		a.youngest = g.older
+	}
+	g.older, g.younger = nil, nil
+}
+
+// untilOldLocked returns how soon the oldest grant is older than subscribeAfter. ok is false if
+// there is no grant.
+func (a *ageList) untilOldLocked() (in time.Duration, ok bool) {
+	if a.oldest == nil {
+		return 0, false
+	}
+	return subscribeAfter - elapsed(a.oldest.since), true
+}
+
+func (l *Locker) setAgeTimerLocked(in time.Duration) {
+	l.byAge.set = true
+	if l.byAge.timer == nil {
+		l.byAge.timer = time.AfterFunc(in, l.onAgeTimer)
+	} else {
+		l.byAge.timer.Reset(in)
+	}
+}
+
+// onAgeTimer subscribes if there is an old grant, and sets the timer if all are young. Without a
+// grant it does nothing, and the next grant sets the timer.
+func (l *Locker) onAgeTimer() {
+	l.mu.Lock()
+	l.byAge.set = false
+	in, ok := l.byAge.untilOldLocked()
+	if ok && in > 0 && !l.ended {
+		l.setAgeTimerLocked(in)
+	}
+	l.mu.Unlock()
+	if ok && in <= 0 {
+		l.wake.start()
+	}
+}
+
+// hasOldGrant reports whether there is an old grant, so that the subscription must stay. If not, the
+// subscription may close, and hasOldGrant sets the timer.
+func (l *Locker) hasOldGrant() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in, ok := l.byAge.untilOldLocked()
+	if ok && in > 0 && !l.byAge.set && !l.ended {
+		l.setAgeTimerLocked(in)
+	}
+	return ok && in <= 0
+}
+
+// grantsByAge returns the grants of the Locker.
+func (l *Locker) grantsByAge() []*grant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]*grant, 0, len(l.grants))
+	for g := l.byAge.oldest; g != nil; g = g.younger {
+		all = append(all, g)
+	}
+	return all
+}
+
+// check renews all leases once, in batches with pauses, because the notification of a revocation
+// may have been lost before the Locker subscribed. Of a NoRenew lease it only reads the state. One
+// check runs at a time; if the Locker subscribes again meanwhile, one more follows. Close ends it
+// with the watchdog.
+func (w *wake) check() {
+	defer w.l.wg.Done()
+	ctx := w.l.watchdog.ctx
+	for again := true; again; {
+		w.mu.Lock()
+		w.again = false
+		w.mu.Unlock()
+		since := time.Now() // the subscription is up
+		for batch := range slices.Chunk(w.l.grantsByAge(), batchKeys) {
+			w.l.watchdog.check(batch, since)
+			if !backend.Sleep(ctx, checkPause) {
+				break
+			}
+		}
+		_ = backend.Sleep(ctx, checkAgain)
+		w.mu.Lock()
+		again = w.again && ctx.Err() == nil
+		w.checking = again
+		w.mu.Unlock()
+	}
+}
+
+// debounceRevoke returns the grant with an id if the notification of its revocation must be checked
+// now: the first one at once, and at most one more per revokePause.
+func (l *Locker) debounceRevoke(id string) *grant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.grants[id]
+	if g == nil {
+		return nil
+	}
+	if _, lately := l.recentRevokes[id]; lately {
+		l.recentRevokes[id] = true
+		return nil
+	}
+	if l.recentRevokes == nil {
+		l.recentRevokes = map[string]bool{}
+	}
+	l.recentRevokes[id] = false
+	time.AfterFunc(revokePause, func() {
+		l.mu.Lock()
+		again := l.recentRevokes[id]
+		delete(l.recentRevokes, id)
+		l.mu.Unlock()
+		if again {
+			l.revoked(id)
+		}
+	})
+	return g
+}
+
+// revoked handles the notification of a revocation. It proves nothing, because any client of Redis
+// can send one. So the watchdog sends a renewal, which only reads a NoRenew lease, at a bounded
+// rate. Its reply decides.
+func (l *Locker) revoked(id string) {
+	if g := l.debounceRevoke(id); g != nil {
+		l.watchdog.renewNow(g)
 	}
 }

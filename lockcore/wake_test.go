@@ -210,16 +210,18 @@ func TestWakeForged(t *testing.T) {
 		if err != nil || len(members) != 1 {
 			t.Fatal(members, err)
 		}
+		id := len(members[0]) - 26
+		channel, request := "holdfast:1:wake:"+members[0][:id], members[0][id:]
 		count.Reset()
 		for range 5000 {
-			w.rdb.Publish(t.Context(), "holdfast:1:wake:"+members[0][:26], "w"+members[0][26:])
+			w.rdb.Publish(t.Context(), channel, "w"+request)
 			time.Sleep(time.Millisecond)
 		}
 		if n := count.Count("acquire"); n == 0 || n > 60 {
 			t.Errorf("5000 forged messages caused %d asks", n)
 		}
-		for _, m := range []string{"", "w", "v", "x", strings.Repeat("w", 1000), "v" + members[0][26:]} {
-			w.rdb.Publish(t.Context(), "holdfast:1:wake:"+members[0][:26], m)
+		for _, m := range []string{"", "w", "v", "x", strings.Repeat("w", 1000), "v" + request} {
+			w.rdb.Publish(t.Context(), channel, m)
 		}
 		if err := <-refused; !errors.Is(err, lockcore.ErrBusy) {
 			t.Error(err)

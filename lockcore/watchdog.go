@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
 const (
@@ -21,8 +23,8 @@ const (
 // set to the earliest renewal, and each batch that is due has a goroutine for as long as it is
 // under way. A batch that hangs delays no other.
 //
-// A lease stays in the heap while renewals of it are under way. A renewal without a reply after a
-// sixth of the lease gets another one beside it, on another connection, up to maxTries. If the
+// A lease stays in the heap while renewals of it are under way. If a renewal has no reply after a
+// sixth of the lease, another one is sent beside it, on another connection, up to maxTries. If the
 // replies are late because the process is overloaded, more renewals would make it worse. So at most
 // batchKeys leases, or a tenth of all, have more than one renewal under way, and lag shortens the
 // period only of a Locker whose leases fit into one batch. A late reply counts for as long as the
@@ -69,8 +71,9 @@ func (w *watchdog) add(g *grant) {
 // lagLocked updates lag with the duration of one round trip.
 func (w *watchdog) lagLocked(took time.Duration) { w.lag = max(took, w.lag-w.lag/8) }
 
-// periodLocked returns how long after the send of the last renewal the next one is due: a third of the lease, less lag,
-// which counts up to a sixth of the lease. In a process that lacks CPU time lag is large.
+// periodLocked returns how long after the send of the last renewal the next one is due: a third of
+// the lease, less lag, which counts up to a sixth of the lease. In a process that lacks CPU time
+// lag is large.
 func (w *watchdog) periodLocked(lease time.Duration) time.Duration {
 	if len(w.due) > batchKeys {
 		return jitter(lease / 3)
@@ -104,32 +107,32 @@ func (w *watchdog) remove(g *grant) {
 	}
 }
 
-// now makes a lease due at once. The reply of a renewal that is under way does not change that, because it may be older
-// than the reason.
-func (w *watchdog) now(g *grant) { w.soon(g, 0) }
+// renewNow makes a lease due at once. The reply of a renewal that is under way does not change that,
+// because it may be older than the reason.
+func (w *watchdog) renewNow(g *grant) { w.dueIn(g, 0) }
 
 // publishSoon makes a grant due soon, so that Redis learns the holder after a hand-off.
-func (w *watchdog) publishSoon(g *grant) { w.soon(g, publishAfter) }
+func (w *watchdog) publishSoon(g *grant) { w.dueIn(g, publishAfter) }
 
-// check makes those leases due at once that were not renewed by a renewal sent after since. A NoRenew lease is in the
-// heap until its state has been read.
+// check makes those leases due at once that were not renewed by a renewal sent after since. A
+// NoRenew lease is in the heap until its state has been read.
 func (w *watchdog) check(all []*grant, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, g := range all {
 		if !g.renewedSince(since) {
-			w.soonLocked(g, 0)
+			w.dueInLocked(g, 0)
 		}
 	}
 }
 
-func (w *watchdog) soon(g *grant, in time.Duration) {
+func (w *watchdog) dueIn(g *grant, in time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.soonLocked(g, in)
+	w.dueInLocked(g, in)
 }
 
-func (w *watchdog) soonLocked(g *grant, in time.Duration) {
+func (w *watchdog) dueInLocked(g *grant, in time.Duration) {
 	if g.index < 0 && g.terms.NoRenew && in == 0 && !w.stopped && g.live() {
 		w.pushLocked(g, 0)
 		g.urgent = true
@@ -162,10 +165,31 @@ func (w *watchdog) pass() {
 		return
 	}
 	var batches sync.WaitGroup
-	for _, batch := range w.l.conn.batches(w.ctx, all) {
+	for _, batch := range w.batches(all) {
 		batches.Go(func() { w.renew(batch, waited) }) //planted:renew-batch
 	}
 	batches.Wait()
+}
+
+// batches groups leases by server, and by size, so that a slow or dead server delays only its own
+// leases. It never waits long for a route, because the acquires of the leases have needed the same
+// routes.
+func (w *watchdog) batches(all []*grant) [][]*grant {
+	keys := make([]*backend.Key, len(all))
+	for i, g := range all {
+		keys[i] = &g.queue.key
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, minPassTime)
+	defer cancel()
+	byServer := map[string][]*grant{}
+	for i, server := range w.l.backend.Route(ctx, keys) {
+		byServer[server] = append(byServer[server], all[i])
+	}
+	var out [][]*grant
+	for _, gs := range byServer {
+		out = slices.AppendSeq(out, slices.Chunk(gs, batchKeys))
+	}
+	return out
 }
 
 // take returns the leases that are due or will be within a tenth of their period, and how late the
@@ -183,7 +207,7 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 		}
 		switch {
 		case g.renewing == maxTries: // none has a reply yet, and one more would not help
-		case g.renewing > 0 && w.extra >= most: // the others may have theirs soon
+		case g.renewing > 0 && w.extra >= most: // the others may get a reply soon
 			putOff = append(putOff, g)
 			continue
 		default:
@@ -207,8 +231,8 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 	return all, late
 }
 
-// renew renews one batch, whose first lease was due late ago. It waits for the reply as long as that can be useful for
-// any lease of the batch.
+// renew renews one batch. late is how long ago its first lease was due. It waits for the reply as
+// long as that can be useful for any lease of the batch.
 func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	start := time.Now()
 	useful := minPassTime
@@ -220,42 +244,70 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	ctx, cancel := context.WithTimeout(w.ctx, min(useful, maxTryTime))
 	defer cancel()
 	p := RenewPass{Leases: len(batch)}
-	answers := w.l.conn.renew(ctx, batch)
-	for i, answer := range answers {
+	replies, holders := w.send(ctx, batch)
+	for i, reply := range replies {
 		g := batch[i]
 		switch {
-		case answer.err != nil:
+		case reply.Err != nil:
 			p.Failed++
 			if !g.terms.NoRenew {
-				g.unanswered(start, answer.err)
+				g.unanswered(start, translate(reply.Err))
 			}
-		case answer.kept == 1 && g.terms.NoRenew: // it was only read
+		case reply.Verdict == backend.VerdictKept && g.terms.NoRenew: // it was only read
 			p.Kept++
-		case answer.kept == 1:
+		case reply.Verdict == backend.VerdictKept:
 			p.Kept++
-			g.renewed(start, g.terms.Lease, answer.holder) //planted:renewed-from
+			g.renewed(start, g.terms.Lease, holders[i]) //planted:renewed-from
 		default:
 			p.Gone++
-			g.lose(verdict(answer.kept))
+			g.lose(lossOf(reply.Verdict))
 		}
 	}
 	p.Took = time.Since(start)
-	w.settle(batch, answers, start, late)
+	w.settle(batch, replies, start, late)
 	for _, g := range batch { // after the renewal: a slow Observer must not delay it
 		if h := g.holder(); h != nil {
 			h.checkOverrun()
 		}
 	}
-	w.l.shielded(func() { w.l.Report(w.l.base, p) })
+	w.l.shielded(func() { w.l.report(w.l.base, p) })
+}
+
+// send sends one batch. It returns a reply for each lease, and the hold that the backend knows after
+// a renewal that succeeded.
+//
+// A request that publishes a new hold runs code of the user: the Observer and the Value method of a
+// ctx. That code may hang. So another goroutine makes the requests, and the batch ends with ctx.
+// The goroutine ends with that code, and nothing waits for it. A lease has at most maxTries batches
+// under way, and none after its end, so at most that many goroutines of it outlive their batches.
+func (w *watchdog) send(ctx context.Context, batch []*grant) ([]backend.RenewReply, []*hold) {
+	requests, holders := make([]backend.RenewRequest, len(batch)), make([]*hold, len(batch))
+	made := make(chan struct{})
+	go func() {
+		for i, g := range batch {
+			requests[i], holders[i] = g.renewRequest()
+		}
+		close(made)
+	}()
+	select {
+	case <-made:
+		return w.l.backend.Renew(ctx, requests), holders
+	case <-ctx.Done(): // requests and holders belong to the goroutine
+	}
+	replies := make([]backend.RenewReply, len(batch))
+	for i := range replies {
+		replies[i].Err = context.Cause(ctx)
+	}
+	return replies, make([]*hold, len(batch))
 }
 
 // settle sets when the leases of a batch that was sent at start are due next.
-func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, late time.Duration) {
+func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start time.Time, late time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	took := elapsed(start)
 	now := w.clockLocked()
-	if slices.ContainsFunc(answers, func(a renewal) bool { return a.err == nil }) {
+	if slices.ContainsFunc(replies, func(r backend.RenewReply) bool { return r.Err == nil }) {
 		w.lagLocked(late + took)
 	}
 	for i, g := range batch {
@@ -265,17 +317,17 @@ func (w *watchdog) settle(batch []*grant, answers []renewal, start time.Time, la
 		if g.index < 0 || g.urgent {
 			continue // it has ended, or is due for a newer reason
 		}
-		if answers[i].err == nil && g.terms.NoRenew {
+		if replies[i].Err == nil && g.terms.NoRenew {
 			if g.renewing == 0 { // else a newer read decides
 				heap.Remove(&w.due, int(g.index))
 			}
 			continue
 		}
 		due := g.due
-		switch answers[i].err {
+		switch replies[i].Err {
 		case nil:
 			next := now - took + w.periodLocked(g.terms.Lease)
-			if g.renewing == 0 || next > due { // another renewal has already made it due later
+			if g.renewing == 0 || next > due { // else another renewal has made it due later already
 				due = next
 			}
 		default:

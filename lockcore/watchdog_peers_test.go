@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -28,7 +29,7 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 		p.a, p.faults, p.sent = l, faults, count
 		p.b, _, _ = p.locker(lockcore.Options{})
 		client := p.client(faults, count)
-		for _, s := range lockcore.Scripts { // so that the faults and the counter know their names
+		for _, s := range redisbackend.Scripts() { // so that the faults and the counter know their names
 			_ = s.Load(t.Context(), client)
 		}
 		count.Reset()

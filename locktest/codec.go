@@ -94,7 +94,7 @@ func (k codecChecks[T]) sameName() error {
 	if err != nil {
 		return fmt.Errorf("name: %w", err)
 	}
-	if _, err := (idempotency.Record{State: idempotency.Done, Codec: first}).Encode(); err != nil {
+	if _, err := (idempotency.Content{Ending: idempotency.Done, Codec: first}).Encode(); err != nil {
 		return fmt.Errorf("name %q cannot stand in a record: %w", first, err)
 	}
 	for _, v := range k.values {

@@ -1,5 +1,5 @@
-// Package locktest helps to test code that uses holdfast: the real code on a Redis inside the process, no socket and no
-// server needed.
+// Package locktest helps to test code that uses holdfast: the real code in memory, or on a Redis inside the process. It
+// needs no server and no socket.
 //
 //	locks := locktest.New(t)                         // a Locker of its own for this test
 //	release := locktest.Hold(t, locks, "account:42") // somebody else holds the key
@@ -16,6 +16,7 @@
 //
 //	locktest.Run(t, rdb, lockcore.Options{})
 //
+// [New] and [Bubble] have a Locker in memory, as lockcore.NewMemory returns it: no other Locker sees its keys.
 // [NewServer] is for several Lockers on one Redis, as several processes have, and [Faults] for a network that fails on
 // command.
 //

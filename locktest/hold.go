@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/internal/testhook"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -37,7 +38,7 @@ func Abandon(tb testing.TB, locks *lockcore.Locker, key string) {
 
 // Lose takes away the keys that ctx holds, as if Redis had been silent for too long: ctx is canceled with
 // lockcore.ErrLost at once. Call it from the handler under test, or with the ctx that it was given.
-func Lose(ctx context.Context) { lockcore.Lose(ctx) }
+func Lose(ctx context.Context) { testhook.Lose(ctx) }
 
 func claim(tb testing.TB, locks *lockcore.Locker, key string) *lockcore.Lease {
 	tb.Helper()

@@ -37,7 +37,7 @@ const (
 // the process dies first, their TTLs end within a day. It takes half a minute, about 20 s with -short, 2 min at most, and about 25 connections at
 // a time.
 //
-// The first check is [lockcore.Check]. All that it finds is logged, and what is a problem fails it, except for latency and the
+// The first check is [doctor.Check]. All that it finds is logged, and what is a problem fails it, except for latency and the
 // clock's rate, which a busy machine may look like. Several processes are several Lockers here. To cut the connections of one Run
 // makes a client as yours, so with a failover client or a wrapper there are no network faults: a dead holder is one that does not renew, and the
 // check that needs more is skipped.

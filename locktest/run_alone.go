@@ -9,18 +9,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// doctor fails with what Check calls a problem.
+// doctor fails for each problem that doctor.Check finds.
 func (t *trial) doctor() {
-	findings, err := lockcore.Check(t.ctx, t.rdb, t.given)
+	findings, err := doctor.Check(t.ctx, t.rdb, t.given)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofTheMoment := []lockcore.Code{lockcore.CodeLatency, lockcore.CodeClockDrift}
+	ofTheMoment := []doctor.Code{doctor.CodeLatency, doctor.CodeClockDrift}
 	for _, f := range findings {
-		if f.Severity == lockcore.SeverityProblem && !slices.Contains(ofTheMoment, f.Code) {
+		if f.Severity == doctor.SeverityProblem && !slices.Contains(ofTheMoment, f.Code) {
 			t.Error(f)
 		} else {
 			t.Log(f)
@@ -174,7 +175,7 @@ func (t *trial) tokens() {
 	hold(t.claim(a, key, lockcore.Claim{}), "nothing")
 	forget()
 	hold(t.claim(b, key, lockcore.Claim{}), "the loss of the data")
-	if err := b.Clear(t.ctx, lockcore.KindOnce, key); err != nil {
+	if err := t.clear(b, lockcore.KindOnce, key); err != nil {
 		t.Error(err)
 	}
 	hold(t.claim(a, key, lockcore.Claim{}), "Clear")

@@ -98,7 +98,7 @@ func TestRunFails(t *testing.T) {
 	}
 	t.Parallel()
 	for broken, want := range map[string]string{
-		"two": "--- FAIL: TestRunFails/one_holder", "ring": "redis.Ring shards", "away": "locktest: run: lockcore: redis unavailable",
+		"two": "--- FAIL: TestRunFails/one_holder", "ring": "redis.Ring shards", "away": "locktest: run: lockcore: unavailable",
 	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestRunFails$/one_holder", "-test.short") //nolint:gosec // this program
 		cmd.Env = append(os.Environ(), child+"="+broken)

@@ -101,9 +101,13 @@ func (t *trial) failure() {
 		t.Errorf("after a failed run it is attempt %d, abandoned %v; want 2, false", again.Attempt(), again.Abandoned())
 	}
 	t.complete(again, time.Hour)
-	h, rec, err := a.Look(t.ctx, key)
-	if err != nil || rec == nil || h.State != lockcore.StateDone || h.KeepLeft > time.Hour {
-		t.Errorf("of a done key is said %+v, record %v, error %v", h, rec, err)
+	var h lockcore.Holding
+	err := t.answered(func() (err error) {
+		h, err = a.Inspect(t.ctx, lockcore.KindOnce, key, lockcore.WithRecord)
+		return err
+	})
+	if err != nil || h.Record == nil || h.State != lockcore.StateDone || h.KeepLeft > time.Hour {
+		t.Errorf("of a done key is said %+v, error %v", h, err)
 	}
 }
 
@@ -154,7 +158,7 @@ func (t *trial) abandoned() {
 		if err := over.Abandon(t.ctx); err != nil {
 			t.Error(err)
 		}
-		if err := b.Clear(t.ctx, lockcore.KindOnce, key); err != nil {
+		if err := t.clear(b, lockcore.KindOnce, key); err != nil {
 			t.Error(err)
 		}
 		t.release(t.claim(a, key, lockcore.Claim{Terms: atOnce, AtMostOnce: true}))

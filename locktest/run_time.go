@@ -175,7 +175,7 @@ func (t *trial) lostAnswers() {
 func (t *trial) revoke() {
 	a, b, key := t.locker(), t.locker(), t.key("revoked")
 	held := t.acquire(a, key, lockcore.Terms{Lease: shortLease})
-	if err := b.Revoke(t.ctx, lockcore.KindExclusive, key); err != nil {
+	if err := t.answered(func() error { return b.Revoke(t.ctx, lockcore.KindExclusive, key) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := t.over(held.Context()); !errors.Is(err, lockcore.ErrRevoked) {
@@ -210,11 +210,11 @@ func (t *trial) minHold() {
 	terms.MinHold = time.Hour
 	t.release(t.acquire(a, key, terms))
 	t.busy(b, key)
-	if err := b.Clear(t.ctx, lockcore.KindExclusive, key); err != nil {
+	if err := t.clear(b, lockcore.KindExclusive, key); err != nil {
 		t.Error(err)
 	}
 	held := t.acquire(b, key, atOnce)
-	if err := a.Clear(t.ctx, lockcore.KindExclusive, key); !errors.Is(err, lockcore.ErrBusy) {
+	if err := t.clear(a, lockcore.KindExclusive, key); !errors.Is(err, lockcore.ErrBusy) {
 		t.Errorf("Clear of a held key: %v, want busy", err)
 	}
 	t.release(held)

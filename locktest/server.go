@@ -17,12 +17,31 @@ import (
 // closeTime is what Lockers get at the end of a test for handlers that still run.
 const closeTime = time.Second
 
-// New returns a Locker with default options on a Redis of its own. It is closed when the test ends. A lease that is not
-// released within 1 s after that fails the test and its ctx is canceled. The error names its key and the line that
-// acquired it.
+// New returns a Locker in memory with default options. It is closed when the test ends. A lease that is not released
+// within 1 s after that fails the test and its ctx is canceled. The error names its key and the line that acquired it.
+// Use [NewServer] for several Lockers that exclude each other, and for faults.
 func New(tb testing.TB) *lockcore.Locker {
 	tb.Helper()
-	return NewServer(tb).Locker(lockcore.Options{})
+	return open(tb, lockcore.Options{}, lockcore.NewMemory)
+}
+
+// open makes a Locker that is closed when the test ends.
+func open(tb testing.TB, o lockcore.Options, newLocker func(lockcore.Options) (*lockcore.Locker, error)) *lockcore.Locker {
+	tb.Helper()
+	leases := &unreleased{next: o.Observer, calls: map[*call]bool{}}
+	o.Observer = leases
+	locks, err := newLocker(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		if err := locks.Close(ctx); err != nil {
+			tb.Error(fmt.Sprint(err, leases))
+		}
+	})
+	return locks
 }
 
 // Server is a Redis inside the process that several Lockers can share. It is closed when its test ends.
@@ -61,20 +80,7 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 	rdb := redis.NewClient(co)
 	s.tb.Cleanup(func() { _ = rdb.Close() }) // there is nothing left to lose
 	o.NoBatching = true                      // so that it works in a bubble
-	leases := &unreleased{next: o.Observer, calls: map[*call]bool{}}
-	o.Observer = leases
-	locks, err := lockcore.New(rdb, o)
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	s.tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
-		defer cancel()
-		if err := locks.Close(ctx); err != nil {
-			s.tb.Error(fmt.Sprint(err, leases))
-		}
-	})
-	return locks
+	return open(s.tb, o, func(o lockcore.Options) (*lockcore.Locker, error) { return lockcore.New(rdb, o) })
 }
 
 // Forget makes s lose all its data, as a restart without persistence does. Holders learn with their next renewal,

@@ -227,7 +227,7 @@ func (o *eventNames) String() string {
 	return strings.Join(o.names, " ")
 }
 
-func (o *eventNames) Start(ctx context.Context, _ lockcore.Attempt) context.Context {
+func (o *eventNames) Start(ctx context.Context, _ lockcore.Acquisition) context.Context {
 	o.note("start")
 	return ctx
 }

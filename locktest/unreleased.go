@@ -21,13 +21,13 @@ type unreleased struct {
 
 // call is an attempt and the stack of its caller.
 type call struct {
-	attempt lockcore.Attempt
+	attempt lockcore.Acquisition
 	stack   []uintptr
 }
 
 type callKey struct{}
 
-func (u *unreleased) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+func (u *unreleased) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
 	if u.next != nil {
 		ctx = u.next.Start(ctx, a)
 	}

@@ -18,6 +18,8 @@ import (
 const (
 	attrKind        = "holdfast.kind"
 	attrName        = "holdfast.name"
+	attrBackend     = "holdfast.backend"
+	attrLocker      = "holdfast.locker"
 	attrDigest      = "holdfast.key.digest"
 	attrKey         = "holdfast.key"
 	attrOutcome     = "holdfast.outcome"

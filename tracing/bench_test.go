@@ -16,7 +16,7 @@ import (
 // BenchmarkObserver is what one uncontended run costs in this package alone.
 func BenchmarkObserver(b *testing.B) {
 	obs := noopObserver(b)
-	a := lockcore.Attempt{Kind: lockcore.KindExclusive, Name: "account", Key: "account:42"}
+	a := lockcore.Acquisition{Kind: lockcore.KindExclusive, Name: "account", Key: "account:42"}
 	b.ReportAllocs()
 	for b.Loop() {
 		ctx := obs.Start(b.Context(), a)

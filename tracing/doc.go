@@ -13,6 +13,8 @@
 //
 //	holdfast.kind            string  exclusive, once
 //	holdfast.name            string  Terms.Name
+//	holdfast.backend         string  redis, or memory (this process only)
+//	holdfast.locker          string  UUID of the Locker that made the call, see lockcore.Locker.ID
 //	holdfast.key.digest      string  first 8 bytes of the SHA-256 of the key, in hex
 //	holdfast.key             string  the key; only with Options.ExposeRawKeys
 //	holdfast.outcome         string  see below
@@ -77,7 +79,7 @@
 //	holdfast.misconfigured       counter          {problem}
 //
 // Each label has the prefix holdfast. too. Units are those of UCUM. The number of time series grows with the number of
-// your names only: keys, hosts and tasks are never labels. A run counts in holdfast.lease.held while it goes on, and in
+// your names only: keys, hosts, tasks and Lockers are never labels. A run counts in holdfast.lease.held while it goes on, and in
 // holdfast.acquisitions when it has ended.
 //
 // A class is a kind and a name. Its counters exist with the value 0 from its first call on, for every outcome and cause

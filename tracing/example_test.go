@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -18,14 +16,6 @@ import (
 // Every guarded run is a span that says what it came to. A program that has set the global providers of OpenTelemetry
 // needs no more than tracing.New(tracing.Options{}).
 func Example() {
-	server, err := miniredis.Run()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer rdb.Close()
-
 	spans := tracetest.NewInMemoryExporter() // in a program: the OTLP exporter
 	observer, err := tracing.New(tracing.Options{
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)),
@@ -33,7 +23,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := lockcore.New(rdb, lockcore.Options{Observer: observer})
+	locks, err := lockcore.NewMemory(lockcore.Options{Observer: observer})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -88,7 +88,7 @@ type class struct {
 // classOf returns the class of an attempt. For the first call of a class it creates the series of its counters with the
 // value 0. If two first calls race, the one that stores the class creates the series. The other may count earlier,
 // which changes no sum.
-func (o *observer) classOf(at lockcore.Attempt) *class {
+func (o *observer) classOf(at lockcore.Acquisition) *class {
 	type id struct {
 		kind lockcore.Kind
 		name string
@@ -96,7 +96,7 @@ func (o *observer) classOf(at lockcore.Attempt) *class {
 	if c, ok := o.classes.Load(id{at.Kind, at.Name}); ok {
 		return c.(*class) //nolint:errcheck,forcetypeassert // the map has no other values
 	}
-	c := &class{kind: attribute.String(attrKind, string(at.Kind)), name: attribute.String(attrName, at.Name)}
+	c := &class{kind: attribute.String(attrKind, at.Kind.String()), name: attribute.String(attrName, at.Name)}
 	c.both, c.only = labels(c.kind, c.name), labels(c.name)
 	c.outcomes, c.causes = map[outcome]metric.MeasurementOption{}, map[string]metric.MeasurementOption{}
 	for _, v := range onceOutcomes {

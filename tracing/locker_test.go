@@ -106,7 +106,7 @@ func TestReplayAndRefusalsEndWithTheirOutcome(t *testing.T) {
 		}
 		nothing := func(context.Context) error { return nil }
 		once(t.Context(), key, "first", guard.OnceOptions{Fingerprint: []byte("a")}, func(ctx context.Context) error {
-			once(lockcore.Detach(ctx), key, "beside", guard.OnceOptions{Fingerprint: []byte("a")}, nothing)
+			once(guard.Detach(ctx), key, "beside", guard.OnceOptions{Fingerprint: []byte("a")}, nothing)
 			return nil
 		})
 		once(t.Context(), key, "again", guard.OnceOptions{Fingerprint: []byte("a")}, nothing)

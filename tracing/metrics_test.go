@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/tracing"
 )
@@ -22,10 +23,10 @@ func TestReportsAreCounted(t *testing.T) {
 	attempt := r.Start(t.Context(), charge)
 	for _, ctx := range []context.Context{t.Context(), attempt} {
 		r.Event(ctx, lockcore.RenewPass{Leases: 9, Kept: 6, Gone: 1, Failed: 2})
-		r.Event(ctx, lockcore.NoKey{Name: "account"})
-		r.Event(ctx, lockcore.ConflictLost{Name: "account", Holder: lockcore.Holder{Host: "db7", Task: "t1"}})
-		r.Event(ctx, lockcore.PayloadDiffers{Name: "account", Key: "account:42"})
-		r.Event(ctx, lockcore.TickAbandoned{Name: "account", Key: "account@1"})
+		r.Event(ctx, guard.NoKey{Name: "account"})
+		r.Event(ctx, guard.ConflictLost{Name: "account", Holder: lockcore.Holder{Host: "db7", Task: "t1"}})
+		r.Event(ctx, guard.PayloadDiffers{Name: "account", Key: "account:42"})
+		r.Event(ctx, guard.TickAbandoned{Name: "account", Key: "account@1"})
 		r.Event(ctx, lockcore.CleanupFailed{N: 3, Err: lockcore.ErrClosed})
 		r.Event(ctx, lockcore.Misconfigured{Problem: "no Configure"})
 		r.Event(ctx, lockcore.BadRecord{Err: errors.New("version 9")})
@@ -71,12 +72,12 @@ func TestStrangeEventsAreIgnored(t *testing.T) {
 		lockcore.Overrun{},
 		lockcore.Released{},
 		lockcore.CompletionFailed{},
-		struct{ lockcore.Event }{},
+		struct{}{},
 	} {
 		r.Event(t.Context(), e)
 	}
 	ctx := r.Start(t.Context(), charge)
-	r.Event(ctx, struct{ lockcore.Event }{})
+	r.Event(ctx, struct{}{})
 	r.Event(ctx, lockcore.Refused{}) // without an error, which does not happen
 	if n := r.count(t, "holdfast.acquisitions"); n != 1 {
 		t.Errorf("acquisitions is %d, want 1", n)
@@ -169,7 +170,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 		t.Errorf("lease.lost has %d series, want 5", n)
 	}
 	exclusive := newRig(t, tracing.Options{})
-	exclusive.Event(exclusive.Start(t.Context(), lockcore.Attempt{Kind: lockcore.KindExclusive}), lockcore.Refused{})
+	exclusive.Event(exclusive.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindExclusive}), lockcore.Refused{})
 	if n := len(exclusive.points(t, "holdfast.acquisitions")); n != 8 {
 		t.Errorf("acquisitions of an exclusive class has %d series, want 8", n)
 	}
@@ -191,7 +192,7 @@ func TestTakeoversAreCountedAtTheGrant(t *testing.T) {
 func TestNamesFollowTheConventions(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
-		ctx := r.Start(t.Context(), lockcore.Attempt{Kind: kind, Name: "charge"})
+		ctx := r.Start(t.Context(), lockcore.Acquisition{Kind: kind, Name: "charge"})
 		for _, e := range []lockcore.Event{
 			lockcore.Granted{},
 			lockcore.RenewFailed{},
@@ -241,7 +242,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 func TestDurationsAreInSecondsWithBucketsForThem(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	ctx := r.Start(t.Context(), charge)
-	r.Event(ctx, lockcore.Granted{Waited: 250 * time.Millisecond})
+	r.Event(ctx, lockcore.Granted{Wait: lockcore.Wait{Waited: 250 * time.Millisecond}})
 	r.Event(ctx, lockcore.Released{Held: 2 * time.Minute})
 	for name, sum := range map[string]float64{"holdfast.wait.duration": 0.25, "holdfast.hold.duration": 120} {
 		ps := r.points(t, name)

@@ -13,6 +13,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/version"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -58,15 +59,17 @@ type observer struct {
 type attemptKey struct{ *observer }
 
 // Start begins the span of a run. The state of an outer attempt that ctx may carry is shadowed, not touched.
-func (o *observer) Start(ctx context.Context, at lockcore.Attempt) context.Context {
+func (o *observer) Start(ctx context.Context, at lockcore.Acquisition) context.Context {
 	a := &attempt{o: o, class: o.classOf(at)}
-	title := string(at.Kind)
+	title := at.Kind.String()
 	if at.Name != "" {
 		title += " " + at.Name
 	}
 	ctx, a.span = o.tracer.Start(ctx, title, trace.WithAttributes(a.kind, a.name))
 	if a.span.IsRecording() {
-		a.span.SetAttributes(attribute.String(attrDigest, digest(at.Key)))
+		a.span.SetAttributes(
+			attribute.String(attrBackend, at.Backend), attribute.String(attrLocker, at.Locker), attribute.String(attrDigest, digest(at.Key)),
+		)
 		if o.rawKeys {
 			a.span.SetAttributes(attribute.String(attrKey, at.Key))
 		}
@@ -80,13 +83,13 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 	switch e := e.(type) {
 	case lockcore.RenewPass:
 		o.in.renewed(ctx, e)
-	case lockcore.NoKey:
+	case guard.NoKey:
 		o.in.noKey.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
-	case lockcore.ConflictLost:
+	case guard.ConflictLost:
 		o.in.conflictsLost.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
-	case lockcore.PayloadDiffers:
+	case guard.PayloadDiffers:
 		o.in.payloadMismatches.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
-	case lockcore.TickAbandoned:
+	case guard.TickAbandoned:
 		o.in.ticksAbandoned.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
 	case lockcore.CleanupFailed:
 		o.in.cleanupsFailed.Add(ctx, int64(e.N))

@@ -2,6 +2,7 @@ package tracing_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,7 +21,9 @@ const (
 	traceparent = "00-" + holderTrace + "-00f067aa0ba902b7-01"
 )
 
-var charge = lockcore.Attempt{Kind: lockcore.KindOnce, Name: "charge", Key: "charge:42"}
+var charge = lockcore.Acquisition{
+	Kind: lockcore.KindOnce, Name: "charge", Key: "charge:42", Backend: "redis", Locker: "0b6c6d3e-8f7a-4f0e-9a34-5f0a4a0f3c11",
+}
 
 // outcomes are the lives of an attempt, and how they show.
 var outcomes = []struct {
@@ -82,12 +85,12 @@ var outcomes = []struct {
 	},
 	{
 		name: "waits and runs", outcome: "completed",
-		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Granted{Contended: true, Queue: 2}, lockcore.Released{}),
+		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Granted{Wait: lockcore.Wait{Contended: true, Queue: 2}}, lockcore.Released{}),
 	},
 	{name: "waits and is refused", outcome: "busy", events: append(ran(lockcore.Waiting{Queue: 1}), refused(&lockcore.BusyError{})...)},
 	{
 		name: "waits and is replayed", outcome: "replayed",
-		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Replayed{Contended: true}),
+		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Replayed{Wait: lockcore.Wait{Contended: true}}),
 	},
 }
 
@@ -149,7 +152,7 @@ func TestASpanTellsTheWholeRun(t *testing.T) {
 	ctx := r.Start(t.Context(), charge)
 	for _, e := range []lockcore.Event{
 		lockcore.Waiting{Holder: lockcore.Holder{Host: "db7", Traceparent: traceparent}, Queue: 2},
-		lockcore.Granted{Waited: 1500 * time.Millisecond, Contended: true, Queue: 3, Token: 7, Attempt: 2, Abandoned: true},
+		lockcore.Granted{Wait: lockcore.Wait{Waited: 1500 * time.Millisecond, Contended: true, Queue: 3}, Token: 7, Attempt: 2, Abandoned: true},
 		lockcore.RenewFailed{Err: context.DeadlineExceeded},
 		lockcore.Lost{Cause: lockcore.ErrLost},
 		lockcore.Overrun{Cause: lockcore.ErrLost},
@@ -160,6 +163,7 @@ func TestASpanTellsTheWholeRun(t *testing.T) {
 	s := r.span(t, "once charge")
 	want := map[string]any{
 		"holdfast.kind": "once", "holdfast.name": "charge", "holdfast.key.digest": "ca4f34b8ffde070d",
+		"holdfast.backend": "redis", "holdfast.locker": charge.Locker,
 		"holdfast.outcome": "lost", "holdfast.wait.duration": 1.5, "holdfast.contended": true, "holdfast.queue.length": int64(3),
 		"holdfast.attempt": int64(2), "holdfast.takeover": true, "holdfast.token": int64(7), "holdfast.hold.duration": 4.0,
 		"holdfast.renewals": int64(5), "holdfast.renewal_errors": int64(6), "holdfast.cause": "lost", "holdfast.stale": true,
@@ -193,9 +197,39 @@ func TestASpanTellsTheWholeRun(t *testing.T) {
 	r.addsUp(t)
 }
 
+// A run of a Locker in memory says so, and names its Locker. No metric does: each process would add time series.
+func TestSpanNamesBackendAndLocker(t *testing.T) {
+	r := newRig(t, tracing.Options{})
+	l, err := lockcore.NewMemory(lockcore.Options{Observer: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	lease, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := attrs(r.span(t, "exclusive"))
+	if a["holdfast.backend"] != "memory (this process only)" || a["holdfast.locker"] != l.ID() {
+		t.Errorf("attributes %v, want backend memory and locker %s", a, l.ID())
+	}
+	metrics, err := json.Marshal(r.collect(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{l.ID(), "holdfast.backend", "this process only"} {
+		if strings.Contains(string(metrics), s) {
+			t.Errorf("%q is in a metric", s)
+		}
+	}
+}
+
 func TestARunThatDidNotWaitHasNoChild(t *testing.T) {
 	r := newRig(t, tracing.Options{})
-	ctx := r.Start(t.Context(), lockcore.Attempt{Kind: lockcore.KindExclusive, Key: "k"})
+	ctx := r.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindExclusive, Key: "k"})
 	r.Event(ctx, lockcore.Granted{})
 	r.Event(ctx, lockcore.Released{})
 	if got := r.spans.GetSpans(); len(got) != 1 || got[0].Name != "exclusive" {
@@ -208,7 +242,7 @@ func TestRefusalsLinkToTheHolder(t *testing.T) {
 	h := lockcore.Holder{Traceparent: traceparent}
 	for _, err := range []error{&lockcore.BusyError{Holder: h}, &lockcore.AbandonedError{Holder: h}} {
 		r := newRig(t, tracing.Options{})
-		r.Event(r.Start(t.Context(), charge), lockcore.Refused{Err: err, Contended: true})
+		r.Event(r.Start(t.Context(), charge), lockcore.Refused{Wait: lockcore.Wait{Contended: true}, Err: err})
 		links := r.span(t, "once charge").Links
 		if len(links) != 1 || links[0].SpanContext.TraceID().String() != holderTrace {
 			t.Errorf("%T: links are %v", err, links)
@@ -227,8 +261,8 @@ func TestABadTraceparentLinksToNothing(t *testing.T) {
 		ctx := r.Start(outer, charge)
 		h := lockcore.Holder{Traceparent: bad}
 		r.Event(ctx, lockcore.Waiting{Holder: h, Queue: 1})
-		r.Event(ctx, lockcore.Refused{Err: &lockcore.BusyError{Holder: h}, Contended: true})
-		r.Event(r.Start(outer, charge), lockcore.Refused{Err: &lockcore.BusyError{Holder: h}, Contended: true})
+		r.Event(ctx, lockcore.Refused{Wait: lockcore.Wait{Contended: true}, Err: &lockcore.BusyError{Holder: h}})
+		r.Event(r.Start(outer, charge), lockcore.Refused{Wait: lockcore.Wait{Contended: true}, Err: &lockcore.BusyError{Holder: h}})
 		span.End()
 		for _, s := range r.spans.GetSpans() {
 			if len(s.Links) != 0 {
@@ -258,7 +292,7 @@ func TestNestedRunsDoNotMeet(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	outer := r.Start(t.Context(), charge)
 	r.Event(outer, lockcore.Granted{Attempt: 1})
-	inner := r.Start(outer, lockcore.Attempt{Kind: lockcore.KindExclusive, Name: "account", Key: "account:1"})
+	inner := r.Start(outer, lockcore.Acquisition{Kind: lockcore.KindExclusive, Name: "account", Key: "account:1"})
 	r.Event(inner, lockcore.Granted{Attempt: 1})
 	r.Event(inner, lockcore.Lost{Cause: lockcore.ErrLost})
 	r.Event(inner, lockcore.Released{Lost: lockcore.ErrLost})

@@ -6,10 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// doctor prints what lockcore.Check finds.
+// doctor prints the findings of doctor.Check.
 func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("doctor", "")
 	lease := durationFlag(f, "lease", 30*time.Second, "Terms.Lease of the program, a `duration` with which latency is compared")
@@ -30,7 +31,7 @@ func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 		return exitFailed, err
 	}
 	defer func() { _ = rdb.Close() }()
-	findings, err := lockcore.Check(ctx, rdb, lockcore.Options{
+	findings, err := doctor.Check(ctx, rdb, lockcore.Options{
 		Prefix: t.prefix, Terms: lockcore.Terms{Lease: *lease}, ReplicaAcks: lockcore.ReplicaAcks{N: *acks},
 	})
 	if err != nil {
@@ -41,16 +42,16 @@ func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	} else {
 		sh.diagnose(findings)
 	}
-	if slices.ContainsFunc(findings, func(f lockcore.Finding) bool {
-		return f.Severity == lockcore.SeverityProblem || *strict && f.Severity == lockcore.SeverityWarning
+	if slices.ContainsFunc(findings, func(f doctor.Finding) bool {
+		return f.Severity == doctor.SeverityProblem || *strict && f.Severity == doctor.SeverityWarning
 	}) {
 		return exitProblem, err
 	}
 	return exitOK, err
 }
 
-func (sh *shell) diagnose(findings []lockcore.Finding) {
-	count := map[lockcore.Severity]int{}
+func (sh *shell) diagnose(findings []doctor.Finding) {
+	count := map[doctor.Severity]int{}
 	for _, f := range findings {
 		count[f.Severity]++
 		at := ""
@@ -60,5 +61,5 @@ func (sh *shell) diagnose(findings []lockcore.Finding) {
 		fmt.Fprintf(sh.out, "%s %s%s\n", f.Severity, f.Code, at)
 		fmt.Fprintf(sh.out, "  seen   %s\n  means  %s\n  do     %s\n\n", oneLine(f.Seen), oneLine(f.Consequence), oneLine(f.Remedy))
 	}
-	fmt.Fprintf(sh.out, "problems: %d, warnings: %d, notes: %d\n", count[lockcore.SeverityProblem], count[lockcore.SeverityWarning], count[lockcore.SeverityNote])
+	fmt.Fprintf(sh.out, "problems: %d, warnings: %d, notes: %d\n", count[doctor.SeverityProblem], count[doctor.SeverityWarning], count[doctor.SeverityNote])
 }

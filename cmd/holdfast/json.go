@@ -16,7 +16,7 @@ import (
 
 // holding is a key as -json prints it. docs/doctor.md lists the fields; their names must not change.
 type holding struct {
-	Kind        lockcore.Kind  `json:"kind"`
+	Kind        string         `json:"kind"`
 	Key         string         `json:"key"`
 	KeyBytes    []byte         `json:"key_base64,omitempty"` // only if Key is not valid UTF-8
 	State       lockcore.State `json:"state"`
@@ -33,6 +33,7 @@ type holding struct {
 }
 
 type person struct {
+	Locker      string `json:"locker,omitempty"`
 	Host        string `json:"host,omitempty"`
 	PID         int    `json:"pid,omitempty"`
 	Task        string `json:"task,omitempty"`
@@ -51,14 +52,14 @@ type result struct {
 
 func (k *keyed) json() holding {
 	h := holding{
-		Kind: k.Kind, Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, HolderDied: k.Died, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
+		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, HolderDied: k.Died, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
 		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), KeepLeftMS: k.KeepLeft.Milliseconds(),
 	}
 	if !utf8.ValidString(k.Key) {
 		h.KeyBytes = []byte(k.Key)
 	}
 	if k.Holder != (lockcore.Holder{}) {
-		h.Holder = &person{k.Holder.Host, k.Holder.PID, k.Holder.Task, k.Holder.Traceparent}
+		h.Holder = &person{k.Holder.Locker, k.Holder.Host, k.Holder.PID, k.Holder.Task, k.Holder.Traceparent}
 	}
 	return h
 }
@@ -107,13 +108,13 @@ func (sh *shell) print(v any) error {
 
 // headOf reads the start of a record.
 func headOf(head []byte) *result {
-	state, failure, err := idempotency.Head(head)
+	ending, failure, err := idempotency.Head(head)
 	switch {
 	case err != nil:
 		return &result{Outcome: badRecord}
-	case state == idempotency.Failed:
+	case ending == idempotency.Failed:
 		return &result{Outcome: failed, Error: failure}
-	case state == idempotency.Tombstone:
+	case ending == idempotency.Tombstone:
 		return &result{Outcome: notKept}
 	}
 	return &result{Outcome: succeeded}
@@ -126,7 +127,7 @@ func resultOf(record []byte, data bool) *result {
 		return &result{Outcome: badRecord, Error: err.Error()}
 	}
 	res, size := headOf(record), len(r.Data)
-	if r.State != idempotency.Done {
+	if r.Ending != idempotency.Done {
 		return res
 	}
 	res.Codec, res.Size = r.Codec, &size

@@ -39,7 +39,7 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	scope := f.String("scope", "", "what the program's scope function returns for the caller, such as a tenant or a user")
 	method := f.String("method", "POST", "method of the request")
 	path := f.String("path", "", "path of the request as it was sent: escaped, without the query")
-	file := f.String("secret-file", "", "`file` with Options.Secret, without its last newline; default: HOLDFAST_HTTP_SECRET, else no secret")
+	file := f.String("secret-file", "", "`file` with IdempotentOptions.Secret, without its last newline; default: HOLDFAST_HTTP_SECRET, else no secret")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
@@ -63,7 +63,7 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	if len(secret) == 0 {
 		secret = nil
 	}
-	key, err := (httpmw.Options{Secret: secret}).KeyOf(*scope, *method, *path, f.Arg(0))
+	key, err := (httpmw.IdempotentOptions{Secret: secret}).KeyOf(*scope, *method, *path, f.Arg(0))
 	if err != nil {
 		return exitFailed, err
 	}
@@ -139,7 +139,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 		if err := sh.confirm(*yes, "Clear it?", "not cleared"); err != nil {
 			return exitFailed, err
 		}
-		switch err := l.ClearSeen(ctx, k.Kind, k.Key, k.Holding); {
+		switch err := l.Clear(ctx, k.Kind, k.Key, k.Holding); {
 		case errors.Is(err, lockcore.ErrChanged):
 			return refuse("changed since it was shown")
 		case errors.Is(err, lockcore.ErrBusy):
@@ -161,7 +161,7 @@ func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k keyed, proble
 	if err := sh.confirm(yes, "Clear it?", "not cleared"); err != nil {
 		return exitFailed, err
 	}
-	switch err := l.ClearSeen(ctx, k.Kind, k.Key, lockcore.Holding{}); {
+	switch err := l.Clear(ctx, k.Kind, k.Key, lockcore.Holding{}); {
 	case errors.Is(err, lockcore.ErrChanged):
 		fmt.Fprintf(sh.err, "%s has changed since it was shown: not cleared\n", oneLine(k.Key))
 		return exitProblem, nil

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -30,7 +31,7 @@ const maxFailure = 80 // bytes of a failure's text in a state
 
 // keyed is a key and what is known of it.
 type keyed struct {
-	lockcore.Entry
+	doctor.Entry
 	result *result // of a done key
 }
 
@@ -47,7 +48,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	if err := parse(f, args, 0); err != nil {
 		return exitFailed, err
 	}
-	o := lockcore.ListOptions{Match: *match, Free: *all, RecordHeads: true}
+	o := doctor.ListOptions{Match: *match, Free: *all, RecordHeads: true}
 	switch {
 	case *once && *exclusive:
 		return exitFailed, errors.New("-once and -exclusive exclude each other")
@@ -76,16 +77,16 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	})
 }
 
-const maxPattern = 512 // as lockcore.ListOptions.Match
+const maxPattern = 512 // as doctor.ListOptions.Match
 
 // list returns at most most keys, sorted. cut says that there are more.
-func list(ctx context.Context, l *lockcore.Locker, o lockcore.ListOptions, most int) (entries []keyed, cut bool, err error) {
+func list(ctx context.Context, l *lockcore.Locker, o doctor.ListOptions, most int) (entries []keyed, cut bool, err error) {
 	type name struct {
 		kind lockcore.Kind
 		key  string
 	}
 	found := map[name]keyed{}
-	for e, err := range l.List(ctx, o) {
+	for e, err := range doctor.List(ctx, l, o) {
 		if err != nil {
 			return nil, false, err
 		}
@@ -131,13 +132,8 @@ func (sh *shell) table(entries []keyed, cut bool, most int) error {
 // inspect returns what is known of one key.
 func inspect(ctx context.Context, l *lockcore.Locker, kind lockcore.Kind, key string, data bool) (k keyed, err error) {
 	k.Kind, k.Key = kind, key
-	if kind == lockcore.KindExclusive {
-		k.Holding, err = l.Inspect(ctx, kind, key)
-		return k, err
-	}
-	var record *lockcore.Record
-	if k.Holding, record, err = l.Look(ctx, key); record != nil {
-		k.result = resultOf(record.Data, data)
+	if k.Holding, err = l.Inspect(ctx, kind, key, lockcore.WithRecord); k.Record != nil {
+		k.result = resultOf(k.Record.Data, data)
 	}
 	return k, err
 }
@@ -203,6 +199,9 @@ func describe(out io.Writer, k keyed) error {
 	line("state", state(k))
 	if k.State != lockcore.StateFree || k.Died {
 		line("holder", holder(k.Holder))
+		if k.Holder.Locker != "" {
+			line("locker", oneLine(k.Holder.Locker))
+		}
 		if k.Holder.Traceparent != "" {
 			line("trace", oneLine(k.Holder.Traceparent))
 		}

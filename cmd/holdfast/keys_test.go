@@ -51,6 +51,26 @@ func TestDeadHolder(t *testing.T) {
 	}
 }
 
+// show names the Locker of the holder, in text and in JSON. A hold that has ended has none.
+func TestShowLocker(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := locker(t, s.Client(t), "")
+	furnish(t, l)
+	for key, want := range map[string]string{"account:42": l.ID(), "payment:7": "", "payment:8": ""} {
+		_, out, _ := call{}.run(t, "show", "-redis", s.Addr(), key)
+		if strings.Contains(out, "\nlocker ") != (want != "") || !strings.Contains(out, want) {
+			t.Errorf("%s: show %q, want locker %q", key, out, want)
+		}
+		_, out, _ = call{}.run(t, "show", "-json", "-redis", s.Addr(), key)
+		var k keys
+		ok(t, json.Unmarshal([]byte(out), &k))
+		if len(k.Keys) != 1 || k.Keys[0].Holder == nil || k.Keys[0].Holder.Locker != want {
+			t.Errorf("%s: show -json %s, want locker %q", key, out, want)
+		}
+	}
+}
+
 // Finding B7: a done key says how its run ended, in ls, show and -json, and -result prints what was recorded.
 func TestResults(t *testing.T) {
 	t.Parallel()
@@ -208,7 +228,7 @@ func TestClearIsCompareAndClear(t *testing.T) {
 	in := &terminal{Reader: *strings.NewReader("yes\n"), before: func() {
 		lease, _, err := l.Claim(t.Context(), "payment:8", lockcore.Claim{})
 		ok(t, err)
-		record, err := idempotency.Record{State: idempotency.Tombstone}.Encode()
+		record, err := idempotency.Content{Ending: idempotency.Tombstone}.Encode()
 		ok(t, err)
 		ok(t, lease.Complete(t.Context(), record, time.Hour))
 	}}
@@ -228,7 +248,7 @@ func TestKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	ok(t, os.WriteFile(file, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
 	want := func(secret string) string {
-		o := httpmw.Options{}
+		o := httpmw.IdempotentOptions{}
 		if secret != "" {
 			o.Secret = []byte(secret)
 		}
@@ -308,13 +328,13 @@ func TestHostileNames(t *testing.T) {
 	ok(t, err)
 	lease, _, err := l.Claim(t.Context(), hostile, lockcore.Claim{})
 	ok(t, err)
-	record, err := idempotency.Record{State: idempotency.Failed, Data: []byte(hostile)}.Encode()
+	record, err := idempotency.Content{Ending: idempotency.Failed, Data: []byte(hostile)}.Encode()
 	ok(t, err)
 	ok(t, lease.Complete(t.Context(), record, time.Hour))
-	rdb := s.Client(t)
+	rdb, line := s.Client(t), strings.ReplaceAll(hostile, "\n", "")
 	for _, name := range rdb.Keys(t.Context(), "holdfast:1:*").Val() {
 		if rdb.Type(t.Context(), name).Val() == "hash" {
-			ok(t, rdb.HSet(t.Context(), name, "m", hostile+"\x00"+hostile).Err())
+			ok(t, rdb.HSet(t.Context(), name, "m", strings.Join([]string{line, "1", line, line}, "\n"), "o", line).Err())
 		}
 	}
 	for _, args := range [][]string{

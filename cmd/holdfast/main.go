@@ -79,7 +79,7 @@ From the environment:
   HOLDFAST_REDIS              address or URL, where -redis is not given; without it REDIS_ADDR
   HOLDFAST_REDIS_USER, HOLDFAST_REDIS_PASSWORD
   HOLDFAST_SENTINEL_USER, HOLDFAST_SENTINEL_PASSWORD
-  HOLDFAST_HTTP_SECRET        for key: httpmw's Options.Secret, if -secret-file is not given
+  HOLDFAST_HTTP_SECRET        for key: httpmw's IdempotentOptions.Secret, if -secret-file is not given
 `
 
 // run is the whole command. It returns what the process ends with.

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -51,6 +52,7 @@ func golden(t *testing.T, name, got, addr string) {
 	ok(t, err)
 	got = strings.ReplaceAll(got, addr, "ADDR")
 	got = regexp.MustCompile(regexp.QuoteMeta(host)+`/\d+`).ReplaceAllString(got, "HOST/PID")
+	got = regexp.MustCompile(`(locker +)[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}\b`).ReplaceAllString(got, "${1}UUID")
 	got = regexp.MustCompile(`\b(\d+h)?(\d+m)?[\d.]+(µs|ms|s)\b|\b\d+h\d+m`).ReplaceAllString(got, "TIME")
 	got = regexp.MustCompile(`clock [+-][\d.]+ ms to [\d.]+ ms`).ReplaceAllString(got, "clock OFFSET")
 	got = regexp.MustCompile(`(token +)\d+`).ReplaceAllString(got, "${1}TOKEN")
@@ -97,11 +99,11 @@ func furnish(t *testing.T, l *lockcore.Locker) *lockcore.Lease {
 	ok(t, err)
 	done, _, err := l.Claim(ctx, "payment:7", lockcore.Claim{})
 	ok(t, err)
-	record, err := idempotency.Record{State: idempotency.Done, Codec: "json", Data: []byte(`"receipt \u001b[31m7"`)}.Encode()
+	record, err := idempotency.Content{Ending: idempotency.Done, Codec: "json", Data: []byte(`"receipt \u001b[31m7"`)}.Encode()
 	ok(t, err)
 	ok(t, done.Complete(ctx, record, time.Hour))
-	for key, r := range map[string]idempotency.Record{
-		"payment:5": {State: idempotency.Failed, Data: []byte("no such account \x1b[31m\u009b")}, "payment:6": {State: idempotency.Tombstone},
+	for key, r := range map[string]idempotency.Content{
+		"payment:5": {Ending: idempotency.Failed, Data: []byte("no such account \x1b[31m\u009b")}, "payment:6": {Ending: idempotency.Tombstone},
 	} {
 		l, _, err := l.Claim(ctx, key, lockcore.Claim{})
 		ok(t, err)
@@ -233,8 +235,8 @@ func TestDoctor(t *testing.T) {
 	ok(t, s.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	ok(t, s.Client(t).ConfigSet(t.Context(), "maxmemory", "100mb").Err())
 	code, out, _ = call{}.run(t, append(args, "-json")...)
-	var findings []lockcore.Finding
-	if err := json.Unmarshal([]byte(out), &findings); err != nil || code != exitProblem || findings[0].Code != lockcore.CodeEviction {
+	var findings []doctor.Finding
+	if err := json.Unmarshal([]byte(out), &findings); err != nil || code != exitProblem || findings[0].Code != doctor.CodeEviction {
 		t.Errorf("%d %v %s", code, err, out)
 	}
 }

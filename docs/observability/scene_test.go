@@ -161,7 +161,7 @@ func (s *scene) outages() {
 func (s *scene) jobs() {
 	rdb := s.redis.Client(s)
 	mux := asynq.NewServeMux()
-	account := asynqmw.Exclusive(s.b, asynqmw.ByJSON("account", "/id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(s.b, asynqmw.ByJSON("account", "/id"), asynqmw.ExclusiveOptions{})
 	mail := asynqmw.Once(s.b, asynqmw.ByJSON("mail", "/id"), asynqmw.OnceOptions{})
 	mux.Handle("mail", mail(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
 	mux.Handle("transfer", account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
@@ -197,7 +197,10 @@ func (s *scene) ticks() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	jobs := cronmw.New(s.a, cronmw.Options{})
+	jobs, err := cronmw.New(s.a, cronmw.Options{})
+	if err != nil {
+		s.Fatal(err)
+	}
 	o := cronmw.Job{Terms: lockcore.Terms{Name: "sweep"}}
 	if err := jobs.Every("sweep", time.Second, o, func(context.Context, cronmw.Tick) error { return nil }); err != nil {
 		s.Fatal(err)

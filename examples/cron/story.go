@@ -59,8 +59,11 @@ func next(now time.Time) time.Time { return now.Truncate(period).Add(period) }
 // The same job and the same clocks. Whoever asks first has the tick, waits for its time, and the others find it taken or done.
 func keyPerTick(ctx context.Context, s *stage) (row, error) {
 	return s.act(ctx, chapter, func(ctx context.Context, in *instance) error {
-		jobs := cronmw.New(in.locks, cronmw.Options{Now: in.now})
-		err := jobs.Every("report", period, cronmw.Job{OnResult: in.heard}, func(ctx context.Context, t cronmw.Tick) error {
+		jobs, err := cronmw.New(in.locks, cronmw.Options{Now: in.now})
+		if err != nil {
+			return err
+		}
+		err = jobs.Every("report", period, cronmw.Job{OnResult: in.heard}, func(ctx context.Context, t cronmw.Tick) error {
 			return s.report(ctx, in, t)
 		})
 		if err != nil {
@@ -76,9 +79,12 @@ func winnerDies(ctx context.Context, s *stage) (row, error) {
 	due := time.Now().Add(2 * period).Truncate(time.Second)
 	spec := due.UTC().Format("5 4 15 2 1 *") // second, minute, hour, day, month
 	return s.act(ctx, chapter+2*time.Second, func(ctx context.Context, in *instance) error {
-		jobs := cronmw.New(in.locks, cronmw.Options{Now: in.now})
+		jobs, err := cronmw.New(in.locks, cronmw.Options{Now: in.now})
+		if err != nil {
+			return err
+		}
 		job := cronmw.Job{Standby: true, OnResult: in.heard}
-		err := jobs.Add("invoice", spec, job, func(ctx context.Context, t cronmw.Tick) error {
+		err = jobs.Add("invoice", spec, job, func(ctx context.Context, t cronmw.Tick) error {
 			err := s.report(ctx, in, t)
 			if _, again := guard.Attempt(ctx, t.Key()); !again {
 				s.say("  %s is cut off in the middle of it", in.name)

@@ -23,7 +23,7 @@ type shop struct {
 }
 
 func (s shop) routes(mux *http.ServeMux, locks *lockcore.Locker) {
-	once := httpmw.Idempotent(locks, tenant, httpmw.Options{Keep: 10 * time.Minute})
+	once := httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{Keep: 10 * time.Minute})
 	mux.Handle("POST /orders", once(http.HandlerFunc(s.create)))
 }
 

@@ -26,6 +26,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 func main() {
@@ -65,7 +67,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		defer inside.Close()
 		*redisAddr = inside.Addr()
 	}
-	d := &demo{tracer: tel.tracer, out: stdout}
+	d := &demo{observer: tel.observer, tracer: tel.tracer, out: stdout}
 	for _, n := range []**node{&d.a, &d.b} {
 		if *n, err = newNode(ctx, *redisAddr, tel.observer); err != nil {
 			return err
@@ -77,9 +79,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 
 // demo is what the workers, the troubles and the server share.
 type demo struct {
-	a, b   *node
-	tracer tracer
-	url    string
+	a, b     *node
+	observer lockcore.Observer // of both nodes
+	tracer   tracer
+	url      string
 
 	mu  sync.Mutex // guards out
 	out io.Writer

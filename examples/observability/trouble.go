@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
@@ -133,8 +134,8 @@ func (d *demo) lastAttempt(ctx context.Context) error {
 		if !errors.As(err, &busy) {
 			return errors.Join(errors.New("the key was not busy"), err)
 		}
-		// A worker of one's own has to say so; asynqmw does.
-		d.b.locks.Report(ctx, lockcore.ConflictLost{Name: "account", Holder: busy.Holder})
+		// asynqmw reports this event; a worker without asynqmw passes it to its Observer.
+		d.observer.Event(ctx, guard.ConflictLost{Name: "account", Holder: busy.Holder})
 		return nil
 	})
 }
@@ -167,16 +168,16 @@ func (d *demo) badRequests(ctx context.Context) error {
 	return errors.Join(post("/orders", ""), post("/orders/wrong", rand.Text()))
 }
 
-// otherPayload reports what asynqmw.Once does, where a done key comes again with another payload.
+// otherPayload calls a done key with another payload.
 func (d *demo) otherPayload(ctx context.Context) error {
-	key, o := "mail:"+rand.Text(), guard.OnceOptions{Terms: lockcore.Terms{Name: "mail"}, Keep: keep}
-	for range 2 {
-		outcome, err := guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { return nil })
-		if err != nil {
-			return err
+	key := "mail:" + rand.Text()
+	for _, payload := range []string{"first", "second"} {
+		o := guard.OnceOptions{
+			Terms: lockcore.Terms{Name: "mail"}, Keep: keep,
+			Fingerprint: idempotency.Fingerprint(nil, []byte(payload)), ReportOnly: true,
 		}
-		if outcome == guard.Replayed {
-			d.a.locks.Report(ctx, lockcore.PayloadDiffers{Name: "mail", Key: key})
+		if _, err := guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { return nil }); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -193,7 +194,10 @@ func (d *demo) deadTick(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	jobs := cronmw.New(d.a.locks, cronmw.Options{})
+	jobs, err := cronmw.New(d.a.locks, cronmw.Options{})
+	if err != nil {
+		return err
+	}
 	o := cronmw.Job{Terms: lockcore.Terms{Name: job}}
 	if err := jobs.Every(job, time.Second, o, func(context.Context, cronmw.Tick) error { return nil }); err != nil {
 		return err

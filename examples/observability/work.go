@@ -70,7 +70,7 @@ func (d *demo) job(ctx context.Context, n *node, w, i int) {
 // routes are orders that are safe to repeat, and the same behind something that reads the form first.
 func (d *demo) routes(mux *http.ServeMux) {
 	customer := func(*http.Request) (string, error) { return "anybody", nil }
-	once := httpmw.Idempotent(d.a.locks, customer, httpmw.Options{Terms: lockcore.Terms{Name: "order"}, Keep: keep})
+	once := httpmw.Idempotent(d.a.locks, customer, httpmw.IdempotentOptions{Terms: lockcore.Terms{Name: "order"}, Keep: keep})
 	create := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	mux.Handle("POST /orders", create)
 	mux.HandleFunc("POST /orders/wrong", func(w http.ResponseWriter, r *http.Request) {

@@ -13,7 +13,7 @@ type narrator struct{ s *stage }
 
 type keyOf struct{}
 
-func (n narrator) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+func (n narrator) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
 	return context.WithValue(ctx, keyOf{}, strings.ReplaceAll(a.Key, n.s.name+"-", ""))
 }
 

@@ -91,7 +91,7 @@ func takingTurns(ctx context.Context, s *stage) (row, error) {
 			return row{}, err
 		}
 		defer closeLocks()
-		account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+		account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 		charge := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 			run, now := c.enter()
 			defer c.leave()
@@ -126,7 +126,7 @@ func paidOnce(ctx context.Context, s *stage) (row, error) {
 	}
 	defer closeLocks()
 	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 
 	var c counter
 	charge := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {

@@ -68,7 +68,7 @@ func cut(text string) string {
 		return text
 	}
 	switch name {
-	case "lockcore", "guard", "idempotency", "fence", "asynqmw", "cronmw", "httpmw":
+	case "lockcore", "doctor", "guard", "idempotency", "fence", "asynqmw", "cronmw", "httpmw":
 		return rest
 	}
 	return text

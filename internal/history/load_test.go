@@ -150,7 +150,7 @@ func (l *load) violations() []string {
 }
 
 // Start and what follows make the load the Observer of its Lockers: it hears of renewals, and of ends that got no answer.
-func (l *load) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
+func (l *load) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
 
 // Traceparent is that of nobody.
 func (l *load) Traceparent(context.Context) string { return "" }

@@ -32,8 +32,8 @@ var (
 	quick   = mount{path: "/quick", wait: 50 * time.Millisecond}          // who comes second is sent away
 )
 
-func (m mount) options() httpmw.Options {
-	o := httpmw.Options{Terms: lockcore.Terms{Wait: m.wait}}
+func (m mount) options() httpmw.IdempotentOptions {
+	o := httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: m.wait}}
 	if m.most {
 		o.Mode = guard.AtMostOnce
 	}
@@ -184,8 +184,8 @@ func (d *door) Write(p []byte) (int, error) {
 // observer writes down when a key is granted, and what must not happen.
 type observer struct{ s *server }
 
-func (o observer) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (o observer) Traceparent(context.Context) string                            { return "" }
+func (o observer) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (o observer) Traceparent(context.Context) string                                { return "" }
 
 func (o observer) Event(ctx context.Context, e lockcore.Event) {
 	at, _ := ctx.Value(clientKey{}).(keyAt)

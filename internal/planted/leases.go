@@ -124,7 +124,7 @@ func leases() []mistake {
 		},
 		{
 			name: "close-frees-keys", what: "Close gives the keys back of handlers that it does not wait for.",
-			edits: []edit{{"close-gives-up", after("_, _, _ = g.sendEnd(l.base, outcome{}, false, true)")}},
+			edits: []edit{{"close-gives-up", after("_, _ = g.l.backend.Release(l.base, g.releaseRequest(outcome{}))")}},
 			pkg:   "lockcore", test: "TestCloseInTime",
 		},
 		{
@@ -139,7 +139,7 @@ func leases() []mistake {
 		},
 		{
 			name: "hand-off-same-token", what: "Who gets the key inside the process gets the token of the one before.",
-			edits: []edit{{"token-of-hold", value("g.lastToken - tokenBlock + 1")}},
+			edits: []edit{{"token-of-hold", value("g.lastToken - backend.TokensPerGrant + 1")}},
 			pkg:   "lockcore", test: "TestTurnsEvents",
 		},
 		{

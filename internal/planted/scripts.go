@@ -11,17 +11,17 @@ func scripts() []mistake {
 		{
 			name: "blind-renewal", what: "A renewal does not look at whose lease it keeps.",
 			edits: []edit{{"renewal-of-own-lease", operandNever(1)}},
-			pkg:   "lockcore", test: "TestScriptRenew",
+			pkg:   "internal/backend/redis", test: "TestScriptRenew",
 		},
 		{
 			name: "renewal-revives", what: "A renewal revives a lease that has run out.",
 			edits: []edit{{"renewal-of-own-lease", operandNever(2)}},
-			pkg:   "lockcore", test: "TestScriptRenew",
+			pkg:   "internal/backend/redis", test: "TestScriptRenew",
 		},
 		{
 			name: "extend-or-set", what: "A renewal takes a key that is free.",
 			edits: []edit{{"renewal-of-own-lease", before("if not v[1] then call('HSET', key, 's', 'h', 'h', hold, 'x', now + lease, 'd', lease); v[1], v[2], x = 'h', hold, now + lease end")}},
-			pkg:   "lockcore", test: "TestScriptRenew",
+			pkg:   "internal/backend/redis", test: "TestScriptRenew",
 		},
 		{
 			name: "renewal-of-all-or-none", what: "A renewal ends with an error at the first key that it cannot read.",
@@ -31,17 +31,17 @@ func scripts() []mistake {
 		{
 			name: "renewal-shortens", what: "A renewal makes a lease shorter that was extended.",
 			edits: []edit{{"renewal-never-shortens", always()}},
-			pkg:   "lockcore", test: "TestScriptExtend",
+			pkg:   "internal/backend/redis", test: "TestScriptExtend",
 		},
 		{
 			name: "no-token-floor", what: "A token is the last one and 1, so that they begin anew when the data is gone.",
 			edits: []edit{{"token-floor", after("t = string.format('%.0f', f + 1)")}},
-			pkg:   "lockcore", test: "TestScriptTokens", fast: true,
+			pkg:   "internal/backend/redis", test: "TestScriptTokens", fast: true,
 		},
 		{
 			name: "tokens-of-a-batch-forgotten", what: "A holder that died is taken to have used one token, not all of its batch.",
 			edits: []edit{{"tokens-of-dead-holder", never()}},
-			pkg:   "lockcore", test: "TestScriptTokens",
+			pkg:   "internal/backend/redis", test: "TestScriptTokens",
 		},
 		{
 			name: "ask-not-idempotent", what: "Who sends an acquire again, for want of an answer, is told that the key is busy: by itself.",
@@ -66,7 +66,7 @@ func scripts() []mistake {
 		{
 			name: "leave-frees-another's-turn", what: "A waiter that gives up frees the turn that is reserved for another.",
 			edits: []edit{{"leaves-with-turn", value("k.s ~= 'r' and ($)")}},
-			pkg:   "lockcore", test: "TestScriptLeave",
+			pkg:   "internal/backend/redis", test: "TestScriptLeave",
 		},
 		{
 			name: "turn-not-passed-on", what: "A waiter that gives up keeps the turn that it was given.",
@@ -111,27 +111,27 @@ func scripts() []mistake {
 		{
 			name: "memory-ends-with-hash", what: "An ended id is remembered for as long as the hash happens to live.",
 			edits: []edit{{"remembered-for-a-minute", skip()}},
-			pkg:   "lockcore", test: "TestScriptRemembersLongEnough",
+			pkg:   "internal/backend/redis", test: "TestScriptRemembersLongEnough",
 		},
 		{
 			name: "queue-outlives-hash", what: "A reserved key keeps the TTL of a free one, so that its queue lives longer.",
 			edits: []edit{{"hash-outlives-queue", skip()}},
-			pkg:   "lockcore", test: "TestScriptHashOutlivesQueue",
+			pkg:   "internal/backend/redis", test: "TestScriptHashOutlivesQueue",
 		},
 		{
 			name: "record-outlives-its-end", what: "A withdrawn request extends the record that it found.",
 			edits: []edit{{"record-keeps-its-end", never()}},
-			pkg:   "lockcore", test: "TestScriptRecordKeepsItsEnd",
+			pkg:   "internal/backend/redis", test: "TestScriptRecordKeepsItsEnd",
 		},
 		{
 			name: "dead-queue-in-one-script", what: "One release looks for a live waiter behind any number of dead ones.",
 			edits: []edit{{"dead-members-per-script", after("most = 1000000")}},
-			pkg:   "lockcore", test: "TestScriptDeadQueue",
+			pkg:   "internal/backend/redis", test: "TestScriptDeadQueue",
 		},
 		{
 			name: "clock-set-back", what: "A server clock that was set back keeps a lease for as long.",
 			edits: []edit{{"clock-sane", always()}},
-			pkg:   "lockcore", test: "TestScriptClock",
+			pkg:   "internal/backend/redis", test: "TestScriptClock",
 		},
 	}
 }

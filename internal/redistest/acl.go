@@ -82,13 +82,13 @@ func (s *Server) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, conn.SetDeadline(time.Time{})
 }
 
-// byLocker looks for lockcore's dialer among the callers.
+// byLocker looks for the dialer of internal/backend/redis among the callers.
 func byLocker() bool {
 	pc := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
 	for {
 		f, more := frames.Next()
-		if strings.Contains(f.Function, "/lockcore.") && strings.Contains(f.Function, "endWith.") {
+		if strings.Contains(f.Function, "/backend/redis.") && strings.Contains(f.Function, "endWith.") {
 			return true
 		}
 		if !more {

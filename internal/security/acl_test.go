@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -93,7 +94,7 @@ func life(t *testing.T, rdb redis.UniversalClient, hold time.Duration) error {
 	for _, part := range []func(context.Context, *lockcore.Locker, *lockcore.Locker) error{
 		func(ctx context.Context, a, b *lockcore.Locker) error { return turns(ctx, a, b, hold) }, once, revoke,
 		func(ctx context.Context, a, _ *lockcore.Locker) (err error) {
-			for _, err = range a.List(ctx, lockcore.ListOptions{}) {
+			for _, err = range doctor.List(ctx, a, doctor.ListOptions{}) {
 			}
 			return err
 		},
@@ -178,8 +179,8 @@ func once(ctx context.Context, a, b *lockcore.Locker) error {
 		}
 	}
 	err = le.Complete(ctx, []byte("record"), time.Minute)
-	_, rec, look := a.Look(ctx, "o")
-	if look == nil && (rec == nil || string(rec.Data) != "record") {
+	h, look := a.Inspect(ctx, lockcore.KindOnce, "o", lockcore.WithRecord)
+	if rec := h.Record; look == nil && (rec == nil || string(rec.Data) != "record") {
 		look = fmt.Errorf("looked at %v", rec)
 	}
 	return errors.Join(err, look, <-waited, a.Clear(ctx, lockcore.KindOnce, "o"))

@@ -55,7 +55,7 @@ func forge(t *testing.T, terms lockcore.Terms) {
 		channels = admin.PubSubChannels(ctx, "holdfast:1:wake:*").Val()
 		hold = admin.HGet(ctx, "holdfast:1:x:{k}", "h").Val()
 		if queue := admin.ZRange(ctx, "holdfast:1:x:{k}:q", 0, -1).Val(); len(queue) == 1 {
-			ask = queue[0][26:]
+			ask = queue[0][len(queue[0])-26:]
 		}
 	}
 	for _, c := range count {

@@ -169,8 +169,8 @@ func TestPoisonedRecords(t *testing.T) {
 // counting is an Observer that counts records that are none. Its calls come from one goroutine.
 type counting struct{ bad int }
 
-func (*counting) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (*counting) Traceparent(context.Context) string                            { return "" }
+func (*counting) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*counting) Traceparent(context.Context) string                                { return "" }
 func (c *counting) Event(_ context.Context, e lockcore.Event) {
 	if _, ok := e.(lockcore.BadRecord); ok {
 		c.bad++

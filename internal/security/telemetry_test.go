@@ -69,8 +69,8 @@ func newWitness(t *testing.T, o tracing.Options) *witness {
 // ears writes down every event.
 type ears struct{ w *witness }
 
-func (e ears) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (e ears) Traceparent(context.Context) string                            { return "" }
+func (e ears) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (e ears) Traceparent(context.Context) string                                { return "" }
 func (e ears) Event(_ context.Context, ev lockcore.Event) {
 	e.w.mu.Lock()
 	defer e.w.mu.Unlock()
@@ -214,11 +214,11 @@ func (w *witness) task(ctx context.Context, a, b *lockcore.Locker) {
 	task := asynq.NewTask("charge", []byte(`{"id": "`+inKey+`3", "card": "`+inPayload+`"}`))
 	key := asynqmw.ByJSON("payment", "/id")
 	handler := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-		w.fails(asynqmw.Exclusive(b, key, asynqmw.Options{})(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })).
-			ProcessTask(lockcore.Detach(ctx), task), lockcore.ErrBusy)
+		w.fails(asynqmw.Exclusive(b, key, asynqmw.ExclusiveOptions{})(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })).
+			ProcessTask(guard.Detach(ctx), task), lockcore.ErrBusy)
 		return nil
 	})
-	check(w.T, asynqmw.Exclusive(a, key, asynqmw.Options{})(handler).ProcessTask(ctx, task))
+	check(w.T, asynqmw.Exclusive(a, key, asynqmw.ExclusiveOptions{})(handler).ProcessTask(ctx, task))
 	once := asynqmw.Once(a, key, asynqmw.OnceOptions{})(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		return asynqmw.SetResult(ctx, []byte(inResult))
 	}))

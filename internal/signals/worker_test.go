@@ -225,8 +225,8 @@ func now() int64 { return time.Now().UnixNano() }
 // hears tells the test when the worker stands in line.
 type hears struct{ w *worker }
 
-func (hears) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (hears) Traceparent(context.Context) string                            { return "" }
+func (hears) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (hears) Traceparent(context.Context) string                                { return "" }
 
 func (h hears) Event(_ context.Context, e lockcore.Event) {
 	if _, ok := e.(lockcore.Waiting); ok && h.w.Role != "batch" {

@@ -135,7 +135,7 @@ func (o *oracle) turnLocked(k *keyState, last, ten *hold, s seen) {
 		return
 	}
 	for member, score := range q {
-		locker := member[:26]
+		locker := member[:len(member)-26]
 		if locker == s.owner || int64(score) >= micros(o.start.Add(last.clean)) {
 			continue
 		}

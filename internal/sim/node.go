@@ -101,7 +101,7 @@ type outcome struct {
 }
 
 // Start counts an attempt.
-func (n *node) Start(ctx context.Context, _ lockcore.Attempt) context.Context {
+func (n *node) Start(ctx context.Context, _ lockcore.Acquisition) context.Context {
 	n.started.Add(1)
 	return ctx
 }

@@ -92,7 +92,7 @@ func (o order) serve(in *bufio.Reader) error {
 	w := &hotWorker{order: o, rdb: rdb}
 	guarded := asynqmw.Once(locks, byPayload, asynqmw.OnceOptions{Terms: o.Terms})(asynq.HandlerFunc(w.hang))
 	if !o.Hang {
-		guarded = asynqmw.Exclusive(locks, byPayload, asynqmw.Options{Terms: o.Terms})(asynq.HandlerFunc(w.work))
+		guarded = asynqmw.Exclusive(locks, byPayload, asynqmw.ExclusiveOptions{Terms: o.Terms})(asynq.HandlerFunc(w.work))
 	}
 	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{Concurrency: o.Workers, LogLevel: asynq.FatalLevel}))
 	if _, err := in.ReadBytes('\n'); err != nil {

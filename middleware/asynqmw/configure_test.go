@@ -69,7 +69,7 @@ func TestConfigureMissing(t *testing.T) {
 					cfg = asynqmw.Configure(cfg)
 				}
 				var g gauge
-				w.serve(cfg, asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{Busy: busy})(g.handler(nothing)))
+				w.serve(cfg, asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Busy: busy})(g.handler(nothing)))
 				for range 3 {
 					w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
 				}
@@ -92,7 +92,7 @@ func TestConfigureMissingCosts(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.hold("test:7")
 		var g gauge
-		w.serve(quick(), asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{Terms: noWait})(g.handler(nothing)))
+		w.serve(quick(), asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: noWait})(g.handler(nothing)))
 		info := w.until(w.enqueue("charge", "7"), func(i *asynq.TaskInfo) bool { return i.Retried > 0 })
 		if !strings.Contains(info.LastErr, "Configure was not used") || !strings.Contains(info.LastErr, "the-holder") {
 			w.Errorf("last error %q", info.LastErr)

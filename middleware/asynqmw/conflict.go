@@ -24,7 +24,7 @@ import (
 // quarter of the time left if that is less), for asynq counts every task that meets its deadline as failed. On the last
 // attempt asynq archives a task before it asks whether the error was a failure; so RetryLater waits then up to that
 // point, whatever Terms.Wait says, and if the key is still busy the task is archived with an error that says who holds
-// it. The Observer hears lockcore.ConflictLost, and the user's ErrorHandler is called.
+// it. The Observer hears guard.ConflictLost, and the user's ErrorHandler is called.
 type ConflictPolicy int
 
 // The policies.
@@ -130,7 +130,7 @@ func (d *decorator) refused(ctx context.Context, name string, err error) error {
 	c := &conflict{err: err, busy: d.busy, last: d.busy != Drop && lastAttempt(ctx), bare: !configured(ctx)}
 	// A ctx that was canceled is a shutdown, which uses up nothing, or an operator who knows.
 	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
-		d.locks.Report(ctx, lockcore.ConflictLost{Name: name, Holder: b.Holder})
+		d.locks.Internal().Report(ctx, guard.ConflictLost{Name: name, Holder: b.Holder})
 	}
 	return guard.NoEffect(c) //planted:conflict-has-no-effect
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -17,7 +18,7 @@ import (
 var noWait = lockcore.Terms{Wait: lockcore.NoWait}
 
 // conflicted serves one task whose key somebody else holds.
-func conflicted(w *world, cfg asynq.Config, o asynqmw.Options, opts ...asynq.Option) (*gauge, *complaints, *lockcore.Lease, *asynq.TaskInfo) {
+func conflicted(w *world, cfg asynq.Config, o asynqmw.ExclusiveOptions, opts ...asynq.Option) (*gauge, *complaints, *lockcore.Lease, *asynq.TaskInfo) {
 	w.Helper()
 	g, c := new(gauge), new(complaints)
 	cfg.ErrorHandler = c
@@ -30,7 +31,7 @@ func conflicted(w *world, cfg asynq.Config, o asynqmw.Options, opts ...asynq.Opt
 func TestBusyRetryLater(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
-		g, c, lease, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait}, asynq.MaxRetry(1))
+		g, c, lease, task := conflicted(w, quick(), asynqmw.ExclusiveOptions{Terms: noWait}, asynq.MaxRetry(1))
 		if !w.eventually(func() bool { return len(of[lockcore.Refused](w.heard)) >= 3 }) {
 			w.Error("fewer than 3 conflicts")
 		}
@@ -51,7 +52,7 @@ func TestBusyRetryLater(t *testing.T) {
 // The wait comes first: a key that is free in time costs no delivery.
 func TestBusyWaits(t *testing.T) {
 	inBubble(t, func(w *world) {
-		g, _, lease, task := conflicted(w, quick(), asynqmw.Options{})
+		g, _, lease, task := conflicted(w, quick(), asynqmw.ExclusiveOptions{})
 		<-time.After(1900 * time.Millisecond)
 		_ = lease.Release(w.Context())
 		w.ends(task, asynq.TaskStateCompleted)
@@ -66,7 +67,7 @@ func TestBusyWaits(t *testing.T) {
 func TestBusyWaitEndsBeforeDeadline(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
-		o := asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.Forever}}
+		o := asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}}
 		g, _, lease, task := conflicted(w, quick(), o, asynq.Timeout(2*time.Second), asynq.MaxRetry(1))
 		w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateRetry })
 		refused := of[lockcore.Refused](w.heard)
@@ -85,7 +86,7 @@ func TestBusyWaitEndsBeforeDeadline(t *testing.T) {
 func TestBusyLastAttemptWaitsLonger(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
-		g, _, lease, task := conflicted(w, quick(), asynqmw.Options{Terms: noWait}, asynq.Timeout(10*time.Second), asynq.MaxRetry(0))
+		g, _, lease, task := conflicted(w, quick(), asynqmw.ExclusiveOptions{Terms: noWait}, asynq.Timeout(10*time.Second), asynq.MaxRetry(0))
 		if !w.eventually(func() bool { return len(of[lockcore.Waiting](w.heard)) > 0 }) {
 			w.Error("nobody waits")
 		}
@@ -101,7 +102,7 @@ func TestBusyLastAttemptWaitsLonger(t *testing.T) {
 func TestBusyLastAttemptLost(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
-		g, c, _, task := conflicted(w, quick(), asynqmw.Options{}, asynq.Timeout(2*time.Second), asynq.MaxRetry(0))
+		g, c, _, task := conflicted(w, quick(), asynqmw.ExclusiveOptions{}, asynq.Timeout(2*time.Second), asynq.MaxRetry(0))
 		info := w.ends(task, asynq.TaskStateArchived)
 		if runs, _ := g.counts(); runs != 0 {
 			w.Errorf("%d runs, want 0", runs)
@@ -109,7 +110,7 @@ func TestBusyLastAttemptLost(t *testing.T) {
 		if !strings.Contains(info.LastErr, "last attempt") || !strings.Contains(info.LastErr, `task "the-holder"`) {
 			w.Errorf("last error %q", info.LastErr)
 		}
-		if lost := of[lockcore.ConflictLost](w.heard); len(lost) != 1 || lost[0].Name != "test" || lost[0].Holder.Task != "the-holder" {
+		if lost := of[guard.ConflictLost](w.heard); len(lost) != 1 || lost[0].Name != "test" || lost[0].Holder.Task != "the-holder" {
 			w.Errorf("events %+v, want one that names the holder", lost)
 		}
 		if got := c.all(); len(got) != 1 || !errors.Is(got[0], lockcore.ErrBusy) || !errors.Is(got[0], lockcore.ErrNotRun) {
@@ -130,7 +131,7 @@ func TestBusyLastAttemptShutdown(t *testing.T) {
 		cfg := quick()
 		cfg.ShutdownTimeout = time.Second
 		var g gauge
-		srv := w.serve(asynqmw.Configure(cfg), asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(g.handler(nothing)))
+		srv := w.serve(asynqmw.Configure(cfg), asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})(g.handler(nothing)))
 		task := w.enqueue("charge", "7", asynq.MaxRetry(0))
 		if !w.eventually(func() bool { return len(of[lockcore.Waiting](w.heard)) > 0 }) {
 			w.Error("nobody waits")
@@ -141,7 +142,7 @@ func TestBusyLastAttemptShutdown(t *testing.T) {
 			w.Error("the wait did not end")
 		}
 		synctest.Wait()
-		if lost := of[lockcore.ConflictLost](w.heard); len(lost) != 0 {
+		if lost := of[guard.ConflictLost](w.heard); len(lost) != 0 {
 			w.Errorf("events %+v", lost)
 		}
 	})

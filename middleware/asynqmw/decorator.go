@@ -57,16 +57,17 @@ func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.
 	}
 }
 
-// begin finds the key of a delivery, the terms for it, and the ctx that names the task to those who will wait for it.
-// Its error is ErrNoKey or what asynq gets. It sets one if all tasks of the key have the same payload, see payloadKey.
-func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (context.Context, Key, lockcore.Terms, error) {
+// begin finds the key of a delivery, the terms for it, and the ctx that names the task to those who
+// will wait for it. Its error is guard.Unguarded or what asynq gets. It sets one if all tasks of
+// the key have the same payload, see payloadKey.
+func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (context.Context, guard.Key, lockcore.Terms, error) {
 	id, onServer := asynq.GetTaskID(ctx)
 	if onServer {
 		ctx = lockcore.WithTask(ctx, id)
 	}
 	if missing := d.busy.withoutConfigure(); missing != "" && !configured(ctx) {
 		d.told.Do(func() {
-			d.locks.Report(ctx, lockcore.Misconfigured{
+			d.locks.Internal().Report(ctx, lockcore.Misconfigured{
 				Problem: "asynqmw: the asynq.Config of this server did not pass through Configure: " + missing,
 			})
 		})
@@ -77,14 +78,14 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 		keyCtx = context.WithValue(ctx, payloadKey{}, one)
 	}
 	k, err := d.key(keyCtx, t)
-	if errors.Is(err, ErrNoKey) {
-		return ctx, k, terms, ErrNoKey
+	if errors.Is(err, guard.Unguarded) {
+		return ctx, k, terms, guard.Unguarded
 	}
 	if terms.Name == "" {
 		terms.Name = k.Class
 	}
 	if err == nil {
-		err = k.check()
+		err = k.Validate()
 	}
 	if err != nil {
 		return ctx, k, terms, d.noKey(ctx, t, terms.Name, "key", err)
@@ -95,6 +96,6 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 
 // noKey returns what asynq gets for a task without a key or fingerprint, and reports it.
 func (d *decorator) noKey(ctx context.Context, t *asynq.Task, name, what string, err error) error {
-	d.locks.Report(ctx, lockcore.NoKey{Name: name})
+	d.locks.Internal().Report(ctx, guard.NoKey{Name: name})
 	return guard.NoEffect(&keyError{task: t.Type(), what: what, err: err})
 }

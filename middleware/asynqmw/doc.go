@@ -1,6 +1,6 @@
 // Package asynqmw makes an asynq task run once, or run alone, as a decorator of its handler:
 //
-//	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+//	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 //	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{
 //		Fingerprint: asynqmw.Fields("/amount", "/currency"),
 //	})
@@ -77,7 +77,7 @@
 //     and on its last attempt (with MaxRetry(0) the only one) up to its deadline: that is 30 min unless asynq.Timeout says otherwise.
 //   - Keep records for longer than the producer, a retry or an operator may bring the same work again.
 //   - Set [OnceOptions].Fingerprint where a key with another payload is a mistake, such as another amount of the same payment. By
-//     default such a task completes without a run, and the Observer gets lockcore.PayloadDiffers.
+//     default such a task completes without a run, and the Observer gets guard.PayloadDiffers.
 //   - Keep results small: of one above MaxResult only that there was one is known later.
 //   - Do not put Skip inside a Once, which would record a run that was skipped; nor enqueue a task with asynq.Unique, or with
 //     its own ID, from its own handler, which asynq refuses.

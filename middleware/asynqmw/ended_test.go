@@ -19,7 +19,7 @@ func TestEndedLeaseIsNamed(t *testing.T) {
 	key := asynqmw.ByJSON("account", "/account_id")
 	task := asynq.NewTask("charge", []byte(`{"account_id": 42}`))
 	for name, wrap := range map[string]asynq.MiddlewareFunc{
-		"Exclusive": asynqmw.Exclusive(locks, key, asynqmw.Options{}), "Once": asynqmw.Once(locks, key, asynqmw.OnceOptions{}),
+		"Exclusive": asynqmw.Exclusive(locks, key, asynqmw.ExclusiveOptions{}), "Once": asynqmw.Once(locks, key, asynqmw.OnceOptions{}),
 	} {
 		ends := func(answer func(context.Context) error) error {
 			return wrap(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {

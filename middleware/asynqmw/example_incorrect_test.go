@@ -48,7 +48,7 @@ func ExampleByPayload_tooNarrow_incorrect() {
 func ExampleExclusive_ignoresCtx_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 	task := asynq.NewTask("charge", []byte(`{"account_id": 42}`))
 	steps := func(obey bool) asynq.HandlerFunc {
 		return func(ctx context.Context, _ *asynq.Task) error {
@@ -104,7 +104,7 @@ func ExampleOnce_nilAfterLoss_incorrect() {
 func ExampleExclusive_outlives_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 	returned, done := make(chan struct{}), make(chan struct{})
 	charge := account(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		go func() {
@@ -190,8 +190,8 @@ func ExampleSetResult_tooLarge_incorrect() {
 			log.Fatal(err)
 		}
 	}
-	known, err := idempotency.Lookup(context.Background(), locks, asynqmw.OnceKey("charge", asynqmw.Key{Class: "payment", ID: "7"}))
-	fmt.Println(known.State, err, "with a result:", known.Record.State == idempotency.Done)
+	known, err := idempotency.Lookup(context.Background(), locks, asynqmw.OnceKey("charge", guard.Key{Class: "payment", ID: "7"}))
+	fmt.Println(known.State, err, "with a result:", known.Content.Ending == idempotency.Done)
 	// Output:
 	// charged
 	// done <nil> with a result: false

@@ -15,7 +15,7 @@ import (
 func ExampleExclusive_outsideOnce_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
 	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
 	charge := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 	task := asynq.NewTask("charge", []byte(`{"payment_id": 7, "account_id": 42}`))
@@ -40,7 +40,7 @@ func ExampleExclusive_outsideOnce_incorrect() {
 func ExampleExclusive_timeoutGivesUp_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 	task := asynq.NewTask("charge", []byte(`{"account_id": 42}`))
 	begun, end, ended := make(chan bool), make(chan bool), make(chan bool)
 	charge := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {

@@ -22,7 +22,7 @@ func ExampleExclusive_shortTimeout_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()
 	worked := make(chan struct{})
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 	serve(rdb, 1, account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		<-worked
 		return nil
@@ -54,7 +54,7 @@ func ExampleExclusive_noRetry_incorrect() {
 		log.Fatal(err)
 	}
 	failed := make(chan error, 1)
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 	h := account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
 	serve(rdb, 1, asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		err := h.ProcessTask(ctx, t)
@@ -79,7 +79,7 @@ func ExampleExclusive_lowConcurrency_incorrect() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{Terms: lockcore.Terms{Wait: 300 * time.Millisecond}})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: 300 * time.Millisecond}})
 	charged := make(chan time.Duration, 1)
 	began := time.Now()
 	serve(rdb, 1, account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -99,7 +99,7 @@ func ExampleExclusive_lowConcurrency_incorrect() {
 func ExampleExclusive_enqueueSelf_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 	task := asynq.NewTask("charge", []byte(`{"account_id": 42}`))
 	client := asynq.NewClientFromRedisClient(rdb)
 	refused := make(chan error, 2)
@@ -127,7 +127,7 @@ func ExampleConfigure_forgotten_incorrect() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
 	srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{
 		Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
 		IsFailure: func(err error) bool {
@@ -163,7 +163,7 @@ func ExampleOnce_recoverInside_incorrect() {
 	for id, h := range []asynq.Handler{recovered(payment(panics)), payment(recovered(panics))} {
 		task := asynq.NewTask("charge", fmt.Appendf(nil, `{"payment_id": %d}`, id))
 		_ = h.ProcessTask(context.Background(), task)
-		held, err := locks.Inspect(context.Background(), lockcore.KindOnce, asynqmw.OnceKey("charge", asynqmw.Key{Class: "payment", ID: fmt.Sprint(id)}))
+		held, err := locks.Inspect(context.Background(), lockcore.KindOnce, asynqmw.OnceKey("charge", guard.Key{Class: "payment", ID: fmt.Sprint(id)}))
 		fmt.Println(held.State, err)
 	}
 	// Output:
@@ -176,7 +176,7 @@ func ExampleOnce_skipInside_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
 	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"),
-		asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}, Busy: asynqmw.Skip})
+		asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}, Busy: asynqmw.Skip})
 	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
 	h := payment(account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		fmt.Println("charged")

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -41,7 +42,7 @@ func ExampleExclusive() {
 		return nil
 	})
 
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 	mux := asynq.NewServeMux()
 	mux.Handle("charge", account(charge))
 	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{Concurrency: 2, LogLevel: asynq.FatalLevel}))
@@ -77,7 +78,7 @@ func ExampleOnce() {
 		return asynqmw.SetResult(ctx, []byte("receipt 1001"))
 	})
 
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{
 		Fingerprint: asynqmw.Fields("/amount", "/currency"), // the same payment with another amount is refused
 	})
@@ -108,18 +109,18 @@ func ExampleOnce() {
 
 // A key function of one's own, here for the part of the payload before the colon. A task without one is not guarded.
 func ExampleKeyFunc() {
-	byTenant := func(_ context.Context, t *asynq.Task) (asynqmw.Key, error) {
+	byTenant := func(_ context.Context, t *asynq.Task) (guard.Key, error) {
 		tenant, _, found := strings.Cut(string(t.Payload()), ":")
 		if !found {
-			return asynqmw.Key{}, asynqmw.ErrNoKey
+			return guard.Key{}, guard.Unguarded
 		}
-		return asynqmw.Key{Class: "tenant", ID: tenant}, nil
+		return guard.Key{Class: "tenant", ID: tenant}, nil
 	}
 	fmt.Println(byTenant(context.Background(), asynq.NewTask("report", []byte("acme:2026-01"))))
 	fmt.Println(byTenant(context.Background(), asynq.NewTask("report", []byte("2026-01"))))
 	// Output:
 	// tenant:acme <nil>
-	//  asynqmw: task needs no key
+	//  guard: run unguarded
 }
 
 // exampleRedis is a Redis inside the process; yours is redis.NewClient alone.

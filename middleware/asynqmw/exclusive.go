@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Options of [Exclusive]. The zero value waits 2 s for the key and then comes back later.
-type Options struct {
+// ExclusiveOptions of [Exclusive]. The zero value waits 2 s for the key and then comes back later.
+type ExclusiveOptions struct {
 	// Terms of the key. Name is the class of the key unless it is set here. Wait is cut short before the task's deadline,
 	// see [ConflictPolicy].
 	Terms lockcore.Terms
@@ -21,22 +21,23 @@ type Options struct {
 }
 
 // Validate reports every problem of o at once.
-func (o Options) Validate() error {
-	return errtext.Join(o.Terms.Validate(), o.Busy.validate("Options.Busy"))
+func (o ExclusiveOptions) Validate() error {
+	return errtext.Join(o.Terms.Validate(), o.Busy.validate("ExclusiveOptions.Busy"))
 }
 
 // Exclusive returns a middleware under which no two tasks of the same key run at the same time, anywhere on the same
 // Redis and prefix. Tasks of different types meet if their keys are equal.
 //
-// The handler runs under a ctx that is canceled before the lease can end, at the task's deadline and when asynq cancels
-// the task. The key is given back when the handler has returned, also if it panics, and not before: a handler that
-// ignores its deadline keeps its retry out. asynq gets what the handler returns. If that is context.Canceled or
-// context.DeadlineExceeded and the lease had ended before, the error also has why the lease ended. If the handler was
-// not run, asynq gets what Options.Busy says, or an error that satisfies errors.Is(err, lockcore.ErrNotRun): Redis is
-// away, the locker is closed, the task has no key.
+// The handler runs under a ctx that is canceled before the lease can end, at the task's deadline
+// and when asynq cancels the task. The key is given back when the handler has returned, also if it
+// panics, and not before: a handler that ignores its deadline keeps its retry out. asynq gets what
+// the handler returns. If that is context.Canceled or context.DeadlineExceeded and the lease had
+// ended before, the error also has why the lease ended. If the handler was not run, asynq gets what
+// ExclusiveOptions.Busy says, or an error that satisfies errors.Is(err, lockcore.ErrNotRun): Redis
+// is unavailable, the Locker is closed, or the task has no key.
 //
 // Exclusive panics if locks or key is nil, or if o is not valid.
-func Exclusive(locks *lockcore.Locker, key KeyFunc, o Options) asynq.MiddlewareFunc {
+func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
 	d := newDecorator("Exclusive", locks, key, o.Validate(), o.Terms, o.Busy)
 	return d.middleware(d.exclusive)
 }
@@ -44,7 +45,7 @@ func Exclusive(locks *lockcore.Locker, key KeyFunc, o Options) asynq.MiddlewareF
 func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
 	ctx, key, terms, err := d.begin(ctx, t, nil)
 	switch {
-	case errors.Is(err, ErrNoKey):
+	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(ctx, t)
 	case err != nil:
 		return err

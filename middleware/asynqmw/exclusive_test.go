@@ -21,7 +21,7 @@ func TestExclusiveSameTaskIDDoesNotReenter(t *testing.T) {
 	both(t, func(w *world) {
 		var g gauge
 		var tokens []int64
-		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})
 		w.serve(asynqmw.Configure(quick()), alone(g.handler(func(ctx context.Context, run int, _ *asynq.Task) error {
 			token, _ := guard.Token(ctx, "test:7")
 			tokens = append(tokens, token) // also proves to -race that no two run at once
@@ -48,7 +48,7 @@ func TestExclusiveTakesTurns(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		var same gauge
-		alone := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account"), asynqmw.Options{})
+		alone := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account"), asynqmw.ExclusiveOptions{})
 		other := make(chan struct{}) // account 43 is at work
 		work := same.handler(func(context.Context, int, *asynq.Task) error {
 			select {
@@ -83,7 +83,7 @@ func TestExclusiveTakesTurns(t *testing.T) {
 // A panic gives the key back and passes on.
 func TestExclusivePanic(t *testing.T) {
 	inBubble(t, func(w *world) {
-		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
 		h := alone(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { panic("boom") }))
 		for range 2 {
 			func() {
@@ -112,7 +112,7 @@ func TestLostLeaseIsNoError(t *testing.T) {
 				return nil
 			})
 		}
-		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(revoke(lockcore.KindExclusive, "test:7"))
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})(revoke(lockcore.KindExclusive, "test:7"))
 		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{})(revoke(lockcore.KindOnce, "charge/test:7"))
 		for _, h := range []asynq.Handler{alone, once} {
 			if err := h.ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7"))); err != nil {
@@ -129,7 +129,7 @@ func TestLostLeaseIsNoError(t *testing.T) {
 func TestNotRunIsAnError(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
-		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})
 		if err := w.locks.Close(w.Context()); err != nil {
 			w.Fatal(err)
 		}
@@ -151,14 +151,14 @@ func TestConstructorsPanic(t *testing.T) {
 			make func()
 			want []string
 		}{
-			"exclusive": {func() { asynqmw.Exclusive(nil, nil, asynqmw.Options{Terms: bad, Busy: 9}) }, []string{"locks", "key", "Terms.Lease", "Options.Busy"}},
+			"exclusive": {func() { asynqmw.Exclusive(nil, nil, asynqmw.ExclusiveOptions{Terms: bad, Busy: 9}) }, []string{"locks", "key", "Terms.Lease", "ExclusiveOptions.Busy"}},
 			"once": {
 				func() {
 					asynqmw.Once(nil, nil, asynqmw.OnceOptions{Terms: bad, Busy: -1, Keep: 1, Mode: 7, MaxResult: -1})
 				},
 				[]string{"locks", "key", "Terms.Lease", "OnceOptions.Busy", "Keep", "Mode", "MaxResult"},
 			},
-			"handler": {func() { asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})(nil) }, []string{"handler"}},
+			"handler": {func() { asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})(nil) }, []string{"handler"}},
 			"class":   {func() { asynqmw.ByHeader("a:b", "h") }, []string{`"a:b"`}},
 			"header":  {func() { asynqmw.ByHeader("a", "") }, []string{"name"}},
 			"pointer": {func() { asynqmw.ByJSON("a", "account") }, []string{`"account"`}},

@@ -11,7 +11,7 @@ import (
 )
 
 // FingerprintFunc returns what must be equal in all tasks of a key. It may be of any length: only a digest is stored.
-// With an error the task does not run: asynq gets the error and retries, and the Observer gets lockcore.NoKey. It is
+// With an error the task does not run: asynq gets the error and retries, and the Observer gets guard.NoKey. It is
 // called once a delivery, from several goroutines. [Fields], [Except] and [WholePayload] make the usual ones.
 type FingerprintFunc func(t *asynq.Task) ([]byte, error)
 

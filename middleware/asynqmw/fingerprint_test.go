@@ -39,12 +39,12 @@ func TestOncePayloadDiffers(t *testing.T) {
 			{`{"payment_id":7,"amount":5}`, 1},
 		} {
 			w.ends(w.enqueue("charge", step.payload, asynq.MaxRetry(0)), asynq.TaskStateCompleted)
-			if got := of[lockcore.PayloadDiffers](w.heard); len(got) != step.events {
+			if got := of[guard.PayloadDiffers](w.heard); len(got) != step.events {
 				w.Errorf("%d: %d events, want %d", i, len(got), step.events)
 			}
 		}
-		for _, e := range of[lockcore.PayloadDiffers](w.heard) {
-			if want := (lockcore.PayloadDiffers{Name: "payment", Key: "charge/payment:7"}); e != want {
+		for _, e := range of[guard.PayloadDiffers](w.heard) {
+			if want := (guard.PayloadDiffers{Name: "payment", Key: "charge/payment:7"}); e != want {
 				w.Errorf("event %+v, want %+v", e, want)
 			}
 		}
@@ -76,7 +76,7 @@ func TestOnceFingerprintRefuses(t *testing.T) {
 				if want := (&lockcore.MismatchError{Key: "charge/payment:7", Done: true}).Error(); info.LastErr != want || info.Retried != 2 {
 					w.Errorf("last error %q, retried %d, want %q and 2", info.LastErr, info.Retried, want)
 				}
-				if n := len(of[lockcore.PayloadDiffers](w.heard)); n != 0 {
+				if n := len(of[guard.PayloadDiffers](w.heard)); n != 0 {
 					w.Errorf("%d events, want none: it was refused", n)
 				}
 				if runs, _ := g.counts(); runs != 1 {
@@ -138,8 +138,8 @@ func TestOnceStoresADigest(t *testing.T) {
 			if err != nil {
 				w.Fatal(err)
 			}
-			if len(e.Record.Fingerprint) != row.stored || bytes.Contains(e.Record.Data, []byte("canary")) {
-				w.Errorf("%d: record %+v, want a digest of %d bytes", i, e.Record, row.stored)
+			if len(e.Content.Fingerprint) != row.stored || bytes.Contains(e.Content.Data, []byte("canary")) {
+				w.Errorf("%d: record %+v, want a digest of %d bytes", i, e.Content, row.stored)
 			}
 		}
 	})
@@ -152,8 +152,8 @@ func TestOnceByTaskIDStoresNoDigest(t *testing.T) {
 		once := asynqmw.Once(w.locks, asynqmw.ByTaskID(), asynqmw.OnceOptions{})
 		w.serve(asynqmw.Configure(quick()), once(g.handler(nothing)))
 		info := w.ends(w.enqueue("charge", `{"amount":5}`), asynq.TaskStateCompleted)
-		e, err := idempotency.Lookup(w.Context(), w.locks, asynqmw.OnceKey("charge", asynqmw.Key{Class: "task", ID: "default," + info.ID}))
-		if err != nil || e.State != lockcore.StateDone || len(e.Record.Fingerprint) != 0 {
+		e, err := idempotency.Lookup(w.Context(), w.locks, asynqmw.OnceKey("charge", guard.Key{Class: "task", ID: "default," + info.ID}))
+		if err != nil || e.State != lockcore.StateDone || len(e.Content.Fingerprint) != 0 {
 			w.Errorf("%+v, %v; want done without a fingerprint", e, err)
 		}
 	})
@@ -162,8 +162,8 @@ func TestOnceByTaskIDStoresNoDigest(t *testing.T) {
 // A task whose payload has no fingerprint does not run: asynq gets an error that it retries, and the task is counted.
 func TestNoFingerprint(t *testing.T) {
 	inBubble(t, func(w *world) {
-		key := func(_ context.Context, _ *asynq.Task) (asynqmw.Key, error) {
-			return asynqmw.Key{Class: "payment", ID: "7"}, nil
+		key := func(_ context.Context, _ *asynq.Task) (guard.Key, error) {
+			return guard.Key{Class: "payment", ID: "7"}, nil
 		}
 		var g gauge
 		once := asynqmw.Once(w.locks, key, asynqmw.OnceOptions{Fingerprint: asynqmw.Fields("/amount", "/currency")})
@@ -174,7 +174,7 @@ func TestNoFingerprint(t *testing.T) {
 				w.Errorf("retried %d, last error %q", info.Retried, info.LastErr)
 			}
 		}
-		if n := len(of[lockcore.NoKey](w.heard)); n != 6 {
+		if n := len(of[guard.NoKey](w.heard)); n != 6 {
 			w.Errorf("%d NoKey, want 6", n)
 		}
 		if runs, _ := g.counts(); runs != 0 {

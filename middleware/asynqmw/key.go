@@ -8,77 +8,61 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Key names what a task must have for itself. Key{"account", "42"} is the key account:42 and never meets user:42, but
-// does meet guard.Exclusive(ctx, locks, "account:42", …) elsewhere on the same Redis and prefix.
-type Key struct {
-	// Class is the kind of key, of low cardinality and without a colon: it is the default of Terms.Name in spans and
-	// metrics. Empty: the key is ID alone, without a default name.
-	Class string
-	// ID tells one key of the class from another. A key without an ID is a mistake, see KeyFunc.
-	ID string
-}
-
-// String is the key as lockcore knows it.
-func (k Key) String() string {
-	if k.Class == "" {
-		return k.ID
-	}
-	return k.Class + ":" + k.ID
-}
-
-// KeyFunc finds the key of a task. It is called once a delivery, from several goroutines. By… below make the usual ones.
+// KeyFunc returns the key of a task. It is called once per delivery, from several goroutines.
+// [ByJSON] and the other functions of this package make the usual ones. The Class of the key is the
+// default of Terms.Name.
 //
-// ErrNoKey says that this task needs no guard: its handler runs as if there were none. Any other error, and a key
-// without an ID, means that the task is not run: asynq gets the error and retries, and the Observer hears lockcore.NoKey.
-// An error that wraps asynq.SkipRetry archives the task at once; asynq deletes the oldest of 10,000 archived tasks a
-// queue, so think twice.
-type KeyFunc func(ctx context.Context, t *asynq.Task) (Key, error)
-
-// ErrNoKey is what a KeyFunc returns for a task that shall run unguarded.
-var ErrNoKey = errors.New("asynqmw: task needs no key")
+//   - The error guard.Unguarded: the handler runs without a guard.
+//   - Any other error, or a key that [guard.Key.Validate] refuses: the task does not run, asynq gets
+//     the error and retries, and the Observer gets guard.NoKey.
+//   - An error that wraps asynq.SkipRetry: the same, but asynq archives the task at once. asynq keeps
+//     only the newest 10,000 archived tasks of a queue.
+type KeyFunc func(ctx context.Context, t *asynq.Task) (guard.Key, error)
 
 // ByTaskID is the task itself: its queue and its ID, which is unique in its queue only. The key is task:QUEUE,ID. With
 // Once it makes retries harmless; it does not know two tasks that mean the same work, use [ByJSON] for that.
 func ByTaskID() KeyFunc {
-	return func(ctx context.Context, _ *asynq.Task) (Key, error) {
+	return func(ctx context.Context, _ *asynq.Task) (guard.Key, error) {
 		id, _ := asynq.GetTaskID(ctx)
 		if id == "" {
-			return Key{Class: "task"}, errors.New("ctx has no task ID, it is not from an asynq server")
+			return guard.Key{Class: "task"}, errors.New("ctx has no task ID, it is not from an asynq server")
 		}
 		onePayload(ctx)
 		queue, _ := asynq.GetQueueName(ctx)
-		return Key{Class: "task", ID: joinParts(queue, id)}, nil
+		return guard.Key{Class: "task", ID: joinParts(queue, id)}, nil
 	}
 }
 
 // ByType is the task's type: with Exclusive one task of the type at a time. The key is type:TYPE.
 func ByType() KeyFunc {
-	return func(_ context.Context, t *asynq.Task) (Key, error) {
-		return Key{Class: "type", ID: t.Type()}, nil
+	return func(_ context.Context, t *asynq.Task) (guard.Key, error) {
+		return guard.Key{Class: "type", ID: t.Type()}, nil
 	}
 }
 
 // ByPayload is the task's type and a digest of its payload, byte for byte: a timestamp or another order of fields makes
 // another key. The key is payload:TYPE,DIGEST.
 func ByPayload() KeyFunc {
-	return func(ctx context.Context, t *asynq.Task) (Key, error) {
+	return func(ctx context.Context, t *asynq.Task) (guard.Key, error) {
 		onePayload(ctx)
-		return Key{Class: "payload", ID: joinParts(t.Type(), idempotency.Digest(nil, string(t.Payload())))}, nil
+		return guard.Key{Class: "payload", ID: joinParts(t.Type(), idempotency.Digest(nil, string(t.Payload())))}, nil
 	}
 }
 
 // ByQueue is the queue that the task came from: with Exclusive one task of the queue at a time. The key is queue:QUEUE.
 func ByQueue() KeyFunc {
-	return func(ctx context.Context, _ *asynq.Task) (Key, error) {
+	return func(ctx context.Context, _ *asynq.Task) (guard.Key, error) {
 		queue, _ := asynq.GetQueueName(ctx)
 		if queue == "" {
-			return Key{Class: "queue"}, errors.New("ctx has no queue, it is not from an asynq server")
+			return guard.Key{Class: "queue"}, errors.New("ctx has no queue, it is not from an asynq server")
 		}
-		return Key{Class: "queue", ID: queue}, nil
+		return guard.Key{Class: "queue", ID: queue}, nil
 	}
 }
 
@@ -88,8 +72,8 @@ func ByHeader(class, name string) KeyFunc {
 	if name == "" {
 		panic("asynqmw: ByHeader: name must not be empty")
 	}
-	return func(_ context.Context, t *asynq.Task) (Key, error) {
-		k := Key{Class: class, ID: t.Headers()[name]}
+	return func(_ context.Context, t *asynq.Task) (guard.Key, error) {
+		k := guard.Key{Class: class, ID: t.Headers()[name]}
 		if k.ID == "" {
 			return k, fmt.Errorf("header %q is missing or empty", name)
 		}
@@ -114,8 +98,8 @@ func ByJSON(class string, pointers ...string) KeyFunc {
 	for i, p := range pointers {
 		compiled[i] = mustPointer("ByJSON", p)
 	}
-	return func(_ context.Context, t *asynq.Task) (Key, error) {
-		k := Key{Class: class}
+	return func(_ context.Context, t *asynq.Task) (guard.Key, error) {
+		k := guard.Key{Class: class}
 		doc, err := decodeJSON(t.Payload())
 		if err != nil {
 			return k, fmt.Errorf("no value at %q: payload is not JSON: %w", pointers[0], err)
@@ -132,8 +116,8 @@ func ByJSON(class string, pointers ...string) KeyFunc {
 }
 
 // Join makes one key of several: Join(ByQueue(), ByJSON("account", "/id")) gives queue+account:critical,42. The IDs are
-// joined as the values of ByJSON are. The first error of a part is the error of the whole, ErrNoKey too. It panics on no
-// function and on a nil one.
+// joined as the values of ByJSON are. The first error of a part is the error of the whole, also
+// guard.Unguarded. Join panics without a function and on a nil one.
 func Join(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
 		panic("asynqmw: Join: at least one KeyFunc is needed")
@@ -143,33 +127,23 @@ func Join(keys ...KeyFunc) KeyFunc {
 			panic("asynqmw: Join: a KeyFunc is nil")
 		}
 	}
-	return func(ctx context.Context, t *asynq.Task) (Key, error) {
+	return func(ctx context.Context, t *asynq.Task) (guard.Key, error) {
 		var classes, ids []string
 		for _, key := range keys {
 			k, err := key(ctx, t)
 			if err == nil {
-				err = k.check()
+				err = k.Validate()
 			}
 			if err != nil {
-				return Key{Class: k.Class}, err
+				return guard.Key{Class: k.Class}, err
 			}
 			if k.Class != "" {
 				classes = append(classes, k.Class)
 			}
 			ids = append(ids, k.ID)
 		}
-		return Key{Class: strings.Join(classes, "+"), ID: joinParts(ids...)}, nil
+		return guard.Key{Class: strings.Join(classes, "+"), ID: joinParts(ids...)}, nil
 	}
-}
-
-func (k Key) check() error {
-	switch {
-	case k.ID == "":
-		return errors.New("key has no ID")
-	case strings.Contains(k.Class, ":"):
-		return fmt.Errorf("class %q has a colon", k.Class)
-	}
-	return nil
 }
 
 func mustClass(fn, class string) {
@@ -199,9 +173,9 @@ func joinParts(parts ...string) string {
 var typeEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
 // OnceKey is the key under which [Once] records a task of this type and key, for idempotency.Lookup and Clear, guard.Token
-// and tests: OnceKey("charge", Key{"payment", "7"}) is charge/payment:7. The first slash ends the type; a slash or percent
+// and tests: OnceKey("charge", guard.Key{Class: "payment", ID: "7"}) is charge/payment:7. The first slash ends the type; a slash or percent
 // sign in the type is written %2F or %25.
-func OnceKey(taskType string, k Key) string {
+func OnceKey(taskType string, k guard.Key) string {
 	return typeEscaper.Replace(taskType) + "/" + k.String() //planted:once-key-has-type
 }
 
@@ -213,7 +187,7 @@ type keyError struct {
 }
 
 func (e *keyError) Error() string {
-	return fmt.Sprintf("asynqmw: no %s for a task of type %q: %v", e.what, e.task, e.err)
+	return errtext.Prefix(fmt.Sprintf("asynqmw: no %s for a task of type %q", e.what, e.task), e.err).Error()
 }
 func (e *keyError) Unwrap() error        { return e.err }
 func (e *keyError) Is(target error) bool { return target == lockcore.ErrNotRun }

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"pgregory.net/rapid"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -70,8 +71,8 @@ func TestJoinIsInjective(t *testing.T) {
 		join := func(parts []string) string {
 			var keys []asynqmw.KeyFunc
 			for _, p := range parts {
-				keys = append(keys, func(context.Context, *asynq.Task) (asynqmw.Key, error) {
-					return asynqmw.Key{Class: "c", ID: p}, nil
+				keys = append(keys, func(context.Context, *asynq.Task) (guard.Key, error) {
+					return guard.Key{Class: "c", ID: p}, nil
 				})
 			}
 			k, err := asynqmw.Join(keys...)(context.Background(), nil)
@@ -140,7 +141,7 @@ func TestKeyReachesLockcore(t *testing.T) {
 			for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
 				for _, key := range []string{"account:42", "email:send/account:42", "a%2Fb/account:42"} {
 					if h, err := w.locks.Inspect(ctx, kind, key); err == nil && h.State == lockcore.StateHeld && h.Holder.Task == id {
-						seen[string(kind)+" "+key] = t.Type()
+						seen[kind.String()+" "+key] = t.Type()
 					}
 				}
 			}
@@ -148,7 +149,7 @@ func TestKeyReachesLockcore(t *testing.T) {
 		})
 		key := asynqmw.ByJSON("account", "/account_id")
 		once := asynqmw.Once(w.locks, key, asynqmw.OnceOptions{})(look)
-		alone := asynqmw.Exclusive(w.locks, key, asynqmw.Options{})(look)
+		alone := asynqmw.Exclusive(w.locks, key, asynqmw.ExclusiveOptions{})(look)
 		w.serve(asynqmw.Configure(quick()), asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 			return errors.Join(once.ProcessTask(ctx, t), alone.ProcessTask(ctx, t))
 		}))
@@ -172,13 +173,13 @@ func TestNoKey(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		var g gauge
-		account := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.Options{})
+		account := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 		w.serve(asynqmw.Configure(quick()), account(g.handler(nothing)))
 		info := w.ends(w.enqueue("charge", `{"account":42}`, asynq.MaxRetry(2)), asynq.TaskStateArchived)
 		if info.Retried != 2 || !strings.Contains(info.LastErr, `"/account_id"`) {
 			w.Errorf("retried %d, last error %q; want 2 and the pointer", info.Retried, info.LastErr)
 		}
-		if got := of[lockcore.NoKey](w.heard); len(got) != 3 || got[0].Name != "account" {
+		if got := of[guard.NoKey](w.heard); len(got) != 3 || got[0].Name != "account" {
 			w.Errorf("events %+v, want 3 of account", got)
 		}
 		if runs, _ := g.counts(); runs != 0 {
@@ -187,17 +188,17 @@ func TestNoKey(t *testing.T) {
 	})
 }
 
-// ErrNoKey runs the task unguarded, and SetResult still works; an empty ID is a mistake.
-func TestErrNoKey(t *testing.T) {
+// guard.Unguarded runs the task unguarded, and SetResult still works; an empty ID is a mistake.
+func TestUnguarded(t *testing.T) {
 	inBubble(t, func(w *world) {
-		key := func(_ context.Context, t *asynq.Task) (asynqmw.Key, error) {
+		key := func(_ context.Context, t *asynq.Task) (guard.Key, error) {
 			if string(t.Payload()) == "none" {
-				return asynqmw.Key{}, asynqmw.ErrNoKey
+				return guard.Key{}, guard.Unguarded
 			}
-			return asynqmw.Key{Class: "test"}, nil
+			return guard.Key{Class: "test"}, nil
 		}
 		var g gauge
-		alone := asynqmw.Exclusive(w.locks, key, asynqmw.Options{})
+		alone := asynqmw.Exclusive(w.locks, key, asynqmw.ExclusiveOptions{})
 		once := asynqmw.Once(w.locks, key, asynqmw.OnceOptions{})
 		w.serve(asynqmw.Configure(quick()), once(alone(g.handler(func(ctx context.Context, _ int, _ *asynq.Task) error {
 			return asynqmw.SetResult(ctx, []byte("done"))
@@ -211,7 +212,7 @@ func TestErrNoKey(t *testing.T) {
 		if runs, _ := g.counts(); runs != 2 {
 			w.Errorf("%d runs, want 2", runs)
 		}
-		if n := len(of[lockcore.NoKey](w.heard)); n != 1 {
+		if n := len(of[guard.NoKey](w.heard)); n != 1 {
 			w.Errorf("%d NoKey events, want 1", n)
 		}
 	})

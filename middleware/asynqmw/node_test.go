@@ -49,7 +49,7 @@ func TestShutdownHandsOver(t *testing.T) {
 		begun, finish := make(chan context.Context, 1), make(chan struct{})
 		alone := func(fn func(context.Context)) func(*lockcore.Locker) asynq.Handler {
 			return func(locks *lockcore.Locker) asynq.Handler {
-				o := asynqmw.Options{Terms: lockcore.Terms{Lease: 6 * time.Second, Wait: time.Minute}}
+				o := asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Lease: 6 * time.Second, Wait: time.Minute}}
 				return asynqmw.Exclusive(locks, byPayload, o)(g.handler(func(ctx context.Context, _ int, _ *asynq.Task) error {
 					fn(ctx)
 					return nil
@@ -104,7 +104,7 @@ func TestShutdownBoundEndsFirst(t *testing.T) {
 		var runs [2]atomic.Int64 // when each began
 		begun, finish := make(chan context.Context, 2), make(chan struct{})
 		alone := func(locks *lockcore.Locker) asynq.Handler {
-			o := asynqmw.Options{Terms: lockcore.Terms{Lease: 10 * time.Second, Wait: 100 * time.Millisecond}} // long enough not to be lost before Close
+			o := asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Lease: 10 * time.Second, Wait: 100 * time.Millisecond}} // long enough not to be lost before Close
 			return asynqmw.Exclusive(locks, byPayload, o)(g.handler(func(ctx context.Context, run int, _ *asynq.Task) error {
 				runs[run-1].Store(time.Now().UnixNano())
 				begun <- ctx
@@ -172,7 +172,7 @@ func TestShutdownZombie(t *testing.T) {
 				return asynqmw.Once(l, byPayload, asynqmw.OnceOptions{})
 			}, 1},
 			"exclusive": {func(l *lockcore.Locker) asynq.MiddlewareFunc {
-				return asynqmw.Exclusive(l, byPayload, asynqmw.Options{})
+				return asynqmw.Exclusive(l, byPayload, asynqmw.ExclusiveOptions{})
 			}, 2},
 		} {
 			var g gauge

@@ -33,7 +33,7 @@ type OnceOptions struct {
 	// fingerprints: after such a deploy, tasks of done keys are refused until Keep is over.
 	//
 	// Default: nothing is refused. A task whose key is done and whose payload differs, compared as WholePayload does,
-	// completes without a run, and the Observer gets lockcore.PayloadDiffers. Payloads under keys of ByTaskID and
+	// completes without a run, and the Observer gets guard.PayloadDiffers. Payloads under keys of ByTaskID and
 	// ByPayload are not compared, because such a key has only one payload.
 	Fingerprint FingerprintFunc
 	// MaxResult bounds what SetResult stores, in bytes. Default 256 KiB, at most 32 MiB. A larger result is not replayed,
@@ -59,7 +59,7 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //
 //	not done                 the handler runs, as under Exclusive
 //	done                     nil; what SetResult stored goes to this task's ResultWriter
-//	done, another payload    the same, and a lockcore.PayloadDiffers; with o.Fingerprint a *lockcore.MismatchError
+//	done, another payload    the same, and a guard.PayloadDiffers; with o.Fingerprint a *lockcore.MismatchError
 //	another one is running   waits, then what o.Busy says
 //	the handler fails        its error; the key is freed and the retry runs. With guard.AtMostOnce the failure is
 //	                         recorded unless guard.NoEffect marks it, and each later attempt gets a *guard.RecordedError
@@ -77,24 +77,24 @@ func (o OnceOptions) guard() guard.OnceOptions {
 // Once panics if locks or key is nil, or if o is not valid.
 func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFunc {
 	d := newDecorator("Once", locks, key, o.Validate(), o.Terms, o.Busy)
+	g := o.guard()
 	return d.middleware(func(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
-		return d.once(ctx, t, next, o)
+		return d.once(ctx, t, next, o.Fingerprint, g)
 	})
 }
 
-func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler, o OnceOptions) error {
+// once runs next for t. fingerprint is the option, and g has all options that are the same for each task.
+func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler, fingerprint FingerprintFunc, g guard.OnceOptions) error {
 	res, outer := newResult(ctx, t)
 	var one atomic.Bool // see payloadKey
 	ctx, key, terms, err := d.begin(ctx, t, &one)
 	switch {
-	case errors.Is(err, ErrNoKey):
+	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(res.within(ctx), t)
 	case err != nil:
 		return err
 	}
-	g := o.guard()
 	g.Terms = terms
-	fingerprint := o.Fingerprint
 	if fingerprint == nil && !one.Load() {
 		fingerprint, g.ReportOnly = WholePayload, true
 	}

@@ -187,9 +187,9 @@ func TestOnceAroundBusyExclusive(t *testing.T) {
 		lease := w.hold("account:42")
 		var g gauge
 		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Mode: guard.AtMostOnce})
-		account := asynqmw.Exclusive(w.locks, func(context.Context, *asynq.Task) (asynqmw.Key, error) {
-			return asynqmw.Key{Class: "account", ID: "42"}, nil
-		}, asynqmw.Options{})
+		account := asynqmw.Exclusive(w.locks, func(context.Context, *asynq.Task) (guard.Key, error) {
+			return guard.Key{Class: "account", ID: "42"}, nil
+		}, asynqmw.ExclusiveOptions{})
 		w.serve(asynqmw.Configure(quick()), once(account(g.handler(nothing))))
 		task := w.enqueue("charge", "7")
 		w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateRetry })
@@ -209,8 +209,8 @@ func TestOnceNestedResult(t *testing.T) {
 		h := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return asynqmw.SetResult(ctx, []byte("receipt")) })
 		inner := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{})(h)
 		for _, class := range []string{"a", "b"} {
-			outer := asynqmw.Once(w.locks, func(context.Context, *asynq.Task) (asynqmw.Key, error) {
-				return asynqmw.Key{Class: class, ID: "7"}, nil
+			outer := asynqmw.Once(w.locks, func(context.Context, *asynq.Task) (guard.Key, error) {
+				return guard.Key{Class: class, ID: "7"}, nil
 			}, asynqmw.OnceOptions{})(inner)
 			if err := outer.ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7"))); err != nil {
 				w.Error(err)

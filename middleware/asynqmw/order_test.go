@@ -65,7 +65,7 @@ func TestOrder(t *testing.T) {
 		}
 		defer func() { _ = locks.Close(context.Background()) }()
 		once := asynqmw.Once(locks, byPayload, asynqmw.OnceOptions{Mode: guard.AtMostOnce})
-		alone := asynqmw.Exclusive(locks, byPayload, asynqmw.Options{})
+		alone := asynqmw.Exclusive(locks, byPayload, asynqmw.ExclusiveOptions{})
 		traced := asynqtrace.Middleware(asynqtrace.Options{TracerProvider: tp})
 		var left time.Duration
 		h := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
@@ -125,7 +125,7 @@ func TestOrderTimeoutOutside_incorrect(t *testing.T) {
 		})
 		lease := w.hold("test:7")
 		time.AfterFunc(1500*time.Millisecond, func() { _ = lease.Release(context.Background()) })
-		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{})
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})
 		if err := chain(h, limited(3*time.Second), alone).ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7"))); err != nil {
 			w.Error(err)
 		}
@@ -145,7 +145,7 @@ func TestOrderTimeoutThatGivesUp(t *testing.T) {
 				stubborn(time.Second)
 				return nil
 			})
-			mws := []asynq.MiddlewareFunc{givingUp, asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{Terms: noWait})}
+			mws := []asynq.MiddlewareFunc{givingUp, asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: noWait})}
 			if inside {
 				slices.Reverse(mws)
 			}

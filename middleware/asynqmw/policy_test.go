@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -14,7 +15,7 @@ import (
 // guards are both guards with a policy and terms, and a holder of the key that they ask for.
 var guards = map[string]func(*world, lockcore.Terms, asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease){
 	"exclusive": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
-		return asynqmw.Exclusive(w.locks, byPayload, asynqmw.Options{Terms: t, Busy: b}), w.hold("test:7")
+		return asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: t, Busy: b}), w.hold("test:7")
 	},
 	"once": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
 		return asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Terms: t, Busy: b}), w.holdOnce("charge/test:7")
@@ -37,7 +38,7 @@ func (w *world) holdOnce(key string) *lockcore.Lease {
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
-		for name, guard := range guards {
+		for name, decorate := range guards {
 			for _, tt := range []struct {
 				busy           asynqmw.ConflictPolicy
 				opts           []asynq.Option
@@ -54,8 +55,8 @@ func TestPolicies(t *testing.T) {
 				{busy: asynqmw.Fail, opts: []asynq.Option{asynq.MaxRetry(2)}, state: asynq.TaskStateArchived, retried: 2, heard: 3, lost: 1},
 			} {
 				var g gauge
-				c, before := new(complaints), len(of[lockcore.ConflictLost](w.heard))
-				mw, lease := guard(w, noWait, tt.busy)
+				c, before := new(complaints), len(of[guard.ConflictLost](w.heard))
+				mw, lease := decorate(w, noWait, tt.busy)
 				cfg := quick()
 				cfg.ErrorHandler = c
 				srv := w.serve(asynqmw.Configure(cfg), mw(g.handler(nothing)))
@@ -73,7 +74,7 @@ func TestPolicies(t *testing.T) {
 					}
 				}
 				runs, _ := g.counts()
-				lost := len(of[lockcore.ConflictLost](w.heard)) - before
+				lost := len(of[guard.ConflictLost](w.heard)) - before
 				if runs != 0 || len(c.all()) != tt.heard || lost != tt.lost {
 					w.Errorf("%s, %v with %v: %d runs, ErrorHandler heard %v, %d ConflictLost; want 0, %d and %d",
 						name, tt.busy, tt.opts, runs, c.all(), lost, tt.heard, tt.lost)
@@ -115,7 +116,7 @@ func TestFiftyConflicts(t *testing.T) {
 // ends a quarter of the time, at most 1 s, before it.
 func TestLastAttemptWaitsUpToTheDeadline(t *testing.T) {
 	t.Parallel()
-	for name, guard := range guards {
+	for name, decorate := range guards {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				for _, tt := range []struct {
@@ -127,7 +128,7 @@ func TestLastAttemptWaitsUpToTheDeadline(t *testing.T) {
 					{2 * time.Second, 1400 * time.Millisecond, asynq.TaskStateCompleted},
 					{2 * time.Second, 1600 * time.Millisecond, asynq.TaskStateArchived},
 				} {
-					mw, lease := guard(w, noWait, asynqmw.RetryLater)
+					mw, lease := decorate(w, noWait, asynqmw.RetryLater)
 					var g gauge
 					started := make(chan time.Duration, 1)
 					h := mw(g.handler(nothing))

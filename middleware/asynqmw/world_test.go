@@ -13,10 +13,10 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
 // world is one Redis with an asynq client and a Locker on it. asynq's Inspector is the witness.
@@ -211,8 +211,8 @@ func stubborn(d time.Duration) { <-time.After(d) }
 func nothing(context.Context, int, *asynq.Task) error { return nil }
 
 // byPayload is a key of the plain text of the payload.
-func byPayload(_ context.Context, t *asynq.Task) (asynqmw.Key, error) {
-	return asynqmw.Key{Class: "test", ID: string(t.Payload())}, nil
+func byPayload(_ context.Context, t *asynq.Task) (guard.Key, error) {
+	return guard.Key{Class: "test", ID: string(t.Payload())}, nil
 }
 
 // events is an Observer that remembers.
@@ -222,7 +222,7 @@ type events struct {
 	asked []string // names of the attempts
 }
 
-func (e *events) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+func (e *events) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.asked = append(e.asked, a.Name)

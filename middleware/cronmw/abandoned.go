@@ -38,14 +38,14 @@ func (a *attempt) reportAbandoned(ctx context.Context) {
 		}
 		at = before
 		t := Tick{Name: a.name, Time: at.In(a.zone)}
-		h, rec, err := a.locks.Look(ctx, t.Key())
+		h, err := a.locks.Inspect(ctx, lockcore.KindOnce, t.Key(), lockcore.WithRecord)
 		switch {
 		case err != nil:
 			return
 		case h.State == lockcore.StateAbandoned:
 			a.report(ctx, t, h)
 			return
-		case h.State == lockcore.StateDone && !skippedIn(rec) && a.Tick.Time.Sub(at) > a.patience():
+		case h.State == lockcore.StateDone && !skippedIn(h.Record) && a.Tick.Time.Sub(at) > a.patience():
 			return
 		}
 	}
@@ -58,7 +58,7 @@ func (a *attempt) report(ctx context.Context, t Tick, h lockcore.Holding) {
 	if err != nil || out == guard.Replayed {
 		return
 	}
-	a.locks.Report(ctx, lockcore.TickAbandoned{Name: a.job.Terms.Name, Key: t.Key(), Holder: h.Holder})
+	a.locks.Internal().Report(ctx, guard.TickAbandoned{Name: a.job.Terms.Name, Key: t.Key(), Holder: h.Holder})
 	if a.job.OnResult != nil {
 		a.job.OnResult(Result{Tick: t, Outcome: Abandoned, Err: &lockcore.AbandonedError{
 			Key: t.Key(), Holder: h.Holder, HeldFor: h.HeldFor, Attempt: h.Attempt,

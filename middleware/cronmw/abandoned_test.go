@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
@@ -14,16 +15,16 @@ import (
 // abandoned is an Observer that records the events of abandoned ticks.
 type abandoned struct {
 	mu   sync.Mutex
-	list []lockcore.TickAbandoned
+	list []guard.TickAbandoned
 }
 
-func (*abandoned) Start(ctx context.Context, _ lockcore.Attempt) context.Context { return ctx }
-func (*abandoned) Traceparent(context.Context) string                            { return "" }
+func (*abandoned) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*abandoned) Traceparent(context.Context) string                                { return "" }
 
 func (a *abandoned) Event(_ context.Context, e lockcore.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e, ok := e.(lockcore.TickAbandoned); ok {
+	if e, ok := e.(guard.TickAbandoned); ok {
 		a.list = append(a.list, e)
 	}
 }

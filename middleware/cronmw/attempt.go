@@ -66,14 +66,13 @@ func (a *attempt) ran() bool { return a.Outcome == Ran || a.Outcome == TookOver 
 func (a *attempt) run(ctx context.Context) error {
 	a.quiet = a.beat(ctx)
 	defer a.quiet()
-	token, held := guard.Token(ctx, a.Tick.Key())
-	n, tookOver := guard.Attempt(ctx, a.Tick.Key())
-	a.token, a.repeated, a.tookOver = token, n > 1, tookOver
-	late := time.UnixMicro(token).Sub(a.Tick.Time) // a token is the server's time at the grant
+	h, held := lockcore.HoldOf(ctx, a.Tick.Key())
+	a.token, a.repeated, a.tookOver = h.Token, h.Attempt > 1, h.TookOver
+	late := h.GrantedAt.Sub(a.Tick.Time)
 	switch {
 	case !held: // the timer of a lease that is over may not have fired yet: then ctx has no cause
 		return a.refuse(NotRun, cmp.Or(context.Cause(ctx), lockcore.ErrLost))
-	case a.late(token):
+	case a.late(h.GrantedAt):
 		return a.refuse(Late, &LateError{By: late, Max: a.lateness(a.Tick.Time)})
 	case late < -maxEarly:
 		return a.refuse(Early, &EarlyError{By: -late})
@@ -98,10 +97,10 @@ func (a *attempt) run(ctx context.Context) error {
 	}
 }
 
-// late says that a hold with this token comes too late. Who took over does not, nor who has waited for a run that began
-// in time.
-func (a *attempt) late(token int64) bool {
-	by := time.UnixMicro(token).Sub(a.Tick.Time)
+// late reports whether a hold granted then comes too late. A takeover does not, nor an instance that
+// has waited for a run that began in time.
+func (a *attempt) late(granted time.Time) bool {
+	by := granted.Sub(a.Tick.Time)
 	if !a.since.IsZero() {
 		by -= time.Since(a.since)
 	}
@@ -188,8 +187,8 @@ func (a *attempt) refuse(o Outcome, err error) error {
 // call calls fn. A panic becomes an error, so that the tick is recorded as failed rather than tried by one instance after
 // the other.
 func (a *attempt) call(ctx context.Context) (err error) {
-	if token, held := guard.Token(ctx, a.Tick.OverlapKey()); held && a.late(token) { // it has waited
-		return a.refuse(Late, &LateError{By: time.UnixMicro(token).Sub(a.Tick.Time), Max: a.lateness(a.Tick.Time)})
+	if h, held := lockcore.HoldOf(ctx, a.Tick.OverlapKey()); held && a.late(h.GrantedAt) { // it has waited
+		return a.refuse(Late, &LateError{By: h.GrantedAt.Sub(a.Tick.Time), Max: a.lateness(a.Tick.Time)})
 	}
 	if !a.begin() {
 		return a.refuse(NotRun, context.Canceled)

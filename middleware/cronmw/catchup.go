@@ -35,12 +35,12 @@ func (s *singleton) missed(ctx context.Context, now time.Time) (time.Time, bool)
 func (s *singleton) since(ctx context.Context, now time.Time) (time.Time, error) {
 	first, err := s.note(ctx, now)
 	for ago := quarter; err == nil && ago <= 3*quarter; ago += quarter {
-		var e idempotency.Entry
+		var e idempotency.Status
 		if e, err = idempotency.Lookup(ctx, s.locks, s.noteKey(now.Add(-ago))); err != nil || e.State != lockcore.StateDone {
 			continue
 		}
 		var micro int64
-		if err = e.Record.Value(idempotency.JSON(), &micro); err == nil && time.UnixMicro(micro).Before(first) {
+		if err = e.Content.Value(idempotency.JSON(), &micro); err == nil && time.UnixMicro(micro).Before(first) {
 			first = time.UnixMicro(micro)
 		}
 	}
@@ -52,8 +52,8 @@ func (s *singleton) note(ctx context.Context, now time.Time) (time.Time, error) 
 	key := s.noteKey(now)
 	o := guard.OnceOptions{Keep: maxKeep, Terms: lockcore.Terms{Name: "cronmw"}}
 	r, err := guard.OnceValue(ctx, s.locks, key, o, func(ctx context.Context) (int64, error) {
-		token, _ := guard.Token(ctx, key) // the server's clock
-		return token, nil
+		h, _ := lockcore.HoldOf(ctx, key)
+		return h.GrantedAt.UnixMicro(), nil
 	})
 	return time.UnixMicro(r.Value), err
 }

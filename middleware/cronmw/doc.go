@@ -1,7 +1,7 @@
 // Package cronmw runs a cron job on one of many instances: each tick once.
 //
-//	jobs := cronmw.New(locks, cronmw.Options{})
-//	err := jobs.Add("report", "0 7 * * *", cronmw.Job{}, func(ctx context.Context, t cronmw.Tick) error {
+//	jobs, err := cronmw.New(locks, cronmw.Options{})
+//	err = jobs.Add("report", "0 7 * * *", cronmw.Job{}, func(ctx context.Context, t cronmw.Tick) error {
 //		return report(ctx, t.Time)
 //	})
 //	err = jobs.Run(ctx)

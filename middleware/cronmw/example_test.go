@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/robfig/cron/v3"
 
@@ -12,25 +13,42 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-var addr string // of the Redis behind the examples
-
-// open stands for what main does once.
-func open(prefix string) (*lockcore.Locker, func()) {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	locks, err := lockcore.New(rdb, lockcore.Options{Prefix: prefix})
+// One instance needs no Redis. Several instances need lockcore.New: see the example Instances.
+func Example() {
+	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
 		panic(err)
 	}
-	return locks, func() {
-		if err := locks.Close(context.Background()); err != nil {
-			panic(err)
-		}
-		_ = rdb.Close()
+	defer locks.Close(context.Background())
+	jobs, err := cronmw.New(locks, cronmw.Options{})
+	if err != nil {
+		panic(err)
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	ticks := make(chan cronmw.Tick, 10)
+	err = jobs.Add("report", "* * * * * *", cronmw.Job{}, func(_ context.Context, t cronmw.Tick) error {
+		ticks <- t
+		stop() // in a program: signal.NotifyContext
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(jobs.Run(ctx))
+	tick := <-ticks
+	fmt.Println(tick.Name, tick.Time.Location(), tick.Time.Nanosecond())
+	// Output:
+	// <nil>
+	// report UTC 0
 }
 
-// Two instances of a program; each tick runs on one of them.
-func Example() {
+// Two instances of a program on one Redis. Each tick runs on one of them.
+func Example_instances() {
+	server, err := miniredis.Run() // in a program: the Redis that all instances share
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
 	runs := make(chan cronmw.Tick, 2)
 	others := make(chan struct{}, 2)
 	job := cronmw.Job{OnResult: func(r cronmw.Result) {
@@ -41,10 +59,18 @@ func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	var ended []chan error
 	for range 2 {
-		locks, done := open("example")
-		defer done()
-		jobs := cronmw.New(locks, cronmw.Options{})
-		err := jobs.Add("report", "* * * * * *", job, func(_ context.Context, t cronmw.Tick) error {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		defer rdb.Close()
+		locks, err := lockcore.New(rdb, lockcore.Options{})
+		if err != nil {
+			panic(err)
+		}
+		defer locks.Close(context.Background())
+		jobs, err := cronmw.New(locks, cronmw.Options{})
+		if err != nil {
+			panic(err)
+		}
+		err = jobs.Add("report", "* * * * * *", job, func(_ context.Context, t cronmw.Tick) error {
 			runs <- t
 			return nil
 		})
@@ -70,11 +96,14 @@ func Example() {
 
 // A cron that is there already.
 func ExampleAddTo() {
-	locks, done := open("addto")
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	c := cron.New(cron.WithLocation(time.UTC), cron.WithSeconds())
 	ran := make(chan bool)
-	_, err := cronmw.AddTo(c, locks, "report", "* * * * * *", cronmw.Job{}, func(_ context.Context, t cronmw.Tick) error {
+	_, err = cronmw.AddTo(c, locks, "report", "* * * * * *", cronmw.Job{}, func(_ context.Context, t cronmw.Tick) error {
 		ran <- time.Since(t.Time) >= 0
 		return nil
 	})
@@ -94,11 +123,17 @@ func ExampleAddTo() {
 
 // No instance was there when a tick was due: it runs when one is.
 func ExampleCatchUp_latest() {
-	locks, done := open("catchup")
-	defer done()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
 	deploy := func(until func(cronmw.Result) bool) {
 		ctx, stop := context.WithCancel(context.Background())
-		jobs := cronmw.New(locks, cronmw.Options{})
+		jobs, err := cronmw.New(locks, cronmw.Options{})
+		if err != nil {
+			panic(err)
+		}
 		job := cronmw.Job{CatchUp: cronmw.CatchUpLatest, OnResult: func(r cronmw.Result) {
 			if r.Outcome == cronmw.Ran && until(r) {
 				stop()
@@ -120,9 +155,16 @@ func ExampleCatchUp_latest() {
 
 // The mistake: @every counts from the start of the process, so that no two instances have a tick in common.
 func ExampleJobs_Add_every_incorrect() {
-	locks, done := open("every")
-	defer done()
-	err := cronmw.New(locks, cronmw.Options{}).Add("sync", "@every 5m", cronmw.Job{}, func(context.Context, cronmw.Tick) error { return nil })
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+	jobs, err := cronmw.New(locks, cronmw.Options{})
+	if err != nil {
+		panic(err)
+	}
+	err = jobs.Add("sync", "@every 5m", cronmw.Job{}, func(context.Context, cronmw.Tick) error { return nil })
 	fmt.Println(err)
 	// Output: cronmw: spec "@every 5m" counts from the start of the process, so that each instance has ticks of its own: use Jobs.Every, or fields such as */5
 }

@@ -35,10 +35,14 @@ type Jobs struct {
 	running bool
 }
 
-// New returns Jobs without a job. It panics if locks is nil.
-func New(locks *lockcore.Locker, o Options) *Jobs {
+// New returns Jobs without a job. It returns an error if locks is nil or has Terms.NoRenew, with which
+// a run longer than its lease would lose its keys.
+func New(locks *lockcore.Locker, o Options) (*Jobs, error) {
 	if locks == nil {
-		panic("cronmw: New: locks must not be nil")
+		return nil, errors.New("cronmw: New: locks must not be nil")
+	}
+	if err := checkLocker(locks.Terms()); err != nil {
+		return nil, err
 	}
 	if o.Location == nil {
 		o.Location = time.UTC
@@ -46,7 +50,7 @@ func New(locks *lockcore.Locker, o Options) *Jobs {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Jobs{locks: locks, o: o, jobs: map[string]*singleton{}}
+	return &Jobs{locks: locks, o: o, jobs: map[string]*singleton{}}, nil
 }
 
 // Add adds a job that one of all instances runs at each tick of spec: the five fields of cron or six, of which the first are

@@ -199,7 +199,7 @@ func TestStop(t *testing.T) {
 	}{"run on": {false, 30 * time.Second}, "cancel": {true, 0}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				js := cronmw.New(w.process().locks, cronmw.Options{CancelOnStop: c.cancel})
+				js := w.process().with(cronmw.Options{CancelOnStop: c.cancel})
 				w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.lasting(time.Minute)))
 				stop := w.start(js)
 				until("2000-01-01 01:00:30")
@@ -241,7 +241,7 @@ func TestStopBeforeTime(t *testing.T) {
 func TestPause(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var behind atomic.Int64 // a clock that stood still with the machine and was then set
-		js := cronmw.New(w.process().locks, cronmw.Options{Now: func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }})
+		js := w.process().with(cronmw.Options{Now: func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }})
 		w.must(js.Every("report", 10*time.Minute, cronmw.Job{OnResult: w.heard}, w.fn))
 		w.start(js)
 		until("2000-01-01 00:15:30")

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -26,14 +25,7 @@ func TestMain(m *testing.M) {
 		os.Exit(instance())
 	}
 	redis.SetLogger(quietLogger{}) // faults are what these tests are about
-	server := miniredis.NewMiniRedis()
-	if err := server.Start(); err != nil {
-		panic(err)
-	}
-	addr = server.Addr()
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) { server.Close(); os.Exit(code) }),
-		goleak.IgnoreAnyFunction("github.com/alicebob/miniredis/v2/server.(*Server).ServeConn"), // of the examples
-		redistest.PoolProbes())
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
 type quietLogger struct{}
@@ -87,7 +79,15 @@ func (w *world) process(edit ...func(*lockcore.Options)) *process {
 }
 
 func (p *process) jobs() *cronmw.Jobs {
-	return cronmw.New(p.locks, cronmw.Options{Now: func() time.Time { return time.Now().Add(p.skew) }})
+	return p.with(cronmw.Options{Now: func() time.Time { return time.Now().Add(p.skew) }})
+}
+
+func (p *process) with(o cronmw.Options) *cronmw.Jobs {
+	js, err := cronmw.New(p.locks, o)
+	if err != nil {
+		panic(err)
+	}
+	return js
 }
 
 // start runs the Jobs until stop is called, which returns when Run has.

@@ -46,7 +46,7 @@ func (s *singleton) early(ctx context.Context, t Tick, busy *lockcore.BusyError)
 		if err != nil || h.State != lockcore.StateHeld {
 			return 0
 		}
-		ahead = asked.Sub(time.UnixMicro(h.Token).Add(h.HeldFor))
+		ahead = asked.Sub(h.GrantedAt.Add(h.HeldFor))
 		s.offset.set(ahead)
 	}
 	return ahead - s.now().Sub(t.Time)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/robfig/cron/v3"
+
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -16,7 +18,7 @@ import (
 func (w *world) pair(j cronmw.Job, o cronmw.Options, fn func(context.Context, cronmw.Tick) error) (stopFirst func()) {
 	w.Helper()
 	until("2000-01-01 00:30:00")
-	first := cronmw.New(w.process().locks, o)
+	first := w.process().with(o)
 	w.must(first.Every("report", time.Hour, j, fn))
 	stopFirst = w.start(first)
 	p := w.process()
@@ -164,6 +166,11 @@ func TestNoRenew(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.wantError(cronmw.Job{Terms: lockcore.Terms{NoRenew: true}}.Validate(), "would lose its keys")
 		p := w.process(func(o *lockcore.Options) { o.Terms.NoRenew = true })
-		w.wantError(p.jobs().Add("report", "@daily", cronmw.Job{}, w.fn), "the Locker has Terms.NoRenew")
+		_, err := cronmw.New(p.locks, cronmw.Options{})
+		w.wantError(err, "the Locker has Terms.NoRenew")
+		_, err = cronmw.AddTo(cron.New(), p.locks, "report", "@daily", cronmw.Job{}, w.fn)
+		w.wantError(err, "the Locker has Terms.NoRenew")
+		_, err = cronmw.New(nil, cronmw.Options{})
+		w.wantError(err, "locks must not be nil")
 	})
 }

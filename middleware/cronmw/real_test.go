@@ -172,7 +172,10 @@ func (o order) run() error {
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), o.Until)
 	defer cancel()
-	js := cronmw.New(locks, cronmw.Options{Now: func() time.Time { return time.Now().Add(o.Skew) }})
+	js, err := cronmw.New(locks, cronmw.Options{Now: func() time.Time { return time.Now().Add(o.Skew) }})
+	if err != nil {
+		return err
+	}
 	if !o.Once.IsZero() {
 		err = js.Add("hangs", o.Once.UTC().Format("5 4 15 2 1 *"), cronmw.Job{Standby: true}, func(ctx context.Context, t cronmw.Tick) error {
 			fmt.Println("run", t)

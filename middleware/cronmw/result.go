@@ -5,42 +5,45 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Outcome says what a tick came to on one instance.
+// Outcome is how a tick ended on one instance. It contains the values of guard.Outcome except
+// Replayed, and those that only ticks have.
 type Outcome int
 
-// The outcomes of a tick.
+// The outcomes that guard.Once has too, with the same values and texts.
 const (
-	// NotRun: Err says why. Redis was away, the Locker is closed, Run has ended, or (without Standby) the instance that ran it died.
-	NotRun Outcome = iota
-	// Ran: fn ran here; Err is what it came to.
-	Ran
-	// TookOver: the same, after an instance that died or was cut short.
-	TookOver
-	// Elsewhere: another instance has the tick, or has decided on it.
-	Elsewhere
-	// Skipped: an earlier run goes on, or MinHold keeps the job's key after one. Err is a *lockcore.BusyError that says who runs; its
-	// Holder is empty if nobody does.
+	// NotRun means that fn did not run, and Err says why: Redis is unavailable, the Locker is closed,
+	// Run has ended, or (without Standby) the instance that ran the tick died.
+	NotRun = Outcome(guard.NotRun)
+	// Ran means that fn ran here. Err is its error.
+	Ran = Outcome(guard.Ran)
+	// TookOver means that fn ran here, after a run of an instance that died or was cut short.
+	TookOver = Outcome(guard.TookOver)
+)
+
+// The outcomes that only ticks have.
+const (
+	// Elsewhere means that another instance runs the tick or has decided it.
+	Elsewhere Outcome = iota + Outcome(guard.Replayed) + 1
+	// Skipped means that an earlier run continues, or that MinHold keeps the job's key after one. Err
+	// is a *lockcore.BusyError with the holder, which is empty after a run.
 	Skipped
-	// Late: refused. Err is a *LateError.
+	// Late means that the tick was refused. Err is a *LateError.
 	Late
-	// Early: refused. Err is an *EarlyError.
+	// Early means that the tick was refused. Err is an *EarlyError.
 	Early
-	// Abandoned: the instance that ran the tick died, and no other instance runs it. The instance that has the next
-	// tick reports it. Err is a *lockcore.AbandonedError.
+	// Abandoned means that the instance that ran the tick died, and that no other instance runs it. The
+	// instance that has the next tick reports it. Err is a *lockcore.AbandonedError.
 	Abandoned
 )
 
 func (o Outcome) String() string {
 	switch o {
-	case NotRun:
-		return "not run"
-	case Ran:
-		return "ran"
-	case TookOver:
-		return "took over"
+	case NotRun, Ran, TookOver:
+		return guard.Outcome(o).String()
 	case Elsewhere:
 		return "elsewhere"
 	case Skipped:

@@ -3,7 +3,6 @@ package cronmw
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -110,7 +109,7 @@ func (e *tickRun) again(ctx context.Context) (time.Duration, bool) {
 		return askAgain, away && e.now().Before(e.until)
 	case e.Outcome != Elsewhere || !isBusy:
 		return 0, false
-	case time.Since(e.unsure) < e.patience() && busy.Holder.PID == os.Getpid(): // a claim of its own that got no answer, or a namesake's
+	case time.Since(e.unsure) < e.patience() && busy.Holder.Locker == e.locks.ID(): // an earlier claim of this process got no reply, or its job of the same name has the tick
 		return askAgain, true
 	case e.waited:
 		return 0, false
@@ -132,7 +131,7 @@ func (e *tickRun) settled(ctx context.Context) bool {
 	case err != nil, h.Token == e.unused && h.State == lockcore.StateHeld:
 		return false
 	case h.Token == e.unused && h.State == lockcore.StateAbandoned:
-		if err := e.locks.ClearSeen(ctx, lockcore.KindOnce, e.Tick.Key(), h); err != nil && !errors.Is(err, lockcore.ErrChanged) {
+		if err := e.locks.Clear(ctx, lockcore.KindOnce, e.Tick.Key(), h); err != nil && !errors.Is(err, lockcore.ErrChanged) {
 			return false
 		}
 	}

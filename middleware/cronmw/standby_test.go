@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
@@ -116,7 +117,7 @@ func TestCutShort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				j := cronmw.Job{Standby: c.standby, OnResult: w.heard}
-				first := cronmw.New(w.process().locks, cronmw.Options{CancelOnStop: true})
+				first := w.process().with(cronmw.Options{CancelOnStop: true})
 				w.must(first.Every("report", time.Hour, j, w.lasting(10*time.Minute)))
 				stop := w.start(first)
 				until("2000-01-01 00:30:00")
@@ -153,7 +154,7 @@ func TestStandbyLate(t *testing.T) {
 					}
 					time.Sleep(10 * time.Minute)
 					if c.err == nil {
-						lockcore.Lose(ctx)
+						locktest.Lose(ctx)
 						<-ctx.Done()
 						return context.Cause(ctx)
 					}
@@ -221,11 +222,11 @@ func TestLookup(t *testing.T) {
 		}))
 		w.start(js)
 		until("2000-01-01 02:30:00")
-		for hour, want := range map[string]idempotency.State{"01": idempotency.Done, "02": idempotency.Failed} {
+		for hour, want := range map[string]idempotency.Ending{"01": idempotency.Done, "02": idempotency.Failed} {
 			tick := cronmw.Tick{Name: "report", Time: at("2000-01-01 " + hour + ":00:00")}
 			e, err := idempotency.Lookup(w.Context(), p.locks, tick.Key())
-			if err != nil || e.Record.State != want {
-				w.Errorf("%s: %+v, %v", tick, e.Record, err)
+			if err != nil || e.Content.Ending != want {
+				w.Errorf("%s: %+v, %v", tick, e.Content, err)
 			}
 		}
 	})

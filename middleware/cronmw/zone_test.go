@@ -56,7 +56,7 @@ func TestLocation(t *testing.T) {
 	inBubble(t, func(w *world) {
 		tokyo := time.FixedZone("Tokyo", 9*3600)
 		for _, o := range []cronmw.Options{{}, {Location: tokyo}} {
-			js := cronmw.New(w.process().locks, o)
+			js := w.process().with(o)
 			w.must(js.Add("at noon", "0 12 * * *", cronmw.Job{}, w.fn))
 			w.must(js.Add("seconds", "30 15 20 1 1 *", cronmw.Job{}, w.fn))
 			w.start(js)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
@@ -31,7 +32,7 @@ func BenchmarkReplay(b *testing.B) {
 	handlers := []struct {
 		name string
 		http.Handler
-	}{{"get", getter(b, rdb)}, {"replay", httpmw.Idempotent(locks, tenant, httpmw.Options{})(http.HandlerFunc(pay))}}
+	}{{"get", getter(b, rdb)}, {"replay", httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(http.HandlerFunc(pay))}}
 	for i := range 1000 { // every key has its record before the clock runs
 		serveOnce(b, handlers[1], i)
 	}
@@ -130,4 +131,31 @@ func throughServer(b *testing.B, h http.Handler) {
 			}
 		}
 	})
+}
+
+// What a request costs before it reaches Redis: the Locker is closed, so that the call ends there.
+func BenchmarkChecks(b *testing.B) {
+	locks := locktest.New(b)
+	if err := locks.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	silent := func(w http.ResponseWriter, _ *http.Request, p httpmw.Problem) { w.WriteHeader(p.Status) }
+	for name, h := range map[string]http.Handler{
+		"Exclusive":  httpmw.Exclusive(locks, fixed("account:42"), httpmw.ExclusiveOptions{Problem: silent})(http.HandlerFunc(pay)),
+		"Idempotent": httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{Problem: silent})(http.HandlerFunc(pay)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/charges", strings.NewReader(`{"amount":499}`))
+				r.Header.Set("Idempotency-Key", "k")
+				r.Header.Set("X-Tenant", "a")
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if w.Code != http.StatusServiceUnavailable {
+					b.Fatal(w.Code)
+				}
+			}
+		})
+	}
 }

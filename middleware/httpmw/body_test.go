@@ -80,7 +80,7 @@ func TestExpectContinue(t *testing.T) {
 		{"no scope", []string{"X-Tenant: empty", keyLine("k"), "Content-Length: 10"}, 500, "internal"},
 		{"too large", []string{keyLine("k"), "Content-Length: 101"}, 413, "body-too-large"},
 	} {
-		f := guarded(t, httpmw.Options{MaxRequest: 100}, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: ran", row.name) })
+		f := guarded(t, httpmw.IdempotentOptions{MaxRequest: 100}, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: ran", row.name) })
 		sent := f.sent.Load()
 		c := f.raw()
 		c.head(append(row.lines, "Expect: 100-continue")...)
@@ -91,7 +91,7 @@ func TestExpectContinue(t *testing.T) {
 	}
 
 	var runs atomic.Int64
-	f := guarded(t, httpmw.Options{MaxRequest: 100}, order(&runs))
+	f := guarded(t, httpmw.IdempotentOptions{MaxRequest: 100}, order(&runs))
 	for i := range 2 {
 		c := f.raw()
 		c.head(keyLine("k"), "Content-Length: "+fmt.Sprint(len(secret("body"))), "Expect: 100-continue")
@@ -109,7 +109,7 @@ func TestExpectContinue(t *testing.T) {
 // While a client drips its body nobody asks Redis, and another request with its key runs.
 func TestSlowBodyHoldsNothing(t *testing.T) {
 	var runs atomic.Int64
-	f := guarded(t, httpmw.Options{}, order(&runs))
+	f := guarded(t, httpmw.IdempotentOptions{}, order(&runs))
 	body := secret("body")
 	before := f.sent.Load()
 	c := f.raw()
@@ -136,7 +136,7 @@ func TestBrokenRequestBody(t *testing.T) {
 		"between chunks": "Transfer-Encoding: chunked\r\n\r\n3\r\nbod\r\n",
 	} {
 		var runs atomic.Int64
-		f, fr := fronted(t, httpmw.Options{}, order(&runs))
+		f, fr := fronted(t, httpmw.IdempotentOptions{}, order(&runs))
 		before := f.sent.Load()
 		c := f.raw()
 		c.write("POST /orders HTTP/1.1\r\nHost: x\r\nX-Tenant: %s\r\n%s\r\n%s", secretTenant("a"), keyLine("k"), part)
@@ -154,7 +154,7 @@ func TestBrokenRequestBody(t *testing.T) {
 
 // The limit counts bytes of the body, whether their number is announced or not.
 func TestBodyLimit(t *testing.T) {
-	f := guarded(t, httpmw.Options{MaxRequest: 1000}, func(w http.ResponseWriter, r *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{MaxRequest: 1000}, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		_, _ = fmt.Fprint(w, n, err)
 	})
@@ -180,7 +180,7 @@ func TestBodyLimit(t *testing.T) {
 
 // The trailers of a chunked request reach the handler, announced or not.
 func TestRequestTrailers(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, r *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		_, _ = fmt.Fprintf(w, "%d %v %s %s", n, err, r.Trailer.Get("X-Sum"), r.Trailer.Get("X-More"))
 	})
@@ -196,7 +196,7 @@ func TestRequestTrailers(t *testing.T) {
 func TestDisconnectBeforeTheBodyIsRead(t *testing.T) {
 	var runs atomic.Int64
 	entered, gone := make(chan struct{}, 1), make(chan struct{})
-	f, fr := fronted(t, httpmw.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f, fr := fronted(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
 		<-gone
 		order(&runs)(w, r)
@@ -220,7 +220,7 @@ func TestDisconnectBeforeTheBodyIsRead(t *testing.T) {
 // after a refusal of a small body.
 func TestConnectionIsUsedAgain(t *testing.T) {
 	var runs atomic.Int64
-	f := newFixture(t, func(l *lockcore.Locker) http.Handler { return idempotent(l, httpmw.Options{})(order(&runs)) })
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler { return idempotent(l, httpmw.IdempotentOptions{})(order(&runs)) })
 	c := f.raw()
 	for i, line := range []string{keyLine("k"), keyLine("k"), "X-No: key", keyLine("k2")} {
 		c.head(line, fmt.Sprint("Content-Length: ", len(secret("body"))))

@@ -176,7 +176,7 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 // lines is an Observer that would log all that it hears.
 type lines struct{ w *watch }
 
-func (l lines) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+func (l lines) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
 	l.w.look("attempt", fmt.Sprintf("%+v", a))
 	return ctx
 }

@@ -41,7 +41,7 @@ func TestChi(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 				c := chi.NewRouter()
-				mount(c, idempotent(l, httpmw.Options{}), func(w http.ResponseWriter, r *http.Request) {
+				mount(c, idempotent(l, httpmw.IdempotentOptions{}), func(w http.ResponseWriter, r *http.Request) {
 					w.WriteHeader(http.StatusCreated)
 					_, _ = io.WriteString(w, chi.URLParam(r, "kind")+" "+chi.URLParam(r, "id"))
 				})
@@ -64,7 +64,7 @@ func TestChiTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
 		c := chi.NewRouter()
-		c.Use(middleware.Timeout(time.Second), idempotent(b.locks, httpmw.Options{Terms: lockcore.Terms{Wait: lockcore.Forever}}))
+		c.Use(middleware.Timeout(time.Second), idempotent(b.locks, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}}))
 		c.Post("/orders", func(w http.ResponseWriter, r *http.Request) {
 			runs.Add(1)
 			time.Sleep(3 * time.Second)
@@ -95,7 +95,7 @@ func TestChiRecoverer(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		c := chi.NewRouter()
 		c.Use(middleware.RequestLogger(chiLog{lookout.logger("log of chi")}), middleware.Recoverer)
-		c.With(idempotent(l, httpmw.Options{})).Post("/orders", func(w http.ResponseWriter, _ *http.Request) {
+		c.With(idempotent(l, httpmw.IdempotentOptions{})).Post("/orders", func(w http.ResponseWriter, _ *http.Request) {
 			if runs.Add(1) == 1 {
 				_, _ = io.WriteString(w, "never seen")
 				panic("a mistake")

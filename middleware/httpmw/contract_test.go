@@ -68,7 +68,7 @@ func TestSecondRequest(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var runs atomic.Int64
-			f := guarded(t, httpmw.Options{MaxRequest: len(secret(strings.Repeat("x", 100)))}, order(&runs))
+			f := guarded(t, httpmw.IdempotentOptions{MaxRequest: len(secret(strings.Repeat("x", 100)))}, order(&runs))
 			first := f.do("POST", "/orders?a=1&b=2", "body", "Idempotency-Key", "k")
 			f.wantRan(first, 201)
 			a := f.do(or(row.method, "POST"), or(row.path, "/orders?a=1&b=2"), or(row.body, "body"), row.headers...)
@@ -101,14 +101,14 @@ func or(s, def string) string {
 func TestWhichAnswersAreRecorded(t *testing.T) {
 	for _, row := range []struct {
 		name     string
-		o        httpmw.Options
+		o        httpmw.IdempotentOptions
 		recorded []int
 		freed    []int
 	}{
-		{"by default", httpmw.Options{}, []int{200, 201, 204, 301, 304, 400, 404, 409, 422}, []int{401, 403, 408, 425, 429, 500, 503}},
-		{"all", httpmw.Options{Store: httpmw.StoreAll}, []int{200, 401, 429, 500, 599}, nil},
-		{"success", httpmw.Options{Store: httpmw.StoreSuccess}, []int{200, 204}, []int{301, 400, 404, 500}},
-		{"at most once", httpmw.Options{Mode: guard.AtMostOnce}, []int{200, 404, 500, 503}, []int{401, 429}},
+		{"by default", httpmw.IdempotentOptions{}, []int{200, 201, 204, 301, 304, 400, 404, 409, 422}, []int{401, 403, 408, 425, 429, 500, 503}},
+		{"all", httpmw.IdempotentOptions{Store: httpmw.StoreAll}, []int{200, 401, 429, 500, 599}, nil},
+		{"success", httpmw.IdempotentOptions{Store: httpmw.StoreSuccess}, []int{200, 204}, []int{301, 400, 404, 500}},
+		{"at most once", httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, []int{200, 404, 500, 503}, []int{401, 429}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := guarded(t, row.o, func(w http.ResponseWriter, r *http.Request) {
@@ -134,7 +134,7 @@ func TestWhichAnswersAreRecorded(t *testing.T) {
 
 func TestOptionalPassesWithoutAKeyAndRefusesABadOne(t *testing.T) {
 	var runs atomic.Int64
-	f := guarded(t, httpmw.Options{Optional: true}, order(&runs))
+	f := guarded(t, httpmw.IdempotentOptions{Optional: true}, order(&runs))
 	f.wantRan(f.do("POST", "/orders", "body", "X-Tenant", "nobody"), 201)
 	f.wantRan(f.do("POST", "/orders", "body"), 201)
 	f.wantProblem(f.post(`"`), 400, "key-malformed")
@@ -144,14 +144,14 @@ func TestOptionalPassesWithoutAKeyAndRefusesABadOne(t *testing.T) {
 
 func TestMethods(t *testing.T) {
 	var runs atomic.Int64
-	f := guarded(t, httpmw.Options{Methods: []string{"PUT"}}, order(&runs))
+	f := guarded(t, httpmw.IdempotentOptions{Methods: []string{"PUT"}}, order(&runs))
 	f.wantRan(f.do("POST", "/orders", ""), 201)
 	f.wantProblem(f.do("PUT", "/orders", ""), 400, "key-missing")
 }
 
 func TestFingerprintIsReplaceable(t *testing.T) {
 	var runs atomic.Int64
-	f := guarded(t, httpmw.Options{Fingerprint: func(_ *http.Request, body []byte) []byte { return body[:4] }}, order(&runs))
+	f := guarded(t, httpmw.IdempotentOptions{Fingerprint: func(_ *http.Request, body []byte) []byte { return body[:4] }}, order(&runs))
 	f.wantRan(f.do("POST", "/orders", "body at 12:00", "Idempotency-Key", "k"), 201)
 	f.wantReplayed(f.do("POST", "/orders", "body at 12:01", "Idempotency-Key", "k"), 201)
 	f.wantProblem(f.do("POST", "/orders", "soul at 12:02", "Idempotency-Key", "k"), 422, "key-reused")
@@ -159,7 +159,7 @@ func TestFingerprintIsReplaceable(t *testing.T) {
 
 func TestProblemIsReplaceable(t *testing.T) {
 	var seen httpmw.Problem
-	f := guarded(t, httpmw.Options{Problem: func(w http.ResponseWriter, _ *http.Request, p httpmw.Problem) {
+	f := guarded(t, httpmw.IdempotentOptions{Problem: func(w http.ResponseWriter, _ *http.Request, p httpmw.Problem) {
 		seen = p
 		w.WriteHeader(p.Status)
 		_, _ = io.WriteString(w, "ours")
@@ -172,11 +172,11 @@ func TestProblemIsReplaceable(t *testing.T) {
 
 // What the package refuses by itself is told to the Observer.
 func TestRefusalsAreCounted(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, nil)
+	f := guarded(t, httpmw.IdempotentOptions{}, nil)
 	f.do("POST", "/", "")
 	f.do("POST", "/", "", "Idempotency-Key", "k", "X-Tenant", "empty")
 	f.do("POST", "/", "", "Idempotency-Key", "k", "X-Tenant", "empty")
-	if n := count[lockcore.NoKey](f.events); n != 1 {
+	if n := count[guard.NoKey](f.events); n != 1 {
 		t.Errorf("%d NoKey, want 1", n)
 	}
 	if n := count[lockcore.Misconfigured](f.events); n != 1 {
@@ -186,7 +186,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 
 // Neither the client's key, nor the scope, nor the body can be read in Redis or is told to the Observer.
 func TestNothingRawLeavesTheProcess(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(http.ResponseWriter, *http.Request) {})
+	f := guarded(t, httpmw.IdempotentOptions{}, func(http.ResponseWriter, *http.Request) {})
 	f.wantRan(f.post("k"), 200)
 	all := f.redis.Dump() + strings.Join(f.events.keys, " ") + fmt.Sprintf("%#v", f.events.all)
 	if strings.Contains(all, canary) {
@@ -200,7 +200,7 @@ func TestNothingRawLeavesTheProcess(t *testing.T) {
 func TestSecretChangesTheKeys(t *testing.T) {
 	keyOf := func(secret string) string {
 		var key string
-		f := guarded(t, httpmw.Options{Secret: []byte(secret)}, func(_ http.ResponseWriter, r *http.Request) { key = httpmw.Key(r.Context()) })
+		f := guarded(t, httpmw.IdempotentOptions{Secret: []byte(secret)}, func(_ http.ResponseWriter, r *http.Request) { key = httpmw.Key(r.Context()) })
 		f.post("k")
 		return key
 	}
@@ -212,7 +212,7 @@ func TestSecretChangesTheKeys(t *testing.T) {
 
 // Inside the handler the request's context holds the key that Key names.
 func TestTokenInsideTheHandler(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, r *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		token, ok := guard.Token(r.Context(), httpmw.Key(r.Context()))
 		_, _ = fmt.Fprint(w, token > 0, ok)
 	})

@@ -45,7 +45,7 @@ func TestCutShort(t *testing.T) {
 	t.Run("at least once", func(t *testing.T) {
 		t.Parallel()
 		h := newSilentOnce()
-		f := guarded(t, httpmw.Options{Terms: short}, h.ServeHTTP)
+		f := guarded(t, httpmw.IdempotentOptions{Terms: short}, h.ServeHTTP)
 		f.wantProblem(f.post("k"), 503, "interrupted")
 		f.wantRan(f.post("k"), 201)
 		if h.told.Load() != 1 {
@@ -55,14 +55,14 @@ func TestCutShort(t *testing.T) {
 	t.Run("at most once", func(t *testing.T) {
 		t.Parallel()
 		h := newSilentOnce()
-		f := guarded(t, httpmw.Options{Terms: short, Mode: guard.AtMostOnce}, h.ServeHTTP)
+		f := guarded(t, httpmw.IdempotentOptions{Terms: short, Mode: guard.AtMostOnce}, h.ServeHTTP)
 		f.wantProblem(f.post("k"), 409, "outcome-unknown")
 		f.wantProblem(f.post("k"), 409, "outcome-unknown")
 	})
 	t.Run("disconnect", func(t *testing.T) {
 		t.Parallel()
 		h := newSilentOnce()
-		f, fr := fronted(t, httpmw.Options{CancelOnDisconnect: true}, h)
+		f, fr := fronted(t, httpmw.IdempotentOptions{CancelOnDisconnect: true}, h)
 		ctx, cancel := context.WithCancel(t.Context())
 		first := f.start(ctx, "k")
 		<-h.began
@@ -75,8 +75,8 @@ func TestCutShort(t *testing.T) {
 		t.Parallel()
 		h := newSilentOnce()
 		f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-			alone := httpmw.Exclusive(l, func(*http.Request) (string, error) { return "account:1", nil }, httpmw.ExclusiveOptions{Terms: short})
-			return idempotent(l, httpmw.Options{})(alone(h))
+			alone := httpmw.Exclusive(l, fixed("account:1"), httpmw.ExclusiveOptions{Terms: short})
+			return idempotent(l, httpmw.IdempotentOptions{})(alone(h))
 		})
 		f.wantProblem(f.post("k"), 503, "interrupted")
 		f.wantRan(f.post("k"), 201)
@@ -95,7 +95,7 @@ func TestDisconnectAtTheHandOver(t *testing.T) {
 	})
 	var granted atomic.Pointer[context.CancelFunc]
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		once := idempotent(l, httpmw.Options{})(h)
+		once := idempotent(l, httpmw.IdempotentOptions{})(h)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
@@ -113,7 +113,7 @@ func TestDisconnectAtTheHandOver(t *testing.T) {
 			(*cancel)()
 		}
 	})
-	dies := idempotent(f.locks, httpmw.Options{Mode: guard.AtMostOnce})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("dies") }))
+	dies := idempotent(f.locks, httpmw.IdempotentOptions{Mode: guard.AtMostOnce})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("dies") }))
 	for i := range 50 {
 		key := fmt.Sprint(i)
 		if i%2 == 1 { // an earlier run died
@@ -137,13 +137,13 @@ func TestDisconnectAtTheHandOver(t *testing.T) {
 func TestRefusalInsideABatch(t *testing.T) {
 	var effects atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		part := httpmw.Exclusive(l, func(r *http.Request) (string, error) {
+		part := httpmw.Exclusive(l, func(r *http.Request) (guard.Key, error) {
 			if r.URL.Path == "/b" {
-				return "", io.EOF
+				return guard.Key{}, io.EOF
 			}
-			return r.URL.Path, nil
+			return guard.Key{ID: r.URL.Path}, nil
 		}, httpmw.ExclusiveOptions{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { effects.Add(1) }))
-		return idempotent(l, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		return idempotent(l, httpmw.IdempotentOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for _, path := range []string{"/a", "/b"} {
 				rec, one := httptest.NewRecorder(), r.Clone(r.Context())
 				one.URL.Path = path
@@ -165,8 +165,8 @@ func TestNestedNoEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64
 			f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-				inner := httpmw.Idempotent(l, func(*http.Request) (string, error) { return "inner", nil }, httpmw.Options{})
-				return idempotent(l, httpmw.Options{})(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				inner := httpmw.Idempotent(l, func(*http.Request) (string, error) { return "inner", nil }, httpmw.IdempotentOptions{})
+				return idempotent(l, httpmw.IdempotentOptions{})(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if runs.Add(1) == 1 {
 						say(r.Context())
 						w.WriteHeader(http.StatusConflict)
@@ -187,7 +187,7 @@ func TestUnknown(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
 			var runs, told atomic.Int64
-			f := guarded(t, httpmw.Options{Mode: mode}, func(w http.ResponseWriter, r *http.Request) {
+			f := guarded(t, httpmw.IdempotentOptions{Mode: mode}, func(w http.ResponseWriter, r *http.Request) {
 				if _, tookOver := guard.Attempt(r.Context(), httpmw.Key(r.Context())); tookOver {
 					told.Add(1)
 				}
@@ -230,7 +230,7 @@ func TestComeAgainIsNotRecorded(t *testing.T) {
 		}
 		proxy := httputil.NewSingleHostReverseProxy(to)
 		proxy.Transport = behind.Client().Transport
-		f := guarded(t, httpmw.Options{}, proxy.ServeHTTP)
+		f := guarded(t, httpmw.IdempotentOptions{}, proxy.ServeHTTP)
 		f.post("k")
 		f.wantRan(f.post("k"), 200)
 	}
@@ -239,7 +239,7 @@ func TestComeAgainIsNotRecorded(t *testing.T) {
 // A goroutine that the handler left behind does not change an answer that is being recorded.
 func TestLateWriter(t *testing.T) {
 	returned, wrote := make(chan struct{}), make(chan error, 1)
-	f := guarded(t, httpmw.Options{MaxResponse: 64}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 64}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "paid")
 		go func() { // ends with its write
 			<-returned

@@ -1,8 +1,9 @@
-// Package httpmw makes POST and PATCH requests (see Options.Methods) that carry an Idempotency-Key safe to repeat: the
-// handler runs once, and whoever repeats the request gets the answer that was recorded. It works with any router of
-// net/http's shape, such as http.ServeMux and chi.
+// Package httpmw makes POST and PATCH requests (see IdempotentOptions.Methods) that carry an
+// Idempotency-Key safe to repeat: the handler runs once, and whoever repeats the request gets the
+// answer that was recorded. It works with any router of net/http's shape, such as http.ServeMux and
+// chi.
 //
-//	orders := httpmw.Idempotent(locks, tenant, httpmw.Options{})(http.HandlerFunc(create))
+//	orders := httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(http.HandlerFunc(create))
 //	mux.Handle("POST /orders", orders)
 //
 // [Exclusive] runs one request at a time for each key, such as an account. Where both are used Idempotent stands outside.
@@ -13,19 +14,22 @@
 //
 // # Guarantees
 //
-// Among requests of one scope, method, path and key, within Options.Keep and as long as Redis keeps what it
-// acknowledged: no two handlers run at the same time; after an answer was recorded no handler runs again; every replay
-// has the recorded status, headers and body (which headers are recorded: see Options.OmitHeaders). The record is stored
-// before the answer is sent, so that a client that saw a success can always have it again. Requests of two scopes, or
+// Among requests of one scope, method, path and key, within IdempotentOptions.Keep and as long as
+// Redis keeps what it acknowledged: no two handlers run at the same time; after an answer was
+// recorded no handler runs again; every replay has the recorded status, headers and body (which
+// headers are recorded: see IdempotentOptions.OmitHeaders). The record is stored before the answer
+// is sent, so that a client that saw a success can always have it again. Requests of two scopes, or
 // of two paths, never meet.
 //
 // # What it cannot promise
 //
-// A process that dies between the handler's effect and its record leaves the outcome unknown. Options.Mode chooses: by
-// default the next request runs the handler again, with guard.AtMostOnce it is refused until an operator clears the
-// key. Pass [Key] downstream, or write it in the transaction of the effect, where neither is enough. If Redis fails for
-// more than about a second just when an answer is to be stored, the answer is sent all the same and storing goes on in
-// the background. An answer that was streamed, or was too large, is not kept: its repetition is refused, not run.
+// A process that dies between the handler's effect and its record leaves the outcome unknown.
+// IdempotentOptions.Mode chooses: by default the next request runs the handler again, with
+// guard.AtMostOnce it is refused until an operator clears the key. Pass [Key] downstream, or write
+// it in the transaction of the effect, where neither is enough. If Redis fails for more than about
+// a second just when an answer is to be stored, the answer is sent all the same and storing goes on
+// in the background. An answer that was streamed, or was too large, is not kept: its repetition is
+// refused, not run.
 //
 // # What you must do
 //

@@ -15,7 +15,7 @@ import (
 
 // A handler that says that nothing has happened frees the key, whatever it answers and whatever is usually recorded.
 func TestNoEffect(t *testing.T) {
-	for name, o := range map[string]httpmw.Options{
+	for name, o := range map[string]httpmw.IdempotentOptions{
 		"by default": {}, "all": {Store: httpmw.StoreAll}, "at most once": {Mode: guard.AtMostOnce}, "streamed": {MaxResponse: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestNoEffect(t *testing.T) {
 
 // An operator who knows scope, method, path and header finds the key.
 func TestKeyOf(t *testing.T) {
-	o := httpmw.Options{Mode: guard.AtMostOnce, Secret: []byte("pepper")}
+	o := httpmw.IdempotentOptions{Mode: guard.AtMostOnce, Secret: []byte("pepper")}
 	var runs atomic.Int64
 	f := guarded(t, o, func(http.ResponseWriter, *http.Request) {
 		if runs.Add(1) == 1 {
@@ -76,7 +76,7 @@ func TestBodyReadBefore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64
 			f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-				next := idempotent(l, httpmw.Options{})(order(&runs))
+				next := idempotent(l, httpmw.IdempotentOptions{})(order(&runs))
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					read(r)
 					next.ServeHTTP(w, r)
@@ -100,7 +100,7 @@ func TestBodyReadBefore(t *testing.T) {
 func TestFormLookedForBefore(t *testing.T) {
 	var runs atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		next := idempotent(l, httpmw.Options{})(order(&runs))
+		next := idempotent(l, httpmw.IdempotentOptions{})(order(&runs))
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_ = r.FormValue("_method")
 			next.ServeHTTP(w, r)
@@ -112,7 +112,7 @@ func TestFormLookedForBefore(t *testing.T) {
 
 // With a secret the stored fingerprint cannot be computed from the request alone.
 func TestSecretChangesTheFingerprint(t *testing.T) {
-	stored := func(o httpmw.Options) string {
+	stored := func(o httpmw.IdempotentOptions) string {
 		f := guarded(t, o, func(http.ResponseWriter, *http.Request) {})
 		f.wantRan(f.post("k"), 200)
 		for _, key := range f.redis.Keys() {
@@ -123,12 +123,12 @@ func TestSecretChangesTheFingerprint(t *testing.T) {
 		t.Fatal("no key")
 		return ""
 	}
-	plain := stored(httpmw.Options{})
-	if one := stored(httpmw.Options{Secret: []byte("one")}); one == plain || len(one) != len(plain) || len(one) != 32 {
+	plain := stored(httpmw.IdempotentOptions{})
+	if one := stored(httpmw.IdempotentOptions{Secret: []byte("one")}); one == plain || len(one) != len(plain) || len(one) != 32 {
 		t.Errorf("%x and %x", plain, one)
 	}
 	own := func(*http.Request, []byte) []byte { return []byte("the same") }
-	if a, b := stored(httpmw.Options{Fingerprint: own}), stored(httpmw.Options{Fingerprint: own, Secret: []byte("one")}); a == b {
+	if a, b := stored(httpmw.IdempotentOptions{Fingerprint: own}), stored(httpmw.IdempotentOptions{Fingerprint: own, Secret: []byte("one")}); a == b {
 		t.Errorf("%x with and without a secret", a)
 	}
 }

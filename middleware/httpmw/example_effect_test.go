@@ -6,9 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -17,22 +14,15 @@ import (
 // At most once a 5xx is recorded, for its effect may have happened. A handler that has failed before its effect says so, and
 // the client may repeat.
 func ExampleNoEffect() {
-	server, err := miniredis.Run()
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer func() { _ = rdb.Close() }()
-	locks, err := lockcore.New(rdb, lockcore.Options{})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = locks.Close(context.Background()) }()
+	defer locks.Close(context.Background())
 
 	tenant := func(*http.Request) (string, error) { return "acme", nil }
 	databaseAway := true
-	pay := httpmw.Idempotent(locks, tenant, httpmw.Options{Mode: guard.AtMostOnce})(
+	pay := httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{Mode: guard.AtMostOnce})(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if databaseAway { // and no money has moved
 				httpmw.NoEffect(r.Context())

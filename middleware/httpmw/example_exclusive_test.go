@@ -6,9 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -17,18 +14,11 @@ import (
 // One charge at a time for each account. A nightly job that guards the same account by the same key keeps requests out,
 // and only those of its account.
 func ExampleExclusive() {
-	server, err := miniredis.Run()
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer func() { _ = rdb.Close() }()
-	locks, err := lockcore.New(rdb, lockcore.Options{})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = locks.Close(context.Background()) }()
+	defer locks.Close(context.Background())
 
 	account := httpmw.Exclusive(locks, httpmw.ByPathValue("account", "id"), httpmw.ExclusiveOptions{
 		Terms:  lockcore.Terms{Wait: lockcore.NoWait}, // by default it waits 2 s for its turn

@@ -6,30 +6,21 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// Options.Problem sees every refusal with its reason: that is for the log, the rest for the client.
+// IdempotentOptions.Problem sees every refusal with its reason: that is for the log, the rest for
+// the client.
 func ExampleWriteProblem() {
-	server, err := miniredis.Run()
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer func() { _ = rdb.Close() }()
-	locks, err := lockcore.New(rdb, lockcore.Options{})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = locks.Close(context.Background()) }()
+	defer locks.Close(context.Background())
 
 	nobody := func(*http.Request) (string, error) { return "", nil } // a mistake: keys of all callers would meet
-	orders := httpmw.Idempotent(locks, nobody, httpmw.Options{
+	orders := httpmw.Idempotent(locks, nobody, httpmw.IdempotentOptions{
 		Problem: func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
 			fmt.Println("log:", p.Err)
 			httpmw.WriteProblem(w, r, p)

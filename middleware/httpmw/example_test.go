@@ -8,27 +8,17 @@ import (
 	"net/http/httptest"
 	"strings"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
 // A client that got no answer sends its order again: the handler runs once, and both answers are equal.
 func ExampleIdempotent() {
-	server, err := miniredis.Run()
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer func() { _ = rdb.Close() }()
-	locks, err := lockcore.New(rdb, lockcore.Options{})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = locks.Close(context.Background()) }()
+	defer locks.Close(context.Background())
 
 	tenant := func(r *http.Request) (string, error) { // who the key belongs to
 		if user, _, ok := r.BasicAuth(); ok {
@@ -43,7 +33,7 @@ func ExampleIdempotent() {
 		_, _ = fmt.Fprintf(w, "order %d", orders)
 	})
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders", httpmw.Idempotent(locks, tenant, httpmw.Options{})(create))
+	mux.Handle("POST /orders", httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(create))
 
 	send := func(body string) {
 		r := httptest.NewRequestWithContext(context.Background(), "POST", "/orders", strings.NewReader(body))

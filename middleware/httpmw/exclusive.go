@@ -14,17 +14,16 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// KeyFunc finds what a request must have for itself. The key "account:42" meets guard.Exclusive(ctx, locks,
-// "account:42", …) and asynqmw.ByJSON("account", …) on the same Redis and prefix. It stands in Redis as it is, and in
-// the errors of guards: put no secrets into it. A KeyFunc must not read r.Body, which is the handler's, and is called
-// from several goroutines.
+// KeyFunc returns the key of a request, such as guard.Key{Class: "account", ID: "42"}. A request
+// excludes asynqmw.ByJSON("account", …) and guard.Exclusive(ctx, locks, "account:42", …) on the same
+// Redis and prefix. Redis and the errors of guards contain the key unchanged, so it must not contain
+// secrets. A KeyFunc is called from several goroutines and must not read r.Body.
 //
-// ErrNoKey says that this request needs no guard: its handler runs as if there were none. With any other error, an empty
-// key and one above 512 bytes the request is refused, and the Observer hears lockcore.NoKey.
-type KeyFunc func(r *http.Request) (string, error)
-
-// ErrNoKey is what a KeyFunc returns for a request that shall run unguarded.
-var ErrNoKey = errors.New("httpmw: request needs no key")
+//   - The error guard.Unguarded: the handler runs without a guard.
+//   - Any other error, a key that [guard.Key.Validate] refuses, or one of more than 512 bytes: the
+//     request is refused, and the Observer gets guard.NoKey, with the Class that the KeyFunc returns
+//     beside the error.
+type KeyFunc func(r *http.Request) (guard.Key, error)
 
 // ByPathValue is what the pattern's wildcard name stands for: behind mux.Handle("POST /accounts/{id}/charges", …)
 // ByPathValue("account", "id") makes account:42 of /accounts/42/charges. A value that is empty is an error.
@@ -35,23 +34,26 @@ var ErrNoKey = errors.New("httpmw: request needs no key")
 // Then the request is answered 500, and the Observer gets lockcore.Misconfigured once. Behind a router that sets no
 // Pattern an empty value gets the same answer.
 //
-// It panics on a class that is empty or has a colon, and on a name that is empty or has braces.
+// It panics if class is empty, has a colon or more than 128 bytes, and if name is empty or has braces.
 func ByPathValue(class, name string) KeyFunc {
-	if class == "" || strings.Contains(class, ":") {
-		panic(fmt.Sprintf("httpmw: ByPathValue: class is %q, must not be empty or have a colon", class))
+	var errs []error
+	if class == "" {
+		errs = append(errs, errors.New("class must not be empty"))
 	}
+	errs = append(errs, guard.Key{Class: class, ID: "any"}.Validate())
 	if name == "" || strings.ContainsAny(name, "{}") {
-		panic(fmt.Sprintf("httpmw: ByPathValue: name is %q, must not be empty or have braces", name))
+		errs = append(errs, fmt.Errorf("name is %q, must not be empty or have braces", name))
 	}
-	return func(r *http.Request) (string, error) {
-		value := r.PathValue(name)
+	must("ByPathValue", errs...)
+	return func(r *http.Request) (guard.Key, error) {
+		key := guard.Key{Class: class, ID: r.PathValue(name)}
 		switch {
-		case value != "":
-			return class + ":" + value, nil
+		case key.ID != "":
+			return key, nil
 		case hasWildcard(r.Pattern, name):
-			return "", fmt.Errorf("path value %q is empty", name)
+			return key, fmt.Errorf("path value %q is empty", name)
 		default:
-			return "", fmt.Errorf("%w: %q is not in the pattern %q", errMisplaced, name, r.Pattern)
+			return key, fmt.Errorf("%w: %q is not in the pattern %q", errMisplaced, name, r.Pattern)
 		}
 	}
 }
@@ -68,10 +70,10 @@ func hasWildcard(pattern, name string) bool {
 
 // ExclusiveOptions of [Exclusive]. The zero value is ready to use.
 type ExclusiveOptions struct {
-	// Terms of each run. Wait is how long a request stands in line for its key, by default the Locker's (2 s); then it is
-	// answered with Status. MaxHold bounds the handler, by default to 5 min, whatever the Locker's own Terms say: long
-	// uploads and connections that are taken over may need more. Name is "http" by default; set it to the class of the key,
-	// such as "account", as asynqmw does.
+	// Terms of each run. Wait is how long a request waits for its key, by default the Locker's (2 s);
+	// then it is answered with Status. MaxHold bounds the handler, by default to 5 min, whatever the
+	// Locker's own Terms say: long uploads and hijacked connections may need more. Name is the Class
+	// of the key by default, and "http" for a key without a Class.
 	Terms lockcore.Terms
 	// Status of the answer to a request whose key is busy: http.StatusConflict (409), the default, or
 	// http.StatusLocked (423).
@@ -96,7 +98,6 @@ func (o ExclusiveOptions) Validate() error {
 }
 
 func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
-	o.Terms.Name = cmp.Or(o.Terms.Name, defaultName)
 	o.Terms.MaxHold = cmp.Or(o.Terms.MaxHold, defaultHold)
 	o.Status = cmp.Or(o.Status, http.StatusConflict)
 	if o.Problem == nil {
@@ -111,7 +112,7 @@ func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
 //
 //	the key is free                             runs
 //	another holder has it                       waits up to Terms.Wait for its turn, then 409 or 423 with Retry-After
-//	the key function answers ErrNoKey           runs, unguarded
+//	the key function returns guard.Unguarded    runs, unguarded
 //	it fails · no key, or one above 512 bytes   400
 //	ByPathValue in front of the router          500
 //	Redis away, locks closed                    503 with Retry-After
@@ -131,12 +132,7 @@ func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
 // With HTTP/1 net/http learns of a disconnect only when the request's body has been read. A request with a body, whose
 // client goes away while it stands in line, may therefore stay there for Terms.Wait.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) func(http.Handler) http.Handler {
-	if locks == nil || key == nil {
-		panic("httpmw: Exclusive: locks and key must not be nil")
-	}
-	if err := o.Validate(); err != nil {
-		panic(err)
-	}
+	must("Exclusive", notNil("locks", locks != nil), notNil("key", key != nil), o.Validate())
 	m := &exclusive{ExclusiveOptions: o.withDefaults(), locks: locks, key: key}
 	return func(next http.Handler) http.Handler {
 		if next == nil {
@@ -156,7 +152,7 @@ type exclusive struct {
 
 func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	key, err := m.key(r)
-	if errors.Is(err, ErrNoKey) {
+	if errors.Is(err, guard.Unguarded) {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -164,12 +160,17 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	case errors.Is(err, errMisplaced):
 		m.refuse(w, r, key, err)
 		return
-	case err != nil:
+	case err == nil:
+		err = key.Validate()
+	}
+	if err != nil {
 		m.refuse(w, r, key, errtext.Wrap(errUnnamed, err))
 		return
 	}
+	terms := m.Terms
+	terms.Name = m.name(key)
 	ran := false
-	err = guard.Exclusive(r.Context(), m.locks, key, m.Terms, func(ctx context.Context) error {
+	err = guard.Exclusive(r.Context(), m.locks, key.String(), terms, func(ctx context.Context) error {
 		ran = true
 		serveUnder(ctx, w, r, next)
 		return nil
@@ -188,15 +189,20 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	}
 }
 
-func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key string, err error) {
+// name returns what telemetry calls key.
+func (m *exclusive) name(key guard.Key) string { return cmp.Or(m.Terms.Name, key.Class, defaultName) }
+
+func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key guard.Key, err error) {
 	p := problemOf(r.Context(), err)
-	p.Key = key
+	if key.ID != "" {
+		p.Key = key.String()
+	}
 	switch p.Type {
 	case TypeResourceUnnamed:
-		m.locks.Report(r.Context(), lockcore.NoKey{Name: m.Terms.Name})
+		m.locks.Internal().Report(r.Context(), guard.NoKey{Name: m.name(key)})
 	case TypeInternal:
 		if errors.Is(err, errMisplaced) {
-			m.misplaced.Do(func() { m.locks.Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()}) })
+			m.misplaced.Do(func() { m.locks.Internal().Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()}) })
 		}
 	case TypeBusy:
 		p.Status = m.Status

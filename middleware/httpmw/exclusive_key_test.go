@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,22 +24,25 @@ import (
 func TestExclusiveKeys(t *testing.T) {
 	long := strings.Repeat("x", 600)
 	for name, row := range map[string]struct {
-		key    string
+		key    guard.Key
 		err    error
 		status int
 		noKey  int
 	}{
-		"a key":            {"canary", nil, 200, 0},
-		"no guard needed":  {"", fmt.Errorf("a GET: %w", httpmw.ErrNoKey), 200, 0},
-		"an error":         {"held", errors.New("canary"), 400, 1},
-		"an error as ours": {"held", errors.Join(lockcore.ErrBusy, lockcore.ErrUnavailable, context.Canceled), 400, 1},
-		"an empty key":     {"", nil, 400, 1},
-		"too long a key":   {long, nil, 400, 1},
+		"a key":            {guard.Key{ID: "canary"}, nil, 200, 0},
+		"a class":          {guard.Key{Class: "canary", ID: "1"}, nil, 200, 0},
+		"no guard needed":  {guard.Key{}, fmt.Errorf("a GET: %w", guard.Unguarded), 200, 0},
+		"an error":         {guard.Key{ID: "held"}, errors.New("canary"), 400, 1},
+		"an error as ours": {guard.Key{ID: "held"}, errors.Join(lockcore.ErrBusy, lockcore.ErrUnavailable, context.Canceled), 400, 1},
+		"an empty key":     {guard.Key{Class: "canary"}, nil, 400, 1},
+		"too long a key":   {guard.Key{ID: long}, nil, 400, 1},
+		"a colon":          {guard.Key{Class: "can:ary", ID: "1"}, nil, 400, 1},
+		"too long a class": {guard.Key{Class: long[:129], ID: "1"}, nil, 400, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var runs int
 			f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-				key := func(*http.Request) (string, error) { return row.key, row.err }
+				key := func(*http.Request) (guard.Key, error) { return row.key, row.err }
 				return httpmw.Exclusive(l, key, httpmw.ExclusiveOptions{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
 			})
 			a := f.do("GET", "/", "")
@@ -48,27 +52,51 @@ func TestExclusiveKeys(t *testing.T) {
 			if row.status == 400 {
 				f.wantProblem(a, 400, "resource-unnamed")
 			}
-			if n := count[lockcore.NoKey](f.events); n != row.noKey {
+			if n := count[guard.NoKey](f.events); n != row.noKey {
 				t.Errorf("%d NoKey, want %d", n, row.noKey)
 			}
 		})
 	}
 }
 
-// ErrNoKey passes although somebody has every key there is.
-func TestExclusiveErrNoKeyRunsUnguarded(t *testing.T) {
+// guard.Unguarded passes although another holder has the key.
+func TestExclusiveRunsUnguarded(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		key := func(r *http.Request) (string, error) {
+		account := guard.Key{Class: "account", ID: "42"}
+		key := func(r *http.Request) (guard.Key, error) {
 			if r.Method == http.MethodGet {
-				return "account:42", httpmw.ErrNoKey
+				return account, guard.Unguarded
 			}
-			return "account:42", nil
+			return account, nil
 		}
 		return httpmw.Exclusive(l, key, httpmw.ExclusiveOptions{Terms: noWait})(http.HandlerFunc(created))
 	})
 	locktest.Hold(t, f.locks, "account:42")
 	f.wantRan(f.do("GET", "/", ""), 201)
 	f.wantProblem(f.do("POST", "/", ""), 409, "busy")
+}
+
+// Terms.Name is the Class of the key unless the options name one; a key without a Class is of "http".
+func TestExclusiveIsNamedByClass(t *testing.T) {
+	for _, row := range []struct{ key, name, want string }{
+		{"account:42", "", "account"}, {"42", "", "http"}, {"account:42", "mine", "mine"}, {"42", "mine", "mine"},
+	} {
+		f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+			o := httpmw.ExclusiveOptions{Terms: lockcore.Terms{Name: row.name}}
+			return httpmw.Exclusive(l, fixed(row.key), o)(http.HandlerFunc(created))
+		})
+		f.wantRan(f.do("GET", "/", ""), 201)
+		if !slices.Equal(f.events.names, []string{row.want}) {
+			t.Errorf("%+v: named %q", row, f.events.names)
+		}
+	}
+	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
+		return httpmw.Exclusive(l, fixed("account:"), httpmw.ExclusiveOptions{})(http.HandlerFunc(created))
+	})
+	f.wantProblem(f.do("GET", "/", ""), 400, "resource-unnamed")
+	if want := (guard.NoKey{Name: "account"}); !slices.Contains(f.events.all, lockcore.Event(want)) {
+		t.Errorf("events %+v, want %+v", f.events.all, want)
+	}
 }
 
 // A path value exists only behind the router. Finding B12: around it, and under a pattern without it, the request is
@@ -99,7 +127,7 @@ func TestByPathValue(t *testing.T) {
 	if n := count[lockcore.Misconfigured](f.events); n != 1 {
 		t.Errorf("%d Misconfigured, want 1: it is one middleware", n)
 	}
-	if n := count[lockcore.NoKey](f.events); n != 2 {
+	if n := count[guard.NoKey](f.events); n != 2 {
 		t.Errorf("%d NoKey, want 2, of /rest/", n)
 	}
 }
@@ -151,6 +179,7 @@ func TestMistakesWithExclusivePanic(t *testing.T) {
 		"handler":        func() { httpmw.Exclusive(locks, byAccount, httpmw.ExclusiveOptions{})(nil) },
 		"no class":       func() { httpmw.ByPathValue("", "id") },
 		"class":          func() { httpmw.ByPathValue("a:b", "id") },
+		"long class":     func() { httpmw.ByPathValue(strings.Repeat("c", 129), "id") },
 		"no name":        func() { httpmw.ByPathValue("account", "") },
 		"name in braces": func() { httpmw.ByPathValue("account", "{id}") },
 	} {

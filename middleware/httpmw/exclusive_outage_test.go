@@ -159,7 +159,7 @@ func TestTimeOfTheRequestIsOver(t *testing.T) {
 			defer b.faults.Heal()
 			for kind, h := range map[string]http.Handler{
 				"Exclusive":  b.exclusively(httpmw.ExclusiveOptions{Problem: note}, created),
-				"Idempotent": httpmw.Idempotent(b.locks, tenant, httpmw.Options{Problem: note})(http.HandlerFunc(created)),
+				"Idempotent": httpmw.Idempotent(b.locks, tenant, httpmw.IdempotentOptions{Problem: note})(http.HandlerFunc(created)),
 			} {
 				a := post(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					ctx, cancel := end(r.Context())

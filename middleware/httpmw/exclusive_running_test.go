@@ -88,7 +88,7 @@ func TestExclusiveFailureFreesTheKey(t *testing.T) {
 }
 
 // both guards /accounts/{id} with Idempotent outside and Exclusive inside.
-func both(t *testing.T, o httpmw.Options, e httpmw.ExclusiveOptions, h http.HandlerFunc) *fixture {
+func both(t *testing.T, o httpmw.IdempotentOptions, e httpmw.ExclusiveOptions, h http.HandlerFunc) *fixture {
 	t.Helper()
 	return newFixture(t, func(l *lockcore.Locker) http.Handler {
 		mux := http.NewServeMux()
@@ -99,7 +99,7 @@ func both(t *testing.T, o httpmw.Options, e httpmw.ExclusiveOptions, h http.Hand
 
 // With Idempotent outside a replay does not wait for the account.
 func TestReplayDoesNotWaitForExclusive(t *testing.T) {
-	f := both(t, httpmw.Options{}, httpmw.ExclusiveOptions{Terms: noWait}, func(w http.ResponseWriter, r *http.Request) {
+	f := both(t, httpmw.IdempotentOptions{}, httpmw.ExclusiveOptions{Terms: noWait}, func(w http.ResponseWriter, r *http.Request) {
 		_, once := guard.Token(r.Context(), httpmw.Key(r.Context()))
 		_, alone := guard.Token(r.Context(), "account:42")
 		if !once || !alone {
@@ -115,7 +115,7 @@ func TestReplayDoesNotWaitForExclusive(t *testing.T) {
 
 // "Come again" is no answer to keep: whoever comes again runs, whatever Idempotent records.
 func TestRefusalOfExclusiveIsNotRecorded(t *testing.T) {
-	for name, o := range map[string]httpmw.Options{
+	for name, o := range map[string]httpmw.IdempotentOptions{
 		"by default": {}, "all": {Store: httpmw.StoreAll}, "at most once": {Mode: guard.AtMostOnce},
 	} {
 		for _, status := range []int{409, 423} {
@@ -138,7 +138,7 @@ func TestTimeoutOfExclusiveIsNotRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		late := true
 		next := httpmw.Exclusive(b.locks, fixed("account:42"), httpmw.ExclusiveOptions{})(http.HandlerFunc(created))
-		h := httpmw.Idempotent(b.locks, tenant, httpmw.Options{Mode: guard.AtMostOnce})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := httpmw.Idempotent(b.locks, tenant, httpmw.IdempotentOptions{Mode: guard.AtMostOnce})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if late {
 				ctx, cancel := context.WithDeadline(r.Context(), time.Now())
 				defer cancel()

@@ -130,8 +130,13 @@ func TestExclusiveAdvisesWhenToComeAgain(t *testing.T) {
 	})
 }
 
+// fixed returns the KeyFunc of one key, CLASS:ID or ID.
 func fixed(key string) httpmw.KeyFunc {
-	return func(*http.Request) (string, error) { return key, nil }
+	class, id, found := strings.Cut(key, ":")
+	if !found {
+		class, id = "", key
+	}
+	return func(*http.Request) (guard.Key, error) { return guard.Key{Class: class, ID: id}, nil }
 }
 
 // A request waits for its turn and then runs.

@@ -2,7 +2,9 @@ package httpmw
 
 import "net/http"
 
-func ClientKey(h http.Header) (string, error) { return Options{Header: HeaderKey}.clientKey(h) }
+func ClientKey(h http.Header) (string, error) {
+	return IdempotentOptions{Header: HeaderKey}.clientKey(h)
+}
 
 type Recorded struct {
 	Status          int

@@ -26,9 +26,9 @@ var refusedHeaders = []string{
 	"Set-Cookie2", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Www-Authenticate",
 }
 
-// omittedHeaders are recorded only if OnlyHeaders names them: they belong to one request, one caller or one moment. The
-// documentation of Options.OmitHeaders lists them and refusedHeaders. A name that ends in a hyphen is a prefix of
-// names.
+// omittedHeaders are recorded only if OnlyHeaders names them: they belong to one request, one
+// caller or one moment. The documentation of IdempotentOptions.OmitHeaders lists them and
+// refusedHeaders. A name that ends in a hyphen is a prefix of names.
 var omittedHeaders = []string{
 	"Age", "Clear-Site-Data", "Server-Timing",
 	"X-Access-Token", "X-Api-Key", "X-Auth-Token", "X-Csrf-Token", "X-Refresh-Token", "X-Xsrf-Token",
@@ -54,7 +54,7 @@ func neverTrailer(name string) bool {
 }
 
 // records reports whether a header of this canonical name may be recorded.
-func (o Options) records(name string) bool {
+func (o IdempotentOptions) records(name string) bool {
 	switch {
 	case neverKept(name), !isToken(name):
 		return false
@@ -69,7 +69,7 @@ func (o Options) records(name string) bool {
 // kept returns the headers of sent that are recorded: those that the handler has set, changed or deleted. before has
 // the headers that the handler found. The code in front of Idempotent has set them, and sets them again for a replay. A
 // deleted header is recorded without a value; a Content-Type without a value is not guessed.
-func (o Options) kept(sent, before http.Header) http.Header {
+func (o IdempotentOptions) kept(sent, before http.Header) http.Header {
 	sent, before = canonical(sent), canonical(before)
 	hop := connectionOptions(sent)
 	k := http.Header{}

@@ -24,7 +24,7 @@ func TestReplayedHeaders(t *testing.T) {
 		"X-B3-Spanid", "Access-Control-Allow-Origin", "X-Ratelimit-Remaining", "Ratelimit", "Ratelimit-Policy", "Age",
 	}
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		next := idempotent(l, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		next := idempotent(l, httpmw.IdempotentOptions{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for _, h := range append(kept, dropped...) {
 				w.Header()[h] = []string{"1", "2"}
 			}
@@ -74,7 +74,7 @@ func TestReplayedHeaders(t *testing.T) {
 
 // Headers that Connection names are for one connection, in the answer and in its trailers.
 func TestConnectionHeadersAreNotReplayed(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "x-hop, Keep-Alive")
 		w.Header().Set("X-Hop", "1")
 		w.Header().Set("X-Kept", "1")
@@ -93,13 +93,13 @@ func TestOmitAndOnlyHeaders(t *testing.T) {
 	all := []string{"Content-Type", "Content-Encoding", "Location", "X-Receipt", "X-Request-Id", "Set-Cookie"}
 	for _, row := range []struct {
 		name string
-		o    httpmw.Options
+		o    httpmw.IdempotentOptions
 		want []string
 	}{
-		{"default", httpmw.Options{}, []string{"Content-Type", "Content-Encoding", "Location", "X-Receipt"}},
-		{"omit", httpmw.Options{OmitHeaders: []string{"x-receipt"}}, []string{"Content-Type", "Content-Encoding", "Location"}},
-		{"only", httpmw.Options{OnlyHeaders: []string{"x-receipt"}}, []string{"Content-Type", "Content-Encoding", "X-Receipt"}},
-		{"only an omitted one", httpmw.Options{OnlyHeaders: []string{"X-Request-ID"}}, []string{"Content-Type", "Content-Encoding", "X-Request-Id"}},
+		{"default", httpmw.IdempotentOptions{}, []string{"Content-Type", "Content-Encoding", "Location", "X-Receipt"}},
+		{"omit", httpmw.IdempotentOptions{OmitHeaders: []string{"x-receipt"}}, []string{"Content-Type", "Content-Encoding", "Location"}},
+		{"only", httpmw.IdempotentOptions{OnlyHeaders: []string{"x-receipt"}}, []string{"Content-Type", "Content-Encoding", "X-Receipt"}},
+		{"only an omitted one", httpmw.IdempotentOptions{OnlyHeaders: []string{"X-Request-ID"}}, []string{"Content-Type", "Content-Encoding", "X-Request-Id"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := guarded(t, row.o, func(w http.ResponseWriter, _ *http.Request) {
@@ -127,7 +127,7 @@ func TestOmitAndOnlyHeaders(t *testing.T) {
 func TestHeadersAboveTheBound(t *testing.T) {
 	for size, kept := range map[int]bool{60 << 10: true, 70 << 10: false} {
 		runs := 0
-		f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 			runs++
 			w.Header().Set("X-Large", strings.Repeat("x", size))
 			_, _ = io.WriteString(w, "hello")

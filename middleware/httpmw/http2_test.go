@@ -14,7 +14,7 @@ import (
 )
 
 // overHTTP2 is a fixture with h behind Idempotent, to which the client speaks HTTP/2.
-func overHTTP2(t *testing.T, o httpmw.Options, h http.HandlerFunc) (*fixture, *front) {
+func overHTTP2(t *testing.T, o httpmw.IdempotentOptions, h http.HandlerFunc) (*fixture, *front) {
 	t.Helper()
 	fr := &front{gone: make(chan struct{}, 1), done: make(chan any, 1)}
 	f := unstarted(t, func(l *lockcore.Locker) http.Handler {
@@ -30,7 +30,7 @@ func overHTTP2(t *testing.T, o httpmw.Options, h http.HandlerFunc) (*fixture, *f
 func TestHTTP2(t *testing.T) {
 	var runs atomic.Int64
 	next := order(&runs)
-	f, _ := overHTTP2(t, httpmw.Options{}, func(w http.ResponseWriter, r *http.Request) {
+	f, _ := overHTTP2(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 {
 			t.Errorf("the request came by %s", r.Proto)
 		}
@@ -60,7 +60,7 @@ func TestHTTP2(t *testing.T) {
 // Over HTTP/2 a large answer reaches the client while it is made.
 func TestHTTP2Stream(t *testing.T) {
 	read := make(chan struct{})
-	f, _ := overHTTP2(t, httpmw.Options{MaxResponse: 4}, func(w http.ResponseWriter, _ *http.Request) {
+	f, _ := overHTTP2(t, httpmw.IdempotentOptions{MaxResponse: 4}, func(w http.ResponseWriter, _ *http.Request) {
 		for _, part := range []string{"first", "other"} {
 			_, _ = io.WriteString(w, part)
 			_ = http.NewResponseController(w).Flush()
@@ -92,7 +92,7 @@ func TestHTTP2Disconnect(t *testing.T) {
 		t.Run(fmt.Sprintf("streams %v", streams), func(t *testing.T) {
 			var runs atomic.Int64
 			begun, gone := make(chan struct{}, 1), make(chan struct{})
-			f, fr := overHTTP2(t, httpmw.Options{MaxResponse: 1000}, func(w http.ResponseWriter, r *http.Request) {
+			f, fr := overHTTP2(t, httpmw.IdempotentOptions{MaxResponse: 1000}, func(w http.ResponseWriter, r *http.Request) {
 				runs.Add(1)
 				if streams {
 					_, _ = io.WriteString(w, strings.Repeat("x", 1001))

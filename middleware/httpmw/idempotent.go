@@ -13,13 +13,14 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Scope names the caller that a key belongs to, such as the tenant of the verified credentials. Two callers with equal
-// keys never meet if their scopes differ. An error is answered 401, without WWW-Authenticate: let authentication in front
-// answer first, or set it in Options.Problem. An empty scope is answered 500, for it would mix callers.
+// Scope names the caller that a key belongs to, such as the tenant of the verified credentials. Two
+// callers with equal keys never meet if their scopes differ. An error is answered 401, without
+// WWW-Authenticate: let authentication in front answer first, or set it in
+// IdempotentOptions.Problem. An empty scope is answered 500, for it would mix callers.
 type Scope func(*http.Request) (string, error)
 
 // Idempotent returns a middleware that runs the handler once for each Idempotency-Key. It panics if locks or scope is
-// nil or o is not valid; [Options.Validate] tells before.
+// nil or o is not valid; [IdempotentOptions.Validate] tells before.
 //
 //	first time                                  runs; recorded before it is sent
 //	same key while the first runs               waits up to Terms.Wait, then 409 with Retry-After
@@ -29,26 +30,25 @@ type Scope func(*http.Request) (string, error)
 //	outcome unknown (guard.AtMostOnce)          409
 //	no key, a malformed one, two headers        400
 //	the scope fails · is empty                  401 · 500
-//	body above Options.MaxRequest · broken off  413 · 400
+//	body above o.MaxRequest · broken off        413 · 400
 //	Redis away, locks closed, time over         503 with Retry-After
 //	body read before, wrapped twice, bad record 500
-//	a method that is not in Options.Methods     runs unguarded, with a key or without
+//	a method that is not in o.Methods           runs unguarded, with a key or without
 //
 // These answers are problems of RFC 9457, each with a Type of its own. An answer that is not recorded (see Store) frees
 // the key, and so does a panic, which passes on; with guard.AtMostOnce a panic leaves the outcome unknown.
 //
-// The handler writes into memory: a Flush is remembered, not obeyed, until the answer exceeds Options.MaxResponse or is
-// flushed as text/event-stream. From then on it is streamed. Hijack is refused with http.ErrNotSupported; 1xx pass.
-// The request's context is that of the lease: the client's disconnect does not end it (see Options.CancelOnDisconnect); it ends
-// before the lease can, with the same causes as under [Exclusive].
-func Idempotent(locks *lockcore.Locker, scope Scope, o Options) func(http.Handler) http.Handler {
-	if locks == nil || scope == nil {
-		panic("httpmw: Idempotent: locks and scope must not be nil")
-	}
-	if err := o.Validate(); err != nil {
-		panic(err)
-	}
-	m := &idempotent{Options: o.withDefaults(), locks: locks, scope: scope}
+// The handler writes into memory: a Flush is remembered, not obeyed, until the answer exceeds
+// o.MaxResponse or is flushed as text/event-stream. From then on it is streamed. Hijack is refused
+// with http.ErrNotSupported; 1xx pass. The request's context is that of the lease: the client's
+// disconnect does not end it (see o.CancelOnDisconnect); it ends before the lease can, with the
+// same causes as under [Exclusive].
+func Idempotent(locks *lockcore.Locker, scope Scope, o IdempotentOptions) func(http.Handler) http.Handler {
+	must("Idempotent", notNil("locks", locks != nil), notNil("scope", scope != nil), o.Validate())
+	o = o.withDefaults()
+	m := &idempotent{IdempotentOptions: o, locks: locks, scope: scope, guard: guard.OnceOptions{
+		Terms: o.Terms, Keep: o.Keep, Mode: o.Mode, Codec: codec{}, MaxResult: o.MaxResponse + maxHeaders,
+	}}
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("httpmw: Idempotent: handler must not be nil")
@@ -58,9 +58,10 @@ func Idempotent(locks *lockcore.Locker, scope Scope, o Options) func(http.Handle
 }
 
 type idempotent struct {
-	Options
+	IdempotentOptions
 	locks *lockcore.Locker
 	scope Scope
+	guard guard.OnceOptions // without the fingerprint of a request
 
 	noScope, bodyGone, twice sync.Once
 }
@@ -71,7 +72,7 @@ func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	client, err := m.clientKey(r.Header)
-	if m.Optional && errors.Is(err, errNoKey) {
+	if m.Optional && errors.Is(err, errKeyMissing) {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -92,11 +93,11 @@ func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Han
 // warn tells the Observer what an operator should hear.
 func (m *idempotent) warn(r *http.Request, err error) {
 	misconfigured := func() {
-		m.locks.Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()})
+		m.locks.Internal().Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()})
 	}
 	switch {
-	case errors.Is(err, errNoKey):
-		m.locks.Report(r.Context(), lockcore.NoKey{Name: m.Terms.Name})
+	case errors.Is(err, errKeyMissing):
+		m.locks.Internal().Report(r.Context(), guard.NoKey{Name: m.Terms.Name})
 	case errors.Is(err, errNoScope):
 		m.noScope.Do(misconfigured)
 	case errors.Is(err, errBodyGone):
@@ -139,10 +140,9 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 	defer stay()
 
 	var own *response // what next answered to this request
-	stored, err := guard.OnceValue(ctx, m.locks, op.key, guard.OnceOptions{
-		Terms: m.Terms, Keep: m.Keep, Mode: m.Mode, Codec: codec{}, MaxResult: m.MaxResponse + maxHeaders,
-		Fingerprint: op.fingerprint,
-	}, func(ctx context.Context) (a response, err error) {
+	o := m.guard
+	o.Fingerprint = op.fingerprint
+	stored, err := guard.OnceValue(ctx, m.locks, op.key, o, func(ctx context.Context) (a response, err error) {
 		//planted:gone-before-the-run
 		if !m.CancelOnDisconnect && !stay() { // the client has gone, even if ctx does not know yet
 			return a, guard.NoEffect(cmp.Or(context.Cause(r.Context()), context.Canceled))
@@ -151,7 +151,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 		if err != nil {
 			return a, err
 		}
-		return own.kept(m.Options, w.Header()), nil // the recorder has not changed the headers of w
+		return own.kept(m.IdempotentOptions, w.Header()), nil // the recorder has not changed the headers of w
 	})
 	if own == nil {
 		return m.replay(w, r, stored, err)
@@ -167,7 +167,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard.Result[response], err error) error {
 	switch {
 	case errors.As(err, new(*guard.RecordedError)): // this package records no errors
-		m.locks.Report(r.Context(), lockcore.BadRecord{Err: err})
+		m.locks.Internal().Report(r.Context(), lockcore.BadRecord{Err: err})
 		return errtext.Wrap(lockcore.ErrRecord, err)
 	case err != nil && !errors.Is(err, guard.ErrNoResult):
 		return err

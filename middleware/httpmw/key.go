@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// HeaderKey is the request header that names an operation, unless Options.Header names another one. HeaderReplayed is
-// the response header that marks a replay.
+// HeaderKey is the request header that names an operation, unless IdempotentOptions.Header names
+// another one. HeaderReplayed is the response header that marks a replay.
 const (
 	HeaderKey      = "Idempotency-Key"
 	HeaderReplayed = "Idempotent-Replayed"
@@ -23,46 +23,46 @@ const maxKey = 255
 
 // clientKey reads the client's key: a string of RFC 8941, as the draft has it, or the bare text that most clients send.
 // Both are the same key.
-func (o Options) clientKey(h http.Header) (string, error) {
+func (o IdempotentOptions) clientKey(h http.Header) (string, error) {
 	values := h.Values(o.Header)
 	switch len(values) {
 	case 0:
-		return "", errNoKey
+		return "", errKeyMissing
 	case 1:
 	default:
-		return "", errBadKey
+		return "", errKeyMalformed
 	}
 	return o.parseKey(values[0])
 }
 
-func (o Options) parseKey(value string) (string, error) {
+func (o IdempotentOptions) parseKey(value string) (string, error) {
 	key := value
 	if strings.HasPrefix(key, `"`) {
 		var ok bool
 		if key, ok = unquote(key[1:]); !ok {
-			return "", errBadKey
+			return "", errKeyMalformed
 		}
 	} else if strings.Contains(key, ",") { // a proxy may have joined two headers, as RFC 9110 allows
-		return "", errBadKey
+		return "", errKeyMalformed
 	}
 	if key == "" || len(key) > maxKey {
-		return "", errBadKey
+		return "", errKeyMalformed
 	}
 	for i := range len(key) {
 		if key[i] < ' ' || key[i] > '~' {
-			return "", errBadKey
+			return "", errKeyMalformed
 		}
 	}
 	if o.ValidKey != nil {
 		if err := o.ValidKey(key); err != nil {
-			return "", errtext.Wrap(errBadKey, err)
+			return "", errtext.Wrap(errKeyMalformed, err)
 		}
 	}
 	return key, nil
 }
 
-// UUIDKey is an Options.ValidKey that takes UUIDs only, in the form of RFC 9562: 8e03978e-40d5-43dd-bc93-6894a57f9324. Upper
-// case is allowed, and is another key than lower case.
+// UUIDKey is an IdempotentOptions.ValidKey that takes UUIDs only, in the form of RFC 9562:
+// 8e03978e-40d5-43dd-bc93-6894a57f9324. Upper case is allowed, and is another key than lower case.
 func UUIDKey(key string) error {
 	if len(key) != 36 {
 		return errNoUUID
@@ -112,7 +112,7 @@ func digest(secret []byte, scope, method, path, client string) string {
 // (idempotency.Lookup, idempotency.Clear). path is the request's, escaped and without query, as the client sent it; header is the
 // Idempotency-Key, quoted or bare. Of o it needs Secret and, if set, ValidKey. It fails if one of them cannot be a
 // request's. What is recorded has a format of this package's own (codec "http"), which no exported function reads.
-func (o Options) KeyOf(scope, method, path, header string) (string, error) {
+func (o IdempotentOptions) KeyOf(scope, method, path, header string) (string, error) {
 	var errs []error
 	if scope == "" {
 		errs = append(errs, errNoScope)

@@ -66,7 +66,7 @@ func TestClientKey(t *testing.T) {
 // Finding B15: the key comes from the header that the options name, and from no other; and only a valid one is a key.
 func TestKeyOptions(t *testing.T) {
 	var runs atomic.Int64
-	o := httpmw.Options{Header: "x-idempotency-key", ValidKey: httpmw.UUIDKey}
+	o := httpmw.IdempotentOptions{Header: "x-idempotency-key", ValidKey: httpmw.UUIDKey}
 	var seen httpmw.Problem
 	o.Problem = func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
 		seen = p
@@ -98,7 +98,7 @@ func TestKeyOptions(t *testing.T) {
 
 // A method that is not guarded needs no valid key either.
 func TestValidKeyOfOtherMethods(t *testing.T) {
-	f := guarded(t, httpmw.Options{ValidKey: func(string) error { panic("called") }}, created)
+	f := guarded(t, httpmw.IdempotentOptions{ValidKey: func(string) error { panic("called") }}, created)
 	f.wantRan(f.do("PUT", "/orders", "", "Idempotency-Key", "k"), 201)
 }
 

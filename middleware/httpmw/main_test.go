@@ -80,14 +80,14 @@ func unstarted(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixture
 }
 
 // guarded is a fixture with h behind Idempotent.
-func guarded(t *testing.T, o httpmw.Options, h http.HandlerFunc) *fixture {
+func guarded(t *testing.T, o httpmw.IdempotentOptions, h http.HandlerFunc) *fixture {
 	t.Helper()
 	return newFixture(t, func(l *lockcore.Locker) http.Handler { return idempotent(l, o)(h) })
 }
 
 // idempotent is the middleware of these tests: its problems are watched, and each answer of the handler has something
 // in it that belongs to one client.
-func idempotent(l *lockcore.Locker, o httpmw.Options) func(http.Handler) http.Handler {
+func idempotent(l *lockcore.Locker, o httpmw.IdempotentOptions) func(http.Handler) http.Handler {
 	write := o.Problem
 	if write == nil {
 		write = httpmw.WriteProblem
@@ -209,10 +209,11 @@ func (f *fixture) wantProblem(a answer, status int, problem string) {
 type events struct {
 	waiting chan struct{} // hears of one Waiting, if there is room
 
-	mu   sync.Mutex
-	all  []lockcore.Event
-	keys []string
-	on   func(lockcore.Event) // called without the lock
+	mu    sync.Mutex
+	all   []lockcore.Event
+	keys  []string
+	names []string             // Terms.Name of each attempt
+	on    func(lockcore.Event) // called without the lock
 }
 
 // hear calls on with every event from now on.
@@ -222,10 +223,10 @@ func (e *events) hear(on func(lockcore.Event)) {
 	e.on = on
 }
 
-func (e *events) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+func (e *events) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.keys = append(e.keys, a.Key)
+	e.keys, e.names = append(e.keys, a.Key), append(e.names, a.Name)
 	return ctx
 }
 

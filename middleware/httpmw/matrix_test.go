@@ -145,7 +145,7 @@ func newMatrix(t *testing.T) *matrix {
 	m.fixture = newFixture(t, func(l *lockcore.Locker) http.Handler {
 		wait := lockcore.Terms{Wait: time.Minute}
 		mux := http.NewServeMux()
-		for name, o := range map[string]httpmw.Options{
+		for name, o := range map[string]httpmw.IdempotentOptions{
 			"once": {Terms: wait}, "optional": {Terms: wait, Optional: true}, "atmost": {Terms: wait, Mode: guard.AtMostOnce},
 			"nowait": {Terms: lockcore.Terms{Wait: lockcore.NoWait}}, "away": {Terms: lockcore.Terms{Wait: lockcore.NoWait}},
 		} {

@@ -26,7 +26,7 @@ func heap() int {
 func TestMemoryOfAStream(t *testing.T) {
 	const size, bound = 1 << 30, 16 << 20
 	before, peak := 0, 0
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		chunk := make([]byte, 64<<10)
 		for i := range size / len(chunk) {
 			if n, err := w.Write(chunk); n != len(chunk) || err != nil {
@@ -62,7 +62,7 @@ func TestMemoryOfAStream(t *testing.T) {
 func TestMemoryOfWaitingRequests(t *testing.T) {
 	const waiters, size = 64, 1<<20 - 64
 	g := newGate(created)
-	f := guarded(t, httpmw.Options{Terms: lockcore.Terms{Wait: time.Minute}}, g.ServeHTTP)
+	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: time.Minute}}, g.ServeHTTP)
 	f.events.waiting = make(chan struct{}, waiters)
 	body := strings.Repeat("x", size)
 	answers := make(chan answer, waiters+1)

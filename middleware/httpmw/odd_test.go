@@ -15,7 +15,7 @@ import (
 
 // Two queries that a parser reads as two lists of values are two requests, however their names are escaped.
 func TestEscapedNamesInAQuery(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, created)
+	f := guarded(t, httpmw.IdempotentOptions{}, created)
 	f.wantRan(f.do("POST", "/orders?amount=1&%61mount=1000", "b", "Idempotency-Key", "k"), 201)
 	f.wantProblem(f.do("POST", "/orders?%61mount=1000&amount=1", "b", "Idempotency-Key", "k"), 422, "key-reused")
 	f.wantReplayed(f.do("POST", "/orders?amount=1&%61mount=1000", "b", "Idempotency-Key", "k"), 201)
@@ -23,7 +23,7 @@ func TestEscapedNamesInAQuery(t *testing.T) {
 
 // Request targets without a path never meet, and the two forms of one with a path do.
 func TestRequestTargets(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, created)
+	f := guarded(t, httpmw.IdempotentOptions{}, created)
 	seen := map[string]string{}
 	for _, target := range []string{"/a", "/a?", "/", "//a", "/a%2Fb", "x:charge7", "x:refund8", "http://h/a"} {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", f.srv.Listener.Addr().String())
@@ -47,7 +47,7 @@ func TestRequestTargets(t *testing.T) {
 
 // Headers that the handler wrote with another case are recorded too.
 func TestUnusualCaseOfHeaders(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["ETag"] = []string{`"1"`}
 		w.Header()["content-type"] = []string{"application/json"}
 		_, _ = io.WriteString(w, "{}")
@@ -63,7 +63,7 @@ func TestUnusualCaseOfHeaders(t *testing.T) {
 // A trailer that would frame the answer is dropped, not the answer.
 func TestTrailersThatFrame(t *testing.T) {
 	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer", "a b"} {
-		f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "hello")
 			w.Header()[http.TrailerPrefix+name] = []string{"5"}
 			w.Header().Set(http.TrailerPrefix+"X-Sum", "42")

@@ -34,8 +34,8 @@ const (
 	StoreSuccess
 )
 
-// Options of [Idempotent]. The zero value is ready to use.
-type Options struct {
+// IdempotentOptions of [Idempotent]. The zero value is ready to use.
+type IdempotentOptions struct {
 	// Terms of each run. Wait, by default the Locker's (2 s), is how long a request waits for a running one of its key, or
 	// for Redis; then it is answered 409, or 503. MaxHold bounds the handler, by default to 5 min, whatever the Locker's
 	// own Terms say. Name is "http" by default.
@@ -103,11 +103,13 @@ type Options struct {
 }
 
 // Validate reports every problem of o at once; each names the field, its value and the bound.
-func (o Options) Validate() error {
+func (o IdempotentOptions) Validate() error {
 	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("httpmw: Options."+format, args...)) }
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("httpmw: IdempotentOptions."+format, args...))
+	}
 	if err := (guard.OnceOptions{Terms: o.Terms, Keep: o.Keep, Mode: o.Mode}).Validate(); err != nil {
-		errs = append(errs, errtext.Prefix("httpmw: Options", err))
+		errs = append(errs, errtext.Prefix("httpmw: IdempotentOptions", err))
 	}
 	for _, m := range o.Methods {
 		if !isMethod(m) {
@@ -142,7 +144,7 @@ func (o Options) Validate() error {
 	return errtext.Join(errs...)
 }
 
-func (o Options) withDefaults() Options {
+func (o IdempotentOptions) withDefaults() IdempotentOptions {
 	o.Terms.Name = cmp.Or(o.Terms.Name, defaultName)
 	o.Terms.MaxHold = cmp.Or(o.Terms.MaxHold, defaultHold)
 	if len(o.Methods) == 0 {
@@ -159,6 +161,20 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// must panics with all of errs, if any: arguments of a constructor that are mistakes of the program.
+func must(constructor string, errs ...error) {
+	if err := errtext.Join(errs...); err != nil {
+		panic(errtext.Prefix("httpmw: "+constructor, err).Error())
+	}
+}
+
+func notNil(argument string, ok bool) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("%s must not be nil", argument)
+}
+
 func canonicalNames(names []string) []string {
 	canonical := make([]string, len(names))
 	for i, name := range names {
@@ -168,7 +184,7 @@ func canonicalNames(names []string) []string {
 }
 
 // keeps says whether an answer is recorded.
-func (o Options) keeps(a *response) bool {
+func (o IdempotentOptions) keeps(a *response) bool {
 	status := a.status
 	switch {
 	case status < 200: // 101: the connection is no longer ours

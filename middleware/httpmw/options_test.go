@@ -12,7 +12,7 @@ import (
 )
 
 func TestOptionsAreCheckedTogether(t *testing.T) {
-	o := httpmw.Options{
+	o := httpmw.IdempotentOptions{
 		Terms: lockcore.Terms{Lease: 1}, Keep: 1, Mode: 7, Methods: []string{"PO ST"}, Store: 9,
 		Header: "connection", OmitHeaders: []string{"content-type", "Bad Name"}, OnlyHeaders: []string{"set-cookie", "Worse Name"}, MaxRequest: -1, MaxResponse: 1 << 30,
 	}
@@ -26,11 +26,11 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 		}
 	}
 	for _, header := range []string{"host", "Set-Cookie", "Transfer-Encoding", "X Key", "X-Key:"} {
-		if err := (httpmw.Options{Header: header}).Validate(); err == nil || !strings.Contains(err.Error(), header) {
+		if err := (httpmw.IdempotentOptions{Header: header}).Validate(); err == nil || !strings.Contains(err.Error(), header) {
 			t.Errorf("Header %q: %v", header, err)
 		}
 	}
-	if err := (httpmw.Options{}).Validate(); err != nil {
+	if err := (httpmw.IdempotentOptions{}).Validate(); err != nil {
 		t.Errorf("the zero value: %v", err)
 	}
 }
@@ -44,7 +44,7 @@ func TestEachProblemOfOptionsSaysWhere(t *testing.T) {
 		n    int // problems
 		err  error
 	}{
-		{"httpmw: Options: Terms.Lease is 1ns", 5, httpmw.Options{Terms: terms, Keep: 1, Mode: 7, Store: 9}.Validate()},
+		{"httpmw: IdempotentOptions: Terms.Lease is 1ns", 5, httpmw.IdempotentOptions{Terms: terms, Keep: 1, Mode: 7, Store: 9}.Validate()},
 		{"httpmw: ExclusiveOptions: Terms.Lease is 1ns", 3, httpmw.ExclusiveOptions{Terms: terms, Status: 1}.Validate()},
 	} {
 		if text := fmt.Sprint(c.err); !strings.HasPrefix(text, c.want) || strings.Count(text, "; ") != c.n-1 {
@@ -54,17 +54,18 @@ func TestEachProblemOfOptionsSaysWhere(t *testing.T) {
 }
 
 func TestMistakesOfTheProgramPanic(t *testing.T) {
-	locks := guarded(t, httpmw.Options{}, nil).locks
+	locks := guarded(t, httpmw.IdempotentOptions{}, nil).locks
 	for name, call := range map[string]func(){
-		"locks":   func() { httpmw.Idempotent(nil, tenant, httpmw.Options{}) },
-		"scope":   func() { httpmw.Idempotent(locks, nil, httpmw.Options{}) },
-		"options": func() { httpmw.Idempotent(locks, tenant, httpmw.Options{Keep: -1}) },
-		"handler": func() { httpmw.Idempotent(locks, tenant, httpmw.Options{})(nil) },
+		"locks":   func() { httpmw.Idempotent(nil, tenant, httpmw.IdempotentOptions{}) },
+		"scope":   func() { httpmw.Idempotent(locks, nil, httpmw.IdempotentOptions{}) },
+		"options": func() { httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{Keep: -1}) },
+		"handler": func() { httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(nil) },
+		"locks must not be nil; scope must not be nil; IdempotentOptions: ": func() { httpmw.Idempotent(nil, nil, httpmw.IdempotentOptions{Keep: -1}) },
 	} {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
+				if text, ok := recover().(string); !ok || !strings.HasPrefix(text, "httpmw: Idempotent: ") || !strings.Contains(strings.ToLower(text), strings.ToLower(name)) {
+					t.Errorf("%s: panic %q", name, text)
 				}
 			}()
 			call()
@@ -77,7 +78,7 @@ func TestScopeErrorIsNotTold(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		return httpmw.Idempotent(l, func(*http.Request) (string, error) {
 			return "", errors.Join(lockcore.ErrBusy, errors.New("secret"))
-		}, httpmw.Options{})(http.NotFoundHandler())
+		}, httpmw.IdempotentOptions{})(http.NotFoundHandler())
 	})
 	a := f.post("k")
 	f.wantProblem(a, 401, "unauthorized")

@@ -55,7 +55,7 @@ func post(h http.Handler) answer {
 func TestRedisAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
-		h := idempotent(b.locks, httpmw.Options{})(order(&runs))
+		h := idempotent(b.locks, httpmw.IdempotentOptions{})(order(&runs))
 		b.faults.Down()
 		a := post(h)
 		if a.status != 503 || a.problem() != "unavailable" || a.header.Get("Retry-After") != "5" || runs.Load() != 0 {
@@ -70,7 +70,7 @@ func TestRedisAway(t *testing.T) {
 
 func TestLockerClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
-		h := idempotent(b.locks, httpmw.Options{})(http.NotFoundHandler())
+		h := idempotent(b.locks, httpmw.IdempotentOptions{})(http.NotFoundHandler())
 		if err := b.locks.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestRedisAwayWhenTheAnswerIsStored(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
 		next := order(&runs)
-		h := idempotent(b.locks, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := idempotent(b.locks, httpmw.IdempotentOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			b.faults.Silence()
 			next(w, r)
 		}))
@@ -107,7 +107,7 @@ func TestRedisAwayWhenTheAnswerIsStored(t *testing.T) {
 func TestAnswerToTheRecordIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
-		h := idempotent(b.locks, httpmw.Options{})(order(&runs))
+		h := idempotent(b.locks, httpmw.IdempotentOptions{})(order(&runs))
 		lost := b.faults.CutAnswer(locktest.Script("complete"))
 		if a := post(h); a.status != 201 {
 			t.Errorf("got %d", a.status)
@@ -126,7 +126,7 @@ func TestAnswerToTheRecordIsLost(t *testing.T) {
 func TestMaxHoldIsFiveMinutesByDefault(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		start := time.Now()
-		h := idempotent(b.locks, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := idempotent(b.locks, httpmw.IdempotentOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			if cause := context.Cause(r.Context()); !errors.Is(cause, lockcore.ErrMaxHold) {
 				t.Errorf("the handler's ctx ended by %v", cause)
@@ -143,7 +143,7 @@ func TestMaxHoldIsFiveMinutesByDefault(t *testing.T) {
 func TestHandlerIgnoresItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
-		h := idempotent(b.locks, httpmw.Options{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := idempotent(b.locks, httpmw.IdempotentOptions{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			runs.Add(1)
 			time.Sleep(10 * time.Minute)
 			w.WriteHeader(http.StatusCreated)

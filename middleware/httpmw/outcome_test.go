@@ -35,7 +35,7 @@ func TestOutcomesOfAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		once := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "alice", nil }, httpmw.Options{})
+		once := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "alice", nil }, httpmw.IdempotentOptions{})
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", strings.NewReader("{}"))
 		r.Header.Set("Idempotency-Key", "key-"+strings.ReplaceAll(want, " ", "-"))
 		func() {

@@ -51,9 +51,10 @@ type Problem struct {
 	Err        error         // why: for logs, not for the client. It names no key except Key and those in errors of a KeyFunc, Scope or ValidKey
 }
 
-// WriteProblem writes p as application/problem+json. It is the default of Options.Problem and needs nothing of r. Before
-// any such function is called, Retry-After and Cache-Control: no-store are set, and headers that were set for another answer are
-// removed. Content-Encoding stays, as http.Error leaves it: who has set it in front of us may be compressing what we write
+// WriteProblem writes p as application/problem+json. It is the default of IdempotentOptions.Problem
+// and needs nothing of r. Before any such function is called, Retry-After and Cache-Control:
+// no-store are set, and headers that were set for another answer are removed. Content-Encoding
+// stays, as http.Error leaves it: who has set it in front of us may be compressing what we write
 // (https://go.dev/issue/66343).
 func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) { //nolint:revive // r has a name for the documentation
 	body, _ := json.Marshal(map[string]any{"type": p.Type, "title": p.Title, "status": p.Status, "detail": p.Detail})
@@ -123,9 +124,9 @@ func timeOver(ctx context.Context, err error) bool {
 
 // Why a request is refused before Redis is asked, and errDropped, why a done one is after it.
 var (
-	errNoKey   = errors.New("httpmw: no " + HeaderKey)
-	errBadKey  = errors.New("httpmw: malformed " + HeaderKey)
-	errUnnamed = errors.New("httpmw: no key for Exclusive")
+	errKeyMissing   = errors.New("httpmw: no " + HeaderKey)
+	errKeyMalformed = errors.New("httpmw: malformed " + HeaderKey)
+	errUnnamed      = errors.New("httpmw: no key for Exclusive")
 	// A mistake of the program, see ByPathValue.
 	errMisplaced = errors.New("httpmw: no such path value; wrap the handler that is given to the router, not the router")
 	errScope     = errors.New("httpmw: scope")
@@ -151,11 +152,11 @@ type problem struct {
 // problems is the one place where an error becomes an answer. Our own come first: what a user's function returns may
 // wrap anything.
 var problems = []problem{
-	{errNoKey, Problem{
+	{errKeyMissing, Problem{
 		Type: TypeKeyMissing, Status: http.StatusBadRequest, Title: "Idempotency-Key is missing",
 		Detail: "This operation needs an Idempotency-Key header: a value that is new for each operation and the same for its repetitions.",
 	}},
-	{errBadKey, Problem{
+	{errKeyMalformed, Problem{
 		Type: TypeKeyMalformed, Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed",
 		Detail: "The Idempotency-Key header must appear once, with 1 to 255 printable ASCII characters, bare without a comma or as a quoted string. " +
 			"This API may ask for more, such as a UUID.",

@@ -13,7 +13,7 @@ import (
 func TestProblemKnowsTheKey(t *testing.T) {
 	var seen httpmw.Problem
 	var key string
-	o := httpmw.Options{Mode: guard.AtMostOnce, Terms: lockcore.Terms{Wait: lockcore.NoWait}, MaxRequest: 10, Problem: func(w http.ResponseWriter, _ *http.Request, p httpmw.Problem) {
+	o := httpmw.IdempotentOptions{Mode: guard.AtMostOnce, Terms: lockcore.Terms{Wait: lockcore.NoWait}, MaxRequest: 10, Problem: func(w http.ResponseWriter, _ *http.Request, p httpmw.Problem) {
 		seen = p
 		w.WriteHeader(p.Status)
 	}}

@@ -108,7 +108,7 @@ func lying(next http.Handler) http.Handler {
 func TestProblemInheritsNoLies(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		mux := http.NewServeMux()
-		mux.Handle("/once", lying(idempotent(l, httpmw.Options{Methods: []string{"GET", "HEAD"}})(http.NotFoundHandler())))
+		mux.Handle("/once", lying(idempotent(l, httpmw.IdempotentOptions{Methods: []string{"GET", "HEAD"}})(http.NotFoundHandler())))
 		mux.Handle("/alone", lying(httpmw.Exclusive(l, fixed(""), httpmw.ExclusiveOptions{})(http.NotFoundHandler())))
 		return mux
 	})

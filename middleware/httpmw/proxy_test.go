@@ -30,7 +30,7 @@ func TestReverseProxy(t *testing.T) {
 		w.Header().Set("X-Sum", "42")
 	}))
 	defer up.Close()
-	f := guarded(t, httpmw.Options{}, proxyTo(t, up).ServeHTTP)
+	f := guarded(t, httpmw.IdempotentOptions{}, proxyTo(t, up).ServeHTTP)
 	sum := fmt.Sprint("a,", len(secret("body")), ",1")
 	for i := range 2 {
 		a := f.post("k")
@@ -62,7 +62,7 @@ func TestReverseProxyAborts(t *testing.T) {
 			}
 		}))
 		defer up.Close()
-		f, fr := fronted(t, httpmw.Options{MaxResponse: limit}, proxyTo(t, up))
+		f, fr := fronted(t, httpmw.IdempotentOptions{MaxResponse: limit}, proxyTo(t, up))
 		if a, err := f.send(f.request("POST", "/orders", "body", "Idempotency-Key", "k")); err == nil {
 			t.Errorf("limit %d: got %d %q, want a broken answer", limit, a.status, a.body)
 		}
@@ -79,7 +79,7 @@ func TestReverseProxyAborts(t *testing.T) {
 // A ReverseProxy in front passes all on: the key, refusals, and the first answer and its replay with their trailers.
 func TestBehindReverseProxy(t *testing.T) {
 	var runs atomic.Int64
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, r *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-Sum")
 		order(&runs)(w, r)
 		_ = http.NewResponseController(w).Flush()

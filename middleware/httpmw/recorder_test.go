@@ -19,7 +19,7 @@ import (
 
 // A Flush neither makes a 200 of a later 201 nor sends anything before it is recorded.
 func TestFlushIsRemembered(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "/orders/1")
 		w.WriteHeader(http.StatusCreated)
 		if flusher, ok := w.(http.Flusher); ok {
@@ -46,7 +46,7 @@ func TestFlushIsRemembered(t *testing.T) {
 }
 
 func TestRawWriterIsHidden(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); ok {
 			t.Error("Unwrap leads to the raw writer")
 		}
@@ -69,7 +69,7 @@ func TestRawWriterIsHidden(t *testing.T) {
 // Informational answers reach the client at once, and their headers stay with them.
 func TestInformationalPass(t *testing.T) {
 	hinted := make(chan struct{}, 1)
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
 		<-hinted
@@ -105,7 +105,7 @@ func TestInformationalPass(t *testing.T) {
 
 // Answers without a body stay so, first and replayed.
 func TestBodilessAnswers(t *testing.T) {
-	f := guarded(t, httpmw.Options{Methods: []string{"HEAD", "POST"}}, func(w http.ResponseWriter, r *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{Methods: []string{"HEAD", "POST"}}, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/204":
 			w.WriteHeader(http.StatusNoContent)
@@ -139,7 +139,7 @@ func TestBodilessAnswers(t *testing.T) {
 
 // The handler can read the body as if nobody had, with its length known, and connections are used again.
 func TestRequestBodyIsHandedOn(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(_ http.ResponseWriter, r *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(_ http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil || r.ContentLength != int64(len(b)) || string(b) != "chunked body" || r.Trailer.Get("X-Sum") != "42" {
 			t.Errorf("read %q (%d), trailer %v, %v", b, r.ContentLength, r.Trailer, err)
@@ -155,7 +155,7 @@ func TestRequestBodyIsHandedOn(t *testing.T) {
 
 // Trailers that were not announced arrive too, first and replayed, and so do values that net/http would have cleaned.
 func TestTrailersAndUncleanHeaders(t *testing.T) {
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Content-Type"] = nil
 		w.Header().Set("Link", "a\r\nSet-Cookie: b")
 		_, _ = io.WriteString(w, "<html>")
@@ -176,7 +176,7 @@ func TestTrailersAndUncleanHeaders(t *testing.T) {
 
 // A status that is none panics as it does in net/http, and 101 belongs to nobody who comes later.
 func TestUnusualStatus(t *testing.T) {
-	f, fr := fronted(t, httpmw.Options{Store: httpmw.StoreAll}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f, fr := fronted(t, httpmw.IdempotentOptions{Store: httpmw.StoreAll}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/101" {
 			w.WriteHeader(http.StatusSwitchingProtocols)
 			return
@@ -199,7 +199,7 @@ func TestUnusualStatus(t *testing.T) {
 // A limit that stands in front of ours is a limit too.
 func TestMaxBytesReader(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		next := idempotent(l, httpmw.Options{})(http.NotFoundHandler())
+		next := idempotent(l, httpmw.IdempotentOptions{})(http.NotFoundHandler())
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, 3)
 			next.ServeHTTP(w, r)
@@ -211,7 +211,7 @@ func TestMaxBytesReader(t *testing.T) {
 // A handler that wants the connection and does not get it answers 500: the key is free.
 func TestRefusedHijackFreesTheKey(t *testing.T) {
 	runs := 0
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		runs++
 		if _, _, err := http.NewResponseController(w).Hijack(); err != nil && runs < 3 {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -229,7 +229,7 @@ func TestCompressedAnswer(t *testing.T) {
 	z := gzip.NewWriter(&packed)
 	_, _ = io.WriteString(z, strings.Repeat("hello ", 1000))
 	_ = z.Close()
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Set("Vary", "Accept-Encoding")
 		_, _ = w.Write(packed.Bytes())

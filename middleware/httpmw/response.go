@@ -29,7 +29,7 @@ type response struct {
 }
 
 // kept returns the part of a that may be recorded. before are the headers that the handler found.
-func (a *response) kept(o Options, before http.Header) response {
+func (a *response) kept(o IdempotentOptions, before http.Header) response {
 	if a.streamed {
 		return *a
 	}

@@ -115,7 +115,7 @@ func TestBadRecordIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			runs := 0
-			f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 				runs++
 				_, _ = w.Write([]byte("secret"))
 			})

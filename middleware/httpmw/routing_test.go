@@ -15,7 +15,7 @@ import (
 // Behind StripPrefix both requests have the path /7: their keys must not meet.
 func TestStripPrefix(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		once := idempotent(l, httpmw.Options{})
+		once := idempotent(l, httpmw.IdempotentOptions{})
 		mux := http.NewServeMux()
 		for _, name := range []string{"charge", "refund"} {
 			mux.Handle("/"+name+"/", http.StripPrefix("/"+name, once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func TestServeMux(t *testing.T) {
 	for _, outside := range []bool{true, false} {
 		var pattern string
 		f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-			once := idempotent(l, httpmw.Options{})
+			once := idempotent(l, httpmw.IdempotentOptions{})
 			var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.PathValue("id")) })
 			if !outside {
 				h = once(h)
@@ -65,7 +65,7 @@ func TestServeMux(t *testing.T) {
 func TestMountedTwice(t *testing.T) {
 	var runs atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		once := idempotent(l, httpmw.Options{})
+		once := idempotent(l, httpmw.IdempotentOptions{})
 		return once(once(order(&runs)))
 	})
 	f.wantProblem(f.post("k"), 500, "internal")
@@ -91,7 +91,7 @@ func TestKeysNeverMeet(t *testing.T) {
 	var runs atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		mux := http.NewServeMux() // of the methods and the hosts it knows nothing
-		h := idempotent(l, httpmw.Options{Methods: []string{"POST", "PATCH", "PUT"}})(order(&runs))
+		h := idempotent(l, httpmw.IdempotentOptions{Methods: []string{"POST", "PATCH", "PUT"}})(order(&runs))
 		mux.Handle("/charge/", http.StripPrefix("/charge", h))
 		mux.Handle("/refund/", http.StripPrefix("/refund", h))
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,7 +130,7 @@ func TestHosts(t *testing.T) {
 		return a
 	}
 	var runs atomic.Int64
-	f := guarded(t, httpmw.Options{}, order(&runs))
+	f := guarded(t, httpmw.IdempotentOptions{}, order(&runs))
 	f.wantRan(send(f, "one.example"), 201)
 	f.wantReplayed(send(f, "two.example"), 201)
 
@@ -138,7 +138,7 @@ func TestHosts(t *testing.T) {
 		return httpmw.Idempotent(l, func(r *http.Request) (string, error) {
 			name, err := tenant(r)
 			return r.Host + " " + name, err
-		}, httpmw.Options{})(order(&runs))
+		}, httpmw.IdempotentOptions{})(order(&runs))
 	})
 	f.wantRan(send(f, "one.example"), 201)
 	f.wantRan(send(f, "two.example"), 201)

@@ -39,7 +39,7 @@ func created(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.Status
 // default the repeat waits first, see TestSecondWaitsByDefault.
 func TestSecondIsToldToComeAgainWhileTheFirstRuns(t *testing.T) {
 	g := newGate(created)
-	f := guarded(t, httpmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}}, g.ServeHTTP)
+	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}}, g.ServeHTTP)
 	first := f.start(t.Context(), "k")
 	<-g.entered
 
@@ -58,7 +58,7 @@ func TestSecondIsToldToComeAgainWhileTheFirstRuns(t *testing.T) {
 // Finding B14: by default a concurrent repeat waits for the first answer.
 func TestSecondWaitsByDefault(t *testing.T) {
 	g := newGate(created)
-	f := guarded(t, httpmw.Options{}, g.ServeHTTP)
+	f := guarded(t, httpmw.IdempotentOptions{}, g.ServeHTTP)
 	first := f.start(t.Context(), "k")
 	<-g.entered
 	second := f.start(t.Context(), "k")
@@ -72,7 +72,7 @@ func TestSecondWaitsByDefault(t *testing.T) {
 
 func TestSecondWaitsAndReplays(t *testing.T) {
 	g := newGate(created)
-	f := guarded(t, httpmw.Options{Terms: lockcore.Terms{Wait: time.Minute}}, g.ServeHTTP)
+	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: time.Minute}}, g.ServeHTTP)
 	first := f.start(t.Context(), "k")
 	<-g.entered
 	second := f.start(t.Context(), "k")
@@ -84,7 +84,7 @@ func TestSecondWaitsAndReplays(t *testing.T) {
 
 func TestOneOfManyRuns(t *testing.T) {
 	var runs atomic.Int64
-	f := guarded(t, httpmw.Options{Terms: lockcore.Terms{Wait: time.Minute}}, order(&runs))
+	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: time.Minute}}, order(&runs))
 	const n = 30
 	var firsts, replays atomic.Int64
 	var wg sync.WaitGroup
@@ -136,7 +136,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.next.ServeHTTP(w, r)
 }
 
-func fronted(t *testing.T, o httpmw.Options, h http.Handler) (*fixture, *front) {
+func fronted(t *testing.T, o httpmw.IdempotentOptions, h http.Handler) (*fixture, *front) {
 	t.Helper()
 	fr := &front{gone: make(chan struct{}, 1), done: make(chan any, 1)}
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
@@ -152,7 +152,7 @@ func TestDisconnectDoesNotEndTheHandlerAndItsAnswerIsRecorded(t *testing.T) {
 		cause = context.Cause(r.Context())
 		w.WriteHeader(http.StatusCreated)
 	})
-	f, fr := fronted(t, httpmw.Options{}, g)
+	f, fr := fronted(t, httpmw.IdempotentOptions{}, g)
 	ctx, cancel := context.WithCancel(t.Context())
 	first := f.start(ctx, "k")
 	<-g.entered
@@ -172,7 +172,7 @@ func TestDisconnectDoesNotEndTheHandlerAndItsAnswerIsRecorded(t *testing.T) {
 
 func TestCancelOnDisconnectEndsTheHandler(t *testing.T) {
 	entered := make(chan struct{}, 1)
-	f, fr := fronted(t, httpmw.Options{CancelOnDisconnect: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f, fr := fronted(t, httpmw.IdempotentOptions{CancelOnDisconnect: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
 		if r.Header.Get("Hang") == "" {
 			return
@@ -193,7 +193,7 @@ func TestCancelOnDisconnectEndsTheHandler(t *testing.T) {
 // Who left while it stood in line does not run when its turn comes.
 func TestDisconnectWhileWaitingEndsTheWait(t *testing.T) {
 	g := newGate(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-	f, fr := fronted(t, httpmw.Options{Terms: lockcore.Terms{Wait: lockcore.Forever}}, g)
+	f, fr := fronted(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}}, g)
 	first := f.start(t.Context(), "k")
 	<-g.entered
 	ctx, cancel := context.WithCancel(t.Context())
@@ -212,7 +212,7 @@ func TestDisconnectWhileWaitingEndsTheWait(t *testing.T) {
 func TestPanicFreesTheKeyAndPassesOn(t *testing.T) {
 	for _, value := range []any{http.ErrAbortHandler, "a mistake"} {
 		var runs atomic.Int64
-		f, fr := fronted(t, httpmw.Options{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		f, fr := fronted(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if runs.Add(1) == 1 {
 				w.WriteHeader(http.StatusCreated)
 				_, _ = w.Write([]byte("never seen"))
@@ -233,7 +233,7 @@ func TestPanicFreesTheKeyAndPassesOn(t *testing.T) {
 func TestPanicAtMostOnceLeavesTheOutcomeUnknown(t *testing.T) {
 	var runs atomic.Int64
 	var key string
-	f := guarded(t, httpmw.Options{Mode: guard.AtMostOnce}, func(_ http.ResponseWriter, r *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, func(_ http.ResponseWriter, r *http.Request) {
 		key = httpmw.Key(r.Context())
 		if runs.Add(1) == 1 {
 			panic(http.ErrAbortHandler)

@@ -15,7 +15,7 @@ import (
 // Above the limit the answer is streamed whole and not kept: who asks again is refused, and nothing runs.
 func TestLargeAnswerIsStreamedAndNotKept(t *testing.T) {
 	var runs atomic.Int64
-	f := guarded(t, httpmw.Options{MaxResponse: 1000}, func(w http.ResponseWriter, r *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 1000}, func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
 		w.WriteHeader(http.StatusCreated)
 		size := 1000
@@ -44,7 +44,7 @@ func TestLargeAnswerIsStreamedAndNotKept(t *testing.T) {
 
 // More headers than a record takes leave a tombstone; the first answer has them all.
 func TestLargeHeadersAreNotKept(t *testing.T) {
-	f := guarded(t, httpmw.Options{MaxResponse: 1}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 1}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", strings.Repeat("x", 70<<10))
 	})
 	a := f.post("k")
@@ -58,7 +58,7 @@ func TestLargeHeadersAreNotKept(t *testing.T) {
 // An event stream reaches the client while the handler runs.
 func TestEventStream(t *testing.T) {
 	next := make(chan struct{})
-	f := guarded(t, httpmw.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		for _, event := range []string{"data: 1\n\n", "data: 2\n\n"} {
 			_, _ = io.WriteString(w, event)
@@ -87,7 +87,7 @@ func TestEventStream(t *testing.T) {
 // Above the limit a Flush that was only remembered is obeyed, and so are later ones.
 func TestFlushAboveTheLimit(t *testing.T) {
 	read := make(chan struct{})
-	f := guarded(t, httpmw.Options{MaxResponse: 2}, func(w http.ResponseWriter, _ *http.Request) {
+	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 2}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "a\n")
 		_ = http.NewResponseController(w).Flush()
 		_, _ = io.WriteString(w, "b\n")
@@ -113,7 +113,7 @@ func TestFlushAboveTheLimit(t *testing.T) {
 func TestDisconnectWhileStreaming(t *testing.T) {
 	var runs atomic.Int64
 	gone := make(chan struct{})
-	f, fr := fronted(t, httpmw.Options{MaxResponse: 10}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f, fr := fronted(t, httpmw.IdempotentOptions{MaxResponse: 10}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
 		_, _ = io.WriteString(w, strings.Repeat("x", 11))
 		_ = http.NewResponseController(w).Flush()
@@ -147,7 +147,7 @@ func TestDisconnectWhileStreaming(t *testing.T) {
 // A client that goes away with its answer unread can have it again.
 func TestDisconnectWithTheAnswerUnread(t *testing.T) {
 	var runs atomic.Int64
-	f, fr := fronted(t, httpmw.Options{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	f, fr := fronted(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		runs.Add(1)
 		_, _ = w.Write(make([]byte, 1<<20)) // more than the buffers on the way hold
 	}))

@@ -180,7 +180,7 @@ func TestStatusOfPolicies(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = lease.Release(context.Background()) }()
-				alone := asynqmw.Exclusive(locks, asynqmw.ByType(), asynqmw.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}, Busy: busy})
+				alone := asynqmw.Exclusive(locks, asynqmw.ByType(), asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}, Busy: busy})
 				h := alone(asynq.HandlerFunc(nothing))
 				checkStatus(t, newRig().deliver(t, asynq.NewTask("charge", nil), h.ProcessTask), class)
 			})

@@ -5,9 +5,7 @@ import (
 	"log"
 	"log/slog"
 	"os"
-
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -15,16 +13,8 @@ import (
 )
 
 func Example() {
-	server, err := miniredis.Run()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer rdb.Close()
-
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTimes})) // in a program: slog.Default()
-	locks, err := lockcore.New(rdb, lockcore.Options{Observer: slogobs.New(logger, slogobs.Options{})})
+	locks, err := lockcore.NewMemory(lockcore.Options{Observer: slogobs.New(logger, slogobs.Options{})})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,7 +32,7 @@ func Example() {
 
 // withoutTimes makes the output of the example the same each time.
 func withoutTimes(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey || a.Key == "holder" || a.Value.Kind() == slog.KindDuration {
+	if a.Key == slog.TimeKey || strings.Contains(a.Key, "holder") || a.Key == "locker" || a.Value.Kind() == slog.KindDuration {
 		return slog.Attr{}
 	}
 	return a

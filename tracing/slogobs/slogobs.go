@@ -33,10 +33,15 @@
 //
 // # Attributes
 //
-// kind and name; key_digest, the first 8 bytes of the SHA-256 of the key in hex, as on spans; holder, where one is known; waited, held,
-// queue, token, attempt, cause, leases and error, where they apply. The records of a call are logged with its ctx, so a
-// slog.Handler that adds trace IDs finds them there. The key itself is written only with [Options.ExposeRawKeys]: keys
-// often name people or accounts. An error is written as its text, in which the digest replaces the key. If the key is
+// kind and name; key_digest, the first 8 bytes of the SHA-256 of the key in hex, as on spans;
+// holder, where one is known; waited, held, queue, token, attempt, cause, leases and error, where
+// they apply. A record with holder also has locker, the UUID of the Locker that made the call, and
+// holder_locker, that of the holder while its hold goes on. If they are equal, the holder is a call
+// of the same process.
+//
+// The records of a call are logged with its ctx, so a slog.Handler that adds trace IDs finds them
+// there. The key itself is written only with [Options.ExposeRawKeys]: keys often name people or
+// accounts. An error is written as its text, in which the digest replaces the key. If the key is
 // not known here, only the class of the error is written.
 package slogobs
 
@@ -51,6 +56,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -95,7 +101,7 @@ type count struct {
 type attemptKey struct{ *observer }
 
 // Start stores the attempt in ctx for the events.
-func (o *observer) Start(ctx context.Context, a lockcore.Attempt) context.Context {
+func (o *observer) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
 	return context.WithValue(ctx, attemptKey{o}, &a)
 }
 
@@ -104,16 +110,16 @@ func (o *observer) Traceparent(context.Context) string { return "" }
 
 // Event writes at most one record.
 func (o *observer) Event(ctx context.Context, e lockcore.Event) {
-	a, _ := ctx.Value(attemptKey{o}).(*lockcore.Attempt)
+	a, _ := ctx.Value(attemptKey{o}).(*lockcore.Acquisition)
 	switch e := e.(type) {
-	case lockcore.ConflictLost:
-		o.write(ctx, nil, slog.LevelError, "job lost to a conflict", slog.String("name", e.Name), holder(e.Holder))
-	case lockcore.NoKey:
+	case guard.ConflictLost:
+		o.write(ctx, nil, slog.LevelError, "job lost to a conflict", slog.String("name", e.Name), holder(nil, e.Holder))
+	case guard.NoKey:
 		o.write(ctx, nil, slog.LevelWarn, "no key", slog.String("name", e.Name))
-	case lockcore.PayloadDiffers:
-		o.write(ctx, &lockcore.Attempt{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelWarn, "another payload")
-	case lockcore.TickAbandoned:
-		o.write(ctx, &lockcore.Attempt{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelError, "tick abandoned", holder(e.Holder))
+	case guard.PayloadDiffers:
+		o.write(ctx, &lockcore.Acquisition{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelWarn, "another payload")
+	case guard.TickAbandoned:
+		o.write(ctx, &lockcore.Acquisition{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelError, "tick abandoned", holder(nil, e.Holder))
 	case lockcore.CleanupFailed:
 		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
 	case lockcore.Misconfigured:
@@ -127,10 +133,10 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 	}
 }
 
-func (o *observer) ofAttempt(ctx context.Context, a *lockcore.Attempt, e lockcore.Event) {
+func (o *observer) ofAttempt(ctx context.Context, a *lockcore.Acquisition, e lockcore.Event) {
 	switch e := e.(type) {
 	case lockcore.Waiting:
-		o.write(ctx, a, slog.LevelDebug, "waiting", slog.Int("queue", e.Queue), holder(e.Holder))
+		o.write(ctx, a, slog.LevelDebug, "waiting", slog.Int("queue", e.Queue), holder(a, e.Holder))
 	case lockcore.Granted:
 		level, message := slog.LevelDebug, "granted"
 		if e.Abandoned && a.Kind == lockcore.KindOnce { // with an exclusive key it means a crash, but no work is half recorded
@@ -160,7 +166,7 @@ func (o *observer) ofAttempt(ctx context.Context, a *lockcore.Attempt, e lockcor
 	}
 }
 
-func (o *observer) refused(ctx context.Context, a *lockcore.Attempt, e lockcore.Refused) {
+func (o *observer) refused(ctx context.Context, a *lockcore.Acquisition, e lockcore.Refused) {
 	why := class(e.Err)
 	attrs := []slog.Attr{slog.String("outcome", why), slog.Duration("waited", e.Waited)}
 	level := slog.LevelDebug
@@ -179,15 +185,15 @@ func (o *observer) refused(ctx context.Context, a *lockcore.Attempt, e lockcore.
 	var abandoned *lockcore.AbandonedError
 	switch {
 	case errors.As(e.Err, &busy):
-		attrs = append(attrs, slog.Int("queue", busy.Queue), holder(busy.Holder))
+		attrs = append(attrs, slog.Int("queue", busy.Queue), holder(a, busy.Holder))
 	case errors.As(e.Err, &abandoned):
-		attrs = append(attrs, holder(abandoned.Holder))
+		attrs = append(attrs, holder(a, abandoned.Holder))
 	}
 	o.write(ctx, a, level, "refused", attrs...)
 }
 
 // released writes what no other event reports: Lost and CompletionFailed have their own records.
-func (o *observer) released(ctx context.Context, a *lockcore.Attempt, e lockcore.Released) {
+func (o *observer) released(ctx context.Context, a *lockcore.Acquisition, e lockcore.Released) {
 	level, message := slog.LevelDebug, "released"
 	attrs := []slog.Attr{slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals)}
 	switch {
@@ -206,7 +212,7 @@ func (o *observer) released(ctx context.Context, a *lockcore.Attempt, e lockcore
 }
 
 // write writes a record, unless its level is not enabled or there were too many of its kind.
-func (o *observer) write(ctx context.Context, a *lockcore.Attempt, level slog.Level, message string, attrs ...slog.Attr) {
+func (o *observer) write(ctx context.Context, a *lockcore.Acquisition, level slog.Level, message string, attrs ...slog.Attr) {
 	if !o.log.Enabled(ctx, level) {
 		return
 	}
@@ -225,7 +231,7 @@ func (o *observer) write(ctx context.Context, a *lockcore.Attempt, level slog.Le
 		if o.rawKeys {
 			key = slog.String("key", a.Key)
 		}
-		attrs = append([]slog.Attr{slog.String("kind", string(a.Kind)), slog.String("name", a.Name), key}, attrs...)
+		attrs = append([]slog.Attr{slog.String("kind", a.Kind.String()), slog.String("name", a.Name), key}, attrs...)
 	}
 	if suppressed > 0 {
 		attrs = append(attrs, slog.Int("suppressed", suppressed))
@@ -255,7 +261,7 @@ func (o *observer) admit(l line) (suppressed int, ok bool) {
 }
 
 // problem returns the attribute for an error: its text without the key, or its class where the key is not known.
-func (o *observer) problem(a *lockcore.Attempt, err error) slog.Attr {
+func (o *observer) problem(a *lockcore.Acquisition, err error) slog.Attr {
 	switch {
 	case err == nil:
 		return slog.String("error", "")
@@ -272,11 +278,20 @@ func (o *observer) problem(a *lockcore.Attempt, err error) slog.Attr {
 	return slog.String("error", text)
 }
 
-func holder(h lockcore.Holder) slog.Attr {
+// holder returns the attributes for a holder, as a group without a name: a slog.Handler writes them
+// in line, and omits an empty one.
+func holder(a *lockcore.Acquisition, h lockcore.Holder) slog.Attr {
 	if h == (lockcore.Holder{}) {
-		return slog.Attr{} // a slog.Handler omits an empty attribute
+		return slog.Attr{}
 	}
-	return slog.String("holder", h.String())
+	attrs := []slog.Attr{slog.String("holder", h.String())}
+	if h.Locker != "" {
+		attrs = append(attrs, slog.String("holder_locker", h.Locker))
+	}
+	if a != nil && a.Locker != "" {
+		attrs = append(attrs, slog.String("locker", a.Locker))
+	}
+	return slog.GroupAttrs("", attrs...)
 }
 
 func digest(key string) string {

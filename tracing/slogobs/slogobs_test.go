@@ -13,13 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/tracing/slogobs"
 )
 
 const canary = "iban-DE02-7f3a"
 
-var charge = lockcore.Attempt{Kind: lockcore.KindOnce, Name: "charge", Key: canary}
+var charge = lockcore.Acquisition{Kind: lockcore.KindOnce, Name: "charge", Key: canary}
 
 // events has one event of each type, with the level and message of its record. Each error in it has the key in its
 // text.
@@ -51,10 +52,10 @@ var events = []struct {
 	{lockcore.Released{Err: lockcore.ErrUnavailable, Completed: true}, "DEBUG", "released"},
 	{lockcore.CompletionFailed{Err: lockcore.ErrUnavailable}, "ERROR", "record not stored"},
 	{lockcore.CompletionStored{}, "INFO", "record stored late"},
-	{lockcore.ConflictLost{Name: "charge"}, "ERROR", "job lost to a conflict"},
-	{lockcore.NoKey{Name: "charge"}, "WARN", "no key"},
-	{lockcore.PayloadDiffers{Name: "charge", Key: canary}, "WARN", "another payload"},
-	{lockcore.TickAbandoned{Name: "charge", Key: canary, Holder: lockcore.Holder{Host: "db7"}}, "ERROR", "tick abandoned"},
+	{guard.ConflictLost{Name: "charge"}, "ERROR", "job lost to a conflict"},
+	{guard.NoKey{Name: "charge"}, "WARN", "no key"},
+	{guard.PayloadDiffers{Name: "charge", Key: canary}, "WARN", "another payload"},
+	{guard.TickAbandoned{Name: "charge", Key: canary, Holder: lockcore.Holder{Host: "db7"}}, "ERROR", "tick abandoned"},
 	{lockcore.CleanupFailed{N: 2, Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "cleanup failed"},
 	{lockcore.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
 	{lockcore.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
@@ -90,6 +91,36 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+// A record with a holder has the Lockers of holder and call, if they are known. Other records have no Locker.
+func TestLockersBesideTheHolder(t *testing.T) {
+	const own, other = "0b6c6d3e-8f7a-4f0e-9a34-5f0a4a0f3c11", "c3a1b7e4-51d0-4d0c-8a52-0d7a8c6f9b22"
+	h := lockcore.Holder{Locker: other, Host: "db7", PID: 1}
+	for _, tt := range []struct {
+		event             lockcore.Event
+		holder, of, maker any
+	}{
+		{lockcore.Waiting{Holder: h}, "db7/1", other, own},
+		{lockcore.Refused{Err: &lockcore.BusyError{Holder: h}}, "db7/1", other, own},
+		{lockcore.Refused{Err: &lockcore.AbandonedError{Holder: h}}, "db7/1", other, own},
+		{lockcore.Refused{Err: &lockcore.BusyError{}}, nil, nil, nil},
+		{guard.ConflictLost{Holder: h}, "db7/1", other, nil},
+		{guard.TickAbandoned{Holder: lockcore.Holder{Host: "db7", PID: 1}}, "db7/1", nil, nil},
+		{lockcore.Granted{Token: 7}, nil, nil, nil},
+	} {
+		var out bytes.Buffer
+		o := slogobs.New(logger(&out), slogobs.Options{})
+		ctx := o.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindOnce, Key: canary, Backend: "redis", Locker: own})
+		o.Event(ctx, tt.event)
+		var record map[string]any
+		if err := json.Unmarshal(out.Bytes(), &record); err != nil {
+			t.Fatalf("%T: %v: %q", tt.event, err, out.String())
+		}
+		if record["holder"] != tt.holder || record["holder_locker"] != tt.of || record["locker"] != tt.maker {
+			t.Errorf("%+v: %v, want holder %v of %v, locker %v", tt.event, record, tt.holder, tt.of, tt.maker)
+		}
+	}
+}
+
 // Outside an attempt only events that belong to none are written, and of an error only its class.
 func TestWithoutAnAttempt(t *testing.T) {
 	var out bytes.Buffer
@@ -119,7 +150,7 @@ func TestNoiseIsBounded(t *testing.T) {
 		if n := strings.Count(out.String(), "\n"); n != 10 {
 			t.Errorf("%d records, want 10", n)
 		}
-		other := o.Start(t.Context(), lockcore.Attempt{Name: "report"})
+		other := o.Start(t.Context(), lockcore.Acquisition{Name: "report"})
 		o.Event(other, lockcore.RenewFailed{Err: lockcore.ErrUnavailable})
 		time.Sleep(time.Second)
 		out.Reset()

@@ -1,0 +1,4 @@
+package doctor
+
+// Probe is the script that tries rights.
+const Probe = probe

@@ -1,0 +1,111 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const maxMatchLen = 512 // as the longest key
+
+// Entry is a key and what Redis knows of it.
+type Entry struct {
+	Kind lockcore.Kind
+	Key  string
+	lockcore.Holding
+	// RecordHead is the start of a done key's record, at most 512 bytes. It is set only with
+	// ListOptions.RecordHeads.
+	RecordHead []byte
+}
+
+// ListOptions say which keys List yields. The zero value means all.
+type ListOptions struct {
+	// Kind is KindExclusive or KindOnce. Default: both.
+	Kind lockcore.Kind
+	// Match is a glob pattern of Redis for the whole key: *, ?, [a-z]. A backslash makes the next
+	// character plain. A byte that is not printable ASCII, a space, a brace or a percent sign is
+	// three bytes there (%20), as in Redis. At most 512 bytes. Default: "*".
+	Match string
+	// Free also yields free exclusive keys whose last holder died, see Holding.Died.
+	Free bool
+	// RecordHeads fills Entry.RecordHead.
+	RecordHeads bool
+}
+
+func (o ListOptions) validate() error {
+	if o.Kind != 0 && o.Kind != lockcore.KindExclusive && o.Kind != lockcore.KindOnce {
+		return fmt.Errorf("doctor: ListOptions.Kind is %v, must be KindExclusive, KindOnce or zero", o.Kind)
+	}
+	if len(o.Match) > maxMatchLen {
+		return fmt.Errorf("doctor: ListOptions.Match is %d bytes long, must be at most %d", len(o.Match), maxMatchLen)
+	}
+	return nil
+}
+
+// List yields the keys under the prefix of l that are held, reserved, parked, done or abandoned, in
+// no order. It is for operators, not for a program's logic.
+//
+// Exclusive keys have the names that were given to Acquire. Once keys have the names that the
+// package above made; httpmw stores digests, which do not show what the client sent. List leaves
+// out a key that Inspect refuses with ErrRecord.
+//
+// List uses SCAN, on one primary of a Cluster after the other:
+//
+//   - A key that exists from the first step to the last is yielded at least once, and may be
+//     yielded twice. A key that appears or ends meanwhile may be missing, and so may a key whose
+//     slot moves to another primary.
+//   - Each Entry was true a moment before it is yielded. Two of them may be of different moments.
+//   - Behind a client that is neither a *redis.Client nor a *redis.ClusterClient, List yields only
+//     what that client's SCAN reaches.
+//   - The cursor of a SCAN means nothing to another server. If another server takes the place of
+//     the one that is listed (a failover, a restart), List ends with ErrUnavailable, because keys
+//     may be missing. List recognizes a server by the run_id in INFO. If the user may not use INFO,
+//     or the reply has no run_id, keys may be missing after a failover without an error.
+//
+// SCAN visits every key of the database, including those of other programs. 1,000 keys cost a round
+// trip and about a millisecond of the server's time. 100 keys that match cost another round trip.
+// Break out of the loop, or end ctx, to stop. The user needs the rights to SCAN and, to detect
+// failovers, INFO. If INFO is refused, the ACL log gets an entry for each server.
+//
+// An error ends the sequence: the cause of ctx, ErrUnavailable, or an invalid o.
+func List(ctx context.Context, l *lockcore.Locker, o ListOptions) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if err := o.validate(); err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		r := backend.ListRequest{Kind: backend.Kind(o.Kind), Match: o.Match, Free: o.Free, RecordHeads: o.RecordHeads}
+		for e, err := range l.Internal().Backend.List(ctx, r) {
+			switch {
+			case err != nil && ctx.Err() != nil:
+				yield(Entry{}, context.Cause(ctx))
+				return
+			case err != nil:
+				yield(Entry{}, errtext.Wrap(lockcore.ErrUnavailable, err))
+				return
+			}
+			if !yield(entryOf(&e), nil) {
+				return
+			}
+		}
+	}
+}
+
+func entryOf(e *backend.ListEntry) Entry {
+	return Entry{
+		Kind: lockcore.Kind(e.Kind), Key: e.Name, RecordHead: e.Record,
+		Holding: lockcore.Holding{
+			State: lockcore.State(e.State), Holder: holderOf(e), GrantedAt: e.GrantedAt, HeldFor: e.HeldFor, Remaining: e.Remaining,
+			Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, Died: e.Died,
+		},
+	}
+}
+
+func holderOf(e *backend.ListEntry) lockcore.Holder {
+	h := backend.ParseHolder(e.Holder)
+	return lockcore.Holder{Locker: e.Locker, Host: h.Host, PID: h.PID, Task: h.Task, Traceparent: h.Traceparent}
+}

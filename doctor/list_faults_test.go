@@ -1,0 +1,161 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// steps is a client that calls before for each pipeline of a list. n counts from 1.
+type steps struct {
+	redis.UniversalClient
+	before func(n int) redis.UniversalClient // nil: the client itself
+	n      int
+}
+
+func (s *steps) Pipeline() redis.Pipeliner {
+	s.n++
+	if other := s.before(s.n); other != nil {
+		return other.Pipeline()
+	}
+	return s.UniversalClient.Pipeline()
+}
+
+// holdMany acquires n keys.
+func holdMany(t *testing.T, rdb redis.UniversalClient, n int) {
+	t.Helper()
+	l := listLocker(t, rdb, "p")
+	for i := range n {
+		must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Wait: time.Minute, Lease: time.Hour, NoRenew: true}))
+	}
+}
+
+// If another server with the same keys takes the place of the one that is listed, List ends with an
+// error about that. If INFO is refused, List works without that check.
+func TestListOverFailover(t *testing.T) {
+	testlevel.Full(t)
+	redistest.MoreRights(t)
+	t.Parallel()
+	const keys = 2500
+	primary, replica := redistest.Real(t), redistest.Real(t)
+	for _, s := range []*redistest.Server{primary, replica} {
+		holdMany(t, s.Client(t), keys)
+	}
+	once := func(t *testing.T, at int, before, after redis.UniversalClient) (seen int, err error) {
+		s := &steps{UniversalClient: before, before: func(n int) redis.UniversalClient {
+			if n >= at {
+				return after
+			}
+			return nil
+		}}
+		l := listLocker(t, s, "p")
+		all := map[string]bool{}
+		for e, end := range doctor.List(t.Context(), l, doctor.ListOptions{}) {
+			if err = end; err == nil {
+				all[e.Key] = true
+			}
+		}
+		if s.n < at && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("inconclusive: %d round trips", s.n)
+		}
+		return len(all), err
+	}
+	list := func(t *testing.T, at int, before, after redis.UniversalClient) (seen int, err error) {
+		for range 4 {
+			if err := primary.Client(t).ACLLogReset(t.Context()).Err(); err != nil { // only the last try counts
+				t.Fatal(err)
+			}
+			if seen, err = once(t, at, before, after); !errors.Is(err, context.DeadlineExceeded) {
+				break
+			}
+			t.Logf("repeated: the machine paused for the second of a round trip: %v", err)
+		}
+		return seen, err
+	}
+	for _, at := range []int{2, 7, 15} {
+		n, err := list(t, at, primary.Client(t), replica.Client(t))
+		if !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(err.Error(), "another server") || n == 0 && at > 2 {
+			t.Errorf("from round trip %d on: %d keys, %v", at, n, err)
+		}
+	}
+	rules := least + " +scan ~p:1:* &p:1:wake:*"
+	job := asUser(t, primary, rules)
+	if n, err := list(t, 2, job, job); n != keys || err != nil {
+		t.Errorf("without INFO: %d keys, %v", n, err)
+	}
+	log := primary.Client(t).ACLLog(t.Context(), 128).Val()
+	if i := slices.IndexFunc(log, func(e *redis.ACLLogEntry) bool { return e.Object == "info" }); i < 0 || log[i].Count != 1 {
+		t.Errorf("refused INFO is not asked for once: %v", log)
+	}
+	if _, err := list(t, 15, primary.Client(t), asUser(t, replica, rules)); err == nil {
+		t.Error("it was known which server it was, and then it was not: no error")
+	}
+}
+
+// If a round trip cannot be sent because too many calls are held up, List ends with an error. It
+// omits no key silently.
+func TestListHeldUp(t *testing.T) {
+	testlevel.Full(t)
+	redistest.MoreRights(t)
+	t.Parallel()
+	const limit = 256
+	rdb := redistest.Real(t).Client(t)
+	holdMany(t, rdb, 10)
+	for at := 1; at <= 2; at++ { // the names, the keys
+		release := make(chan struct{})
+		var held atomic.Int64
+		s := &steps{UniversalClient: heldUp{rdb, &held, release}}
+		l := listLocker(t, s, "p")
+		s.before = func(n int) redis.UniversalClient {
+			if n == at {
+				// A call whose ctx ends before it is sent is not held up. The bound ends a test that would not.
+				for end := time.Now().Add(time.Minute); held.Load() < limit && time.Now().Before(end); {
+					var all sync.WaitGroup
+					for range limit - held.Load() {
+						all.Go(func() {
+							soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+							defer cancel()
+							_, _ = l.Inspect(soon, lockcore.KindOnce, "k")
+						})
+					}
+					all.Wait()
+				}
+			}
+			return nil
+		}
+		n, last := 0, error(nil)
+		for _, last = range doctor.List(t.Context(), l, doctor.ListOptions{}) {
+			n++
+		}
+		close(release)
+		if n != 1 || !errors.Is(last, lockcore.ErrUnavailable) {
+			t.Errorf("round trip %d: %d entries, the last with %v", at, n, last)
+		}
+	}
+}
+
+// heldUp is a client whose scripts wait for release and ignore ctx. It counts those that wait.
+type heldUp struct {
+	redis.UniversalClient
+	held    *atomic.Int64
+	release chan struct{}
+}
+
+func (h heldUp) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	h.held.Add(1)
+	<-h.release
+	return redis.NewCmd(ctx)
+}

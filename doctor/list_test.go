@@ -1,0 +1,223 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// listed returns the states of what List yields, by kind and key.
+func listed(t *testing.T, l *lockcore.Locker, o doctor.ListOptions) map[string]lockcore.State {
+	t.Helper()
+	got := map[string]lockcore.State{}
+	for e, err := range doctor.List(t.Context(), l, o) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[e.Kind.String()+" "+e.Key] = e.State
+	}
+	return got
+}
+
+// List yields every key that is not free, with name and state, as Inspect does. It omits keys of
+// another prefix and of other programs. One server, a Cluster and a wrapper behave alike.
+func TestList(t *testing.T) {
+	testlevel.Full(t)
+	redistest.MoreRights(t)
+	t.Parallel()
+	for name, rdb := range map[string]redis.UniversalClient{
+		"single": redistest.Real(t).Client(t), "cluster": oneNodeCluster(t), "wrapper": wrapper{redistest.Real(t).Client(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, other := listLocker(t, rdb, "h[x]*f"), listLocker(t, rdb, "hxf")
+			ctx := t.Context()
+			strange := "odd {name}% \x00ü*"
+			for _, key := range []string{"account:42", strange, "freed"} {
+				le := must(l.Acquire(ctx, key, noWait))
+				if key == "freed" {
+					ok(t, le.Release(ctx))
+				}
+			}
+			done, _, err := l.Claim(ctx, "paid", lockcore.Claim{})
+			ok(t, err)
+			must(other.Acquire(ctx, "foreign", noWait))
+			ok(t, done.Complete(ctx, []byte("record"), time.Hour))
+			left, _, err := l.Claim(ctx, "left", lockcore.Claim{})
+			ok(t, err)
+			ok(t, left.Abandon(ctx))
+			ok(t, rdb.Set(ctx, "h[x]*f:1:x:{a string}", "no hash", 0).Err())
+			ok(t, rdb.Set(ctx, "h[x]*f:1:x:{astring}", "no hash", 0).Err())
+
+			want := map[string]lockcore.State{
+				"exclusive account:42": "held", "exclusive " + strange: "held", "once paid": "done", "once left": "abandoned",
+			}
+			if got := listed(t, l, doctor.ListOptions{}); !maps.Equal(got, want) {
+				t.Errorf("listed %v, want %v", got, want)
+			}
+			for e, err := range doctor.List(ctx, l, doctor.ListOptions{RecordHeads: true}) {
+				ok(t, err)
+				h, err := l.Inspect(ctx, e.Kind, e.Key)
+				ok(t, err)
+				if a, b := timeless(e.Holding), timeless(h); a != b || e.Holder == (lockcore.Holder{}) {
+					t.Errorf("%s: listed as %+v, inspected as %+v", e.Key, a, b)
+				}
+				if done := e.State == lockcore.StateDone; done != (string(e.RecordHead) == "record") {
+					t.Errorf("%s: record %q", e.Key, e.RecordHead)
+				}
+			}
+			for o, n := range map[doctor.ListOptions]int{
+				{Kind: lockcore.KindOnce}: 2, {Kind: lockcore.KindExclusive}: 2, {Match: "account:*"}: 1, {Match: "odd {*"}: 1, {Match: "account"}: 0,
+			} {
+				if got := listed(t, l, o); len(got) != n {
+					t.Errorf("%+v: %v, want %d", o, got, n)
+				}
+			}
+			if got := listed(t, other, doctor.ListOptions{}); len(got) != 1 {
+				t.Errorf("of the other prefix: %v", got)
+			}
+		})
+	}
+}
+
+// timeless returns h without its durations, which differ between two replies.
+func timeless(h lockcore.Holding) lockcore.Holding {
+	h.HeldFor, h.Remaining, h.KeepLeft = 0, 0, 0
+	return h
+}
+
+// List yields every key of more than one SCAN returns, also after SCRIPT FLUSH. The loop may break.
+func TestListMany(t *testing.T) {
+	testlevel.Full(t)
+	redistest.MoreRights(t)
+	t.Parallel()
+	rdb := redistest.Real(t).Client(t)
+	l := listLocker(t, rdb, "p")
+	ctx := t.Context()
+	const keys = 2500
+	pipe := rdb.Pipeline()
+	for i := range keys {
+		pipe.Set(ctx, fmt.Sprint("somebody's ", i), 1, 0)
+	}
+	_, err := pipe.Exec(ctx)
+	ok(t, err)
+	for i := range keys {
+		must(l.Acquire(ctx, fmt.Sprint(i), lockcore.Terms{Wait: time.Minute}))
+	}
+	ok(t, rdb.ScriptFlush(ctx).Err())
+	if got := listed(t, l, doctor.ListOptions{}); len(got) != keys {
+		t.Errorf("%d keys, want %d", len(got), keys)
+	}
+	seen := 0
+	for _, err := range doctor.List(ctx, l, doctor.ListOptions{}) {
+		ok(t, err)
+		if seen++; seen == 3 {
+			break
+		}
+	}
+}
+
+// A bad option, the end of ctx, a missing right and an unavailable server end List with one error.
+func TestListErrors(t *testing.T) {
+	testlevel.Full(t)
+	redistest.MoreRights(t)
+	t.Parallel()
+	s := redistest.Real(t)
+	l := listLocker(t, s.Client(t), "p")
+	last := func(ctx context.Context, o doctor.ListOptions) (err error) {
+		n := 0
+		for _, err = range doctor.List(ctx, l, o) {
+			n++
+		}
+		if n != 1 {
+			t.Errorf("%d entries", n)
+		}
+		return err
+	}
+	if err := last(t.Context(), doctor.ListOptions{Kind: 9}); err == nil || errors.Is(err, lockcore.ErrUnavailable) {
+		t.Errorf("a bad kind: %v", err)
+	}
+	if err := last(t.Context(), doctor.ListOptions{Match: strings.Repeat("x", 513)}); err == nil || errors.Is(err, lockcore.ErrUnavailable) {
+		t.Errorf("a long pattern: %v", err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	cancel(why)
+	if err := last(ended, doctor.ListOptions{}); !errors.Is(err, why) {
+		t.Errorf("ctx: %v", err)
+	}
+	ok(t, s.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "-scan").Err())
+	if err := last(t.Context(), doctor.ListOptions{}); !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("no right: %v", err)
+	}
+	s.Stop()
+	if err := last(t.Context(), doctor.ListOptions{}); !errors.Is(err, lockcore.ErrUnavailable) {
+		t.Errorf("no server: %v", err)
+	}
+}
+
+// listLocker returns a Locker with a prefix. The end of the test closes it with its leases held.
+func listLocker(t *testing.T, rdb redis.UniversalClient, prefix string) *lockcore.Locker {
+	t.Helper()
+	l, err := lockcore.New(rdb, lockcore.Options{Prefix: prefix})
+	ok(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return l
+}
+
+func must(le *lockcore.Lease, err error) *lockcore.Lease {
+	if err != nil {
+		panic(err)
+	}
+	return le
+}
+
+// oneNodeCluster returns a client of a Cluster of one node with all slots.
+func oneNodeCluster(t *testing.T) *redis.ClusterClient {
+	t.Helper()
+	return clusterClient(t, clusterNode(t))
+}
+
+func clusterClient(t *testing.T, s *redistest.Server) *redis.ClusterClient {
+	t.Helper()
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// clusterNode returns the only server of a Cluster.
+func clusterNode(t *testing.T, args ...string) *redistest.Server {
+	t.Helper()
+	s := redistest.Real(t, slices.Concat([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000"}, args)...)
+	rdb := s.Client(t)
+	ok(t, rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	for rdb.ClusterInfo(t.Context()).Val() == "" || !strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:ok") {
+		if t.Context().Err() != nil {
+			t.Fatal("the cluster does not come up")
+		}
+	}
+	return s
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,335 @@
+// Package backend is the seam between the engine in package lockcore and the servers that keep the
+// keys. It is not stable and not for implementation outside this module.
+//
+// ARCHITECTURE.md defines the words. Package backendtest has the tests that each backend passes.
+package backend
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+const (
+	// CallTimeout bounds every command. A command that has no reply by then may still take effect.
+	CallTimeout = time.Second
+	// TokensPerGrant is the number of fencing tokens of one grant, from the one in its reply on.
+	TokensPerGrant = 512
+	// ReserveTime is how long a released key is kept for the first process of the remote queue.
+	ReserveTime = 500 * time.Millisecond
+	// QueueTTL is how long the remote queue of a key outlives its last request.
+	QueueTTL = time.Minute
+	// FreeTTL is how long a free exclusive key, or a key that was cleared, remembers its last token.
+	FreeTTL = time.Minute
+)
+
+// Backend keeps keys. Its methods are safe for concurrent use.
+//
+// A method that sends a command returns within CallTimeout, or earlier when ctx ends, unless its
+// comment says otherwise. A command that got no reply may still take effect: then Repeated is set,
+// and the same request may be sent again.
+type Backend interface {
+	// Key returns a key with its stored names. It sends no command.
+	Key(kind Kind, name string) Key
+
+	// Acquire requests a key. It first waits until the withdrawals of earlier requests for the key
+	// that may have been granted are confirmed. Otherwise the request would find the dead grant of
+	// its own process.
+	Acquire(ctx context.Context, r AcquireRequest) (AcquireReply, error)
+	// Renew extends leases, and returns a reply for each. It returns at the latest when ctx ends.
+	Renew(ctx context.Context, rs []RenewRequest) []RenewReply
+	// Extend is Renew of one lease that does not wait for other renewals. If no reply arrives, it
+	// sends the request again.
+	Extend(ctx context.Context, r RenewRequest) (RenewReply, time.Time)
+	// Release ends a hold, and with r.Next acquires the key again in the same step. The end of ctx
+	// does not cancel it.
+	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
+	// Complete ends the hold of a once key and stores its record.
+	Complete(ctx context.Context, r CompleteRequest) (ReleaseReply, error)
+
+	// Withdraw removes a request, or a grant under which no hold began: its queue entry,
+	// reservation or grant. It returns at once, and is retried until it is confirmed.
+	Withdraw(r WithdrawRequest)
+	// Hurry makes an unconfirmed withdrawal the next one that is sent, because a notification for
+	// the request has come.
+	Hurry(id string)
+	// ReleaseLater is Release without waiting for the reply. It returns at once, and is retried
+	// until the time until.
+	ReleaseLater(r ReleaseRequest, until time.Time)
+	// Report calls Options.CleanupsFailed for the withdrawals and releases that were given up. The
+	// caller must hold no mutex.
+	Report()
+
+	// Inspect returns the state of a key. If no reply arrives, it sends the request again.
+	Inspect(ctx context.Context, key *Key, record RecordPart) (Status, error)
+	// List yields the keys that match, in no order. It may take as long as ctx allows.
+	List(ctx context.Context, r ListRequest) iter.Seq2[ListEntry, error]
+	// Revoke marks the hold of a key, so that its renewals fail, and notifies the holder. A key
+	// that is not held is not an error. If no reply arrives, it sends the request again.
+	Revoke(ctx context.Context, key *Key) error
+	// Clear frees a key that is not held and forgets its record. If no reply arrives, it sends the
+	// request again.
+	Clear(ctx context.Context, r ClearRequest) (ClearReply, error)
+
+	// Listen passes the notifications for Options.Locker to on, one at a time, until ctx ends or
+	// the subscription ends. on must not block.
+	Listen(ctx context.Context, on func(Notification))
+	// Route returns for each key the name of the server that has it, so that a slow server delays
+	// only its own keys. A name is empty if the server is not known, or if there is only one
+	// server.
+	Route(ctx context.Context, keys []*Key) []string
+	// Permanent reports whether a repeat would get the same error. err is from one of the methods
+	// above.
+	Permanent(err error) bool
+	// Name returns the name that users read, with the limits of the backend.
+	Name() string
+
+	// Drain waits until all withdrawals and releases are confirmed, or until ctx ends. Once all are
+	// confirmed, no new ones are accepted.
+	Drain(ctx context.Context)
+	// Close gives up what is not confirmed, ends commands under way, and waits for the goroutines
+	// of the backend.
+	Close()
+}
+
+// Options are the options that every backend has.
+type Options struct {
+	Locker string // id of the Locker in remote queues, a UUID
+	// Closing is closed when Close begins: from then on no Acquire waits for a withdrawal.
+	Closing <-chan struct{}
+	// CleanupsFailed receives the number of withdrawals and releases that were given up, and the
+	// last error.
+	CleanupsFailed func(n int, err error)
+}
+
+// Kind names the two namespaces of keys.
+type Kind uint8
+
+// The kinds of keys.
+const (
+	KindExclusive Kind = iota + 1
+	KindOnce
+)
+
+// Key is what is locked.
+type Key struct {
+	Kind   Kind
+	Name   string
+	Stored [2]string // names of its data and of its remote queue in the backend
+}
+
+// AcquireRequest requests a key. A repeat has the same ID and the same terms.
+type AcquireRequest struct {
+	Key         *Key
+	ID          string // 26 characters, never used before; it becomes the id of the grant
+	Holder      string // text that describes the caller
+	Lease       time.Duration
+	Retention   time.Duration // how long the data of the key outlives the send if nothing renews the lease
+	Fingerprint string        // of the payload; empty: not compared
+	AtMostOnce  bool          // of a once key: refuse it if it is abandoned
+	Queue       bool          // enter the remote queue if the key is busy
+	First       bool          // this ID was not sent before
+	Limit       time.Duration // of the wait for the reply
+}
+
+// Outcome is the result of an AcquireRequest.
+type Outcome uint8
+
+// The outcomes. OutcomeBusy and OutcomeEnded are not final.
+const (
+	OutcomeBusy      Outcome = iota // another holder has the key, or it is reserved or parked
+	OutcomeGranted                  // the request has the key
+	OutcomeDone                     // the once key has a record
+	OutcomeMismatch                 // the key is held, done or abandoned with another fingerprint
+	OutcomeAbandoned                // an AtMostOnce request found an abandoned key
+	OutcomeEnded                    // the request was granted or withdrawn before, and that has ended
+)
+
+// AcquireReply is the reply to an AcquireRequest. Sent and Repeated are set with an error too.
+type AcquireReply struct {
+	Outcome  Outcome
+	Sent     time.Time // before the command was sent; the validity of a grant counts from it
+	Repeated bool      // a duplicate of the command may still arrive, or may have arrived
+
+	Token     int64     // Granted: the first of TokensPerGrant tokens
+	GrantedAt time.Time // Granted: by the backend's clock
+	Attempt   int       // Granted: number of this run of a once key, from 1; Done: of the run that is recorded; Abandoned: of that run
+	Abandoned bool      // Granted: the previous hold was abandoned
+
+	Locker    string        // Busy: of the current hold
+	Holder    string        // Busy, Abandoned: of the current, or the abandoned, hold; Busy: empty if the key is only reserved or parked
+	HeldFor   time.Duration // Busy, Abandoned: since that hold began
+	Remaining time.Duration // Busy: of the lease, the reservation or the parking
+	Queue     int           // Busy: processes in the remote queue
+
+	Fingerprint string // Busy, Done
+	Record      []byte // Done
+	IsDone      bool   // Mismatch: the key is done
+}
+
+// RenewRequest extends a lease to Lease from now. It never shortens a lease and never revives an
+// expired one.
+type RenewRequest struct {
+	Key       *Key
+	ID        string
+	Lease     time.Duration // 0: only read whether the lease is kept
+	Retention time.Duration // see AcquireRequest
+	Token     int64         // of the hold that began since the last renewal; 0: none has
+	Holder    string        // of that hold
+}
+
+// Verdict is the result of a RenewRequest.
+type Verdict uint8
+
+// The verdicts.
+const (
+	VerdictLost    Verdict = iota // another request has the key, or none has
+	VerdictKept                   // the lease is extended
+	VerdictRevoked                // the hold was revoked
+)
+
+// RenewReply is the reply to a RenewRequest: a verdict, or an error.
+type RenewReply struct {
+	Verdict Verdict
+	Err     error
+}
+
+// ReleaseRequest ends a hold. A repeat has the same fields, and Repeated.
+type ReleaseRequest struct {
+	Key       *Key
+	ID        string
+	Token     int64         // the greatest token used under the grant
+	Retention time.Duration // how long the data of the free or abandoned key is kept
+	Abandon   bool          // the outcome of the run is not known
+	ParkUntil time.Time     // no request gets the key before
+	Repeated  bool          // a duplicate of the acquire, or of this request, may still arrive
+	Next      *AcquireRequest
+}
+
+// ReleaseReply is the reply to a ReleaseRequest or a CompleteRequest. Repeated is set with an error
+// too.
+type ReleaseReply struct {
+	Released bool         // false: another hold has the key, or none has
+	Repeated bool         // a duplicate of the command may still arrive, or may have arrived
+	Next     AcquireReply // its Sent and Repeated are set with an error too
+}
+
+// CompleteRequest ends the hold of a once key and stores its record. It succeeds after the lease
+// expired too, provided that no other hold has begun.
+type CompleteRequest struct {
+	Key      *Key
+	ID       string
+	Token    int64
+	Record   []byte
+	Keep     time.Duration // of the record
+	Repeated bool          // see ReleaseRequest
+}
+
+// WithdrawRequest removes a request that will not run.
+type WithdrawRequest struct {
+	Key       *Key
+	ID        string
+	Retention time.Duration // how long the data of the free key is kept
+	Granted   bool          // the request may have been granted: the next request for the key waits for this one
+	Repeated  bool          // a duplicate of the acquire may still arrive
+}
+
+// State is the state of a key.
+type State string
+
+// The states of a key.
+const (
+	StateFree      State = "free"
+	StateHeld      State = "held"
+	StateReserved  State = "reserved"
+	StateParked    State = "parked"
+	StateDone      State = "done"
+	StateAbandoned State = "abandoned"
+)
+
+// RecordPart says how much of the record Inspect returns.
+type RecordPart uint8
+
+// The parts of a record.
+const (
+	NoRecord RecordPart = iota
+	WholeRecord
+	RecordHead // the first 512 bytes
+)
+
+// Status is what the backend knows of a key.
+type Status struct {
+	State     State
+	Locker    string        // held, or expired without a release: of that hold
+	Holder    string        // of the current or the last hold
+	GrantedAt time.Time     // of that hold, by the backend's clock; zero if there is none
+	HeldFor   time.Duration // since that hold began
+	Remaining time.Duration // of the lease, the reservation or the parking
+	Token     int64         // of the last hold
+	Attempt   int           // runs of a once key
+	KeepLeft  time.Duration // done, abandoned
+	Queue     int           // processes in the remote queue
+	Revoked   bool
+	Died      bool   // free exclusive key whose last hold was abandoned
+	Record    []byte // done, if it was requested
+}
+
+// ListRequest selects the keys that List yields.
+type ListRequest struct {
+	Kind        Kind   // 0: both
+	Match       string // glob pattern of Redis for the escaped name; empty: all
+	Free        bool   // also free keys with Died
+	RecordHeads bool
+}
+
+// ListEntry is a key and its status.
+type ListEntry struct {
+	Kind Kind
+	Name string
+	Status
+}
+
+// ClearCondition is the condition under which Clear acts.
+type ClearCondition uint8
+
+// The conditions of Clear. A held key is never cleared.
+const (
+	ClearAlways       ClearCondition = iota
+	ClearIfSame                      // the last token is Token, and the key is done or not as Done says
+	ClearIfUnreadable                // the data of the key cannot be read
+)
+
+// ClearRequest frees a key that is not held.
+type ClearRequest struct {
+	Key       *Key
+	Condition ClearCondition
+	Token     int64
+	Done      bool
+}
+
+// ClearReply is the reply to a ClearRequest.
+type ClearReply uint8
+
+// The replies to a ClearRequest.
+const (
+	ClearHeld ClearReply = iota
+	Cleared
+	ClearChanged // the condition is not met
+)
+
+// Event is the kind of a Notification.
+type Event uint8
+
+// The events. A notification proves nothing, because any client may have sent it: the receiver
+// sends a request to the backend.
+const (
+	EventSubscribed Event = iota // the subscription is up, for the first time or after a gap in which notifications were lost
+	EventTurn                    // the key was reserved for the request, or is done
+	EventRevoked                 // the hold of the request was revoked
+)
+
+// Notification is a message to a process.
+type Notification struct {
+	Event   Event
+	Request string // id of the request or grant
+}

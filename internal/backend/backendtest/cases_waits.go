@@ -1,0 +1,403 @@
+package backendtest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+func queues() []rule {
+	return []rule{
+		fast("a request waits in the queue once", func(s *scene) {
+			s.a.hold(&s.job)
+			r := s.b.wait(&s.job)
+			s.check(s.b.acquire(backend.OutcomeBusy, r).Queue == 1, "a repeat is queued again")
+			s.c.wait(&s.job)
+			s.check(s.inspect(&s.job).Queue == 2, "the queue has not two waiters")
+		}),
+		fast("a request that does not wait is not queued", func(s *scene) {
+			s.a.hold(&s.job)
+			s.b.acquire(backend.OutcomeBusy, request(&s.job))
+			s.check(s.inspect(&s.job).Queue == 0, "the request is queued")
+		}),
+		fast("a withdrawn request leaves the queue", func(s *scene) {
+			s.a.hold(&s.job)
+			r := s.b.wait(&s.job)
+			s.b.withdraw(r, false, func(st backend.Status) bool { return st.Queue == 0 })
+			s.state(&s.job, backend.StateHeld)
+		}),
+		fast("a granted request leaves the queue", func(s *scene) {
+			s.a.hold(&s.job, func(r *backend.AcquireRequest) { r.Lease = 2 * short })
+			r := s.b.wait(&s.job)
+			time.Sleep(2*short + 20*time.Millisecond)
+			s.b.acquire(backend.OutcomeGranted, r)
+			s.check(s.inspect(&s.job).Queue == 0, "the request is still in the queue")
+		}),
+		slow("a queue ends a minute after its last request", func(s *scene) {
+			s.a.hold(&s.job, func(r *backend.AcquireRequest) { r.Lease = time.Hour })
+			s.b.wait(&s.job)
+			time.Sleep(40 * time.Second)
+			s.c.wait(&s.job)
+			time.Sleep(40 * time.Second)
+			s.check(s.inspect(&s.job).Queue == 2, "the queue is shorter")
+			time.Sleep(21 * time.Second)
+			s.check(s.inspect(&s.job).Queue == 0, "the queue has not ended")
+		}),
+	}
+}
+
+func turns() []rule {
+	return []rule{
+		fast("a released key is reserved for the first waiter", func(s *scene) {
+			s.b.listen()
+			s.c.listen()
+			r, g := s.a.hold(&s.job)
+			first, second := s.b.wait(&s.job), s.c.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.b.hearsTurn(first)
+			s.c.hearsNothing()
+			s.state(&s.job, backend.StateReserved)
+			busy := s.c.acquire(backend.OutcomeBusy, second)
+			s.check(busy.Holder == "" && busy.HeldFor == 0 && busy.Remaining <= backend.ReserveTime && busy.Queue == 1, "the reply is %+v", busy)
+			s.b.acquire(backend.OutcomeGranted, first)
+		}),
+		fast("a waiter that does not listen is passed over", func(s *scene) {
+			s.c.listen()
+			r, g := s.a.hold(&s.job)
+			s.b.wait(&s.job)
+			second := s.c.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.c.hearsTurn(second)
+			s.check(s.inspect(&s.job).Queue == 0, "the dead waiter is still in the queue")
+		}),
+		fast("a key without a live waiter is free", func(s *scene) {
+			r, g := s.a.hold(&s.job)
+			s.b.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.c.hold(&s.job)
+		}),
+		fast("a reservation ends", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			first := s.b.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.b.hearsTurn(first)
+			time.Sleep(backend.ReserveTime + 20*time.Millisecond)
+			s.state(&s.job, backend.StateFree)
+			_, next := s.c.hold(&s.job)
+			s.check(!next.Abandoned, "the grant is %+v", next)
+		}),
+		fast("a withdrawn reservation goes to the next waiter", func(s *scene) {
+			s.b.listen()
+			s.c.listen()
+			r, g := s.a.hold(&s.job)
+			first, second := s.b.wait(&s.job), s.c.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.b.hearsTurn(first)
+			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: first.ID, Retention: time.Minute})
+			s.c.hearsTurn(second)
+			s.c.acquire(backend.OutcomeGranted, second)
+		}),
+		fast("a withdrawn grant goes to the next waiter", func(s *scene) {
+			s.b.listen()
+			r, _ := s.a.hold(&s.job)
+			next := s.b.wait(&s.job)
+			s.a.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: r.ID, Retention: time.Minute, Granted: true})
+			s.b.hearsTurn(next)
+		}),
+		fast("an abandoned key is reserved too", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.claim)
+			next := s.b.wait(&s.claim)
+			s.a.abandon(r, g.Token)
+			s.b.hearsTurn(next)
+			s.check(s.b.acquire(backend.OutcomeGranted, next).Abandoned, "the grant is not a takeover")
+		}),
+		fast("a parked key is not reserved", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			s.b.wait(&s.job)
+			end := ending(r, g.Token)
+			end.ParkUntil = time.Now().Add(time.Minute)
+			s.a.release(true, end)
+			s.b.hearsNothing()
+			s.check(s.state(&s.job, backend.StateParked).Queue == 1, "the waiter has left the queue")
+		}),
+		slow("one release passes over a hundred dead waiters", func(s *scene) {
+			s.c.listen()
+			r, g := s.a.hold(&s.job)
+			for range 100 {
+				s.b.wait(&s.job)
+			}
+			s.c.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.c.hearsNothing()
+			s.check(s.state(&s.job, backend.StateFree).Queue == 1, "the live waiter is not in the queue")
+		}),
+	}
+}
+
+func records() []rule {
+	return []rule{
+		fast("a record is returned to later requests", func(s *scene) {
+			r, g := s.a.hold(&s.claim, digest("1"))
+			s.a.complete(true, completion(r, g.Token))
+			done := s.b.acquire(backend.OutcomeDone, request(&s.claim))
+			s.check(string(done.Record) == "record" && done.Attempt == 1 && done.Fingerprint == "1", "the reply is %+v", done)
+			st := s.state(&s.claim, backend.StateDone)
+			s.check(string(st.Record) == "record" && st.KeepLeft > 0 && st.KeepLeft <= time.Hour, "the state is %+v", st)
+		}),
+		fast("a record may be empty", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			c := completion(r, g.Token)
+			c.Record = nil
+			s.a.complete(true, c)
+			s.check(len(s.b.acquire(backend.OutcomeDone, request(&s.claim)).Record) == 0, "the record is not empty")
+		}),
+		fast("a done key with another fingerprint mismatches", func(s *scene) {
+			r, g := s.a.hold(&s.claim, digest("1"))
+			s.a.complete(true, completion(r, g.Token))
+			s.check(s.b.acquire(backend.OutcomeMismatch, request(&s.claim, digest("2"))).IsDone, "the key is not done")
+		}),
+		fast("a repeated completion succeeds", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			s.a.complete(true, completion(r, g.Token))
+			s.a.complete(true, completion(r, g.Token))
+		}),
+		fast("a completion after the lease expired succeeds", func(s *scene) {
+			r, g := s.a.expired(&s.claim)
+			s.a.complete(true, completion(r, g.Token))
+			s.state(&s.claim, backend.StateDone)
+		}),
+		fast("a completion after a takeover fails", func(s *scene) {
+			r, g := s.a.expired(&s.claim)
+			s.b.hold(&s.claim)
+			s.a.complete(false, completion(r, g.Token))
+			s.state(&s.claim, backend.StateHeld)
+		}),
+		fast("a completion notifies all waiters", func(s *scene) {
+			s.b.listen()
+			s.c.listen()
+			r, g := s.a.hold(&s.claim)
+			one, two := s.b.wait(&s.claim), s.c.wait(&s.claim)
+			s.a.complete(true, completion(r, g.Token))
+			s.b.hearsTurn(one)
+			s.c.hearsTurn(two)
+			s.check(s.inspect(&s.claim).Queue == 0, "the queue is not empty")
+		}),
+		slow("a record ends", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			s.a.complete(true, completion(r, g.Token))
+			time.Sleep(time.Hour + time.Second)
+			s.state(&s.claim, backend.StateFree)
+			_, next := s.b.hold(&s.claim)
+			s.check(next.Attempt == 1 && next.Token > g.Token, "the grant is %+v", next)
+		}),
+		slow("a record ends before the ids that are remembered", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			c := completion(r, g.Token)
+			c.Keep, c.Repeated = 10*time.Second, true
+			s.a.complete(true, c)
+			s.check(s.state(&s.claim, backend.StateDone).KeepLeft <= c.Keep, "the record is kept for longer")
+			time.Sleep(c.Keep + time.Second)
+			s.state(&s.claim, backend.StateFree)
+			s.a.acquire(backend.OutcomeEnded, r)
+			_, next := s.b.hold(&s.claim)
+			s.check(next.Attempt == 1, "the grant is %+v", next)
+		}),
+		slow("a withdrawal does not extend a record", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			c := completion(r, g.Token)
+			c.Keep = 10 * time.Second
+			s.a.complete(true, c)
+			s.b.Withdraw(backend.WithdrawRequest{Key: &s.claim, ID: request(&s.claim).ID, Retention: time.Minute, Repeated: true})
+			time.Sleep(c.Keep + time.Second)
+			s.state(&s.claim, backend.StateFree)
+		}),
+	}
+}
+
+func rotations() []rule {
+	return []rule{
+		fast("release and acquire gets a key that has no waiter", func(s *scene) {
+			r, g := s.a.hold(&s.job)
+			end := ending(r, g.Token+used)
+			end.Next = request(&s.job, named("next"))
+			next := s.a.release(true, end).Next
+			s.check(next.Outcome == backend.OutcomeGranted && next.Token > end.Token && next.Attempt == 1 && !next.Abandoned, "the grant is %+v", next)
+			s.check(!next.Sent.IsZero(), "Sent is zero")
+			s.check(s.inspect(&s.job).Holder == "next", "the holder is not the next one")
+		}),
+		fast("release and acquire lets a waiter go first", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			waiter := s.b.wait(&s.job)
+			end := ending(r, g.Token)
+			end.Next = request(&s.job, queued)
+			next := s.a.release(true, end).Next
+			s.check(next.Outcome == backend.OutcomeBusy && next.Remaining == backend.ReserveTime && next.Queue == 1, "the reply is %+v", next)
+			s.b.hearsTurn(waiter)
+			s.b.acquire(backend.OutcomeGranted, waiter)
+		}),
+		fast("release and acquire without the hold acquires nothing", func(s *scene) {
+			r, g := s.a.expired(&s.job)
+			s.b.hold(&s.job)
+			end := ending(r, g.Token)
+			end.Next = request(&s.job, queued)
+			next := s.a.release(false, end).Next
+			s.check(next.Outcome == backend.OutcomeBusy && next.Remaining == 0, "the reply is %+v", next)
+			s.check(s.inspect(&s.job).Queue == 0, "the request is queued")
+		}),
+		fast("a repeat of release and acquire gets the same grant", func(s *scene) {
+			r, g := s.a.hold(&s.job)
+			end := ending(r, g.Token)
+			end.Next = request(&s.job)
+			next := s.a.release(true, end).Next
+			end.Repeated = true
+			again := s.a.release(false, end).Next
+			s.check(again.Outcome == backend.OutcomeGranted && again.Token == next.Token, "%+v, then %+v", next, again)
+		}),
+	}
+}
+
+func operators() []rule {
+	return []rule{
+		fast("a key that was never used is free", func(s *scene) {
+			st := s.state(&s.job, backend.StateFree)
+			s.check(st.Token == 0 && st.Holder == "" && st.Queue == 0 && !st.Died, "the state is %+v", st)
+		}),
+		fast("Revoke notifies the holder, who keeps the key", func(s *scene) {
+			s.a.listen()
+			r, _ := s.a.hold(&s.job)
+			s.check(s.b.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.a.hears(backend.Notification{Event: backend.EventRevoked, Request: r.ID})
+			s.check(s.state(&s.job, backend.StateHeld).Revoked, "Revoked is false")
+		}),
+		fast("Revoke of a free key is no error", func(s *scene) {
+			s.check(s.b.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.state(&s.job, backend.StateFree)
+		}),
+		fast("Clear refuses a held key", func(s *scene) {
+			s.a.hold(&s.job)
+			s.clear(backend.ClearHeld, backend.ClearRequest{Key: &s.job})
+		}),
+		fast("Clear frees a parked key", func(s *scene) {
+			r, g := s.a.hold(&s.job)
+			end := ending(r, g.Token)
+			end.ParkUntil = time.Now().Add(time.Hour)
+			s.a.release(true, end)
+			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
+			s.b.hold(&s.job)
+		}),
+		fast("Clear forgets a record and its attempts", func(s *scene) {
+			r, g := s.a.hold(&s.claim, digest("1"))
+			s.a.complete(true, completion(r, g.Token))
+			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.claim})
+			_, next := s.b.hold(&s.claim, digest("2"))
+			s.check(next.Attempt == 1 && next.Token > g.Token, "the grant is %+v", next)
+		}),
+		fast("Clear forgets that a key was abandoned, but no token", func(s *scene) {
+			_, g := s.a.expired(&s.claim)
+			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.claim})
+			_, next := s.b.hold(&s.claim)
+			s.check(!next.Abandoned && next.Attempt == 1 && next.Token >= g.Token+backend.TokensPerGrant, "%+v after %+v", next, g)
+		}),
+		fast("Clear reserves the key for a waiter", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			waiter := s.b.wait(&s.job)
+			end := ending(r, g.Token)
+			end.ParkUntil = time.Now().Add(time.Hour)
+			s.a.release(true, end)
+			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
+			s.b.hearsTurn(waiter)
+		}),
+		fast("Clear on condition changes nothing if the key has changed", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			s.a.complete(true, completion(r, g.Token))
+			seen := s.state(&s.claim, backend.StateDone)
+			for _, c := range []backend.ClearRequest{
+				{Condition: backend.ClearIfSame, Token: seen.Token + 1, Done: true}, {Condition: backend.ClearIfSame, Token: seen.Token}, {Condition: backend.ClearIfUnreadable},
+			} {
+				c.Key = &s.claim
+				s.clear(backend.ClearChanged, c)
+			}
+			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.claim, Condition: backend.ClearIfSame, Token: seen.Token, Done: true})
+			s.state(&s.claim, backend.StateFree)
+		}),
+		fast("Inspect returns the part of a record that is asked for", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			c := completion(r, g.Token)
+			c.Record = bytes.Repeat([]byte("0123456789abcdef"), 64)
+			s.a.complete(true, c)
+			for part, want := range map[backend.RecordPart]int{backend.NoRecord: 0, backend.RecordHead: 512, backend.WholeRecord: 1024} {
+				st, err := s.b.Inspect(s.Context(), &s.claim, part)
+				s.check(err == nil && bytes.Equal(st.Record, c.Record[:want]), "part %d is %d bytes, error %v", part, len(st.Record), err)
+			}
+		}),
+		fast("a closed backend returns an error", func(s *scene) {
+			s.a.Close()
+			_, err := s.a.Acquire(s.Context(), *request(&s.job))
+			s.check(err != nil, "Acquire returns no error")
+			_, err = s.a.Inspect(s.Context(), &s.job, backend.NoRecord)
+			s.check(err != nil, "Inspect returns no error")
+		}),
+	}
+}
+
+func lists() []rule {
+	return []rule{
+		fast("List yields keys that are not free", func(s *scene) {
+			for i, kind := range []backend.Kind{backend.KindExclusive, backend.KindOnce} {
+				r, g := s.a.hold(new(s.a.Key(kind, s.job.Name+"-end")))
+				s.a.end(r, g.Token)
+				s.a.hold(new(s.a.Key(kind, s.job.Name+"-held"+fmt.Sprint(i))))
+				s.a.expired(new(s.a.Key(kind, s.job.Name+"-died")))
+			}
+			s.lists(backend.ListRequest{Match: s.job.Name + "*"}, "1 -held0 held", "2 -died abandoned", "2 -held1 held")
+			s.lists(backend.ListRequest{Match: s.job.Name + "*", Free: true}, "1 -died free", "1 -held0 held", "2 -died abandoned", "2 -held1 held")
+			s.lists(backend.ListRequest{Match: s.job.Name + "*", Kind: backend.KindOnce}, "2 -died abandoned", "2 -held1 held")
+		}),
+		fast("List matches names as they are stored", func(s *scene) {
+			for _, name := range []string{"a b", "a{b", "ab", "a*b", "acb", "é"} {
+				s.a.hold(new(s.a.Key(backend.KindExclusive, s.job.Name+name)))
+			}
+			for pattern, want := range map[string][]string{
+				"a b":     {"a b"},
+				"a?b":     {"a*b", "acb"},
+				"a[a-c]b": {"acb"},
+				"a[^c]b":  {"a*b"},
+				`a\*b`:    {"a*b"},
+				"a*b":     {"a b", "a*b", "a{b", "ab", "acb"},
+				"a???b":   {"a b", "a{b"},
+				"??????":  {"é"},
+				"x":       nil,
+			} {
+				for i, name := range want {
+					want[i] = "1 " + name + " held"
+				}
+				s.lists(backend.ListRequest{Match: s.job.Name + pattern}, want...)
+			}
+		}),
+		fast("List returns heads of records", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			c := completion(r, g.Token)
+			c.Record = bytes.Repeat([]byte("r"), 1000)
+			s.a.complete(true, c)
+			for e, err := range s.b.List(s.Context(), backend.ListRequest{Match: s.claim.Name, RecordHeads: true}) {
+				s.check(err == nil && e.State == backend.StateDone && len(e.Record) == 512, "the entry is %+v, error %v", e, err)
+			}
+		}),
+	}
+}
+
+// lists checks what List yields.
+func (s *scene) lists(r backend.ListRequest, want ...string) {
+	s.Helper()
+	got := s.list(r)
+	slices.Sort(want)
+	s.check(fmt.Sprint(got) == fmt.Sprint(want), "List with Match %q yields %q, want %q", r.Match, got, want)
+}

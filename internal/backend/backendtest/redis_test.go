@@ -1,0 +1,55 @@
+package backendtest_test
+
+import (
+	"context"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/backendtest"
+	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+)
+
+func TestMain(m *testing.M) {
+	goredis.SetLogger(quiet{}) // the tests close subscriptions
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// world returns backends on a Redis. dial returns a client of it.
+func world(t *testing.T, noBatching bool, dial func() *goredis.Client) backendtest.World {
+	t.Helper()
+	return backendtest.World{Backend: func(locker string) backend.Backend {
+		b, err := redis.New(dial(), redis.Options{
+			Options:    backend.Options{Locker: locker, Closing: make(chan struct{}), CleanupsFailed: func(int, error) {}},
+			NoBatching: noBatching,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}}
+}
+
+func TestMiniredis(t *testing.T) {
+	testlevel.InMemory(t)
+	backendtest.RunInBubble(t, func(t *testing.T) backendtest.World {
+		m := redistest.Bubble(t)
+		return world(t, true, func() *goredis.Client { return m.Client(t) })
+	})
+}
+
+func TestRedis(t *testing.T) {
+	testlevel.Full(t)
+	s := redistest.Real(t)
+	backendtest.Run(t, func(t *testing.T) backendtest.World {
+		return world(t, false, func() *goredis.Client { return s.Client(t) })
+	})
+}

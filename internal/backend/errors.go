@@ -1,0 +1,68 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrClosed is the error of commands, withdrawals and releases that were not confirmed before
+	// Close.
+	ErrClosed = errors.New("lockcore: locker closed")
+	// ErrTooLate means that a release could not be sent while it was useful.
+	ErrTooLate = errors.New("no command could be sent in time")
+	// ErrHeldUp means that too many commands still run whose callers have returned. It is permanent
+	// for the call that gets it, but not for work that is retried asynchronously.
+	ErrHeldUp = errors.New("too many calls are held up")
+)
+
+// DataError means that no backend wrote the data of a key. A repeat gets the same error.
+type DataError struct {
+	Stored string // name of the key in the backend
+	Field  string // of its hash; empty: one of the two stored keys has another type
+	Reply  error
+}
+
+func (e *DataError) Error() string {
+	if e.Field == "" {
+		return fmt.Sprintf("stored data does not decode: Redis key %q must be a hash and %q a sorted set; delete the one that is not: %v", e.Stored, e.Stored+":q", e.Reply)
+	}
+	return fmt.Sprintf("stored data does not decode: field %q of the hash %q must be a number from 0 to 9e15; Clear repairs the key", e.Field, e.Stored)
+}
+
+func (e *DataError) Unwrap() error { return e.Reply }
+
+// AcksError means that the command has taken effect, but too few replicas confirmed it in time.
+type AcksError struct {
+	Acked, Wanted int
+	Reason        string // why there is no count
+}
+
+func (e *AcksError) Error() string {
+	s := fmt.Sprintf("%d of %d replicas acknowledged", e.Acked, e.Wanted)
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s
+}
+
+// Ended reports whether ctx is over. At the deadline of ctx its timer may fire a moment later, so
+// Err alone is not enough.
+func Ended(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
+}
+
+// Sleep waits for d. It returns false if ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,29 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/backendtest"
+	"github.com/holdfast-go/holdfast/internal/backend/memory"
+)
+
+// world returns a space of keys with the Lockers that the test makes.
+func world(t *testing.T) backendtest.World {
+	t.Helper()
+	space, err := memory.NewSpace(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return backendtest.World{Backend: func(locker string) backend.Backend {
+		b, err := memory.New(memory.Options{Options: backend.Options{Locker: locker}, Space: space})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}}
+}
+
+func TestConformance(t *testing.T) { backendtest.RunInBubble(t, world) }
+
+func TestConformanceInRealTime(t *testing.T) { backendtest.Run(t, world) }

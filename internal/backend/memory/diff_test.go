@@ -1,0 +1,778 @@
+package memory_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/memory"
+	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+)
+
+var (
+	seed       = flag.Uint64("seed", 0, "of the operations; 0: another one each time")
+	operations = flag.Int("operations", 0, "of the comparison; 0: as the test level says")
+)
+
+const tolerance = 50_000 // µs, of TTLs on a real server
+
+// compared is a run of the same operations on memory and on the scripts. It ends with the first
+// difference.
+type compared struct {
+	t       *testing.T
+	rnd     *rand.Rand
+	timing  timing
+	server  scripted
+	slowest func() time.Duration // command so far; nil: TTLs are exact
+	peers   []backend.Backend    // of the lockers; nil: scripts are sent without them
+
+	space   *memory.Space
+	lockers []*locker
+	keys    []backend.Key
+	now     int64
+	lastID  string
+	made    int         // ids
+	done    int         // steps of the clock
+	past    [][]attempt // recent requests, by key
+	counts  map[string]int
+	heard   []string // by memory, and not compared yet
+	unheard int      // operations since the last comparison
+	last    []string // operations, for the report
+	diff    string
+}
+
+// timing are the durations of operations.
+type timing struct {
+	leases, retentions, keeps, parks []time.Duration
+	step                             func(c *compared) // moves the clock
+	often                            int               // how seldom Inspect is compared beside each operation
+}
+
+type locker struct {
+	*memory.Backend
+	id   string
+	take func() []backend.Notification
+	end  func()
+}
+
+// attempt is a request that was sent.
+type attempt struct {
+	backend.AcquireRequest
+	by    int // locker
+	token int64
+}
+
+func compare(t *testing.T, seed uint64, s scripted, tm timing) *compared {
+	t.Helper()
+	space, err := memory.NewSpace(1 << 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &compared{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), timing: tm, server: s, space: space, now: 1_700_000_000_000_000, counts: map[string]int{},
+	}
+	space.Control(func() int64 { return c.now }, func() string { return c.lastID })
+	for i := range 4 {
+		l := &locker{id: fmt.Sprintf("L%025d", i)}
+		if l.Backend, err = memory.New(memory.Options{Options: backend.Options{Locker: l.id}, Space: space}); err != nil {
+			t.Fatal(err)
+		}
+		c.lockers = append(c.lockers, l)
+	}
+	for i := range 5 {
+		c.keys = append(c.keys, c.lockers[0].Key(backend.KindExclusive+backend.Kind(i%2), fmt.Sprint("k", i)))
+	}
+	c.past = make([][]attempt, len(c.keys))
+	return c
+}
+
+// run does n operations, or fewer if there is a difference.
+func (c *compared) run(n int) {
+	for i := 0; i < n && c.diff == ""; i++ {
+		c.timing.step(c)
+		c.operation()
+		if len(c.heard) > 0 || c.unheard > 50 {
+			c.compareHeard()
+		}
+		c.unheard++
+	}
+}
+
+// kinds of operations, and how often each of them occurs.
+var kinds = []struct {
+	weight int
+	do     func(*compared, int)
+}{
+	{24, (*compared).acquire},
+	{9, (*compared).acquireAgain},
+	{9, (*compared).renew},
+	{14, (*compared).release},
+	{9, (*compared).rotate},
+	{9, (*compared).withdraw},
+	{9, (*compared).complete},
+	{5, (*compared).inspect},
+	{3, (*compared).revoke},
+	{4, (*compared).clear},
+	{3, (*compared).listen},
+	{1, (*compared).crowd},
+}
+
+func (c *compared) operation() {
+	total := 0
+	for _, k := range kinds {
+		total += k.weight
+	}
+	i := c.rnd.IntN(total)
+	for _, k := range kinds {
+		if i -= k.weight; i < 0 {
+			k.do(c, c.rnd.IntN(len(c.keys)))
+			return
+		}
+	}
+}
+
+func (c *compared) chance(percent int) bool { return c.rnd.IntN(100) < percent }
+
+func pick[T any](c *compared, from []T) T { return from[c.rnd.IntN(len(from))] }
+
+func (c *compared) id() string {
+	c.made++
+	return fmt.Sprintf("R%025d", c.made) // no id is a part of two others
+}
+
+// known returns a recent request for a key: mostly the one that has it.
+func (c *compared) known(key int) (attempt, bool) {
+	past := c.past[key]
+	if len(past) == 0 {
+		return attempt{}, false
+	}
+	owner := c.space.Look(c.keys[key].Stored[0]).Fields["h"]
+	for _, a := range past {
+		if a.ID == owner && c.chance(75) {
+			return a, true
+		}
+	}
+	return pick(c, past), true
+}
+
+func (c *compared) newRequest(key, by int) attempt {
+	a := attempt{by: by, AcquireRequest: backend.AcquireRequest{
+		Key: &c.keys[key], ID: c.id(), Holder: "who " + fmt.Sprint(c.made), Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions),
+		Queue: c.chance(60), Limit: backend.CallTimeout,
+	}}
+	if c.keys[key].Kind == backend.KindOnce {
+		a.AtMostOnce = c.chance(25)
+		a.Fingerprint = pick(c, []string{"", "f1", "f1", "f2"})
+	}
+	return a
+}
+
+func (c *compared) note(key int, a attempt) {
+	if c.past[key] = append(c.past[key], a); len(c.past[key]) > 12 {
+		c.past[key] = slices.Delete(c.past[key], 0, 1)
+	}
+}
+
+func (c *compared) acquire(key int) {
+	c.sendAcquire(key, c.newRequest(key, c.rnd.IntN(len(c.lockers))))
+}
+
+// acquireAgain is a repeat or a late duplicate.
+func (c *compared) acquireAgain(key int) {
+	if a, ok := c.known(key); ok {
+		c.sendAcquire(key, a)
+	}
+}
+
+func (c *compared) sendAcquire(key int, a attempt) {
+	got := c.send(key, a.by, func(b backend.Backend) (any, error) {
+		reply, err := b.Acquire(c.t.Context(), a.AcquireRequest)
+		reply.Sent = time.Time{}
+		return reply, err
+	}, func(r reply) any { return acquired(r) }, "acquire", acquireArgs(&a.AcquireRequest, c.lockers[a.by].id)...)
+	if reply, ok := got.(backend.AcquireReply); ok && reply.Outcome == backend.OutcomeGranted {
+		a.token = reply.Token
+	}
+	c.note(key, a)
+}
+
+func (c *compared) renew(key int) {
+	a, ok := c.known(key)
+	if !ok {
+		return
+	}
+	r := backend.RenewRequest{Key: a.Key, ID: a.ID, Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions)}
+	switch {
+	case c.chance(20):
+		r.Lease = 0
+	case c.chance(20) && a.token > 0:
+		r.Token, r.Holder = a.token+int64(c.rnd.IntN(512)), "handed off"
+	}
+	c.send(key, a.by, func(b backend.Backend) (any, error) {
+		reply := b.Renew(c.t.Context(), []backend.RenewRequest{r})[0]
+		return reply.Verdict, reply.Err
+	}, func(r reply) any { return backend.Verdict(r.num(0)) }, "renew", renewArgs(&r)...)
+}
+
+func (c *compared) release(key int) {
+	a, ok := c.known(key)
+	if !ok {
+		return
+	}
+	r := backend.ReleaseRequest{
+		Key: a.Key, ID: a.ID, Token: a.token, Retention: pick(c, c.timing.retentions), Abandon: c.chance(20), Repeated: c.chance(30),
+	}
+	if a.token > 0 && c.chance(50) {
+		r.Token += int64(c.rnd.IntN(512))
+	}
+	park := time.Duration(0)
+	if !r.Abandon && c.chance(30) {
+		park = pick(c, c.timing.parks)
+		r.ParkUntil = time.UnixMicro(c.now).Add(park)
+	}
+	c.send(key, a.by, c.releasing(&r), func(r reply) any {
+		return backend.ReleaseReply{Released: r.num(0) == 1}
+	}, "release", releaseArgs(&r, park)...)
+}
+
+func (c *compared) releasing(r *backend.ReleaseRequest) func(backend.Backend) (any, error) {
+	return func(b backend.Backend) (any, error) {
+		reply, err := b.Release(c.t.Context(), *r)
+		reply.Next.Sent = time.Time{}
+		return reply, err
+	}
+}
+
+func (c *compared) rotate(key int) {
+	a, ok := c.known(key)
+	if !ok || a.Key.Kind != backend.KindExclusive {
+		return
+	}
+	next := c.newRequest(key, a.by)
+	if c.chance(30) {
+		if next, _ = c.known(key); next.by != a.by || next.ID == a.ID {
+			return
+		}
+	}
+	r := backend.ReleaseRequest{
+		Key: a.Key, ID: a.ID, Token: a.token + int64(c.rnd.IntN(512)), Retention: pick(c, c.timing.retentions), Repeated: c.chance(30), Next: &next.AcquireRequest,
+	}
+	got := c.send(key, a.by, c.releasing(&r), func(r reply) any {
+		return backend.ReleaseReply{Released: r.num(0) == 1, Next: acquired(r[1:])}
+	}, "rotate", rotateArgs(&r, c.lockers[a.by].id)...)
+	if reply, ok := got.(backend.ReleaseReply); ok && reply.Next.Outcome == backend.OutcomeGranted {
+		next.token = reply.Next.Token
+	}
+	c.note(key, next)
+}
+
+func (c *compared) withdraw(key int) {
+	a, ok := c.known(key)
+	if !ok {
+		return
+	}
+	r := backend.WithdrawRequest{Key: a.Key, ID: a.ID, Retention: pick(c, c.timing.retentions), Repeated: c.chance(40)}
+	c.send(key, a.by, func(b backend.Backend) (any, error) {
+		b.Withdraw(r)
+		return nil, nil
+	}, func(reply) any { return nil }, "leave", leaveArgs(&r, c.lockers[a.by].id)...)
+}
+
+func (c *compared) complete(key int) {
+	a, ok := c.known(key)
+	if !ok || a.Key.Kind != backend.KindOnce {
+		return
+	}
+	r := backend.CompleteRequest{
+		Key: a.Key, ID: a.ID, Token: a.token, Record: bytes.Repeat([]byte("r"), pick(c, []int{0, 3, 600})), Keep: pick(c, c.timing.keeps), Repeated: c.chance(40),
+	}
+	if c.slowest != nil && r.Keep < time.Second { // the TTL on a real server must not end
+		r.Repeated = true
+	}
+	c.send(key, a.by, func(b backend.Backend) (any, error) { return b.Complete(c.t.Context(), r) }, func(r reply) any {
+		return backend.ReleaseReply{Released: r.num(0) == 1}
+	}, "complete", completeArgs(&r)...)
+}
+
+func (c *compared) inspect(key int) {
+	part := backend.RecordPart(c.rnd.IntN(3))
+	k := &c.keys[key]
+	c.send(key, 0, func(b backend.Backend) (any, error) { return b.Inspect(c.t.Context(), k, part) }, func(r reply) any {
+		return inspected(k.Kind, r)
+	}, "inspect", int(part))
+}
+
+func (c *compared) revoke(key int) {
+	if c.peers != nil || c.chance(70) {
+		c.lastID = c.id()
+	}
+	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Revoke(c.t.Context(), &c.keys[key]) }, func(reply) any {
+		return nil
+	}, "revoke", channels, c.lastID)
+}
+
+func (c *compared) clear(key int) {
+	if c.peers != nil || c.chance(80) {
+		c.lastID = c.id()
+	}
+	r := backend.ClearRequest{Key: &c.keys[key], Condition: pick(c, []backend.ClearCondition{0, 0, 1, 1, 2})}
+	if r.Condition == backend.ClearIfSame {
+		s, _ := c.lockers[0].Inspect(c.t.Context(), r.Key, backend.NoRecord)
+		r.Token, r.Done = s.Token+int64(c.rnd.IntN(2)), (s.State == backend.StateDone) != c.chance(10)
+	}
+	want := map[int64]backend.ClearReply{0: backend.ClearHeld, 1: backend.Cleared, 2: backend.ClearChanged}
+	c.send(key, 0, func(b backend.Backend) (any, error) { return b.Clear(c.t.Context(), r) }, func(r reply) any {
+		return want[r.num(0)]
+	}, "clear", clearArgs(&r, c.lastID)...)
+}
+
+// listen starts or ends the subscription of a locker.
+func (c *compared) listen(int) {
+	c.compareHeard()
+	l := pick(c, c.lockers)
+	c.log("listen %s", l.id)
+	if l.take != nil {
+		l.end()
+		l.take = nil
+	} else {
+		l.take, l.end = l.Subscribe()
+	}
+	c.server.listen(l.id, l.take != nil)
+}
+
+// crowd seldom puts many waiters into a queue, which no process has any more or which do not listen.
+func (c *compared) crowd(key int) {
+	if !c.chance(3) {
+		return
+	}
+	ids := make([]string, pick(c, []int{90, 110, 230, 1100}))
+	for i := range ids {
+		ids[i] = c.id()
+	}
+	l, since := pick(c, c.lockers), c.now-int64(c.rnd.IntN(1000))
+	c.log("crowd of %d on %s", len(ids), c.keys[key].Name)
+	c.space.Enqueue(c.keys[key], l.id, since, ids...)
+	c.server.enqueue(c.now, c.keys[key], l.id, since, ids...)
+}
+
+func (c *compared) log(format string, args ...any) {
+	if c.last = append(c.last, fmt.Sprintf("%d "+format, append([]any{c.now}, args...)...)); len(c.last) > 30 {
+		c.last = slices.Delete(c.last, 0, 1)
+	}
+}
+
+// send does an operation on memory and on the server, by its script or by the backend of the
+// locker. It compares the replies, and then what is stored for the key.
+func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read func(reply) any, script string, args ...any) any {
+	c.t.Helper()
+	k := c.keys[key]
+	got, err := do(c.lockers[by])
+	c.counts[script+outcome(got)]++
+	c.log("%s%s %s %v", script, outcome(got), k.Name, args)
+	var want any
+	var stored memory.Stored
+	var serverErr error
+	if c.peers != nil {
+		want, serverErr = do(c.peers[by])
+		synctest.Wait() // for a withdrawal
+		stored = c.server.look(k)
+	} else {
+		want, stored, serverErr = c.server.run(c.now, script, k, args...)
+		if list, ok := want.([]any); ok {
+			want = read(list)
+		} else {
+			want = read(reply{want})
+		}
+	}
+	switch {
+	case err != nil || serverErr != nil:
+		c.differ("errors: memory %v, server %v", err, serverErr)
+	case !c.same(got, want):
+		c.differ("replies: memory %+v, server %+v", got, want)
+	}
+	c.hear()
+	c.compareStored(k, stored)
+	if script != "inspect" && c.diff == "" && c.rnd.IntN(c.timing.often) == 0 {
+		c.inspect(key)
+	}
+	return got
+}
+
+// outcome is the part of a reply that is counted.
+func outcome(got any) string {
+	switch r := got.(type) {
+	case backend.AcquireReply:
+		return fmt.Sprint(" ", r.Outcome)
+	case backend.ReleaseReply:
+		return fmt.Sprint(" ", r.Released, r.Next.Outcome)
+	case backend.Status:
+		return " " + string(r.State)
+	case nil:
+		return ""
+	default:
+		return fmt.Sprint(" ", r)
+	}
+}
+
+func (c *compared) hear() {
+	for _, l := range c.lockers {
+		if l.take != nil {
+			for _, n := range l.take() {
+				c.heard = append(c.heard, l.id+map[backend.Event]string{backend.EventTurn: " w", backend.EventRevoked: " v"}[n.Event]+n.Request)
+			}
+		}
+	}
+}
+
+// same compares replies; on a real server KeepLeft is about the same.
+func (c *compared) same(got, want any) bool {
+	g, ok := got.(backend.Status)
+	if w, _ := want.(backend.Status); ok {
+		if c.slowest != nil && c.near(g.KeepLeft.Microseconds(), w.KeepLeft.Microseconds()) {
+			g.KeepLeft = w.KeepLeft
+		}
+		if !bytes.Equal(g.Record, w.Record) {
+			return false
+		}
+		g.Record, w.Record = nil, nil
+		return reflect.DeepEqual(g, w)
+	}
+	if g, ok := got.(backend.AcquireReply); ok {
+		w, _ := want.(backend.AcquireReply)
+		if !bytes.Equal(g.Record, w.Record) {
+			return false
+		}
+		g.Record, w.Record = nil, nil
+		return reflect.DeepEqual(g, w)
+	}
+	return reflect.DeepEqual(got, want)
+}
+
+func (c *compared) near(a, b int64) bool {
+	if c.slowest == nil {
+		return a == b
+	}
+	return (a == 0) == (b == 0) && max(a-b, b-a) <= tolerance+c.slowest().Microseconds()
+}
+
+func (c *compared) compareStored(k backend.Key, want memory.Stored) {
+	got := c.space.Look(k.Stored[0])
+	x, _ := strconv.ParseInt(want.Fields["x"], 10, 64)
+	if want.Fields["s"] == "d" && x != 0 && x <= c.now { // memory removes a record that has ended
+		for _, name := range []string{"s", "x", "d", "r", "e", "n"} {
+			delete(want.Fields, name)
+		}
+	}
+	if c.peers != nil { // the backend made some of the ids
+		got.Fields["l"], want.Fields["l"] = strings.Repeat("?", len(got.Fields["l"])), strings.Repeat("?", len(want.Fields["l"]))
+		if got.Fields["l"] == "" {
+			delete(got.Fields, "l")
+		}
+	}
+	for name, w := range want.Fields {
+		if w == "" || w == "0" {
+			delete(want.Fields, name)
+		} else if name == "x" || name == "d" {
+			g, _ := strconv.ParseInt(got.Fields[name], 10, 64)
+			if n, _ := strconv.ParseInt(w, 10, 64); want.Fields["s"] == "d" && c.near(g, n) {
+				want.Fields[name] = got.Fields[name]
+			}
+		}
+	}
+	switch {
+	case !reflect.DeepEqual(got.Fields, want.Fields):
+		c.differ("data of %s: memory %v, server %v", k.Name, got.Fields, want.Fields)
+	case !slices.Equal(got.Queue, want.Queue):
+		c.differ("queue of %s: memory %v, server %v", k.Name, got.Queue, want.Queue)
+	case !c.near(got.TTL, want.TTL) || !c.near(got.QueueTTL, want.QueueTTL):
+		c.differ("TTLs of %s: memory %d and %d, server %d and %d", k.Name, got.TTL, got.QueueTTL, want.TTL, want.QueueTTL)
+	}
+}
+
+func (c *compared) compareHeard() {
+	got, want := c.heard, c.server.heard()
+	for _, all := range [][]string{got, want} { // the order counts for each locker alone
+		slices.SortStableFunc(all, func(a, b string) int { return strings.Compare(a[:26], b[:26]) })
+	}
+	if !slices.Equal(got, want) {
+		c.differ("notifications: memory %v, server %v", got, want)
+	}
+	c.heard, c.unheard = nil, 0
+}
+
+func (c *compared) differ(format string, args ...any) {
+	if c.diff == "" {
+		c.diff = fmt.Sprintf(format, args...)
+	}
+}
+
+// report fails the test if there was a difference.
+func (c *compared) report(seed uint64) {
+	c.t.Helper()
+	c.space.Check(c.t)
+	if c.diff != "" {
+		c.t.Errorf("-args -seed %d: %s\nafter:\n%s", seed, c.diff, strings.Join(c.last, "\n"))
+	}
+}
+
+func (c *compared) drop(key int) {
+	c.space.Remove(c.keys[key].Stored[0])
+	c.server.remove(c.keys[key])
+}
+
+// virtual has the durations for a server whose clock the test sets: every TTL ends in some run.
+var virtual = timing{
+	leases:     []time.Duration{3 * time.Millisecond, 40 * time.Millisecond, time.Second, 30 * time.Second, 90*time.Minute + time.Microsecond},
+	retentions: []time.Duration{25 * time.Millisecond, time.Second, 59 * time.Second, time.Minute, 61 * time.Second, 10 * time.Minute, 24 * time.Hour},
+	keeps:      []time.Duration{5 * time.Millisecond, time.Second, 30 * time.Second, time.Minute, 10 * time.Minute},
+	parks:      []time.Duration{time.Microsecond, 7*time.Millisecond + time.Microsecond, 2 * time.Second, time.Hour + 1500*time.Microsecond},
+	step:       (*compared).stepVirtual,
+}
+
+func (c *compared) stepVirtual() {
+	span := func(most time.Duration) int64 { return 1 + c.rnd.Int64N(most.Microseconds()) }
+	most := 1000
+	if c.done%2000 < 1000 { // for a while all data stays, so that much is remembered
+		most = 850
+	}
+	c.done++
+	switch i := c.rnd.IntN(most); {
+	case i < 300:
+	case i < 600:
+		c.now += span(3 * time.Millisecond)
+	case i < 800:
+		c.now += span(60 * time.Millisecond)
+	case i < 900:
+		c.now += span(time.Second)
+	case i < 970:
+		c.now += span(40 * time.Second)
+	case i < 990:
+		c.now += span(70 * time.Second)
+	case i < 996:
+		c.now += span(30 * time.Minute)
+	case i < 998:
+		c.now += span(26 * time.Hour)
+	case c.peers == nil:
+		c.setBack(span(3 * time.Hour))
+	}
+}
+
+// setBack sets the clock back. TTLs of the server do not follow. Keys
+// that are free or done are removed: a record that has ended would be there again.
+func (c *compared) setBack(d int64) {
+	for i, k := range c.keys {
+		if f := c.space.Look(k.Stored[0]).Fields; f["s"] != "h" && f["s"] != "r" && f["s"] != "p" {
+			c.drop(i)
+		}
+	}
+	_, _, _ = c.server.run(c.now, "inspect", none) // TTLs follow the clock to here
+	c.log("the clock is set back by %d", d)
+	c.now -= d
+	c.space.Shift(-d)
+	_, _, _ = c.server.run(c.now, "inspect", none) // its TTLs follow from now on
+}
+
+// realtime has the durations for a server whose TTLs follow its own clock: leases are short and no
+// TTL ends in a run. No TTL is near a minute: the rules compare TTLs with it, in whole milliseconds.
+var realtime = timing{
+	leases:     []time.Duration{300 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond, 30 * time.Second, 2 * time.Hour},
+	retentions: []time.Duration{10 * time.Minute, 24 * time.Hour},
+	keeps:      []time.Duration{5 * time.Millisecond, 40 * time.Second, 10 * time.Minute},
+	parks:      []time.Duration{time.Microsecond, 2*time.Millisecond + time.Microsecond, time.Hour + 1500*time.Microsecond},
+}
+
+// stepReal returns a step that follows the real clock, and removes all keys every 5 s so that no TTL
+// ends.
+func stepReal() func(*compared) {
+	start, base, emptied := time.Now(), time.Now().UnixMicro(), time.Now()
+	return func(c *compared) {
+		if c.chance(3) {
+			time.Sleep(time.Duration(c.rnd.IntN(5000)) * time.Microsecond)
+		}
+		c.now = base + time.Since(start).Microseconds()
+		if c.chance(1) {
+			c.drop(c.rnd.IntN(len(c.keys)))
+		}
+		if time.Since(emptied) > 5*time.Second {
+			emptied = time.Now()
+			for i := range c.keys {
+				c.drop(i)
+			}
+		}
+	}
+}
+
+var none = backend.Key{Stored: [2]string{"none", "none:q"}}
+
+func chosenSeed() uint64 {
+	if *seed != 0 {
+		return *seed
+	}
+	return rand.Uint64()>>32 + 1
+}
+
+func count(t *testing.T, quick, full, exhaustive int) int {
+	t.Helper()
+	if *operations != 0 {
+		return *operations
+	}
+	return testlevel.Pick(t, quick, full, exhaustive)
+}
+
+// TestDifferential compares the rules with the scripts on miniredis: replies, notifications, stored
+// data and TTLs are the same.
+func TestDifferential(t *testing.T) {
+	n := count(t, 4_000, 10_000, 1_000_000)
+	const lanes = 2
+	for lane := range lanes {
+		t.Run(fmt.Sprint(lane), func(t *testing.T) {
+			t.Parallel()
+			seed := chosenSeed() + uint64(lane)
+			tm := virtual
+			tm.often = testlevel.Pick(t, 10, 1, 1)
+			c := compare(t, seed, newMini(t, scriptTexts(t)), tm)
+			c.run(n / lanes)
+			c.report(seed)
+			t.Logf("seed %d, %d keys: %v", seed, len(c.keys), c.counts)
+		})
+	}
+}
+
+// TestDifferentialBackend compares the rules with the backend on Redis, which encodes requests and
+// decodes replies.
+func TestDifferentialBackend(t *testing.T) {
+	n, seed := count(t, 1_500, 3_000, 100_000), chosenSeed()
+	testlevel.InMemory(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tm := newMini(t, scriptTexts(t)), virtual
+		s.bubble = true
+		tm.step, tm.often = (*compared).stepBubble, 5
+		c := compare(t, seed, s, tm)
+		for _, l := range c.lockers {
+			rdb := (&redistest.Memory{Redis: s.m}).Client(t)
+			b, err := redis.New(rdb, redis.Options{Options: backend.Options{Locker: l.id, Closing: make(chan struct{})}, NoBatching: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(b.Close)
+			c.peers = append(c.peers, b)
+		}
+		for i, k := range c.keys {
+			c.keys[i] = c.peers[0].Key(k.Kind, k.Name)
+		}
+		c.now = time.Now().UnixMicro()
+		c.run(n)
+		c.report(seed)
+		t.Logf("seed %d: %v", seed, c.counts)
+	})
+}
+
+// stepBubble is stepVirtual by the clock of the bubble, which is never set back.
+func (c *compared) stepBubble() {
+	before := c.now
+	c.stepVirtual()
+	time.Sleep(time.Duration(max(c.now-before, 0)) * time.Microsecond)
+	c.now = time.Now().UnixMicro()
+}
+
+// TestDifferentialReal compares the rules with the scripts on a real server.
+func TestDifferentialReal(t *testing.T) {
+	testlevel.Full(t)
+	n, seed := count(t, 0, 5_000, 100_000), chosenSeed()
+	s := newActual(t, scriptTexts(t, timeArgs))
+	tm := realtime
+	tm.step, tm.often = stepReal(), 1
+	c := compare(t, seed, s, tm)
+	c.slowest = func() time.Duration { return s.slowest }
+	c.run(n)
+	c.report(seed)
+	t.Logf("seed %d, slowest command %v: %v", seed, s.slowest, c.counts)
+}
+
+// TestDifferentialFixed does the same operations each time. internal/planted runs it.
+func TestDifferentialFixed(t *testing.T) {
+	tm := virtual
+	tm.often = 10
+	c := compare(t, 1, newMini(t, scriptTexts(t)), tm)
+	c.run(3_000)
+	c.report(1)
+}
+
+// mistakes are planted in the scripts. internal/planted plants others in the rules.
+var mistakes = []struct {
+	name     string
+	old, new string
+	slow     bool // it takes some thousand operations to find
+}{
+	{"token floor", "math.max(f + 1, now)", "f + 1", false},
+	{"dead waiter", "> 0 or counts_all == '0'", ">= 0", false},
+	{"takeover forgotten", "if not a then call('HSET', KEYS[1], 'a', '1') end", "", false},
+	{"attempt of a withdrawn grant", "if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end", "", false},
+	{"reservation outlives data", "outlive(math.ceil(reservation / 1000) + minute)", "outlive(minute)", false},
+	{"record outlives its end", "if v[1] == 'd' and not v[2] then", "if false then", true},
+	{"fewer ended ids", "-16 * 26", "-15 * 26", true},
+}
+
+// TestDifferentialFindsMistakes compares the rules with scripts that have a mistake.
+func TestDifferentialFindsMistakes(t *testing.T) {
+	for _, m := range mistakes {
+		t.Run(m.name, func(t *testing.T) {
+			if m.slow {
+				testlevel.Full(t)
+			}
+			tm := virtual
+			tm.often = 10
+			c := compare(t, 1, newMini(t, scriptTexts(t, [2]string{m.old, m.new})), tm)
+			if c.run(20_000); c.diff == "" {
+				t.Error("the mistake is not found")
+			}
+			t.Logf("found after %d operations: %s", c.done, c.diff)
+		})
+	}
+}
+
+// TestDifferentialForgottenTTL remembers an id for a key of which only ended ids are known. Its TTL
+// begins again, because Redis drops an empty hash together with its TTL.
+func TestDifferentialForgottenTTL(t *testing.T) {
+	tm := virtual
+	tm.often = 1
+	c := compare(t, 1, newMini(t, scriptTexts(t)), tm)
+	k, by, day := &c.keys[0], c.lockers[0], 24*time.Hour
+	by.take, by.end = by.Subscribe()
+	c.server.listen(by.id, true)
+	waiter := c.id()
+	withdraw := func(id string, keep time.Duration) {
+		r := backend.WithdrawRequest{Key: k, ID: id, Retention: keep, Repeated: true}
+		c.send(0, 0, func(b backend.Backend) (any, error) {
+			b.Withdraw(r)
+			return nil, nil
+		}, func(reply) any { return nil }, "leave", leaveArgs(&r, by.id)...)
+	}
+	withdraw(c.id(), time.Minute)
+	c.space.Enqueue(*k, by.id, c.now, waiter)
+	c.server.enqueue(c.now, *k, by.id, c.now, waiter)
+	c.lastID = c.id()
+	clearing := backend.ClearRequest{Key: k} // reserves the key, which never had a token
+	c.send(0, 0, func(b backend.Backend) (any, error) { return b.Clear(c.t.Context(), clearing) }, func(reply) any {
+		return backend.Cleared
+	}, "clear", clearArgs(&clearing, c.lastID)...)
+	withdraw(waiter, day)
+	c.now += time.Second.Microseconds()
+	ending := backend.ReleaseRequest{Key: k, ID: c.id(), Retention: day, Repeated: true}
+	c.send(0, 0, c.releasing(&ending), func(r reply) any {
+		return backend.ReleaseReply{Released: r.num(0) == 1}
+	}, "release", releaseArgs(&ending, 0)...)
+	c.compareHeard()
+	c.report(1)
+}

@@ -1,0 +1,151 @@
+package memory
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// Glob and Escape are those of List.
+var (
+	Glob   = glob
+	Escape = escape
+)
+
+// Control replaces the clock and the ids of a Space.
+func (s *Space) Control(now func() int64, newID func() string) {
+	s.clock, s.newID = now, newID
+	s.until = func(t time.Time) time.Duration { return time.Duration(t.UnixMicro()-now()) * time.Microsecond }
+}
+
+// Subscribe is Listen without a goroutine: take returns the notifications since the last call.
+func (b *Backend) Subscribe() (take func() []backend.Notification, end func()) {
+	l := b.subscribe()
+	return func() []backend.Notification { return b.take(l) }, func() { b.unsubscribe(l) }
+}
+
+// Len returns the number of keys.
+func (s *Space) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.keys)
+}
+
+// Check fails the test if the space has lost count.
+func (s *Space) Check(tb testing.TB) {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := int64(0)
+	for _, e := range s.keys {
+		if sum += size(&e.of, &e.key); s.due[e.index] != e {
+			tb.Errorf("key %q is not in its place in the heap", e.of.Name)
+		}
+	}
+	if sum != s.bytes || len(s.keys) != len(s.due) {
+		tb.Errorf("%d bytes counted, want %d; %d keys, %d in the heap", s.bytes, sum, len(s.keys), len(s.due))
+	}
+}
+
+// Stored is the data of a key as it is in Redis.
+type Stored struct {
+	Fields        map[string]string
+	Queue         []string
+	TTL, QueueTTL int64 // in µs; 0: none
+}
+
+// Look returns what is stored for a key.
+func (s *Space) Look(stored string) Stored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.keys[stored]
+	if e == nil {
+		return Stored{Fields: map[string]string{}}
+	}
+	k, now := e.key, s.clock()
+	k.expire(now)
+	out := Stored{Fields: map[string]string{}}
+	set := func(name, text string) {
+		if text != "" && text != "0" {
+			out.Fields[name] = text
+		}
+	}
+	num := func(name string, n int64) { set(name, strconv.FormatInt(n, 10)) }
+	set("s", map[state]string{held: "h", reserved: "r", parked: "p", done: "d"}[k.state])
+	set("h", k.owner)
+	set("o", k.locker)
+	num("x", k.end)
+	num("d", k.length)
+	set("m", k.holder)
+	num("t", k.token)
+	num("f", k.used)
+	num("n", k.attempts)
+	set("v", flag(k.revoked))
+	set("a", flag(k.abandoned))
+	set("g", k.fingerprint)
+	set("r", string(k.record))
+	set("e", k.completedBy)
+	set("l", strings.Join(k.ended, ""))
+	for _, w := range k.queue {
+		out.Queue = append(out.Queue, w.locker+w.request)
+	}
+	if k.expires > 0 {
+		out.TTL = k.expires - now
+	}
+	if k.queueExpires > 0 {
+		out.QueueTTL = k.queueExpires - now
+	}
+	return out
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// Shift moves all TTLs by d, as a server does whose TTLs do not follow a clock that is set back.
+func (s *Space) Shift(d int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.keys {
+		k := e.key
+		if k.expires > 0 {
+			k.expires += d
+		}
+		if k.queueExpires > 0 {
+			k.queueExpires += d
+		}
+		s.put(e, k, s.clock())
+	}
+}
+
+// Remove deletes a key and its queue.
+func (s *Space) Remove(stored string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.keys[stored]; e != nil {
+		s.put(e, key{}, s.clock())
+	}
+}
+
+// Enqueue adds waiters that arrived at since.
+func (s *Space) Enqueue(k backend.Key, locker string, since int64, ids ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.keys[k.Stored[0]]
+	if e == nil {
+		e = &entry{of: k}
+	}
+	data := e.key
+	data.expire(s.clock())
+	for _, id := range ids {
+		data.enterQueue(id, env{now: since, locker: locker})
+	}
+	data.queueExpires = s.clock() + minute
+	s.put(e, data, s.clock())
+}

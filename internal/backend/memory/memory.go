@@ -1,0 +1,270 @@
+// Package memory is a backend in one process: for development, tests and services that run as a
+// single instance. No other process sees its keys, and they end with the process.
+//
+// rules.go has the rules of a key as pure functions. They are the specification of every backend.
+// The rest of the package stores keys and passes notifications on.
+package memory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// Options are the options of New.
+type Options struct {
+	backend.Options
+	// Space has the keys. Backends with the same Space exclude each other. Default: a new Space.
+	Space *Space
+	// MaxBytes bounds a new Space, see NewSpace.
+	MaxBytes int64
+}
+
+// Backend gives one Locker access to a Space. Its commands take effect at once: no reply is lost,
+// and no duplicate of a command arrives later.
+type Backend struct {
+	o      Options
+	space  *Space
+	closed chan struct{} // closed by Close
+
+	// Guarded by space.mu.
+	drained bool
+	failed  int // withdrawals and releases that came after Drain or Close, and are not reported
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// New returns a backend for the Locker of o.
+func New(o Options) (*Backend, error) {
+	if o.Space != nil && o.MaxBytes != 0 {
+		return nil, errors.New("lockcore: Options.MaxBytes is set beside Space, must be given to NewSpace")
+	}
+	if o.Space == nil {
+		s, err := NewSpace(o.MaxBytes)
+		if err != nil {
+			return nil, err
+		}
+		o.Space = s
+	}
+	return &Backend{o: o, space: o.Space, closed: make(chan struct{})}, nil
+}
+
+// Key implements backend.Backend.
+func (b *Backend) Key(kind backend.Kind, name string) backend.Key {
+	stored := prefix(kind) + name
+	return backend.Key{Kind: kind, Name: name, Stored: [2]string{stored, stored + ":q"}}
+}
+
+func prefix(kind backend.Kind) string {
+	if kind == backend.KindOnce {
+		return "o:"
+	}
+	return "x:"
+}
+
+// Acquire implements backend.Backend. If the Space is full it returns an error.
+func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	sent := time.Now()
+	if err := endOf(ctx); err != nil {
+		return backend.AcquireReply{Sent: sent}, err
+	}
+	var reply backend.AcquireReply
+	err := b.change(r.Key, true, func(k key, e env) (key, []notice) {
+		k, reply = acquire(k, &r, e)
+		return k, nil
+	})
+	if err != nil {
+		reply = backend.AcquireReply{}
+	}
+	reply.Sent, reply.Record = sent, slices.Clone(reply.Record)
+	return reply, err
+}
+
+// Renew implements backend.Backend.
+func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
+	replies := make([]backend.RenewReply, len(rs))
+	for i := range rs {
+		replies[i], _ = b.Extend(ctx, rs[i])
+	}
+	return replies
+}
+
+// Extend implements backend.Backend.
+func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (reply backend.RenewReply, sent time.Time) {
+	sent = time.Now()
+	if err := endOf(ctx); err != nil {
+		return backend.RenewReply{Err: err}, sent
+	}
+	reply.Err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
+		k, reply.Verdict = renew(k, &r, e)
+		return k, nil
+	})
+	return reply, sent
+}
+
+// Release implements backend.Backend.
+func (b *Backend) Release(_ context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	sent := time.Now()
+	var reply backend.ReleaseReply
+	err := b.release(&r, &reply)
+	reply.Next.Sent = sent
+	return reply, err
+}
+
+func (b *Backend) release(r *backend.ReleaseRequest, reply *backend.ReleaseReply) error {
+	timed, park := *r, span(0)
+	if !r.ParkUntil.IsZero() && !r.Abandon {
+		left := max(b.space.until(r.ParkUntil), 0)
+		park, timed.Retention = micros(left), r.Retention+left
+	}
+	return b.change(r.Key, false, func(k key, e env) (key, []notice) {
+		var notices []notice
+		if r.Next != nil {
+			k, *reply, notices = releaseAndAcquire(k, r, e)
+		} else {
+			k, reply.Released, notices = release(k, &timed, park, e)
+		}
+		return k, notices
+	})
+}
+
+// Complete implements backend.Backend. If the Space is full it returns an error, and the hold goes
+// on.
+func (b *Backend) Complete(_ context.Context, r backend.CompleteRequest) (backend.ReleaseReply, error) {
+	r.Record = slices.Clone(r.Record)
+	var reply backend.ReleaseReply
+	err := b.change(r.Key, true, func(k key, e env) (key, []notice) {
+		var notices []notice
+		k, reply.Released, notices = complete(k, &r, e)
+		return k, notices
+	})
+	if err != nil {
+		return backend.ReleaseReply{}, err
+	}
+	return reply, nil
+}
+
+// Withdraw implements backend.Backend. It takes effect at once.
+func (b *Backend) Withdraw(r backend.WithdrawRequest) {
+	b.cleanUp(func() error {
+		return b.change(r.Key, false, func(k key, e env) (key, []notice) { return withdraw(k, &r, e) })
+	})
+}
+
+// Hurry implements backend.Backend. Each withdrawal is confirmed at once.
+func (b *Backend) Hurry(string) {}
+
+// ReleaseLater implements backend.Backend. It takes effect at once.
+func (b *Backend) ReleaseLater(r backend.ReleaseRequest, _ time.Time) {
+	b.cleanUp(func() error { return b.release(&r, new(backend.ReleaseReply)) })
+}
+
+// cleanUp runs a withdrawal or release, unless it comes after Drain or Close.
+func (b *Backend) cleanUp(run func() error) {
+	b.space.mu.Lock()
+	drained := b.drained
+	b.space.mu.Unlock()
+	if !drained && run() == nil {
+		return
+	}
+	b.space.mu.Lock()
+	defer b.space.mu.Unlock()
+	b.failed++
+}
+
+// Report implements backend.Backend.
+func (b *Backend) Report() {
+	b.space.mu.Lock()
+	n := b.failed
+	b.failed = 0
+	b.space.mu.Unlock()
+	if n > 0 && b.o.CleanupsFailed != nil {
+		b.o.CleanupsFailed(n, backend.ErrClosed)
+	}
+}
+
+// Inspect implements backend.Backend.
+func (b *Backend) Inspect(ctx context.Context, k *backend.Key, part backend.RecordPart) (s backend.Status, err error) {
+	if err := endOf(ctx); err != nil {
+		return s, err
+	}
+	err = b.change(k, false, func(data key, e env) (key, []notice) {
+		data, s = inspect(data, k.Kind, part, e)
+		return data, nil
+	})
+	s.Record = slices.Clone(s.Record)
+	return s, err
+}
+
+// Revoke implements backend.Backend.
+func (b *Backend) Revoke(ctx context.Context, k *backend.Key) error {
+	if err := endOf(ctx); err != nil {
+		return err
+	}
+	id := b.space.newID()
+	return b.change(k, false, func(data key, e env) (key, []notice) { return revoke(data, id, e) })
+}
+
+// Clear implements backend.Backend.
+func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (reply backend.ClearReply, err error) {
+	if err := endOf(ctx); err != nil {
+		return reply, err
+	}
+	id := b.space.newID()
+	err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
+		var notices []notice
+		k, reply, notices = clearKey(k, &r, id, e)
+		return k, notices
+	})
+	return reply, err
+}
+
+// Route implements backend.Backend: there is one server.
+func (b *Backend) Route(_ context.Context, keys []*backend.Key) []string {
+	return make([]string, len(keys))
+}
+
+// Permanent implements backend.Backend. A full Space is not permanent.
+func (b *Backend) Permanent(err error) bool { return errors.Is(err, backend.ErrClosed) }
+
+// Name implements backend.Backend.
+func (b *Backend) Name() string { return "memory (this process only)" }
+
+// Drain implements backend.Backend. Withdrawals and releases are confirmed at once, so it does not
+// wait.
+func (b *Backend) Drain(context.Context) {
+	b.space.mu.Lock()
+	defer b.space.mu.Unlock()
+	b.drained = true
+}
+
+// Close implements backend.Backend. What the Locker holds stays in the Space until its leases
+// expire.
+func (b *Backend) Close() {
+	b.space.mu.Lock()
+	defer b.space.mu.Unlock()
+	if !b.isClosed() {
+		close(b.closed)
+	}
+}
+
+func (b *Backend) isClosed() bool {
+	select {
+	case <-b.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// endOf returns why ctx is over, or nil. The timer of ctx may be a moment behind its deadline.
+func endOf(ctx context.Context) error {
+	if !backend.Ended(ctx) {
+		return nil
+	}
+	return cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
+}

@@ -1,0 +1,386 @@
+package memory
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// This file is the specification of a backend. Each request is a pure function: it takes the data
+// of a key, the request and the time, and returns the new data, the reply, and the notifications to
+// send. It changes no slice that it was given. The scripts of backend/redis have the same rules; a
+// test compares them. The scripts also refuse data that they cannot read (BADFIELD). Such data
+// cannot occur in memory.
+
+// instant is a time, and span a duration, in µs of the backend's clock.
+type (
+	instant = int64
+	span    = int64
+)
+
+const (
+	minute         = span(60_000_000)    // how long an ended id is remembered
+	longestLease   = span(3_600_000_000) // an hour
+	longestParking = 24 * longestLease   // a day
+	maxEnded       = 16                  // ended ids of a key that are remembered
+	maxDead        = 100                 // dead members of a queue that one request removes
+	maxNotified    = 1000                // waiters that a completion notifies
+	headBytes      = 512                 // of a record, see backend.RecordHead
+	lastOfBlock    = backend.TokensPerGrant - 1
+	reserveTime    = span(backend.ReserveTime / time.Microsecond)
+)
+
+// state is the state of a key. An abandoned key is free or, until the next request, held with an
+// end that has passed.
+type state uint8
+
+const (
+	free     state = iota
+	held           // a request was granted, and the grant was not released
+	reserved       // kept for the first process of the queue
+	parked         // kept from all requests
+	done           // has a record
+)
+
+// key is the data of a key and its queue. The zero value is a key without data. The letters are the
+// names of the fields in Redis.
+type key struct {
+	state  state   // s
+	owner  string  // h: the grant, or the request that the key is reserved for
+	locker string  // o: the process of owner
+	end    instant // x: of held, reserved and parked; of done only if the data outlives the record
+	length span    // d: how long the state can last, from its start or its last renewal
+
+	holder      string   // m: of the current or the last hold
+	token       int64    // t: the first token of the last hold; it may use those up to token+lastOfBlock
+	used        int64    // f: the greatest token used, if it is not token
+	attempts    int64    // n: runs of a once key
+	revoked     bool     // v: the hold must end
+	abandoned   bool     // a: a hold was abandoned, and no run has ended since
+	fingerprint string   // g
+	record      []byte   // r
+	completedBy string   // e: the grant that stored the record
+	ended       []string // l: ids of which a late duplicate may still arrive, the oldest first
+
+	expires      instant  // when all of the above ends; 0 without data
+	queue        []waiter // by arrival
+	queueExpires instant  // 0 without waiters
+}
+
+// waiter is a process in the remote queue of a key.
+type waiter struct {
+	since           instant
+	locker, request string
+}
+
+// env is the input of a rule beside the key and the request.
+type env struct {
+	now     instant
+	locker  string                   // the process that sends the request
+	listens func(locker string) bool // whether a notification would reach a process
+}
+
+// notice is a notification and the process that it is for.
+type notice struct {
+	locker string
+	backend.Notification
+}
+
+// acquire grants the key to a request, or returns why it does not.
+func acquire(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply) {
+	k.expire(e.now)
+	differs := r.Fingerprint != "" && k.fingerprint != "" && r.Fingerprint != k.fingerprint
+	if k.state == done {
+		return replay(k, r, e, differs)
+	}
+	k.clampEnd(e.now)
+	mine := k.owner == r.ID
+	switch {
+	case k.state == held && mine:
+		return repeat(k, r, e)
+	case slices.Contains(k.ended, r.ID): //planted:rules-late-duplicate
+		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}
+	case k.live(e.now) && !(k.state == reserved && mine):
+		return busy(k, r, e, differs)
+	}
+	died := k.state == held // the lease expired without a release
+	switch takeover := died || k.abandoned; {
+	case takeover && r.AtMostOnce && r.Key.Kind == backend.KindOnce:
+		return k, backend.AcquireReply{
+			Outcome: backend.OutcomeAbandoned, Holder: k.holder, HeldFor: k.heldFor(e.now), Attempt: int(k.attempts),
+		}
+	case takeover && differs:
+		return k, backend.AcquireReply{Outcome: backend.OutcomeMismatch}
+	}
+	k.grant(k.greatestToken(), r, e)
+	if died {
+		k.abandoned, k.revoked = true, false
+	}
+	k.fingerprint = r.Fingerprint
+	if r.Queue {
+		k.leaveQueue(e.locker, r.ID)
+	}
+	return k, k.granted(r.Key.Kind)
+}
+
+// replay returns the record of a done key.
+func replay(k key, r *backend.AcquireRequest, e env, differs bool) (key, backend.AcquireReply) {
+	if r.Queue {
+		k.leaveQueue(e.locker, r.ID)
+	}
+	if differs {
+		return k, backend.AcquireReply{Outcome: backend.OutcomeMismatch, IsDone: true}
+	}
+	return k, backend.AcquireReply{
+		Outcome: backend.OutcomeDone, Record: k.record, Attempt: k.attempt(r.Key.Kind), Fingerprint: k.fingerprint,
+	}
+}
+
+// repeat returns the same grant again, because the first reply was lost or a late duplicate has
+// arrived. It never shortens the lease and never revives it.
+func repeat(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply) {
+	if !k.live(e.now) || k.revoked {
+		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}
+	}
+	k.extend(micros(r.Lease), e.now)
+	return k, k.granted(r.Key.Kind)
+}
+
+// busy returns the holder of a key that the request does not get.
+func busy(k key, r *backend.AcquireRequest, e env, differs bool) (key, backend.AcquireReply) {
+	if k.state == held && differs {
+		return k, backend.AcquireReply{Outcome: backend.OutcomeMismatch}
+	}
+	if r.Queue {
+		k.enterQueue(r.ID, e)
+	}
+	reply := backend.AcquireReply{Outcome: backend.OutcomeBusy, Remaining: duration(k.end - e.now), Queue: len(k.queue)}
+	if k.state == held {
+		reply.Holder, reply.HeldFor, reply.Fingerprint, reply.Locker = k.holder, k.heldFor(e.now), k.fingerprint, k.locker
+	}
+	return k, reply
+}
+
+// renew extends a lease. It never shortens a lease and never revives an expired one.
+func renew(k key, r *backend.RenewRequest, e env) (key, backend.Verdict) {
+	k.expire(e.now)
+	if k.state != held || k.owner != r.ID {
+		return k, backend.VerdictLost
+	}
+	k.clampEnd(e.now)
+	switch {
+	case !k.live(e.now): //planted:rules-live-lease
+		return k, backend.VerdictLost
+	case k.revoked:
+		return k, backend.VerdictRevoked
+	}
+	k.keep(r.Retention, e.now)
+	k.extend(micros(r.Lease), e.now)
+	if r.Token != 0 { // the key was handed off
+		k.token, k.holder = r.Token, r.Holder
+	}
+	return k, backend.VerdictKept
+}
+
+// release ends a hold: the key becomes free, reserved, parked or abandoned. park is how long no
+// request gets it; an abandoned key is not parked.
+func release(k key, r *backend.ReleaseRequest, park span, e env) (key, bool, []notice) {
+	k.expire(e.now)
+	if k.state != held || k.owner != r.ID {
+		if r.Repeated {
+			k.remember(r.ID, e.now)
+		}
+		return k, false, nil
+	}
+	k.keep(r.Retention, e.now)
+	k.free()
+	if k.abandoned = r.Abandon; !r.Abandon {
+		k.holder, k.fingerprint = "", ""
+	}
+	if r.Token != k.token {
+		k.used = r.Token
+	}
+	k.noteEnd(r.ID, r.Repeated, e.now)
+	if park > 0 && !r.Abandon {
+		k.state, k.end, k.length = parked, e.now+park, park
+		k.outlive(ceilMillis(park)+minute, e.now)
+		return k, true, nil // the waiters send their requests again at its end
+	}
+	return k, true, k.reserve(e)
+}
+
+// releaseAndAcquire ends a hold of an exclusive key, and acquires the key again for r.Next if no
+// other process waits.
+func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.ReleaseReply, []notice) {
+	k.expire(e.now)
+	k.clampEnd(e.now)
+	next := r.Next
+	if k.state != held || k.owner != r.ID { // a repeat returns what next has, and never queues it again
+		if r.Repeated {
+			k.remember(r.ID, e.now)
+		}
+		if k.state == held && k.owner == next.ID && k.live(e.now) && !k.revoked {
+			return k, backend.ReleaseReply{Next: k.granted(backend.KindExclusive)}, nil
+		}
+		return k, backend.ReleaseReply{Next: backend.AcquireReply{Queue: len(k.queue)}}, nil
+	}
+	late := slices.Contains(k.ended, next.ID) // a late duplicate, and next has ended too
+	k.keep(r.Retention, e.now)
+	k.abandoned, k.holder, k.fingerprint, k.used = false, "", "", r.Token
+	k.noteEnd(r.ID, r.Repeated, e.now)
+	k.free()
+	notices := k.reserve(e)
+	reply := backend.ReleaseReply{Released: true}
+	switch {
+	case late:
+		reply.Next.Outcome = backend.OutcomeEnded
+	case k.state == reserved:
+		if next.Queue {
+			k.enterQueue(next.ID, e)
+		}
+		reply.Next = backend.AcquireReply{Remaining: backend.ReserveTime, Queue: len(k.queue)}
+	default:
+		k.grant(r.Token, next, e)
+		reply.Next = k.granted(backend.KindExclusive)
+	}
+	return k, reply, notices
+}
+
+// withdraw removes a request that never ran: its queue entry, its reservation or its grant. An
+// abandoned key stays abandoned.
+func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
+	k.expire(e.now)
+	k.clampEnd(e.now)
+	k.leaveQueue(e.locker, r.ID)
+	if k.owner != r.ID || k.state != held && k.state != reserved {
+		if r.Repeated {
+			k.remember(r.ID, e.now)
+		}
+		return k, nil
+	}
+	if !k.abandoned {
+		k.keep(r.Retention, e.now)
+	}
+	k.noteEnd(r.ID, r.Repeated, e.now)
+	if k.state == held {
+		k.attempts = max(k.attempts-1, 0)
+		if !k.abandoned {
+			k.holder, k.fingerprint = "", ""
+		}
+	}
+	k.free()
+	return k, k.reserve(e)
+}
+
+// complete ends the hold of a once key and stores its record. It succeeds after the lease expired
+// too, provided that no other hold has begun. It notifies the waiters, because none of them runs.
+func complete(k key, r *backend.CompleteRequest, e env) (key, bool, []notice) {
+	k.expire(e.now)
+	k.clampEnd(e.now)
+	if k.state == done && k.completedBy == r.ID {
+		return k, true, nil
+	}
+	if k.state != held || k.owner != r.ID {
+		if r.Repeated {
+			k.remember(r.ID, e.now)
+		}
+		return k, false, nil
+	}
+	k.keep(r.Keep, e.now)
+	k.free()
+	k.state, k.completedBy, k.record, k.used, k.abandoned = done, r.ID, r.Record, r.Token, false
+	if keep := wholeMillis(r.Keep); keep < minute && (r.Repeated || len(k.ended) > 0) { // the data outlives the record
+		k.end, k.length = e.now+keep, keep
+	}
+	k.noteEnd(r.ID, r.Repeated, e.now)
+	var notices []notice
+	for _, w := range k.queue[:min(len(k.queue), maxNotified)] {
+		notices = append(notices, turn(w))
+	}
+	k.queue, k.queueExpires = nil, 0
+	return k, true, notices
+}
+
+// inspect returns the state of a key.
+func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, backend.Status) {
+	k.expire(e.now)
+	k.clampEnd(e.now)
+	s := backend.Status{
+		State: backend.StateFree, Holder: k.holder, Token: k.lastToken(), Attempt: int(k.attempts), Queue: len(k.queue), Revoked: k.revoked,
+	}
+	if k.token > 0 {
+		s.HeldFor = k.heldFor(e.now)
+	}
+	if k.state == held {
+		s.Locker = k.locker
+	}
+	if s.Token > 0 {
+		s.GrantedAt = time.UnixMicro(s.Token)
+	}
+	if k.live(e.now) {
+		s.Remaining = duration(k.end - e.now)
+	}
+	left := max(k.left(e.now), 0)
+	switch {
+	case k.state == done:
+		if k.end != 0 {
+			left = max(min(left, k.end-e.now), 0)
+		}
+		s.State, s.KeepLeft, s.Record = backend.StateDone, duration(left), k.recordPart(part)
+	case k.state == held && k.live(e.now):
+		s.State = backend.StateHeld
+	case kind == backend.KindOnce && (k.state == held || k.abandoned):
+		s.State, s.KeepLeft = backend.StateAbandoned, duration(left)
+	case k.state == reserved && k.live(e.now):
+		s.State = backend.StateReserved
+	case k.state == parked && k.live(e.now):
+		s.State = backend.StateParked
+	default:
+		s.Died = k.state == held || k.abandoned
+	}
+	return k, s
+}
+
+// revoke marks a hold, so that its renewals fail. The key is not free before the holder releases it
+// or the lease expires. id names the revocation: a repeat does not revoke the next hold.
+func revoke(k key, id string, e env) (key, []notice) {
+	k.expire(e.now)
+	k.clampEnd(e.now)
+	if slices.Contains(k.ended, id) || k.state != held || !k.live(e.now) {
+		return k, nil
+	}
+	k.revoked = true
+	k.remember(id, e.now)
+	return k, []notice{{k.locker, backend.Notification{Event: backend.EventRevoked, Request: k.owner}}}
+}
+
+// clearKey frees a key that is not held, and forgets its record. It keeps the greatest token. id
+// names the request: a repeat does not clear the next hold.
+func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.ClearReply, []notice) {
+	k.expire(e.now)
+	k.clampEnd(e.now)
+	same := k.lastToken() == r.Token && (k.state == done) == r.Done
+	switch {
+	case slices.Contains(k.ended, id):
+		return k, backend.Cleared, nil
+	case r.Condition == backend.ClearIfUnreadable || r.Condition == backend.ClearIfSame && !same:
+		return k, backend.ClearChanged, nil
+	case k.state == held && k.live(e.now):
+		return k, backend.ClearHeld, nil
+	case k.empty():
+		return k, backend.Cleared, nil
+	}
+	k.keep(backend.FreeTTL, e.now)
+	if k.state == held { // it may have used all tokens of its grant
+		k.used = k.greatestToken()
+	}
+	k.abandoned, k.holder, k.fingerprint, k.attempts, k.record, k.completedBy = false, "", "", 0, nil, ""
+	var notices []notice
+	if k.state != reserved {
+		k.free()
+		notices = k.reserve(e)
+	}
+	k.remember(id, e.now)
+	return k, backend.Cleared, notices
+}

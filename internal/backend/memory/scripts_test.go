@@ -1,0 +1,173 @@
+package memory_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/memory"
+	"github.com/holdfast-go/holdfast/internal/backend/redis"
+)
+
+// channels is the prefix of the channels of notifications: that of backend/redis.
+const channels = "holdfast:1:wake:"
+
+// scriptTexts returns the scripts by name. edits replace text, each at least once.
+func scriptTexts(t *testing.T, edits ...[2]string) map[string]string {
+	t.Helper()
+	all := redis.Texts()
+	for _, e := range edits {
+		used := false
+		for name, text := range all {
+			used = used || strings.Contains(text, e[0])
+			all[name] = strings.ReplaceAll(text, e[0], e[1])
+		}
+		if !used {
+			t.Fatalf("no script contains %q", e[0])
+		}
+	}
+	return all
+}
+
+// scripted is a server that runs the scripts.
+type scripted interface {
+	// run runs a script at the time now, and returns the reply and what is stored for the key after it.
+	run(now int64, script string, key backend.Key, args ...any) (any, memory.Stored, error)
+	look(key backend.Key) memory.Stored
+	remove(key backend.Key)
+	enqueue(now int64, key backend.Key, locker string, since int64, ids ...string)
+	listen(locker string, on bool)
+	heard() []string // since the last call
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func acquireArgs(r *backend.AcquireRequest, locker string) []any {
+	mode := "exclusive"
+	if r.Key.Kind == backend.KindOnce {
+		if mode = "least"; r.AtMostOnce {
+			mode = "most"
+		}
+	}
+	return []any{
+		r.ID, locker, r.Lease.Microseconds(), bit(r.Queue), r.Holder, r.Retention.Milliseconds(), r.Fingerprint, mode, backend.QueueTTL.Milliseconds(),
+	}
+}
+
+func renewArgs(r *backend.RenewRequest) []any {
+	news := ""
+	if r.Token != 0 {
+		news = fmt.Sprint(r.Token, " ", r.Holder)
+	}
+	return []any{r.ID, r.Lease.Microseconds(), r.Retention.Milliseconds(), news}
+}
+
+func releaseArgs(r *backend.ReleaseRequest, park time.Duration) []any {
+	return []any{
+		r.ID, r.Token, bit(r.Abandon), (r.Retention + park).Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1, park.Microseconds(),
+	}
+}
+
+func rotateArgs(r *backend.ReleaseRequest, locker string) []any {
+	n := r.Next
+	return []any{
+		r.ID, r.Token, r.Retention.Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1,
+		n.ID, locker, n.Lease.Microseconds(), bit(n.Queue), n.Holder, n.Retention.Milliseconds(), backend.QueueTTL.Milliseconds(),
+	}
+}
+
+func leaveArgs(r *backend.WithdrawRequest, locker string) []any {
+	return []any{r.ID, locker, r.Retention.Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1}
+}
+
+func completeArgs(r *backend.CompleteRequest) []any {
+	return []any{r.ID, string(r.Record), r.Keep.Milliseconds(), r.Token, channels, bit(r.Repeated)}
+}
+
+func clearArgs(r *backend.ClearRequest, id string) []any {
+	token, isDone := "", ""
+	switch r.Condition {
+	case backend.ClearIfSame:
+		token, isDone = fmt.Sprint(r.Token), fmt.Sprint(bit(r.Done))
+	case backend.ClearIfUnreadable:
+		token = "bad"
+	default:
+	}
+	return []any{backend.FreeTTL.Milliseconds(), backend.ReserveTime.Microseconds(), channels, 1, token, isDone, id}
+}
+
+// reply reads a reply.
+type reply []any
+
+func (r reply) num(i int) int64 {
+	n, _ := r[i].(int64)
+	return n
+}
+
+func (r reply) text(i int) string {
+	s, _ := r[i].(string)
+	return s
+}
+
+func (r reply) span(i int) time.Duration { return time.Duration(r.num(i)) * time.Microsecond }
+
+func acquired(r reply) (a backend.AcquireReply) {
+	switch r.num(0) {
+	case 0:
+		a.Remaining, a.HeldFor, a.Holder, a.Queue = r.span(1), r.span(2), r.text(3), int(r.num(4))
+		if len(r) > 6 {
+			a.Locker = r.text(6)
+		}
+		if len(r) > 5 {
+			a.Fingerprint = r.text(5)
+		}
+	case 1:
+		a.Outcome, a.Token, a.Attempt, a.Abandoned = backend.OutcomeGranted, r.num(1), int(r.num(2)), r.num(3) == 1
+		a.GrantedAt = time.UnixMicro(a.Token)
+	case 2:
+		a.Outcome, a.Record, a.Attempt, a.Fingerprint = backend.OutcomeDone, []byte(r.text(1)), int(r.num(2)), r.text(3)
+	case 3:
+		a.Outcome, a.IsDone = backend.OutcomeMismatch, r.num(1) == 1
+	case 4:
+		a.Outcome, a.Holder, a.HeldFor, a.Attempt = backend.OutcomeAbandoned, r.text(1), r.span(2), int(r.num(3))
+	case 5:
+		a.Outcome = backend.OutcomeEnded
+	}
+	return a
+}
+
+func inspected(kind backend.Kind, r reply) backend.Status {
+	live, abandoned := r.num(7) == 1, r.num(8) == 1
+	s := backend.Status{
+		State: backend.StateFree, Holder: r.text(1), HeldFor: r.span(2), Remaining: r.span(3),
+		Token: r.num(4), Attempt: int(r.num(5)), Queue: int(r.num(6)), Revoked: r.num(9) == 1, Locker: r.text(11),
+	}
+	if s.Token > 0 {
+		s.GrantedAt = time.UnixMicro(s.Token)
+	}
+	switch state := r.text(0); {
+	case state == "d":
+		s.State, s.KeepLeft = backend.StateDone, r.span(10)
+		if len(r) > 12 {
+			s.Record = []byte(r.text(12))
+		}
+	case state == "h" && live:
+		s.State = backend.StateHeld
+	case kind == backend.KindOnce && (state == "h" || abandoned):
+		s.State, s.KeepLeft = backend.StateAbandoned, r.span(10)
+	case state == "r" && live:
+		s.State = backend.StateReserved
+	case state == "p" && live:
+		s.State = backend.StateParked
+	case state == "h" || abandoned:
+		s.Died = true
+	}
+	return s
+}

@@ -1,0 +1,264 @@
+package memory_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/memory"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+const synced = "synced" // a channel: what was published before has arrived
+
+// mini is a miniredis whose clock the test sets. Commands are passed to it without a connection,
+// which is twice as fast.
+type mini struct {
+	t        *testing.T
+	m        *miniredis.Miniredis
+	texts    map[string]string
+	peer     *server.Peer
+	out      bytes.Buffer
+	sub      *miniredis.Subscriber
+	messages chan string
+	bubble   bool // the clock is that of the bubble
+}
+
+func newMini(t *testing.T, texts map[string]string) *mini {
+	t.Helper()
+	s := &mini{t: t, m: redistest.Bubble(t).Redis, texts: texts, messages: make(chan string, 4096)}
+	conn, err := s.m.Dial() // starts the server
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	s.peer = server.NewPeer(bufio.NewWriter(&s.out))
+	s.sub = s.m.NewSubscriber()
+	s.sub.Subscribe(synced)
+	t.Cleanup(s.sub.Close)
+	go func() { // ends with the subscriber
+		for m := range s.sub.Messages() {
+			if m.Channel == synced {
+				s.messages <- ""
+			} else {
+				s.messages <- m.Channel + " " + m.Message
+			}
+		}
+	}()
+	return s
+}
+
+func (s *mini) run(now int64, script string, key backend.Key, args ...any) (any, memory.Stored, error) {
+	s.m.SetTime(time.UnixMicro(now))
+	list := []string{"EVAL", s.texts[script], "2", key.Stored[0], key.Stored[1]}
+	if script == "renew" || script == "revoke" {
+		list = []string{"EVAL", s.texts[script], "1", key.Stored[0]}
+	}
+	for _, a := range args {
+		list = append(list, fmt.Sprint(a))
+	}
+	s.out.Reset()
+	s.m.Server().Dispatch(s.peer, list)
+	s.peer.Flush()
+	v, _, err := parse(s.out.Bytes())
+	return v, s.look(key), err
+}
+
+func (s *mini) look(key backend.Key) memory.Stored {
+	st := memory.Stored{Fields: map[string]string{}}
+	names, _ := s.m.HKeys(key.Stored[0]) // an error means that there is none
+	for _, name := range names {
+		st.Fields[name] = s.m.HGet(key.Stored[0], name)
+	}
+	st.Queue, _ = s.m.ZMembers(key.Stored[1])
+	st.TTL, st.QueueTTL = s.m.TTL(key.Stored[0]).Microseconds(), s.m.TTL(key.Stored[1]).Microseconds()
+	return st
+}
+
+func (s *mini) remove(key backend.Key) {
+	s.m.Del(key.Stored[0])
+	s.m.Del(key.Stored[1])
+}
+
+func (s *mini) enqueue(now int64, key backend.Key, locker string, since int64, ids ...string) {
+	if !s.bubble {
+		s.m.SetTime(time.UnixMicro(now))
+	}
+	for _, id := range ids {
+		if _, err := s.m.ZAdd(key.Stored[1], float64(since), locker+id); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	s.m.SetTTL(key.Stored[1], time.Minute)
+}
+
+func (s *mini) listen(locker string, on bool) {
+	if on {
+		s.sub.Subscribe(channels + locker)
+	} else {
+		s.sub.Unsubscribe(channels + locker)
+	}
+}
+
+func (s *mini) heard() (all []string) {
+	s.m.Publish(synced, "")
+	for m := range s.messages {
+		if m == "" {
+			return all
+		}
+		all = append(all, strings.TrimPrefix(m, channels))
+	}
+	return all
+}
+
+// parse reads a value of RESP2.
+func parse(b []byte) (v any, rest []byte, err error) {
+	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
+	if !ok || len(line) == 0 {
+		return nil, nil, fmt.Errorf("no reply: %q", b)
+	}
+	if line[0] == '-' {
+		return nil, rest, errors.New(string(line[1:]))
+	}
+	n, err := strconv.ParseInt(string(line[1:]), 10, 64)
+	if err != nil {
+		return string(line[1:]), rest, nil //nolint:nilerr // a status
+	}
+	switch line[0] {
+	case ':':
+		return n, rest, nil
+	case '$':
+		if n < 0 {
+			return nil, rest, nil
+		}
+		return string(rest[:n]), rest[n+2:], nil
+	}
+	var list []any
+	for range n {
+		if v, rest, err = parse(rest); err != nil {
+			return nil, nil, err
+		}
+		list = append(list, v)
+	}
+	return list, rest, nil
+}
+
+// actual is a redis-server. The scripts get the time from the test; TTLs follow the clock of the
+// server.
+type actual struct {
+	t        *testing.T
+	c        *redis.Client
+	scripts  map[string]*redis.Script
+	sub      *redis.PubSub
+	messages <-chan any
+	slowest  time.Duration
+	last     time.Time // end of the last command
+}
+
+// timeArgs makes the last two arguments the time.
+var timeArgs = [2]string{"call('TIME')", "call('TIME') and {ARGV[#ARGV - 1], ARGV[#ARGV]}"}
+
+func newActual(t *testing.T, texts map[string]string) *actual {
+	t.Helper()
+	s := &actual{t: t, c: redistest.Real(t).Client(t), scripts: map[string]*redis.Script{}}
+	for name, text := range texts {
+		s.scripts[name] = redis.NewScript(text)
+		if err := s.scripts[name].Load(t.Context(), s.c).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.sub = s.c.Subscribe(t.Context(), synced)
+	t.Cleanup(func() { _ = s.sub.Close() })
+	s.messages = s.sub.ChannelWithSubscriptions(redis.WithChannelSize(4096), redis.WithChannelSendTimeout(time.Minute))
+	<-s.messages
+	s.last = time.Now()
+	return s
+}
+
+func (s *actual) run(now int64, script string, key backend.Key, args ...any) (any, memory.Stored, error) {
+	ctx := s.t.Context()
+	keys := key.Stored[:]
+	if script == "renew" || script == "revoke" {
+		keys = keys[:1]
+	}
+	p := s.c.Pipeline()
+	cmd := s.scripts[script].EvalSha(ctx, p, keys, append(slices.Clone(args), now/1e6, now%1e6)...)
+	fields, queue := p.HGetAll(ctx, key.Stored[0]), p.ZRange(ctx, key.Stored[1], 0, -1)
+	ttl, queueTTL := p.PTTL(ctx, key.Stored[0]), p.PTTL(ctx, key.Stored[1])
+	_, _ = p.Exec(ctx)
+	s.took()
+	v, err := cmd.Result()
+	st := memory.Stored{Fields: fields.Val(), Queue: queue.Val()}
+	st.TTL, st.QueueTTL = max(ttl.Val(), 0).Microseconds(), max(queueTTL.Val(), 0).Microseconds()
+	return v, st, errors.Join(err, ttl.Err())
+}
+
+// took notes the time since the last command, because the memory has taken its time before this one.
+// It is that of the monotonic clock or, if the machine stood still, of the wall clock, which the
+// TTLs of the server follow.
+func (s *actual) took() {
+	end := time.Now()
+	s.slowest = max(s.slowest, end.Sub(s.last), end.Round(0).Sub(s.last.Round(0)))
+	s.last = end
+}
+
+func (s *actual) look(backend.Key) memory.Stored { panic("run returns it") }
+
+func (s *actual) remove(key backend.Key) {
+	if err := s.c.Del(s.t.Context(), key.Stored[:]...).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *actual) enqueue(_ int64, key backend.Key, locker string, since int64, ids ...string) {
+	defer s.took()
+	p := s.c.Pipeline()
+	for _, id := range ids {
+		p.ZAdd(s.t.Context(), key.Stored[1], redis.Z{Score: float64(since), Member: locker + id})
+	}
+	p.PExpire(s.t.Context(), key.Stored[1], time.Minute)
+	if _, err := p.Exec(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *actual) listen(locker string, on bool) {
+	change := s.sub.Unsubscribe
+	if on {
+		change = s.sub.Subscribe
+	}
+	if err := change(s.t.Context(), channels+locker); err != nil {
+		s.t.Fatal(err)
+	}
+	if m, ok := (<-s.messages).(*redis.Subscription); !ok {
+		s.t.Fatalf("heard %v, want a subscription", m)
+	}
+}
+
+func (s *actual) heard() (all []string) {
+	if err := s.c.Publish(s.t.Context(), synced, "").Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	for {
+		m, ok := (<-s.messages).(*redis.Message)
+		switch {
+		case !ok:
+			s.t.Fatal("the subscription was renewed")
+		case m.Channel == synced:
+			return all
+		default:
+			all = append(all, strings.TrimPrefix(m.Channel, channels)+" "+m.Payload)
+		}
+	}
+}

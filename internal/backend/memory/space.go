@@ -1,0 +1,248 @@
+package memory
+
+import (
+	"container/heap"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+const (
+	defaultBytes = 64 << 20
+	minBytes     = 1 << 10
+	entryBytes   = 600 // of a key without its texts: the data, and its places in the map and in the heap
+	waiterBytes  = 120 // of a waiter with two ids
+	idBytes      = 48  // of an ended id
+	duePerCall   = 8   // entries that one command removes because they are due
+)
+
+// Space has the keys of the Lockers of one process.
+type Space struct {
+	maxBytes int64
+	clock    func() instant
+	newID    func() string                 // of a revocation and of a clear
+	until    func(time.Time) time.Duration // time.Until, but for tests
+
+	mu        sync.Mutex
+	keys      map[string]*entry // by Key.Stored
+	due       dueHeap
+	bytes     int64
+	listeners map[string][]*listener // by Locker
+}
+
+// entry is a key with data or waiters.
+type entry struct {
+	key   key
+	of    backend.Key
+	bytes int64
+	due   instant // when something of it ends
+	index int     // in the heap
+}
+
+// NewSpace returns an empty Space. maxBytes bounds the memory of keys, records and queues, by an
+// estimate: at least 1 KiB, default 64 MiB. Acquire and Complete return an error instead of going
+// beyond it.
+func NewSpace(maxBytes int64) (*Space, error) {
+	if maxBytes == 0 {
+		maxBytes = defaultBytes
+	}
+	if maxBytes < minBytes {
+		return nil, fmt.Errorf("lockcore: Options.MaxBytes is %d, must be at least %d, or 0 for %d", maxBytes, minBytes, int64(defaultBytes))
+	}
+	return &Space{
+		maxBytes: maxBytes, clock: clock(), newID: rand.Text, until: time.Until, keys: map[string]*entry{}, listeners: map[string][]*listener{},
+	}, nil
+}
+
+// clock returns a clock that starts at the time of day and never goes back. So tokens also grow
+// over a restart of the process, unless the time of day was set back.
+func clock() func() instant {
+	start := time.Now()
+	base := start.UnixMicro()
+	return func() instant { return base + time.Since(start).Microseconds() }
+}
+
+// change applies a rule to a key. If grows is set, it discards a result that would need more memory
+// than there is, and returns an error.
+func (b *Backend) change(k *backend.Key, grows bool, rule func(key, env) (key, []notice)) error {
+	s := b.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.isClosed() {
+		return backend.ErrClosed
+	}
+	e := env{now: s.clock(), locker: b.o.Locker, listens: func(locker string) bool { return len(s.listeners[locker]) > 0 }}
+	s.expire(e.now, duePerCall)
+	old := s.keys[k.Stored[0]]
+	if old == nil {
+		old = &entry{of: *k}
+	}
+	data, notices := rule(old.key, e)
+	if more := size(k, &data) - old.bytes; grows && more > 0 && s.bytes+more > s.maxBytes {
+		if s.expire(e.now, len(s.due)); s.bytes+more > s.maxBytes {
+			return s.full(k, more)
+		}
+	}
+	s.put(old, data, e.now)
+	s.notify(notices)
+	return nil
+}
+
+func (s *Space) full(k *backend.Key, more int64) error {
+	return fmt.Errorf("lockcore: Options.MaxBytes is %d: keys and records take %d bytes, and key %q needs %d more", s.maxBytes, s.bytes, k.Name, more)
+}
+
+// put stores the data of an entry, or removes the entry if it has none.
+func (s *Space) put(e *entry, data key, now instant) {
+	stored, known := e.of.Stored[0], e.bytes > 0
+	s.bytes -= e.bytes
+	if data.empty() && len(data.queue) == 0 {
+		if known {
+			delete(s.keys, stored)
+			heap.Remove(&s.due, e.index)
+			e.bytes = 0
+		}
+		return
+	}
+	e.key, e.bytes, e.due = data, size(&e.of, &data), data.nextEnd(now)
+	s.bytes += e.bytes
+	if known {
+		heap.Fix(&s.due, e.index)
+	} else {
+		s.keys[stored] = e
+		heap.Push(&s.due, e)
+	}
+}
+
+// expire removes expired data of at most limit keys.
+func (s *Space) expire(now instant, limit int) {
+	for ; limit > 0 && len(s.due) > 0 && s.due[0].due <= now; limit-- {
+		e := s.due[0]
+		data := e.key
+		data.expire(now)
+		s.put(e, data, now)
+	}
+}
+
+// nextEnd returns the first time after now at which expire removes something of k.
+func (k *key) nextEnd(now instant) instant {
+	next := max(k.expires, k.queueExpires)
+	for _, end := range []instant{k.expires, k.queueExpires} {
+		if end > now {
+			next = min(next, end)
+		}
+	}
+	if k.state == done && k.end > now {
+		next = min(next, k.end)
+	}
+	return next
+}
+
+// size estimates the memory that a key takes.
+func size(of *backend.Key, k *key) int64 {
+	n := entryBytes + 3*len(of.Name) + len(k.owner) + len(k.locker) + len(k.holder) + len(k.fingerprint) + len(k.completedBy)
+	return int64(n + len(k.record) + idBytes*len(k.ended) + waiterBytes*len(k.queue))
+}
+
+// dueHeap has the entries by due.
+type dueHeap []*entry
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].due < h[j].due }
+
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *dueHeap) Push(x any) {
+	e := x.(*entry) //nolint:errcheck,forcetypeassert // it has nothing else
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+func (h *dueHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
+}
+
+// listener is a Listen call. Its notifications wait here, because the function that receives them
+// is called without a mutex.
+type listener struct {
+	waiting []backend.Notification // guarded by Space.mu
+	signal  chan struct{}          // room for one
+}
+
+// notify adds notifications to their listeners. The caller holds mu.
+func (s *Space) notify(notices []notice) {
+	for _, n := range notices {
+		for _, l := range s.listeners[n.locker] {
+			l.waiting = append(l.waiting, n.Notification)
+			select {
+			case l.signal <- struct{}{}:
+			default: // there is one already
+			}
+		}
+	}
+}
+
+// Listen implements backend.Backend. The subscription lasts until ctx ends or Close is called.
+func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
+	l := b.subscribe()
+	if l == nil {
+		return
+	}
+	defer b.unsubscribe(l)
+	on(backend.Notification{Event: backend.EventSubscribed})
+	for {
+		select {
+		case <-l.signal:
+		case <-ctx.Done():
+			return
+		case <-b.closed:
+			return
+		}
+		for _, n := range b.take(l) {
+			on(n)
+		}
+	}
+}
+
+// subscribe returns nil once the backend is closed.
+func (b *Backend) subscribe() *listener {
+	s := b.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.isClosed() {
+		return nil
+	}
+	l := &listener{signal: make(chan struct{}, 1)}
+	s.listeners[b.o.Locker] = append(s.listeners[b.o.Locker], l)
+	return l
+}
+
+func (b *Backend) take(l *listener) []backend.Notification {
+	b.space.mu.Lock()
+	defer b.space.mu.Unlock()
+	some := l.waiting
+	l.waiting = nil
+	return some
+}
+
+func (b *Backend) unsubscribe(l *listener) {
+	s, locker := b.space, b.o.Locker
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners[locker] = slices.DeleteFunc(s.listeners[locker], func(o *listener) bool { return o == l })
+	if len(s.listeners[locker]) == 0 {
+		delete(s.listeners, locker)
+	}
+}

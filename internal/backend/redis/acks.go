@@ -1,0 +1,242 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+const (
+	ackShare = 10 // a grant waits for at most this part of its lease; its renewals may wait for an eighth
+	maxHops  = 4  // redirections of a cluster, and scripts that a server does not have, per command
+)
+
+// Acks says how many replicas must confirm a grant, a renewal and a record.
+type Acks struct {
+	N       int // 0: none
+	Timeout time.Duration
+}
+
+// waitForReplicas makes c wait for replicas. It returns an error if the client of c cannot.
+func (c *conn) waitForReplicas(r Acks) error {
+	if r.N == 0 {
+		return nil
+	}
+	c.acks, c.records = r, c.ends
+	switch ends := c.ends.UniversalClient.(type) {
+	case *redis.Client:
+		if c.own { // its dialer ends with c already
+			c.records = &wire{UniversalClient: ownClient(context.Background(), ends.Options(), c.dials, errCutOff)}
+		}
+	case *redis.ClusterClient:
+		c.records = &wire{UniversalClient: ownCluster(context.Background(), ends.Options(), c.slots, c.dials, errCutOff)}
+	default:
+		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client, also of NewFailoverClient, or a *redis.ClusterClient: a wrapper may send WAIT elsewhere")
+	}
+	return nil
+}
+
+// within returns r with a timeout that fits a grant, whose lease is at index i of its list. If i is
+// 0 the script grants nothing, and r stays as it is.
+func (r Acks) within(list []any, i int) Acks {
+	if i == 0 {
+		return r
+	}
+	lease, ok := list[i].(int64)
+	if p, is := list[i].(*int64); is {
+		lease, ok = *p, true
+	}
+	if ok {
+		r.Timeout = min(r.Timeout, time.Duration(lease)*time.Microsecond/ackShare)
+	}
+	return r
+}
+
+// evalAcked is eval together with WAIT, on one connection to the key's master. WAIT counts only
+// what its own connection has written. A cluster client cannot route it, because WAIT has no key.
+// So evalAcked follows redirections itself.
+func (c *conn) evalAcked(ctx context.Context, on *wire, s *script, list []any) (any, error) {
+	if on == c.ends {
+		on = c.records
+	}
+	v, err := c.redirected(ctx, on.UniversalClient, s, list, c.acks.within(list, s.lease))
+	reloadSlots(ctx, on.UniversalClient, err)
+	return v, err
+}
+
+func (c *conn) redirected(ctx context.Context, on redis.UniversalClient, s *script, list []any, r Acks) (any, error) {
+	node, err := masterOf(ctx, on, keyOf(list))
+	if err != nil {
+		return nil, err
+	}
+	head, asking := s.sha, false
+	for hop := 0; ; hop++ {
+		list = slices.Clone(list) // the one before may still be read
+		copy(list, head)
+		v, acks, err := r.send(ctx, node, asking, list)
+		switch {
+		case err == nil && confirmable(v, s.granted):
+			return v, r.judge(acks)
+		case err == nil || hop == maxHops:
+			return v, err
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
+			head = s.text
+		default:
+			next, ask := follow(ctx, on, err)
+			if next == nil {
+				return nil, err
+			}
+			node, asking, head = next, ask, s.sha
+		}
+	}
+}
+
+// confirmable reports whether a reply has a 1 at i.
+func confirmable(v any, i int) bool {
+	reply, ok := v.([]any)
+	if !ok {
+		reply = []any{v}
+	}
+	n, err := number(reply, i)
+	return err == nil && n == 1
+}
+
+// send sends one script and WAIT in one pipeline, which is one connection.
+func (r Acks) send(ctx context.Context, node *redis.Client, asking bool, list []any) (any, *redis.IntCmd, error) {
+	pipe := node.Pipeline()
+	if asking {
+		_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking"))
+	}
+	cmd := redis.NewCmd(ctx, list...)
+	_ = pipe.Process(ctx, cmd)
+	acks := r.wait(ctx, pipe, node)
+	_, err := pipe.Exec(ctx)
+	return cmd.Val(), acks, commandErr(cmd, err)
+}
+
+// wait adds WAIT to a pipeline to node. WAIT must end before any timeout of the connection. Its
+// argument is never 0, which would mean no limit.
+func (r Acks) wait(ctx context.Context, pipe redis.Pipeliner, node *redis.Client) *redis.IntCmd {
+	d := r.Timeout
+	if end, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(end)*3/4)
+	}
+	if limit := node.Options().ReadTimeout; limit > 0 {
+		d = min(d, limit*3/4)
+	}
+	cmd := redis.NewIntCmd(ctx, "wait", r.N, max(d.Milliseconds(), 1))
+	_ = pipe.Process(ctx, cmd)
+	return cmd
+}
+
+// judge returns an error if too few replicas have confirmed. If WAIT failed, the script has taken
+// effect and the number is unknown.
+func (r Acks) judge(acks *redis.IntCmd) error {
+	n, err := acks.Result()
+	switch {
+	case err != nil:
+		return &backend.AcksError{Wanted: r.N, Reason: err.Error()}
+	case int(n) < r.N:
+		return &backend.AcksError{Acked: int(n), Wanted: r.N}
+	}
+	return nil
+}
+
+// renewPipe returns the pipeline for a batch that contains key, and a function that adds the last
+// command: WAIT, or nothing.
+func (c *conn) renewPipe(ctx context.Context, key string) (redis.Pipeliner, func() *redis.IntCmd) {
+	if c.acks.N == 0 {
+		return c.renews.Pipeline(), func() *redis.IntCmd { return nil }
+	}
+	node, err := masterOf(ctx, c.renews, key)
+	if err != nil { // no master is known: no renewal counts as confirmed
+		unknown := redis.NewIntCmd(ctx)
+		unknown.SetErr(err)
+		return c.renews.Pipeline(), func() *redis.IntCmd { return unknown }
+	}
+	pipe := node.Pipeline()
+	return pipe, func() *redis.IntCmd { return c.acks.wait(ctx, pipe, node) }
+}
+
+// judgeRenewals turns renewals that too few replicas have confirmed into errors, and sends those
+// again that a cluster has redirected.
+func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*redis.Cmd, res []backend.RenewReply) {
+	if acks == nil {
+		return
+	}
+	tooFew := c.acks.judge(acks)
+	for i := range res {
+		if r := &res[i]; r.Err == nil && r.Verdict == backend.VerdictKept {
+			r.Err = tooFew
+		}
+	}
+	if c.single {
+		return
+	}
+	for i, cmd := range cmds { // in a cluster each has one key
+		if addr, _ := pointsTo(cmd.Err()); addr == "" {
+			continue
+		}
+		v, err := c.evalAcked(ctx, &wire{UniversalClient: c.renews}, renewScript, cmd.Args())
+		if err == nil {
+			reply, _ := v.([]any)
+			res[i].Verdict, err = verdict(keyOf(cmd.Args()), reply, 0)
+		}
+		res[i].Err = err
+	}
+}
+
+// masterOf returns the client of the master that has key.
+func masterOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		return c, nil
+	case *redis.ClusterClient:
+		return c.MasterForKey(ctx, key)
+	}
+	return nil, errors.New("lockcore: no master to wait for replicas on") // New refuses such clients
+}
+
+// pointsTo returns the address to which an error of a cluster redirects, or "".
+func pointsTo(err error) (addr string, ask bool) {
+	if err == nil {
+		return "", false
+	}
+	addr, ok := redis.IsMovedError(err)
+	if !ok {
+		addr, ask = redis.IsAskError(err)
+	}
+	if i := strings.LastIndexByte(addr, ':'); i >= 0 { // Redis writes an IPv6 address without brackets
+		addr = net.JoinHostPort(strings.Trim(addr[:i], "[]"), addr[i+1:])
+	}
+	return addr, ask
+}
+
+// follow returns the master to which an error of a cluster redirects. It returns nil if the error
+// does not redirect, or if the client does not know that master. go-redis shows only masters with
+// slots. ForEachMaster reloads the slots first.
+func follow(ctx context.Context, rdb redis.UniversalClient, err error) (node *redis.Client, ask bool) {
+	cluster, ok := rdb.(*redis.ClusterClient)
+	addr, ask := pointsTo(err)
+	if !ok || addr == "" {
+		return nil, false
+	}
+	var mu sync.Mutex
+	_ = cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if master.Options().Addr == addr {
+			node = master
+		}
+		return nil
+	})
+	return node, ask
+}

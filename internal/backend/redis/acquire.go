@@ -1,0 +1,133 @@
+package redis
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// Status of a reply of acquire.lua.
+const (
+	statusBusy = iota
+	statusGranted
+	statusDone
+	statusMismatch
+	statusAbandoned
+	statusEnded
+)
+
+// Modes of acquire.lua.
+var modeExclusive, modeAtLeastOnce, modeAtMostOnce = "exclusive", "least", "most"
+
+// The arguments of commands point to these values, which never change.
+var (
+	no, yes     = flag(false), flag(true)
+	queueKeep   = millis(backend.QueueTTL)
+	reservation = micros(backend.ReserveTime)
+)
+
+// Acquire sends acquire.lua.
+func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	limit, start := min(r.Limit, callTimeout), time.Now()
+	sent := start
+	if b.cleanups.blocks(r.First) {
+		if err := b.cleanups.before(ctx, r.Key.Stored[0], r.First, limit); err != nil {
+			return backend.AcquireReply{Sent: sent}, err
+		}
+		sent = time.Now()
+		limit = min(r.Limit-sent.Sub(start), callTimeout) // r.Limit covers the wait and the send; a repeat gets all of it
+	}
+	c := newAcquireCommand(ctx, b, &r)
+	c.ctx.end = sent.Add(limit)
+	reply, repeated, err := b.conn.send(&c.ctx, b.conn.calls, acquireScript, c.list[:], sent)
+	if err != nil {
+		return backend.AcquireReply{Sent: sent, Repeated: repeated}, err
+	}
+	return decodeAcquire(reply, sent, repeated)
+}
+
+// acquireCommand has the ctx and the arguments of one send in one allocation. The command points to
+// them while it is under way, which may be longer than the call.
+type acquireCommand struct {
+	ctx                     limited
+	id, holder, fingerprint string
+	lease, retention        int64
+	list                    [14]any
+}
+
+func newAcquireCommand(ctx context.Context, b *Backend, r *backend.AcquireRequest) *acquireCommand {
+	c := &acquireCommand{
+		ctx: limited{Context: ctx}, id: r.ID, holder: r.Holder, fingerprint: r.Fingerprint, lease: micros(r.Lease), retention: millis(r.Retention),
+	}
+	c.list = [14]any{
+		2: 2, 3: &r.Key.Stored[0], 4: &r.Key.Stored[1], 5: &c.id, 6: &b.o.Locker, 7: &c.lease, 8: flagRef(r.Queue), 9: &c.holder, 10: &c.retention,
+		11: &c.fingerprint, 12: modeOf(r), 13: &queueKeep,
+	}
+	return c
+}
+
+func modeOf(r *backend.AcquireRequest) *string {
+	switch {
+	case r.Key.Kind == backend.KindExclusive:
+		return &modeExclusive
+	case r.AtMostOnce:
+		return &modeAtMostOnce
+	}
+	return &modeAtLeastOnce
+}
+
+func flagRef(b bool) *string {
+	if b {
+		return &yes
+	}
+	return &no
+}
+
+// decodeAcquire reads a reply of acquire.lua. After a reply of another shape the request may still
+// have the key, so Repeated is set.
+func decodeAcquire(reply []any, sent time.Time, repeated bool) (backend.AcquireReply, error) {
+	a := backend.AcquireReply{Sent: sent, Repeated: repeated}
+	status, err := number(reply, 0)
+	switch {
+	case err != nil:
+	case status == statusGranted:
+		a.Outcome = backend.OutcomeGranted
+		a.Token, err = number(reply, 1)
+		if err == nil && a.Token >= 1<<53 { // from absurd data: Lua cannot count beyond that exactly
+			err = &replyError{"lockcore: unexpected reply: the token is too large"}
+		}
+		a.GrantedAt = time.UnixMicro(a.Token) // grant.lua makes the token of the server's time
+		a.Attempt, a.Abandoned = small(reply, 2), small(reply, 3) == 1
+	case status == statusDone:
+		a.Outcome, a.Record, a.Attempt, a.Fingerprint = backend.OutcomeDone, []byte(text(reply, 1)), small(reply, 2), text(reply, 3)
+	case status == statusMismatch:
+		a.Outcome, a.IsDone = backend.OutcomeMismatch, small(reply, 1) == 1
+	case status == statusAbandoned:
+		a.Outcome, a.Holder, a.HeldFor, a.Attempt = backend.OutcomeAbandoned, text(reply, 1), span(reply, 2), small(reply, 3)
+	case status == statusEnded:
+		a.Outcome = backend.OutcomeEnded
+	default:
+		var left int64
+		left, err = number(reply, 1)
+		a.Outcome, a.Remaining, a.HeldFor = backend.OutcomeBusy, micro(left), span(reply, 2)
+		a.Holder, a.Queue, a.Fingerprint, a.Locker = text(reply, 3), small(reply, 4), text(reply, 5), text(reply, 6)
+	}
+	if err != nil {
+		return backend.AcquireReply{Sent: sent, Repeated: true}, err
+	}
+	return a, nil
+}
+
+// small returns a count, 0 if there is none.
+func small(reply []any, i int) int {
+	n, _ := number(reply, i)
+	return int(min(n, math.MaxInt32))
+}
+
+// span returns a duration, 0 if there is none.
+func span(reply []any, i int) time.Duration {
+	n, _ := number(reply, i)
+	return micro(n)
+}

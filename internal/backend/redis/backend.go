@@ -1,0 +1,104 @@
+// Package redis is the backend on Redis: one server, a Sentinel's primary, or a Cluster.
+//
+// scripts/*.lua are the protocol. The Go code sends them (conn.go, pipeline.go), retries what must
+// happen (cleanup.go), waits for replicas (acks.go), and receives notifications (listen.go).
+package redis
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+const (
+	layout        = ":1:" // version of the layout in Redis; two of them run side by side during a deploy
+	defaultPrefix = "holdfast"
+)
+
+// Options are the options of New.
+type Options struct {
+	backend.Options
+	Prefix     string // of every key; empty: "holdfast"; the caller has checked it
+	NoBatching bool   // each command has its own connection
+	Acks       Acks   // replicas that must confirm
+}
+
+// Backend keeps keys in Redis.
+type Backend struct {
+	o        Options
+	prefix   string
+	channels string // prefix of the channels of notifications
+	conn     *conn
+	cleanups cleanups
+
+	base context.Context //nolint:containedctx // ends with Close; parent of all background work
+	stop context.CancelFunc
+}
+
+// New returns a Backend on rdb. It makes its own clients where it can, see lockcore.New.
+func New(rdb redis.UniversalClient, o Options) (*Backend, error) {
+	c, err := newConn(rdb, !o.NoBatching)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.waitForReplicas(o.Acks); err != nil {
+		c.close()
+		return nil, err
+	}
+	b := &Backend{o: o, prefix: cmp.Or(o.Prefix, defaultPrefix), conn: c}
+	b.channels = b.prefix + layout + "wake:"
+	b.base, b.stop = context.WithCancel(context.Background())
+	b.cleanups.b = b
+	return b, nil
+}
+
+// Name returns "redis".
+func (b *Backend) Name() string { return "redis" }
+
+// Route returns the addresses of the masters of keys in a cluster. It waits for the cluster only if
+// the client has no slot map.
+func (b *Backend) Route(ctx context.Context, keys []*backend.Key) []string {
+	nodes := make([]string, len(keys))
+	cluster, ok := b.conn.renews.(*redis.ClusterClient)
+	if !ok {
+		return nodes
+	}
+	for i, key := range keys {
+		if ctx.Err() != nil {
+			break
+		}
+		if n, err := cluster.MasterForKey(ctx, key.Stored[0]); err == nil {
+			nodes[i] = n.Options().Addr
+		}
+	}
+	return nodes
+}
+
+// Permanent reports whether a repeat would get the same error.
+func (b *Backend) Permanent(err error) bool { return permanent(err) }
+
+// Drain waits for the cleanup queue.
+func (b *Backend) Drain(ctx context.Context) {
+	select {
+	case <-b.cleanups.drain():
+	case <-ctx.Done():
+	}
+}
+
+// Close ends the backend. Commands under way on its own connections fail at once. It does not close
+// the user's client.
+func (b *Backend) Close() {
+	b.stop()
+	b.cleanups.stop()
+	b.conn.close()
+	b.cleanups.senders.Wait()
+}
+
+// Unconfirmed returns the number of withdrawals and releases that are not confirmed.
+func (b *Backend) Unconfirmed() int { return int(b.cleanups.n.Load()) }
+
+// Report reports cleanups that were given up.
+func (b *Backend) Report() { b.cleanups.report() }

@@ -1,0 +1,133 @@
+package redis
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// connectTimeout bounds user code that sets up a connection for work that no call bounds: a
+// renewal, a subscription, a batch of commands.
+const connectTimeout = 10 * time.Second
+
+// limited is a ctx with an earlier deadline and no timer. The clients made here use it as the
+// deadline of the connection. Their options bound everything else.
+type limited struct {
+	context.Context //nolint:containedctx // it is one
+
+	end      time.Time // of the send
+	detached bool      // the end of the parent does not cancel it
+}
+
+func (l *limited) parent() context.Context {
+	if l.detached {
+		return context.WithoutCancel(l.Context)
+	}
+	return l.Context
+}
+
+func (l *limited) Done() <-chan struct{} {
+	if l.detached {
+		return nil
+	}
+	return l.Context.Done()
+}
+
+func (l *limited) Err() error {
+	if l.detached {
+		return nil
+	}
+	return l.Context.Err()
+}
+
+// byCaller reports whether a send ended because the ctx of the caller ended, not by the deadline of
+// limited.
+func byCaller(ctx context.Context) bool {
+	l, ok := ctx.(*limited)
+	return ok && !l.detached && backend.Ended(l.Context)
+}
+
+func (l *limited) Deadline() (time.Time, bool) {
+	if end, ok := l.Context.Deadline(); ok && !l.detached && end.Before(l.end) {
+		return end, true
+	}
+	return l.end, true
+}
+
+// timed returns ctx with a deadline at most d away and a timer for it. A limited has a deadline but
+// no timer. A child of it with a later deadline has no timer either, because context.WithTimeout
+// relies on the parent. User code that waits for such a child would hang.
+func timed(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	end := time.Now().Add(d)
+	if e, ok := ctx.Deadline(); ok && e.Before(end) {
+		end = e
+	}
+	return context.WithDeadline(ctx, end) // an equal deadline gets a timer
+}
+
+// timedCredentials wraps the user's CredentialsProviderContext. Its ctx ends after connectTimeout,
+// or with the call.
+func timedCredentials(next func(context.Context) (string, string, error)) func(context.Context) (string, string, error) {
+	if next == nil {
+		return nil
+	}
+	return func(ctx context.Context) (string, string, error) {
+		ctx, cancel := timed(ctx, connectTimeout)
+		defer cancel()
+		return next(ctx)
+	}
+}
+
+// timedConnect does the same for the user's OnConnect.
+func timedConnect(next func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	if next == nil {
+		return nil
+	}
+	return func(ctx context.Context, cn *redis.Conn) error {
+		ctx, cancel := timed(ctx, connectTimeout)
+		defer cancel()
+		return next(ctx, cn)
+	}
+}
+
+// bounded returns when ctx ends, even if call does not return. The channel out decides the race,
+// and has room for the result that comes too late.
+func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, error) {
+	if c.own {
+		return call()
+	}
+	return c.inGoroutine(ctx, call)
+}
+
+// inGoroutine is bounded for any client, also for one made here: it returns when ctx is canceled.
+func (c *conn) inGoroutine(ctx context.Context, call func() (any, error)) (any, error) {
+	if c.heldUp.Load() >= maxHeldUp {
+		return nil, backend.ErrHeldUp
+	}
+	type result struct {
+		v   any
+		err error
+	}
+	out := make(chan result, 1)
+	var left atomic.Bool
+	go func() { // ends with the call, which the client's own timeouts bound; no goroutine waits for it once ctx has ended
+		v, err := call()
+		out <- result{v, err}
+		if !left.CompareAndSwap(false, true) {
+			c.heldUp.Add(-1)
+		}
+	}()
+	select {
+	case r := <-out:
+		return r.v, r.err
+	case <-ctx.Done():
+		if left.CompareAndSwap(false, true) {
+			c.heldUp.Add(1)
+		}
+		return nil, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,343 @@
+package redis
+
+import (
+	chain "container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+)
+
+const (
+	// MaxCleanups is the number of unconfirmed cleanups from which on a request for a new key
+	// waits. Each takes about 500 bytes.
+	MaxCleanups = 16384
+
+	cleanupBatch   = 100 // in one pipeline
+	cleanupSenders = 2   // pipelines under way to one server
+	firstRetry     = 20 * time.Millisecond
+	cleanupRetry   = 500 * time.Millisecond // between later tries: two a second to a server that does not reply
+)
+
+var errPending = errors.New("lockcore: an earlier request for the key is not withdrawn yet")
+
+// cleanup is an entry of the queue: a withdrawal, or a release that got no reply.
+type cleanup struct {
+	withdraw *backend.WithdrawRequest
+	release  *backend.ReleaseRequest // if withdraw is nil
+	key      *backend.Key
+	id       string
+	until    time.Time // the release is useless after this time; a withdrawal has no end
+
+	// Guarded by cleanups.mu.
+	repeated bool // a late duplicate of the request may exist
+	urgent   bool
+	err      error          // of the last try; nil before
+	in       *chain.List    // nil while a try is under way
+	at       *chain.Element // of in
+	done     chan struct{}  // closed at the end; nil until a request waits for it
+}
+
+// blocksNext reports whether the next request for the key must wait, because the entry withdraws a
+// request that may have been granted.
+func (c *cleanup) blocksNext() bool { return c.withdraw != nil && c.withdraw.Granted }
+
+// cleanups is the queue of withdrawals and releases that Redis has not confirmed.
+//
+// Invariant: from add on, an entry is in the queue or in one pipeline, until Redis has confirmed
+// it. Only three other events end it: a reply that a repeat cannot change, a release that is no
+// longer useful, and Close. Each is reported to Options.CleanupsFailed. The queue never refuses an
+// entry. Its bound limits what creates entries: at MaxCleanups entries, requests for new keys wait.
+// So it has at most MaxCleanups entries plus one for each call and lease that existed when it
+// reached the bound.
+//
+// Entries that may have their key are sent before entries that only wait for it. Otherwise they are
+// sent in order. Each server has at most cleanupSenders goroutines (cleanup_send.go), which send
+// pipelines of at most cleanupBatch entries. A server that does not reply stops only its own lane.
+// There is no goroutine while nothing can be sent.
+//
+// The races:
+//
+//   - A notification for a request finds the waiting call, the entry, or both. Withdraw runs before
+//     the request leaves the engine's table of waiters. The engine then passes on an earlier
+//     notification by Hurry.
+//   - A notification for an entry under way changes nothing.
+//   - The next request for a key waits until the withdrawal of the previous one is confirmed, see
+//     before. So only the queue sends the previous id, and never after its successor.
+//   - mu decides between drain and add. An entry that comes after drain is reported.
+type cleanups struct {
+	b       *Backend
+	senders sync.WaitGroup
+
+	n        atomic.Int64 // len(all)
+	blocking atomic.Int64 // entries that block the next request for their key
+
+	mu         sync.Mutex
+	all        map[string]*cleanup   // by id
+	byKey      map[string][]*cleanup // those that block the next request
+	lanes      map[string]*lane      // by server; lane "" sends to any server, in a cluster first to other lanes, see route
+	room       chan struct{}         // closed when there is room again; nil until a request waits for it
+	drained    chan struct{}         // made by drain; closed when the queue is empty, which then accepts nothing
+	stopped    bool
+	unreported atomic.Int64 // entries that were given up and are not reported yet
+	lastErr    error        // of the last of them
+}
+
+// lane has the entries for one server. Guarded by cleanups.mu.
+type lane struct {
+	node    string
+	ready   chain.List // of *cleanup
+	failed  chain.List // they wait for the timer
+	senders int
+	fails   int  // consecutive pipelines without a reply
+	paused  bool // until the timer fires
+	timer   *time.Timer
+}
+
+// Withdraw puts a withdrawal into the cleanup queue.
+func (b *Backend) Withdraw(r backend.WithdrawRequest) {
+	b.cleanups.add(&cleanup{withdraw: &r, key: r.Key, id: r.ID, repeated: r.Repeated})
+}
+
+// Hurry makes an entry of the cleanup queue the next one that is sent.
+func (b *Backend) Hurry(id string) { b.cleanups.hurry(id) }
+
+// ReleaseLater puts a release into the cleanup queue.
+func (b *Backend) ReleaseLater(r backend.ReleaseRequest, until time.Time) {
+	b.cleanups.add(&cleanup{release: &r, key: r.Key, id: r.ID, repeated: true, until: until})
+}
+
+// add puts a cleanup into the queue, once. It never blocks.
+func (q *cleanups) add(c *cleanup) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.all[c.id] != nil {
+		return
+	}
+	if q.stopped || q.drained != nil && len(q.all) == 0 {
+		q.unreported.Add(1)
+		q.lastErr = backend.ErrClosed
+		return
+	}
+	if q.all == nil {
+		q.all, q.byKey, q.lanes = map[string]*cleanup{}, map[string][]*cleanup{}, map[string]*lane{}
+	}
+	q.all[c.id] = c
+	q.n.Add(1)
+	if c.blocksNext() {
+		q.byKey[c.key.Stored[0]] = append(q.byKey[c.key.Stored[0]], c)
+		q.blocking.Add(1)
+	}
+	c.urgent = c.blocksNext() || c.release != nil // it may have the key, which no other call gets until then
+	q.putLocked(q.laneLocked(""), c)
+}
+
+func (q *cleanups) laneLocked(node string) *lane {
+	ln := q.lanes[node]
+	if ln == nil {
+		ln = &lane{node: node}
+		q.lanes[node] = ln
+	}
+	return ln
+}
+
+// putLocked makes an entry ready to be sent.
+func (q *cleanups) putLocked(ln *lane, c *cleanup) {
+	c.in = &ln.ready
+	if c.urgent {
+		c.at = c.in.PushFront(c)
+	} else {
+		c.at = c.in.PushBack(c)
+	}
+	q.startLocked(ln)
+}
+
+// startLocked starts a sender if an entry is ready and the server may have one more sender. A
+// server that did not reply gets one at a time.
+func (q *cleanups) startLocked(ln *lane) {
+	if ln.paused || q.stopped || ln.ready.Len() == 0 || ln.senders >= cleanupSenders || ln.fails > 0 && ln.senders > 0 {
+		return
+	}
+	ln.senders++
+	q.senders.Add(1) // not after stop
+	go q.send(ln)    // owner: q; Backend.Close waits for it; it ends when its lane is empty or paused, or after stop
+}
+
+// hurry makes an entry the next one to be sent. It does not end the pause of a server that does not
+// reply.
+func (q *cleanups) hurry(id string) {
+	if q.n.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c := q.all[id]; c != nil {
+		c.hurryLocked()
+	}
+}
+
+func (c *cleanup) hurryLocked() {
+	c.urgent = true
+	if c.at != nil {
+		c.in.MoveToFront(c.at)
+	}
+}
+
+// blocks reports whether before may have to wait.
+func (q *cleanups) blocks(fresh bool) bool {
+	return q.blocking.Load() != 0 || fresh && q.n.Load() >= MaxCleanups
+}
+
+// before waits until a request for a key may be sent. The withdrawals of requests for the key that
+// Redis may have granted must be confirmed. If the request is new, there must also be room for its
+// own withdrawal.
+func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		done, err := q.blocker(key, fresh)
+		if done == nil {
+			return nil
+		}
+		select {
+		case <-done:
+		case <-timer.C:
+			return err
+		case <-ctx.Done():
+			return err
+		case <-q.b.o.Closing:
+			return backend.ErrClosed
+		}
+	}
+}
+
+// blocker returns the channel that a request must wait for, or nil, and the error to return if that
+// takes too long.
+func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if older := q.byKey[key]; len(older) > 0 {
+		c := older[0]
+		c.hurryLocked()
+		if c.done == nil {
+			c.done = make(chan struct{})
+		}
+		if c.err != nil {
+			return c.done, errtext.Wrap(errPending, c.err)
+		}
+		return c.done, errPending
+	}
+	if !fresh || len(q.all) < MaxCleanups {
+		return nil, nil
+	}
+	if q.room == nil {
+		q.room = make(chan struct{})
+	}
+	return q.room, fmt.Errorf("lockcore: %d withdrawals and releases are not confirmed by Redis; requests for new keys wait until there are fewer than %d", len(q.all), MaxCleanups)
+}
+
+// endLocked ends an entry that is in no list.
+func (q *cleanups) endLocked(c *cleanup, err error) {
+	if err != nil {
+		q.unreported.Add(1)
+		q.lastErr = err
+	}
+	delete(q.all, c.id)
+	q.n.Add(-1)
+	if c.blocksNext() {
+		older := q.byKey[c.key.Stored[0]]
+		for i, o := range older {
+			if o == c {
+				older = append(older[:i], older[i+1:]...)
+				break
+			}
+		}
+		if q.byKey[c.key.Stored[0]] = older; len(older) == 0 {
+			delete(q.byKey, c.key.Stored[0])
+		}
+		q.blocking.Add(-1)
+	}
+	if c.done != nil {
+		close(c.done)
+	}
+	if q.room != nil && len(q.all) < MaxCleanups {
+		close(q.room)
+		q.room = nil
+	}
+	if len(q.all) == 0 {
+		q.onEmptyLocked()
+	}
+}
+
+func (q *cleanups) onEmptyLocked() {
+	clear(q.lanes) // every list is empty; a sender that has its lane still finds nothing there
+	if q.drained != nil {
+		close(q.drained)
+	}
+}
+
+// drain returns a channel that is closed when the queue is empty. From then on the queue accepts no
+// entry.
+func (q *cleanups) drain() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.drained == nil {
+		q.drained = make(chan struct{})
+		if len(q.all) == 0 {
+			close(q.drained)
+		}
+	}
+	return q.drained
+}
+
+// stop ends the queue at the end of Close. It reports the entries that are left. The ctx of the
+// pipelines under way ends them.
+func (q *cleanups) stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		return
+	}
+	q.stopped = true
+	for _, ln := range q.lanes {
+		if ln.timer != nil {
+			ln.timer.Stop()
+		}
+		ln.ready.Init()
+		ln.failed.Init()
+	}
+	q.unreported.Add(int64(len(q.all)))
+	q.lastErr = backend.ErrClosed
+	empty := len(q.all) == 0
+	for _, c := range q.all {
+		c.in, c.at = nil, nil
+		if c.done != nil {
+			close(c.done)
+		}
+	}
+	clear(q.all)
+	clear(q.byKey)
+	q.n.Store(0)
+	q.blocking.Store(0)
+	if !empty {
+		q.onEmptyLocked()
+	}
+}
+
+// report reports the entries that were given up. The caller must hold no mutex.
+func (q *cleanups) report() {
+	if q.unreported.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	n, err := int(q.unreported.Swap(0)), q.lastErr
+	q.mu.Unlock()
+	if n > 0 && q.b.o.CleanupsFailed != nil {
+		q.b.o.CleanupsFailed(n, err)
+	}
+}

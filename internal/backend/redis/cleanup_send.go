@@ -1,0 +1,221 @@
+package redis
+
+import (
+	"cmp"
+	chain "container/list"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// send sends the entries of its lane until the lane is empty or paused.
+func (q *cleanups) send(ln *lane) {
+	defer q.senders.Done()
+	for {
+		batch := q.take(ln)
+		q.report()
+		if len(batch) == 0 {
+			return
+		}
+		if ln.node == "" {
+			batch = q.route(batch)
+		}
+		if len(batch) > 0 {
+			q.settle(ln, batch, q.b.conn.cleanUp(q.b.base, batch, q.list))
+		}
+	}
+}
+
+// take removes the next batch from a lane. If there is none, the sender ends.
+func (q *cleanups) take(ln *lane) (batch []*cleanup) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(batch) < cleanupBatch && ln.ready.Len() > 0 && !ln.paused && !q.stopped {
+		c := ln.ready.Remove(ln.ready.Front()).(*cleanup) //nolint:errcheck,forcetypeassert // it has nothing else
+		c.in, c.at = nil, nil
+		if !c.until.IsZero() && time.Now().After(c.until) {
+			q.endLocked(c, cmp.Or(c.err, backend.ErrTooLate))
+			continue
+		}
+		batch = append(batch, c)
+	}
+	if len(batch) == 0 {
+		ln.senders--
+	}
+	return batch
+}
+
+// route moves entries of a cluster to the lanes of their servers. It returns the entries whose
+// server is not known.
+func (q *cleanups) route(batch []*cleanup) (rest []*cleanup) {
+	keys := make([]*backend.Key, len(batch))
+	for i, c := range batch {
+		keys[i] = c.key
+	}
+	ctx, cancel := context.WithTimeout(q.b.base, callTimeout)
+	nodes := q.b.Route(ctx, keys)
+	cancel()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, c := range batch {
+		switch {
+		case nodes[i] == "":
+			rest = append(rest, c)
+		case q.all[c.id] == c: // else Close was faster
+			q.putLocked(q.laneLocked(nodes[i]), c)
+		}
+	}
+	return rest
+}
+
+// settle ends the entries that Redis has confirmed, and keeps the rest for another try.
+func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		return
+	}
+	answered, pause := false, firstRetry
+	for i, c := range batch {
+		err := errs[i]
+		switch {
+		case err == nil, permanent(err) && !errors.Is(err, backend.ErrHeldUp) && !loginRefused(err):
+			answered = true
+			q.endLocked(c, err)
+			continue
+		case slotOnly(err):
+			answered = true
+		case unanswered(err):
+			c.repeated = true
+		}
+		if c.err != nil { // this was not the first try
+			pause = cleanupRetry
+		}
+		c.err, c.in = err, &ln.failed
+		c.at = c.in.PushBack(c) //planted:cleanup-tried-again
+	}
+	if answered {
+		ln.fails = 0
+	} else {
+		ln.fails++
+		ln.paused = true
+	}
+	if ln.fails > 1 {
+		pause = cleanupRetry
+	}
+	if ln.failed.Len() > 0 && ln.timer == nil {
+		ln.timer = time.AfterFunc(pause, func() { q.retry(ln) })
+	}
+	q.startLocked(ln)
+}
+
+// slotOnly reports whether an error concerns one slot of a cluster, not its server.
+func slotOnly(err error) bool {
+	var re redis.Error
+	if !errors.As(err, &re) {
+		return false
+	}
+	for _, p := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN"} {
+		if strings.HasPrefix(re.Error(), p) {
+			return true
+		}
+	}
+	return false
+}
+
+// retry makes failed entries ready again. In a cluster their slots may have moved, so it routes all
+// entries of the lane again.
+func (q *cleanups) retry(ln *lane) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln.timer, ln.paused = nil, false
+	if q.stopped {
+		return
+	}
+	to, from := q.laneLocked(""), []*chain.List{&ln.failed}
+	if to != ln {
+		from = append(from, &ln.ready)
+	}
+	for _, from := range from {
+		for e := from.Front(); e != nil; e = from.Front() {
+			q.putLocked(to, from.Remove(e).(*cleanup)) //nolint:errcheck,forcetypeassert // it has nothing else
+		}
+	}
+	q.startLocked(ln)
+}
+
+// list returns the command of an entry without the name of the script.
+func (q *cleanups) list(c *cleanup) (*script, []any) {
+	if r := c.release; r != nil {
+		again := *r
+		again.Repeated = true
+		return releaseScript, q.b.releaseCommand(&again, time.Now()).list[:]
+	}
+	r := c.withdraw
+	return leaveScript, []any{
+		2: 2, 3: r.Key.Stored[0], 4: r.Key.Stored[1], 5: r.ID, 6: q.b.o.Locker, 7: millis(r.Retention), 8: flag(c.repeated), 9: reservation, 10: q.b.channels,
+		11: flag(q.b.conn.single),
+	}
+}
+
+// cleanUp sends a batch in one pipeline and returns an error, or nil, for each.
+func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanup) (*script, []any)) []error {
+	ctx, cancel := context.WithTimeout(base, callTimeout)
+	defer cancel()
+	type command struct {
+		s    *script
+		list []any
+	}
+	all := make([]command, len(batch))
+	for i, b := range batch {
+		all[i].s, all[i].list = list(b)
+	}
+	v, err := c.bounded(ctx, func() (any, error) {
+		errs := make([]error, len(all))
+		todo := make([]int, len(all))
+		for i := range todo {
+			todo[i] = i
+		}
+		for _, inFull := range []bool{false, true} { // in full: scripts that the server does not have
+			pipe, cmds := c.ends.Pipeline(), make([]*redis.Cmd, len(todo))
+			for n, i := range todo {
+				args := slices.Clone(all[i].list)
+				copy(args, all[i].s.sha)
+				if inFull {
+					copy(args, all[i].s.text)
+				}
+				cmds[n] = redis.NewCmd(ctx, args...)
+				_ = pipe.Process(ctx, cmds[n])
+			}
+			_, err := pipe.Exec(ctx)
+			var forgotten []int
+			for n, i := range todo {
+				errs[i] = commandErr(cmds[n], err)
+				if errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
+					forgotten = append(forgotten, i)
+				}
+			}
+			if todo = forgotten; len(todo) == 0 {
+				break
+			}
+		}
+		return errs, nil
+	})
+	errs, ok := v.([]error)
+	if !ok || err != nil {
+		errs = make([]error, len(batch))
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	for _, err := range errs {
+		reloadSlots(ctx, c.ends.UniversalClient, err)
+	}
+	return errs
+}

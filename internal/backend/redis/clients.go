@@ -1,0 +1,72 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	ownPoolSize  = 16
+	maxRenewTime = time.Hour            // a reply to a renewal is useful for as long as its lease
+	minResend    = 8 * time.Millisecond // a ClusterClient made here sends a command again no sooner than this
+)
+
+// errCutOff is the error of a dial that the end of Close has canceled. Nothing was sent.
+var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was closed")}
+
+// ownClient makes a client whose connections end with ctx, and which sends no command on its own.
+// over is the error of a dial after ctx ended.
+func ownClient(ctx context.Context, o *redis.Options, dials *heldUpDials, over error) *redis.Client {
+	c := *o
+	c.Dialer = endWith(ctx, c.Dialer, dials, over)
+	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
+	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.MaxConcurrentDials = 0 // PoolSize: nothing bounds the time that a call waits for another one's dial
+	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)
+	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
+	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
+	return redis.NewClient(&c)
+}
+
+func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, dials *heldUpDials, over error) *redis.ClusterClient {
+	c := *o
+	slots.share(&c)
+	if c.Dialer == nil {
+		c.Dialer = redis.NewDialer(&redis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLSConfig})
+	}
+	c.Dialer = endWith(ctx, c.Dialer, dials, over)
+	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, minResend
+	c.MaxRetryBackoff = 0 // 0 is go-redis's default; a shorter one would cut MinRetryBackoff
+	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.MaxConcurrentDials = 0 // PoolSize: nothing bounds the time that a call waits for another one's dial
+	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)
+	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
+	// The clients must not share Addrs, because each appends to it under its own mutex.
+	c.Addrs = slices.Clone(c.Addrs)
+	// A script is routed by its keys. Otherwise the first command of each client would wait for a
+	// COMMAND, which goes to any node and is not bounded by ctx.
+	c.DisableRoutingPolicies = true
+	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
+	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
+	return redis.NewClusterClient(&c)
+}
+
+// bound returns d, or limit if d is longer or not a duration.
+func bound(d, limit time.Duration) time.Duration {
+	if d <= 0 {
+		return limit
+	}
+	return min(d, limit)
+}
+
+// noNotices returns a new configuration each time, because a client writes to the one that its
+// Options point to. The notices are off, because a lease outlives the events that they announce.
+func noNotices() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}

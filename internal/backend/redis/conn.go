@@ -1,0 +1,212 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+const (
+	callTimeout = backend.CallTimeout
+	maxHeldUp   = 256 // commands on a client that ignores ctx, and dials to an address, that may outlive their callers
+)
+
+// conn has the connections to Redis. It makes its own clients where it can. So neither a release
+// nor a renewal queues behind commands of the user or of waiters.
+type conn struct {
+	calls   *wire                 // acquire, inspect
+	ends    *wire                 // release, rotate, complete, leave, Extend, Revoke, Clear: never behind acquires
+	records *wire                 // replaces ends for scripts that wait for replicas: rotate, complete, Extend; nil without acks
+	renews  redis.UniversalClient // renewals, which may take longer than a call; the subscription's client is made like it
+
+	own    bool               // all clients were made here: they obey deadlines, and only a ClusterClient may send a command twice
+	single bool               // one server: PUBLISH counts all receivers, and a script may take many keys
+	acks   Acks               // N is 0 without ReplicaAcks
+	cut    context.CancelFunc // ends own connections
+	slots  *slotMap           // of a cluster, shared by own clients
+	dials  *heldUpDials       // of own clients
+	heldUp atomic.Int64
+}
+
+func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
+	dials := new(heldUpDials)
+	own := func(one func(context.Context, time.Duration) redis.UniversalClient, single bool) *conn {
+		ctx, cut := context.WithCancel(context.Background())
+		return &conn{
+			dials: dials,
+			calls: &wire{UniversalClient: one(ctx, callTimeout), batches: batches}, ends: &wire{UniversalClient: one(ctx, callTimeout), batches: batches},
+			renews: one(ctx, maxRenewTime), own: true, single: single, cut: cut,
+		}
+	}
+	switch c := rdb.(type) {
+	case nil:
+		return nil, errors.New("lockcore: New: client is nil")
+	case *redis.Ring:
+		return nil, errors.New("lockcore: New: a redis.Ring shards without a quorum and moves keys when a node is down; use a Client, a failover client or a ClusterClient")
+	case *redis.Client:
+		if c == nil {
+			return nil, errors.New("lockcore: New: client is a nil *redis.Client")
+		}
+		if c.Options().Addr == "FailoverClient" { // its dialer follows the master only together with its own pool
+			w := &wire{UniversalClient: c}
+			return &conn{calls: w, ends: w, renews: c, single: true}, nil
+		}
+		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
+			o := *c.Options()
+			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
+			return ownClient(ctx, &o, dials, errCutOff)
+		}, true), nil
+	case *redis.ClusterClient:
+		if c == nil {
+			return nil, errors.New("lockcore: New: client is a nil *redis.ClusterClient")
+		}
+		slots := &slotMap{newClient: c.Options().NewClient}
+		made := own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
+			o := *c.Options()
+			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
+			return ownCluster(ctx, &o, slots, dials, errCutOff)
+		}, false)
+		made.slots = slots
+		return made, nil
+	default: // a wrapper: it may ignore ctx, send twice, and be a cluster
+		w := &wire{UniversalClient: rdb}
+		return &conn{calls: w, ends: w, renews: rdb}, nil
+	}
+}
+
+// cutOff ends the conn's own connections, and with them the commands under way.
+func (c *conn) cutOff() {
+	if c.own {
+		c.cut()
+	}
+}
+
+func (c *conn) close() {
+	c.cutOff() // so that no command under way delays the Close calls below
+	if c.own {
+		_ = c.calls.Close() // its error says that the connections are closed already
+		_ = c.ends.Close()
+		_ = c.renews.Close()
+		if c.records != nil && c.records != c.ends {
+			_ = c.records.Close()
+		}
+	}
+}
+
+// listOf returns the list of a command. It leaves room for the name of the command and the script.
+func listOf(keys []string, args ...any) []any {
+	list := make([]any, 3, 3+len(keys)+len(args))
+	list[2] = len(keys)
+	for _, key := range keys {
+		list = append(list, key)
+	}
+	return append(list, args...)
+}
+
+// insist sends a script that is harmless to repeat. Within callTimeout it sends the command again
+// after a missing reply or a temporary error. sent is when the command was sent that got the reply.
+//
+// A server that closes idle connections leaves a pool of broken ones behind. Over TLS go-redis
+// detects that only when it uses them. So the pause after a broken connection is one millisecond,
+// for as many tries as a pool has connections. After any other error it is longer.
+func (c *conn) insist(ctx context.Context, on *wire, s *script, keys []string, args ...any) (reply []any, sent time.Time, err error) {
+	end := time.Now().Add(callTimeout)
+	ctx, cancel := context.WithDeadline(ctx, end) // ends the dial of a repeat too
+	defer cancel()
+	for try, pause := 0, 50*time.Millisecond; ; try++ {
+		sent = time.Now()
+		reply, _, err = c.send(&limited{Context: ctx, end: end}, on, s, listOf(keys, args...), sent)
+		wait := time.Millisecond
+		if !broken(err) || try >= 2*ownPoolSize {
+			wait, pause = pause, 2*pause
+		}
+		if err == nil || permanent(err) || backend.Ended(ctx) || time.Until(end) <= wait || !backend.Sleep(ctx, wait) { //planted:sent-again
+			return reply, sent, err
+		}
+	}
+}
+
+// send sends a script at the time sent. list is complete except for the name of the command and the
+// script. The list belongs to the command, which may be read after send has returned.
+//
+// repeated is true if a duplicate of the command may still arrive, or may have arrived: the command
+// got no reply, or the client may have sent it twice. The user configures the retries of a client
+// that was not made here, so such a client may always have sent it twice.
+func (c *conn) send(ctx *limited, on *wire, s *script, list []any, sent time.Time) (reply []any, repeated bool, err error) {
+	var v any
+	do := eval
+	switch {
+	case c.acks.N > 0 && s.acked:
+		do = c.evalAcked
+	case !c.own:
+		do = evalOn
+	}
+	if c.own {
+		v, err = do(ctx, on, s, list)
+	} else {
+		ctx, cancel := context.WithDeadline(ctx.parent(), ctx.end)
+		defer cancel()
+		send := do // the closure must not move do to the heap
+		v, err = c.bounded(ctx, func() (any, error) { return send(ctx, on, s, list) })
+	}
+	repeated = err != nil && unanswered(err) || !c.own || !c.single && time.Since(sent) >= minResend
+	if err != nil {
+		reloadSlots(ctx, on.UniversalClient, err)
+		return nil, repeated, unreadable(err, list)
+	}
+	reply, ok := v.([]any)
+	if !ok {
+		reply = []any{v}
+	}
+	return reply, repeated, nil
+}
+
+// reloadSlots reloads the slots of a cluster when a server did not reply, because another server
+// may have replaced it. go-redis itself reloads them once a minute, and when a server redirects it.
+func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
+	if cluster, ok := rdb.(*redis.ClusterClient); ok && err != nil && !errors.As(err, new(redis.Error)) {
+		cluster.ReloadState(ctx) // asynchronous, at most five times a second
+	}
+}
+
+// eval sends a script by its digest, and in full if the server does not have it.
+func eval(ctx context.Context, on *wire, s *script, list []any) (any, error) {
+	copy(list, s.sha)
+	cmd := redis.NewCmd(ctx, list...)
+	err := on.Process(ctx, cmd)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		list = slices.Clone(list)
+		copy(list, s.text)
+		cmd = redis.NewCmd(ctx, list...)
+		err = on.Process(ctx, cmd)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
+// evalOn is eval by the methods that a wrapper may override.
+func evalOn(ctx context.Context, on *wire, s *script, list []any) (any, error) {
+	list = slices.Clone(list)
+	for i, arg := range list {
+		switch p := arg.(type) {
+		case *string:
+			list[i] = *p
+		case *int64:
+			list[i] = *p
+		}
+	}
+	n, _ := list[2].(int)
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i], _ = list[3+i].(string)
+	}
+	return s.Run(ctx, on.UniversalClient, keys, list[3+n:]...).Result()
+}

@@ -1,0 +1,128 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// errDialsHeldUp is temporary: go-redis gives up dials that hang.
+var errDialsHeldUp = errors.New("too many dials are held up")
+
+// dialer is the type of redis.Options.Dialer.
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// subscriber returns a client for one subscription, and a function that closes it. go-redis
+// reconnects a subscription under its mutex and with its own ctx. So a dial that hangs would delay
+// its Close, and with it that of the Backend. Here dials and connections end with ctx. A client
+// that was not made here is used as it is.
+//
+// A dial that ends with ctx returns redis.ErrClosed, which makes go-redis end the subscription.
+// After any other error go-redis sleeps for 100 ms and dials again.
+func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
+	if !c.own {
+		return c.renews, func() error { return nil }
+	}
+	var sub redis.UniversalClient
+	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
+		o := *cluster.Options()
+		o.ClusterStateReloadInterval = time.Second // read when it connects: go-redis does not report that it cannot
+		sub = ownCluster(ctx, &o, c.slots, c.dials, redis.ErrClosed)
+	} else if single, ok := c.renews.(*redis.Client); ok {
+		sub = ownClient(ctx, single.Options(), c.dials, redis.ErrClosed)
+	}
+	return sub, sub.Close
+}
+
+// heldUpDials counts, by address, the dials that still run after their callers have returned.
+type heldUpDials struct{ left sync.Map } // of *atomic.Int64
+
+func (d *heldUpDials) to(addr string) *atomic.Int64 {
+	n, _ := d.left.LoadOrStore(addr, new(atomic.Int64))
+	return n.(*atomic.Int64) //nolint:errcheck,forcetypeassert // nothing else is stored
+}
+
+// endWith makes the dials of next, and their connections, end with ctx, even if next ignores its
+// own ctx. over is the error of a dial after that. While maxHeldUp dials to the same address run
+// whose callers have returned, a dial fails at once.
+//
+// Only next bounds the dial of a subscription. The reason: go-redis dials under a mutex, for which
+// its health check waits, and a goroutine that waits for a mutex stops the clock of a synctest
+// bubble.
+func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) dialer {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	return func(dial context.Context, network, addr string) (net.Conn, error) {
+		left := dials.to(addr)
+		if left.Load() >= maxHeldUp && !backend.Ended(ctx) {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errDialsHeldUp}
+		}
+		dial, cancel := context.WithCancel(dial)
+		defer context.AfterFunc(ctx, cancel)()
+		made, gone := make(chan result), make(chan struct{})
+		go func() { // returns when next returns; closes a connection that arrives after the caller has returned
+			defer cancel()
+			conn, err := next(dial, network, addr)
+			if err == nil {
+				conn = bind(ctx, conn)
+			}
+			select {
+			case made <- result{conn, err}:
+			case <-gone:
+				left.Add(-1)
+				if err == nil {
+					_ = conn.Close()
+				}
+			}
+		}()
+		select {
+		case r := <-made:
+			if !backend.Ended(ctx) {
+				return r.conn, r.err
+			}
+			return nil, over
+		case <-dial.Done(): // the pool of go-redis cancels it after DialTimeout; TLS and custom dialers may ignore that
+		}
+		left.Add(1)
+		close(gone)
+		if backend.Ended(ctx) {
+			return nil, over
+		}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: context.Cause(dial)}
+	}
+}
+
+// bind closes conn when ctx ends. Closing the connection first removes its registration with ctx.
+func bind(ctx context.Context, conn net.Conn) net.Conn {
+	b := boundConn{conn, context.AfterFunc(ctx, func() { _ = conn.Close() })}
+	if socket, ok := conn.(syscall.Conn); ok {
+		return boundSocket{b, socket}
+	}
+	return b
+}
+
+type boundConn struct {
+	net.Conn
+	unbind func() bool
+}
+
+func (c boundConn) Close() error {
+	c.unbind()
+	return c.Conn.Close()
+}
+
+// boundSocket exposes the socket, which go-redis checks before it reuses an idle connection.
+type boundSocket struct {
+	boundConn
+	syscall.Conn
+}

@@ -1,0 +1,71 @@
+package redis_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+)
+
+// countedCtx counts the functions that are registered with AfterFunc.
+type countedCtx struct {
+	context.Context //nolint:containedctx // it is one
+	funcs           atomic.Int64
+}
+
+func (c *countedCtx) Value(any) any { return nil } // otherwise package context would bypass AfterFunc and use the inner ctx
+
+func (c *countedCtx) AfterFunc(f func()) func() bool {
+	c.funcs.Add(1)
+	stop := context.AfterFunc(c.Context, f)
+	return func() bool { c.funcs.Add(-1); return stop() }
+}
+
+// A connection that is closed before the Locker leaves no registration. It exposes its socket if it has one.
+func TestConnClosedEarlier(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	for kind, dial := range map[string]func(ctx context.Context, network, addr string) (net.Conn, error){
+		"socket": new(net.Dialer).DialContext,
+		"other":  func(context.Context, string, string) (net.Conn, error) { a, _ := net.Pipe(); return a, nil },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			ctx := &countedCtx{Context: t.Context()}
+			conn, err := redisbackend.EndWith(ctx, dial, io.EOF)(t.Context(), "tcp", listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := conn.(syscall.Conn); ok != (kind == "socket") {
+				t.Errorf("shows a socket: %v", ok)
+			}
+			if n := ctx.funcs.Load(); n != 1 {
+				t.Errorf("%d functions wait for the end while the connection is open, want 1", n)
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := ctx.funcs.Load(); n != 0 {
+				t.Errorf("%d functions wait for the end after Close", n)
+			}
+		})
+	}
+}
+
+// go-redis appends to the addresses of a Cluster, so each client made here has its own.
+func TestClusterAddrs(t *testing.T) {
+	o := &redis.ClusterOptions{Addrs: make([]string, 1, 4)}
+	c := redisbackend.OwnCluster(t.Context(), o)
+	defer func() { _ = c.Close() }()
+	if &c.Options().Addrs[0] == &o.Addrs[0] {
+		t.Error("the client shares the slice of addresses")
+	}
+}

@@ -1,0 +1,33 @@
+package redis
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Own reports whether New made its own clients. Otherwise b uses the client of the user: a failover
+// client if Single, a wrapper if not.
+func (b *Backend) Own() bool { return b.conn.own }
+
+// Single reports whether the client is for a single server or a failover client.
+func (b *Backend) Single() bool { return b.conn.single }
+
+// Keys returns the prefix of the stored names of all keys.
+func (b *Backend) Keys() string { return b.prefix + layout }
+
+// Channels returns the prefix of the channels of notifications.
+func (b *Backend) Channels() string { return b.channels }
+
+// Bounded returns the result of call, or the cause of ctx when ctx ends. A client of the user may
+// ignore ctx: then call goes on in a goroutine. If too many of those run, Bounded returns
+// backend.ErrHeldUp.
+func (b *Backend) Bounded(ctx context.Context, call func() (any, error)) (any, error) {
+	return b.conn.bounded(ctx, call)
+}
+
+// Subscriber returns a client like that of Listen, and a function that closes it. On clients of
+// New, dials and connections end with ctx.
+func (b *Backend) Subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
+	return b.conn.subscriber(ctx)
+}

@@ -1,0 +1,103 @@
+package redis
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// broken reports whether the connection ended before the reply.
+func broken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE)
+}
+
+// unanswered reports whether the command may take effect although it got no reply.
+func unanswered(err error) bool {
+	var op *net.OpError
+	switch {
+	case err == nil, errors.As(err, new(redis.Error)), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, backend.ErrHeldUp):
+		return false
+	case errors.As(err, &op) && op.Op == "dial":
+		return false
+	}
+	return true
+}
+
+// commandErr returns the error of a command of a pipeline. exec is the error of Exec. If a new
+// connection cannot log in, a client of one server returns the error only from Exec. Nothing was
+// sent then.
+func commandErr(cmd *redis.Cmd, exec error) error {
+	if cmd.Err() == nil && cmd.Val() == nil {
+		return exec
+	}
+	return cmd.Err()
+}
+
+// loginRefused reports whether a connection could not log in, for example while a password is
+// rotated.
+func loginRefused(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH"))
+}
+
+// permanent reports whether a repeat would get the same error: it concerns the user or the key, not
+// the moment.
+func permanent(err error) bool {
+	var re redis.Error
+	if errors.As(err, new(*backend.DataError)) || errors.As(err, new(*replyError)) {
+		return true
+	}
+	if !errors.As(err, &re) {
+		return errors.Is(err, redis.ErrClosed) || errors.Is(err, backend.ErrHeldUp)
+	}
+	text := re.Error()
+	for _, p := range []string{"-READONLY", "-OOM", "-MISCONF", "-NOREPLICAS"} {
+		if strings.Contains(text, p) { // Redis 6 wraps the error of a command in a script into "ERR Error running script"
+			return false
+		}
+	}
+	for _, p := range []string{"NOPERM", "WRONGTYPE", "NOAUTH", "WRONGPASS", "ERR unknown", "ERR Error", "ERR user_script", "ERR The user executing", "ERR ACL failure"} {
+		if strings.HasPrefix(text, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// unreadable returns a DataError if an error reply reports data that no script writes. Some servers
+// put text around the error of a script.
+func unreadable(err error, list []any) error {
+	var re redis.Error
+	if !errors.As(err, &re) {
+		return err
+	}
+	if _, text, ok := strings.Cut(re.Error(), "BADFIELD "); ok {
+		field, _, _ := strings.Cut(text, " ")
+		return &backend.DataError{Stored: keyOf(list), Field: field, Reply: err}
+	}
+	if strings.Contains(re.Error(), "WRONGTYPE") {
+		return &backend.DataError{Stored: keyOf(list), Reply: err}
+	}
+	return err
+}
+
+// keyOf returns the first key of a script's list.
+func keyOf(list []any) string {
+	if p, ok := list[3].(*string); ok {
+		return *p
+	}
+	key, _ := list[3].(string)
+	return key
+}
+
+// replyError is the error of a reply of another shape, which another program or another release has
+// sent.
+type replyError struct{ text string }
+
+func (e *replyError) Error() string { return e.text }

@@ -1,0 +1,90 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// Inspect sends inspect.lua.
+func (b *Backend) Inspect(ctx context.Context, key *backend.Key, record backend.RecordPart) (backend.Status, error) {
+	reply, _, err := b.conn.insist(ctx, b.conn.calls, inspectScript, key.Stored[:], int(record))
+	if err != nil {
+		return backend.Status{}, err
+	}
+	return decodeStatus(key.Kind, reply)
+}
+
+// decodeStatus reads the reply of inspect.lua.
+func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
+	var n [11]int64
+	for _, i := range []int{2, 3, 4, 5, 6, 7, 8, 9, 10} {
+		var err error
+		if n[i], err = number(reply, i); err != nil {
+			return backend.Status{}, err
+		}
+	}
+	live, abandoned := n[7] == 1, n[8] == 1
+	s := backend.Status{
+		State: backend.StateFree, Holder: text(reply, 1), HeldFor: micro(n[2]), Remaining: micro(n[3]),
+		Token: n[4], Attempt: small(reply, 5), Queue: small(reply, 6), Revoked: n[9] == 1, Locker: text(reply, 11),
+	}
+	if s.Token > 0 {
+		s.GrantedAt = time.UnixMicro(s.Token)
+	}
+	switch state := text(reply, 0); {
+	case state == "d":
+		s.State, s.KeepLeft = backend.StateDone, micro(n[10])
+		if len(reply) > 12 {
+			s.Record = []byte(text(reply, 12))
+		}
+	case state == "h" && live:
+		s.State = backend.StateHeld
+	case kind == backend.KindOnce && (state == "h" || abandoned):
+		s.State, s.KeepLeft = backend.StateAbandoned, micro(n[10])
+	case state == "r" && live:
+		s.State = backend.StateReserved
+	case state == "p" && live:
+		s.State = backend.StateParked
+	case state == "h" || abandoned: // Redis remembers the holder for a day, but the key is free
+		s.Died = true
+	}
+	return s, nil
+}
+
+// Revoke sends revoke.lua.
+func (b *Backend) Revoke(ctx context.Context, key *backend.Key) error {
+	id := rand.Text() // the same in each repeat, so that no repeat revokes the next hold
+	_, _, err := b.conn.insist(ctx, b.conn.ends, revokeScript, key.Stored[:1], b.channels, id)
+	return err
+}
+
+// Clear sends clear.lua.
+func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (backend.ClearReply, error) {
+	seen, done := "", ""
+	switch r.Condition {
+	case backend.ClearAlways:
+	case backend.ClearIfSame:
+		seen, done = strconv.FormatInt(r.Token, 10), flag(r.Done)
+	case backend.ClearIfUnreadable:
+		seen = "bad"
+	}
+	id := rand.Text() // the same in each repeat; a repeat that finds the key cleared, or in use again, changes nothing and returns 1
+	reply, _, err := b.conn.insist(ctx, b.conn.ends, clearScript, r.Key.Stored[:],
+		millis(backend.FreeTTL), reservation, b.channels, flag(b.conn.single), seen, done, id)
+	if err != nil {
+		return 0, err
+	}
+	switch n, err := number(reply, 0); {
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return backend.ClearHeld, nil
+	case n == 2:
+		return backend.ClearChanged, nil
+	}
+	return backend.Cleared, nil
+}

@@ -1,0 +1,179 @@
+package redis_test
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+)
+
+// slot is Redis Cluster's: CRC16 (XMODEM) of the hash tag, the first non-empty {…}, or of the whole key.
+func slot(key string) uint16 {
+	if _, after, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	var crc uint16
+	for i := range len(key) {
+		crc ^= uint16(key[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}
+
+func TestKeySlot(t *testing.T) {
+	// From the Cluster specification and `CLUSTER KEYSLOT`.
+	for key, want := range map[string]uint16{"123456789": 12739, "foo": 12182, "{user1000}.following": 3443, "foo{}{bar}": 8363} {
+		if got := slot(key); got != want {
+			t.Errorf("slot(%q) is %d, want %d", key, got, want)
+		}
+	}
+}
+
+// nasty draws keys of what could break out of a hash tag, and of anything.
+func nasty() *rapid.Generator[string] {
+	return rapid.OneOf(
+		rapid.StringOfN(rapid.SampledFrom([]rune("{}%:q2570BDx o\x00\n\x7f\u00e9\u2028")), 1, 12, -1),
+		rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 20), func(b []byte) string { return string(b) }),
+		rapid.StringN(1, 20, -1),
+		rapid.SampledFrom([]string{"{}", "}", "{", "%", "%7B%7D", ":q", "{}:q", "\xff\xfe", "%25", "a{b}c"}),
+	)
+}
+
+func kinds() *rapid.Generator[backend.Kind] {
+	return rapid.SampledFrom([]backend.Kind{backend.KindExclusive, backend.KindOnce})
+}
+
+// checkKeys checks the stored names of a key: printable, in one slot, and under its own prefix.
+func checkKeys(t rapid.TB, prefix string, kind backend.Kind, key string) {
+	k := redisbackend.StoredNames(prefix, kind, key)
+	tag := redisbackend.Escape(key)
+	for _, name := range k {
+		if !strings.Contains(name, "{"+tag+"}") || strings.Count(name, "{") != 1 || strings.Count(name, "}") != 1 {
+			t.Fatalf("%q: the tag of %q is not all of it", key, name)
+		}
+		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }) || !strings.HasPrefix(name, prefix+":1:") {
+			t.Fatalf("%q: %q", key, name)
+		}
+	}
+	if slot(k[0]) != slot(k[1]) || slot(k[0]) != slot(tag) {
+		t.Fatalf("%q: %q is in slot %d, %q in %d", key, k[0], slot(k[0]), k[1], slot(k[1]))
+	}
+}
+
+func TestKeyTag(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		checkKeys(t, rapid.SampledFrom([]string{"holdfast", "p:1:x:", "%"}).Draw(t, "prefix"), kinds().Draw(t, "kind"), nasty().Draw(t, "key"))
+	})
+}
+
+// Two keys are two names in Redis, and an ordinary one is legible.
+func TestKeyInjective(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := nasty().Draw(t, "a"), nasty().Draw(t, "b")
+		ka, kb := kinds().Draw(t, "kind of a"), kinds().Draw(t, "kind of b")
+		if (redisbackend.Escape(a) == redisbackend.Escape(b)) != (a == b) {
+			t.Fatalf("%q and %q are %q and %q", a, b, redisbackend.Escape(a), redisbackend.Escape(b))
+		}
+		if a == b && ka == kb {
+			return
+		}
+		all := map[string]bool{}
+		for _, k := range [][2]string{redisbackend.StoredNames("p", ka, a), redisbackend.StoredNames("p", kb, b)} {
+			all[k[0]], all[k[1]] = true, true
+		}
+		if len(all) != 4 {
+			t.Fatalf("%d %q and %d %q share a key: %v", ka, a, kb, b, all)
+		}
+	})
+	if got := redisbackend.StoredNames("holdfast", backend.KindOnce, "mail:42/é"); got[0] != "holdfast:1:o:{mail:42/%C3%A9}" || got[1] != got[0]+":q" {
+		t.Errorf("%q", got)
+	}
+}
+
+func FuzzKey(f *testing.F) {
+	for _, key := range []string{"a", "{}", "%7B", "}{", "\x00\xff", "a:q"} {
+		f.Add(key, "b"+key)
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if a == "" {
+			t.Skip("refused before it gets here")
+		}
+		checkKeys(t, "p", backend.KindExclusive, a)
+		if a != b && redisbackend.Escape(a) == redisbackend.Escape(b) {
+			t.Fatalf("%q and %q are both %q", a, b, redisbackend.Escape(a))
+		}
+	})
+}
+
+// adversary draws names that look like other names, tags, queues, channels, spaces and prefixes.
+func adversary() *rapid.Generator[string] {
+	return rapid.OneOf(
+		nasty(),
+		rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{
+			"holdfast", ":1:", ":2:", "x:", "o:", "{", "}", "{}", ":q", "wake:", "%7B", "%", "a", "\x00", "}:q", "p", "p:1:x:{a}", "\r\n", "*", "[", "\xff",
+		}), 1, 8), func(parts []string) string { return strings.Join(parts, "") }),
+	)
+}
+
+// Names in Redis are injective over prefix, kind and key together, whatever looks like what; no name is another one's queue or a channel; both
+// of a key are in one slot, which only the key decides.
+func TestNamesNeverMeet(t *testing.T) {
+	prefixes := rapid.OneOf(
+		rapid.SampledFrom([]string{"holdfast", "p", "p:1:x:", "p:1:o:", "p:1", "p:", ":q", "%7B", "holdfast:1:wake:", "p*", "-"}),
+		rapid.StringOfN(rapid.SampledFrom([]rune(":1xopq%-")), 1, 10, -1),
+	)
+	type id struct {
+		prefix string
+		kind   backend.Kind
+		key    string
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func() id {
+			return id{prefixes.Draw(t, "prefix"), kinds().Draw(t, "kind"), adversary().Draw(t, "key")}
+		}
+		a, b := draw(), draw()
+		switch rapid.IntRange(0, 3).Draw(t, "alike") {
+		case 0:
+			b.key = a.key
+		case 1:
+			b = id{a.prefix, a.kind, redisbackend.Escape(a.key)} // what stands in Redis for a
+		}
+		ka, kb := redisbackend.StoredNames(a.prefix, a.kind, a.key), redisbackend.StoredNames(b.prefix, b.kind, b.key)
+		if a == b != (ka == kb) || ka[0] == kb[1] || ka[1] == kb[0] || a != b && (ka[0] == kb[0] || ka[1] == kb[1]) {
+			t.Fatalf("%q is %q, %q is %q", a, ka, b, kb)
+		}
+		if slot(ka[0]) != slot(ka[1]) || a.key == b.key && slot(ka[0]) != slot(kb[0]) {
+			t.Fatalf("%q and %q: slots %d, %d, %d", a, b, slot(ka[0]), slot(ka[1]), slot(kb[0]))
+		}
+		if strings.HasPrefix(ka[0], a.prefix+":1:wake:") {
+			t.Fatalf("%q looks like a channel", ka)
+		}
+	})
+}
+
+// A hundred thousand keys with the same text in braces do not end up in one slot: who chooses keys cannot choose a shard.
+func TestSlotsCannotBeChosen(t *testing.T) {
+	used := map[uint16]bool{}
+	for i := range 100_000 {
+		used[slot(redisbackend.StoredNames("holdfast", backend.KindOnce, "{hot}"+strings.Repeat("}", i%7)+rapidID(i))[0])] = true
+	}
+	if len(used) < 16000 { // of 16384: all but a few
+		t.Errorf("%d slots", len(used))
+	}
+}
+
+func rapidID(i int) string {
+	const digits = "0123456789abcdef"
+	return string([]byte{digits[i>>16&15], digits[i>>12&15], digits[i>>8&15], digits[i>>4&15], digits[i&15]})
+}

@@ -1,0 +1,302 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+const (
+	scanCount = 1000 // names that Redis looks at for each SCAN: about a millisecond of its time
+	listBatch = 100  // keys that are inspected in one round trip
+)
+
+// Server is a primary and a client of it.
+type Server struct {
+	Name   string
+	Client redis.UniversalClient
+}
+
+// Servers returns the primaries that the client knows, or the one server.
+func (b *Backend) Servers(ctx context.Context) ([]Server, error) {
+	switch c := b.conn.renews.(type) {
+	case *redis.ClusterClient:
+		var mu sync.Mutex
+		var all []Server
+		err := c.ForEachMaster(ctx, func(_ context.Context, one *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, Server{one.Options().Addr, one})
+			return nil
+		})
+		if err == nil && len(all) == 0 {
+			err = errors.New("the cluster names no master")
+		}
+		slices.SortFunc(all, func(a, b Server) int { return strings.Compare(a.Name, b.Name) })
+		return all, err
+	case *redis.Client:
+		name := c.Options().Addr
+		if !b.conn.own {
+			name = "" // a failover client does not show its server
+		}
+		return []Server{{name, c}}, nil
+	}
+	return []Server{{"", b.conn.renews}}, nil
+}
+
+// List yields the keys by SCAN, on one server after the other.
+func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[backend.ListEntry, error] {
+	return func(yield func(backend.ListEntry, error) bool) {
+		all, err := b.Servers(ctx)
+		for _, s := range all {
+			if err != nil {
+				break
+			}
+			var more bool
+			if more, err = b.listOn(ctx, s.Client, r, yield); !more && err == nil {
+				return
+			}
+		}
+		if err != nil {
+			yield(backend.ListEntry{}, err)
+		}
+	}
+}
+
+// listOn lists one server. more is false when the loop was left.
+func (b *Backend) listOn(ctx context.Context, rdb redis.UniversalClient, r backend.ListRequest, yield func(backend.ListEntry, error) bool) (more bool, err error) {
+	kinds := map[backend.Kind]string{0: "[xo]", backend.KindExclusive: "x", backend.KindOnce: "o"}[r.Kind]
+	w := walk{b: b, rdb: rdb, pattern: escapeGlob(b.prefix) + layout + kinds + ":{" + escape(cmp.Or(r.Match, "*")) + "}"}
+	for {
+		names, err := w.next(ctx)
+		if err != nil {
+			return false, err
+		}
+		for some := range slices.Chunk(names, listBatch) {
+			entries, err := b.entries(ctx, rdb, some, r)
+			if err != nil {
+				return false, err
+			}
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return false, nil
+				}
+			}
+		}
+		if w.cursor == 0 {
+			return true, nil
+		}
+	}
+}
+
+// entries inspects keys by their stored names, in one round trip. It leaves out keys that are free,
+// cannot be read, or have another layout.
+func (b *Backend) entries(ctx context.Context, rdb redis.UniversalClient, names []string, r backend.ListRequest) ([]backend.ListEntry, error) {
+	found := make([]backend.ListEntry, 0, len(names))
+	keys := make([][2]string, 0, len(names))
+	for _, name := range names {
+		if e, ok := b.parseName(name); ok {
+			found, keys = append(found, e), append(keys, [2]string{name, name + ":q"})
+		}
+	}
+	record := backend.NoRecord
+	if r.RecordHeads {
+		record = backend.RecordHead
+	}
+	replies, err := b.inspectAll(ctx, rdb, keys, record)
+	if err != nil {
+		return nil, err
+	}
+	var entries []backend.ListEntry
+	for i, e := range found {
+		reply, ok := replies[i].([]any)
+		if !ok {
+			continue // this key alone cannot be read, or has moved to another server
+		}
+		if e.Status, err = decodeStatus(e.Kind, reply); err != nil || e.State == backend.StateFree && !(r.Free && e.Died) {
+			continue
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+var errOtherServer = errors.New("lockcore: another server has taken the place of the one that was listed (a failover or a restart): keys may be missing, list again")
+
+// walk is one SCAN from the first step to the last.
+type walk struct {
+	b       *Backend
+	rdb     redis.UniversalClient
+	pattern string
+	cursor  uint64 // of the next step; 0 before the first and after the last
+	begun   bool
+	server  string // run_id of the first step's server; empty if that is not known
+}
+
+// next takes a step. The same round trip, on the same connection, requests the run_id of the
+// server, because a cursor means nothing to another server.
+func (w *walk) next(ctx context.Context) (names []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pipe := w.rdb.Pipeline()
+	scan := pipe.Scan(ctx, w.cursor, w.pattern, scanCount)
+	var info *redis.StringCmd
+	if !w.begun || w.server != "" {
+		info = pipe.Info(ctx, "server")
+	}
+	if err := w.b.exec(ctx, pipe); err != nil {
+		return nil, err
+	}
+	if names, w.cursor, err = scan.Result(); err != nil {
+		return nil, err
+	}
+	if info == nil {
+		return names, nil
+	}
+	text, err := info.Result()
+	if err != nil && w.begun || err != nil && !errors.As(err, new(redis.Error)) {
+		return nil, err
+	}
+	server := fields(text)["run_id"]
+	if !w.begun {
+		w.begun, w.server = true, server
+	}
+	if server != w.server {
+		return nil, errOtherServer
+	}
+	return names, nil
+}
+
+// inspectAll runs inspect.lua for many keys in one round trip. A key for which the server returns
+// an error gets nil.
+func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, keys [][2]string, record backend.RecordPart) ([]any, error) {
+	replies := make([]any, len(keys))
+	head := inspectScript.sha
+	for range 2 {
+		cmds, err := b.pipe(ctx, rdb, head, keys, record)
+		if err != nil {
+			return nil, err
+		}
+		forgotten := false
+		for i, cmd := range cmds {
+			v, err := cmd.Result()
+			switch {
+			case err == nil:
+				replies[i] = v
+			case redis.HasErrorPrefix(err, "NOSCRIPT"):
+				forgotten = true
+			case !moving(err) && !errors.As(unreadable(err, cmd.Args()), new(*backend.DataError)):
+				return nil, err
+			}
+		}
+		if !forgotten {
+			break
+		}
+		head = inspectScript.text
+	}
+	return replies, nil
+}
+
+// moving reports whether a key is being moved to another master.
+func moving(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
+}
+
+func (b *Backend) pipe(ctx context.Context, rdb redis.UniversalClient, head []any, keys [][2]string, record backend.RecordPart) ([]*redis.Cmd, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	cmds := make([]*redis.Cmd, 0, len(keys))
+	pipe := rdb.Pipeline()
+	for _, k := range keys {
+		cmds = append(cmds, pipe.Do(ctx, append(append([]any{}, head...), 2, k[0], k[1], int(record))...))
+	}
+	return cmds, b.exec(ctx, pipe)
+}
+
+// exec sends a pipeline. After an error its commands must not be read, because they were not all
+// sent, or are still under way. An error reply to one of them is not an error of exec.
+func (b *Backend) exec(ctx context.Context, pipe redis.Pipeliner) error {
+	type sent struct {
+		cmds []redis.Cmder
+		err  error
+	}
+	v, err := b.conn.bounded(ctx, func() (any, error) {
+		cmds, err := pipe.Exec(ctx)
+		return sent{cmds, err}, nil
+	})
+	if err != nil {
+		return err
+	}
+	s, _ := v.(sent)
+	failed := func(cmd redis.Cmder) bool { return cmd.Err() != nil }
+	if errors.As(s.err, new(redis.Error)) && slices.ContainsFunc(s.cmds, failed) {
+		return nil
+	}
+	return s.err // includes a failed login, which go-redis does not return with the commands
+}
+
+// parseName returns the key with a stored name. ok is false if the name is not of this prefix and
+// layout.
+func (b *Backend) parseName(name string) (e backend.ListEntry, ok bool) {
+	rest, ok := strings.CutPrefix(name, b.prefix+layout)
+	if !ok || len(rest) < len("x:{k}") || rest[1:3] != ":{" || rest[len(rest)-1] != '}' {
+		return e, false
+	}
+	switch rest[0] {
+	case 'x':
+		e.Kind = backend.KindExclusive
+	case 'o':
+		e.Kind = backend.KindOnce
+	default:
+		return e, false
+	}
+	e.Name = unescape(rest[3 : len(rest)-1])
+	return e, StoredNames(b.prefix, e.Kind, e.Name)[0] == name
+}
+
+// unescape undoes escape. Its result is arbitrary for a name that escape has not made.
+func unescape(name string) string {
+	if !strings.Contains(name, "%") {
+		return name
+	}
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		if name[i] == '%' && i+2 < len(name) {
+			if c, err := strconv.ParseUint(name[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(name[i])
+	}
+	return b.String()
+}
+
+// escapeGlob escapes a text for a glob pattern.
+func escapeGlob(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
+}
+
+// fields reads the lines name:value of a text.
+func fields(text string) map[string]string {
+	m := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			m[name] = value
+		}
+	}
+	return m
+}

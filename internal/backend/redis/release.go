@@ -1,0 +1,78 @@
+package redis
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// Release sends release.lua, or rotate.lua if there is a Next.
+func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	sent := time.Now()
+	if r.Next != nil {
+		return b.rotate(ctx, &r, sent)
+	}
+	c := b.releaseCommand(&r, sent)
+	c.ctx = limited{
+		Context: ctx, end: sent.Add(callTimeout),
+		detached: true, //planted:release-outlives-ctx
+	}
+	reply, repeated, err := b.conn.send(&c.ctx, b.conn.ends, releaseScript, c.list[:], sent)
+	return decodeRelease(reply, repeated, err)
+}
+
+// releaseCommand has the ctx and the arguments of one send in one allocation, see acquireCommand.
+type releaseCommand struct {
+	ctx                    limited
+	id                     string
+	token, retention, park int64
+	list                   [14]any
+}
+
+func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *releaseCommand {
+	c := &releaseCommand{id: r.ID, token: r.Token, retention: millis(r.Retention)}
+	if park := r.ParkUntil.Sub(now); !r.ParkUntil.IsZero() && park > 0 {
+		c.park, c.retention = micros(park), millis(park+r.Retention)
+	}
+	c.list = [14]any{
+		2: 2, 3: &r.Key.Stored[0], 4: &r.Key.Stored[1], 5: &c.id, 6: &c.token, 7: flagRef(r.Abandon), 8: &c.retention, 9: flagRef(r.Repeated), 10: &reservation,
+		11: &b.channels, 12: flagRef(b.conn.single), 13: &c.park,
+	}
+	return c
+}
+
+// decodeRelease reads the reply of release.lua, or the first element of that of rotate.lua. After a
+// reply of another shape the script may have done anything, so Repeated is set.
+func decodeRelease(reply []any, repeated bool, err error) (backend.ReleaseReply, error) {
+	if err != nil {
+		return backend.ReleaseReply{Repeated: repeated}, err
+	}
+	n, err := number(reply, 0)
+	if err != nil {
+		return backend.ReleaseReply{Repeated: true}, err
+	}
+	return backend.ReleaseReply{Released: n != 0, Repeated: repeated}, nil
+}
+
+func (b *Backend) rotate(ctx context.Context, r *backend.ReleaseRequest, sent time.Time) (backend.ReleaseReply, error) {
+	next := r.Next
+	reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout), detached: true}, b.conn.ends, rotateScript,
+		listOf(r.Key.Stored[:], r.ID, r.Token, millis(r.Retention), flag(r.Repeated), reservation, b.channels, flag(b.conn.single),
+			next.ID, b.o.Locker, micros(next.Lease), flag(next.Queue), next.Holder, millis(next.Retention), queueKeep), sent)
+	released, err := decodeRelease(reply, repeated, err)
+	released.Next.Sent, released.Next.Repeated = sent, released.Repeated
+	if err != nil {
+		return released, err
+	}
+	released.Next, err = decodeAcquire(reply[1:], sent, repeated)
+	return released, err
+}
+
+// Complete sends complete.lua.
+func (b *Backend) Complete(ctx context.Context, r backend.CompleteRequest) (backend.ReleaseReply, error) {
+	sent := time.Now()
+	reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout)}, b.conn.ends, completeScript,
+		listOf(r.Key.Stored[:], r.ID, r.Record, millis(r.Keep), r.Token, b.channels, flag(r.Repeated)), sent)
+	return decodeRelease(reply, repeated, err)
+}

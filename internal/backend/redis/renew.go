@@ -1,0 +1,123 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+const scriptBlock = 100 // keys in one renewal script
+
+// Renew sends a batch in one round trip. If the server does not have the script, it sends the batch
+// once more in full. In a cluster the caller makes a batch for each server, see Route.
+func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
+	per, c := scriptBlock, b.conn
+	if !c.single {
+		per = 1 // keys of one script must share a slot
+	}
+	v, err := c.inGoroutine(ctx, func() (any, error) {
+		res := make([]backend.RenewReply, len(rs))
+		c.renewBy(ctx, rs, per, res, renewScript.sha)
+		for _, r := range res {
+			if r.Err != nil && redis.HasErrorPrefix(r.Err, "NOSCRIPT") { //planted:script-unknown
+				c.renewBy(ctx, rs, per, res, renewScript.text)
+				break
+			}
+		}
+		return res, nil
+	})
+	if res, ok := v.([]backend.RenewReply); ok && err == nil {
+		return res
+	}
+	res := make([]backend.RenewReply, len(rs))
+	for i := range res {
+		res[i].Err = err
+	}
+	return res
+}
+
+func (c *conn) renewBy(ctx context.Context, rs []backend.RenewRequest, per int, res []backend.RenewReply, script []any) {
+	pipe, wait := c.renewPipe(ctx, rs[0].Key.Stored[0])
+	var cmds []*redis.Cmd
+	var lease, retention any // boxed once for requests in a row that have the same
+	var before *backend.RenewRequest
+	for part := range slices.Chunk(rs, per) {
+		list := make([]any, 0, 3+5*len(part))
+		list = append(append(list, script...), len(part))
+		for i := range part {
+			list = append(list, &part[i].Key.Stored[0])
+		}
+		for i := range part {
+			r := &part[i]
+			if before == nil || r.Lease != before.Lease || r.Retention != before.Retention {
+				lease, retention, before = micros(r.Lease), millis(r.Retention), r
+			}
+			list = append(list, &r.ID, lease, retention, published(r))
+		}
+		cmd := redis.NewCmd(ctx, list...)
+		cmds = append(cmds, cmd)
+		_ = pipe.Process(ctx, cmd)
+	}
+	acks := wait()
+	_, execErr := pipe.Exec(ctx)
+	for n, cmd := range cmds {
+		err := commandErr(cmd, execErr)
+		var reply []any
+		if err == nil {
+			reply, err = cmd.Slice()
+		}
+		reloadSlots(ctx, c.renews, err)
+		for i := range min(per, len(rs)-n*per) {
+			r := &res[n*per+i]
+			if r.Err = err; err == nil {
+				r.Verdict, r.Err = verdict(rs[n*per+i].Key.Stored[0], reply, i)
+			}
+		}
+	}
+	c.judgeRenewals(ctx, acks, cmds, res)
+}
+
+// published returns what renew.lua stores of a new hold, or "".
+func published(r *backend.RenewRequest) string {
+	if r.Token == 0 {
+		return ""
+	}
+	return strconv.FormatInt(r.Token, 10) + " " + r.Holder
+}
+
+// verdict reads the reply of renew.lua for a key, at index i. A key that cannot be read counts as
+// neither kept nor lost: its holder's timer decides.
+func verdict(stored string, reply []any, i int) (backend.Verdict, error) {
+	switch bad := text(reply, i); bad {
+	case "":
+	case "x", "d":
+		return 0, &backend.DataError{Stored: stored, Field: bad}
+	default:
+		return 0, &backend.DataError{Stored: stored, Reply: &replyError{bad}}
+	}
+	n, err := number(reply, i)
+	switch {
+	case err != nil:
+		return 0, err
+	case n == 1:
+		return backend.VerdictKept, nil
+	case n == 2:
+		return backend.VerdictRevoked, nil
+	}
+	return backend.VerdictLost, nil
+}
+
+// Extend renews one lease.
+func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (backend.RenewReply, time.Time) {
+	reply, sent, err := b.conn.insist(ctx, b.conn.ends, renewScript, r.Key.Stored[:1], r.ID, micros(r.Lease), millis(r.Retention), published(&r))
+	if err != nil {
+		return backend.RenewReply{Err: err}, sent
+	}
+	v, err := verdict(r.Key.Stored[0], reply, 0)
+	return backend.RenewReply{Verdict: v, Err: err}, sent
+}

@@ -1,0 +1,77 @@
+package redis
+
+import (
+	"embed"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed scripts/*.lua
+var scriptFiles embed.FS
+
+// The scripts are constants: no part of a key or of a caller becomes part of their text.
+var (
+	acquireScript  = load("number", "done", "lease", "grant", "acquire").counts(0, 7)
+	renewScript    = load("lease", "renew").counts(0, 0)
+	releaseScript  = load("lease", "pass", "release")
+	rotateScript   = load("number", "lease", "load", "grant", "pass", "free", "rotate").counts(1, 14)
+	leaveScript    = load("number", "lease", "load", "pass", "free", "leave")
+	completeScript = load("number", "lease", "load", "pass", "complete").counts(0, 0)
+	revokeScript   = load("number", "lease", "load", "pass", "revoke")
+	clearScript    = load("number", "lease", "load", "pass", "free", "clear")
+	inspectScript  = load("number", "lease", "load", "inspect")
+)
+
+// scripts are all scripts, by the names of their files.
+var scripts = map[string]*script{
+	"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "rotate": rotateScript, "leave": leaveScript,
+	"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript,
+}
+
+// Scripts returns the scripts by the names of their files.
+func Scripts() map[string]*redis.Script {
+	all := map[string]*redis.Script{}
+	for name, s := range scripts {
+		all[name] = s.Script
+	}
+	return all
+}
+
+// Texts returns the scripts in full, by the names of their files.
+func Texts() map[string]string {
+	all := map[string]string{}
+	for name, s := range scripts {
+		all[name], _ = s.text[1].(string)
+	}
+	return all
+}
+
+// script is a text and its command arguments, boxed once and not for each call.
+type script struct {
+	*redis.Script
+	sha, text []any
+	acked     bool // with Acks its effect counts only when replicas have it
+	granted   int  // index of the element of its reply that is 1 if there is something to confirm
+	lease     int  // index of a grant's lease in its list, in µs; 0: it grants nothing
+}
+
+// counts makes a script wait for replicas. WAIT counts only up to the last write of the same
+// connection. So a repeat must write too, even if the first copy has done its work.
+func (s *script) counts(granted, lease int) *script {
+	s.acked, s.granted, s.lease = true, granted, lease
+	return s
+}
+
+// load joins the files called names.
+func load(names ...string) *script {
+	var text []byte
+	for _, file := range names {
+		b, err := scriptFiles.ReadFile("scripts/" + file + ".lua")
+		if err != nil {
+			panic(err) // the files are embedded
+		}
+		text = append(text, b...)
+	}
+	s := redis.NewScript(string(text))
+	return &script{Script: s, sha: []any{"evalsha", s.Hash()}, text: []any{"eval", string(text)}}
+}

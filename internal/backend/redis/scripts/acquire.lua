@@ -1,0 +1,65 @@
+-- acquire.lua: acquire a key for a request, or return why not.
+-- KEYS[1]=hash KEYS[2]=queue
+-- ARGV: 1 request id 2 locker id 3 lease µs 4 enter the queue (1|0) 5 holder text
+--       6 retention ms of an abandoned hold 7 fingerprint 8 mode: exclusive | least | most
+--       9 retention ms of the queue
+-- Returns one of
+--   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy; if it is held, also the holder's locker id
+--   {1, token, attempt, abandoned (1|0)} granted
+--   {2, record, attempt, fingerprint} done
+--   {3, done (1|0)} another fingerprint
+--   {4, holder text, held for µs, attempt} abandoned, refused
+--   {5} the request has ended
+-- or the error BADFIELD and the name of a field that cannot be read; then nothing was written.
+local request, locker, lease, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[8]
+-- One-letter names are fields that lease.lua lists; v has their values.
+local s, h, t, f, a = v[1], v[2], 0, 0, v[7] == '1'
+local x, d
+if v[5] then t = number(v[5], exact) end -- a missing field needs no function: this is the path of a free key
+if v[6] then f = number(v[6], exact) end
+if s then x, d = number(v[3], math.huge), number(v[4], math.huge) end
+local bad = not t and 't' or not f and 'f' or n == nil and 'n' or s and (not x and 'x' or not d and 'd')
+if bad then return {err = 'BADFIELD ' .. bad} end
+
+clock()
+if s then x = clamp(KEYS[1], x, d, s) end
+local live = s and x > now
+if s == 'h' and h == request then -- planted:same-request
+  if not live or call('HGET', KEYS[1], 'v') == '1' then return {5} end -- never revived
+  -- The reply was lost, or this is a late duplicate: return the same grant again, and never shorten
+  -- it.
+  if now + tonumber(lease) > x then call('HSET', KEYS[1], 'x', now + tonumber(lease), 'd', lease) end
+  return {1, t, n or 1, a and 1 or 0}
+end
+-- planted:late-duplicate
+if v[9] and string.find(v[9], request, 1, true) then return {5} end -- a late duplicate of a request that has ended
+
+if live and not (s == 'r' and h == request) then -- planted:key-is-taken
+  if s == 'h' and differs then return {3, 0} end
+  if ARGV[4] == '1' then enqueue(locker .. request, ARGV[9]) end
+  local queue = call('ZCARD', KEYS[2])
+  if s ~= 'h' then return {0, x - now, 0, '', queue, ''} end
+  local holder = call('HMGET', KEYS[1], 'm', 'o')
+  return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, g, holder[2] or ''}
+end
+
+f = math.max(f, t)
+if s == 'h' then f = math.max(f, t + block - 1) end -- planted:tokens-of-dead-holder
+if (a or s == 'h') and mode == 'most' then -- planted:abandoned-refused
+  return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n}
+end
+if (a or s == 'h') and differs then return {3, 0} end
+-- planted:grant-reply
+local reply = grant(f, n and n + 1, a or s == 'h', request, locker, lease, ARGV[5], ARGV[6]) -- first, because maxmemory may refuse it
+if s == 'h' then
+  if not a then call('HSET', KEYS[1], 'a', '1') end -- planted:abandoned-noted
+  call('HDEL', KEYS[1], 'v')
+end
+if record_ended then call('HDEL', KEYS[1], 'r', 'e') end
+if fingerprint ~= '' then
+  call('HSET', KEYS[1], 'g', fingerprint)
+elseif g ~= '' then
+  call('HDEL', KEYS[1], 'g')
+end
+if ARGV[4] == '1' then call('ZREM', KEYS[2], locker .. request) end -- otherwise the request never entered the queue
+return reply

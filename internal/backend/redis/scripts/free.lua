@@ -1,0 +1,7 @@
+-- free.lua
+-- Frees the key, and reserves it if a waiter in the queue can be notified. Returns whether it is
+-- reserved.
+local function pass_on(reservation, channel, counts_all)
+  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v')
+  return reserve(reservation, channel, counts_all)
+end

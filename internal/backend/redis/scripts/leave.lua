@@ -1,0 +1,23 @@
+-- leave.lua: withdraw a request that never ran: its queue entry, its reservation or its grant. An
+-- abandoned key stays abandoned.
+-- KEYS[1]=hash KEYS[2]=queue
+-- ARGV: 1 request id 2 locker id 3 retention ms 4 remember the id (1|0) 5 reservation µs
+--       6 channel prefix 7 PUBLISH counts all receivers (1|0)
+-- Returns {1} the key was held by the request, or reserved for it · {0} it was not
+local request = ARGV[1]
+local k = load(KEYS[1])
+call('ZREM', KEYS[2], ARGV[2] .. request)
+local ours = k.h == request and (k.s == 'h' or k.s == 'r')
+if ours and not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
+if ARGV[4] == '1' then
+  if ours or not k.bad then remember(k.l, request) end -- an unreadable hash grants nothing, and its TTL must not grow
+elseif ours and k.l ~= '' then
+  outlive(minute)
+end
+if not ours then return {0} end -- planted:leaves-with-turn
+if k.s == 'h' then
+  if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end
+  if not k.a then call('HDEL', KEYS[1], 'm', 'g') end
+end
+pass_on(ARGV[5], ARGV[6], ARGV[7]) -- planted:turn-passed-on
+return {1}

@@ -1,0 +1,16 @@
+-- load.lua reads all fields of a key. A field that cannot be read counts as 0, and bad is the name
+-- of one such field.
+local function load(key)
+  clock()
+  local v = call('HMGET', key, 's', 'h', 'o', 'x', 'd', 'm', 't', 'f', 'n', 'v', 'a', 'g', 'e', 'l')
+  local x, d, t, f, n = number(v[4], math.huge), number(v[5], math.huge), number(v[7], exact), number(v[8], exact), number(v[9], exact)
+  local k = {
+    s = v[1] or '', h = v[2] or '', o = v[3] or '', x = x and d and clamp(key, x, d, v[1]) or 0, m = v[6] or '',
+    t = t or 0, n = n or 0, v = v[10] == '1', a = v[11] == '1', g = v[12] or '', e = v[13] or '', l = v[14] or '',
+    bad = v[1] and (not x and 'x' or not d and 'd') or not t and 't' or not f and 'f' or not n and 'n',
+  }
+  if k.s == 'd' and v[4] and k.x <= now then k.s, k.n = '', 0 end -- see complete.lua
+  k.f = math.max(f or 0, k.s == 'h' and k.t + block - 1 or k.t)
+  k.live = (k.s == 'h' or k.s == 'r' or k.s == 'p') and k.x > now
+  return k
+end

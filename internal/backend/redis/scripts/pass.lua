@@ -1,0 +1,49 @@
+-- pass.lua
+local minute = 60000 -- ms: how long an ended id is remembered, and how long a queue outlives its last request
+
+-- Extends the TTL of the hash to at least ms. A record still ends at its original time.
+local function outlive(ms)
+  local left = call('PTTL', KEYS[1])
+  if left >= ms then return end
+  call('PEXPIRE', KEYS[1], ms) -- first, see renew.lua
+  if left < 0 then return end
+  local v = call('HMGET', KEYS[1], 's', 'x')
+  if v[1] == 'd' and not v[2] then -- planted:record-keeps-its-end
+    clock()
+    call('HSET', KEYS[1], 'x', now + left * 1000, 'd', left * 1000)
+  end
+end
+
+-- Remembers an id that has ended. A late duplicate of the acquire with this id may arrive later. It
+-- must find the id here, or the key is granted to a request that has ended. So every command that
+-- shortens the TTL of the hash comes before this, and a hash with ended ids is kept for a minute.
+local function remember(l, id)
+  if not string.find(l, id, 1, true) then
+    call('HDEL', KEYS[1], 'l') -- first, see renew.lua
+    call('HSET', KEYS[1], 'l', string.sub(l .. id, -16 * 26))
+  end
+  outlive(minute) -- planted:remembered-for-a-minute
+end
+
+-- Reserves the key for the first process in the queue that can be notified, and returns whether
+-- there is one. In a Cluster PUBLISH counts only the receivers of one node, so there each member
+-- counts as notified and the reservation ends if no request comes. A script drops at most 100 dead
+-- members, so that no queue blocks the server. The live ones behind them find the key free with
+-- their next request, within 2 s, and the next script drops more. The hash must outlive the queue:
+-- a request during the reservation renews the TTL of the queue, but not that of the hash.
+local function reserve(reservation, channel, counts_all)
+  local most = 100 -- planted:dead-members-per-script
+  for _ = 1, most do
+    local first = call('ZPOPMIN', KEYS[2])
+    if not first[1] then return false end
+    local o, request = string.sub(first[1], 1, -27), string.sub(first[1], -26)
+    if call('PUBLISH', channel .. o, 'w' .. request) > 0 or counts_all == '0' then -- planted:waiter-lives
+      clock()
+      call('HSET', KEYS[1], 's', 'r', 'h', request, 'o', o, 'x', now + tonumber(reservation), 'd', reservation)
+      outlive(math.ceil(reservation / 1000) + minute) -- planted:hash-outlives-queue
+      return true
+    end
+  end
+  outlive(minute)
+  return false
+end

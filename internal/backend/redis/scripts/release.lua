@@ -1,0 +1,29 @@
+-- release.lua: end a hold.
+-- KEYS[1]=hash KEYS[2]=queue
+-- ARGV: 1 grant id 2 last token used 3 abandon (1|0): the outcome is unknown 4 retention ms
+--       5 remember the id (1|0) 6 reservation µs 7 channel prefix
+--       8 PUBLISH counts all receivers (1|0) 9 parking µs: no request gets the key for that long
+-- Returns 1 released · 0 not the holder, no effect
+local grant_id, last, park = ARGV[1], ARGV[2], tonumber(ARGV[9])
+local v = call('HMGET', KEYS[1], 's', 'h', 't', 'l')
+if v[1] ~= 'h' or v[2] ~= grant_id then -- planted:release-of-own-hold
+  if ARGV[5] == '1' then remember(v[4] or '', grant_id) end
+  return 0
+end
+call('PEXPIRE', KEYS[1], ARGV[4]) -- first, see renew.lua
+if ARGV[3] == '1' then
+  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v')
+  call('HSET', KEYS[1], 'a', '1')
+else
+  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v', 'a', 'm', 'g')
+end
+if last ~= v[3] then call('HSET', KEYS[1], 'f', last) end
+if ARGV[5] == '1' then remember(v[4] or '', grant_id) elseif v[4] then outlive(minute) end
+if park > 0 and ARGV[3] ~= '1' then
+  clock()
+  call('HSET', KEYS[1], 's', 'p', 'x', now + park, 'd', park)
+  outlive(math.ceil(park / 1000) + minute) -- as in pass.lua
+  return 1 -- the waiters send their requests again at its end
+end
+reserve(ARGV[6], ARGV[7], ARGV[8])
+return 1

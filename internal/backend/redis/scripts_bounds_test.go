@@ -1,0 +1,342 @@
+package redis_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+)
+
+const idMemory = time.Minute // an ended id is remembered, and a queue lives, for that long
+
+// with returns c with another argument at i.
+func (c call) with(i int, arg any) call {
+	c.args = slices.Clone(c.args)
+	c.args[i] = arg
+	return c
+}
+
+// pttl returns the time to live of the hash (0) or the queue (1).
+func (b *bench) pttl(key int) time.Duration {
+	b.Helper()
+	ttl, err := b.rdb.PTTL(b.Context(), b.keys[key]).Result()
+	b.must(err)
+	return ttl
+}
+
+// shortEnds end the hold or ask me, and keep the hash for a second only.
+func shortEnds(remember int) map[string]call {
+	const second = int64(1000)
+	parked := release(me, 1, 0, remember).with(3, second).with(8, second*1000)
+	return map[string]call{
+		"release": release(me, 1, 0, remember).with(3, second), "park": parked, "abandon": release(me, 1, 1, remember).with(3, second),
+		"leave": leave(me, mine, remember).with(2, second), "complete": complete(me, "r", 1, remember).with(2, second),
+		"rotate": rotate(me, again, remember, 0).with(2, second),
+	}
+}
+
+// Finding "remember": a hash that remembers an ended id is kept for a minute, whatever TTL the end of the hold asks
+// for, also if an earlier end has remembered the id. Otherwise a late duplicate of the acquire would be granted to a
+// request that has ended.
+func TestScriptRemembersLongEnough(t *testing.T) {
+	onEach(t, func(b *bench) {
+		remembers := func(what string, id string) {
+			b.Helper()
+			if ttl := b.pttl(0); ttl < idMemory-tolerance {
+				b.Errorf("%s: an ended id is remembered for %v, want %v", what, ttl, idMemory)
+			}
+			if l := b.hash()["l"]; !strings.Contains(l, id) {
+				b.Errorf("%s: the hash remembers %q, want %q", what, l, id)
+			}
+		}
+		for name, end := range shortEnds(1) {
+			for _, state := range []string{"mine", "mine after abandoned", "mine over", "my turn", "other's over", "free", "new"} {
+				b.set(states()[state])
+				b.must(b.rdb.PExpire(b.Context(), b.keys[0], time.Second).Err())
+				b.run(end)
+				remembers(name+" of "+state, me)
+				b.run(end)
+				remembers(name+" of "+state+", repeated", me)
+			}
+		}
+		for name, end := range shortEnds(0) { // the id of an earlier request, and an end that nobody repeats
+			b.set(states()["mine"].with(fields{"l": id("X")}))
+			b.run(end)
+			remembers(name+" after another", id("X"))
+		}
+		// The hash is there, and near its end.
+		b.set(states()["free"])
+		b.must(b.rdb.PExpire(b.Context(), b.keys[0], 100*time.Millisecond).Err())
+		b.run(leave(me, mine, 1))
+		remembers("leave of a free key", me)
+	})
+}
+
+// A record is replayed for its retention and no longer, also if its hash must remember an id for a minute.
+func TestScriptShortRecord(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["mine"])
+		b.answers(complete(me, "r", 1, 1).with(2, int64(1000)), 1)
+		b.answers(acquire(mismatch, waker, "least", "", 1), 2, "r", 1, "")
+		if reply := b.run(inspect.with1(1)); reply[0] != "d" || reply[10].(int64) > 1_000_000 || reply[12] != "r" { //nolint:errcheck // a number
+			b.Errorf("inspect says %v", reply)
+		}
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // a second later
+		if reply := b.run(inspect); reply[0] != "" || reply[5] != int64(0) {
+			b.Errorf("inspect says %v of a record that is no longer kept", reply)
+		}
+		b.answers(acquire(me, mine, "least", "", 0), 5)                         // a late duplicate
+		b.answers(acquire(mismatch, waker, "least", "", 0), 1, rel(0), 1, 0)    // and a new run
+		b.answers(acquire(mismatch, waker, "least", "tag", 0), 1, rel(0), 1, 0) // its repeat
+		if h := b.hash(); h["r"] != "" || h["e"] != "" {
+			b.Errorf("the record is kept beyond its end: %v", h)
+		}
+		b.set(states()["mine"])
+		b.run(complete(me, "r", 1, 1)) // kept for longer than the id: by the hash alone
+		if h := b.hash(); h["x"] != "" {
+			b.Errorf("a record has an end of its own: %v", h)
+		}
+	})
+}
+
+// A withdrawn request is remembered for a minute. That does not extend the record that it found.
+func TestScriptRecordKeepsItsEnd(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["mine"])
+		b.run(complete(me, "r", 1, 0)) // Keep is longer than a minute: the record ends with the TTL of the hash
+		b.must(b.rdb.PExpire(b.Context(), b.keys[0], 20*time.Second).Err())
+		for _, request := range []string{mismatch, id("X"), id("Y")} {
+			b.answers(leave(request, waker, 1), 0)
+			if reply := b.run(inspect); reply[0] != "d" || reply[10].(int64) > 20_000_000 { //nolint:errcheck // a number
+				b.Errorf("inspect says %v", reply)
+			}
+		}
+		if left := b.pttl(0); left < idMemory-tolerance {
+			b.Errorf("the requests are remembered for %v", left)
+		}
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // 20 s later
+		b.answers(acquire(mismatch, waker, "least", "", 0), 5)           // a late duplicate
+		b.answers(acquire(id("N"), waker, "least", "", 0), 1, rel(0), 1, 0)
+	})
+}
+
+func (c call) with1(arg any) call { return call{c.script, []any{arg}} }
+
+// Finding "queue": the hash outlives the queue, also if a process asks at the last moment of a reservation or of MinHold.
+func TestScriptHashOutlivesQueue(t *testing.T) {
+	onEach(t, func(b *bench) {
+		ends := shortEnds(0)
+		ends["clear"] = forget.with(0, int64(1000))
+		delete(ends, "complete") // no queue is left
+		for name, end := range ends {
+			for _, stands := range [][]string{{waker + next}, {dead + dead}, {dead + dead, waker + next}, strangers(150)} {
+				state := states()["mine"]
+				if name == "clear" {
+					state = states()["abandoned"]
+				}
+				b.set(state, stands...)
+				b.run(end)
+				if name == "rotate" && b.hash()["s"] == "h" { // granted: to be kept for as long as a lease
+					continue
+				}
+				left := b.pttl(0)
+				reply := b.run(acquire(mismatch, id("P"), "exclusive", "", 1)) // refreshes the queue
+				if reply[0] == int64(1) {
+					if n := len(b.queue()); n > 0 && left < idMemory-tolerance {
+						b.Errorf("%s over %d: %d in the queue of a free key that is kept for %v", name, len(stands), n, left)
+					}
+					continue
+				}
+				x, _ := b.rdb.HGet(b.Context(), b.keys[0], "x").Int64()
+				last := time.Duration(x-b.now())*time.Microsecond + idMemory // the end of the queue, if the last request comes at x
+				if ttl := b.pttl(0); ttl < last-tolerance/10 {
+					b.Errorf("%s over %d: the hash is kept for %v, the queue may be for %v", name, len(stands), ttl, last)
+				}
+			}
+		}
+	})
+}
+
+// strangers are a queue of n dead members.
+func strangers(n int) []string {
+	members := make([]string, n)
+	for i := range members {
+		members[i] = fmt.Sprintf("%026d%026d", i, i)
+	}
+	return members
+}
+
+// Finding A12: a script drops at most 100 dead members of the queue, the next one the next 100. Meanwhile the key is free.
+func TestScriptDeadQueue(t *testing.T) {
+	onEach(t, func(b *bench) {
+		ends := map[string]call{
+			"release": release(me, 1, 0, 0), "abandon": release(me, 1, 1, 0), "leave": leave(me, mine, 0), "rotate": rotate(me, again, 0, 0), "clear": forget,
+		}
+		for name, end := range ends {
+			from := states()["mine"]
+			if name == "clear" {
+				from = states()["done"]
+			}
+			b.set(from, append(strangers(250), waker+next)...)
+			for _, want := range []int{151, 51, 0} {
+				b.run(end)
+				if n := len(b.queue()); n != want {
+					b.Errorf("%s leaves %d in the queue, want %d", name, n, want)
+				}
+				s := b.hash()["s"]
+				switch {
+				case want == 0 && (s != "r" || b.hash()["h"] != next):
+					b.Errorf("%s: the key is %q of %q, want reserved for the one that is alive", name, s, b.hash()["h"])
+				case want > 0 && s != "" && (name != "rotate" || s != "h"):
+					b.Errorf("%s: the key is %q while 100 were dropped, want free", name, s)
+				}
+				b.bound()
+				if want > 0 { // once more
+					b.must(b.rdb.HSet(b.Context(), b.keys[0], "s", from["s"], "h", me, "o", mine, "x", b.now()+lease.Microseconds(), "d", lease.Microseconds()).Err())
+				}
+			}
+		}
+		b.set(states()["mine"], append([]string{waker + next}, strangers(3000)...)...)
+		for len(b.heard) > 0 {
+			<-b.heard
+		}
+		b.answers(complete(me, "r", 1, 0), 1)
+		if n := len(b.queue()); n != 0 {
+			b.Errorf("a record leaves %d in the queue", n)
+		}
+		if m := <-b.heard; m.Payload != "w"+next {
+			b.Errorf("the first of the queue hears %q", m.Payload)
+		}
+	})
+}
+
+// hostile are values of a number field that no script writes and that are not valid numbers.
+var hostile = []string{"", "abc", "nan", "-nan", "-inf", "-1", "-7", "-1e300", "-9007199254740993", "1 2", "0x", "\x00", "\xff\xfe", "{}"}
+
+// tooLarge are numbers that Lua cannot count on from exactly.
+var tooLarge = []string{"inf", "1e300", "9007199254740992", "9000000000000001", "18446744073709551616", strings.Repeat("9", 400)}
+
+// Finding A7: a field that cannot be read is an error that names it, and nothing is written: not even a TTL.
+func TestScriptUnreadable(t *testing.T) {
+	all := []string{"other's", "free", "abandoned", "done", "my turn", "parked"}
+	names := testlevel.Pick(t, all[:2], all, all)
+	onEach(t, func(b *bench) {
+		for field := range strings.FieldsSeq("x d t f n") {
+			values := hostile
+			if field != "x" && field != "d" {
+				values = append(slices.Clone(hostile), tooLarge...)
+			}
+			for _, value := range values {
+				for _, state := range names {
+					b.unreadable(state, field, value)
+				}
+			}
+		}
+	})
+}
+
+func (b *bench) unreadable(state, field, value string) {
+	b.Helper()
+	b.set(states()[state].with(fields{field: value}), dead+dead)
+	b.must(b.rdb.PExpire(b.Context(), b.keys[0], 30*time.Second).Err())
+	was := b.hash()
+	_, ends := was["s"]
+	ends = ends && was["s"] != "d" // only then x and d matter
+	used := field != "x" && field != "d" || ends
+	same := func(what string) {
+		b.Helper()
+		if h := b.hash(); !maps.Equal(h, was) {
+			b.Errorf("%s: %s %q: %s writes: %v, was %v", state, field, value, what, h, was)
+		}
+		if ttl := b.pttl(0); ttl > 30*time.Second {
+			b.Errorf("%s: %s %q: %s makes the hash live for %v", state, field, value, what, ttl)
+		}
+	}
+	asks := map[string]call{"inspect": inspect}
+	if state != "done" || field == "n" {
+		asks["acquire"], asks["acquire most"] = acquire(me, mine, "least", "", 1), acquire(me, mine, "most", "tag", 0)
+	}
+	if used {
+		for name, c := range asks {
+			if reply, err := b.try(c); err == nil || !strings.Contains(err.Error(), "BADFIELD "+field) {
+				b.Errorf("%s: %s %q: %s answers %v, %v, want an error that names the field", state, field, value, name, reply, err)
+			}
+			same(name)
+		}
+		b.run(leave(id("Y"), mine, 1)) // of a request that got that error
+		same("leave")
+	}
+	want := int64(1)
+	if state == "other's" && field != "x" && field != "d" {
+		want = 0 // it is held
+	}
+	if reply, err := b.try(forget); err != nil || reply[0] != want {
+		b.Errorf("%s: %s %q: clear answers %v, %v, want %d", state, field, value, reply, err, want)
+	}
+	if want == 0 {
+		return
+	}
+	if reply, err := b.try(inspect); err != nil || reply[0] != "" && reply[0] != "r" {
+		b.Errorf("%s: %s %q: after clear inspect says %v, %v", state, field, value, reply, err)
+	}
+	if reply, err := b.try(acquire(me, mine, "most", "", 0)); err != nil || reply[0] != int64(1) || reply[3] != int64(0) {
+		b.Errorf("%s: %s %q: after clear acquire answers %v, %v", state, field, value, reply, err)
+	}
+}
+
+// Finding A3: whatever the end of a state is, it is no further away than the longest such state can last.
+func TestScriptAbsurdEnd(t *testing.T) {
+	onEach(t, func(b *bench) {
+		for state, most := range map[string]time.Duration{"other's": time.Hour, "other's turn": time.Hour, "parked": 24 * time.Hour} {
+			for _, x := range []string{fmt.Sprint(b.now() + 9.3e15), "1e300", "inf", strings.Repeat("9", 400), "9223372036854775807"} {
+				for _, d := range []string{"inf", "1e300", "9.4e15", strings.Repeat("9", 400)} {
+					b.set(states()[state].with(fields{"x": x, "d": d}))
+					for range 2 {
+						reply, err := b.try(acquire(me, mine, "exclusive", "", 0))
+						if err != nil && strings.Contains(err.Error(), "BADFIELD") {
+							continue // in memory inf is no number
+						}
+						b.must(err)
+						left, _ := reply[1].(int64)
+						if reply[0] != int64(0) || !match(left, span(most), 0) {
+							b.Errorf("%s until %s of at most %s: %v, want busy for %v", state, x, d, reply, most)
+						}
+					}
+				}
+			}
+			// The longest state that there is.
+			b.set(states()[state].with(fields{"x": rel(most), "d": span(most)}))
+			if reply := b.run(acquire(me, mine, "exclusive", "", 0)); !match(reply[1], span(most), 0) {
+				b.Errorf("%s for %v: %v", state, most, reply)
+			}
+		}
+	})
+}
+
+// After a lost reply a repeat of Clear returns what the first one did, and clears nothing that happened since.
+func TestScriptClearRepeat(t *testing.T) {
+	onEach(t, func(b *bench) {
+		once := forget.with(6, id("C"))
+		for _, token := range []any{"", int64(4711)} {
+			b.set(states()["done"].with(fields{"t": 4711, "f": 4711}))
+			c := once.with(4, token)
+			if token != "" {
+				c = c.with(5, 1)
+			}
+			b.answers(c, 1)
+			b.answers(c, 1)
+			b.token(mismatch)
+			b.answers(c, 1)
+			b.run(complete(mismatch, "of another run", 1, 0))
+			was := b.hash()
+			b.answers(c, 1)
+			if h := b.hash(); !maps.Equal(h, was) {
+				b.Errorf("a repeat of clear changes %v to %v", was, h)
+			}
+		}
+	})
+}

@@ -1,0 +1,263 @@
+package redis_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+)
+
+var keyQueue = []string{dead + dead, waker + next}
+
+// passed is was, given to the first in line that can be told.
+func passed(was fields, gone ...string) fields {
+	return was.without("v").without(gone...).with(fields{"s": "r", "h": next, "o": waker, "x": rel(window), "d": span(window)})
+}
+
+// all makes one row for every state, and others for some.
+func all(c call, reply []any, some map[string]func(fields) row) map[string]func(fields) row {
+	rows := map[string]func(fields) row{}
+	for name := range states() {
+		rows[name] = func(was fields) row {
+			r := row{reply: reply}
+			if make, ok := some[name]; ok {
+				r = make(was)
+			}
+			r.call = c
+			return r
+		}
+	}
+	return rows
+}
+
+func each(make func(fields) row, names ...string) map[string]func(fields) row {
+	rows := map[string]func(fields) row{}
+	for _, name := range names {
+		rows[name] = make
+	}
+	return rows
+}
+
+func TestScriptRelease(t *testing.T) {
+	freed := func(abandoned bool) func(fields) row {
+		return func(was fields) row {
+			r := row{reply: []any{1}, again: []any{0}, ttl: keep, line: []string{}}
+			if r.after = passed(was, "a", "m", "g"); abandoned {
+				r.after = passed(was).with(fields{"a": 1})
+			}
+			r.after["f"] = 1234
+			return r
+		}
+	}
+	held := []string{"mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over"}
+	onEach(t, func(b *bench) {
+		table(b, keyQueue, all(release(me, 1234, 0, 0), []any{0}, each(freed(false), held...)))
+	})
+	t.Run("park", func(t *testing.T) {
+		parked := func(was fields) row {
+			return row{reply: []any{1}, again: []any{0}, ttl: keep, line: keyQueue, after: was.without("h", "o", "v", "a", "m", "g").with(fields{
+				"s": "p", "x": rel(5 * time.Second), "d": span(5 * time.Second), "f": 1234,
+			})}
+		}
+		c := release(me, 1234, 0, 0)
+		c.args[8] = (5 * time.Second).Microseconds()
+		onEach(t, func(b *bench) { table(b, keyQueue, all(c, []any{0}, each(parked, held...))) })
+	})
+	t.Run("abandon", func(t *testing.T) {
+		onEach(t, func(b *bench) {
+			table(b, keyQueue, all(release(me, 1234, 1, 0), []any{0}, each(freed(true), held...)))
+		})
+	})
+}
+
+func TestScriptLeave(t *testing.T) {
+	left := func(gone ...string) func(fields) row {
+		return func(was fields) row {
+			r := row{reply: []any{1}, again: []any{0}, line: []string{}, after: passed(was, gone...)}
+			if was["s"] == "h" {
+				r.after["n"] = 0 // it never ran
+			}
+			if was["a"] != 1 {
+				r.ttl = keep
+			}
+			return r
+		}
+	}
+	rows := each(left("m", "g"), "mine", "mine tagged", "mine over", "mine revoked", "mine revoked, over")
+	maps.Copy(rows, each(left(), "mine after abandoned", "my turn", "my turn over", "my turn, abandoned"))
+	onEach(t, func(b *bench) { table(b, keyQueue, all(leave(me, mine, 0), []any{0}, rows)) })
+}
+
+func TestScriptComplete(t *testing.T) {
+	done := func(was fields) row {
+		return row{
+			reply: []any{1}, ttl: keep, line: []string{},
+			after: was.without("h", "o", "x", "d", "v", "a").with(fields{"s": "d", "e": me, "r": "result", "f": 1234}),
+		}
+	}
+	rows := each(done, "mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over")
+	rows["done"] = func(fields) row { return row{reply: []any{1}} }
+	onEach(t, func(b *bench) { table(b, keyQueue, all(complete(me, "result", 1234, 0), []any{0}, rows)) })
+}
+
+func TestScriptRenew(t *testing.T) {
+	kept := func(was fields) row {
+		return row{reply: []any{1}, ttl: retention, after: was.with(fields{"x": rel(lease), "d": span(lease)})}
+	}
+	rows := each(kept, "mine", "mine after abandoned", "mine tagged")
+	rows["mine revoked"] = func(fields) row { return row{reply: []any{2}} }
+	onEach(t, func(b *bench) { table(b, keyQueue, all(renew(me), []any{0}, rows)) })
+	t.Run("told", func(t *testing.T) { // who holds the key after a hand-off; whoever does not hold it says that in vain
+		told := func(was fields) row {
+			r := kept(was)
+			r.after = r.after.with(fields{"t": 4711, "m": "who N\nof the\n two"})
+			return r
+		}
+		maps.Copy(rows, each(told, "mine", "mine after abandoned", "mine tagged"))
+		news := "4711 who N\nof the\n two"
+		onEach(t, func(b *bench) { table(b, keyQueue, all(renewFor(me, lease, news), []any{0}, rows)) })
+	})
+	t.Run("told nonsense", func(t *testing.T) {
+		maps.Copy(rows, each(kept, "mine", "mine after abandoned", "mine tagged"))
+		onEach(t, func(b *bench) {
+			for _, news := range []string{" ", "4711", "-1 who", "1e3 who", "x 4711 who"} {
+				table(b, keyQueue, all(renewFor(me, lease, news), []any{0}, rows))
+			}
+		})
+	})
+}
+
+func TestScriptRevoke(t *testing.T) {
+	revoked := func(was fields) row { return row{reply: []any{1}, after: was.with(fields{"v": 1})} }
+	rows := each(revoked, "mine", "mine after abandoned", "mine tagged", "mine revoked",
+		"other's", "other's tagged", "other's revoked", "remembered, other's")
+	onEach(t, func(b *bench) { table(b, keyQueue, all(revoke, []any{0}, rows)) })
+}
+
+func TestScriptClear(t *testing.T) {
+	about := []string{"a", "m", "g", "n", "r", "e"}
+	cleared := func(was fields) row {
+		r := row{reply: []any{1}, ttl: keep, line: []string{}, after: passed(was, about...)}
+		if was["s"] == "h" { // it ran out: all tokens that it may have used are out
+			r.after["f"] = was["t"]
+		}
+		return r
+	}
+	held := func(fields) row { return row{reply: []any{0}} }
+	turn := func(was fields) row { return row{reply: []any{1}, ttl: keep, after: was.without(about...)} }
+	rows := each(held, "mine", "mine after abandoned", "mine tagged", "mine revoked",
+		"other's", "other's tagged", "other's revoked", "remembered, other's")
+	for _, more := range []map[string]func(fields) row{
+		each(cleared, "free", "mine over", "mine revoked, over", "other's over", "other's over tagged", "other's revoked over",
+			"done", "done by other", "abandoned", "remembered", "parked", "parked over"),
+		each(turn, "my turn", "my turn over", "my turn, abandoned", "other's turn", "other's turn over", "other's turn, aband."),
+	} {
+		maps.Copy(rows, more)
+	}
+	onEach(t, func(b *bench) { table(b, keyQueue, all(forget, []any{1}, rows)) })
+}
+
+func TestScriptInspect(t *testing.T) {
+	look := func(c call, record bool) map[string]func(fields) row {
+		rows := map[string]func(fields) row{}
+		for name := range states() {
+			rows[name] = func(was fields) row { return row{call: c, reply: seen(was, record)} }
+		}
+		return rows
+	}
+	for name, c := range map[string]struct {
+		call
+		record bool
+	}{"bare": {inspect, false}, "without the record": {call{"inspect", []any{0}}, false}, "with it": {call{"inspect", []any{1}}, true}} {
+		t.Run(name, func(t *testing.T) { onEach(t, func(b *bench) { table(b, keyQueue, look(c.call, c.record)) }) })
+	}
+}
+
+// seen is what inspect.lua says of a key with two in line.
+func seen(was fields, record bool) []any {
+	ago := func(field string) any {
+		if at, ok := was[field].(rel); ok {
+			return span(-at)
+		}
+		return 0
+	}
+	or := func(field string, otherwise any) any {
+		if v, ok := was[field]; ok {
+			return v
+		}
+		return otherwise
+	}
+	left, live, kept := any(0), 0, any(0)
+	if x, ok := was["x"].(rel); ok && x > 0 {
+		left, live = span(x), 1
+	}
+	if len(was) > 0 {
+		kept = span(standing)
+	}
+	locker := any("")
+	if was["s"] == "h" {
+		locker = or("o", "")
+	}
+	reply := []any{or("s", ""), or("m", ""), ago("t"), left, or("t", 0), or("n", 0), 2, live, or("a", 0), or("v", 0), kept, locker}
+	if record && was["s"] == "d" {
+		reply = append(reply, "record")
+	}
+	return reply
+}
+
+// A place in line is taken once, however often it is asked for, and lost with the ask.
+func TestScriptQueue(t *testing.T) {
+	onEach(t, func(b *bench) {
+		ask := acquire(me, mine, "exclusive", "", 1)
+		for _, state := range []string{"other's", "other's turn", "other's revoked"} {
+			b.set(states()[state], waker+next)
+			for range 2 {
+				if reply := b.run(ask); reply[0] != int64(0) || reply[4] != int64(2) {
+					b.Errorf("%s: %v, want busy and two in line", state, reply)
+				}
+				b.like(states()[state])
+				b.bound()
+			}
+			if q := b.queue(); len(q) != 2 || q[1] != mine+me {
+				b.Errorf("%s: in line %q", state, q)
+			}
+			for range 2 {
+				b.answers(leave(me, mine, 0), 0)
+			}
+			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
+				b.Errorf("%s: in line %q after it left", state, q)
+			}
+			b.set(states()[state])
+			b.run(ask) // the first in line
+			b.bound()
+		}
+		for _, state := range []string{"new", "free", "my turn", "other's over", "done"} { // granted, or nothing to wait for
+			b.set(states()[state], waker+next, mine+me)
+			b.run(ask)
+			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
+				b.Errorf("%s: in line %q", state, q)
+			}
+			b.bound()
+		}
+	})
+}
+
+// A renewal, or a late copy of an ask, makes no lease shorter, and a renewal remembers for how long the lease can last.
+func TestScriptExtend(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["mine"])
+		b.answers(renewFor(me, time.Hour, ""), 1)
+		long := states()["mine"].with(fields{"x": rel(time.Hour), "d": span(time.Hour)})
+		b.like(long)
+		b.answers(renew(me), 1)
+		b.answers(renewFor(me, 0, ""), 1) // by nothing: only asks
+		b.like(long)
+		b.answers(acquire(me, mine, "exclusive", "", 0), 1, rel(-10*time.Second), 1, 0) // a late copy
+		b.like(long)
+
+		for _, c := range []call{acquire(me, mine, "exclusive", "", 0), renew(me)} { // longer than it could last before
+			b.set(states()["mine"].with(fields{"x": rel(8 * time.Second), "d": span(10 * time.Second)}))
+			b.run(c)
+			b.like(states()["mine"].with(fields{"x": rel(lease), "d": span(lease)}))
+		}
+	})
+}

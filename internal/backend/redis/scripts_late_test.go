@@ -1,0 +1,166 @@
+package redis_test
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// Whatever of an ask or hold comes after its end grants nothing and frees nothing.
+func TestScriptLate(t *testing.T) {
+	copies := map[string]call{
+		"acquire": acquire(me, mine, "exclusive", "", 0), "acquire and queue": acquire(me, mine, "least", "", 1),
+		"renew": renew(me), "release": release(me, 1, 0, 1), "abandon": release(me, 1, 1, 1), "leave": leave(me, mine, 1),
+		"complete": complete(me, "late", 1, 1), "rotate": rotate(me, again, 1, 1),
+	}
+	ends := map[string][]call{
+		"released": {copies["release"]}, "abandoned": {copies["abandon"]}, "left": {copies["leave"]},
+		"completed": {copies["complete"], forget}, "rotated": {copies["rotate"], release(again, 1, 0, 1)},
+	}
+	onEach(t, func(b *bench) {
+		for end, cs := range ends {
+			for late, copied := range copies {
+				for _, successor := range []string{"", mismatch, "turn"} {
+					b.set(nil)
+					b.token(me)
+					for _, c := range cs {
+						b.run(c)
+					}
+					switch successor {
+					case mismatch:
+						b.token(mismatch)
+					case "turn":
+						b.token(mismatch)
+						b.must(b.rdb.ZAdd(b.Context(), b.keys[1], redis.Z{Score: 1, Member: waker + next}).Err())
+						b.must(b.rdb.PExpire(b.Context(), b.keys[1], time.Minute).Err())
+						b.run(release(mismatch, 1, 0, 0))
+					}
+					was := b.hash()
+					b.run(copied)
+					if h := b.hash(); !maps.Equal(h, was) {
+						b.Errorf("a late copy of %s after it was %s, successor %q:\n%v\n%v", late, end, successor, was, h)
+					}
+					if q := b.queue(); len(q) != 0 {
+						b.Errorf("a late copy of %s after it was %s, successor %q: in line %q", late, end, successor, q)
+					}
+					b.bound()
+				}
+			}
+		}
+	})
+}
+
+// What never arrived before its end came is not granted later either; few ids are kept, each once.
+func TestScriptRemember(t *testing.T) {
+	onEach(t, func(b *bench) {
+		ask := func(n int) string { return fmt.Sprintf("ask-%022d", n) }
+		b.set(nil)
+		b.answers(leave(ask(0), mine, 1), 0)
+		b.answers(leave(ask(0), mine, 1), 0)
+		b.bound()
+		b.ttl(time.Minute)
+		b.answers(acquire(ask(0), mine, "exclusive", "", 1), 5)
+		for n := range 20 {
+			for range 3 {
+				b.answers(release(ask(n), 1, 0, 1), 0)
+			}
+		}
+		if l := b.hash()["l"]; len(l) != 16*26 || !strings.HasPrefix(l, ask(4)) {
+			b.Errorf("%d bytes of ids: %s", len(l), l)
+		}
+		b.answers(acquire(ask(4), mine, "exclusive", "", 0), 5)
+		b.answers(complete(ask(20), "r", 1, 1), 0)
+		b.answers(acquire(ask(20), mine, "exclusive", "", 0), 5)
+		b.token(me)
+		b.ttl(retention)
+	})
+}
+
+// The scripts use what every supported server has and nothing else: no flags, no functions, no cmsgpack.
+func TestScriptCommands(t *testing.T) {
+	permitted := strings.Fields("TIME HMGET HSET HDEL HGET ZADD ZREM ZRANGE ZPOPMIN ZCARD PUBLISH PEXPIRE PTTL DEL")
+	command := regexp.MustCompile(`(redis\.\w+|\bcall)\b(\('(\w+)')?`)
+	files, err := fs.Glob(redisbackend.ScriptFiles, "scripts/*.lua")
+	if parts := 7; err != nil || len(files) != len(redisbackend.Scripts())+parts {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(redisbackend.ScriptFiles, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
+			if file == "scripts/lease.lua" && (m[0] == "redis.call" || m[0] == "call") { // local call = redis.call
+				continue
+			}
+			if m[1] != "call" && m[1] != "redis.call" && m[1] != "redis.pcall" || !slices.Contains(permitted, m[3]) {
+				t.Errorf("%s: %s", file, m[0])
+			}
+		}
+		if bad := regexp.MustCompile(`#!|cmsgpack|cjson|KEYS\[#|loadstring`).FindString(string(text)); bad != "" {
+			t.Errorf("%s: %s", file, bad)
+		}
+	}
+}
+
+// At maxmemory what is held can be kept, given back, completed and taken away; nothing new is granted.
+func TestScriptMemory(t *testing.T) {
+	b := &bench{T: t, rdb: redistest.Real(t).Client(t)}
+	limit := func(bytes int) { b.must(b.rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err()) }
+	b.use("nothing")
+	for range 2 { // EVAL, then EVALSHA
+		limit(1)
+		for _, queue := range []int{0, 1} {
+			if reply, err := b.try(acquire(me, mine, "exclusive", "", queue)); !redis.IsOOMError(err) {
+				t.Errorf("acquire: %v, %v", reply, err)
+			}
+		}
+		if n := b.rdb.DBSize(t.Context()).Val(); n != 0 {
+			t.Errorf("%d keys are left behind", n)
+		}
+	}
+	for name, c := range map[string]call{
+		"renew": renew(me), "release": release(me, 1, 0, 1), "abandon": release(me, 1, 1, 1), "complete": complete(me, "r", 1, 1),
+		"leave": leave(me, mine, 1), "revoke": revoke, "rotate": rotate(me, again, 1, 1),
+	} {
+		for clock, x := range map[string]rel{"": rel(20 * time.Second), " after the clock went back": rel(time.Hour)} {
+			b.use(name + clock)
+			limit(0)
+			b.set(states()["mine"].with(fields{"x": x}), waker+next)
+			limit(1)
+			if reply, err := b.try(c); err != nil || reply[0] != int64(1) {
+				t.Errorf("%s%s: %v, %v", name, clock, reply, err)
+			}
+			b.bound()
+		}
+	}
+	b.use("done")
+	limit(0)
+	b.set(states()["done"], waker+next)
+	limit(1)
+	for _, c := range []call{acquire(me, mine, "least", "", 1), inspect, forget} {
+		if _, err := b.try(c); err != nil {
+			t.Errorf("%s: %v", c.script, err)
+		}
+	}
+	b.use("late")
+	limit(0)
+	b.set(states()["other's"])
+	limit(1)
+	for _, c := range []call{release(me, 1, 0, 1), complete(me, "r", 1, 1), rotate(me, again, 1, 1)} {
+		if reply, err := b.try(c); err != nil || reply[0] != int64(0) {
+			t.Errorf("a late %s: %v, %v", c.script, reply, err)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package redis_test
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+func (b *bench) hash() map[string]string {
+	b.Helper()
+	h, err := b.rdb.HGetAll(b.Context(), b.keys[0]).Result()
+	b.must(err)
+	return h
+}
+
+// told waits for what waker is told.
+func (b *bench) told(want ...string) {
+	b.Helper()
+	for _, w := range want {
+		select {
+		case m := <-b.heard:
+			if m.Payload != w {
+				b.Errorf("waker was told %q, want %q", m.Payload, w)
+			}
+		case <-time.After(tolerance):
+			b.Fatalf("waker was not told %q", w)
+		}
+	}
+	select {
+	case m := <-b.heard:
+		b.Errorf("waker was told %q too", m.Payload)
+	default:
+	}
+}
+
+// token takes the key for ask and returns its token.
+func (b *bench) token(ask string) int64 {
+	b.Helper()
+	reply := b.run(acquire(ask, waker, "exclusive", "", 0))
+	if len(reply) != 4 || reply[0] != int64(1) {
+		b.Fatalf("acquire answers %v, want a grant", reply)
+	}
+	return reply[1].(int64) //nolint:errcheck,forcetypeassert // a panic here is a failure
+}
+
+// Tokens grow with every hold, also when the hash is deleted, and when the clock is behind the last one.
+func TestScriptTokens(t *testing.T) {
+	onEach(t, func(b *bench) {
+		last := int64(0)
+		grow := func(how string) {
+			b.Helper()
+			token := b.token(me)
+			if token <= last {
+				b.Errorf("%s: token %d after %d", how, token, last)
+			}
+			last = token
+		}
+		grow("new")
+		b.run(release(me, last, 0, 0))
+		grow("released")
+		b.must(b.rdb.Del(b.Context(), b.keys...).Err())
+		grow("deleted")
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err())
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "h", mismatch).Err())
+		grow("run out")
+		b.run(leave(me, waker, 0))
+		grow("left")
+		b.run(complete(me, "r", last, 0))
+		b.run(forget)
+		grow("cleared")
+
+		far := b.now() + time.Hour.Microseconds() // the clock went back
+		b.set(states()["free"].with(fields{"f": far}))
+		if token := b.token(me); token != far+1 {
+			b.Errorf("token %d after %d", token, far)
+		}
+		b.run(release(me, far+3, 0, 0))
+		if token := b.token(me); token != far+4 {
+			b.Errorf("token %d, want the one after the last that was used, %d", token, far+4)
+		}
+		for _, ends := range []func(){func() { b.token(mismatch) }, func() { b.run(forget); b.token(mismatch) }} { // it ran out, and may have used its block
+			b.set(states()["mine"].with(fields{"t": far, "x": rel(-time.Second)}))
+			if ends(); b.hash()["t"] != strconv.FormatInt(far+512, 10) {
+				b.Errorf("token %s after a block from %d", b.hash()["t"], far)
+			}
+		}
+	})
+}
+
+// Numbers are stored to the last digit, up to 9e15, beyond which a field is unreadable.
+func TestScriptNumbers(t *testing.T) {
+	onEach(t, func(b *bench) {
+		for _, f := range []int64{1_700_000_000_000_001 << 1, 1<<52 + 1, 9e15 - 1} {
+			b.set(states()["free"].with(fields{"f": f}))
+			b.answers(acquire(me, mine, "exclusive", "", 0), 1, f+1, 1, 0)
+			b.answers(acquire(me, mine, "exclusive", "", 0), 1, f+1, 1, 0)
+			if h := b.hash(); h["t"] != strconv.FormatInt(f+1, 10) {
+				b.Errorf("t is %s after %d", h["t"], f)
+			}
+			b.run(renew(me))
+			for name, v := range b.hash() {
+				if strings.Contains("xdtfn", name) && !regexp.MustCompile(`^\d+$`).MatchString(v) {
+					b.Errorf("%s is %q", name, v)
+				}
+			}
+		}
+		b.set(states()["other's"])
+		b.run(acquire(me, mine, "exclusive", "", 1))
+		if z := b.rdb.ZScore(b.Context(), b.keys[1], mine+me).Val(); z != float64(int64(z)) || !match(int64(z), rel(0), b.now()) {
+			b.Errorf("place in line %f", z)
+		}
+	})
+}
+
+// An end that is further away than its state can last means that the clock went back: it is moved to where it can be.
+func TestScriptClock(t *testing.T) {
+	onEach(t, func(b *bench) {
+		far := fields{"x": rel(20 * time.Hour), "t": rel(19 * time.Hour)}
+		b.set(states()["other's"].with(far))
+		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+mismatch, 0, "", waker)
+		b.like(states()["other's"].with(far).with(fields{"x": rel(lease)}))
+
+		b.set(states()["mine"].with(far))
+		b.answers(inspect, "h", "who "+me, 0, span(lease), rel(19*time.Hour), 1, 0, 1, 0, 0, span(standing), mine)
+		b.answers(renew(me), 1)
+		b.like(states()["mine"].with(far).with(fields{"x": rel(lease)}))
+
+		b.set(states()["other's turn"].with(fields{"x": rel(20 * time.Hour)}))
+		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(window), 0, "", 0, "")
+		for _, state := range []string{"free", "abandoned", "done"} {
+			b.set(states()[state])
+			b.run(inspect)
+			b.like(states()[state])
+		}
+	})
+	t.Run("set back", func(t *testing.T) {
+		m := redistest.Bubble(t)
+		b := &bench{T: t, rdb: m.Client(t)}
+		b.use("k")
+		start := time.Now()
+		m.Redis.SetTime(start)
+		first := b.token(me)
+		m.Redis.SetTime(start.Add(-time.Hour))
+		b.answers(renew(me), 1)
+		b.answers(acquire(mismatch, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "", waker)
+		m.Redis.SetTime(start.Add(lease - time.Hour))
+		b.answers(renew(me), 0)
+		if second := b.token(mismatch); second != first+512 { // it may have used its block
+			b.Errorf("token %d after %d", second, first)
+		}
+	})
+}
+
+// Turns go by arrival, to the first that can be told; where PUBLISH does not count everybody, to the first.
+func TestScriptLine(t *testing.T) {
+	onEach(t, func(b *bench) {
+		ask := func(n int) string { return fmt.Sprintf("ask-%022d", n) }
+		b.set(states()["mine"], dead+dead)
+		for n := range 20 { // one after the other, and 19 to 0 by name
+			b.run(acquire(ask(19-n), waker, "exclusive", "", 1))
+			for begin := b.now(); b.now() == begin; {
+				continue // two in one µs stand by name
+			}
+		}
+		hold := me
+		for n := range 20 {
+			b.answers(release(hold, 1, 0, 0), 1)
+			if h := b.hash(); h["s"] != "r" || h["h"] != ask(19-n) {
+				b.Fatalf("turn %d is that of %s", n, h["h"])
+			}
+			b.told("w" + ask(19-n))
+			b.answers(acquire(mismatch, waker, "exclusive", "", 0), 0, span(window), 0, "", 19-n, "")
+			hold = ask(19 - n)
+			b.token(hold)
+		}
+		b.answers(release(hold, 1, 0, 0), 1)
+		if h := b.hash(); h["s"] != "" || h["h"] != "" || h["x"] != "" {
+			b.Errorf("nobody waits, and the key is %v", h)
+		}
+
+		b.set(states()["mine"], keyQueue...)
+		uncounted := release(me, 1, 0, 0)
+		uncounted.args[7] = 0
+		b.answers(uncounted, 1)
+		if h := b.hash(); h["h"] != dead || h["o"] != dead {
+			b.Errorf("turn of %s", h["h"])
+		}
+		b.answers(leave(dead, dead, 0), 1) // passed on
+		b.told("w" + next)
+
+		b.set(states()["mine"], dead+dead, waker+next, waker+mismatch)
+		b.answers(complete(me, "r", 1, 0), 1)
+		b.told("w"+next, "w"+mismatch)
+		b.set(states()["other's"])
+		b.answers(revoke, 1)
+		b.told("v" + mismatch)
+	})
+}
+
+// A renewal takes many keys, and each has its own verdict.
+func TestScriptRenewMany(t *testing.T) {
+	onEach(t, func(b *bench) {
+		news := func(n int) string { // of some
+			if n%3 != 0 {
+				return ""
+			}
+			return fmt.Sprintf("%d who", n)
+		}
+		want := map[string]int64{"mine": 1, "mine revoked": 2, "mine over": 0, "other's": 0, "new": 0, "done": 0, "my turn": 0, "mine after abandoned": 1}
+		c, names := call{script: "renew"}, slices.Sorted(maps.Keys(want))
+		var keys []string
+		for n := range 100 {
+			b.use(strconv.Itoa(n))
+			b.set(states()[names[n%len(names)]])
+			keys = append(keys, b.keys[0])
+			c.args = append(c.args, me, (lease + time.Duration(n)*time.Minute).Microseconds(), retention.Milliseconds(), news(n))
+		}
+		b.keys = keys
+		got, err := redisbackend.Scripts()["renew"].Run(b.Context(), b.rdb, keys, c.args...).Int64Slice()
+		if err != nil || len(got) != 100 {
+			b.Fatalf("%v, %v", got, err)
+		}
+		for n, kept := range got {
+			name := names[n%len(names)]
+			if kept != want[name] {
+				b.Errorf("%d, %s: %d, want %d", n, name, kept, want[name])
+			}
+			long := lease + time.Duration(n)*time.Minute
+			b.keys = []string{keys[n]}
+			after := states()[name]
+			if kept == 1 {
+				after = after.with(fields{"x": rel(long), "d": span(long)})
+				if news(n) != "" {
+					after = after.with(fields{"t": n, "m": "who"})
+				}
+			}
+			b.like(after)
+		}
+	})
+}

@@ -1,0 +1,276 @@
+package redis_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// The cast. An ask belongs to the locker beside it; waker listens, and so does everybody but dead.
+var (
+	me, mine        = id("M"), id("A")
+	mismatch, waker = id("O"), id("B")
+	next, dead      = id("N"), id("D") // asks in line: next of waker, dead of its own
+)
+
+func id(letter string) string { return strings.Repeat(letter, 26) }
+
+const (
+	lease     = 30 * time.Second
+	window    = time.Minute // longer than any test: the end of a turn is written, not waited for
+	keep      = 10 * time.Minute
+	retention = 2 * time.Hour
+	standing  = time.Hour // TTL of a hash that a test has written
+	wakes     = "wake:"
+	tolerance = 5 * time.Second
+)
+
+type (
+	fields map[string]any
+	rel    time.Duration // a point in time, from now
+	span   time.Duration // a number of microseconds
+)
+
+func (f fields) with(g fields) fields {
+	f = maps.Clone(f)
+	maps.Copy(f, g)
+	return f
+}
+
+func (f fields) without(names ...string) fields {
+	f = maps.Clone(f)
+	for _, name := range names {
+		delete(f, name)
+	}
+	return f
+}
+
+// bench is one key in one Redis.
+type bench struct {
+	*testing.T
+	rdb  *redis.Client
+	keys []string
+
+	heard <-chan *redis.Message // what waker was told
+}
+
+// onEach runs a test on Redis in memory and on a real one. waker listens on both.
+func onEach(t *testing.T, test func(b *bench)) {
+	t.Helper()
+	run := func(t *testing.T, rdb *redis.Client) {
+		sub := rdb.Subscribe(t.Context(), wakes+waker)
+		t.Cleanup(func() { _ = sub.Close() })
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// It is read all the time: in memory a message is sent only when somebody takes it.
+		b := &bench{T: t, rdb: rdb, heard: sub.Channel(redis.WithChannelSize(1000))}
+		b.use("k")
+		test(b)
+	}
+	t.Run("memory", func(t *testing.T) { run(t, redistest.Bubble(t).Client(t)) })
+	t.Run("real", func(t *testing.T) { run(t, redistest.Real(t).Client(t)) })
+}
+
+func (b *bench) use(key string) {
+	k := redisbackend.StoredNames("test", backend.KindOnce, key)
+	b.keys = k[:]
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) now() int64 {
+	b.Helper()
+	now, err := b.rdb.Time(context.Background()).Result()
+	b.must(err)
+	return now.UnixMicro()
+}
+
+// set makes the key look like f, with queue in line, the first one first.
+func (b *bench) set(f fields, queue ...string) {
+	b.Helper()
+	ctx, now := b.Context(), b.now()
+	b.must(b.rdb.Del(ctx, b.keys...).Err())
+	if len(f) > 0 {
+		raw := map[string]any{}
+		for name, v := range f {
+			switch v := v.(type) {
+			case rel:
+				raw[name] = now + time.Duration(v).Microseconds()
+			case span:
+				raw[name] = time.Duration(v).Microseconds()
+			default:
+				raw[name] = v
+			}
+		}
+		b.must(b.rdb.HSet(ctx, b.keys[0], raw).Err())
+		b.must(b.rdb.PExpire(ctx, b.keys[0], standing).Err())
+	}
+	for i, member := range queue {
+		b.must(b.rdb.ZAdd(ctx, b.keys[1], redis.Z{Score: float64(now - 1000 + int64(i)), Member: member}).Err())
+		b.must(b.rdb.PExpire(ctx, b.keys[1], time.Minute).Err())
+	}
+}
+
+// like reports what differs between the hash and want.
+func (b *bench) like(want fields) {
+	b.Helper()
+	got, err := b.rdb.HGetAll(b.Context(), b.keys[0]).Result()
+	b.must(err)
+	now := b.now()
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if w, ok := want[name]; !ok || !match(got[name], w, now) {
+			b.Errorf("%s is %q, want %v (now %d)", name, got[name], want[name], now)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if _, ok := got[name]; !ok {
+			b.Errorf("%s is not there, want %v", name, want[name])
+		}
+	}
+}
+
+func match(got, want any, now int64) bool {
+	var n int64
+	numeric := true
+	switch g := got.(type) {
+	case int64:
+		n = g
+	case string:
+		var err error
+		n, err = strconv.ParseInt(g, 10, 64)
+		numeric = err == nil
+	}
+	near := func(x int64) bool {
+		return numeric && time.Duration(n-x)*time.Microsecond <= tolerance && time.Duration(x-n)*time.Microsecond <= tolerance
+	}
+	switch w := want.(type) {
+	case rel:
+		return near(now + time.Duration(w).Microseconds())
+	case span:
+		return near(time.Duration(w).Microseconds())
+	case int:
+		return numeric && n == int64(w)
+	case int64:
+		return numeric && n == w
+	}
+	return got == want
+}
+
+// queue returns who stands in line.
+func (b *bench) queue() []string {
+	b.Helper()
+	q, err := b.rdb.ZRange(b.Context(), b.keys[1], 0, -1).Result()
+	b.must(err)
+	return q
+}
+
+// bound checks that nothing is stored for ever.
+func (b *bench) bound() {
+	b.Helper()
+	for _, key := range b.keys {
+		switch ttl, err := b.rdb.PTTL(b.Context(), key).Result(); {
+		case err != nil:
+			b.Error(err)
+		case ttl == -1:
+			b.Errorf("%s has no TTL", key)
+		}
+	}
+}
+
+// ttl checks how long the hash is kept.
+func (b *bench) ttl(want time.Duration) {
+	b.Helper()
+	ttl, err := b.rdb.PTTL(b.Context(), b.keys[0]).Result()
+	b.must(err)
+	if ttl > want || ttl < want-tolerance {
+		b.Errorf("the hash is kept for %v, want %v", ttl, want)
+	}
+}
+
+// call is a script and what it is called with.
+type call struct {
+	script string
+	args   []any
+}
+
+func acquire(ask, locker, mode, tag string, queue int) call {
+	return call{"acquire", []any{
+		ask, locker, lease.Microseconds(), queue, "who " + ask, retention.Milliseconds(), tag, mode, time.Minute.Milliseconds(),
+	}}
+}
+
+func renew(hold string) call { return renewFor(hold, lease, "") }
+
+func renewFor(hold string, lease time.Duration, news string) call {
+	return call{"renew", []any{hold, lease.Microseconds(), retention.Milliseconds(), news}}
+}
+
+func release(hold string, last any, abandon, remember int) call {
+	return call{"release", []any{hold, last, abandon, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1, 0}}
+}
+
+func leave(ask, locker string, remember int) call {
+	return call{"leave", []any{ask, locker, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1}}
+}
+
+func complete(hold, record string, last any, remember int) call {
+	return call{"complete", []any{hold, record, keep.Milliseconds(), last, wakes, remember}}
+}
+
+var (
+	revoke  = call{"revoke", []any{wakes}}
+	forget  = call{"clear", []any{keep.Milliseconds(), window.Microseconds(), wakes, 1, "", "", ""}}
+	inspect = call{"inspect", nil}
+)
+
+// try runs a script. renew and revoke take the hash alone.
+func (b *bench) try(c call) ([]any, error) {
+	keys := b.keys
+	if c.script == "renew" || c.script == "revoke" {
+		keys = keys[:1]
+	}
+	v, err := redisbackend.Scripts()[c.script].Run(b.Context(), b.rdb, keys, c.args...).Result()
+	if reply, ok := v.([]any); ok {
+		return reply, err
+	}
+	return []any{v}, err
+}
+
+func (b *bench) run(c call) []any {
+	b.Helper()
+	reply, err := b.try(c)
+	if err != nil {
+		b.Fatalf("%s: %v", c.script, err)
+	}
+	return reply
+}
+
+// answers runs a script and compares what it says.
+func (b *bench) answers(c call, want ...any) {
+	b.Helper()
+	got, now := b.run(c), b.now()
+	same := func(g, w any) bool {
+		_, text := g.(string)
+		_, words := w.(string)
+		return text == words && match(g, w, now)
+	}
+	if !slices.EqualFunc(got, want, same) {
+		b.Errorf("%s answers %v, want %v", c.script, got, want)
+	}
+}

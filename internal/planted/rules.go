@@ -1,0 +1,33 @@
+package main
+
+// rules are mistakes in the specification. The comparison with the scripts finds them.
+func rules() []mistake {
+	const pkg, test = "internal/backend/memory", "TestDifferentialFixed"
+	return []mistake{
+		{
+			name: "rules-no-token-floor", what: "By the rules, a token does not follow the clock.",
+			edits: []edit{{"rules-token-floor", after("k.token = used + 1")}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-late-duplicate-granted", what: "By the rules, a late duplicate of an acquire is granted after its end.",
+			edits: []edit{{"rules-late-duplicate", never()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-renewal-revives", what: "By the rules, a renewal revives an expired lease.",
+			edits: []edit{{"rules-live-lease", never()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-dead-waiter", what: "By the rules, a key is reserved for a process that cannot be notified.",
+			edits: []edit{{"rules-waiter-lives", always()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-record-outlives-its-end", what: "By the rules, a withdrawn request extends a record.",
+			edits: []edit{{"rules-record-keeps-its-end", never()}},
+			pkg:   pkg, test: test,
+		},
+	}
+}

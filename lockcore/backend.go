@@ -1,0 +1,9 @@
+package lockcore
+
+import "github.com/holdfast-go/holdfast/internal/access"
+
+// Internal is for packages of this module, not for users: its type is internal and changes without
+// notice.
+func (l *Locker) Internal() access.Locker {
+	return access.Locker{Backend: l.backend, Report: l.report}
+}

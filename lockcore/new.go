@@ -1,0 +1,56 @@
+package lockcore
+
+import (
+	"fmt"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/memory"
+	"github.com/holdfast-go/holdfast/internal/backend/redis"
+)
+
+// New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other
+// redis.UniversalClient. A *redis.Ring is refused.
+//
+// From a *redis.Client or *redis.ClusterClient it makes its own clients, so that user commands that
+// block the pool never delay a renewal. They have three pools (four with ReplicaAcks) of up to
+// max(PoolSize, 16) connections, in a Cluster per node, and a subscription, opened as needed.
+// [Locker.Close] closes those, never rdb.
+//
+// A failover client (Sentinel) or a wrapper is used as it is: do not share it with other code.
+func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
+	if o.MaxBytes != 0 {
+		return nil, fmt.Errorf("lockcore: New: Options.MaxBytes is %d, must be 0: only NewMemory has that bound", o.MaxBytes)
+	}
+	return newLocker(o, func(common backend.Options) (backend.Backend, error) {
+		acks := redis.Acks(o.ReplicaAcks.withDefaults())
+		b, err := redis.New(rdb, redis.Options{Options: common, Prefix: o.Prefix, NoBatching: o.NoBatching, Acks: acks})
+		if err != nil {
+			return nil, err
+		}
+		return b, nil
+	})
+}
+
+// NewMemory returns a Locker whose keys are in this process only. It is for development, tests and
+// services that run as a single instance: no other process sees its keys, and no other Locker.
+// Everything else works as with New: waiting, fencing tokens, takeovers, records, Inspect, Revoke.
+//
+// The keys end with the process. So a once key runs again after a restart, and a crash leaves no
+// abandoned key. Tokens start at the clock, so they grow over a restart unless the clock was set
+// back. Keys and records take at most Options.MaxBytes.
+//
+// Options.ReplicaAcks is refused. Prefix and NoBatching have no effect.
+func NewMemory(o Options) (*Locker, error) {
+	if o.ReplicaAcks.N != 0 {
+		return nil, fmt.Errorf("lockcore: NewMemory: ReplicaAcks.N is %d, must be 0: memory has no replicas", o.ReplicaAcks.N)
+	}
+	return newLocker(o, func(common backend.Options) (backend.Backend, error) {
+		b, err := memory.New(memory.Options{Options: common, MaxBytes: o.MaxBytes})
+		if err != nil {
+			return nil, err
+		}
+		return b, nil
+	})
+}
