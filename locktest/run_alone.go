@@ -29,7 +29,7 @@ func (t *trial) doctor() {
 	}
 }
 
-// contention has every Locker and every call of it compete for one key.
+// contention has every Locker and every call of it compete for one key. Where holds are slow, it takes longer.
 func (t *trial) contention() {
 	const lockers, callers = 4, 4
 	during := 5 * time.Second
@@ -41,14 +41,18 @@ func (t *trial) contention() {
 	for i := range all {
 		all[i] = t.locker()
 	}
-	ctx, cancel := context.WithTimeout(t.ctx, during)
+	ctx, cancel := context.WithTimeout(t.ctx, 10*during)
 	defer cancel()
+	begin := time.Now()
 	var wg sync.WaitGroup
 	for i, locks := range all {
 		for range callers {
 			wg.Go(func() {
 				for ctx.Err() == nil {
 					o.hold(ctx, locks, i, key, lockcore.Forever)
+					if time.Since(begin) > during && o.enough() {
+						cancel()
+					}
 				}
 			})
 		}
@@ -82,7 +86,7 @@ func (o *oracle) hold(ctx context.Context, locks *lockcore.Locker, i int, key st
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		end, _ := ctx.Deadline() // a connection's deadline may be noticed before the ctx's own
-		if time.Now().Before(end) && !(wait == lockcore.NoWait && errors.Is(err, lockcore.ErrBusy)) {
+		if ctx.Err() == nil && time.Now().Before(end) && !(wait == lockcore.NoWait && errors.Is(err, lockcore.ErrBusy)) {
 			o.err = err
 		}
 		return
@@ -126,11 +130,25 @@ func (o *oracle) leave(le *lockcore.Lease) {
 	}
 }
 
-func (o *oracle) judge() {
-	all, waited := 0, o.holds[:len(o.holds)-1]
-	for _, n := range waited {
+// waited returns the holds of each Locker that waits in turns, and their sum.
+func (o *oracle) waited() (holds []int, all int) {
+	holds = o.holds[:len(o.holds)-1]
+	for _, n := range holds {
 		all += n
 	}
+	return holds, all
+}
+
+// enough reports whether there are twice as many holds as judge needs.
+func (o *oracle) enough() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	holds, all := o.waited()
+	return all >= 10*len(holds)
+}
+
+func (o *oracle) judge() {
+	waited, all := o.waited()
 	o.t.Logf("%d holds, by Locker %v, %d leases lost", all, o.holds, o.lost)
 	if o.overlaps > 0 {
 		o.t.Errorf("%d times a second holder was inside", o.overlaps)

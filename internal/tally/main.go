@@ -2,10 +2,11 @@
 // or for the level of the run, are not overlooked. It prints a line for each package, the output of failed tests, with
 // -v also the log of the others, and the counts. It ends with the exit code of go test.
 //
-// A failure is inconclusive if the machine stood still for more than 250 ms during the test. If HOLDFAST_TALLY_REPEAT is 1
-// and each failure is inconclusive, tally repeats the failed tests, at most twice, and reports each repeat. A panic, a
-// data race, a process that ended and a failure of a package as a whole are never inconclusive. The checks that look for
-// overlaps over minutes (simulation, history, signals, faults, topology) run without repeats.
+// A failure is inconclusive if during the test the machine stood still for more than 250 ms, or needed more than 50 ms for
+// work of about 5 ms. If HOLDFAST_TALLY_REPEAT is 1 and each failure is inconclusive, tally repeats the failed tests one
+// after the other, at most twice, and reports each repeat. A panic, a data race, a process that ended and a failure of a
+// package as a whole are never inconclusive. The checks that look for overlaps over minutes (simulation, history,
+// signals, faults, topology) run without repeats.
 package main
 
 import (
@@ -41,7 +42,7 @@ func main() {
 func run(args []string, w io.Writer) (int, error) {
 	t := newTally(w)
 	t.verbose = slices.Contains(args, "-v")
-	t.still.watch()
+	t.slow.watch()
 	code, err := t.goTest(args)
 	for n := 0; os.Getenv(repeatEnv) == "1" && err == nil && code != 0 && n < repeats && t.inconclusive(); n++ {
 		code, err = t.again(args)
@@ -80,7 +81,7 @@ func (t *tally) goTest(args []string) (int, error) {
 	return 0, nil
 }
 
-// inconclusive reports whether the machine stood still during each test that failed.
+// inconclusive reports whether the machine was too slow during each test that failed.
 func (t *tally) inconclusive() bool {
 	return len(t.failures) > 0 && !slices.ContainsFunc(t.failures, func(f failure) bool { return f.late == 0 })
 }
@@ -90,7 +91,7 @@ func (t *tally) again(args []string) (code int, err error) {
 	tests := map[string][]string{} // of a package
 	for _, f := range t.failures {
 		name, _, _ := strings.Cut(f.name, "/")
-		fmt.Fprintf(t.w, "Repeating %s %s: the machine stood still for %v during it.\n", f.pkg, name, f.late.Round(time.Millisecond))
+		fmt.Fprintf(t.w, "Repeating %s %s: the machine was too slow during it, by up to %v.\n", f.pkg, name, f.late.Round(time.Millisecond))
 		if !slices.Contains(tests[f.pkg], name) {
 			tests[f.pkg] = append(tests[f.pkg], name)
 		}
@@ -113,7 +114,7 @@ func (t *tally) again(args []string) (code int, err error) {
 	return code, nil
 }
 
-// only returns the arguments of go test that run these tests of one package and no others.
+// only returns the arguments of go test that run these tests of one package, one after the other, and no others.
 func only(args []string, pkg string, tests []string) []string {
 	flags, rest := args, []string(nil)
 	if i := slices.Index(args, "-args"); i >= 0 {
@@ -122,7 +123,7 @@ func only(args []string, pkg string, tests []string) []string {
 	flags = slices.DeleteFunc(slices.Clone(flags), func(arg string) bool {
 		return strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "github.com/")
 	})
-	return slices.Concat(flags, []string{"-run", "^(" + strings.Join(tests, "|") + ")$", "-count=1", pkg}, rest)
+	return slices.Concat(flags, []string{"-run", "^(" + strings.Join(tests, "|") + ")$", "-count=1", "-parallel=1", pkg}, rest)
 }
 
 // event is a line of go test -json, see go doc test2json.
@@ -136,7 +137,7 @@ type test struct{ pkg, name string }
 // failure is a test that failed by itself.
 type failure struct {
 	test
-	late time.Duration // how long the machine stood still meanwhile
+	late time.Duration // the longest delay of the machine meanwhile; 0: none
 }
 
 // tally counts leaves: a test with subtests is counted only if it failed by itself.
@@ -148,7 +149,7 @@ type tally struct {
 	parent, broken, good                             map[test]bool // has subtests; something in it failed; passed
 	began, ended                                     map[test]time.Time
 	failures                                         []failure
-	still                                            standstill
+	slow                                             slowness
 }
 
 func newTally(w io.Writer) *tally {
@@ -237,8 +238,8 @@ func (t *tally) end(at test, e event) {
 	}
 }
 
-// late returns how long the machine stood still during a test that failed. It returns 0 for a package and where a
-// standstill cannot be the reason.
+// late returns the longest delay of the machine during a test that failed. It returns 0 for a package and where a delay
+// cannot be the reason.
 func (t *tally) late(at test, said string) time.Duration {
 	began, ended := t.began[at], t.ended[at]
 	for _, bad := range []string{"panic: ", "fatal error: ", "race detected", "DATA RACE"} {
@@ -249,7 +250,7 @@ func (t *tally) late(at test, said string) time.Duration {
 	if at.name == "" || began.IsZero() || ended.IsZero() {
 		return 0
 	}
-	return t.still.longest(began, ended)
+	return t.slow.longest(began, ended)
 }
 
 // onlyFailed reports whether a package says no more than that tests of it failed.

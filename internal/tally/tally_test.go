@@ -84,8 +84,8 @@ not json
 	}
 }
 
-// Failed tests are repeated only if the machine stood still during each of them.
-func TestStandstill(t *testing.T) {
+// Failed tests are repeated only if the machine was too slow during each of them.
+func TestInconclusive(t *testing.T) {
 	const log = `{"Time":"2000-01-01T00:00:00Z","Action":"run","Package":"p","Test":"TestA"}
 {"Time":"2000-01-01T00:00:00Z","Action":"run","Package":"p","Test":"TestA/x"}
 {"Time":"2000-01-01T00:00:05Z","Action":"cont","Package":"p","Test":"TestA/x"}
@@ -116,7 +116,7 @@ MORE{"Action":"fail","Package":"p"}
 		"a build":              {6 * time.Second, time.Second, "late", `{"Action":"fail","Package":"q"}`, false},
 	} {
 		tl := newTally(new(strings.Builder))
-		tl.still.saw(begin.Add(c.at), begin.Add(c.at+c.took))
+		tl.slow.slept(begin.Add(c.at), begin.Add(c.at+c.took))
 		if err := tl.read(strings.NewReader(strings.NewReplacer("SAID", c.said, "MORE", c.more+"\n").Replace(log))); err != nil {
 			t.Fatal(err)
 		}
@@ -126,9 +126,30 @@ MORE{"Action":"fail","Package":"p"}
 	}
 }
 
+// A piece of work that took too long speaks of the time since the piece before it.
+func TestWorked(t *testing.T) {
+	var s slowness
+	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	s.worked(at(0), at(240), at(240+50))
+	s.worked(at(1000), at(1240), at(1240+51))
+	if d := s.longest(at(0), at(900)); d != 0 {
+		t.Errorf("work of 50 ms: a delay of %v", d)
+	}
+	if d := s.longest(at(1100), at(1110)); d != 51*time.Millisecond {
+		t.Errorf("work of 51 ms: a delay of %v", d)
+	}
+	if d := s.longest(at(1300), at(1400)); d != 0 {
+		t.Errorf("after it: a delay of %v", d)
+	}
+	before := sink.Load()
+	if work(); sink.Load() == before {
+		t.Error("no work was done")
+	}
+}
+
 func TestOnly(t *testing.T) {
 	args := []string{"-race", "-timeout", "20m", "./lockcore", "github.com/holdfast-go/holdfast/guard", "-v", "-args", "-seed", "./x"}
-	want := []string{"-race", "-timeout", "20m", "-v", "-run", "^(TestA|TestB)$", "-count=1", "p", "-args", "-seed", "./x"}
+	want := []string{"-race", "-timeout", "20m", "-v", "-run", "^(TestA|TestB)$", "-count=1", "-parallel=1", "p", "-args", "-seed", "./x"}
 	if got := only(args, "p", []string{"TestA", "TestB"}); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -162,8 +162,8 @@ type actual struct {
 	scripts  map[string]*redis.Script
 	sub      *redis.PubSub
 	messages <-chan any
-	slowest  time.Duration
-	last     time.Time // end of the last command
+	least    int64 // µs from the time of a command to its end, over all commands
+	most     int64
 }
 
 // timeArgs makes the last two arguments the time.
@@ -182,7 +182,6 @@ func newActual(t *testing.T, texts map[string]string) *actual {
 	t.Cleanup(func() { _ = s.sub.Close() })
 	s.messages = s.sub.ChannelWithSubscriptions(redis.WithChannelSize(4096), redis.WithChannelSendTimeout(time.Minute))
 	<-s.messages
-	s.last = time.Now()
 	return s
 }
 
@@ -197,21 +196,23 @@ func (s *actual) run(now int64, script string, key backend.Key, args ...any) (an
 	fields, queue := p.HGetAll(ctx, key.Stored[0]), p.ZRange(ctx, key.Stored[1], 0, -1)
 	ttl, queueTTL := p.PTTL(ctx, key.Stored[0]), p.PTTL(ctx, key.Stored[1])
 	_, _ = p.Exec(ctx)
-	s.took()
+	s.ended(now)
 	v, err := cmd.Result()
 	st := memory.Stored{Fields: fields.Val(), Queue: queue.Val()}
 	st.TTL, st.QueueTTL = max(ttl.Val(), 0).Microseconds(), max(queueTTL.Val(), 0).Microseconds()
 	return v, st, errors.Join(err, ttl.Err())
 }
 
-// took notes the time since the last command, because the memory has taken its time before this one.
-// It is that of the monotonic clock or, if the machine stood still, of the wall clock, which the
-// TTLs of the server follow.
-func (s *actual) took() {
-	end := time.Now()
-	s.slowest = max(s.slowest, end.Sub(s.last), end.Round(0).Sub(s.last.Round(0)))
-	s.last = end
+// ended notes the time from now, the time that the memory took, to the end of the command. TTLs of the server follow the
+// wall clock, which may jump.
+func (s *actual) ended(now int64) {
+	took := time.Now().UnixMicro() - now
+	s.least, s.most = min(s.least, took), max(s.most, took)
 }
+
+// spread returns by how much TTLs of the server and of the memory may differ. A TTL differs by the time of the command
+// that set it and by the time of the command that read it.
+func (s *actual) spread() time.Duration { return time.Duration(s.most-s.least) * time.Microsecond }
 
 func (s *actual) look(backend.Key) memory.Stored { panic("run returns it") }
 
@@ -221,8 +222,8 @@ func (s *actual) remove(key backend.Key) {
 	}
 }
 
-func (s *actual) enqueue(_ int64, key backend.Key, locker string, since int64, ids ...string) {
-	defer s.took()
+func (s *actual) enqueue(now int64, key backend.Key, locker string, since int64, ids ...string) {
+	defer s.ended(now)
 	p := s.c.Pipeline()
 	for _, id := range ids {
 		p.ZAdd(s.t.Context(), key.Stored[1], redis.Z{Score: float64(since), Member: locker + id})
