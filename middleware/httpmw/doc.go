@@ -1,5 +1,5 @@
 // Package httpmw makes POST and PATCH requests (see IdempotentOptions.Methods) that carry an
-// Idempotency-Key safe to repeat: the handler runs once, and whoever repeats the request gets the
+// Idempotency-Key safe to repeat: the handler runs once, and a repeat of the request gets the
 // answer that was recorded. It works with any router of net/http's shape, such as http.ServeMux and
 // chi.
 //
