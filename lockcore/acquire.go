@@ -47,7 +47,15 @@ type call struct {
 		grant   *grant
 		hold    *hold
 	}
-	turn chan turn // room for one; nil if the call need not wait
+	turn  turn          // set before given is sent to
+	given chan struct{} // room for one; nil if the call need not wait
+}
+
+// give sends the call its turn. Only the goroutine that removed the call from the queue does that,
+// once.
+func (c *call) give(t turn) {
+	c.turn = t
+	c.given <- struct{}{}
 }
 
 // run brings a call from its place in the queue to a hold, a record or an error.
@@ -119,8 +127,16 @@ func (c *call) acquire() (*hold, *Record, error) {
 	return c.lead(t.request)
 }
 
-// awaitTurn waits in the queue. It returns the turn, or an error if the call ends first.
+// awaitTurn waits in the queue. It returns the turn, or an error if the call ends first. In both cases
+// another call may use the channel: it is empty, and no goroutine sends to it any more.
 func (c *call) awaitTurn() turn {
+	t := c.awaitGiven()
+	c.l.givens.Put(c.given)
+	c.given = nil
+	return t
+}
+
+func (c *call) awaitGiven() turn {
 	var timer *time.Timer
 	var timeout <-chan time.Time
 	if c.terms.Wait != Forever {
@@ -134,8 +150,8 @@ func (c *call) awaitTurn() turn {
 	}
 	for {
 		select {
-		case t := <-c.turn:
-			return t
+		case <-c.given:
+			return c.turn
 		case <-timeout:
 			if err := c.onTimeout(); err != nil {
 				return turn{err: err}
@@ -188,7 +204,8 @@ func (c *call) leaveQueue(err error) turn {
 	}
 	q.mu.Unlock()
 	if !waiting {
-		t := <-c.turn
+		<-c.given
+		t := c.turn
 		if t.final() {
 			return t
 		}

@@ -9,11 +9,11 @@ import (
 )
 
 // end hands the key to another call of this process, or ends the hold in Redis. It passes the
-// leadership on. alive: the lease has not ended early.
-func (h *hold) end(ctx context.Context, e outcome, alive bool) (handed, stale bool, err error) {
+// leadership on. alive: the lease has not ended early. now is when the last run returned.
+func (h *hold) end(ctx context.Context, e outcome, alive bool, now time.Time) (handed, stale bool, err error) {
 	g := h.grant
-	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.parkedUntil.IsZero() || !time.Now().Before(e.parkedUntil))
-	mine, handOffs, next := g.queue.handOff(g, alive)
+	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.parkedUntil.IsZero() || !now.Before(e.parkedUntil))
+	mine, handOffs, next := g.queue.handOff(g, alive, now)
 	if handOffs > 0 {
 		if handOffs == 1 {
 			g.l.watchdog.publishSoon(g)

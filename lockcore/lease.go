@@ -203,7 +203,7 @@ func (le *Lease) end(ctx context.Context, e outcome) error {
 		}
 		l.backend.Report()
 	}()
-	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired) //planted:handed-off-if-kept
+	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired, h.grantedAt().Add(r.Held)) //planted:handed-off-if-kept
 	if late {
 		h.emit(Lost{Cause: r.Lost})
 		h.emit(Overrun{Cause: r.Lost})

@@ -69,6 +69,7 @@ type Locker struct {
 	watchdog watchdog
 	wake     wake
 	shards   [shards]shard // of the local queues
+	givens   sync.Pool     // of channels, see call.given; not of the process, because a channel belongs to a bubble of testing/synctest
 
 	base context.Context //nolint:containedctx // ends when Close gives up; parent of all background work
 	stop context.CancelFunc

@@ -42,6 +42,37 @@ func TestMemoryLease(t *testing.T) {
 	drop(l)
 }
 
+// A hand-off inside the process allocates four times: the call, the hold, and twice for its ctx.
+func TestMemoryHandOff(t *testing.T) {
+	unlessInflated(t)
+	l := memoryLocker(t, lockcore.Options{})
+	const callers, each = 2, 5000
+	allocs := testing.AllocsPerRun(1, func() { // on one processor, where each caller waits while the other one yields
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for range each {
+					le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.Forever})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					runtime.Gosched()
+					if err := le.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+	if per := allocs / (callers * each); per > 4.5 { // the rest is for each batch
+		t.Errorf("%.2f allocations a hand-off", per)
+	} else {
+		t.Logf("%.2f allocations a hand-off", per)
+	}
+}
+
 // A call that waits costs at most 2 KiB, on a goroutine that has grown its stack beyond the smallest one before.
 func TestMemoryWaiter(t *testing.T) {
 	unlessInflated(t)

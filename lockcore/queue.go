@@ -80,11 +80,13 @@ func (l *Locker) enqueue(c *call) (leads bool, err error) {
 		s.mu.Unlock()
 		return false, snap.refusal(c)
 	}
-	c.turn = make(chan turn, 1)
+	if c.given, _ = l.givens.Get().(chan struct{}); c.given == nil {
+		c.given = make(chan struct{}, 1)
+	}
 	if c.overdue = c.terms.Wait == NoWait; c.overdue {
 		q.overdue++
 	}
-	if c.overdue || time.Since(q.sent) > replyFresh || mismatch(q.fingerprint, c.fingerprint) {
+	if c.overdue || c.start.Sub(q.sent) > replyFresh || mismatch(q.fingerprint, c.fingerprint) {
 		q.signalLeaderLocked(c)
 	}
 	q.pushLocked(c)
@@ -197,7 +199,7 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 	if g != nil && ours == nil {
 		req = g.requestAfter(w)
 	}
-	w.turn <- turn{grant: ours, request: req}
+	w.give(turn{grant: ours, request: req})
 	snap.refuseAll(overdue)
 }
 
@@ -227,14 +229,15 @@ func (q *keyQueue) clearGrant() {
 // handOff ends the leadership of the hold that has ended under g. mine is false if the loss of the
 // lease has ended it before. If the lease is alive, handOff hands the key to the first waiter, and
 // handed is the number of hand-offs under g. If the batch is over or that waiter cannot use the
-// lease, next is that waiter.
-func (q *keyQueue) handOff(g *grant, alive bool) (mine bool, handed int, next *call) {
+// lease, next is that waiter. If the lease ends between now and the start of the next hold, that hold
+// does not start.
+func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, handed int, next *call) {
 	q.mu.Lock()
 	if q.grant != g {
 		q.mu.Unlock()
 		return false, 0, nil
 	}
-	w, now := q.first, time.Now()
+	w := q.first
 	if !alive || w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
 		q.grant = nil
 		q.mu.Unlock()
@@ -248,7 +251,7 @@ func (q *keyQueue) handOff(g *grant, alive bool) (mine bool, handed int, next *c
 	g.handOffs++
 	handed, snap := int(g.handOffs), q.snapshotLocked()
 	q.mu.Unlock()
-	w.turn <- turn{grant: g}
+	w.give(turn{grant: g})
 	snap.refuseAll(overdue)
 	return true, handed, nil
 }
@@ -275,7 +278,7 @@ func (q *keyQueue) finish(rec Record, fingerprint string) {
 	delete(q.queues[q.key.Kind], q.key.Name)
 	q.mu.Unlock()
 	for _, c := range all {
-		c.turn <- turn{record: &Record{Data: bytes.Clone(rec.Data), Attempt: rec.Attempt}, fingerprint: fingerprint}
+		c.give(turn{record: &Record{Data: bytes.Clone(rec.Data), Attempt: rec.Attempt}, fingerprint: fingerprint})
 	}
 }
 
@@ -375,13 +378,13 @@ func (q *keyQueue) snapshot() snapshot {
 // refuseMismatches refuses calls whose fingerprint differs from that of the holder.
 func refuseMismatches(others []*call) {
 	for _, c := range others {
-		c.turn <- turn{err: &MismatchError{Key: c.key}}
+		c.give(turn{err: &MismatchError{Key: c.key}})
 	}
 }
 
 func (s snapshot) refuseAll(overdue []*call) {
 	for _, c := range overdue {
-		c.turn <- turn{err: s.refusal(c)}
+		c.give(turn{err: s.refusal(c)})
 	}
 }
 
