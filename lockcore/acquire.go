@@ -109,6 +109,7 @@ func (c *call) acquire() (*hold, *Record, error) {
 	if !leads {
 		t = c.awaitTurn()
 		c.owned.place = false
+		c.l.givens.Put(c.given)
 	}
 	switch {
 	case t.err != nil:
@@ -130,13 +131,6 @@ func (c *call) acquire() (*hold, *Record, error) {
 // awaitTurn waits in the queue. It returns the turn, or an error if the call ends first. In both cases
 // another call may use the channel: it is empty, and no goroutine sends to it any more.
 func (c *call) awaitTurn() turn {
-	t := c.awaitGiven()
-	c.l.givens.Put(c.given)
-	c.given = nil
-	return t
-}
-
-func (c *call) awaitGiven() turn {
 	var timer *time.Timer
 	var timeout <-chan time.Time
 	if c.terms.Wait != Forever {
