@@ -61,6 +61,12 @@ const (
 	insideUS           = "inside_us"
 	failedCalls        = "failed_calls"
 
+	// The ratios of the tables, each with its interval.
+	opsRatio = "holdfast_over_it"
+	cpuRatio = "holdfast_cpu_over_it"
+	lowEnd   = "_low"
+	highEnd  = "_high"
+
 	// Of the scenarios with faults. Those in _s have one of the three ends.
 	conclusive   = "rounds"
 	inconclusive = "rounds_inconclusive"

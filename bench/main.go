@@ -50,6 +50,7 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 			return err
 		}
 	}
+	r.environment.readLoad()
 	if err := r.write(out); err != nil {
 		return err
 	}
@@ -77,6 +78,7 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 					fmt.Fprintln(progress, err)
 				default:
 					fmt.Fprintf(progress, "%s %s %s: %.0f ops/s\n", s.name, p.Name, libs[i], cell.OpsPerS)
+					cell.round = round
 					rounds[i] = append(rounds[i], cell)
 				}
 			}
@@ -115,7 +117,7 @@ func (r report) write(out io.Writer) error {
 	if r.options.json {
 		enc := json.NewEncoder(out)
 		for _, c := range r.cells {
-			err = errors.Join(err, enc.Encode(c))
+			err = errors.Join(err, enc.Encode(r.cells.withRatios(c)))
 		}
 	} else {
 		_, err = io.WriteString(out, r.text())

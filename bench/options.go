@@ -31,7 +31,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	names := fs.String("scenario", "", "scenarios, separated by commas: "+strings.Join(scenarioNames(), ", ")+" (default all)")
 	only := fs.String("only", "", "libraries, separated by commas: "+strings.Join(libraryNames(), ", ")+" (default all)")
 	fs.DurationVar(&o.window, "for", 3*time.Second, "how long each run measures (hold 7 times, hold100k 4 times, wait 2 times as long; partition 30 s, lost-answer 20 s)")
-	fs.IntVar(&o.rounds, "rounds", 3, "how often; the median is reported (hold, hold100k, wait, commands and those with faults: once)")
+	fs.IntVar(&o.rounds, "rounds", 6, "how often all libraries of a scenario run, in alternating order; medians are reported, and of ratios the 95 % interval (hold, hold100k, wait, commands and those with faults: once)")
 	fs.StringVar(&o.redis, "redis", "", "address of a Redis to use (default: start one)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of tables")
 	fs.StringVar(&o.svg, "svg", "", "write a chart to this file")

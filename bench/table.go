@@ -83,9 +83,9 @@ func sheetOf(s scenario, rs results) sheet {
 		cols = append(cols, special...)
 		sh.notes = append(sh.notes, legend)
 	default:
-		cols = append(cols, count("ops/s", func(r result) float64 { return r.OpsPerS }))
+		cols = append(cols, count("ops/s", opsOf))
 		if s.libraries == nil {
-			cols = append(cols, column{"holdfast ÷ it", func(r result) string { return overIt(rs, r) }})
+			cols = append(cols, overIt("holdfast ÷ it", rs, opsOf), overIt("CPU, holdfast ÷ it", rs, cpuOf))
 		}
 		cols = append(cols, speedColumns...)
 		if s.points[0].Procs > 1 {
@@ -127,12 +127,15 @@ func withoutWatchdog() string {
 	return strings.Join(names, ", ")
 }
 
-func overIt(rs results, r result) string {
-	mine, ok := rs.get(r.Scenario, r.Point, holdfastName)
-	if !ok || r.Library == holdfastName || r.OpsPerS == 0 {
-		return "–"
-	}
-	return number(mine.OpsPerS / r.OpsPerS)
+// overIt is the column with holdfast's figure divided by that of the row.
+func overIt(head string, rs results, get func(result) float64) column {
+	return column{head, func(r result) string {
+		over, ok := rs.over(r, get)
+		if !ok || r.OpsPerS == 0 {
+			return "–"
+		}
+		return over.String()
+	}}
 }
 
 // shares are the processes' parts of the mean, least and most.
@@ -153,7 +156,7 @@ func verdictSheet(rs results) sheet {
 	for _, v := range judge(rs) {
 		value := "–"
 		if v.measured {
-			value = number(v.value)
+			value = v.value.String()
 		}
 		sh.rows = append(sh.rows, []string{v.mark.scenario, v.mark.text, value, v.String()})
 	}
