@@ -43,7 +43,7 @@ func chart(rs results) string {
 	for _, s := range scenarios {
 		n := len(shown)
 		for _, r := range rs {
-			if r.Scenario == s.name && s.libraries == nil && s.points[0].Kind == lockKind {
+			if l, _ := libraryNamed(r.Library); r.Scenario == s.name && s.libraries == nil && s.points[0].Kind == lockKind && !l.limit {
 				shown = append(shown, r)
 			}
 		}

@@ -44,8 +44,9 @@ func (p point) workersOf(i int) int {
 // scenario is one question. Each of its points is measured for each of its libraries.
 type scenario struct {
 	name, title string
-	libraries   []string // empty: all but tracedName, and patientName only if contended
-	contended   bool     // somebody waits
+	libraries   []string // empty: all but tracedName, patientName only if contended, limits only if limits is true
+	contended   bool     // a caller waits for another one
+	limits      bool     // limits are measured too
 	points      []point
 	times       int           // the window is so many times -for; 0 is once
 	fixed       time.Duration // the window, whatever -for is
@@ -69,7 +70,8 @@ func (s scenario) has(library string) bool {
 		return ok
 	}
 	if len(s.libraries) == 0 {
-		return library != tracedName && (s.contended || library != patientName)
+		l, _ := libraryNamed(library)
+		return library != tracedName && (s.contended || library != patientName) && (s.limits || !l.limit)
 	}
 	return slices.Contains(s.libraries, library)
 }
@@ -89,8 +91,8 @@ var onlyHoldfast = []string{holdfastName}
 var scenarios = []scenario{
 	{name: "seq", title: "1 goroutine locks and unlocks one key", points: locks(1, 1, 1, 0)},
 	{name: "par", title: "64 goroutines, a key each", points: locks(1, 64, 64, 0)},
-	{name: "hot", title: "64 goroutines in one process, one key", contended: true, points: locks(1, 64, 1, 0)},
-	{name: "hot1k", title: "1,000 goroutines in one process, one key", contended: true, points: locks(1, 1000, 1, 0)},
+	{name: "hot", title: "64 goroutines in one process, one key", contended: true, limits: true, points: locks(1, 64, 1, 0)},
+	{name: "hot1k", title: "1,000 goroutines in one process, one key", contended: true, limits: true, points: locks(1, 1000, 1, 0)},
 	{name: "multi", title: "4 processes × 16 goroutines, one key", contended: true, points: locks(4, 64, 1, 0)},
 	{name: "multi-hold", title: "8 processes × 8 goroutines, one key, 2 ms inside", contended: true, points: locks(8, 64, 1, sectionTime)},
 	{

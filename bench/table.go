@@ -120,7 +120,7 @@ func row(cols []column, r result) []string {
 func withoutWatchdog() string {
 	var names []string
 	for _, l := range libraries {
-		if !l.watchdog {
+		if !l.watchdog && !l.limit {
 			names = append(names, l.name)
 		}
 	}
