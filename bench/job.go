@@ -4,12 +4,13 @@ import "time"
 
 // job is what a child is told, as one line of JSON.
 type job struct {
-	Library string `json:"library"`
-	Addr    string `json:"addr"`
-	Prefix  string `json:"prefix"` // of every key, another one for each run
-	Witness string `json:"witness"`
-	Process int    `json:"process"`
-	Point   point  `json:"point"`
+	Library string   `json:"library"`
+	Addr    string   `json:"addr"`
+	Cluster []string `json:"cluster"` // all nodes, if Addr is one of a Cluster
+	Prefix  string   `json:"prefix"`  // of every key, another one for each run
+	Witness string   `json:"witness"`
+	Process int      `json:"process"`
+	Point   point    `json:"point"`
 }
 
 // The parent then sends these words, one a line, and gets an answer to each before it goes on; all children work in step.

@@ -19,10 +19,11 @@ type held interface {
 
 // setup is what a library is opened with.
 type setup struct {
-	addr   string
-	wire   *wire
-	lease  time.Duration // 0: what the library's README says
-	passes *passes       // hears renewals, if the library can tell
+	addr    string
+	cluster []string // all nodes, if addr is one of a Cluster
+	wire    *wire
+	lease   time.Duration // 0: what the library's README says
+	passes  *passes       // hears renewals, if the library can tell
 }
 
 // library is one row of every table.

@@ -42,11 +42,7 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 	fmt.Fprintf(progress, "bench: this takes about %v\n", o.estimate())
 	r := report{options: o, environment: newEnvironment(srv.version(ctx))}
 	for _, s := range o.scenarios {
-		measure := r.measure
-		if s.faults() {
-			measure = r.measureFaults
-		}
-		if err := measure(ctx, srv, s, progress); err != nil {
+		if err := r.run(ctx, srv, s, progress); err != nil {
 			return err
 		}
 	}
@@ -55,6 +51,26 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	return errors.Join(r.cells.violated(), r.broken)
+}
+
+// run measures s on srv, or on a Cluster that is started for it. Without a Cluster the other scenarios are measured.
+func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
+	switch {
+	case s.faults():
+		return r.measureFaults(ctx, srv, s, progress)
+	case s.cluster:
+		cluster, err := startCluster(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			r.fail(holdfastName, fmt.Errorf("%s: %w", s.name, err))
+			return nil
+		}
+		defer cluster.close()
+		srv = cluster
+	}
+	return r.measure(ctx, srv, s, progress)
 }
 
 // measure runs every library at every point of s, in an order that is rotated with each round: no library always runs

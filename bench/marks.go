@@ -24,6 +24,8 @@ var marks = []mark{
 	{"seq", "ahead of every library", opsOverBest("seq"), false, 1},
 	{"par", "≥ 0.75 × floor on AutoPipeline", opsOver("par", pipelinedName), false, 0.75},
 	{"par", "≥ 1.3 × best library", opsOverBest("par"), false, 1.3},
+	{"par-cluster", "≥ 0.9 × best library", opsOverBest("par-cluster"), false, 0.9},
+	{"par-5%", "no cliff: ≥ 2/3 of par", besideOf("par-5%"), false, 2.0 / 3},
 	{"hot", "≥ 20 × best library", opsOverBest("hot"), false, 20},
 	{"hot", "p99 ≤ 1/40 of the best p99", p99OverBest("hot"), true, 1.0 / 40},
 	{"hot", "≥ 0.5 × the model", opsOver("hot", modelName), false, 0.5},
@@ -143,6 +145,15 @@ func p99OverBest(scenario string) func(results) (interval, bool) {
 		p99 := func(r result) float64 { return r.P99US }
 		best := rs.peers(scenario, "").best(p99)
 		return rs.over(best, p99)
+	}
+}
+
+func besideOf(scenario string) func(results) (interval, bool) {
+	return func(rs results) (interval, bool) {
+		s, _ := scenarioNamed(scenario)
+		mine, ok := rs.get(scenario, "", holdfastName)
+		over, ok2 := rs.beside(s, mine)
+		return exactly(over), ok && ok2
 	}
 }
 

@@ -25,6 +25,7 @@ type point struct {
 	Procs   int           `json:"procs"`
 	Workers int           `json:"workers"` // in all processes together; hold: leases, wait: waiters, fault: rounds, each on a key of its own
 	Keys    int           `json:"keys"`
+	Shared  int           `json:"shared"` // percent of the operations that all want the last key
 	Inside  time.Duration `json:"inside"` // what a critical section takes
 	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
 	Replay  bool          `json:"replay"` // once: the key is done already
@@ -45,9 +46,11 @@ func (p point) workersOf(i int) int {
 type scenario struct {
 	name, title string
 	libraries   []string // empty: all but tracedName, patientName only if contended, limits only if limits is true
+	cluster     bool     // on a Redis Cluster, which is started for it
 	contended   bool     // a caller waits for another one
 	limits      bool     // limits are measured too
 	points      []point
+	beside      string        // the scenario with which the throughput of each library is compared
 	times       int           // the window is so many times -for; 0 is once
 	fixed       time.Duration // the window, whatever -for is
 	single      bool          // one round: its figures are counts, not speeds
@@ -91,6 +94,11 @@ var onlyHoldfast = []string{holdfastName}
 var scenarios = []scenario{
 	{name: "seq", title: "1 goroutine locks and unlocks one key", points: locks(1, 1, 1, 0)},
 	{name: "par", title: "64 goroutines, a key each", points: locks(1, 64, 64, 0)},
+	{name: "par-cluster", title: "64 goroutines, a key each, on a Redis Cluster of 3 primaries", cluster: true, points: locks(1, 64, 64, 0)},
+	{
+		name: "par-5%", title: "64 goroutines, a key each, but 5 % of the operations want a key that all share", beside: "par",
+		points: []point{{Kind: lockKind, Procs: 1, Workers: 64, Keys: 65, Shared: 5}},
+	},
 	{name: "hot", title: "64 goroutines in one process, one key", contended: true, limits: true, points: locks(1, 64, 1, 0)},
 	{name: "hot1k", title: "1,000 goroutines in one process, one key", contended: true, limits: true, points: locks(1, 1000, 1, 0)},
 	{name: "multi", title: "4 processes × 16 goroutines, one key", contended: true, points: locks(4, 64, 1, 0)},

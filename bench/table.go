@@ -64,6 +64,8 @@ var (
 	}
 )
 
+const clusterNote = "Libraries on go-redis use a ClusterClient; rueidis recognizes a Cluster. All libraries can use one, so none is left out."
+
 // sheetOf lays the cells of s out.
 func sheetOf(s scenario, rs results) sheet {
 	sh := sheet{name: s.name, title: s.title}
@@ -87,6 +89,9 @@ func sheetOf(s scenario, rs results) sheet {
 		if s.libraries == nil {
 			cols = append(cols, overIt("holdfast ÷ it", rs, opsOf), overIt("CPU, holdfast ÷ it", rs, cpuOf))
 		}
+		if s.beside != "" {
+			cols = append(cols, column{"÷ its " + s.beside, func(r result) string { return besideText(rs, s, r) }})
+		}
 		cols = append(cols, speedColumns...)
 		if s.points[0].Procs > 1 {
 			cols = append(cols, column{"shares", shares})
@@ -102,6 +107,9 @@ func sheetOf(s scenario, rs results) sheet {
 		if r.Scenario == s.name {
 			sh.rows = append(sh.rows, row(cols, r))
 		}
+	}
+	if s.cluster {
+		sh.notes = append(sh.notes, clusterNote)
 	}
 	if k == holdKind && len(s.libraries) > 1 {
 		sh.notes = append(sh.notes, withoutWatchdog()+" have no watchdog: their locks run out under a handler that takes longer.")
@@ -136,6 +144,20 @@ func overIt(head string, rs results, get func(result) float64) column {
 		}
 		return over.String()
 	}}
+}
+
+// beside is the throughput of a cell divided by that of the same library in the scenario beside s. They are not measured in
+// turns, so the ratio has no interval.
+func (rs results) beside(s scenario, r result) (over float64, ok bool) {
+	other, ok := rs.get(s.beside, "", r.Library)
+	return r.OpsPerS / other.OpsPerS, ok && other.OpsPerS > 0
+}
+
+func besideText(rs results, s scenario, r result) string {
+	if over, ok := rs.beside(s, r); ok {
+		return number(over)
+	}
+	return "–"
 }
 
 // shares are the processes' parts of the mean, least and most.
