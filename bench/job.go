@@ -61,6 +61,7 @@ const (
 	tripsPerOp         = "round_trips_per_op"
 	insideUS           = "inside_us"
 	failedCalls        = "failed_calls"
+	pingUS             = "ping_us" // the round trip of a PING before the run
 
 	// The ratios of the tables, each with its interval.
 	opsRatio = "holdfast_over_it"

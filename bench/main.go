@@ -53,7 +53,7 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 	return errors.Join(r.cells.violated(), r.broken)
 }
 
-// run measures s on srv, or on a Cluster that is started for it. Without a Cluster the other scenarios are measured.
+// run measures s on srv, behind a proxy if s has a delay, or on a Cluster that is started for it. Without a Cluster the other scenarios are measured.
 func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
 	switch {
 	case s.faults():
@@ -69,6 +69,13 @@ func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.W
 		}
 		defer cluster.close()
 		srv = cluster
+	case s.delay > 0:
+		p, err := startProxy(srv.addr, s.delay)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		srv = srv.behind(p)
 	}
 	return r.measure(ctx, srv, s, progress)
 }
@@ -85,6 +92,10 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 				if err := srv.clean(ctx); err != nil {
 					return err
 				}
+				var rtt time.Duration
+				if s.delay > 0 {
+					rtt, _ = ping(ctx, srv.addr) // 0 if it fails: runOnce then says why
+				}
 				cell, err := runOnce(ctx, srv, s, p, libs[i], newPrefix(s), r.options.window)
 				switch {
 				case ctx.Err() != nil:
@@ -95,6 +106,9 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 				default:
 					fmt.Fprintf(progress, "%s %s %s: %.0f ops/s\n", s.name, p.Name, libs[i], cell.OpsPerS)
 					cell.round = round
+					if rtt > 0 {
+						cell.Figures[pingUS] = us(rtt)
+					}
 					rounds[i] = append(rounds[i], cell)
 				}
 			}

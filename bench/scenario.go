@@ -45,10 +45,11 @@ func (p point) workersOf(i int) int {
 // scenario is one question. Each of its points is measured for each of its libraries.
 type scenario struct {
 	name, title string
-	libraries   []string // empty: all but tracedName, patientName only if contended, limits only if limits is true
-	cluster     bool     // on a Redis Cluster, which is started for it
-	contended   bool     // a caller waits for another one
-	limits      bool     // limits are measured too
+	libraries   []string      // empty: all but tracedName, patientName only if contended, limits only if limits is true
+	cluster     bool          // on a Redis Cluster, which is started for it
+	delay       time.Duration // round trip through a proxy; selected by name only
+	contended   bool          // a caller waits for another one
+	limits      bool          // limits are measured too
 	points      []point
 	beside      string        // the scenario with which the throughput of each library is compared
 	times       int           // the window is so many times -for; 0 is once
@@ -135,6 +136,9 @@ var scenarios = []scenario{
 		points: locks(1, 1, 1, 0),
 	},
 	{name: "commands", title: "commands sent per acquisition of one key, waiters × processes", libraries: onlyHoldfast, single: true, points: grid()},
+	delayed("delay-0.1ms", 100*time.Microsecond),
+	delayed("delay-1ms", time.Millisecond),
+	delayed("delay-10ms", 10*time.Millisecond),
 	{
 		name: "partition", title: "a holder's network falls silent, and nothing is closed", fixed: 30 * time.Second, single: true,
 		points: []point{{Kind: faultKind, Procs: 1, Workers: 16, Keys: 1, Lease: faultLease, Moment: partition}},
@@ -194,10 +198,32 @@ func grid() []point {
 	return ps
 }
 
+// delayed is par over a network with a round trip of d.
+func delayed(name string, d time.Duration) scenario {
+	s := scenario{name: name, title: fmt.Sprintf("goroutines with a key each, a round trip of %v more", d), delay: d}
+	for _, n := range []int{1, 8, 64, 512} {
+		s.points = append(s.points, point{Name: plural(n, "goroutine"), Kind: lockKind, Procs: 1, Workers: n, Keys: n})
+	}
+	return s
+}
+
+// scenarioNames are those that -scenario takes; the last one selects all scenarios with a delay.
 func scenarioNames() []string {
 	var names []string
 	for _, s := range scenarios {
 		names = append(names, s.name)
 	}
-	return names
+	return append(names, delayGroup)
+}
+
+// selected says whether names, which are those of -scenario, select s. Without names all scenarios run that have no delay,
+// because those with a delay take as long as all others together.
+func (s scenario) selected(names []string) bool {
+	if s.delay > 0 && slices.Contains(names, delayGroup) {
+		return true
+	}
+	if len(names) == 0 {
+		return s.delay == 0
+	}
+	return slices.Contains(names, s.name)
 }

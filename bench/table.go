@@ -85,6 +85,9 @@ func sheetOf(s scenario, rs results) sheet {
 		cols = append(cols, special...)
 		sh.notes = append(sh.notes, legend)
 	default:
+		if s.delay > 0 {
+			cols = append(cols, column{"ping", pingText})
+		}
 		cols = append(cols, count("ops/s", opsOf))
 		if s.libraries == nil {
 			cols = append(cols, overIt("holdfast ÷ it", rs, opsOf), overIt("CPU, holdfast ÷ it", rs, cpuOf))
@@ -156,6 +159,13 @@ func (rs results) beside(s scenario, r result) (over float64, ok bool) {
 func besideText(rs results, s scenario, r result) string {
 	if over, ok := rs.beside(s, r); ok {
 		return number(over)
+	}
+	return "–"
+}
+
+func pingText(r result) string {
+	if v, ok := r.Figures[pingUS]; ok {
+		return micros(v)
 	}
 	return "–"
 }
