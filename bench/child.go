@@ -86,7 +86,7 @@ func newTask(j job, wire *wire) (task, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := setup{addr: j.Addr, wire: wire, lease: j.Point.Lease}
+	s := setup{addr: j.Addr, cluster: j.Cluster, wire: wire, lease: j.Point.Lease}
 	if j.Point.Kind == holdKind {
 		s.passes = &passes{}
 	}

@@ -58,7 +58,7 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 		first += p.workersOf(i)
 	}
 	return newCrew(p.workersOf(j.Process), seen, func(ctx context.Context, w *worker) error {
-		key := (first + w.index) % p.Keys
+		key := p.keyOf(first + w.index)
 		h, err := l.lock(ctx, keys[key])
 		if err != nil {
 			return err
@@ -67,6 +67,17 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 		w.inside(key, p.Inside)
 		return h.unlock(context.Background()) // what is held is given back also when the run is over
 	})
+}
+
+// keyOf is the key that worker i wants next: the last one is shared if a part of the operations wants that one.
+func (p point) keyOf(i int) int {
+	if p.Shared == 0 {
+		return i % p.Keys
+	}
+	if rand.IntN(100) < p.Shared {
+		return p.Keys - 1
+	}
+	return i % (p.Keys - 1)
 }
 
 func (c *crew) warmUp() error {

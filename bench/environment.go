@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 )
 
 // environment is what a reader needs to know of where this ran; the machine has no name.
@@ -12,10 +14,12 @@ type environment struct {
 	goVersion, redis string
 	cpus             int
 	versions         map[string]string // of modules
+	load             []string          // load averages at the start and at the end, where the system has them
 }
 
 func newEnvironment(redis string) environment {
 	e := environment{goVersion: runtime.Version(), redis: redis, cpus: runtime.NumCPU(), versions: map[string]string{}}
+	e.readLoad()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			e.versions[m.Path] = m.Version
@@ -25,7 +29,23 @@ func newEnvironment(redis string) environment {
 }
 
 func (e environment) String() string {
-	return fmt.Sprintf("%s, Redis %s on the same machine, %d CPUs, %s/%s", e.goVersion, e.redis, e.cpus, runtime.GOOS, runtime.GOARCH)
+	s := fmt.Sprintf("%s, Redis %s on the same machine, %d CPUs, %s/%s", e.goVersion, e.redis, e.cpus, runtime.GOOS, runtime.GOARCH)
+	if len(e.load) > 0 {
+		s += ", load averages " + strings.Join(e.load, " before and ")
+	}
+	if len(e.load) == 2 {
+		s += " after"
+	}
+	return s
+}
+
+// readLoad adds the load averages of the last 1, 5 and 15 minutes. Linux alone has the file.
+func (e *environment) readLoad() {
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		if f := strings.Fields(string(b)); len(f) >= 3 {
+			e.load = append(e.load, strings.Join(f[:3], " "))
+		}
+	}
 }
 
 // versionOf names the release that was measured.

@@ -12,6 +12,7 @@ require (
 	github.com/redis/rueidis v1.0.79
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
+	golang.org/x/sync v0.24.0
 )
 
 require (

@@ -4,12 +4,13 @@ import "time"
 
 // job is what a child is told, as one line of JSON.
 type job struct {
-	Library string `json:"library"`
-	Addr    string `json:"addr"`
-	Prefix  string `json:"prefix"` // of every key, another one for each run
-	Witness string `json:"witness"`
-	Process int    `json:"process"`
-	Point   point  `json:"point"`
+	Library string   `json:"library"`
+	Addr    string   `json:"addr"`
+	Cluster []string `json:"cluster"` // all nodes, if Addr is one of a Cluster
+	Prefix  string   `json:"prefix"`  // of every key, another one for each run
+	Witness string   `json:"witness"`
+	Process int      `json:"process"`
+	Point   point    `json:"point"`
 }
 
 // The parent then sends these words, one a line, and gets an answer to each before it goes on; all children work in step.
@@ -60,6 +61,13 @@ const (
 	tripsPerOp         = "round_trips_per_op"
 	insideUS           = "inside_us"
 	failedCalls        = "failed_calls"
+	pingUS             = "ping_us" // the round trip of a PING before the run
+
+	// The ratios of the tables, each with its interval.
+	opsRatio = "holdfast_over_it"
+	cpuRatio = "holdfast_cpu_over_it"
+	lowEnd   = "_low"
+	highEnd  = "_high"
 
 	// Of the scenarios with faults. Those in _s have one of the three ends.
 	conclusive   = "rounds"

@@ -19,10 +19,11 @@ type held interface {
 
 // setup is what a library is opened with.
 type setup struct {
-	addr   string
-	wire   *wire
-	lease  time.Duration // 0: what the library's README says
-	passes *passes       // hears renewals, if the library can tell
+	addr    string
+	cluster []string // all nodes, if addr is one of a Cluster
+	wire    *wire
+	lease   time.Duration // 0: what the library's README says
+	passes  *passes       // hears renewals, if the library can tell
 }
 
 // library is one row of every table.
@@ -32,6 +33,7 @@ type library struct {
 	settings string
 	peer     bool // somebody else's library: "best library" is the best of these
 	watchdog bool // keeps a lease for as long as its holder runs
+	limit    bool // no lock to use but a limit to compare with, only where a scenario has limits
 	open     func(setup) (locker, error)
 }
 
@@ -41,6 +43,8 @@ const (
 	patientName   = "redislock-100ms"
 	holdfastName  = "holdfast"
 	tracedName    = "holdfast+otel"
+	semaphoreName = "semaphore"
+	modelName     = "model"
 )
 
 // libraries are all there are, in the order of the tables. The last belongs to the scenario observer only.
@@ -68,6 +72,14 @@ var libraries = []library{
 	{
 		name: "rueidislock", module: "github.com/redis/rueidis", peer: true, watchdog: true, open: openRueidislock,
 		settings: "its README's example: KeyMajority 1, NoLoopTracking true; validity 5 s",
+	},
+	{
+		name: semaphoreName, module: "golang.org/x/sync", limit: true, open: openSemaphore,
+		settings: "weight 1, without Redis: the limit of what goroutines of one process can do; only in hot and hot1k",
+	},
+	{
+		name: modelName, limit: true, open: openModel,
+		settings: "holdfast's design without its features: a lock of the floor, held by the process, with a queue of callers, hand-offs without a command, tokens, a ctx that ends with the lease, and one renewing goroutine; only in hot and hot1k",
 	},
 	{
 		name: holdfastName, watchdog: true, open: openHoldfast,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	mrand "math/rand/v2"
 	"time"
 
@@ -15,7 +16,10 @@ const floorLease = 30 * time.Second
 var compareAndDelete = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
 
 // newClient is the go-redis client of every library that takes one: its defaults, with what it sends counted.
-func newClient(s setup) *redis.Client {
+func newClient(s setup) redis.UniversalClient {
+	if len(s.cluster) > 0 {
+		return newClusterClient(s)
+	}
 	return redis.NewClient(&redis.Options{Addr: s.addr, Dialer: s.wire.dial})
 }
 
@@ -25,7 +29,13 @@ type floor struct{ rdb redis.Cmdable }
 func openFloor(s setup) (locker, error) { return floor{newClient(s)}, nil }
 
 func openPipelinedFloor(s setup) (locker, error) {
-	ap, err := newClient(s).AutoPipeline()
+	rdb, ok := newClient(s).(interface {
+		AutoPipeline() (*redis.AutoPipeliner, error)
+	})
+	if !ok {
+		return nil, errors.New("bench: the client has no AutoPipeline")
+	}
+	ap, err := rdb.AutoPipeline()
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ type rueidislockLocker struct{ locks rueidislock.Locker }
 func openRueidislock(s setup) (locker, error) {
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{
-			InitAddress: []string{s.addr},
+			InitAddress: s.addrs(),
 			DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 				return s.wire.dial(ctx, "tcp", addr)
 			},

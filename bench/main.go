@@ -42,18 +42,42 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 	fmt.Fprintf(progress, "bench: this takes about %v\n", o.estimate())
 	r := report{options: o, environment: newEnvironment(srv.version(ctx))}
 	for _, s := range o.scenarios {
-		measure := r.measure
-		if s.faults() {
-			measure = r.measureFaults
-		}
-		if err := measure(ctx, srv, s, progress); err != nil {
+		if err := r.run(ctx, srv, s, progress); err != nil {
 			return err
 		}
 	}
+	r.environment.readLoad()
 	if err := r.write(out); err != nil {
 		return err
 	}
 	return errors.Join(r.cells.violated(), r.broken)
+}
+
+// run measures s on srv, behind a proxy if s has a delay, or on a Cluster that is started for it. Without a Cluster the other scenarios are measured.
+func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
+	switch {
+	case s.faults():
+		return r.measureFaults(ctx, srv, s, progress)
+	case s.cluster:
+		cluster, err := startCluster(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			r.fail(holdfastName, fmt.Errorf("%s: %w", s.name, err))
+			return nil
+		}
+		defer cluster.close()
+		srv = cluster
+	case s.delay > 0:
+		p, err := startProxy(srv.addr, s.delay)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		srv = srv.behind(p)
+	}
+	return r.measure(ctx, srv, s, progress)
 }
 
 // measure runs every library at every point of s, in an order that is rotated with each round: no library always runs
@@ -68,6 +92,10 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 				if err := srv.clean(ctx); err != nil {
 					return err
 				}
+				var rtt time.Duration
+				if s.delay > 0 {
+					rtt, _ = ping(ctx, srv.addr) // 0 if it fails: runOnce then says why
+				}
 				cell, err := runOnce(ctx, srv, s, p, libs[i], newPrefix(s), r.options.window)
 				switch {
 				case ctx.Err() != nil:
@@ -77,6 +105,10 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 					fmt.Fprintln(progress, err)
 				default:
 					fmt.Fprintf(progress, "%s %s %s: %.0f ops/s\n", s.name, p.Name, libs[i], cell.OpsPerS)
+					cell.round = round
+					if rtt > 0 {
+						cell.Figures[pingUS] = us(rtt)
+					}
 					rounds[i] = append(rounds[i], cell)
 				}
 			}
@@ -115,7 +147,7 @@ func (r report) write(out io.Writer) error {
 	if r.options.json {
 		enc := json.NewEncoder(out)
 		for _, c := range r.cells {
-			err = errors.Join(err, enc.Encode(c))
+			err = errors.Join(err, enc.Encode(r.cells.withRatios(c)))
 		}
 	} else {
 		_, err = io.WriteString(out, r.text())

@@ -46,7 +46,8 @@ func (r report) preface(b *strings.Builder) {
 	b.WriteString("Written by `go -C bench run . -md FILE`. ")
 	fmt.Fprintf(b, "%s. Each run measured for %v; every cell is the median of %s", r.environment, r.options.window, plural(r.options.rounds, "round"))
 	b.WriteString(", in which the libraries took turns in a changing order; where waiting or keeping was counted, of one longer run. ")
-	b.WriteString("Machines are noisy: only the ratios count.\n\n")
+	b.WriteString("Machines are noisy: only the ratios count. A ratio is computed in each round, because the runs of one round are close together in time. ")
+	b.WriteString("The tables have its median over the rounds and the 95 % bootstrap interval in brackets.\n\n")
 	b.WriteString("| library | version | settings |\n|---|---|---|\n")
 	for _, l := range r.settings() {
 		fmt.Fprintf(b, "| %s | %s | %s |\n", l.name, r.environment.versionOf(l), l.settings)
@@ -106,7 +107,7 @@ func losses(rs results) []string {
 	var lines []string
 	for _, r := range rs {
 		mine, ok := rs.get(r.Scenario, r.Point, holdfastName)
-		if !ok || r.Library == holdfastName || r.Library == tracedName {
+		if l, _ := libraryNamed(r.Library); !ok || l.limit || r.Library == holdfastName || r.Library == tracedName {
 			continue
 		}
 		var better []string

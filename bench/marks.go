@@ -10,8 +10,8 @@ import (
 type mark struct {
 	scenario string
 	text     string
-	value    func(results) (float64, bool) // false: not measured in this run
-	atMost   bool                          // else at least
+	value    func(results) (interval, bool) // false: not measured in this run
+	atMost   bool                           // else at least
 	bound    float64
 }
 
@@ -24,11 +24,15 @@ var marks = []mark{
 	{"seq", "ahead of every library", opsOverBest("seq"), false, 1},
 	{"par", "≥ 0.75 × floor on AutoPipeline", opsOver("par", pipelinedName), false, 0.75},
 	{"par", "≥ 1.3 × best library", opsOverBest("par"), false, 1.3},
+	{"par-cluster", "≥ 0.9 × best library", opsOverBest("par-cluster"), false, 0.9},
+	{"par-5%", "no cliff: ≥ 2/3 of par", besideOf("par-5%"), false, 2.0 / 3},
 	{"hot", "≥ 20 × best library", opsOverBest("hot"), false, 20},
 	{"hot", "p99 ≤ 1/40 of the best p99", p99OverBest("hot"), true, 1.0 / 40},
+	{"hot", "≥ 0.5 × the model", opsOver("hot", modelName), false, 0.5},
 	{"hot1k", "≥ 40 × best library", opsOverBest("hot1k"), false, 40},
 	{"hot1k", "p99 ≤ 1/30 of the best p99", p99OverBest("hot1k"), true, 1.0 / 30},
 	{"hot1k", "all served", own("hot1k", "", func(r result) float64 { return float64(r.Unserved) }), true, 0},
+	{"hot1k", "≥ 0.5 × the model", opsOver("hot1k", modelName), false, 0.5},
 	{"multi", "≥ 10 × best library", opsOverBest("multi"), false, 10},
 	{"multi", "p99 ≤ 1/10 of the best p99", p99OverBest("multi"), true, 1.0 / 10},
 	{"multi", "smallest share ≥ 0.8 of the mean", own("multi", "", smallestShare), false, 0.8},
@@ -58,15 +62,15 @@ var marks = []mark{
 // verdict is a mark with what was measured.
 type verdict struct {
 	mark     mark
-	value    float64
+	value    interval
 	measured bool
 }
 
 func (v verdict) met() bool {
 	if v.mark.atMost {
-		return v.value <= v.mark.bound
+		return v.value.Median <= v.mark.bound
 	}
-	return v.value >= v.mark.bound
+	return v.value.Median >= v.mark.bound
 }
 
 func (v verdict) String() string {
@@ -90,20 +94,20 @@ func judge(rs results) []verdict {
 		if ran[m.scenario] {
 			v := verdict{mark: m}
 			v.value, v.measured = m.value(rs)
-			v.measured = v.measured && !math.IsNaN(v.value) && !math.IsInf(v.value, 0)
+			v.measured = v.measured && !math.IsNaN(v.value.Median) && !math.IsInf(v.value.Median, 0)
 			vs = append(vs, v)
 		}
 	}
 	return vs
 }
 
-func own(scenario, point string, get func(result) float64) func(results) (float64, bool) {
-	return func(rs results) (float64, bool) {
+func own(scenario, point string, get func(result) float64) func(results) (interval, bool) {
+	return func(rs results) (interval, bool) {
 		r, ok := rs.get(scenario, point, holdfastName)
 		if !ok {
-			return 0, false
+			return interval{}, false
 		}
-		return get(r), true
+		return exactly(get(r)), true
 	}
 }
 
@@ -122,51 +126,62 @@ func round2(v float64) float64 { return math.Round(v*100) / 100 }
 
 func trips(r result) float64 { return round2(named(tripsPerOp)(r)) }
 
-func opsOver(scenario, library string) func(results) (float64, bool) {
-	return func(rs results) (float64, bool) {
-		mine, ok1 := rs.get(scenario, "", holdfastName)
-		other, ok2 := rs.get(scenario, "", library)
-		return mine.OpsPerS / other.OpsPerS, ok1 && ok2
+func opsOver(scenario, library string) func(results) (interval, bool) {
+	return func(rs results) (interval, bool) {
+		other, _ := rs.get(scenario, "", library)
+		return rs.over(other, opsOf)
 	}
 }
 
-func opsOverBest(scenario string) func(results) (float64, bool) {
-	return func(rs results) (float64, bool) {
+func opsOverBest(scenario string) func(results) (interval, bool) {
+	return func(rs results) (interval, bool) {
+		best := rs.peers(scenario, "").best(func(r result) float64 { return -r.OpsPerS })
+		return rs.over(best, opsOf)
+	}
+}
+
+func p99OverBest(scenario string) func(results) (interval, bool) {
+	return func(rs results) (interval, bool) {
+		p99 := func(r result) float64 { return r.P99US }
+		best := rs.peers(scenario, "").best(p99)
+		return rs.over(best, p99)
+	}
+}
+
+func besideOf(scenario string) func(results) (interval, bool) {
+	return func(rs results) (interval, bool) {
+		s, _ := scenarioNamed(scenario)
 		mine, ok := rs.get(scenario, "", holdfastName)
-		best, ok2 := rs.peers(scenario, "").best(func(r result) float64 { return -r.OpsPerS })
-		return mine.OpsPerS / best.OpsPerS, ok && ok2
+		over, ok2 := rs.beside(s, mine)
+		return exactly(over), ok && ok2
 	}
 }
 
-func p99OverBest(scenario string) func(results) (float64, bool) {
-	return func(rs results) (float64, bool) {
-		mine, ok := rs.get(scenario, "", holdfastName)
-		best, ok2 := rs.peers(scenario, "").best(func(r result) float64 { return r.P99US })
-		return mine.P99US / best.P99US, ok && ok2
-	}
-}
-
-// best is the cell with the least cost.
-func (rs results) best(cost func(result) float64) (b result, ok bool) {
-	for _, r := range rs {
-		if !ok || cost(r) < cost(b) {
-			b, ok = r, true
+// best is the cell with the least cost, or the zero result.
+func (rs results) best(cost func(result) float64) (b result) {
+	for i, r := range rs {
+		if i == 0 || cost(r) < cost(b) {
+			b = r
 		}
 	}
-	return b, ok
+	return b
 }
 
-func tripsOverBest(rs results) (float64, bool) {
-	mine, ok := rs.get("hold", "lease 9 s", holdfastName)
-	best, ok2 := rs.peers("hold", "lease 9 s").best(named(tripsPerLeaseS))
+func tripsOverBest(rs results) (interval, bool) {
+	mine, _ := rs.get("hold", "lease 9 s", holdfastName)
+	best := rs.peers("hold", "lease 9 s").best(named(tripsPerLeaseS))
 	_, renewed := mine.Figures[renewalsSeen] // else the run was too short to tell
-	return named(tripsPerLeaseS)(mine) / named(tripsPerLeaseS)(best), ok && ok2 && renewed
+	i, ok := rs.over(best, named(tripsPerLeaseS))
+	return i, ok && renewed
 }
 
-func tracedOverPlain(rs results) (float64, bool) {
+func tracedOverPlain(rs results) (interval, bool) {
 	plain, ok := rs.get("observer", "", holdfastName)
 	traced, ok2 := rs.get("observer", "", tracedName)
-	return traced.OpsPerS / plain.OpsPerS, ok && ok2
+	if !ok || !ok2 {
+		return interval{}, false
+	}
+	return ratio(traced, plain, opsOf)
 }
 
 // busyShare is how much of the time somebody was inside: 1 is what is possible. A sleep takes longer than it is told to,
@@ -198,8 +213,8 @@ func shareSpread(r result) float64 {
 }
 
 // leastStripes is the point that does worst for its number of keys.
-func leastStripes(rs results) (least float64, ok bool) {
-	least = math.Inf(1)
+func leastStripes(rs results) (interval, bool) {
+	least, ok := math.Inf(1), false
 	for _, r := range rs {
 		var keys float64
 		if r.Scenario != "stripes" {
@@ -209,26 +224,28 @@ func leastStripes(rs results) (least float64, ok bool) {
 			least, ok = min(least, r.OpsPerS*orderTime.Seconds()/keys), true
 		}
 	}
-	return least, ok
+	return exactly(least), ok
 }
 
 // worstOfAll is the most that holdfast had of a figure, over all points; one that is missing at a point is not measured.
-func worstOfAll(scenario, name string) func(results) (float64, bool) {
-	return func(rs results) (worst float64, ok bool) {
+func worstOfAll(scenario, name string) func(results) (interval, bool) {
+	return func(rs results) (interval, bool) {
+		worst, ok := 0.0, false
 		for _, r := range rs {
 			if r.Scenario == scenario && r.Library == holdfastName {
 				worst, ok = max(worst, named(name)(r)), true // a NaN stays one
 			}
 		}
-		return worst, ok
+		return exactly(worst), ok
 	}
 }
 
-func mostCommands(rs results) (most float64, ok bool) {
+func mostCommands(rs results) (interval, bool) {
+	most, ok := 0.0, false
 	for _, r := range rs {
 		if r.Scenario == "commands" {
 			most, ok = max(most, r.CmdsPerOp), true
 		}
 	}
-	return most, ok
+	return exactly(most), ok
 }

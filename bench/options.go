@@ -28,10 +28,10 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(errOut)
-	names := fs.String("scenario", "", "scenarios, separated by commas: "+strings.Join(scenarioNames(), ", ")+" (default all)")
+	names := fs.String("scenario", "", "scenarios, separated by commas: "+strings.Join(scenarioNames(), ", ")+" (default all but those with a delay)")
 	only := fs.String("only", "", "libraries, separated by commas: "+strings.Join(libraryNames(), ", ")+" (default all)")
 	fs.DurationVar(&o.window, "for", 3*time.Second, "how long each run measures (hold 7 times, hold100k 4 times, wait 2 times as long; partition 30 s, lost-answer 20 s)")
-	fs.IntVar(&o.rounds, "rounds", 3, "how often; the median is reported (hold, hold100k, wait, commands and those with faults: once)")
+	fs.IntVar(&o.rounds, "rounds", 6, "how often all libraries of a scenario run, in alternating order; medians are reported, and of ratios the 95 % interval (hold, hold100k, wait, commands and those with faults: once)")
 	fs.StringVar(&o.redis, "redis", "", "address of a Redis to use (default: start one)")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of tables")
 	fs.StringVar(&o.svg, "svg", "", "write a chart to this file")
@@ -41,6 +41,9 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	}
 	picked, err1 := pick("scenario", *names, scenarioNames())
 	only2, err2 := pick("library", *only, libraryNames())
+	if only2 == nil {
+		only2 = libraryNames()
+	}
 	var err3, err4, err5 error
 	if o.window < shortest {
 		err3 = fmt.Errorf("bench: -for is %v, must be at least %v", o.window, shortest)
@@ -52,7 +55,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 		err5 = fmt.Errorf("bench: unexpected argument %q", fs.Arg(0))
 	}
 	for _, s := range scenarios {
-		if slices.Contains(picked, s.name) {
+		if s.selected(picked) {
 			o.scenarios = append(o.scenarios, s)
 		}
 	}
@@ -60,10 +63,10 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	return o, errors.Join(err1, err2, err3, err4, err5)
 }
 
-// pick is what list names, all of it if it is empty.
+// pick is what list names, nil if it is empty.
 func pick(what, list string, all []string) ([]string, error) {
 	if list == "" {
-		return all, nil
+		return nil, nil
 	}
 	var picked []string
 	var errs []error

@@ -28,6 +28,9 @@ type result struct {
 	Said           string  `json:"said,omitempty"`
 
 	Figures figures `json:"-"` // go into the same JSON object
+
+	round  int      // which round of its point this is
+	rounds []result // of a median: what it was computed from
 }
 
 // newResult puts the outcomes of a run's processes together.
@@ -88,8 +91,9 @@ func medianResult(rounds []result) result {
 	byOps := slices.Clone(rounds)
 	slices.SortFunc(byOps, func(a, b result) int { return int(a.OpsPerS - b.OpsPerS) })
 	m := byOps[len(byOps)/2]
+	m.rounds = rounds
 	of := func(get func(result) float64) float64 { return median(rounds, get) }
-	m.OpsPerS = of(func(r result) float64 { return r.OpsPerS })
+	m.OpsPerS = of(opsOf)
 	m.P50US = of(func(r result) float64 { return r.P50US })
 	m.P99US = of(func(r result) float64 { return r.P99US })
 	m.MaxUS = of(func(r result) float64 { return r.MaxUS })
@@ -115,9 +119,7 @@ func median(rounds []result, get func(result) float64) float64 {
 	for _, r := range rounds {
 		vs = append(vs, get(r))
 	}
-	slices.Sort(vs)
-	n := len(vs)
-	return (vs[(n-1)/2] + vs[n/2]) / 2
+	return middle(vs)
 }
 
 // results are the cells of a whole run.

@@ -32,7 +32,7 @@ func runOnce(ctx context.Context, srv *server, sc scenario, p point, library, pr
 		return result{}, err
 	}
 	defer os.Remove(path)
-	children, err := startChildren(ctx, p.Procs, job{Library: library, Addr: srv.addr, Prefix: prefix, Witness: path, Point: p})
+	children, err := startChildren(ctx, p.Procs, job{Library: library, Addr: srv.addr, Cluster: srv.clusterAddrs(), Prefix: prefix, Witness: path, Point: p})
 	defer children.end()
 	if err != nil {
 		return result{}, err

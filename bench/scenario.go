@@ -25,6 +25,7 @@ type point struct {
 	Procs   int           `json:"procs"`
 	Workers int           `json:"workers"` // in all processes together; hold: leases, wait: waiters, fault: rounds, each on a key of its own
 	Keys    int           `json:"keys"`
+	Shared  int           `json:"shared"` // percent of the operations that all want the last key
 	Inside  time.Duration `json:"inside"` // what a critical section takes
 	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
 	Replay  bool          `json:"replay"` // once: the key is done already
@@ -44,9 +45,13 @@ func (p point) workersOf(i int) int {
 // scenario is one question. Each of its points is measured for each of its libraries.
 type scenario struct {
 	name, title string
-	libraries   []string // empty: all but tracedName, and patientName only if contended
-	contended   bool     // somebody waits
+	libraries   []string      // empty: all but tracedName, patientName only if contended, limits only if limits is true
+	cluster     bool          // on a Redis Cluster, which is started for it
+	delay       time.Duration // round trip through a proxy; selected by name only
+	contended   bool          // a caller waits for another one
+	limits      bool          // limits are measured too
 	points      []point
+	beside      string        // the scenario with which the throughput of each library is compared
 	times       int           // the window is so many times -for; 0 is once
 	fixed       time.Duration // the window, whatever -for is
 	single      bool          // one round: its figures are counts, not speeds
@@ -69,7 +74,8 @@ func (s scenario) has(library string) bool {
 		return ok
 	}
 	if len(s.libraries) == 0 {
-		return library != tracedName && (s.contended || library != patientName)
+		l, _ := libraryNamed(library)
+		return library != tracedName && (s.contended || library != patientName) && (s.limits || !l.limit)
 	}
 	return slices.Contains(s.libraries, library)
 }
@@ -89,8 +95,13 @@ var onlyHoldfast = []string{holdfastName}
 var scenarios = []scenario{
 	{name: "seq", title: "1 goroutine locks and unlocks one key", points: locks(1, 1, 1, 0)},
 	{name: "par", title: "64 goroutines, a key each", points: locks(1, 64, 64, 0)},
-	{name: "hot", title: "64 goroutines in one process, one key", contended: true, points: locks(1, 64, 1, 0)},
-	{name: "hot1k", title: "1,000 goroutines in one process, one key", contended: true, points: locks(1, 1000, 1, 0)},
+	{name: "par-cluster", title: "64 goroutines, a key each, on a Redis Cluster of 3 primaries", cluster: true, points: locks(1, 64, 64, 0)},
+	{
+		name: "par-5%", title: "64 goroutines, a key each, but 5 % of the operations want a key that all share", beside: "par",
+		points: []point{{Kind: lockKind, Procs: 1, Workers: 64, Keys: 65, Shared: 5}},
+	},
+	{name: "hot", title: "64 goroutines in one process, one key", contended: true, limits: true, points: locks(1, 64, 1, 0)},
+	{name: "hot1k", title: "1,000 goroutines in one process, one key", contended: true, limits: true, points: locks(1, 1000, 1, 0)},
 	{name: "multi", title: "4 processes × 16 goroutines, one key", contended: true, points: locks(4, 64, 1, 0)},
 	{name: "multi-hold", title: "8 processes × 8 goroutines, one key, 2 ms inside", contended: true, points: locks(8, 64, 1, sectionTime)},
 	{
@@ -125,6 +136,9 @@ var scenarios = []scenario{
 		points: locks(1, 1, 1, 0),
 	},
 	{name: "commands", title: "commands sent per acquisition of one key, waiters × processes", libraries: onlyHoldfast, single: true, points: grid()},
+	delayed("delay-0.1ms", 100*time.Microsecond),
+	delayed("delay-1ms", time.Millisecond),
+	delayed("delay-10ms", 10*time.Millisecond),
 	{
 		name: "partition", title: "a holder's network falls silent, and nothing is closed", fixed: 30 * time.Second, single: true,
 		points: []point{{Kind: faultKind, Procs: 1, Workers: 16, Keys: 1, Lease: faultLease, Moment: partition}},
@@ -184,10 +198,32 @@ func grid() []point {
 	return ps
 }
 
+// delayed is par over a network with a round trip of d.
+func delayed(name string, d time.Duration) scenario {
+	s := scenario{name: name, title: fmt.Sprintf("goroutines with a key each, a round trip of %v more", d), delay: d}
+	for _, n := range []int{1, 8, 64, 512} {
+		s.points = append(s.points, point{Name: plural(n, "goroutine"), Kind: lockKind, Procs: 1, Workers: n, Keys: n})
+	}
+	return s
+}
+
+// scenarioNames are those that -scenario takes; the last one selects all scenarios with a delay.
 func scenarioNames() []string {
 	var names []string
 	for _, s := range scenarios {
 		names = append(names, s.name)
 	}
-	return names
+	return append(names, delayGroup)
+}
+
+// selected says whether names, which are those of -scenario, select s. Without names all scenarios run that have no delay,
+// because those with a delay take as long as all others together.
+func (s scenario) selected(names []string) bool {
+	if s.delay > 0 && slices.Contains(names, delayGroup) {
+		return true
+	}
+	if len(names) == 0 {
+		return s.delay == 0
+	}
+	return slices.Contains(names, s.name)
 }

@@ -22,14 +22,16 @@ type server struct {
 	admin *redis.Client
 	own   bool // it was started here: it is flushed between runs and stopped at the end
 	stop  func()
+
+	others []*server // the other primaries, if this is the first one of a Cluster
 }
 
-// startServer starts a redis-server without persistence, or uses the one at addr.
-func startServer(ctx context.Context, addr string) (*server, error) {
+// startServer starts a redis-server without persistence and with args, or uses the one at addr.
+func startServer(ctx context.Context, addr string, args ...string) (*server, error) {
 	s := &server{addr: addr, stop: func() {}}
 	if addr == "" {
 		s.own = true
-		if err := s.start(); err != nil {
+		if err := s.start(args); err != nil {
 			return nil, err
 		}
 	}
@@ -48,7 +50,7 @@ func startServer(ctx context.Context, addr string) (*server, error) {
 	return s, nil
 }
 
-func (s *server) start() error {
+func (s *server) start(args []string) error {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return fmt.Errorf("bench: %w; install one, or name a server with -redis", err)
@@ -61,8 +63,8 @@ func (s *server) start() error {
 		return err
 	}
 	_, port, _ := net.SplitHostPort(s.addr)
-	cmd := exec.Command(path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir, //nolint:noctx // it outlives a canceled run: close stops it
-		"--loglevel", "warning")
+	args = append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir, "--loglevel", "warning"}, args...)
+	cmd := exec.Command(path, args...) //nolint:noctx // it outlives a canceled run: close stops it
 	dieWithParent(cmd)
 	started, ended := make(chan error), make(chan struct{})
 	go func() { // ends with the server, which stop ends
@@ -94,6 +96,9 @@ func freeAddr() (string, error) {
 }
 
 func (s *server) close() {
+	for _, o := range s.others {
+		o.close()
+	}
 	if s.admin != nil {
 		_ = s.admin.Close()
 	}
@@ -105,18 +110,28 @@ func (s *server) clean(ctx context.Context) error {
 	if !s.own {
 		return nil
 	}
-	return s.admin.FlushAll(ctx).Err()
+	var err error
+	for _, node := range s.nodes() {
+		err = errors.Join(err, node.admin.FlushAll(ctx).Err())
+	}
+	return err
 }
 
-// cpu is what the server has used so far, with what it did for the benchmark's own INFO.
-func (s *server) cpu(ctx context.Context) (time.Duration, error) {
-	info, err := s.info(ctx, "cpu")
-	if err != nil {
-		return 0, err
+// cpu is what all nodes have used so far, with what they did for the benchmark's own INFO.
+func (s *server) cpu(ctx context.Context) (all time.Duration, err error) {
+	for _, node := range s.nodes() {
+		info, err := node.info(ctx, "cpu")
+		if err != nil {
+			return 0, err
+		}
+		user, err1 := strconv.ParseFloat(info["used_cpu_user"], 64)
+		sys, err2 := strconv.ParseFloat(info["used_cpu_sys"], 64)
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, err
+		}
+		all += time.Duration((user + sys) * float64(time.Second))
 	}
-	user, err1 := strconv.ParseFloat(info["used_cpu_user"], 64)
-	sys, err2 := strconv.ParseFloat(info["used_cpu_sys"], 64)
-	return time.Duration((user + sys) * float64(time.Second)), errors.Join(err1, err2)
+	return all, nil
 }
 
 func (s *server) version(ctx context.Context) string {

@@ -64,6 +64,8 @@ var (
 	}
 )
 
+const clusterNote = "Libraries on go-redis use a ClusterClient; rueidis recognizes a Cluster. All libraries can use one, so none is left out."
+
 // sheetOf lays the cells of s out.
 func sheetOf(s scenario, rs results) sheet {
 	sh := sheet{name: s.name, title: s.title}
@@ -83,9 +85,15 @@ func sheetOf(s scenario, rs results) sheet {
 		cols = append(cols, special...)
 		sh.notes = append(sh.notes, legend)
 	default:
-		cols = append(cols, count("ops/s", func(r result) float64 { return r.OpsPerS }))
+		if s.delay > 0 {
+			cols = append(cols, column{"ping", pingText})
+		}
+		cols = append(cols, count("ops/s", opsOf))
 		if s.libraries == nil {
-			cols = append(cols, column{"holdfast ÷ it", func(r result) string { return overIt(rs, r) }})
+			cols = append(cols, overIt("holdfast ÷ it", rs, opsOf), overIt("CPU, holdfast ÷ it", rs, cpuOf))
+		}
+		if s.beside != "" {
+			cols = append(cols, column{"÷ its " + s.beside, func(r result) string { return besideText(rs, s, r) }})
 		}
 		cols = append(cols, speedColumns...)
 		if s.points[0].Procs > 1 {
@@ -102,6 +110,9 @@ func sheetOf(s scenario, rs results) sheet {
 		if r.Scenario == s.name {
 			sh.rows = append(sh.rows, row(cols, r))
 		}
+	}
+	if s.cluster {
+		sh.notes = append(sh.notes, clusterNote)
 	}
 	if k == holdKind && len(s.libraries) > 1 {
 		sh.notes = append(sh.notes, withoutWatchdog()+" have no watchdog: their locks run out under a handler that takes longer.")
@@ -120,19 +131,43 @@ func row(cols []column, r result) []string {
 func withoutWatchdog() string {
 	var names []string
 	for _, l := range libraries {
-		if !l.watchdog {
+		if !l.watchdog && !l.limit {
 			names = append(names, l.name)
 		}
 	}
 	return strings.Join(names, ", ")
 }
 
-func overIt(rs results, r result) string {
-	mine, ok := rs.get(r.Scenario, r.Point, holdfastName)
-	if !ok || r.Library == holdfastName || r.OpsPerS == 0 {
-		return "–"
+// overIt is the column with holdfast's figure divided by that of the row.
+func overIt(head string, rs results, get func(result) float64) column {
+	return column{head, func(r result) string {
+		over, ok := rs.over(r, get)
+		if !ok || r.OpsPerS == 0 {
+			return "–"
+		}
+		return over.String()
+	}}
+}
+
+// beside is the throughput of a cell divided by that of the same library in the scenario beside s. They are not measured in
+// turns, so the ratio has no interval.
+func (rs results) beside(s scenario, r result) (over float64, ok bool) {
+	other, ok := rs.get(s.beside, "", r.Library)
+	return r.OpsPerS / other.OpsPerS, ok && other.OpsPerS > 0
+}
+
+func besideText(rs results, s scenario, r result) string {
+	if over, ok := rs.beside(s, r); ok {
+		return number(over)
 	}
-	return number(mine.OpsPerS / r.OpsPerS)
+	return "–"
+}
+
+func pingText(r result) string {
+	if v, ok := r.Figures[pingUS]; ok {
+		return micros(v)
+	}
+	return "–"
 }
 
 // shares are the processes' parts of the mean, least and most.
@@ -153,7 +188,7 @@ func verdictSheet(rs results) sheet {
 	for _, v := range judge(rs) {
 		value := "–"
 		if v.measured {
-			value = number(v.value)
+			value = v.value.String()
 		}
 		sh.rows = append(sh.rows, []string{v.mark.scenario, v.mark.text, value, v.String()})
 	}

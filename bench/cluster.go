@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	primaries   = 3
+	slots       = 16384
+	clusterTime = 30 * time.Second // for the nodes to agree
+)
+
+// startCluster starts a Redis Cluster of three primaries without replicas on free ports of the loopback interface. It
+// returns the first of them, which knows the others, when all of them serve all slots.
+func startCluster(ctx context.Context) (*server, error) {
+	var nodes []*server
+	var err error
+	for err == nil && len(nodes) < primaries {
+		var node *server
+		if node, err = startNode(ctx, nodes); err == nil {
+			nodes = append(nodes, node)
+		}
+	}
+	if err == nil {
+		nodes[0].others = nodes[1:]
+		err = nodes[0].settle(ctx)
+	}
+	if err == nil {
+		return nodes[0], nil
+	}
+	for _, node := range nodes {
+		node.others = nil
+		node.close()
+	}
+	return nil, fmt.Errorf("bench: no Redis Cluster: %w", err)
+}
+
+// startNode starts a node, gives it its slots, and makes it and the first node know each other.
+func startNode(ctx context.Context, before []*server) (*server, error) {
+	bus, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	_, busPort, _ := net.SplitHostPort(bus)
+	node, err := startServer(ctx, "", "--cluster-enabled", "yes", "--cluster-port", busPort)
+	if err != nil {
+		return nil, err
+	}
+	i := len(before)
+	err = errors.Join(
+		node.admin.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(),
+		node.admin.ClusterAddSlotsRange(ctx, slots*i/primaries, slots*(i+1)/primaries-1).Err(),
+	)
+	if i > 0 {
+		host, port, _ := net.SplitHostPort(node.addr)
+		err = errors.Join(err, before[0].admin.Do(ctx, "CLUSTER", "MEET", host, port, busPort).Err())
+	}
+	if err != nil {
+		node.close()
+		return nil, err
+	}
+	return node, nil
+}
+
+// settle waits until the nodes agree.
+func (s *server) settle(ctx context.Context) error {
+	for until := time.Now().Add(clusterTime); ; {
+		err := s.agreed(ctx)
+		if err == nil || ctx.Err() != nil || time.Now().After(until) {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// agreed is nil if every node sees all slots served by all primaries.
+func (s *server) agreed(ctx context.Context) error {
+	for _, node := range s.nodes() {
+		info, err := node.admin.ClusterInfo(ctx).Result()
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{"cluster_state:ok", fmt.Sprintf("cluster_slots_ok:%d\r", slots), fmt.Sprintf("cluster_size:%d\r", primaries)} {
+			if !strings.Contains(info, want) {
+				return fmt.Errorf("%s does not say %q", node.addr, want)
+			}
+		}
+	}
+	return nil
+}
+
+// nodes are s and the other primaries of its Cluster.
+func (s *server) nodes() []*server { return append([]*server{s}, s.others...) }
+
+// clusterAddrs are the addresses of the nodes of a Cluster, or nil for a server alone.
+func (s *server) clusterAddrs() []string {
+	if len(s.others) == 0 {
+		return nil
+	}
+	var addrs []string
+	for _, node := range s.nodes() {
+		addrs = append(addrs, node.addr)
+	}
+	return addrs
+}
+
+// newClusterClient is the go-redis client of every library that takes one, on a Cluster.
+func newClusterClient(s setup) redis.UniversalClient {
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.cluster, Dialer: s.wire.dial})
+}
+
+// addrs are those that a client begins with.
+func (s setup) addrs() []string {
+	if len(s.cluster) > 0 {
+		return s.cluster
+	}
+	return []string{s.addr}
+}

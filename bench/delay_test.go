@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// newEcho is a server that sends back what it reads, and a proxy in front of it.
+func newEcho(t *testing.T, by time.Duration) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the proxy's connection
+				defer conn.Close()
+				_, _ = io.Copy(conn, conn)
+			}()
+		}
+	}()
+	p, err := startProxy(l.Addr().String(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.close()
+		_ = l.Close()
+	})
+	return p
+}
+
+// A reply never comes before the delay is over, on any of several connections, and it is whole.
+func TestProxyDelays(t *testing.T) {
+	const by = 20 * time.Millisecond
+	p := newEcho(t, by)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			conn, err := dialer.DialContext(t.Context(), "tcp", p.addr())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			for range 5 {
+				sent, got := make([]byte, 100), make([]byte, 100)
+				for i := range sent {
+					sent[i] = byte(rand.Int())
+				}
+				start := time.Now()
+				if _, err := conn.Write(sent); err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
+					t.Errorf("another reply, or none: %v", err)
+					return
+				}
+				if took := time.Since(start); took < by {
+					t.Errorf("a reply after %v", took)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A long stream arrives whole and in order, because its parts are delayed and not its end.
+func TestProxyStreams(t *testing.T) {
+	p := newEcho(t, time.Millisecond)
+	conn, err := dialer.DialContext(t.Context(), "tcp", p.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sent := make([]byte, 1<<20)
+	for i := range sent {
+		sent[i] = byte(i >> 8)
+	}
+	go func() { _, _ = conn.Write(sent) }() // ends with the connection
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("the stream has changed: %v", err)
+	}
+}
+
+// Both ends are passed on: a client's to the server, and a server's to the client, after what it has sent before.
+func TestProxyEnds(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p, err := startProxy(l.Addr().String(), time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	for _, serverFirst := range []bool{true, false} {
+		client, err := dialer.DialContext(t.Context(), "tcp", p.addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, to := server, client
+		if !serverFirst {
+			from, to = client, server
+		}
+		if _, err := from.Write([]byte("last words")); err != nil {
+			t.Fatal(err)
+		}
+		_ = from.Close()
+		if got, err := io.ReadAll(to); err != nil || string(got) != "last words" {
+			t.Errorf("server first %v: got %q, %v", serverFirst, got, err)
+		}
+		_ = to.Close()
+	}
+}
+
+// close ends the connections of clients that wait for a reply, and the delivery of what they wait for.
+func TestProxyClose(t *testing.T) {
+	p := newEcho(t, 0)
+	second, err := startProxy(p.to, 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := dialer.DialContext(t.Context(), "tcp", second.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() { // ends with the connection
+		defer close(read)
+		_, _ = io.Copy(io.Discard, conn) // the proxy may reset the connection
+	}()
+	for kept := 0; kept == 0; time.Sleep(time.Millisecond) {
+		second.mu.Lock()
+		kept = len(second.conns)
+		second.mu.Unlock()
+	}
+	second.close()
+	<-read
+	if second.keep() {
+		t.Error("a closed proxy keeps connections")
+	}
+}
+
+// The scenarios with a delay run only if they are named, by their own names or all together.
+func TestDelaySelected(t *testing.T) {
+	for list, want := range map[string][]string{
+		"delay":             {"delay-0.1ms", "delay-1ms", "delay-10ms"},
+		"delay-1ms":         {"delay-1ms"},
+		"seq,delay":         {"seq", "delay-0.1ms", "delay-1ms", "delay-10ms"},
+		"delay-10ms, delay": {"delay-0.1ms", "delay-1ms", "delay-10ms"},
+	} {
+		o, err := parseOptions([]string{"-scenario", list}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range o.scenarios {
+			got = append(got, s.name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v", list, got)
+		}
+	}
+}
+
+// Behind the proxy no operation is faster than the network, and the table shows the round trip that was measured.
+func TestDelayScenario(t *testing.T) {
+	newServer(t)
+	var out strings.Builder
+	if err := bench(t.Context(), []string{"-scenario", "delay-1ms", "-only", "floor,holdfast", "-for", "200ms", "-rounds", "1", "-json"}, &out, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 8 {
+		t.Fatalf("%d lines, want 8", len(lines))
+	}
+	for _, line := range lines {
+		var r result
+		ping := struct {
+			US float64 `json:"ping_us"`
+		}{}
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(line), &ping); err != nil {
+			t.Fatal(err)
+		}
+		if r.P50US < 980 || ping.US < 1000 { // a quantile is off by at most 1.6 %
+			t.Errorf("faster than the network: %s", line)
+		}
+	}
+	s, _ := scenarioNamed("delay-1ms")
+	if head := strings.Join(sheetOf(s, nil).head, "|"); !strings.HasPrefix(head, "|library|ping|ops/s|") || !strings.Contains(head, "|p99|") {
+		t.Errorf("columns %s", head)
+	}
+}
