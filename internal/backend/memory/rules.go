@@ -347,11 +347,14 @@ func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, bac
 func revoke(k key, id string, e env) (key, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
-	if slices.Contains(k.ended, id) || k.state != held || !k.live(e.now) {
+	if slices.Contains(k.ended, id) {
+		return k, nil
+	}
+	k.remember(id, e.now)
+	if k.state != held || !k.live(e.now) {
 		return k, nil
 	}
 	k.revoked = true
-	k.remember(id, e.now)
 	return k, []notice{{k.locker, backend.Notification{Event: backend.EventRevoked, Request: k.owner}}}
 }
 
@@ -369,6 +372,7 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 	case k.state == held && k.live(e.now):
 		return k, backend.ClearHeld, nil
 	case k.empty():
+		k.remember(id, e.now)
 		return k, backend.Cleared, nil
 	}
 	k.keep(backend.FreeTTL, e.now)

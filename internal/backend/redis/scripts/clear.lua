@@ -15,7 +15,10 @@ elseif ARGV[5] ~= '' and ((k.s == 'h' and k.t or k.f) ~= tonumber(ARGV[5]) or (k
   return 2
 end
 if k.s == 'h' and k.live then return 0 end
-if call('PTTL', KEYS[1]) == -2 then return 1 end
+if call('PTTL', KEYS[1]) == -2 then
+  if ARGV[7] ~= '' then remember('', ARGV[7]) end -- else a late duplicate clears what the key has then
+  return 1
+end
 call('PEXPIRE', KEYS[1], ARGV[1])
 call('HDEL', KEYS[1], 'a', 'm', 'g', 'n', 'r', 'e')
 if k.bad then call('HDEL', KEYS[1], 't', 'f') end
