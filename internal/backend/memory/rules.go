@@ -384,6 +384,8 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 	if k.state != reserved {
 		k.free()
 		notices = k.reserve(e)
+	} else {
+		k.outlive(ceilMillis(reserveTime)+minute, e.now) // as in reserve
 	}
 	k.remember(id, e.now)
 	return k, backend.Cleared, notices

@@ -193,3 +193,13 @@ func TestScriptLateOperator(t *testing.T) {
 		}
 	})
 }
+
+// A request may enter the queue until the end of a reservation. The hash outlives that request also
+// if the reserved key is cleared.
+func TestScriptClearReserved(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["other's turn"])
+		b.answers(forget.with(0, time.Minute.Milliseconds()), 1)
+		b.ttl(time.Minute + window)
+	})
+}
