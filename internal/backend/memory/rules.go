@@ -241,7 +241,7 @@ func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.Re
 		}
 		reply.Next = backend.AcquireReply{Remaining: backend.ReserveTime, Queue: len(k.queue)}
 	default:
-		k.grant(r.Token, next, e)
+		k.grant(max(r.Token, k.token), next, e) // a late duplicate may find a later grant of its id
 		reply.Next = k.granted(backend.KindExclusive)
 	}
 	return k, reply, notices
