@@ -17,7 +17,7 @@
 // next call, releases, abandons, parks, rotates, completes, or repeats a withdrawal or a release.
 // Time often passes until about the end of a lease, a reservation, a record or a TTL. A late copy
 // arrives less than a minute after it was sent, because ended ids are kept for so long. In a Cluster
-// PUBLISH counts no receiver.
+// PUBLISH does not count each receiver.
 //
 // At the end no fault occurs any more. Each waiter must get the key, and the server must forget all.
 //

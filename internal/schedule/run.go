@@ -19,12 +19,18 @@ func (v *Violation) Error() string { return fmt.Sprintf("%s: %s", v.Check, v.Tex
 
 // Run plays the schedule of a seed. It returns the number of commands, and a violation or nil.
 func Run(s Server, seed uint64) (commands int, v *Violation) {
-	return play(s, seed, nil, nil)
+	return play(s, seed, parts{})
 }
 
-// play plays a schedule without the steps in skip, and passes a trace to log.
-func play(s Server, seed uint64, skip map[int]bool, log func(string)) (commands int, v *Violation) {
-	w := newWorld(s, seed, log)
+// parts says which steps of a schedule are played.
+type parts struct {
+	skip map[int]bool
+	last int          // the schedule stops after this step; 0: after the end
+	log  func(string) // receives a trace; nil: none
+}
+
+func play(s Server, seed uint64, of parts) (commands int, v *Violation) {
+	w := newWorld(s, seed, of.log)
 	step := 0
 	defer func() {
 		commands = w.judge.commands
@@ -37,10 +43,13 @@ func play(s Server, seed uint64, skip map[int]bool, log func(string)) (commands 
 		}
 	}()
 	for n := leastSteps + w.rnd.IntN(moreSteps); step < n; {
-		if step++; !skip[step] {
+		if step++; !of.skip[step] {
 			w.at(step)
 			w.step()
 			w.checkHolders()
+		}
+		if step == of.last {
+			return 0, nil
 		}
 	}
 	step++

@@ -2,41 +2,36 @@ package schedule
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// Trace returns a minimal trace of a schedule that fails.
+// Trace returns a trace of a schedule that fails. It leaves out steps that the failure does not need.
 func Trace(s Server, seed uint64) string {
-	_, found := play(s, seed, nil, nil)
+	_, found := play(s, seed, parts{})
 	if found == nil {
-		return "no violation"
+		return "the schedule does not fail again"
 	}
-	skip := map[int]bool{}
-	for i := found.Step; i <= leastSteps+moreSteps; i++ {
-		skip[i] = found.Step <= leastSteps && i > found.Step
-	}
+	of := parts{skip: map[int]bool{}, last: found.Step}
 	for width := 16; width > 0; width /= 2 {
-		for first := 1; first <= found.Step; first += width {
-			added := []int{}
-			for i := first; i < first+width; i++ {
-				if !skip[i] {
-					skip[i] = true
-					added = append(added, i)
-				}
+		for first := 1; first < found.Step; first += width {
+			less := parts{skip: maps.Clone(of.skip), last: found.Step}
+			for i := first; i < min(first+width, found.Step); i++ {
+				less.skip[i] = true
 			}
-			if _, v := play(s, seed, skip, nil); v == nil || v.Check != found.Check {
-				for _, i := range added {
-					delete(skip, i)
-				}
+			if _, v := play(s, seed, less); v != nil && v.Check == found.Check {
+				of, found = less, v
+				of.last = v.Step
 			}
 		}
 	}
 	var lines []string
-	_, v := play(s, seed, skip, func(line string) { lines = append(lines, shorten(line)) })
-	return strings.Join(lines, "\n") + "\n" + shorten(v.Error())
+	of.log = func(line string) { lines = append(lines, shorten(line)) }
+	_, v := play(s, seed, of)
+	return strings.Join(append(lines, shorten(v.Error())), "\n")
 }
 
 // longID is an id of the world. A trace shows it without the zeros.
