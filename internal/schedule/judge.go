@@ -17,6 +17,7 @@ func fail(check, format string, args ...any) {
 // each command that runs, also if no process receives it.
 type judge struct {
 	now       int64
+	once      bool
 	cluster   bool
 	listening func(locker string) bool
 
@@ -24,6 +25,8 @@ type judge struct {
 	abandoned bool  // a hold was abandoned, and no run has ended since
 	keptUntil int64 // the server keeps that it is abandoned at least until then
 	ended     map[string]bool
+	attempts  int64 // runs of a once key
+	counted   int64 // the server keeps them at least until then
 	token     int64 // the greatest one granted or used
 	record    *record
 
@@ -58,8 +61,8 @@ type waiter struct {
 	vague      bool // it may have entered the queue before since
 }
 
-func newJudge(cluster bool, listening func(string) bool) judge {
-	return judge{cluster: cluster, listening: listening, ended: map[string]bool{}}
+func newJudge(once, cluster bool, listening func(string) bool) judge {
+	return judge{once: once, cluster: cluster, listening: listening, ended: map[string]bool{}}
 }
 
 // holds reports whether the lease of id is in force.
@@ -104,6 +107,6 @@ func (j *judge) renewed(c *command, r *reply) {
 		fail("A", "the renewal of %s returns %d, want %d", c.id, r.verdict, want)
 	}
 	if r.verdict == backend.VerdictKept {
-		j.hold.end, j.keptUntil = max(j.hold.end, j.now+c.lease), j.now+c.retention
+		j.hold.end, j.keptUntil, j.counted = max(j.hold.end, j.now+c.lease), j.now+c.retention, j.now+c.retention
 	}
 }

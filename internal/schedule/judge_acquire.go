@@ -66,7 +66,10 @@ func (j *judge) granted(c *command, id string, r *reply) {
 		fail("E", "%s is granted with abandoned %v", id, r.abandoned)
 	case must && c.mode == atMostOnce:
 		fail("E", "%s is granted, and must be refused", id)
+	case j.once && r.attempt != j.attempts+1 && (j.now < j.counted || r.attempt != 1):
+		fail("E", "%s is granted as run %d, and there were %d", id, r.attempt, j.attempts)
 	}
+	j.attempts, j.counted = r.attempt, j.now+c.retention
 	j.hold = &held{id: id, locker: c.locker, token: r.token, end: j.now + c.lease}
 	j.abandoned, j.keptUntil, j.token, j.record = r.abandoned, j.now+c.retention, r.token, nil
 	j.reserved, j.reservedUntil, j.parkedUntil = "", 0, 0

@@ -26,6 +26,7 @@ func (j *judge) released(c *command, r *reply, heard []string) {
 	if !r.done {
 		return
 	}
+	j.counted = j.now + c.keep
 	if j.abandoned = c.abandon; c.abandon {
 		j.keptUntil = j.now + c.keep
 	}
@@ -52,13 +53,16 @@ func (j *judge) rotated(c *command, r *reply, heard []string) {
 func (j *judge) left(c *command, r *reply, heard []string) {
 	j.forget(c.id)
 	reserved := j.reserved == c.id
+	if r.done && !j.abandoned {
+		j.counted = j.now + c.keep
+	}
 	if r.done && reserved && j.hold == nil {
 		j.ended[c.id] = true
 		j.passed(heard)
 		return
 	}
-	j.ends(c, r.done)
-	if r.done {
+	if j.ends(c, r.done); r.done {
+		j.attempts--
 		j.passed(heard)
 	}
 }
@@ -76,6 +80,7 @@ func (j *judge) completed(c *command, r *reply, heard []string) {
 	if j.record != nil && j.now < j.record.until-1000 {
 		fail("G", "%s replaces the record of %s", c.id, j.record.id)
 	}
+	j.attempts = 0
 	j.record, j.abandoned = &record{id: c.id, data: c.record, until: j.now + c.keep}, false
 	for _, w := range j.waiters {
 		if j.now < j.queueUntil && !w.maybe && !slices.Contains(heard, "w"+w.id) {

@@ -44,12 +44,12 @@ func (j *judge) cleared(now int64, c *command, r *reply, before, after backend.S
 		fail("D", "%s leaves the key %+v", c.id, after)
 	}
 	if acted || !slices.Contains(j.ran, c.id) {
-		j.hold, j.abandoned, j.record = nil, false, nil
+		j.hold, j.abandoned, j.record, j.attempts = nil, false, nil, 0
 		if j.reserved == "" {
 			j.passed(heard)
 		}
 	} else if !slices.Contains(j.closed, c.id) { // the first copy may have found nothing, then this one clears; no state shows all of that
-		j.keptUntil = now
+		j.keptUntil, j.counted = now, now
 	}
 	j.ran = append(j.ran, c.id)
 }

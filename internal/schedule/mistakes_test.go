@@ -50,6 +50,7 @@ var mistakes = []struct {
 	{"a withdrawal keeps the turn", "leave", "pass_on(ARGV[5], ARGV[6], ARGV[7])", "call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v')", "F", false},
 	{"a withdrawal stays in the queue", "leave", "call('ZREM', KEYS[2], ARGV[2] .. request)", "", "F", false},
 	{"a withdrawal ends that the key is abandoned", "leave", "if k.s == 'h' then\n", "if k.s == 'h' then call('HDEL', KEYS[1], 'a')\n", "E", false},
+	{"a withdrawn grant counts as a run", "leave", "if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end", "", "E", false},
 	{"a rotation passes the waiters by", "rotate", "if reserved then", "if false then", "F", false},
 	{"a rotation ends another's hold", "rotate", "if k.s ~= 'h' or k.h ~= grant_id then", "if k.s ~= 'h' then", "D", false},
 	{"a completion ends another's hold", "complete", "if k.s ~= 'h' or k.h ~= ARGV[1] then", "if k.s ~= 'h' then", "D", false},
@@ -60,6 +61,29 @@ var mistakes = []struct {
 	{"a late revocation meets the next hold", "revoke", "if ARGV[2] then remember(k.l, ARGV[2]) end", "", "D", false},
 	{"a clear frees a held key", "clear", "if k.s == 'h' and k.live then return 0 end", "", "A", false},
 	{"a clear forgets its id", "clear", "if ARGV[7] ~= '' then remember('', ARGV[7]) end", "", "D", true},
+}
+
+// TestTrace checks that the trace of a failure is short and ends with it.
+func TestTrace(t *testing.T) {
+	texts := redis.Texts()
+	texts["release"] = strings.ReplaceAll(texts["release"], "or v[2] ~= grant_id then", "then")
+	s, err := schedule.NewLua(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(fullCount) {
+		_, v := schedule.Run(s, seed)
+		if v == nil {
+			continue
+		}
+		lines := strings.Split(schedule.Trace(s, seed), "\n")
+		if last := lines[len(lines)-1]; len(lines) > 15 || !strings.HasPrefix(last, "D: release of R") {
+			t.Errorf("the trace has %d lines and ends with %q", len(lines), last)
+		}
+		t.Logf("%v\n%s", v, strings.Join(lines, "\n"))
+		return
+	}
+	t.Error("the mistake is not found")
 }
 
 // TestFindsMistakes runs schedules against scripts that have a mistake. Each is found within the

@@ -64,6 +64,7 @@ type reply struct {
 	outcome   backend.Outcome
 	verdict   backend.Verdict
 	token     int64
+	attempt   int64
 	abandoned bool
 	remaining int64
 	record    string
@@ -178,6 +179,7 @@ func acquired(list []any) (r reply, err error) {
 		r.remaining, ok = list[1].(int64)
 	case backend.OutcomeGranted:
 		if r.token, ok = list[1].(int64); ok {
+			r.attempt, _ = list[2].(int64)
 			n, ok = list[3].(int64)
 			r.abandoned = n == 1
 		}

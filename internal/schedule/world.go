@@ -62,7 +62,7 @@ func newWorld(s Server, seed uint64, log func(string)) *world {
 		w.keep = pick(w, []int64{1e6, 45e6, 60e6, 150e6})
 	}
 	w.p = newProtocol(s, w.kind, cluster)
-	w.judge = newJudge(cluster, w.listens)
+	w.judge = newJudge(w.kind == backend.KindOnce, cluster, w.listens)
 	s.OnPublish(w.published)
 	for i := range 2 + w.rnd.IntN(2) {
 		p := &process{w: w, n: i}
