@@ -47,6 +47,9 @@ func TestSchedules(t *testing.T) {
 			}
 			for i := next.Add(1) - 1; i < int64(n) && !failed.Load(); i = next.Add(1) - 1 {
 				count, v := schedule.Run(s, first+uint64(i)) //nolint:gosec // it is not negative
+				if i > 0 && i%100_000 == 0 {
+					t.Logf("%d schedules in %v", i, time.Since(began))
+				}
 				if commands.Add(int64(count)); v != nil {
 					failed.Store(true)
 					t.Errorf("-args -seed %d: %v\n%s", first+uint64(i), v, schedule.Trace(s, first+uint64(i))) //nolint:gosec // as above
