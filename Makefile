@@ -21,7 +21,7 @@ FEWER_GC := GOGC=400
 REPEAT := HOLDFAST_TALLY_REPEAT=1
 
 # Packages with targets of their own, because they take long: make full leaves them out.
-OWN := internal/(sim|topology|serverfault|signals|history|security|soak|httpsoak)$$
+OWN := internal/(sim|schedule|topology|serverfault|signals|history|security|soak|httpsoak)$$
 
 .PHONY: test
 test: ## level quick: needs only Go; tests that need a redis-server are skipped without one, and counted
@@ -35,6 +35,10 @@ full: ## level full with the race detector, of all packages without a target of 
 sim: ## 120 seeds of the simulation, and 6 with the race detector; -seed N plays one again
 	$(FULL) $(FEWER_GC) $(TALLY) ./internal/sim -count=1 -v -timeout 30m
 	$(FULL) $(FEWER_GC) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 6
+
+.PHONY: schedule
+schedule: ## 20,000 random schedules of commands that are lost, late or run twice, on the scripts; known mistakes in them; -seed N runs one again
+	$(FULL) $(FEWER_GC) $(TALLY) ./internal/schedule -count=1 -v -timeout 20m
 
 .PHONY: history
 history: ## a million operations on a real server, checked with porcupine and a fenced register
@@ -86,8 +90,9 @@ soak-short: ## a minute of contention between 1, 3 and 8 processes on a real ser
 
 .PHONY: soak
 soak: export HOLDFAST_TEST_LEVEL = exhaustive
-soak: ## a thousand seeds of the simulation, ten million operations, all planted mistakes, and the rest for longer: up to 90 min
+soak: ## a thousand seeds of the simulation, two million schedules, ten million operations, all planted mistakes, and the rest for longer: up to 90 min
 	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim
+	$(FEWER_GC) $(GO) test ./internal/schedule -count=1 -v -timeout 90m
 	$(GO) test ./internal/history -count=1 -v -timeout 30m -run TestHistory
 	$(GO) run ./internal/planted
 	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 4m -procs 1,3,8 -kill 20s -at-least 20000
@@ -169,7 +174,7 @@ tidy-check: ## fail if tidy would change something
 	cd fence/sqltest && $(GO) mod tidy -diff
 
 # What make check runs, in this order. Each is a target above; .ci/stage says how long it took.
-CHECKS := tidy-check lint full sim history signals faults topology sql-test planted-fast security acl bench-test observability-test
+CHECKS := tidy-check lint full sim schedule history signals faults topology sql-test planted-fast security acl bench-test observability-test
 
 .PHONY: check
 check: ## level full: lint, all tests of all modules with the race detector and real servers, known mistakes; CI runs it

@@ -82,6 +82,7 @@ func compare(t *testing.T, seed uint64, s scripted, tm timing) *compared {
 	c := &compared{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), timing: tm, server: s, space: space, now: 1_700_000_000_000_000, counts: map[string]int{},
 	}
+	c.lastID = c.id()
 	space.Control(func() int64 { return c.now }, func() string { return c.lastID })
 	for i := range 4 {
 		l := &locker{id: fmt.Sprintf("L%025d", i)}

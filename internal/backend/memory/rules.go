@@ -241,7 +241,7 @@ func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.Re
 		}
 		reply.Next = backend.AcquireReply{Remaining: backend.ReserveTime, Queue: len(k.queue)}
 	default:
-		k.grant(r.Token, next, e)
+		k.grant(max(r.Token, k.token), next, e) // a late duplicate may find a later grant of its id
 		reply.Next = k.granted(backend.KindExclusive)
 	}
 	return k, reply, notices
@@ -347,11 +347,14 @@ func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, bac
 func revoke(k key, id string, e env) (key, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
-	if slices.Contains(k.ended, id) || k.state != held || !k.live(e.now) {
+	if slices.Contains(k.ended, id) {
+		return k, nil
+	}
+	k.remember(id, e.now)
+	if k.state != held || !k.live(e.now) {
 		return k, nil
 	}
 	k.revoked = true
-	k.remember(id, e.now)
 	return k, []notice{{k.locker, backend.Notification{Event: backend.EventRevoked, Request: k.owner}}}
 }
 
@@ -369,6 +372,7 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 	case k.state == held && k.live(e.now):
 		return k, backend.ClearHeld, nil
 	case k.empty():
+		k.remember(id, e.now)
 		return k, backend.Cleared, nil
 	}
 	k.keep(backend.FreeTTL, e.now)
@@ -380,6 +384,8 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 	if k.state != reserved {
 		k.free()
 		notices = k.reserve(e)
+	} else {
+		k.outlive(ceilMillis(reserveTime)+minute, e.now) // as in reserve
 	}
 	k.remember(id, e.now)
 	return k, backend.Cleared, notices

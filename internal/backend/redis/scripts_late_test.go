@@ -164,3 +164,42 @@ func TestScriptMemory(t *testing.T) {
 		}
 	}
 }
+
+// A late duplicate of an operator's command changes nothing, also if the first copy found nothing to
+// do.
+func TestScriptLateOperator(t *testing.T) {
+	operator := id("V")
+	onEach(t, func(b *bench) {
+		for name, c := range map[string]struct {
+			command call
+			first   int
+		}{
+			"revoke": {call{"revoke", []any{wakes, operator}}, 0},
+			"clear":  {forget.with(6, operator), 1},
+		} {
+			b.use(name)
+			b.set(nil)
+			b.answers(c.command, c.first)
+			b.ttl(time.Minute)
+			b.token(me)
+			if name == "clear" {
+				b.answers(release(me, 1, 1, 0), 1)
+			}
+			was := b.hash()
+			b.answers(c.command, 1)
+			if h := b.hash(); !maps.Equal(h, was) {
+				b.Errorf("a late %s changes %v to %v", name, was, h)
+			}
+		}
+	})
+}
+
+// A request may enter the queue until the end of a reservation. The hash outlives that request also
+// if the reserved key is cleared.
+func TestScriptClearReserved(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["other's turn"])
+		b.answers(forget.with(0, time.Minute.Milliseconds()), 1)
+		b.ttl(time.Minute + window)
+	})
+}

@@ -215,3 +215,13 @@ func TestScriptRotateLine(t *testing.T) {
 		b.told()
 	})
 }
+
+// A late copy of an acquire may get the key once more, and then a late copy of the rotation releases
+// it. Its last token is older than that grant.
+func TestScriptRotateOldToken(t *testing.T) {
+	onEach(t, func(b *bench) {
+		ahead := b.now() + time.Hour.Microseconds() // the clock was set back
+		b.set(states()["mine"].with(fields{"t": ahead}))
+		b.answers(rotate(me, again, 0, 0), 1, 1, ahead+1, 1, 0)
+	})
+}

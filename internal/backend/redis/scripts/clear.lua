@@ -15,12 +15,19 @@ elseif ARGV[5] ~= '' and ((k.s == 'h' and k.t or k.f) ~= tonumber(ARGV[5]) or (k
   return 2
 end
 if k.s == 'h' and k.live then return 0 end
-if call('PTTL', KEYS[1]) == -2 then return 1 end
+if call('PTTL', KEYS[1]) == -2 then
+  if ARGV[7] ~= '' then remember('', ARGV[7]) end -- else a late duplicate clears what the key has then
+  return 1
+end
 call('PEXPIRE', KEYS[1], ARGV[1])
 call('HDEL', KEYS[1], 'a', 'm', 'g', 'n', 'r', 'e')
 if k.bad then call('HDEL', KEYS[1], 't', 'f') end
 if k.s == 'h' or k.bad then call('HSET', KEYS[1], 'f', k.f) end -- an expired hold may have used all its tokens
 if k.s == 'h' and k.bad then call('PUBLISH', ARGV[3] .. k.o, 'v' .. k.h) end -- the holder renews at once and finds its lease lost
-if k.s ~= 'r' or k.bad then pass_on(ARGV[2], ARGV[3], ARGV[4]) end
+if k.s ~= 'r' or k.bad then
+  pass_on(ARGV[2], ARGV[3], ARGV[4])
+else
+  outlive(math.ceil(ARGV[2] / 1000) + minute) -- as in pass.lua
+end
 if ARGV[7] ~= '' then remember(k.l, ARGV[7]) end
 return 1

@@ -1,13 +1,16 @@
 -- revoke.lua: mark a hold as revoked.
 -- KEYS[1]=hash
 -- ARGV: 1 channel prefix 2 id of this revocation
--- Returns 1 revoked · 0 not held.
+-- Returns 1 revoked, or a repeat · 0 not held.
 -- The key is not freed, because the handler may still run. The lease is no longer renewed. The key
 -- is free when the holder releases it or the lease expires.
 local k = load(KEYS[1])
 if ARGV[2] and string.find(k.l, ARGV[2], 1, true) then return 1 end -- a repeat; the key may have another holder now
 if k.bad == 'x' or k.bad == 'd' then return {err = 'BADFIELD ' .. k.bad} end
-if k.s ~= 'h' or not k.live then return 0 end
+if k.s ~= 'h' or not k.live then
+  if ARGV[2] then remember(k.l, ARGV[2]) end -- else a late duplicate revokes the next hold
+  return 0
+end
 call('HDEL', KEYS[1], 'v') -- first, see renew.lua
 call('HSET', KEYS[1], 'v', '1') -- planted:revoked
 if ARGV[2] then remember(k.l, ARGV[2]) end

@@ -29,4 +29,5 @@ if reserved then
   if ARGV[11] == '1' then enqueue(locker .. request, ARGV[14]) end
   return {1, 0, tonumber(ARGV[5]), 0, '', call('ZCARD', KEYS[2])}
 end
-return {1, unpack(grant(tonumber(ARGV[2]), nil, false, request, locker, ARGV[10], ARGV[12], ARGV[13]))}
+local f = math.max(tonumber(ARGV[2]), k.t) -- a late duplicate may find a later grant of its id
+return {1, unpack(grant(f, nil, false, request, locker, ARGV[10], ARGV[12], ARGV[13]))}

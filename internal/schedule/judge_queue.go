@@ -1,0 +1,68 @@
+package schedule
+
+import (
+	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+func (j *judge) enqueued(c *command, id string) {
+	if j.ended[id] {
+		fail("C", "%s enters the queue, and it has ended", id)
+	}
+	if j.now >= j.queueUntil {
+		j.waiters = j.waiters[:0]
+	}
+	j.queueUntil = j.now + backend.QueueTTL.Microseconds()
+	i := slices.IndexFunc(j.waiters, func(w waiter) bool { return w.id == id })
+	if i < 0 {
+		j.waiters = append(j.waiters, waiter{id: id, locker: c.locker, since: j.now})
+	} else if w := &j.waiters[i]; w.maybe {
+		w.maybe, w.vague = false, true
+	}
+}
+
+func (j *judge) forget(id string) {
+	j.waiters = slices.DeleteFunc(j.waiters, func(w waiter) bool { return w.id == id })
+}
+
+// waiting returns the first member of the queue whose process listens. Without one its id is empty.
+func (j *judge) waiting() waiter {
+	for _, w := range j.waiters {
+		if j.now < j.queueUntil && !w.maybe && j.listening(w.locker) {
+			return w
+		}
+	}
+	return waiter{}
+}
+
+// passed judges the notifications of a command that freed the key.
+func (j *judge) passed(heard []string) {
+	j.reserved, j.reservedUntil, j.parkedUntil = "", 0, 0
+	must := j.waiting()
+	for _, h := range heard {
+		id := h[1:]
+		at := slices.IndexFunc(j.waiters, func(w waiter) bool { return w.id == id })
+		if at < 0 {
+			fail("F", "%s is notified, and it does not wait", id)
+		}
+		w := j.waiters[at]
+		j.forget(id)
+		if !j.cluster && !j.listening(w.locker) {
+			continue
+		}
+		j.reserved, j.reservedUntil = id, j.now+backend.ReserveTime.Microseconds()
+		if must = j.waiting(); must.id != "" && !must.vague && !w.vague && must.since < w.since {
+			fail("F", "%s is notified before %s", id, must.id)
+		}
+		must = waiter{}
+	}
+	if must.id != "" {
+		fail("F", "the key is free, and the waiter %s is not notified", must.id)
+	}
+	for i := range j.waiters {
+		if w := &j.waiters[i]; !j.listening(w.locker) {
+			w.maybe = true
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package schedule_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/schedule"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+)
+
+// mistakes replace a text of one script. check is the check that finds the mistake first. slow
+// mistakes take more than a few hundred schedules.
+var mistakes = []struct {
+	name, script, old, new string
+	check                  string
+	slow                   bool
+}{
+	{"a held key is granted", "acquire", "if live and not (s == 'r'", "if live and s ~= 'h' and not (s == 'r'", "A", false},
+	{"a reserved key is granted", "acquire", "if live and not (s == 'r' and h == request)", "if live and s ~= 'r'", "F", false},
+	{"a parked key is granted", "acquire", "if live and not (s == 'r'", "if live and s ~= 'p' and not (s == 'r'", "F", false},
+	{"a repeat finds itself busy", "acquire", "if s == 'h' and h == request then", "if false then", "A", false},
+	{"an expired lease is granted again", "acquire", "if not live or call('HGET'", "if call('HGET'", "A", false},
+	{"a late duplicate is granted", "acquire", "if v[9] and string.find(v[9], request, 1, true) then return {5} end", "", "C", false},
+	{"a takeover is not noted", "acquire", "if not a then call('HSET', KEYS[1], 'a', '1') end", "", "E", true},
+	{"at most once takes over", "acquire", "if (a or s == 'h') and mode == 'most' then", "if false then", "E", false},
+	{"a token is the time", "acquire", "math.max(f + 1, now)", "now", "B", false},
+	{"a token is the last one and 1", "acquire", "math.max(f + 1, now)", "f + 1", "B", false},
+	{"a grant has no TTL", "acquire", "call('PEXPIRE', KEYS[1], retention)\n  return", "return", "H", false},
+	{"a queue has no TTL", "acquire", "call('PEXPIRE', KEYS[2], retention)", "", "H", false},
+	{"the queue is served from its end", "acquire", "'NX', now, member", "'NX', -now, member", "F", false},
+	{"a record is run again", "acquire", "if v[1] == 'd' then", "if false then", "G", false},
+	{"an expired lease is renewed", "renew", " or x <= now then return 0 end", " then return 0 end", "A", true},
+	{"another's lease is renewed", "renew", "or v[2] ~= hold or", "or", "A", false},
+	{"a revoked lease is renewed", "renew", "if v[5] == '1' then return 2 end", "", "A", false},
+	{"a release frees another's hold", "release", "if v[1] ~= 'h' or v[2] ~= grant_id then", "if v[1] ~= 'h' then", "D", false},
+	{"a release does not remember", "release", "if ARGV[5] == '1' then remember(v[4] or '', grant_id) elseif", "if", "C", false},
+	{"a stale release does not remember", "release", "if ARGV[5] == '1' then remember(v[4] or '', grant_id) end", "", "C", true},
+	{"a release forgets the last token", "release", "if last ~= v[3] then call('HSET', KEYS[1], 'f', last) end", "", "B", false},
+	{"a release notifies no waiter", "release", "reserve(ARGV[6], ARGV[7], ARGV[8])\nreturn 1", "return 1", "F", false},
+	{"an abandoned hold is released", "release", "call('HSET', KEYS[1], 'a', '1')", "", "E", false},
+	{"a dead waiter counts as notified", "release", "> 0 or counts_all == '0'", ">= 0", "F", false},
+	{"the queue outlives the hash", "release", "outlive(math.ceil(reservation / 1000) + minute)", "", "F", true},
+	{"the queue outlives the hash of a cleared key", "clear", "outlive(math.ceil(ARGV[2] / 1000) + minute)", "", "F", true},
+	{
+		"an ended id is remembered for as long as the hash lives", "leave", "outlive(minute) -- planted:remembered-for-a-minute",
+		"if call('PTTL', KEYS[1]) < 0 then call('PEXPIRE', KEYS[1], minute) end", "C", true,
+	},
+	{"a withdrawal does not remember", "leave", "if ours or not k.bad then remember(k.l, request) end", "", "C", false},
+	{"a withdrawal keeps the turn", "leave", "pass_on(ARGV[5], ARGV[6], ARGV[7])", "call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v')", "F", false},
+	{"a withdrawal stays in the queue", "leave", "call('ZREM', KEYS[2], ARGV[2] .. request)", "", "F", false},
+	{"a withdrawal ends that the key is abandoned", "leave", "if k.s == 'h' then\n", "if k.s == 'h' then call('HDEL', KEYS[1], 'a')\n", "E", false},
+	{"a withdrawn grant counts as a run", "leave", "if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end", "", "E", false},
+	{"a rotation passes the waiters by", "rotate", "if reserved then", "if false then", "F", false},
+	{"a rotation ends another's hold", "rotate", "if k.s ~= 'h' or k.h ~= grant_id then", "if k.s ~= 'h' then", "D", false},
+	{"a completion ends another's hold", "complete", "if k.s ~= 'h' or k.h ~= ARGV[1] then", "if k.s ~= 'h' then", "D", false},
+	{"a completion replaces a record", "complete", "if k.s ~= 'h' or k.h ~= ARGV[1] then", "if k.s ~= 'd' and (k.s ~= 'h' or k.h ~= ARGV[1]) then", "D", false},
+	{"a completion notifies no waiter", "complete", "call('PUBLISH', ARGV[5] .. string.sub(w, 1, -27), 'w' .. string.sub(w, -26))", "", "F", false},
+	{"a record ends with the memory of ids", "leave", "if v[1] == 'd' and not v[2] then", "if false then", "G", true},
+	{"a revocation marks nothing", "revoke", "call('HSET', KEYS[1], 'v', '1')", "", "D", false},
+	{"a late revocation meets the next hold", "revoke", "if ARGV[2] then remember(k.l, ARGV[2]) end", "", "D", false},
+	{"a clear frees a held key", "clear", "if k.s == 'h' and k.live then return 0 end", "", "A", false},
+	{"a clear forgets its id", "clear", "if ARGV[7] ~= '' then remember('', ARGV[7]) end", "", "D", true},
+}
+
+// TestTrace checks that the trace of a failure is short and ends with it.
+func TestTrace(t *testing.T) {
+	texts := redis.Texts()
+	texts["release"] = strings.ReplaceAll(texts["release"], "or v[2] ~= grant_id then", "then")
+	s, err := schedule.NewLua(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(fullCount) {
+		_, v := schedule.Run(s, seed)
+		if v == nil {
+			continue
+		}
+		lines := strings.Split(schedule.Trace(s, seed), "\n")
+		if last := lines[len(lines)-1]; len(lines) > 15 || !strings.HasPrefix(last, "D: release of R") {
+			t.Errorf("the trace has %d lines and ends with %q", len(lines), last)
+		}
+		t.Logf("%v\n%s", v, strings.Join(lines, "\n"))
+		return
+	}
+	t.Error("the mistake is not found")
+}
+
+// TestFindsMistakes runs schedules against scripts that have a mistake. Each is found within the
+// number of schedules of level full.
+func TestFindsMistakes(t *testing.T) {
+	for _, m := range mistakes {
+		t.Run(m.name, func(t *testing.T) {
+			if m.slow {
+				testlevel.Full(t)
+			}
+			t.Parallel()
+			texts := redis.Texts()
+			if !strings.Contains(texts[m.script], m.old) {
+				t.Fatalf("%s does not contain %q", m.script, m.old)
+			}
+			for name, text := range texts { // the parts of a script are also in others
+				texts[name] = strings.ReplaceAll(text, m.old, m.new)
+			}
+			s, err := schedule.NewLua(texts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seed := uint64(1); seed <= fullCount; seed++ {
+				if _, v := schedule.Run(s, seed); v != nil {
+					t.Logf("found after %d schedules: %v", seed, v)
+					if v.Check != m.check {
+						t.Errorf("check %s finds it first, want %s", v.Check, m.check)
+					}
+					return
+				}
+			}
+			t.Errorf("the mistake is not found by %d schedules", fullCount)
+		})
+	}
+}

@@ -1,0 +1,255 @@
+package schedule
+
+import (
+	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+const (
+	shortPause = 10_000    // µs, before a repeat
+	pollTime   = 2_000_000 // µs, the longest time between two requests of a waiter
+	extraRetry = 3600e6    // µs, for which the release of a once key is retried after the lease
+)
+
+// state is what a process does.
+type state uint8
+
+const (
+	idle       state = iota
+	asking           // its request is to be sent
+	awaiting         // a command is under way
+	waiting          // the key is busy
+	holding          // it has the key
+	completing       // its completion got no reply
+)
+
+// process sends commands as lockcore and backend/redis do.
+type process struct {
+	w         *world
+	n         int
+	life      int // restarts
+	locker    string
+	listening bool
+	state     state
+	req       request
+	hold      hold
+	cleanups  []*cleanup
+	quits     bool // makes no new request
+}
+
+// request is that of lockcore/request.go.
+type request struct {
+	id                           string
+	lease                        int64
+	mode                         string
+	queue                        bool // it wants to enter the queue
+	queued, repeated, unresolved bool
+	signal                       bool
+	nextTry                      int64
+}
+
+// hold is that of lockcore/grant.go.
+type hold struct {
+	id, mode     string
+	first, token int64
+	published    int64
+	lease, until int64
+	repeated     bool
+	revoked      bool // a notification of that came
+}
+
+// cleanup is that of backend/redis/cleanup.go.
+type cleanup struct {
+	command
+	blocks bool  // the next request waits for it
+	until  int64 // it is useless after this time; 0: no end
+	busy   bool  // a try is under way
+}
+
+var processNames = [...]string{"P0 ", "P1 ", "P2 "}
+
+func (p *process) name() string {
+	if p == nil {
+		return "operator "
+	}
+	return processNames[p.n]
+}
+
+// restart makes a new process, which knows nothing of the previous one.
+func (p *process) restart() {
+	p.life++
+	p.locker, p.listening, p.state, p.cleanups, p.hold = p.w.id('L'), true, idle, nil, hold{}
+	p.w.pending = slices.DeleteFunc(p.w.pending, func(d *pending) bool { return d.p == p })
+}
+
+func (p *process) holds() bool { return p.state == holding && p.w.now < p.hold.until }
+
+// notify receives a notification.
+func (p *process) notify(message string) {
+	switch id := message[1:]; {
+	case message[0] == 'v':
+		p.hold.revoked = p.hold.revoked || p.state == holding && p.hold.id == id
+	case p.req.id == id:
+		p.req.signal = true
+	}
+}
+
+// act does one thing.
+func (p *process) act() {
+	w := p.w
+	if len(p.cleanups) > 0 && w.chance(35) {
+		p.cleanUp()
+		return
+	}
+	switch p.state {
+	case idle:
+		if !p.quits {
+			p.begin()
+		}
+	case asking:
+		switch {
+		case p.blocked():
+			p.cleanUp()
+		case w.chance(8):
+			p.cancel()
+		default:
+			p.ask()
+		}
+	case awaiting:
+		if i := slices.IndexFunc(w.pending, func(d *pending) bool { return d.p == p }); i >= 0 && w.chance(60) {
+			w.deliver(i)
+		}
+	case waiting:
+		switch {
+		case p.req.signal || w.now >= p.req.nextTry || w.chance(10):
+			p.ask()
+		case w.chance(12):
+			p.cancel()
+		}
+	case holding:
+		p.useHold()
+	case completing:
+		p.complete(true)
+	}
+}
+
+func (p *process) begin() {
+	w := p.w
+	p.req = request{id: w.id('R'), lease: pick(w, []int64{1e6, 3e6, 30e6}), mode: exclusive, queue: w.chance(85)}
+	if w.kind == backend.KindOnce {
+		p.req.mode = pick(w, []string{atLeastOnce, atLeastOnce, atMostOnce})
+	}
+	p.state = asking
+}
+
+// blocked reports whether a withdrawal must be confirmed before the next request.
+func (p *process) blocked() bool {
+	return slices.ContainsFunc(p.cleanups, func(c *cleanup) bool { return c.blocks })
+}
+
+func (p *process) ask() {
+	if p.blocked() {
+		p.cleanUp()
+		return
+	}
+	r := &p.req
+	r.signal, p.state = false, awaiting
+	sent := p.w.now
+	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(), mode: r.mode, queue: r.queue}
+	p.w.send(p, c, func(rep *reply) { p.answered(sent, rep) })
+}
+
+func (w *world) abandonedFor() int64 { return max(w.keep, w.abandoned) }
+
+// answered receives the reply to the request.
+func (p *process) answered(sent int64, rep *reply) {
+	r, now := &p.req, p.w.now
+	r.unresolved = rep == nil
+	if rep == nil {
+		r.repeated, p.state = true, asking
+		return
+	}
+	r.queued, r.repeated = r.queued || r.queue, r.repeated || rep.again
+	switch rep.outcome {
+	case backend.OutcomeGranted:
+		p.granted(sent, rep)
+	case backend.OutcomeDone:
+		r.queued = false
+		p.cancel()
+	case backend.OutcomeEnded:
+		p.reissue()
+	case backend.OutcomeBusy:
+		p.state, r.nextTry = waiting, now+max(shortPause, min(rep.remaining+25_000, pollTime))
+	default:
+		p.cancel()
+	}
+}
+
+func (p *process) granted(sent int64, rep *reply) {
+	r := &p.req
+	if p.w.now-sent >= r.lease-r.lease/9 {
+		p.w.trace("  too late")
+		p.reissue()
+		return
+	}
+	if p.w.chance(4) && !p.w.calm { // the call has ended meanwhile
+		r.unresolved = true
+		p.cancel()
+		return
+	}
+	p.state = holding
+	p.hold = hold{
+		id: r.id, mode: r.mode, first: rep.token, token: rep.token, published: rep.token, lease: r.lease, until: sent + r.lease, repeated: r.repeated,
+	}
+	p.w.begin(r.id, rep.token)
+}
+
+// cancel ends the request.
+func (p *process) cancel() {
+	if r := &p.req; r.queued || r.unresolved || r.repeated {
+		p.withdraw()
+	}
+	p.req, p.state = request{}, idle
+}
+
+func (p *process) withdraw() {
+	r := &p.req
+	p.cleanups = append(p.cleanups, &cleanup{
+		command: command{op: leave, id: r.id, locker: p.locker, keep: p.w.keep, repeated: r.repeated}, blocks: r.unresolved || r.repeated,
+	})
+}
+
+// reissue withdraws the request and gives it a new id.
+func (p *process) reissue() {
+	r := &p.req
+	r.unresolved, r.repeated = true, true
+	p.withdraw()
+	*r = request{id: p.w.id('R'), lease: r.lease, mode: r.mode, queue: r.queue}
+	p.state = asking
+}
+
+// cleanUp tries the first cleanup that is not under way.
+func (p *process) cleanUp() {
+	w := p.w
+	p.cleanups = slices.DeleteFunc(p.cleanups, func(c *cleanup) bool { return c.until != 0 && w.now > c.until && !c.busy })
+	i := slices.IndexFunc(p.cleanups, func(c *cleanup) bool { return !c.busy })
+	if i < 0 {
+		return
+	}
+	c := p.cleanups[i]
+	c.busy = true
+	w.send(p, c.command, func(rep *reply) {
+		c.busy = false
+		if rep == nil {
+			c.repeated = true
+			return
+		}
+		p.cleanups = slices.DeleteFunc(p.cleanups, func(o *cleanup) bool { return o == c })
+	})
+}
+
+func (p *process) crash() {
+	p.w.trace("P%d crashes", p.n)
+	p.restart()
+}

@@ -1,0 +1,228 @@
+package schedule
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis"
+)
+
+const channels = "wake:" // prefix of the channels of notifications
+
+// op is a kind of command.
+type op uint8
+
+const (
+	acquire op = iota
+	renew
+	release
+	rotate
+	leave
+	complete
+	revoke
+	clearKey
+	ops
+)
+
+var opNames = [ops]string{"acquire", "renew", "release", "rotate", "leave", "complete", "revoke", "clear"}
+
+func (o op) String() string { return opNames[o] }
+
+// Modes of an acquire.
+const (
+	exclusive   = "exclusive"
+	atLeastOnce = "least"
+	atMostOnce  = "most"
+)
+
+// command is what a process sends: the fields of the requests of package backend, with durations in
+// µs.
+type command struct {
+	op        op
+	id        string // of the request, of its grant, or of an operator's call
+	next      string // rotate: of the next request
+	locker    string
+	mode      string
+	lease     int64
+	retention int64 // acquire, renew, rotate: of an abandoned hold
+	keep      int64 // release, rotate, leave: of the free key; complete: of the record
+	token     int64 // the greatest one used; renew: of the hold to publish, or 0
+	park      int64
+	record    string
+	queue     bool // enter the queue
+	abandon   bool
+	repeated  bool // the script remembers the id
+
+	sent     int64
+	finished int // commands that had finished an id when this one was sent
+}
+
+// reply is the reply to a command.
+type reply struct {
+	done      bool // released, completed, withdrawn, cleared
+	outcome   backend.Outcome
+	verdict   backend.Verdict
+	token     int64
+	attempt   int64
+	abandoned bool
+	remaining int64
+	record    string
+	again     bool // the command was sent twice
+}
+
+// protocol turns commands into script calls and replies into values. It has all that depends on the
+// arguments and the replies of the scripts.
+type protocol struct {
+	server  Server
+	kind    backend.Kind
+	keys    []string
+	cluster bool
+	args    []string
+}
+
+func newProtocol(s Server, kind backend.Kind, cluster bool) protocol {
+	names := redis.StoredNames("schedule", kind, "key")
+	return protocol{server: s, kind: kind, keys: names[:], cluster: cluster}
+}
+
+func number(n int64) string  { return strconv.FormatInt(n, 10) }
+func millis(us int64) string { return number(us / 1000) }
+
+func bit(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+var (
+	reservation = number(backend.ReserveTime.Microseconds())
+	queueTTL    = number(backend.QueueTTL.Milliseconds())
+	freeTTL     = number(backend.FreeTTL.Milliseconds())
+)
+
+func (p *protocol) send(now int64, c *command) (reply, error) {
+	keys, a, countsAll := p.keys, p.args[:0], bit(!p.cluster)
+	switch c.op {
+	case acquire:
+		a = append(a, c.id, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), "", c.mode, queueTTL)
+	case renew:
+		keys = keys[:1]
+		news := ""
+		if c.token != 0 {
+			news = number(c.token) + " next holder"
+		}
+		a = append(a, c.id, number(c.lease), millis(c.retention), news)
+	case release:
+		a = append(a, c.id, number(c.token), bit(c.abandon), millis(c.keep+c.park), bit(c.repeated), reservation, channels, countsAll, number(c.park))
+	case rotate:
+		a = append(a, c.id, number(c.token), millis(c.keep), bit(c.repeated), reservation, channels, countsAll,
+			c.next, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), queueTTL)
+	case leave:
+		a = append(a, c.id, c.locker, millis(c.keep), bit(c.repeated), reservation, channels, countsAll)
+	case complete:
+		a = append(a, c.id, c.record, millis(c.keep), number(c.token), channels, bit(c.repeated))
+	case revoke:
+		keys = keys[:1]
+		a = append(a, channels, c.id)
+	case clearKey:
+		a = append(a, freeTTL, reservation, channels, countsAll, "", "", c.id)
+	default:
+		panic("schedule: unknown command")
+	}
+	p.args = a
+	v, err := p.server.Run(now, c.op.String(), keys, a)
+	if err != nil {
+		return reply{}, err
+	}
+	return decode(c.op, v)
+}
+
+func decode(o op, v any) (r reply, err error) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	first, ok := list[0].(int64)
+	if !ok {
+		return r, fmt.Errorf("unexpected reply %v", v)
+	}
+	switch o {
+	case acquire:
+		return acquired(list)
+	case rotate:
+		if r, err = acquired(list[1:]); err != nil {
+			return r, err
+		}
+		r.done = first == 1
+	case renew:
+		r.verdict = [...]backend.Verdict{backend.VerdictLost, backend.VerdictKept, backend.VerdictRevoked}[first]
+	default:
+		r.done = first == 1
+	}
+	return r, nil
+}
+
+// acquired reads a reply of acquire.lua.
+func acquired(list []any) (r reply, err error) {
+	outcomes := [...]backend.Outcome{
+		backend.OutcomeBusy, backend.OutcomeGranted, backend.OutcomeDone, backend.OutcomeMismatch, backend.OutcomeAbandoned, backend.OutcomeEnded,
+	}
+	n, ok := list[0].(int64)
+	if !ok || n < 0 || n >= int64(len(outcomes)) {
+		return r, fmt.Errorf("unexpected reply %v", list)
+	}
+	r.outcome = outcomes[n]
+	switch r.outcome {
+	case backend.OutcomeBusy:
+		r.remaining, ok = list[1].(int64)
+	case backend.OutcomeGranted:
+		if r.token, ok = list[1].(int64); ok {
+			r.attempt, _ = list[2].(int64)
+			n, ok = list[3].(int64)
+			r.abandoned = n == 1
+		}
+	case backend.OutcomeDone:
+		r.record, ok = list[1].(string)
+	default:
+	}
+	if !ok {
+		err = fmt.Errorf("unexpected reply %v", list)
+	}
+	return r, err
+}
+
+// inspect returns the state of the key.
+func (p *protocol) inspect(now int64) (s backend.Status, err error) {
+	v, err := p.server.Run(now, "inspect", p.keys, []string{"0"})
+	if err != nil {
+		return s, err
+	}
+	list, ok := v.([]any)
+	if !ok || len(list) < 12 {
+		return s, fmt.Errorf("unexpected reply %v", v)
+	}
+	at := func(i int) int64 {
+		n, _ := list[i].(int64)
+		return n
+	}
+	live, abandoned := at(7) == 1, at(8) == 1
+	s = backend.Status{State: backend.StateFree, Remaining: micros(at(3)), Token: at(4), Queue: int(at(6)), Revoked: at(9) == 1}
+	s.Locker, _ = list[11].(string)
+	switch state, _ := list[0].(string); {
+	case state == "d":
+		s.State = backend.StateDone
+	case state == "h" && live:
+		s.State = backend.StateHeld
+	case p.kind == backend.KindOnce && (state == "h" || abandoned):
+		s.State = backend.StateAbandoned
+	case state == "r" && live:
+		s.State = backend.StateReserved
+	case state == "p" && live:
+		s.State = backend.StateParked
+	case state == "h" || abandoned:
+		s.Died = true
+	}
+	return s, nil
+}

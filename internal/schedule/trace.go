@@ -1,0 +1,88 @@
+package schedule
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// Trace returns a trace of a schedule that fails. It leaves out steps that the failure does not need.
+func Trace(s Server, seed uint64) string {
+	_, found := play(s, seed, parts{})
+	if found == nil {
+		return "the schedule does not fail again"
+	}
+	of := parts{skip: map[int]bool{}, last: found.Step}
+	for width := 16; width > 0; width /= 2 {
+		for first := 1; first < found.Step; first += width {
+			less := parts{skip: maps.Clone(of.skip), last: found.Step}
+			for i := first; i < min(first+width, found.Step); i++ {
+				less.skip[i] = true
+			}
+			if _, v := play(s, seed, less); v != nil && v.Check == found.Check {
+				of, found = less, v
+				of.last = v.Step
+			}
+		}
+	}
+	var lines []string
+	of.log = func(line string) { lines = append(lines, shorten(line)) }
+	_, v := play(s, seed, of)
+	return strings.Join(append(lines, shorten(v.Error())), "\n")
+}
+
+// longID is an id of the world. A trace shows it without the zeros.
+var longID = regexp.MustCompile(`([RLV])0{18}10*([1-9][0-9]*)`)
+
+func shorten(line string) string { return longID.ReplaceAllString(line, "$1$2") }
+
+// String describes a command in a trace.
+func (c *command) String() string {
+	s := []string{c.id}
+	if c.next != "" {
+		s = append(s, "next", c.next)
+	}
+	for _, f := range []struct {
+		on   bool
+		name string
+	}{{c.queue, "queue"}, {c.abandon, "abandon"}, {c.repeated, "repeated"}} {
+		if f.on {
+			s = append(s, f.name)
+		}
+	}
+	for _, f := range []struct {
+		us   int64
+		name string
+	}{{c.lease, "lease"}, {c.park, "park"}} {
+		if f.us > 0 {
+			s = append(s, f.name, micros(f.us).String())
+		}
+	}
+	if c.op == acquire && c.mode != exclusive {
+		s = append(s, c.mode)
+	}
+	return strings.Join(s, " ")
+}
+
+func (r *reply) text(o op) string {
+	switch o {
+	case acquire, rotate:
+		s := map[backend.Outcome]string{
+			backend.OutcomeBusy: "busy", backend.OutcomeGranted: "granted", backend.OutcomeDone: "done", backend.OutcomeAbandoned: "abandoned", backend.OutcomeEnded: "ended",
+		}[r.outcome]
+		if r.outcome == backend.OutcomeGranted {
+			s += fmt.Sprintf(" token %d abandoned %v", r.token, r.abandoned)
+		}
+		if o == rotate {
+			s = fmt.Sprintf("released %v, %s", r.done, s)
+		}
+		return s
+	case renew:
+		return map[backend.Verdict]string{backend.VerdictKept: "kept", backend.VerdictLost: "lost", backend.VerdictRevoked: "revoked"}[r.verdict]
+	default:
+		return fmt.Sprint(r.done)
+	}
+}
