@@ -32,6 +32,10 @@ local expires = try('PEXPIRE', KEYS[1], 60000)
 local deletes = try('DEL', KEYS[1], KEYS[2])
 try('TIME')
 try('PTTL', KEYS[1])
+if deletes then -- the key is absent, so that SET stores nothing
+  try('SET', KEYS[1], 'x', 'XX', 'PX', 60000)
+  try('GET', KEYS[1])
+end
 if expires or deletes then
   if try('HSET', KEYS[1], 'f', 1) and expires then redis.call('PEXPIRE', KEYS[1], 60000) end
   if try('ZADD', KEYS[2], 1, 'm') and expires then redis.call('PEXPIRE', KEYS[2], 60000) end

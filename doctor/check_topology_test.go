@@ -76,7 +76,7 @@ func TestCheckMinReplicasOff(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
 	t.Parallel()
-	const rest = " ~holdfast:1:* &holdfast:1:wake:*"
+	const rest = " ~holdfast:2:* &holdfast:2:wake:*"
 	primary := redistest.Real(t, append([]string{"--repl-diskless-sync-delay", "0", "--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"}, sound...)...)
 	replicaOf(t, primary)
 	want(t, examine(t, primary.Client(t), lockcore.Options{}), doctor.CodeMinReplicas, doctor.SeverityWarning, "max-lag is 0")

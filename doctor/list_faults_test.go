@@ -91,7 +91,7 @@ func TestListOverFailover(t *testing.T) {
 			t.Errorf("from round trip %d on: %d keys, %v", at, n, err)
 		}
 	}
-	rules := least + " +scan ~p:1:* &p:1:wake:*"
+	rules := least + " +scan ~p:2:* &p:2:wake:*"
 	job := asUser(t, primary, rules)
 	if n, err := list(t, 2, job, job); n != keys || err != nil {
 		t.Errorf("without INFO: %d keys, %v", n, err)

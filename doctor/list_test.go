@@ -58,8 +58,8 @@ func TestList(t *testing.T) {
 			left, _, err := l.Claim(ctx, "left", lockcore.Claim{})
 			ok(t, err)
 			ok(t, left.Abandon(ctx))
-			ok(t, rdb.Set(ctx, "h[x]*f:1:x:{a string}", "no hash", 0).Err())
-			ok(t, rdb.Set(ctx, "h[x]*f:1:x:{astring}", "no hash", 0).Err())
+			ok(t, rdb.Set(ctx, "h[x]*f:2:x:{a string}", "no hash", 0).Err())
+			ok(t, rdb.Set(ctx, "h[x]*f:2:x:{astring}", "no hash", 0).Err())
 
 			want := map[string]lockcore.State{
 				"exclusive account:42": "held", "exclusive " + strange: "held", "once paid": "done", "once left": "abandoned",

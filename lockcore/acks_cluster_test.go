@@ -79,7 +79,7 @@ func TestReplicaAcksNewMaster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Cluster(t)
-	slot := s.Slot("holdfast:1:x:{k}")
+	slot := s.Slot("holdfast:2:x:{k}")
 	old := s.Master(slot).Client(t)
 	fresh := grown(t, old)
 	count := renewals{}

@@ -186,7 +186,7 @@ func TestReplicaAcksCluster(t *testing.T) {
 	t.Parallel()
 	s := redistest.Cluster(t)
 	l := lockerFor(t, s.Client(t), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}})
-	slot := func(key string) int { return s.Slot("holdfast:1:x:{" + key + "}") }
+	slot := func(key string) int { return s.Slot("holdfast:2:x:{" + key + "}") }
 	frozen := s.Replica(slot("k"))
 	for _, key := range []string{"k", "a", "b", "c", "d", "e"} {
 		_ = take(t, l, key, lockcore.Terms{}).Release(t.Context())

@@ -280,7 +280,7 @@ func TestClearTellsTheHolder(t *testing.T) {
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		time.Sleep(2 * time.Second) // the Locker listens by then
 		hash := storedNames(lockcore.KindExclusive, "k")[0]
-		if err := w.rdb.HSet(t.Context(), hash, "x", "junk").Err(); err != nil {
+		if err := errors.Join(redistest.Unfold(t.Context(), w.rdb, hash), w.rdb.HSet(t.Context(), hash, "x", "junk").Err()); err != nil {
 			t.Fatal(err)
 		}
 		if err := operator.Clear(t.Context(), lockcore.KindExclusive, "k"); err != nil {

@@ -172,8 +172,9 @@ func TestConnAwayWhileHeld(t *testing.T) {
 					t.Errorf("Extend: %v after %v", err, time.Since(start))
 				}
 				<-le.Context().Done()
-				hash := storedNames(lockcore.KindExclusive, "k")[0]
-				if end, _ := strconv.ParseInt(m.Redis.HGet(hash, "x"), 10, 64); (time.Until(time.UnixMicro(end))-3500*time.Millisecond).Abs() > 5*time.Second || time.Since(start) > 27*time.Second {
+				fields, err := redistest.Fields(t.Context(), m.Client(t), storedNames(lockcore.KindExclusive, "k")[0])
+				ok(t, err)
+				if end, _ := strconv.ParseInt(fields["x"], 10, 64); (time.Until(time.UnixMicro(end))-3500*time.Millisecond).Abs() > 5*time.Second || time.Since(start) > 27*time.Second {
 					t.Errorf("canceled after %v, the lease ends at %d µs, now %d", time.Since(start), end, time.Now().UnixMicro())
 				}
 				start = time.Now()

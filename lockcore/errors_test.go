@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -132,6 +133,7 @@ func TestErrorsHolder(t *testing.T) {
 		for who, want := range map[string]lockcore.Holder{
 			"": {}, "junk": {}, "a\nb": {}, "h\nx\nt\np\nq": {Host: "h", Task: "t", Traceparent: "p\nq"}, "\n\n\n": {},
 		} {
+			ok(t, redistest.Unfold(t.Context(), w.rdb, hash))
 			w.memory.Redis.HSet(hash, "m", who)
 			_, err := stranger.Acquire(t.Context(), "k", noWait)
 			var busy *lockcore.BusyError

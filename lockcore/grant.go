@@ -33,6 +33,7 @@ type grant struct {
 	attempt     int32
 	handOffs    int32 // guarded by the mutex of the queue
 	repeated    bool  // the acquire was sent more than once: a late duplicate may exist
+	plain       bool  // the backend knew nothing else of the key, see backend.ReleaseRequest.Plain
 
 	mu          sync.Mutex
 	abandoned   bool // the previous hold was abandoned, and no hold has begun since

@@ -129,11 +129,20 @@ func (g *grant) releaseRequest(e outcome) backend.ReleaseRequest {
 	last, _ := g.lastHold()
 	r := backend.ReleaseRequest{
 		Key: &g.queue.key, ID: g.id, Token: last, Retention: g.keep, Abandon: e.abandoned, ParkUntil: e.parkedUntil, Repeated: g.repeated,
+		Plain: g.plain && g.clockPast(last),
 	}
 	if e.abandoned {
 		r.Retention = max(g.keep, abandonedTTL)
 	}
 	return r
+}
+
+// clockPast reports whether the backend's clock is certainly past a token of the grant. Tokens are
+// microseconds of that clock, and the first one was its time when the request was granted. The clock
+// may be 2 % slower than the local one.
+func (g *grant) clockPast(token int64) bool {
+	used := time.Duration(token-g.granted.UnixMicro()) * time.Microsecond
+	return used < time.Since(g.since)*98/100
 }
 
 func (g *grant) complete(ctx context.Context, e outcome, repeated bool) (backend.ReleaseReply, error) {

@@ -142,7 +142,7 @@ func TestLookRecords(t *testing.T) {
 		if _, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || len(rec.Data) != 1<<20 {
 			t.Errorf("%v", err)
 		}
-		w.memory.Redis.HDel("holdfast:1:o:{k}", "r")
+		w.memory.Redis.HDel("holdfast:2:o:{k}", "r")
 		if h, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || h.State != lockcore.StateDone || rec == nil || len(rec.Data) != 0 {
 			t.Errorf("%+v, %+v, %v", h, rec, err)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	freeTTL      = backend.FreeTTL // of a free exclusive key: how long its last token is remembered
+	freeTTL      = backend.FreeTTL // of a free exclusive key: how long its last token is remembered, if it is
 	abandonedTTL = 24 * time.Hour  // of an abandoned key
 )
 

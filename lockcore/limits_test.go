@@ -53,7 +53,7 @@ func TestClipped(t *testing.T) {
 	h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
 	ok(t, err)
 	if d := h.Holder; len(d.Task) != 128 || len(d.Traceparent) != 128 || strings.ContainsAny(d.Task+d.Traceparent, "\n\r\x1b\x00") || len(m.Redis.HGet(
-		"holdfast:1:x:{k}", "m")) > 600 {
+		"holdfast:2:x:{k}", "m")) > 600 {
 		t.Errorf("%+v", d)
 	}
 	ok(t, le.Release(t.Context()))

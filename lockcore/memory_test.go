@@ -157,7 +157,7 @@ func pipelines(t *testing.T, rdb *redis.Client, n int) time.Duration {
 	for range n / 1000 {
 		pipe := rdb.Pipeline()
 		for range 1000 {
-			pipe.HMGet(t.Context(), "holdfast:1:x:{account:000001}", "h", "x", "d", "v", "f", "t")
+			pipe.HMGet(t.Context(), "holdfast:2:x:{account:000001}", "h", "x", "d", "v", "f", "t")
 		}
 		if _, err := pipe.Exec(t.Context()); err != nil {
 			t.Fatal(err)

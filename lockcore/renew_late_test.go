@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -205,7 +206,7 @@ func TestRenewLeavesOthers(t *testing.T) {
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		hash := storedNames(lockcore.KindExclusive, "k")[0]
 		other := []any{"h", strings.Repeat("A", 26), "x", "8000000000000000", "d", "8000000000000000"}
-		if err := w.rdb.HSet(t.Context(), hash, other...).Err(); err != nil {
+		if err := errors.Join(redistest.Unfold(t.Context(), w.rdb, hash), w.rdb.HSet(t.Context(), hash, other...).Err()); err != nil {
 			t.Fatal(err)
 		}
 		before := w.rdb.HGetAll(t.Context(), hash).Val()
@@ -238,7 +239,8 @@ func renewUnreadable(t *testing.T, w *world) {
 	for i := range leases {
 		leases[i] = w.must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{}))
 	}
-	for _, b := range bad {
+	for i, b := range bad {
+		ok(t, redistest.Unfold(t.Context(), w.rdb, hash(i)))
 		if err := w.rdb.Do(t.Context(), b.do...).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -251,7 +251,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	}
 	g := &grant{
 		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: c.fingerprint,
-		attempt: 1, repeated: req.repeated,
+		attempt: 1, repeated: req.repeated, plain: r.Plain,
 		since:     time.Now(),
 		granted:   r.GrantedAt,
 		nextToken: r.Token, lastToken: r.Token + backend.TokensPerGrant - 1, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,

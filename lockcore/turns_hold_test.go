@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -109,7 +110,8 @@ func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *ear, first lockcore
 // grant is the hold-id that Redis has.
 func (r *relay) grant() string {
 	r.t.Helper()
-	id, err := r.rdb.HGet(r.t.Context(), storedNames(lockcore.KindExclusive, "k")[0], "h").Result()
+	fields, err := redistest.Fields(r.t.Context(), r.rdb, storedNames(lockcore.KindExclusive, "k")[0])
+	id := fields["h"]
 	if err != nil {
 		r.t.Error(err)
 	}

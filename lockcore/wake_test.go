@@ -206,12 +206,12 @@ func TestWakeForged(t *testing.T) {
 		go func() { _, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}); refused <- err }()
 		time.Sleep(time.Second)
 		queue := w.memory.Redis
-		members, err := queue.ZMembers("holdfast:1:x:{k}:q")
+		members, err := queue.ZMembers("holdfast:2:x:{k}:q")
 		if err != nil || len(members) != 1 {
 			t.Fatal(members, err)
 		}
 		id := len(members[0]) - 26
-		channel, request := "holdfast:1:wake:"+members[0][:id], members[0][id:]
+		channel, request := "holdfast:2:wake:"+members[0][:id], members[0][id:]
 		count.Reset()
 		for range 5000 {
 			w.rdb.Publish(t.Context(), channel, "w"+request)
@@ -259,7 +259,7 @@ func TestWakeSubscription(t *testing.T) {
 			t.Errorf("subscribed %d times", n)
 		}
 		time.Sleep(90 * time.Second)
-		if ch := w.memory.Redis.PubSubChannels("holdfast:1:wake:*"); len(ch) != 0 {
+		if ch := w.memory.Redis.PubSubChannels("holdfast:2:wake:*"); len(ch) != 0 {
 			t.Errorf("still subscribed to %v", ch)
 		}
 	})

@@ -155,7 +155,7 @@ func (s *suite) stored(key string) (names [2][2]string) {
 		prefix = "holdfast"
 	}
 	for i, kind := range []string{"x", "o"} {
-		hash := prefix + ":1:" + kind + ":{" + key + "}"
+		hash := prefix + ":2:" + kind + ":{" + key + "}"
 		names[i] = [2]string{hash, hash + ":q"}
 	}
 	return names

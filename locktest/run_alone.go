@@ -308,5 +308,5 @@ func (t *trial) channels() string {
 	if prefix == "" {
 		prefix = "holdfast"
 	}
-	return fmt.Sprintf("messages do not arrive; may the user PUBLISH and SUBSCRIBE on the channels %s:1:wake:*?", prefix)
+	return fmt.Sprintf("messages do not arrive; may the user PUBLISH and SUBSCRIBE on the channels %s:2:wake:*?", prefix)
 }

@@ -19,7 +19,8 @@ const (
 	ReserveTime = 500 * time.Millisecond
 	// QueueTTL is how long the remote queue of a key outlives its last request.
 	QueueTTL = time.Minute
-	// FreeTTL is how long a free exclusive key, or a key that was cleared, remembers its last token.
+	// FreeTTL is how long a key that was cleared, or a free exclusive key whose last token may not have
+	// passed, remembers that token.
 	FreeTTL = time.Minute
 )
 
@@ -155,6 +156,7 @@ type AcquireReply struct {
 	GrantedAt time.Time // Granted: by the backend's clock
 	Attempt   int       // Granted: number of this run of a once key, from 1; Done: of the run that is recorded; Abandoned: of that run
 	Abandoned bool      // Granted: the previous hold was abandoned
+	Plain     bool      // Granted: the backend knows nothing of the key but this hold, see ReleaseRequest.Plain
 
 	Locker    string        // Busy: of the current hold
 	Holder    string        // Busy, Abandoned: of the current, or the abandoned, hold; Busy: empty if the key is only reserved or parked
@@ -203,6 +205,7 @@ type ReleaseRequest struct {
 	Abandon   bool          // the outcome of the run is not known
 	ParkUntil time.Time     // no request gets the key before
 	Repeated  bool          // a duplicate of the acquire, or of this request, may still arrive
+	Plain     bool          // the grant was Plain, and the clock of the backend is past Token: the backend may forget the key
 	Next      *AcquireRequest
 }
 

@@ -143,7 +143,7 @@ func TestBrokenLockIsFound(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(time.Millisecond):
-				_ = rdb.Del(t.Context(), "holdfast:1:x:{"+l.names[i%hotKeys]+"}").Err()
+				_ = rdb.Del(t.Context(), "holdfast:2:x:{"+l.names[i%hotKeys]+"}").Err()
 			}
 		}
 	}()

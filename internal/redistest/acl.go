@@ -19,9 +19,9 @@ import (
 
 // The rights that docs/security.md publishes, for the default prefix; internal/security compares them with the page.
 const (
-	Commands = "-@all +eval +evalsha +time +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zcard +zpopmin +publish +subscribe +unsubscribe +ping"
-	Keys     = "~holdfast:1:*"
-	Channels = "resetchannels &holdfast:1:wake:*"
+	Commands = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zcard +zpopmin +publish +subscribe +unsubscribe +ping"
+	Keys     = "~holdfast:2:*"
+	Channels = "resetchannels &holdfast:2:wake:*"
 )
 
 // LeastUser is who the Lockers of a process are where the environment variable HOLDFAST_TEST_ACL is true: a user who has only the rights

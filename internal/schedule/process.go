@@ -56,7 +56,9 @@ type hold struct {
 	published    int64
 	lease, until int64
 	repeated     bool
-	revoked      bool // a notification of that came
+	plain        bool
+	since        int64 // when the grant arrived
+	revoked      bool  // a notification of that came
 }
 
 // cleanup is that of backend/redis/cleanup.go.
@@ -157,6 +159,7 @@ func (p *process) ask() {
 	r.signal, p.state = false, awaiting
 	sent := p.w.now
 	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(), mode: r.mode, queue: r.queue}
+	c.plain = r.mode == exclusive && !r.queued && !r.repeated && !r.unresolved
 	p.w.send(p, c, func(rep *reply) { p.answered(sent, rep) })
 }
 
@@ -200,7 +203,7 @@ func (p *process) granted(sent int64, rep *reply) {
 	}
 	p.state = holding
 	p.hold = hold{
-		id: r.id, mode: r.mode, first: rep.token, token: rep.token, published: rep.token, lease: r.lease, until: sent + r.lease, repeated: r.repeated,
+		id: r.id, mode: r.mode, first: rep.token, token: rep.token, published: rep.token, lease: r.lease, until: sent + r.lease, repeated: r.repeated, plain: rep.plain, since: p.w.now,
 	}
 	p.w.begin(r.id, rep.token)
 }

@@ -53,6 +53,7 @@ type command struct {
 	queue     bool // enter the queue
 	abandon   bool
 	repeated  bool // the script remembers the id
+	plain     bool // acquire: the grant may be a plain hold; release: it was one, and the clock is past its tokens
 
 	sent     int64
 	finished int // commands that had finished an id when this one was sent
@@ -69,6 +70,7 @@ type reply struct {
 	remaining int64
 	record    string
 	again     bool // the command was sent twice
+	plain     bool
 }
 
 // protocol turns commands into script calls and replies into values. It has all that depends on the
@@ -106,7 +108,7 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 	keys, a, countsAll := p.keys, p.args[:0], bit(!p.cluster)
 	switch c.op {
 	case acquire:
-		a = append(a, c.id, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), "", c.mode, queueTTL)
+		a = append(a, c.id, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), "", c.mode, queueTTL, bit(c.plain))
 	case renew:
 		keys = keys[:1]
 		news := ""
@@ -115,7 +117,7 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 		}
 		a = append(a, c.id, number(c.lease), millis(c.retention), news)
 	case release:
-		a = append(a, c.id, number(c.token), bit(c.abandon), millis(c.keep+c.park), bit(c.repeated), reservation, channels, countsAll, number(c.park))
+		a = append(a, c.id, number(c.token), bit(c.abandon), millis(c.keep+c.park), bit(c.repeated), reservation, channels, countsAll, number(c.park), bit(c.plain))
 	case rotate:
 		a = append(a, c.id, number(c.token), millis(c.keep), bit(c.repeated), reservation, channels, countsAll,
 			c.next, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), queueTTL)
@@ -143,6 +145,11 @@ func decode(o op, v any) (r reply, err error) {
 	list, ok := v.([]any)
 	if !ok {
 		list = []any{v}
+	}
+	if text, ok := list[0].(string); ok && o == acquire {
+		r.outcome, r.plain, r.attempt = backend.OutcomeGranted, true, 1
+		r.token, err = strconv.ParseInt(text, 10, 64)
+		return r, err
 	}
 	first, ok := list[0].(int64)
 	if !ok {

@@ -52,9 +52,10 @@ func forge(t *testing.T, terms lockcore.Terms) {
 		if time.Now().After(deadline) {
 			t.Fatalf("inconclusive: channels %q, ask %q, hold %q", channels, ask, hold)
 		}
-		channels = admin.PubSubChannels(ctx, "holdfast:1:wake:*").Val()
-		hold = admin.HGet(ctx, "holdfast:1:x:{k}", "h").Val()
-		if queue := admin.ZRange(ctx, "holdfast:1:x:{k}:q", 0, -1).Val(); len(queue) == 1 {
+		channels = admin.PubSubChannels(ctx, "holdfast:2:wake:*").Val()
+		fields, _ := redistest.Fields(ctx, admin, "holdfast:2:x:{k}")
+		hold = fields["h"]
+		if queue := admin.ZRange(ctx, "holdfast:2:x:{k}:q", 0, -1).Val(); len(queue) == 1 {
 			ask = queue[0][len(queue[0])-26:]
 		}
 	}

@@ -41,9 +41,9 @@ func newPoisoned(t *testing.T) *poisoned {
 
 func hashOf(kind lockcore.Kind) string {
 	if kind == lockcore.KindOnce {
-		return "holdfast:1:o:{k}"
+		return "holdfast:2:o:{k}"
 	}
-	return "holdfast:1:x:{k}"
+	return "holdfast:2:x:{k}"
 }
 
 // states are what a key is made into before it is poisoned.
@@ -164,6 +164,25 @@ func TestPoisonedFields(t *testing.T) {
 	}
 }
 
+// The same for strings that look like a plain hold.
+func TestPoisonedPlainHold(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	p, id := newPoisoned(t), strings.Repeat("A", 26)
+	for _, value := range []string{
+		"", "h", "h ", "h" + id, "h" + id + " ", "h" + id + " 1 1 0 L who", "h" + id + " 1 1 0 L ", "h" + id + " 1 1 0  who", "h" + id + "A 1 1 0 L who",
+		"h" + id + " 9999999999999999 9999999999 9999999999999999 L who", "h" + id + " 99999999999999999 1 0 L who", "h" + id + " 1 99999999999 0 L who",
+		"h" + id + " 0 0 0 L who", "h" + id + " -1 1 0 L who", "h" + id + " 1e9 1 0 L who", "h" + id + " nan 1 0 L who", "h" + id + " 1 1 9999999999999999 L \x00\n",
+		"h" + strings.Repeat("%", 26) + " 1 1 0 L who", "x" + id + " 1 1 0 L who",
+	} {
+		for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
+			check(t, p.rdb.Set(t.Context(), hashOf(kind), value, time.Minute).Err())
+			p.use(kind, false)
+			p.forget(kind)
+		}
+	}
+}
+
 func (p *poisoned) set(prepare func(*poisoned, lockcore.Kind), kind lockcore.Kind, field, value string) {
 	p.Helper()
 	for _, most := range []bool{false, true} {
@@ -172,6 +191,7 @@ func (p *poisoned) set(prepare func(*poisoned, lockcore.Kind), kind lockcore.Kin
 		}
 		before := p.Failed()
 		prepare(p, kind)
+		check(p.T, redistest.Unfold(p.Context(), p.rdb, hashOf(kind)))
 		check(p.T, p.rdb.HSet(p.Context(), hashOf(kind), field, value).Err())
 		p.use(kind, most)
 		if p.Failed() && !before {

@@ -26,6 +26,7 @@ func TestPoisonedHold(t *testing.T) {
 			for _, value := range bad {
 				le, err := p.claim(p.a, kind, false)
 				check(t, err)
+				check(t, redistest.Unfold(t.Context(), p.rdb, hashOf(kind)))
 				check(t, p.rdb.HSet(t.Context(), hashOf(kind), field, value).Err())
 				p.clean("extend", le.Extend(t.Context(), time.Minute))
 				if kind == lockcore.KindOnce {

@@ -158,7 +158,9 @@ func (w *witness) live() (ids []string) {
 	b := newLocker(w.T, m.Client(w.T), lockcore.Options{Observer: w, Terms: lockcore.Terms{Wait: 50 * time.Millisecond}})
 	ctx := lockcore.WithTask(w.Context(), inTask)
 	check(w.T, guard.Exclusive(ctx, a, inKey, lockcore.Terms{}, func(context.Context) error {
-		ids = append(ids, rdb.HGet(ctx, "holdfast:1:x:{"+inKey+"}", "h").Val())
+		fields, err := redistest.Fields(ctx, rdb, "holdfast:2:x:{"+inKey+"}")
+		check(w.T, err)
+		ids = append(ids, fields["h"])
 		w.fails(guard.Exclusive(w.Context(), b, inKey, lockcore.Terms{}, nothing), lockcore.ErrBusy)
 		time.Sleep(400 * time.Millisecond) // a renewal
 		return nil
@@ -181,7 +183,7 @@ func nothing(context.Context) error { return nil }
 // once runs, replays, meets another payload, a record that is none, and a failure that is recorded.
 func (w *witness) once(ctx context.Context, l *lockcore.Locker, rdb *redis.Client) (ids []string) {
 	o := guard.OnceOptions{Fingerprint: idempotency.Fingerprint(nil, []byte(inPayload))}
-	hash := "holdfast:1:o:{" + inKey + "}"
+	hash := "holdfast:2:o:{" + inKey + "}"
 	run := func(context.Context) (string, error) {
 		ids = append(ids, rdb.HGet(ctx, hash, "h").Val())
 		return inResult, nil

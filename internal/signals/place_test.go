@@ -127,7 +127,7 @@ func (p *place) checkLeftovers() {
 	}
 	for _, key := range all {
 		kind := lockcore.KindExclusive
-		if strings.HasPrefix(key, "holdfast:1:o:") {
+		if strings.HasPrefix(key, "holdfast:2:o:") {
 			kind = lockcore.KindOnce
 		}
 		name := key[strings.Index(key, "{")+1 : strings.Index(key, "}")]

@@ -139,7 +139,7 @@ func (o *oracle) turnLocked(k *keyState, last, ten *hold, s seen) {
 		if locker == s.owner || int64(score) >= micros(o.start.Add(last.clean)) {
 			continue
 		}
-		if channel := "holdfast:1:wake:" + locker; o.redis.PubSubNumSub(channel)[channel] > 0 {
+		if channel := "holdfast:2:wake:" + locker; o.redis.PubSubNumSub(channel)[channel] > 0 {
 			o.failLocked("turns", k, "%s got %d again after %d, although %s stands in line", ten.who, ten.token, last.token, member)
 		}
 	}

@@ -94,7 +94,7 @@ func (o *oracle) key(name string) *keyState {
 	if strings.HasPrefix(name, "job") {
 		space = "o"
 	}
-	name = "holdfast:1:" + space + ":{" + name + "}"
+	name = "holdfast:2:" + space + ":{" + name + "}"
 	k := o.keys[name]
 	if k == nil {
 		k = &keyState{name: name, waiters: map[*waiter]struct{}{}}

@@ -73,8 +73,9 @@ func TestLateCopyOfAcquire(t *testing.T) {
 		}
 		held.Deliver()
 		time.Sleep(100 * time.Millisecond)
-		if s := m.Redis.HGet("holdfast:1:x:{k}", "s"); s != "" {
-			t.Errorf("state %q after a late copy, want a free key", s)
+		fields, err := redistest.Fields(t.Context(), m.Client(t), "holdfast:2:x:{k}")
+		if err != nil || fields["s"] != "" {
+			t.Errorf("state %q, %v after a late copy, want a free key", fields["s"], err)
 		}
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 const (
@@ -45,12 +47,13 @@ func (s seen) again(ten *hold) bool { return s.state == "h" && s.left > 0 && s.h
 
 func (s seen) live() bool { return (s.state == "h" || s.state == "r") && s.left > 0 }
 
-// look reads a hash without a command.
+// look reads a key without a command.
 func (o *oracle) look(name string) seen {
-	db := o.redis.DB(0) // which lets keys run out
-	s := seen{state: db.HGet(name, "s"), hold: db.HGet(name, "h"), owner: db.HGet(name, "o")}
-	s.token, _ = strconv.ParseInt(db.HGet(name, "t"), 10, 64)
-	s.end, _ = strconv.ParseInt(db.HGet(name, "x"), 10, 64)
+	o.redis.DB(0) // which lets keys run out
+	f := (&redistest.Memory{Redis: o.redis}).Fields(name)
+	s := seen{state: f["s"], hold: f["h"], owner: f["o"]}
+	s.token, _ = strconv.ParseInt(f["t"], 10, 64)
+	s.end, _ = strconv.ParseInt(f["x"], 10, 64)
 	s.top = s.token + batchMost - 1
 	s.left = time.Duration(s.end-micros(time.Now())) * time.Microsecond
 	return s

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // judge holds what the workers reported against what Redis has. It returns how often a holder had died.
@@ -89,8 +91,8 @@ func (r *run) checkLeftovers() {
 			if n := rdb.ZCard(ctx, key).Val(); n > 0 {
 				r.Errorf("%d still in line of %s", n, key)
 			}
-		} else if s := rdb.HGet(ctx, key, "s").Val(); s != "" {
-			r.Errorf("%s is in state %q", key, s)
+		} else if fields, err := redistest.Fields(ctx, rdb, key); err != nil || fields["s"] != "" {
+			r.Errorf("%s is in state %q, %v", key, fields["s"], err)
 		}
 	}
 	if ch := rdb.PubSubChannels(ctx, "holdfast:*").Val(); len(ch) != 0 {

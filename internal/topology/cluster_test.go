@@ -18,7 +18,7 @@ func cluster(t *testing.T, s *redistest.Shards, o lockcore.Options) *load {
 }
 
 // slotOf is the slot of an exclusive key of the load.
-func slotOf(s *redistest.Shards, i int) int { return s.Slot("holdfast:1:x:{" + keyName(i) + "}") }
+func slotOf(s *redistest.Shards, i int) int { return s.Slot("holdfast:2:x:{" + keyName(i) + "}") }
 
 // Cluster, a master is killed: as with Sentinel.
 func TestClusterFailover(t *testing.T) {

@@ -116,7 +116,7 @@ func TestSecretChangesTheFingerprint(t *testing.T) {
 		f := guarded(t, o, func(http.ResponseWriter, *http.Request) {})
 		f.wantRan(f.post("k"), 200)
 		for _, key := range f.redis.Keys() {
-			if strings.HasPrefix(key, "holdfast:1:o:") {
+			if strings.HasPrefix(key, "holdfast:2:o:") {
 				return f.redis.HGet(key, "g")
 			}
 		}

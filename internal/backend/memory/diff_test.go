@@ -170,7 +170,7 @@ func (c *compared) known(key int) (attempt, bool) {
 func (c *compared) newRequest(key, by int) attempt {
 	a := attempt{by: by, AcquireRequest: backend.AcquireRequest{
 		Key: &c.keys[key], ID: c.id(), Holder: "who " + fmt.Sprint(c.made), Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions),
-		Queue: c.chance(60), Limit: backend.CallTimeout,
+		Queue: c.chance(60), Limit: backend.CallTimeout, First: c.chance(70),
 	}}
 	if c.keys[key].Kind == backend.KindOnce {
 		a.AtMostOnce = c.chance(25)
@@ -192,6 +192,7 @@ func (c *compared) acquire(key int) {
 // acquireAgain is a repeat or a late duplicate.
 func (c *compared) acquireAgain(key int) {
 	if a, ok := c.known(key); ok {
+		a.First = a.First && c.chance(30) // a late duplicate of the first send
 		c.sendAcquire(key, a)
 	}
 }
@@ -233,6 +234,7 @@ func (c *compared) release(key int) {
 	}
 	r := backend.ReleaseRequest{
 		Key: a.Key, ID: a.ID, Token: a.token, Retention: pick(c, c.timing.retentions), Abandon: c.chance(20), Repeated: c.chance(30),
+		Plain: c.chance(60),
 	}
 	if a.token > 0 && c.chance(50) {
 		r.Token += int64(c.rnd.IntN(512))
@@ -315,7 +317,7 @@ func (c *compared) inspect(key int) {
 }
 
 func (c *compared) revoke(key int) {
-	if c.peers != nil || c.chance(70) {
+	if c.peers != nil || c.lastID == "" || c.chance(70) {
 		c.lastID = c.id()
 	}
 	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Revoke(c.t.Context(), &c.keys[key]) }, func(reply) any {
@@ -492,6 +494,8 @@ func (c *compared) compareStored(k backend.Key, want memory.Stored) {
 		}
 	}
 	switch {
+	case got.Plain != want.Plain:
+		c.differ("%s is a plain hold: memory %v, server %v", k.Name, got.Plain, want.Plain)
 	case !reflect.DeepEqual(got.Fields, want.Fields):
 		c.differ("data of %s: memory %v, server %v", k.Name, got.Fields, want.Fields)
 	case !slices.Equal(got.Queue, want.Queue):

@@ -52,6 +52,7 @@ func (s *Space) Check(tb testing.TB) {
 
 // Stored is the data of a key as it is in Redis.
 type Stored struct {
+	Plain         bool // one string
 	Fields        map[string]string
 	Queue         []string
 	TTL, QueueTTL int64 // in µs; 0: none
@@ -67,7 +68,7 @@ func (s *Space) Look(stored string) Stored {
 	}
 	k, now := e.key, s.clock()
 	k.expire(now)
-	out := Stored{Fields: map[string]string{}}
+	out := Stored{Plain: k.plain, Fields: map[string]string{}}
 	set := func(name, text string) {
 		if text != "" && text != "0" {
 			out.Fields[name] = text

@@ -55,6 +55,16 @@ func (k *key) free() {
 	}
 }
 
+// unfold makes a plain hold a hold like any other, as the scripts do. TTLs are in whole milliseconds.
+func (k *key) unfold(now instant) {
+	if k.plain {
+		k.plain, k.expires = false, now+k.left(now)+1000
+	}
+}
+
+// forget removes the data of the key, but not its queue.
+func (k *key) forget() { *k = key{queue: k.queue, queueExpires: k.queueExpires} }
+
 // empty reports whether the key has no data.
 func (k *key) empty() bool {
 	return k.state == free && k.token == 0 && k.used == 0 && len(k.ended) == 0
@@ -94,7 +104,7 @@ func (k *key) recordPart(part backend.RecordPart) []byte {
 // expire removes data that has expired: all of it, the record alone, or the queue.
 func (k *key) expire(now instant) {
 	if k.expires <= now {
-		*k = key{queue: k.queue, queueExpires: k.queueExpires}
+		k.forget()
 	}
 	if k.queueExpires <= now {
 		k.queue, k.queueExpires = nil, 0

@@ -46,6 +46,7 @@ const (
 // key is the data of a key and its queue. The zero value is a key without data. The letters are the
 // names of the fields in Redis.
 type key struct {
+	plain  bool    // nothing but the hold is known; Redis keeps it as one string
 	state  state   // s
 	owner  string  // h: the grant, or the request that the key is reserved for
 	locker string  // o: the process of owner
@@ -90,6 +91,13 @@ type notice struct {
 // acquire grants the key to a request, or returns why it does not.
 func acquire(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply) {
 	k.expire(e.now)
+	if r.First && r.Key.Kind == backend.KindExclusive && k.empty() {
+		k.grant(0, r, e)
+		reply := k.granted(r.Key.Kind)
+		k.plain, reply.Plain = true, true
+		return k, reply
+	}
+	k.unfold(e.now)
 	differs := r.Fingerprint != "" && k.fingerprint != "" && r.Fingerprint != k.fingerprint
 	if k.state == done {
 		return replay(k, r, e, differs)
@@ -187,11 +195,23 @@ func renew(k key, r *backend.RenewRequest, e env) (key, backend.Verdict) {
 // request gets it; an abandoned key is not parked.
 func release(k key, r *backend.ReleaseRequest, park span, e env) (key, bool, []notice) {
 	k.expire(e.now)
+	if k.plain && r.Plain && !r.Repeated && !r.Abandon && park == 0 {
+		if k.owner == r.ID {
+			k.forget()
+		}
+		return k, k.empty(), nil
+	}
+	k.unfold(e.now)
 	if k.state != held || k.owner != r.ID {
 		if r.Repeated {
 			k.remember(r.ID, e.now)
 		}
 		return k, false, nil
+	}
+	if r.Key.Kind == backend.KindExclusive && !r.Abandon && park == 0 && !r.Repeated && len(k.ended) == 0 && len(k.queue) == 0 &&
+		e.now > max(r.Token, k.token) { // later tokens are greater without the data
+		k.forget()
+		return k, true, nil
 	}
 	k.keep(r.Retention, e.now)
 	k.free()
@@ -215,6 +235,7 @@ func release(k key, r *backend.ReleaseRequest, park span, e env) (key, bool, []n
 func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.ReleaseReply, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
+	k.unfold(e.now)
 	next := r.Next
 	if k.state != held || k.owner != r.ID { // a repeat returns what next has, and never queues it again
 		if r.Repeated {
@@ -252,6 +273,7 @@ func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.Re
 func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
+	k.unfold(e.now)
 	k.leaveQueue(e.locker, r.ID)
 	if k.owner != r.ID || k.state != held && k.state != reserved {
 		if r.Repeated {
@@ -278,6 +300,7 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 func complete(k key, r *backend.CompleteRequest, e env) (key, bool, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
+	k.unfold(e.now)
 	if k.state == done && k.completedBy == r.ID {
 		return k, true, nil
 	}
@@ -305,7 +328,11 @@ func complete(k key, r *backend.CompleteRequest, e env) (key, bool, []notice) {
 // inspect returns the state of a key.
 func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, backend.Status) {
 	k.expire(e.now)
+	stored := k
 	k.clampEnd(e.now)
+	if !k.plain {
+		stored = k
+	}
 	s := backend.Status{
 		State: backend.StateFree, Holder: k.holder, Token: k.lastToken(), Attempt: int(k.attempts), Queue: len(k.queue), Revoked: k.revoked,
 	}
@@ -339,7 +366,7 @@ func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, bac
 	default:
 		s.Died = k.state == held || k.abandoned
 	}
-	return k, s
+	return stored, s
 }
 
 // revoke marks a hold, so that its renewals fail. The key is not free before the holder releases it
@@ -347,6 +374,7 @@ func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, bac
 func revoke(k key, id string, e env) (key, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
+	k.unfold(e.now)
 	if slices.Contains(k.ended, id) {
 		return k, nil
 	}
@@ -363,6 +391,7 @@ func revoke(k key, id string, e env) (key, []notice) {
 func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.ClearReply, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
+	k.unfold(e.now)
 	same := k.lastToken() == r.Token && (k.state == done) == r.Done
 	switch {
 	case slices.Contains(k.ended, id):

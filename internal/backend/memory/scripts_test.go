@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 )
 
 // channels is the prefix of the channels of notifications: that of backend/redis.
-const channels = "holdfast:1:wake:"
+const channels = "holdfast:2:wake:"
 
 // scriptTexts returns the scripts by name. edits replace text, each at least once.
 func scriptTexts(t *testing.T, edits ...[2]string) map[string]string {
@@ -57,7 +58,7 @@ func acquireArgs(r *backend.AcquireRequest, locker string) []any {
 		}
 	}
 	return []any{
-		r.ID, locker, r.Lease.Microseconds(), bit(r.Queue), r.Holder, r.Retention.Milliseconds(), r.Fingerprint, mode, backend.QueueTTL.Milliseconds(),
+		r.ID, locker, r.Lease.Microseconds(), bit(r.Queue), r.Holder, r.Retention.Milliseconds(), r.Fingerprint, mode, backend.QueueTTL.Milliseconds(), bit(r.First && mode == "exclusive"),
 	}
 }
 
@@ -72,6 +73,7 @@ func renewArgs(r *backend.RenewRequest) []any {
 func releaseArgs(r *backend.ReleaseRequest, park time.Duration) []any {
 	return []any{
 		r.ID, r.Token, bit(r.Abandon), (r.Retention + park).Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1, park.Microseconds(),
+		bit(r.Plain && !r.Repeated && !r.Abandon && park == 0),
 	}
 }
 
@@ -119,6 +121,9 @@ func (r reply) text(i int) string {
 func (r reply) span(i int) time.Duration { return time.Duration(r.num(i)) * time.Microsecond }
 
 func acquired(r reply) (a backend.AcquireReply) {
+	if token, err := strconv.ParseInt(r.text(0), 10, 64); err == nil {
+		return backend.AcquireReply{Outcome: backend.OutcomeGranted, Plain: true, Token: token, Attempt: 1, GrantedAt: time.UnixMicro(token)}
+	}
 	switch r.num(0) {
 	case 0:
 		a.Remaining, a.HeldFor, a.Holder, a.Queue = r.span(1), r.span(2), r.text(3), int(r.num(4))

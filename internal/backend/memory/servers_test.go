@@ -76,7 +76,8 @@ func (s *mini) run(now int64, script string, key backend.Key, args ...any) (any,
 }
 
 func (s *mini) look(key backend.Key) memory.Stored {
-	st := memory.Stored{Fields: map[string]string{}}
+	value, _ := s.m.Get(key.Stored[0]) // an error means that there is none
+	st := plainHold(value)
 	names, _ := s.m.HKeys(key.Stored[0]) // an error means that there is none
 	for _, name := range names {
 		st.Fields[name] = s.m.HGet(key.Stored[0], name)
@@ -84,6 +85,14 @@ func (s *mini) look(key backend.Key) memory.Stored {
 	st.Queue, _ = s.m.ZMembers(key.Stored[1])
 	st.TTL, st.QueueTTL = s.m.TTL(key.Stored[0]).Microseconds(), s.m.TTL(key.Stored[1]).Microseconds()
 	return st
+}
+
+// plainHold returns the fields of a plain hold as those of a hash.
+func plainHold(value string) memory.Stored {
+	if fields, ok := redistest.PlainHold(value); ok {
+		return memory.Stored{Plain: true, Fields: fields}
+	}
+	return memory.Stored{Fields: map[string]string{}}
 }
 
 func (s *mini) remove(key backend.Key) {
@@ -193,12 +202,16 @@ func (s *actual) run(now int64, script string, key backend.Key, args ...any) (an
 	}
 	p := s.c.Pipeline()
 	cmd := s.scripts[script].EvalSha(ctx, p, keys, append(slices.Clone(args), now/1e6, now%1e6)...)
-	fields, queue := p.HGetAll(ctx, key.Stored[0]), p.ZRange(ctx, key.Stored[1], 0, -1)
+	value, fields, queue := p.Get(ctx, key.Stored[0]), p.HGetAll(ctx, key.Stored[0]), p.ZRange(ctx, key.Stored[1], 0, -1)
 	ttl, queueTTL := p.PTTL(ctx, key.Stored[0]), p.PTTL(ctx, key.Stored[1])
 	_, _ = p.Exec(ctx)
 	s.ended(now)
 	v, err := cmd.Result()
-	st := memory.Stored{Fields: fields.Val(), Queue: queue.Val()}
+	st := plainHold(value.Val())
+	if !st.Plain {
+		st.Fields = fields.Val()
+	}
+	st.Queue = queue.Val()
 	st.TTL, st.QueueTTL = max(ttl.Val(), 0).Microseconds(), max(queueTTL.Val(), 0).Microseconds()
 	return v, st, errors.Join(err, ttl.Err())
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -54,18 +55,28 @@ type acquireCommand struct {
 	ctx                     limited
 	id, holder, fingerprint string
 	lease, retention        int64
-	list                    [14]any
+	list                    [15]any
 }
 
 func newAcquireCommand(ctx context.Context, b *Backend, r *backend.AcquireRequest) *acquireCommand {
 	c := &acquireCommand{
 		ctx: limited{Context: ctx}, id: r.ID, holder: r.Holder, fingerprint: r.Fingerprint, lease: micros(r.Lease), retention: millis(r.Retention),
 	}
-	c.list = [14]any{
+	c.list = [15]any{
 		2: 2, 3: &r.Key.Stored[0], 4: &r.Key.Stored[1], 5: &c.id, 6: &b.o.Locker, 7: &c.lease, 8: flagRef(r.Queue), 9: &c.holder, 10: &c.retention,
-		11: &c.fingerprint, 12: modeOf(r), 13: &queueKeep,
+		11: &c.fingerprint, 12: modeOf(r), 13: &queueKeep, 14: flagRef(b.plain(r)),
 	}
 	return c
+}
+
+// leastToken is the least token of a plain hold, a time of the year 1973.
+const leastToken = 1e14
+
+// plain reports whether the grant may be a plain hold. No duplicate of the command may exist, because
+// a plain hold leaves nothing behind that a late duplicate would find. ReplicaAcks count the writes
+// of the other form.
+func (b *Backend) plain(r *backend.AcquireRequest) bool {
+	return r.Key.Kind == backend.KindExclusive && r.First && b.conn.own && b.conn.acks.N == 0
 }
 
 func modeOf(r *backend.AcquireRequest) *string {
@@ -89,6 +100,10 @@ func flagRef(b bool) *string {
 // have the key, so Repeated is set.
 func decodeAcquire(reply []any, sent time.Time, repeated bool) (backend.AcquireReply, error) {
 	a := backend.AcquireReply{Sent: sent, Repeated: repeated}
+	if token, err := strconv.ParseInt(text(reply, 0), 10, 64); err == nil && len(reply) == 1 && token >= leastToken && token < 1<<53 {
+		a.Outcome, a.Plain, a.Token, a.GrantedAt, a.Attempt = backend.OutcomeGranted, true, token, time.UnixMicro(token), 1
+		return a, nil
+	}
 	status, err := number(reply, 0)
 	switch {
 	case err != nil:

@@ -62,7 +62,7 @@ func checkKeys(t rapid.TB, prefix string, kind backend.Kind, key string) {
 		if !strings.Contains(name, "{"+tag+"}") || strings.Count(name, "{") != 1 || strings.Count(name, "}") != 1 {
 			t.Fatalf("%q: the tag of %q is not all of it", key, name)
 		}
-		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }) || !strings.HasPrefix(name, prefix+":1:") {
+		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }) || !strings.HasPrefix(name, prefix+":2:") {
 			t.Fatalf("%q: %q", key, name)
 		}
 	}
@@ -73,7 +73,7 @@ func checkKeys(t rapid.TB, prefix string, kind backend.Kind, key string) {
 
 func TestKeyTag(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		checkKeys(t, rapid.SampledFrom([]string{"holdfast", "p:1:x:", "%"}).Draw(t, "prefix"), kinds().Draw(t, "kind"), nasty().Draw(t, "key"))
+		checkKeys(t, rapid.SampledFrom([]string{"holdfast", "p:2:x:", "%"}).Draw(t, "prefix"), kinds().Draw(t, "kind"), nasty().Draw(t, "key"))
 	})
 }
 
@@ -96,7 +96,7 @@ func TestKeyInjective(t *testing.T) {
 			t.Fatalf("%d %q and %d %q share a key: %v", ka, a, kb, b, all)
 		}
 	})
-	if got := redisbackend.StoredNames("holdfast", backend.KindOnce, "mail:42/é"); got[0] != "holdfast:1:o:{mail:42/%C3%A9}" || got[1] != got[0]+":q" {
+	if got := redisbackend.StoredNames("holdfast", backend.KindOnce, "mail:42/é"); got[0] != "holdfast:2:o:{mail:42/%C3%A9}" || got[1] != got[0]+":q" {
 		t.Errorf("%q", got)
 	}
 }
@@ -121,7 +121,7 @@ func adversary() *rapid.Generator[string] {
 	return rapid.OneOf(
 		nasty(),
 		rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{
-			"holdfast", ":1:", ":2:", "x:", "o:", "{", "}", "{}", ":q", "wake:", "%7B", "%", "a", "\x00", "}:q", "p", "p:1:x:{a}", "\r\n", "*", "[", "\xff",
+			"holdfast", ":2:", ":2:", "x:", "o:", "{", "}", "{}", ":q", "wake:", "%7B", "%", "a", "\x00", "}:q", "p", "p:2:x:{a}", "\r\n", "*", "[", "\xff",
 		}), 1, 8), func(parts []string) string { return strings.Join(parts, "") }),
 	)
 }
@@ -130,7 +130,7 @@ func adversary() *rapid.Generator[string] {
 // of a key are in one slot, which only the key decides.
 func TestNamesNeverMeet(t *testing.T) {
 	prefixes := rapid.OneOf(
-		rapid.SampledFrom([]string{"holdfast", "p", "p:1:x:", "p:1:o:", "p:1", "p:", ":q", "%7B", "holdfast:1:wake:", "p*", "-"}),
+		rapid.SampledFrom([]string{"holdfast", "p", "p:2:x:", "p:2:o:", "p:1", "p:", ":q", "%7B", "holdfast:2:wake:", "p*", "-"}),
 		rapid.StringOfN(rapid.SampledFrom([]rune(":1xopq%-")), 1, 10, -1),
 	)
 	type id struct {
@@ -156,7 +156,7 @@ func TestNamesNeverMeet(t *testing.T) {
 		if slot(ka[0]) != slot(ka[1]) || a.key == b.key && slot(ka[0]) != slot(kb[0]) {
 			t.Fatalf("%q and %q: slots %d, %d, %d", a, b, slot(ka[0]), slot(ka[1]), slot(kb[0]))
 		}
-		if strings.HasPrefix(ka[0], a.prefix+":1:wake:") {
+		if strings.HasPrefix(ka[0], a.prefix+":2:wake:") {
 			t.Fatalf("%q looks like a channel", ka)
 		}
 	})

@@ -27,7 +27,7 @@ type releaseCommand struct {
 	ctx                    limited
 	id                     string
 	token, retention, park int64
-	list                   [14]any
+	list                   [15]any
 }
 
 func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *releaseCommand {
@@ -35,9 +35,9 @@ func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *rele
 	if park := r.ParkUntil.Sub(now); !r.ParkUntil.IsZero() && park > 0 {
 		c.park, c.retention = micros(park), millis(park+r.Retention)
 	}
-	c.list = [14]any{
+	c.list = [15]any{
 		2: 2, 3: &r.Key.Stored[0], 4: &r.Key.Stored[1], 5: &c.id, 6: &c.token, 7: flagRef(r.Abandon), 8: &c.retention, 9: flagRef(r.Repeated), 10: &reservation,
-		11: &b.channels, 12: flagRef(b.conn.single), 13: &c.park,
+		11: &b.channels, 12: flagRef(b.conn.single), 13: &c.park, 14: flagRef(r.Plain && !r.Repeated && !r.Abandon && c.park == 0),
 	}
 	return c
 }

@@ -11,15 +11,15 @@ var scriptFiles embed.FS
 
 // The scripts are constants: no part of a key or of a caller becomes part of their text.
 var (
-	acquireScript  = load("number", "done", "lease", "grant", "acquire").counts(0, 7)
-	renewScript    = load("lease", "renew").counts(0, 0)
-	releaseScript  = load("lease", "pass", "release")
-	rotateScript   = load("number", "lease", "load", "grant", "pass", "free", "rotate").counts(1, 14)
-	leaveScript    = load("number", "lease", "load", "pass", "free", "leave")
-	completeScript = load("number", "lease", "load", "pass", "complete").counts(0, 0)
-	revokeScript   = load("number", "lease", "load", "pass", "revoke")
-	clearScript    = load("number", "lease", "load", "pass", "free", "clear")
-	inspectScript  = load("number", "lease", "load", "inspect")
+	acquireScript  = load("take", "plain", "number", "done", "lease", "grant", "acquire").counts(0, 7)
+	renewScript    = load("plain", "lease", "renew").counts(0, 0)
+	releaseScript  = load("plain", "lease", "pass", "release")
+	rotateScript   = load("plain", "number", "lease", "load", "grant", "pass", "free", "rotate").counts(1, 14)
+	leaveScript    = load("plain", "number", "lease", "load", "pass", "free", "leave")
+	completeScript = load("plain", "number", "lease", "load", "pass", "complete").counts(0, 0)
+	revokeScript   = load("plain", "number", "lease", "load", "pass", "revoke")
+	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "clear")
+	inspectScript  = load("plain", "number", "lease", "load", "inspect")
 )
 
 // scripts are all scripts, by the names of their files.

@@ -1,6 +1,6 @@
 -- done.lua comes after number.lua and before the rest of acquire.lua, because a replay needs only
 -- this part.
-local v = redis.call('HMGET', KEYS[1], 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r')
+local v = fields(KEYS[1], 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r')
 local fingerprint, g = ARGV[7], v[8] or ''
 local differs = fingerprint ~= '' and g ~= '' and fingerprint ~= g
 local n = ARGV[8] ~= 'exclusive' and number(v[10], exact) -- nil: unreadable

@@ -4,7 +4,7 @@
 -- Returns {state, holder text, held for µs, remaining µs, token, attempts, queue length, live,
 --   abandoned, revoked, kept for µs, locker id of the hold}, and the record of a done key,
 -- or the error BADFIELD and the name of a field that cannot be read.
-local k = load(KEYS[1])
+local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 local kept = math.max(call('PTTL', KEYS[1]), 0) * 1000
 if k.s == 'd' and k.x > 0 then kept = math.max(math.min(kept, k.x - now), 0) end

@@ -1,5 +1,5 @@
 -- lease.lua is part of every script. Those of load.lua, grant.lua and pass.lua that a script needs
--- follow it. KEYS[1] is the hash of the key, KEYS[2] its queue.
+-- follow it. KEYS[1] is the hash of the key or its plain hold, see plain.lua. KEYS[2] is its queue.
 --
 -- Fields of the hash, all optional:
 --   s state: none free, h held, r reserved for a request, p parked, d done
@@ -29,6 +29,9 @@ local function clock()
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+
+-- Returns the end of a plain hold by the same rule as clamp, and changes nothing.
+local function end_of(p) return math.min(p.x, now + math.min(p.d, 3600000000)) end
 
 -- Returns the end x of a state. An end that is further away than the state can last means that the
 -- clock was set back, or that no script wrote the end. Then clamp shortens it. It is never further

@@ -3,12 +3,28 @@
 -- ARGV: 1 grant id 2 last token used 3 abandon (1|0): the outcome is unknown 4 retention ms
 --       5 remember the id (1|0) 6 reservation µs 7 channel prefix
 --       8 PUBLISH counts all receivers (1|0) 9 parking µs: no request gets the key for that long
+--       10 of a plain hold (1|0): no duplicate of a command may exist, and the clock is past the tokens
 -- Returns 1 released · 0 not the holder, no effect
 local grant_id, last, park = ARGV[1], ARGV[2], tonumber(ARGV[9])
-local v = call('HMGET', KEYS[1], 's', 'h', 't', 'l')
+if ARGV[10] == '1' then
+  local value = redis.pcall('GET', KEYS[1])
+  if type(value) == 'string' then
+    if string.sub(value, 1, 28) ~= 'h' .. grant_id .. ' ' then return 0 end
+    call('DEL', KEYS[1])
+    return 1
+  end
+end
+local v = fields(KEYS[1], 's', 'h', 't', 'l', 'n')
 if v[1] ~= 'h' or v[2] ~= grant_id then -- planted:release-of-own-hold
   if ARGV[5] == '1' then remember(v[4] or '', grant_id) end
   return 0
+end
+if ARGV[3] ~= '1' and park == 0 and ARGV[5] ~= '1' and not v[4] and not v[5] and call('ZCARD', KEYS[2]) == 0 then
+  clock()
+  if now > tonumber(last) and now > tonumber(v[3]) then
+    call('DEL', KEYS[1])
+    return 1
+  end
 end
 call('PEXPIRE', KEYS[1], ARGV[4]) -- first, see renew.lua
 if ARGV[3] == '1' then

@@ -8,11 +8,27 @@
 -- lease is made shorter.
 clock()
 
+-- Renews a plain hold in place.
+local function renew_plain(key, p, lease, retention, handed_off)
+  local t, m, d, x = p.t, p.m, tonumber(p.d), end_of(p)
+  if x <= now then return 0 end
+  if now + lease > x then x, d = now + lease, lease end
+  if handed_off ~= '' then t, m = string.match(handed_off, '^(%d+) (.*)$') end
+  call('PEXPIRE', key, retention) -- first, see below
+  call('SET', key, string.format('h%s %s %.0f %.0f %s %s', p.h, t, d, x, p.o, m), 'PX', retention)
+  return 1
+end
+
 -- hold is the id of the grant.
 local function renew(key, hold, lease, retention, handed_off)
   local v = redis.pcall('HMGET', key, 's', 'h', 'x', 'd', 'v') -- planted:renewal-of-each-key
   local x, d = tonumber(v[3] or 0), tonumber(v[4] or 0)
-  if v.err then return v.err end
+  if v.err then
+    local p = plain(key)
+    if not p then return v.err end
+    if p.h ~= hold then return 0 end
+    return renew_plain(key, p, lease, retention, handed_off)
+  end
   if not x or not (x >= 0) then return 'x' end -- also nan
   if not d or not (d >= 0) then return 'd' end
   if v[1] == 'h' and v[2] == hold then x = clamp(key, x, d) end
