@@ -30,7 +30,7 @@ var mistakes = []struct {
 	{"a plain grant has no TTL", "acquire", "'PX', ARGV[6], 'NX'", "'NX'", "H", false},
 	{"a plain grant replaces what is there", "acquire", "'PX', ARGV[6], 'NX'", "'PX', ARGV[6]", "A", false},
 	{"a plain release frees another's hold", "release", "if string.sub(value, 1, 28) ~= 'h' .. grant_id .. ' ' then return 0 end", "", "D", false},
-	{"a clean release frees the next holder's tokens", "release", "if now > tonumber(last) and now > tonumber(v[3]) then", "if true then", "B", false},
+	{"a clean release frees the next holder's tokens", "release", "if now > tonumber(last) and now > (tonumber(v[3]) or math.huge) then", "if true then", "B", false},
 	{"a clean release forgets ended ids", "release", "ARGV[5] ~= '1' and not v[4] and", "", "C", false},
 	{"a clean release forgets the queue", "release", "and call('ZCARD', KEYS[2]) == 0 then", "then", "F", false},
 	{"an unfolded hold has no TTL", "acquire", "if left >= 0 then redis.call('PEXPIRE', key, left + 1) end", "", "H", false},

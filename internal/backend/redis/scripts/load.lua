@@ -1,5 +1,5 @@
 -- load.lua
--- Returns the fields of a key, and changes nothing.
+-- Returns the fields that load reads, and changes nothing.
 local function peek(key, ...)
   local v = redis.pcall('HMGET', key, ...)
   if not v.err then return v end
@@ -8,11 +8,11 @@ local function peek(key, ...)
   return {'h', p.h, p.o, end_of(p), p.d, p.m, p.t, false, false, false, false, false, false, false}
 end
 
--- Reads all fields of a key. A plain hold becomes a hash, unless looks is set. A field that cannot be read counts as 0, and bad is the name
--- of one such field.
-local function load(key, looks)
+-- Reads all fields of a key. A plain hold becomes a hash, unless read_only is set. A field that
+-- cannot be read counts as 0, and bad is the name of one such field.
+local function load(key, read_only)
   clock()
-  local v = (looks and peek or fields)(key, 's', 'h', 'o', 'x', 'd', 'm', 't', 'f', 'n', 'v', 'a', 'g', 'e', 'l')
+  local v = (read_only and peek or fields)(key, 's', 'h', 'o', 'x', 'd', 'm', 't', 'f', 'n', 'v', 'a', 'g', 'e', 'l')
   local x, d, t, f, n = number(v[4], math.huge), number(v[5], math.huge), number(v[7], exact), number(v[8], exact), number(v[9], exact)
   local k = {
     s = v[1] or '', h = v[2] or '', o = v[3] or '', x = x and d and clamp(key, x, d, v[1]) or 0, m = v[6] or '',

@@ -19,9 +19,10 @@ if v[1] ~= 'h' or v[2] ~= grant_id then -- planted:release-of-own-hold
   if ARGV[5] == '1' then remember(v[4] or '', grant_id) end
   return 0
 end
+-- A key that remembers nothing else is deleted.
 if ARGV[3] ~= '1' and park == 0 and ARGV[5] ~= '1' and not v[4] and not v[5] and call('ZCARD', KEYS[2]) == 0 then
   clock()
-  if now > tonumber(last) and now > tonumber(v[3]) then
+  if now > tonumber(last) and now > (tonumber(v[3]) or math.huge) then
     call('DEL', KEYS[1])
     return 1
   end

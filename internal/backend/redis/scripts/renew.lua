@@ -13,9 +13,10 @@ local function renew_plain(key, p, lease, retention, handed_off)
   local t, m, d, x = p.t, p.m, tonumber(p.d), end_of(p)
   if x <= now then return 0 end
   if now + lease > x then x, d = now + lease, lease end
-  if handed_off ~= '' then t, m = string.match(handed_off, '^(%d+) (.*)$') end
+  local token, holder = string.match(handed_off, '^(%d+) (.*)$')
+  if token then t, m = token, holder end
   call('PEXPIRE', key, retention) -- first, see below
-  call('SET', key, string.format('h%s %s %.0f %.0f %s %s', p.h, t, d, x, p.o, m), 'PX', retention)
+  call('SET', key, 'h' .. p.h .. ' ' .. t .. string.format(' %.0f %.0f ', d, x) .. p.o .. ' ' .. m, 'PX', retention)
   return 1
 end
 

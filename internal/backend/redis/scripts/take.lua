@@ -1,4 +1,4 @@
--- take.lua comes first in acquire.lua: a key without data becomes a plain hold.
+-- take.lua comes first in acquire.lua: a key without data becomes a plain hold, see plain.lua.
 if ARGV[10] == '1' then
   local time = redis.call('TIME')
   local token = time[1] .. string.format('%06d', tonumber(time[2]))
