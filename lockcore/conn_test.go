@@ -308,7 +308,7 @@ func TestConnDialsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether the server is back
 		o := redistest.Bubble(t).Options()
-		o.PoolSize, o.MaxConcurrentDials = 1, 1
+		o.PoolSize, o.MaxConcurrentDials = 1000, 1 // as in away
 		o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
