@@ -22,14 +22,11 @@ end
 
 -- hold is the id of the grant.
 local function renew(key, hold, lease, retention, handed_off)
+  local p = plain(key) -- first, because most holds are plain
+  if p then return p.h == hold and renew_plain(key, p, lease, retention, handed_off) or 0 end
   local v = redis.pcall('HMGET', key, 's', 'h', 'x', 'd', 'v') -- planted:renewal-of-each-key
   local x, d = tonumber(v[3] or 0), tonumber(v[4] or 0)
-  if v.err then
-    local p = plain(key)
-    if not p then return v.err end
-    if p.h ~= hold then return 0 end
-    return renew_plain(key, p, lease, retention, handed_off)
-  end
+  if v.err then return v.err end
   if not x or not (x >= 0) then return 'x' end -- also nan
   if not d or not (d >= 0) then return 'd' end
   if v[1] == 'h' and v[2] == hold then x = clamp(key, x, d) end
