@@ -11,11 +11,11 @@
 //
 // # Schedules
 //
-// A schedule has 60 to 150 steps. In a step time passes, a late copy or a reply arrives, an operator
+// A schedule has 60 to 150 steps. In a step time passes, a late duplicate or a reply arrives, an operator
 // revokes or clears the key, a process crashes, its subscription ends or comes back, or a process
 // does one thing. A process requests the key, waits, gives up, renews, hands the key over to its
 // next call, releases, abandons, parks, rotates, completes, or repeats a withdrawal or a release.
-// Time often passes until about the end of a lease, a reservation, a record or a TTL. A late copy
+// Time often passes until about the end of a lease, a reservation, a record or a TTL. A late duplicate
 // arrives less than a minute after it was sent, because ended ids are kept for so long. In a Cluster
 // PUBLISH does not count each receiver.
 //
@@ -53,7 +53,7 @@
 //
 //   - The clock of the server never jumps back.
 //   - Processes have no fingerprints, and all clocks agree.
-//   - A late copy is dropped if 15 commands that may have added an ended id ran after it was sent: a
+//   - A late duplicate is dropped if 15 commands that may have added an ended id ran after it was sent: a
 //     key remembers 16 ids.
 //   - A late duplicate of a clear that was refused may clear the key. clear.lua does not remember it,
 //     because a repeat must not report success.

@@ -72,7 +72,7 @@ func (w *world) deliver(i int) {
 	}
 }
 
-// arrive runs a late copy, and may keep it for later. A copy that arrives later than ended ids are
+// arrive runs a late duplicate, and may keep it for later. A copy that arrives later than ended ids are
 // remembered is dropped.
 func (w *world) arrive() {
 	i := w.rnd.IntN(len(w.late))
