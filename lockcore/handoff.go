@@ -142,7 +142,7 @@ func (g *grant) releaseRequest(e outcome) backend.ReleaseRequest {
 // may be 2 % slower than the local one.
 func (g *grant) clockPast(token int64) bool {
 	used := time.Duration(token-g.granted.UnixMicro()) * time.Microsecond
-	return used < time.Since(g.since)*98/100
+	return used+time.Microsecond <= time.Since(g.since)*98/100 // a microsecond more, because the clock is in whole ones
 }
 
 func (g *grant) complete(ctx context.Context, e outcome, repeated bool) (backend.ReleaseReply, error) {

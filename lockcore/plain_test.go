@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -43,6 +44,33 @@ func TestPlainHold(t *testing.T) {
 		if n := rdb.DBSize(t.Context()).Val(); n != 0 {
 			t.Errorf("met %v: %d keys are left", met, n)
 		}
+	}
+}
+
+// The token after a batch of a plain hold is greater than all that the batch used, however short it was. Redis forgets
+// the key only if its clock is past them.
+func TestPlainHoldTokens(t *testing.T) {
+	for elapsed, left := range map[time.Duration]int64{0: 1, 1500 * time.Nanosecond: 1, 2 * time.Microsecond: 0, 10 * time.Microsecond: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			l, _, _ := w.locker(lockcore.Options{})
+			first := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+			second := make(chan *lockcore.Lease, 1)
+			go func() { second <- w.must(l.Acquire(t.Context(), "k", lockcore.Terms{})) }()
+			synctest.Wait()
+			ok(t, first.Release(t.Context()))
+			handed := <-second
+			time.Sleep(elapsed)
+			ok(t, handed.Release(t.Context()))
+			if n := w.rdb.Exists(t.Context(), storedNames(lockcore.KindExclusive, "k")[0]).Val(); n != left {
+				t.Errorf("after %v: %d keys are left, want %d", elapsed, n, left)
+			}
+			next := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+			if handed.Token() != first.Token()+1 || next.Token() <= handed.Token() {
+				t.Errorf("after %v: tokens %d, %d, %d", elapsed, first.Token(), handed.Token(), next.Token())
+			}
+			ok(t, next.Release(t.Context()))
+		})
 	}
 }
 

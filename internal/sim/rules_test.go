@@ -75,7 +75,7 @@ func TestLateCopyOfAcquire(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		fields, err := redistest.Fields(t.Context(), m.Client(t), "holdfast:2:x:{k}")
 		if err != nil || fields["s"] != "" {
-			t.Errorf("state %q, %v after a late copy, want a free key", fields["s"], err)
+			t.Errorf("state %q, %v after a late duplicate, want a free key", fields["s"], err)
 		}
 	})
 }

@@ -42,7 +42,7 @@ func (s seen) has(ten *hold) bool {
 	return s.state == "h" && s.left > 0 && s.token <= ten.token && ten.token <= s.top
 }
 
-// again says that a late copy of ten's acquire has come after its data was lost, and so holds the key for it.
+// again says that a late duplicate of ten's acquire has come after its data was lost, and so holds the key for it.
 func (s seen) again(ten *hold) bool { return s.state == "h" && s.left > 0 && s.hold == ten.hold }
 
 func (s seen) live() bool { return (s.state == "h" || s.state == "r") && s.left > 0 }

@@ -16,7 +16,7 @@ import (
 // Scope names the caller that a key belongs to, such as the tenant of the verified credentials. Two
 // callers with equal keys never meet if their scopes differ. An error is answered 401, without
 // WWW-Authenticate: let authentication in front answer first, or set it in
-// IdempotentOptions.Problem. An empty scope is answered 500, for it would mix callers.
+// IdempotentOptions.Problem. An empty scope is answered 500, because it would mix callers.
 type Scope func(*http.Request) (string, error)
 
 // Idempotent returns a middleware that runs the handler once for each Idempotency-Key. It panics if locks or scope is

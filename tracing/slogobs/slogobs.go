@@ -279,7 +279,7 @@ func (o *observer) problem(a *lockcore.Acquisition, err error) slog.Attr {
 }
 
 // holder returns the attributes for a holder, as a group without a name: a slog.Handler writes them
-// in line, and omits an empty one.
+// without nesting, and omits an empty one.
 func holder(a *lockcore.Acquisition, h lockcore.Holder) slog.Attr {
 	if h == (lockcore.Holder{}) {
 		return slog.Attr{}

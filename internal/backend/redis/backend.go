@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	layout        = ":2:" // version of the layout in Redis; two of them run side by side during a deploy
+	layout        = ":2:" // version of the layout in Redis; Lockers of two versions do not see each other's keys
 	defaultPrefix = "holdfast"
 )
 
