@@ -48,6 +48,7 @@ func open(tb testing.TB, o lockcore.Options, newLocker func(lockcore.Options) (*
 type Server struct {
 	tb    testing.TB
 	redis *miniredis.Miniredis
+	serve *pipe.Server // of redis
 }
 
 // NewServer returns an empty Redis.
@@ -55,15 +56,16 @@ func NewServer(tb testing.TB) *Server {
 	tb.Helper()
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
-	tb.Cleanup(m.Close)
-	return &Server{tb: tb, redis: m}
+	s := &Server{tb: tb, redis: m, serve: pipe.NewServer(m)}
+	tb.Cleanup(s.serve.Close)
+	return s
 }
 
 // Options returns fresh options for a client of s. Wrap their Dialer to put [Faults] in between.
 func (s *Server) Options() *redis.Options {
 	return &redis.Options{
 		Addr:            "127.0.0.1:1", // nobody dials it, but a host name would be looked up, outside the bubble
-		Dialer:          func(context.Context, string, string) (net.Conn, error) { return pipe.Dial(s.redis) },
+		Dialer:          func(context.Context, string, string) (net.Conn, error) { return s.serve.Dial() },
 		DisableIdentity: true,
 		PoolSize:        1000, // waiting for a connection would use a timer that the next bubble may get too
 	}

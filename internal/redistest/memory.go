@@ -14,7 +14,8 @@ import (
 
 // Memory is a Redis in memory, without a socket.
 type Memory struct {
-	Redis *miniredis.Miniredis
+	Redis  *miniredis.Miniredis
+	server *pipe.Server
 }
 
 // Bubble returns a Redis that follows the clock of the testing/synctest bubble that it is called in; outside one, the
@@ -25,16 +26,20 @@ func Bubble(tb testing.TB) *Memory {
 	testlevel.InMemory(tb)
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
-	tb.Cleanup(m.Close)
-	return &Memory{Redis: m}
+	memory := On(m)
+	tb.Cleanup(memory.server.Close)
+	return memory
 }
+
+// On returns a Memory for a miniredis that the caller closes.
+func On(m *miniredis.Miniredis) *Memory { return &Memory{Redis: m, server: pipe.NewServer(m)} }
 
 // Options returns fresh options for a client of m.
 func (m *Memory) Options() *redis.Options {
 	return &redis.Options{
 		// An IP literal: a host name would be looked up outside the bubble.
 		Addr:            "127.0.0.1:1",
-		Dialer:          func(context.Context, string, string) (net.Conn, error) { return pipe.Dial(m.Redis) },
+		Dialer:          func(context.Context, string, string) (net.Conn, error) { return m.server.Dial() },
 		DisableIdentity: true,
 		PoolSize:        1000, // waiting for a connection would use a timer that the next bubble may get too
 	}

@@ -50,7 +50,7 @@ func (s seen) live() bool { return (s.state == "h" || s.state == "r") && s.left 
 // look reads a key without a command.
 func (o *oracle) look(name string) seen {
 	o.redis.DB(0) // which lets keys run out
-	f := (&redistest.Memory{Redis: o.redis}).Fields(name)
+	f := redistest.On(o.redis).Fields(name)
 	s := seen{state: f["s"], hold: f["h"], owner: f["o"]}
 	s.token, _ = strconv.ParseInt(f["t"], 10, 64)
 	s.end, _ = strconv.ParseInt(f["x"], 10, 64)

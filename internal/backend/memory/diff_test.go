@@ -665,7 +665,7 @@ func TestDifferentialBackend(t *testing.T) {
 		tm.step, tm.often = (*compared).stepBubble, 5
 		c := compare(t, seed, s, tm)
 		for _, l := range c.lockers {
-			rdb := (&redistest.Memory{Redis: s.m}).Client(t)
+			rdb := redistest.On(s.m).Client(t)
 			b, err := redis.New(rdb, redis.Options{Options: backend.Options{Locker: l.id, Closing: make(chan struct{})}, NoBatching: true})
 			if err != nil {
 				t.Fatal(err)

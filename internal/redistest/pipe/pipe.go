@@ -17,13 +17,44 @@ func Buffered(conn net.Conn) net.Conn {
 	return c
 }
 
-// Dial returns a connection to a server in memory, with a send buffer.
-func Dial(server interface{ Dial() (net.Conn, error) }) (net.Conn, error) {
-	conn, err := server.Dial()
+// inMemory is what a miniredis offers.
+type inMemory interface {
+	Dial() (net.Conn, error)
+	Close()
+}
+
+// Server is a server in memory, whose Dial and Close may run at the same time. A miniredis does not
+// allow that: its Dial adds to the WaitGroup for which its Close waits, and a Dial after its Close
+// starts it again. go-redis dials in goroutines that may outlive their client.
+type Server struct {
+	server inMemory
+	mu     sync.Mutex
+	closed bool
+}
+
+// NewServer returns a Server that runs until Close.
+func NewServer(server inMemory) *Server { return &Server{server: server} }
+
+// Dial returns a connection with a send buffer, or net.ErrClosed after Close.
+func (s *Server) Dial() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	conn, err := s.server.Dial()
 	if err != nil {
 		return nil, err
 	}
 	return Buffered(conn), nil
+}
+
+// Close ends the server and its connections.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.server.Close()
 }
 
 type buffered struct {
