@@ -37,10 +37,12 @@ type Options struct {
 	Terms Terms
 	// Observer receives the events. Default: none, at no cost.
 	Observer Observer
-	// NoBatching sends every command on its own connection. By default, commands share connections
-	// from six concurrent ones on, except for 3 s after a missing reply. That uses go-redis's
-	// AutoPipeline, which is experimental and does not work in a testing/synctest bubble.
-	// NoBatching has no effect with a failover client or a wrapper.
+	// NoBatching sends every call alone, on its own connection. By default, that applies to up to
+	// four concurrent calls for a server. With more, a call waits while others are under way, at
+	// most about 1 ms, and then all that wait are sent as one group of up to 64 calls: to a single
+	// server in one script where that is possible, in a Cluster in one pipeline for each server.
+	// A call that ends earlier leaves its group. GroupSent reports the groups. A Locker with
+	// ReplicaAcks, a failover client or a wrapper sends no groups.
 	NoBatching bool
 	// ReplicaAcks makes a grant count only when replicas have acknowledged it. Default: it counts
 	// when the primary has it. New refuses it with a wrapper, which may be a cluster.
@@ -99,7 +101,11 @@ func newLocker(o Options, open func(backend.Options) (backend.Backend, error)) (
 	l := &Locker{
 		id: uuid.NewString(), terms: o.Terms, observer: o.Observer, closing: make(chan struct{}), grants: map[string]*grant{},
 	}
-	b, err := open(backend.Options{Locker: l.id, Closing: l.closing, CleanupsFailed: l.cleanupsFailed})
+	common := backend.Options{Locker: l.id, Closing: l.closing, CleanupsFailed: l.cleanupsFailed}
+	if o.Observer != nil {
+		common.Grouped = l.grouped
+	}
+	b, err := open(common)
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +121,10 @@ func newLocker(o Options, open func(backend.Options) (backend.Backend, error)) (
 
 func (l *Locker) cleanupsFailed(n int, err error) {
 	l.shielded(func() { l.report(l.base, CleanupFailed{N: n, Err: translate(err)}) })
+}
+
+func (l *Locker) grouped(calls int, waited time.Duration) {
+	l.shielded(func() { l.report(l.base, GroupSent{Calls: calls, Waited: waited}) })
 }
 
 // String names the backend and l.

@@ -49,7 +49,7 @@ type Acquisition struct {
 // after another, except CompletionFailed and CompletionStored.
 //
 // The Locker recovers and counts a panic of the Observer on one of the Locker's own goroutines, and
-// then works as without the panic. That applies to Lost, RenewFailed, RenewPass, Overrun,
+// then works as without the panic. That applies to Lost, RenewFailed, RenewPass, GroupSent, Overrun,
 // CompletionFailed, CompletionStored, CleanupFailed and Traceparent. The first such panic is logged
 // with slog.Error and reported as Misconfigured, see [Locker.ObserverPanics]. All other events come
 // on the goroutine of the call that they belong to. A panic there reaches the caller, after the
@@ -62,7 +62,7 @@ type Observer interface {
 	// Event is called with the ctx of Start. Refused, Replayed or Released is the last event of an
 	// attempt; only CompletionFailed or CompletionStored may follow. These events belong to no
 	// attempt and come with any ctx:
-	//   - RenewPass, CleanupFailed and Misconfigured
+	//   - RenewPass, GroupSent, CleanupFailed and Misconfigured
 	//   - BadRecord, if httpmw reports it
 	//   - the events of package guard: NoKey, ConflictLost, PayloadDiffers and TickAbandoned
 	Event(ctx context.Context, e Event)
@@ -165,6 +165,13 @@ type RenewPass struct {
 	Gone   int           // lost or revoked, by the reply of Redis
 	Failed int           // without a reply
 	Took   time.Duration // the whole batch
+}
+
+// GroupSent: calls that several goroutines made at the same time were sent together, see
+// Options.NoBatching. It belongs to no attempt. A call that is sent alone is not reported.
+type GroupSent struct {
+	Calls  int
+	Waited time.Duration // of the first of them, until the group was sent
 }
 
 // Misconfigured reports, once, a mistake in the setup of a middleware or a panic of the Observer.

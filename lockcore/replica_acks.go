@@ -32,8 +32,8 @@ const (
 // grant that was acknowledged.
 //
 // Each acquire and each renewal costs one more round trip between the servers, but not between the
-// process and Redis: EVALSHA and WAIT travel together. An ACL must allow both. Acquires are not
-// batched, see Options.NoBatching. Records have their own connection pool, so that releases do not
+// process and Redis: EVALSHA and WAIT travel together. An ACL must allow both. No calls are
+// sent in groups, see Options.NoBatching. Records have their own connection pool, so that releases do not
 // queue behind them while replicas are unavailable.
 type ReplicaAcks struct {
 	// N is the number of replicas that must acknowledge. Default 0: none.

@@ -24,7 +24,7 @@ import (
 //   - time stands still while a goroutine waits for a mutex, a socket or a process; so hold no mutex of yours over a call that
 //     asks Redis, and use no real server,
 //   - a client of your own to the Server needs the Options that it gives; with another, Addr must be an IP address, for a name
-//     would be looked up outside, and NoBatching must be set in lockcore.Options,
+//     would be looked up outside,
 //   - its goroutines must have ended when test returns; who holds a lease for longer fails it, who blocks for ever panics.
 func Bubble(t *testing.T, test func(t *testing.T, locks *lockcore.Locker)) {
 	t.Helper()

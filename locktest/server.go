@@ -81,7 +81,6 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 	}
 	rdb := redis.NewClient(co)
 	s.tb.Cleanup(func() { _ = rdb.Close() }) // there is nothing left to lose
-	o.NoBatching = true                      // so that it works in a bubble
 	return open(s.tb, o, func(o lockcore.Options) (*lockcore.Locker, error) { return lockcore.New(rdb, o) })
 }
 

@@ -12,12 +12,15 @@ import (
 
 // Boundaries in seconds. OpenTelemetry's own, from 5 to 10,000, are for milliseconds.
 var (
-	waitBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
-	holdBuckets = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
+	waitBuckets  = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	groupBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+	holdBuckets  = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
 )
 
 type instruments struct {
 	wait, hold metric.Float64Histogram
+	groupWait  metric.Float64Histogram
+	groupCalls metric.Int64Histogram
 	held       metric.Int64UpDownCounter
 
 	acquisitions, contentions, takeovers, lost, overruns, completionsFailed metric.Int64Counter
@@ -40,12 +43,17 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		errs = append(errs, err)
 		return c
 	}
+	groupCalls, err := m.Int64Histogram("holdfast.group.calls", metric.WithUnit("{call}"),
+		metric.WithDescription("Calls that were sent together"), metric.WithExplicitBucketBoundaries(1, 2, 4, 8, 16, 32, 64))
+	errs = append(errs, err)
 	held, err := m.Int64UpDownCounter("holdfast.lease.held", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases held by this process"))
 	errs = append(errs, err)
 	in := instruments{
 		wait:              histogram("holdfast.wait.duration", "Time from a call to its outcome or its grant", waitBuckets),
 		hold:              histogram("holdfast.hold.duration", "Time from a grant to the end of the handler", holdBuckets),
+		groupWait:         histogram("holdfast.group.wait", "Time that the first call of a group waited for the others", groupBuckets),
+		groupCalls:        groupCalls,
 		held:              held,
 		acquisitions:      counter("holdfast.acquisitions", "{acquisition}", "Calls by outcome"),
 		contentions:       counter("holdfast.contentions", "{acquisition}", "Calls that waited for another holder"),

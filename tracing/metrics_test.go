@@ -28,6 +28,7 @@ func TestReportsAreCounted(t *testing.T) {
 		r.Event(ctx, guard.PayloadDiffers{Name: "account", Key: "account:42"})
 		r.Event(ctx, guard.TickAbandoned{Name: "account", Key: "account@1"})
 		r.Event(ctx, lockcore.CleanupFailed{N: 3, Err: lockcore.ErrClosed})
+		r.Event(ctx, lockcore.GroupSent{Calls: 7, Waited: time.Millisecond})
 		r.Event(ctx, lockcore.Misconfigured{Problem: "no Configure"})
 		r.Event(ctx, lockcore.BadRecord{Err: errors.New("version 9")})
 	}
@@ -45,6 +46,8 @@ func TestReportsAreCounted(t *testing.T) {
 		{"holdfast.payload_mismatches", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.tick.abandoned", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.cleanup.failed", nil, 6},
+		{"holdfast.group.calls", nil, 2},
+		{"holdfast.group.wait", nil, 2},
 		{"holdfast.misconfigured", nil, 2},
 		{"holdfast.bad_records", nil, 2},
 		{"holdfast.acquisitions", nil, 1},

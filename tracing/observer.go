@@ -93,6 +93,9 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 		o.in.ticksAbandoned.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
 	case lockcore.CleanupFailed:
 		o.in.cleanupsFailed.Add(ctx, int64(e.N))
+	case lockcore.GroupSent:
+		o.in.groupCalls.Record(ctx, int64(e.Calls))
+		o.in.groupWait.Record(ctx, e.Waited.Seconds())
 	case lockcore.Misconfigured:
 		o.in.misconfigured.Add(ctx, 1)
 	case lockcore.BadRecord:

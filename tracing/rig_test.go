@@ -114,6 +114,10 @@ func (r *rig) points(tb testing.TB, name string) []point {
 				for _, p := range d.DataPoints {
 					ps = append(ps, point{labels: toMap(p.Attributes), n: p.Value})
 				}
+			case metricdata.Histogram[int64]:
+				for _, p := range d.DataPoints {
+					ps = append(ps, point{labels: toMap(p.Attributes), n: int64(p.Count)}) //nolint:gosec // small
+				}
 			case metricdata.Histogram[float64]:
 				for _, p := range d.DataPoints {
 					ps = append(ps, point{labels: toMap(p.Attributes), n: int64(p.Count), sum: p.Sum, bounds: p.Bounds}) //nolint:gosec // small

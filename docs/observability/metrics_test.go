@@ -58,6 +58,11 @@ func translated(m metricdata.Metrics) metric {
 				see(x.Attributes)
 			}
 		}
+	case metricdata.Histogram[int64]:
+		p.kind = "histogram"
+		for _, x := range d.DataPoints {
+			see(x.Attributes)
+		}
 	case metricdata.Histogram[float64]:
 		p.kind = "histogram"
 		for _, x := range d.DataPoints {

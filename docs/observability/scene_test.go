@@ -2,12 +2,15 @@ package observability_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
@@ -46,6 +49,7 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 			}
 			s.a, s.b = s.locker(o), s.locker(o)
 			s.waits()
+			s.crowd(o)
 			s.repeats()
 			s.ends()
 			s.outages()
@@ -61,9 +65,9 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 	return all
 }
 
-func (s *scene) locker(o lockcore.Observer) *lockcore.Locker {
+func (s *scene) locker(o lockcore.Observer, edit ...func(*redis.Options)) *lockcore.Locker {
 	s.Helper()
-	l, err := lockcore.New(s.redis.Client(s), lockcore.Options{Observer: o, NoBatching: true})
+	l, err := lockcore.New(s.redis.Client(s, edit...), lockcore.Options{Observer: o})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -89,6 +93,24 @@ func (s *scene) waits() {
 	<-holding
 	_ = guard.Exclusive(s.Context(), s.b, "account:1", named("account"), nothing)
 	_ = guard.Exclusive(s.Context(), s.b, "account:1", lockcore.Terms{Name: "account", Wait: lockcore.Forever}, nothing)
+	wg.Wait()
+}
+
+// crowd: while the first calls connect, the others wait for a group.
+func (s *scene) crowd(o lockcore.Observer) {
+	l := s.locker(o, func(o *redis.Options) {
+		dial := o.Dialer
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			time.Sleep(time.Millisecond)
+			return dial(ctx, network, addr)
+		}
+	})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			_ = guard.Exclusive(s.Context(), l, fmt.Sprint("account:crowd:", i), named("account"), nothing)
+		})
+	}
 	wg.Wait()
 }
 

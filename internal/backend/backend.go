@@ -101,6 +101,9 @@ type Options struct {
 	// CleanupsFailed receives the number of withdrawals and releases that were given up, and the
 	// last error.
 	CleanupsFailed func(n int, err error)
+	// Grouped receives the number of calls of a group that was sent in one write, and how long the
+	// first of them waited for it.
+	Grouped func(calls int, waited time.Duration)
 }
 
 // Kind names the two namespaces of keys.

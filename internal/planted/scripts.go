@@ -4,6 +4,16 @@ package main
 func scripts() []mistake {
 	return []mistake{
 		{
+			name: "group-blind-release", what: "A group releases the plain holds of others.",
+			edits: []edit{{"deal-own-hold", operandAlways(1)}},
+			pkg:   "internal/schedule", test: "TestSchedules",
+		},
+		{
+			name: "group-says-granted", what: "A group says that it has acquired a key which another holder has.",
+			edits: []edit{{"deal-tells", never()}},
+			pkg:   "internal/schedule", test: "TestSchedules",
+		},
+		{
 			name: "blind-release", what: "A release does not look at whose hold it ends.",
 			edits: []edit{{"release-of-own-hold", operandNever(1)}},
 			pkg:   "lockcore", test: "TestLeaseMaxHold", fast: true,

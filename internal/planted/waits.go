@@ -4,6 +4,16 @@ package main
 func waits() []mistake {
 	return []mistake{
 		{
+			name: "group-takes-all", what: "A call that has ended before its group is sent is sent with it.",
+			edits: []edit{{"leaves-the-group", never()}},
+			pkg:   "lockcore", test: "TestGroupShortCall",
+		},
+		{
+			name: "one-group-only", what: "Calls wait for the group under way, however long that takes.",
+			edits: []edit{{"group-beside", skip()}},
+			pkg:   "lockcore", test: "TestGroupShortCall",
+		},
+		{
 			name: "only-messages", what: "A waiter asks again only for a message, so that a lost one parks it for ever.",
 			edits: []edit{{"request-again-at", value("$.Add(time.Hour)")}},
 			pkg:   "lockcore", test: "TestPeer_rueidislockLostMessage", fast: true,

@@ -66,6 +66,7 @@ func (p *process) release(c command) {
 	w, h := p.w, &p.hold
 	c.op, c.id, c.token, c.keep, c.repeated = release, h.id, h.token, w.keep, h.repeated
 	c.plain = h.plain && !h.repeated && !c.abandon && c.park == 0 && h.token-h.first < (w.now-h.since)*98/100
+	c.deal = c.plain && p.w.chance(50)
 	if c.abandon {
 		c.keep = w.abandonedFor()
 	}
@@ -86,7 +87,7 @@ func (p *process) retryUntil(abandon bool) int64 {
 }
 
 func (p *process) releaseLater(c command, until int64) {
-	if c.repeated, c.plain = true, false; p.w.now < until {
+	if c.repeated, c.plain, c.deal = true, false, false; p.w.now < until {
 		p.cleanups = append(p.cleanups, &cleanup{command: c, until: until})
 	}
 }

@@ -85,5 +85,6 @@ func (w *world) arrive() {
 	if !again {
 		w.late = slices.Delete(w.late, i, i+1)
 	}
+	c.late = true
 	w.run(&c, "late ")
 }

@@ -54,6 +54,8 @@ type command struct {
 	abandon   bool
 	repeated  bool // the script remembers the id
 	plain     bool // acquire: the grant may be a plain hold; release: it was one, and the clock is past its tokens
+	deal      bool // a plain acquire or release goes to deal.lua first, and to its own script if that does nothing
+	late      bool // a late duplicate
 
 	sent     int64
 	finished int // commands that had finished an id when this one was sent
@@ -139,6 +141,32 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 		return reply{}, err
 	}
 	return decode(c.op, v)
+}
+
+// deal sends a plain acquire or release to deal.lua. ok is false if that does nothing.
+func (p *protocol) deal(now int64, c *command) (r reply, ok bool, err error) {
+	a := append(p.args[:0], "0")
+	if c.op == acquire {
+		a = append(a, c.id, number(c.lease)+" 0 "+c.locker+" holder", millis(c.retention))
+	} else {
+		a = append(a[:0], "1", c.id)
+	}
+	p.args = a
+	v, err := p.server.Run(now, "deal", p.keys[:1], a)
+	if err != nil {
+		return r, false, err
+	}
+	list, _ := v.([]any)
+	switch {
+	case len(list) == 2 && list[1] == int64(1):
+		return r, false, nil
+	case len(list) != 1:
+		return r, false, fmt.Errorf("unexpected reply %v", v)
+	case c.op == acquire:
+		r, err = decode(acquire, list[0])
+		return r, true, err
+	}
+	return reply{done: true}, true, nil
 }
 
 func decode(o op, v any) (r reply, err error) {

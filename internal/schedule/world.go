@@ -142,7 +142,22 @@ func (w *world) run(c *command, how string) *reply {
 		before = w.inspect()
 	}
 	w.heard = w.heard[:0]
-	r, err := w.p.send(w.now, c)
+	var r reply
+	var err error
+	if c.deal {
+		var dealt bool
+		if r, dealt, err = w.p.deal(w.now, c); err == nil && !dealt {
+			w.trace("%sdeal of %v %s -> nothing", how, c.op, c)
+			if c.late {
+				return nil
+			}
+			own := *c
+			own.deal, own.plain = false, false
+			return w.run(&own, how)
+		}
+	} else {
+		r, err = w.p.send(w.now, c)
+	}
 	if err != nil {
 		fail("error", "%v of %s: %v", c.op, c.id, err)
 	}

@@ -53,7 +53,7 @@ func (w *world) newNode(i int, calm time.Duration) *node {
 	// would be fatal.
 	o.PoolSize = 1000
 	n.rdb = redis.NewClient(o)
-	locks, err := lockcore.New(n.rdb, lockcore.Options{Observer: n, NoBatching: true})
+	locks, err := lockcore.New(n.rdb, lockcore.Options{Observer: n})
 	if err != nil {
 		panic(err) // a constant
 	}

@@ -31,13 +31,13 @@ func (c *conn) waitForReplicas(r Acks) error {
 		return nil
 	}
 	c.acks, c.records = r, c.ends
-	switch ends := c.ends.UniversalClient.(type) {
+	switch ends := c.ends.(type) {
 	case *redis.Client:
 		if c.own { // its dialer ends with c already
-			c.records = &wire{UniversalClient: ownClient(context.Background(), ends.Options(), c.dials, errCutOff)}
+			c.records = ownClient(context.Background(), ends.Options(), c.dials, errCutOff)
 		}
 	case *redis.ClusterClient:
-		c.records = &wire{UniversalClient: ownCluster(context.Background(), ends.Options(), c.slots, c.dials, errCutOff)}
+		c.records = ownCluster(context.Background(), ends.Options(), c.slots, c.dials, errCutOff)
 	default:
 		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client, also of NewFailoverClient, or a *redis.ClusterClient: a wrapper may send WAIT elsewhere")
 	}
@@ -63,12 +63,12 @@ func (r Acks) within(list []any, i int) Acks {
 // evalAcked is eval together with WAIT, on one connection to the key's master. WAIT counts only
 // what its own connection has written. A cluster client cannot route it, because WAIT has no key.
 // So evalAcked follows redirections itself.
-func (c *conn) evalAcked(ctx context.Context, on *wire, s *script, list []any) (any, error) {
+func (c *conn) evalAcked(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
 	if on == c.ends {
 		on = c.records
 	}
-	v, err := c.redirected(ctx, on.UniversalClient, s, list, c.acks.within(list, s.lease))
-	reloadSlots(ctx, on.UniversalClient, err)
+	v, err := c.redirected(ctx, on, s, list, c.acks.within(list, s.lease))
+	reloadSlots(ctx, on, err)
 	return v, err
 }
 
@@ -185,7 +185,7 @@ func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*re
 		if addr, _ := pointsTo(cmd.Err()); addr == "" {
 			continue
 		}
-		v, err := c.evalAcked(ctx, &wire{UniversalClient: c.renews}, renewScript, cmd.Args())
+		v, err := c.evalAcked(ctx, c.renews, renewScript, cmd.Args())
 		if err == nil {
 			reply, _ := v.([]any)
 			res[i].Verdict, err = verdict(keyOf(cmd.Args()), reply, 0)

@@ -1,6 +1,6 @@
 // Package redis is the backend on Redis: one server, a Sentinel's primary, or a Cluster.
 //
-// scripts/*.lua are the protocol. The Go code sends them (conn.go, pipeline.go), retries what must
+// scripts/*.lua are the protocol. The Go code sends them (conn.go, group.go), retries what must
 // happen (cleanup.go), waits for replicas (acks.go), and receives notifications (listen.go).
 package redis
 
@@ -22,7 +22,7 @@ const (
 type Options struct {
 	backend.Options
 	Prefix     string // of every key; empty: "holdfast"; the caller has checked it
-	NoBatching bool   // each command has its own connection
+	NoBatching bool   // each call is sent alone
 	Acks       Acks   // replicas that must confirm
 }
 
@@ -40,13 +40,16 @@ type Backend struct {
 
 // New returns a Backend on rdb. It makes its own clients where it can, see lockcore.New.
 func New(rdb redis.UniversalClient, o Options) (*Backend, error) {
-	c, err := newConn(rdb, !o.NoBatching)
+	c, err := newConn(rdb)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.waitForReplicas(o.Acks); err != nil {
 		c.close()
 		return nil, err
+	}
+	if !o.NoBatching {
+		c.groupCalls(o.Grouped)
 	}
 	b := &Backend{o: o, prefix: cmp.Or(o.Prefix, defaultPrefix), conn: c}
 	b.channels = b.prefix + layout + "wake:"

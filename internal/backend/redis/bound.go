@@ -44,13 +44,6 @@ func (l *limited) Err() error {
 	return l.Context.Err()
 }
 
-// byCaller reports whether a send ended because the ctx of the caller ended, not by the deadline of
-// limited.
-func byCaller(ctx context.Context) bool {
-	l, ok := ctx.(*limited)
-	return ok && !l.detached && backend.Ended(l.Context)
-}
-
 func (l *limited) Deadline() (time.Time, bool) {
 	if end, ok := l.Context.Deadline(); ok && !l.detached && end.Before(l.end) {
 		return end, true

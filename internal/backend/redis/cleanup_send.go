@@ -215,7 +215,7 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 		}
 	}
 	for _, err := range errs {
-		reloadSlots(ctx, c.ends.UniversalClient, err)
+		reloadSlots(ctx, c.ends, err)
 	}
 	return errs
 }

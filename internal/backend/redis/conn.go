@@ -20,9 +20,9 @@ const (
 // conn has the connections to Redis. It makes its own clients where it can. So neither a release
 // nor a renewal queues behind commands of the user or of waiters.
 type conn struct {
-	calls   *wire                 // acquire, inspect
-	ends    *wire                 // release, rotate, complete, leave, Extend, Revoke, Clear: never behind acquires
-	records *wire                 // replaces ends for scripts that wait for replicas: rotate, complete, Extend; nil without acks
+	calls   redis.UniversalClient // acquire, inspect
+	ends    redis.UniversalClient // release, rotate, complete, leave, Extend, Revoke, Clear: never behind acquires; groups of calls
+	records redis.UniversalClient // replaces ends for scripts that wait for replicas: rotate, complete, Extend; nil without acks
 	renews  redis.UniversalClient // renewals, which may take longer than a call; the subscription's client is made like it
 
 	own    bool               // all clients were made here: they obey deadlines, and only a ClusterClient may send a command twice
@@ -32,15 +32,16 @@ type conn struct {
 	slots  *slotMap           // of a cluster, shared by own clients
 	dials  *heldUpDials       // of own clients
 	heldUp atomic.Int64
+	groups *serverGroups // nil: every call is sent alone
 }
 
-func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
+func newConn(rdb redis.UniversalClient) (*conn, error) {
 	dials := new(heldUpDials)
 	own := func(one func(context.Context, time.Duration) redis.UniversalClient, single bool) *conn {
 		ctx, cut := context.WithCancel(context.Background())
 		return &conn{
 			dials: dials,
-			calls: &wire{UniversalClient: one(ctx, callTimeout), batches: batches}, ends: &wire{UniversalClient: one(ctx, callTimeout), batches: batches},
+			calls: one(ctx, callTimeout), ends: one(ctx, callTimeout),
 			renews: one(ctx, maxRenewTime), own: true, single: single, cut: cut,
 		}
 	}
@@ -54,8 +55,7 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 			return nil, errors.New("lockcore: New: client is a nil *redis.Client")
 		}
 		if c.Options().Addr == "FailoverClient" { // its dialer follows the master only together with its own pool
-			w := &wire{UniversalClient: c}
-			return &conn{calls: w, ends: w, renews: c, single: true}, nil
+			return &conn{calls: c, ends: c, renews: c, single: true}, nil
 		}
 		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
 			o := *c.Options()
@@ -75,8 +75,7 @@ func newConn(rdb redis.UniversalClient, batches bool) (*conn, error) {
 		made.slots = slots
 		return made, nil
 	default: // a wrapper: it may ignore ctx, send twice, and be a cluster
-		w := &wire{UniversalClient: rdb}
-		return &conn{calls: w, ends: w, renews: rdb}, nil
+		return &conn{calls: rdb, ends: rdb, renews: rdb}, nil
 	}
 }
 
@@ -88,6 +87,10 @@ func (c *conn) cutOff() {
 }
 
 func (c *conn) close() {
+	if c.groups != nil {
+		c.groups.stop()
+		defer c.groups.wait()
+	}
 	c.cutOff() // so that no command under way delays the Close calls below
 	if c.own {
 		_ = c.calls.Close() // its error says that the connections are closed already
@@ -115,7 +118,7 @@ func listOf(keys []string, args ...any) []any {
 // A server that closes idle connections leaves a pool of broken ones behind. Over TLS go-redis
 // detects that only when it uses them. So the pause after a broken connection is one millisecond,
 // for as many tries as a pool has connections. After any other error it is longer.
-func (c *conn) insist(ctx context.Context, on *wire, s *script, keys []string, args ...any) (reply []any, sent time.Time, err error) {
+func (c *conn) insist(ctx context.Context, on redis.UniversalClient, s *script, keys []string, args ...any) (reply []any, sent time.Time, err error) {
 	end := time.Now().Add(callTimeout)
 	ctx, cancel := context.WithDeadline(ctx, end) // ends the dial of a repeat too
 	defer cancel()
@@ -138,7 +141,7 @@ func (c *conn) insist(ctx context.Context, on *wire, s *script, keys []string, a
 // repeated is true if a duplicate of the command may still arrive, or may have arrived: the command
 // got no reply, or the client may have sent it twice. The user configures the retries of a client
 // that was not made here, so such a client may always have sent it twice.
-func (c *conn) send(ctx *limited, on *wire, s *script, list []any, sent time.Time) (reply []any, repeated bool, err error) {
+func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (reply []any, repeated bool, err error) {
 	var v any
 	do := eval
 	switch {
@@ -146,6 +149,8 @@ func (c *conn) send(ctx *limited, on *wire, s *script, list []any, sent time.Tim
 		do = c.evalAcked
 	case !c.own:
 		do = evalOn
+	case c.groups != nil:
+		do = c.groups.eval
 	}
 	if c.own {
 		v, err = do(ctx, on, s, list)
@@ -157,7 +162,7 @@ func (c *conn) send(ctx *limited, on *wire, s *script, list []any, sent time.Tim
 	}
 	repeated = err != nil && unanswered(err) || !c.own || !c.single && time.Since(sent) >= minResend
 	if err != nil {
-		reloadSlots(ctx, on.UniversalClient, err)
+		reloadSlots(ctx, on, err)
 		return nil, repeated, unreadable(err, list)
 	}
 	reply, ok := v.([]any)
@@ -176,7 +181,7 @@ func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
 }
 
 // eval sends a script by its digest, and in full if the server does not have it.
-func eval(ctx context.Context, on *wire, s *script, list []any) (any, error) {
+func eval(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
 	copy(list, s.sha)
 	cmd := redis.NewCmd(ctx, list...)
 	err := on.Process(ctx, cmd)
@@ -193,7 +198,7 @@ func eval(ctx context.Context, on *wire, s *script, list []any) (any, error) {
 }
 
 // evalOn is eval by the methods that a wrapper may override.
-func evalOn(ctx context.Context, on *wire, s *script, list []any) (any, error) {
+func evalOn(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
 	list = slices.Clone(list)
 	for i, arg := range list {
 		switch p := arg.(type) {
@@ -208,5 +213,5 @@ func evalOn(ctx context.Context, on *wire, s *script, list []any) (any, error) {
 	for i := range keys {
 		keys[i], _ = list[3+i].(string)
 	}
-	return s.Run(ctx, on.UniversalClient, keys, list[3+n:]...).Result()
+	return s.Run(ctx, on, keys, list[3+n:]...).Result()
 }

@@ -18,11 +18,17 @@ func broken(err error) bool {
 		errors.Is(err, syscall.EPIPE)
 }
 
+// notSentError is the error of a call that ended before it was sent.
+type notSentError struct{ cause error }
+
+func (e *notSentError) Error() string { return "not sent: " + e.cause.Error() }
+func (e *notSentError) Unwrap() error { return e.cause }
+
 // unanswered reports whether the command may take effect although it got no reply.
 func unanswered(err error) bool {
 	var op *net.OpError
 	switch {
-	case err == nil, errors.As(err, new(redis.Error)), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, backend.ErrHeldUp):
+	case err == nil, errors.As(err, new(redis.Error)), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, backend.ErrHeldUp), errors.As(err, new(*notSentError)):
 		return false
 	case errors.As(err, &op) && op.Op == "dial":
 		return false

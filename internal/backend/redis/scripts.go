@@ -19,13 +19,14 @@ var (
 	completeScript = load("plain", "number", "lease", "load", "pass", "complete").counts(0, 0)
 	revokeScript   = load("plain", "number", "lease", "load", "pass", "revoke")
 	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "clear")
+	dealScript     = load("deal")
 	inspectScript  = load("plain", "number", "lease", "load", "inspect")
 )
 
 // scripts are all scripts, by the names of their files.
 var scripts = map[string]*script{
 	"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "rotate": rotateScript, "leave": leaveScript,
-	"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript,
+	"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript, "deal": dealScript,
 }
 
 // Scripts returns the scripts by the names of their files.

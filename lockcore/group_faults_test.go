@@ -17,7 +17,7 @@ import (
 
 // Two crowds on a few keys, while connections are cut, answers get lost and commands come late: never two inside, tokens grow, everybody
 // is served soon after the network is well again, and no key stays behind.
-func TestBatchingFaults(t *testing.T) {
+func TestGroupFaults(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	for n := range 4 { // after a missing answer nothing travels together for a while: so new crowds

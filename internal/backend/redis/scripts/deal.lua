@@ -1,0 +1,29 @@
+-- deal.lua: release plain holds and acquire keys without data, for many calls of one process. See plain.lua.
+-- KEYS: keys to release, then keys to acquire
+-- ARGV: number of keys to release; the grant id of each; then for each key to acquire the request id,
+--       "<lease µs> 0 <locker id> <holder text>" and the retention ms
+-- No duplicate of a request may exist, and the clock is past the tokens of the released holds.
+-- Returns the token, as text, of all holds that began ('' if none did), and then the positions in KEYS of the keys for
+-- which nothing was done: release.lua or acquire.lua decides about them.
+local releases, reply, token = tonumber(ARGV[1]), {''}, nil
+if #KEYS > releases then -- first: an error here ends the script before it has done anything
+  local time = redis.call('TIME')
+  token = time[1] .. string.format('%06d', tonumber(time[2]))
+  reply[1] = token
+end
+for i = 1, releases do
+  local value = redis.pcall('GET', KEYS[i])
+  if type(value) == 'string' and string.sub(value, 1, 28) == 'h' .. ARGV[1 + i] .. ' ' then -- planted:deal-own-hold
+    value = redis.pcall('DEL', KEYS[i])
+  end
+  if value ~= 1 then reply[#reply + 1] = i end
+end
+local arg = 2 + releases
+for i = releases + 1, #KEYS do
+  local set = redis.pcall('SET', KEYS[i], 'h' .. ARGV[arg] .. ' ' .. token .. ' ' .. ARGV[arg + 1], 'PX', ARGV[arg + 2], 'NX')
+  if not set or set.err then -- planted:deal-tells
+    reply[#reply + 1] = i
+  end
+  arg = arg + 3
+end
+return reply

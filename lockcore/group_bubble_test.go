@@ -1,0 +1,261 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// groupWorld is a bubble with a Locker that sends groups, and whose commands take 20 ms: of the calls of a crowd the first
+// four are sent alone, and the others 1 ms later as a group.
+type groupWorld struct {
+	*world
+	l      *lockcore.Locker
+	faults *locktest.Faults
+	count  *redistest.Counter
+	start  time.Time
+}
+
+func newGroupWorld(t *testing.T) *groupWorld {
+	t.Helper()
+	w := &groupWorld{world: newWorld(t), faults: locktest.NewFaults(t), count: new(redistest.Counter)}
+	o := w.dial()
+	o.Dialer = w.count.Dial(w.faults.Dial(o.Dialer))
+	rdb := redis.NewClient(o)
+	var err error
+	if w.l, err = lockcore.New(rdb, lockcore.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.faults.Heal()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // leases are held
+		_ = w.l.Close(ctx)
+		_ = rdb.Close()
+	})
+	w.faults.Delay(10 * time.Millisecond)
+	for range 2 { // then the scripts are loaded, and connections are open
+		ok(t, errors.Join(w.crowd(lockAndUnlock(t.Context(), w.l, long))...))
+		time.Sleep(10 * time.Millisecond) // calls are sent alone again
+	}
+	w.count.Reset()
+	w.start = time.Now()
+	return w
+}
+
+// crowd lets the calls begin one after another, so that the last ones are in the group.
+func (w *groupWorld) crowd(call func(i int) error) []error {
+	errs := make([]error, callers)
+	var calls sync.WaitGroup
+	for i := range callers {
+		calls.Go(func() { errs[i] = call(i) })
+		synctest.Wait()
+	}
+	calls.Wait()
+	return errs
+}
+
+func (w *groupWorld) acquire(ctx context.Context, i int) error {
+	_, err := w.l.Acquire(ctx, fmt.Sprint("k", i), lockcore.Terms{Wait: lockcore.Forever})
+	return err
+}
+
+// held returns how many keys are held in the end.
+func (w *groupWorld) held() (n int) {
+	time.Sleep(5 * time.Second) // what was canceled is withdrawn
+	for _, name := range w.memory.Redis.Keys() {
+		if w.memory.Fields(name)["s"] == "h" {
+			n++
+		}
+	}
+	return n
+}
+
+// A call of a group ends at its own end, before and after the group is sent. The other calls get their replies, and
+// nothing is left of the one that ended.
+func TestGroupShortCall(t *testing.T) {
+	testlevel.InMemory(t)
+	for bound, sent := range map[time.Duration]bool{500 * time.Microsecond: false, 5 * time.Millisecond: true} {
+		for name, shorten := range map[string]func(context.Context, time.Duration) (context.Context, context.CancelFunc){
+			"deadline": context.WithTimeout,
+			"cancel": func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancel(ctx)
+				time.AfterFunc(d, cancel)
+				return ctx, cancel
+			},
+		} {
+			t.Run(fmt.Sprint(bound, " ", name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newGroupWorld(t)
+					errs := w.crowd(func(i int) error {
+						if i < callers-1 {
+							return w.acquire(t.Context(), i)
+						}
+						ctx, cancel := shorten(t.Context(), bound)
+						defer cancel()
+						err := w.acquire(ctx, i)
+						if took := time.Since(w.start); took != bound {
+							t.Errorf("it ended after %v, want %v", took, bound)
+						}
+						return err
+					})
+					if err := errs[callers-1]; !errors.Is(err, lockcore.ErrNotRun) {
+						t.Errorf("the short call got %v", err)
+					}
+					ok(t, errors.Join(errs[:callers-1]...))
+					if took := time.Since(w.start); took != 21*time.Millisecond {
+						t.Errorf("the others took %v", took)
+					}
+					if n := w.held(); n != callers-1 {
+						t.Errorf("%d keys are held", n)
+					}
+					if n := w.count.Count("deal"); n != 1 {
+						t.Errorf("%d scripts for the group", n)
+					}
+					if n := w.count.Count("leave"); (n > 0) != sent {
+						t.Errorf("%d withdrawals", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A missing reply costs the calls of its group a second, and no others. Each is then sent again, and holds its key once.
+func TestGroupLostReply(t *testing.T) {
+	testlevel.InMemory(t)
+	for name, plant := range faultKinds {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newGroupWorld(t)
+				f := plant(w.faults, locktest.Script("deal"))
+				var later sync.WaitGroup
+				later.Go(func() {
+					time.Sleep(100 * time.Millisecond)
+					f.Remove()
+					start := time.Now()
+					for i := range callers {
+						later.Go(func() {
+							if err := w.acquire(t.Context(), callers+i); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+					time.Sleep(30 * time.Millisecond)
+					if took := time.Since(start); took > 50*time.Millisecond {
+						t.Errorf("the next calls took %v", took)
+					}
+				})
+				errs := w.crowd(func(i int) error { return w.acquire(t.Context(), i) })
+				ok(t, errors.Join(errs...))
+				if took := time.Since(w.start); took > 1200*time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+				later.Wait()
+				if n := w.held(); n != 2*callers {
+					t.Errorf("%d keys are held, want %d", n, 2*callers)
+				}
+			})
+		})
+	}
+}
+
+// A key that deal.lua does not change gets the reply of its own script: another holder, a value of another type, and a
+// release of a hold that others know. The group has calls of other kinds, and each its own lease.
+func TestGroupMixed(t *testing.T) {
+	testlevel.InMemory(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newGroupWorld(t)
+		other, _, _ := w.locker(lockcore.Options{})
+		theirs := w.must(other.Acquire(t.Context(), "held", long))
+		foreign := storedNames(lockcore.KindExclusive, "foreign")[0]
+		ok(t, w.rdb.LPush(t.Context(), foreign, "x").Err())
+		mine := w.must(w.l.Acquire(t.Context(), "mine", long))
+		plain := w.must(w.l.Acquire(t.Context(), "plain", long))
+		if _, err := other.Acquire(t.Context(), "mine", noWait); !errors.Is(err, lockcore.ErrBusy) {
+			t.Fatal(err)
+		}
+		w.count.Reset()
+		errs := w.crowd(func(i int) (err error) {
+			switch i {
+			case callers - 1:
+				_, err = w.l.Acquire(t.Context(), "held", noWait)
+			case callers - 2:
+				_, err = w.l.Acquire(t.Context(), "foreign", noWait)
+			case callers - 3:
+				err = mine.Release(t.Context())
+			case callers - 4:
+				err = plain.Release(t.Context())
+			case callers - 5:
+				_, err = w.l.Inspect(t.Context(), lockcore.KindExclusive, "mine")
+			case callers - 6:
+				_, _, err = w.l.Claim(t.Context(), "once", lockcore.Claim{Keep: time.Hour})
+			default:
+				_, err = w.l.Acquire(t.Context(), fmt.Sprint("k", i), lockcore.Terms{Lease: time.Duration(10+i) * time.Second, Wait: lockcore.NoWait})
+			}
+			return err
+		})
+		if err := errs[callers-1]; !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("held: %v", err)
+		}
+		if err := errs[callers-2]; err == nil || !strings.Contains(err.Error(), "foreign") {
+			t.Errorf("foreign: %v", err)
+		}
+		ok(t, errors.Join(errs[:callers-2]...))
+		ok(t, theirs.Release(t.Context()))
+		if n := w.count.Count("deal"); n != 1 {
+			t.Errorf("%d scripts for the group", n)
+		}
+		for i := range callers - 6 {
+			if left := w.world.left(w.l, fmt.Sprint("k", i)); left < time.Duration(8+i)*time.Second || left > time.Duration(10+i)*time.Second {
+				t.Errorf("k%d: %v are left", i, left)
+			}
+		}
+		for _, name := range storedNames(lockcore.KindExclusive, "plain") {
+			if w.memory.Redis.Exists(name) {
+				t.Errorf("%s is left", name)
+			}
+		}
+	})
+}
+
+// Calls that wait for a group at the end of Close return at once, and no goroutine is left.
+func TestGroupClosed(t *testing.T) {
+	testlevel.InMemory(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newGroupWorld(t)
+		w.faults.Silence()
+		time.AfterFunc(20500*time.Microsecond, func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = w.l.Close(ctx)
+		})
+		errs := w.crowd(func(i int) error {
+			if i == callers-1 {
+				time.Sleep(20 * time.Millisecond)
+			}
+			return w.acquire(t.Context(), i)
+		})
+		for _, err := range errs {
+			if !errors.Is(err, lockcore.ErrNotRun) {
+				t.Errorf("a call got %v", err)
+			}
+		}
+		if took := time.Since(w.start); took > 25*time.Millisecond {
+			t.Errorf("they returned after %v", took)
+		}
+		w.faults.Heal()
+	})
+}
