@@ -196,26 +196,38 @@ func TestDelayScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 8 {
-		t.Fatalf("%d lines, want 8", len(lines))
+	if len(lines) != 12 {
+		t.Fatalf("%d lines, want 4 points of 3 libraries", len(lines))
 	}
+	unbatched := 0
 	for _, line := range lines {
 		var r result
-		ping := struct {
-			US float64 `json:"ping_us"`
+		figures := struct {
+			Ping    float64 `json:"ping_us"`
+			PairP50 float64 `json:"pair_p50_us"`
+			PairP99 float64 `json:"pair_p99_us"`
 		}{}
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal([]byte(line), &ping); err != nil {
+		if err := json.Unmarshal([]byte(line), &figures); err != nil {
 			t.Fatal(err)
 		}
-		if r.P50US < 980 || ping.US < 1000 { // a quantile is off by at most 1.6 %
+		if r.P50US < 980 || figures.PairP50 < 1960 || figures.Ping < 1000 { // a quantile is off by at most 1.6 %
 			t.Errorf("faster than the network: %s", line)
 		}
+		if figures.PairP99 < figures.PairP50 || figures.PairP50 < r.P50US {
+			t.Errorf("implausible: %s", line)
+		}
+		if r.Library == unbatchedName {
+			unbatched++
+		}
+	}
+	if unbatched != 4 {
+		t.Errorf("%d lines of %s, want 4", unbatched, unbatchedName)
 	}
 	s, _ := scenarioNamed("delay-1ms")
-	if head := strings.Join(sheetOf(s, nil).head, "|"); !strings.HasPrefix(head, "|library|ping|ops/s|") || !strings.Contains(head, "|p99|") {
+	if head := strings.Join(sheetOf(s, nil).head, "|"); !strings.HasPrefix(head, "|library|ping|ops/s|pair p50|pair p99|") {
 		t.Errorf("columns %s", head)
 	}
 }

@@ -62,6 +62,8 @@ const (
 	insideUS           = "inside_us"
 	failedCalls        = "failed_calls"
 	pingUS             = "ping_us" // the round trip of a PING before the run
+	pairP50US          = "pair_p50_us"
+	pairP99US          = "pair_p99_us"
 
 	// The ratios of the tables, each with its interval.
 	opsRatio = "holdfast_over_it"

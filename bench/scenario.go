@@ -26,6 +26,7 @@ type point struct {
 	Workers int           `json:"workers"` // in all processes together; hold: leases, wait: waiters, fault: rounds, each on a key of its own
 	Keys    int           `json:"keys"`
 	Shared  int           `json:"shared"` // percent of the operations that all want the last key
+	Pairs   bool          `json:"pairs"`  // a lock with its unlock is timed too, not only the wait for the lock
 	Inside  time.Duration `json:"inside"` // what a critical section takes
 	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
 	Replay  bool          `json:"replay"` // once: the key is done already
@@ -45,7 +46,7 @@ func (p point) workersOf(i int) int {
 // scenario is one question. Each of its points is measured for each of its libraries.
 type scenario struct {
 	name, title string
-	libraries   []string      // empty: all but tracedName, patientName only if contended, limits only if limits is true
+	libraries   []string      // empty: see has
 	cluster     bool          // on a Redis Cluster, which is started for it
 	delay       time.Duration // round trip through a proxy; selected by name only
 	contended   bool          // a caller waits for another one
@@ -75,7 +76,7 @@ func (s scenario) has(library string) bool {
 	}
 	if len(s.libraries) == 0 {
 		l, _ := libraryNamed(library)
-		return library != tracedName && (s.contended || library != patientName) && (s.limits || !l.limit)
+		return library != tracedName && (s.delay > 0 || library != unbatchedName) && (s.contended || library != patientName) && (s.limits || !l.limit)
 	}
 	return slices.Contains(s.libraries, library)
 }
@@ -198,11 +199,11 @@ func grid() []point {
 	return ps
 }
 
-// delayed is par over a network with a round trip of d.
+// delayed is par over a network with a round trip of d. Its pairs are timed too, because a network makes both calls of a pair wait.
 func delayed(name string, d time.Duration) scenario {
 	s := scenario{name: name, title: fmt.Sprintf("goroutines with a key each, a round trip of %v more", d), delay: d}
 	for _, n := range []int{1, 8, 64, 512} {
-		s.points = append(s.points, point{Name: plural(n, "goroutine"), Kind: lockKind, Procs: 1, Workers: n, Keys: n})
+		s.points = append(s.points, point{Name: plural(n, "goroutine"), Kind: lockKind, Procs: 1, Workers: n, Keys: n, Pairs: true})
 	}
 	return s
 }

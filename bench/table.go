@@ -31,6 +31,16 @@ func figure(head, name string) column {
 	}}
 }
 
+// duration is a figure in µs.
+func duration(head, name string) column {
+	return column{head, func(r result) string {
+		if v, ok := r.Figures[name]; ok {
+			return micros(v)
+		}
+		return "–"
+	}}
+}
+
 func count(head string, get func(result) float64) column {
 	return column{head, func(r result) string { return number(get(r)) }}
 }
@@ -86,9 +96,12 @@ func sheetOf(s scenario, rs results) sheet {
 		sh.notes = append(sh.notes, legend)
 	default:
 		if s.delay > 0 {
-			cols = append(cols, column{"ping", pingText})
+			cols = append(cols, duration("ping", pingUS))
 		}
 		cols = append(cols, count("ops/s", opsOf))
+		if s.points[0].Pairs {
+			cols = append(cols, duration("pair p50", pairP50US), duration("pair p99", pairP99US))
+		}
 		if s.libraries == nil {
 			cols = append(cols, overIt("holdfast ÷ it", rs, opsOf), overIt("CPU, holdfast ÷ it", rs, cpuOf))
 		}
@@ -159,13 +172,6 @@ func (rs results) beside(s scenario, r result) (over float64, ok bool) {
 func besideText(rs results, s scenario, r result) string {
 	if over, ok := rs.beside(s, r); ok {
 		return number(over)
-	}
-	return "–"
-}
-
-func pingText(r result) string {
-	if v, ok := r.Figures[pingUS]; ok {
-		return micros(v)
 	}
 	return "–"
 }
