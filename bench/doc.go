@@ -8,9 +8,9 @@
 // figures of another, and a library that hangs is left behind with its process.
 //
 // The scenario par-cluster starts a Redis Cluster of three primaries. The scenarios delay-0.1ms, delay-1ms and delay-10ms run behind a
-// proxy that delivers each reply so much later; the tables show the round trip of a PING through it, and the p50 and p99 of a pair: a lock with
-// its unlock. They take about half an hour together
-// and run only if -scenario names them; "-scenario delay" selects all three.
+// proxy that delivers every byte half of the named round trip later, in both directions. It limits neither the bytes nor the commands in flight. The
+// tables show the median round trip of a PING through it, measured before each run, and the p50 and p99 of a pair: a lock with its unlock.
+// These scenarios take about half an hour together and run only if -scenario names them; "-scenario delay" selects all three.
 //
 // In the scenarios partition and lost-answer a holder's network fails while another client waits for its key. They measure for how long both run, in
 // seconds; FAULTS.md has what they found. Two at once under holdfast, or one of its waiters that is never served, makes the exit code 1.
