@@ -41,6 +41,20 @@ func duration(head, name string) column {
 	}}
 }
 
+// signed is a figure that may be below 0.
+func signed(head, name string) column {
+	return column{head, func(r result) string {
+		v, ok := r.Figures[name]
+		switch {
+		case !ok:
+			return "–"
+		case v < 0:
+			return "−" + number(-v)
+		}
+		return number(v)
+	}}
+}
+
 func count(head string, get func(result) float64) column {
 	return column{head, func(r result) string { return number(get(r)) }}
 }
@@ -74,6 +88,15 @@ var (
 	}
 )
 
+var memoryColumns = []column{
+	figure("keys held", keysHeld), figure("bytes/key held", bytesPerKey), figure("keys left", keysLeft), signed("bytes left", bytesLeft),
+	figure("used_memory before", usedBefore), figure("held", usedHeld), figure("after", usedAfter),
+	{"never granted", unserved.get},
+}
+
+const memoryNote = "A key is account:N, as a user names it. used_memory is without mem_clients_normal, the buffers of connections. " +
+	"The bytes of a key include its part of the tables of Redis. If no key is left, the bytes that are left are those of tables and caches."
+
 const clusterNote = "Libraries on go-redis use a ClusterClient; rueidis recognizes a Cluster. All libraries can use one, so none is left out."
 
 // sheetOf lays the cells of s out.
@@ -90,6 +113,9 @@ func sheetOf(s scenario, rs results) sheet {
 		cols = append(cols, holdColumns...)
 	case waitKind:
 		cols = append(cols, waitColumns...)
+	case memoryKind:
+		cols = append(cols, memoryColumns...)
+		sh.notes = append(sh.notes, memoryNote)
 	case faultKind:
 		special, legend := faultColumns(s.points[0].Moment)
 		cols = append(cols, special...)
@@ -113,7 +139,7 @@ func sheetOf(s scenario, rs results) sheet {
 			cols = append(cols, column{"shares", shares})
 		}
 	}
-	if k != faultKind { // there it is what is measured
+	if k != faultKind && k != memoryKind { // there it is what is measured, or nobody watches
 		cols = append(cols, column{"violations", func(r result) string { return fmt.Sprint(r.Violations) }})
 	}
 	for _, c := range cols {
