@@ -134,7 +134,7 @@ func (c *crew) collect(o *outcome) {
 			o.Unserved++
 		}
 	}
-	if c.pairs {
+	if len(pairs.Counts) > 0 { // a short run may see no pair
 		o.Extra[pairP50US], o.Extra[pairP99US] = us(pairs.quantile(0.5)), us(pairs.quantile(0.99))
 	}
 	o.Violations = c.witness.violations.Load()
