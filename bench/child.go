@@ -48,6 +48,10 @@ func childMain(in io.Reader, out io.Writer) int {
 		case measure:
 			meter.start()
 			w.open()
+		case giveBack:
+			if m, ok := w.(*memoryTask); ok {
+				err = m.giveBack()
+			}
 		case finish:
 			w.close()
 			o := meter.stop()
@@ -82,15 +86,18 @@ func newTask(j job, wire *wire) (task, error) {
 	if !ok {
 		return nil, fmt.Errorf("bench: no library %q", j.Library)
 	}
-	seen, err := openWitness(j.Witness)
-	if err != nil {
-		return nil, err
-	}
 	s := setup{addr: j.Addr, cluster: j.Cluster, wire: wire, lease: j.Point.Lease}
 	if j.Point.Kind == holdKind {
 		s.passes = &passes{}
 	}
 	l, err := lib.open(s)
+	if err != nil {
+		return nil, err
+	}
+	if j.Point.Kind == memoryKind { // no two want a key, so nobody watches
+		return &memoryTask{holdTask{job: j, locker: l}}, nil
+	}
+	seen, err := openWitness(j.Witness)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +117,7 @@ func newTask(j job, wire *wire) (task, error) {
 			return newOnceCrew(j, own, seen), nil
 		}
 		return newReentryCrew(j, own, seen)
-	case faultKind: // above
+	case faultKind, memoryKind: // above
 	}
 	return nil, fmt.Errorf("bench: no task %q for %s", j.Point.Kind, j.Library)
 }

@@ -31,6 +31,7 @@ type crew struct {
 	window  time.Duration
 	workers []*worker
 	turn    turn
+	pairs   bool // a turn is timed from its call to its return
 	witness *witness
 	ctx     context.Context //nolint:containedctx // from warmUp to close, which the parent calls
 	cancel  context.CancelFunc
@@ -57,7 +58,7 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 	for i := range j.Process {
 		first += p.workersOf(i)
 	}
-	return newCrew(p.workersOf(j.Process), seen, func(ctx context.Context, w *worker) error {
+	c := newCrew(p.workersOf(j.Process), seen, func(ctx context.Context, w *worker) error {
 		key := p.keyOf(first + w.index)
 		h, err := l.lock(ctx, keys[key])
 		if err != nil {
@@ -67,6 +68,8 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 		w.inside(key, p.Inside)
 		return h.unlock(context.Background()) // what is held is given back also when the run is over
 	})
+	c.pairs = p.Pairs
+	return c
 }
 
 // keyOf is the key that worker i wants next: the last one is shared if a part of the operations wants that one.
@@ -117,7 +120,9 @@ func (c *crew) collect(o *outcome) {
 	case <-back:
 	case <-time.After(grace):
 	}
+	var pairs waits
 	for i, w := range c.workers {
+		pairs.mergeHistogram(&w.pairs)
 		o.Ops += w.ops
 		o.Errors += w.failed
 		o.Inside += w.spent
@@ -128,6 +133,9 @@ func (c *crew) collect(o *outcome) {
 		if w.unserved(pending[i], c.window) {
 			o.Unserved++
 		}
+	}
+	if len(pairs.Counts) > 0 { // a short run may see no pair
+		o.Extra[pairP50US], o.Extra[pairP99US] = us(pairs.quantile(0.5)), us(pairs.quantile(0.99))
 	}
 	o.Violations = c.witness.violations.Load()
 }
@@ -150,6 +158,7 @@ type worker struct {
 	within atomic.Bool  // inside a critical section
 	turns  int
 	waits  histogram
+	pairs  histogram
 	ops    int64
 	failed int64
 	spent  time.Duration
@@ -158,7 +167,8 @@ type worker struct {
 func (w *worker) work() {
 	c := w.crew
 	for c.phase.Load() != over {
-		w.since.Store(time.Now().UnixNano())
+		start := time.Now()
+		w.since.Store(start.UnixNano())
 		for c.turn(c.ctx, w) != nil { // a failed try is part of the wait
 			if c.phase.Load() == over {
 				return
@@ -167,6 +177,9 @@ func (w *worker) work() {
 				w.failed++
 			}
 			time.Sleep(time.Millisecond)
+		}
+		if c.pairs && c.phase.Load() == measuring {
+			w.pairs.add(time.Since(start))
 		}
 	}
 }

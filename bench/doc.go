@@ -1,15 +1,19 @@
 // Command bench measures holdfast against other locks on Redis: every library through every scenario, in one run and in
 // an order that changes with each round, because machines are noisy and only ratios count.
 //
-//	go -C bench run . [-scenario NAME,…] [-only LIB,…] [-for 3s] [-rounds 6] [-redis ADDR] [-json] [-svg FILE] [-md FILE]
+//	go -C bench run . [-scenario NAME,…] [-only LIB,…] [-for 3s] [-rounds 6] [-redis ADDR] [-keys 1000000] [-json] [-svg FILE] [-md FILE]
 //
 // Unless -redis names one, it starts a redis-server of its own on a free port and stops it at the end. Every measured run is made of real
 // processes: the program starts itself again, so that CPU, memory and goroutines of one library do not appear in the
 // figures of another, and a library that hangs is left behind with its process.
 //
 // The scenario par-cluster starts a Redis Cluster of three primaries. The scenarios delay-0.1ms, delay-1ms and delay-10ms run behind a
-// proxy that delivers each reply so much later; the tables show the round trip of a PING through it. They take about half an hour together
-// and run only if -scenario names them; "-scenario delay" selects all three.
+// proxy that delivers every byte half of the named round trip later, in both directions. It limits neither the bytes nor the commands in flight. The
+// tables show the median round trip of a PING through it, measured before each run, and the p50 and p99 of a pair: a lock with its unlock.
+// These scenarios take about half an hour together and run only if -scenario names them; "-scenario delay" selects all three.
+//
+// The scenario memory reads used_memory and DBSIZE of Redis before -keys keys are taken, while all are held and after all are released. It takes
+// minutes, and runs only if -scenario names it.
 //
 // In the scenarios partition and lost-answer a holder's network fails while another client waits for its key. They measure for how long both run, in
 // seconds; FAULTS.md has what they found. Two at once under holdfast, or one of its waiters that is never served, makes the exit code 1.

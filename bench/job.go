@@ -18,6 +18,8 @@ const (
 	warmUp  = "warm up" // begin to work, or set up what is to be measured
 	measure = "measure" // the window opens
 	finish  = "finish"  // the window closes; the answer has the outcome, and the child ends
+
+	giveBack = "give back" // in memory only, before finish: release what is held
 )
 
 // answer is one line of JSON from a child. The first one comes unasked: it is ready.
@@ -59,9 +61,18 @@ const (
 	cmdsPerWaiterS     = "redis_cmds_per_waiter_s"
 	bytesPerWaiter     = "bytes_per_waiter"
 	tripsPerOp         = "round_trips_per_op"
+	bytesPerKey        = "redis_bytes_per_held_key"
+	bytesLeft          = "redis_bytes_left"
+	keysHeld           = "redis_keys_held"
+	keysLeft           = "redis_keys_left"
+	usedBefore         = "used_memory_before"
+	usedHeld           = "used_memory_held"
+	usedAfter          = "used_memory_after"
 	insideUS           = "inside_us"
 	failedCalls        = "failed_calls"
 	pingUS             = "ping_us" // the round trip of a PING before the run
+	pairP50US          = "pair_p50_us"
+	pairP99US          = "pair_p99_us"
 
 	// The ratios of the tables, each with its interval.
 	opsRatio = "holdfast_over_it"

@@ -42,12 +42,13 @@ const (
 	pipelinedName = "floor-autopipeline"
 	patientName   = "redislock-100ms"
 	holdfastName  = "holdfast"
+	unbatchedName = "holdfast+no-batching"
 	tracedName    = "holdfast+otel"
 	semaphoreName = "semaphore"
 	modelName     = "model"
 )
 
-// libraries are all there are, in the order of the tables. The last belongs to the scenario observer only.
+// libraries are all there are, in the order of the tables.
 var libraries = []library{
 	{
 		name: floorName, module: "github.com/redis/go-redis/v9", open: openFloor,
@@ -86,16 +87,23 @@ var libraries = []library{
 		settings: "Terms{Wait: lockcore.Forever}; lease 30 s",
 	},
 	{
+		name: unbatchedName, watchdog: true, open: openUnbatched,
+		settings: "the same with Options.NoBatching; only where there is a delay",
+	},
+	{
 		name: tracedName, watchdog: true, open: openTraced,
-		settings: "the same with tracing.New on OpenTelemetry's no-op providers; only in observer",
+		settings: "as holdfast, with tracing.New on OpenTelemetry's no-op providers; only in observer",
 	},
 }
+
+// variant says that l is holdfast with another setting. Only some scenarios have it.
+func (l library) variant() bool { return strings.HasPrefix(l.name, holdfastName+"+") }
 
 // libraryNames are those that -only takes.
 func libraryNames() []string {
 	var names []string
 	for _, l := range libraries {
-		if l.name != tracedName {
+		if !l.variant() {
 			names = append(names, l.name)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -24,9 +25,14 @@ func newClient(s setup) redis.UniversalClient {
 }
 
 // floor is the least that a lock on Redis can do, written as most people first write it.
-type floor struct{ rdb redis.Cmdable }
+type floor struct {
+	rdb   redis.Cmdable
+	lease time.Duration
+}
 
-func openFloor(s setup) (locker, error) { return floor{newClient(s)}, nil }
+func openFloor(s setup) (locker, error) { return newFloor(s, newClient(s)), nil }
+
+func newFloor(s setup, rdb redis.Cmdable) floor { return floor{rdb, cmp.Or(s.lease, floorLease)} }
 
 func openPipelinedFloor(s setup) (locker, error) {
 	rdb, ok := newClient(s).(interface {
@@ -39,13 +45,13 @@ func openPipelinedFloor(s setup) (locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return floor{ap}, nil
+	return newFloor(s, ap), nil
 }
 
 func (f floor) lock(ctx context.Context, key string) (held, error) {
 	h := &floorHeld{rdb: f.rdb, key: key, value: rand.Text()}
 	for {
-		if ok, err := f.rdb.SetNX(ctx, key, h.value, floorLease).Result(); err != nil {
+		if ok, err := f.rdb.SetNX(ctx, key, h.value, f.lease).Result(); err != nil {
 			return nil, err
 		} else if ok {
 			return h, nil

@@ -19,9 +19,13 @@ type holdfastLocker struct {
 
 func openHoldfast(s setup) (locker, error) {
 	if s.passes != nil {
-		return newHoldfast(s, s.passes)
+		return newHoldfast(s, lockcore.Options{Observer: s.passes})
 	}
-	return newHoldfast(s, nil)
+	return newHoldfast(s, lockcore.Options{})
+}
+
+func openUnbatched(s setup) (locker, error) {
+	return newHoldfast(s, lockcore.Options{NoBatching: true})
 }
 
 func openTraced(s setup) (locker, error) {
@@ -29,11 +33,11 @@ func openTraced(s setup) (locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHoldfast(s, obs)
+	return newHoldfast(s, lockcore.Options{Observer: obs})
 }
 
-func newHoldfast(s setup, obs lockcore.Observer) (*holdfastLocker, error) {
-	locks, err := lockcore.New(newClient(s), lockcore.Options{Observer: obs})
+func newHoldfast(s setup, o lockcore.Options) (*holdfastLocker, error) {
+	locks, err := lockcore.New(newClient(s), o)
 	if err != nil {
 		return nil, err
 	}

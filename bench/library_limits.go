@@ -70,7 +70,7 @@ type modelHold struct {
 }
 
 func openModel(s setup) (locker, error) {
-	m := &model{floor: floor{newClient(s)}, keys: map[string]*modelKey{}}
+	m := &model{floor: newFloor(s, newClient(s)), keys: map[string]*modelKey{}}
 	go m.renew() // ends with the process
 	return m, nil
 }

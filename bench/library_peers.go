@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"math"
@@ -14,14 +15,17 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-type redsyncLocker struct{ rs *redsync.Redsync }
+type redsyncLocker struct {
+	rs    *redsync.Redsync
+	lease time.Duration
+}
 
 func openRedsync(s setup) (locker, error) {
-	return redsyncLocker{redsync.New(goredis.NewPool(newClient(s)))}, nil
+	return redsyncLocker{redsync.New(goredis.NewPool(newClient(s))), cmp.Or(s.lease, 8*time.Second)}, nil
 }
 
 func (l redsyncLocker) lock(ctx context.Context, key string) (held, error) {
-	m := l.rs.NewMutex(key, redsync.WithTries(math.MaxInt))
+	m := l.rs.NewMutex(key, redsync.WithTries(math.MaxInt), redsync.WithExpiry(l.lease))
 	if err := m.LockContext(ctx); err != nil {
 		return nil, err
 	}
@@ -37,6 +41,7 @@ func (h redsyncHeld) unlock(ctx context.Context) error {
 
 type redislockLocker struct {
 	client  *redislock.Client
+	lease   time.Duration
 	options *redislock.Options
 }
 
@@ -51,12 +56,13 @@ func openPatientRedislock(s setup) (locker, error) {
 func newRedislock(s setup, backoff time.Duration) redislockLocker {
 	return redislockLocker{
 		client:  redislock.New(newClient(s)),
+		lease:   cmp.Or(s.lease, 30*time.Second),
 		options: &redislock.Options{RetryStrategy: redislock.LinearBackoff(backoff)}, // without state: it can be shared
 	}
 }
 
 func (l redislockLocker) lock(ctx context.Context, key string) (held, error) {
-	lock, err := l.client.Obtain(ctx, key, 30*time.Second, l.options)
+	lock, err := l.client.Obtain(ctx, key, l.lease, l.options)
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,8 @@ func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.W
 	switch {
 	case s.faults():
 		return r.measureFaults(ctx, srv, s, progress)
+	case s.memory():
+		return r.measureMemory(ctx, srv, s, progress)
 	case s.cluster:
 		cluster, err := startCluster(ctx)
 		if ctx.Err() != nil {

@@ -129,19 +129,19 @@ func TestOptionsProblems(t *testing.T) {
 	}
 }
 
-// The default run has every scenario without a delay, takes less than 40 minutes, and -only also picks what derives from a library.
+// The default run has every scenario but memory and those with a delay, takes less than 40 minutes, and -only also picks what derives from a library.
 func TestOptionsDefaults(t *testing.T) {
 	o, err := parseOptions(nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	delayed := 0
+	onlyNamed := 0
 	for _, s := range scenarios {
-		if s.delay > 0 {
-			delayed++
+		if s.delay > 0 || s.memory() {
+			onlyNamed++
 		}
 	}
-	if len(o.scenarios) != len(scenarios)-delayed || o.estimate() > 40*time.Minute {
+	if len(o.scenarios) != len(scenarios)-onlyNamed || o.estimate() > 40*time.Minute {
 		t.Errorf("%d scenarios in %v", len(o.scenarios), o.estimate())
 	}
 	o, err = parseOptions([]string{"-scenario", "observer", "-only", "holdfast"}, io.Discard)

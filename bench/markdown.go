@@ -107,7 +107,7 @@ func losses(rs results) []string {
 	var lines []string
 	for _, r := range rs {
 		mine, ok := rs.get(r.Scenario, r.Point, holdfastName)
-		if l, _ := libraryNamed(r.Library); !ok || l.limit || r.Library == holdfastName || r.Library == tracedName {
+		if l, _ := libraryNamed(r.Library); !ok || l.limit || r.Library == holdfastName || l.variant() {
 			continue
 		}
 		var better []string

@@ -17,6 +17,7 @@ type options struct {
 	window    time.Duration
 	rounds    int
 	redis     string
+	keys      int // of the scenario memory
 	json      bool
 	svg, md   string
 }
@@ -28,11 +29,12 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(errOut)
-	names := fs.String("scenario", "", "scenarios, separated by commas: "+strings.Join(scenarioNames(), ", ")+" (default all but those with a delay)")
+	names := fs.String("scenario", "", "scenarios, separated by commas: "+strings.Join(scenarioNames(), ", ")+" (default all but memory and those with a delay)")
 	only := fs.String("only", "", "libraries, separated by commas: "+strings.Join(libraryNames(), ", ")+" (default all)")
 	fs.DurationVar(&o.window, "for", 3*time.Second, "how long each run measures (hold 7 times, hold100k 4 times, wait 2 times as long; partition 30 s, lost-answer 20 s)")
-	fs.IntVar(&o.rounds, "rounds", 6, "how often all libraries of a scenario run, in alternating order; medians are reported, and of ratios the 95 % interval (hold, hold100k, wait, commands and those with faults: once)")
+	fs.IntVar(&o.rounds, "rounds", 6, "how often all libraries of a scenario run, in alternating order; medians are reported, and of ratios the 95 % interval (hold, hold100k, wait, commands, memory and those with faults: once)")
 	fs.StringVar(&o.redis, "redis", "", "address of a Redis to use (default: start one)")
+	fs.IntVar(&o.keys, "keys", memoryKeys, "how many keys the scenario memory holds and releases")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of tables")
 	fs.StringVar(&o.svg, "svg", "", "write a chart to this file")
 	fs.StringVar(&o.md, "md", "", "write the tables as Markdown to this file")
@@ -44,23 +46,30 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	if only2 == nil {
 		only2 = libraryNames()
 	}
-	var err3, err4, err5 error
+	var err3, err4, err5, err6 error
 	if o.window < shortest {
 		err3 = fmt.Errorf("bench: -for is %v, must be at least %v", o.window, shortest)
 	}
 	if o.rounds < 1 {
 		err4 = fmt.Errorf("bench: -rounds is %d, must be at least 1", o.rounds)
 	}
+	if o.keys < 1 {
+		err6 = fmt.Errorf("bench: -keys is %d, must be at least 1", o.keys)
+	}
 	if fs.NArg() > 0 {
 		err5 = fmt.Errorf("bench: unexpected argument %q", fs.Arg(0))
 	}
 	for _, s := range scenarios {
+		if s.memory() {
+			s.points = slices.Clone(s.points)
+			s.points[0].Workers = o.keys
+		}
 		if s.selected(picked) {
 			o.scenarios = append(o.scenarios, s)
 		}
 	}
 	o.only = only2
-	return o, errors.Join(err1, err2, err3, err4, err5)
+	return o, errors.Join(err1, err2, err3, err4, err5, err6)
 }
 
 // pick is what list names, nil if it is empty.
@@ -134,6 +143,8 @@ func (o options) estimate() time.Duration {
 				one += time.Duration(p.Workers) * 150 * time.Microsecond // to take them
 			case waitKind:
 				one += settle
+			case memoryKind:
+				one = 10*time.Second + time.Duration(p.Workers)*100*time.Microsecond // to take and to release them
 			default:
 			}
 			all += one * time.Duration(o.roundsOf(s)*len(o.librariesOf(s)))

@@ -134,8 +134,12 @@ func startChild(ctx context.Context, j job) (*child, error) {
 	return c, json.NewEncoder(in).Encode(j)
 }
 
-// all sends one word to all children and then waits for all their answers, so that they go at once.
 func (cs crewOfChildren) all(ctx context.Context, word string) ([]*outcome, error) {
+	return cs.allWithin(ctx, word, answerTime)
+}
+
+// allWithin sends one word to all children and then waits for all their answers, so that they go at once.
+func (cs crewOfChildren) allWithin(ctx context.Context, word string, d time.Duration) ([]*outcome, error) {
 	for _, c := range cs {
 		if word == "" {
 			continue
@@ -145,7 +149,7 @@ func (cs crewOfChildren) all(ctx context.Context, word string) ([]*outcome, erro
 		}
 	}
 	var outcomes []*outcome
-	late := time.After(answerTime)
+	late := time.After(d)
 	for _, c := range cs {
 		select {
 		case a, ok := <-c.answers:

@@ -16,6 +16,7 @@ const (
 	reentryKind kind = "reentry" // a held key is entered again
 	onceKind    kind = "once"    // guard.Once
 	faultKind   kind = "fault"   // a network fails under a holder
+	memoryKind  kind = "memory"  // keys are held and released
 )
 
 // point is one way to run a scenario; most scenarios have one.
@@ -23,9 +24,10 @@ type point struct {
 	Name    string        `json:"name,omitempty"` // empty for the only one
 	Kind    kind          `json:"kind"`
 	Procs   int           `json:"procs"`
-	Workers int           `json:"workers"` // in all processes together; hold: leases, wait: waiters, fault: rounds, each on a key of its own
+	Workers int           `json:"workers"` // in all processes together; hold, memory: leases, wait: waiters, fault: rounds, each on a key of its own
 	Keys    int           `json:"keys"`
 	Shared  int           `json:"shared"` // percent of the operations that all want the last key
+	Pairs   bool          `json:"pairs"`  // a lock with its unlock is timed too, not only the wait for the lock
 	Inside  time.Duration `json:"inside"` // what a critical section takes
 	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
 	Replay  bool          `json:"replay"` // once: the key is done already
@@ -45,7 +47,7 @@ func (p point) workersOf(i int) int {
 // scenario is one question. Each of its points is measured for each of its libraries.
 type scenario struct {
 	name, title string
-	libraries   []string      // empty: all but tracedName, patientName only if contended, limits only if limits is true
+	libraries   []string      // empty: see has
 	cluster     bool          // on a Redis Cluster, which is started for it
 	delay       time.Duration // round trip through a proxy; selected by name only
 	contended   bool          // a caller waits for another one
@@ -68,6 +70,9 @@ func (s scenario) window(d time.Duration) time.Duration {
 // faults: its contenders are measured at the same time, at all points, for they only wait.
 func (s scenario) faults() bool { return s.points[0].Kind == faultKind }
 
+// memory: what is read is the memory of Redis.
+func (s scenario) memory() bool { return s.points[0].Kind == memoryKind }
+
 func (s scenario) has(library string) bool {
 	if s.faults() {
 		_, ok := contenderNamed(library)
@@ -75,7 +80,7 @@ func (s scenario) has(library string) bool {
 	}
 	if len(s.libraries) == 0 {
 		l, _ := libraryNamed(library)
-		return library != tracedName && (s.contended || library != patientName) && (s.limits || !l.limit)
+		return library != tracedName && (s.delay > 0 || library != unbatchedName) && (s.contended || library != patientName) && (s.limits || !l.limit)
 	}
 	return slices.Contains(s.libraries, library)
 }
@@ -136,6 +141,11 @@ var scenarios = []scenario{
 		points: locks(1, 1, 1, 0),
 	},
 	{name: "commands", title: "commands sent per acquisition of one key, waiters × processes", libraries: onlyHoldfast, single: true, points: grid()},
+	{
+		name: "memory", title: "what keys take in Redis while they are held, and when they are released", single: true,
+		libraries: []string{floorName, "redsync", "redislock", holdfastName},
+		points:    []point{{Kind: memoryKind, Procs: 1, Workers: memoryKeys, Lease: memoryLease}},
+	},
 	delayed("delay-0.1ms", 100*time.Microsecond),
 	delayed("delay-1ms", time.Millisecond),
 	delayed("delay-10ms", 10*time.Millisecond),
@@ -198,11 +208,11 @@ func grid() []point {
 	return ps
 }
 
-// delayed is par over a network with a round trip of d.
+// delayed is par over a network with a round trip of d. Its pairs are timed too, because a network makes both calls of a pair wait.
 func delayed(name string, d time.Duration) scenario {
 	s := scenario{name: name, title: fmt.Sprintf("goroutines with a key each, a round trip of %v more", d), delay: d}
 	for _, n := range []int{1, 8, 64, 512} {
-		s.points = append(s.points, point{Name: plural(n, "goroutine"), Kind: lockKind, Procs: 1, Workers: n, Keys: n})
+		s.points = append(s.points, point{Name: plural(n, "goroutine"), Kind: lockKind, Procs: 1, Workers: n, Keys: n, Pairs: true})
 	}
 	return s
 }
@@ -216,14 +226,14 @@ func scenarioNames() []string {
 	return append(names, delayGroup)
 }
 
-// selected says whether names, which are those of -scenario, select s. Without names all scenarios run that have no delay,
-// because those with a delay take as long as all others together.
+// selected says whether names, which are those of -scenario, select s. Without names all scenarios run but memory and those with a delay,
+// because these take as long as all others together.
 func (s scenario) selected(names []string) bool {
 	if s.delay > 0 && slices.Contains(names, delayGroup) {
 		return true
 	}
 	if len(names) == 0 {
-		return s.delay == 0
+		return s.delay == 0 && !s.memory()
 	}
 	return slices.Contains(names, s.name)
 }

@@ -31,6 +31,30 @@ func figure(head, name string) column {
 	}}
 }
 
+// duration is a figure in µs.
+func duration(head, name string) column {
+	return column{head, func(r result) string {
+		if v, ok := r.Figures[name]; ok {
+			return micros(v)
+		}
+		return "–"
+	}}
+}
+
+// signed is a figure that may be below 0.
+func signed(head, name string) column {
+	return column{head, func(r result) string {
+		v, ok := r.Figures[name]
+		switch {
+		case !ok:
+			return "–"
+		case v < 0:
+			return "−" + number(-v)
+		}
+		return number(v)
+	}}
+}
+
 func count(head string, get func(result) float64) column {
 	return column{head, func(r result) string { return number(get(r)) }}
 }
@@ -64,6 +88,15 @@ var (
 	}
 )
 
+var memoryColumns = []column{
+	figure("keys held", keysHeld), figure("bytes/key held", bytesPerKey), figure("keys left", keysLeft), signed("bytes left", bytesLeft),
+	figure("used_memory before", usedBefore), figure("held", usedHeld), figure("after", usedAfter),
+	{"never granted", unserved.get},
+}
+
+const memoryNote = "A key is account:N, as a user names it. used_memory is without mem_clients_normal, the buffers of connections. " +
+	"The bytes of a key include its part of the tables of Redis. If no key is left, the bytes that are left are those of tables and caches."
+
 const clusterNote = "Libraries on go-redis use a ClusterClient; rueidis recognizes a Cluster. All libraries can use one, so none is left out."
 
 // sheetOf lays the cells of s out.
@@ -80,15 +113,21 @@ func sheetOf(s scenario, rs results) sheet {
 		cols = append(cols, holdColumns...)
 	case waitKind:
 		cols = append(cols, waitColumns...)
+	case memoryKind:
+		cols = append(cols, memoryColumns...)
+		sh.notes = append(sh.notes, memoryNote)
 	case faultKind:
 		special, legend := faultColumns(s.points[0].Moment)
 		cols = append(cols, special...)
 		sh.notes = append(sh.notes, legend)
 	default:
 		if s.delay > 0 {
-			cols = append(cols, column{"ping", pingText})
+			cols = append(cols, duration("ping", pingUS))
 		}
 		cols = append(cols, count("ops/s", opsOf))
+		if s.points[0].Pairs {
+			cols = append(cols, duration("pair p50", pairP50US), duration("pair p99", pairP99US))
+		}
 		if s.libraries == nil {
 			cols = append(cols, overIt("holdfast ÷ it", rs, opsOf), overIt("CPU, holdfast ÷ it", rs, cpuOf))
 		}
@@ -100,7 +139,7 @@ func sheetOf(s scenario, rs results) sheet {
 			cols = append(cols, column{"shares", shares})
 		}
 	}
-	if k != faultKind { // there it is what is measured
+	if k != faultKind && k != memoryKind { // there it is what is measured, or nobody watches
 		cols = append(cols, column{"violations", func(r result) string { return fmt.Sprint(r.Violations) }})
 	}
 	for _, c := range cols {
@@ -159,13 +198,6 @@ func (rs results) beside(s scenario, r result) (over float64, ok bool) {
 func besideText(rs results, s scenario, r result) string {
 	if over, ok := rs.beside(s, r); ok {
 		return number(over)
-	}
-	return "–"
-}
-
-func pingText(r result) string {
-	if v, ok := r.Figures[pingUS]; ok {
-		return micros(v)
 	}
 	return "–"
 }

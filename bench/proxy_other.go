@@ -1,0 +1,19 @@
+//go:build !linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// proxy exists on Linux only: elsewhere a thread cannot wait for sockets and for a time in microseconds at once.
+type proxy struct{}
+
+func startProxy(string, time.Duration) (*proxy, error) {
+	return nil, fmt.Errorf("bench: the scenarios with a delay need Linux: %w", errors.ErrUnsupported)
+}
+
+func (*proxy) addr() string { return "" }
+func (*proxy) close()       {}
