@@ -21,6 +21,7 @@ type limited struct {
 
 	end      time.Time // of the send
 	detached bool      // the end of the parent does not cancel it
+	reply    [1]any    // a reply that is no list
 }
 
 func (l *limited) parent() context.Context {

@@ -143,22 +143,15 @@ func (c *conn) insist(ctx context.Context, on redis.UniversalClient, s *script, 
 // that was not made here, so such a client may always have sent it twice.
 func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (reply []any, repeated bool, err error) {
 	var v any
-	do := eval
-	switch {
-	case c.acks.N > 0 && s.acked:
-		do = c.evalAcked
+	switch acked := c.acks.N > 0 && s.acked; {
 	case !c.own:
-		do = evalOn
+		v, err = c.sendBounded(ctx, on, s, list, acked)
+	case acked:
+		v, err = c.evalAcked(ctx, on, s, list)
 	case c.groups != nil:
-		do = c.groups.eval
-	}
-	if c.own {
-		v, err = do(ctx, on, s, list)
-	} else {
-		ctx, cancel := context.WithDeadline(ctx.parent(), ctx.end)
-		defer cancel()
-		send := do // the closure must not move do to the heap
-		v, err = c.bounded(ctx, func() (any, error) { return send(ctx, on, s, list) })
+		v, err = c.groups.eval(ctx, on, s, list)
+	default:
+		v, err = eval(ctx, on, s, list)
 	}
 	repeated = err != nil && unanswered(err) || !c.own || !c.single && time.Since(sent) >= minResend
 	if err != nil {
@@ -167,9 +160,22 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	}
 	reply, ok := v.([]any)
 	if !ok {
-		reply = []any{v}
+		ctx.reply[0] = v
+		reply = ctx.reply[:]
 	}
 	return reply, repeated, nil
+}
+
+// sendBounded sends a script by a client that was not made here.
+func (c *conn) sendBounded(ctx *limited, on redis.UniversalClient, s *script, list []any, acked bool) (any, error) {
+	timed, cancel := context.WithDeadline(ctx.parent(), ctx.end)
+	defer cancel()
+	return c.bounded(timed, func() (any, error) {
+		if acked {
+			return c.evalAcked(timed, on, s, list)
+		}
+		return evalOn(timed, on, s, list)
+	})
 }
 
 // reloadSlots reloads the slots of a cluster when a server did not reply, because another server

@@ -106,7 +106,9 @@ func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) d
 func bind(ctx context.Context, conn net.Conn) net.Conn {
 	b := boundConn{conn, context.AfterFunc(ctx, func() { _ = conn.Close() })}
 	if socket, ok := conn.(syscall.Conn); ok {
-		return boundSocket{b, socket}
+		if raw, err := socket.SyscallConn(); err == nil {
+			return boundSocket{b, raw}
+		}
 	}
 	return b
 }
@@ -124,5 +126,8 @@ func (c boundConn) Close() error {
 // boundSocket exposes the socket, which go-redis checks before it reuses an idle connection.
 type boundSocket struct {
 	boundConn
-	syscall.Conn
+	raw syscall.RawConn
 }
+
+// SyscallConn is that of the socket. net.TCPConn allocates a new one at each call.
+func (s boundSocket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }

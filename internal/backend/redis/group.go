@@ -13,8 +13,7 @@ import (
 const (
 	aloneCalls = 4                    // up to this many calls under way, each has its own connection
 	groupTime  = 5 * time.Millisecond // after this time without a group of more than aloneCalls, calls have their own connections again
-	groupWait  = time.Millisecond     // a call waits this long for the group under way, then a group starts beside it
-	maxGroups  = 8                    // groups under way, half of the connections that each pool may have
+	groupWait  = time.Millisecond     // a call waits this long for those under way, then a group starts beside them
 	maxGroup   = 64                   // calls in a group
 )
 
@@ -40,7 +39,8 @@ type groups struct {
 	waiting  []*call
 	since    time.Time // when waiting[0] began to wait
 	underWay int       // calls sent alone, and groups
-	busy     time.Time // until then, the second call under way waits for a group
+	busy     time.Time // until then, calls wait for a group even if fewer than aloneCalls are under way
+	trips    trips
 	timer    *time.Timer
 	spare    []*call // for the next calls
 	stopped  bool
@@ -77,10 +77,9 @@ func newGroups(deals bool, report func(calls int, waited time.Duration)) *groups
 // reply.
 func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *script, list []any) (any, error) {
 	for deal := g.deals && s.plain(list); ; deal = false {
-		c := g.join(ctx, server, s, list, deal)
+		c, now := g.join(ctx, server, s, list, deal)
 		if c == nil {
-			defer g.land()
-			return eval(ctx, on, s, list)
+			return g.alone(ctx, now, on, s, list)
 		}
 		if err := g.wait(ctx, c); err != nil {
 			return nil, err
@@ -97,18 +96,24 @@ func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *
 	}
 }
 
+// alone sends a call on its own connection. The call was counted by join.
+func (g *groups) alone(ctx context.Context, now time.Time, on redis.UniversalClient, s *script, list []any) (reply any, err error) {
+	defer func() { g.land(now, err) }()
+	return eval(ctx, on, s, list)
+}
+
 // join returns nil if the call is to be sent alone. Then land must follow.
-func (g *groups) join(ctx context.Context, server redis.UniversalClient, s *script, list []any, deal bool) *call {
+func (g *groups) join(ctx context.Context, server redis.UniversalClient, s *script, list []any, deal bool) (*call, time.Time) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	limit := aloneCalls
-	if now.Before(g.busy) {
-		limit = 1
+	limit := g.trips.limit()
+	if !now.Before(g.busy) {
+		limit = max(limit, aloneCalls)
 	}
 	if g.stopped || g.underWay < limit && len(g.waiting) == 0 {
 		g.underWay++
-		return nil
+		return nil, now
 	}
 	g.server = server // of a cluster: go-redis may have made a new client for the same address
 	c := g.callLocked()
@@ -121,16 +126,16 @@ func (g *groups) join(ctx context.Context, server redis.UniversalClient, s *scri
 	if len(g.waiting) == 0 {
 		g.since = now
 		g.timer.Reset(groupWait) //planted:group-beside
-		if limit > 1 {
+		if !now.Before(g.busy) {
 			g.busy = now.Add(groupTime)
 		}
 	}
 	g.waiting = append(g.waiting, c)
-	if len(g.waiting) == maxGroup && g.underWay < maxGroups {
+	if len(g.waiting) == maxGroup && g.underWay < ownPoolSize {
 		g.underWay++
 		g.startLocked()
 	}
-	return c
+	return c, now
 }
 
 // wait waits until the reply of c, its end, or the end of ctx. After an error c belongs to its group.
@@ -159,10 +164,14 @@ func (g *groups) wait(ctx context.Context, c *call) error {
 	}
 }
 
-// land ends a call or a group. If calls wait, the next group takes its place.
-func (g *groups) land() {
+// land ends a call that was sent alone. If calls wait, the next group takes its place.
+func (g *groups) land(sent time.Time, err error) {
+	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if err == nil {
+		g.trips.add(now, now.Sub(sent))
+	}
 	if len(g.waiting) > 0 {
 		g.startLocked()
 	} else {
@@ -174,7 +183,7 @@ func (g *groups) land() {
 func (g *groups) late() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiting) > 0 && g.underWay < maxGroups {
+	if len(g.waiting) > 0 && g.underWay < ownPoolSize {
 		g.underWay++
 		g.startLocked()
 	}
@@ -190,20 +199,25 @@ type group struct {
 	server redis.UniversalClient
 	calls  []*call
 	since  time.Time // when the first call began to wait
+	failed bool      // at least one command
 }
 
 // run sends a group, and then those that wait, until none does.
 func (g *groups) run(next *group) {
 	for next != nil {
-		sent := next
-		waited := time.Since(sent.since)
+		sent, start := next, time.Now()
+		waited := start.Sub(sent.since)
 		sent.send()
+		now := time.Now()
 		for _, c := range sent.calls {
 			c.done <- struct{}{}
 		}
 		g.mu.Lock()
 		if len(sent.calls) > aloneCalls {
-			g.busy = time.Now().Add(groupTime)
+			g.busy = now.Add(groupTime)
+		}
+		if !sent.failed {
+			g.trips.add(now, now.Sub(start))
 		}
 		if next = nil; len(g.waiting) > 0 {
 			next = g.takeLocked()

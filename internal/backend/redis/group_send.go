@@ -62,6 +62,7 @@ func (g *group) send() {
 		cmds = append(cmds, redis.NewCmd(ctx, c.list...))
 	}
 	exec := g.exchange(ctx, cmds)
+	g.failed = exec != nil
 	if deal != nil {
 		cmd, _ := cmds[0].(*redis.Cmd)
 		cmds = cmds[1:]
