@@ -133,6 +133,28 @@ func TestGroupShortCall(t *testing.T) {
 	}
 }
 
+// On a slow network few calls are sent alone, because a call that waits for a group would take twice as long.
+func TestGroupSlowNetwork(t *testing.T) {
+	testlevel.InMemory(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newGroupWorld(t)
+		var calls sync.WaitGroup
+		for i := range 8 {
+			calls.Go(func() {
+				for range 5 {
+					if err := lockAndUnlock(t.Context(), w.l, long)(i); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		calls.Wait()
+		if took := time.Since(w.start); took != 200*time.Millisecond {
+			t.Errorf("5 pairs took %v, want 10 round trips", took)
+		}
+	})
+}
+
 // A missing reply costs the calls of its group a second, and no others. Each is then sent again, and holds its key once.
 func TestGroupLostReply(t *testing.T) {
 	testlevel.InMemory(t)
