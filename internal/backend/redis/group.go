@@ -132,7 +132,6 @@ func (g *groups) join(ctx context.Context, server redis.UniversalClient, s *scri
 	}
 	g.waiting = append(g.waiting, c)
 	if len(g.waiting) == maxGroup && g.underWay < ownPoolSize {
-		g.underWay++
 		g.startLocked()
 	}
 	return c, now
@@ -172,10 +171,14 @@ func (g *groups) land(sent time.Time, err error) {
 	if err == nil {
 		g.trips.add(now, now.Sub(sent))
 	}
+	g.nextLocked()
+}
+
+// nextLocked starts a group in place of a call or a group that has its reply.
+func (g *groups) nextLocked() {
+	g.underWay--
 	if len(g.waiting) > 0 {
 		g.startLocked()
-	} else {
-		g.underWay--
 	}
 }
 
@@ -184,12 +187,12 @@ func (g *groups) late() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) > 0 && g.underWay < ownPoolSize {
-		g.underWay++
 		g.startLocked()
 	}
 }
 
 func (g *groups) startLocked() {
+	g.underWay++
 	group := g.takeLocked()
 	g.running.Go(func() { g.run(group) })
 }
@@ -202,31 +205,24 @@ type group struct {
 	failed bool      // at least one command
 }
 
-// run sends a group, and then those that wait, until none does.
-func (g *groups) run(next *group) {
-	for next != nil {
-		sent, start := next, time.Now()
-		waited := start.Sub(sent.since)
-		sent.send()
-		now := time.Now()
-		for _, c := range sent.calls {
-			c.done <- struct{}{}
-		}
-		g.mu.Lock()
-		if len(sent.calls) > aloneCalls {
-			g.busy = now.Add(groupTime)
-		}
-		if !sent.failed {
-			g.trips.add(now, now.Sub(start))
-		}
-		if next = nil; len(g.waiting) > 0 {
-			next = g.takeLocked()
-		} else {
-			g.underWay--
-		}
-		g.mu.Unlock()
-		g.report(len(sent.calls), waited) // last, because it is user code
+// run sends a group, and starts the next one if calls wait.
+func (g *groups) run(group *group) {
+	sent := time.Now()
+	group.send()
+	now := time.Now()
+	for _, c := range group.calls {
+		c.done <- struct{}{}
 	}
+	g.mu.Lock()
+	if !group.failed {
+		g.trips.add(now, now.Sub(sent))
+	}
+	if len(group.calls) > aloneCalls {
+		g.busy = now.Add(groupTime)
+	}
+	g.nextLocked()
+	g.mu.Unlock()
+	g.report(len(group.calls), sent.Sub(group.since)) // last, because it is user code
 }
 
 // takeLocked takes the next group from waiting. If not all fit, releases go first.

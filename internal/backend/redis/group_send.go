@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -42,10 +41,15 @@ func (g *group) send() {
 		if c.end.After(end) {
 			end = c.end
 		}
-		if c.deal {
-			deal = append(deal, c)
-		} else {
+		if !c.deal {
 			rest = append(rest, c)
+		} else if c.rank() == 0 {
+			deal = append(deal, c)
+		}
+	}
+	for _, c := range g.calls { // after the releases
+		if c.deal && c.rank() > 0 {
+			deal = append(deal, c)
 		}
 	}
 	if len(deal) == 1 { // its own script costs less
@@ -54,7 +58,6 @@ func (g *group) send() {
 	ctx := &limited{Context: context.Background(), end: end}
 	cmds := make([]redis.Cmder, 0, 1+len(rest))
 	if deal != nil {
-		slices.SortStableFunc(deal, func(a, b *call) int { return a.rank() - b.rank() })
 		cmds = append(cmds, dealCommand(ctx, deal, dealScript.sha))
 	}
 	for _, c := range rest {
