@@ -149,7 +149,7 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	case acked:
 		v, err = c.evalAcked(ctx, on, s, list)
 	case c.groups != nil:
-		v, err = c.groups.eval(ctx, on, s, list)
+		v, err = c.groups.eval(ctx, on, s, list, sent)
 	default:
 		v, err = eval(ctx, on, s, list)
 	}

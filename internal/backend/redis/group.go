@@ -75,9 +75,9 @@ func newGroups(deals bool, report func(calls int, waited time.Duration)) *groups
 
 // eval sends a script to server, or to the server behind on if it is sent alone, and waits for its
 // reply.
-func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *script, list []any) (any, error) {
-	for deal := g.deals && s.plain(list); ; deal = false {
-		c, now := g.join(ctx, server, s, list, deal)
+func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
+	for deal := g.deals && s.plain(list); ; deal, now = false, time.Now() {
+		c := g.join(ctx, server, s, list, deal, now)
 		if c == nil {
 			return g.alone(ctx, now, on, s, list)
 		}
@@ -103,8 +103,7 @@ func (g *groups) alone(ctx context.Context, now time.Time, on redis.UniversalCli
 }
 
 // join returns nil if the call is to be sent alone. Then land must follow.
-func (g *groups) join(ctx context.Context, server redis.UniversalClient, s *script, list []any, deal bool) (*call, time.Time) {
-	now := time.Now()
+func (g *groups) join(ctx context.Context, server redis.UniversalClient, s *script, list []any, deal bool, now time.Time) *call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	limit := g.trips.limit()
@@ -113,7 +112,7 @@ func (g *groups) join(ctx context.Context, server redis.UniversalClient, s *scri
 	}
 	if g.stopped || g.underWay < limit && len(g.waiting) == 0 {
 		g.underWay++
-		return nil, now
+		return nil
 	}
 	g.server = server // of a cluster: go-redis may have made a new client for the same address
 	c := g.callLocked()
@@ -134,7 +133,7 @@ func (g *groups) join(ctx context.Context, server redis.UniversalClient, s *scri
 	if len(g.waiting) == maxGroup && g.underWay < ownPoolSize {
 		g.startLocked()
 	}
-	return c, now
+	return c
 }
 
 // wait waits until the reply of c, its end, or the end of ctx. After an error c belongs to its group.

@@ -30,7 +30,7 @@ func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
 }
 
 // eval sends a script to the server of its key and waits for its reply.
-func (s *serverGroups) eval(ctx context.Context, on redis.UniversalClient, script *script, list []any) (any, error) {
+func (s *serverGroups) eval(ctx context.Context, on redis.UniversalClient, script *script, list []any, now time.Time) (any, error) {
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
 		node, err := cluster.MasterForKey(ctx, keyOf(list))
@@ -39,7 +39,7 @@ func (s *serverGroups) eval(ctx context.Context, on redis.UniversalClient, scrip
 		}
 		server, addr = node, node.Options().Addr
 	}
-	return s.at(addr).eval(ctx, server, on, script, list)
+	return s.at(addr).eval(ctx, server, on, script, list, now)
 }
 
 // at returns the groups of a server.
