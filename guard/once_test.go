@@ -281,6 +281,7 @@ func TestOnceBadRecord(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fixture) {
 				run := func(context.Context) (receipt, error) { return receipt{}, nil }
 				_, _ = guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, run)
+				f.memory.Unfold("holdfast:2:o:{k}")
 				f.memory.Redis.HSet("holdfast:2:o:{k}", "r", spoil)
 				r, err := guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, run)
 				if r.Outcome != guard.NotRun || !errors.Is(err, lockcore.ErrRecord) || !errors.Is(err, lockcore.ErrNotRun) {

@@ -148,7 +148,7 @@ func (g *grant) clockPast(token int64) bool {
 func (g *grant) complete(ctx context.Context, e outcome, repeated bool) (backend.ReleaseReply, error) {
 	last, _ := g.lastHold()
 	return g.l.backend.Complete(ctx, backend.CompleteRequest{
-		Key: &g.queue.key, ID: g.id, Token: last, Record: e.record, Keep: e.keep, Repeated: repeated || g.repeated,
+		Key: &g.queue.key, ID: g.id, Token: last, Record: e.record, Keep: e.keep, Repeated: repeated || g.repeated, Plain: g.plain,
 	})
 }
 

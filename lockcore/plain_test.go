@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,5 +91,98 @@ func TestPlainHoldRepeated(t *testing.T) {
 	fields, err := redistest.Fields(t.Context(), w.rdb, storedNames(lockcore.KindExclusive, "k")[0])
 	if err != nil || fields["l"] == "" || fields["s"] != "" {
 		t.Errorf("after the release %v, %v is stored, want the id of the grant", fields, err)
+	}
+}
+
+// The first run of a once key is a string in Redis, also after a renewal, and so is its record. A call of another Locker
+// makes a hash of a hold, and what is replayed is the same. A record that is large, or a run that failed, is a hash.
+func TestPlainOnce(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Real(t).Client(t)
+	l, other := lockerOn(t, rdb, lockcore.Options{}), lockerOn(t, rdb, lockcore.Options{})
+	claim := lockcore.Claim{Fingerprint: []byte("1 f\n\x00"), Terms: noWait}
+	for name, c := range map[string]struct {
+		met, fails bool
+		record     string
+		kind       string
+	}{
+		"alone":  {record: " r\x00\n", kind: "string"},
+		"met":    {record: " r\x00\n", met: true, kind: "hash"},
+		"empty":  {kind: "string"},
+		"large":  {record: strings.Repeat("r", 5000), kind: "hash"},
+		"failed": {fails: true, kind: "hash"},
+	} {
+		stored := storedNames(lockcore.KindOnce, name)[0]
+		is := func(when, want string) {
+			t.Helper()
+			if got := rdb.Type(t.Context(), stored).Val(); got != want {
+				t.Errorf("%s: the key is a %s %s, want a %s", name, got, when, want)
+			}
+		}
+		le, _, err := l.Claim(t.Context(), name, claim)
+		ok(t, err)
+		ok(t, le.Extend(t.Context(), time.Hour))
+		is("after a renewal", "string")
+		if c.met {
+			if _, _, err := other.Claim(t.Context(), name, claim); !errors.Is(err, lockcore.ErrBusy) {
+				t.Fatal(err)
+			}
+			is("that was met", "hash")
+		}
+		fields, err := redistest.Fields(t.Context(), rdb, stored)
+		if err != nil || fields["n"] != "1" || fields["g"] != string(claim.Fingerprint) || fields["o"] != l.ID() {
+			t.Errorf("%s: stored is %q, %v", name, fields, err)
+		}
+		if c.fails {
+			ok(t, le.Release(t.Context()))
+			is("after a run that failed", c.kind)
+			le, _, err := other.Claim(t.Context(), name, claim)
+			if ok(t, err); le.Attempt() != 2 {
+				t.Errorf("%s: attempt %d, want 2", name, le.Attempt())
+			}
+			ok(t, le.Complete(t.Context(), nil, time.Minute))
+			continue
+		}
+		ok(t, le.Complete(t.Context(), []byte(c.record), time.Minute))
+		is("after the completion", c.kind)
+		h, err := l.Inspect(t.Context(), lockcore.KindOnce, name, lockcore.WithRecord)
+		if err != nil || h.State != lockcore.StateDone || h.Record == nil || string(h.Record.Data) != c.record || h.Attempt != 1 || h.Token != le.Token() || h.Holder.PID == 0 {
+			t.Errorf("%s: %+v, %v", name, h, err)
+		}
+		is("after Inspect", c.kind)
+		for range 2 {
+			_, record, err := other.Claim(t.Context(), name, claim)
+			if err != nil || string(record.Data) != c.record || record.Attempt != 1 {
+				t.Errorf("%s: the replay is %+v, %v", name, record, err)
+			}
+		}
+		_, _, err = other.Claim(t.Context(), name, lockcore.Claim{Fingerprint: []byte("2"), Terms: noWait})
+		if !errors.Is(err, lockcore.ErrMismatch) {
+			t.Errorf("%s: another payload: %v", name, err)
+		}
+		is("after replays", c.kind)
+		if left := rdb.PTTL(t.Context(), stored).Val(); left > time.Minute || left < 50*time.Second {
+			t.Errorf("%s: the TTL is %v, want a minute", name, left)
+		}
+	}
+}
+
+// The id of a once grant that may have a late duplicate is remembered with the record.
+func TestPlainOnceRepeated(t *testing.T) {
+	t.Parallel()
+	w := realWorld(t)
+	l, faults, _ := w.locker(lockcore.Options{})
+	f := faults.CutAnswer(locktest.Script("acquire"))
+	le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{})
+	ok(t, err)
+	select {
+	case <-f.Struck():
+	default:
+		t.Fatal("no reply was cut")
+	}
+	ok(t, le.Complete(t.Context(), nil, time.Hour))
+	fields := w.rdb.HGetAll(t.Context(), storedNames(lockcore.KindOnce, "k")[0]).Val()
+	if fields["l"] == "" || fields["s"] != "d" {
+		t.Errorf("after the completion %v is stored, want the id of the grant", fields)
 	}
 }

@@ -208,7 +208,7 @@ type ReleaseRequest struct {
 	Abandon   bool          // the outcome of the run is not known
 	ParkUntil time.Time     // no request gets the key before
 	Repeated  bool          // a duplicate of the acquire, or of this request, may still arrive
-	Plain     bool          // the grant was Plain, and the clock of the backend is past Token: the backend may forget the key
+	Plain     bool          // the grant was Plain, and the clock of the backend is past Token: the backend may forget the key, or all but the runs of a once key
 	Next      *AcquireRequest
 }
 
@@ -229,6 +229,7 @@ type CompleteRequest struct {
 	Record   []byte
 	Keep     time.Duration // of the record
 	Repeated bool          // see ReleaseRequest
+	Plain    bool          // the grant was Plain; ignored if Repeated
 }
 
 // WithdrawRequest removes a request that will not run.

@@ -117,7 +117,7 @@ func (p *process) complete(repeated bool) {
 		p.state = idle
 		return
 	}
-	c := command{op: complete, id: h.id, token: h.token, record: "record of " + h.id, keep: w.keep, repeated: repeated}
+	c := command{op: complete, id: h.id, token: h.token, record: "record of " + h.id, keep: w.keep, repeated: repeated, plain: h.plain && !repeated}
 	p.state = awaiting
 	w.send(p, c, func(rep *reply) {
 		if p.state = idle; rep == nil {

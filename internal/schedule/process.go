@@ -159,8 +159,8 @@ func (p *process) ask() {
 	r.signal, p.state = false, awaiting
 	sent := p.w.now
 	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(), mode: r.mode, queue: r.queue}
-	c.plain = r.mode == exclusive && !r.queued && !r.repeated && !r.unresolved
-	c.deal = c.plain && p.w.chance(50)
+	c.plain = !r.queued && !r.repeated && !r.unresolved
+	c.deal = c.plain && r.mode == exclusive && p.w.chance(50)
 	p.w.send(p, c, func(rep *reply) { p.answered(sent, rep) })
 }
 

@@ -53,7 +53,7 @@ type command struct {
 	queue     bool // enter the queue
 	abandon   bool
 	repeated  bool // the script remembers the id
-	plain     bool // acquire: the grant may be a plain hold; release: it was one, and the clock is past its tokens
+	plain     bool // acquire: the grant may be a plain hold; complete: it was one; release: it was one, and the clock is past its tokens
 	deal      bool // a plain acquire or release goes to deal.lua first, and to its own script if that does nothing
 	late      bool // a late duplicate
 
@@ -126,7 +126,7 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 	case leave:
 		a = append(a, c.id, c.locker, millis(c.keep), bit(c.repeated), reservation, channels, countsAll)
 	case complete:
-		a = append(a, c.id, c.record, millis(c.keep), number(c.token), channels, bit(c.repeated))
+		a = append(a, c.id, c.record, millis(c.keep), number(c.token), channels, bit(c.repeated), bit(c.plain))
 	case revoke:
 		keys = keys[:1]
 		a = append(a, channels, c.id)

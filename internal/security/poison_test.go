@@ -164,7 +164,7 @@ func TestPoisonedFields(t *testing.T) {
 	}
 }
 
-// The same for strings that look like a plain hold.
+// The same for strings that look like a plain hold or a plain record.
 func TestPoisonedPlainHold(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -174,6 +174,10 @@ func TestPoisonedPlainHold(t *testing.T) {
 		"h" + id + " 9999999999999999 9999999999 9999999999999999 L who", "h" + id + " 99999999999999999 1 0 L who", "h" + id + " 1 99999999999 0 L who",
 		"h" + id + " 0 0 0 L who", "h" + id + " -1 1 0 L who", "h" + id + " 1e9 1 0 L who", "h" + id + " nan 1 0 L who", "h" + id + " 1 1 9999999999999999 L \x00\n",
 		"h" + strings.Repeat("%", 26) + " 1 1 0 L who", "x" + id + " 1 1 0 L who",
+		"o", "o" + id + " 1 1 0 L who", "o" + id + " 1 1 0 L 0 ", "o" + id + " 1 1 0 L 3 f\n1who", "o" + id + " 1 1 9999999999999999 L 4 f\n1", "o" + id + " 1 1 0 L -1 who",
+		"o" + id + " 1 1 0 L " + strings.Repeat("9", 400) + " who", "o" + id + "A 1 1 0 L 0 who",
+		"d", "d" + id + " 1 1 0 0", "d" + id + " 1 1 0 0 ", "d" + id + " 1 1 1 3 fwhorecord", "d" + id + " 1 1 1 3 fwh", "d" + id + " 1 1 " + strings.Repeat("9", 400) + " 0 r",
+		"d" + id + " 99999999999999999 1 0 0 r", "d" + id + " 1 99999999999999999 0 0 r", "d" + id + " 9999999999999999 9999999999999999 0 0 r", "d" + id + "A 1 1 0 0 r",
 	} {
 		for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
 			check(t, p.rdb.Set(t.Context(), hashOf(kind), value, time.Minute).Err())

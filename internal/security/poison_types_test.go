@@ -124,6 +124,7 @@ func TestPoisonedSizes(t *testing.T) {
 	huge := strings.Repeat("9", 10<<20)
 	for _, field := range fields {
 		states["done"](p, lockcore.KindOnce)
+		check(t, redistest.Unfold(t.Context(), p.rdb, hashOf(lockcore.KindOnce)))
 		check(t, p.rdb.HSet(t.Context(), hashOf(lockcore.KindOnce), field, huge).Err())
 		_, err := guard.Once(t.Context(), p.a, "k", guard.OnceOptions{Terms: noWait}, nothing)
 		if field == "r" {

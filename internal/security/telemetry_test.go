@@ -185,7 +185,9 @@ func (w *witness) once(ctx context.Context, l *lockcore.Locker, rdb *redis.Clien
 	o := guard.OnceOptions{Fingerprint: idempotency.Fingerprint(nil, []byte(inPayload))}
 	hash := "holdfast:2:o:{" + inKey + "}"
 	run := func(context.Context) (string, error) {
-		ids = append(ids, rdb.HGet(ctx, hash, "h").Val())
+		fields, err := redistest.Fields(ctx, rdb, hash)
+		check(w.T, err)
+		ids = append(ids, fields["h"])
 		return inResult, nil
 	}
 	for range 2 {
@@ -197,6 +199,7 @@ func (w *witness) once(ctx context.Context, l *lockcore.Locker, rdb *redis.Clien
 	o.Fingerprint = []byte(inPayload)
 	_, err := guard.OnceValue(ctx, l, inKey, o, run)
 	w.fails(err, lockcore.ErrMismatch)
+	check(w.T, redistest.Unfold(ctx, rdb, hash))
 	check(w.T, rdb.HSet(ctx, hash, "r", inResult).Err())
 	_, err = guard.OnceValue(ctx, l, inKey, guard.OnceOptions{}, run)
 	w.fails(err, lockcore.ErrRecord)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -117,7 +118,7 @@ func TestSecretChangesTheFingerprint(t *testing.T) {
 		f.wantRan(f.post("k"), 200)
 		for _, key := range f.redis.Keys() {
 			if strings.HasPrefix(key, "holdfast:2:o:") {
-				return f.redis.HGet(key, "g")
+				return redistest.On(f.redis).Fields(key)["g"]
 			}
 		}
 		t.Fatal("no key")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -121,6 +122,7 @@ func TestBadRecordIsRefused(t *testing.T) {
 			})
 			f.wantRan(f.post("k"), 200)
 			hash := f.redis.Keys()[0]
+			redistest.On(f.redis).Unfold(hash)
 			f.redis.HSet(hash, "r", spoil(f.redis.HGet(hash, "r")))
 			f.wantProblem(f.post("k"), 500, "record-unreadable")
 			if n := count[lockcore.BadRecord](f.events); n != 1 || runs != 1 {

@@ -127,6 +127,7 @@ var kinds = []struct {
 	{4, (*compared).clear},
 	{3, (*compared).listen},
 	{1, (*compared).crowd},
+	{3, (*compared).drop}, // so that plain holds begin
 }
 
 func (c *compared) operation() {
@@ -174,7 +175,7 @@ func (c *compared) newRequest(key, by int) attempt {
 	}}
 	if c.keys[key].Kind == backend.KindOnce {
 		a.AtMostOnce = c.chance(25)
-		a.Fingerprint = pick(c, []string{"", "f1", "f1", "f2"})
+		a.Fingerprint = pick(c, []string{"", "f1", "f1", "2 f\n\x00"})
 	}
 	return a
 }
@@ -292,13 +293,17 @@ func (c *compared) withdraw(key int) {
 	}, func(reply) any { return nil }, "leave", leaveArgs(&r, c.lockers[a.by].id)...)
 }
 
+// records are of all sizes that the rules distinguish.
+var records = []string{"", " r\x00\n", strings.Repeat("r", 600), strings.Repeat("r", 2048), strings.Repeat("r", 2049)}
+
 func (c *compared) complete(key int) {
 	a, ok := c.known(key)
 	if !ok || a.Key.Kind != backend.KindOnce {
 		return
 	}
 	r := backend.CompleteRequest{
-		Key: a.Key, ID: a.ID, Token: a.token, Record: bytes.Repeat([]byte("r"), pick(c, []int{0, 3, 600})), Keep: pick(c, c.timing.keeps), Repeated: c.chance(40),
+		Key: a.Key, ID: a.ID, Token: a.token, Record: []byte(pick(c, records)), Keep: pick(c, c.timing.keeps), Repeated: c.chance(40),
+		Plain: c.chance(60),
 	}
 	if c.spread != nil && r.Keep < time.Second { // the TTL on a real server must not end
 		r.Repeated = true
@@ -532,6 +537,7 @@ func (c *compared) report(seed uint64) {
 }
 
 func (c *compared) drop(key int) {
+	c.log("drop %s", c.keys[key].Name)
 	c.space.Remove(c.keys[key].Stored[0])
 	c.server.remove(c.keys[key])
 }
@@ -726,6 +732,11 @@ var mistakes = []struct {
 	{"attempt of a withdrawn grant", "if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end", "", false},
 	{"reservation outlives data", "outlive(math.ceil(reservation / 1000) + minute)", "outlive(minute)", false},
 	{"record outlives its end", "if v[1] == 'd' and not v[2] then", "if false then", true},
+	{"fingerprint of a plain hold", "holder > at and string.sub(rest, at, holder - 1) or nil", "nil", false},
+	{"fingerprint of a plain record", "holder > at and string.sub(value, at, holder - 1) or nil", "nil", false},
+	{"holder of a plain record", "m = string.sub(value, holder, record - 1)", "m = ''", false},
+	{"last token of a plain record", "t = t, f = f,", "t = t,", false},
+	{"large plain record", "and #ARGV[2] <= 2048 then", "then", false},
 	{"fewer ended ids", "-16 * 26", "-15 * 26", true},
 }
 

@@ -55,7 +55,8 @@ func (k *key) free() {
 	}
 }
 
-// unfold makes a plain hold a hold like any other, as the scripts do. TTLs are in whole milliseconds.
+// unfold makes a plain hold or a plain record one like any other, as the scripts do. TTLs are in whole
+// milliseconds.
 func (k *key) unfold(now instant) {
 	if k.plain {
 		k.plain, k.expires = false, now+k.left(now)+1000

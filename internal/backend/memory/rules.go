@@ -27,6 +27,7 @@ const (
 	maxDead        = 100                 // dead members of a queue that one request removes
 	maxNotified    = 1000                // waiters that a completion notifies
 	headBytes      = 512                 // of a record, see backend.RecordHead
+	maxPlainRecord = 2048                // bytes of a record that Redis keeps in one string
 	lastOfBlock    = backend.TokensPerGrant - 1
 	reserveTime    = span(backend.ReserveTime / time.Microsecond)
 )
@@ -46,7 +47,7 @@ const (
 // key is the data of a key and its queue. The zero value is a key without data. The letters are the
 // names of the fields in Redis.
 type key struct {
-	plain  bool    // nothing but the hold is known; Redis keeps it as one string
+	plain  bool    // nothing but the hold, or the record of the first run, is known; Redis keeps it as one string
 	state  state   // s
 	owner  string  // h: the grant, or the request that the key is reserved for
 	locker string  // o: the process of owner
@@ -91,13 +92,16 @@ type notice struct {
 // acquire grants the key to a request, or returns why it does not.
 func acquire(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply) {
 	k.expire(e.now)
-	if r.First && r.Key.Kind == backend.KindExclusive && k.empty() {
+	if r.First && k.empty() {
 		k.grant(0, r, e)
+		k.fingerprint = r.Fingerprint
 		reply := k.granted(r.Key.Kind)
 		k.plain, reply.Plain = true, true
 		return k, reply
 	}
-	k.unfold(e.now)
+	if k.state != done || !r.First {
+		k.unfold(e.now)
+	}
 	differs := r.Fingerprint != "" && k.fingerprint != "" && r.Fingerprint != k.fingerprint
 	if k.state == done {
 		return replay(k, r, e, differs)
@@ -196,10 +200,13 @@ func renew(k key, r *backend.RenewRequest, e env) (key, backend.Verdict) {
 func release(k key, r *backend.ReleaseRequest, park span, e env) (key, bool, []notice) {
 	k.expire(e.now)
 	if k.plain && r.Plain && !r.Repeated && !r.Abandon && park == 0 {
-		if k.owner == r.ID {
+		switch {
+		case k.owner != r.ID:
+			return k, false, nil
+		case r.Key.Kind == backend.KindExclusive: // a once key remembers its runs
 			k.forget()
+			return k, true, nil
 		}
-		return k, k.empty(), nil
 	}
 	k.unfold(e.now)
 	if k.state != held || k.owner != r.ID {
@@ -299,8 +306,11 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 // too, provided that no other hold has begun. It notifies the waiters, because none of them runs.
 func complete(k key, r *backend.CompleteRequest, e env) (key, bool, []notice) {
 	k.expire(e.now)
-	k.clampEnd(e.now)
-	k.unfold(e.now)
+	plain := k.plain && r.Plain && !r.Repeated
+	if !plain {
+		k.clampEnd(e.now)
+		k.unfold(e.now)
+	}
 	if k.state == done && k.completedBy == r.ID {
 		return k, true, nil
 	}
@@ -313,6 +323,10 @@ func complete(k key, r *backend.CompleteRequest, e env) (key, bool, []notice) {
 	k.keep(r.Keep, e.now)
 	k.free()
 	k.state, k.completedBy, k.record, k.used, k.abandoned = done, r.ID, r.Record, r.Token, false
+	if plain { // it has neither waiters nor ended ids
+		k.plain = len(r.Record) <= maxPlainRecord
+		return k, true, nil
+	}
 	if keep := wholeMillis(r.Keep); keep < minute && (r.Repeated || len(k.ended) > 0) { // the data outlives the record
 		k.end, k.length = e.now+keep, keep
 	}

@@ -58,7 +58,7 @@ func acquireArgs(r *backend.AcquireRequest, locker string) []any {
 		}
 	}
 	return []any{
-		r.ID, locker, r.Lease.Microseconds(), bit(r.Queue), r.Holder, r.Retention.Milliseconds(), r.Fingerprint, mode, backend.QueueTTL.Milliseconds(), bit(r.First && mode == "exclusive"),
+		r.ID, locker, r.Lease.Microseconds(), bit(r.Queue), r.Holder, r.Retention.Milliseconds(), r.Fingerprint, mode, backend.QueueTTL.Milliseconds(), bit(r.First),
 	}
 }
 
@@ -90,7 +90,7 @@ func leaveArgs(r *backend.WithdrawRequest, locker string) []any {
 }
 
 func completeArgs(r *backend.CompleteRequest) []any {
-	return []any{r.ID, string(r.Record), r.Keep.Milliseconds(), r.Token, channels, bit(r.Repeated)}
+	return []any{r.ID, string(r.Record), r.Keep.Milliseconds(), r.Token, channels, bit(r.Repeated), bit(r.Plain && !r.Repeated)}
 }
 
 func clearArgs(r *backend.ClearRequest, id string) []any {

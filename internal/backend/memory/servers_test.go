@@ -89,7 +89,7 @@ func (s *mini) look(key backend.Key) memory.Stored {
 
 // plainHold returns the fields of a plain hold as those of a hash.
 func plainHold(value string) memory.Stored {
-	if fields, ok := redistest.PlainHold(value); ok {
+	if fields, ok := redistest.Plain(value); ok {
 		return memory.Stored{Plain: true, Fields: fields}
 	}
 	return memory.Stored{Fields: map[string]string{}}

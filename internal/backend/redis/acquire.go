@@ -73,10 +73,10 @@ func newAcquireCommand(ctx context.Context, b *Backend, r *backend.AcquireReques
 const leastToken = 1e14
 
 // plain reports whether the grant may be a plain hold. No duplicate of the command may exist, because
-// a plain hold leaves nothing behind that a late duplicate would find. ReplicaAcks count the writes
+// a plain hold remembers no ended ids. ReplicaAcks count the writes
 // of the other form.
 func (b *Backend) plain(r *backend.AcquireRequest) bool {
-	return r.Key.Kind == backend.KindExclusive && r.First && b.conn.own && b.conn.acks.N == 0
+	return r.First && b.conn.own && b.conn.acks.N == 0
 }
 
 func modeOf(r *backend.AcquireRequest) *string {

@@ -73,6 +73,6 @@ func (b *Backend) rotate(ctx context.Context, r *backend.ReleaseRequest, sent ti
 func (b *Backend) Complete(ctx context.Context, r backend.CompleteRequest) (backend.ReleaseReply, error) {
 	sent := time.Now()
 	reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout)}, b.conn.ends, completeScript,
-		listOf(r.Key.Stored[:], r.ID, r.Record, millis(r.Keep), r.Token, b.channels, flag(r.Repeated)), sent)
+		listOf(r.Key.Stored[:], r.ID, r.Record, millis(r.Keep), r.Token, b.channels, flag(r.Repeated), flag(r.Plain && !r.Repeated)), sent)
 	return decodeRelease(reply, repeated, err)
 }

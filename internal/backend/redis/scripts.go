@@ -16,7 +16,7 @@ var (
 	releaseScript  = load("plain", "lease", "pass", "release")
 	rotateScript   = load("plain", "number", "lease", "load", "grant", "pass", "free", "rotate").counts(1, 14)
 	leaveScript    = load("plain", "number", "lease", "load", "pass", "free", "leave")
-	completeScript = load("plain", "number", "lease", "load", "pass", "complete").counts(0, 0)
+	completeScript = load("record", "plain", "number", "lease", "load", "pass", "complete").counts(0, 0)
 	revokeScript   = load("plain", "number", "lease", "load", "pass", "revoke")
 	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "clear")
 	dealScript     = load("deal")

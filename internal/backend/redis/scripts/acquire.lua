@@ -2,8 +2,8 @@
 -- KEYS[1]=hash KEYS[2]=queue
 -- ARGV: 1 request id 2 locker id 3 lease µs 4 enter the queue (1|0) 5 holder text
 --       6 retention ms of an abandoned hold 7 fingerprint 8 mode: exclusive | least | most
---       9 retention ms of the queue 10 the grant may be a plain hold (1|0): an exclusive key, and no duplicate
---       of this command may exist
+--       9 retention ms of the queue 10 the grant may be a plain hold (1|0): no duplicate of this command may
+--       exist
 -- Returns the token, as text, of a plain hold, or one of
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy; if it is held, also the holder's locker id
 --   {1, token, attempt, abandoned (1|0)} granted

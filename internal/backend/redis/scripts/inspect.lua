@@ -11,7 +11,7 @@ if k.s == 'd' and k.x > 0 then kept = math.max(math.min(kept, k.x - now), 0) end
 local reply = {k.s, k.m, k.t > 0 and math.max(now - k.t, 0) or 0, k.live and k.x - now or 0, k.s == 'h' and k.t or k.f, k.n, call('ZCARD', KEYS[2]),
   k.live and 1 or 0, k.a and 1 or 0, k.v and 1 or 0, kept, k.s == 'h' and k.o or ''}
 if (ARGV[1] == '1' or ARGV[1] == '2') and k.s == 'd' then
-  reply[13] = call('HGET', KEYS[1], 'r') or ''
+  reply[13] = k.r or call('HGET', KEYS[1], 'r') or ''
   if ARGV[1] == '2' then reply[13] = string.sub(reply[13], 1, 512) end
 end
 return reply

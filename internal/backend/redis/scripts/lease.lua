@@ -1,5 +1,5 @@
 -- lease.lua is part of every script. Those of load.lua, grant.lua and pass.lua that a script needs
--- follow it. KEYS[1] is the hash of the key or its plain hold, see plain.lua. KEYS[2] is its queue.
+-- follow it. KEYS[1] is the hash of the key or its string, see plain.lua. KEYS[2] is its queue.
 --
 -- Fields of the hash, all optional:
 --   s state: none free, h held, r reserved for a request, p parked, d done

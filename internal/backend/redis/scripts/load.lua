@@ -5,18 +5,22 @@ local function peek(key, ...)
   if not v.err then return v end
   local p = plain(key)
   if not p then return call('HMGET', key, ...) end -- a key of another type ends the script here
-  return {'h', p.h, p.o, end_of(p), p.d, p.m, p.t, false, false, false, false, false, false, false}
+  if p.x then p.x = end_of(p) end
+  v = values(p, ...)
+  v.r = p.r
+  return v
 end
 
--- Reads all fields of a key. A plain hold becomes a hash, unless read_only is set. A field that
--- cannot be read counts as 0, and bad is the name of one such field.
+-- Reads all fields of a key but the record. A string becomes a hash, unless read_only is set; then r
+-- is the record of a string. A field that cannot be read counts as 0, and bad is the name of one such
+-- field.
 local function load(key, read_only)
   clock()
   local v = (read_only and peek or fields)(key, 's', 'h', 'o', 'x', 'd', 'm', 't', 'f', 'n', 'v', 'a', 'g', 'e', 'l')
   local x, d, t, f, n = number(v[4], math.huge), number(v[5], math.huge), number(v[7], exact), number(v[8], exact), number(v[9], exact)
   local k = {
     s = v[1] or '', h = v[2] or '', o = v[3] or '', x = x and d and clamp(key, x, d, v[1]) or 0, m = v[6] or '',
-    t = t or 0, n = n or 0, v = v[10] == '1', a = v[11] == '1', g = v[12] or '', e = v[13] or '', l = v[14] or '',
+    t = t or 0, n = n or 0, v = v[10] == '1', a = v[11] == '1', g = v[12] or '', e = v[13] or '', l = v[14] or '', r = v.r,
     bad = v[1] and (not x and 'x' or not d and 'd') or not t and 't' or not f and 'f' or not n and 'n',
   }
   if k.s == 'd' and v[4] and k.x <= now then k.s, k.n = '', 0 end -- see complete.lua

@@ -1,30 +1,66 @@
--- plain.lua reads plain holds. A plain hold is a string, and nothing else is known of its key:
+-- plain.lua reads keys that are one string. A plain hold is one of which nothing else is known:
 --   h<grant id> <token> <lease µs> <end µs; 0 before the first renewal> <locker id> <holder text>
--- acquire.lua makes one of a key without data. Every other state of a key is a hash, see lease.lua.
+--   o<grant id> <token> <lease µs> <end µs> <locker id> <bytes of the fingerprint> <fingerprint><holder text>
+-- The second form is that of the first run of a once key. A plain record is the record of such a run:
+--   d<grant id> <token> <last token used> <bytes of the fingerprint> <bytes of the holder text> <fingerprint><holder text><record>
+-- acquire.lua makes a plain hold of a key without data, complete.lua makes a plain record of a plain
+-- hold. Every other state of a key is a hash, see lease.lua.
+--
+-- A string remembers no ended ids. So acquire.lua makes one only for the first send of a request, and
+-- a request that was sent again is ended only by scripts that remember its id in a hash. SET NX fails
+-- on that hash. A run of a once key leaves a plain record or a hash, and SET NX fails on both.
 
--- Returns the parts of a plain hold. The result is nil for a string that no script writes.
+-- Returns the fields that the string stands for, see lease.lua. The result is nil for a string that
+-- no script writes.
 local function parse(value)
-  local h, t, d, x, o, m = string.match(value, '^h(%w+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  if not h or #h ~= 26 or #t > 16 or #d > 10 or #x > 16 then return nil end
+  local s, h, t, d, x, o, rest = string.match(value, '^([ho])(%w+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if not s then
+    local e, t, f, g, m, at = string.match(value, '^d(%w+) (%d+) (%d+) (%d+) (%d+) ()')
+    if not e or #e ~= 26 or #t > 16 or #f > 16 or at + g + m - 1 > #value then return nil end
+    local holder, record = at + g, at + g + m -- where they begin
+    return {
+      s = 'd', e = e, t = t, f = f, n = '1', g = holder > at and string.sub(value, at, holder - 1) or nil,
+      m = string.sub(value, holder, record - 1), r = string.sub(value, record),
+    }
+  end
+  if #h ~= 26 or #t > 16 or #d > 10 or #x > 16 then return nil end
   x = tonumber(x)
-  return {h = h, t = t, d = d, o = o, m = m, x = x > 0 and x or t + d}
+  local p = {s = 'h', h = h, t = t, d = d, o = o, m = rest, x = x > 0 and x or t + d}
+  if s == 'o' then
+    local size, at = string.match(rest, '^(%d+) ()')
+    if not size or at + size - 1 > #rest then return nil end
+    local holder = at + size
+    p.n, p.g, p.m = '1', holder > at and string.sub(rest, at, holder - 1) or nil, string.sub(rest, holder)
+  end
+  return p
 end
 
--- Returns the plain hold of a key, or nil.
+-- Returns the fields of a key that is one string, or nil.
 local function plain(key)
   local value = redis.pcall('GET', key)
   return type(value) == 'string' and parse(value)
 end
 
--- Makes a hash of a plain hold. Nothing else changes.
+-- Makes a hash of a string. Nothing else changes.
 local function unfold(key, p)
-  local left = redis.call('PTTL', key)
+  local left, list = redis.call('PTTL', key), {}
+  for name, value in pairs(p) do
+    list[#list + 1] = name
+    list[#list + 1] = value
+  end
   redis.call('DEL', key) -- first, see renew.lua
-  redis.call('HSET', key, 's', 'h', 'h', p.h, 'o', p.o, 'x', p.x, 'd', p.d, 'm', p.m, 't', p.t)
+  redis.call('HSET', key, unpack(list))
   if left >= 0 then redis.call('PEXPIRE', key, left + 1) end -- in whole ms, and not earlier than before
 end
 
--- Returns fields of the hash of a key. A plain hold becomes a hash first.
+-- Returns fields of a string, in the form of HMGET.
+local function values(p, ...)
+  local v = {...}
+  for i, name in ipairs(v) do v[i] = p[name] or false end
+  return v
+end
+
+-- Returns fields of the hash of a key. A string becomes a hash first.
 local function fields(key, ...)
   local v = redis.pcall('HMGET', key, ...)
   if not v.err then return v end

@@ -9,7 +9,17 @@ local grant_id, last, park = ARGV[1], ARGV[2], tonumber(ARGV[9])
 if ARGV[10] == '1' then
   local value = redis.pcall('GET', KEYS[1])
   if type(value) == 'string' then
-    if string.sub(value, 1, 28) ~= 'h' .. grant_id .. ' ' then return 0 end
+    local own = string.sub(value, 1, 28)
+    if own ~= 'h' .. grant_id .. ' ' then
+      local t = own == 'o' .. grant_id .. ' ' and string.match(value, '^o%w+ (%d+) ')
+      if not t then return 0 end
+      call('DEL', KEYS[1]) -- first, see renew.lua
+      call('HSET', KEYS[1], 't', t, 'n', 1) -- a once key remembers its runs
+      if last ~= t then call('HSET', KEYS[1], 'f', last) end
+      call('PEXPIRE', KEYS[1], ARGV[4])
+      reserve(ARGV[6], ARGV[7], ARGV[8])
+      return 1
+    end
     call('DEL', KEYS[1])
     return 1
   end

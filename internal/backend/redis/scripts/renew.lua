@@ -15,8 +15,10 @@ local function renew_plain(key, p, lease, retention, handed_off)
   if now + lease > x then x, d = now + lease, lease end
   local token, holder = string.match(handed_off, '^(%d+) (.*)$')
   if token then t, m = token, holder end
+  local form, g = 'h', p.g or ''
+  if p.n then form, m = 'o', #g .. ' ' .. g .. m end
   call('PEXPIRE', key, retention) -- first, see below
-  call('SET', key, 'h' .. p.h .. ' ' .. t .. string.format(' %.0f %.0f ', d, x) .. p.o .. ' ' .. m, 'PX', retention)
+  call('SET', key, form .. p.h .. ' ' .. t .. string.format(' %.0f %.0f ', d, x) .. p.o .. ' ' .. m, 'PX', retention)
   return 1
 end
 

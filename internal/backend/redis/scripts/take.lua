@@ -1,8 +1,16 @@
 -- take.lua comes first in acquire.lua: a key without data becomes a plain hold, see plain.lua.
+local stored -- of a once key: false, its string, or an error if it is a hash
 if ARGV[10] == '1' then
-  local time = redis.call('TIME')
-  local token = time[1] .. string.format('%06d', tonumber(time[2]))
-  if redis.call('SET', KEYS[1], 'h' .. ARGV[1] .. ' ' .. token .. ' ' .. ARGV[3] .. ' 0 ' .. ARGV[2] .. ' ' .. ARGV[5], 'PX', ARGV[6], 'NX') then
-    return token
+  local form, rest = 'h', ARGV[5]
+  if ARGV[8] ~= 'exclusive' then
+    stored = redis.pcall('GET', KEYS[1]) -- first, because a key with a record needs no more than this
+    form, rest = 'o', #ARGV[7] .. ' ' .. ARGV[7] .. rest
+  end
+  if not stored then
+    local time = redis.call('TIME')
+    local token = time[1] .. string.format('%06d', tonumber(time[2]))
+    if redis.call('SET', KEYS[1], form .. ARGV[1] .. ' ' .. token .. ' ' .. ARGV[3] .. ' 0 ' .. ARGV[2] .. ' ' .. rest, 'PX', ARGV[6], 'NX') then
+      return token
+    end
   end
 end
