@@ -16,7 +16,8 @@ import (
 type groupCounter struct{ groups, calls atomic.Int64 }
 
 func (*groupCounter) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*groupCounter) Traceparent(context.Context) string                                { return "" }
+
+func (*groupCounter) Traceparent(context.Context) string { return "" }
 
 func (c *groupCounter) Event(_ context.Context, e lockcore.Event) {
 	if g, ok := e.(lockcore.GroupSent); ok {

@@ -25,6 +25,7 @@ var modeExclusive, modeAtLeastOnce, modeAtMostOnce = "exclusive", "least", "most
 // The arguments of commands point to these values, which never change.
 var (
 	no, yes     = flag(false), flag(true)
+	yesDeal     = flag(true) // of a plain hold that deal.lua may acquire or release
 	queueKeep   = millis(backend.QueueTTL)
 	reservation = micros(backend.ReserveTime)
 )
@@ -64,7 +65,7 @@ func newAcquireCommand(ctx context.Context, b *Backend, r *backend.AcquireReques
 	}
 	c.list = [15]any{
 		2: 2, 3: &r.Key.Stored[0], 4: &r.Key.Stored[1], 5: &c.id, 6: &b.o.Locker, 7: &c.lease, 8: flagRef(r.Queue), 9: &c.holder, 10: &c.retention,
-		11: &c.fingerprint, 12: modeOf(r), 13: &queueKeep, 14: flagRef(b.plain(r)),
+		11: &c.fingerprint, 12: modeOf(r), 13: &queueKeep, 14: plainRef(r.Key, b.plain(r)),
 	}
 	return c
 }
@@ -87,6 +88,14 @@ func modeOf(r *backend.AcquireRequest) *string {
 		return &modeAtMostOnce
 	}
 	return &modeAtLeastOnce
+}
+
+// plainRef returns the flag of a plain hold. deal.lua does only exclusive keys.
+func plainRef(key *backend.Key, plain bool) *string {
+	if plain && key.Kind == backend.KindExclusive {
+		return &yesDeal
+	}
+	return flagRef(plain)
 }
 
 func flagRef(b bool) *string {

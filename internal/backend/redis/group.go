@@ -76,7 +76,7 @@ func newGroups(deals bool, report func(calls int, waited time.Duration)) *groups
 // eval sends a script to server, or to the server behind on if it is sent alone, and waits for its
 // reply.
 func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
-	for deal := g.deals && s.plain(list); ; deal, now = false, time.Now() {
+	for deal := g.deals && s.deals(list); ; deal, now = false, time.Now() {
 		c := g.join(ctx, server, s, list, deal, now)
 		if c == nil {
 			return g.alone(ctx, now, on, s, list)

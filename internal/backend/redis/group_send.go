@@ -13,15 +13,9 @@ import (
 // plainArg is the index of the flag of acquire.lua and release.lua that allows plain holds.
 const plainArg = 14
 
-// plain reports whether deal.lua can do what a command of s asks for.
-func (s *script) plain(list []any) bool {
-	switch s {
-	case acquireScript:
-		return list[plainArg] == &yes && list[12] == &modeExclusive
-	case releaseScript:
-		return list[plainArg] == &yes
-	}
-	return false
+// deals reports whether deal.lua can do what a command of s asks for.
+func (s *script) deals(list []any) bool {
+	return (s == acquireScript || s == releaseScript) && list[plainArg] == &yesDeal
 }
 
 // termsOf returns the terms of a plain hold as deal.lua stores them. list is that of acquire.lua.

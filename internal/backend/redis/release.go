@@ -37,7 +37,7 @@ func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *rele
 	}
 	c.list = [15]any{
 		2: 2, 3: &r.Key.Stored[0], 4: &r.Key.Stored[1], 5: &c.id, 6: &c.token, 7: flagRef(r.Abandon), 8: &c.retention, 9: flagRef(r.Repeated), 10: &reservation,
-		11: &b.channels, 12: flagRef(b.conn.single), 13: &c.park, 14: flagRef(r.Plain && !r.Repeated && !r.Abandon && c.park == 0),
+		11: &b.channels, 12: flagRef(b.conn.single), 13: &c.park, 14: plainRef(r.Key, r.Plain && !r.Repeated && !r.Abandon && c.park == 0),
 	}
 	return c
 }
