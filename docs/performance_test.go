@@ -174,7 +174,7 @@ func TestMemoryOfThePage(t *testing.T) {
 	}
 	_, _ = guard.OnceValue(t.Context(), b.Locker, "account:42", guard.OnceOptions{}, func(context.Context) (string, error) { return strings.Repeat("a", 100), nil })
 	for _, name := range rdb.Keys(t.Context(), "*:o:*").Val() {
-		check("a record", rdb.MemoryUsage(t.Context(), name, 0).Val(), 736)
+		check("a record", rdb.MemoryUsage(t.Context(), name, 0).Val(), 264)
 	}
 }
 
