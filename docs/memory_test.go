@@ -23,8 +23,8 @@ func TestBytesPerKey(t *testing.T) {
 		usage, used float64
 		settings    []string
 	}{
-		{200, 1040, 1230, nil},
-		{2 << 10, 3280, 3470, nil},
+		{200, 552, 667, nil},
+		{2 << 10, 3216, 3403, nil},
 		{200, 0, 670, []string{"--hash-max-listpack-value", "4096"}},
 		{2 << 10, 0, 2780, []string{"--hash-max-listpack-value", "4096"}},
 	} {
