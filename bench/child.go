@@ -94,7 +94,7 @@ func newTask(j job, wire *wire) (task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.Point.Kind == memoryKind { // no two want a key, so nobody watches
+	if j.Point.Kind == memoryKind { // each key has one caller, so no witness is needed
 		return &memoryTask{holdTask{job: j, locker: l}}, nil
 	}
 	seen, err := openWitness(j.Witness)

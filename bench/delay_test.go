@@ -89,8 +89,8 @@ func TestProxyDelays(t *testing.T) {
 	all.Wait()
 }
 
-// One connection has many messages in flight, in both directions: together they take little more than one delay.
-// Their order is kept.
+// The proxy delays all messages of a connection at the same time, so many of them take little more than one delay. Their
+// order is kept.
 func TestProxyInFlight(t *testing.T) {
 	const (
 		by       = 50 * time.Millisecond

@@ -48,7 +48,7 @@ const (
 	modelName     = "model"
 )
 
-// libraries are all there are, in the order of the tables.
+// libraries has all libraries, in the order of the tables.
 var libraries = []library{
 	{
 		name: floorName, module: "github.com/redis/go-redis/v9", open: openFloor,
@@ -96,7 +96,7 @@ var libraries = []library{
 	},
 }
 
-// variant says that l is holdfast with another setting. Only some scenarios have it.
+// variant reports whether l is holdfast with another setting. Only some scenarios have variants.
 func (l library) variant() bool { return strings.HasPrefix(l.name, holdfastName+"+") }
 
 // libraryNames are those that -only takes.

@@ -15,19 +15,19 @@ import (
 const (
 	memoryKeys  = 1_000_000        // the default of -keys
 	memoryLease = 30 * time.Minute // so that no lease is renewed or expires in a run
-	perKey      = time.Millisecond // longest that a child may take for a key
+	perKey      = time.Millisecond // a child may take this long for a key
 	settleEvery = 250 * time.Millisecond
-	settleReads = 6 // in a row, about the same
+	settleReads = 6 // consecutive reads that differ by at most settleBytes
 	settleMost  = 20 * time.Second
 	settleBytes = 4 << 10
 )
 
-// memoryTask takes all keys when the window opens, and gives them back when it is told to.
+// memoryTask acquires all keys when the window opens, and releases them at the word giveBack.
 type memoryTask struct {
 	holdTask
 }
 
-// warmUp opens the connections and makes the scripts known, so that neither counts as memory of a key.
+// warmUp opens the connections and loads the scripts, so that neither counts as memory of a key.
 func (t *memoryTask) warmUp() error {
 	t.leases = make([]held, t.job.Point.Workers)
 	if t.take("before", 10*acquirers, func(_ int, h held) { _ = h.unlock(context.Background()) }) == 0 {
@@ -61,11 +61,11 @@ func (t *memoryTask) giveBack() error {
 
 func (t *memoryTask) collect(o *outcome) {
 	o.Unserved = int64(len(t.leases) - t.taken)
-	runtime.KeepAlive(t.locker) // its connections are open until all is read
+	runtime.KeepAlive(t.locker) // its connections stay open until the parent has read the memory
 }
 
-// measureMemory reads the memory of Redis before keys are taken, while they are held and after they are released. What
-// the connections take does not count: Redis resizes their buffers every few seconds.
+// measureMemory reads the memory of Redis before the keys are acquired, while they are held and after their release. The
+// memory of connections does not count, because Redis resizes their buffers every few seconds.
 func (r *report) measureMemory(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
 	for _, p := range s.points {
 		for _, library := range r.options.librariesOf(s) {
@@ -122,7 +122,7 @@ func runMemory(ctx context.Context, srv *server, s scenario, p point, library st
 	return cell, nil
 }
 
-// state is what INFO and DBSIZE say.
+// state is a part of the replies to INFO and DBSIZE.
 type state struct {
 	used float64 // used_memory without the buffers of clients, in bytes
 	keys float64 // when it was first read

@@ -35,7 +35,7 @@ func TestMemoryScenario(t *testing.T) {
 	}
 }
 
-// The scenario runs only if it is named, and with the number of keys that -keys has.
+// The scenario memory runs only if -scenario names it. -keys sets its number of keys.
 func TestMemorySelected(t *testing.T) {
 	o, err := parseOptions([]string{"-scenario", "memory", "-keys", "7"}, t.Output())
 	if err != nil {
@@ -56,7 +56,7 @@ func TestMemorySelected(t *testing.T) {
 	}
 }
 
-// namesOf are the scenarios that run by default.
+// namesOf returns the names of the scenarios that run by default.
 func namesOf(t *testing.T) []string {
 	t.Helper()
 	o, err := parseOptions(nil, t.Output())

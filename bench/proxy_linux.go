@@ -17,10 +17,10 @@ const (
 	retryFull       = 100 * time.Microsecond
 )
 
-// proxy is a network with a round trip: what it reads it delivers half a round trip later, in both directions. It reads on meanwhile, so it
-// does not limit what is in flight.
+// proxy is a network with a round trip. It delivers each chunk half a round trip after it was read, in both directions. Meanwhile it reads
+// more, so it does not limit the bytes in flight.
 //
-// One thread does all of it, with system calls. Goroutines that sleep and wake each other take several times as long for a chunk, so
+// One thread reads and delivers, with system calls. Goroutines that sleep and wake each other take several times as long for a chunk, so
 // they would limit the throughput.
 type proxy struct {
 	to       string
@@ -35,14 +35,14 @@ type proxy struct {
 	closed  bool
 
 	queue []late    // of run. All chunks are late by the same time, so they are due in this order
-	full  []*stream // of run: what they have is overdue, and the receiver has no room
+	full  []*stream // of run: streams whose chunks are due, but whose receiver has no room
 }
 
 // stream is one direction of a connection.
 type stream struct {
 	from, to int
 	back     *stream
-	rest     []byte // what the receiver had no room for
+	rest     []byte // due, but the receiver had no room
 	ending   bool   // the end is due, after rest
 	ended    bool
 }
@@ -117,7 +117,7 @@ func (p *proxy) accept() { // ends with the listener
 	}
 }
 
-// socket takes conn away from the runtime, which would also wait for it.
+// socket returns a duplicate of the socket of conn and closes conn, because the runtime would also poll it.
 func socket(conn net.Conn) int {
 	defer conn.Close()
 	fd := -1
@@ -140,7 +140,7 @@ func (p *proxy) keep(client, server int) {
 	commands.back, replies.back = replies, commands
 	for _, s := range []*stream{commands, replies} {
 		p.streams[s.from] = s
-		_ = p.watch(s.from) // fails only for a socket that is none; then the client never gets an answer
+		_ = p.watch(s.from) // fails only without a socket; then the client gets no reply
 	}
 }
 
@@ -199,7 +199,7 @@ func again(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR)
 }
 
-// deliver writes what is due.
+// deliver writes the chunks that are due.
 func (p *proxy) deliver() {
 	p.full = slices.DeleteFunc(p.full, p.flush)
 	now := time.Now()
@@ -217,7 +217,7 @@ func (p *proxy) deliver() {
 	p.queue = p.queue[done:]
 }
 
-// flush writes the rest of s, and says whether there is none left.
+// flush writes the rest of s, and reports whether all of it is written.
 func (p *proxy) flush(s *stream) bool {
 	for len(s.rest) > 0 {
 		n, err := syscall.Write(s.to, s.rest)
@@ -236,7 +236,8 @@ func (p *proxy) flush(s *stream) bool {
 	return true
 }
 
-// end passes the end of s on. The receiver's socket is read until its own end has come, so that no number is closed that is in use.
+// end shuts the receiving socket of s down. Both sockets are closed when both directions have ended, because the number of a closed socket
+// may be used again.
 func (p *proxy) end(s *stream) {
 	s.ended = true
 	_ = syscall.Shutdown(s.to, syscall.SHUT_RDWR)

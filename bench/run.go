@@ -138,7 +138,7 @@ func (cs crewOfChildren) all(ctx context.Context, word string) ([]*outcome, erro
 	return cs.allWithin(ctx, word, answerTime)
 }
 
-// allWithin sends one word to all children and then waits for all their answers, so that they go at once.
+// allWithin sends one word to all children, so that they start at the same time, and then waits at most d for all their outcomes.
 func (cs crewOfChildren) allWithin(ctx context.Context, word string, d time.Duration) ([]*outcome, error) {
 	for _, c := range cs {
 		if word == "" {

@@ -208,7 +208,7 @@ func grid() []point {
 	return ps
 }
 
-// delayed is par over a network with a round trip of d. Its pairs are timed too, because a network makes both calls of a pair wait.
+// delayed is par over a network with a round trip of d. Its pairs are timed too, because both calls of a pair wait for the network.
 func delayed(name string, d time.Duration) scenario {
 	s := scenario{name: name, title: fmt.Sprintf("goroutines with a key each, a round trip of %v more", d), delay: d}
 	for _, n := range []int{1, 8, 64, 512} {

@@ -31,7 +31,7 @@ func figure(head, name string) column {
 	}}
 }
 
-// duration is a figure in µs.
+// duration is the column of a figure in µs.
 func duration(head, name string) column {
 	return column{head, func(r result) string {
 		if v, ok := r.Figures[name]; ok {
@@ -41,7 +41,7 @@ func duration(head, name string) column {
 	}}
 }
 
-// signed is a figure that may be below 0.
+// signed is the column of a figure that may be below 0.
 func signed(head, name string) column {
 	return column{head, func(r result) string {
 		v, ok := r.Figures[name]
@@ -95,7 +95,7 @@ var memoryColumns = []column{
 }
 
 const memoryNote = "A key is account:N, as a user names it. used_memory is without mem_clients_normal, the buffers of connections. " +
-	"The bytes of a key include its part of the tables of Redis. If no key is left, the bytes that are left are those of tables and caches."
+	"The bytes of a key include its part of the tables of Redis. Without keys, the remaining bytes are those of tables and caches."
 
 const clusterNote = "Libraries on go-redis use a ClusterClient; rueidis recognizes a Cluster. All libraries can use one, so none is left out."
 
@@ -139,7 +139,7 @@ func sheetOf(s scenario, rs results) sheet {
 			cols = append(cols, column{"shares", shares})
 		}
 	}
-	if k != faultKind && k != memoryKind { // there it is what is measured, or nobody watches
+	if k != faultKind && k != memoryKind { // a fault measures violations itself, memory has no witness
 		cols = append(cols, column{"violations", func(r result) string { return fmt.Sprint(r.Violations) }})
 	}
 	for _, c := range cols {

@@ -35,7 +35,7 @@ func newCounted(t *testing.T, srv *redistest.Server) *counted {
 	return c
 }
 
-// acquire waits as long as it takes.
+// acquire waits without a limit, unless terms has one.
 func (c *counted) acquire(t *testing.T, key string, terms lockcore.Terms) *lockcore.Lease {
 	t.Helper()
 	if terms.Wait == 0 {
@@ -55,7 +55,7 @@ func release(t *testing.T, lease *lockcore.Lease) {
 	}
 }
 
-// until is for what another process sees in Redis.
+// until waits until is returns true, for a state that only Redis shows.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
@@ -65,7 +65,8 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-func inLine(t *testing.T, c *counted, key string, n int) func() bool {
+// queued returns a function that reports whether n processes are in the queue of key.
+func queued(t *testing.T, c *counted, key string, n int) func() bool {
 	t.Helper()
 	return func() bool {
 		i, err := c.Inspect(t.Context(), lockcore.KindExclusive, key)
@@ -78,15 +79,15 @@ func TestCommandsOfThePage(t *testing.T) {
 	srv := redistest.Real(t)
 	a, b := newCounted(t, srv), newCounted(t, srv)
 	done := make(chan struct{})
-	hold := func(c *counted, key string) { // waits in another process, and is granted
+	waitFor := func(c *counted, key string) { // as another process
 		lease := c.acquire(t, key, lockcore.Terms{})
 		release(t, lease)
 		done <- struct{}{}
 	}
 	handOver := func(key string) {
 		lease := a.acquire(t, key, lockcore.Terms{})
-		go hold(b, key)
-		until(t, "b waits", inLine(t, a, key, 1))
+		go waitFor(b, key)
+		until(t, "b waits", queued(t, a, key, 1))
 		time.Sleep(50 * time.Millisecond) // b has subscribed
 		a.count.Reset()
 		release(t, lease)
@@ -95,7 +96,7 @@ func TestCommandsOfThePage(t *testing.T) {
 	h := httpmw.Idempotent(a.Locker, func(*http.Request) (string, error) { return "acme", nil }, httpmw.IdempotentOptions{})(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	run := func(context.Context) error { return nil }
-	for _, c := range []*counted{a, b} { // a Counter learns the names of scripts that are sent in full
+	for _, c := range []*counted{a, b} { // a Counter learns the name of a script from its source
 		if err := srv.Client(t).ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +130,8 @@ func TestCommandsOfThePage(t *testing.T) {
 	}
 }
 
-// The memory of the page, in MEMORY USAGE. It depends on the names of the host and the task, so only the order of magnitude is checked.
+// The memory of the page, by MEMORY USAGE. It depends on the names of the host and the task, so it is checked to within a
+// factor of 1.5.
 func TestMemoryOfThePage(t *testing.T) {
 	srv := redistest.Real(t)
 	rdb := srv.Client(t)
@@ -148,7 +150,7 @@ func TestMemoryOfThePage(t *testing.T) {
 		}
 	}
 	lease := a.acquire(t, "account:42", lockcore.Terms{})
-	check("held, nobody waits", usage(""), 184)
+	check("held, without waiters", usage(""), 184)
 	const procs = 10
 	var waiting []chan struct{}
 	for range procs {
@@ -161,8 +163,8 @@ func TestMemoryOfThePage(t *testing.T) {
 			}
 		}()
 	}
-	until(t, "all wait", inLine(t, a, "account:42", procs))
-	check("held, others wait", usage(""), 232)
+	until(t, "all wait", queued(t, a, "account:42", procs))
+	check("held, with waiters", usage(""), 232)
 	check("a process in the queue", usage(":q")/procs, 84)
 	release(t, lease)
 	for _, done := range waiting {
@@ -187,7 +189,7 @@ func TestConnectionsOfThePage(t *testing.T) {
 	}
 	other := newCounted(t, srv)
 	lease := other.acquire(t, "k", lockcore.Terms{})
-	rdb := srv.Client(t) // has goroutines of its own
+	rdb := srv.Client(t) // before the count of goroutines, because it has its own
 	before, goroutines := connections(), runtime.NumGoroutine()
 	locks, err := lockcore.New(rdb, lockcore.Options{})
 	if err != nil {
@@ -219,7 +221,7 @@ func TestConnectionsOfThePage(t *testing.T) {
 		defer close(done)
 		release(t, a.acquire(t, "k", lockcore.Terms{}))
 	}()
-	until(t, "a waits", inLine(t, other, "k", 1))
+	until(t, "a waits", queued(t, other, "k", 1))
 	check("while a call waits", 4, 4+1) // 1 is the caller
 	release(t, lease)
 	<-done

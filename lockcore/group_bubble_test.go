@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// groupWorld is a bubble with a Locker that sends groups, and whose commands take 20 ms: of the calls of a crowd the first
-// four are sent alone, and the others 1 ms later as a group.
+// groupWorld is a bubble with a Locker that sends groups. A round trip takes 20 ms. The first calls of inOrder are sent
+// alone, and the others 1 ms later as a group.
 type groupWorld struct {
 	*world
 	l      *lockcore.Locker
@@ -41,22 +41,23 @@ func newGroupWorld(t *testing.T) *groupWorld {
 	t.Cleanup(func() {
 		w.faults.Heal()
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // leases are held
+		cancel() // Close must not wait for the leases that are still held
 		_ = w.l.Close(ctx)
 		_ = rdb.Close()
 	})
 	w.faults.Delay(10 * time.Millisecond)
-	for range 2 { // then the scripts are loaded, and connections are open
-		ok(t, errors.Join(w.crowd(lockAndUnlock(t.Context(), w.l, long))...))
-		time.Sleep(10 * time.Millisecond) // calls are sent alone again
+	for range 2 { // afterwards the scripts are loaded and the connections are open
+		ok(t, errors.Join(w.inOrder(lockAndUnlock(t.Context(), w.l, long))...))
+		time.Sleep(10 * time.Millisecond) // longer than groupTime, so the first calls are sent alone again
 	}
 	w.count.Reset()
 	w.start = time.Now()
 	return w
 }
 
-// crowd lets the calls begin one after another, so that the last ones are in the group.
-func (w *groupWorld) crowd(call func(i int) error) []error {
+// inOrder starts callers calls one after another without a pause, so that the last ones are in the group. It returns
+// their errors.
+func (w *groupWorld) inOrder(call func(i int) error) []error {
 	errs := make([]error, callers)
 	var calls sync.WaitGroup
 	for i := range callers {
@@ -72,9 +73,9 @@ func (w *groupWorld) acquire(ctx context.Context, i int) error {
 	return err
 }
 
-// held returns how many keys are held in the end.
+// held returns how many keys are held after all withdrawals.
 func (w *groupWorld) held() (n int) {
-	time.Sleep(5 * time.Second) // what was canceled is withdrawn
+	time.Sleep(5 * time.Second) // withdrawals are confirmed
 	for _, name := range w.memory.Redis.Keys() {
 		if w.memory.Fields(name)["s"] == "h" {
 			n++
@@ -83,8 +84,8 @@ func (w *groupWorld) held() (n int) {
 	return n
 }
 
-// A call of a group ends at its own end, before and after the group is sent. The other calls get their replies, and
-// nothing is left of the one that ended.
+// A call ends at its own end, before and after its group is sent. The other calls get their replies. The key of the
+// call that ended stays free.
 func TestGroupShortCall(t *testing.T) {
 	testlevel.InMemory(t)
 	for bound, sent := range map[time.Duration]bool{500 * time.Microsecond: false, 5 * time.Millisecond: true} {
@@ -99,7 +100,7 @@ func TestGroupShortCall(t *testing.T) {
 			t.Run(fmt.Sprint(bound, " ", name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newGroupWorld(t)
-					errs := w.crowd(func(i int) error {
+					errs := w.inOrder(func(i int) error {
 						if i < callers-1 {
 							return w.acquire(t.Context(), i)
 						}
@@ -107,7 +108,7 @@ func TestGroupShortCall(t *testing.T) {
 						defer cancel()
 						err := w.acquire(ctx, i)
 						if took := time.Since(w.start); took != bound {
-							t.Errorf("it ended after %v, want %v", took, bound)
+							t.Errorf("the short call ended after %v, want %v", took, bound)
 						}
 						return err
 					})
@@ -133,7 +134,8 @@ func TestGroupShortCall(t *testing.T) {
 	}
 }
 
-// On a slow network few calls are sent alone, because a call that waits for a group would take twice as long.
+// On a slow network eight concurrent calls are sent alone, because a call that waits for a group would take twice as
+// long.
 func TestGroupSlowNetwork(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -155,7 +157,8 @@ func TestGroupSlowNetwork(t *testing.T) {
 	})
 }
 
-// A missing reply costs the calls of its group a second, and no others. Each is then sent again, and holds its key once.
+// A missing reply delays the calls of its group by a second, and no other calls. Each is then sent again, and each key
+// is held.
 func TestGroupLostReply(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, plant := range faultKinds {
@@ -180,10 +183,10 @@ func TestGroupLostReply(t *testing.T) {
 						t.Errorf("the next calls took %v", took)
 					}
 				})
-				errs := w.crowd(func(i int) error { return w.acquire(t.Context(), i) })
+				errs := w.inOrder(func(i int) error { return w.acquire(t.Context(), i) })
 				ok(t, errors.Join(errs...))
 				if took := time.Since(w.start); took > 1200*time.Millisecond {
-					t.Errorf("it took %v", took)
+					t.Errorf("the calls took %v", took)
 				}
 				later.Wait()
 				if n := w.held(); n != 2*callers {
@@ -194,30 +197,31 @@ func TestGroupLostReply(t *testing.T) {
 	}
 }
 
-// A key that deal.lua does not change gets the reply of its own script: another holder, a value of another type, and a
-// release of a hold that others know. The group has calls of other kinds, and each its own lease.
+// A call for which deal.lua does nothing gets the reply of its own script: the key has another holder, has a value of
+// another type, or is released and no longer a plain hold. The group also contains calls that deal.lua does not do. Each
+// acquire has its own lease.
 func TestGroupMixed(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newGroupWorld(t)
 		other, _, _ := w.locker(lockcore.Options{})
-		theirs := w.must(other.Acquire(t.Context(), "held", long))
+		otherLease := w.must(other.Acquire(t.Context(), "held", long))
 		foreign := storedNames(lockcore.KindExclusive, "foreign")[0]
 		ok(t, w.rdb.LPush(t.Context(), foreign, "x").Err())
-		mine := w.must(w.l.Acquire(t.Context(), "mine", long))
+		met := w.must(w.l.Acquire(t.Context(), "mine", long))
 		plain := w.must(w.l.Acquire(t.Context(), "plain", long))
 		if _, err := other.Acquire(t.Context(), "mine", noWait); !errors.Is(err, lockcore.ErrBusy) {
 			t.Fatal(err)
 		}
 		w.count.Reset()
-		errs := w.crowd(func(i int) (err error) {
+		errs := w.inOrder(func(i int) (err error) {
 			switch i {
 			case callers - 1:
 				_, err = w.l.Acquire(t.Context(), "held", noWait)
 			case callers - 2:
 				_, err = w.l.Acquire(t.Context(), "foreign", noWait)
 			case callers - 3:
-				err = mine.Release(t.Context())
+				err = met.Release(t.Context())
 			case callers - 4:
 				err = plain.Release(t.Context())
 			case callers - 5:
@@ -236,7 +240,7 @@ func TestGroupMixed(t *testing.T) {
 			t.Errorf("foreign: %v", err)
 		}
 		ok(t, errors.Join(errs[:callers-2]...))
-		ok(t, theirs.Release(t.Context()))
+		ok(t, otherLease.Release(t.Context()))
 		if n := w.count.Count("deal"); n != 1 {
 			t.Errorf("%d scripts for the group", n)
 		}
@@ -253,8 +257,8 @@ func TestGroupMixed(t *testing.T) {
 	})
 }
 
-// Calls that wait for a group at the end of Close return at once, and no goroutine is left.
-func TestGroupClosed(t *testing.T) {
+// Calls that wait for a group when Close ends return at once, and no goroutine is left.
+func TestGroupCloseWaiting(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newGroupWorld(t)
@@ -264,7 +268,7 @@ func TestGroupClosed(t *testing.T) {
 			cancel()
 			_ = w.l.Close(ctx)
 		})
-		errs := w.crowd(func(i int) error {
+		errs := w.inOrder(func(i int) error {
 			if i == callers-1 {
 				time.Sleep(20 * time.Millisecond)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// groupCounter is an Observer that counts groups.
+// groupCounter is an Observer that counts groups and their calls.
 type groupCounter struct{ groups, calls atomic.Int64 }
 
 func (*groupCounter) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
@@ -26,8 +26,8 @@ func (c *groupCounter) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// In a Cluster each server has its own groups. Slots move meanwhile: a call whose server redirects it is sent alone, and
-// every call gets its key.
+// In a Cluster each server has its own groups. While slots move, a call that a server redirects is sent again alone, and
+// each call is granted its key.
 func TestGroupCluster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -15,26 +15,29 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Two crowds on a few keys, while connections are cut, answers get lost and commands come late: never two inside, tokens grow, everybody
-// is served soon after the network is well again, and no key stays behind.
+// Two Lockers send groups for a few keys, while connections are cut, replies are lost and commands are delayed:
+//   - a key never has two holders
+//   - tokens grow
+//   - each call is granted its key within seconds after the last fault
+//   - no key stays held
 func TestGroupFaults(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
-	for n := range 4 { // after a missing answer nothing travels together for a while: so new crowds
+	for n := range 4 { // new Lockers and new faults in each
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			disturbed(t)
+			groupsUnderFaults(t)
 		})
 	}
 }
 
-func disturbed(t *testing.T) {
+func groupsUnderFaults(t *testing.T) {
 	t.Helper()
 	w, control := realWorld(t), redistest.NewControl(t)
-	const keys = 16 // enough for the asks of a process to be a crowd
-	var inside, last [keys]atomic.Int64
+	const keys = 16 // so many that the requests of a Locker are sent in groups
+	var holders, lastToken [keys]atomic.Int64
 	var over atomic.Bool
-	var turns atomic.Int64
+	var holds atomic.Int64
 	var calls sync.WaitGroup
 	var all []*locktest.Faults
 	for range 2 {
@@ -49,15 +52,15 @@ func disturbed(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if n := inside[k].Add(1); n != 1 {
-						t.Errorf("%d inside", n)
+					if n := holders[k].Add(1); n != 1 {
+						t.Errorf("key %d has %d holders", k, n)
 					}
-					if before := last[k].Swap(le.Token()); before >= le.Token() {
+					if before := lastToken[k].Swap(le.Token()); before >= le.Token() {
 						t.Errorf("token %d after %d", le.Token(), before)
 					}
 					time.Sleep(100 * time.Microsecond)
-					turns.Add(1)
-					inside[k].Add(-1)
+					holds.Add(1)
+					holders[k].Add(-1)
 					if err := le.Release(context.Background()); err != nil {
 						t.Errorf("release: %v", err)
 					}
@@ -65,13 +68,13 @@ func disturbed(t *testing.T) {
 			})
 		}
 	}
-	more := func(n int64) {
-		at := turns.Load()
-		eventually(t, "more turns", func() bool { return turns.Load() >= at+n })
+	awaitHolds := func(n int64) {
+		at := holds.Load()
+		eventually(t, "more holds", func() bool { return holds.Load() >= at+n })
 	}
 	struck := 0
 	for range 3 {
-		more(50)
+		awaitHolds(50)
 		var planted []*locktest.Fault
 		for _, faults := range all {
 			for _, plant := range faultKinds {
@@ -90,7 +93,7 @@ func disturbed(t *testing.T) {
 		eventually(t, "half of the faults strike", func() bool { return strikes() >= len(planted)/2 })
 		struck += strikes()
 		for _, f := range planted {
-			f.Remove() // what is held is delivered
+			f.Remove() // delayed commands are delivered
 		}
 		all[rand.IntN(2)].Cut()
 	}
@@ -98,17 +101,17 @@ func disturbed(t *testing.T) {
 	ended := time.Now()
 	calls.Wait()
 	if d := time.Since(ended); d > 6*time.Second+control.Late(ended) {
-		t.Errorf("the last was served %v after the last fault", d)
+		t.Errorf("the last call ended %v after the last fault", d)
 	}
-	t.Logf("%d turns under %d faults", turns.Load(), struck)
+	t.Logf("%d holds under %d faults", holds.Load(), struck)
 	third, _, _ := w.locker(lockcore.Options{})
 	for k := range keys {
-		le, err := third.Acquire(t.Context(), fmt.Sprint("k", k), lockcore.Terms{Wait: 15 * time.Second}) // half of what a lease left behind would take
+		le, err := third.Acquire(t.Context(), fmt.Sprint("k", k), lockcore.Terms{Wait: 15 * time.Second}) // half of the default lease: a key that stayed held would take longer
 		if err != nil {
 			t.Fatal(err)
 		}
 		if le.Abandoned() {
-			t.Error("called abandoned for nothing")
+			t.Error("the key is reported as abandoned, and all holds were released")
 		}
 		_ = le.Release(t.Context())
 	}

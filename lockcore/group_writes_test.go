@@ -16,19 +16,19 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// scribe notes how many calls each write carries, set-up excepted.
-type scribe struct {
+// writeCounter counts the calls in each write, except those of the handshake.
+type writeCounter struct {
 	names resp.Names
 	mu    sync.Mutex
-	most  int
+	most  int // calls in one write
 }
 
-type scribedConn struct {
+type countedConn struct {
 	net.Conn
-	s *scribe
+	s *writeCounter
 }
 
-func (c scribedConn) Write(b []byte) (int, error) {
+func (c countedConn) Write(b []byte) (int, error) {
 	n := 0
 	for rest := b; len(rest) > 0; {
 		size, _, ok := resp.Split(rest)
@@ -50,35 +50,35 @@ func (c scribedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-func (s *scribe) dial(next redistest.Dialer) redistest.Dialer {
+func (s *writeCounter) dial(next redistest.Dialer) redistest.Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
-		return scribedConn{c, s}, err
+		return countedConn{c, s}, err
 	}
 }
 
-// What a crowd sends at the same time travels together; alone, or with NoBatching, every call travels by itself.
+// Calls that are made at the same time share writes. A single call, and each call with NoBatching, has its own write.
 func TestGroup(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	for name, test := range map[string]struct {
-		off, crowded, together bool
+		noBatching, concurrent, together bool
 	}{
-		"crowd":      {crowded: true, together: true},
-		"alone":      {},
-		"NoBatching": {off: true, crowded: true},
+		"concurrent": {concurrent: true, together: true},
+		"one by one": {},
+		"NoBatching": {noBatching: true, concurrent: true},
 	} {
-		var seen scribe
-		s.Client(t).ScriptFlush(t.Context()) // the scribe learns the names of scripts from their source
+		var seen writeCounter
+		s.Client(t).ScriptFlush(t.Context()) // the counter learns the names of scripts from their source
 		rdb := s.Client(t, func(o *redis.Options) { o.Dialer = seen.dial(o.Dialer) })
-		l, err := lockcore.New(rdb, lockcore.Options{NoBatching: test.off})
+		l, err := lockcore.New(rdb, lockcore.Options{NoBatching: test.noBatching})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 50 {
 			call := lockAndUnlock(t.Context(), l, long)
-			if !test.crowded {
+			if !test.concurrent {
 				err = call(0)
 			} else {
 				errs, _ := atOnce(call)

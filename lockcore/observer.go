@@ -49,11 +49,11 @@ type Acquisition struct {
 // after another, except CompletionFailed and CompletionStored.
 //
 // The Locker recovers and counts a panic of the Observer on one of the Locker's own goroutines, and
-// then works as without the panic. That applies to Lost, RenewFailed, RenewPass, GroupSent, Overrun,
-// CompletionFailed, CompletionStored, CleanupFailed and Traceparent. The first such panic is logged
-// with slog.Error and reported as Misconfigured, see [Locker.ObserverPanics]. All other events come
-// on the goroutine of the call that they belong to. A panic there reaches the caller, after the
-// call has released its key.
+// then works as without the panic. That applies to Lost, RenewFailed, RenewPass, GroupSent,
+// Overrun, CompletionFailed, CompletionStored, CleanupFailed and Traceparent. The first such panic
+// is logged with slog.Error and reported as Misconfigured, see [Locker.ObserverPanics]. All other
+// events come on the goroutine of the call that they belong to. A panic there reaches the caller,
+// after the call has released its key.
 type Observer interface {
 	// Start is called before the first command of a call. The ctx that it returns is the parent of
 	// the commands, of the ctx of the handler, and of the events. A nested call on a key that ctx
@@ -167,11 +167,12 @@ type RenewPass struct {
 	Took   time.Duration // the whole batch
 }
 
-// GroupSent: calls that several goroutines made at the same time were sent together, see
-// Options.NoBatching. It belongs to no attempt. A call that is sent alone is not reported.
+// GroupSent reports a group: calls that several goroutines made at the same time, and that were
+// sent together, see Options.NoBatching. It comes after the replies to the group, and belongs to no
+// attempt. A call that is sent alone is not reported.
 type GroupSent struct {
 	Calls  int
-	Waited time.Duration // of the first of them, until the group was sent
+	Waited time.Duration // from the first call that waited until the group was sent
 }
 
 // Misconfigured reports, once, a mistake in the setup of a middleware or a panic of the Observer.

@@ -94,8 +94,8 @@ func TestPlainHoldRepeated(t *testing.T) {
 	}
 }
 
-// The first run of a once key is a string in Redis, also after a renewal, and so is its record. A call of another Locker
-// makes a hash of a hold, and what is replayed is the same. A record that is large, or a run that failed, is a hash.
+// The first run of a once key is a string in Redis, also after a renewal, and so is its record. These cases store a hash:
+// a call of another Locker during the run, a large record, and a run that failed. The replay is the same.
 func TestPlainOnce(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Real(t).Client(t)
@@ -116,7 +116,7 @@ func TestPlainOnce(t *testing.T) {
 		is := func(when, want string) {
 			t.Helper()
 			if got := rdb.Type(t.Context(), stored).Val(); got != want {
-				t.Errorf("%s: the key is a %s %s, want a %s", name, got, when, want)
+				t.Errorf("%s: %s the key is a %s, want a %s", name, when, got, want)
 			}
 		}
 		le, _, err := l.Claim(t.Context(), name, claim)
@@ -127,7 +127,7 @@ func TestPlainOnce(t *testing.T) {
 			if _, _, err := other.Claim(t.Context(), name, claim); !errors.Is(err, lockcore.ErrBusy) {
 				t.Fatal(err)
 			}
-			is("that was met", "hash")
+			is("after a call of another Locker", "hash")
 		}
 		fields, err := redistest.Fields(t.Context(), rdb, stored)
 		if err != nil || fields["n"] != "1" || fields["g"] != string(claim.Fingerprint) || fields["o"] != l.ID() {
@@ -167,7 +167,7 @@ func TestPlainOnce(t *testing.T) {
 	}
 }
 
-// The id of a once grant that may have a late duplicate is remembered with the record.
+// If a late duplicate of a claim may exist, its record contains the id of the grant.
 func TestPlainOnceRepeated(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)

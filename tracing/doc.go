@@ -76,8 +76,8 @@
 //	holdfast.tick.abandoned      counter          {tick}         name               cron ticks whose instance died and which no other instance ran
 //	holdfast.bad_records         counter          {record}
 //	holdfast.cleanup.failed      counter          {lease}                           withdrawals and releases that Redis did not confirm
-//	holdfast.group.calls         histogram        {call}                            calls that were sent together
-//	holdfast.group.wait          histogram        s                                 how long the first of them waited
+//	holdfast.group.calls         histogram        {call}                            calls in a group
+//	holdfast.group.wait          histogram        s                                 how long the first call of a group waited
 //	holdfast.misconfigured       counter          {problem}
 //
 // Each label has the prefix holdfast. too. Units are those of UCUM. The number of time series grows with the number of

@@ -44,7 +44,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		return c
 	}
 	groupCalls, err := m.Int64Histogram("holdfast.group.calls", metric.WithUnit("{call}"),
-		metric.WithDescription("Calls that were sent together"), metric.WithExplicitBucketBoundaries(1, 2, 4, 8, 16, 32, 64))
+		metric.WithDescription("Calls in a group"), metric.WithExplicitBucketBoundaries(1, 2, 4, 8, 16, 32, 64))
 	errs = append(errs, err)
 	held, err := m.Int64UpDownCounter("holdfast.lease.held", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases held by this process"))
@@ -52,7 +52,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 	in := instruments{
 		wait:              histogram("holdfast.wait.duration", "Time from a call to its outcome or its grant", waitBuckets),
 		hold:              histogram("holdfast.hold.duration", "Time from a grant to the end of the handler", holdBuckets),
-		groupWait:         histogram("holdfast.group.wait", "Time that the first call of a group waited for the others", groupBuckets),
+		groupWait:         histogram("holdfast.group.wait", "Time that the first call of a group waited until the group was sent", groupBuckets),
 		groupCalls:        groupCalls,
 		held:              held,
 		acquisitions:      counter("holdfast.acquisitions", "{acquisition}", "Calls by outcome"),

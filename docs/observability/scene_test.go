@@ -49,7 +49,7 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 			}
 			s.a, s.b = s.locker(o), s.locker(o)
 			s.waits()
-			s.crowd(o)
+			s.group(o)
 			s.repeats()
 			s.ends()
 			s.outages()
@@ -96,8 +96,8 @@ func (s *scene) waits() {
 	wg.Wait()
 }
 
-// crowd: while the first calls connect, the others wait for a group.
-func (s *scene) crowd(o lockcore.Observer) {
+// group makes concurrent calls. While the first ones connect, the others wait for a group.
+func (s *scene) group(o lockcore.Observer) {
 	l := s.locker(o, func(o *redis.Options) {
 		dial := o.Dialer
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -108,7 +108,7 @@ func (s *scene) crowd(o lockcore.Observer) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			_ = guard.Exclusive(s.Context(), l, fmt.Sprint("account:crowd:", i), named("account"), nothing)
+			_ = guard.Exclusive(s.Context(), l, fmt.Sprint("account:group:", i), named("account"), nothing)
 		})
 	}
 	wg.Wait()

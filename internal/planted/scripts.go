@@ -9,7 +9,7 @@ func scripts() []mistake {
 			pkg:   "internal/schedule", test: "TestSchedules",
 		},
 		{
-			name: "group-says-granted", what: "A group says that it has acquired a key which another holder has.",
+			name: "group-says-granted", what: "A group reports a key as acquired that has another holder.",
 			edits: []edit{{"deal-tells", never()}},
 			pkg:   "internal/schedule", test: "TestSchedules",
 		},

@@ -31,7 +31,7 @@ func Bubble(tb testing.TB) *Memory {
 	return memory
 }
 
-// On returns a Memory for a miniredis that the caller closes.
+// On returns a Memory on m. The caller closes m.
 func On(m *miniredis.Miniredis) *Memory { return &Memory{Redis: m, server: pipe.NewServer(m)} }
 
 // Options returns fresh options for a client of m.

@@ -111,7 +111,7 @@ func (m *Memory) read(hash string) map[string]string {
 	return fields
 }
 
-// Unfold is [Unfold] without a command.
+// Unfold does the same as the function [Unfold], without a command.
 func (m *Memory) Unfold(hash string) {
 	value, _ := m.Redis.Get(hash) // an error means that it is no string
 	fields, ok := Plain(value)

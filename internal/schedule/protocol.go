@@ -53,8 +53,8 @@ type command struct {
 	queue     bool // enter the queue
 	abandon   bool
 	repeated  bool // the script remembers the id
-	plain     bool // acquire: the grant may be a plain hold; complete: it was one; release: it was one, and the clock is past its tokens
-	deal      bool // a plain acquire or release goes to deal.lua first, and to its own script if that does nothing
+	plain     bool // acquire: the grant may be a plain hold; complete: it was a plain hold; release: so too, and the clock is past its tokens
+	deal      bool // a plain acquire or release: deal.lua comes first, then, if that does nothing, its own script
 	late      bool // a late duplicate
 
 	sent     int64
@@ -143,7 +143,7 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 	return decode(c.op, v)
 }
 
-// deal sends a plain acquire or release to deal.lua. ok is false if that does nothing.
+// deal runs deal.lua for a plain acquire or release. ok is false if deal.lua does nothing.
 func (p *protocol) deal(now int64, c *command) (r reply, ok bool, err error) {
 	a := append(p.args[:0], "0")
 	if c.op == acquire {

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Calls that are sent as a group get the errors that they get alone: a missing right fails each of them by its own
-// script, and a key that the user may not touch fails only its own call.
+// A call of a group gets the same error as a call alone. Without the right to a command each call fails. Without the
+// right to a key only the calls for that key fail.
 func TestRightsOfGroups(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -25,7 +25,7 @@ var modeExclusive, modeAtLeastOnce, modeAtMostOnce = "exclusive", "least", "most
 // The arguments of commands point to these values, which never change.
 var (
 	no, yes     = flag(false), flag(true)
-	yesDeal     = flag(true) // of a plain hold that deal.lua may acquire or release
+	yesDeal     = flag(true) // its address marks a plain hold that deal.lua may acquire or release; its value is that of yes
 	queueKeep   = millis(backend.QueueTTL)
 	reservation = micros(backend.ReserveTime)
 )
@@ -73,9 +73,9 @@ func newAcquireCommand(ctx context.Context, b *Backend, r *backend.AcquireReques
 // leastToken is the least token of a plain hold, a time of the year 1973.
 const leastToken = 1e14
 
-// plain reports whether the grant may be a plain hold. No duplicate of the command may exist, because
-// a plain hold remembers no ended ids. ReplicaAcks count the writes
-// of the other form.
+// plain reports whether the grant may be a plain hold. No duplicate of the command may exist,
+// because a plain hold remembers no ended ids. With ReplicaAcks each grant is a hash, because
+// evalAcked finds a grant only in the reply of that form.
 func (b *Backend) plain(r *backend.AcquireRequest) bool {
 	return r.First && b.conn.own && b.conn.acks.N == 0
 }
@@ -90,7 +90,7 @@ func modeOf(r *backend.AcquireRequest) *string {
 	return &modeAtLeastOnce
 }
 
-// plainRef returns the flag of a plain hold. deal.lua does only exclusive keys.
+// plainRef returns the flag of a plain hold. deal.lua handles exclusive keys only.
 func plainRef(key *backend.Key, plain bool) *string {
 	if plain && key.Kind == backend.KindExclusive {
 		return &yesDeal

@@ -21,7 +21,7 @@ const (
 // nor a renewal queues behind commands of the user or of waiters.
 type conn struct {
 	calls   redis.UniversalClient // acquire, inspect
-	ends    redis.UniversalClient // release, rotate, complete, leave, Extend, Revoke, Clear: never behind acquires; groups of calls
+	ends    redis.UniversalClient // release, rotate, complete, leave, Extend, Revoke, Clear: never behind acquires that are sent alone; also all groups
 	records redis.UniversalClient // replaces ends for scripts that wait for replicas: rotate, complete, Extend; nil without acks
 	renews  redis.UniversalClient // renewals, which may take longer than a call; the subscription's client is made like it
 
@@ -166,7 +166,7 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	return reply, repeated, nil
 }
 
-// sendBounded sends a script by a client that was not made here.
+// sendBounded sends a script by a client that was not made here, which may ignore ctx.
 func (c *conn) sendBounded(ctx *limited, on redis.UniversalClient, s *script, list []any, acked bool) (any, error) {
 	timed, cancel := context.WithDeadline(ctx.parent(), ctx.end)
 	defer cancel()

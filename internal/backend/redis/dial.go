@@ -129,5 +129,5 @@ type boundSocket struct {
 	raw syscall.RawConn
 }
 
-// SyscallConn is that of the socket. net.TCPConn allocates a new one at each call.
+// SyscallConn returns the RawConn of the socket. net.TCPConn allocates a new one at each call.
 func (s boundSocket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }

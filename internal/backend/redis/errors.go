@@ -18,7 +18,8 @@ func broken(err error) bool {
 		errors.Is(err, syscall.EPIPE)
 }
 
-// notSentError is the error of a call that ended before it was sent.
+// notSentError is the error of a call that ended before it was sent. So no duplicate of it can
+// arrive.
 type notSentError struct{ cause error }
 
 func (e *notSentError) Error() string { return "not sent: " + e.cause.Error() }

@@ -11,132 +11,134 @@ import (
 )
 
 const (
-	aloneCalls = 4                    // up to this many calls under way, each has its own connection
-	groupTime  = 5 * time.Millisecond // after this time without a group of more than aloneCalls, calls have their own connections again
-	groupWait  = time.Millisecond     // a call waits this long for those under way, then a group starts beside them
+	aloneCalls = 4                    // with fewer sends under way, a call is sent alone, except until groups.groupUntil
+	groupTime  = 5 * time.Millisecond // how long groupUntil lies after the first wait, or after a group of more than aloneCalls
+	groupWait  = time.Millisecond     // how long calls wait before a group starts beside the sends under way
 	maxGroup   = 64                   // calls in a group
 )
 
-// groups sends the calls to one server. While few calls are under way, each is sent alone, on a
-// connection of its own. With more, a call waits until the group under way has its reply, and then
-// all that wait are sent as the next group, in one write. On a single server one script does the
-// plain releases and acquires of a group.
+// groups sends the calls to one server. A send is one call alone, on its own connection, or one
+// group of calls, in one write. While few sends are under way, each call is sent alone. With more,
+// calls wait. The end of a send starts a group of all calls that wait, up to maxGroup. On a single
+// server deal.lua does the plain releases and acquires of a group.
 //
-// A call is in one place: sent alone by its own goroutine, in waiting, or in one group. mu decides
-// between a call that leaves waiting, because its ctx or its bound ended, and the group that takes
-// it. Then the goroutine of the group writes the reply, and closes with done. A call that has left
-// its group is never used again.
+// A call is sent alone, is in waiting, or is in one group. mu decides the race between a call whose
+// ctx or bound ends and the group that takes it from waiting: a call that is still in waiting is
+// removed and never sent. The goroutine of a group writes the replies of its calls and then signals
+// done. A call whose caller left after it was taken is not reused, because its group still writes
+// to it.
 //
-// If land finds calls that wait, it starts the next group, so calls wait only while a command is
-// under way. After groupWait a timer starts another group, so one slow reply delays only the calls
-// of its own group.
+// Calls wait only while a send is under way. A timer starts another group after groupWait, so a
+// slow reply delays only the calls of its own send.
 type groups struct {
-	deals  bool // one script may have many keys
-	report func(calls int, waited time.Duration)
+	useDeal bool // a single server: in a cluster one script cannot have keys of several slots
+	report  func(calls int, waited time.Duration)
 
-	mu       sync.Mutex
-	server   redis.UniversalClient // *redis.Client
-	waiting  []*call
-	since    time.Time // when waiting[0] began to wait
-	underWay int       // calls sent alone, and groups
-	busy     time.Time // until then, calls wait for a group even if fewer than aloneCalls are under way
-	trips    trips
-	timer    *time.Timer
-	spare    []*call // for the next calls
-	stopped  bool
-	running  sync.WaitGroup // goroutines of groups
+	mu           sync.Mutex
+	server       redis.UniversalClient // *redis.Client
+	waiting      []*call
+	waitingSince time.Time // when waiting was last empty and got a call
+	underWay     int       // sends: calls alone, and groups
+	groupUntil   time.Time // until then aloneCalls does not apply, only the limit of roundTrips
+	roundTrips   roundTrips
+	timer        *time.Timer // of groupWait
+	reusable     []*call
+	stopped      bool
+	senders      sync.WaitGroup // goroutines of sendGroup
 }
 
 // call is one call that waits for a group, or is in one.
 type call struct {
-	s     *script
-	list  []any
-	end   time.Time
-	deal  bool   // deal.lua may do it
-	terms string // of a deal.lua that acquires
+	s       *script
+	list    []any
+	end     time.Time // of the send
+	useDeal bool      // deal.lua may do it
+	terms   string    // for deal.lua, of an acquire
 
-	taken bool // guarded by groups.mu: a group has it
+	taken bool // guarded by groups.mu: no longer in waiting, a group or stop has it
 	done  chan struct{}
-	timer *time.Timer
+	timer *time.Timer // fires at end
 
 	// Written before done.
-	reply any
-	err   error
-	again bool // nothing was done: send it without deal.lua
-	alone bool // nothing was done: send it alone
+	reply          any
+	err            error
+	retryOwnScript bool // deal.lua did nothing for it: send its own script
+	retryAlone     bool // it was not executed: send it alone
 }
 
 // newGroups returns the groups of a server.
-func newGroups(deals bool, report func(calls int, waited time.Duration)) *groups {
-	g := &groups{deals: deals, report: report}
-	g.timer = time.AfterFunc(groupWait, g.late) // its first call finds nothing
+func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *groups {
+	g := &groups{useDeal: useDeal, report: report}
+	g.timer = time.AfterFunc(groupWait, g.startBeside) // at first no call waits
 	return g
 }
 
-// eval sends a script to server, or to the server behind on if it is sent alone, and waits for its
-// reply.
+// eval sends a script and waits for its reply. A group goes to server. A call that is sent alone
+// goes through on, which may be the client of a cluster.
 func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
-	for deal := g.deals && s.deals(list); ; deal, now = false, time.Now() {
-		c := g.join(ctx, server, s, list, deal, now)
+	for useDeal := g.useDeal && s.canDeal(list); ; useDeal, now = false, time.Now() {
+		c := g.add(ctx, server, s, list, useDeal, now)
 		if c == nil {
-			return g.alone(ctx, now, on, s, list)
+			return g.sendAlone(ctx, now, on, s, list)
 		}
 		if err := g.wait(ctx, c); err != nil {
 			return nil, err
 		}
-		reply, err, again, alone := c.reply, c.err, c.again, c.alone
+		reply, err, retryOwnScript, retryAlone := c.reply, c.err, c.retryOwnScript, c.retryAlone
 		g.reuse(c)
 		switch {
-		case alone:
+		case retryAlone:
 			return eval(ctx, on, s, list)
-		case !again:
+		case !retryOwnScript:
 			return reply, err
 		}
 		list[plainArg] = &no
 	}
 }
 
-// alone sends a call on its own connection. The call was counted by join.
-func (g *groups) alone(ctx context.Context, now time.Time, on redis.UniversalClient, s *script, list []any) (reply any, err error) {
-	defer func() { g.land(now, err) }()
+// sendAlone sends a call on its own connection, after add has counted it.
+func (g *groups) sendAlone(ctx context.Context, now time.Time, on redis.UniversalClient, s *script, list []any) (reply any, err error) {
+	defer func() { g.endAlone(now, err) }()
 	return eval(ctx, on, s, list)
 }
 
-// join returns nil if the call is to be sent alone. Then land must follow.
-func (g *groups) join(ctx context.Context, server redis.UniversalClient, s *script, list []any, deal bool, now time.Time) *call {
+// add adds a call to waiting. If the call must be sent alone, add counts it and returns nil, and
+// the caller calls endAlone after the send.
+func (g *groups) add(ctx context.Context, server redis.UniversalClient, s *script, list []any, useDeal bool, now time.Time) *call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	limit := g.trips.limit()
-	if !now.Before(g.busy) {
+	limit := g.roundTrips.limit()
+	if !now.Before(g.groupUntil) {
 		limit = max(limit, aloneCalls)
 	}
 	if g.stopped || g.underWay < limit && len(g.waiting) == 0 {
 		g.underWay++
 		return nil
 	}
-	g.server = server // of a cluster: go-redis may have made a new client for the same address
-	c := g.callLocked()
-	c.s, c.list, c.deal = s, list, deal
-	c.end, _ = ctx.Deadline() // a limited always has one
+	g.server = server // in a cluster go-redis may have made a new client for the same address
+	c := g.newCallLocked()
+	c.s, c.list, c.useDeal = s, list, useDeal
+	c.end, _ = ctx.Deadline() // ctx is a limited, which always has a deadline
 	c.timer.Reset(c.end.Sub(now))
-	if deal && s == acquireScript {
+	if useDeal && s == acquireScript {
 		c.terms = termsOf(list)
 	}
 	if len(g.waiting) == 0 {
-		g.since = now
+		g.waitingSince = now
 		g.timer.Reset(groupWait) //planted:group-beside
-		if !now.Before(g.busy) {
-			g.busy = now.Add(groupTime)
+		if !now.Before(g.groupUntil) {
+			g.groupUntil = now.Add(groupTime)
 		}
 	}
 	g.waiting = append(g.waiting, c)
 	if len(g.waiting) == maxGroup && g.underWay < ownPoolSize {
-		g.startLocked()
+		g.startGroupLocked()
 	}
 	return c
 }
 
-// wait waits until the reply of c, its end, or the end of ctx. After an error c belongs to its group.
+// wait waits for the reply of c, its end, or the end of ctx. After an error the caller must not use
+// c, because a group may write to it.
 func (g *groups) wait(ctx context.Context, c *call) error {
 	var err error
 	select {
@@ -162,50 +164,51 @@ func (g *groups) wait(ctx context.Context, c *call) error {
 	}
 }
 
-// land ends a call that was sent alone. If calls wait, the next group takes its place.
-func (g *groups) land(sent time.Time, err error) {
+// endAlone ends the send of a call alone.
+func (g *groups) endAlone(sent time.Time, err error) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil {
-		g.trips.add(now, now.Sub(sent))
+		g.roundTrips.add(now, now.Sub(sent))
 	}
-	g.nextLocked()
+	g.endSendLocked()
 }
 
-// nextLocked starts a group in place of a call or a group that has its reply.
-func (g *groups) nextLocked() {
+// endSendLocked ends a send. If calls wait, a group takes its place.
+func (g *groups) endSendLocked() {
 	g.underWay--
 	if len(g.waiting) > 0 {
-		g.startLocked()
+		g.startGroupLocked()
 	}
 }
 
-// late starts another group beside those under way.
-func (g *groups) late() {
+// startBeside starts a group beside the sends under way, if calls wait.
+func (g *groups) startBeside() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiting) > 0 && g.underWay < ownPoolSize {
-		g.startLocked()
+		g.startGroupLocked()
 	}
 }
 
-func (g *groups) startLocked() {
+// startGroupLocked sends the next group on its own goroutine.
+func (g *groups) startGroupLocked() {
 	g.underWay++
-	group := g.takeLocked()
-	g.running.Go(func() { g.run(group) })
+	group := g.takeGroupLocked()
+	g.senders.Go(func() { g.sendGroup(group) })
 }
 
-// group is a group of calls.
+// group is a number of calls that are sent in one write.
 type group struct {
-	server redis.UniversalClient
-	calls  []*call
-	since  time.Time // when the first call began to wait
-	failed bool      // at least one command
+	server       redis.UniversalClient
+	calls        []*call
+	waitingSince time.Time // groups.waitingSince when the group was taken
+	failed       bool      // a command of it failed, so its time is not added to roundTrips
 }
 
-// run sends a group, and starts the next one if calls wait.
-func (g *groups) run(group *group) {
+// sendGroup sends a group and signals its calls.
+func (g *groups) sendGroup(group *group) {
 	sent := time.Now()
 	group.send()
 	now := time.Now()
@@ -214,19 +217,20 @@ func (g *groups) run(group *group) {
 	}
 	g.mu.Lock()
 	if !group.failed {
-		g.trips.add(now, now.Sub(sent))
+		g.roundTrips.add(now, now.Sub(sent))
 	}
 	if len(group.calls) > aloneCalls {
-		g.busy = now.Add(groupTime)
+		g.groupUntil = now.Add(groupTime)
 	}
-	g.nextLocked()
+	g.endSendLocked()
 	g.mu.Unlock()
-	g.report(len(group.calls), sent.Sub(group.since)) // last, because it is user code
+	g.report(len(group.calls), sent.Sub(group.waitingSince)) // last, because the Observer may block
 }
 
-// takeLocked takes the next group from waiting. If not all fit, releases go first.
-func (g *groups) takeLocked() *group {
-	next := &group{server: g.server, calls: g.waiting, since: g.since}
+// takeGroupLocked takes the next group from waiting. If more than maxGroup calls wait, releases go
+// first.
+func (g *groups) takeGroupLocked() *group {
+	next := &group{server: g.server, calls: g.waiting, waitingSince: g.waitingSince}
 	if len(next.calls) > maxGroup {
 		slices.SortStableFunc(next.calls, func(a, b *call) int { return a.rank() - b.rank() })
 		g.waiting = slices.Clone(next.calls[maxGroup:])
@@ -250,28 +254,28 @@ func (c *call) rank() int {
 	return 1
 }
 
-// callLocked returns a call that is not in use.
-func (g *groups) callLocked() *call {
-	n := len(g.spare)
+// newCallLocked returns a new call, or one that was given to reuse.
+func (g *groups) newCallLocked() *call {
+	n := len(g.reusable)
 	if n == 0 {
 		return &call{done: make(chan struct{}, 1), timer: time.NewTimer(callTimeout)}
 	}
-	c := g.spare[n-1]
-	g.spare = g.spare[:n-1]
+	c := g.reusable[n-1]
+	g.reusable = g.reusable[:n-1]
 	return c
 }
 
-// reuse takes back a call whose reply was read.
+// reuse makes a call available to newCallLocked after its caller has read the reply.
 func (g *groups) reuse(c *call) {
 	c.timer.Stop()
 	*c = call{done: c.done, timer: c.timer}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.spare = append(g.spare, c)
+	g.reusable = append(g.reusable, c)
 }
 
-// stop fails the calls that wait. From then on each call is sent alone. The groups under way end
-// with their connections.
+// stop fails the calls in waiting. Each later call is sent alone. The groups under way end when
+// their connections are closed.
 func (g *groups) stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plainArg is the index of the flag of acquire.lua and release.lua that allows plain holds.
+// plainArg is the index of the flag for plain holds in the lists of acquire.lua and release.lua.
 const plainArg = 14
 
-// deals reports whether deal.lua can do what a command of s asks for.
-func (s *script) deals(list []any) bool {
+// canDeal reports whether deal.lua may do a command of s. plainRef decides that.
+func (s *script) canDeal(list []any) bool {
 	return (s == acquireScript || s == releaseScript) && list[plainArg] == &yesDeal
 }
 
-// termsOf returns the terms of a plain hold as deal.lua stores them. list is that of acquire.lua.
+// termsOf returns the part of a plain hold after the token, from a list of acquire.lua.
 func termsOf(list []any) string {
 	lease, _ := list[7].(*int64)
 	locker, _ := list[6].(*string)
@@ -26,8 +26,8 @@ func termsOf(list []any) string {
 	return strconv.FormatInt(*lease, 10) + " 0 " + *locker + " " + *holder
 }
 
-// send sends a group in one write, and gives each call its reply. The connection waits until the
-// last call of the group has reached its end; the others leave before.
+// send sends a group in one write, and sets the reply of each call. It waits until the last end of
+// its calls. A call with an earlier end does not wait for send.
 func (g *group) send() {
 	var end time.Time
 	var deal, rest []*call
@@ -35,18 +35,18 @@ func (g *group) send() {
 		if c.end.After(end) {
 			end = c.end
 		}
-		if !c.deal {
+		if !c.useDeal {
 			rest = append(rest, c)
 		} else if c.rank() == 0 {
 			deal = append(deal, c)
 		}
 	}
-	for _, c := range g.calls { // after the releases
-		if c.deal && c.rank() > 0 {
+	for _, c := range g.calls { // deal.lua expects the releases first
+		if c.useDeal && c.rank() > 0 {
 			deal = append(deal, c)
 		}
 	}
-	if len(deal) == 1 { // its own script costs less
+	if len(deal) == 1 { // the script of the call costs less
 		deal, rest = nil, append(rest, deal[0])
 	}
 	ctx := &limited{Context: context.Background(), end: end}
@@ -68,16 +68,16 @@ func (g *group) send() {
 			cmd = dealCommand(ctx, deal, dealScript.text)
 			err = g.server.Process(ctx, cmd)
 		}
-		settleDeal(deal, cmd.Val(), err)
+		setDealReplies(deal, cmd.Val(), err)
 	}
 	for i, c := range rest {
 		cmd, _ := cmds[i].(*redis.Cmd)
 		c.reply, c.err = cmd.Val(), commandErr(cmd, exec)
-		c.alone = needsOwn(c.err)
+		c.retryAlone = canRetryAlone(c.err)
 	}
 }
 
-// exchange sends commands on one connection and waits for their replies.
+// exchange sends commands in one write and waits for their replies. It returns the first error.
 func (g *group) exchange(ctx context.Context, cmds []redis.Cmder) error {
 	if len(cmds) == 1 {
 		return g.server.Process(ctx, cmds[0])
@@ -88,15 +88,17 @@ func (g *group) exchange(ctx context.Context, cmds []redis.Cmder) error {
 	return err
 }
 
-// needsOwn reports whether a call that got err was not executed, and may succeed if it is sent alone:
-// the server has forgotten the script, another server of a cluster has the key, or go-redis has
-// closed the client of this server.
-func needsOwn(err error) bool {
+// canRetryAlone reports whether a call that got err was not executed, and may succeed if it is sent
+// alone:
+//   - the server does not have the script
+//   - another server of a cluster has the key
+//   - go-redis has closed the client of this server
+func canRetryAlone(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || slotOnly(err) || errors.Is(err, redis.ErrClosed))
 }
 
-// dealCommand returns the command of deal.lua for calls, whose releases come first. head is the name
-// of the command and the script.
+// dealCommand returns the command of deal.lua for calls. In calls the releases come first. head is
+// EVALSHA and the digest of the script, or EVAL and its source.
 func dealCommand(ctx context.Context, calls []*call, head []any) *redis.Cmd {
 	releases := 0
 	list := make([]any, 3, 4+4*len(calls))
@@ -116,15 +118,15 @@ func dealCommand(ctx context.Context, calls []*call, head []any) *redis.Cmd {
 	return redis.NewCmd(ctx, list...)
 }
 
-// settleDeal gives calls the replies that their own scripts would give. A call for which nothing was
-// done is sent again, with its own script.
-func settleDeal(calls []*call, reply any, err error) {
+// setDealReplies sets the replies of calls to those of acquire.lua and release.lua. A call for
+// which deal.lua did nothing is sent again, with its own script.
+func setDealReplies(calls []*call, reply any, err error) {
 	list, _ := reply.([]any)
 	token := text(list, 0)
 	for _, c := range calls {
 		switch {
 		case err != nil:
-			c.err, c.again = err, errors.As(err, new(redis.Error)) // an error reply: the script did nothing
+			c.err, c.retryOwnScript = err, errors.As(err, new(redis.Error)) // after an error reply the script has done nothing
 		case c.rank() == 0:
 			c.reply = int64(1)
 		default:
@@ -140,6 +142,6 @@ func settleDeal(calls []*call, reply any, err error) {
 			}
 			return
 		}
-		calls[n-1].again = true
+		calls[n-1].retryOwnScript = true
 	}
 }

@@ -12,14 +12,15 @@ import (
 type serverGroups struct {
 	report func(calls int, waited time.Duration)
 	ends   redis.UniversalClient // *redis.Client or *redis.ClusterClient
-	byAddr sync.Map              // of *groups; "" on a single server. A server that has left a cluster keeps its entry
+	byAddr sync.Map              // *groups by address, "" for a single server. The entry of a server remains after it has left a cluster
 
-	mu      sync.Mutex // when an entry is made
+	mu      sync.Mutex // while an entry is made, and in stop: an entry made after stop is stopped too
 	stopped bool
 }
 
-// groupCalls makes c send calls in groups, if its clients were made here and no call waits for
-// replicas. report is called after each group.
+// groupCalls makes c send calls in groups. Calls stay alone on a client that was not made here, and
+// with ReplicaAcks, because WAIT counts the writes of its own connection only. report is called
+// after each group.
 func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
 	if c.own && c.acks.N == 0 {
 		if report == nil {
@@ -34,7 +35,7 @@ func (s *serverGroups) eval(ctx context.Context, on redis.UniversalClient, scrip
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
 		node, err := cluster.MasterForKey(ctx, keyOf(list))
-		if err != nil { // then the ClusterClient says why
+		if err != nil { // sent alone, the call gets the error of the ClusterClient
 			return eval(ctx, on, script, list)
 		}
 		server, addr = node, node.Options().Addr
@@ -58,7 +59,7 @@ func (s *serverGroups) at(addr string) *groups {
 	return g.(*groups) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
 
-// stop fails the calls that wait for a group. From then on each call is sent alone.
+// stop fails the calls that wait for a group. Each later call is sent alone.
 func (s *serverGroups) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,10 +70,11 @@ func (s *serverGroups) stop() {
 	})
 }
 
-// wait waits for the goroutines of all groups. After stop they end with their connections.
+// wait waits for the goroutines of all groups. After stop they end when their connections are
+// closed.
 func (s *serverGroups) wait() {
 	s.byAddr.Range(func(_, g any) bool {
-		g.(*groups).running.Wait() //nolint:errcheck,forcetypeassert // nothing else is stored
+		g.(*groups).senders.Wait() //nolint:errcheck,forcetypeassert // nothing else is stored
 		return true
 	})
 }

@@ -3,34 +3,34 @@ package redis
 import "time"
 
 const (
-	tripUnit   = 150 * time.Microsecond // for each of these in a round trip, one more call or group may be under way
-	tripWindow = time.Second
-	maxLimit   = 8
+	roundTripUnit   = 150 * time.Microsecond // each one in a round trip raises the limit by 1
+	roundTripWindow = time.Second
+	maxLimit        = 8
 )
 
-// trips has the shortest round trip to a server in this window and in the one before. The shortest
-// one shows the network: on a loaded machine the others also show the load.
-type trips struct {
-	before, now time.Duration // 0: none
-	end         time.Time     // of this window
+// roundTrips has the shortest round trip to a server in the current window and in the previous one.
+// The shortest one shows the network: longer ones also show the load of the machine.
+type roundTrips struct {
+	previous, current time.Duration // 0: none
+	end               time.Time     // of the current window
 }
 
 // add counts a round trip that ended at now.
-func (t *trips) add(now time.Time, took time.Duration) {
+func (t *roundTrips) add(now time.Time, took time.Duration) {
 	if !now.Before(t.end) {
-		t.before, t.now, t.end = t.now, 0, now.Add(tripWindow)
+		t.previous, t.current, t.end = t.current, 0, now.Add(roundTripWindow)
 	}
-	if t.now == 0 || took < t.now {
-		t.now = took
+	if t.current == 0 || took < t.current {
+		t.current = took
 	}
 }
 
-// limit returns how many calls and groups may be under way before calls wait. On a slow network, a call that
-// waits for a reply to others loses more time than a group saves.
-func (t *trips) limit() int {
-	shortest := t.now
-	if t.before > 0 {
-		shortest = min(shortest, t.before)
+// limit returns how many sends may be under way before calls wait. On a slow network, a call that
+// waits for the end of another send loses more time than a group saves.
+func (t *roundTrips) limit() int {
+	shortest := t.current
+	if t.previous > 0 {
+		shortest = min(shortest, t.previous)
 	}
-	return min(1+int(shortest/tripUnit), maxLimit)
+	return min(1+int(shortest/roundTripUnit), maxLimit)
 }

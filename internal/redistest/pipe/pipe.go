@@ -17,15 +17,15 @@ func Buffered(conn net.Conn) net.Conn {
 	return c
 }
 
-// inMemory is what a miniredis offers.
+// inMemory is the part of a miniredis that a Server uses.
 type inMemory interface {
 	Dial() (net.Conn, error)
 	Close()
 }
 
-// Server is a server in memory, whose Dial and Close may run at the same time. A miniredis does not
-// allow that: its Dial adds to the WaitGroup for which its Close waits, and a Dial after its Close
-// starts it again. go-redis dials in goroutines that may outlive their client.
+// Server is a server in memory whose Dial and Close may run at the same time. go-redis dials in
+// goroutines that may outlive their client. A miniredis does not allow that: its Dial adds to the
+// WaitGroup for which its Close waits, and its Dial after Close starts it again.
 type Server struct {
 	server inMemory
 	mu     sync.Mutex

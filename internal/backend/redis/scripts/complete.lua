@@ -1,7 +1,7 @@
 -- complete.lua: end the hold of a once key and store its record.
 -- KEYS[1]=hash KEYS[2]=queue
 -- ARGV: 1 grant id 2 record 3 retention ms 4 last token used 5 channel prefix
---       6 remember the id (1|0) 7 of a plain hold (1|0): no duplicate of the acquire may exist
+--       6 remember the id (1|0) 7 the grant was a plain hold (1|0): no duplicate of its acquire may exist
 -- Returns 1 recorded, or recorded before by this grant · 0 stale: another run has begun or finished.
 -- It succeeds after the lease expired too, provided that no other hold has begun.
 local k = load(KEYS[1])

@@ -1,12 +1,12 @@
--- deal.lua: release plain holds and acquire keys without data, for many calls of one process. See plain.lua.
+-- deal.lua: release plain holds and acquire keys without data, for a group of calls. See plain.lua.
 -- KEYS: keys to release, then keys to acquire
 -- ARGV: number of keys to release; the grant id of each; then for each key to acquire the request id,
 --       "<lease µs> 0 <locker id> <holder text>" and the retention ms
--- No duplicate of a request may exist, and the clock is past the tokens of the released holds.
--- Returns the token, as text, of all holds that began ('' if none did), and then the positions in KEYS of the keys for
--- which nothing was done: release.lua or acquire.lua decides about them.
+-- No duplicate of a command may exist, and the clock is past the tokens of the released holds.
+-- Returns the token of all new holds as text ('' without keys to acquire), then the positions in KEYS of the keys for
+-- which nothing was done. Those calls are sent again with release.lua or acquire.lua.
 local releases, reply, token = tonumber(ARGV[1]), {''}, nil
-if #KEYS > releases then -- first: an error here ends the script before it has done anything
+if #KEYS > releases then -- first, because an error of TIME ends the script, which must not have written anything then
   local time = redis.call('TIME')
   token = time[1] .. string.format('%06d', tonumber(time[2]))
   reply[1] = token

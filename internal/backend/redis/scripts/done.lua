@@ -1,7 +1,7 @@
 -- done.lua comes after number.lua and before the rest of acquire.lua, because a replay needs only
--- this part. stored is that of take.lua.
+-- this part. take.lua sets stored.
 local p = type(stored) == 'string' and parse(stored)
-if p and p.s == 'd' then -- sent for the first time, so the request never entered the queue
+if p and p.s == 'd' then -- only the first send of a request reads stored, so the request is not in the queue
   if ARGV[7] ~= '' and p.g and ARGV[7] ~= p.g then return {3, 1} end
   return {2, p.r, 1, p.g or ''}
 elseif p then

@@ -11,9 +11,9 @@ local function peek(key, ...)
   return v
 end
 
--- Reads all fields of a key but the record. A string becomes a hash, unless read_only is set; then r
--- is the record of a string. A field that cannot be read counts as 0, and bad is the name of one such
--- field.
+-- Reads all fields of a key except the record. A string becomes a hash. If read_only is set, it stays
+-- a string, and r is the record of a plain record. A field that cannot be read counts as 0, and bad is
+-- the name of one such field.
 local function load(key, read_only)
   clock()
   local v = (read_only and peek or fields)(key, 's', 'h', 'o', 'x', 'd', 'm', 't', 'f', 'n', 'v', 'a', 'g', 'e', 'l')

@@ -1,23 +1,23 @@
--- plain.lua reads keys that are one string. A plain hold is one of which nothing else is known:
+-- plain.lua reads keys that are one string. A plain hold is the only data of an exclusive key:
 --   h<grant id> <token> <lease µs> <end µs; 0 before the first renewal> <locker id> <holder text>
 --   o<grant id> <token> <lease µs> <end µs> <locker id> <bytes of the fingerprint> <fingerprint><holder text>
--- The second form is that of the first run of a once key. A plain record is the record of such a run:
+-- The second form is the first run of a once key. A plain record is the record of such a run:
 --   d<grant id> <token> <last token used> <bytes of the fingerprint> <bytes of the holder text> <fingerprint><holder text><record>
--- acquire.lua makes a plain hold of a key without data, complete.lua makes a plain record of a plain
--- hold. Every other state of a key is a hash, see lease.lua.
+-- acquire.lua stores a plain hold for a key without data. complete.lua replaces the second form by a
+-- plain record. Every other state of a key is a hash, see lease.lua.
 --
--- A string remembers no ended ids. So acquire.lua makes one only for the first send of a request, and
--- a request that was sent again is ended only by scripts that remember its id in a hash. SET NX fails
--- on that hash. A run of a once key leaves a plain record or a hash, and SET NX fails on both.
+-- A string remembers no ended ids. So acquire.lua stores one only for the first send of a request. The
+-- scripts that end a request that was sent again remember its id in a hash. A run of a once key leaves
+-- a plain record or a hash. SET NX fails on both, so a late duplicate of acquire.lua grants nothing.
 
--- Returns the fields that the string stands for, see lease.lua. The result is nil for a string that
--- no script writes.
+-- Returns the fields of lease.lua that a string contains. The result is nil for a string that no
+-- script writes.
 local function parse(value)
   local s, h, t, d, x, o, rest = string.match(value, '^([ho])(%w+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   if not s then
     local e, t, f, g, m, at = string.match(value, '^d(%w+) (%d+) (%d+) (%d+) (%d+) ()')
     if not e or #e ~= 26 or #t > 16 or #f > 16 or at + g + m - 1 > #value then return nil end
-    local holder, record = at + g, at + g + m -- where they begin
+    local holder, record = at + g, at + g + m -- the positions at which they begin
     return {
       s = 'd', e = e, t = t, f = f, n = '1', g = holder > at and string.sub(value, at, holder - 1) or nil,
       m = string.sub(value, holder, record - 1), r = string.sub(value, record),

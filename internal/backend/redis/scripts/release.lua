@@ -14,7 +14,7 @@ if ARGV[10] == '1' then
       local t = own == 'o' .. grant_id .. ' ' and string.match(value, '^o%w+ (%d+) ')
       if not t then return 0 end
       call('DEL', KEYS[1]) -- first, see renew.lua
-      call('HSET', KEYS[1], 't', t, 'n', 1) -- a once key remembers its runs
+      call('HSET', KEYS[1], 't', t, 'n', 1) -- a once key keeps the number of its runs
       if last ~= t then call('HSET', KEYS[1], 'f', last) end
       call('PEXPIRE', KEYS[1], ARGV[4])
       reserve(ARGV[6], ARGV[7], ARGV[8])

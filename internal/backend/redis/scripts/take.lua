@@ -1,9 +1,9 @@
 -- take.lua comes first in acquire.lua: a key without data becomes a plain hold, see plain.lua.
-local stored -- of a once key: false, its string, or an error if it is a hash
+local stored -- the reply to GET for a once key: false, a string, or an error if the key is a hash
 if ARGV[10] == '1' then
   local form, rest = 'h', ARGV[5]
   if ARGV[8] ~= 'exclusive' then
-    stored = redis.pcall('GET', KEYS[1]) -- first, because a key with a record needs no more than this
+    stored = redis.pcall('GET', KEYS[1]) -- before SET, because a plain record needs no other command
     form, rest = 'o', #ARGV[7] .. ' ' .. ARGV[7] .. rest
   end
   if not stored then
