@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -140,19 +141,77 @@ func TestGroupSlowNetwork(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newGroupWorld(t)
-		var calls sync.WaitGroup
-		for i := range 8 {
-			calls.Go(func() {
-				for range 5 {
+		for round := range 10 {
+			start := time.Now()
+			var calls sync.WaitGroup
+			for i := range 8 {
+				calls.Go(func() {
 					if err := lockAndUnlock(t.Context(), w.l, long)(i); err != nil {
 						t.Error(err)
 					}
+				})
+			}
+			calls.Wait()
+			if took := time.Since(start); took != 40*time.Millisecond && round > 4 { // in the first rounds connections are opened
+				t.Errorf("a pair took %v, want 2 round trips", took)
+			}
+		}
+	})
+}
+
+// The cause of a canceled ctx may be an error of another command of the user. It is not taken for the reply to the call:
+// the call may have taken effect, so it is withdrawn.
+func TestGroupCancelCause(t *testing.T) {
+	testlevel.InMemory(t)
+	for name, cause := range map[string]error{
+		"nil reply":      fmt.Errorf("load: %w", redis.Nil),
+		"failed dial":    fmt.Errorf("load: %w", &net.OpError{Op: "dial", Err: errors.New("refused")}),
+		"no connection":  redis.ErrPoolTimeout,
+		"an error reply": fmt.Errorf("load: %w", wrongType{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newGroupWorld(t)
+				errs := w.inOrder(func(i int) error {
+					if i < callers-1 {
+						return w.acquire(t.Context(), i)
+					}
+					ctx, cancel := context.WithCancelCause(t.Context())
+					time.AfterFunc(5*time.Millisecond, func() { cancel(cause) }) // the group is sent after 1 ms
+					return w.acquire(ctx, i)
+				})
+				ok(t, errors.Join(errs[:callers-1]...))
+				if err := errs[callers-1]; !errors.Is(err, lockcore.ErrNotRun) || errors.Is(err, lockcore.ErrRecord) {
+					t.Errorf("the canceled call got %v", err)
+				}
+				if n := w.held(); n != callers-1 {
+					t.Errorf("%d keys are held, want %d", n, callers-1)
 				}
 			})
+		})
+	}
+}
+
+// wrongType is an error reply.
+type wrongType struct{}
+
+func (wrongType) Error() string {
+	return "WRONGTYPE Operation against a key holding the wrong kind of value"
+}
+func (wrongType) RedisError() {}
+
+// If the server has forgotten deal.lua, the calls of the group are sent again, once with the script in full.
+func TestGroupScriptForgotten(t *testing.T) {
+	testlevel.InMemory(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newGroupWorld(t)
+		ok(t, w.rdb.ScriptFlush(t.Context()).Err())
+		ok(t, errors.Join(w.inOrder(func(i int) error { return w.acquire(t.Context(), i) })...))
+		if n := w.held(); n != callers {
+			t.Errorf("%d keys are held, want %d", n, callers)
 		}
-		calls.Wait()
-		if took := time.Since(w.start); took != 200*time.Millisecond {
-			t.Errorf("5 pairs took %v, want 10 round trips", took)
+		if n := w.count.Count("deal"); n < 2 {
+			t.Errorf("deal.lua was sent %d times, want 2", n)
 		}
 	})
 }

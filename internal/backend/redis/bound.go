@@ -122,6 +122,6 @@ func (c *conn) inGoroutine(ctx context.Context, call func() (any, error)) (any, 
 		if left.CompareAndSwap(false, true) {
 			c.heldUp.Add(1)
 		}
-		return nil, context.Cause(ctx)
+		return nil, ctx.Err() // not the cause, which may be an error of another command of the user
 	}
 }

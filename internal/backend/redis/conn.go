@@ -181,7 +181,10 @@ func (c *conn) sendBounded(ctx *limited, on redis.UniversalClient, s *script, li
 // reloadSlots reloads the slots of a cluster when a server did not reply, because another server
 // may have replaced it. go-redis itself reloads them once a minute, and when a server redirects it.
 func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
-	if cluster, ok := rdb.(*redis.ClusterClient); ok && err != nil && !errors.As(err, new(redis.Error)) {
+	if err == nil || errors.As(err, new(redis.Error)) || errors.As(err, new(*notSentError)) || errors.Is(err, context.Canceled) {
+		return
+	}
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx) // asynchronous, at most five times a second
 	}
 }

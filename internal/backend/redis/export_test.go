@@ -20,3 +20,53 @@ func OwnCluster(ctx context.Context, o *redis.ClusterOptions) *redis.ClusterClie
 func EndWith(ctx context.Context, next dialer, over error) dialer {
 	return endWith(ctx, next, new(heldUpDials), over)
 }
+
+// DealtCall is the result of a call of a group.
+type DealtCall struct {
+	Reply any
+	Err   error
+	Retry bool
+}
+
+// DealReplies gives a reply of deal.lua to releases and then acquires.
+func DealReplies(releases, acquires int, reply any) (results []DealtCall) {
+	calls := make([]*call, releases+acquires)
+	for i := range calls {
+		calls[i] = &call{s: acquireScript}
+		if i < releases {
+			calls[i].s = releaseScript
+		}
+	}
+	(&group{}).setDealReplies(calls, reply, nil)
+	for _, c := range calls {
+		results = append(results, DealtCall{c.reply, c.err, c.retry})
+	}
+	return results
+}
+
+// TakeAll lets n acquires and then a release wait, and takes all groups. It returns the numbers of the calls. left says
+// which of them leave before.
+func TakeAll(n int, left func(i int) bool) (groups [][]int) {
+	var w waitingCalls
+	number := map[*call]int{}
+	for i := range n + 1 {
+		c := &call{s: acquireScript}
+		if i == n {
+			c.s = releaseScript
+		}
+		number[c] = i
+		w.add(c)
+		if left(i) {
+			c.left = true
+			w.n--
+		}
+	}
+	for w.n > 0 {
+		var group []int
+		for _, c := range w.take() {
+			group = append(group, number[c])
+		}
+		groups = append(groups, group)
+	}
+	return groups
+}

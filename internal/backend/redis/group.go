@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -11,10 +10,12 @@ import (
 )
 
 const (
-	aloneCalls = 4                    // with fewer sends under way, a call is sent alone, except until groups.groupUntil
-	groupTime  = 5 * time.Millisecond // how long groupUntil lies after the first wait, or after a group of more than aloneCalls
-	groupWait  = time.Millisecond     // how long calls wait before a group starts beside the sends under way
-	maxGroup   = 64                   // calls in a group
+	aloneCalls  = 4                    // with fewer sends under way, a call is sent alone, except until groups.groupUntil
+	groupTime   = 5 * time.Millisecond // how long groupUntil lies after the first wait, or after a group of more than aloneCalls
+	groupWait   = time.Millisecond     // how long calls wait before a group starts beside the sends under way
+	maxReusable = 1024                 // calls that are kept for later
+	maxReports  = 1024                 // groups that wait for the Observer; more are not reported
+	maxGroup    = 64                   // calls in a group
 )
 
 // groups sends the calls to one server. A send is one call alone, on its own connection, or one
@@ -31,20 +32,22 @@ const (
 // Calls wait only while a send is under way. A timer starts another group after groupWait, so a
 // slow reply delays only the calls of its own send.
 type groups struct {
-	useDeal bool // a single server: in a cluster one script cannot have keys of several slots
-	report  func(calls int, waited time.Duration)
+	report func(calls int, waited time.Duration)
 
-	mu           sync.Mutex
-	server       redis.UniversalClient // *redis.Client
-	waiting      []*call
-	waitingSince time.Time // when waiting was last empty and got a call
-	underWay     int       // sends: calls alone, and groups
-	groupUntil   time.Time // until then aloneCalls does not apply, only the limit of roundTrips
-	roundTrips   roundTrips
-	timer        *time.Timer // of groupWait
-	reusable     []*call
-	stopped      bool
-	senders      sync.WaitGroup // goroutines of sendGroup
+	mu         sync.Mutex
+	useDeal    bool                  // a single server: in a cluster one script cannot have keys of several slots
+	dealInFull bool                  // the server does not have deal.lua
+	server     redis.UniversalClient // *redis.Client
+	waiting    waitingCalls
+	underWay   int       // sends: calls alone, and groups
+	groupUntil time.Time // until then aloneCalls does not apply, only the limit of roundTrips
+	roundTrips roundTrips
+	timer      *time.Timer // of groupWait
+	reusable   []*call     // at most maxReusable
+	reports    []sentGroup // for report, at most maxReports
+	reporting  bool        // a goroutine calls report
+	stopped    bool
+	senders    sync.WaitGroup // goroutines of sendGroup
 }
 
 // call is one call that waits for a group, or is in one.
@@ -55,15 +58,20 @@ type call struct {
 	useDeal bool      // deal.lua may do it
 	terms   string    // for deal.lua, of an acquire
 
-	taken bool // guarded by groups.mu: no longer in waiting, a group or stop has it
+	since time.Time // when it was added
+
+	// Guarded by groups.mu. A call that has left stays in waiting until its turn.
+	taken bool // a group or stop has it
+	left  bool // its caller has left before that
+
 	done  chan struct{}
 	timer *time.Timer // fires at end
 
 	// Written before done.
-	reply          any
-	err            error
-	retryOwnScript bool // deal.lua did nothing for it: send its own script
-	retryAlone     bool // it was not executed: send it alone
+	reply      any
+	err        error
+	retry      bool // it was not executed: send it again, with its own script unless useDeal is set
+	retryAlone bool // it was not executed: send it alone
 }
 
 // newGroups returns the groups of a server.
@@ -76,7 +84,7 @@ func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *grou
 // eval sends a script and waits for its reply. A group goes to server. A call that is sent alone
 // goes through on, which may be the client of a cluster.
 func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
-	for useDeal := g.useDeal && s.canDeal(list); ; useDeal, now = false, time.Now() {
+	for useDeal := s.canDeal(list); ; now = time.Now() {
 		c := g.add(ctx, server, s, list, useDeal, now)
 		if c == nil {
 			return g.sendAlone(ctx, now, on, s, list)
@@ -84,15 +92,17 @@ func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *
 		if err := g.wait(ctx, c); err != nil {
 			return nil, err
 		}
-		reply, err, retryOwnScript, retryAlone := c.reply, c.err, c.retryOwnScript, c.retryAlone
+		reply, err, retry, retryAlone := c.reply, c.err, c.retry, c.retryAlone
+		if useDeal = c.useDeal; retry && !useDeal {
+			list[plainArg] = &no
+		}
 		g.reuse(c)
 		switch {
 		case retryAlone:
 			return eval(ctx, on, s, list)
-		case !retryOwnScript:
+		case !retry:
 			return reply, err
 		}
-		list[plainArg] = &no
 	}
 }
 
@@ -111,27 +121,26 @@ func (g *groups) add(ctx context.Context, server redis.UniversalClient, s *scrip
 	if !now.Before(g.groupUntil) {
 		limit = max(limit, aloneCalls)
 	}
-	if g.stopped || g.underWay < limit && len(g.waiting) == 0 {
+	if g.stopped || g.underWay < limit && g.waiting.n == 0 {
 		g.underWay++
 		return nil
 	}
 	g.server = server // in a cluster go-redis may have made a new client for the same address
 	c := g.newCallLocked()
-	c.s, c.list, c.useDeal = s, list, useDeal
+	c.s, c.list, c.useDeal, c.since = s, list, useDeal && g.useDeal, now
 	c.end, _ = ctx.Deadline() // ctx is a limited, which always has a deadline
 	c.timer.Reset(c.end.Sub(now))
-	if useDeal && s == acquireScript {
+	if c.useDeal && s == acquireScript {
 		c.terms = termsOf(list)
 	}
-	if len(g.waiting) == 0 {
-		g.waitingSince = now
+	if g.waiting.n == 0 {
 		g.timer.Reset(groupWait) //planted:group-beside
 		if !now.Before(g.groupUntil) {
 			g.groupUntil = now.Add(groupTime)
 		}
 	}
-	g.waiting = append(g.waiting, c)
-	if len(g.waiting) == maxGroup && g.underWay < ownPoolSize {
+	g.waiting.add(c)
+	if g.waiting.n == maxGroup && g.underWay < ownPoolSize {
 		g.startGroupLocked()
 	}
 	return c
@@ -145,15 +154,15 @@ func (g *groups) wait(ctx context.Context, c *call) error {
 	case <-c.done:
 		return nil
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = ctx.Err() // not the cause, which may be an error of another command of the user
 	case <-c.timer.C:
 		err = os.ErrDeadlineExceeded
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !c.taken { //planted:leaves-the-group
-		i := slices.Index(g.waiting, c)
-		g.waiting = slices.Delete(g.waiting, i, i+1)
+		c.left = true
+		g.waiting.n--
 		return &notSentError{err}
 	}
 	select {
@@ -178,7 +187,7 @@ func (g *groups) endAlone(sent time.Time, err error) {
 // endSendLocked ends a send. If calls wait, a group takes its place.
 func (g *groups) endSendLocked() {
 	g.underWay--
-	if len(g.waiting) > 0 {
+	if g.waiting.n > 0 {
 		g.startGroupLocked()
 	}
 }
@@ -187,7 +196,7 @@ func (g *groups) endSendLocked() {
 func (g *groups) startBeside() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiting) > 0 && g.underWay < ownPoolSize {
+	if g.waiting.n > 0 && g.underWay < ownPoolSize {
 		g.startGroupLocked()
 	}
 }
@@ -201,15 +210,31 @@ func (g *groups) startGroupLocked() {
 
 // group is a number of calls that are sent in one write.
 type group struct {
-	server       redis.UniversalClient
-	calls        []*call
-	waitingSince time.Time // groups.waitingSince when the group was taken
-	failed       bool      // a command of it failed, so its time is not added to roundTrips
+	server     redis.UniversalClient
+	calls      []*call
+	dealInFull bool // deal.lua is sent in full
+
+	// Results of the send.
+	failed   bool // a command failed, so its time is not added to roundTrips
+	dealt    bool // deal.lua has replied
+	noScript bool // the server does not have deal.lua
+	noDeal   bool // the server accepts no script with these keys
+}
+
+// sentGroup is a group for report.
+type sentGroup struct {
+	calls  int
+	waited time.Duration // of the first call
 }
 
 // sendGroup sends a group and signals its calls.
 func (g *groups) sendGroup(group *group) {
-	sent := time.Now()
+	sent, first := time.Now(), group.calls[0].since
+	for _, c := range group.calls {
+		if c.since.Before(first) {
+			first = c.since
+		}
+	}
 	group.send()
 	now := time.Now()
 	for _, c := range group.calls {
@@ -222,26 +247,49 @@ func (g *groups) sendGroup(group *group) {
 	if len(group.calls) > aloneCalls {
 		g.groupUntil = now.Add(groupTime)
 	}
+	if group.noScript || group.dealt {
+		g.dealInFull = group.noScript
+	}
+	if group.noDeal {
+		g.useDeal = false
+	}
 	g.endSendLocked()
+	reports := !g.reporting
+	g.reporting = true
+	if len(g.reports) < maxReports {
+		g.reports = append(g.reports, sentGroup{len(group.calls), sent.Sub(first)})
+	}
 	g.mu.Unlock()
-	g.report(len(group.calls), sent.Sub(group.waitingSince)) // last, because the Observer may block
+	if reports {
+		g.reportAll()
+	}
 }
 
-// takeGroupLocked takes the next group from waiting. If more than maxGroup calls wait, releases go
-// first.
+// reportAll calls report for all groups that are not reported, also for those that end meanwhile.
+// report is user code, which may block: then at most one goroutine waits for it.
+func (g *groups) reportAll() {
+	for {
+		g.mu.Lock()
+		all := g.reports
+		g.reports = nil
+		g.reporting = len(all) > 0
+		g.mu.Unlock()
+		for _, r := range all {
+			g.report(r.calls, r.waited)
+		}
+		if len(all) == 0 {
+			return
+		}
+	}
+}
+
+// takeGroupLocked takes the next group from waiting.
 func (g *groups) takeGroupLocked() *group {
-	next := &group{server: g.server, calls: g.waiting, waitingSince: g.waitingSince}
-	if len(next.calls) > maxGroup {
-		slices.SortStableFunc(next.calls, func(a, b *call) int { return a.rank() - b.rank() })
-		g.waiting = slices.Clone(next.calls[maxGroup:])
-		next.calls = next.calls[:maxGroup]
+	next := &group{server: g.server, calls: g.waiting.take(), dealInFull: g.dealInFull}
+	if g.waiting.n > 0 {
 		g.timer.Reset(groupWait)
 	} else {
-		g.waiting = make([]*call, 0, maxGroup)
 		g.timer.Stop()
-	}
-	for _, c := range next.calls {
-		c.taken = true
 	}
 	return next
 }
@@ -271,7 +319,9 @@ func (g *groups) reuse(c *call) {
 	*c = call{done: c.done, timer: c.timer}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.reusable = append(g.reusable, c)
+	if len(g.reusable) < maxReusable {
+		g.reusable = append(g.reusable, c)
+	}
 }
 
 // stop fails the calls in waiting. Each later call is sent alone. The groups under way end when
@@ -281,9 +331,10 @@ func (g *groups) stop() {
 	defer g.mu.Unlock()
 	g.stopped = true
 	g.timer.Stop()
-	for _, c := range g.waiting {
-		c.taken, c.err = true, &notSentError{errCutOff}
-		c.done <- struct{}{}
+	for g.waiting.n > 0 {
+		for _, c := range g.waiting.take() {
+			c.err = &notSentError{errCutOff}
+			c.done <- struct{}{}
+		}
 	}
-	g.waiting = nil
 }

@@ -52,7 +52,11 @@ func (g *group) send() {
 	ctx := &limited{Context: context.Background(), end: end}
 	cmds := make([]redis.Cmder, 0, 1+len(rest))
 	if deal != nil {
-		cmds = append(cmds, dealCommand(ctx, deal, dealScript.sha))
+		head := dealScript.sha
+		if g.dealInFull {
+			head = dealScript.text
+		}
+		cmds = append(cmds, dealCommand(ctx, deal, head))
 	}
 	for _, c := range rest {
 		copy(c.list, c.s.sha)
@@ -63,12 +67,7 @@ func (g *group) send() {
 	if deal != nil {
 		cmd, _ := cmds[0].(*redis.Cmd)
 		cmds = cmds[1:]
-		err := commandErr(cmd, exec)
-		if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-			cmd = dealCommand(ctx, deal, dealScript.text)
-			err = g.server.Process(ctx, cmd)
-		}
-		setDealReplies(deal, cmd.Val(), err)
+		g.setDealReplies(deal, cmd.Val(), commandErr(cmd, exec))
 	}
 	for i, c := range rest {
 		cmd, _ := cmds[i].(*redis.Cmd)
@@ -118,30 +117,52 @@ func dealCommand(ctx context.Context, calls []*call, head []any) *redis.Cmd {
 	return redis.NewCmd(ctx, list...)
 }
 
-// setDealReplies sets the replies of calls to those of acquire.lua and release.lua. A call for
-// which deal.lua did nothing is sent again, with its own script.
-func setDealReplies(calls []*call, reply any, err error) {
-	list, _ := reply.([]any)
-	token := text(list, 0)
-	for _, c := range calls {
+// setDealReplies gives calls the replies that their own scripts would give. A call for which nothing
+// was done is sent again with its own script.
+func (g *group) setDealReplies(calls []*call, reply any, err error) {
+	list, undone, bad := dealReply(calls, reply)
+	switch {
+	case err == nil && bad != nil:
+		err = bad
+	case redis.HasErrorPrefix(err, "NOSCRIPT"):
+		g.noScript = true
+	case redis.HasErrorPrefix(err, "CROSSSLOT"):
+		g.noDeal = true
+	}
+	g.dealt = err == nil
+	for i, c := range calls {
 		switch {
 		case err != nil:
-			c.err, c.retryOwnScript = err, errors.As(err, new(redis.Error)) // after an error reply the script has done nothing
+			// After an error reply the script has done nothing. A reply that is nil is no error reply.
+			c.err, c.retry, c.useDeal = err, errors.As(err, new(redis.Error)) && !errors.Is(err, redis.Nil), g.noScript
+		case undone[i]:
+			c.retry, c.useDeal = true, false
 		case c.rank() == 0:
 			c.reply = int64(1)
 		default:
-			c.reply = token
+			c.reply = text(list, 0)
 		}
 	}
-	for i := 1; i < len(list); i++ {
-		n, _ := list[i].(int64)
-		if n < 1 || int(n) > len(calls) {
-			bad := &replyError{fmt.Sprintf("lockcore: unexpected reply: %v at %d", list[i], i)}
-			for _, c := range calls {
-				c.err = bad
-			}
-			return
-		}
-		calls[n-1].retryOwnScript = true
+}
+
+// dealReply reads a reply of deal.lua. undone[i] is true if nothing was done for calls[i].
+func dealReply(calls []*call, reply any) (list []any, undone [maxGroup]bool, err error) {
+	bad := func() error { return &replyError{fmt.Sprintf("lockcore: unexpected reply: %v", reply)} }
+	list, _ = reply.([]any)
+	if len(list) == 0 {
+		return list, undone, bad()
 	}
+	token, ok := list[0].(string)
+	if acquires := calls[len(calls)-1].rank() > 0; !ok || (token != "") != acquires {
+		return list, undone, bad()
+	}
+	last := int64(0)
+	for _, v := range list[1:] {
+		n, ok := v.(int64)
+		if !ok || n <= last || n > int64(len(calls)) {
+			return list, undone, bad()
+		}
+		undone[n-1], last = true, n
+	}
+	return list, undone, nil
 }

@@ -38,7 +38,7 @@ func (s *serverGroups) eval(ctx context.Context, on redis.UniversalClient, scrip
 		if err != nil { // sent alone, the call gets the error of the ClusterClient
 			return eval(ctx, on, script, list)
 		}
-		server, addr = node, node.Options().Addr
+		server, addr, now = node, node.Options().Addr, time.Now() // MasterForKey may have waited for the slots
 	}
 	return s.at(addr).eval(ctx, server, on, script, list, now)
 }

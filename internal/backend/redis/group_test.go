@@ -1,0 +1,61 @@
+package redis_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/backend/redis"
+)
+
+// A reply of deal.lua that is not of its form is an error for all calls of the group, and no release counts as done.
+func TestDealReply(t *testing.T) {
+	const token = "1764000000000000"
+	for _, tt := range []struct {
+		releases, acquires int
+		reply              any
+		ok                 bool
+	}{
+		{1, 1, []any{token}, true},
+		{1, 1, []any{token, int64(1), int64(2)}, true},
+		{2, 0, []any{""}, true},
+		{1, 1, nil, false},
+		{1, 1, token, false},
+		{1, 1, []any{}, false},
+		{1, 1, []any{nil}, false},
+		{1, 1, []any{int64(1)}, false},
+		{1, 1, []any{""}, false},
+		{2, 0, []any{token}, false},
+		{1, 1, []any{token, int64(0)}, false},
+		{1, 1, []any{token, int64(3)}, false},
+		{1, 1, []any{token, int64(2), int64(1)}, false},
+		{1, 1, []any{token, int64(2), int64(2)}, false},
+		{1, 1, []any{token, "2"}, false},
+	} {
+		for i, c := range redis.DealReplies(tt.releases, tt.acquires, tt.reply) {
+			if (c.Err == nil) != tt.ok || !tt.ok && (c.Retry || c.Reply != nil) {
+				t.Errorf("%v: call %d gets %v, %v, retry %v", tt.reply, i, c.Reply, c.Err, c.Retry)
+			}
+		}
+	}
+}
+
+// Calls are taken in order, releases first. Those that have left are not taken.
+func TestGroupOrder(t *testing.T) {
+	const n = 300
+	want := []int{n}
+	for i := range n {
+		if i%3 > 0 {
+			want = append(want, i)
+		}
+	}
+	var got []int
+	for _, group := range redis.TakeAll(n, func(i int) bool { return i%3 == 0 && i < n }) {
+		if len(group) > 64 {
+			t.Errorf("a group of %d calls", len(group))
+		}
+		got = append(got, group...)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("taken are %v, want %v", got, want)
+	}
+}

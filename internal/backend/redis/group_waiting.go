@@ -1,0 +1,52 @@
+package redis
+
+// waitingCalls are the calls that wait for a group: releases, and other calls.
+type waitingCalls struct {
+	n      int // calls that have not left
+	queues [2]callQueue
+}
+
+func (w *waitingCalls) add(c *call) {
+	w.n++
+	w.queues[c.rank()].push(c)
+}
+
+// take removes the calls of the next group. Releases go first.
+func (w *waitingCalls) take() []*call {
+	calls := make([]*call, 0, min(w.n, maxGroup))
+	for i := range w.queues {
+		for q := &w.queues[i]; q.len() > 0 && len(calls) < maxGroup; {
+			if c := q.pop(); !c.left {
+				c.taken = true
+				calls = append(calls, c)
+			}
+		}
+	}
+	w.n -= len(calls)
+	return calls
+}
+
+// callQueue is a queue.
+type callQueue struct {
+	calls []*call
+	head  int // index of the first one
+}
+
+func (q *callQueue) len() int { return len(q.calls) - q.head }
+
+func (q *callQueue) push(c *call) {
+	if q.head > maxGroup && q.head > len(q.calls)/2 {
+		q.calls = q.calls[:copy(q.calls, q.calls[q.head:])]
+		q.head = 0
+	}
+	q.calls = append(q.calls, c)
+}
+
+func (q *callQueue) pop() *call {
+	c := q.calls[q.head]
+	q.calls[q.head] = nil
+	if q.head++; q.head == len(q.calls) {
+		q.calls, q.head = q.calls[:0], 0
+	}
+	return c
+}
