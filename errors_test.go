@@ -93,7 +93,7 @@ func TestErrorTexts(t *testing.T) {
 	o.Dialer = faults.Dial(o.Dialer)
 	gone := redis.NewClient(o)
 	defer gone.Close()
-	away, err := lockcore.New(gone, lockcore.Options{NoBatching: true})
+	away, err := lockcore.New(gone, lockcore.Options{NoGroups: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ const (
 	pipelinedName = "floor-autopipeline"
 	patientName   = "redislock-100ms"
 	holdfastName  = "holdfast"
-	unbatchedName = "holdfast+no-batching"
+	unbatchedName = "holdfast+no-groups"
 	tracedName    = "holdfast+otel"
 	semaphoreName = "semaphore"
 	modelName     = "model"
@@ -88,7 +88,7 @@ var libraries = []library{
 	},
 	{
 		name: unbatchedName, watchdog: true, open: openUnbatched,
-		settings: "the same with Options.NoBatching; only where there is a delay",
+		settings: "the same with Options.NoGroups; only where there is a delay",
 	},
 	{
 		name: tracedName, watchdog: true, open: openTraced,

@@ -25,7 +25,7 @@ func openHoldfast(s setup) (locker, error) {
 }
 
 func openUnbatched(s setup) (locker, error) {
-	return newHoldfast(s, lockcore.Options{NoBatching: true})
+	return newHoldfast(s, lockcore.Options{NoGroups: true})
 }
 
 func openTraced(s setup) (locker, error) {

@@ -121,7 +121,7 @@ func Check(ctx context.Context, rdb goredis.UniversalClient, o lockcore.Options)
 	defer e.closeLocker(ctx)
 	closing := make(chan struct{}) // never closed: e.b acquires nothing
 	e.b, err = redis.New(rdb, redis.Options{
-		Options: backend.Options{Locker: rand.Text(), Closing: closing, CleanupsFailed: func(int, error) {}}, Prefix: o.Prefix, NoBatching: true,
+		Options: backend.Options{Locker: rand.Text(), Closing: closing, CleanupsFailed: func(int, error) {}}, Prefix: o.Prefix, NoGroups: true,
 	})
 	if err != nil {
 		return nil, err

@@ -229,7 +229,7 @@ func TestLookupCosts(t *testing.T) {
 		o.Dialer = count.Dial(o.Dialer)
 		rdb := redis.NewClient(o)
 		defer rdb.Close()
-		locks, err := lockcore.New(rdb, lockcore.Options{NoBatching: true})
+		locks, err := lockcore.New(rdb, lockcore.Options{NoGroups: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -415,7 +415,7 @@ func TestCleanupClose(t *testing.T) {
 					o := w.dial()
 					o.Dialer = faults.Dial(o.Dialer)
 					rdb := redis.NewClient(o)
-					l, err := lockcore.New(wrap(rdb), lockcore.Options{Observer: obs, NoBatching: true})
+					l, err := lockcore.New(wrap(rdb), lockcore.Options{Observer: obs, NoGroups: true})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -46,7 +46,7 @@ func TestCloseWithinBound(t *testing.T) {
 							return dial(ctx, network, addr)
 						}
 						rdb := redis.NewClient(o)
-						l, err := lockcore.New(wrap(rdb), lockcore.Options{NoBatching: true})
+						l, err := lockcore.New(wrap(rdb), lockcore.Options{NoGroups: true})
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -29,7 +29,7 @@ type wrapper struct{ redis.UniversalClient }
 // lockerOn returns a Locker on any client, closed when the test ends.
 func lockerOn(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) *lockcore.Locker {
 	t.Helper()
-	o.NoBatching = true // each call is one command
+	o.NoGroups = true // each call is one command
 	l, err := lockcore.New(rdb, o)
 	if err != nil {
 		t.Fatal(err)

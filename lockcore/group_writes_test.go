@@ -57,22 +57,22 @@ func (s *writeCounter) dial(next redistest.Dialer) redistest.Dialer {
 	}
 }
 
-// Calls that are made at the same time share writes. A single call, and each call with NoBatching, has its own write.
+// Calls that are made at the same time share writes. A single call, and each call with NoGroups, has its own write.
 func TestGroup(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	for name, test := range map[string]struct {
-		noBatching, concurrent, together bool
+		noGroups, concurrent, together bool
 	}{
 		"concurrent": {concurrent: true, together: true},
 		"one by one": {},
-		"NoBatching": {noBatching: true, concurrent: true},
+		"NoGroups":   {noGroups: true, concurrent: true},
 	} {
 		var seen writeCounter
 		s.Client(t).ScriptFlush(t.Context()) // the counter learns the names of scripts from their source
 		rdb := s.Client(t, func(o *redis.Options) { o.Dialer = seen.dial(o.Dialer) })
-		l, err := lockcore.New(rdb, lockcore.Options{NoBatching: test.noBatching})
+		l, err := lockcore.New(rdb, lockcore.Options{NoGroups: test.noGroups})
 		if err != nil {
 			t.Fatal(err)
 		}

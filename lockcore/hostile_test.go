@@ -72,7 +72,7 @@ func TestRotateBadReply(t *testing.T) {
 			}
 			rdb := redis.NewClient(o)
 			t.Cleanup(func() { _ = rdb.Close() })
-			l := lockerFor(t, rdb, lockcore.Options{NoBatching: true, Observer: obs})
+			l := lockerFor(t, rdb, lockcore.Options{NoGroups: true, Observer: obs})
 			held := take(t, l, "k", lockcore.Terms{Lease: 30 * time.Minute})
 			ctx, cancel := context.WithCancel(t.Context())
 			left, released := make(chan struct{}), make(chan struct{})

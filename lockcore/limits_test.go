@@ -45,7 +45,7 @@ func TestTooLong(t *testing.T) {
 // A task and a traceparent of any length and content are clipped to a line each.
 func TestClipped(t *testing.T) {
 	m := redistest.Bubble(t)
-	l, err := lockcore.New(m.Client(t), lockcore.Options{NoBatching: true, Observer: talker{}})
+	l, err := lockcore.New(m.Client(t), lockcore.Options{NoGroups: true, Observer: talker{}})
 	ok(t, err)
 	defer func() { _ = l.Close(t.Context()) }()
 	le, err := l.Acquire(lockcore.WithTask(t.Context(), strings.Repeat("task\n\x1b[31m", 1<<20)), "k", noWait)
@@ -69,7 +69,7 @@ func (talker) Traceparent(context.Context) string                               
 func plainLocker(t *testing.T, o *redis.Options) *lockcore.Locker {
 	t.Helper()
 	rdb := redis.NewClient(o)
-	l, err := lockcore.New(rdb, lockcore.Options{NoBatching: true})
+	l, err := lockcore.New(rdb, lockcore.Options{NoGroups: true})
 	ok(t, err)
 	t.Cleanup(func() {
 		_ = l.Close(context.Background())

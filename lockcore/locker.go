@@ -37,13 +37,13 @@ type Options struct {
 	Terms Terms
 	// Observer receives the events. Default: none, at no cost.
 	Observer Observer
-	// NoBatching sends every call alone, on its own connection. By default, only up to four
+	// NoGroups sends every call alone, on its own connection. By default, only up to four
 	// concurrent calls for a server are sent alone, on a slow network up to eight. With more, a call
 	// waits while others are under way, at most about 1 ms. Then all calls that wait are sent as one
 	// group of up to 64: to a single server in one script where that is possible, in a Cluster in
 	// one pipeline for each server. A call whose ctx ends does not wait for its group. GroupSent
 	// reports the groups. A Locker with ReplicaAcks, a failover client or a wrapper sends no groups.
-	NoBatching bool
+	NoGroups bool
 	// ReplicaAcks makes a grant count only when replicas have acknowledged it. Default: it counts
 	// when the primary has it. New refuses it with a wrapper, which may be a cluster.
 	ReplicaAcks ReplicaAcks

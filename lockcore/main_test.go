@@ -66,7 +66,7 @@ func (w *world) locker(o lockcore.Options) (*lockcore.Locker, *locktest.Faults, 
 	}
 	ro.Dialer = count.Dial(faults.Dial(ro.Dialer))
 	rdb := redis.NewClient(ro)
-	o.NoBatching = w.memory != nil // in a bubble, tests count the commands of each call
+	o.NoGroups = w.memory != nil // in a bubble, tests count the commands of each call
 	l, err := lockcore.New(rdb, o)
 	if err != nil {
 		w.t.Fatal(err)

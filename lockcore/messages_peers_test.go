@@ -31,7 +31,7 @@ func (p *peerPair) through(wrap func(net.Conn) net.Conn) *lockcore.Locker {
 			return wrap(c), nil
 		}
 	})
-	l, err := lockcore.New(rdb, lockcore.Options{NoBatching: true})
+	l, err := lockcore.New(rdb, lockcore.Options{NoGroups: true})
 	if err != nil {
 		p.t.Fatal(err)
 	}

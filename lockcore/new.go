@@ -25,7 +25,7 @@ func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
 	}
 	return newLocker(o, func(common backend.Options) (backend.Backend, error) {
 		acks := redis.Acks(o.ReplicaAcks.withDefaults())
-		b, err := redis.New(rdb, redis.Options{Options: common, Prefix: o.Prefix, NoBatching: o.NoBatching, Acks: acks})
+		b, err := redis.New(rdb, redis.Options{Options: common, Prefix: o.Prefix, NoGroups: o.NoGroups, Acks: acks})
 		if err != nil {
 			return nil, err
 		}
@@ -41,7 +41,7 @@ func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
 // abandoned key. Tokens start at the clock, so they grow over a restart unless the clock was set
 // back. Keys and records take at most Options.MaxBytes.
 //
-// Options.ReplicaAcks is refused. Prefix and NoBatching have no effect.
+// Options.ReplicaAcks is refused. Prefix and NoGroups have no effect.
 func NewMemory(o Options) (*Locker, error) {
 	if o.ReplicaAcks.N != 0 {
 		return nil, fmt.Errorf("lockcore: NewMemory: ReplicaAcks.N is %d, must be 0: memory has no replicas", o.ReplicaAcks.N)

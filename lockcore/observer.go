@@ -168,7 +168,7 @@ type RenewPass struct {
 }
 
 // GroupSent reports a group: calls that several goroutines made at the same time, and that were
-// sent together, see Options.NoBatching. It comes after the replies to the group, and belongs to no
+// sent together, see Options.NoGroups. It comes after the replies to the group, and belongs to no
 // attempt. A call that is sent alone is not reported.
 type GroupSent struct {
 	Calls  int

@@ -33,7 +33,7 @@ const (
 //
 // Each acquire and each renewal costs one more round trip between the servers, but not between the
 // process and Redis: EVALSHA and WAIT travel together. An ACL must allow both. No calls are
-// sent in groups, see Options.NoBatching. Records have their own connection pool, so that releases do not
+// sent in groups, see Options.NoGroups. Records have their own connection pool, so that releases do not
 // queue behind them while replicas are unavailable.
 type ReplicaAcks struct {
 	// N is the number of replicas that must acknowledge. Default 0: none.

@@ -20,7 +20,7 @@ const (
 )
 
 // Run shows on a Redis of your own what GUARANTEES.md promises, as far as a client can see it: alone, behind Sentinel or as a
-// Cluster, of Redis, Valkey or a provider. Give it what you give lockcore.New; of o only Prefix, NoBatching and ReplicaAcks
+// Cluster, of Redis, Valkey or a provider. Give it what you give lockcore.New; of o only Prefix, NoGroups and ReplicaAcks
 // matter, and Terms.Lease for the first check. Each promise is a subtest.
 //
 //	func TestRedis(t *testing.T) {
@@ -108,7 +108,7 @@ type suite struct {
 
 func newSuite(rdb redis.UniversalClient, o lockcore.Options, short bool) *suite {
 	return &suite{
-		rdb: rdb, given: o, o: lockcore.Options{Prefix: o.Prefix, NoBatching: o.NoBatching, ReplicaAcks: o.ReplicaAcks},
+		rdb: rdb, given: o, o: lockcore.Options{Prefix: o.Prefix, NoGroups: o.NoGroups, ReplicaAcks: o.ReplicaAcks},
 		id: rand.Text(), short: short, end: time.Now().Add(runTime), used: map[[2]string]struct{}{},
 	}
 }

@@ -27,7 +27,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig, m *redistest.Memory,
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r, m := newRig(t, tracing.Options{}), redistest.Bubble(t)
-		locks, err := lockcore.New(m.Client(t), lockcore.Options{Observer: r.Observer, NoBatching: true})
+		locks, err := lockcore.New(m.Client(t), lockcore.Options{Observer: r.Observer, NoGroups: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,8 +92,8 @@ func walk(t *testing.T) (s seen) {
 		t.Fatal(err)
 	}
 	m := redistest.Bubble(t)
-	a, errA := lockcore.New(m.Client(t), lockcore.Options{Observer: o, NoBatching: true})
-	b, errB := lockcore.New(m.Client(t), lockcore.Options{Observer: o, NoBatching: true})
+	a, errA := lockcore.New(m.Client(t), lockcore.Options{Observer: o, NoGroups: true})
+	b, errB := lockcore.New(m.Client(t), lockcore.Options{Observer: o, NoGroups: true})
 	if err := errors.Join(errA, errB); err != nil {
 		t.Fatal(err)
 	}

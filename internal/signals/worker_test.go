@@ -73,7 +73,7 @@ func work() int {
 	o := &redis.Options{Addr: w.Addr}
 	o.Dialer = wire.dial(redis.NewDialer(o))
 	rdb := redis.NewClient(o)
-	locks, err := lockcore.New(rdb, lockcore.Options{Observer: hears{w}, NoBatching: true, Terms: lockcore.Terms{Lease: lease, Wait: patience}})
+	locks, err := lockcore.New(rdb, lockcore.Options{Observer: hears{w}, NoGroups: true, Terms: lockcore.Terms{Lease: lease, Wait: patience}})
 	if err != nil {
 		w.fail(err)
 		return 1

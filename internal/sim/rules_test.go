@@ -29,7 +29,7 @@ func newProcess(t *testing.T, m *redistest.Memory) process {
 	o := m.Options()
 	o.Dialer = p.faults.Dial(o.Dialer)
 	rdb := m.Client(t, func(c *redis.Options) { *c = *o })
-	locks, err := lockcore.New(rdb, lockcore.Options{NoBatching: true})
+	locks, err := lockcore.New(rdb, lockcore.Options{NoGroups: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ type node struct {
 func (w *world) node(h func(*lockcore.Locker) asynq.Handler) *node {
 	w.Helper()
 	n := &node{world: w, heard: new(events)}
-	locks, err := lockcore.New(w.rdb, lockcore.Options{Observer: n.heard, NoBatching: true})
+	locks, err := lockcore.New(w.rdb, lockcore.Options{Observer: n.heard, NoGroups: true})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func TestOrder(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		locks, err := lockcore.New(w.rdb, lockcore.Options{Observer: observer, NoBatching: true})
+		locks, err := lockcore.New(w.rdb, lockcore.Options{Observer: observer, NoGroups: true})
 		if err != nil {
 			w.Fatal(err)
 		}

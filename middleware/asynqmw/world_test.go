@@ -49,7 +49,7 @@ func newWorld(t *testing.T, rdb *redis.Client) *world {
 	t.Helper()
 	w := &world{T: t, rdb: rdb, heard: new(events)}
 	w.client, w.inspect = asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
-	locks, err := lockcore.New(rdb, lockcore.Options{Observer: w.heard, NoBatching: true})
+	locks, err := lockcore.New(rdb, lockcore.Options{Observer: w.heard, NoGroups: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ type process struct {
 func (w *world) process(edit ...func(*lockcore.Options)) *process {
 	w.Helper()
 	p := &process{w: w, faults: locktest.NewFaults(w.T)}
-	o := lockcore.Options{NoBatching: true} // in a bubble
+	o := lockcore.Options{NoGroups: true} // in a bubble
 	for _, e := range edit {
 		e(&o)
 	}

@@ -32,7 +32,7 @@ func inBubble(t *testing.T, test func(*testing.T, bubble)) {
 		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) {
 			o.Dialer = lookout.dial(b.faults.Dial(o.Dialer), new(atomic.Int64))
 		})
-		locks, err := lockcore.New(rdb, lockcore.Options{NoBatching: true, Observer: lookout.observer})
+		locks, err := lockcore.New(rdb, lockcore.Options{NoGroups: true, Observer: lookout.observer})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -170,7 +170,7 @@ func TestStatusOfPolicies(t *testing.T) {
 	for busy, class := range map[asynqmw.ConflictPolicy]string{asynqmw.RetryLater: "", asynqmw.Skip: "", asynqmw.Drop: "", asynqmw.Fail: "busy"} {
 		t.Run(busy.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				locks, err := lockcore.New(redistest.Bubble(t).Client(t), lockcore.Options{NoBatching: true})
+				locks, err := lockcore.New(redistest.Bubble(t).Client(t), lockcore.Options{NoGroups: true})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -24,12 +24,12 @@ type quiet struct{}
 func (quiet) Printf(context.Context, string, ...any) {}
 
 // world returns backends on a Redis. dial returns a client of it.
-func world(t *testing.T, noBatching bool, dial func() *goredis.Client) backendtest.World {
+func world(t *testing.T, noGroups bool, dial func() *goredis.Client) backendtest.World {
 	t.Helper()
 	return backendtest.World{Backend: func(locker string) backend.Backend {
 		b, err := redis.New(dial(), redis.Options{
-			Options:    backend.Options{Locker: locker, Closing: make(chan struct{}), CleanupsFailed: func(int, error) {}},
-			NoBatching: noBatching,
+			Options:  backend.Options{Locker: locker, Closing: make(chan struct{}), CleanupsFailed: func(int, error) {}},
+			NoGroups: noGroups,
 		})
 		if err != nil {
 			t.Fatal(err)

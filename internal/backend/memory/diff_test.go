@@ -672,7 +672,7 @@ func TestDifferentialBackend(t *testing.T) {
 		c := compare(t, seed, s, tm)
 		for _, l := range c.lockers {
 			rdb := redistest.On(s.m).Client(t)
-			b, err := redis.New(rdb, redis.Options{Options: backend.Options{Locker: l.id, Closing: make(chan struct{})}, NoBatching: true})
+			b, err := redis.New(rdb, redis.Options{Options: backend.Options{Locker: l.id, Closing: make(chan struct{})}, NoGroups: true})
 			if err != nil {
 				t.Fatal(err)
 			}

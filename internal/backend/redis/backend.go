@@ -21,9 +21,9 @@ const (
 // Options are the options of New.
 type Options struct {
 	backend.Options
-	Prefix     string // of every key; empty: "holdfast"; the caller has checked it
-	NoBatching bool   // each call is sent alone
-	Acks       Acks   // replicas that must confirm
+	Prefix   string // of every key; empty: "holdfast"; the caller has checked it
+	NoGroups bool   // each call is sent alone
+	Acks     Acks   // replicas that must confirm
 }
 
 // Backend keeps keys in Redis.
@@ -48,7 +48,7 @@ func New(rdb redis.UniversalClient, o Options) (*Backend, error) {
 		c.close()
 		return nil, err
 	}
-	if !o.NoBatching {
+	if !o.NoGroups {
 		c.groupCalls(o.Grouped)
 	}
 	b := &Backend{o: o, prefix: cmp.Or(o.Prefix, defaultPrefix), conn: c}
