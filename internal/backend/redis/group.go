@@ -24,15 +24,15 @@ const (
 // server deal.lua does the plain releases and acquires of a group.
 //
 // A call is sent alone, is in waiting, or is in one group. mu decides the race between a call whose
-// ctx or bound ends and the group that takes it from waiting: a call that is still in waiting is
-// removed and never sent. The goroutine of a group writes the replies of its calls and then signals
+// ctx or bound ends and the group that takes it from waiting: a call that leaves before is never
+// sent. The goroutine of a group writes the replies of its calls and then signals
 // done. A call whose caller left after it was taken is not reused, because its group still writes
 // to it.
 //
 // Calls wait only while a send is under way. A timer starts another group after groupWait, so a
-// slow reply delays only the calls of its own send.
+// slow reply delays no calls but those of its send.
 type groups struct {
-	report func(calls int, waited time.Duration)
+	report func(calls int, waited time.Duration) // may be nil
 
 	mu         sync.Mutex
 	useDeal    bool                  // a single server: in a cluster one script cannot have keys of several slots
@@ -211,8 +211,8 @@ func (g *groups) startGroupLocked() {
 // group is a number of calls that are sent in one write.
 type group struct {
 	server     redis.UniversalClient
-	calls      []*call
-	dealInFull bool // deal.lua is sent in full
+	calls      []*call // releases first, as deal.lua expects
+	dealInFull bool    // deal.lua is sent in full
 
 	// Results of the send.
 	failed   bool // a command failed, so its time is not added to roundTrips
@@ -254,6 +254,10 @@ func (g *groups) sendGroup(group *group) {
 		g.useDeal = false
 	}
 	g.endSendLocked()
+	if g.report == nil {
+		g.mu.Unlock()
+		return
+	}
 	reports := !g.reporting
 	g.reporting = true
 	if len(g.reports) < maxReports {

@@ -35,15 +35,10 @@ func (g *group) send() {
 		if c.end.After(end) {
 			end = c.end
 		}
-		if !c.useDeal {
+		if c.useDeal {
+			deal = append(deal, c)
+		} else {
 			rest = append(rest, c)
-		} else if c.rank() == 0 {
-			deal = append(deal, c)
-		}
-	}
-	for _, c := range g.calls { // deal.lua expects the releases first
-		if c.useDeal && c.rank() > 0 {
-			deal = append(deal, c)
 		}
 	}
 	if len(deal) == 1 { // the script of the call costs less

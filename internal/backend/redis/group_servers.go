@@ -19,13 +19,10 @@ type serverGroups struct {
 }
 
 // groupCalls makes c send calls in groups. Calls stay alone on a client that was not made here, and
-// with ReplicaAcks, because WAIT counts the writes of its own connection only. report is called
-// after each group.
+// with ReplicaAcks, because WAIT counts only the writes of its connection. report is called after
+// each group, unless it is nil.
 func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
 	if c.own && c.acks.N == 0 {
-		if report == nil {
-			report = func(int, time.Duration) {}
-		}
 		c.groups = &serverGroups{report: report, ends: c.ends}
 	}
 }
