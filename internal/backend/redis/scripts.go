@@ -13,7 +13,7 @@ var scriptFiles embed.FS
 var (
 	acquireScript  = load("take", "plain", "number", "done", "lease", "grant", "acquire").counts(0, 7)
 	renewScript    = load("plain", "lease", "renew").counts(0, 0)
-	releaseScript  = load("plain", "lease", "pass", "release")
+	releaseScript  = load("give", "plain", "lease", "pass", "release")
 	rotateScript   = load("plain", "number", "lease", "load", "grant", "pass", "free", "rotate").counts(1, 14)
 	leaveScript    = load("plain", "number", "lease", "load", "pass", "free", "leave")
 	completeScript = load("record", "plain", "number", "lease", "load", "pass", "complete").counts(0, 0)

@@ -1,4 +1,4 @@
--- release.lua: end a hold.
+-- release.lua: end a hold. give.lua comes first.
 -- KEYS[1]=hash KEYS[2]=queue
 -- ARGV: 1 grant id 2 last token used 3 abandon (1|0): the outcome is unknown 4 retention ms
 --       5 remember the id (1|0) 6 reservation µs 7 channel prefix
@@ -6,23 +6,15 @@
 --       10 of a plain hold (1|0): no duplicate of a command may exist, and the clock is past the tokens
 -- Returns 1 released · 0 not the holder, no effect
 local grant_id, last, park = ARGV[1], ARGV[2], tonumber(ARGV[9])
-if ARGV[10] == '1' then
-  local value = redis.pcall('GET', KEYS[1])
-  if type(value) == 'string' then
-    local own = string.sub(value, 1, 28)
-    if own ~= 'h' .. grant_id .. ' ' then
-      local t = own == 'o' .. grant_id .. ' ' and string.match(value, '^o%w+ (%d+) ')
-      if not t then return 0 end
-      call('DEL', KEYS[1]) -- first, see renew.lua
-      call('HSET', KEYS[1], 't', t, 'n', 1) -- a once key keeps the number of its runs
-      if last ~= t then call('HSET', KEYS[1], 'f', last) end
-      call('PEXPIRE', KEYS[1], ARGV[4])
-      reserve(ARGV[6], ARGV[7], ARGV[8])
-      return 1
-    end
-    call('DEL', KEYS[1])
-    return 1
-  end
+if type(stored) == 'string' then
+  local t = string.sub(stored, 1, 28) == 'o' .. grant_id .. ' ' and string.match(stored, '^o%w+ (%d+) ')
+  if not t then return 0 end
+  call('DEL', KEYS[1]) -- first, see renew.lua
+  call('HSET', KEYS[1], 't', t, 'n', 1) -- a once key keeps the number of its runs
+  if last ~= t then call('HSET', KEYS[1], 'f', last) end
+  call('PEXPIRE', KEYS[1], ARGV[4])
+  reserve(ARGV[6], ARGV[7], ARGV[8])
+  return 1
 end
 local v = fields(KEYS[1], 's', 'h', 't', 'l', 'n')
 if v[1] ~= 'h' or v[2] ~= grant_id then -- planted:release-of-own-hold

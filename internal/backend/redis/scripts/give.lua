@@ -1,0 +1,9 @@
+-- give.lua comes first in release.lua: it deletes a plain hold of an exclusive key, see plain.lua.
+local stored -- the reply to GET: false, a string, or an error if the key is a hash
+if ARGV[10] == '1' then
+  stored = redis.pcall('GET', KEYS[1])
+  if type(stored) == 'string' and string.sub(stored, 1, 28) == 'h' .. ARGV[1] .. ' ' then
+    redis.call('DEL', KEYS[1])
+    return 1
+  end
+end
