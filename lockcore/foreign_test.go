@@ -43,7 +43,7 @@ func TestForeignClientRepeats(t *testing.T) {
 			})
 		}
 	}
-	// A ClusterClient is copied, but the copy may still send again by itself: never sooner than the Locker expects.
+	// A ClusterClient is copied, but the copy may still send a command again by itself.
 	t.Run("cluster", func(t *testing.T) {
 		testlevel.Full(t)
 		c, faults := redistest.Cluster(t), locktest.NewFaults(t)

@@ -1,12 +1,15 @@
 package lockcore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -91,6 +94,78 @@ func TestPlainHoldRepeated(t *testing.T) {
 	fields, err := redistest.Fields(t.Context(), w.rdb, storedNames(lockcore.KindExclusive, "k")[0])
 	if err != nil || fields["l"] == "" || fields["s"] != "" {
 		t.Errorf("after the release %v, %v is stored, want the id of the grant", fields, err)
+	}
+}
+
+// hidesCtx is a hook of a user that gives the next one a ctx of its own.
+type hidesCtx struct{}
+
+func (hidesCtx) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (hidesCtx) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { return next(context.Background(), cmd) }
+}
+
+func (hidesCtx) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A ClusterClient sends a command again after a missing reply and does not tell the Locker. The Locker finds that out.
+func TestPlainHoldRepeatedCluster(t *testing.T) {
+	t.Parallel()
+	w := realWorld(t)
+	dial := w.dial()
+	for _, c := range []struct {
+		name  string
+		delay time.Duration
+		cut   bool
+		node  func(*redis.Options) *redis.Client
+		left  bool // the release remembers the id
+	}{
+		{name: "slow", delay: 30 * time.Millisecond},
+		{name: "cut", cut: true, left: true},
+		{name: "hook", node: func(o *redis.Options) *redis.Client {
+			c := redis.NewClient(o)
+			c.AddHook(hidesCtx{})
+			return c
+		}, left: true},
+		{name: "retries", node: func(o *redis.Options) *redis.Client {
+			o.MaxRetries = 3
+			return redis.NewClient(o)
+		}, left: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			faults := locktest.NewFaults(t)
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{
+				ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+					return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: dial.Addr}}}}, nil
+				},
+				Dialer: faults.Dial(dial.Dialer), NewClient: c.node,
+			})
+			l := lockerOn(t, rdb, lockcore.Options{})
+			first, err := l.Acquire(t.Context(), c.name+" first", lockcore.Terms{}) // opens a connection
+			ok(t, err)
+			ok(t, first.Release(t.Context()))
+			faults.Delay(c.delay)
+			if c.cut {
+				f := faults.CutAnswer(nil)
+				defer func() {
+					select {
+					case <-f.Struck():
+					default:
+						t.Error("no reply was cut")
+					}
+				}()
+			}
+			le, err := l.Acquire(t.Context(), c.name, lockcore.Terms{})
+			ok(t, err)
+			ok(t, le.Release(t.Context()))
+			fields, err := redistest.Fields(t.Context(), w.rdb, storedNames(lockcore.KindExclusive, c.name)[0])
+			if err != nil || (fields["l"] != "") != c.left {
+				t.Errorf("%v, %v", fields, err)
+			}
+		})
 	}
 }
 

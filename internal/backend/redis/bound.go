@@ -22,6 +22,7 @@ type limited struct {
 	end      time.Time // of the send
 	detached bool      // the end of the parent does not cancel it
 	reply    [1]any    // the memory of a reply that is not a list
+	sends    sends     // by a ClusterClient
 }
 
 func (l *limited) parent() context.Context {

@@ -13,8 +13,7 @@ import (
 
 const (
 	ownPoolSize  = 16
-	maxRenewTime = time.Hour            // a reply to a renewal is useful for as long as its lease
-	minResend    = 8 * time.Millisecond // a ClusterClient made here sends a command again no sooner than this
+	maxRenewTime = time.Hour // a reply to a renewal is useful for as long as its lease
 )
 
 // errCutOff is the error of a dial that the end of Close has canceled. Nothing was sent.
@@ -41,8 +40,7 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, di
 		c.Dialer = redis.NewDialer(&redis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLSConfig})
 	}
 	c.Dialer = endWith(ctx, c.Dialer, dials, over)
-	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, minResend
-	c.MaxRetryBackoff = 0 // 0 is go-redis's default; a shorter one would cut MinRetryBackoff
+	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff, c.MaxRetryBackoff = true, -1, 0, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.MaxConcurrentDials = 0 // PoolSize: nothing bounds the time that a call waits for another one's dial
 	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)

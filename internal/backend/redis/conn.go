@@ -153,7 +153,7 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	default:
 		v, err = eval(ctx, on, s, list)
 	}
-	repeated = err != nil && unanswered(err) || !c.own || !c.single && time.Since(sent) >= minResend
+	repeated = err != nil && unanswered(err) || !c.own || ctx.sends.lost
 	if err != nil {
 		reloadSlots(ctx, on, err)
 		return nil, repeated, unreadable(err, list)
@@ -190,7 +190,10 @@ func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
 }
 
 // eval sends a script by its digest, and in full if the server does not have it.
-func eval(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
+func eval(ctx *limited, on redis.UniversalClient, s *script, list []any) (any, error) {
+	if _, ok := on.(*redis.ClusterClient); ok {
+		defer func() { ctx.sends.lost = ctx.sends.lost || !ctx.sends.seen }() // a hook of the user may hide ctx
+	}
 	copy(list, s.sha)
 	cmd := redis.NewCmd(ctx, list...)
 	err := on.Process(ctx, cmd)

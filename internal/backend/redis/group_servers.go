@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -28,7 +27,7 @@ func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
 }
 
 // eval sends a script to the server of its key and waits for its reply.
-func (s *serverGroups) eval(ctx context.Context, on redis.UniversalClient, script *script, list []any, now time.Time) (any, error) {
+func (s *serverGroups) eval(ctx *limited, on redis.UniversalClient, script *script, list []any, now time.Time) (any, error) {
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
 		node, err := cluster.MasterForKey(ctx, keyOf(list))

@@ -27,6 +27,7 @@ func (m *slotMap) share(o *redis.ClusterOptions) {
 	o.NewClient = func(node *redis.Options) *redis.Client {
 		c := m.newClient(node)
 		c.AddHook(hook)
+		c.AddHook(resendHook{c.Options().MaxRetries > 0})
 		return c
 	}
 }
