@@ -204,7 +204,7 @@ func TestCleanupManyCanceled(t *testing.T) {
 // second, and is confirmed soon after Redis answers again.
 func TestCleanupKeptThroughOutage(t *testing.T) {
 	ways := map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
 	}
 	for way, goAway := range ways {
 		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
@@ -323,7 +323,7 @@ func TestCleanupBeforeNextRequest(t *testing.T) {
 				time.Sleep(time.Second)
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
-				faults.SilenceAnswers()
+				faults.SilenceReplies()
 				if _, _, err := l.Claim(ctx, "k", patient); !errors.Is(err, lockcore.ErrUnavailable) {
 					t.Fatal(err)
 				}
@@ -402,7 +402,7 @@ func TestCleanupBound(t *testing.T) {
 func TestCleanupClose(t *testing.T) {
 	for way, goAway := range map[string]func(*locktest.Faults){
 		"answers": func(f *locktest.Faults) { f.Delay(100 * time.Millisecond) }, "refused": (*locktest.Faults).Down,
-		"black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+		"black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
 	} {
 		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
 			"own":     func(c *redis.Client) redis.UniversalClient { return c },

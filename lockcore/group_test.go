@@ -124,7 +124,7 @@ func TestGroupLostReplyReal(t *testing.T) {
 		if errs, _ := atOnce(call); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
-		f := faults.LoseAnswer(locktest.Script("deal"))
+		f := faults.LoseReply(locktest.Script("deal"))
 		start := time.Now()
 		errs, slowest := atOnce(call)
 		if !struckBy(f) {
@@ -142,7 +142,7 @@ func TestGroupBound(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	for name, disturb := range map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceAnswers,
+		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

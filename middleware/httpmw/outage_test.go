@@ -108,7 +108,7 @@ func TestAnswerToTheRecordIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
 		h := idempotent(b.locks, httpmw.IdempotentOptions{})(order(&runs))
-		lost := b.faults.CutAnswer(locktest.Script("complete"))
+		lost := b.faults.CutReply(locktest.Script("complete"))
 		if a := post(h); a.status != 201 {
 			t.Errorf("got %d", a.status)
 		}
