@@ -71,6 +71,9 @@ func TestRedisAway(t *testing.T) {
 func TestLockerClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		h := idempotent(b.locks, httpmw.IdempotentOptions{})(http.NotFoundHandler())
+		if a := post(h); a.status != 404 {
+			t.Errorf("before: got %d %q", a.status, a.body)
+		}
 		if err := b.locks.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
