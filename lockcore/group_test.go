@@ -194,7 +194,8 @@ func TestGroupCancel(t *testing.T) {
 		}
 		return err
 	})
-	if n := soon.Load(); n < callers-5 || slowest > 1500*time.Millisecond+control.Late(begin) {
+	const alone = 8 // at most, where round trips take more than a millisecond
+	if n := soon.Load(); n < callers-alone || slowest > 1500*time.Millisecond+control.Late(begin) {
 		t.Errorf("%d of %d returned at once, the last after %v", n, callers, slowest)
 	}
 	for _, err := range errs {
