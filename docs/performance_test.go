@@ -84,11 +84,11 @@ func TestCommandsOfThePage(t *testing.T) {
 		release(t, lease)
 		done <- struct{}{}
 	}
-	handOver := func(key string) {
+	handOver := func(key string, requests int) { // b sends so many until it waits for a message
 		lease := a.acquire(t, key, lockcore.Terms{})
+		requests += b.count.Count("acquire")
 		go waitFor(b, key)
-		until(t, "b waits", queued(t, a, key, 1))
-		time.Sleep(50 * time.Millisecond) // b has subscribed
+		until(t, "b waits", func() bool { return b.count.Count("acquire") == requests && queued(t, a, key, 1)() })
 		a.count.Reset()
 		release(t, lease)
 		<-done
@@ -104,7 +104,7 @@ func TestCommandsOfThePage(t *testing.T) {
 	}
 	_, _ = guard.Once(t.Context(), a.Locker, "warm", guard.OnceOptions{}, run)
 	b.count.Reset()
-	handOver("warm")
+	handOver("warm", 2) // the second when it has subscribed
 	if got := b.count.String(); got != "acquire 3, release 1, subscribe 1" {
 		t.Errorf("the first wait of a Locker: sent %s", got)
 	}
@@ -115,8 +115,8 @@ func TestCommandsOfThePage(t *testing.T) {
 		want string
 	}{
 		{"acquire and release", a, func() { release(t, a.acquire(t, "k", lockcore.Terms{})) }, "acquire 1, release 1"},
-		{"a waiting acquire, and its release", b, func() { handOver("k") }, "acquire 2, release 1"},
-		{"hand-off to another process", a, func() { handOver("k") }, "release 1"},
+		{"a waiting acquire, and its release", b, func() { handOver("k", 1) }, "acquire 2, release 1"},
+		{"hand-off to another process", a, func() { handOver("k", 1) }, "release 1"},
 		{"once, first", a, func() { _, _ = guard.Once(t.Context(), a.Locker, "o", guard.OnceOptions{}, run) }, "acquire 1, complete 1"},
 		{"once, duplicate", a, func() { _, _ = guard.Once(t.Context(), a.Locker, "o", guard.OnceOptions{}, run) }, "acquire 1"},
 		{"HTTP, first", a, func() { post(h, "amount=1") }, "acquire 1, complete 1"},
@@ -199,7 +199,8 @@ func TestConnectionsOfThePage(t *testing.T) {
 	defer func() { _ = locks.Close(context.Background()) }()
 	check := func(when string, conns, gos int) {
 		t.Helper()
-		time.Sleep(50 * time.Millisecond)
+		until(t, when, func() bool { return connections()-before >= conns && runtime.NumGoroutine()-goroutines <= gos })
+		time.Sleep(50 * time.Millisecond) // in which there could be more
 		if got := connections() - before; got != conns {
 			t.Errorf("%s: %d connections, want %d", when, got, conns)
 		}
@@ -212,7 +213,7 @@ func TestConnectionsOfThePage(t *testing.T) {
 		release(t, a.acquire(t, "mine", lockcore.Terms{}))
 	}
 	check("after calls, one after another", 2, 0)
-	short := a.acquire(t, "short", lockcore.Terms{Lease: time.Second})
+	short := a.acquire(t, "short", lockcore.Terms{Lease: 2 * time.Second})
 	until(t, "a renewal", func() bool { return connections()-before >= 3 })
 	release(t, short)
 	check("after a renewal", 3, 0)

@@ -12,9 +12,9 @@ import (
 
 // awayAfterGrant loses the answer to the next grant, and Redis with it for so long.
 func (f *fixture) awayAfterGrant(away time.Duration) {
-	granted := f.faults.LoseAnswer(locktest.Script("acquire"))
+	granted := f.faults.LoseReply(locktest.Script("acquire"))
 	go func() { // ends with the bubble
-		<-granted.Answered()
+		<-granted.Replied()
 		f.faults.Down()
 		time.Sleep(away)
 		f.faults.Heal()

@@ -154,14 +154,14 @@ func TestExclusiveFailure(t *testing.T) {
 	})
 }
 
-// Redis acts but its answer is lost, at each command: the handler runs once, and the key is free afterwards.
-func TestExclusiveLostAnswer(t *testing.T) {
+// Redis acts but its reply is lost, at each command: the handler runs once, and the key is free afterwards.
+func TestExclusiveLostReply(t *testing.T) {
 	for _, script := range []string{"acquire", "release"} {
 		t.Run(script, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fixture) {
 				runs := 0
 				_ = guard.Exclusive(t.Context(), f.locks, "warm", noWait, nothing)
-				f.faults.LoseAnswer(locktest.Script(script))
+				f.faults.LoseReply(locktest.Script(script))
 				if err := guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{}, fails(&runs, nil)); err != nil || runs != 1 {
 					t.Errorf("%d runs, %v", runs, err)
 				}

@@ -143,14 +143,14 @@ func TestOnceLateSuccess(t *testing.T) {
 	})
 }
 
-// Redis acts but its answer is lost, at each command: one run, one record.
-func TestOnceLostAnswer(t *testing.T) {
+// Redis acts but its reply is lost, at each command: one run, one record.
+func TestOnceLostReply(t *testing.T) {
 	for _, script := range []string{"acquire", "complete"} {
 		t.Run(script, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fixture) {
 				runs := 0
 				_, _ = guard.Once(t.Context(), f.locks, "warm", guard.OnceOptions{}, nothing)
-				f.faults.LoseAnswer(locktest.Script(script))
+				f.faults.LoseReply(locktest.Script(script))
 				if out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, fails(&runs, nil)); err != nil || out != guard.Ran {
 					t.Errorf("%v, %v", out, err)
 				}

@@ -114,7 +114,7 @@ func TestReplicaAcksNewMaster(t *testing.T) {
 	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := take(t, l, "k", noWait).Release(t.Context()); err != nil {
+	if err := take(t, l, "k", lockcore.Terms{Wait: 20 * time.Second}).Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := claimFor(t, l, "k").Complete(t.Context(), []byte("r"), time.Hour); err != nil {

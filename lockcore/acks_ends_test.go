@@ -198,7 +198,7 @@ func TestReplicaAcksCluster(t *testing.T) {
 			continue
 		}
 		others++
-		if err := take(t, l, key, noWait).Release(t.Context()); err != nil {
+		if err := take(t, l, key, lockcore.Terms{Wait: 20 * time.Second}).Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -229,7 +229,7 @@ func TestReplicaAcksCluster(t *testing.T) {
 	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := take(t, l, "k", noWait).Release(t.Context()); err != nil {
+	if err := take(t, l, "k", lockcore.Terms{Wait: 20 * time.Second}).Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if n := count.failed.Load(); n > 0 {

@@ -154,7 +154,7 @@ func manyWaiters() bool {
 func TestCleanupManyCanceled(t *testing.T) {
 	testlevel.Exhaustive(t)
 	const n, sample = 5000, 200
-	w := realWorld(t)
+	w, machine := realWorld(t), redistest.NewControl(t)
 	holder, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Minute}})
 	next, _, _ := w.locker(lockcore.Options{})
 	keys := keyNames(n + sample)
@@ -184,8 +184,9 @@ func TestCleanupManyCanceled(t *testing.T) {
 	if most := waits[sample-1]; most >= 500*time.Millisecond && most > 10*control[sample-1] {
 		t.Errorf("a waiter waited %v for a canceled one", most)
 	}
-	left := int64(-1)
-	for end := time.Now().Add(10 * time.Second); left != 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	left, start := int64(-1), time.Now()
+	for left != 0 && time.Since(start) < 10*time.Second+machine.Late(start) {
+		time.Sleep(20 * time.Millisecond)
 		left = waitingIn(t, w.rdb, keys)
 	}
 	_ = stdin.Close()
@@ -204,7 +205,7 @@ func TestCleanupManyCanceled(t *testing.T) {
 // second, and is confirmed soon after Redis answers again.
 func TestCleanupKeptThroughOutage(t *testing.T) {
 	ways := map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
 	}
 	for way, goAway := range ways {
 		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
@@ -323,7 +324,7 @@ func TestCleanupBeforeNextRequest(t *testing.T) {
 				time.Sleep(time.Second)
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
-				faults.SilenceAnswers()
+				faults.SilenceReplies()
 				if _, _, err := l.Claim(ctx, "k", patient); !errors.Is(err, lockcore.ErrUnavailable) {
 					t.Fatal(err)
 				}
@@ -402,7 +403,7 @@ func TestCleanupBound(t *testing.T) {
 func TestCleanupClose(t *testing.T) {
 	for way, goAway := range map[string]func(*locktest.Faults){
 		"answers": func(f *locktest.Faults) { f.Delay(100 * time.Millisecond) }, "refused": (*locktest.Faults).Down,
-		"black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+		"black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
 	} {
 		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
 			"own":     func(c *redis.Client) redis.UniversalClient { return c },

@@ -100,7 +100,7 @@ var calls = map[string]func(context.Context, *lockcore.Locker, lockcore.Terms) e
 // When Redis is away every call answers ErrUnavailable by the deadline of its ctx, also on a client that ignores it.
 func TestConnAway(t *testing.T) {
 	ways := map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
 	}
 	for way, goAway := range ways {
 		for kind, wrapped := range map[string]bool{"own": false, "wrapper": true} {

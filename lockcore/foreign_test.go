@@ -86,16 +86,16 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 	_ = clear()
 	for range 5 {
 		le := acquire()
-		faults.CutAnswer(locktest.Script("release"))
+		faults.CutReply(locktest.Script("release"))
 		if err := le.Release(ctx); err != nil {
 			t.Errorf("release: %v", err)
 		}
 		le = once()
-		faults.CutAnswer(locktest.Script("complete"))
+		faults.CutReply(locktest.Script("complete"))
 		if err := le.Complete(ctx, []byte("r"), time.Minute); err != nil {
 			t.Errorf("complete: %v", err)
 		}
-		faults.CutAnswer(locktest.Script("clear"))
+		faults.CutReply(locktest.Script("clear"))
 		if err := clear(); err != nil {
 			t.Errorf("clear: %v", err)
 		}
@@ -109,7 +109,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 			next <- err
 		}()
 		time.Sleep(10 * time.Millisecond) // the batch is over: the next call's turn goes by rotate
-		cut := faults.CutAnswer(locktest.Script("rotate"))
+		cut := faults.CutReply(locktest.Script("rotate"))
 		if err := le.Release(ctx); err != nil {
 			t.Errorf("rotate: %v", err)
 		}

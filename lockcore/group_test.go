@@ -124,7 +124,7 @@ func TestGroupLostReplyReal(t *testing.T) {
 		if errs, _ := atOnce(call); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
-		f := faults.LoseAnswer(locktest.Script("deal"))
+		f := faults.LoseReply(locktest.Script("deal"))
 		start := time.Now()
 		errs, slowest := atOnce(call)
 		if !struckBy(f) {
@@ -142,7 +142,7 @@ func TestGroupBound(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	for name, disturb := range map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceAnswers,
+		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -194,7 +194,8 @@ func TestGroupCancel(t *testing.T) {
 		}
 		return err
 	})
-	if n := soon.Load(); n < callers-5 || slowest > 1500*time.Millisecond+control.Late(begin) {
+	const alone = 8 // at most, where round trips take more than a millisecond
+	if n := soon.Load(); n < callers-alone || slowest > 1500*time.Millisecond+control.Late(begin) {
 		t.Errorf("%d of %d returned at once, the last after %v", n, callers, slowest)
 	}
 	for _, err := range errs {

@@ -54,7 +54,7 @@ func TestPeer_redsyncCanceledAcquireLeavesItsKey(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 		ctx, cancel := context.WithCancel(t.Context())
-		p.faults.SilenceAnswers() // Redis grants, and nobody hears of it
+		p.faults.SilenceReplies() // Redis grants, and nobody hears of it
 		time.AfterFunc(100*time.Millisecond, cancel)
 		if _, err := p.a.Acquire(ctx, "k", lockcore.Terms{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled: %v", err)

@@ -106,8 +106,8 @@ func TestMinHoldOnce(t *testing.T) {
 	})
 }
 
-// The release of a parked key whose answer is lost parks it no longer than MinHold.
-func TestMinHoldLostAnswer(t *testing.T) {
+// The release of a parked key whose reply is lost parks it no longer than MinHold.
+func TestMinHoldLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, faults, _ := w.locker(lockcore.Options{})

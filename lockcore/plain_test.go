@@ -83,7 +83,7 @@ func TestPlainHoldRepeated(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
 	l, faults, _ := w.locker(lockcore.Options{})
-	f := faults.CutAnswer(locktest.Script("acquire"))
+	f := faults.CutReply(locktest.Script("acquire"))
 	le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 	select {
 	case <-f.Struck():
@@ -247,7 +247,7 @@ func TestPlainOnceRepeated(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
 	l, faults, _ := w.locker(lockcore.Options{})
-	f := faults.CutAnswer(locktest.Script("acquire"))
+	f := faults.CutReply(locktest.Script("acquire"))
 	le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{})
 	ok(t, err)
 	select {

@@ -96,7 +96,7 @@ func done(t *testing.T, l *lockcore.Locker, key string) {
 func TestRetryBrokenConnection(t *testing.T) {
 	for name, op := range oneCommand {
 		for fault, plant := range map[string]func(*locktest.Faults, locktest.Match) *locktest.Fault{
-			"request cut": (*locktest.Faults).CutRequest, "answer cut": (*locktest.Faults).CutAnswer,
+			"request cut": (*locktest.Faults).CutRequest, "reply cut": (*locktest.Faults).CutReply,
 		} {
 			t.Run(name+"/"+fault, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestRetryOnce(t *testing.T) {
 			first := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 			time.Sleep(time.Minute)
 			faults.Delay(20 * time.Millisecond)
-			faults.CutAnswer(locktest.Script("revoke"))
+			faults.CutReply(locktest.Script("revoke"))
 			revoked := make(chan error)
 			go func() { revoked <- operator.Revoke(t.Context(), lockcore.KindExclusive, "k") }()
 			<-first.Context().Done()
@@ -157,10 +157,10 @@ func TestRetryOnce(t *testing.T) {
 			time.Sleep(time.Second)
 			done(t, l, "k")
 			faults.Delay(20 * time.Millisecond)
-			f := faults.CutAnswer(locktest.Script("clear"))
+			f := faults.CutReply(locktest.Script("clear"))
 			cleared := make(chan error)
 			go func() { cleared <- operator.Clear(t.Context(), lockcore.KindOnce, "k") }()
-			<-f.Answered()
+			<-f.Replied()
 			done(t, l, "k")
 			if err := <-cleared; err != nil {
 				t.Error(err)

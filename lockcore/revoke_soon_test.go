@@ -93,7 +93,7 @@ func TestRevokeSoonReal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(1500 * time.Millisecond)
+	eventually(t, "all Lockers listen", func() bool { return subscriptions(t, rdb) == trials+1 })
 	var took, control []time.Duration
 	for i, le := range leases {
 		start := time.Now()

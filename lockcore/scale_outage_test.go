@@ -19,7 +19,7 @@ import (
 // back.
 func TestScaleOutage(t *testing.T) {
 	for way, goAway := range map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "answers lost": (*locktest.Faults).SilenceAnswers,
+		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
 	} {
 		t.Run(way, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { outage(t, goAway) }) })
 	}

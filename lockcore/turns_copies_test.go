@@ -239,7 +239,7 @@ func TestDieInBatch(t *testing.T) {
 	for name, die := range map[string]func(*locktest.Faults){
 		"cut off":      (*locktest.Faults).Down,
 		"silent":       (*locktest.Faults).Silence,
-		"hears nobody": (*locktest.Faults).SilenceAnswers,
+		"hears nobody": (*locktest.Faults).SilenceReplies,
 	} {
 		n := 1
 		for struck := true; struck; n += stride(t) {

@@ -207,7 +207,7 @@ func TestPeer_asynqOrphanForgotten(t *testing.T) {
 		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
-		p.faults.SilenceAnswers()
+		p.faults.SilenceReplies()
 		time.AfterFunc(100*time.Millisecond, cancel)
 		if _, _, err := p.a.Claim(ctx, "k", lockcore.Claim{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled: %v", err)

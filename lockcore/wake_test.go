@@ -88,7 +88,7 @@ func TestWaitWithoutMessages(t *testing.T) {
 		le = w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		go wait()
 		time.Sleep(1500 * time.Millisecond)
-		faults.SilenceAnswers()
+		faults.SilenceReplies()
 		_ = le.Release(t.Context()) // the message is lost
 		time.Sleep(100 * time.Millisecond)
 		faults.Heal()

@@ -42,7 +42,7 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context()) // a dial would not get through
-		p.faults.SilenceAnswers()
+		p.faults.SilenceReplies()
 		time.AfterFunc(900*time.Millisecond, p.faults.Heal)
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second, NoRenew: true}))
 		<-le.Context().Done()
@@ -54,7 +54,7 @@ func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 		le = p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(12 * time.Second)
 		before := p.sent.Count("renew")
-		p.faults.SilenceAnswers()
+		p.faults.SilenceReplies()
 		for p.sent.Count("renew") == before {
 			time.Sleep(10 * time.Millisecond)
 		}

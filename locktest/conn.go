@@ -23,8 +23,8 @@ type conn struct {
 
 	partial  []byte    // of a request that is not complete
 	requests []packet  // on their way to Redis
-	awaiting []*Fault  // for each request at Redis without an answer the fault that hit it, or nil
-	answers  []packet  // on their way to the client
+	awaiting []*Fault  // for each request at Redis without a reply the fault that hit it, or nil
+	replies  []packet  // on their way to the client
 	unread   []byte    // arrived at the client
 	readBy   deadline  // the client's
 	writeBy  deadline  // the client's
@@ -38,7 +38,7 @@ type conn struct {
 	leaveBy  time.Time // when the server's end of a closed connection is closed
 }
 
-// packet is a request, an answer, or the end of the stream.
+// packet is a request, a reply, or the end of the stream.
 type packet struct {
 	data  []byte
 	due   time.Time
@@ -94,12 +94,12 @@ func (c *conn) Read(b []byte) (int, error) {
 		case len(b) == 0:
 			return 0, nil
 		}
-		if !c.f.deafClient && len(c.answers) > 0 && !time.Now().Before(c.answers[0].due) {
-			if c.answers[0].eof {
+		if !c.f.deafClient && len(c.replies) > 0 && !time.Now().Before(c.replies[0].due) {
+			if c.replies[0].eof {
 				return 0, io.EOF
 			}
-			c.unread = c.answers[0].data
-			c.answers = c.answers[1:]
+			c.unread = c.replies[0].data
+			c.replies = c.replies[1:]
 			continue
 		}
 		c.changed.Wait()
@@ -170,7 +170,7 @@ func (c *conn) Close() error {
 	c.closed = true
 	c.readBy.setLocked(c, time.Time{})
 	c.writeBy.setLocked(c, time.Time{})
-	c.answers, c.unread, c.partial = nil, nil, nil
+	c.replies, c.unread, c.partial = nil, nil, nil
 	c.changed.Broadcast()
 	return nil
 }

@@ -55,19 +55,19 @@ type kind int
 const (
 	loseRequest kind = iota
 	cutRequest
-	loseAnswer
-	cutAnswer
+	loseReply
+	cutReply
 	hold
 )
 
 // Fault is one planted fault. It strikes one request, once.
 type Fault struct {
-	f        *Faults
-	kind     kind
-	match    Match
-	struck   chan struct{}
-	answered chan struct{}
-	deliver  bool // under f.mu: the held request may go on
+	f       *Faults
+	kind    kind
+	match   Match
+	struck  chan struct{}
+	replied chan struct{}
+	deliver bool // under f.mu: the held request may go on
 }
 
 // LoseRequest loses the next request that m picks, and what is sent after it on its connection: Redis never sees them,
@@ -77,23 +77,23 @@ func (f *Faults) LoseRequest(m Match) *Fault { return f.plant(loseRequest, m) }
 // CutRequest cuts the connection of the next request that m picks before Redis sees it.
 func (f *Faults) CutRequest(m Match) *Fault { return f.plant(cutRequest, m) }
 
-// LoseAnswer lets Redis act on the next request that m picks, but the client never hears the answer, nor anything more on
+// LoseReply lets Redis act on the next request that m picks, but the client never hears the reply, nor anything more on
 // that connection.
-func (f *Faults) LoseAnswer(m Match) *Fault { return f.plant(loseAnswer, m) }
+func (f *Faults) LoseReply(m Match) *Fault { return f.plant(loseReply, m) }
 
-// CutAnswer lets Redis act on the next request that m picks and cuts the connection instead of answering.
-func (f *Faults) CutAnswer(m Match) *Fault { return f.plant(cutAnswer, m) }
+// CutReply lets Redis act on the next request that m picks and cuts the connection instead of replying.
+func (f *Faults) CutReply(m Match) *Fault { return f.plant(cutReply, m) }
 
 // Hold keeps the next request that m picks in the network, and what follows it on its connection, until Deliver: also when the
 // client has long given up, closed the connection and sent the same again on another one.
 func (f *Faults) Hold(m Match) *Fault { return f.plant(hold, m) }
 
 // Struck is closed when the fault has hit a request: it is lost, held, its connection is cut, or it is on its way to
-// Redis and its answer will be missing.
+// Redis and its reply will be missing.
 func (x *Fault) Struck() <-chan struct{} { return x.struck }
 
-// Answered is closed when Redis has acted on the request that was hit. It never is for a lost request.
-func (x *Fault) Answered() <-chan struct{} { return x.answered }
+// Replied is closed when Redis has acted on the request that was hit. It never is for a lost request.
+func (x *Fault) Replied() <-chan struct{} { return x.replied }
 
 // Deliver lets a held request go on to Redis; one that is not held yet will not be.
 func (x *Fault) Deliver() { x.f.set(func() { x.deliver = true }) }
@@ -107,7 +107,7 @@ func (x *Fault) Remove() {
 }
 
 func (f *Faults) plant(k kind, m Match) *Fault {
-	x := &Fault{f: f, kind: k, match: m, struck: make(chan struct{}), answered: make(chan struct{})}
+	x := &Fault{f: f, kind: k, match: m, struck: make(chan struct{}), replied: make(chan struct{})}
 	f.set(func() { f.planted = append(f.planted, x) })
 	return x
 }

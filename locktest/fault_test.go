@@ -18,8 +18,8 @@ func about(text string) locktest.Match {
 	return func(r locktest.Request) bool { return r.About(text) }
 }
 
-func struck(x *locktest.Fault) bool   { return closed(x.Struck()) }
-func answered(x *locktest.Fault) bool { return closed(x.Answered()) }
+func struck(x *locktest.Fault) bool  { return closed(x.Struck()) }
+func replied(x *locktest.Fault) bool { return closed(x.Replied()) }
 
 func closed(c <-chan struct{}) bool {
 	select {
@@ -39,8 +39,8 @@ func TestFaultStrikes(t *testing.T) {
 	}{
 		"LoseRequest": {plant: (*locktest.Faults).LoseRequest},
 		"CutRequest":  {plant: (*locktest.Faults).CutRequest, cut: true},
-		"LoseAnswer":  {plant: (*locktest.Faults).LoseAnswer, acts: true},
-		"CutAnswer":   {plant: (*locktest.Faults).CutAnswer, acts: true, cut: true},
+		"LoseReply":   {plant: (*locktest.Faults).LoseReply, acts: true},
+		"CutReply":    {plant: (*locktest.Faults).CutReply, acts: true, cut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(n *faulty) {
@@ -58,8 +58,8 @@ func TestFaultStrikes(t *testing.T) {
 					n.wantTimeout(err)
 				}
 				n.wantKey("target", test.acts)
-				if !struck(x) || answered(x) != test.acts {
-					n.Errorf("struck %t, answered %t; want true, %t", struck(x), answered(x), test.acts)
+				if !struck(x) || replied(x) != test.acts {
+					n.Errorf("struck %t, replied %t; want true, %t", struck(x), replied(x), test.acts)
 				}
 				n.must(n.set("target"))
 			})
@@ -67,15 +67,15 @@ func TestFaultStrikes(t *testing.T) {
 	}
 }
 
-// In a pipeline, what stands before the target is answered, what stands behind a lost request is lost with it, and what
-// stands behind a lost answer is acted upon unheard.
+// In a pipeline, what stands before the target gets a reply, what stands behind a lost request is lost with it, and what
+// stands behind a lost reply is acted upon unheard.
 func TestFaultInPipeline(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*locktest.Faults, locktest.Match) *locktest.Fault
 		acts  bool
 	}{
 		"LoseRequest": {plant: (*locktest.Faults).LoseRequest},
-		"LoseAnswer":  {plant: (*locktest.Faults).LoseAnswer, acts: true},
+		"LoseReply":   {plant: (*locktest.Faults).LoseReply, acts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(n *faulty) {
@@ -88,7 +88,7 @@ func TestFaultInPipeline(t *testing.T) {
 				got, err := io.ReadAll(c)
 				n.wantTimeout(err)
 				if string(got) != ":1\r\n" {
-					n.Errorf("the client heard %q, want one answer", got)
+					n.Errorf("the client heard %q, want one reply", got)
 				}
 				n.wantKey("first", true)
 				n.wantKey("target", test.acts)
@@ -98,17 +98,17 @@ func TestFaultInPipeline(t *testing.T) {
 	}
 }
 
-// go-redis sends a command again whose answer was cut off: it happens twice.
+// go-redis sends a command again whose reply was cut off: it happens twice.
 func TestFaultRetry(t *testing.T) {
 	both(t, func(n *faulty) {
 		o := n.c.Options()
 		o.MaxRetries = 1
 		c := redis.NewClient(o)
 		defer func() { _ = c.Close() }()
-		n.faults.CutAnswer(nil)
+		n.faults.CutReply(nil)
 		got, err := c.Incr(n.ctx, "n").Result()
 		if got != 2 || err != nil {
-			n.Errorf("INCR answers %d, %v; want 2", got, err)
+			n.Errorf("INCR returns %d, %v; want 2", got, err)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestFaultHold(t *testing.T) {
 		}
 		n.must(n.c.Append(n.ctx, "k", "early,").Err())
 		x.Deliver()
-		<-x.Answered()
+		<-x.Replied()
 		if got, _ := n.redis.Get("k"); got != "early,late" {
 			n.Errorf("k is %q, want the copy that was sent first to come last", got)
 		}
@@ -141,7 +141,7 @@ func TestFaultHoldInSilence(t *testing.T) {
 		time.Sleep(time.Minute)
 		n.wantKey("k", false)
 		n.faults.Heal()
-		<-x.Answered()
+		<-x.Replied()
 		n.wantKey("k", true)
 	})
 }
@@ -166,7 +166,7 @@ func TestFaultOrder(t *testing.T) {
 				if nthFirst {
 					second = n.faults.CutRequest(locktest.Nth(2, about("k")))
 				}
-				first = n.faults.CutAnswer(about("k"))
+				first = n.faults.CutReply(about("k"))
 				if !nthFirst {
 					second = n.faults.CutRequest(locktest.Nth(2, about("k")))
 				}
@@ -196,7 +196,7 @@ func (n *faulty) scripted() (client, server net.Conn) {
 	return client, server
 }
 
-// In RESP3 a message that comes before the answer is not the answer.
+// In RESP3 a message that comes before the reply is not the reply.
 func TestFaultPush(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		client, server := n.scripted()
@@ -211,22 +211,22 @@ func TestFaultPush(t *testing.T) {
 			}
 		}
 		const hello, subscribe, get = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n", "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n", "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"
-		x := n.faults.LoseAnswer(about("k"))
+		x := n.faults.LoseReply(about("k"))
 		say(client, hello+subscribe+get)
 		hear(server, hello+subscribe+get)
 		for _, passes := range []string{"%0\r\n", ">1\r\n+subscribe\r\n", ">1\r\n+message\r\n"} {
 			say(server, passes)
 			hear(client, passes)
 		}
-		if answered(x) {
-			n.Error("a message was taken for the answer")
+		if replied(x) {
+			n.Error("a message was taken for the reply")
 		}
 		say(server, "$1\r\nv\r\n")
 		n.must(client.SetDeadline(time.Now().Add(time.Second)))
 		_, err := client.Read(make([]byte, 1))
 		n.wantTimeout(err)
-		if !answered(x) {
-			n.Error("the answer was not taken for it")
+		if !replied(x) {
+			n.Error("the reply was not taken for it")
 		}
 	})
 }
@@ -245,10 +245,10 @@ func TestFaultsCutWhileWriting(t *testing.T) {
 	})
 }
 
-// Who lost an answer does not hear either that Redis hangs up.
+// Who lost a reply does not hear either that Redis hangs up.
 func TestFaultMuteForEver(t *testing.T) {
 	inBubble(t, func(n *faulty) {
-		n.faults.LoseAnswer(nil)
+		n.faults.LoseReply(nil)
 		time.AfterFunc(time.Second, n.redis.Close)
 		n.wantTimeout(n.set("k"))
 	})
@@ -259,7 +259,7 @@ func TestFaultScript(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		s := redis.NewScript("-- bump.lua: KEYS[1]=counter, not about-this\nreturn redis.call('INCR', KEYS[1])")
 		n.must(s.Run(n.ctx, n.c, []string{"n"}).Err())
-		byName, byKey := n.faults.CutAnswer(locktest.Script("bump")), n.faults.CutAnswer(about("other"))
+		byName, byKey := n.faults.CutReply(locktest.Script("bump")), n.faults.CutReply(about("other"))
 		n.must(n.set("n"))
 		n.must(n.c.Del(n.ctx, "n").Err())
 		if err := s.Run(n.ctx, n.c, []string{"n"}).Err(); !errors.Is(err, io.EOF) {
@@ -268,7 +268,7 @@ func TestFaultScript(t *testing.T) {
 		if err := s.Eval(n.ctx, n.c, []string{"other"}).Err(); !errors.Is(err, io.EOF) {
 			n.Errorf("the script by key: %v, want EOF", err)
 		}
-		byText := n.faults.CutAnswer(about("about-this"))
+		byText := n.faults.CutReply(about("about-this"))
 		n.must(s.Eval(n.ctx, n.c, []string{"n"}).Err())
 		if !struck(byName) || !struck(byKey) || struck(byText) {
 			n.Errorf("struck: by name %t, by key %t, by text %t", struck(byName), struck(byKey), struck(byText))
@@ -276,7 +276,7 @@ func TestFaultScript(t *testing.T) {
 	})
 }
 
-// After a subscription in RESP2 every message is an array, and none is taken for an answer.
+// After a subscription in RESP2 every message is an array, and none is taken for a reply.
 func TestFaultSubscribed(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		o := n.c.Options()
@@ -287,15 +287,15 @@ func TestFaultSubscribed(t *testing.T) {
 		defer func() { _ = sub.Close() }()
 		_, err := sub.Receive(n.ctx)
 		n.must(err)
-		x := n.faults.LoseAnswer(func(r locktest.Request) bool { return r.Name == "PING" })
+		x := n.faults.LoseReply(func(r locktest.Request) bool { return r.Name == "PING" })
 		n.must(sub.Ping(n.ctx))
 		synctest.Wait() // the pong is here
 		n.redis.Publish("c", "hello")
 		if m, err := sub.ReceiveMessage(n.ctx); err != nil || m.Payload != "hello" {
 			n.Errorf("message %v, %v", m, err)
 		}
-		if !struck(x) || answered(x) {
-			n.Errorf("struck %t, answered %t; want true, false", struck(x), answered(x))
+		if !struck(x) || replied(x) {
+			n.Errorf("struck %t, replied %t; want true, false", struck(x), replied(x))
 		}
 	})
 }

@@ -69,8 +69,8 @@ func (f *Faults) Dial(next Dialer) Dialer {
 // hang. Heal delivers what was sent meanwhile on connections that are still open, as TCP does.
 func (f *Faults) Silence() { f.set(func() { f.deafServer, f.deafClient = true, true }) }
 
-// SilenceAnswers lets requests through, and Redis acts on them, but no answer or message comes back until Heal.
-func (f *Faults) SilenceAnswers() { f.set(func() { f.deafClient = true }) }
+// SilenceReplies lets requests through, and Redis acts on them, but no reply or message comes back until Heal.
+func (f *Faults) SilenceReplies() { f.set(func() { f.deafClient = true }) }
 
 // Down cuts every connection and refuses new ones until Heal.
 func (f *Faults) Down() {
@@ -78,7 +78,7 @@ func (f *Faults) Down() {
 	f.Cut()
 }
 
-// Heal ends Silence, SilenceAnswers and Down. Planted faults and delays stay.
+// Heal ends Silence, SilenceReplies and Down. Planted faults and delays stay.
 func (f *Faults) Heal() { f.set(func() { f.deafServer, f.deafClient, f.down = false, false, false }) }
 
 // Cut closes every connection on both sides. What was on its way is lost. New connections may be made at once.
@@ -90,10 +90,10 @@ func (f *Faults) Cut() {
 	})
 }
 
-// Delay makes every request and every answer take d longer, each way. They stay in order.
+// Delay makes every request and every reply take d longer, each way. They stay in order.
 func (f *Faults) Delay(d time.Duration) { f.DelayFunc(func() time.Duration { return d }) }
 
-// DelayFunc asks latency for the delay of each request and each answer; nil ends all delays. It must not call f.
+// DelayFunc asks latency for the delay of each request and each reply; nil ends all delays. It must not call f.
 func (f *Faults) DelayFunc(latency func() time.Duration) { f.set(func() { f.latency = latency }) }
 
 // Conns returns how many connections clients hold open.

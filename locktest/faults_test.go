@@ -166,14 +166,14 @@ func TestFaultsSilenceDial(t *testing.T) {
 }
 
 // A half-open network: Redis acts and the client does not know. A subscriber hears nothing either.
-func TestFaultsSilenceAnswers(t *testing.T) {
+func TestFaultsSilenceReplies(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		sub := n.c.Subscribe(n.ctx, "c")
 		defer func() { _ = sub.Close() }()
 		_, err := sub.Receive(n.ctx)
 		n.must(err)
 		n.must(n.set("before"))
-		n.faults.SilenceAnswers()
+		n.faults.SilenceReplies()
 		n.wantTimeout(n.set("k"))
 		n.wantKey("k", true)
 		n.redis.Publish("c", "hello")
@@ -210,7 +210,7 @@ func TestFaultsCut(t *testing.T) {
 			n.Errorf("an open read ends with %v, want EOF", err)
 		}
 		if err := n.set("k"); !errors.Is(err, io.EOF) {
-			n.Errorf("a cut connection answers %v, want EOF", err)
+			n.Errorf("a cut connection returns %v, want EOF", err)
 		}
 		n.wantKey("k", false)
 		n.must(n.set("k"))
@@ -223,10 +223,10 @@ func TestFaultsDown(t *testing.T) {
 		n.must(n.set("before"))
 		n.faults.Down()
 		if err := n.set("k"); !errors.Is(err, io.EOF) {
-			n.Errorf("a cut connection answers %v, want EOF", err)
+			n.Errorf("a cut connection returns %v, want EOF", err)
 		}
 		if err := n.set("k"); err == nil || os.IsTimeout(err) {
-			n.Errorf("a dial is answered with %v, want a refusal", err)
+			n.Errorf("a dial returns %v, want a refusal", err)
 		}
 		n.faults.Heal()
 		n.must(n.set("k"))

@@ -62,7 +62,7 @@ func (c *conn) passesLocked(p packet) bool {
 // held reports whether p was hit by Hold: it outlives its connection.
 func (p packet) held() bool { return p.fault != nil && p.fault.kind == hold }
 
-// expectLocked notes that p is about to be sent, before its answer can come.
+// expectLocked notes that p is about to be sent, before its reply can come.
 func (c *conn) expectLocked(p packet) {
 	switch {
 	case resp.Subscribes(p.args):
@@ -85,7 +85,7 @@ func (c *conn) mayLeaveLocked() bool {
 	return len(c.awaiting) == 0 || !time.Now().Before(c.leaveBy)
 }
 
-// fromServer carries answers and messages to the client. It ends when the server's end is closed, from either side.
+// fromServer carries replies and messages to the client. It ends when the server's end is closed, from either side.
 func (c *conn) fromServer() {
 	var rest []byte
 	buf := make([]byte, 32<<10)
@@ -107,7 +107,7 @@ func (c *conn) fromServer() {
 	}
 }
 
-// arrive puts one answer, or one message, on its way to the client.
+// arrive puts one reply, or one message, on its way to the client.
 func (c *conn) arrive(data []byte, push bool) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
@@ -117,14 +117,14 @@ func (c *conn) arrive(data []byte, push bool) {
 		c.awaiting = slices.Delete(c.awaiting, 0, 1)
 	}
 	if fault != nil {
-		close(fault.answered)
-		c.mute = c.mute || fault.kind == loseAnswer
-		if fault.kind == cutAnswer {
+		close(fault.replied)
+		c.mute = c.mute || fault.kind == loseReply
+		if fault.kind == cutReply {
 			c.cutLocked()
 		}
 	}
 	if !c.mute && !c.closed {
-		c.answers = append(c.answers, packet{data: data, due: c.dueLocked()})
+		c.replies = append(c.replies, packet{data: data, due: c.dueLocked()})
 	}
 	c.changed.Broadcast()
 }
@@ -135,7 +135,7 @@ func (c *conn) hangUp() {
 	defer c.f.mu.Unlock()
 	c.gone = true
 	if !c.mute {
-		c.answers = append(c.answers, packet{eof: true, due: c.dueLocked()})
+		c.replies = append(c.replies, packet{eof: true, due: c.dueLocked()})
 	}
 	c.changed.Broadcast()
 }
@@ -144,6 +144,6 @@ func (c *conn) hangUp() {
 func (c *conn) cutLocked() {
 	c.cut = true
 	_ = c.server.Close()
-	c.requests, c.answers, c.unread = nil, nil, nil
+	c.requests, c.replies, c.unread = nil, nil, nil
 	c.changed.Broadcast()
 }

@@ -29,7 +29,7 @@ const (
 //		locktest.Run(t, rdb, lockcore.Options{})
 //	}
 //
-// Run it with go test -count=1 -v: without -count=1 go test repeats its last answer, whatever has become of the server, and only -v shows
+// Run it with go test -count=1 -v: without -count=1 go test repeats its last result, whatever has become of the server, and only -v shows
 // the warnings. Lines of go-redis about connections that fail are part of it.
 //
 // It may run beside your own traffic, and beside other Runs: it adds only keys of its own, with random names, under the Prefix, so
@@ -81,7 +81,7 @@ func checks() []check {
 		{"the key of a dead holder is taken after its ctx has ended", (*trial).deadHolder},
 		{"what ran out is not revived", (*trial).ranOut},
 		{"a late renewal revives nothing", (*trial).lateRenewal},
-		{"lost requests and answers count once", (*trial).lostAnswers},
+		{"lost requests and replies count once", (*trial).lostReplies},
 		{"revoke frees nothing under a running handler", (*trial).revoke},
 		{"minHold parks and clear frees", (*trial).minHold},
 		{"one runs and all have its record", (*trial).records},

@@ -102,7 +102,7 @@ func (t *trial) failure() {
 	}
 	t.complete(again, time.Hour)
 	var h lockcore.Holding
-	err := t.answered(func() (err error) {
+	err := t.replied(func() (err error) {
 		h, err = a.Inspect(t.ctx, lockcore.KindOnce, key, lockcore.WithRecord)
 		return err
 	})

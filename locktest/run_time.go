@@ -129,7 +129,7 @@ func (t *trial) lateRenewal() {
 	le := p.lease(t)
 	late.Deliver()
 	faults.Heal()
-	t.happens(late.Answered(), "an answer to the late renewal")
+	t.happens(late.Replied(), "a reply to the late renewal")
 	t.busy(locks, key)
 	t.release(le)
 }
@@ -143,14 +143,14 @@ func (t *trial) happens(what <-chan struct{}, name string) {
 	}
 }
 
-// lostAnswers hits the first command of an acquire and that of a release.
-func (t *trial) lostAnswers() {
+// lostReplies hits the first command of an acquire and that of a release.
+func (t *trial) lostReplies() {
 	other := t.locker()
 	locks, faults := t.network()
 	if faults == nil {
 		t.Skip("the client cannot be copied")
 	}
-	plant := map[string]func(Match) *Fault{"request": faults.CutRequest, "answer": faults.CutAnswer, "silent-answer": faults.LoseAnswer}
+	plant := map[string]func(Match) *Fault{"request": faults.CutRequest, "reply": faults.CutReply, "silent-reply": faults.LoseReply}
 	for name, fault := range plant {
 		key := t.key(name)
 		about := func(r Request) bool { return r.About(key) }
@@ -175,7 +175,7 @@ func (t *trial) lostAnswers() {
 func (t *trial) revoke() {
 	a, b, key := t.locker(), t.locker(), t.key("revoked")
 	held := t.acquire(a, key, lockcore.Terms{Lease: shortLease})
-	if err := t.answered(func() error { return b.Revoke(t.ctx, lockcore.KindExclusive, key) }); err != nil {
+	if err := t.replied(func() error { return b.Revoke(t.ctx, lockcore.KindExclusive, key) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := t.over(held.Context()); !errors.Is(err, lockcore.ErrRevoked) {

@@ -141,7 +141,7 @@ func (t *trial) busy(locks *lockcore.Locker, key string) lockcore.BusyError {
 func (t *trial) state(locks *lockcore.Locker, kind lockcore.Kind, key string) lockcore.Holding {
 	t.Helper()
 	var h lockcore.Holding
-	err := t.answered(func() (err error) {
+	err := t.replied(func() (err error) {
 		h, err = locks.Inspect(t.ctx, kind, key)
 		return err
 	})
@@ -151,9 +151,9 @@ func (t *trial) state(locks *lockcore.Locker, kind lockcore.Kind, key string) lo
 	return h
 }
 
-// answered repeats call, a call for operators, at most twice if it gets no reply. Such a call sends
+// replied repeats call, a call for operators, at most twice if it gets no reply. Such a call sends
 // one command and does not repeat it, so a pause of the machine would fail the check.
-func (t *trial) answered(call func() error) error {
+func (t *trial) replied(call func() error) error {
 	var err error
 	for range 3 {
 		if err = call(); !errors.Is(err, lockcore.ErrUnavailable) {
@@ -164,7 +164,7 @@ func (t *trial) answered(call func() error) error {
 }
 
 func (t *trial) clear(locks *lockcore.Locker, kind lockcore.Kind, key string) error {
-	return t.answered(func() error { return locks.Clear(t.ctx, kind, key) })
+	return t.replied(func() error { return locks.Clear(t.ctx, kind, key) })
 }
 
 // until polls until done returns true, for at most d, and as long as the check may run. It polls once more

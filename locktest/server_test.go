@@ -243,7 +243,7 @@ func (o *eventNames) Event(_ context.Context, e lockcore.Event) {
 
 func (*eventNames) Traceparent(context.Context) string { return "" }
 
-// A lease is lost in time when Redis falls silent, and kept when it answers before.
+// A lease is lost in time when Redis falls silent, and kept when it replies before.
 func TestFaultsWithLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults := locktest.NewFaults(t)

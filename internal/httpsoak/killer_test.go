@@ -17,7 +17,7 @@ import (
 )
 
 // aimTime is how long a server that is to be killed may take to reach the step; then it is killed wherever it is.
-const aimTime = time.Second
+const aimTime = 5 * time.Second
 
 // aim says at which step of a run to kill; without a step it is from outside, at a random moment.
 type aim struct {

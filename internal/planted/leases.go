@@ -95,7 +95,7 @@ func leases() []mistake {
 		{
 			name: "no-second-release", what: "A release without an answer is forgotten.",
 			edits: []edit{{"release-again", skip()}},
-			pkg:   "lockcore", test: "TestMinHoldLostAnswer",
+			pkg:   "lockcore", test: "TestMinHoldLostReply",
 		},
 		{
 			name: "reentry-new-token", what: "A nested run gets a token of its own.",

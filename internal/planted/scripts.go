@@ -56,7 +56,7 @@ func scripts() []mistake {
 		{
 			name: "ask-not-idempotent", what: "Who sends an acquire again, for want of an answer, is told that the key is busy: by itself.",
 			edits: []edit{{"same-request", never()}},
-			pkg:   "guard", test: "TestExclusiveLostAnswer",
+			pkg:   "guard", test: "TestExclusiveLostReply",
 		},
 		{
 			name: "late-copy-granted", what: "A copy of an acquire that comes after its end takes the key for nobody.",

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -40,12 +39,8 @@ func Cluster(tb testing.TB, args ...string) *Shards {
 		}, args...)...)
 		s.nodes, bus[node] = append(s.nodes, node), port
 	}
-	for i, node := range s.nodes {
-		if err := ask(tb.Context(), node.Addr(), func(ctx context.Context, c *redis.Client) error {
-			return s.join(ctx, c, i, bus)
-		}); err != nil {
-			tb.Fatalf("the cluster: %v", err)
-		}
+	for i := range s.nodes {
+		s.join(i, bus)
 	}
 	for i, replica := range s.nodes[masters:] {
 		settle(tb, "the cluster", func(ctx context.Context) error { // until it has heard of its master
@@ -59,17 +54,17 @@ func Cluster(tb testing.TB, args ...string) *Shards {
 }
 
 // join makes node i known to the first one, and gives it its slots if it is to be a master.
-func (s *Shards) join(ctx context.Context, c *redis.Client, i int, bus map[*Server]int) error {
-	id, err := c.Do(ctx, "CLUSTER", "MYID").Text()
-	s.ids[s.nodes[i].Addr()] = id
-	errs := []error{err, c.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err()}
+func (s *Shards) join(i int, bus map[*Server]int) {
+	s.tb.Helper()
+	node, first := s.nodes[i], s.nodes[0]
+	s.ids[node.Addr()] = fmt.Sprint(s.must(node, "CLUSTER", "MYID").Val())
+	s.must(node, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 	if i < masters {
-		errs = append(errs, c.ClusterAddSlotsRange(ctx, slots*i/masters, slots*(i+1)/masters-1).Err())
+		s.must(node, "CLUSTER", "ADDSLOTSRANGE", slots*i/masters, slots*(i+1)/masters-1)
 	}
-	if first := s.nodes[0]; i > 0 {
-		errs = append(errs, c.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", first.port, bus[first]).Err())
+	if i > 0 {
+		s.must(node, "CLUSTER", "MEET", "127.0.0.1", first.port, bus[first])
 	}
-	return errors.Join(errs...)
 }
 
 func (s *Shards) ready(ctx context.Context) error {
@@ -195,13 +190,14 @@ func (s *Shards) slots() (ranges []redis.ClusterSlot) {
 // first asks the nodes until one answers.
 func (s *Shards) first(do func(context.Context, *redis.Client) error) {
 	s.tb.Helper()
-	var last error
-	for _, node := range s.nodes {
-		if last = ask(s.tb.Context(), node.Addr(), do); last == nil {
-			return
+	settle(s.tb, "a node of the cluster answers", func(ctx context.Context) (err error) {
+		for _, node := range s.nodes {
+			if err = ask(ctx, node.Addr(), do); err == nil {
+				return nil
+			}
 		}
-	}
-	s.tb.Fatalf("no node of the cluster answers: %v", last)
+		return err
+	})
 }
 
 func (s *Shards) named(addr string) *Server {
@@ -241,13 +237,14 @@ func (s *Shards) Failover(slot int, old *Server) *Server {
 	return s.Master(slot)
 }
 
-func (s *Shards) must(on *Server, args ...any) {
+// must runs a command on a server that replies.
+func (s *Shards) must(on *Server, args ...any) *redis.Cmd {
 	s.tb.Helper()
-	ctx, cancel := context.WithTimeout(s.tb.Context(), 5*time.Second)
-	defer cancel()
-	c := on.Client(s.tb)
+	c := on.Client(s.tb, func(o *redis.Options) { o.DialTimeout, o.ReadTimeout, o.MaxRetries = mustTime, mustTime, -1 })
 	defer func() { _ = c.Close() }()
-	if err := c.Do(ctx, args...).Err(); err != nil {
+	cmd := c.Do(s.tb.Context(), args...)
+	if err := cmd.Err(); err != nil {
 		s.tb.Fatalf("%v: %v", args, err)
 	}
+	return cmd
 }

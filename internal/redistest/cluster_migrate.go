@@ -2,12 +2,6 @@
 
 package redistest
 
-import (
-	"context"
-
-	"github.com/redis/go-redis/v9"
-)
-
 // Migration is a slot on its way from one master to another, see [Shards.Begin].
 type Migration struct {
 	s        *Shards
@@ -41,21 +35,14 @@ func (s *Shards) Begin(slot int, to *Server) *Migration {
 func (m *Migration) Keys() {
 	m.s.tb.Helper()
 	for {
-		var keys []string
-		if err := ask(m.s.tb.Context(), m.from.Addr(), func(ctx context.Context, c *redis.Client) (err error) {
-			keys, err = c.ClusterGetKeysInSlot(ctx, m.slot, 100).Result()
-			return err
-		}); err != nil {
+		keys, err := m.s.must(m.from, "CLUSTER", "GETKEYSINSLOT", m.slot, 100).Slice()
+		if err != nil {
 			m.s.tb.Fatal(err)
 		}
 		if len(keys) == 0 {
 			return
 		}
-		args := []any{"MIGRATE", "127.0.0.1", m.to.port, "", 0, 1000, "KEYS"}
-		for _, key := range keys {
-			args = append(args, key)
-		}
-		m.s.must(m.from, args...)
+		m.s.must(m.from, append([]any{"MIGRATE", "127.0.0.1", m.to.port, "", 0, mustTime.Milliseconds(), "KEYS"}, keys...)...)
 		m.Moved += len(keys)
 	}
 }

@@ -72,7 +72,7 @@ func TestRightsAreLeast(t *testing.T) {
 		}
 		t.Run(right, func(t *testing.T) {
 			t.Parallel()
-			hold := 700 * time.Millisecond // long enough for a renewal
+			hold := time.Second // long enough for a renewal
 			if right == "+ping" {
 				hold = 3500 * time.Millisecond
 			}
@@ -89,7 +89,7 @@ func TestRightsAreLeast(t *testing.T) {
 func life(t *testing.T, rdb redis.UniversalClient, hold time.Duration) error {
 	t.Helper()
 	ctx := t.Context()
-	terms := lockcore.Terms{Lease: time.Second, Wait: hold + time.Second}
+	terms := lockcore.Terms{Lease: 2 * time.Second, Wait: hold + 3*time.Second}
 	a, b := newLocker(t, rdb, lockcore.Options{Terms: terms}), newLocker(t, rdb, lockcore.Options{Terms: terms})
 	for _, part := range []func(context.Context, *lockcore.Locker, *lockcore.Locker) error{
 		func(ctx context.Context, a, b *lockcore.Locker) error { return turns(ctx, a, b, hold) }, once, revoke,
@@ -152,7 +152,7 @@ func revoke(ctx context.Context, a, b *lockcore.Locker) error {
 	}
 	select {
 	case <-le.Context().Done():
-	case <-time.After(3 * time.Second):
+	case <-time.After(5 * time.Second): // the next renewal would show it after a second
 		return errors.New("the holder did not hear of it")
 	}
 	_ = le.Release(ctx) // it says that it was revoked
@@ -197,7 +197,7 @@ func TestRightsInACluster(t *testing.T) {
 	setUser(t, s, clusterRights)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}, Username: "job", Password: "pw"})
 	defer func() { _ = rdb.Close() }()
-	err := life(t, rdb, 700*time.Millisecond)
+	err := life(t, rdb, time.Second)
 	if denied := denials(t, s); err != nil || len(denied) > 0 {
 		t.Errorf("denied: %q, %v", denied, err)
 	}

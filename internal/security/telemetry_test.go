@@ -154,7 +154,7 @@ func found(where, text string) bool {
 func (w *witness) live() (ids []string) {
 	m := redistest.Bubble(w.T)
 	rdb := m.Client(w.T)
-	a := newLocker(w.T, rdb, lockcore.Options{Observer: w, Terms: lockcore.Terms{Name: "story", Lease: time.Second}})
+	a := newLocker(w.T, rdb, lockcore.Options{Observer: w, Terms: lockcore.Terms{Name: "story", Lease: 2 * time.Second}})
 	b := newLocker(w.T, m.Client(w.T), lockcore.Options{Observer: w, Terms: lockcore.Terms{Wait: 50 * time.Millisecond}})
 	ctx := lockcore.WithTask(w.Context(), inTask)
 	check(w.T, guard.Exclusive(ctx, a, inKey, lockcore.Terms{}, func(context.Context) error {
@@ -162,7 +162,7 @@ func (w *witness) live() (ids []string) {
 		check(w.T, err)
 		ids = append(ids, fields["h"])
 		w.fails(guard.Exclusive(w.Context(), b, inKey, lockcore.Terms{}, nothing), lockcore.ErrBusy)
-		time.Sleep(400 * time.Millisecond) // a renewal
+		time.Sleep(800 * time.Millisecond) // a renewal
 		return nil
 	}))
 	w.fails(guard.Exclusive(ctx, a, inKey, lockcore.Terms{}, func(ctx context.Context) error {

@@ -138,7 +138,7 @@ func TestTLS(t *testing.T) {
 			credentials(o)
 			rdb := redis.NewClient(o)
 			defer func() { _ = rdb.Close() }()
-			check(t, life(t, rdb, 400*time.Millisecond))
+			check(t, life(t, rdb, time.Second))
 			if rdb.PoolStats().TotalConns != 0 {
 				t.Error("inconclusive: the user's own pool was used")
 			}
@@ -156,7 +156,7 @@ func TestTLSCluster(t *testing.T) {
 	setUser(t, s, clusterRights)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, TLSConfig: secureBy(t, ca, ca), Username: "job", Password: "pw"})
 	defer func() { _ = rdb.Close() }()
-	err := life(t, rdb, 400*time.Millisecond)
+	err := life(t, rdb, time.Second)
 	if denied := denials(t, s); err != nil || len(denied) > 0 {
 		t.Errorf("denied: %q, %v", denied, err)
 	}

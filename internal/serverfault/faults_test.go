@@ -65,6 +65,15 @@ func again(d, every time.Duration, args ...any) func(*testing.T, *redistest.Serv
 	}
 }
 
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(recovery); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", recovery, what)
+		}
+	}
+}
+
 func paused(what string) func(*testing.T, *redistest.Server, *redis.Client) {
 	return func(t *testing.T, _ *redistest.Server, admin *redis.Client) {
 		t.Helper()
@@ -112,6 +121,9 @@ var faults = []fault{
 		}
 		config(t, admin, "save", "3600 1", "stop-writes-on-bgsave-error", "yes")
 		do(t, admin, "BGSAVE") // it fails: its folder is gone
+		eventually(t, "BGSAVE fails", func() bool {
+			return strings.Contains(admin.Info(context.Background(), "persistence").Val(), "rdb_last_bgsave_status:err")
+		})
 		time.Sleep(gap)
 		config(t, admin, "save", "", "stop-writes-on-bgsave-error", "no")
 	}, says: "MISCONF"},
@@ -123,6 +135,7 @@ var faults = []fault{
 			defer close(killed)
 			_ = admin.Eval(context.Background(), "while true do end", nil).Err() // ends by SCRIPT KILL
 		}()
+		eventually(t, "the script runs", func() bool { return redis.HasErrorPrefix(admin.Time(context.Background()).Err(), "BUSY") })
 		time.Sleep(gap)
 		do(t, admin, "SCRIPT", "KILL")
 		<-killed

@@ -122,8 +122,8 @@ func (p *place) checkLeftovers() {
 	ctx := context.Background()
 	p.checkTTLs(ctx)
 	all, err := p.rdb.Keys(ctx, "holdfast:*").Result()
-	if err != nil || len(all) == 0 {
-		p.Errorf("%d keys: %v", len(all), err)
+	if err != nil {
+		p.Error(err)
 	}
 	for _, key := range all {
 		kind := lockcore.KindExclusive

@@ -124,7 +124,7 @@ func (n *node) strike(ctx context.Context, r rng) {
 	case 0:
 		for1("silence", func() { n.silent.Store(true); f.Silence() })
 	case 1:
-		for1("silent answers", func() { n.silent.Store(true); f.SilenceAnswers() })
+		for1("silent replies", func() { n.silent.Store(true); f.SilenceReplies() })
 	case 2:
 		for1("down", f.Down)
 	case 3:
@@ -135,9 +135,9 @@ func (n *node) strike(ctx context.Context, r rng) {
 		for1("delays", func() { n.latency(top) })
 		n.latency(n.swell)
 	case 5:
-		n.plant(ctx, f.LoseAnswer(about), d, "lost answer")
+		n.plant(ctx, f.LoseReply(about), d, "lost reply")
 	case 6:
-		n.plant(ctx, f.CutAnswer(about), d, "cut answer")
+		n.plant(ctx, f.CutReply(about), d, "cut reply")
 	case 7:
 		n.plant(ctx, f.LoseRequest(about), d, "lost request")
 	case 8:

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
@@ -110,8 +112,10 @@ func (r *run) worker(ctx context.Context, name string, in *bytes.Buffer) *exec.C
 	return cmd
 }
 
-// killSome starts processes like the others and kills them, one after the other, in the middle of what they do.
+// killSome starts processes like the others and kills them, one after the other, in the middle of what they do. Every
+// other one dies while it has the hot key.
 func (r *run) killSome(until time.Time) {
+	rdb := r.server.Client(r)
 	for {
 		alive := *kill/4 + rand.N(*kill/4)
 		if time.Now().Add(alive).After(until) {
@@ -124,9 +128,18 @@ func (r *run) killSome(until time.Time) {
 			return
 		}
 		time.Sleep(alive)
+		for r.kills%2 == 0 && !r.holdsHot(rdb, cmd.Process.Pid) && time.Now().Before(until) {
+			time.Sleep(time.Millisecond)
+		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		r.kills++
 		time.Sleep(*kill / 2)
 	}
+}
+
+// holdsHot reports whether the process has the hot key.
+func (r *run) holdsHot(rdb *redis.Client, pid int) bool {
+	fields, _ := redistest.Fields(r.Context(), rdb, "holdfast:2:x:{"+hotKey+"}") // an error: it changes between two states
+	return fields["s"] == "h" && strings.Contains(fields["m"], fmt.Sprintf("\n%d\n", pid))
 }

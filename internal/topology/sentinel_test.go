@@ -104,7 +104,7 @@ func TestSentinelThawReplicaAcks(t *testing.T) {
 func (l *load) demoted(old *redistest.Server) {
 	l.t.Helper()
 	c := old.Client(l.t)
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(90 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a late sentinel does nothing for 30 s (TILT)
 		said, err := c.Info(l.t.Context(), "replication").Result()
 		if strings.Contains(said, "role:slave") {
 			return

@@ -59,7 +59,7 @@ func TestRedisAwayInBetween(t *testing.T) {
 	}
 }
 
-// Redis grants a key, its answer is lost, and Redis is away for a while: the instance finds the key busy then, by itself. The
+// Redis grants a key, its reply is lost, and Redis is away for a while: the instance finds the key busy then, by itself. The
 // tick runs, once.
 func TestGrantedUnheard(t *testing.T) {
 	for nth := range 2 { // the tick's key, the job's
@@ -72,7 +72,7 @@ func TestGrantedUnheard(t *testing.T) {
 				until("2000-01-01 01:30:00") // now the scripts are known by name
 				n := 0
 				away := make(chan bool, 1)
-				p.faults.LoseAnswer(func(r locktest.Request) bool {
+				p.faults.LoseReply(func(r locktest.Request) bool {
 					if r.Script == "acquire" {
 						n++
 					}

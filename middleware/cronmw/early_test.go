@@ -46,7 +46,7 @@ func TestEarlyCosts(t *testing.T) {
 			p := w.process()
 			p.skew = skew
 			n := new(atomic.Int64)
-			p.faults.LoseAnswer(func(r locktest.Request) bool {
+			p.faults.LoseReply(func(r locktest.Request) bool {
 				if r.About("cron:report@") {
 					n.Add(1)
 				}

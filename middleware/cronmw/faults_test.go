@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// Redis acts but the answer is lost, at each command of a run: one run.
-func TestLostAnswer(t *testing.T) {
+// Redis acts but the reply is lost, at each command of a run: one run.
+func TestLostReply(t *testing.T) {
 	for _, script := range []string{"acquire", "complete", "release"} {
 		for nth := range 2 {
 			t.Run(fmt.Sprint(script, nth), func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestLostAnswer(t *testing.T) {
 					w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
 					w.start(js)
 					n := 0
-					p.faults.LoseAnswer(func(r locktest.Request) bool {
+					p.faults.LoseReply(func(r locktest.Request) bool {
 						if r.Script != script {
 							return false
 						}

@@ -33,7 +33,7 @@ const (
 type order struct {
 	Addr  string
 	Skew  time.Duration
-	Until time.Time
+	Until time.Time // zero: the process is told when all are ready
 	Panic bool
 	Once  time.Time // the only tick of a job that hangs; zero: a short job with a tick a second
 }
@@ -42,22 +42,32 @@ type order struct {
 func TestRealProcesses(t *testing.T) {
 	testlevel.Full(t)
 	server := redistest.Real(t)
-	begin := time.Now()
-	end := begin.Add(*runFor)
+	rdb := server.Client(t)
 	var wg sync.WaitGroup
 	for i := range instances {
 		wg.Go(func() {
 			skew := time.Duration(i)*time.Second/(instances-1) - 500*time.Millisecond
-			out, err := child(t, order{Addr: server.Addr(), Skew: skew, Until: end}).CombinedOutput()
+			out, err := child(t, order{Addr: server.Addr(), Skew: skew}).CombinedOutput()
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
 	}
+	for range instances {
+		if err := rdb.BLPop(t.Context(), time.Minute, "ready").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := time.Now()
+	end := begin.Add(*runFor)
+	for range instances {
+		if err := rdb.RPush(t.Context(), "until", end.Format(time.RFC3339Nano)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	wg.Wait()
-	rdb := server.Client(t)
 	ticks := 0
-	// all were up, and not yet down, from 3 s after the beginning, for that may take a while, to 1 s before the end
+	// all ran their jobs from 3 s after the beginning to 1 s before the end
 	for at := begin.Truncate(time.Second).Add(3 * time.Second); at.Before(end.Add(-time.Second)); at = at.Add(time.Second) {
 		ticks++
 		if n, err := rdb.Get(context.Background(), runsOf(at)).Int(); err != nil || n != 1 {
@@ -170,6 +180,11 @@ func (o order) run() error {
 	if err != nil {
 		return err
 	}
+	if o.Until.IsZero() {
+		if o.Until, err = together(rdb); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithDeadline(context.Background(), o.Until)
 	defer cancel()
 	js, err := cronmw.New(locks, cronmw.Options{Now: func() time.Time { return time.Now().Add(o.Skew) }})
@@ -197,4 +212,17 @@ func (o order) run() error {
 		return err
 	}
 	return locks.Close(context.Background())
+}
+
+// together returns when all processes are ready, and until when they are to run.
+func together(rdb *redis.Client) (until time.Time, err error) {
+	ctx := context.Background()
+	if err := rdb.RPush(ctx, "ready", 1).Err(); err != nil {
+		return until, err
+	}
+	told, err := rdb.BLPop(ctx, time.Minute, "until").Result()
+	if err != nil {
+		return until, err
+	}
+	return time.Parse(time.RFC3339Nano, told[1])
 }

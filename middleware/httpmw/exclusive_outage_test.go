@@ -105,20 +105,20 @@ func TestExclusiveHandlerIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// Redis acts, but its answer is lost: at the start the handler runs once all the same, at the end the key is free.
+// Redis acts, but its reply is lost: at the start the handler runs once all the same, at the end the key is free.
 func TestExclusiveAnswerIsLost(t *testing.T) {
 	for _, script := range []string{"acquire", "release"} {
 		inBubble(t, func(t *testing.T, b bubble) {
 			var runs atomic.Int64
 			h := b.exclusively(httpmw.ExclusiveOptions{Terms: patience}, func(http.ResponseWriter, *http.Request) { runs.Add(1) })
-			lost := b.faults.LoseAnswer(locktest.Script(script))
+			lost := b.faults.LoseReply(locktest.Script(script))
 			for range 2 {
 				if a := post(h); a.status != 200 {
 					t.Errorf("%s: got %d %q", script, a.status, a.body)
 				}
 			}
 			select {
-			case <-lost.Answered():
+			case <-lost.Replied():
 			default:
 				t.Fatalf("%s: no answer was lost", script)
 			}

@@ -71,6 +71,9 @@ func TestRedisAway(t *testing.T) {
 func TestLockerClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		h := idempotent(b.locks, httpmw.IdempotentOptions{})(http.NotFoundHandler())
+		if a := post(h); a.status != 404 {
+			t.Errorf("before: got %d %q", a.status, a.body)
+		}
 		if err := b.locks.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +111,7 @@ func TestAnswerToTheRecordIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
 		h := idempotent(b.locks, httpmw.IdempotentOptions{})(order(&runs))
-		lost := b.faults.CutAnswer(locktest.Script("complete"))
+		lost := b.faults.CutReply(locktest.Script("complete"))
 		if a := post(h); a.status != 201 {
 			t.Errorf("got %d", a.status)
 		}

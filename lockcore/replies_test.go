@@ -20,7 +20,7 @@ type plant = func(*locktest.Faults, locktest.Match) *locktest.Fault
 
 var faultKinds = map[string]plant{
 	"request lost": (*locktest.Faults).LoseRequest, "request cut": (*locktest.Faults).CutRequest,
-	"answer lost": (*locktest.Faults).LoseAnswer, "answer cut": (*locktest.Faults).CutAnswer,
+	"reply lost": (*locktest.Faults).LoseReply, "reply cut": (*locktest.Faults).CutReply,
 	"held up": (*locktest.Faults).Hold,
 }
 
@@ -160,7 +160,7 @@ func (s *story) settled(kind lockcore.Kind, want lockcore.State) {
 	}
 }
 
-// One lost answer, lost request, cut connection or late copy at any step of any script: no double count, no stuck key, no
+// One lost reply, lost request, cut connection or late copy at any step of any script: no double count, no stuck key, no
 // false busy, and no lease lost.
 func TestOneFault(t *testing.T) {
 	testlevel.InMemory(t)
