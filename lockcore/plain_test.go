@@ -149,7 +149,7 @@ func TestPlainHoldRepeatedCluster(t *testing.T) {
 			ok(t, first.Release(t.Context()))
 			faults.Delay(c.delay)
 			if c.cut {
-				f := faults.CutAnswer(nil)
+				f := faults.CutReply(nil)
 				defer func() {
 					select {
 					case <-f.Struck():
