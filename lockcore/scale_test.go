@@ -191,10 +191,11 @@ func TestScaleLeases(t *testing.T) {
 	unlessInflated(t)
 	heard, leases := new(passes), make([]*lockcore.Lease, manyLeases)
 	l := bare(t, lockcore.Options{Observer: heard})
+	lease := longEnough(t, 10*time.Second)
 	start := time.Now()
-	takeMany(t, l, "account", manyLeases, lockcore.Terms{Lease: 10 * time.Second}, func(i int, le *lockcore.Lease) { leases[i] = le })
+	takeMany(t, l, "account", manyLeases, lockcore.Terms{Lease: lease}, func(i int, le *lockcore.Lease) { leases[i] = le })
 	taken := time.Now()
-	until(t, "renewed", 3*time.Duration(*periods)*10*time.Second, func() bool {
+	until(t, "renewed", 3*time.Duration(*periods)*lease, func() bool {
 		_, sum, _ := heard.sum()
 		return sum.Kept >= *periods*manyLeases
 	})
