@@ -108,6 +108,12 @@ func newTask(j job, wire *wire) (task, error) {
 		return &holdTask{job: j, locker: l, witness: seen, passes: s.passes}, nil
 	case waitKind:
 		return &waitTask{job: j, locker: l}, nil
+	case httpKind:
+		h, err := newHandler(j, l)
+		if err != nil {
+			return nil, err
+		}
+		return newHTTPCrew(j, h, seen)
 	case reentryKind, onceKind:
 		own, ok := l.(*holdfastLocker)
 		if !ok {

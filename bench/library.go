@@ -46,6 +46,7 @@ const (
 	tracedName    = "holdfast+otel"
 	semaphoreName = "semaphore"
 	modelName     = "model"
+	getName       = "get"
 )
 
 // libraries has all libraries, in the order of the tables.
@@ -81,6 +82,10 @@ var libraries = []library{
 	{
 		name: modelName, limit: true, open: openModel,
 		settings: "holdfast's design without its features: a lock of the floor, held by the process, with a queue of callers, hand-offs without a command, tokens, a ctx that ends with the lease, and one renewing goroutine; only in hot and hot1k",
+	},
+	{
+		name: getName, module: "github.com/redis/go-redis/v9", limit: true, open: openFloor,
+		settings: "a handler that writes what one GET returns, without reading the request's body; only in http-replay",
 	},
 	{
 		name: holdfastName, watchdog: true, open: openHoldfast,

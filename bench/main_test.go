@@ -166,7 +166,7 @@ func TestPointWorkers(t *testing.T) {
 	}
 }
 
-// Without a redis-server there is nothing to measure; with one, three scenarios give plausible cells, tables and files.
+// Without a redis-server there is nothing to measure; with one, four scenarios give plausible cells, tables and files.
 func TestSmoke(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("no redis-server")
@@ -175,13 +175,13 @@ func TestSmoke(t *testing.T) {
 	dir := t.TempDir()
 	md, svg := filepath.Join(dir, "RESULTS.md"), filepath.Join(dir, "results.svg")
 	var out strings.Builder
-	args := []string{"-scenario", "seq,hot,multi", "-only", "floor,holdfast", "-for", "200ms", "-rounds", "1", "-json", "-md", md, "-svg", svg}
+	args := []string{"-scenario", "seq,hot,multi,http-replay", "-only", "floor,get,holdfast", "-for", "200ms", "-rounds", "1", "-json", "-md", md, "-svg", svg}
 	if err := bench(t.Context(), args, &out, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 6 {
-		t.Fatalf("%d lines, want 6:\n%s", len(lines), out.String())
+	if len(lines) != 8 {
+		t.Fatalf("%d lines, want 8:\n%s", len(lines), out.String())
 	}
 	for _, line := range lines {
 		var r result

@@ -50,6 +50,7 @@ var marks = []mark{
 	{"reentry", "≤ 1 allocation", own("reentry", "", func(r result) float64 { return round2(r.AllocsPerOp) }), true, 1},
 	{"once", "fresh: 2 round trips", own("once", "fresh", trips), true, 2},
 	{"once", "replay: 1 round trip", own("once", "replay", trips), true, 1},
+	{"http-replay", "≥ 0.85 × a GET", opsOver("http-replay", getName), false, 0.85},
 	{"stripes", "linear to 600/s: ≥ 0.97 of 5/s per key at every point", leastStripes, false, 0.97},
 	{"observer", "≥ 0.95 of seq with a no-op OpenTelemetry", tracedOverPlain, false, 0.95},
 	{"commands", "never above 4 commands per acquisition", mostCommands, true, 4},

@@ -15,6 +15,7 @@ const (
 	waitKind    kind = "wait"    // waiters stand behind one holder
 	reentryKind kind = "reentry" // a held key is entered again
 	onceKind    kind = "once"    // guard.Once
+	httpKind    kind = "http"    // a handler answers requests
 	faultKind   kind = "fault"   // a network fails under a holder
 	memoryKind  kind = "memory"  // keys are held and released
 )
@@ -80,7 +81,7 @@ func (s scenario) has(library string) bool {
 	}
 	if len(s.libraries) == 0 {
 		l, _ := libraryNamed(library)
-		return library != tracedName && (s.delay > 0 || library != unbatchedName) && (s.contended || library != patientName) && (s.limits || !l.limit)
+		return library != tracedName && library != getName && (s.delay > 0 || library != unbatchedName) && (s.contended || library != patientName) && (s.limits || !l.limit)
 	}
 	return slices.Contains(s.libraries, library)
 }
@@ -134,6 +135,10 @@ var scenarios = []scenario{
 			{Name: "fresh", Kind: onceKind, Procs: 1, Workers: 1, Keys: 1},
 			{Name: "replay", Kind: onceKind, Procs: 1, Workers: 1, Keys: 1, Replay: true},
 		},
+	},
+	{
+		name: "http-replay", title: "1 client repeats requests that httpmw.Idempotent has recorded, against a handler that reads the body by GET",
+		libraries: []string{getName, holdfastName}, points: []point{{Kind: httpKind, Procs: 1, Workers: 1, Keys: 1000}},
 	},
 	{name: "stripes", title: "orders of 200 ms, two at a time wanting every key", libraries: onlyHoldfast, points: stripes(30, 60, 120)},
 	{

@@ -190,7 +190,7 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	var stored replay[T]
 	lease, rec, err := locks.Claim(ctx, key, lockcore.Claim{
 		Terms: o.Terms, Keep: o.Keep, Fingerprint: o.refused(), AtMostOnce: o.Mode == AtMostOnce,
-		Check: func(b []byte) (err error) { stored, err = decode[T](codec, b); return err },
+		Check: func(b []byte) error { return stored.decode(codec, b) },
 	})
 	if err != nil {
 		return res, err
@@ -304,11 +304,11 @@ type replay[T any] struct {
 	fingerprint []byte
 }
 
-func decode[T any](c idempotency.Codec, b []byte) (replay[T], error) {
-	var r replay[T]
+// decode fills r, which is zero. After an error r must not be used.
+func (r *replay[T]) decode(c idempotency.Codec, b []byte) error {
 	rec, err := idempotency.Decode(b)
 	if err != nil {
-		return r, err
+		return err
 	}
 	r.fingerprint = rec.Fingerprint
 	_, whether := c.(nothing) // Once asks only whether, whatever codec wrote it
@@ -321,11 +321,9 @@ func decode[T any](c idempotency.Codec, b []byte) (replay[T], error) {
 	case rec.Ending == idempotency.Failed:
 		r.err = &RecordedError{Text: string(rec.Data)}
 	case !whether:
-		if err := rec.Value(c, &r.value); err != nil {
-			return replay[T]{}, err
-		}
+		return rec.Value(c, &r.value)
 	}
-	return r, nil
+	return nil
 }
 
 // nothing is the codec of Once: a record without a value.

@@ -383,7 +383,10 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 // awaitRetry waits until the next send is due: until nextTry, or until a signal. It returns an
 // error if the call ends first.
 func (c *call) awaitRetry(req *request) error {
-	d := time.Until(req.nextTry)
+	var d time.Duration
+	if !req.nextTry.IsZero() { // the first send is due at once
+		d = time.Until(req.nextTry)
+	}
 	//planted:futile-hints
 	if d > 0 && !req.backoff && req.spurious > 3 { // forged notifications must not determine the rate of requests
 		quiet := min(time.Millisecond<<min(req.spurious, 8), d)

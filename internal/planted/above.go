@@ -7,6 +7,7 @@ func above() []mistake {
 			name: "other-payload-replayed", what: "The same key with another payload gets the record of the first.",
 			edits: []edit{
 				{"other-payload", never()},
+				{"plain-record-of-other-payload", never()},
 				{"record-of-other-payload", never()},
 			},
 			pkg: "guard", test: "TestOnceFingerprint", fast: true,

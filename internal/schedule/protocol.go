@@ -175,6 +175,10 @@ func decode(o op, v any) (r reply, err error) {
 		list = []any{v}
 	}
 	if text, ok := list[0].(string); ok && o == acquire {
+		if r.record, _, ok = redis.PlainRecord(text); ok {
+			r.outcome = backend.OutcomeDone
+			return r, nil
+		}
 		r.outcome, r.plain, r.attempt = backend.OutcomeGranted, true, 1
 		r.token, err = strconv.ParseInt(text, 10, 64)
 		return r, err

@@ -2,6 +2,10 @@ package httpmw
 
 import "net/http"
 
+var UsualHeaders = usualHeaders
+
+func NeverKept(name string) bool { return neverKept(name) }
+
 func ClientKey(h http.Header) (string, error) {
 	return IdempotentOptions{Header: HeaderKey}.clientKey(h)
 }

@@ -76,20 +76,32 @@ func readBody(r *http.Request, limit int) ([]byte, error) {
 	if r.ContentLength > int64(limit) {
 		return nil, errTooLarge
 	}
-	var body bytes.Buffer
-	if n := min(r.ContentLength, trusted); n > 0 {
-		body.Grow(int(n) + bytes.MinRead) // so that it need not grow to see the end
+	size := int64(bytes.MinRead)
+	if r.ContentLength >= 0 {
+		size = min(r.ContentLength, trusted) + 1 // so that it need not grow to see the end
 	}
-	_, err := body.ReadFrom(io.LimitReader(r.Body, int64(limit)+1))
+	body := make([]byte, 0, size)
+	var err error
+	for err == nil && len(body) <= limit {
+		if len(body) == cap(body) {
+			body = slices.Grow(body, bytes.MinRead)
+		}
+		var n int
+		n, err = r.Body.Read(body[len(body):min(cap(body), limit+1)])
+		body = body[:len(body)+n]
+	}
 	switch {
-	case body.Len() > limit || errors.As(err, new(*http.MaxBytesError)):
+	case len(body) > limit:
 		return nil, errTooLarge
-	case err != nil:
-		return nil, errtext.Wrap(errBody, err)
-	case body.Len() == 0 && r.ContentLength > 0:
-		return nil, errBodyGone
+	case err == io.EOF: // as io.ReadAll: a wrapped io.EOF is an error of the connection
+		if len(body) == 0 && r.ContentLength > 0 {
+			return nil, errBodyGone
+		}
+		return body, nil
+	case errors.As(err, new(*http.MaxBytesError)):
+		return nil, errTooLarge
 	}
-	return body.Bytes(), nil
+	return nil, errtext.Wrap(errBody, err)
 }
 
 // giveBody hands body to the handler as if it had not been read.

@@ -123,6 +123,15 @@ func TestOmitAndOnlyHeaders(t *testing.T) {
 	}
 }
 
+// A decoder does not check usual names.
+func TestUsualHeadersAreValid(t *testing.T) {
+	for _, name := range httpmw.UsualHeaders {
+		if http.CanonicalHeaderKey(name) != name || httpmw.NeverKept(name) {
+			t.Errorf("%q is usual, but no record may have it", name)
+		}
+	}
+}
+
 // The size of recorded headers is limited. An answer above the limit reaches the client unchanged, and is not kept.
 func TestHeadersAboveTheBound(t *testing.T) {
 	for size, kept := range map[int]bool{60 << 10: true, 70 << 10: false} {

@@ -173,11 +173,16 @@ func (r *reader) text() []byte {
 	return s
 }
 
+// header returns nil if there is none.
 func (r *reader) header() http.Header {
+	n := r.number()
+	if n == 0 {
+		return nil
+	}
 	h, last := http.Header{}, ""
-	for range r.number() {
-		name := nameOf(r.text())
-		if name <= last || !isToken(name) || http.CanonicalHeaderKey(name) != name || neverKept(name) {
+	for range n {
+		name, known := nameOf(r.text())
+		if name <= last || !known && (!isToken(name) || http.CanonicalHeaderKey(name) != name || neverKept(name)) {
 			r.fail("header name")
 			break
 		}
@@ -196,12 +201,12 @@ func (r *reader) header() http.Header {
 	return h
 }
 
-// nameOf is string(b), without memory of its own for the usual names.
-func nameOf(b []byte) string {
-	if name, ok := usual[string(b)]; ok {
-		return name
+// nameOf is string(b), without memory of its own for the usual names. These are known to be valid.
+func nameOf(b []byte) (name string, known bool) {
+	if name, known = usual[string(b)]; known {
+		return name, true
 	}
-	return string(b)
+	return string(b), false
 }
 
 var usual = func() map[string]string {

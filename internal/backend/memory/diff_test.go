@@ -203,7 +203,7 @@ func (c *compared) sendAcquire(key int, a attempt) {
 		reply, err := b.Acquire(c.t.Context(), a.AcquireRequest)
 		reply.Sent = time.Time{}
 		return reply, err
-	}, func(r reply) any { return acquired(r) }, "acquire", acquireArgs(&a.AcquireRequest, c.lockers[a.by].id)...)
+	}, func(r reply) any { return acquired(r, a.Fingerprint) }, "acquire", acquireArgs(&a.AcquireRequest, c.lockers[a.by].id)...)
 	if reply, ok := got.(backend.AcquireReply); ok && reply.Outcome == backend.OutcomeGranted {
 		a.token = reply.Token
 	}
@@ -273,7 +273,7 @@ func (c *compared) rotate(key int) {
 		Key: a.Key, ID: a.ID, Token: a.token + int64(c.rnd.IntN(512)), Retention: pick(c, c.timing.retentions), Repeated: c.chance(30), Next: &next.AcquireRequest,
 	}
 	got := c.send(key, a.by, c.releasing(&r), func(r reply) any {
-		return backend.ReleaseReply{Released: r.num(0) == 1, Next: acquired(r[1:])}
+		return backend.ReleaseReply{Released: r.num(0) == 1, Next: acquired(r[1:], "")}
 	}, "rotate", rotateArgs(&r, c.lockers[a.by].id)...)
 	if reply, ok := got.(backend.ReleaseReply); ok && reply.Next.Outcome == backend.OutcomeGranted {
 		next.token = reply.Next.Token

@@ -120,7 +120,14 @@ func (r reply) text(i int) string {
 
 func (r reply) span(i int) time.Duration { return time.Duration(r.num(i)) * time.Microsecond }
 
-func acquired(r reply) (a backend.AcquireReply) {
+// acquired reads a reply of acquire.lua to a call with a fingerprint.
+func acquired(r reply, fingerprint string) (a backend.AcquireReply) {
+	if record, of, ok := redis.PlainRecord(r.text(0)); ok {
+		if fingerprint != "" && of != "" && of != fingerprint {
+			return backend.AcquireReply{Outcome: backend.OutcomeMismatch, IsDone: true}
+		}
+		return backend.AcquireReply{Outcome: backend.OutcomeDone, Record: []byte(record), Attempt: 1, Fingerprint: of}
+	}
 	if token, err := strconv.ParseInt(r.text(0), 10, 64); err == nil {
 		return backend.AcquireReply{Outcome: backend.OutcomeGranted, Plain: true, Token: token, Attempt: 1, GrantedAt: time.UnixMicro(token)}
 	}

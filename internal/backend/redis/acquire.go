@@ -2,8 +2,10 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -47,7 +49,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	if err != nil {
 		return backend.AcquireReply{Sent: sent, Repeated: repeated}, err
 	}
-	return decodeAcquire(reply, sent, repeated)
+	return decodeAcquire(&r, reply, sent, repeated)
 }
 
 // acquireCommand has the ctx and the arguments of one send in one allocation. The command points to
@@ -107,11 +109,18 @@ func flagRef(b bool) *string {
 
 // decodeAcquire reads a reply of acquire.lua. After a reply of another shape the request may still
 // have the key, so Repeated is set.
-func decodeAcquire(reply []any, sent time.Time, repeated bool) (backend.AcquireReply, error) {
+func decodeAcquire(r *backend.AcquireRequest, reply []any, sent time.Time, repeated bool) (backend.AcquireReply, error) {
 	a := backend.AcquireReply{Sent: sent, Repeated: repeated}
-	if token, err := strconv.ParseInt(text(reply, 0), 10, 64); err == nil && len(reply) == 1 && token >= leastToken && token < 1<<53 {
-		a.Outcome, a.Plain, a.Token, a.GrantedAt, a.Attempt = backend.OutcomeGranted, true, token, time.UnixMicro(token), 1
-		return a, nil
+	switch stored := text(reply, 0); {
+	case strings.HasPrefix(stored, "d"):
+		err := decodePlainRecord(&a, r, stored)
+		return a, err
+	case stored != "":
+		token, err := strconv.ParseInt(stored, 10, 64)
+		if err == nil && len(reply) == 1 && token >= leastToken && token < 1<<53 {
+			a.Outcome, a.Plain, a.Token, a.GrantedAt, a.Attempt = backend.OutcomeGranted, true, token, time.UnixMicro(token), 1
+			return a, nil
+		}
 	}
 	status, err := number(reply, 0)
 	switch {
@@ -142,6 +151,38 @@ func decodeAcquire(reply []any, sent time.Time, repeated bool) (backend.AcquireR
 		return backend.AcquireReply{Sent: sent, Repeated: true}, err
 	}
 	return a, nil
+}
+
+var errNoPlainRecord = errors.New("it is a string, but not a plain record")
+
+func decodePlainRecord(a *backend.AcquireReply, r *backend.AcquireRequest, stored string) error {
+	record, fingerprint, ok := PlainRecord(stored)
+	switch {
+	case !ok:
+		return &backend.DataError{Stored: r.Key.Stored[0], Reply: errNoPlainRecord}
+	case r.Fingerprint != "" && fingerprint != "" && fingerprint != r.Fingerprint: //planted:plain-record-of-other-payload
+		a.Outcome, a.IsDone = backend.OutcomeMismatch, true
+	default:
+		a.Outcome, a.Record, a.Attempt, a.Fingerprint = backend.OutcomeDone, []byte(record), 1, fingerprint
+	}
+	return nil
+}
+
+// PlainRecord reads a plain record, see plain.lua. ok is false for a string that no script writes.
+func PlainRecord(stored string) (record, fingerprint string, ok bool) {
+	id, rest, _ := strings.Cut(stored, " ")
+	ok = len(id) == len("d")+26 && id[0] == 'd'
+	var n [4]uint64 // token, last token used, bytes of the fingerprint, bytes of the holder text
+	for i := range n {
+		digits, after, _ := strings.Cut(rest, " ")
+		v, err := strconv.ParseUint(digits, 10, 64)
+		ok = ok && err == nil && len(digits) <= 16
+		n[i], rest = v, after
+	}
+	if !ok || n[2]+n[3] > uint64(len(rest)) {
+		return "", "", false
+	}
+	return rest[n[2]+n[3]:], rest[:n[2]], true
 }
 
 // small returns a count, 0 if there is none.

@@ -65,7 +65,7 @@ func (b *Backend) rotate(ctx context.Context, r *backend.ReleaseRequest, sent ti
 	if err != nil {
 		return released, err
 	}
-	released.Next, err = decodeAcquire(reply[1:], sent, repeated)
+	released.Next, err = decodeAcquire(r.Next, reply[1:], sent, repeated)
 	return released, err
 }
 

@@ -4,7 +4,7 @@
 --       6 retention ms of an abandoned hold 7 fingerprint 8 mode: exclusive | least | most
 --       9 retention ms of the queue 10 the grant may be a plain hold (1|0): no duplicate of this command may
 --       exist
--- Returns the token, as text, of a plain hold, or one of
+-- Returns the token, as text, of a plain hold, or a plain record as it is stored, or one of
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy; if it is held, also the holder's locker id
 --   {1, token, attempt, abandoned (1|0)} granted
 --   {2, record, attempt, fingerprint} done

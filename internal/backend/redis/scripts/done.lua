@@ -1,12 +1,7 @@
--- done.lua comes after number.lua and before the rest of acquire.lua, because a replay needs only
--- this part. take.lua sets stored.
+-- done.lua comes after number.lua and before the rest of acquire.lua, because the replay of a record
+-- in a hash needs only this part. take.lua sets stored.
 local p = type(stored) == 'string' and parse(stored)
-if p and p.s == 'd' then -- only the first send of a request reads stored, so the request is not in the queue
-  if ARGV[7] ~= '' and p.g and ARGV[7] ~= p.g then return {3, 1} end
-  return {2, p.r, 1, p.g or ''}
-elseif p then
-  unfold(KEYS[1], p)
-end
+if p then unfold(KEYS[1], p) end
 local v = fields(KEYS[1], 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r')
 local fingerprint, g = ARGV[7], v[8] or ''
 local differs = fingerprint ~= '' and g ~= '' and fingerprint ~= g

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+const (
+	idempotencyKey = "Idempotency-Key"
+	charge         = `{"amount":499}`
+	receipt        = `{"id":"ch_1","amount":499,"currency":"eur","status":"succeeded"}`
+)
+
+// newHandler returns a handler that has an answer to each key in Redis: behind Idempotent, which has recorded it when
+// the first request has run, or by GET.
+func newHandler(j job, l locker) (http.Handler, error) {
+	switch l := l.(type) {
+	case *holdfastLocker:
+		scope := func(*http.Request) (string, error) { return j.Prefix, nil }
+		return httpmw.Idempotent(l.locks, scope, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}})(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerCharge(w, []byte(receipt)) })), nil
+	case floor:
+		for i := range j.Point.Keys {
+			if err := l.rdb.Set(context.Background(), j.Prefix+strconv.Itoa(i), receipt, 0).Err(); err != nil {
+				return nil, err
+			}
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := l.rdb.Get(r.Context(), j.Prefix+r.Header.Get(idempotencyKey)).Bytes()
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			answerCharge(w, body)
+		}), nil
+	}
+	return nil, fmt.Errorf("bench: no handler for %s", j.Library)
+}
+
+func answerCharge(w http.ResponseWriter, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write(body) // into memory
+}
+
+// newHTTPCrew is one client of h, without a network between them. Each key is requested once before the crew is ready.
+func newHTTPCrew(j job, h http.Handler, seen *witness) (*crew, error) {
+	request := func(ctx context.Context, key int) error {
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/charges", strings.NewReader(charge))
+		r.Header.Set(idempotencyKey, strconv.Itoa(key))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusCreated || w.Body.String() != receipt {
+			return fmt.Errorf("bench: the answer is %d %s", w.Code, w.Body)
+		}
+		return nil
+	}
+	for key := range j.Point.Keys {
+		if err := request(context.Background(), key); err != nil {
+			return nil, err
+		}
+	}
+	n := 0
+	return newCrew(1, seen, func(ctx context.Context, w *worker) error {
+		n++
+		err := request(ctx, n%j.Point.Keys)
+		if err == nil {
+			w.granted(1)
+		}
+		return err
+	}), nil
+}
