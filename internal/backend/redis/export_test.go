@@ -63,7 +63,7 @@ func TakeAll(n int, left func(i int) bool) (groups [][]int) {
 	}
 	for w.n > 0 {
 		var group []int
-		for _, c := range w.take() {
+		for _, c := range w.take(nil) {
 			group = append(group, number[c])
 		}
 		groups = append(groups, group)

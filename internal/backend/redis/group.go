@@ -10,12 +10,11 @@ import (
 )
 
 const (
-	aloneCalls  = 4                    // with fewer sends under way, a call is sent alone, except until groups.groupUntil
-	groupTime   = 5 * time.Millisecond // how long groupUntil lies after the first wait, or after a group of more than aloneCalls
-	groupWait   = time.Millisecond     // how long calls wait before a group starts beside the sends under way
-	maxReusable = 1024                 // calls that are kept for later
-	maxReports  = 1024                 // groups that wait for the Observer; more are not reported
-	maxGroup    = 64                   // calls in a group
+	aloneCalls = 4                    // with fewer sends under way, a call is sent alone, except until groups.groupUntil
+	groupTime  = 5 * time.Millisecond // how long groupUntil lies after the first wait, or after a group of more than aloneCalls
+	groupWait  = time.Millisecond     // how long calls wait before a group starts beside the sends under way
+	maxReports = 1024                 // groups that wait for the Observer; more are not reported
+	maxGroup   = 64                   // calls in a group
 )
 
 // groups sends the calls to one server. A send is one call alone, on its own connection, or one
@@ -43,11 +42,12 @@ type groups struct {
 	groupUntil time.Time // until then aloneCalls does not apply, only the limit of roundTrips
 	roundTrips roundTrips
 	timer      *time.Timer // of groupWait
-	reusable   []*call     // at most maxReusable
 	reports    []sentGroup // for report, at most maxReports
 	reporting  bool        // a goroutine calls report
 	stopped    bool
-	senders    sync.WaitGroup // goroutines of sendGroup
+	senders    sync.WaitGroup // goroutines of sendGroups and reportAll
+
+	calls sync.Pool // of *call, for reuse; not global, because done belongs to the synctest bubble of the Locker
 }
 
 // call is one call that waits for a group, or is in one.
@@ -56,7 +56,7 @@ type call struct {
 	list    []any
 	end     time.Time // of the send
 	useDeal bool      // deal.lua may do it
-	terms   string    // for deal.lua, of an acquire
+	terms   holdTerms // for deal.lua, of an acquire
 
 	since time.Time // when it was added
 
@@ -126,12 +126,12 @@ func (g *groups) add(ctx context.Context, server redis.UniversalClient, s *scrip
 		return nil
 	}
 	g.server = server // in a cluster go-redis may have made a new client for the same address
-	c := g.newCallLocked()
+	c := g.newCall()
 	c.s, c.list, c.useDeal, c.since = s, list, useDeal && g.useDeal, now
 	c.end, _ = ctx.Deadline() // ctx is a limited, which always has a deadline
 	c.timer.Reset(c.end.Sub(now))
 	if c.useDeal && s == acquireScript {
-		c.terms = termsOf(list)
+		c.terms.set(list)
 	}
 	if g.waiting.n == 0 {
 		g.timer.Reset(groupWait) //planted:group-beside
@@ -204,8 +204,9 @@ func (g *groups) startBeside() {
 // startGroupLocked sends the next group on its own goroutine.
 func (g *groups) startGroupLocked() {
 	g.underWay++
-	group := g.takeGroupLocked()
-	g.senders.Go(func() { g.sendGroup(group) })
+	group := new(group)
+	g.takeGroupLocked(group)
+	g.senders.Go(func() { g.sendGroups(group) })
 }
 
 // group is a number of calls that are sent in one write.
@@ -213,8 +214,16 @@ type group struct {
 	server     redis.UniversalClient
 	calls      []*call // releases first, as deal.lua expects
 	dealInFull bool    // deal.lua is sent in full
+	results    sendResults
 
-	// Results of the send.
+	// Memory of send, for the next group.
+	deal, rest []*call
+	list       []any
+	cmds       []redis.Cmder
+}
+
+// sendResults are what a send shows beside the replies.
+type sendResults struct {
 	failed   bool // a command failed, so its time is not added to roundTrips
 	dealt    bool // deal.lua has replied
 	noScript bool // the server does not have deal.lua
@@ -227,46 +236,56 @@ type sentGroup struct {
 	waited time.Duration // of the first call
 }
 
-// sendGroup sends a group and signals its calls.
-func (g *groups) sendGroup(group *group) {
-	sent, first := time.Now(), group.calls[0].since
-	for _, c := range group.calls {
-		if c.since.Before(first) {
-			first = c.since
+// sendGroups sends a group, and then the groups of the calls that wait meanwhile.
+func (g *groups) sendGroups(group *group) {
+	for more := true; more; {
+		sent, first := time.Now(), group.calls[0].since
+		for _, c := range group.calls {
+			if c.since.Before(first) {
+				first = c.since
+			}
 		}
+		group.send()
+		now := time.Now()
+		for _, c := range group.calls {
+			c.done <- struct{}{}
+		}
+		more = g.endGroup(group, sent, now, sent.Sub(first))
 	}
-	group.send()
-	now := time.Now()
-	for _, c := range group.calls {
-		c.done <- struct{}{}
-	}
+}
+
+// endGroup ends the send of a group. If calls wait, it takes them into group, which is the next
+// send, and returns true.
+func (g *groups) endGroup(group *group, sent, now time.Time, waited time.Duration) (more bool) {
 	g.mu.Lock()
-	if !group.failed {
+	defer g.mu.Unlock()
+	if !group.results.failed {
 		g.roundTrips.add(now, now.Sub(sent))
 	}
 	if len(group.calls) > aloneCalls {
 		g.groupUntil = now.Add(groupTime)
 	}
-	if group.noScript || group.dealt {
-		g.dealInFull = group.noScript
+	if group.results.noScript || group.results.dealt {
+		g.dealInFull = group.results.noScript
 	}
-	if group.noDeal {
+	if group.results.noDeal {
 		g.useDeal = false
 	}
-	g.endSendLocked()
-	if g.report == nil {
-		g.mu.Unlock()
-		return
+	if g.report != nil {
+		if len(g.reports) < maxReports {
+			g.reports = append(g.reports, sentGroup{len(group.calls), waited})
+		}
+		if !g.reporting {
+			g.reporting = true
+			g.senders.Go(g.reportAll)
+		}
 	}
-	reports := !g.reporting
-	g.reporting = true
-	if len(g.reports) < maxReports {
-		g.reports = append(g.reports, sentGroup{len(group.calls), sent.Sub(first)})
+	if g.waiting.n == 0 {
+		g.underWay--
+		return false
 	}
-	g.mu.Unlock()
-	if reports {
-		g.reportAll()
-	}
+	g.takeGroupLocked(group)
+	return true
 }
 
 // reportAll calls report for all groups that are not reported, also for those that end meanwhile.
@@ -287,15 +306,14 @@ func (g *groups) reportAll() {
 	}
 }
 
-// takeGroupLocked takes the next group from waiting.
-func (g *groups) takeGroupLocked() *group {
-	next := &group{server: g.server, calls: g.waiting.take(), dealInFull: g.dealInFull}
+// takeGroupLocked takes the calls of the next group from waiting.
+func (g *groups) takeGroupLocked(next *group) {
+	next.server, next.calls, next.dealInFull = g.server, g.waiting.take(next.calls[:0]), g.dealInFull
 	if g.waiting.n > 0 {
 		g.timer.Reset(groupWait)
 	} else {
 		g.timer.Stop()
 	}
-	return next
 }
 
 // rank orders releases before other calls.
@@ -306,26 +324,19 @@ func (c *call) rank() int {
 	return 1
 }
 
-// newCallLocked returns a new call, or one that was given to reuse.
-func (g *groups) newCallLocked() *call {
-	n := len(g.reusable)
-	if n == 0 {
-		return &call{done: make(chan struct{}, 1), timer: time.NewTimer(callTimeout)}
+// newCall returns a new call, or one that was given to reuse.
+func (g *groups) newCall() *call {
+	if c, ok := g.calls.Get().(*call); ok {
+		return c
 	}
-	c := g.reusable[n-1]
-	g.reusable = g.reusable[:n-1]
-	return c
+	return &call{done: make(chan struct{}, 1), timer: time.NewTimer(callTimeout)}
 }
 
-// reuse makes a call available to newCallLocked after its caller has read the reply.
+// reuse makes a call available to newCall after its caller has read the reply.
 func (g *groups) reuse(c *call) {
 	c.timer.Stop()
-	*c = call{done: c.done, timer: c.timer}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.reusable) < maxReusable {
-		g.reusable = append(g.reusable, c)
-	}
+	*c = call{done: c.done, timer: c.timer, terms: c.terms}
+	g.calls.Put(c)
 }
 
 // stop fails the calls in waiting. Each later call is sent alone. The groups under way end when
@@ -336,7 +347,7 @@ func (g *groups) stop() {
 	g.stopped = true
 	g.timer.Stop()
 	for g.waiting.n > 0 {
-		for _, c := range g.waiting.take() {
+		for _, c := range g.waiting.take(nil) {
 			c.err = &notSentError{errCutOff}
 			c.done <- struct{}{}
 		}

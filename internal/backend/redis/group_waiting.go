@@ -11,9 +11,8 @@ func (w *waitingCalls) add(c *call) {
 	w.queues[c.rank()].push(c)
 }
 
-// take removes the calls of the next group. Releases go first.
-func (w *waitingCalls) take() []*call {
-	calls := make([]*call, 0, min(w.n, maxGroup))
+// take moves the calls of the next group to calls, which is empty. Releases go first.
+func (w *waitingCalls) take(calls []*call) []*call {
 	for i := range w.queues {
 		for q := &w.queues[i]; q.len() > 0 && len(calls) < maxGroup; {
 			if c := q.pop(); !c.left {
