@@ -24,6 +24,12 @@ type limited struct {
 	reply    [1]any    // the memory of a reply that is not a list
 }
 
+// own returns a copy for go-redis. User code that sets up a connection may keep the ctx that it
+// gets. A command, which contains l, is reused.
+func (l *limited) own() context.Context {
+	return &limited{Context: l.Context, end: l.end, detached: l.detached}
+}
+
 func (l *limited) parent() context.Context {
 	if l.detached {
 		return context.WithoutCancel(l.Context)

@@ -147,7 +147,7 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	case !c.own:
 		v, err = c.sendBounded(ctx, on, s, list, acked)
 	case acked:
-		v, err = c.evalAcked(ctx, on, s, list)
+		v, err = c.evalAcked(ctx.own(), on, s, list)
 	case c.groups != nil:
 		v, err = c.groups.eval(ctx, on, s, list, sent)
 	default:
@@ -190,7 +190,8 @@ func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
 }
 
 // eval sends a script by its digest, and in full if the server does not have it.
-func eval(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
+func eval(l *limited, on redis.UniversalClient, s *script, list []any) (any, error) {
+	ctx := l.own()
 	copy(list, s.sha)
 	cmd := redis.NewCmd(ctx, list...)
 	err := on.Process(ctx, cmd)

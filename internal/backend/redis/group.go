@@ -83,7 +83,7 @@ func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *grou
 
 // eval sends a script and waits for its reply. A group goes to server. A call that is sent alone
 // goes through on, which may be the client of a cluster.
-func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
+func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
 	for useDeal := s.canDeal(list); ; now = time.Now() {
 		c := g.add(ctx, server, s, list, useDeal, now)
 		if c == nil {
@@ -107,7 +107,7 @@ func (g *groups) eval(ctx context.Context, server, on redis.UniversalClient, s *
 }
 
 // sendAlone sends a call on its own connection, after add has counted it.
-func (g *groups) sendAlone(ctx context.Context, now time.Time, on redis.UniversalClient, s *script, list []any) (reply any, err error) {
+func (g *groups) sendAlone(ctx *limited, now time.Time, on redis.UniversalClient, s *script, list []any) (reply any, err error) {
 	defer func() { g.endAlone(now, err) }()
 	return eval(ctx, on, s, list)
 }

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -28,10 +27,10 @@ func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
 }
 
 // eval sends a script to the server of its key and waits for its reply.
-func (s *serverGroups) eval(ctx context.Context, on redis.UniversalClient, script *script, list []any, now time.Time) (any, error) {
+func (s *serverGroups) eval(ctx *limited, on redis.UniversalClient, script *script, list []any, now time.Time) (any, error) {
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
-		node, err := cluster.MasterForKey(ctx, keyOf(list))
+		node, err := cluster.MasterForKey(ctx.own(), keyOf(list))
 		if err != nil { // sent alone, the call gets the error of the ClusterClient
 			return eval(ctx, on, script, list)
 		}
