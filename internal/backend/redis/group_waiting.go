@@ -15,7 +15,7 @@ func (w *waitingCalls) add(c *call) {
 func (w *waitingCalls) take(calls []*call) []*call {
 	for i := range w.queues {
 		for q := &w.queues[i]; q.len() > 0 && len(calls) < maxGroup; {
-			if c := q.pop(); !c.left {
+			if c := q.pop(); c.left == nil {
 				c.taken = true
 				calls = append(calls, c)
 			}
@@ -23,6 +23,15 @@ func (w *waitingCalls) take(calls []*call) []*call {
 	}
 	w.n -= len(calls)
 	return calls
+}
+
+// each calls do with each call, also with those that have left.
+func (w *waitingCalls) each(do func(*call)) {
+	for _, q := range w.queues {
+		for _, c := range q.calls[q.head:] {
+			do(c)
+		}
+	}
 }
 
 // callQueue is a queue.
