@@ -383,7 +383,10 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 // awaitRetry waits until the next send is due: until nextTry, or until a signal. It returns an
 // error if the call ends first.
 func (c *call) awaitRetry(req *request) error {
-	d := time.Until(req.nextTry)
+	d := time.Duration(0)
+	if !req.nextTry.IsZero() {
+		d = time.Until(req.nextTry)
+	}
 	//planted:futile-hints
 	if d > 0 && !req.backoff && req.spurious > 3 { // forged notifications must not determine the rate of requests
 		quiet := min(time.Millisecond<<min(req.spurious, 8), d)
@@ -410,9 +413,10 @@ func (c *call) awaitRetry(req *request) error {
 // the end of Wait is no error: the caller sends one more request first.
 func (c *call) pause(remote, local chan struct{}, d time.Duration) (notified bool, err error) {
 	if d <= 0 {
-		select {
-		case <-c.ctx.Done():
+		if c.ctx.Err() != nil {
 			return false, c.queue.snapshot().refusal(c)
+		}
+		select {
 		case <-c.l.closing:
 			return false, ErrClosed
 		default:
