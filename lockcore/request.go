@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"cmp"
 	"crypto/rand"
 	rnd "math/rand/v2"
 	"time"
@@ -253,7 +254,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	g := &grant{
 		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: c.fingerprint,
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
-		since:     now, // after the reply was received, as clockPast requires
+		since:     cmp.Or(r.Received, now), // a grant of a group waits for its goroutine, and clockPast wants an early time
 		granted:   r.GrantedAt,
 		nextToken: r.Token, lastToken: r.Token + backend.TokensPerGrant - 1, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,
 		sent: r.Sent, //planted:grant-counts-from

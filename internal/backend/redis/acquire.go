@@ -47,8 +47,10 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	if err != nil {
 		return backend.AcquireReply{Sent: sent, Repeated: repeated}, err
 	}
-	defer c.reuse()
-	return decodeAcquire(reply, sent, repeated)
+	a, err := decodeAcquire(reply, sent, repeated)
+	a.Received = c.ctx.received
+	c.reuse()
+	return a, err
 }
 
 func (b *Backend) acquireCommand(r *backend.AcquireRequest) *command {

@@ -22,6 +22,7 @@ type limited struct {
 	end      time.Time // of the send
 	detached bool      // the end of the parent does not cancel it
 	reply    [1]any    // the memory of a reply that is not a list
+	received time.Time // when the reply had arrived; zero if the call was not sent through groups
 }
 
 // own returns a copy for go-redis. User code that sets up a connection may keep the ctx that it

@@ -77,6 +77,7 @@ type call struct {
 	err        error
 	retry      bool // it was not executed: send it again, with its own script unless useDeal is set
 	retryAlone bool // it was not executed: send it alone
+	received   time.Time
 }
 
 // newGroups returns the groups of a server.
@@ -99,6 +100,7 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script,
 			return nil, err
 		}
 		reply, err, retry, retryAlone := c.reply, c.err, c.retry, c.retryAlone
+		ctx.received = c.received
 		if useDeal = c.useDeal; retry && !useDeal {
 			list[plainArg] = &no
 		}
@@ -114,7 +116,7 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script,
 
 // sendAlone sends a call on its own connection, after add has counted it.
 func (g *groups) sendAlone(ctx *limited, now time.Time, on redis.UniversalClient, s *script, list []any) (reply any, err error) {
-	defer func() { g.endAlone(now, err) }()
+	defer func() { ctx.received = g.endAlone(now, err) }()
 	return eval(ctx, on, s, list)
 }
 
@@ -229,15 +231,16 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// endAlone ends the send of a call alone.
-func (g *groups) endAlone(sent time.Time, err error) {
-	now := time.Now()
+// endAlone ends the send of a call alone, and returns the time.
+func (g *groups) endAlone(sent time.Time, err error) (now time.Time) {
+	now = time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil {
 		g.roundTrips.add(now, now.Sub(sent))
 	}
 	g.endSendLocked()
+	return now
 }
 
 // endSendLocked ends a send. If calls wait, a group takes its place.
@@ -344,7 +347,7 @@ func (g *groups) endGroup(group *group, sent time.Time) (more bool) {
 	group.finished = group.finished[:0]
 	for _, c := range group.calls {
 		if c.left == nil {
-			c.finished = true
+			c.finished, c.received = true, now
 			group.finished = append(group.finished, c)
 		}
 	}
