@@ -413,9 +413,10 @@ func (c *call) awaitRetry(req *request) error {
 // the end of Wait is no error: the caller sends one more request first.
 func (c *call) pause(remote, local chan struct{}, d time.Duration) (notified bool, err error) {
 	if d <= 0 {
-		select {
-		case <-c.ctx.Done():
+		if c.ctx.Err() != nil {
 			return false, c.queue.snapshot().refusal(c)
+		}
+		select {
 		case <-c.l.closing:
 			return false, ErrClosed
 		default:

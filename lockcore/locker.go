@@ -112,7 +112,7 @@ func newLocker(o Options, open func(backend.Options) (backend.Backend, error)) (
 	l.backend = b
 	l.terms.fill(&defaultTerms)
 	l.base, l.stop = context.WithCancel(context.Background())
-	l.watchdog.l, l.wake.l = l, l
+	l.watchdog.l, l.watchdog.zero, l.wake.l = l, time.Now(), l
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(l.base)
 	l.processID = thisProcess()
 	l.holderWithoutTask = l.processID + "\n"

@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"cmp"
 	"crypto/rand"
 	rnd "math/rand/v2"
 	"time"
@@ -244,15 +245,16 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 // acceptGrant makes a grant of a reply that arrived in time. From here on the grant, not the
 // request, must be released.
 func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
-	req.unresolved = true                         // until the grant exists the request must be withdrawn
-	if elapsed(r.Sent) >= usable(c.terms.Lease) { //planted:grant-in-time
+	req.unresolved = true // until the grant exists the request must be withdrawn
+	now := time.Now()
+	if between(r.Sent, now) >= usable(c.terms.Lease) { //planted:grant-in-time
 		req.reissue()
 		return acquired{}
 	}
 	g := &grant{
 		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: c.fingerprint,
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
-		since:     time.Now(),
+		since:     cmp.Or(r.Received, now), // a grant of a group waits for its goroutine, and clockPast wants an early time
 		granted:   r.GrantedAt,
 		nextToken: r.Token, lastToken: r.Token + backend.TokensPerGrant - 1, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,
 		sent: r.Sent, //planted:grant-counts-from
@@ -268,7 +270,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	}
 	req.unresolved, req.queued, req.repeated = false, false, false
 	if !g.terms.NoRenew {
-		req.l.watchdog.add(g)
+		req.l.watchdog.add(g, now)
 	}
 	return acquired{grant: g}
 }

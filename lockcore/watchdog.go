@@ -50,22 +50,18 @@ type watchdog struct {
 
 // clockLocked returns the time since zero by the monotonic clock, which takes a third of the memory
 // of a time.Time.
-func (w *watchdog) clockLocked() time.Duration {
-	if w.zero.IsZero() {
-		w.zero = time.Now()
-	}
-	return time.Since(w.zero)
-}
+func (w *watchdog) clockLocked() time.Duration { return time.Since(w.zero) }
 
-func (w *watchdog) add(g *grant) {
+// add adds a lease. now may be a moment ago: then the first renewal is due sooner.
+func (w *watchdog) add(g *grant, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
 		return
 	}
-	took := elapsed(g.sent) // a slow reply used up part of the lease, and the first renewal may be as slow
+	took := between(g.sent, now) // a slow reply used up part of the lease, and the first renewal may be as slow
 	w.lagLocked(took)
-	w.pushLocked(g, w.periodLocked(g.terms.Lease)-took)
+	w.pushLocked(g, now.Sub(w.zero)+w.periodLocked(g.terms.Lease)-took)
 }
 
 // lagLocked updates lag with the duration of one round trip.
@@ -81,8 +77,8 @@ func (w *watchdog) periodLocked(lease time.Duration) time.Duration {
 	return jitter(lease/3) - min(w.lag, lease/6)
 }
 
-func (w *watchdog) pushLocked(g *grant, in time.Duration) {
-	g.due = w.clockLocked() + in
+func (w *watchdog) pushLocked(g *grant, due time.Duration) {
+	g.due = due
 	heap.Push(&w.due, g)
 	if g.index == 0 {
 		w.setLocked()
@@ -134,7 +130,7 @@ func (w *watchdog) dueIn(g *grant, in time.Duration) {
 
 func (w *watchdog) dueInLocked(g *grant, in time.Duration) {
 	if g.index < 0 && g.terms.NoRenew && in == 0 && !w.stopped && g.live() {
-		w.pushLocked(g, 0)
+		w.pushLocked(g, w.clockLocked())
 		g.urgent = true
 	}
 	if due := w.clockLocked() + in; g.index >= 0 && !w.stopped && due < g.due {

@@ -43,28 +43,21 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		sent = time.Now()
 		limit = min(r.Limit-sent.Sub(start), callTimeout) // r.Limit covers the wait and the send; a repeat gets all of it
 	}
-	c := newAcquireCommand(ctx, b, &r)
-	c.ctx.end = sent.Add(limit)
+	c := b.acquireCommand(&r)
+	c.ctx = limited{Context: ctx, end: sent.Add(limit)}
 	reply, repeated, err := b.conn.send(&c.ctx, b.conn.calls, acquireScript, c.list[:], sent)
 	if err != nil {
 		return backend.AcquireReply{Sent: sent, Repeated: repeated}, err
 	}
-	return decodeAcquire(&r, reply, sent, repeated)
+	a, err := decodeAcquire(&r, reply, sent, repeated)
+	a.Received = c.ctx.received
+	c.reuse()
+	return a, err
 }
 
-// acquireCommand has the ctx and the arguments of one send in one allocation. The command points to
-// them while it is under way, which may be longer than the call.
-type acquireCommand struct {
-	ctx                     limited
-	id, holder, fingerprint string
-	lease, retention        int64
-	list                    [15]any
-}
-
-func newAcquireCommand(ctx context.Context, b *Backend, r *backend.AcquireRequest) *acquireCommand {
-	c := &acquireCommand{
-		ctx: limited{Context: ctx}, id: r.ID, holder: r.Holder, fingerprint: r.Fingerprint, lease: micros(r.Lease), retention: millis(r.Retention),
-	}
+func (b *Backend) acquireCommand(r *backend.AcquireRequest) *command {
+	c := newCommand()
+	c.id, c.holder, c.fingerprint, c.lease, c.retention = r.ID, r.Holder, r.Fingerprint, micros(r.Lease), millis(r.Retention)
 	c.list = [15]any{
 		2: 2, 3: &r.Key.Stored[0], 4: &r.Key.Stored[1], 5: &c.id, 6: &b.o.Locker, 7: &c.lease, 8: flagRef(r.Queue), 9: &c.holder, 10: &c.retention,
 		11: &c.fingerprint, 12: modeOf(r), 13: &queueKeep, 14: plainRef(r.Key, b.plain(r)),

@@ -23,6 +23,13 @@ type limited struct {
 	detached bool      // the end of the parent does not cancel it
 	reply    [1]any    // the memory of a reply that is not a list
 	sends    sends     // by a ClusterClient
+	received time.Time // when the reply had arrived; zero if the call was not sent through groups
+}
+
+// own returns a copy for go-redis. User code that sets up a connection may keep the ctx that it
+// gets. A command, which contains l, is reused.
+func (l *limited) own() *limited {
+	return &limited{Context: l.Context, end: l.end, detached: l.detached}
 }
 
 func (l *limited) parent() context.Context {

@@ -147,7 +147,9 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	case !c.own:
 		v, err = c.sendBounded(ctx, on, s, list, acked)
 	case acked:
-		v, err = c.evalAcked(ctx, on, s, list)
+		own := ctx.own()
+		v, err = c.evalAcked(own, on, s, list)
+		ctx.sends = own.sends
 	case c.groups != nil:
 		v, err = c.groups.eval(ctx, on, s, list, sent)
 	default:
@@ -190,9 +192,10 @@ func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
 }
 
 // eval sends a script by its digest, and in full if the server does not have it.
-func eval(ctx *limited, on redis.UniversalClient, s *script, list []any) (any, error) {
+func eval(l *limited, on redis.UniversalClient, s *script, list []any) (any, error) {
+	ctx := l.own()
 	if _, ok := on.(*redis.ClusterClient); ok {
-		defer func() { ctx.sends.lost = ctx.sends.lost || !ctx.sends.seen }() // a hook of the user may hide ctx
+		defer func() { l.sends.lost = l.sends.lost || ctx.sends.lost || !ctx.sends.seen }() // a hook of the user may hide ctx
 	}
 	copy(list, s.sha)
 	cmd := redis.NewCmd(ctx, list...)

@@ -57,13 +57,13 @@ func TakeAll(n int, left func(i int) bool) (groups [][]int) {
 		number[c] = i
 		w.add(c)
 		if left(i) {
-			c.left = true
+			c.left = context.Canceled
 			w.n--
 		}
 	}
 	for w.n > 0 {
 		var group []int
-		for _, c := range w.take() {
+		for _, c := range w.take(nil) {
 			group = append(group, number[c])
 		}
 		groups = append(groups, group)

@@ -18,19 +18,29 @@ func (s *script) canDeal(list []any) bool {
 	return (s == acquireScript || s == releaseScript) && list[plainArg] == &yesDeal
 }
 
-// termsOf returns the part of a plain hold after the token, from a list of acquire.lua.
-func termsOf(list []any) string {
+// holdTerms is the part of a plain hold after the token. It is a BinaryMarshaler, because go-redis
+// sends that without a copy.
+type holdTerms []byte
+
+// set takes the terms from a list of acquire.lua. It reuses the memory of t.
+func (t *holdTerms) set(list []any) {
 	lease, _ := list[7].(*int64)
 	locker, _ := list[6].(*string)
 	holder, _ := list[9].(*string)
-	return strconv.FormatInt(*lease, 10) + " 0 " + *locker + " " + *holder
+	b := strconv.AppendInt((*t)[:0], *lease, 10)
+	b = append(append(b, " 0 "...), *locker...)
+	*t = append(append(b, ' '), *holder...)
 }
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (t *holdTerms) MarshalBinary() ([]byte, error) { return *t, nil }
 
 // send sends a group in one write, and sets the reply of each call. It waits until the last end of
 // its calls. A call with an earlier end does not wait for send.
 func (g *group) send() {
+	g.results = sendResults{}
 	var end time.Time
-	var deal, rest []*call
+	deal, rest := g.deal[:0], g.rest[:0]
 	for _, c := range g.calls {
 		if c.end.After(end) {
 			end = c.end
@@ -42,24 +52,21 @@ func (g *group) send() {
 		}
 	}
 	if len(deal) == 1 { // the script of the call costs less
-		deal, rest = nil, append(rest, deal[0])
+		deal, rest = deal[:0], append(rest, deal[0])
 	}
 	ctx := &limited{Context: context.Background(), end: end}
-	cmds := make([]redis.Cmder, 0, 1+len(rest))
-	if deal != nil {
-		head := dealScript.sha
-		if g.dealInFull {
-			head = dealScript.text
-		}
-		cmds = append(cmds, dealCommand(ctx, deal, head))
+	cmds := g.cmds[:0]
+	if len(deal) > 0 {
+		cmds = append(cmds, g.dealCommand(ctx, deal))
 	}
 	for _, c := range rest {
 		copy(c.list, c.s.sha)
 		cmds = append(cmds, redis.NewCmd(ctx, c.list...))
 	}
+	g.deal, g.rest, g.cmds = deal, rest, cmds
 	exec := g.exchange(ctx, cmds)
-	g.failed = exec != nil
-	if deal != nil {
+	g.results.failed = exec != nil
+	if len(deal) > 0 {
 		cmd, _ := cmds[0].(*redis.Cmd)
 		cmds = cmds[1:]
 		g.setDealReplies(deal, cmd.Val(), commandErr(cmd, exec))
@@ -91,13 +98,14 @@ func canRetryAlone(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || slotOnly(err) || errors.Is(err, redis.ErrClosed))
 }
 
-// dealCommand returns the command of deal.lua for calls. In calls the releases come first. head is
-// EVALSHA and the digest of the script, or EVAL and its source.
-func dealCommand(ctx context.Context, calls []*call, head []any) *redis.Cmd {
+// dealCommand returns the command of deal.lua for calls. In calls the releases come first.
+func (g *group) dealCommand(ctx context.Context, calls []*call) *redis.Cmd {
+	head := dealScript.sha
+	if g.dealInFull {
+		head = dealScript.text
+	}
 	releases := 0
-	list := make([]any, 3, 4+4*len(calls))
-	copy(list, head)
-	list[2] = len(calls)
+	list := append(append(g.list[:0], head...), len(calls))
 	for _, c := range calls {
 		list = append(list, c.list[3])
 		releases += 1 - c.rank()
@@ -109,6 +117,7 @@ func dealCommand(ctx context.Context, calls []*call, head []any) *redis.Cmd {
 			list = append(list, &c.terms, c.list[10])
 		}
 	}
+	g.list = list
 	return redis.NewCmd(ctx, list...)
 }
 
@@ -120,22 +129,22 @@ func (g *group) setDealReplies(calls []*call, reply any, err error) {
 	case err == nil && bad != nil:
 		err = bad
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
-		g.noScript = true
+		g.results.noScript = true
 	case redis.HasErrorPrefix(err, "CROSSSLOT"):
-		g.noDeal = true
+		g.results.noDeal = true
 	}
-	g.dealt = err == nil
+	g.results.dealt = err == nil
 	for i, c := range calls {
 		switch {
 		case err != nil:
 			// After an error reply the script has done nothing. A reply that is nil is no error reply.
-			c.err, c.retry, c.useDeal = err, errors.As(err, new(redis.Error)) && !errors.Is(err, redis.Nil), g.noScript
+			c.err, c.retry, c.useDeal = err, errors.As(err, new(redis.Error)) && !errors.Is(err, redis.Nil), g.results.noScript
 		case undone[i]:
 			c.retry, c.useDeal = true, false
 		case c.rank() == 0:
 			c.reply = int64(1)
 		default:
-			c.reply = text(list, 0)
+			c.reply = list[0]
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
 func (s *serverGroups) eval(ctx *limited, on redis.UniversalClient, script *script, list []any, now time.Time) (any, error) {
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
-		node, err := cluster.MasterForKey(ctx, keyOf(list))
+		node, err := cluster.MasterForKey(ctx.own(), keyOf(list))
 		if err != nil { // sent alone, the call gets the error of the ClusterClient
 			return eval(ctx, on, script, list)
 		}

@@ -11,12 +11,11 @@ func (w *waitingCalls) add(c *call) {
 	w.queues[c.rank()].push(c)
 }
 
-// take removes the calls of the next group. Releases go first.
-func (w *waitingCalls) take() []*call {
-	calls := make([]*call, 0, min(w.n, maxGroup))
+// take moves the calls of the next group to calls, which is empty. Releases go first.
+func (w *waitingCalls) take(calls []*call) []*call {
 	for i := range w.queues {
 		for q := &w.queues[i]; q.len() > 0 && len(calls) < maxGroup; {
-			if c := q.pop(); !c.left {
+			if c := q.pop(); c.left == nil {
 				c.taken = true
 				calls = append(calls, c)
 			}
@@ -24,6 +23,15 @@ func (w *waitingCalls) take() []*call {
 	}
 	w.n -= len(calls)
 	return calls
+}
+
+// each calls do with each call, also with those that have left.
+func (w *waitingCalls) each(do func(*call)) {
+	for _, q := range w.queues {
+		for _, c := range q.calls[q.head:] {
+			do(c)
+		}
+	}
 }
 
 // callQueue is a queue.

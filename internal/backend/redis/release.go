@@ -19,19 +19,15 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		detached: true, //planted:release-outlives-ctx
 	}
 	reply, repeated, err := b.conn.send(&c.ctx, b.conn.ends, releaseScript, c.list[:], sent)
+	if err == nil {
+		defer c.reuse()
+	}
 	return decodeRelease(reply, repeated, err)
 }
 
-// releaseCommand has the ctx and the arguments of one send in one allocation, see acquireCommand.
-type releaseCommand struct {
-	ctx                    limited
-	id                     string
-	token, retention, park int64
-	list                   [15]any
-}
-
-func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *releaseCommand {
-	c := &releaseCommand{id: r.ID, token: r.Token, retention: millis(r.Retention)}
+func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *command {
+	c := newCommand()
+	c.id, c.token, c.retention = r.ID, r.Token, millis(r.Retention)
 	if park := r.ParkUntil.Sub(now); !r.ParkUntil.IsZero() && park > 0 {
 		c.park, c.retention = micros(park), millis(park+r.Retention)
 	}
