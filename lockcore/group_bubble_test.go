@@ -87,7 +87,7 @@ func (w *groupWorld) held() (n int) {
 
 // untimed is a ctx that has a deadline and is never done.
 type untimed struct {
-	context.Context
+	context.Context //nolint:containedctx // it is one
 	end time.Time
 }
 

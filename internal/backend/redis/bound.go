@@ -27,7 +27,7 @@ type limited struct {
 }
 
 // own returns a copy for go-redis. User code that sets up a connection may keep the ctx that it
-// gets. A command, which contains l, is reused.
+// gets, but l is part of a command, which is reused.
 func (l *limited) own() *limited {
 	return &limited{Context: l.Context, end: l.end, detached: l.detached}
 }
