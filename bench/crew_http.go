@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -50,17 +51,36 @@ func answerCharge(w http.ResponseWriter, body []byte) {
 	_, _ = w.Write(body) // into memory
 }
 
-// newHTTPCrew is one client of h, without a network between them. Each key is requested once before the crew is ready.
+// newHTTPCrew is one client of h, which gets one request after another. Each key is requested once before the crew is
+// ready. The server ends with the process.
 func newHTTPCrew(j job, h http.Handler, seen *witness) (*crew, error) {
-	request := func(ctx context.Context, key int) error {
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/charges", strings.NewReader(charge))
-		r.Header.Set(idempotencyKey, strconv.Itoa(key))
+	send := func(r *http.Request) (*http.Response, error) {
+		r.RequestURI = r.URL.Path // as of a server
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if w.Code != http.StatusCreated || w.Body.String() != receipt {
-			return fmt.Errorf("bench: the answer is %d %s", w.Code, w.Body)
+		return w.Result(), nil
+	}
+	target := "http://bench"
+	if j.Point.Server {
+		server := httptest.NewServer(h)
+		send, target = server.Client().Do, server.URL
+	}
+	request := func(ctx context.Context, key int) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, target+"/charges", strings.NewReader(charge))
+		if err != nil {
+			return err
 		}
-		return nil
+		r.Header.Set(idempotencyKey, strconv.Itoa(key))
+		res, err := send(r)
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err == nil && (res.StatusCode != http.StatusCreated || string(body) != receipt) {
+			err = fmt.Errorf("bench: the answer is %d %s", res.StatusCode, body)
+		}
+		return err
 	}
 	for key := range j.Point.Keys {
 		if err := request(context.Background(), key); err != nil {

@@ -180,8 +180,8 @@ func TestSmoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 8 {
-		t.Fatalf("%d lines, want 8:\n%s", len(lines), out.String())
+	if len(lines) != 10 {
+		t.Fatalf("%d lines, want 10:\n%s", len(lines), out.String())
 	}
 	for _, line := range lines {
 		var r result

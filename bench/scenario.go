@@ -32,6 +32,7 @@ type point struct {
 	Inside  time.Duration `json:"inside"` // what a critical section takes
 	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
 	Replay  bool          `json:"replay"` // once: the key is done already
+	Server  bool          `json:"server"` // http: the requests go through a server and a connection to it, else the handler is called
 	Moment  moment        `json:"moment"` // fault: what goes wrong
 	Cut     bool          `json:"cut"`    // fault: a connection that has lost an answer ends, rather than to fall silent
 }
@@ -138,7 +139,11 @@ var scenarios = []scenario{
 	},
 	{
 		name: "http-replay", title: "1 client repeats requests that httpmw.Idempotent has recorded, against a handler that reads the body by GET",
-		libraries: []string{getName, holdfastName}, points: []point{{Kind: httpKind, Procs: 1, Workers: 1, Keys: 1000}},
+		libraries: []string{getName, holdfastName},
+		points: []point{
+			{Name: "handler alone", Kind: httpKind, Procs: 1, Workers: 1, Keys: 1000},
+			{Name: "over HTTP", Kind: httpKind, Procs: 1, Workers: 1, Keys: 1000, Server: true},
+		},
 	},
 	{name: "stripes", title: "orders of 200 ms, two at a time wanting every key", libraries: onlyHoldfast, points: stripes(30, 60, 120)},
 	{
