@@ -51,19 +51,24 @@ func answerCharge(w http.ResponseWriter, body []byte) {
 	_, _ = w.Write(body) // into memory
 }
 
+// alone calls a handler without a server.
+type alone struct{ http.Handler }
+
+func (a alone) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.RequestURI = r.URL.Path // as of a server
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
 // newHTTPCrew is one client of h, which gets one request after another. Each key is requested once before the crew is
 // ready. The server ends with the process.
 func newHTTPCrew(j job, h http.Handler, seen *witness) (*crew, error) {
-	send := func(r *http.Request) (*http.Response, error) {
-		r.RequestURI = r.URL.Path // as of a server
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Result(), nil
-	}
+	var transport http.RoundTripper = alone{h}
 	target := "http://bench"
 	if j.Point.Server {
 		server := httptest.NewServer(h)
-		send, target = server.Client().Do, server.URL
+		transport, target = server.Client().Transport, server.URL
 	}
 	request := func(ctx context.Context, key int) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, target+"/charges", strings.NewReader(charge))
@@ -71,7 +76,7 @@ func newHTTPCrew(j job, h http.Handler, seen *witness) (*crew, error) {
 			return err
 		}
 		r.Header.Set(idempotencyKey, strconv.Itoa(key))
-		res, err := send(r)
+		res, err := transport.RoundTrip(r)
 		if err != nil {
 			return err
 		}
