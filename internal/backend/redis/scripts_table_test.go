@@ -58,7 +58,7 @@ type row struct {
 	call  call
 	reply []any
 	after fields        // nil: as before
-	again []any         // the answer to the same once more; nil: the same
+	again []any         // the reply to the same once more; nil: the same
 	ttl   time.Duration // of the hash after it; 0: as before
 	line  []string      // after it; nil: as before
 }
