@@ -18,14 +18,14 @@ const (
 	receipt        = `{"id":"ch_1","amount":499,"currency":"eur","status":"succeeded"}`
 )
 
-// newHandler returns a handler that has an answer to each key in Redis: behind Idempotent, which has recorded it when
-// the first request has run, or by GET.
+// newHandler returns a handler whose response to each key is in Redis: Idempotent records it when the first request runs,
+// and the floor stores it here and reads it by GET.
 func newHandler(j job, l locker) (http.Handler, error) {
 	switch l := l.(type) {
 	case *holdfastLocker:
 		scope := func(*http.Request) (string, error) { return j.Prefix, nil }
 		return httpmw.Idempotent(l.locks, scope, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}})(
-			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerCharge(w, []byte(receipt)) })), nil
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeCharge(w, []byte(receipt)) })), nil
 	case floor:
 		for i := range j.Point.Keys {
 			if err := l.rdb.Set(context.Background(), j.Prefix+strconv.Itoa(i), receipt, 0).Err(); err != nil {
@@ -38,19 +38,19 @@ func newHandler(j job, l locker) (http.Handler, error) {
 				http.Error(w, err.Error(), http.StatusServiceUnavailable)
 				return
 			}
-			answerCharge(w, body)
+			writeCharge(w, body)
 		}), nil
 	}
 	return nil, fmt.Errorf("bench: no handler for %s", j.Library)
 }
 
-func answerCharge(w http.ResponseWriter, body []byte) {
+func writeCharge(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	_, _ = w.Write(body) // into memory
 }
 
-// newHTTPCrew is one client of h, without a network between them. Each key is requested once before the crew is ready.
+// newHTTPCrew returns a crew of one client that calls h directly, without a network. It first requests each key once.
 func newHTTPCrew(j job, h http.Handler, seen *witness) (*crew, error) {
 	request := func(ctx context.Context, key int) error {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/charges", strings.NewReader(charge))
@@ -58,7 +58,7 @@ func newHTTPCrew(j job, h http.Handler, seen *witness) (*crew, error) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code != http.StatusCreated || w.Body.String() != receipt {
-			return fmt.Errorf("bench: the answer is %d %s", w.Code, w.Body)
+			return fmt.Errorf("bench: the response is %d %s", w.Code, w.Body)
 		}
 		return nil
 	}
