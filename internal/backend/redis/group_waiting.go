@@ -2,7 +2,7 @@ package redis
 
 // waitingCalls are the calls that wait for a group.
 type waitingCalls struct {
-	n      int // calls that have not left
+	n      int          // calls that have not left
 	queues [2]callQueue // releases, other calls
 }
 
