@@ -29,7 +29,7 @@ func waits() []mistake {
 				{"hints-cleared", skip()},
 				{"reply-noted", before("$(hints-cleared)")},
 			},
-			pkg: "lockcore", test: "TestPeer_redissonMessageBeforeTheAnswer",
+			pkg: "lockcore", test: "TestPeer_redissonMessageBeforeTheReply",
 		},
 		{
 			name: "unsubscribed-too-early", what: "The first waiter that leaves ends the subscription of all.",
