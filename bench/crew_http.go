@@ -19,14 +19,14 @@ const (
 	receipt        = `{"id":"ch_1","amount":499,"currency":"eur","status":"succeeded"}`
 )
 
-// newHandler returns a handler that has an answer to each key in Redis: behind Idempotent, which has recorded it when
-// the first request has run, or by GET.
+// newHandler returns a handler whose response to each key is in Redis: Idempotent records it when the first request runs,
+// and the floor stores it here and reads it by GET.
 func newHandler(j job, l locker) (http.Handler, error) {
 	switch l := l.(type) {
 	case *holdfastLocker:
 		scope := func(*http.Request) (string, error) { return j.Prefix, nil }
 		return httpmw.Idempotent(l.locks, scope, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}})(
-			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerCharge(w, []byte(receipt)) })), nil
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeCharge(w, []byte(receipt)) })), nil
 	case floor:
 		for i := range j.Point.Keys {
 			if err := l.rdb.Set(context.Background(), j.Prefix+strconv.Itoa(i), receipt, 0).Err(); err != nil {
@@ -39,13 +39,13 @@ func newHandler(j job, l locker) (http.Handler, error) {
 				http.Error(w, err.Error(), http.StatusServiceUnavailable)
 				return
 			}
-			answerCharge(w, body)
+			writeCharge(w, body)
 		}), nil
 	}
 	return nil, fmt.Errorf("bench: no handler for %s", j.Library)
 }
 
-func answerCharge(w http.ResponseWriter, body []byte) {
+func writeCharge(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	_, _ = w.Write(body) // into memory
@@ -83,7 +83,7 @@ func newHTTPCrew(j job, h http.Handler, seen *witness) (*crew, error) {
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if err == nil && (res.StatusCode != http.StatusCreated || string(body) != receipt) {
-			err = fmt.Errorf("bench: the answer is %d %s", res.StatusCode, body)
+			err = fmt.Errorf("bench: the response is %d %s", res.StatusCode, body)
 		}
 		return err
 	}

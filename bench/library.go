@@ -85,7 +85,7 @@ var libraries = []library{
 	},
 	{
 		name: getName, module: "github.com/redis/go-redis/v9", limit: true, open: openFloor,
-		settings: "a handler that writes what one GET returns, without reading the request's body; only in http-replay",
+		settings: "a handler that writes the value of one GET and does not read the request body; only in http-replay",
 	},
 	{
 		name: holdfastName, watchdog: true, open: openHoldfast,

@@ -13,14 +13,14 @@ import (
 
 const dialTimeout = 5 * time.Second // the default of go-redis and of rueidis
 
-// link is all of one client's network. It can fall silent as a network does whose packets are dropped, and it can lose the answer
+// link is all of one client's network. It can fall silent as a network does whose packets are dropped, and it can lose the reply
 // to one command. The zero link has no fault.
 type link struct {
 	mu     sync.Mutex
 	silent bool
-	prey   []byte // the answer to the next command that has this in it is lost; nil: to none
+	prey   []byte // the reply to the next command that has this in it is lost; nil: to none
 	cut    bool   // and the connection ends with it, rather than to fall silent
-	sprung func() // called when the answer has been lost
+	sprung func() // called when the reply has been lost
 }
 
 // silence begins to lose whatever is sent, in both directions and on new connections too; nothing is closed.
@@ -30,7 +30,7 @@ func (l *link) silence() {
 	l.silent = true
 }
 
-// trap loses the answer to the next command that names key, once Redis has acted on it. Its connection is cut then, or stays open and
+// trap loses the reply to the next command that names key, once Redis has acted on it. Its connection is cut then, or stays open and
 // silent; others, and new ones, are well.
 func (l *link) trap(key string, cut bool, sprung func()) {
 	l.mu.Lock()
@@ -70,7 +70,7 @@ type linkConn struct {
 	link *link
 
 	// These are guarded by link.mu.
-	caught bool // what is read next is the answer to be lost
+	caught bool // what is read next is the reply to be lost
 	dead   bool // silent for good
 }
 

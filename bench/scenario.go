@@ -15,7 +15,7 @@ const (
 	waitKind    kind = "wait"    // waiters stand behind one holder
 	reentryKind kind = "reentry" // a held key is entered again
 	onceKind    kind = "once"    // guard.Once
-	httpKind    kind = "http"    // a handler answers requests
+	httpKind    kind = "http"    // a handler serves requests
 	faultKind   kind = "fault"   // a network fails under a holder
 	memoryKind  kind = "memory"  // keys are held and released
 )
@@ -34,7 +34,7 @@ type point struct {
 	Replay  bool          `json:"replay"` // once: the key is done already
 	Server  bool          `json:"server"` // http: the requests go through a server and a connection to it, else the handler is called
 	Moment  moment        `json:"moment"` // fault: what goes wrong
-	Cut     bool          `json:"cut"`    // fault: a connection that has lost an answer ends, rather than to fall silent
+	Cut     bool          `json:"cut"`    // fault: a connection that has lost a reply ends, rather than to fall silent
 }
 
 // workersOf is process i's part of the workers.
@@ -138,7 +138,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "http-replay", title: "1 client repeats requests that httpmw.Idempotent has recorded, against a handler that reads the body by GET",
+		name: "http-replay", title: "1 client repeats requests whose responses httpmw.Idempotent has recorded, beside a handler that reads the response by GET",
 		libraries: []string{getName, holdfastName},
 		points: []point{
 			{Name: "handler alone", Kind: httpKind, Procs: 1, Workers: 1, Keys: 1000},

@@ -12,7 +12,7 @@ type moment string
 
 const (
 	partition   moment = "partition" // A's network falls silent between two renewals
-	loseAcquire moment = "acquire"   // the answer to A's first acquisition is lost
+	loseAcquire moment = "acquire"   // the reply to A's first acquisition is lost
 	loseRenew   moment = "renew"     // that to A's first renewal
 	loseRelease moment = "release"   // that to A's release
 )
@@ -21,7 +21,7 @@ const (
 	callerTime = 10 * time.Second // how long A wants to wait for a key
 	startTime  = 2 * time.Second  // how long it may take to get a free one, before another try
 	startTries = 4
-	workTime   = time.Second            // of a handler, where the lost answer is that of acquire
+	workTime   = time.Second            // of a handler, where the lost reply is that of acquire
 	shortWork  = 300 * time.Millisecond // and where it is that of release
 )
 
@@ -38,7 +38,7 @@ type trial struct {
 	told   context.Context //nolint:containedctx // A's, which B looks at
 	inA    stay
 	inB    stay
-	called time.Time // A's call of what lost its answer
+	called time.Time // A's call of what lost its reply
 	said   string    // what A's caller was told, and when
 	saidAt time.Time
 }
@@ -76,7 +76,7 @@ func (t *trial) runAcquire(ctx context.Context) {
 			t.enterA(told)
 			wait(told, workTime)
 			t.leave(&t.inA)
-			_ = release() // only what the first answer says is measured
+			_ = release() // only what the first reply says is measured
 		}
 	})
 	both.Go(func() {

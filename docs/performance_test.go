@@ -84,7 +84,7 @@ func TestCommandsOfThePage(t *testing.T) {
 		release(t, lease)
 		done <- struct{}{}
 	}
-	handOver := func(key string, requests int) { // b sends so many until it waits for a message
+	handOver := func(key string, requests int) { // requests is how many acquires b sends before it waits for a message
 		lease := a.acquire(t, key, lockcore.Terms{})
 		requests += b.count.Count("acquire")
 		go waitFor(b, key)
@@ -104,7 +104,7 @@ func TestCommandsOfThePage(t *testing.T) {
 	}
 	_, _ = guard.Once(t.Context(), a.Locker, "warm", guard.OnceOptions{}, run)
 	b.count.Reset()
-	handOver("warm", 2) // the second when it has subscribed
+	handOver("warm", 2) // the second acquire follows the subscription
 	if got := b.count.String(); got != "acquire 3, release 1, subscribe 1" {
 		t.Errorf("the first wait of a Locker: sent %s", got)
 	}
@@ -200,7 +200,7 @@ func TestConnectionsOfThePage(t *testing.T) {
 	check := func(when string, conns, gos int) {
 		t.Helper()
 		until(t, when, func() bool { return connections()-before >= conns && runtime.NumGoroutine()-goroutines <= gos })
-		time.Sleep(50 * time.Millisecond) // in which there could be more
+		time.Sleep(50 * time.Millisecond) // a connection or goroutine too many would exist by then
 		if got := connections() - before; got != conns {
 			t.Errorf("%s: %d connections, want %d", when, got, conns)
 		}

@@ -140,8 +140,8 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Whether the provider's reply is lost, or the process ends between the charge and its record: the repeat finds the
-// charge by its key, and there is one. Another amount does not get its receipt.
+// The provider's reply is lost, or the process ends between the charge and its record. In both cases the repeat finds the
+// charge by its key, and there is one charge. A request for another amount does not get its receipt.
 func TestPayOnce(t *testing.T) {
 	for name, dies := range map[string]bool{"lost reply": false, "crash": true} {
 		b := &bank{cut: !dies}

@@ -25,7 +25,7 @@ var sound = []string{"--appendonly", "yes", "--appendfsync", "always"}
 func examine(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) []doctor.Finding {
 	t.Helper()
 	findings, err := doctor.Check(t.Context(), rdb, o)
-	for try := 0; try < 2 && unanswered(findings, err); try++ {
+	for try := 0; try < 2 && noReply(findings, err); try++ {
 		findings, err = doctor.Check(t.Context(), rdb, o)
 	}
 	ok(t, err)
@@ -37,8 +37,8 @@ func examine(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) []doct
 	return findings
 }
 
-// unanswered reports whether a call of Check got no reply in time.
-func unanswered(findings []doctor.Finding, err error) bool {
+// noReply reports whether a call of Check got no reply in time.
+func noReply(findings []doctor.Finding, err error) bool {
 	late := context.DeadlineExceeded.Error()
 	return errors.Is(err, context.DeadlineExceeded) || slices.ContainsFunc(findings, func(f doctor.Finding) bool {
 		return strings.Contains(f.Seen, late)

@@ -49,7 +49,7 @@ type Redis struct {
 //	_, err = f.Do(ctx, hold, "balance:42", "SET", 90)
 //
 // Errors: a *StaleError, and nothing was written; what Redis said of the command, which then was refused, though the hold counts
-// as seen; and where there was no answer, it may have run, and may have run twice, for go-redis sends again unless MaxRetries is -1. What Redis
+// as seen; and where there was no reply, it may have run, and may have run twice, for go-redis sends again unless MaxRetries is -1. What Redis
 // and the network said is wrapped in an error that names key. A key with a brace but without a hash tag is refused, for nothing else can be in
 // its slot.
 func (f Redis) Do(ctx context.Context, h Hold, key, command string, args ...any) (reply any, err error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// awayAfterGrant loses the answer to the next grant, and Redis with it for so long.
+// awayAfterGrant loses the reply to the next grant, and Redis with it for so long.
 func (f *fixture) awayAfterGrant(away time.Duration) {
 	granted := f.faults.LoseReply(locktest.Script("acquire"))
 	go func() { // ends with the bubble
@@ -77,7 +77,7 @@ func TestOnceFailureWhileAway(t *testing.T) {
 	}
 }
 
-// A completion without an answer goes on with a Redis that knows neither the hold nor the record, as after a failover: that is reported.
+// A completion without a reply goes on with a Redis that knows neither the hold nor the record, as after a failover: that is reported.
 func TestOnceCompletionForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { f.faults.Down(); return nil })

@@ -158,7 +158,7 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 // runs the key: others wait o.Terms.Wait and are then refused with a *lockcore.BusyError. It costs two round trips, a
 // replay one.
 //
-//	fn returns nil         recorded, replayed for o.Keep; without an answer from Redis within 1 s that goes on in the background
+//	fn returns nil         recorded, replayed for o.Keep; without a reply from Redis within 1 s that goes on in the background
 //	an error               the key is freed and the next call runs; with AtMostOnce it is recorded
 //	a result too large     recorded as a tombstone; later calls get ErrNoResult
 //	one that cannot be     recorded as a tombstone; the value comes with the encoder's error, later calls get ErrNoResult

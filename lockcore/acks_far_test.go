@@ -89,7 +89,7 @@ func TestReplicaAcksFar(t *testing.T) {
 	l := lockerFor(t, p.master.Client(t), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1, Timeout: 750 * time.Millisecond}, Observer: count})
 	_, err := l.Acquire(t.Context(), "short", lockcore.Terms{Lease: 3 * time.Second, Wait: lockcore.NoWait})
 	refusedFor(t, err, 0, 1)
-	le := take(t, l, "long", lockcore.Terms{Lease: 7500 * time.Millisecond, Wait: 20 * time.Second}) // waits for up to 750 ms
+	le := take(t, l, "long", lockcore.Terms{Lease: 7500 * time.Millisecond, Wait: 20 * time.Second}) // a tenth of the lease is the whole Timeout
 	kept := count.kept.Load()
 	eventually(t, "three renewals", func() bool {
 		if err := context.Cause(le.Context()); err != nil {

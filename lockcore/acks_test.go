@@ -220,7 +220,7 @@ func TestReplicaAcksRenewal(t *testing.T) {
 		t.Errorf("two holders after %v", time.Since(start))
 	}
 	if !second.Abandoned() {
-		t.Error("the next holder is not told of the takeover")
+		t.Error("Abandoned is false after a takeover")
 	}
 	if err := first.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
 		t.Errorf("release: %v, want ErrLost", err)

@@ -301,7 +301,7 @@ func TestCleanupHurried(t *testing.T) {
 				release()
 			}
 			waiters.Wait()
-			// At most: the message, a pipeline under way, and the withdrawal; or the answers to two requests of the woken call.
+			// At most: the message, a pipeline under way, and the withdrawal; or the replies to two requests of the woken call.
 			if most := 7*oneWay + max(-after, 0); took > most {
 				t.Errorf("released %v after the cancellation: the next waiter waited %v, want at most %v", after, took, most)
 			}

@@ -71,7 +71,7 @@ func stopMaster(t *testing.T, s *redistest.Shards, stopped *redistest.Server, on
 	stopped.Pause()
 	time.Sleep(8 * time.Second)
 	stopped.Resume()
-	time.Sleep(lease / 2) // a renewal that was waiting has its answer
+	time.Sleep(lease / 2) // a renewal that was waiting has its reply
 	for _, le := range healthy {
 		if le.Release(t.Context()) != nil {
 			lost++
@@ -83,7 +83,7 @@ func stopMaster(t *testing.T, s *redistest.Shards, stopped *redistest.Server, on
 	return len(healthy), lost
 }
 
-// Finding A1: all clients of a Locker share the first answer to CLUSTER SLOTS, and ask nothing else about the cluster, so
+// Finding A1: all clients of a Locker share the first reply to CLUSTER SLOTS, and ask nothing else about the cluster, so
 // that no first renewal or release waits for a node that does not have its key.
 func TestClusterSlotsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

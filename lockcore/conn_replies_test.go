@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Whatever Redis says instead of an answer, nothing is granted, nothing panics, and what it said can be read. What will
+// Whatever Redis sends instead of the expected reply, nothing is granted, nothing panics, and what it said can be read. What will
 // not change is told at once, anything else is tried until the time is up.
 func TestConnErrorReplies(t *testing.T) {
 	for reply, atOnce := range map[string]bool{

@@ -229,9 +229,9 @@ func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
 	}
 }
 
-// unanswered counts a renewal that got no reply. The lease is not lost yet: its timer decides. If a
+// countNoReply counts a renewal that got no reply. The lease is not lost yet: its timer decides. If a
 // later renewal has succeeded, there is nothing to report.
-func (g *grant) unanswered(sent time.Time, err error) {
+func (g *grant) countNoReply(sent time.Time, err error) {
 	g.mu.Lock()
 	h := g.hold
 	first := h != nil && !h.failing && !g.sent.After(sent)

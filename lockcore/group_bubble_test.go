@@ -87,13 +87,13 @@ func (w *groupWorld) held() (n int) {
 
 // untimed is a ctx that has a deadline and is never done.
 type untimed struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // untimed is a ctx itself
 	end             time.Time
 }
 
 func (c untimed) Deadline() (time.Time, bool) { return c.end, true }
 
-// A call ends at its own end, before and after its group is sent. The other calls get their replies. The key of the
+// A call ends at its own deadline, before and after its group is sent. The other calls get their replies. The key of the
 // call that ended stays free.
 func TestGroupShortCall(t *testing.T) {
 	testlevel.InMemory(t)

@@ -54,7 +54,7 @@ func TestPeer_redsyncCanceledAcquireLeavesItsKey(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 		ctx, cancel := context.WithCancel(t.Context())
-		p.faults.SilenceReplies() // Redis grants, and nobody hears of it
+		p.faults.SilenceReplies() // Redis grants, but its reply is lost
 		time.AfterFunc(100*time.Millisecond, cancel)
 		if _, err := p.a.Acquire(ctx, "k", lockcore.Terms{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled: %v", err)
@@ -69,7 +69,7 @@ func TestPeer_redsyncCanceledAcquireLeavesItsKey(t *testing.T) {
 	})
 }
 
-// redsync's TryLock of a free key says "taken" when the first answer was lost: its own value is in the way.
+// redsync's TryLock of a free key says "taken" when the first reply was lost: its own value is in the way.
 func TestPeer_redsyncTakenByItself(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {

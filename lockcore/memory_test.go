@@ -151,7 +151,8 @@ func TestRenewMany(t *testing.T) {
 	}
 }
 
-// longEnough returns a lease of at least d. It is so long that a slow machine can take and renew manyLeases in a part of it.
+// longEnough returns a lease of at least d. On a slow machine it is longer, so that manyLeases can be acquired and renewed
+// in a part of it.
 func longEnough(t *testing.T, d time.Duration) time.Duration {
 	t.Helper()
 	return max(d, 50*pipelines(t, redistest.Real(t).Client(t), manyLeases))
@@ -174,7 +175,7 @@ func pipelines(t *testing.T, rdb *redis.Client, n int) time.Duration {
 	return time.Since(start)
 }
 
-// A batch of renewals that gets no answer holds up no other, and loses nothing.
+// A batch of renewals that gets no reply holds up no other, and loses nothing.
 func TestRenewSlowBatch(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {

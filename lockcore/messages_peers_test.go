@@ -61,7 +61,7 @@ func (s *slow) Read(b []byte) (int, error) {
 }
 
 // Redisson 3.28.0: unlock messages are missed. Here one comes after Redis has answered "busy" and before that is read.
-func TestPeer_redissonMessageBeforeTheAnswer(t *testing.T) {
+func TestPeer_redissonMessageBeforeTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		open := make(chan struct{})
 		l := p.through(func(c net.Conn) net.Conn { return &slow{Conn: c, open: open} })

@@ -97,7 +97,7 @@ func TestPlainHoldRepeated(t *testing.T) {
 	}
 }
 
-// hidesCtx is a hook of a user that gives the next one a ctx of its own.
+// hidesCtx is a hook of a user that replaces the ctx.
 type hidesCtx struct{}
 
 func (hidesCtx) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -110,7 +110,7 @@ func (hidesCtx) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// A ClusterClient sends a command again after a missing reply and does not tell the Locker. The Locker finds that out.
+// A ClusterClient sends a command again after a missing reply and does not report that. The Locker detects it.
 func TestPlainHoldRepeatedCluster(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)

@@ -27,7 +27,7 @@ func TestCloseUndoesCalls(t *testing.T) {
 			_, _, err := l.Claim(t.Context(), "k", lockcore.Claim{AtMostOnce: true})
 			refused <- err
 		}()
-		for h := (lockcore.Holding{}); h.State != lockcore.StateHeld; time.Sleep(5 * time.Millisecond) { // the answer is on its way
+		for h := (lockcore.Holding{}); h.State != lockcore.StateHeld; time.Sleep(5 * time.Millisecond) { // the reply is on its way
 			h, _ = other.Inspect(t.Context(), lockcore.KindOnce, "k")
 		}
 		closed := make(chan error)
@@ -168,7 +168,7 @@ func TestReentryDerivedCtx(t *testing.T) {
 	})
 }
 
-// Extend does not answer nil for a lease that ended while its answer was on its way.
+// Extend does not return nil for a lease that ended while its reply was on its way.
 func TestExtendTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -186,7 +186,7 @@ func TestExtendTooLate(t *testing.T) {
 	})
 }
 
-// A revocation that comes while a renewal is under way is heard with its answer, not one period later.
+// A revocation that comes while a renewal is under way is heard with its reply, not one period later.
 func TestRevokeDuringRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -195,7 +195,7 @@ func TestRevokeDuringRenewal(t *testing.T) {
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(15 * time.Second) // it has renewed and listens
 		var packets atomic.Int64
-		faults.DelayFunc(func() time.Duration { // a request is quick, its answer slow
+		faults.DelayFunc(func() time.Duration { // a request is quick, its reply slow
 			if packets.Add(1)%2 == 0 {
 				return time.Second
 			}
@@ -204,7 +204,7 @@ func TestRevokeDuringRenewal(t *testing.T) {
 		for before := w.left(other, "k"); ; before = w.left(other, "k") {
 			time.Sleep(10 * time.Millisecond)
 			if w.left(other, "k") > before {
-				break // renewed on the server, and the answer is on its way
+				break // renewed on the server, and the reply is on its way
 			}
 		}
 		start := time.Now()
@@ -270,7 +270,7 @@ func TestEventOrder(t *testing.T) {
 	for i := range 1000 {
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait, MaxHold: 1}))
 		if i%10 == 0 {
-			<-le.Context().Done() // otherwise the end of the lease and Release race
+			<-le.Context().Done() // the other leases end in a race with Release
 		}
 		_ = le.Release(t.Context())
 		o.mu.Lock()

@@ -254,7 +254,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	g := &grant{
 		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: c.fingerprint,
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
-		since:     cmp.Or(r.Received, now), // a grant of a group waits for its goroutine, and clockPast wants an early time
+		since:     cmp.Or(r.Received, now), // the goroutine of a call in a group may run late, and clockPast needs a time soon after the grant
 		granted:   r.GrantedAt,
 		nextToken: r.Token, lastToken: r.Token + backend.TokensPerGrant - 1, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,
 		sent: r.Sent, //planted:grant-counts-from

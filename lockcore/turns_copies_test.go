@@ -146,7 +146,7 @@ func TestRotateFaults(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %d/%s", kind, n, late), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						q := newQueue(t)
-						q.bound = 1100 * time.Millisecond // until it hears that there is no answer
+						q.bound = 1100 * time.Millisecond // until it hears that there is no reply
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
 						f := plant(q.faults, locktest.Nth(n, locktest.Script("rotate")))
@@ -239,7 +239,7 @@ func TestDieInBatch(t *testing.T) {
 	for name, die := range map[string]func(*locktest.Faults){
 		"cut off":      (*locktest.Faults).Down,
 		"silent":       (*locktest.Faults).Silence,
-		"hears nobody": (*locktest.Faults).SilenceReplies,
+		"replies lost": (*locktest.Faults).SilenceReplies,
 	} {
 		n := 1
 		for struck := true; struck; n += stride(t) {
@@ -281,7 +281,7 @@ func TestDieInBatch(t *testing.T) {
 						q.mu.Unlock()
 						time.Sleep(7500 * time.Millisecond)
 					}
-					q.bound = 1100 * time.Millisecond // until it hears that there is no answer
+					q.bound = 1100 * time.Millisecond // until it hears that there is no reply
 					q.end(cancel)
 					q.calls.Wait()
 					struck = q.reached(n)

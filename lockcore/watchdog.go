@@ -52,7 +52,7 @@ type watchdog struct {
 // of a time.Time.
 func (w *watchdog) clockLocked() time.Duration { return time.Since(w.zero) }
 
-// add adds a lease. now may be a moment ago: then the first renewal is due sooner.
+// add adds a lease. now may be slightly in the past, which only makes the first renewal due sooner.
 func (w *watchdog) add(g *grant, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,7 +247,7 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 		case reply.Err != nil:
 			p.Failed++
 			if !g.terms.NoRenew {
-				g.unanswered(start, translate(reply.Err))
+				g.countNoReply(start, translate(reply.Err))
 			}
 		case reply.Verdict == backend.VerdictKept && g.terms.NoRenew: // it was only read
 			p.Kept++

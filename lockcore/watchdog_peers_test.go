@@ -37,7 +37,7 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 	})
 }
 
-// etcd's client counts a lease from the answer to its keep-alive, so that it ends up to one way after the server's (client/v3/lease.go,
+// etcd's client counts a lease from the reply to its keep-alive, so that it ends up to one way after the server's (client/v3/lease.go,
 // deadlineLoop). node-redlock counted the time of a long acquisition to the lease (#166, #167).
 func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {

@@ -77,7 +77,7 @@ func (f *Faults) LoseRequest(m Match) *Fault { return f.plant(loseRequest, m) }
 // CutRequest cuts the connection of the next request that m picks before Redis sees it.
 func (f *Faults) CutRequest(m Match) *Fault { return f.plant(cutRequest, m) }
 
-// LoseReply lets Redis act on the next request that m picks, but the client never hears the reply, nor anything more on
+// LoseReply lets Redis act on the next request that m picks, but the client gets neither the reply nor anything later on
 // that connection.
 func (f *Faults) LoseReply(m Match) *Fault { return f.plant(loseReply, m) }
 
@@ -92,7 +92,7 @@ func (f *Faults) Hold(m Match) *Fault { return f.plant(hold, m) }
 // Redis and its reply will be missing.
 func (x *Fault) Struck() <-chan struct{} { return x.struck }
 
-// Replied is closed when Redis has acted on the request that was hit. It never is for a lost request.
+// Replied is closed when Redis has acted on the request that was hit. It is never closed for a lost request.
 func (x *Fault) Replied() <-chan struct{} { return x.replied }
 
 // Deliver lets a held request go on to Redis; one that is not held yet will not be.

@@ -67,8 +67,8 @@ func TestFaultStrikes(t *testing.T) {
 	}
 }
 
-// In a pipeline, what stands before the target gets a reply, what stands behind a lost request is lost with it, and what
-// stands behind a lost reply is acted upon unheard.
+// In a pipeline, a request before the target gets its reply. A request after a lost one is lost too. After a lost reply,
+// Redis acts on the later requests, and their replies are lost too.
 func TestFaultInPipeline(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*locktest.Faults, locktest.Match) *locktest.Fault
@@ -88,7 +88,7 @@ func TestFaultInPipeline(t *testing.T) {
 				got, err := io.ReadAll(c)
 				n.wantTimeout(err)
 				if string(got) != ":1\r\n" {
-					n.Errorf("the client heard %q, want one reply", got)
+					n.Errorf("the client got %q, want one reply", got)
 				}
 				n.wantKey("first", true)
 				n.wantKey("target", test.acts)
@@ -196,7 +196,7 @@ func (n *faulty) scripted() (client, server net.Conn) {
 	return client, server
 }
 
-// In RESP3 a message that comes before the reply is not the reply.
+// In RESP3 a push message before the reply is not taken for the reply.
 func TestFaultPush(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		client, server := n.scripted()
@@ -245,7 +245,7 @@ func TestFaultsCutWhileWriting(t *testing.T) {
 	})
 }
 
-// Who lost a reply does not hear either that Redis hangs up.
+// On a connection that has lost a reply, the client does not see that Redis closes it.
 func TestFaultMuteForEver(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		n.faults.LoseReply(nil)

@@ -93,7 +93,7 @@ func (f *Faults) Cut() {
 // Delay makes every request and every reply take d longer, each way. They stay in order.
 func (f *Faults) Delay(d time.Duration) { f.DelayFunc(func() time.Duration { return d }) }
 
-// DelayFunc asks latency for the delay of each request and each reply; nil ends all delays. It must not call f.
+// DelayFunc calls latency for the delay of each request and each reply. nil ends all delays. latency must not call f.
 func (f *Faults) DelayFunc(latency func() time.Duration) { f.set(func() { f.latency = latency }) }
 
 // Conns returns how many connections clients hold open.

@@ -29,8 +29,8 @@ const (
 //		locktest.Run(t, rdb, lockcore.Options{})
 //	}
 //
-// Run it with go test -count=1 -v: without -count=1 go test repeats its last result, whatever has become of the server, and only -v shows
-// the warnings. Lines of go-redis about connections that fail are part of it.
+// Run it with go test -count=1 -v. Without -count=1, go test repeats a cached result even if the server has changed, and only -v
+// shows the warnings. Log lines of go-redis about failed connections are expected.
 //
 // It may run beside your own traffic, and beside other Runs: it adds only keys of its own, with random names, under the Prefix, so
 // that a user with the least rights will do; it needs no FLUSHALL, CONFIG, DEBUG, KEYS or SCAN. It deletes them at the end, also when it fails; if

@@ -26,7 +26,7 @@
 //	holdfast.token           int     fencing token
 //	holdfast.hold.duration   double  s, from the grant to the handler's end
 //	holdfast.renewals        int     renewals that succeeded
-//	holdfast.renewal_errors  int     renewals that got no answer
+//	holdfast.renewal_errors  int     renewals that got no reply
 //	holdfast.cause           string  why the lease was lost: lost, max_hold, stalled, revoked, given_up; only on a lost one
 //	holdfast.stale           bool    at the end Redis no longer knew the hold; only if so
 //	error.type               string  only if the status is Error
@@ -35,7 +35,7 @@
 // (lost, max_hold, unavailable, …), canceled, timeout, panic, else the Go type at the end of the error's chain, else _OTHER.
 //
 // Span events: "holdfast.lost" and "holdfast.overrun" (the handler ran on after its ctx had ended) with holdfast.cause,
-// "holdfast.renewal_failed" and "holdfast.release_failed" (no answer; the key is free at the end of its lease at the latest) with
+// "holdfast.renewal_failed" and "holdfast.release_failed" (no reply; the key is free at the end of its lease at the latest) with
 // error.type.
 //
 // # Outcomes

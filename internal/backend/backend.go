@@ -153,7 +153,7 @@ const (
 type AcquireReply struct {
 	Outcome  Outcome
 	Sent     time.Time // before the command was sent; the validity of a grant counts from it
-	Received time.Time // when the reply had arrived; zero: not known
+	Received time.Time // after the reply arrived; zero: unknown
 	Repeated bool      // a duplicate of the command may still arrive, or may have arrived
 
 	Token     int64     // Granted: the first of TokensPerGrant tokens

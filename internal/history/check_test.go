@@ -22,7 +22,7 @@ const (
 // checker checks histories round after round. Between two rounds nothing is under way.
 type checker struct {
 	keys    []state        // by key, of exclusive ones
-	unknown map[int32]bool // keys for which a call got no answer: whoever is refused there may be right
+	unknown map[int32]bool // keys for which a call got no reply: whoever is refused there may be right
 	problem []string
 }
 
@@ -90,7 +90,7 @@ func (c *checker) keep(key int32, events []*event, vague bool) {
 // history is all that happened to one key in one round.
 type history []*event
 
-// check returns what is wrong, or nothing, and whether a call got no answer.
+// check returns what is wrong, or nothing, and whether a call got no reply.
 func (h history) check(init state, vague bool) (problem string, unanswered bool) {
 	slices.SortFunc(h, func(a, b *event) int { return cmp.Compare(a.call, b.call) })
 	for _, e := range h {

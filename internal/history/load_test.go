@@ -149,7 +149,7 @@ func (l *load) violations() []string {
 	return all
 }
 
-// Start and what follows make the load the Observer of its Lockers: it hears of renewals, and of ends that got no answer.
+// Start and what follows make the load the Observer of its Lockers: it hears of renewals, and of ends that got no reply.
 func (l *load) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
 
 // Traceparent is that of nobody.

@@ -18,7 +18,7 @@ type worker struct {
 	id         int16
 	locks      *lockcore.Locker
 	events     []event
-	unanswered bool // the end of the last hold got no answer
+	unanswered bool // the end of the last hold got no reply
 }
 
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// aimTime is how long a server that is to be killed may take to reach the step; then it is killed wherever it is.
+// aimTime bounds the time until a server reaches the step at which it is to be killed. After that it is killed at any step.
 const aimTime = 5 * time.Second
 
 // aim says at which step of a run to kill; without a step it is from outside, at a random moment.

@@ -4,12 +4,12 @@ package main
 func leases() []mistake {
 	return []mistake{
 		{
-			name: "deadline-from-reply", what: "A grant counts from its answer, not from its request.",
+			name: "deadline-from-reply", what: "A grant counts from its reply, not from its request.",
 			edits: []edit{{"grant-counts-from", value("time.Now()")}},
 			pkg:   "lockcore", test: "TestPeer_etcdDeadlineFromTheReply", fast: true,
 		},
 		{
-			name: "renewal-from-reply", what: "A renewal counts from its answer, not from its request.",
+			name: "renewal-from-reply", what: "A renewal counts from its reply, not from its request.",
 			edits: []edit{{"renewed-from", arg(0, "time.Now()")}},
 			pkg:   "lockcore", test: "TestPeer_etcdDeadlineFromTheReply",
 		},
@@ -22,12 +22,12 @@ func leases() []mistake {
 			pkg: "internal/sim", test: "TestLateGrantIsNotKept",
 		},
 		{
-			name: "no-local-timer", what: "Only an answer of Redis, not the holder's own clock, ends a lease.",
+			name: "no-local-timer", what: "Only a reply of Redis, not the holder's own clock, ends a lease.",
 			edits: []edit{{"local-timer", arg(0, "($)*3/2")}},
 			pkg:   "lockcore", test: "TestLeaseSilence",
 		},
 		{
-			name: "watchdog-one-error", what: "The watchdog ends after one renewal without an answer.",
+			name: "watchdog-one-error", what: "The watchdog ends after one renewal without a reply.",
 			edits: []edit{{"renew-again", value("1 << 62")}},
 			pkg:   "lockcore", test: "TestLeaseRenewalCut", fast: true,
 		},
@@ -93,7 +93,7 @@ func leases() []mistake {
 			pkg:   "lockcore", test: "TestPeer_redsyncCanceledAcquireLeavesItsKey",
 		},
 		{
-			name: "no-second-release", what: "A release without an answer is forgotten.",
+			name: "no-second-release", what: "A release without a reply is forgotten.",
 			edits: []edit{{"release-again", skip()}},
 			pkg:   "lockcore", test: "TestMinHoldLostReply",
 		},

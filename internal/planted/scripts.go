@@ -54,7 +54,7 @@ func scripts() []mistake {
 			pkg:   "internal/backend/redis", test: "TestScriptTokens",
 		},
 		{
-			name: "ask-not-idempotent", what: "Who sends an acquire again, for want of an answer, is told that the key is busy: by itself.",
+			name: "ask-not-idempotent", what: "Who sends an acquire again, for want of a reply, is told that the key is busy: by itself.",
 			edits: []edit{{"same-request", never()}},
 			pkg:   "guard", test: "TestExclusiveLostReply",
 		},

@@ -24,12 +24,12 @@ func waits() []mistake {
 			pkg:   "lockcore", test: "TestPeer_asynqDeadHolderIsFoundLate",
 		},
 		{
-			name: "woken-cleared-after", what: "A hint that comes between an answer's writing and its reading is cleared with it.",
+			name: "woken-cleared-after", what: "A hint that comes between a reply's writing and its reading is cleared with it.",
 			edits: []edit{
 				{"hints-cleared", skip()},
 				{"reply-noted", before("$(hints-cleared)")},
 			},
-			pkg: "lockcore", test: "TestPeer_redissonMessageBeforeTheAnswer",
+			pkg: "lockcore", test: "TestPeer_redissonMessageBeforeTheReply",
 		},
 		{
 			name: "unsubscribed-too-early", what: "The first waiter that leaves ends the subscription of all.",

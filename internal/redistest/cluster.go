@@ -88,7 +88,7 @@ func (s *Shards) serves(ctx context.Context, c *redis.Client) error {
 	if err != nil {
 		return err
 	}
-	ranges, err := c.ClusterSlots(ctx).Result() //nolint:staticcheck // its answer says all that is needed
+	ranges, err := c.ClusterSlots(ctx).Result() //nolint:staticcheck // its reply says all that is needed
 	if err != nil {
 		return err
 	}
@@ -181,16 +181,16 @@ func (s *Shards) owners(slot int) []*Server {
 func (s *Shards) slots() (ranges []redis.ClusterSlot) {
 	s.tb.Helper()
 	s.first(func(ctx context.Context, c *redis.Client) (err error) {
-		ranges, err = c.ClusterSlots(ctx).Result() //nolint:staticcheck // its answer says all that is needed
+		ranges, err = c.ClusterSlots(ctx).Result() //nolint:staticcheck // its reply says all that is needed
 		return err
 	})
 	return ranges
 }
 
-// first asks the nodes until one answers.
+// first calls do on the nodes until one replies.
 func (s *Shards) first(do func(context.Context, *redis.Client) error) {
 	s.tb.Helper()
-	settle(s.tb, "a node of the cluster answers", func(ctx context.Context) (err error) {
+	settle(s.tb, "a node of the cluster replies", func(ctx context.Context) (err error) {
 		for _, node := range s.nodes {
 			if err = ask(ctx, node.Addr(), do); err == nil {
 				return nil
@@ -237,7 +237,7 @@ func (s *Shards) Failover(slot int, old *Server) *Server {
 	return s.Master(slot)
 }
 
-// must runs a command on a server that replies.
+// must runs a command on a server, and fails the test on an error.
 func (s *Shards) must(on *Server, args ...any) *redis.Cmd {
 	s.tb.Helper()
 	c := on.Client(s.tb, func(o *redis.Options) { o.DialTimeout, o.ReadTimeout, o.MaxRetries = mustTime, mustTime, -1 })

@@ -98,7 +98,7 @@ type countedConn struct {
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
-	c.see(b) // before it is sent, so that who has the answer finds it counted
+	c.see(b) // before it is sent, so that who has the reply finds it counted
 	return c.Conn.Write(b)
 }
 

@@ -21,7 +21,7 @@ const (
 	masterName  = "trio"
 	quorum      = 2
 	settleLimit = 90 * time.Second // for a topology to settle; after a pause a sentinel does nothing for 30 s (TILT)
-	mustTime    = 10 * time.Second // of a command on a server that works
+	mustTime    = 10 * time.Second // time limit of a command on a server that is up
 )
 
 // Trio is a master with two replicas, watched by three sentinels: a master that is silent for a second is replaced. Its methods are for

@@ -152,7 +152,7 @@ func revoke(ctx context.Context, a, b *lockcore.Locker) error {
 	}
 	select {
 	case <-le.Context().Done():
-	case <-time.After(5 * time.Second): // the next renewal would show it after a second
+	case <-time.After(5 * time.Second): // without the message, the next renewal finds the revocation after a second
 		return errors.New("the holder did not hear of it")
 	}
 	_ = le.Release(ctx) // it says that it was revoked

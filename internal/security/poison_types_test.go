@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A field that changes under a live hold costs the lease at most: what its holder does then has an answer that callers know, and its process
+// A field that changes under a live hold costs the lease at most: what its holder does then has a result that callers know, and its process
 // lives.
 func TestPoisonedHold(t *testing.T) {
 	p := newPoisoned(t)

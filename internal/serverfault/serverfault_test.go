@@ -69,8 +69,8 @@ func TestServerFaults(t *testing.T) {
 	}
 }
 
-// held says whether a lease that nobody else wanted came through. A lease is two gaps longer than a short fault, so a
-// machine that is late by more than one may lose it too.
+// held checks a lease that has no waiters after the fault. A lease is two gaps longer than a short fault, so it may also be
+// lost on a machine that is late by more than one gap.
 func (ld *load) held(f fault, held *lockcore.Lease, late time.Duration) {
 	ld.t.Helper()
 	if f.forgets { // it learns of it with its next renewal

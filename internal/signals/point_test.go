@@ -10,7 +10,7 @@ import (
 )
 
 // point is where a worker stops or dies. One at a command is a script's name and "sent", before Redis has it, or "answered", when Redis
-// has acted and nobody has seen the answer. Others are steps of the handler.
+// has acted and nobody has seen the reply. Others are steps of the handler.
 type point string
 
 // at says whether p is at the script, and when.
@@ -43,7 +43,7 @@ func (w *tripwire) dial(next dialer) dialer {
 	}
 }
 
-// look says whether to act now, or with the answer. A script whose text has not passed yet has no name: then Redis is asked for one that it cannot know,
+// look says whether to act now, or with the reply. A script whose text has not passed yet has no name: then Redis is asked for one that it cannot know,
 // and so the text comes.
 func (w *tripwire) look(request []byte) (sent, answered bool) {
 	args := resp.Args(request)

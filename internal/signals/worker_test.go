@@ -60,7 +60,7 @@ type worker struct {
 	task
 	locks *lockcore.Locker
 	in    *bufio.Scanner
-	mu    sync.Mutex // of a message and its answer
+	mu    sync.Mutex // of a message and its reply
 	fired atomic.Bool
 }
 
@@ -108,7 +108,7 @@ func (w *worker) say(m message) {
 	}
 }
 
-// ask is say with an answer.
+// ask is say with a reply.
 func (w *worker) ask(m message) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -121,7 +121,7 @@ func (n *node) sendAgain(args []string) {
 	n.w.copies.Go(func() {
 		time.Sleep(after)
 		if !n.killed.Load() {
-			_ = n.w.rdb.Do(n.w.root, again...).Err() // nobody waits for its answer
+			_ = n.w.rdb.Do(n.w.root, again...).Err() // nobody waits for its reply
 			n.w.struck("copy of rotate")
 		}
 	})

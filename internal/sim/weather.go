@@ -170,7 +170,7 @@ func (n *node) plant(ctx context.Context, x *locktest.Fault, d time.Duration, na
 // breeze is the latency of good weather.
 const breeze = 2 * time.Millisecond
 
-// latency is that of each request and of each answer from now on, at most.
+// latency is that of each request and of each reply from now on, at most.
 func (n *node) latency(top time.Duration) {
 	r := n.w.rng("latency", n.index+int(n.w.now()))
 	n.slow.Store(top > 20*time.Millisecond)

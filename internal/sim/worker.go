@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// slack is what a call may take beyond its own patience: a command that gets no answer.
+// slack is what a call may take beyond its own patience: a command that gets no reply.
 const slack = 2500 * time.Millisecond
 
 // worker is one goroutine of a process that wants keys.

@@ -75,8 +75,8 @@ func (r *run) checkCounts(reports []report) {
 	}
 }
 
-// checkLeftovers: no key without a TTL, nobody in line, nobody subscribed. There may be no key at all: a release deletes a
-// plain hold.
+// checkLeftovers checks that each key has a TTL, each queue is empty and no channel has a subscriber. There may be no key
+// at all, because the release of a plain hold deletes it.
 func (r *run) checkLeftovers() {
 	r.Helper()
 	rdb, ctx := r.server.Client(r), r.Context()
@@ -90,7 +90,7 @@ func (r *run) checkLeftovers() {
 		}
 		if strings.HasSuffix(key, ":q") {
 			if n := rdb.ZCard(ctx, key).Val(); n > 0 {
-				r.Errorf("%d still in line of %s", n, key)
+				r.Errorf("%d members are left in %s", n, key)
 			}
 		} else if fields, err := redistest.Fields(ctx, rdb, key); err != nil || fields["s"] != "" {
 			r.Errorf("%s is in state %q, %v", key, fields["s"], err)

@@ -112,8 +112,8 @@ func (r *run) worker(ctx context.Context, name string, in *bytes.Buffer) *exec.C
 	return cmd
 }
 
-// killSome starts processes like the others and kills them, one after the other, in the middle of what they do. Every
-// other one dies while it has the hot key.
+// killSome starts further processes like the others, one after another, and kills each at a random moment. It kills every
+// second one while that process holds the hot key.
 func (r *run) killSome(until time.Time) {
 	rdb := r.server.Client(r)
 	for {
@@ -140,6 +140,6 @@ func (r *run) killSome(until time.Time) {
 
 // holdsHot reports whether the process has the hot key.
 func (r *run) holdsHot(rdb *redis.Client, pid int) bool {
-	fields, _ := redistest.Fields(r.Context(), rdb, "holdfast:2:x:{"+hotKey+"}") // an error: it changes between two states
+	fields, _ := redistest.Fields(r.Context(), rdb, "holdfast:2:x:{"+hotKey+"}") // an error is ignored: the key changed its type meanwhile
 	return fields["s"] == "h" && strings.Contains(fields["m"], fmt.Sprintf("\n%d\n", pid))
 }

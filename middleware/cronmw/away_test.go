@@ -59,8 +59,8 @@ func TestRedisAwayInBetween(t *testing.T) {
 	}
 }
 
-// Redis grants a key, its reply is lost, and Redis is away for a while: the instance finds the key busy then, by itself. The
-// tick runs, once.
+// Redis grants a key, the reply is lost, and Redis is then unavailable for a while. Afterwards the instance finds the key
+// held by its own earlier request. The tick runs once.
 func TestGrantedUnheard(t *testing.T) {
 	for nth := range 2 { // the tick's key, the job's
 		for i := range 12 {

@@ -33,7 +33,7 @@ const (
 type order struct {
 	Addr  string
 	Skew  time.Duration
-	Until time.Time // zero: the process is told when all are ready
+	Until time.Time // zero: the parent sends it when all processes are ready
 	Panic bool
 	Once  time.Time // the only tick of a job that hangs; zero: a short job with a tick a second
 }
@@ -214,15 +214,15 @@ func (o order) run() error {
 	return locks.Close(context.Background())
 }
 
-// together returns when all processes are ready, and until when they are to run.
+// together waits until all processes are ready. It returns the time until which they run.
 func together(rdb *redis.Client) (until time.Time, err error) {
 	ctx := context.Background()
 	if err := rdb.RPush(ctx, "ready", 1).Err(); err != nil {
 		return until, err
 	}
-	told, err := rdb.BLPop(ctx, time.Minute, "until").Result()
+	reply, err := rdb.BLPop(ctx, time.Minute, "until").Result()
 	if err != nil {
 		return until, err
 	}
-	return time.Parse(time.RFC3339Nano, told[1])
+	return time.Parse(time.RFC3339Nano, reply[1])
 }

@@ -106,7 +106,7 @@ func TestExclusiveHandlerIgnoresItsContext(t *testing.T) {
 }
 
 // Redis acts, but its reply is lost: at the start the handler runs once all the same, at the end the key is free.
-func TestExclusiveAnswerIsLost(t *testing.T) {
+func TestExclusiveReplyIsLost(t *testing.T) {
 	for _, script := range []string{"acquire", "release"} {
 		inBubble(t, func(t *testing.T, b bubble) {
 			var runs atomic.Int64

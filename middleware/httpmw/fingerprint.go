@@ -78,7 +78,7 @@ func readBody(r *http.Request, limit int) ([]byte, error) {
 	}
 	size := int64(bytes.MinRead)
 	if r.ContentLength >= 0 {
-		size = min(r.ContentLength, trusted) + 1 // so that it need not grow to see the end
+		size = min(r.ContentLength, trusted) + 1 // one byte more, so that the Read that finds the end needs no larger body
 	}
 	body := make([]byte, 0, size)
 	var err error
@@ -93,7 +93,7 @@ func readBody(r *http.Request, limit int) ([]byte, error) {
 	switch {
 	case len(body) > limit:
 		return nil, errTooLarge
-	case err == io.EOF: // as io.ReadAll: a wrapped io.EOF is an error of the connection
+	case err == io.EOF: // compared as io.ReadAll does: a wrapped io.EOF is an error of the connection
 		if len(body) == 0 && r.ContentLength > 0 {
 			return nil, errBodyGone
 		}

@@ -123,7 +123,7 @@ func TestOmitAndOnlyHeaders(t *testing.T) {
 	}
 }
 
-// A decoder does not check usual names.
+// The decoder does not check the usual names, so each must be one that a record may have.
 func TestUsualHeadersAreValid(t *testing.T) {
 	for _, name := range httpmw.UsualHeaders {
 		if http.CanonicalHeaderKey(name) != name || httpmw.NeverKept(name) {

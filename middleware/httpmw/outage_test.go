@@ -106,8 +106,8 @@ func TestRedisAwayWhenTheAnswerIsStored(t *testing.T) {
 	})
 }
 
-// Redis has stored the record, but the answer to that is lost.
-func TestAnswerToTheRecordIsLost(t *testing.T) {
+// Redis has stored the record, but the reply to that is lost.
+func TestReplyToTheRecordIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
 		h := idempotent(b.locks, httpmw.IdempotentOptions{})(order(&runs))
@@ -118,7 +118,7 @@ func TestAnswerToTheRecordIsLost(t *testing.T) {
 		select {
 		case <-lost.Struck():
 		default:
-			t.Fatal("no answer was lost")
+			t.Fatal("no reply was lost")
 		}
 		if a := post(h); !a.replayed() || runs.Load() != 1 {
 			t.Errorf("got %d %q, replayed %v, %d runs", a.status, a.body, a.replayed(), runs.Load())

@@ -173,7 +173,7 @@ func (r *reader) text() []byte {
 	return s
 }
 
-// header returns nil if there is none.
+// header returns nil if there are no headers.
 func (r *reader) header() http.Header {
 	n := r.number()
 	if n == 0 {
@@ -201,7 +201,8 @@ func (r *reader) header() http.Header {
 	return h
 }
 
-// nameOf is string(b), without memory of its own for the usual names. These are known to be valid.
+// nameOf returns b as a string. For a usual name it returns the shared string, and known is true: the
+// name is valid.
 func nameOf(b []byte) (name string, known bool) {
 	if name, known = usual[string(b)]; known {
 		return name, true

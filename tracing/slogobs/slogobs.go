@@ -8,11 +8,11 @@
 //	lease lost                    error  Redis no longer knew the lease, or did not answer until it ended
 //	lease ended early             warn   max_hold, stalled, revoked, given_up
 //	handler ignores its context   warn   it runs on after the lease or the caller's ctx ended
-//	renewal failed                warn   no answer; once until a renewal succeeds
+//	renewal failed                warn   no reply; once until a renewal succeeds
 //	record not stored             error  the work is done, and the next call may do it again
 //	record stored late            info
 //	outcome unknown               error  the handler abandoned the key: guard.Unknown, or a panic under at most once
-//	release failed                info   no answer; the key is free at the end of its lease at the latest
+//	release failed                info   no reply; the key is free at the end of its lease at the latest
 //	took over                     warn   a once key that the previous holder abandoned: its work may be half done
 //	refused                       info   busy, closed
 //	                              debug  canceled

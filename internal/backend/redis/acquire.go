@@ -27,7 +27,7 @@ var modeExclusive, modeAtLeastOnce, modeAtMostOnce = "exclusive", "least", "most
 // The arguments of commands point to these values, which never change.
 var (
 	no, yes     = flag(false), flag(true)
-	yesDeal     = flag(true) // its address marks a plain hold that deal.lua may acquire or release; its value is that of yes
+	yesDeal     = flag(true) // its address marks a plain hold that deal.lua may acquire or release; the value equals yes
 	queueKeep   = millis(backend.QueueTTL)
 	reservation = micros(backend.ReserveTime)
 )
@@ -146,7 +146,7 @@ func decodeAcquire(r *backend.AcquireRequest, reply []any, sent time.Time, repea
 	return a, nil
 }
 
-var errNoPlainRecord = errors.New("it is a string, but not a plain record")
+var errNoPlainRecord = errors.New("the string is not a plain record")
 
 func decodePlainRecord(a *backend.AcquireReply, r *backend.AcquireRequest, stored string) error {
 	record, fingerprint, ok := PlainRecord(stored)

@@ -14,15 +14,15 @@ import (
 // renewal, a subscription, a batch of commands.
 const connectTimeout = 10 * time.Second
 
-// limited is a ctx with an earlier deadline and no timer. The clients made here use it as the
-// deadline of the connection. Their options bound everything else.
+// limited is a ctx with an earlier deadline and no timer. The clients made here apply it to
+// reads and writes of the connection. Their options bound everything else.
 type limited struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // limited is a ctx itself
 
-	end      time.Time // of the send
+	end      time.Time // deadline of the send
 	detached bool      // the end of the parent does not cancel it
-	reply    [1]any    // the memory of a reply that is not a list
-	sends    sends     // by a ClusterClient
+	reply    [1]any    // memory for a reply that is not a list
+	sends    sends     // what a ClusterClient did with the call
 	received time.Time // when the reply had arrived; zero if the call was not sent through groups
 }
 
@@ -96,8 +96,8 @@ func timedConnect(next func(context.Context, *redis.Conn) error) func(context.Co
 	}
 }
 
-// bounded returns when ctx ends, even if call does not return. The channel out decides the race,
-// and has room for the result that comes too late.
+// bounded runs call. On a client that was not made here, it returns when ctx ends, even if call does
+// not return.
 func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, error) {
 	if c.own {
 		return call()
@@ -105,7 +105,8 @@ func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, erro
 	return c.inGoroutine(ctx, call)
 }
 
-// inGoroutine is bounded for any client, also for one made here: it returns when ctx is canceled.
+// inGoroutine runs call and returns when ctx ends, even if call does not return. The channel out has
+// room for a result that arrives later.
 func (c *conn) inGoroutine(ctx context.Context, call func() (any, error)) (any, error) {
 	if c.heldUp.Load() >= maxHeldUp {
 		return nil, backend.ErrHeldUp
@@ -116,7 +117,7 @@ func (c *conn) inGoroutine(ctx context.Context, call func() (any, error)) (any, 
 	}
 	out := make(chan result, 1)
 	var left atomic.Bool
-	go func() { // ends with the call, which the client's own timeouts bound; no goroutine waits for it once ctx has ended
+	go func() { // ends with the call, which the client's own timeouts bound; the caller does not wait for it after the end of ctx
 		v, err := call()
 		out <- result{v, err}
 		if !left.CompareAndSwap(false, true) {
@@ -130,6 +131,6 @@ func (c *conn) inGoroutine(ctx context.Context, call func() (any, error)) (any, 
 		if left.CompareAndSwap(false, true) {
 			c.heldUp.Add(1)
 		}
-		return nil, ctx.Err() // not the cause, which may be an error of another command of the user
+		return nil, ctx.Err() // not context.Cause, which may be a Redis error of a command of the user
 	}
 }

@@ -81,17 +81,17 @@ func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 	if q.stopped {
 		return
 	}
-	answered, pause := false, firstRetry
+	replied, pause := false, firstRetry
 	for i, c := range batch {
 		err := errs[i]
 		switch {
 		case err == nil, permanent(err) && !errors.Is(err, backend.ErrHeldUp) && !loginRefused(err):
-			answered = true
+			replied = true
 			q.endLocked(c, err)
 			continue
 		case slotOnly(err):
-			answered = true
-		case unanswered(err):
+			replied = true
+		case mayTakeEffect(err):
 			c.repeated = true
 		}
 		if c.err != nil { // this was not the first try
@@ -100,7 +100,7 @@ func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 		c.err, c.in = err, &ln.failed
 		c.at = c.in.PushBack(c) //planted:cleanup-tried-again
 	}
-	if answered {
+	if replied {
 		ln.fails = 0
 	} else {
 		ln.fails++

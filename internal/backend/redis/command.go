@@ -3,7 +3,7 @@ package redis
 import "sync"
 
 // command has the ctx and the arguments of one send of acquire.lua or release.lua. list points to
-// the other fields. A command that got a reply is reused, because then nothing reads it any more.
+// the other fields. A command is reused only after a reply, because then nothing reads it any more.
 // After an error a group may still read it.
 type command struct {
 	ctx                           limited

@@ -17,12 +17,12 @@ const (
 	maxHeldUp   = 256 // commands on a client that ignores ctx, and dials to an address, that may outlive their callers
 )
 
-// conn has the connections to Redis. It makes its own clients where it can. So neither a release
-// nor a renewal queues behind commands of the user or of waiters.
+// conn has the connections to Redis. It makes its own clients where it can, so that releases and
+// renewals do not queue behind commands of the user or of waiters.
 type conn struct {
 	calls   redis.UniversalClient // acquire, inspect
-	ends    redis.UniversalClient // release, rotate, complete, leave, Extend, Revoke, Clear: never behind acquires that are sent alone; also all groups
-	records redis.UniversalClient // replaces ends for scripts that wait for replicas: rotate, complete, Extend; nil without acks
+	ends    redis.UniversalClient // release, rotate, complete, leave, Extend, Revoke, Clear, and all groups; never queues behind acquires that are sent alone
+	records redis.UniversalClient // with acks: rotate, complete and Extend, which wait for replicas; otherwise nil
 	renews  redis.UniversalClient // renewals, which may take longer than a call; the subscription's client is made like it
 
 	own    bool               // all clients were made here: they obey deadlines, and only a ClusterClient may send a command twice
@@ -32,7 +32,7 @@ type conn struct {
 	slots  *slotMap           // of a cluster, shared by own clients
 	dials  *heldUpDials       // of own clients
 	heldUp atomic.Int64
-	groups *serverGroups // nil: every call is sent alone
+	groups *serverGroups // nil: each call is sent alone
 }
 
 func newConn(rdb redis.UniversalClient) (*conn, error) {
@@ -74,7 +74,7 @@ func newConn(rdb redis.UniversalClient) (*conn, error) {
 		}, false)
 		made.slots = slots
 		return made, nil
-	default: // a wrapper: it may ignore ctx, send twice, and be a cluster
+	default: // a wrapper, which may ignore ctx, send a command twice, or be a cluster
 		return &conn{calls: rdb, ends: rdb, renews: rdb}, nil
 	}
 }
@@ -102,7 +102,8 @@ func (c *conn) close() {
 	}
 }
 
-// listOf returns the list of a command. It leaves room for the name of the command and the script.
+// listOf returns the list of a command. Its first two elements, the name of the command and the
+// script, are empty.
 func listOf(keys []string, args ...any) []any {
 	list := make([]any, 3, 3+len(keys)+len(args))
 	list[2] = len(keys)
@@ -113,7 +114,7 @@ func listOf(keys []string, args ...any) []any {
 }
 
 // insist sends a script that is harmless to repeat. Within callTimeout it sends the command again
-// after a missing reply or a temporary error. sent is when the command was sent that got the reply.
+// after a missing reply or a temporary error. sent is the time of the last send.
 //
 // A server that closes idle connections leaves a pool of broken ones behind. Over TLS go-redis
 // detects that only when it uses them. So the pause after a broken connection is one millisecond,
@@ -135,12 +136,13 @@ func (c *conn) insist(ctx context.Context, on redis.UniversalClient, s *script, 
 	}
 }
 
-// send sends a script at the time sent. list is complete except for the name of the command and the
-// script. The list belongs to the command, which may be read after send has returned.
+// send sends a script. sent is the time before the send. list is complete except for the name of the
+// command and the script, and may be read after send has returned.
 //
-// repeated is true if a duplicate of the command may still arrive, or may have arrived: the command
-// got no reply, or the client may have sent it twice. The user configures the retries of a client
-// that was not made here, so such a client may always have sent it twice.
+// repeated is true if a duplicate of the command may still arrive, or may have arrived:
+//   - The command got no reply.
+//   - A ClusterClient got no reply to an earlier send of it.
+//   - The client was not made here, so the user configures its retries.
 func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (reply []any, repeated bool, err error) {
 	var v any
 	switch acked := c.acks.N > 0 && s.acked; {
@@ -155,7 +157,7 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	default:
 		v, err = eval(ctx, on, s, list)
 	}
-	repeated = err != nil && unanswered(err) || !c.own || ctx.sends.lost
+	repeated = err != nil && mayTakeEffect(err) || !c.own || ctx.sends.lost
 	if err != nil {
 		reloadSlots(ctx, on, err)
 		return nil, repeated, unreadable(err, list)
@@ -195,7 +197,7 @@ func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
 func eval(l *limited, on redis.UniversalClient, s *script, list []any) (any, error) {
 	ctx := l.own()
 	if _, ok := on.(*redis.ClusterClient); ok {
-		defer func() { l.sends.lost = l.sends.lost || ctx.sends.lost || !ctx.sends.seen }() // a hook of the user may hide ctx
+		defer func() { l.sends.lost = l.sends.lost || ctx.sends.lost || !ctx.sends.seen }() // a hook of the user may replace ctx
 	}
 	copy(list, s.sha)
 	cmd := redis.NewCmd(ctx, list...)
@@ -212,7 +214,7 @@ func eval(l *limited, on redis.UniversalClient, s *script, list []any) (any, err
 	return cmd.Val(), nil
 }
 
-// evalOn is eval by the methods that a wrapper may override.
+// evalOn is eval for a wrapper. It calls the methods that the wrapper may override.
 func evalOn(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
 	list = slices.Clone(list)
 	for i, arg := range list {

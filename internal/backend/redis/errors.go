@@ -25,8 +25,8 @@ type notSentError struct{ cause error }
 func (e *notSentError) Error() string { return "not sent: " + e.cause.Error() }
 func (e *notSentError) Unwrap() error { return e.cause }
 
-// unanswered reports whether the command may take effect although it got no reply.
-func unanswered(err error) bool {
+// mayTakeEffect reports whether the command may take effect although it got no reply.
+func mayTakeEffect(err error) bool {
 	var op *net.OpError
 	switch {
 	case err == nil, errors.As(err, new(redis.Error)), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, backend.ErrHeldUp), errors.As(err, new(*notSentError)):

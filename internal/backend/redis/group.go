@@ -11,71 +11,73 @@ import (
 )
 
 const (
-	aloneCalls = 4                    // with fewer sends under way, a call is sent alone, except until groups.groupUntil
-	groupTime  = 5 * time.Millisecond // how long groupUntil lies after the first wait, or after a group of more than aloneCalls
-	groupWait  = time.Millisecond     // how long calls wait before a group starts beside the sends under way
-	endPause   = time.Millisecond     // between two looks for calls whose time has ended
-	maxReports = 1024                 // groups that wait for the Observer; more are not reported
+	aloneCalls = 4                    // while fewer sends are under way, a call is sent alone; does not apply before groups.groupUntil
+	groupTime  = 5 * time.Millisecond // from the first wait, or from the end of a group of more than aloneCalls calls, to groupUntil
+	groupWait  = time.Millisecond     // the longest wait before a group starts beside the sends under way
+	endPause   = time.Millisecond     // least time between two runs of endOverdue
+	maxReports = 1024                 // groups kept for report; further groups are not reported
 	maxGroup   = 64                   // calls in a group
 )
 
 // groups sends the calls to one server. A send is one call alone, on its own connection, or one
 // group of calls, in one write. While few sends are under way, each call is sent alone. With more,
 // calls wait. The end of a send starts a group of all calls that wait, up to maxGroup. On a single
-// server deal.lua does the plain releases and acquires of a group.
+// server, one run of deal.lua handles all plain releases and acquires of a group.
 //
-// A call is sent alone, is in waiting, or is in one group. mu decides the race between the end of a
-// call, by ctx or by time, and the group that takes it from waiting: a call that leaves before is
-// never sent. mu also decides the race between the end of a call and the end of its group: a call
-// is finished, or it has left. Its caller gets one signal if the call is finished or its time has
-// ended. A call that has left is not reused, because its group still writes to it.
+// A call is sent alone, is in waiting, or is in one group. A call leaves when its ctx ends or its
+// deadline passes. mu decides two races:
+//   - A call leaves while a group takes it from waiting. A call that left first is never sent.
+//   - A call leaves while its group ends. The call is either finished or has left, never both.
+//
+// The caller gets one signal if the call is finished or its deadline passed. A call that has left is
+// not reused, because its group still writes to it.
 //
 // Calls wait only while a send is under way. A timer starts another group after groupWait, so a
-// slow reply delays no calls but those of its send.
+// slow reply delays only the calls of its own send.
 type groups struct {
 	report func(calls int, waited time.Duration) // may be nil
 
 	mu         sync.Mutex
-	useDeal    bool                  // a single server: in a cluster one script cannot have keys of several slots
-	dealInFull bool                  // the server does not have deal.lua
+	useDeal    bool                  // false in a cluster, where one script cannot have keys of several slots
+	dealInFull bool                  // the server does not know deal.lua by its digest
 	server     redis.UniversalClient // *redis.Client
 	waiting    waitingCalls
-	underWay   int       // sends: calls alone, and groups
-	groupUntil time.Time // until then aloneCalls does not apply, only the limit of roundTrips
+	underWay   int       // sends: calls sent alone, and groups
+	groupUntil time.Time // before this time only the limit of roundTrips applies, not aloneCalls
 	roundTrips roundTrips
-	timer      *time.Timer // of groupWait
-	endTimer   *time.Timer // of the calls, set to nextEnd
-	nextEnd    time.Time   // no later than the end of any call in waiting or sending; zero if endTimer is not set
+	timer      *time.Timer // runs startBeside after groupWait
+	endTimer   *time.Timer // runs endOverdue at nextEnd
+	nextEnd    time.Time   // no later than any deadline of a call in waiting or sending; zero if endTimer is not set
 	sending    []*group    // the groups under way
-	reports    []sentGroup // for report, at most maxReports
-	reporting  bool        // a goroutine calls report
+	reports    []sentGroup // not yet passed to report, at most maxReports
+	reporting  bool        // a goroutine runs reportAll
 	stopped    bool
 	senders    sync.WaitGroup // goroutines of sendGroups and reportAll
 
-	calls sync.Pool // of *call, for reuse; not global, because done belongs to the synctest bubble of the Locker
+	calls sync.Pool // of *call; not global, because a done channel belongs to the synctest bubble of its Locker
 }
 
 // call is one call that waits for a group, or is in one.
 type call struct {
 	s       *script
 	list    []any
-	end     time.Time // of the send
-	useDeal bool      // deal.lua may do it
-	terms   holdTerms // for deal.lua, of an acquire
+	end     time.Time // deadline of the send
+	useDeal bool      // deal.lua may handle the call
+	terms   holdTerms // of an acquire, for deal.lua
 
 	since time.Time // when it was added
 
 	// Guarded by groups.mu. A call that has left stays in waiting until its turn.
-	taken    bool  // a group or stop has it
+	taken    bool  // a group or stop has taken it from waiting
 	finished bool  // the group or stop is done with it
-	left     error // why it ended before that
+	left     error // why it left; nil: it has not left
 
 	done chan struct{}
 
 	// Written before done, by the group or stop.
 	reply      any
 	err        error
-	retry      bool // it was not executed: send it again, with its own script unless useDeal is set
+	retry      bool // it was not executed: send it again; if useDeal is false, with its own script
 	retryAlone bool // it was not executed: send it alone
 	received   time.Time
 }
@@ -88,8 +90,8 @@ func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *grou
 	return g
 }
 
-// eval sends a script and waits for its reply. A group goes to server. A call that is sent alone
-// goes through on, which may be the client of a cluster.
+// eval sends a script and waits for its reply. A group is sent by server, the client of one server.
+// A call that is sent alone is sent by on, which may be a ClusterClient.
 func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
 	for useDeal := s.canDeal(list); ; now = time.Now() {
 		c := g.add(ctx, server, s, list, useDeal, now)
@@ -154,7 +156,7 @@ func (g *groups) add(ctx context.Context, server redis.UniversalClient, s *scrip
 	return c
 }
 
-// wait waits for the reply of c, its end, or the end of ctx. After an error the caller must not use
+// wait waits for the reply of c, its deadline, or the end of ctx. After an error the caller must not use
 // c, because a group may write to it.
 func (g *groups) wait(ctx context.Context, c *call) error {
 	end := ctx.Done()
@@ -170,7 +172,7 @@ func (g *groups) wait(ctx context.Context, c *call) error {
 	g.mu.Lock()
 	ended := c.finished || c.left != nil
 	if !ended {
-		g.leaveLocked(c, ctx.Err()) // not the cause, which may be an error of another command of the user
+		g.leaveLocked(c, ctx.Err()) // not context.Cause, which may be a Redis error of a command of the user
 	}
 	g.mu.Unlock()
 	if ended { // the signal is on its way
@@ -179,7 +181,7 @@ func (g *groups) wait(ctx context.Context, c *call) error {
 	return c.left
 }
 
-// leaveLocked ends a call before its group does.
+// leaveLocked ends a call that is not finished. If no group has taken it, it was never sent.
 func (g *groups) leaveLocked(c *call, err error) {
 	if !c.taken { //planted:leaves-the-group
 		g.waiting.n--
@@ -196,8 +198,8 @@ func (g *groups) endByLocked(end, now time.Time) {
 	}
 }
 
-// endOverdue ends the calls whose time has ended. It is one timer for all calls, because most calls
-// get their reply before it fires once.
+// endOverdue ends the calls whose deadline has passed. All calls share endTimer, because most calls
+// get their reply before it fires.
 func (g *groups) endOverdue() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,7 +233,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// endAlone ends the send of a call alone, and returns the time.
+// endAlone ends the send of a call that was sent alone. It returns the time when the send ended.
 func (g *groups) endAlone(sent time.Time, err error) (now time.Time) {
 	now = time.Now()
 	g.mu.Lock()
@@ -272,8 +274,8 @@ func (g *groups) startGroupLocked() {
 // group is a number of calls that are sent in one write.
 type group struct {
 	server     redis.UniversalClient
-	calls      []*call // releases first, as deal.lua expects; guarded by groups.mu for endOverdue, only the group changes it
-	finished   []*call // of the send before, to be signaled
+	calls      []*call // releases first, as deal.lua expects; changed under groups.mu, because endOverdue reads it
+	finished   []*call // calls of the previous send that get their signal next
 	dealInFull bool    // deal.lua is sent in full
 	results    sendResults
 
@@ -283,15 +285,15 @@ type group struct {
 	cmds       []redis.Cmder
 }
 
-// sendResults are what a send shows beside the replies.
+// sendResults is what a send reports besides the replies.
 type sendResults struct {
 	failed   bool // a command failed, so its time is not added to roundTrips
 	dealt    bool // deal.lua has replied
-	noScript bool // the server does not have deal.lua
-	noDeal   bool // the server accepts no script with these keys
+	noScript bool // the server does not know deal.lua by its digest
+	noDeal   bool // the server refuses a script with keys of several slots
 }
 
-// waited returns how long the first call waited.
+// waited returns how long the first call of the group waited until it was sent.
 func (g *group) waited(sent time.Time) (d time.Duration) {
 	for _, c := range g.calls {
 		d = max(d, sent.Sub(c.since))
@@ -305,7 +307,7 @@ type sentGroup struct {
 	waited time.Duration // of the first call
 }
 
-// sendGroups sends a group, and then the groups of the calls that wait meanwhile.
+// sendGroups sends a group. Then it sends further groups for as long as calls wait.
 func (g *groups) sendGroups(group *group) {
 	for more := true; more; {
 		sent := time.Now()
@@ -361,8 +363,8 @@ func (g *groups) endGroup(group *group, sent time.Time) (more bool) {
 	return true
 }
 
-// reportAll calls report for all groups that are not reported, also for those that end meanwhile.
-// report is user code, which may block: then at most one goroutine waits for it.
+// reportAll calls report for each group in reports, also for those that end while it runs. report is
+// user code and may block, so only one goroutine calls it.
 func (g *groups) reportAll() {
 	for {
 		g.mu.Lock()
@@ -389,13 +391,8 @@ func (g *groups) takeGroupLocked(next *group) {
 	}
 }
 
-// rank orders releases before other calls.
-func (c *call) rank() int {
-	if c.s == releaseScript || c.s == rotateScript {
-		return 0
-	}
-	return 1
-}
+// releases reports whether the call releases a key.
+func (c *call) releases() bool { return c.s == releaseScript || c.s == rotateScript }
 
 // newCall returns a new call, or one that was given to reuse.
 func (g *groups) newCall() *call {

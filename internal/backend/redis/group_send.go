@@ -13,13 +13,13 @@ import (
 // plainArg is the index of the flag for plain holds in the lists of acquire.lua and release.lua.
 const plainArg = 14
 
-// canDeal reports whether deal.lua may do a command of s. plainRef decides that.
+// canDeal reports whether deal.lua may handle this command of s: plainRef has marked it.
 func (s *script) canDeal(list []any) bool {
 	return (s == acquireScript || s == releaseScript) && list[plainArg] == &yesDeal
 }
 
 // holdTerms is the part of a plain hold after the token. It is a BinaryMarshaler, because go-redis
-// sends that without a copy.
+// writes the bytes of a BinaryMarshaler without a copy.
 type holdTerms []byte
 
 // set takes the terms from a list of acquire.lua. It reuses the memory of t.
@@ -35,8 +35,8 @@ func (t *holdTerms) set(list []any) {
 // MarshalBinary implements encoding.BinaryMarshaler.
 func (t *holdTerms) MarshalBinary() ([]byte, error) { return *t, nil }
 
-// send sends a group in one write, and sets the reply of each call. It waits until the last end of
-// its calls. A call with an earlier end does not wait for send.
+// send sends a group in one write, and sets the reply of each call. Its deadline is the latest one
+// of its calls. A call with an earlier deadline leaves before send returns.
 func (g *group) send() {
 	g.results = sendResults{}
 	var end time.Time
@@ -51,7 +51,7 @@ func (g *group) send() {
 			rest = append(rest, c)
 		}
 	}
-	if len(deal) == 1 { // the script of the call costs less
+	if len(deal) == 1 { // for one call, its own script costs less
 		deal, rest = deal[:0], append(rest, deal[0])
 	}
 	ctx := &limited{Context: context.Background(), end: end}
@@ -104,16 +104,18 @@ func (g *group) dealCommand(ctx context.Context, calls []*call) *redis.Cmd {
 	if g.dealInFull {
 		head = dealScript.text
 	}
-	releases := 0
+	releases := 0 // calls that release a key
 	list := append(append(g.list[:0], head...), len(calls))
 	for _, c := range calls {
 		list = append(list, c.list[3])
-		releases += 1 - c.rank()
+		if c.releases() {
+			releases++
+		}
 	}
 	list = append(list, releases)
 	for _, c := range calls {
 		list = append(list, c.list[5])
-		if c.rank() > 0 {
+		if !c.releases() {
 			list = append(list, &c.terms, c.list[10])
 		}
 	}
@@ -121,8 +123,8 @@ func (g *group) dealCommand(ctx context.Context, calls []*call) *redis.Cmd {
 	return redis.NewCmd(ctx, list...)
 }
 
-// setDealReplies gives calls the replies that their own scripts would give. A call for which nothing
-// was done is sent again with its own script.
+// setDealReplies gives each call the reply that its own script would give. A call that deal.lua did
+// not execute is sent again with its own script.
 func (g *group) setDealReplies(calls []*call, reply any, err error) {
 	list, undone, bad := dealReply(calls, reply)
 	switch {
@@ -137,11 +139,11 @@ func (g *group) setDealReplies(calls []*call, reply any, err error) {
 	for i, c := range calls {
 		switch {
 		case err != nil:
-			// After an error reply the script has done nothing. A reply that is nil is no error reply.
+			// After an error reply the script has done nothing. redis.Nil is not an error reply.
 			c.err, c.retry, c.useDeal = err, errors.As(err, new(redis.Error)) && !errors.Is(err, redis.Nil), g.results.noScript
 		case undone[i]:
 			c.retry, c.useDeal = true, false
-		case c.rank() == 0:
+		case c.releases():
 			c.reply = int64(1)
 		default:
 			c.reply = list[0]
@@ -149,7 +151,8 @@ func (g *group) setDealReplies(calls []*call, reply any, err error) {
 	}
 }
 
-// dealReply reads a reply of deal.lua. undone[i] is true if nothing was done for calls[i].
+// dealReply reads a reply of deal.lua. undone[i] is true if the script did nothing for
+// calls[i].
 func dealReply(calls []*call, reply any) (list []any, undone [maxGroup]bool, err error) {
 	bad := func() error { return &replyError{fmt.Sprintf("lockcore: unexpected reply: %v", reply)} }
 	list, _ = reply.([]any)
@@ -157,7 +160,7 @@ func dealReply(calls []*call, reply any) (list []any, undone [maxGroup]bool, err
 		return list, undone, bad()
 	}
 	token, ok := list[0].(string)
-	if acquires := calls[len(calls)-1].rank() > 0; !ok || (token != "") != acquires {
+	if acquires := !calls[len(calls)-1].releases(); !ok || (token != "") != acquires {
 		return list, undone, bad()
 	}
 	last := int64(0)

@@ -11,14 +11,14 @@ import (
 type serverGroups struct {
 	report func(calls int, waited time.Duration)
 	ends   redis.UniversalClient // *redis.Client or *redis.ClusterClient
-	byAddr sync.Map              // *groups by address, "" for a single server. The entry of a server remains after it has left a cluster
+	byAddr sync.Map              // *groups by address, "" for a single server; an entry remains after its server has left the cluster
 
-	mu      sync.Mutex // while an entry is made, and in stop: an entry made after stop is stopped too
+	mu      sync.Mutex // held while an entry is made, and by stop, so that an entry made after stop is stopped too
 	stopped bool
 }
 
-// groupCalls makes c send calls in groups. Calls stay alone on a client that was not made here, and
-// with ReplicaAcks, because WAIT counts only the writes of its connection. report is called after
+// groupCalls makes c send calls in groups. Each call is still sent alone on a client that was not
+// made here, and with ReplicaAcks, because WAIT counts only the writes of its own connection. report is called after
 // each group, unless it is nil.
 func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
 	if c.own && c.acks.N == 0 {
@@ -31,7 +31,7 @@ func (s *serverGroups) eval(ctx *limited, on redis.UniversalClient, script *scri
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
 		node, err := cluster.MasterForKey(ctx.own(), keyOf(list))
-		if err != nil { // sent alone, the call gets the error of the ClusterClient
+		if err != nil { // a call that is sent alone gets the error of the ClusterClient
 			return eval(ctx, on, script, list)
 		}
 		server, addr, now = node, node.Options().Addr, time.Now() // MasterForKey may have waited for the slots

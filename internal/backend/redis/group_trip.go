@@ -3,13 +3,13 @@ package redis
 import "time"
 
 const (
-	roundTripUnit   = 150 * time.Microsecond // each one in a round trip raises the limit by 1
+	roundTripUnit   = 150 * time.Microsecond // each whole unit in the shortest round trip raises the limit by 1
 	roundTripWindow = time.Second
 	maxLimit        = 8
 )
 
 // roundTrips has the shortest round trip to a server in the current window and in the previous one.
-// The shortest one shows the network: longer ones also show the load of the machine.
+// The shortest one measures the network. Longer ones also include the load of the machine.
 type roundTrips struct {
 	previous, current time.Duration // 0: none
 	end               time.Time     // of the current window

@@ -1,14 +1,18 @@
 package redis
 
-// waitingCalls are the calls that wait for a group: releases, and other calls.
+// waitingCalls are the calls that wait for a group.
 type waitingCalls struct {
-	n      int // calls that have not left
-	queues [2]callQueue
+	n      int          // calls that have not left
+	queues [2]callQueue // releases, other calls
 }
 
 func (w *waitingCalls) add(c *call) {
 	w.n++
-	w.queues[c.rank()].push(c)
+	i := 1
+	if c.releases() {
+		i = 0
+	}
+	w.queues[i].push(c)
 }
 
 // take moves the calls of the next group to calls, which is empty. Releases go first.
@@ -25,7 +29,7 @@ func (w *waitingCalls) take(calls []*call) []*call {
 	return calls
 }
 
-// each calls do with each call, also with those that have left.
+// each calls do for each call in the queues, also for those that have left.
 func (w *waitingCalls) each(do func(*call)) {
 	for _, q := range w.queues {
 		for _, c := range q.calls[q.head:] {
@@ -34,7 +38,7 @@ func (w *waitingCalls) each(do func(*call)) {
 	}
 }
 
-// callQueue is a queue.
+// callQueue is a FIFO queue.
 type callQueue struct {
 	calls []*call
 	head  int // index of the first one

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sends says what a ClusterClient has done with one call. A ClusterClient sends a command again
-// after a missing reply, and returns only the last reply.
+// sends records what a ClusterClient did with one call. A ClusterClient sends a command again after
+// a missing reply, and returns only the last reply.
 type sends struct {
 	seen bool // a resendHook has seen the call
 	lost bool // a send got no reply, so a duplicate of the command may arrive later
@@ -15,8 +15,8 @@ type sends struct {
 
 type sendsKey struct{}
 
-// Value returns the sends of the call to resendHook. A hook of the user may have derived its ctx
-// from l.
+// Value gives resendHook the sends of the call. It works through ctx values because a hook of the
+// user may have derived a new ctx from l.
 func (l *limited) Value(key any) any {
 	if key == (sendsKey{}) {
 		return &l.sends
@@ -24,10 +24,10 @@ func (l *limited) Value(key any) any {
 	return l.Context.Value(key)
 }
 
-// resendHook notes each send without a reply. It is a hook of the clients of the nodes, which the
-// ClusterClient calls for each send, in the goroutine of the call.
+// resendHook records each send without a reply. The client of each node has this hook. A
+// ClusterClient sends through those clients, in the goroutine of the call.
 type resendHook struct {
-	retries bool // the client of the node sends a command again too: the user's NewClient has set MaxRetries
+	retries bool // the node's client may itself send a command again, because the user's NewClient set MaxRetries
 }
 
 func (resendHook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -40,7 +40,7 @@ func (h resendHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook sees a command that follows ASKING.
+// ProcessPipelineHook sees the commands that a ClusterClient sends after ASKING.
 func (h resendHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
@@ -52,6 +52,6 @@ func (h resendHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 func (h resendHook) note(ctx context.Context, err error) {
 	if s, ok := ctx.Value(sendsKey{}).(*sends); ok {
 		s.seen = true
-		s.lost = s.lost || h.retries || unanswered(err)
+		s.lost = s.lost || h.retries || mayTakeEffect(err)
 	}
 }

@@ -11,12 +11,12 @@ var scriptFiles embed.FS
 
 // The scripts are constants: no part of a key or of a caller becomes part of their text.
 var (
-	acquireScript  = load("take", "plain", "number", "done", "lease", "grant", "acquire").counts(0, 7)
+	acquireScript  = load("plain_acquire", "plain", "number", "done", "lease", "grant", "acquire").counts(0, 7)
 	renewScript    = load("plain", "lease", "renew").counts(0, 0)
-	releaseScript  = load("give", "plain", "lease", "pass", "release")
+	releaseScript  = load("plain_release", "plain", "lease", "pass", "release")
 	rotateScript   = load("plain", "number", "lease", "load", "grant", "pass", "free", "rotate").counts(1, 14)
 	leaveScript    = load("plain", "number", "lease", "load", "pass", "free", "leave")
-	completeScript = load("record", "plain", "number", "lease", "load", "pass", "complete").counts(0, 0)
+	completeScript = load("plain_complete", "plain", "number", "lease", "load", "pass", "complete").counts(0, 0)
 	revokeScript   = load("plain", "number", "lease", "load", "pass", "revoke")
 	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "clear")
 	dealScript     = load("deal")

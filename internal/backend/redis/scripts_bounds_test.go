@@ -28,7 +28,7 @@ func (b *bench) pttl(key int) time.Duration {
 	return ttl
 }
 
-// shortEnds end the hold or ask me, and keep the hash for a second only.
+// shortEnds end the hold or the request me, and keep the hash for only a second.
 func shortEnds(remember int) map[string]call {
 	const second = int64(1000)
 	parked := release(me, 1, 0, remember).with(3, second).with(8, second*1000)
@@ -39,8 +39,8 @@ func shortEnds(remember int) map[string]call {
 	}
 }
 
-// Finding "remember": a hash that remembers an ended id is kept for a minute, whatever TTL the end of the hold asks
-// for, also if an earlier end has remembered the id. Otherwise a late duplicate of the acquire would be granted to a
+// Finding "remember": a hash that remembers an ended id is kept for a minute, whatever TTL the end of the hold
+// sets, also if an earlier end has remembered the id. Otherwise a late duplicate of the acquire would be granted to a
 // request that has ended.
 func TestScriptRemembersLongEnough(t *testing.T) {
 	onEach(t, func(b *bench) {
@@ -63,7 +63,7 @@ func TestScriptRemembersLongEnough(t *testing.T) {
 				remembers(name+" of "+state+", repeated", me)
 			}
 		}
-		for name, end := range shortEnds(0) { // the id of an earlier request, and an end that nobody repeats
+		for name, end := range shortEnds(0) { // the id of an earlier request, and an end that is sent once
 			b.set(states()["mine"].with(fields{"l": id("X")}))
 			b.run(end)
 			remembers(name+" after another", id("X"))
@@ -80,8 +80,8 @@ func TestScriptRemembersLongEnough(t *testing.T) {
 func TestScriptShortRecord(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
-		b.answers(complete(me, "r", 1, 1).with(2, int64(1000)), 1)
-		b.answers(acquire(mismatch, waker, "least", "", 1), 2, "r", 1, "")
+		b.wantReply(complete(me, "r", 1, 1).with(2, int64(1000)), 1)
+		b.wantReply(acquire(mismatch, waker, "least", "", 1), 2, "r", 1, "")
 		if reply := b.run(inspect.with1(1)); reply[0] != "d" || reply[10].(int64) > 1_000_000 || reply[12] != "r" { //nolint:errcheck // a number
 			b.Errorf("inspect says %v", reply)
 		}
@@ -89,14 +89,14 @@ func TestScriptShortRecord(t *testing.T) {
 		if reply := b.run(inspect); reply[0] != "" || reply[5] != int64(0) {
 			b.Errorf("inspect says %v of a record that is no longer kept", reply)
 		}
-		b.answers(acquire(me, mine, "least", "", 0), 5)                         // a late duplicate
-		b.answers(acquire(mismatch, waker, "least", "", 0), 1, rel(0), 1, 0)    // and a new run
-		b.answers(acquire(mismatch, waker, "least", "tag", 0), 1, rel(0), 1, 0) // its repeat
+		b.wantReply(acquire(me, mine, "least", "", 0), 5)                         // a late duplicate
+		b.wantReply(acquire(mismatch, waker, "least", "", 0), 1, rel(0), 1, 0)    // and a new run
+		b.wantReply(acquire(mismatch, waker, "least", "tag", 0), 1, rel(0), 1, 0) // its repeat
 		if h := b.hash(); h["r"] != "" || h["e"] != "" {
 			b.Errorf("the record is kept beyond its end: %v", h)
 		}
 		b.set(states()["mine"])
-		b.run(complete(me, "r", 1, 1)) // kept for longer than the id: by the hash alone
+		b.run(complete(me, "r", 1, 1)) // kept for longer than the id, by the TTL of the hash alone
 		if h := b.hash(); h["x"] != "" {
 			b.Errorf("a record has an end of its own: %v", h)
 		}
@@ -110,7 +110,7 @@ func TestScriptRecordKeepsItsEnd(t *testing.T) {
 		b.run(complete(me, "r", 1, 0)) // Keep is longer than a minute: the record ends with the TTL of the hash
 		b.must(b.rdb.PExpire(b.Context(), b.keys[0], 20*time.Second).Err())
 		for _, request := range []string{mismatch, id("X"), id("Y")} {
-			b.answers(leave(request, waker, 1), 0)
+			b.wantReply(leave(request, waker, 1), 0)
 			if reply := b.run(inspect); reply[0] != "d" || reply[10].(int64) > 20_000_000 { //nolint:errcheck // a number
 				b.Errorf("inspect says %v", reply)
 			}
@@ -119,14 +119,14 @@ func TestScriptRecordKeepsItsEnd(t *testing.T) {
 			b.Errorf("the requests are remembered for %v", left)
 		}
 		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // 20 s later
-		b.answers(acquire(mismatch, waker, "least", "", 0), 5)           // a late duplicate
-		b.answers(acquire(id("N"), waker, "least", "", 0), 1, rel(0), 1, 0)
+		b.wantReply(acquire(mismatch, waker, "least", "", 0), 5)         // a late duplicate
+		b.wantReply(acquire(id("N"), waker, "least", "", 0), 1, rel(0), 1, 0)
 	})
 }
 
 func (c call) with1(arg any) call { return call{c.script, []any{arg}} }
 
-// Finding "queue": the hash outlives the queue, also if a process asks at the last moment of a reservation or of MinHold.
+// Finding "queue": the hash outlives the queue, also if a request arrives in the last moment of a reservation or of MinHold.
 func TestScriptHashOutlivesQueue(t *testing.T) {
 	onEach(t, func(b *bench) {
 		ends := shortEnds(0)
@@ -161,7 +161,7 @@ func TestScriptHashOutlivesQueue(t *testing.T) {
 	})
 }
 
-// strangers are a queue of n dead members.
+// strangers returns a queue of n dead members.
 func strangers(n int) []string {
 	members := make([]string, n)
 	for i := range members {
@@ -170,7 +170,8 @@ func strangers(n int) []string {
 	return members
 }
 
-// Finding A12: a script drops at most 100 dead members of the queue, the next one the next 100. Meanwhile the key is free.
+// Finding A12: a script drops at most 100 dead members of the queue, and the next script drops the next 100. Meanwhile the
+// key is free.
 func TestScriptDeadQueue(t *testing.T) {
 	onEach(t, func(b *bench) {
 		ends := map[string]call{
@@ -204,7 +205,7 @@ func TestScriptDeadQueue(t *testing.T) {
 		for len(b.heard) > 0 {
 			<-b.heard
 		}
-		b.answers(complete(me, "r", 1, 0), 1)
+		b.wantReply(complete(me, "r", 1, 0), 1)
 		if n := len(b.queue()); n != 0 {
 			b.Errorf("a record leaves %d in the queue", n)
 		}
@@ -256,14 +257,14 @@ func (b *bench) unreadable(state, field, value string) {
 			b.Errorf("%s: %s %q: %s makes the hash live for %v", state, field, value, what, ttl)
 		}
 	}
-	asks := map[string]call{"inspect": inspect}
+	reads := map[string]call{"inspect": inspect}
 	if state != "done" || field == "n" {
-		asks["acquire"], asks["acquire most"] = acquire(me, mine, "least", "", 1), acquire(me, mine, "most", "tag", 0)
+		reads["acquire"], reads["acquire most"] = acquire(me, mine, "least", "", 1), acquire(me, mine, "most", "tag", 0)
 	}
 	if used {
-		for name, c := range asks {
+		for name, c := range reads {
 			if reply, err := b.try(c); err == nil || !strings.Contains(err.Error(), "BADFIELD "+field) {
-				b.Errorf("%s: %s %q: %s answers %v, %v, want an error that names the field", state, field, value, name, reply, err)
+				b.Errorf("%s: %s %q: %s returns %v, %v, want an error that names the field", state, field, value, name, reply, err)
 			}
 			same(name)
 		}
@@ -275,7 +276,7 @@ func (b *bench) unreadable(state, field, value string) {
 		want = 0 // it is held
 	}
 	if reply, err := b.try(forget); err != nil || reply[0] != want {
-		b.Errorf("%s: %s %q: clear answers %v, %v, want %d", state, field, value, reply, err, want)
+		b.Errorf("%s: %s %q: clear returns %v, %v, want %d", state, field, value, reply, err, want)
 	}
 	if want == 0 {
 		return
@@ -284,11 +285,11 @@ func (b *bench) unreadable(state, field, value string) {
 		b.Errorf("%s: %s %q: after clear inspect says %v, %v", state, field, value, reply, err)
 	}
 	if reply, err := b.try(acquire(me, mine, "most", "", 0)); err != nil || reply[0] != int64(1) || reply[3] != int64(0) {
-		b.Errorf("%s: %s %q: after clear acquire answers %v, %v", state, field, value, reply, err)
+		b.Errorf("%s: %s %q: after clear acquire returns %v, %v", state, field, value, reply, err)
 	}
 }
 
-// Finding A3: whatever the end of a state is, it is no further away than the longest such state can last.
+// Finding A3: the scripts treat the stored end of a state as no later than the longest such state can last.
 func TestScriptAbsurdEnd(t *testing.T) {
 	onEach(t, func(b *bench) {
 		for state, most := range map[string]time.Duration{"other's": time.Hour, "other's turn": time.Hour, "parked": 24 * time.Hour} {
@@ -308,7 +309,7 @@ func TestScriptAbsurdEnd(t *testing.T) {
 					}
 				}
 			}
-			// The longest state that there is.
+			// The state can last this long at most.
 			b.set(states()[state].with(fields{"x": rel(most), "d": span(most)}))
 			if reply := b.run(acquire(me, mine, "exclusive", "", 0)); !match(reply[1], span(most), 0) {
 				b.Errorf("%s for %v: %v", state, most, reply)
@@ -327,13 +328,13 @@ func TestScriptClearRepeat(t *testing.T) {
 			if token != "" {
 				c = c.with(5, 1)
 			}
-			b.answers(c, 1)
-			b.answers(c, 1)
+			b.wantReply(c, 1)
+			b.wantReply(c, 1)
 			b.token(mismatch)
-			b.answers(c, 1)
+			b.wantReply(c, 1)
 			b.run(complete(mismatch, "of another run", 1, 0))
 			was := b.hash()
-			b.answers(c, 1)
+			b.wantReply(c, 1)
 			if h := b.hash(); !maps.Equal(h, was) {
 				b.Errorf("a repeat of clear changes %v to %v", was, h)
 			}

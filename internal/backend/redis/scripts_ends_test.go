@@ -8,12 +8,12 @@ import (
 
 var keyQueue = []string{dead + dead, waker + next}
 
-// passed is was, given to the first in line that can be told.
+// passed returns was after the key was reserved for the first live waiter.
 func passed(was fields, gone ...string) fields {
 	return was.without("v").without(gone...).with(fields{"s": "r", "h": next, "o": waker, "x": rel(window), "d": span(window)})
 }
 
-// all makes one row for every state, and others for some.
+// all makes a row with reply for every state, and the rows of some instead for their states.
 func all(c call, reply []any, some map[string]func(fields) row) map[string]func(fields) row {
 	rows := map[string]func(fields) row{}
 	for name := range states() {
@@ -40,7 +40,7 @@ func each(make func(fields) row, names ...string) map[string]func(fields) row {
 func TestScriptRelease(t *testing.T) {
 	freed := func(abandoned bool) func(fields) row {
 		return func(was fields) row {
-			r := row{reply: []any{1}, again: []any{0}, ttl: keep, line: []string{}}
+			r := row{reply: []any{1}, again: []any{0}, ttl: keep, members: []string{}}
 			if r.after = passed(was, "a", "m", "g"); abandoned {
 				r.after = passed(was).with(fields{"a": 1})
 			}
@@ -54,7 +54,7 @@ func TestScriptRelease(t *testing.T) {
 	})
 	t.Run("park", func(t *testing.T) {
 		parked := func(was fields) row {
-			return row{reply: []any{1}, again: []any{0}, ttl: keep, line: keyQueue, after: was.without("h", "o", "v", "a", "m", "g").with(fields{
+			return row{reply: []any{1}, again: []any{0}, ttl: keep, members: keyQueue, after: was.without("h", "o", "v", "a", "m", "g").with(fields{
 				"s": "p", "x": rel(5 * time.Second), "d": span(5 * time.Second), "f": 1234,
 			})}
 		}
@@ -72,7 +72,7 @@ func TestScriptRelease(t *testing.T) {
 func TestScriptLeave(t *testing.T) {
 	left := func(gone ...string) func(fields) row {
 		return func(was fields) row {
-			r := row{reply: []any{1}, again: []any{0}, line: []string{}, after: passed(was, gone...)}
+			r := row{reply: []any{1}, again: []any{0}, members: []string{}, after: passed(was, gone...)}
 			if was["s"] == "h" {
 				r.after["n"] = 0 // it never ran
 			}
@@ -90,7 +90,7 @@ func TestScriptLeave(t *testing.T) {
 func TestScriptComplete(t *testing.T) {
 	done := func(was fields) row {
 		return row{
-			reply: []any{1}, ttl: keep, line: []string{},
+			reply: []any{1}, ttl: keep, members: []string{},
 			after: was.without("h", "o", "x", "d", "v", "a").with(fields{"s": "d", "e": me, "r": "result", "f": 1234}),
 		}
 	}
@@ -106,21 +106,21 @@ func TestScriptRenew(t *testing.T) {
 	rows := each(kept, "mine", "mine after abandoned", "mine tagged")
 	rows["mine revoked"] = func(fields) row { return row{reply: []any{2}} }
 	onEach(t, func(b *bench) { table(b, keyQueue, all(renew(me), []any{0}, rows)) })
-	t.Run("told", func(t *testing.T) { // who holds the key after a hand-off; whoever does not hold it says that in vain
-		told := func(was fields) row {
+	t.Run("last hold", func(t *testing.T) { // the hold after a hand-off, sent with the renewal; it has no effect if the sender does not hold the key
+		updated := func(was fields) row {
 			r := kept(was)
 			r.after = r.after.with(fields{"t": 4711, "m": "who N\nof the\n two"})
 			return r
 		}
-		maps.Copy(rows, each(told, "mine", "mine after abandoned", "mine tagged"))
-		news := "4711 who N\nof the\n two"
-		onEach(t, func(b *bench) { table(b, keyQueue, all(renewFor(me, lease, news), []any{0}, rows)) })
+		maps.Copy(rows, each(updated, "mine", "mine after abandoned", "mine tagged"))
+		lastHold := "4711 who N\nof the\n two"
+		onEach(t, func(b *bench) { table(b, keyQueue, all(renewFor(me, lease, lastHold), []any{0}, rows)) })
 	})
-	t.Run("told nonsense", func(t *testing.T) {
+	t.Run("unreadable last hold", func(t *testing.T) {
 		maps.Copy(rows, each(kept, "mine", "mine after abandoned", "mine tagged"))
 		onEach(t, func(b *bench) {
-			for _, news := range []string{" ", "4711", "-1 who", "1e3 who", "x 4711 who"} {
-				table(b, keyQueue, all(renewFor(me, lease, news), []any{0}, rows))
+			for _, lastHold := range []string{" ", "4711", "-1 who", "1e3 who", "x 4711 who"} {
+				table(b, keyQueue, all(renewFor(me, lease, lastHold), []any{0}, rows))
 			}
 		})
 	})
@@ -136,8 +136,8 @@ func TestScriptRevoke(t *testing.T) {
 func TestScriptClear(t *testing.T) {
 	about := []string{"a", "m", "g", "n", "r", "e"}
 	cleared := func(was fields) row {
-		r := row{reply: []any{1}, ttl: keep, line: []string{}, after: passed(was, about...)}
-		if was["s"] == "h" { // it ran out: all tokens that it may have used are out
+		r := row{reply: []any{1}, ttl: keep, members: []string{}, after: passed(was, about...)}
+		if was["s"] == "h" { // it expired: every token of its block may have been used
 			r.after["f"] = was["t"]
 		}
 		return r
@@ -172,7 +172,7 @@ func TestScriptInspect(t *testing.T) {
 	}
 }
 
-// seen is what inspect.lua says of a key with two in line.
+// seen returns the reply of inspect.lua for a key with two members in the queue.
 func seen(was fields, record bool) []any {
 	ago := func(field string) any {
 		if at, ok := was[field].(rel); ok {
@@ -204,54 +204,54 @@ func seen(was fields, record bool) []any {
 	return reply
 }
 
-// A place in line is taken once, however often it is asked for, and lost with the ask.
+// A repeated request has one place in the queue, which the end of the request removes.
 func TestScriptQueue(t *testing.T) {
 	onEach(t, func(b *bench) {
-		ask := acquire(me, mine, "exclusive", "", 1)
+		request := acquire(me, mine, "exclusive", "", 1)
 		for _, state := range []string{"other's", "other's turn", "other's revoked"} {
 			b.set(states()[state], waker+next)
 			for range 2 {
-				if reply := b.run(ask); reply[0] != int64(0) || reply[4] != int64(2) {
-					b.Errorf("%s: %v, want busy and two in line", state, reply)
+				if reply := b.run(request); reply[0] != int64(0) || reply[4] != int64(2) {
+					b.Errorf("%s: %v, want busy and two in the queue", state, reply)
 				}
 				b.like(states()[state])
 				b.bound()
 			}
 			if q := b.queue(); len(q) != 2 || q[1] != mine+me {
-				b.Errorf("%s: in line %q", state, q)
+				b.Errorf("%s: in the queue: %q", state, q)
 			}
 			for range 2 {
-				b.answers(leave(me, mine, 0), 0)
+				b.wantReply(leave(me, mine, 0), 0)
 			}
 			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
-				b.Errorf("%s: in line %q after it left", state, q)
+				b.Errorf("%s: after it left, in the queue: %q", state, q)
 			}
 			b.set(states()[state])
-			b.run(ask) // the first in line
+			b.run(request) // the first in the queue
 			b.bound()
 		}
 		for _, state := range []string{"new", "free", "my turn", "other's over", "done"} { // granted, or nothing to wait for
 			b.set(states()[state], waker+next, mine+me)
-			b.run(ask)
+			b.run(request)
 			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
-				b.Errorf("%s: in line %q", state, q)
+				b.Errorf("%s: in the queue: %q", state, q)
 			}
 			b.bound()
 		}
 	})
 }
 
-// A renewal, or a late copy of an ask, makes no lease shorter, and a renewal remembers for how long the lease can last.
+// A renewal or a late duplicate of a request makes no lease shorter. A renewal also stores how long the lease can last.
 func TestScriptExtend(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
-		b.answers(renewFor(me, time.Hour, ""), 1)
+		b.wantReply(renewFor(me, time.Hour, ""), 1)
 		long := states()["mine"].with(fields{"x": rel(time.Hour), "d": span(time.Hour)})
 		b.like(long)
-		b.answers(renew(me), 1)
-		b.answers(renewFor(me, 0, ""), 1) // by nothing: only asks
+		b.wantReply(renew(me), 1)
+		b.wantReply(renewFor(me, 0, ""), 1) // by 0: it only checks the hold
 		b.like(long)
-		b.answers(acquire(me, mine, "exclusive", "", 0), 1, rel(-10*time.Second), 1, 0) // a late copy
+		b.wantReply(acquire(me, mine, "exclusive", "", 0), 1, rel(-10*time.Second), 1, 0) // a late duplicate
 		b.like(long)
 
 		for _, c := range []call{acquire(me, mine, "exclusive", "", 0), renew(me)} { // longer than it could last before

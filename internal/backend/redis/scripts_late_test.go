@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// Whatever of an ask or hold comes after its end grants nothing and frees nothing.
+// A command of a request or hold that arrives after its end grants nothing and frees nothing.
 func TestScriptLate(t *testing.T) {
 	copies := map[string]call{
 		"acquire": acquire(me, mine, "exclusive", "", 0), "acquire and queue": acquire(me, mine, "least", "", 1),
@@ -49,10 +49,10 @@ func TestScriptLate(t *testing.T) {
 					was := b.hash()
 					b.run(copied)
 					if h := b.hash(); !maps.Equal(h, was) {
-						b.Errorf("a late copy of %s after it was %s, successor %q:\n%v\n%v", late, end, successor, was, h)
+						b.Errorf("a late duplicate of %s after it was %s, successor %q:\n%v\n%v", late, end, successor, was, h)
 					}
 					if q := b.queue(); len(q) != 0 {
-						b.Errorf("a late copy of %s after it was %s, successor %q: in line %q", late, end, successor, q)
+						b.Errorf("a late duplicate of %s after it was %s, successor %q: in the queue: %q", late, end, successor, q)
 					}
 					b.bound()
 				}
@@ -61,33 +61,33 @@ func TestScriptLate(t *testing.T) {
 	})
 }
 
-// What never arrived before its end came is not granted later either; few ids are kept, each once.
+// A request whose end arrives first is not granted later. At most 16 ended ids are kept, each once.
 func TestScriptRemember(t *testing.T) {
 	onEach(t, func(b *bench) {
-		ask := func(n int) string { return fmt.Sprintf("ask-%022d", n) }
+		request := func(n int) string { return fmt.Sprintf("req-%022d", n) }
 		b.set(nil)
-		b.answers(leave(ask(0), mine, 1), 0)
-		b.answers(leave(ask(0), mine, 1), 0)
+		b.wantReply(leave(request(0), mine, 1), 0)
+		b.wantReply(leave(request(0), mine, 1), 0)
 		b.bound()
 		b.ttl(time.Minute)
-		b.answers(acquire(ask(0), mine, "exclusive", "", 1), 5)
+		b.wantReply(acquire(request(0), mine, "exclusive", "", 1), 5)
 		for n := range 20 {
 			for range 3 {
-				b.answers(release(ask(n), 1, 0, 1), 0)
+				b.wantReply(release(request(n), 1, 0, 1), 0)
 			}
 		}
-		if l := b.hash()["l"]; len(l) != 16*26 || !strings.HasPrefix(l, ask(4)) {
+		if l := b.hash()["l"]; len(l) != 16*26 || !strings.HasPrefix(l, request(4)) {
 			b.Errorf("%d bytes of ids: %s", len(l), l)
 		}
-		b.answers(acquire(ask(4), mine, "exclusive", "", 0), 5)
-		b.answers(complete(ask(20), "r", 1, 1), 0)
-		b.answers(acquire(ask(20), mine, "exclusive", "", 0), 5)
+		b.wantReply(acquire(request(4), mine, "exclusive", "", 0), 5)
+		b.wantReply(complete(request(20), "r", 1, 1), 0)
+		b.wantReply(acquire(request(20), mine, "exclusive", "", 0), 5)
 		b.token(me)
 		b.ttl(retention)
 	})
 }
 
-// The scripts use what every supported server has and nothing else: no flags, no functions, no cmsgpack.
+// The scripts use only what every supported server has: no flags, no functions, no cmsgpack.
 func TestScriptCommands(t *testing.T) {
 	permitted := strings.Fields("TIME HMGET HSET HDEL HGET ZADD ZREM ZRANGE ZPOPMIN ZCARD PUBLISH PEXPIRE PTTL DEL GET SET")
 	command := regexp.MustCompile(`(redis\.\w+|\bcall)\b(\('(\w+)')?`)
@@ -114,7 +114,7 @@ func TestScriptCommands(t *testing.T) {
 	}
 }
 
-// At maxmemory what is held can be kept, given back, completed and taken away; nothing new is granted.
+// At maxmemory a held key can be renewed, released, completed and revoked. No new key is granted.
 func TestScriptMemory(t *testing.T) {
 	b := &bench{T: t, rdb: redistest.Real(t).Client(t)}
 	limit := func(bytes int) { b.must(b.rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err()) }
@@ -165,8 +165,7 @@ func TestScriptMemory(t *testing.T) {
 	}
 }
 
-// A late duplicate of an operator's command changes nothing, also if the first copy found nothing to
-// do.
+// A late duplicate of an operator's command changes nothing, also if the first copy changed nothing.
 func TestScriptLateOperator(t *testing.T) {
 	operator := id("V")
 	onEach(t, func(b *bench) {
@@ -179,14 +178,14 @@ func TestScriptLateOperator(t *testing.T) {
 		} {
 			b.use(name)
 			b.set(nil)
-			b.answers(c.command, c.first)
+			b.wantReply(c.command, c.first)
 			b.ttl(time.Minute)
 			b.token(me)
 			if name == "clear" {
-				b.answers(release(me, 1, 1, 0), 1)
+				b.wantReply(release(me, 1, 1, 0), 1)
 			}
 			was := b.hash()
-			b.answers(c.command, 1)
+			b.wantReply(c.command, 1)
 			if h := b.hash(); !maps.Equal(h, was) {
 				b.Errorf("a late %s changes %v to %v", name, was, h)
 			}
@@ -194,12 +193,12 @@ func TestScriptLateOperator(t *testing.T) {
 	})
 }
 
-// A request may enter the queue until the end of a reservation. The hash outlives that request also
+// A request may enter the queue until the end of a reservation. The hash outlives that request, also
 // if the reserved key is cleared.
 func TestScriptClearReserved(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["other's turn"])
-		b.answers(forget.with(0, time.Minute.Milliseconds()), 1)
+		b.wantReply(forget.with(0, time.Minute.Milliseconds()), 1)
 		b.ttl(time.Minute + window)
 	})
 }

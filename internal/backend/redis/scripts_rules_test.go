@@ -21,32 +21,32 @@ func (b *bench) hash() map[string]string {
 	return h
 }
 
-// told waits for what waker is told.
-func (b *bench) told(want ...string) {
+// notified waits for these messages to waker, and checks that there is no other.
+func (b *bench) notified(want ...string) {
 	b.Helper()
 	for _, w := range want {
 		select {
 		case m := <-b.heard:
 			if m.Payload != w {
-				b.Errorf("waker was told %q, want %q", m.Payload, w)
+				b.Errorf("waker got the message %q, want %q", m.Payload, w)
 			}
 		case <-time.After(tolerance):
-			b.Fatalf("waker was not told %q", w)
+			b.Fatalf("waker did not get the message %q", w)
 		}
 	}
 	select {
 	case m := <-b.heard:
-		b.Errorf("waker was told %q too", m.Payload)
+		b.Errorf("waker also got the message %q", m.Payload)
 	default:
 	}
 }
 
-// token takes the key for ask and returns its token.
-func (b *bench) token(ask string) int64 {
+// token acquires the key for request and returns its token.
+func (b *bench) token(request string) int64 {
 	b.Helper()
-	reply := b.run(acquire(ask, waker, "exclusive", "", 0))
+	reply := b.run(acquire(request, waker, "exclusive", "", 0))
 	if len(reply) != 4 || reply[0] != int64(1) {
-		b.Fatalf("acquire answers %v, want a grant", reply)
+		b.Fatalf("acquire returns %v, want a grant", reply)
 	}
 	return reply[1].(int64) //nolint:errcheck,forcetypeassert // a panic here is a failure
 }
@@ -100,8 +100,8 @@ func TestScriptNumbers(t *testing.T) {
 	onEach(t, func(b *bench) {
 		for _, f := range []int64{1_700_000_000_000_001 << 1, 1<<52 + 1, 9e15 - 1} {
 			b.set(states()["free"].with(fields{"f": f}))
-			b.answers(acquire(me, mine, "exclusive", "", 0), 1, f+1, 1, 0)
-			b.answers(acquire(me, mine, "exclusive", "", 0), 1, f+1, 1, 0)
+			b.wantReply(acquire(me, mine, "exclusive", "", 0), 1, f+1, 1, 0)
+			b.wantReply(acquire(me, mine, "exclusive", "", 0), 1, f+1, 1, 0)
 			if h := b.hash(); h["t"] != strconv.FormatInt(f+1, 10) {
 				b.Errorf("t is %s after %d", h["t"], f)
 			}
@@ -115,7 +115,7 @@ func TestScriptNumbers(t *testing.T) {
 		b.set(states()["other's"])
 		b.run(acquire(me, mine, "exclusive", "", 1))
 		if z := b.rdb.ZScore(b.Context(), b.keys[1], mine+me).Val(); z != float64(int64(z)) || !match(int64(z), rel(0), b.now()) {
-			b.Errorf("place in line %f", z)
+			b.Errorf("score in the queue: %f", z)
 		}
 	})
 }
@@ -125,16 +125,16 @@ func TestScriptClock(t *testing.T) {
 	onEach(t, func(b *bench) {
 		far := fields{"x": rel(20 * time.Hour), "t": rel(19 * time.Hour)}
 		b.set(states()["other's"].with(far))
-		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+mismatch, 0, "", waker)
+		b.wantReply(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+mismatch, 0, "", waker)
 		b.like(states()["other's"].with(far).with(fields{"x": rel(lease)}))
 
 		b.set(states()["mine"].with(far))
-		b.answers(inspect, "h", "who "+me, 0, span(lease), rel(19*time.Hour), 1, 0, 1, 0, 0, span(standing), mine)
-		b.answers(renew(me), 1)
+		b.wantReply(inspect, "h", "who "+me, 0, span(lease), rel(19*time.Hour), 1, 0, 1, 0, 0, span(standing), mine)
+		b.wantReply(renew(me), 1)
 		b.like(states()["mine"].with(far).with(fields{"x": rel(lease)}))
 
 		b.set(states()["other's turn"].with(fields{"x": rel(20 * time.Hour)}))
-		b.answers(acquire(me, mine, "exclusive", "", 0), 0, span(window), 0, "", 0, "")
+		b.wantReply(acquire(me, mine, "exclusive", "", 0), 0, span(window), 0, "", 0, "")
 		for _, state := range []string{"free", "abandoned", "done"} {
 			b.set(states()[state])
 			b.run(inspect)
@@ -149,39 +149,40 @@ func TestScriptClock(t *testing.T) {
 		m.Redis.SetTime(start)
 		first := b.token(me)
 		m.Redis.SetTime(start.Add(-time.Hour))
-		b.answers(renew(me), 1)
-		b.answers(acquire(mismatch, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "", waker)
+		b.wantReply(renew(me), 1)
+		b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "", waker)
 		m.Redis.SetTime(start.Add(lease - time.Hour))
-		b.answers(renew(me), 0)
+		b.wantReply(renew(me), 0)
 		if second := b.token(mismatch); second != first+512 { // it may have used its block
 			b.Errorf("token %d after %d", second, first)
 		}
 	})
 }
 
-// Turns go by arrival, to the first that can be told; where PUBLISH does not count everybody, to the first.
+// The key is reserved for the first live waiter in the order of arrival. Where PUBLISH does not count all receivers, it is
+// reserved for the first one.
 func TestScriptLine(t *testing.T) {
 	onEach(t, func(b *bench) {
-		ask := func(n int) string { return fmt.Sprintf("ask-%022d", n) }
+		request := func(n int) string { return fmt.Sprintf("req-%022d", n) }
 		b.set(states()["mine"], dead+dead)
-		for n := range 20 { // one after the other, and 19 to 0 by name
-			b.run(acquire(ask(19-n), waker, "exclusive", "", 1))
+		for n := range 20 { // one after another, named 19 to 0
+			b.run(acquire(request(19-n), waker, "exclusive", "", 1))
 			for begin := b.now(); b.now() == begin; {
-				continue // two in one µs stand by name
+				continue // two requests in one µs are in the order of their names
 			}
 		}
 		hold := me
 		for n := range 20 {
-			b.answers(release(hold, 1, 0, 0), 1)
-			if h := b.hash(); h["s"] != "r" || h["h"] != ask(19-n) {
+			b.wantReply(release(hold, 1, 0, 0), 1)
+			if h := b.hash(); h["s"] != "r" || h["h"] != request(19-n) {
 				b.Fatalf("turn %d is that of %s", n, h["h"])
 			}
-			b.told("w" + ask(19-n))
-			b.answers(acquire(mismatch, waker, "exclusive", "", 0), 0, span(window), 0, "", 19-n, "")
-			hold = ask(19 - n)
+			b.notified("w" + request(19-n))
+			b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 0, span(window), 0, "", 19-n, "")
+			hold = request(19 - n)
 			b.token(hold)
 		}
-		b.answers(release(hold, 1, 0, 0), 1)
+		b.wantReply(release(hold, 1, 0, 0), 1)
 		if h := b.hash(); h["s"] != "" || h["h"] != "" || h["x"] != "" {
 			b.Errorf("nobody waits, and the key is %v", h)
 		}
@@ -189,26 +190,26 @@ func TestScriptLine(t *testing.T) {
 		b.set(states()["mine"], keyQueue...)
 		uncounted := release(me, 1, 0, 0)
 		uncounted.args[7] = 0
-		b.answers(uncounted, 1)
+		b.wantReply(uncounted, 1)
 		if h := b.hash(); h["h"] != dead || h["o"] != dead {
 			b.Errorf("turn of %s", h["h"])
 		}
-		b.answers(leave(dead, dead, 0), 1) // passed on
-		b.told("w" + next)
+		b.wantReply(leave(dead, dead, 0), 1) // passed on
+		b.notified("w" + next)
 
 		b.set(states()["mine"], dead+dead, waker+next, waker+mismatch)
-		b.answers(complete(me, "r", 1, 0), 1)
-		b.told("w"+next, "w"+mismatch)
+		b.wantReply(complete(me, "r", 1, 0), 1)
+		b.notified("w"+next, "w"+mismatch)
 		b.set(states()["other's"])
-		b.answers(revoke, 1)
-		b.told("v" + mismatch)
+		b.wantReply(revoke, 1)
+		b.notified("v" + mismatch)
 	})
 }
 
 // A renewal takes many keys, and each has its own verdict.
 func TestScriptRenewMany(t *testing.T) {
 	onEach(t, func(b *bench) {
-		news := func(n int) string { // of some
+		lastHold := func(n int) string { // of some
 			if n%3 != 0 {
 				return ""
 			}
@@ -221,7 +222,7 @@ func TestScriptRenewMany(t *testing.T) {
 			b.use(strconv.Itoa(n))
 			b.set(states()[names[n%len(names)]])
 			keys = append(keys, b.keys[0])
-			c.args = append(c.args, me, (lease + time.Duration(n)*time.Minute).Microseconds(), retention.Milliseconds(), news(n))
+			c.args = append(c.args, me, (lease + time.Duration(n)*time.Minute).Microseconds(), retention.Milliseconds(), lastHold(n))
 		}
 		b.keys = keys
 		got, err := redisbackend.Scripts()["renew"].Run(b.Context(), b.rdb, keys, c.args...).Int64Slice()
@@ -238,7 +239,7 @@ func TestScriptRenewMany(t *testing.T) {
 			after := states()[name]
 			if kept == 1 {
 				after = after.with(fields{"x": rel(long), "d": span(long)})
-				if news(n) != "" {
+				if lastHold(n) != "" {
 					after = after.with(fields{"t": n, "m": "who"})
 				}
 			}

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// The states of a key. Everybody holds for 10 s and has 20 s left; what ran out did so 10 s ago.
+// states returns the states of a key. A live hold began 10 s ago and has 20 s left. An expired one expired 10 s ago.
 func states() map[string]fields {
-	held := func(ask, locker string) fields {
+	held := func(request, locker string) fields {
 		return fields{
-			"s": "h", "h": ask, "o": locker, "x": rel(20 * time.Second), "d": span(lease), "m": "who " + ask, "t": rel(-10 * time.Second),
+			"s": "h", "h": request, "o": locker, "x": rel(20 * time.Second), "d": span(lease), "m": "who " + request, "t": rel(-10 * time.Second),
 			"f": rel(-time.Minute), "n": 1,
 		}
 	}
 	free := fields{"t": rel(-time.Minute), "f": rel(-time.Minute), "n": 1}
-	reserved := func(ask, locker string) fields {
-		return free.with(fields{"s": "r", "h": ask, "o": locker, "x": rel(30 * time.Second), "d": span(window)})
+	reserved := func(request, locker string) fields {
+		return free.with(fields{"s": "r", "h": request, "o": locker, "x": rel(30 * time.Second), "d": span(window)})
 	}
 	done := func(hold string) fields {
 		return free.with(fields{"s": "d", "e": hold, "r": "record", "m": "who " + hold, "g": "tag"})
@@ -55,16 +55,16 @@ func states() map[string]fields {
 }
 
 type row struct {
-	call  call
-	reply []any
-	after fields        // nil: as before
-	again []any         // the answer to the same once more; nil: the same
-	ttl   time.Duration // of the hash after it; 0: as before
-	line  []string      // after it; nil: as before
+	call    call
+	reply   []any
+	after   fields        // nil: as before
+	again   []any         // reply of the second run; nil: the same as the first
+	ttl     time.Duration // of the hash after it; 0: as before
+	members []string      // of the queue afterwards; nil: as before
 }
 
-// table runs every row in its state, twice: the second time nothing may change any more.
-func table(b *bench, line []string, rows map[string]func(was fields) row) {
+// table runs every row in its state, twice. The second run must change nothing.
+func table(b *bench, members []string, rows map[string]func(was fields) row) {
 	for name, was := range states() {
 		make, ok := rows[name]
 		if !ok {
@@ -74,21 +74,21 @@ func table(b *bench, line []string, rows map[string]func(was fields) row) {
 		b.T.Run(name, func(t *testing.T) {
 			b := &bench{T: t, rdb: b.rdb}
 			b.use(t.Name())
-			b.set(was, line...)
+			b.set(was, members...)
 			if r.after == nil {
 				r.after = was
 			}
-			if r.line == nil {
-				r.line = line
+			if r.members == nil {
+				r.members = members
 			}
 			for _, reply := range [][]any{r.reply, r.again} {
 				if reply == nil {
 					reply = r.reply
 				}
-				b.answers(r.call, reply...)
+				b.wantReply(r.call, reply...)
 				b.like(r.after)
-				if q := b.queue(); !slices.Equal(q, r.line) {
-					b.Errorf("in line %q, want %q", q, r.line)
+				if q := b.queue(); !slices.Equal(q, r.members) {
+					b.Errorf("in the queue: %q, want %q", q, r.members)
 				}
 				b.bound()
 				if r.ttl != 0 {
@@ -194,7 +194,7 @@ func TestScriptAcquire(t *testing.T) {
 							delete(r.after, "n")
 						}
 					}
-					if r.reply[0] == 1 && r.ttl != 0 { // a grant from now on: the same again
+					if r.reply[0] == 1 && r.ttl != 0 { // a grant at the current time: a repeat has the same reply
 						r.again = []any{1, rel(0), r.reply[2], r.reply[3]}
 					}
 					return r

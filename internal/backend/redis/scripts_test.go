@@ -16,11 +16,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// The cast. An ask belongs to the locker beside it; waker listens, and so does everybody but dead.
+// Each request belongs to the locker beside it. All lockers but dead are subscribed; the tests read the messages to waker.
 var (
 	me, mine        = id("M"), id("A")
 	mismatch, waker = id("O"), id("B")
-	next, dead      = id("N"), id("D") // asks in line: next of waker, dead of its own
+	next, dead      = id("N"), id("D") // requests in the queue: next of waker, and the one of the locker dead, with the same id
 )
 
 func id(letter string) string { return strings.Repeat(letter, 26) }
@@ -61,7 +61,7 @@ type bench struct {
 	rdb  *redis.Client
 	keys []string
 
-	heard <-chan *redis.Message // what waker was told
+	heard <-chan *redis.Message // messages to waker
 }
 
 // onEach runs a test on Redis in memory and on a real one. waker listens on both.
@@ -101,7 +101,7 @@ func (b *bench) now() int64 {
 	return now.UnixMicro()
 }
 
-// set makes the key look like f, with queue in line, the first one first.
+// set stores f and the members of the queue, in order.
 func (b *bench) set(f fields, queue ...string) {
 	b.Helper()
 	ctx, now := b.Context(), b.now()
@@ -172,7 +172,7 @@ func match(got, want any, now int64) bool {
 	return got == want
 }
 
-// queue returns who stands in line.
+// queue returns the members of the queue.
 func (b *bench) queue() []string {
 	b.Helper()
 	q, err := b.rdb.ZRange(b.Context(), b.keys[1], 0, -1).Result()
@@ -180,7 +180,7 @@ func (b *bench) queue() []string {
 	return q
 }
 
-// bound checks that nothing is stored for ever.
+// bound checks that each stored key has a TTL.
 func (b *bench) bound() {
 	b.Helper()
 	for _, key := range b.keys {
@@ -203,30 +203,30 @@ func (b *bench) ttl(want time.Duration) {
 	}
 }
 
-// call is a script and what it is called with.
+// call is a script and its arguments.
 type call struct {
 	script string
 	args   []any
 }
 
-func acquire(ask, locker, mode, tag string, queue int) call {
+func acquire(request, locker, mode, tag string, queue int) call {
 	return call{"acquire", []any{
-		ask, locker, lease.Microseconds(), queue, "who " + ask, retention.Milliseconds(), tag, mode, time.Minute.Milliseconds(),
+		request, locker, lease.Microseconds(), queue, "who " + request, retention.Milliseconds(), tag, mode, time.Minute.Milliseconds(),
 	}}
 }
 
 func renew(hold string) call { return renewFor(hold, lease, "") }
 
-func renewFor(hold string, lease time.Duration, news string) call {
-	return call{"renew", []any{hold, lease.Microseconds(), retention.Milliseconds(), news}}
+func renewFor(hold string, lease time.Duration, lastHold string) call {
+	return call{"renew", []any{hold, lease.Microseconds(), retention.Milliseconds(), lastHold}}
 }
 
 func release(hold string, last any, abandon, remember int) call {
 	return call{"release", []any{hold, last, abandon, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1, 0}}
 }
 
-func leave(ask, locker string, remember int) call {
-	return call{"leave", []any{ask, locker, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1}}
+func leave(request, locker string, remember int) call {
+	return call{"leave", []any{request, locker, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1}}
 }
 
 func complete(hold, record string, last any, remember int) call {
@@ -261,8 +261,8 @@ func (b *bench) run(c call) []any {
 	return reply
 }
 
-// answers runs a script and compares what it says.
-func (b *bench) answers(c call, want ...any) {
+// wantReply runs a script and compares its reply.
+func (b *bench) wantReply(c call, want ...any) {
 	b.Helper()
 	got, now := b.run(c), b.now()
 	same := func(g, w any) bool {
@@ -271,6 +271,6 @@ func (b *bench) answers(c call, want ...any) {
 		return text == words && match(g, w, now)
 	}
 	if !slices.EqualFunc(got, want, same) {
-		b.Errorf("%s answers %v, want %v", c.script, got, want)
+		b.Errorf("%s returns %v, want %v", c.script, got, want)
 	}
 }

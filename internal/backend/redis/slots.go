@@ -59,8 +59,8 @@ func (h slotHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		defer cancel()
 		err := next(ctx, cmd)
 		if err == nil {
-			answer := slots.Val()
-			h.m.known.Store(&answer)
+			reply := slots.Val()
+			h.m.known.Store(&reply)
 		}
 		return err
 	}

@@ -1,4 +1,4 @@
-// Package resp finds where the requests and answers on a Redis connection begin and end, so that a connection of a test
+// Package resp finds where the requests and replies on a Redis connection begin and end, so that a connection of a test
 // can count, lose or delay them one by one. It reads RESP2 and RESP3 and interprets nothing but names.
 package resp
 

@@ -1,9 +1,9 @@
--- release.lua: end a hold. give.lua comes first.
+-- release.lua: end a hold. plain_release.lua comes first.
 -- KEYS[1]=hash KEYS[2]=queue
 -- ARGV: 1 grant id 2 last token used 3 abandon (1|0): the outcome is unknown 4 retention ms
 --       5 remember the id (1|0) 6 reservation µs 7 channel prefix
 --       8 PUBLISH counts all receivers (1|0) 9 parking µs: no request gets the key for that long
---       10 of a plain hold (1|0): no duplicate of a command may exist, and the clock is past the tokens
+--       10 the hold may be plain (1|0): no duplicate of a command may exist, and the clock is past the tokens
 -- Returns 1 released · 0 not the holder, no effect
 local grant_id, last, park = ARGV[1], ARGV[2], tonumber(ARGV[9])
 if type(stored) == 'string' then

@@ -1,4 +1,5 @@
--- give.lua comes first in release.lua: it deletes a plain hold of an exclusive key, see plain.lua.
+-- plain_release.lua comes first in release.lua. It deletes a plain hold of an exclusive key. See
+-- plain.lua.
 local stored -- the reply to GET: false, a string, or an error if the key is a hash
 if ARGV[10] == '1' then
   stored = redis.pcall('GET', KEYS[1])
