@@ -87,8 +87,8 @@ func (w *groupWorld) held() (n int) {
 
 // untimed is a ctx that has a deadline and is never done.
 type untimed struct {
-	context.Context
-	end time.Time
+	context.Context //nolint:containedctx // it is one
+	end             time.Time
 }
 
 func (c untimed) Deadline() (time.Time, bool) { return c.end, true }
