@@ -57,7 +57,7 @@ func TakeAll(n int, left func(i int) bool) (groups [][]int) {
 		number[c] = i
 		w.add(c)
 		if left(i) {
-			c.left = context.Canceled
+			c.unsent = true
 			w.n--
 		}
 	}

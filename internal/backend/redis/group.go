@@ -67,10 +67,11 @@ type call struct {
 
 	since time.Time // when it was added
 
-	// Guarded by groups.mu. A call that has left stays in waiting until its turn.
+	// Guarded by groups.mu. An unsent call stays in waiting until its turn.
 	taken    bool  // a group or stop has taken it from waiting
 	finished bool  // the group or stop is done with it
 	left     error // why it left; nil: it has not left
+	unsent   bool  // it left before it was taken
 
 	done chan struct{}
 
@@ -183,11 +184,11 @@ func (g *groups) wait(ctx context.Context, c *call) error {
 
 // leaveLocked ends a call that is not finished. If no group has taken it, it was never sent.
 func (g *groups) leaveLocked(c *call, err error) {
-	if !c.taken { //planted:leaves-the-group
-		g.waiting.n--
-		err = &notSentError{err}
-	}
 	c.left = err
+	if !c.taken { //planted:leaves-the-group
+		c.left, c.unsent = &notSentError{err}, true
+		g.waiting.n--
+	}
 }
 
 // endByLocked makes endOverdue run at end, or before.

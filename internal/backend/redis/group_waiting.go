@@ -19,7 +19,7 @@ func (w *waitingCalls) add(c *call) {
 func (w *waitingCalls) take(calls []*call) []*call {
 	for i := range w.queues {
 		for q := &w.queues[i]; q.len() > 0 && len(calls) < maxGroup; {
-			if c := q.pop(); c.left == nil {
+			if c := q.pop(); !c.unsent {
 				c.taken = true
 				calls = append(calls, c)
 			}
