@@ -51,7 +51,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	}
 	a, err := decodeAcquire(&r, reply, sent, repeated)
 	a.Received = c.ctx.received
-	c.reuse()
+	b.conn.reuse(c)
 	return a, err
 }
 

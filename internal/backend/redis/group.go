@@ -80,6 +80,7 @@ type call struct {
 	err        error
 	retry      bool // it was not executed: send it again; if useDeal is false, with its own script
 	retryAlone bool // it was not executed: send it alone
+	lost       bool // in a cluster: a duplicate of the command may arrive later, see sends
 	received   time.Time
 }
 
@@ -102,8 +103,10 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script,
 		if err := g.wait(ctx, c); err != nil {
 			return nil, err
 		}
-		reply, err, retry, retryAlone := c.reply, c.err, c.retry, c.retryAlone
-		ctx.received = c.received
+		reply, err, retry, retryAlone, received := c.reply, c.err, c.retry, c.retryAlone, c.received
+		if _, ok := on.(*redis.ClusterClient); ok {
+			ctx.sends.lost = ctx.sends.lost || c.lost
+		}
 		if useDeal = c.useDeal; retry && !useDeal {
 			list[plainArg] = &no
 		}
@@ -112,6 +115,7 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script,
 		case retryAlone:
 			return eval(ctx, on, s, list)
 		case !retry:
+			ctx.received = received // not of an error before another send
 			return reply, err
 		}
 	}

@@ -66,6 +66,9 @@ func (g *group) send() {
 	g.deal, g.rest, g.cmds = deal, rest, cmds
 	exec := g.exchange(ctx, cmds)
 	g.results.failed = exec != nil
+	for _, c := range g.calls {
+		c.lost = ctx.sends.lost || !ctx.sends.seen // the client of a node, or a hook of it, may send a group again
+	}
 	if len(deal) > 0 {
 		cmd, _ := cmds[0].(*redis.Cmd)
 		cmds = cmds[1:]

@@ -20,7 +20,7 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	}
 	reply, repeated, err := b.conn.send(&c.ctx, b.conn.ends, releaseScript, c.list[:], sent)
 	if err == nil {
-		defer c.reuse()
+		defer b.conn.reuse(c)
 	}
 	return decodeRelease(reply, repeated, err)
 }
