@@ -167,9 +167,10 @@ type RenewPass struct {
 	Took   time.Duration // the whole batch
 }
 
-// GroupSent reports a group: calls that several goroutines made at the same time, and that were
-// sent together, see Options.NoGroups. It comes after the replies to the group, and belongs to no
-// attempt. A call that is sent alone is not reported.
+// GroupSent reports a group: calls that waited for another send and were then sent together, see
+// Options.NoGroups. A group may have one call. The event comes when the send of the group has ended,
+// also if it failed, and belongs to no attempt. A call that is sent at once is not reported. A call
+// that is sent again, because the server did not have its script, is reported again.
 type GroupSent struct {
 	Calls  int
 	Waited time.Duration // from the first call that waited until the group was sent

@@ -43,9 +43,9 @@ type Terms struct {
 	// ErrUnavailable. That can take up to 2.5 s even if Wait is shorter, and one second more if new
 	// connections hang.
 	Wait time.Duration
-	// Lease is the time to live of the key: it expires this long after the last successful renewal.
-	// The watchdog renews it after a third of this time. The key of a dead holder is free after at
-	// most this time. Default: 30 s. 1 s to 1 h.
+	// Lease is how long the key stays held after the grant and after each renewal. The watchdog
+	// renews it after a third of this time. The key of a dead holder is free after at most this
+	// time; the data of that hold remains for a day more. Default: 30 s. 1 s to 1 h.
 	//
 	// Choose a Lease longer than the longest pause of a process (CPU throttling, a migrated
 	// machine). After a longer pause two handlers may run.
