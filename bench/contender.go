@@ -26,9 +26,9 @@ type contender struct {
 
 const (
 	watchdogText = "Around it the usual watchdog, as in redislock's README: a goroutine that %s every third of the lease and cancels the handler's ctx when that fails"
-	plainText    = "%s with 3 s, which nobody renews; the handler is told nothing and works until its own deadline of 10 s. One that is always shorter than its lease has no overlap, with or without a fault"
+	plainText    = "%s with 3 s, without renewal; the handler does not learn of the end and works until its own deadline of 10 s. One that is always shorter than its lease has no overlap, with or without a fault"
 	timeoutText  = "The same, with ContextTimeoutEnabled on the go-redis client"
-	carefulText  = "The same, and each renewal and release has a ctx of 1 s, a third of the lease. No README says so: it is what a careful author arrives at; %s would do too. It gives up a lease whose renewal has no answer in that time"
+	carefulText  = "The same, and each renewal and release has a ctx of 1 s, a third of the lease. No README says so; a careful user would do it; %s would do too. It gives up a lease whose renewal has no answer in that time"
 )
 
 // contenders are all there are, in the order of the tables.

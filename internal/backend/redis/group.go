@@ -46,7 +46,7 @@ type groups struct {
 	groupUntil time.Time // before this time only the limit of roundTrips applies, not aloneCalls
 	roundTrips roundTrips
 	timer      *time.Timer // runs startBeside after groupWait
-	endTimer   *time.Timer // runs endOverdue at nextEnd
+	endTimer   *time.Timer // runs endOverdue at nextEnd; without calls it fires at most once more
 	nextEnd    time.Time   // no later than any deadline of a call in waiting or sending; zero if endTimer is not set
 	sending    []*group    // the groups under way
 	reports    []sentGroup // not yet passed to report, at most maxReports
@@ -226,16 +226,13 @@ func (g *groups) endOverdue() {
 		}
 	}
 	g.nextEnd = time.Time{}
-	if !next.IsZero() {
-		g.endByLocked(later(next, now.Add(endPause)), now)
+	if next.IsZero() {
+		return
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+	if soonest := now.Add(endPause); next.Before(soonest) {
+		next = soonest
 	}
-	return b
+	g.endByLocked(next, now)
 }
 
 // endAlone ends the send of a call that was sent alone. It returns the time when the send ended.
