@@ -46,7 +46,7 @@ func (o ListOptions) validate() error {
 	return nil
 }
 
-// List yields the keys under the prefix of l that are held, reserved, parked, done or abandoned, in
+// List yields the keys under the prefix of l that are held, reserved, cooling, done or abandoned, in
 // no order. It is for operators, not for a program's logic.
 //
 // Exclusive keys have the names that were given to Acquire. Once keys have the names that the

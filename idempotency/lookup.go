@@ -17,7 +17,7 @@ type Status struct {
 	Content Content
 }
 
-// Lookup returns the status of a once key: free, held, reserved, parked, abandoned, or done with a
+// Lookup returns the status of a once key: free, held, reserved, cooling, abandoned, or done with a
 // record. It changes nothing and costs one round trip. The key may change at any time after the
 // reply: use guard.Once to run what has not run.
 //
@@ -36,7 +36,7 @@ func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Status, er
 	return e, nil
 }
 
-// Clear forgets that a once key is done, abandoned or parked, so that it runs again. It is for
+// Clear forgets that a once key is done, abandoned or cooling, so that it runs again. It is for
 // operators, because a forgotten run may have had its effect. seen is what Lookup returned: if a
 // run has begun or ended since, Clear changes nothing and returns an error that satisfies
 // lockcore.ErrChanged. For a held key the error satisfies lockcore.ErrBusy. A free key is no error.

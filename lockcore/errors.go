@@ -15,7 +15,7 @@ var ErrNotRun = errors.New("lockcore: not run")
 
 // Reasons why a call did not run. Each of these errors also matches ErrNotRun.
 var (
-	// ErrBusy: another holder has the key, or it is reserved or parked. The error is a *BusyError,
+	// ErrBusy: another holder has the key, or it is reserved or cooling. The error is a *BusyError,
 	// except that of Clear.
 	ErrBusy = notRun("lockcore: busy")
 	// ErrAbandoned: an earlier run ended without an outcome, and the claim does not take over
@@ -94,10 +94,10 @@ func (h Holder) String() string {
 // BusyError reports that another holder has the key, or that the key is not held but kept:
 //
 //   - reserved for a moment, for the first process in the remote queue, or
-//   - parked for the rest of Terms.MinHold.
+//   - cooling for the rest of Terms.MinHold.
 type BusyError struct {
 	Key       string
-	Holder    Holder        // empty for a parked key; for a reserved key the last holder, or empty if this process does not know it
+	Holder    Holder        // empty for a cooling key; for a reserved key the last holder, or empty if this process does not know it
 	HeldFor   time.Duration // of a held key: since the hold began
 	Remaining time.Duration // of the lease if it is not renewed, of the reservation, or of MinHold
 	Queue     int           // calls in the local queue plus, if another process has the key, processes in the remote queue
@@ -131,7 +131,7 @@ func (e *BusyError) kept() bool { return e.Holder == Holder{} && e.HeldFor == 0 
 // a Retry-After header can express.
 //
 //   - held: as long as the holder has held the key so far, but at most the rest of its lease
-//   - reserved or parked: until the key is no longer kept
+//   - reserved or cooling: until the key is no longer kept
 func (e *BusyError) RetryAfter() time.Duration {
 	if e.kept() {
 		return max(time.Second, min(e.Remaining, time.Minute))

@@ -12,7 +12,7 @@ import (
 // leadership on. alive: the lease has not ended early. now is when the last run returned.
 func (h *hold) end(ctx context.Context, e outcome, alive bool, now time.Time) (handed, stale bool, err error) {
 	g := h.grant
-	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.parkedUntil.IsZero() || !now.Before(e.parkedUntil))
+	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.coolUntil.IsZero() || !now.Before(e.coolUntil))
 	mine, handOffs, next := g.queue.handOff(g, alive, now)
 	if handOffs > 0 {
 		if handOffs == 1 {
@@ -128,7 +128,7 @@ func (g *grant) releaseAsync(e outcome) {
 func (g *grant) releaseRequest(e outcome) backend.ReleaseRequest {
 	last, _ := g.lastHold()
 	r := backend.ReleaseRequest{
-		Key: &g.queue.key, ID: g.id, Token: last, Retention: g.keep, Abandon: e.abandoned, ParkUntil: e.parkedUntil, Repeated: g.repeated,
+		Key: &g.queue.key, ID: g.id, Token: last, Retention: g.keep, Abandon: e.abandoned, CoolUntil: e.coolUntil, Repeated: g.repeated,
 		Plain: g.plain && g.clockPast(last),
 	}
 	if e.abandoned {

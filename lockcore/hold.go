@@ -84,8 +84,8 @@ func (h *hold) sinceBeatLocked(now time.Time) time.Duration {
 	return between(h.grant.since, now) - h.lastBeat
 }
 
-// parkedUntil returns the end of MinHold.
-func (h *hold) parkedUntil() time.Time { return h.grantedAt().Add(h.minHold) }
+// coolUntil returns the end of MinHold.
+func (h *hold) coolUntil() time.Time { return h.grantedAt().Add(h.minHold) }
 
 // Beat reports progress of the handler of ctx: Terms.Stall starts again, for every key that ctx
 // holds. It sends no command. It does nothing without Stall, or if ctx holds no key.

@@ -17,7 +17,7 @@ const (
 	StateFree      = State(backend.StateFree)
 	StateHeld      = State(backend.StateHeld)
 	StateReserved  = State(backend.StateReserved)  // released, and kept for a moment for the first process in the queue
-	StateParked    = State(backend.StateParked)    // released, and kept from all calls for the rest of Terms.MinHold
+	StateCooling   = State(backend.StateCooling)   // released, and kept from all calls for the rest of Terms.MinHold
 	StateDone      = State(backend.StateDone)      // once keys: it has a record, of a result or of a failure
 	StateAbandoned = State(backend.StateAbandoned) // once keys: the lease expired without a release, or its holder called Abandon; no run since then
 )
@@ -28,7 +28,7 @@ type Holding struct {
 	Holder    Holder        // the holder; or the last one (abandoned, Died), or the one that completed it (done)
 	GrantedAt time.Time     // start of the run that holds, last held, or completed the key, by the backend's clock; zero if none is remembered
 	HeldFor   time.Duration // since the start of the run that holds, last held, or completed the key
-	Remaining time.Duration // held: of the lease if it is not renewed; reserved: of the reservation; parked: of MinHold
+	Remaining time.Duration // held: of the lease if it is not renewed; reserved: of the reservation; cooling: of MinHold
 	Token     int64         // of the last hold; 0 if none is remembered
 	Attempt   int           // runs of a once key; 0 for an exclusive one
 	KeepLeft  time.Duration // done, abandoned: how much longer that is remembered; 0 in other states
@@ -101,7 +101,7 @@ func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 	return nil
 }
 
-// Clear forgets that a key is done, abandoned or parked, so that it can run again. It is for
+// Clear forgets that a key is done, abandoned or cooling, so that it can run again. It is for
 // operators, because the forgotten run may have had its effect. If the key is held, Clear changes
 // nothing and returns an error that satisfies ErrBusy (not a *BusyError). Other errors: those of
 // Inspect.

@@ -175,7 +175,7 @@ type outcome struct {
 	completed, abandoned bool
 	record               []byte
 	keep                 time.Duration
-	parkedUntil          time.Time // no call gets the key earlier
+	coolUntil            time.Time // no call gets the key earlier
 }
 
 func (le *Lease) end(ctx context.Context, e outcome) error {
@@ -194,7 +194,7 @@ func (le *Lease) end(ctx context.Context, e outcome) error {
 	g, l := h.grant, h.grant.l
 	r.Completed, r.Abandoned = e.completed, e.abandoned
 	if h.minHold > 0 && !e.completed && !e.abandoned {
-		e.parkedUntil = h.parkedUntil()
+		e.coolUntil = h.coolUntil()
 	}
 	handed := false
 	defer func() { // also if the Observer panics

@@ -312,7 +312,7 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err err
 		q.lastReply = &n
 	} else {
 		if q.busy != nil && b.kept() && b.Remaining <= backend.ReserveTime {
-			b.Holder = q.busy.Holder // reserved, not parked: the last holder is more useful
+			b.Holder = q.busy.Holder // reserved, not cooling: the last holder is more useful
 		}
 		q.lastReply = &lastReply{busy: b, fingerprint: v.fingerprint, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
 	}

@@ -56,13 +56,13 @@ type Terms struct {
 	MaxHold time.Duration
 	// MinHold keeps the key from other calls for at least this long after the hold began, even if
 	// the handler returns sooner, as ShedLock's lockAtLeastFor does. After the handler the key is
-	// parked for the rest of that time: neither held nor abandoned. Default: none. Up to 24 h.
+	// cooling for the rest of that time: neither held nor abandoned. Default: none. Up to 24 h.
 	//
-	//   - Other calls for a parked key wait or fail with ErrBusy, also the retry of a run that
+	//   - Other calls for a cooling key wait or fail with ErrBusy, also the retry of a run that
 	//     failed. Clear frees it.
-	//   - A key whose lease ended by Complete or Abandon is not parked.
+	//   - A key whose lease ended by Complete or Abandon is not cooling.
 	//   - If the process dies, or Redis is unavailable from the release to the end of the lease,
-	//     the key stays held until its lease ends, and is not parked.
+	//     the key stays held until its lease ends, and is not cooling.
 	MinHold time.Duration
 	// Stall ends a hold whose handler has not called [Beat] for this long. The handler's ctx is
 	// canceled with ErrStalled, and the lease is no longer renewed. So the key is free one lease

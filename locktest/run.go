@@ -83,7 +83,7 @@ func checks() []check {
 		{"a late renewal revives nothing", (*trial).lateRenewal},
 		{"lost requests and replies count once", (*trial).lostReplies},
 		{"revoke frees nothing under a running handler", (*trial).revoke},
-		{"minHold parks and clear frees", (*trial).minHold},
+		{"minHold keeps the key and clear frees it", (*trial).minHold},
 		{"one runs and all have its record", (*trial).records},
 		{"a record is forgotten when keep is over", (*trial).keep},
 		{"a failed run runs again", (*trial).failure},

@@ -145,10 +145,10 @@ func TestRunFindsEvicted(t *testing.T) {
 	s := locktest.NewServer(t)
 	rdb := evicting{clientOf(t, s.Options())}
 	again(t, time.Millisecond, func() { rdb.Del(context.Background(), s.Names()...) }) // keys of pipelines too
-	failed := locktest.RunChecks(t, rdb, "watchdog", "failed run", "parks", "every key")
+	failed := locktest.RunChecks(t, rdb, "watchdog", "failed run", "keeps the key", "every key")
 	failsWith(t, failed, "watchdog", "another call got the key too")
 	failsWith(t, failed, "failed run", "")
-	failsWith(t, failed, "parks", "") // "want parked", or a release that finds nothing any more
+	failsWith(t, failed, "keeps the key", "") // "want cooling", or a release that finds nothing any more
 	failsWith(t, failed, "every key", "nothing is left")
 }
 

@@ -195,13 +195,13 @@ func (t *trial) revoke() {
 // minHold measures on the clock of this process; that of Redis may be 1 % faster.
 func (t *trial) minHold() {
 	const least = time.Second
-	a, b, key := t.locker(), t.locker(), t.key("parked")
+	a, b, key := t.locker(), t.locker(), t.key("cooling")
 	terms := lockcore.Terms{Wait: lockcore.NoWait, Lease: longLease, MinHold: least}
 	begin := time.Now()
 	t.release(t.acquire(a, key, terms))
 	h := t.state(b, lockcore.KindExclusive, key)
-	if time.Since(begin) < least/2 && h.State != lockcore.StateParked {
-		t.Errorf("released before MinHold, the key is %s, want parked", h.State)
+	if time.Since(begin) < least/2 && h.State != lockcore.StateCooling {
+		t.Errorf("released before MinHold, the key is %s, want cooling", h.State)
 	}
 	t.release(t.acquire(b, key, lockcore.Terms{Wait: 5 * least, Lease: longLease}))
 	if took := time.Since(begin); took < least*99/100 {

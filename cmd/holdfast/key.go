@@ -77,7 +77,7 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	return exitOK, nil
 }
 
-const unparkText = `Clearing frees this key before the end of MinHold: the next call runs at once.
+const coolingText = `Clearing frees this key before the end of MinHold: the next call runs at once.
 `
 
 const clearText = `Clearing forgets that this key is %s: the next call runs again. The run may have had its effect, so check that first.
@@ -88,7 +88,7 @@ If a run has begun or completed since the lines above were printed, the key is n
 func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("clear", " KEY")
 	once := f.Bool("once", false, "clear a key of Once")
-	exclusive := f.Bool("exclusive", false, "clear a key of Exclusive that is parked, or whose data in Redis cannot be read")
+	exclusive := f.Bool("exclusive", false, "clear a key of Exclusive that is cooling, or whose data in Redis cannot be read")
 	yes := f.Bool("yes", false, "do not ask")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
@@ -131,8 +131,8 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 			return refuse(revoke)
 		case lockcore.StateReserved:
 			return refuse("reserved for a waiting process")
-		case lockcore.StateParked:
-			fmt.Fprint(say, unparkText)
+		case lockcore.StateCooling:
+			fmt.Fprint(say, coolingText)
 		default:
 			fmt.Fprintf(say, clearText, k.State)
 		}

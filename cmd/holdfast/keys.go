@@ -209,7 +209,7 @@ func describe(out io.Writer, k keyed) error {
 	}
 	switch {
 	case k.Remaining <= 0:
-	case k.State == lockcore.StateParked:
+	case k.State == lockcore.StateCooling:
 		line("free in", age(k.Remaining))
 	default:
 		line("lease left", age(k.Remaining))
@@ -265,7 +265,7 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 			switch k.State { //nolint:exhaustive // the other states explain themselves
 			case lockcore.StateFree:
 				fmt.Fprintln(sh.err, sh.elsewhere(ctx, l, *once, key, "without -once"))
-			case lockcore.StateParked:
+			case lockcore.StateCooling:
 				fmt.Fprintf(sh.err, "holdfast clear -%s frees it before that\n", kind)
 			}
 			return exitProblem, sh.jsonIf(*asJSON, "", k)

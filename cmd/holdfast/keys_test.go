@@ -101,7 +101,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// Finding B8: clear shows what is known, asks, and clears. It frees a parked key of Exclusive. It does not change a free
+// Finding B8: clear shows what is known, asks, and clears. It frees a cooling key of Exclusive. It does not change a free
 // or held key, and exits with 1.
 func TestClear(t *testing.T) {
 	t.Parallel()
@@ -129,7 +129,7 @@ func TestClear(t *testing.T) {
 		{call{terminal: true, answer: "yes\n"}, []string{"-once", "payment:8"}, exitOK, "cleared\n", "Clear it?"},
 		{call{}, []string{"-once", "-yes", "payment:8"}, exitProblem, "", "is free: not cleared"},
 		{call{terminal: true}, []string{"-once", "payment:7"}, exitFailed, "", "stdin has ended; without a terminal pass -yes"},
-		{call{}, []string{"-once", "-yes", "account:3"}, exitProblem, "", "is parked: try -exclusive"},
+		{call{}, []string{"-once", "-yes", "account:3"}, exitProblem, "", "is cooling: try -exclusive"},
 		{call{}, []string{"-exclusive", "-yes", "account:3"}, exitOK, "cleared\n", ""},
 		{call{}, []string{"-exclusive", "-yes", "account:3"}, exitProblem, "", "is free: not cleared"},
 		{call{}, []string{"-once", "-yes", "payment:9"}, exitProblem, "", "is held"},

@@ -63,8 +63,8 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
   holdfast ls      [flags] [-match PATTERN]     list the keys that are not free
   holdfast show    [flags] [-result] KEY        show the key of that name, of both kinds
   holdfast revoke  [flags] [-once] [-yes] KEY   take a held key away from its holder
-  holdfast clear   [flags] -once [-yes] KEY     forget a done, abandoned or parked key, so that it runs again;
-                                                -exclusive frees a parked key of Exclusive
+  holdfast clear   [flags] -once [-yes] KEY     forget a done, abandoned or cooling key, so that it runs again;
+                                                -exclusive frees a cooling key of Exclusive
   holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
                                                 compute the key of an HTTP request under httpmw.Idempotent
   holdfast version                              print the version

@@ -141,7 +141,7 @@ type Outcome uint8
 
 // The outcomes. OutcomeBusy and OutcomeEnded are not final.
 const (
-	OutcomeBusy      Outcome = iota // another holder has the key, or it is reserved or parked
+	OutcomeBusy      Outcome = iota // another holder has the key, or it is reserved or cooling
 	OutcomeGranted                  // the request has the key
 	OutcomeDone                     // the once key has a record
 	OutcomeMismatch                 // the key is held, done or abandoned with another fingerprint
@@ -163,9 +163,9 @@ type AcquireReply struct {
 	Plain     bool      // Granted: the backend knows nothing of the key but this hold, see ReleaseRequest.Plain
 
 	Locker    string        // Busy: of the current hold
-	Holder    string        // Busy, Abandoned: of the current, or the abandoned, hold; Busy: empty if the key is only reserved or parked
+	Holder    string        // Busy, Abandoned: of the current, or the abandoned, hold; Busy: empty if the key is only reserved or cooling
 	HeldFor   time.Duration // Busy, Abandoned: since that hold began
-	Remaining time.Duration // Busy: of the lease, the reservation or the parking
+	Remaining time.Duration // Busy: of the lease, the reservation or the cooldown
 	Queue     int           // Busy: processes in the remote queue
 
 	Fingerprint string // Busy, Done
@@ -207,7 +207,7 @@ type ReleaseRequest struct {
 	Token     int64         // the greatest token used under the grant
 	Retention time.Duration // how long the data of the free or abandoned key is kept
 	Abandon   bool          // the outcome of the run is not known
-	ParkUntil time.Time     // no request gets the key before
+	CoolUntil time.Time     // no request gets the key before
 	Repeated  bool          // a duplicate of the acquire, or of this request, may still arrive
 	Plain     bool          // the grant was Plain, and the clock of the backend is past Token: the backend may forget the key, or all but the runs of a once key
 	Next      *AcquireRequest
@@ -250,7 +250,7 @@ const (
 	StateFree      State = "free"
 	StateHeld      State = "held"
 	StateReserved  State = "reserved"
-	StateParked    State = "parked"
+	StateCooling   State = "cooling"
 	StateDone      State = "done"
 	StateAbandoned State = "abandoned"
 )
@@ -272,7 +272,7 @@ type Status struct {
 	Holder    string        // of the current or the last hold
 	GrantedAt time.Time     // of that hold, by the backend's clock; zero if there is none
 	HeldFor   time.Duration // since that hold began
-	Remaining time.Duration // of the lease, the reservation or the parking
+	Remaining time.Duration // of the lease, the reservation or the cooldown
 	Token     int64         // of the last hold
 	Attempt   int           // runs of a once key
 	KeepLeft  time.Duration // done, abandoned

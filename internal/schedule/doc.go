@@ -14,7 +14,7 @@
 // A schedule has 60 to 150 steps. In a step time passes, a late duplicate or a reply arrives, an operator
 // revokes or clears the key, a process crashes, its subscription ends or comes back, or a process
 // does one thing. A process requests the key, waits, gives up, renews, hands the key over to its
-// next call, releases, abandons, parks, rotates, completes, or repeats a withdrawal or a release.
+// next call, releases, abandons, cools, rotates, completes, or repeats a withdrawal or a release.
 // Time often passes until about the end of a lease, a reservation, a record or a TTL. A late duplicate
 // arrives less than a minute after it was sent, because ended ids are kept for so long. In a Cluster
 // PUBLISH does not count each receiver.
@@ -33,7 +33,7 @@
 //   - E: a grant reports an abandoned hold exactly if the last hold expired or was abandoned. At
 //     most once refuses such a key. The runs of a once key are numbered.
 //   - F: a command that frees the key notifies the first waiter that listens. The key is reserved for
-//     it. A key is busy only if it is held, reserved or parked, and for as long as the reply says.
+//     it. A key is busy only if it is held, reserved or cooling, and for as long as the reply says.
 //     A key with a queue has its last token. At the end each waiter gets the key.
 //   - G: once keys: no run begins before the end of a record, and no record is replaced.
 //   - H: each key of the server has a TTL, and none is left at the end.

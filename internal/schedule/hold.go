@@ -18,7 +18,7 @@ func (p *process) useHold() {
 	case x < 70:
 		p.release(command{abandon: true})
 	case x < 75 && alive:
-		p.release(command{park: pick(w, []int64{1500, 700_000, 10e6})})
+		p.release(command{cooldown: pick(w, []int64{1500, 700_000, 10e6})})
 	case x < 85 && alive && !once:
 		p.rotate()
 	case x < 100:
@@ -65,7 +65,7 @@ func (p *process) renew() {
 func (p *process) release(c command) {
 	w, h := p.w, &p.hold
 	c.op, c.id, c.token, c.keep, c.repeated = release, h.id, h.token, w.keep, h.repeated
-	c.plain = h.plain && !h.repeated && !c.abandon && c.park == 0 && h.token-h.first < (w.now-h.since)*98/100
+	c.plain = h.plain && !h.repeated && !c.abandon && c.cooldown == 0 && h.token-h.first < (w.now-h.since)*98/100
 	c.deal = c.plain && p.w.chance(50)
 	if c.abandon {
 		c.keep = w.abandonedFor()

@@ -32,7 +32,7 @@ type judge struct {
 
 	reserved      string // id
 	reservedUntil int64
-	parkedUntil   int64
+	coolUntil     int64
 
 	waiters     []waiter
 	queueUntil  int64

@@ -56,8 +56,8 @@ func (j *judge) granted(c *command, id string, r *reply) {
 		fail("A", "%s is granted again after its lease has expired", id)
 	case j.now < j.reservedUntil && j.reserved != id:
 		fail("F", "%s is granted, and the key is reserved for %s", id, j.reserved)
-	case j.now < j.parkedUntil:
-		fail("F", "%s is granted, and the key is parked", id)
+	case j.now < j.coolUntil:
+		fail("F", "%s is granted, and the key is cooling", id)
 	case j.record != nil && j.now < j.record.until-1000:
 		fail("G", "%s is granted, and the key has a record", id)
 	case r.token <= j.token:
@@ -72,7 +72,7 @@ func (j *judge) granted(c *command, id string, r *reply) {
 	j.attempts, j.counted = r.attempt, j.now+c.retention
 	j.hold = &held{id: id, locker: c.locker, token: r.token, end: j.now + c.lease}
 	j.abandoned, j.keptUntil, j.token, j.record = r.abandoned, j.now+c.retention, r.token, nil
-	j.reserved, j.reservedUntil, j.parkedUntil = "", 0, 0
+	j.reserved, j.reservedUntil, j.coolUntil = "", 0, 0
 	j.forget(id)
 }
 
@@ -85,8 +85,8 @@ func (j *judge) busy(c *command, id string, r *reply) {
 		until = j.hold.end
 	case j.now < j.reservedUntil && j.reserved != id:
 		until = j.reservedUntil
-	case j.now < j.parkedUntil:
-		until = j.parkedUntil
+	case j.now < j.coolUntil:
+		until = j.coolUntil
 	case c.op == acquire:
 		fail("F", "%s is busy, and no process has the key", id)
 	}

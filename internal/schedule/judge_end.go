@@ -30,8 +30,8 @@ func (j *judge) released(c *command, r *reply, heard []string) {
 	if j.abandoned = c.abandon; c.abandon {
 		j.keptUntil = j.now + c.keep
 	}
-	if c.park > 0 && !c.abandon {
-		j.parkedUntil = j.now + c.park
+	if c.cooldown > 0 && !c.abandon {
+		j.coolUntil = j.now + c.cooldown
 		return
 	}
 	j.passed(heard)

@@ -71,8 +71,8 @@ func (j *judge) inspected(now int64, s backend.Status) {
 		return
 	case now < j.reservedUntil:
 		want = backend.StateReserved
-	case now < j.parkedUntil:
-		want = backend.StateParked
+	case now < j.coolUntil:
+		want = backend.StateCooling
 	}
 	abandoned := s.Died || s.State == backend.StateAbandoned
 	switch {

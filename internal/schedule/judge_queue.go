@@ -38,7 +38,7 @@ func (j *judge) waiting() waiter {
 
 // passed judges the notifications of a command that freed the key.
 func (j *judge) passed(heard []string) {
-	j.reserved, j.reservedUntil, j.parkedUntil = "", 0, 0
+	j.reserved, j.reservedUntil, j.coolUntil = "", 0, 0
 	must := j.waiting()
 	for _, h := range heard {
 		id := h[1:]

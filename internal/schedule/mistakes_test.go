@@ -18,7 +18,7 @@ var mistakes = []struct {
 }{
 	{"a held key is granted", "acquire", "if live and not (s == 'r'", "if live and s ~= 'h' and not (s == 'r'", "A", false},
 	{"a reserved key is granted", "acquire", "if live and not (s == 'r' and h == request)", "if live and s ~= 'r'", "F", false},
-	{"a parked key is granted", "acquire", "if live and not (s == 'r'", "if live and s ~= 'p' and not (s == 'r'", "F", false},
+	{"a cooling key is granted", "acquire", "if live and not (s == 'r'", "if live and s ~= 'c' and not (s == 'r'", "F", false},
 	{"a repeat finds itself busy", "acquire", "if s == 'h' and h == request then", "if false then", "A", false},
 	{"an expired lease is granted again", "acquire", "if not live or call('HGET'", "if call('HGET'", "A", false},
 	{"a late duplicate is granted", "acquire", "if v[9] and string.find(v[9], request, 1, true) then return {5} end", "", "C", false},

@@ -48,7 +48,7 @@ type command struct {
 	retention int64 // acquire, renew, rotate: of an abandoned hold
 	keep      int64 // release, rotate, leave: of the free key; complete: of the record
 	token     int64 // the greatest one used; renew: of the hold to publish, or 0
-	park      int64
+	cooldown  int64
 	record    string
 	queue     bool // enter the queue
 	abandon   bool
@@ -119,7 +119,7 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 		}
 		a = append(a, c.id, number(c.lease), millis(c.retention), news)
 	case release:
-		a = append(a, c.id, number(c.token), bit(c.abandon), millis(c.keep+c.park), bit(c.repeated), reservation, channels, countsAll, number(c.park), bit(c.plain))
+		a = append(a, c.id, number(c.token), bit(c.abandon), millis(c.keep+c.cooldown), bit(c.repeated), reservation, channels, countsAll, number(c.cooldown), bit(c.plain))
 	case rotate:
 		a = append(a, c.id, number(c.token), millis(c.keep), bit(c.repeated), reservation, channels, countsAll,
 			c.next, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), queueTTL)
@@ -258,8 +258,8 @@ func (p *protocol) inspect(now int64) (s backend.Status, err error) {
 		s.State = backend.StateAbandoned
 	case state == "r" && live:
 		s.State = backend.StateReserved
-	case state == "p" && live:
-		s.State = backend.StateParked
+	case state == "c" && live:
+		s.State = backend.StateCooling
 	case state == "h" || abandoned:
 		s.Died = true
 	}

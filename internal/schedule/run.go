@@ -117,7 +117,7 @@ func (w *world) ends() (all []int64) {
 	}
 	add(j.reservedUntil)
 	add(j.reservedUntil + rememberFor)
-	add(j.parkedUntil)
+	add(j.coolUntil)
 	add(j.queueUntil)
 	add(j.keptUntil)
 	if j.hold != nil {

@@ -56,7 +56,7 @@ func (c *command) String() string {
 	for _, f := range []struct {
 		us   int64
 		name string
-	}{{c.lease, "lease"}, {c.park, "park"}} {
+	}{{c.lease, "lease"}, {c.cooldown, "cooldown"}} {
 		if f.us > 0 {
 			s = append(s, f.name, micros(f.us).String())
 		}

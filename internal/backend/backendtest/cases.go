@@ -248,21 +248,21 @@ func ends() []rule {
 			_, next := s.b.hold(&s.claim)
 			s.check(next.Abandoned && next.Attempt == 2, "the grant is %+v", next)
 		}),
-		fast("a parked key is busy until its end", func(s *scene) {
+		fast("a cooling key is busy until its end", func(s *scene) {
 			r, g := s.a.hold(&s.job)
 			end := ending(r, g.Token)
-			end.ParkUntil = time.Now().Add(4 * short)
+			end.CoolUntil = time.Now().Add(4 * short)
 			s.a.release(true, end)
-			s.state(&s.job, backend.StateParked)
+			s.state(&s.job, backend.StateCooling)
 			busy := s.b.acquire(backend.OutcomeBusy, request(&s.job))
 			s.check(busy.Holder == "" && busy.HeldFor == 0 && busy.Remaining > 0 && busy.Remaining <= 4*short, "the reply is %+v", busy)
 			time.Sleep(busy.Remaining + 20*time.Millisecond)
 			s.b.hold(&s.job)
 		}),
-		fast("an abandoned key is not parked", func(s *scene) {
+		fast("an abandoned key is not cooling", func(s *scene) {
 			r, g := s.a.hold(&s.job)
 			s.a.release(true, &backend.ReleaseRequest{
-				Key: r.Key, ID: r.ID, Token: g.Token, Retention: day, Abandon: true, ParkUntil: time.Now().Add(time.Hour),
+				Key: r.Key, ID: r.ID, Token: g.Token, Retention: day, Abandon: true, CoolUntil: time.Now().Add(time.Hour),
 			})
 			s.b.hold(&s.job)
 		}),

@@ -116,15 +116,15 @@ func turns() []rule {
 			s.b.hearsTurn(next)
 			s.check(s.b.acquire(backend.OutcomeGranted, next).Abandoned, "the grant is not a takeover")
 		}),
-		fast("a parked key is not reserved", func(s *scene) {
+		fast("a cooling key is not reserved", func(s *scene) {
 			s.b.listen()
 			r, g := s.a.hold(&s.job)
 			s.b.wait(&s.job)
 			end := ending(r, g.Token)
-			end.ParkUntil = time.Now().Add(time.Minute)
+			end.CoolUntil = time.Now().Add(time.Minute)
 			s.a.release(true, end)
 			s.b.hearsNothing()
-			s.check(s.state(&s.job, backend.StateParked).Queue == 1, "the waiter has left the queue")
+			s.check(s.state(&s.job, backend.StateCooling).Queue == 1, "the waiter has left the queue")
 		}),
 		slow("one release passes over a hundred dead waiters", func(s *scene) {
 			s.c.listen()
@@ -284,10 +284,10 @@ func operators() []rule {
 			s.a.hold(&s.job)
 			s.clear(backend.ClearHeld, backend.ClearRequest{Key: &s.job})
 		}),
-		fast("Clear frees a parked key", func(s *scene) {
+		fast("Clear frees a cooling key", func(s *scene) {
 			r, g := s.a.hold(&s.job)
 			end := ending(r, g.Token)
-			end.ParkUntil = time.Now().Add(time.Hour)
+			end.CoolUntil = time.Now().Add(time.Hour)
 			s.a.release(true, end)
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
 			s.b.hold(&s.job)
@@ -310,7 +310,7 @@ func operators() []rule {
 			r, g := s.a.hold(&s.job)
 			waiter := s.b.wait(&s.job)
 			end := ending(r, g.Token)
-			end.ParkUntil = time.Now().Add(time.Hour)
+			end.CoolUntil = time.Now().Add(time.Hour)
 			s.a.release(true, end)
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
 			s.b.hearsTurn(waiter)

@@ -54,9 +54,9 @@ type compared struct {
 
 // timing are the durations of operations.
 type timing struct {
-	leases, retentions, keeps, parks []time.Duration
-	step                             func(c *compared) // moves the clock
-	often                            int               // how seldom Inspect is compared beside each operation
+	leases, retentions, keeps, cooldowns []time.Duration
+	step                                 func(c *compared) // moves the clock
+	often                                int               // how seldom Inspect is compared beside each operation
 }
 
 type locker struct {
@@ -240,14 +240,14 @@ func (c *compared) release(key int) {
 	if a.token > 0 && c.chance(50) {
 		r.Token += int64(c.rnd.IntN(512))
 	}
-	park := time.Duration(0)
+	cooldown := time.Duration(0)
 	if !r.Abandon && c.chance(30) {
-		park = pick(c, c.timing.parks)
-		r.ParkUntil = time.UnixMicro(c.now).Add(park)
+		cooldown = pick(c, c.timing.cooldowns)
+		r.CoolUntil = time.UnixMicro(c.now).Add(cooldown)
 	}
 	c.send(key, a.by, c.releasing(&r), func(r reply) any {
 		return backend.ReleaseReply{Released: r.num(0) == 1}
-	}, "release", releaseArgs(&r, park)...)
+	}, "release", releaseArgs(&r, cooldown)...)
 }
 
 func (c *compared) releasing(r *backend.ReleaseRequest) func(backend.Backend) (any, error) {
@@ -547,7 +547,7 @@ var virtual = timing{
 	leases:     []time.Duration{3 * time.Millisecond, 40 * time.Millisecond, time.Second, 30 * time.Second, 90*time.Minute + time.Microsecond},
 	retentions: []time.Duration{25 * time.Millisecond, time.Second, 59 * time.Second, time.Minute, 61 * time.Second, 10 * time.Minute, 24 * time.Hour},
 	keeps:      []time.Duration{5 * time.Millisecond, time.Second, 30 * time.Second, time.Minute, 10 * time.Minute},
-	parks:      []time.Duration{time.Microsecond, 7*time.Millisecond + time.Microsecond, 2 * time.Second, time.Hour + 1500*time.Microsecond},
+	cooldowns:  []time.Duration{time.Microsecond, 7*time.Millisecond + time.Microsecond, 2 * time.Second, time.Hour + 1500*time.Microsecond},
 	step:       (*compared).stepVirtual,
 }
 
@@ -583,7 +583,7 @@ func (c *compared) stepVirtual() {
 // that are free or done are removed: a record that has ended would be there again.
 func (c *compared) setBack(d int64) {
 	for i, k := range c.keys {
-		if f := c.space.Look(k.Stored[0]).Fields; f["s"] != "h" && f["s"] != "r" && f["s"] != "p" {
+		if f := c.space.Look(k.Stored[0]).Fields; f["s"] != "h" && f["s"] != "r" && f["s"] != "c" {
 			c.drop(i)
 		}
 	}
@@ -600,7 +600,7 @@ var realtime = timing{
 	leases:     []time.Duration{300 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond, 30 * time.Second, 2 * time.Hour},
 	retentions: []time.Duration{10 * time.Minute, 24 * time.Hour},
 	keeps:      []time.Duration{5 * time.Millisecond, 40 * time.Second, 10 * time.Minute},
-	parks:      []time.Duration{time.Microsecond, 2*time.Millisecond + time.Microsecond, time.Hour + 1500*time.Microsecond},
+	cooldowns:  []time.Duration{time.Microsecond, 2*time.Millisecond + time.Microsecond, time.Hour + 1500*time.Microsecond},
 }
 
 // stepReal returns a step that follows the real clock, and removes all keys every 5 s so that no TTL

@@ -75,7 +75,7 @@ func (s *Space) Look(stored string) Stored {
 		}
 	}
 	num := func(name string, n int64) { set(name, strconv.FormatInt(n, 10)) }
-	set("s", map[state]string{held: "h", reserved: "r", parked: "p", done: "d"}[k.state])
+	set("s", map[state]string{held: "h", reserved: "r", cooling: "c", done: "d"}[k.state])
 	set("h", k.owner)
 	set("o", k.locker)
 	num("x", k.end)

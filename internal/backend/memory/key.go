@@ -36,9 +36,9 @@ func (k *key) attempt(kind backend.Kind) int {
 	return 1
 }
 
-// live reports whether the key is kept for its owner, or parked.
+// live reports whether the key is kept for its owner, or cooling.
 func (k *key) live(now instant) bool {
-	return (k.state == held || k.state == reserved || k.state == parked) && k.end > now
+	return (k.state == held || k.state == reserved || k.state == cooling) && k.end > now
 }
 
 func (k *key) extend(lease span, now instant) {
@@ -118,8 +118,8 @@ func (k *key) expire(now instant) {
 // clampEnd corrects an end that is further away than the state can last: the clock was set back.
 func (k *key) clampEnd(now instant) {
 	longest := longestLease
-	if k.state == parked {
-		longest = longestParking
+	if k.state == cooling {
+		longest = longestCooldown
 	}
 	k.end = min(k.end, now+min(k.length, longest))
 }

@@ -116,17 +116,17 @@ func (b *Backend) Release(_ context.Context, r backend.ReleaseRequest) (backend.
 }
 
 func (b *Backend) release(r *backend.ReleaseRequest, reply *backend.ReleaseReply) error {
-	timed, park := *r, span(0)
-	if !r.ParkUntil.IsZero() && !r.Abandon {
-		left := max(b.space.until(r.ParkUntil), 0)
-		park, timed.Retention = micros(left), r.Retention+left
+	timed, cooldown := *r, span(0)
+	if !r.CoolUntil.IsZero() && !r.Abandon {
+		left := max(b.space.until(r.CoolUntil), 0)
+		cooldown, timed.Retention = micros(left), r.Retention+left
 	}
 	return b.change(r.Key, false, func(k key, e env) (key, []notice) {
 		var notices []notice
 		if r.Next != nil {
 			k, *reply, notices = releaseAndAcquire(k, r, e)
 		} else {
-			k, reply.Released, notices = release(k, &timed, park, e)
+			k, reply.Released, notices = release(k, &timed, cooldown, e)
 		}
 		return k, notices
 	})

@@ -20,16 +20,16 @@ type (
 )
 
 const (
-	minute         = span(60_000_000)    // how long an ended id is remembered
-	longestLease   = span(3_600_000_000) // an hour
-	longestParking = 24 * longestLease   // a day
-	maxEnded       = 16                  // ended ids of a key that are remembered
-	maxDead        = 100                 // dead members of a queue that one request removes
-	maxNotified    = 1000                // waiters that a completion notifies
-	headBytes      = 512                 // of a record, see backend.RecordHead
-	maxPlainRecord = 2048                // bytes of a record that Redis keeps in one string
-	lastOfBlock    = backend.TokensPerGrant - 1
-	reserveTime    = span(backend.ReserveTime / time.Microsecond)
+	minute          = span(60_000_000)    // how long an ended id is remembered
+	longestLease    = span(3_600_000_000) // an hour
+	longestCooldown = 24 * longestLease   // a day
+	maxEnded        = 16                  // ended ids of a key that are remembered
+	maxDead         = 100                 // dead members of a queue that one request removes
+	maxNotified     = 1000                // waiters that a completion notifies
+	headBytes       = 512                 // of a record, see backend.RecordHead
+	maxPlainRecord  = 2048                // bytes of a record that Redis keeps in one string
+	lastOfBlock     = backend.TokensPerGrant - 1
+	reserveTime     = span(backend.ReserveTime / time.Microsecond)
 )
 
 // state is the state of a key. An abandoned key is free or, until the next request, held with an
@@ -40,7 +40,7 @@ const (
 	free     state = iota
 	held           // a request was granted, and the grant was not released
 	reserved       // kept for the first process of the queue
-	parked         // kept from all requests
+	cooling        // kept from all requests
 	done           // has a record
 )
 
@@ -51,7 +51,7 @@ type key struct {
 	state  state   // s
 	owner  string  // h: the grant, or the request that the key is reserved for
 	locker string  // o: the process of owner
-	end    instant // x: of held, reserved and parked; of done only if the data outlives the record
+	end    instant // x: of held, reserved and cooling; of done only if the data outlives the record
 	length span    // d: how long the state can last, from its start or its last renewal
 
 	holder      string   // m: of the current or the last hold
@@ -195,11 +195,11 @@ func renew(k key, r *backend.RenewRequest, e env) (key, backend.Verdict) {
 	return k, backend.VerdictKept
 }
 
-// release ends a hold: the key becomes free, reserved, parked or abandoned. park is how long no
-// request gets it; an abandoned key is not parked.
-func release(k key, r *backend.ReleaseRequest, park span, e env) (key, bool, []notice) {
+// release ends a hold: the key becomes free, reserved, cooling or abandoned. cooldown is how long no
+// request gets it; an abandoned key is not cooling.
+func release(k key, r *backend.ReleaseRequest, cooldown span, e env) (key, bool, []notice) {
 	k.expire(e.now)
-	if k.plain && r.Plain && !r.Repeated && !r.Abandon && park == 0 {
+	if k.plain && r.Plain && !r.Repeated && !r.Abandon && cooldown == 0 {
 		switch {
 		case k.owner != r.ID:
 			return k, false, nil
@@ -215,7 +215,7 @@ func release(k key, r *backend.ReleaseRequest, park span, e env) (key, bool, []n
 		}
 		return k, false, nil
 	}
-	if r.Key.Kind == backend.KindExclusive && !r.Abandon && park == 0 && !r.Repeated && len(k.ended) == 0 && len(k.queue) == 0 &&
+	if r.Key.Kind == backend.KindExclusive && !r.Abandon && cooldown == 0 && !r.Repeated && len(k.ended) == 0 && len(k.queue) == 0 &&
 		e.now > max(r.Token, k.token) { // later tokens are greater without the data
 		k.forget()
 		return k, true, nil
@@ -229,9 +229,9 @@ func release(k key, r *backend.ReleaseRequest, park span, e env) (key, bool, []n
 		k.used = r.Token
 	}
 	k.noteEnd(r.ID, r.Repeated, e.now)
-	if park > 0 && !r.Abandon {
-		k.state, k.end, k.length = parked, e.now+park, park
-		k.outlive(ceilMillis(park)+minute, e.now)
+	if cooldown > 0 && !r.Abandon {
+		k.state, k.end, k.length = cooling, e.now+cooldown, cooldown
+		k.outlive(ceilMillis(cooldown)+minute, e.now)
 		return k, true, nil // the waiters send their requests again at its end
 	}
 	return k, true, k.reserve(e)
@@ -375,8 +375,8 @@ func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, bac
 		s.State, s.KeepLeft = backend.StateAbandoned, duration(left)
 	case k.state == reserved && k.live(e.now):
 		s.State = backend.StateReserved
-	case k.state == parked && k.live(e.now):
-		s.State = backend.StateParked
+	case k.state == cooling && k.live(e.now):
+		s.State = backend.StateCooling
 	default:
 		s.Died = k.state == held || k.abandoned
 	}

@@ -70,10 +70,10 @@ func renewArgs(r *backend.RenewRequest) []any {
 	return []any{r.ID, r.Lease.Microseconds(), r.Retention.Milliseconds(), news}
 }
 
-func releaseArgs(r *backend.ReleaseRequest, park time.Duration) []any {
+func releaseArgs(r *backend.ReleaseRequest, cooldown time.Duration) []any {
 	return []any{
-		r.ID, r.Token, bit(r.Abandon), (r.Retention + park).Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1, park.Microseconds(),
-		bit(r.Plain && !r.Repeated && !r.Abandon && park == 0),
+		r.ID, r.Token, bit(r.Abandon), (r.Retention + cooldown).Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1, cooldown.Microseconds(),
+		bit(r.Plain && !r.Repeated && !r.Abandon && cooldown == 0),
 	}
 }
 
@@ -176,8 +176,8 @@ func inspected(kind backend.Kind, r reply) backend.Status {
 		s.State, s.KeepLeft = backend.StateAbandoned, r.span(10)
 	case state == "r" && live:
 		s.State = backend.StateReserved
-	case state == "p" && live:
-		s.State = backend.StateParked
+	case state == "c" && live:
+		s.State = backend.StateCooling
 	case state == "h" || abandoned:
 		s.Died = true
 	}

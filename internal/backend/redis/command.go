@@ -7,10 +7,10 @@ import "sync"
 // read it. In a cluster it is not reused, because a hook that the user's NewClient has added may
 // keep it.
 type command struct {
-	ctx                           limited
-	id, holder, fingerprint       string
-	lease, token, retention, park int64
-	list                          [15]any
+	ctx                               limited
+	id, holder, fingerprint           string
+	lease, token, retention, cooldown int64
+	list                              [15]any
 }
 
 var commands = sync.Pool{New: func() any { return new(command) }}

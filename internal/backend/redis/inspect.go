@@ -47,8 +47,8 @@ func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 		s.State, s.KeepLeft = backend.StateAbandoned, micro(n[10])
 	case state == "r" && live:
 		s.State = backend.StateReserved
-	case state == "p" && live:
-		s.State = backend.StateParked
+	case state == "c" && live:
+		s.State = backend.StateCooling
 	case state == "h" || abandoned: // Redis remembers the holder for a day, but the key is free
 		s.Died = true
 	}

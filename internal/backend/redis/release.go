@@ -28,12 +28,12 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *command {
 	c := newCommand()
 	c.id, c.token, c.retention = r.ID, r.Token, millis(r.Retention)
-	if park := r.ParkUntil.Sub(now); !r.ParkUntil.IsZero() && park > 0 {
-		c.park, c.retention = micros(park), millis(park+r.Retention)
+	if cooldown := r.CoolUntil.Sub(now); !r.CoolUntil.IsZero() && cooldown > 0 {
+		c.cooldown, c.retention = micros(cooldown), millis(cooldown+r.Retention)
 	}
 	c.list = [15]any{
 		2: 2, 3: &r.Key.Stored[0], 4: &r.Key.Stored[1], 5: &c.id, 6: &c.token, 7: flagRef(r.Abandon), 8: &c.retention, 9: flagRef(r.Repeated), 10: &reservation,
-		11: &b.channels, 12: flagRef(b.conn.single), 13: &c.park, 14: plainRef(r.Key, r.Plain && !r.Repeated && !r.Abandon && c.park == 0),
+		11: &b.channels, 12: flagRef(b.conn.single), 13: &c.cooldown, 14: plainRef(r.Key, r.Plain && !r.Repeated && !r.Abandon && c.cooldown == 0),
 	}
 	return c
 }

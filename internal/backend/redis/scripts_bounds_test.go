@@ -31,9 +31,9 @@ func (b *bench) pttl(key int) time.Duration {
 // shortEnds end the hold or the request me, and keep the hash for only a second.
 func shortEnds(remember int) map[string]call {
 	const second = int64(1000)
-	parked := release(me, 1, 0, remember).with(3, second).with(8, second*1000)
+	cooling := release(me, 1, 0, remember).with(3, second).with(8, second*1000)
 	return map[string]call{
-		"release": release(me, 1, 0, remember).with(3, second), "park": parked, "abandon": release(me, 1, 1, remember).with(3, second),
+		"release": release(me, 1, 0, remember).with(3, second), "cooldown": cooling, "abandon": release(me, 1, 1, remember).with(3, second),
 		"leave": leave(me, mine, remember).with(2, second), "complete": complete(me, "r", 1, remember).with(2, second),
 		"rotate": rotate(me, again, remember, 0).with(2, second),
 	}
@@ -223,7 +223,7 @@ var tooLarge = []string{"inf", "1e300", "9007199254740992", "9000000000000001", 
 
 // Finding A7: a field that cannot be read is an error that names it, and nothing is written: not even a TTL.
 func TestScriptUnreadable(t *testing.T) {
-	all := []string{"other's", "free", "abandoned", "done", "my turn", "parked"}
+	all := []string{"other's", "free", "abandoned", "done", "my turn", "cooling"}
 	names := testlevel.Pick(t, all[:2], all, all)
 	onEach(t, func(b *bench) {
 		for field := range strings.FieldsSeq("x d t f n") {
@@ -292,7 +292,7 @@ func (b *bench) unreadable(state, field, value string) {
 // Finding A3: the scripts treat the stored end of a state as no later than the longest such state can last.
 func TestScriptAbsurdEnd(t *testing.T) {
 	onEach(t, func(b *bench) {
-		for state, most := range map[string]time.Duration{"other's": time.Hour, "other's turn": time.Hour, "parked": 24 * time.Hour} {
+		for state, most := range map[string]time.Duration{"other's": time.Hour, "other's turn": time.Hour, "cooling": 24 * time.Hour} {
 			for _, x := range []string{fmt.Sprint(b.now() + 9.3e15), "1e300", "inf", strings.Repeat("9", 400), "9223372036854775807"} {
 				for _, d := range []string{"inf", "1e300", "9.4e15", strings.Repeat("9", 400)} {
 					b.set(states()[state].with(fields{"x": x, "d": d}))

@@ -52,15 +52,15 @@ func TestScriptRelease(t *testing.T) {
 	onEach(t, func(b *bench) {
 		table(b, keyQueue, all(release(me, 1234, 0, 0), []any{0}, each(freed(false), held...)))
 	})
-	t.Run("park", func(t *testing.T) {
-		parked := func(was fields) row {
+	t.Run("cooldown", func(t *testing.T) {
+		cooling := func(was fields) row {
 			return row{reply: []any{1}, again: []any{0}, ttl: keep, members: keyQueue, after: was.without("h", "o", "v", "a", "m", "g").with(fields{
-				"s": "p", "x": rel(5 * time.Second), "d": span(5 * time.Second), "f": 1234,
+				"s": "c", "x": rel(5 * time.Second), "d": span(5 * time.Second), "f": 1234,
 			})}
 		}
 		c := release(me, 1234, 0, 0)
 		c.args[8] = (5 * time.Second).Microseconds()
-		onEach(t, func(b *bench) { table(b, keyQueue, all(c, []any{0}, each(parked, held...))) })
+		onEach(t, func(b *bench) { table(b, keyQueue, all(c, []any{0}, each(cooling, held...))) })
 	})
 	t.Run("abandon", func(t *testing.T) {
 		onEach(t, func(b *bench) {
@@ -148,7 +148,7 @@ func TestScriptClear(t *testing.T) {
 		"other's", "other's tagged", "other's revoked", "remembered, other's")
 	for _, more := range []map[string]func(fields) row{
 		each(cleared, "free", "mine over", "mine revoked, over", "other's over", "other's over tagged", "other's revoked over",
-			"done", "done by other", "abandoned", "remembered", "parked", "parked over"),
+			"done", "done by other", "abandoned", "remembered", "cooling", "cooling over"),
 		each(turn, "my turn", "my turn over", "my turn, abandoned", "other's turn", "other's turn over", "other's turn, aband."),
 	} {
 		maps.Copy(rows, more)

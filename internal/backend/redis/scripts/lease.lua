@@ -2,7 +2,7 @@
 -- follow it. KEYS[1] is the hash of the key or its string, see plain.lua. KEYS[2] is its queue.
 --
 -- Fields of the hash, all optional:
---   s state: none free, h held, r reserved for a request, p parked, d done
+--   s state: none free, h held, r reserved for a request, c cooling, d done
 --   h id of the grant, or of the request that the key is reserved for
 --   o id of the locker of h
 --   x end of the state, in µs of the server's clock; of d only if the hash outlives the record
@@ -35,10 +35,10 @@ local function end_of(p) return math.min(p.x, now + math.min(p.d, 3600000000)) e
 
 -- Returns the end x of a state. An end that is further away than the state can last means that the
 -- clock was set back, or that no script wrote the end. Then clamp shortens it. It is never further
--- away than the longest lease of terms.go or, for a parked key (s is p), the longest MinHold.
+-- away than the longest lease of terms.go or, for a cooling key (s is c), the longest MinHold.
 local function clamp(key, x, d, s)
   if x - now <= d and d <= 3600000000 then return x end -- planted:clock-sane
-  d = math.min(s == 'p' and 86400000000 or 3600000000, d)
+  d = math.min(s == 'c' and 86400000000 or 3600000000, d)
   if x - now <= d then return x end
   call('HDEL', key, 'x') -- first, see renew.lua
   call('HSET', key, 'x', now + d)

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// A key is parked until MinHold is over: for other processes, for calls of the same one, in line or not. Then it is free, and not abandoned.
+// A key is cooling until MinHold is over: for other processes, for calls of the same one, in line or not. Then it is free, and not abandoned.
 func TestMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -46,7 +46,7 @@ func TestMinHold(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
-		if h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateParked || h.Remaining > 7*time.Second || h.Remaining < 6*time.Second {
+		if h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateCooling || h.Remaining > 7*time.Second || h.Remaining < 6*time.Second {
 			t.Errorf("%+v, %v", h, err)
 		}
 		wg.Wait()
@@ -80,7 +80,7 @@ func TestMinHoldIsOver(t *testing.T) {
 	})
 }
 
-// A failed run of a once key is parked; a record is there at once.
+// A failed run of a once key is cooling; a record is there at once.
 func TestMinHoldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -106,7 +106,7 @@ func TestMinHoldOnce(t *testing.T) {
 	})
 }
 
-// The release of a parked key whose reply is lost parks it no longer than MinHold.
+// The release of a cooling key whose reply is lost keeps it no longer than MinHold.
 func TestMinHoldLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -124,7 +124,7 @@ func TestMinHoldLostReply(t *testing.T) {
 	})
 }
 
-// An operator can clear a parked key.
+// An operator can clear a cooling key.
 func TestMinHoldClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -198,8 +198,8 @@ func TestStallInABatch(t *testing.T) {
 	})
 }
 
-// A parked key has no holder, whether the call came before or after the release, and RetryAfter is the rest of MinHold.
-func TestParkedHasNoHolder(t *testing.T) {
+// A cooling key has no holder, whether the call came before or after the release, and RetryAfter is the rest of MinHold.
+func TestCoolingHasNoHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, _, _ := w.locker(lockcore.Options{})
