@@ -4,6 +4,7 @@ package access
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
@@ -14,4 +15,21 @@ type Locker struct {
 	// Report passes a lockcore.Event to the Observer, if there is one. A panic of the Observer
 	// reaches the caller.
 	Report func(ctx context.Context, event any)
+	// Context returns a ctx that ends with the Locker: when Close has no holds left, or gives up.
+	Context func() context.Context
+	// Subscribe keeps the subscription of the Locker open for at least d and a minute.
+	Subscribe func(d time.Duration)
+	// HandleParked adds handle, a function that wakes parked tasks. handle is called when a reply or
+	// a notification says that a key may have parked entries. It must not block.
+	HandleParked func(handle func(backend.Key, Parked))
 }
+
+// Parked is the state of a key that may have parked entries.
+type Parked uint8
+
+// The states.
+const (
+	ParkedHeld Parked = iota // this process has acquired the key
+	ParkedFree               // no process has the key: a hold of this process has ended, or a notification says so
+	ParkedDone               // the key has a record
+)

@@ -19,9 +19,13 @@ const (
 	ReserveTime = 500 * time.Millisecond
 	// QueueTTL is how long the remote queue of a key outlives its last request.
 	QueueTTL = time.Minute
-	// FreeTTL is how long a key that was cleared, or a free exclusive key whose last token may not have
-	// passed, remembers that token.
+	// FreeTTL is how long a key that was cleared, or a free exclusive key whose last token may not
+	// have passed, remembers that token.
 	FreeTTL = time.Minute
+	// ParkedTTL is the least time for which a free key remembers that it may have parked entries.
+	ParkedTTL = 10 * time.Minute
+	// WokenTime is how long an entry counts as woken after it was marked.
+	WokenTime = 10 * time.Second
 )
 
 // Backend keeps keys. Its methods are safe for concurrent use.
@@ -71,6 +75,17 @@ type Backend interface {
 	// Clear frees a key that is not held and forgets its record. If no reply arrives, it sends the
 	// request again.
 	Clear(ctx context.Context, r ClearRequest) (ClearReply, error)
+
+	// Park adds an entry to the parked entries of a key that another request has. If the key is free
+	// or done, it changes nothing, and the caller requests the key again. If no reply arrives, Park
+	// sends the request again.
+	Park(ctx context.Context, r ParkRequest) (ParkReply, error)
+	// Unpark removes entries, and marks the oldest of the others as woken. If no reply arrives, it
+	// sends the request again. The caller wakes the tasks of the entries in the reply.
+	Unpark(ctx context.Context, r UnparkRequest) (UnparkReply, error)
+	// CallWaker notifies the Locker that parked an entry of the key most recently, and returns how
+	// many subscribers received that. In a Cluster it counts only the subscribers of one node.
+	CallWaker(ctx context.Context, key *Key) (received int, err error)
 
 	// Listen passes the notifications for Options.Locker to on, one at a time, until ctx ends or
 	// the subscription ends. on must not block.
@@ -171,6 +186,7 @@ type AcquireReply struct {
 	Fingerprint string // Busy, Done
 	Record      []byte // Done
 	IsDone      bool   // Mismatch: the key is done
+	Parked      bool   // Granted, Done: the key may have parked entries
 }
 
 // RenewRequest extends a lease to Lease from now. It never shortens a lease and never revives an
@@ -218,6 +234,7 @@ type ReleaseRequest struct {
 type ReleaseReply struct {
 	Released bool         // false: another hold has the key, or none has
 	Repeated bool         // a duplicate of the command may still arrive, or may have arrived
+	Parked   bool         // the hold has ended, no request has the key, and the key may have parked entries
 	Next     AcquireReply // its Sent and Repeated are set with an error too
 }
 
@@ -240,6 +257,51 @@ type WithdrawRequest struct {
 	Retention time.Duration // how long the data of the free key is kept
 	Granted   bool          // the request may have been granted: the next request for the key waits for this one
 	Repeated  bool          // a duplicate of the acquire may still arrive
+}
+
+// ParkRequest parks an entry, the text that names a task outside of its worker.
+type ParkRequest struct {
+	Key   *Key
+	Entry string
+	Most  int           // how many entries the key may have
+	Keep  time.Duration // how long all entries of the key are kept from now, at least
+}
+
+// ParkOutcome is the result of a ParkRequest.
+type ParkOutcome uint8
+
+// The outcomes of a ParkRequest.
+const (
+	ParkNone ParkOutcome = iota // no request has the key: Entry is not parked
+	ParkFull                    // the key has Most other entries: Entry is not parked
+	Parked                      // Entry is parked, and not woken
+)
+
+// ParkReply is the reply to a ParkRequest.
+type ParkReply struct {
+	Outcome ParkOutcome
+	Before  int           // Parked: entries that were parked earlier
+	Count   int           // Parked, ParkFull: entries of the key
+	Age     time.Duration // Parked: since Entry was parked for the first time
+	Oldest  time.Duration // Parked, ParkFull: since the oldest entry was parked for the first time
+}
+
+// UnparkRequest removes entries and marks others as woken, so that no other process wakes them for
+// WokenTime. An entry keeps its place until it is removed.
+type UnparkRequest struct {
+	Key    *Key
+	Remove []string
+	Woken  int    // how many entries that begin with Prefix are to be woken, including those that are
+	Prefix string // of the entries that the caller can wake
+}
+
+// UnparkReply is the reply to an UnparkRequest.
+type UnparkReply struct {
+	Removed int           // entries
+	Age     time.Duration // since the oldest removed entry was parked for the first time
+	Wake    []string      // newly marked entries, oldest first; the caller wakes them
+	Count   int           // entries that are left
+	Oldest  time.Duration // since the oldest of these was parked for the first time
 }
 
 // State is the state of a key.
@@ -280,6 +342,10 @@ type Status struct {
 	Revoked   bool
 	Died      bool   // free exclusive key whose last hold was abandoned
 	Record    []byte // done, if it was requested
+
+	Parked       int           // entries
+	OldestParked string        // entry
+	ParkedFor    time.Duration // since that entry was parked for the first time
 }
 
 // ListRequest selects the keys that List yields.
@@ -334,10 +400,13 @@ const (
 	EventSubscribed Event = iota // the subscription is up, for the first time or after a gap in which notifications were lost
 	EventTurn                    // the key was reserved for the request, or is done
 	EventRevoked                 // the hold of the request was revoked
+	EventWake                    // a parked task of the key is to be woken
 )
 
 // Notification is a message to a process.
 type Notification struct {
 	Event   Event
 	Request string // id of the request or grant
+	Kind    Kind   // EventWake: of the key
+	Name    string // EventWake: of the key
 }

@@ -21,13 +21,13 @@ var (
 // DataError means that no backend wrote the data of a key. A repeat gets the same error.
 type DataError struct {
 	Stored string // name of the key in the backend
-	Field  string // of its hash; empty: one of the two stored keys has another type, or is a string that no backend wrote
+	Field  string // of its hash; empty: one of the stored keys has another type, or is a string that no backend wrote
 	Reply  error
 }
 
 func (e *DataError) Error() string {
 	if e.Field == "" {
-		return fmt.Sprintf("stored data does not decode: Redis key %q must be a hash or a string that holdfast wrote, and %q a sorted set; delete the one that is not: %v", e.Stored, e.Stored+":q", e.Reply)
+		return fmt.Sprintf("stored data does not decode: Redis key %[1]q must be a hash or a string that holdfast wrote, and %[1]q with :q, :p or :w a sorted set; delete the one that is not: %[2]v", e.Stored, e.Reply)
 	}
 	return fmt.Sprintf("stored data does not decode: field %q of the hash %q must be a number from 0 to 9e15; Clear repairs the key", e.Field, e.Stored)
 }

@@ -29,5 +29,10 @@ func rules() []mistake {
 			edits: []edit{{"rules-record-keeps-its-end", never()}},
 			pkg:   pkg, test: test,
 		},
+		{
+			name: "rules-parked-forgotten", what: "By the rules, a released key soon forgets that it has parked entries.",
+			edits: []edit{{"rules-parked-kept", skip()}},
+			pkg:   pkg, test: test,
+		},
 	}
 }

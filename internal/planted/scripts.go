@@ -139,6 +139,16 @@ func scripts() []mistake {
 			pkg:   "internal/backend/redis", test: "TestScriptDeadQueue",
 		},
 		{
+			name: "parked-forgotten", what: "A release deletes a key with parked entries, so that no release wakes them.",
+			edits: []edit{{"parked-remembered", operandAlways(6)}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "parked-at-the-end", what: "An entry that is parked again goes behind the others.",
+			edits: []edit{{"parked-in-its-place", stmt("call('ZADD', KEYS[2], now, entry)")}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
 			name: "clock-set-back", what: "A server clock that was set back keeps a lease for as long.",
 			edits: []edit{{"clock-sane", always()}},
 			pkg:   "internal/backend/redis", test: "TestScriptClock",

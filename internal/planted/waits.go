@@ -71,5 +71,15 @@ func waits() []mistake {
 			edits: []edit{{"end-of-call-itself", never()}},
 			pkg:   "lockcore", test: "TestPeer_redsyncEndOfACanceledCall",
 		},
+		{
+			name: "leader-not-counted", what: "MaxWaiting does not count the call that waits for another process.",
+			edits: []edit{{"leader-waits-too", never()}},
+			pkg:   "lockcore", test: "TestMaxWaitingOtherProcess",
+		},
+		{
+			name: "judged-before-the-reply", what: "MaxWaiting counts a leader that gets the key, and refuses a call that could wait.",
+			edits: []edit{{"place-is-free", operandAlways(0)}},
+			pkg:   "lockcore", test: "TestMaxWaitingBeforeReply",
+		},
 	}
 }

@@ -14,7 +14,8 @@
 // A schedule has 60 to 150 steps. In a step time passes, a late duplicate or a reply arrives, an operator
 // revokes or clears the key, a process crashes, its subscription ends or comes back, or a process
 // does one thing. A process requests the key, waits, gives up, renews, hands the key over to its
-// next call, releases, abandons, cools, rotates, completes, or repeats a withdrawal or a release.
+// next call, releases (with or without a cooldown), abandons, rotates, completes, parks or unparks
+// entries, or repeats a withdrawal or a release.
 // Time often passes until about the end of a lease, a reservation, a record or a TTL. A late duplicate
 // arrives less than a minute after it was sent, because ended ids are kept for so long. In a Cluster
 // PUBLISH does not count each receiver.
@@ -37,6 +38,8 @@
 //     A key with a queue has its last token. At the end each waiter gets the key.
 //   - G: once keys: no run begins before the end of a record, and no record is replaced.
 //   - H: each key of the server has a TTL, and none is left at the end.
+//   - P: no parked entry is lost or changes its place, no more are woken than requested, and the
+//     replies say whether there may be entries.
 //
 // The checks use replies, notifications and the state that inspect.lua returns, never the data in
 // Redis. protocol.go has all that depends on the arguments of the scripts. So another layout of the

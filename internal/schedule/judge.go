@@ -34,6 +34,7 @@ type judge struct {
 	reservedUntil int64
 	coolUntil     int64
 
+	parked      parked
 	waiters     []waiter
 	queueUntil  int64
 	commands    int
@@ -92,6 +93,10 @@ func (j *judge) observe(now int64, c *command, r *reply, heard []string) {
 		j.completed(c, r, heard)
 	case revoke:
 		j.revoked(c, r, heard)
+	case park:
+		j.parks(c, r)
+	case unpark:
+		j.unparks(c, r)
 	default:
 	}
 }
@@ -108,5 +113,6 @@ func (j *judge) renewed(c *command, r *reply) {
 	}
 	if r.verdict == backend.VerdictKept {
 		j.hold.end, j.keptUntil, j.counted = max(j.hold.end, j.now+c.lease), j.now+c.retention, j.now+c.retention
+		j.keeps(c.retention)
 	}
 }

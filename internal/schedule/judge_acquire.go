@@ -6,6 +6,7 @@ import "github.com/holdfast-go/holdfast/internal/backend"
 func (j *judge) acquired(c *command, id string, r *reply) {
 	switch r.outcome {
 	case backend.OutcomeGranted:
+		j.says(c, r.parked)
 		j.granted(c, id, r)
 	case backend.OutcomeBusy:
 		j.busy(c, id, r)
@@ -13,6 +14,7 @@ func (j *judge) acquired(c *command, id string, r *reply) {
 		if j.record == nil || r.record != j.record.data || j.now > j.record.until+1000 {
 			fail("G", "%s gets the record %q, and the key has %+v", id, r.record, j.record)
 		}
+		j.says(c, r.parked)
 		j.forget(id)
 	case backend.OutcomeAbandoned:
 		if may, _ := j.isAbandoned(); !may || c.mode != atMostOnce {
@@ -70,6 +72,7 @@ func (j *judge) granted(c *command, id string, r *reply) {
 		fail("E", "%s is granted as run %d, and there were %d", id, r.attempt, j.attempts)
 	}
 	j.attempts, j.counted = r.attempt, j.now+c.retention
+	j.keeps(c.retention)
 	j.hold = &held{id: id, locker: c.locker, token: r.token, end: j.now + c.lease}
 	j.abandoned, j.keptUntil, j.token, j.record = r.abandoned, j.now+c.retention, r.token, nil
 	j.reserved, j.reservedUntil, j.coolUntil = "", 0, 0

@@ -32,9 +32,11 @@ func (j *judge) released(c *command, r *reply, heard []string) {
 	}
 	if c.cooldown > 0 && !c.abandon {
 		j.coolUntil = j.now + c.cooldown
+		j.frees(c, r)
 		return
 	}
 	j.passed(heard)
+	j.frees(c, r)
 }
 
 func (j *judge) rotated(c *command, r *reply, heard []string) {
@@ -44,6 +46,7 @@ func (j *judge) rotated(c *command, r *reply, heard []string) {
 		if j.passed(heard); r.outcome == backend.OutcomeGranted && j.reserved == "" && j.waiting().id != "" {
 			fail("F", "%s is granted before the waiter %s of another process", c.next, j.waiting().id)
 		}
+		j.keepsParked()
 	} else if r.outcome == backend.OutcomeGranted && !j.holds(c.next) {
 		fail("A", "a repeated rotation grants the key to %s", c.next)
 	}
@@ -58,13 +61,25 @@ func (j *judge) left(c *command, r *reply, heard []string) {
 	}
 	if r.done && reserved && j.hold == nil {
 		j.ended[c.id] = true
-		j.passed(heard)
+		j.leftFree(c, heard)
 		return
 	}
 	if j.ends(c, r.done); r.done {
 		j.attempts--
-		j.passed(heard)
+		j.leftFree(c, heard)
 	}
+}
+
+// leftFree judges the notifications of a withdrawal that freed the key.
+func (j *judge) leftFree(c *command, heard []string) {
+	turns := slices.DeleteFunc(slices.Clone(heard), func(h string) bool { return h == wakeMessage })
+	j.passed(turns)
+	if wakes := len(turns) < len(heard); j.reserved == "" {
+		j.says(c, wakes)
+	} else if wakes {
+		fail("P", "the withdrawal of %s wakes parked entries, and the key is reserved", c.id)
+	}
+	j.keepsParked()
 }
 
 func (j *judge) completed(c *command, r *reply, heard []string) {
@@ -72,6 +87,7 @@ func (j *judge) completed(c *command, r *reply, heard []string) {
 		if !r.done {
 			fail("D", "the repeated completion of %s is refused", c.id)
 		}
+		j.says(c, r.parked)
 		return
 	}
 	if j.ends(c, r.done); !r.done {
@@ -88,4 +104,5 @@ func (j *judge) completed(c *command, r *reply, heard []string) {
 		}
 	}
 	j.waiters = j.waiters[:0]
+	j.frees(c, r)
 }

@@ -45,6 +45,7 @@ func (j *judge) cleared(now int64, c *command, r *reply, before, after backend.S
 	}
 	if acted || !slices.Contains(j.ran, c.id) {
 		j.hold, j.abandoned, j.record, j.attempts = nil, false, nil, 0
+		j.keepsParked()
 		if j.reserved == "" {
 			j.passed(heard)
 		}
@@ -57,6 +58,9 @@ func (j *judge) cleared(now int64, c *command, r *reply, before, after backend.S
 // inspected judges the state of the key.
 func (j *judge) inspected(now int64, s backend.Status) {
 	j.now = now
+	if j.parked.expire(now); s.Parked != len(j.parked.entries) {
+		fail("P", "%d entries are parked, want %d", s.Parked, len(j.parked.entries))
+	}
 	may, must := j.isAbandoned()
 	want, locker := backend.StateFree, ""
 	switch {

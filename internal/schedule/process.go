@@ -253,6 +253,20 @@ func (p *process) cleanUp() {
 	})
 }
 
+// parkOrUnpark sends a command of a worker for a parked task. It is independent of what the process
+// does with the key.
+func (p *process) parkOrUnpark() {
+	w, entries := p.w, []string{"a 1", "a 2", "b 1", "b 2"}
+	c := command{op: park, locker: p.locker, entry: pick(w, entries), keep: pick(w, []int64{1e6, 60e6, 3600e6})}
+	if w.chance(40) {
+		c = command{op: unpark, woken: w.rnd.IntN(3), prefix: pick(w, []string{"", "a", "b"})}
+		for range w.rnd.IntN(4) {
+			c.remove = append(c.remove, pick(w, entries))
+		}
+	}
+	w.send(p, c, func(*reply) {})
+}
+
 func (p *process) crash() {
 	p.w.trace("P%d crashes", p.n)
 	p.restart()

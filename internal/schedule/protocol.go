@@ -22,10 +22,12 @@ const (
 	complete
 	revoke
 	clearKey
+	park
+	unpark
 	ops
 )
 
-var opNames = [ops]string{"acquire", "renew", "release", "rotate", "leave", "complete", "revoke", "clear"}
+var opNames = [ops]string{"acquire", "renew", "release", "rotate", "leave", "complete", "revoke", "clear", "park", "unpark"}
 
 func (o op) String() string { return opNames[o] }
 
@@ -46,7 +48,7 @@ type command struct {
 	mode      string
 	lease     int64
 	retention int64 // acquire, renew, rotate: of an abandoned hold
-	keep      int64 // release, rotate, leave: of the free key; complete: of the record
+	keep      int64 // release, rotate, leave: of the free key; complete: of the record; park: of the entries
 	token     int64 // the greatest one used; renew: of the hold to publish, or 0
 	cooldown  int64
 	record    string
@@ -56,6 +58,11 @@ type command struct {
 	plain     bool // acquire: the grant may be a plain hold; complete: it was a plain hold; release: so too, and the clock is past its tokens
 	deal      bool // a plain acquire or release: deal.lua comes first, then, if that does nothing, its own script
 	late      bool // a late duplicate
+
+	entry  string   // to park
+	remove []string // entries to unpark
+	woken  int      // how many entries with the prefix are to be woken
+	prefix string
 
 	sent     int64
 	finished int // commands that had finished an id when this one was sent
@@ -73,6 +80,9 @@ type reply struct {
 	record    string
 	again     bool // the command was sent twice
 	plain     bool
+	parked    bool // the key may have parked entries
+	park      backend.ParkReply
+	unpark    backend.UnparkReply
 }
 
 // protocol turns commands into script calls and replies into values. It has all that depends on the
@@ -80,14 +90,21 @@ type reply struct {
 type protocol struct {
 	server  Server
 	kind    backend.Kind
-	keys    []string
+	keys    []string // hash, queue, parked entries
+	parked  []string // hash, parked entries, woken entries
 	cluster bool
 	args    []string
 }
 
+const (
+	mostParked  = 3    // entries of a key
+	wakeMessage = "px" // notifies a process that an entry is to be woken
+)
+
 func newProtocol(s Server, kind backend.Kind, cluster bool) protocol {
 	names := redis.StoredNames("schedule", kind, "key")
-	return protocol{server: s, kind: kind, keys: names[:], cluster: cluster}
+	hash, entries := names[0], names[0]+":p"
+	return protocol{server: s, kind: kind, keys: []string{hash, names[1], entries}, parked: []string{hash, entries, hash + ":w"}, cluster: cluster}
 }
 
 func number(n int64) string  { return strconv.FormatInt(n, 10) }
@@ -104,10 +121,11 @@ var (
 	reservation = number(backend.ReserveTime.Microseconds())
 	queueTTL    = number(backend.QueueTTL.Milliseconds())
 	freeTTL     = number(backend.FreeTTL.Milliseconds())
+	wokenTime   = number(backend.WokenTime.Microseconds())
 )
 
 func (p *protocol) send(now int64, c *command) (reply, error) {
-	keys, a, countsAll := p.keys, p.args[:0], bit(!p.cluster)
+	keys, a, countsAll := p.keys[:2], p.args[:0], bit(!p.cluster)
 	switch c.op {
 	case acquire:
 		a = append(a, c.id, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), "", c.mode, queueTTL, bit(c.plain))
@@ -124,7 +142,7 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 		a = append(a, c.id, number(c.token), millis(c.keep), bit(c.repeated), reservation, channels, countsAll,
 			c.next, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), queueTTL)
 	case leave:
-		a = append(a, c.id, c.locker, millis(c.keep), bit(c.repeated), reservation, channels, countsAll)
+		a = append(a, c.id, c.locker, millis(c.keep), bit(c.repeated), reservation, channels, countsAll, wakeMessage)
 	case complete:
 		a = append(a, c.id, c.record, millis(c.keep), number(c.token), channels, bit(c.repeated), bit(c.plain))
 	case revoke:
@@ -132,6 +150,12 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 		a = append(a, channels, c.id)
 	case clearKey:
 		a = append(a, freeTTL, reservation, channels, countsAll, "", "", c.id)
+	case park:
+		keys = p.parked
+		a = append(a, c.entry, number(mostParked), millis(c.keep), c.locker)
+	case unpark:
+		keys = p.parked
+		a = append(append(a, number(int64(c.woken)), c.prefix, wokenTime), c.remove...)
 	default:
 		panic("schedule: unknown command")
 	}
@@ -195,12 +219,45 @@ func decode(o op, v any) (r reply, err error) {
 			return r, err
 		}
 		r.done = first == 1
+	case park:
+		r.park = parkReply(list)
+	case unpark:
+		r.unpark = unparkReply(list)
 	case renew:
 		r.verdict = [...]backend.Verdict{backend.VerdictLost, backend.VerdictKept, backend.VerdictRevoked}[first]
 	default:
-		r.done = first == 1
+		r.done, r.parked = first == 1, integer(list, 1) == 1
 	}
 	return r, nil
+}
+
+// integer returns element i of a reply, or 0.
+func integer(list []any, i int) int64 {
+	if i >= len(list) {
+		return 0
+	}
+	n, _ := list[i].(int64)
+	return n
+}
+
+func parkReply(list []any) backend.ParkReply {
+	at := func(i int) int64 { return integer(list, i) }
+	switch at(0) {
+	case 1:
+		return backend.ParkReply{Outcome: backend.ParkFull, Count: int(at(1)), Oldest: micros(at(2))}
+	case 2:
+		return backend.ParkReply{Outcome: backend.Parked, Before: int(at(1)), Count: int(at(2)), Age: micros(at(3)), Oldest: micros(at(4))}
+	}
+	return backend.ParkReply{}
+}
+
+func unparkReply(list []any) backend.UnparkReply {
+	u := backend.UnparkReply{Removed: int(integer(list, 0)), Count: int(integer(list, 2))}
+	for _, entry := range list[min(4, len(list)):] {
+		name, _ := entry.(string)
+		u.Wake = append(u.Wake, name)
+	}
+	return u
 }
 
 // acquired reads a reply of acquire.lua.
@@ -220,10 +277,11 @@ func acquired(list []any) (r reply, err error) {
 		if r.token, ok = list[1].(int64); ok {
 			r.attempt, _ = list[2].(int64)
 			n, ok = list[3].(int64)
-			r.abandoned = n == 1
+			r.abandoned, r.parked = n == 1, integer(list, 4) == 1
 		}
 	case backend.OutcomeDone:
 		r.record, ok = list[1].(string)
+		r.parked = integer(list, 4) == 1
 	default:
 	}
 	if !ok {
@@ -242,12 +300,9 @@ func (p *protocol) inspect(now int64) (s backend.Status, err error) {
 	if !ok || len(list) < 12 {
 		return s, fmt.Errorf("unexpected reply %v", v)
 	}
-	at := func(i int) int64 {
-		n, _ := list[i].(int64)
-		return n
-	}
+	at := func(i int) int64 { return integer(list, i) }
 	live, abandoned := at(7) == 1, at(8) == 1
-	s = backend.Status{State: backend.StateFree, Remaining: micros(at(3)), Token: at(4), Queue: int(at(6)), Revoked: at(9) == 1}
+	s = backend.Status{State: backend.StateFree, Remaining: micros(at(3)), Token: at(4), Queue: int(at(6)), Revoked: at(9) == 1, Parked: int(at(13))}
 	s.Locker, _ = list[11].(string)
 	switch state, _ := list[0].(string); {
 	case state == "d":

@@ -80,6 +80,8 @@ func (w *world) step() {
 		p := pick(w, w.procs)
 		p.listening = !p.listening
 		w.trace("P%d listens: %v", p.n, p.listening)
+	case w.parks && x < 550:
+		pick(w, w.procs).parkOrUnpark()
 	default:
 		pick(w, w.procs).act()
 	}
@@ -120,6 +122,10 @@ func (w *world) ends() (all []int64) {
 	add(j.coolUntil)
 	add(j.queueUntil)
 	add(j.keptUntil)
+	if w.parks {
+		add(j.parked.until)
+		add(j.parked.certain)
+	}
 	if j.hold != nil {
 		add(j.hold.end)
 	}

@@ -43,6 +43,7 @@ var commands = map[string]func(*store, []string) any{
 	"GET": (*store).get, "SET": (*store).set,
 	"HGET": (*store).hget, "HMGET": (*store).hmget, "HSET": (*store).hset, "HDEL": (*store).hdel,
 	"ZADD": (*store).zadd, "ZREM": (*store).zrem, "ZCARD": (*store).zcard, "ZPOPMIN": (*store).zpopmin, "ZRANGE": (*store).zrange,
+	"ZSCORE": (*store).zscore, "ZRANK": (*store).zrank,
 }
 
 func (s *store) do(list []string) any {

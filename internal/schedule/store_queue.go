@@ -7,12 +7,16 @@ import (
 	"strconv"
 )
 
-// zadd knows NX only.
+// zadd knows no option but NX.
 func (s *store) zadd(a []string) any {
-	if len(a) != 4 || a[1] != "NX" {
+	once := len(a) == 4 && a[1] == "NX"
+	if once {
+		a = append([]string{a[0]}, a[2:]...)
+	}
+	if len(a) != 3 {
 		return errSyntax
 	}
-	score, err := strconv.ParseFloat(a[2], 64)
+	score, err := strconv.ParseFloat(a[1], 64)
 	if err != nil {
 		return errors.New("ERR value is not a valid float")
 	}
@@ -20,13 +24,52 @@ func (s *store) zadd(a []string) any {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(v.queue, func(m member) bool { return m.name == a[3] }) {
+	i := v.member(a[2])
+	switch {
+	case i < 0:
+		v.queue = append(v.queue, member{score, a[2]})
+	case once:
 		return int64(0)
+	default:
+		v.queue[i].score = score
 	}
-	v.queue = append(v.queue, member{score, a[3]})
 	slices.SortFunc(v.queue, func(x, y member) int { return cmp.Or(cmp.Compare(x.score, y.score), cmp.Compare(x.name, y.name)) })
-	return int64(1)
+	return count(i < 0)
 }
+
+// member returns the rank of a member of a sorted set, or -1.
+func (v *value) member(name string) int {
+	return slices.IndexFunc(v.queue, func(m member) bool { return m.name == name })
+}
+
+func (s *store) zscore(a []string) any {
+	v, err := s.look(a[0], "zset")
+	if err != nil {
+		return err
+	}
+	if v != nil {
+		if i := v.member(a[1]); i >= 0 {
+			return v.queue[i].text()
+		}
+	}
+	return nil
+}
+
+func (s *store) zrank(a []string) any {
+	v, err := s.look(a[0], "zset")
+	if err != nil {
+		return err
+	}
+	if v != nil {
+		if i := v.member(a[1]); i >= 0 {
+			return int64(i)
+		}
+	}
+	return nil
+}
+
+// text is the score as Redis writes it.
+func (m member) text() string { return strconv.FormatFloat(m.score, 'f', -1, 64) }
 
 func (s *store) zrem(a []string) any {
 	v, err := s.look(a[0], "zset")
@@ -67,9 +110,10 @@ func (s *store) zpopmin(a []string) any {
 	if v.queue = slices.Delete(v.queue, 0, 1); len(v.queue) == 0 {
 		delete(s.keys, a[0])
 	}
-	return []any{first.name, strconv.FormatFloat(first.score, 'f', -1, 64)}
+	return []any{first.name, first.text()}
 }
 
+// zrange knows WITHSCORES, and no negative ranks.
 func (s *store) zrange(a []string) any {
 	v, err := s.look(a[0], "zset")
 	if err != nil {
@@ -82,7 +126,9 @@ func (s *store) zrange(a []string) any {
 		return list
 	}
 	for i := from; i <= to && i < len(v.queue); i++ {
-		list = append(list, v.queue[i].name)
+		if list = append(list, v.queue[i].name); len(a) == 4 {
+			list = append(list, v.queue[i].text())
+		}
 	}
 	return list
 }

@@ -61,8 +61,13 @@ func (c *command) String() string {
 			s = append(s, f.name, micros(f.us).String())
 		}
 	}
-	if c.op == acquire && c.mode != exclusive {
+	switch {
+	case c.op == acquire && c.mode != exclusive:
 		s = append(s, c.mode)
+	case c.op == park:
+		s = append(s, c.entry, "for", micros(c.keep).String())
+	case c.op == unpark:
+		s = append(s, fmt.Sprintf("%q, wake %d of %q", c.remove, c.woken, c.prefix))
 	}
 	return strings.Join(s, " ")
 }
@@ -74,7 +79,7 @@ func (r *reply) text(o op) string {
 			backend.OutcomeBusy: "busy", backend.OutcomeGranted: "granted", backend.OutcomeDone: "done", backend.OutcomeAbandoned: "abandoned", backend.OutcomeEnded: "ended",
 		}[r.outcome]
 		if r.outcome == backend.OutcomeGranted {
-			s += fmt.Sprintf(" token %d abandoned %v", r.token, r.abandoned)
+			s += fmt.Sprintf(" token %d abandoned %v parked %v", r.token, r.abandoned, r.parked)
 		}
 		if o == rotate {
 			s = fmt.Sprintf("released %v, %s", r.done, s)
@@ -82,7 +87,11 @@ func (r *reply) text(o op) string {
 		return s
 	case renew:
 		return map[backend.Verdict]string{backend.VerdictKept: "kept", backend.VerdictLost: "lost", backend.VerdictRevoked: "revoked"}[r.verdict]
+	case park:
+		return fmt.Sprintf("%+v", r.park)
+	case unpark:
+		return fmt.Sprintf("%+v", r.unpark)
 	default:
-		return fmt.Sprint(r.done)
+		return fmt.Sprintf("%v, parked %v", r.done, r.parked)
 	}
 }

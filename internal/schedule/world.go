@@ -26,6 +26,7 @@ type world struct {
 	now   int64
 	calm  bool // no command is lost or late
 	lossy bool // notifications get lost
+	parks bool // processes park and unpark
 
 	kind      backend.Kind
 	keep      int64
@@ -57,6 +58,7 @@ func newWorld(s Server, seed uint64, log func(string)) *world {
 	cluster := w.chance(20)
 	w.kind = pick(w, []backend.Kind{backend.KindExclusive, backend.KindExclusive, backend.KindOnce})
 	w.lossy = w.chance(40)
+	w.parks = seed%5 > 2
 	w.abandoned = pick(w, []int64{120e6, 86400e6})
 	if w.keep = backend.FreeTTL.Microseconds(); w.kind == backend.KindOnce {
 		w.keep = pick(w, []int64{1e6, 45e6, 60e6, 150e6})

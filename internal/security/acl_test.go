@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -85,14 +86,14 @@ func TestRightsAreLeast(t *testing.T) {
 	}
 }
 
-// life is all that Lockers do: two of them take turns, renew, give up, complete, replay, revoke, list and clear. It ends with the first error.
+// life is all that Lockers do: two of them take turns, renew, give up, complete, replay, revoke, park, list and clear. It ends with the first error.
 func life(t *testing.T, rdb redis.UniversalClient, hold time.Duration) error {
 	t.Helper()
 	ctx := t.Context()
 	terms := lockcore.Terms{Lease: 2 * time.Second, Wait: hold + 3*time.Second}
 	a, b := newLocker(t, rdb, lockcore.Options{Terms: terms}), newLocker(t, rdb, lockcore.Options{Terms: terms})
 	for _, part := range []func(context.Context, *lockcore.Locker, *lockcore.Locker) error{
-		func(ctx context.Context, a, b *lockcore.Locker) error { return turns(ctx, a, b, hold) }, once, revoke,
+		func(ctx context.Context, a, b *lockcore.Locker) error { return turns(ctx, a, b, hold) }, once, revoke, park,
 		func(ctx context.Context, a, _ *lockcore.Locker) (err error) {
 			for _, err = range doctor.List(ctx, a, doctor.ListOptions{}) {
 			}
@@ -157,6 +158,27 @@ func revoke(ctx context.Context, a, b *lockcore.Locker) error {
 	}
 	_ = le.Release(ctx) // it says that it was revoked
 	return nil
+}
+
+// park parks a task at a key, wakes it and removes it.
+func park(ctx context.Context, a, b *lockcore.Locker) error {
+	le, err := a.Acquire(ctx, "p", lockcore.Terms{})
+	if err != nil {
+		return err
+	}
+	hidden := b.Internal().Backend
+	key := hidden.Key(backend.KindExclusive, "p")
+	parked, err := hidden.Park(ctx, backend.ParkRequest{Key: &key, Entry: "1", Most: 1, Keep: time.Minute})
+	if err == nil && parked.Outcome != backend.Parked {
+		err = fmt.Errorf("parked: %+v", parked)
+	}
+	_, err2 := hidden.CallWaker(ctx, &key)
+	woken, err3 := hidden.Unpark(ctx, backend.UnparkRequest{Key: &key, Woken: 1})
+	if err3 == nil && !slices.Equal(woken.Wake, []string{"1"}) {
+		err3 = fmt.Errorf("woken: %+v", woken)
+	}
+	_, err4 := hidden.Unpark(ctx, backend.UnparkRequest{Key: &key, Remove: []string{"1"}})
+	return errors.Join(err, err2, err3, err4, le.Release(ctx))
 }
 
 // once completes a key for which another one waits, looks at it, replays it and clears it.

@@ -59,6 +59,9 @@ func (wk *worker) terms() lockcore.Terms {
 	case r.chance(10): // lost in the middle of a batch
 		t.MaxHold = r.between(500*time.Microsecond, 3*time.Millisecond)
 	}
+	if r.chance(15) {
+		t.MaxWaiting = 1 + r.IntN(3)
+	}
 	return t
 }
 

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,6 +57,10 @@ type Stored struct {
 	Fields        map[string]string
 	Queue         []string
 	TTL, QueueTTL int64 // in µs; 0: none
+
+	Parked              map[string]int64 // entries, and when they were parked for the first time
+	Woken               map[string]int64 // entries, and when they were marked
+	ParkedTTL, WokenTTL int64            // in µs; 0: none. Memory keeps a mark as long as its entry
 }
 
 // Look returns what is stored for a key.
@@ -90,6 +95,16 @@ func (s *Space) Look(stored string) Stored {
 	set("r", string(k.record))
 	set("e", k.completedBy)
 	set("l", strings.Join(k.ended, ""))
+	set("p", k.waker)
+	out.Parked, out.Woken = map[string]int64{}, map[string]int64{}
+	for _, p := range k.parked {
+		if out.Parked[p.text] = p.since; p.woken != 0 {
+			out.Woken[p.text] = p.woken
+		}
+	}
+	if k.parkedExpires > 0 {
+		out.ParkedTTL = k.parkedExpires - now
+	}
 	for _, w := range k.queue {
 		out.Queue = append(out.Queue, w.locker+w.request)
 	}
@@ -109,7 +124,8 @@ func flag(b bool) string {
 	return "0"
 }
 
-// Shift moves all TTLs by d, as a server does whose TTLs do not follow a clock that is set back.
+// Shift moves all TTLs by d, as a server does whose TTLs do not follow a clock that is set back. It
+// forgets which entries are woken: in Redis the TTL of the marks ends, and here they are compared with the clock.
 func (s *Space) Shift(d int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,11 +137,18 @@ func (s *Space) Shift(d int64) {
 		if k.queueExpires > 0 {
 			k.queueExpires += d
 		}
+		if k.parkedExpires > 0 {
+			k.parkedExpires += d
+		}
+		k.parked = slices.Clone(k.parked)
+		for i := range k.parked {
+			k.parked[i].woken = 0
+		}
 		s.put(e, k, s.clock())
 	}
 }
 
-// Remove deletes a key and its queue.
+// Remove deletes a key, its queue and its parked entries.
 func (s *Space) Remove(stored string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,6 +26,7 @@ func (k *key) grant(used int64, r *backend.AcquireRequest, e env) {
 func (k *key) granted(kind backend.Kind) backend.AcquireReply {
 	return backend.AcquireReply{
 		Outcome: backend.OutcomeGranted, Token: k.token, GrantedAt: time.UnixMicro(k.token), Attempt: k.attempt(kind), Abandoned: k.abandoned,
+		Parked: k.waker != "",
 	}
 }
 
@@ -63,12 +64,14 @@ func (k *key) unfold(now instant) {
 	}
 }
 
-// forget removes the data of the key, but not its queue.
-func (k *key) forget() { *k = key{queue: k.queue, queueExpires: k.queueExpires} }
+// forget removes the data of the key, but neither its queue nor its parked entries.
+func (k *key) forget() {
+	*k = key{queue: k.queue, queueExpires: k.queueExpires, parked: k.parked, parkedExpires: k.parkedExpires}
+}
 
 // empty reports whether the key has no data.
 func (k *key) empty() bool {
-	return k.state == free && k.token == 0 && k.used == 0 && len(k.ended) == 0
+	return k.state == free && k.token == 0 && k.used == 0 && len(k.ended) == 0 && k.waker == ""
 }
 
 // lastToken returns the token that Inspect shows. For a hold that is its first token. For a key
@@ -102,13 +105,16 @@ func (k *key) recordPart(part backend.RecordPart) []byte {
 	}
 }
 
-// expire removes data that has expired: all of it, the record alone, or the queue.
+// expire removes what has expired: all data, the record alone, the queue, or the parked entries.
 func (k *key) expire(now instant) {
 	if k.expires <= now {
 		k.forget()
 	}
 	if k.queueExpires <= now {
 		k.queue, k.queueExpires = nil, 0
+	}
+	if k.parkedExpires <= now {
+		k.parked, k.parkedExpires = nil, 0
 	}
 	if k.state == done && k.end != 0 && k.end <= now {
 		k.state, k.end, k.length, k.record, k.completedBy, k.attempts = free, 0, 0, nil, "", 0
@@ -151,7 +157,7 @@ func (k *key) outlive(ttl span, now instant) {
 // the key is granted to a request that has ended. If the key has no other data, its TTL begins again.
 func (k *key) remember(id string, now instant) {
 	if !slices.Contains(k.ended, id) {
-		if k.state == free && k.token == 0 && k.used == 0 {
+		if k.state == free && k.token == 0 && k.used == 0 && k.waker == "" {
 			k.expires = 0
 		}
 		k.ended = append(slices.Clone(k.ended[max(0, len(k.ended)-maxEnded+1):]), id)
@@ -179,7 +185,7 @@ func (k *key) reserve(e env) []notice {
 		}
 		first := k.queue[0]
 		k.leaveQueue(first.locker, first.request)
-		if e.listens(first.locker) { //planted:rules-waiter-lives
+		if e.listeners(first.locker) > 0 { //planted:rules-waiter-lives
 			k.state, k.owner, k.locker, k.end, k.length = reserved, first.request, first.locker, e.now+reserveTime, reserveTime
 			k.outlive(ceilMillis(reserveTime)+minute, e.now)
 			return []notice{turn(first)}

@@ -126,7 +126,7 @@ func (b *Backend) release(r *backend.ReleaseRequest, reply *backend.ReleaseReply
 		if r.Next != nil {
 			k, *reply, notices = releaseAndAcquire(k, r, e)
 		} else {
-			k, reply.Released, notices = release(k, &timed, cooldown, e)
+			k, *reply, notices = release(k, &timed, cooldown, e)
 		}
 		return k, notices
 	})
@@ -139,7 +139,7 @@ func (b *Backend) Complete(_ context.Context, r backend.CompleteRequest) (backen
 	var reply backend.ReleaseReply
 	err := b.change(r.Key, true, func(k key, e env) (key, []notice) {
 		var notices []notice
-		k, reply.Released, notices = complete(k, &r, e)
+		k, reply, notices = complete(k, &r, e)
 		return k, notices
 	})
 	if err != nil {
@@ -221,6 +221,46 @@ func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (reply back
 		return k, notices
 	})
 	return reply, err
+}
+
+// Park implements backend.Backend. If the Space is full it returns an error.
+func (b *Backend) Park(ctx context.Context, r backend.ParkRequest) (reply backend.ParkReply, err error) {
+	if err := endOf(ctx); err != nil {
+		return reply, err
+	}
+	err = b.change(r.Key, true, func(k key, e env) (key, []notice) {
+		k, reply = park(k, &r, e)
+		return k, nil
+	})
+	if err != nil {
+		reply = backend.ParkReply{}
+	}
+	return reply, err
+}
+
+// Unpark implements backend.Backend.
+func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (reply backend.UnparkReply, err error) {
+	if err := endOf(ctx); err != nil {
+		return reply, err
+	}
+	err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
+		k, reply = unpark(k, &r, e)
+		return k, nil
+	})
+	return reply, err
+}
+
+// CallWaker implements backend.Backend.
+func (b *Backend) CallWaker(ctx context.Context, k *backend.Key) (received int, err error) {
+	if err := endOf(ctx); err != nil {
+		return 0, err
+	}
+	err = b.change(k, false, func(data key, e env) (key, []notice) {
+		var notices []notice
+		data, received, notices = callWaker(data, k, e)
+		return data, notices
+	})
+	return received, err
 }
 
 // Route implements backend.Backend: there is one server.

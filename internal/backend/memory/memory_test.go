@@ -135,6 +135,49 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
+// TestParkedEntries fills a space with parked entries, which end in time, also without data of their key.
+func TestParkedEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := space(t, 20_000)
+		b := must(t, memory.Options{Space: s})
+		r := request(b, backend.KindExclusive, "k", strings.Repeat("R", 26), time.Second)
+		if _, err := b.Acquire(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		park := backend.ParkRequest{Key: r.Key, Most: 1000, Keep: time.Hour}
+		var full error
+		n := 0
+		for ; full == nil; n++ {
+			park.Entry = fmt.Sprintf("%0100d", n)
+			_, full = b.Park(t.Context(), park)
+		}
+		if !strings.Contains(full.Error(), "MaxBytes is 20000") || b.Permanent(full) || n < 20 || n > 200 {
+			t.Errorf("full after %d entries: %v", n, full)
+		}
+		st, err := b.Inspect(t.Context(), r.Key, backend.NoRecord)
+		if err != nil || st.Parked != n-1 {
+			t.Errorf("%d entries, error %v, want %d", st.Parked, err, n-1)
+		}
+		park.Entry = st.OldestParked
+		if reply, err := b.Park(t.Context(), park); err != nil || reply.Count != n-1 {
+			t.Errorf("an entry that is parked again gets %+v, error %v", reply, err)
+		}
+		s.Check(t)
+		time.Sleep(30 * time.Minute)
+		if st, err := b.Inspect(t.Context(), r.Key, backend.NoRecord); err != nil || st.Token != 0 || st.Parked != n-1 {
+			t.Errorf("after the end of the data: %+v, error %v", st, err)
+		}
+		s.Check(t)
+		time.Sleep(30 * time.Minute)
+		other := b.Key(backend.KindExclusive, "other")
+		_, _ = b.Inspect(t.Context(), &other, backend.NoRecord)
+		if n := s.Len(); n != 0 {
+			t.Errorf("%d keys are left", n)
+		}
+		s.Check(t)
+	})
+}
+
 // TestTokensGrowOverRestart: a new space begins at the clock.
 func TestTokensGrowOverRestart(t *testing.T) {
 	var last int64

@@ -64,10 +64,14 @@ type key struct {
 	record      []byte   // r
 	completedBy string   // e: the grant that stored the record
 	ended       []string // l: ids of which a late duplicate may still arrive, the oldest first
+	waker       string   // p: the Locker that parked an entry most recently; empty: the key is not known to have entries
 
 	expires      instant  // when all of the above ends; 0 without data
 	queue        []waiter // by arrival
 	queueExpires instant  // 0 without waiters
+
+	parked        []parkedEntry // by their first parking
+	parkedExpires instant       // 0 without entries
 }
 
 // waiter is a process in the remote queue of a key.
@@ -78,9 +82,9 @@ type waiter struct {
 
 // env is the input of a rule beside the key and the request.
 type env struct {
-	now     instant
-	locker  string                   // the process that sends the request
-	listens func(locker string) bool // whether a notification would reach a process
+	now       instant
+	locker    string                  // the process that sends the request
+	listeners func(locker string) int // how many subscribers a notification would reach
 }
 
 // notice is a notification and the process that it is for.
@@ -146,6 +150,7 @@ func replay(k key, r *backend.AcquireRequest, e env, differs bool) (key, backend
 	}
 	return k, backend.AcquireReply{
 		Outcome: backend.OutcomeDone, Record: k.record, Attempt: k.attempt(r.Key.Kind), Fingerprint: k.fingerprint,
+		Parked: k.waker != "",
 	}
 }
 
@@ -197,15 +202,15 @@ func renew(k key, r *backend.RenewRequest, e env) (key, backend.Verdict) {
 
 // release ends a hold: the key becomes free, reserved, cooling or abandoned. cooldown is how long no
 // request gets it; an abandoned key is not cooling.
-func release(k key, r *backend.ReleaseRequest, cooldown span, e env) (key, bool, []notice) {
+func release(k key, r *backend.ReleaseRequest, cooldown span, e env) (key, backend.ReleaseReply, []notice) {
 	k.expire(e.now)
 	if k.plain && r.Plain && !r.Repeated && !r.Abandon && cooldown == 0 {
 		switch {
 		case k.owner != r.ID:
-			return k, false, nil
+			return k, backend.ReleaseReply{}, nil
 		case r.Key.Kind == backend.KindExclusive: // a once key remembers its runs
 			k.forget()
-			return k, true, nil
+			return k, backend.ReleaseReply{Released: true}, nil
 		}
 	}
 	k.unfold(e.now)
@@ -213,12 +218,12 @@ func release(k key, r *backend.ReleaseRequest, cooldown span, e env) (key, bool,
 		if r.Repeated {
 			k.remember(r.ID, e.now)
 		}
-		return k, false, nil
+		return k, backend.ReleaseReply{}, nil
 	}
-	if r.Key.Kind == backend.KindExclusive && !r.Abandon && cooldown == 0 && !r.Repeated && len(k.ended) == 0 && len(k.queue) == 0 &&
-		e.now > max(r.Token, k.token) { // later tokens are greater without the data
+	if r.Key.Kind == backend.KindExclusive && !r.Abandon && cooldown == 0 && !r.Repeated && len(k.ended) == 0 && k.waker == "" &&
+		len(k.queue) == 0 && e.now > max(r.Token, k.token) { // later tokens are greater without the data
 		k.forget()
-		return k, true, nil
+		return k, backend.ReleaseReply{Released: true}, nil
 	}
 	k.keep(r.Retention, e.now)
 	k.free()
@@ -229,12 +234,14 @@ func release(k key, r *backend.ReleaseRequest, cooldown span, e env) (key, bool,
 		k.used = r.Token
 	}
 	k.noteEnd(r.ID, r.Repeated, e.now)
+	k.keepWaker(e.now) //planted:rules-parked-kept
 	if cooldown > 0 && !r.Abandon {
 		k.state, k.end, k.length = cooling, e.now+cooldown, cooldown
 		k.outlive(ceilMillis(cooldown)+minute, e.now)
-		return k, true, nil // the waiters send their requests again at its end
+		return k, backend.ReleaseReply{Released: true}, nil // the waiters send their requests again at its end
 	}
-	return k, true, k.reserve(e)
+	notices := k.reserve(e)
+	return k, backend.ReleaseReply{Released: true, Parked: k.state == free && k.waker != ""}, notices
 }
 
 // releaseAndAcquire ends a hold of an exclusive key, and acquires the key again for r.Next if no
@@ -257,6 +264,7 @@ func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.Re
 	k.keep(r.Retention, e.now)
 	k.abandoned, k.holder, k.fingerprint, k.used = false, "", "", r.Token
 	k.noteEnd(r.ID, r.Repeated, e.now)
+	k.keepWaker(e.now)
 	k.free()
 	notices := k.reserve(e)
 	reply := backend.ReleaseReply{Released: true}
@@ -292,6 +300,7 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 		k.keep(r.Retention, e.now)
 	}
 	k.noteEnd(r.ID, r.Repeated, e.now)
+	k.keepWaker(e.now)
 	if k.state == held {
 		k.attempts = max(k.attempts-1, 0)
 		if !k.abandoned {
@@ -299,12 +308,16 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 		}
 	}
 	k.free()
-	return k, k.reserve(e)
+	notices := k.reserve(e)
+	if k.state == free && k.waker != "" { // the release saw a reservation, and did not report the entries
+		notices = append(notices, wakeNotice(k, r.Key))
+	}
+	return k, notices
 }
 
 // complete ends the hold of a once key and stores its record. It succeeds after the lease expired
 // too, provided that no other hold has begun. It notifies the waiters, because none of them runs.
-func complete(k key, r *backend.CompleteRequest, e env) (key, bool, []notice) {
+func complete(k key, r *backend.CompleteRequest, e env) (key, backend.ReleaseReply, []notice) {
 	k.expire(e.now)
 	plain := k.plain && r.Plain && !r.Repeated
 	if !plain {
@@ -312,31 +325,32 @@ func complete(k key, r *backend.CompleteRequest, e env) (key, bool, []notice) {
 		k.unfold(e.now)
 	}
 	if k.state == done && k.completedBy == r.ID {
-		return k, true, nil
+		return k, backend.ReleaseReply{Released: true, Parked: k.waker != ""}, nil
 	}
 	if k.state != held || k.owner != r.ID {
 		if r.Repeated {
 			k.remember(r.ID, e.now)
 		}
-		return k, false, nil
+		return k, backend.ReleaseReply{}, nil
 	}
 	k.keep(r.Keep, e.now)
 	k.free()
 	k.state, k.completedBy, k.record, k.used, k.abandoned = done, r.ID, r.Record, r.Token, false
 	if plain { // it has neither waiters nor ended ids
 		k.plain = len(r.Record) <= maxPlainRecord
-		return k, true, nil
+		return k, backend.ReleaseReply{Released: true}, nil
 	}
 	if keep := wholeMillis(r.Keep); keep < minute && (r.Repeated || len(k.ended) > 0) { // the data outlives the record
 		k.end, k.length = e.now+keep, keep
 	}
 	k.noteEnd(r.ID, r.Repeated, e.now)
+	k.keepWaker(e.now)
 	var notices []notice
 	for _, w := range k.queue[:min(len(k.queue), maxNotified)] {
 		notices = append(notices, turn(w))
 	}
 	k.queue, k.queueExpires = nil, 0
-	return k, true, notices
+	return k, backend.ReleaseReply{Released: true, Parked: k.waker != ""}, notices
 }
 
 // inspect returns the state of a key.
@@ -349,6 +363,10 @@ func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, bac
 	}
 	s := backend.Status{
 		State: backend.StateFree, Holder: k.holder, Token: k.lastToken(), Attempt: int(k.attempts), Queue: len(k.queue), Revoked: k.revoked,
+		Parked: len(k.parked), ParkedFor: k.oldestParked(e.now),
+	}
+	if s.Parked > 0 {
+		s.OldestParked = k.parked[0].text
 	}
 	if k.token > 0 {
 		s.HeldFor = k.heldFor(e.now)
@@ -430,6 +448,7 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 	} else {
 		k.outlive(ceilMillis(reserveTime)+minute, e.now) // as in reserve
 	}
+	k.keepWaker(e.now)
 	k.remember(id, e.now)
 	return k, backend.Cleared, notices
 }

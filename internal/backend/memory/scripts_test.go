@@ -38,9 +38,24 @@ type scripted interface {
 	run(now int64, script string, key backend.Key, args ...any) (any, memory.Stored, error)
 	look(key backend.Key) memory.Stored
 	remove(key backend.Key)
+	unmark(key backend.Key) // forgets which entries are woken
 	enqueue(now int64, key backend.Key, locker string, since int64, ids ...string)
 	listen(locker string, on bool)
 	heard() []string // since the last call
+}
+
+// keysOf returns the KEYS of a script.
+func keysOf(script string, k backend.Key) []string {
+	hash, queue := k.Stored[0], k.Stored[1]
+	switch script {
+	case "renew", "revoke", "call_waker":
+		return []string{hash}
+	case "inspect":
+		return []string{hash, queue, hash + ":p"}
+	case "park", "unpark":
+		return []string{hash, hash + ":p", hash + ":w"}
+	}
+	return []string{hash, queue}
 }
 
 func bit(b bool) int {
@@ -86,7 +101,7 @@ func rotateArgs(r *backend.ReleaseRequest, locker string) []any {
 }
 
 func leaveArgs(r *backend.WithdrawRequest, locker string) []any {
-	return []any{r.ID, locker, r.Retention.Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1}
+	return []any{r.ID, locker, r.Retention.Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1, wakeArgs(r.Key)[1]}
 }
 
 func completeArgs(r *backend.CompleteRequest) []any {
@@ -105,6 +120,22 @@ func clearArgs(r *backend.ClearRequest, id string) []any {
 	return []any{backend.FreeTTL.Milliseconds(), backend.ReserveTime.Microseconds(), channels, 1, token, isDone, id}
 }
 
+func parkArgs(r *backend.ParkRequest, locker string) []any {
+	return []any{r.Entry, r.Most, r.Keep.Milliseconds(), locker}
+}
+
+func unparkArgs(r *backend.UnparkRequest) []any {
+	args := []any{r.Woken, r.Prefix, backend.WokenTime.Microseconds()}
+	for _, entry := range r.Remove {
+		args = append(args, entry)
+	}
+	return args
+}
+
+func wakeArgs(k *backend.Key) []any {
+	return []any{channels, map[backend.Kind]string{backend.KindExclusive: "px", backend.KindOnce: "po"}[k.Kind] + k.Name}
+}
+
 // reply reads a reply.
 type reply []any
 
@@ -112,6 +143,9 @@ func (r reply) num(i int) int64 {
 	n, _ := r[i].(int64)
 	return n
 }
+
+// flag reads an element that a reply may not have.
+func (r reply) flag(i int) bool { return len(r) > i && r.num(i) == 1 }
 
 func (r reply) text(i int) string {
 	s, _ := r[i].(string)
@@ -141,10 +175,10 @@ func acquired(r reply, fingerprint string) (a backend.AcquireReply) {
 			a.Fingerprint = r.text(5)
 		}
 	case 1:
-		a.Outcome, a.Token, a.Attempt, a.Abandoned = backend.OutcomeGranted, r.num(1), int(r.num(2)), r.num(3) == 1
+		a.Outcome, a.Token, a.Attempt, a.Abandoned, a.Parked = backend.OutcomeGranted, r.num(1), int(r.num(2)), r.num(3) == 1, r.flag(4)
 		a.GrantedAt = time.UnixMicro(a.Token)
 	case 2:
-		a.Outcome, a.Record, a.Attempt, a.Fingerprint = backend.OutcomeDone, []byte(r.text(1)), int(r.num(2)), r.text(3)
+		a.Outcome, a.Record, a.Attempt, a.Fingerprint, a.Parked = backend.OutcomeDone, []byte(r.text(1)), int(r.num(2)), r.text(3), r.flag(4)
 	case 3:
 		a.Outcome, a.IsDone = backend.OutcomeMismatch, r.num(1) == 1
 	case 4:
@@ -155,11 +189,37 @@ func acquired(r reply, fingerprint string) (a backend.AcquireReply) {
 	return a
 }
 
+// ended reads a reply of release.lua or complete.lua.
+func ended(r reply) any { return backend.ReleaseReply{Released: r.num(0) == 1, Parked: r.flag(1)} }
+
+// parked reads a reply of park.lua.
+func parked(r reply) any {
+	switch r.num(0) {
+	case 1:
+		return backend.ParkReply{Outcome: backend.ParkFull, Count: int(r.num(1)), Oldest: r.span(2)}
+	case 2:
+		return backend.ParkReply{Outcome: backend.Parked, Before: int(r.num(1)), Count: int(r.num(2)), Age: r.span(3), Oldest: r.span(4)}
+	}
+	return backend.ParkReply{}
+}
+
+// unparked reads a reply of unpark.lua.
+func unparked(r reply) any {
+	u := backend.UnparkReply{Removed: int(r.num(0)), Age: r.span(1), Count: int(r.num(2)), Oldest: r.span(3)}
+	for i := range r[4:] {
+		u.Wake = append(u.Wake, r.text(4+i))
+	}
+	return u
+}
+
 func inspected(kind backend.Kind, r reply) backend.Status {
 	live, abandoned := r.num(7) == 1, r.num(8) == 1
 	s := backend.Status{
 		State: backend.StateFree, Holder: r.text(1), HeldFor: r.span(2), Remaining: r.span(3),
 		Token: r.num(4), Attempt: int(r.num(5)), Queue: int(r.num(6)), Revoked: r.num(9) == 1, Locker: r.text(11),
+	}
+	if len(r) > 13 {
+		s.Parked, s.OldestParked, s.ParkedFor = int(r.num(13)), r.text(14), r.span(15)
 	}
 	if s.Token > 0 {
 		s.GrantedAt = time.UnixMicro(s.Token)

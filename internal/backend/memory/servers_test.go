@@ -61,10 +61,8 @@ func newMini(t *testing.T, texts map[string]string) *mini {
 
 func (s *mini) run(now int64, script string, key backend.Key, args ...any) (any, memory.Stored, error) {
 	s.m.SetTime(time.UnixMicro(now))
-	list := []string{"EVAL", s.texts[script], "2", key.Stored[0], key.Stored[1]}
-	if script == "renew" || script == "revoke" {
-		list = []string{"EVAL", s.texts[script], "1", key.Stored[0]}
-	}
+	keys := keysOf(script, key)
+	list := append([]string{"EVAL", s.texts[script], fmt.Sprint(len(keys))}, keys...)
 	for _, a := range args {
 		list = append(list, fmt.Sprint(a))
 	}
@@ -84,7 +82,19 @@ func (s *mini) look(key backend.Key) memory.Stored {
 	}
 	st.Queue, _ = s.m.ZMembers(key.Stored[1])
 	st.TTL, st.QueueTTL = s.m.TTL(key.Stored[0]).Microseconds(), s.m.TTL(key.Stored[1]).Microseconds()
+	st.Parked, st.ParkedTTL = s.scores(key.Stored[0] + ":p")
+	st.Woken, st.WokenTTL = s.scores(key.Stored[0] + ":w")
 	return st
+}
+
+// scores returns a sorted set and its TTL in µs.
+func (s *mini) scores(name string) (all map[string]int64, ttl int64) {
+	all = map[string]int64{}
+	set, _ := s.m.SortedSet(name) // an error means that there is none
+	for member, score := range set {
+		all[member] = int64(score)
+	}
+	return all, s.m.TTL(name).Microseconds()
 }
 
 // plainHold returns the fields of a plain hold as those of a hash.
@@ -96,9 +106,12 @@ func plainHold(value string) memory.Stored {
 }
 
 func (s *mini) remove(key backend.Key) {
-	s.m.Del(key.Stored[0])
-	s.m.Del(key.Stored[1])
+	for _, name := range []string{key.Stored[0], key.Stored[1], key.Stored[0] + ":p", key.Stored[0] + ":w"} {
+		s.m.Del(name)
+	}
 }
+
+func (s *mini) unmark(key backend.Key) { s.m.Del(key.Stored[0] + ":w") }
 
 func (s *mini) enqueue(now int64, key backend.Key, locker string, since int64, ids ...string) {
 	if !s.bubble {
@@ -196,14 +209,12 @@ func newActual(t *testing.T, texts map[string]string) *actual {
 
 func (s *actual) run(now int64, script string, key backend.Key, args ...any) (any, memory.Stored, error) {
 	ctx := s.t.Context()
-	keys := key.Stored[:]
-	if script == "renew" || script == "revoke" {
-		keys = keys[:1]
-	}
 	p := s.c.Pipeline()
-	cmd := s.scripts[script].EvalSha(ctx, p, keys, append(slices.Clone(args), now/1e6, now%1e6)...)
+	cmd := s.scripts[script].EvalSha(ctx, p, keysOf(script, key), append(slices.Clone(args), now/1e6, now%1e6)...)
 	value, fields, queue := p.Get(ctx, key.Stored[0]), p.HGetAll(ctx, key.Stored[0]), p.ZRange(ctx, key.Stored[1], 0, -1)
 	ttl, queueTTL := p.PTTL(ctx, key.Stored[0]), p.PTTL(ctx, key.Stored[1])
+	parked, woken := p.ZRangeWithScores(ctx, key.Stored[0]+":p", 0, -1), p.ZRangeWithScores(ctx, key.Stored[0]+":w", 0, -1)
+	parkedTTL, wokenTTL := p.PTTL(ctx, key.Stored[0]+":p"), p.PTTL(ctx, key.Stored[0]+":w")
 	_, _ = p.Exec(ctx)
 	s.ended(now)
 	v, err := cmd.Result()
@@ -213,7 +224,18 @@ func (s *actual) run(now int64, script string, key backend.Key, args ...any) (an
 	}
 	st.Queue = queue.Val()
 	st.TTL, st.QueueTTL = max(ttl.Val(), 0).Microseconds(), max(queueTTL.Val(), 0).Microseconds()
+	st.Parked, st.ParkedTTL = scores(parked.Val()), max(parkedTTL.Val(), 0).Microseconds()
+	st.Woken, st.WokenTTL = scores(woken.Val()), max(wokenTTL.Val(), 0).Microseconds()
 	return v, st, errors.Join(err, ttl.Err())
+}
+
+func scores(set []redis.Z) map[string]int64 {
+	all := map[string]int64{}
+	for _, z := range set {
+		member, _ := z.Member.(string)
+		all[member] = int64(z.Score)
+	}
+	return all
 }
 
 // ended notes the time from now, the time that the memory took, to the end of the command. TTLs of the server follow the
@@ -230,10 +252,12 @@ func (s *actual) spread() time.Duration { return time.Duration(s.most-s.least) *
 func (s *actual) look(backend.Key) memory.Stored { panic("run returns it") }
 
 func (s *actual) remove(key backend.Key) {
-	if err := s.c.Del(s.t.Context(), key.Stored[:]...).Err(); err != nil {
+	if err := s.c.Del(s.t.Context(), key.Stored[0], key.Stored[1], key.Stored[0]+":p", key.Stored[0]+":w").Err(); err != nil {
 		s.t.Fatal(err)
 	}
 }
+
+func (s *actual) unmark(backend.Key) { panic("its clock is not set back") }
 
 func (s *actual) enqueue(now int64, key backend.Key, locker string, since int64, ids ...string) {
 	defer s.ended(now)

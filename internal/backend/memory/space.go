@@ -18,6 +18,7 @@ const (
 	entryBytes   = 600 // of a key without its texts: the data, and its places in the map and in the heap
 	waiterBytes  = 120 // of a waiter with two ids
 	idBytes      = 48  // of an ended id
+	parkedBytes  = 64  // of a parked entry without its text
 	duePerCall   = 8   // entries that one command removes because they are due
 )
 
@@ -35,7 +36,7 @@ type Space struct {
 	listeners map[string][]*listener // by Locker
 }
 
-// entry is a key with data or waiters.
+// entry is a key with data, waiters or parked entries.
 type entry struct {
 	key   key
 	of    backend.Key
@@ -44,9 +45,9 @@ type entry struct {
 	index int     // in the heap
 }
 
-// NewSpace returns an empty Space. maxBytes bounds the memory of keys, records and queues, by an
-// estimate: at least 1 KiB, default 64 MiB. Acquire and Complete return an error instead of going
-// beyond it.
+// NewSpace returns an empty Space. maxBytes bounds the memory of keys, records, queues and parked
+// entries, by an estimate: at least 1 KiB, default 64 MiB. Acquire, Complete and Park return an
+// error instead of exceeding it.
 func NewSpace(maxBytes int64) (*Space, error) {
 	if maxBytes == 0 {
 		maxBytes = defaultBytes
@@ -76,7 +77,7 @@ func (b *Backend) change(k *backend.Key, grows bool, rule func(key, env) (key, [
 	if b.isClosed() {
 		return backend.ErrClosed
 	}
-	e := env{now: s.clock(), locker: b.o.Locker, listens: func(locker string) bool { return len(s.listeners[locker]) > 0 }}
+	e := env{now: s.clock(), locker: b.o.Locker, listeners: func(locker string) int { return len(s.listeners[locker]) }}
 	s.expire(e.now, duePerCall)
 	old := s.keys[k.Stored[0]]
 	if old == nil {
@@ -94,14 +95,14 @@ func (b *Backend) change(k *backend.Key, grows bool, rule func(key, env) (key, [
 }
 
 func (s *Space) full(k *backend.Key, more int64) error {
-	return fmt.Errorf("lockcore: Options.MaxBytes is %d: keys and records take %d bytes, and key %q needs %d more", s.maxBytes, s.bytes, k.Name, more)
+	return fmt.Errorf("lockcore: Options.MaxBytes is %d: keys, records and parked entries take %d bytes, and key %q needs %d more", s.maxBytes, s.bytes, k.Name, more)
 }
 
 // put stores the data of an entry, or removes the entry if it has none.
 func (s *Space) put(e *entry, data key, now instant) {
 	stored, known := e.of.Stored[0], e.bytes > 0
 	s.bytes -= e.bytes
-	if data.empty() && len(data.queue) == 0 {
+	if data.empty() && len(data.queue) == 0 && len(data.parked) == 0 {
 		if known {
 			delete(s.keys, stored)
 			heap.Remove(&s.due, e.index)
@@ -131,8 +132,8 @@ func (s *Space) expire(now instant, limit int) {
 
 // nextEnd returns the first time after now at which expire removes something of k.
 func (k *key) nextEnd(now instant) instant {
-	next := max(k.expires, k.queueExpires)
-	for _, end := range []instant{k.expires, k.queueExpires} {
+	next := max(k.expires, k.queueExpires, k.parkedExpires)
+	for _, end := range []instant{k.expires, k.queueExpires, k.parkedExpires} {
 		if end > now {
 			next = min(next, end)
 		}
@@ -145,7 +146,10 @@ func (k *key) nextEnd(now instant) instant {
 
 // size estimates the memory that a key takes.
 func size(of *backend.Key, k *key) int64 {
-	n := entryBytes + 3*len(of.Name) + len(k.owner) + len(k.locker) + len(k.holder) + len(k.fingerprint) + len(k.completedBy)
+	n := entryBytes + 3*len(of.Name) + len(k.owner) + len(k.locker) + len(k.holder) + len(k.fingerprint) + len(k.completedBy) + len(k.waker)
+	for _, p := range k.parked {
+		n += parkedBytes + len(p.text)
+	}
 	return int64(n + len(k.record) + idBytes*len(k.ended) + waiterBytes*len(k.queue))
 }
 

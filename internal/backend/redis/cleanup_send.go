@@ -160,7 +160,7 @@ func (q *cleanups) list(c *cleanup) (*script, []any) {
 	r := c.withdraw
 	return leaveScript, []any{
 		2: 2, 3: r.Key.Stored[0], 4: r.Key.Stored[1], 5: r.ID, 6: q.b.o.Locker, 7: millis(r.Retention), 8: flag(c.repeated), 9: reservation, 10: q.b.channels,
-		11: flag(q.b.conn.single),
+		11: flag(q.b.conn.single), 12: encodeWake(r.Key),
 	}
 }
 

@@ -11,6 +11,9 @@ var (
 	Escape      = escape
 	Unescape    = unescape
 	ScriptFiles = scriptFiles
+	ParkedNames = parkedNames
+	DecodeWake  = decodeWake
+	EncodeWake  = encodeWake
 )
 
 func OwnCluster(ctx context.Context, o *redis.ClusterOptions) *redis.ClusterClient {

@@ -11,7 +11,8 @@ import (
 
 // Inspect sends inspect.lua.
 func (b *Backend) Inspect(ctx context.Context, key *backend.Key, record backend.RecordPart) (backend.Status, error) {
-	reply, _, err := b.conn.insist(ctx, b.conn.calls, inspectScript, key.Stored[:], int(record))
+	entries, _ := parkedNames(key.Stored[0])
+	reply, _, err := b.conn.insist(ctx, b.conn.calls, inspectScript, []string{key.Stored[0], key.Stored[1], entries}, int(record))
 	if err != nil {
 		return backend.Status{}, err
 	}
@@ -31,6 +32,7 @@ func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 	s := backend.Status{
 		State: backend.StateFree, Holder: text(reply, 1), HeldFor: micro(n[2]), Remaining: micro(n[3]),
 		Token: n[4], Attempt: small(reply, 5), Queue: small(reply, 6), Revoked: n[9] == 1, Locker: text(reply, 11),
+		Parked: small(reply, 13), OldestParked: text(reply, 14), ParkedFor: span(reply, 15),
 	}
 	if s.Token > 0 {
 		s.GrantedAt = time.UnixMicro(s.Token)
@@ -38,7 +40,7 @@ func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 	switch state := text(reply, 0); {
 	case state == "d":
 		s.State, s.KeepLeft = backend.StateDone, micro(n[10])
-		if len(reply) > 12 {
+		if len(reply) > 12 && reply[12] != nil {
 			s.Record = []byte(text(reply, 12))
 		}
 	case state == "h" && live:

@@ -27,6 +27,10 @@ func StoredNames(prefix string, kind backend.Kind, name string) [2]string {
 	return [2]string{queue[:len(queue)-len(":q")], queue}
 }
 
+// parkedNames returns the names of two sorted sets in the slot of a key: its parked entries, and
+// those of them that are woken.
+func parkedNames(stored string) (entries, woken string) { return stored + ":p", stored + ":w" }
+
 // escape keeps a name inside its hash tag: braces, percent and bytes that are not printable ASCII
 // become %XX. It is injective, because % itself is escaped.
 func escape(key string) string {

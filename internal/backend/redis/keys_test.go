@@ -58,16 +58,17 @@ func kinds() *rapid.Generator[backend.Kind] {
 func checkKeys(t rapid.TB, prefix string, kind backend.Kind, key string) {
 	k := redisbackend.StoredNames(prefix, kind, key)
 	tag := redisbackend.Escape(key)
-	for _, name := range k {
+	parked, woken := redisbackend.ParkedNames(k[0])
+	for _, name := range []string{k[0], k[1], parked, woken} {
 		if !strings.Contains(name, "{"+tag+"}") || strings.Count(name, "{") != 1 || strings.Count(name, "}") != 1 {
 			t.Fatalf("%q: the tag of %q is not all of it", key, name)
 		}
 		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }) || !strings.HasPrefix(name, prefix+":2:") {
 			t.Fatalf("%q: %q", key, name)
 		}
-	}
-	if slot(k[0]) != slot(k[1]) || slot(k[0]) != slot(tag) {
-		t.Fatalf("%q: %q is in slot %d, %q in %d", key, k[0], slot(k[0]), k[1], slot(k[1]))
+		if slot(name) != slot(tag) {
+			t.Fatalf("%q: %q is in slot %d, want %d", key, name, slot(name), slot(tag))
+		}
 	}
 }
 
@@ -90,9 +91,10 @@ func TestKeyInjective(t *testing.T) {
 		}
 		all := map[string]bool{}
 		for _, k := range [][2]string{redisbackend.StoredNames("p", ka, a), redisbackend.StoredNames("p", kb, b)} {
-			all[k[0]], all[k[1]] = true, true
+			parked, woken := redisbackend.ParkedNames(k[0])
+			all[k[0]], all[k[1]], all[parked], all[woken] = true, true, true, true
 		}
-		if len(all) != 4 {
+		if len(all) != 8 {
 			t.Fatalf("%d %q and %d %q share a key: %v", ka, a, kb, b, all)
 		}
 	})

@@ -89,6 +89,8 @@ func (b *Backend) receive(m any, on func(backend.Notification)) {
 			b.cleanups.hurry(id)
 		} else if id, ok := strings.CutPrefix(m.Payload, "v"); ok {
 			on(backend.Notification{Event: backend.EventRevoked, Request: id})
+		} else if n, ok := decodeWake(m.Payload); ok {
+			on(n)
 		}
 	}
 }

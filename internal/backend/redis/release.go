@@ -22,7 +22,7 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	if err == nil {
 		defer b.conn.reuse(c)
 	}
-	return decodeRelease(reply, repeated, err)
+	return decodeEnd(reply, repeated, err)
 }
 
 func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *command {
@@ -38,8 +38,15 @@ func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *comm
 	return c
 }
 
-// decodeRelease reads the reply of release.lua, or the first element of that of rotate.lua. After a
-// reply of another shape the script may have done anything, so Repeated is set.
+// decodeEnd reads a reply of release.lua or complete.lua.
+func decodeEnd(reply []any, repeated bool, err error) (backend.ReleaseReply, error) {
+	r, err := decodeRelease(reply, repeated, err)
+	r.Parked = err == nil && small(reply, 1) == 1
+	return r, err
+}
+
+// decodeRelease reads the first element of a reply of release.lua, complete.lua or rotate.lua. If
+// the reply has another form, the effect of the script is unknown, so decodeRelease sets Repeated.
 func decodeRelease(reply []any, repeated bool, err error) (backend.ReleaseReply, error) {
 	if err != nil {
 		return backend.ReleaseReply{Repeated: repeated}, err
@@ -70,5 +77,5 @@ func (b *Backend) Complete(ctx context.Context, r backend.CompleteRequest) (back
 	sent := time.Now()
 	reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout)}, b.conn.ends, completeScript,
 		listOf(r.Key.Stored[:], r.ID, r.Record, millis(r.Keep), r.Token, b.channels, flag(r.Repeated), flag(r.Plain && !r.Repeated)), sent)
-	return decodeRelease(reply, repeated, err)
+	return decodeEnd(reply, repeated, err)
 }

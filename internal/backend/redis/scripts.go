@@ -20,13 +20,17 @@ var (
 	revokeScript   = load("plain", "number", "lease", "load", "pass", "revoke")
 	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "clear")
 	dealScript     = load("deal")
-	inspectScript  = load("plain", "number", "lease", "load", "inspect")
+	inspectScript  = load("plain", "number", "lease", "load", "parked", "inspect")
+	parkScript     = load("plain", "number", "lease", "load", "pass", "parked", "park")
+	unparkScript   = load("lease", "parked", "unpark")
+	callScript     = load("call_waker")
 )
 
 // scripts are all scripts, by the names of their files.
 var scripts = map[string]*script{
 	"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "rotate": rotateScript, "leave": leaveScript,
 	"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript, "deal": dealScript,
+	"park": parkScript, "unpark": unparkScript, "call_waker": callScript,
 }
 
 // Scripts returns the scripts by the names of their files.

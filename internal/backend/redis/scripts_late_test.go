@@ -89,10 +89,10 @@ func TestScriptRemember(t *testing.T) {
 
 // The scripts use only what every supported server has: no flags, no functions, no cmsgpack.
 func TestScriptCommands(t *testing.T) {
-	permitted := strings.Fields("TIME HMGET HSET HDEL HGET ZADD ZREM ZRANGE ZPOPMIN ZCARD PUBLISH PEXPIRE PTTL DEL GET SET")
+	permitted := strings.Fields("TIME HMGET HSET HDEL HGET ZADD ZREM ZRANGE ZRANK ZSCORE ZPOPMIN ZCARD PUBLISH PEXPIRE PTTL DEL GET SET")
 	command := regexp.MustCompile(`(redis\.\w+|\bcall)\b(\('(\w+)')?`)
 	files, err := fs.Glob(redisbackend.ScriptFiles, "scripts/*.lua")
-	if parts := 11; err != nil || len(files) != len(redisbackend.Scripts())+parts {
+	if parts := 12; err != nil || len(files) != len(redisbackend.Scripts())+parts {
 		t.Fatalf("%q, %v", files, err)
 	}
 	for _, file := range files {
@@ -143,6 +143,22 @@ func TestScriptMemory(t *testing.T) {
 				t.Errorf("%s%s: %v, %v", name, clock, reply, err)
 			}
 			b.bound()
+		}
+	}
+	b.use("parked")
+	limit(0)
+	b.set(states()["other's"])
+	limit(1)
+	if reply, err := b.try(park("1")); !redis.IsOOMError(err) || b.exists() != 1 {
+		t.Errorf("park: %v, %v", reply, err)
+	}
+	b.like(states()["other's"])
+	limit(0)
+	b.wantReply(park("1"), 2, 0, 1, span(0), span(0))
+	limit(1)
+	for _, c := range []call{park("1"), unpark(0, "", "1")} { // nothing new
+		if _, err := b.try(c); err != nil {
+			t.Errorf("%s: %v", c.script, err)
 		}
 	}
 	b.use("done")

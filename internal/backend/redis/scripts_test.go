@@ -84,7 +84,7 @@ func onEach(t *testing.T, test func(b *bench)) {
 
 func (b *bench) use(key string) {
 	k := redisbackend.StoredNames("test", backend.KindOnce, key)
-	b.keys = k[:]
+	b.keys = []string{k[0], k[1], k[0] + ":p", k[0] + ":w"} // hash, queue, parked entries, woken entries
 }
 
 func (b *bench) must(err error) {
@@ -226,7 +226,7 @@ func release(hold string, last any, abandon, remember int) call {
 }
 
 func leave(request, locker string, remember int) call {
-	return call{"leave", []any{request, locker, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1}}
+	return call{"leave", []any{request, locker, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1, "px"}}
 }
 
 func complete(hold, record string, last any, remember int) call {
@@ -239,11 +239,16 @@ var (
 	inspect = call{"inspect", nil}
 )
 
-// try runs a script. renew and revoke take the hash alone.
+// try runs a script with the keys that it takes.
 func (b *bench) try(c call) ([]any, error) {
-	keys := b.keys
-	if c.script == "renew" || c.script == "revoke" {
-		keys = keys[:1]
+	keys := b.keys[:2]
+	switch c.script {
+	case "renew", "revoke", "call_waker":
+		keys = b.keys[:1]
+	case "inspect":
+		keys = b.keys[:3]
+	case "park", "unpark":
+		keys = []string{b.keys[0], b.keys[2], b.keys[3]}
 	}
 	v, err := redisbackend.Scripts()[c.script].Run(b.Context(), b.rdb, keys, c.args...).Result()
 	if reply, ok := v.([]any); ok {

@@ -6,8 +6,8 @@
 --       exist
 -- Returns the token, as text, of a plain hold, or a plain record as it is stored, or one of
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy; if it is held, also the holder's locker id
---   {1, token, attempt, abandoned (1|0)} granted
---   {2, record, attempt, fingerprint} done
+--   {1, token, attempt, abandoned (1|0)} granted; if the key may have parked entries, also a 1
+--   {2, record, attempt, fingerprint} done; if the key may have parked entries, also a 1
 --   {3, done (1|0)} another fingerprint
 --   {4, holder text, held for µs, attempt} abandoned, refused
 --   {5} the request has ended
@@ -30,7 +30,7 @@ if s == 'h' and h == request then -- planted:same-request
   -- The reply was lost, or this is a late duplicate: return the same grant again, and never shorten
   -- it.
   if now + tonumber(lease) > x then call('HSET', KEYS[1], 'x', now + tonumber(lease), 'd', lease) end
-  return {1, t, n or 1, a and 1 or 0}
+  return {1, t, n or 1, a and 1 or 0, v[12] and 1 or nil}
 end
 -- planted:late-duplicate
 if v[9] and string.find(v[9], request, 1, true) then return {5} end -- a late duplicate of a request that has ended
@@ -51,7 +51,7 @@ if (a or s == 'h') and mode == 'most' then -- planted:abandoned-refused
 end
 if (a or s == 'h') and differs then return {3, 0} end
 -- planted:grant-reply
-local reply = grant(f, n and n + 1, a or s == 'h', request, locker, lease, ARGV[5], ARGV[6]) -- first, because maxmemory may refuse it
+local reply = grant(f, n and n + 1, a or s == 'h', request, locker, lease, ARGV[5], ARGV[6], v[12]) -- first, because maxmemory may refuse it
 if s == 'h' then
   if not a then call('HSET', KEYS[1], 'a', '1') end -- planted:abandoned-noted
   call('HDEL', KEYS[1], 'v')

@@ -29,5 +29,6 @@ if k.s ~= 'r' or k.bad then
 else
   outlive(math.ceil(ARGV[2] / 1000) + minute) -- as in pass.lua
 end
+if k.p then outlive(parked) end
 if ARGV[7] ~= '' then remember(k.l, ARGV[7]) end
 return 1

@@ -2,7 +2,7 @@
 -- and the rest is not needed for that. plain_acquire.lua sets stored.
 local p = type(stored) == 'string' and parse(stored)
 if p then unfold(KEYS[1], p) end
-local v = fields(KEYS[1], 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r')
+local v = fields(KEYS[1], 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r', 'p')
 local fingerprint, g = ARGV[7], v[8] or ''
 local differs = fingerprint ~= '' and g ~= '' and fingerprint ~= g
 local n = ARGV[8] ~= 'exclusive' and number(v[10], exact) -- nil: unreadable
@@ -16,5 +16,5 @@ if v[1] == 'd' then
   if n == nil then return {err = 'BADFIELD n'} end
   if ARGV[4] == '1' then redis.call('ZREM', KEYS[2], ARGV[2] .. ARGV[1]) end -- otherwise the request never entered the queue
   if differs then return {3, 1} end -- planted:other-payload
-  return {2, v[11] or '', v[10] and n or 1, g}
+  return {2, v[11] or '', v[10] and n or 1, g, v[12] and 1 or nil}
 end

@@ -18,7 +18,11 @@
 --   r record
 --   e id of the grant that completed the key
 --   l ids that have ended, of which a late duplicate may still arrive
+--   p id of the locker that parked an entry most recently: the key may have parked entries. If the
+--     hash is lost, the next parking sets p again. It only affects how soon a parked task runs.
 -- Members of the queue: locker id .. request id, by arrival. A request id has 26 characters.
+-- Members of the set of parked entries: texts, by their first parking.
+-- Members of the set of woken entries: the same texts, by the time at which they were marked.
 --
 -- Numbers are passed to commands as they are, which writes integers in full. The operator .. would
 -- write a large one as 1.79e+15. A script reads only the fields that it needs and writes only those

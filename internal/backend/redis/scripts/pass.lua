@@ -1,5 +1,6 @@
 -- pass.lua
 local minute = 60000 -- ms: how long an ended id is remembered, and how long a queue outlives its last request
+local parked = 600000 -- ms: the least time for which the hash of a key with parked entries is kept
 
 -- Extends the TTL of the hash to at least ms. A record still ends at its original time.
 local function outlive(ms)

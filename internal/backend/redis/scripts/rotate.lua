@@ -15,7 +15,7 @@ if k.s ~= 'h' or k.h ~= grant_id then
   if k.s == 'h' and k.h == request and k.live and not k.v then
     call('HDEL', KEYS[1], 'h') -- first, see renew.lua; WAIT counts what its own connection has written
     call('HSET', KEYS[1], 'h', request)
-    return {0, 1, k.t, 1, k.a and 1 or 0}
+    return {0, 1, k.t, 1, k.a and 1 or 0, k.p and 1 or nil}
   end
   return {0, 0, 0, 0, '', call('ZCARD', KEYS[2])} -- busy with 0 µs remaining: the process sends its request again at once
 end
@@ -23,6 +23,7 @@ call('PEXPIRE', KEYS[1], ARGV[3]) -- first, see renew.lua
 call('HDEL', KEYS[1], 'a', 'm', 'g')
 call('HSET', KEYS[1], 'f', ARGV[2])
 if ARGV[4] == '1' then remember(k.l, grant_id) elseif k.l ~= '' then outlive(minute) end
+if k.p then outlive(parked) end
 local reserved = pass_on(ARGV[5], ARGV[6], ARGV[7])
 if string.find(k.l, request, 1, true) then return {1, 5} end -- a late duplicate, and the next request has ended too
 if reserved then
@@ -30,4 +31,4 @@ if reserved then
   return {1, 0, tonumber(ARGV[5]), 0, '', call('ZCARD', KEYS[2])}
 end
 local f = math.max(tonumber(ARGV[2]), k.t) -- a late duplicate may find a later grant of its id
-return {1, unpack(grant(f, nil, false, request, locker, ARGV[10], ARGV[12], ARGV[13]))}
+return {1, unpack(grant(f, nil, false, request, locker, ARGV[10], ARGV[12], ARGV[13], k.p))}

@@ -1,0 +1,56 @@
+-- unpark.lua: remove parked entries, and mark the oldest of the others as woken.
+-- KEYS[1]=hash KEYS[2]=parked entries KEYS[3]=woken entries
+-- ARGV: 1 how many entries are to be woken, including those that are 2 prefix: only entries that begin
+--       with it are woken and counted 3 µs for which an entry counts as woken 4… entries to remove
+-- Returns {removed, parked for µs: the oldest removed one, entries left, parked for µs: the oldest of
+-- them}, followed by the newly marked entries, oldest first. A repeat may find enough entries marked,
+-- and return none.
+local want, prefix, woken_time = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+clock()
+local marks = call('ZRANGE', KEYS[3], 0, 999, 'WITHSCORES') -- first: a set of another type ends the script before it has changed anything
+local removed, age = 0, 0
+for i = 4, #ARGV do
+  local since = call('ZSCORE', KEYS[2], ARGV[i])
+  if since then
+    call('ZREM', KEYS[2], ARGV[i])
+    call('ZREM', KEYS[3], ARGV[i])
+    removed, age = removed + 1, math.max(age, now - since)
+  end
+end
+local count = call('ZCARD', KEYS[2])
+if count == 0 then
+  redis.pcall('HDEL', KEYS[1], 'p') -- a plain hold is a string, and has no fields
+  call('DEL', KEYS[3])
+  return {removed, age, 0, 0}
+end
+
+-- Three kinds of marks do not count and are removed: of entries that are no longer parked, too old
+-- ones, and ones in the future, because the clock was set back.
+local marked, woken = {}, 0
+local function begins(entry) return string.sub(entry, 1, #prefix) == prefix end
+for i = 1, #marks, 2 do
+  local entry, at = marks[i], tonumber(marks[i + 1])
+  if at > now or at <= now - woken_time or not call('ZSCORE', KEYS[2], entry) then
+    call('ZREM', KEYS[3], entry)
+  else
+    marked[entry] = true
+    if begins(entry) then woken = woken + 1 end
+  end
+end
+
+-- The script looks at the 1,000 oldest entries only, so that many entries with another prefix do not
+-- block the server. Most calls find enough entries among the first 100.
+local _, oldest_age = oldest(KEYS[2])
+local reply = {removed, age, count, oldest_age}
+for from = 0, 900, 100 do
+  if woken >= want or from >= count then break end
+  for _, entry in ipairs(call('ZRANGE', KEYS[2], from, from + 99)) do
+    if woken < want and not marked[entry] and begins(entry) then
+      call('ZADD', KEYS[3], now, entry)
+      reply[#reply + 1] = entry
+      woken = woken + 1
+    end
+  end
+end
+if #reply > 4 then call('PEXPIRE', KEYS[3], math.ceil(woken_time / 1000)) end -- marks have no use after that
+return reply

@@ -1,0 +1,215 @@
+package redis_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+)
+
+const (
+	parkTime  = time.Hour // that entries are kept
+	mostParks = 3         // entries of a key
+)
+
+func park(entry string) call {
+	return call{"park", []any{entry, mostParks, parkTime.Milliseconds(), mine}}
+}
+
+func unpark(woken int, prefix string, remove ...any) call {
+	return call{"unpark", append([]any{woken, prefix, backend.WokenTime.Microseconds()}, remove...)}
+}
+
+func callWaker(payload string) call { return call{"call_waker", []any{wakes, payload}} }
+
+// exists returns how many of the keys exist.
+func (b *bench) exists() int64 {
+	b.Helper()
+	n, err := b.rdb.Exists(b.Context(), b.keys...).Result()
+	b.must(err)
+	return n
+}
+
+// A live key parks an entry, and a repeat changes nothing. Another key is not changed.
+func TestScriptPark(t *testing.T) {
+	live := []string{
+		"mine", "mine after abandoned", "mine tagged", "mine revoked", "other's", "other's tagged", "other's revoked", "my turn", "my turn, abandoned",
+		"other's turn", "other's turn, aband.", "cooling", "remembered, other's",
+	}
+	parked := func(was fields) row {
+		return row{reply: []any{2, 0, 1, span(0), span(0)}, after: was.with(fields{"p": mine})}
+	}
+	onEach(t, func(b *bench) {
+		rows := all(park("1"), []any{0}, each(parked, live...))
+		for name, was := range states() {
+			b.T.Run(name, func(t *testing.T) {
+				b := &bench{T: t, rdb: b.rdb}
+				b.use(t.Name())
+				r := rows[name](was)
+				if r.after == nil {
+					r.after = was
+				}
+				r.again, r.members = r.reply, keyQueue
+				r.check(b, was, keyQueue)
+				if n := b.rdb.Exists(t.Context(), b.keys[2]).Val(); (n == 1) != (len(r.reply) > 1) {
+					t.Errorf("there are entries: %d", n)
+				}
+			})
+		}
+	})
+}
+
+// The TTLs: the hash says for ten minutes that there are entries, the entries end after the longest
+// time for which one was parked, and the marks end when they do not count any more.
+func TestScriptParkTTL(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["other's turn"])
+		b.must(b.rdb.PExpire(b.Context(), b.keys[0], time.Minute).Err())
+		b.run(park("1"))
+		b.ttl(backend.ParkedTTL)
+		b.run(park("2").with(2, int64(1000)))
+		if ttl := b.pttl(2); ttl > parkTime || ttl < parkTime-tolerance {
+			b.Errorf("the entries are kept for %v", ttl)
+		}
+		b.run(park("2").with(2, 2*parkTime.Milliseconds()))
+		if ttl := b.pttl(2); ttl < 2*parkTime-tolerance {
+			b.Errorf("the entries are kept for %v", ttl)
+		}
+		b.wantReply(unpark(2, ""), 0, 0, 2, span(0), "1", "2")
+		if ttl := b.pttl(3); ttl > backend.WokenTime || ttl < backend.WokenTime-tolerance {
+			b.Errorf("the marks are kept for %v", ttl)
+		}
+		b.run(unpark(0, "", "1", "2"))
+		if h := b.hash(); h["p"] != "" || b.exists() != 1 {
+			b.Errorf("all entries are removed, and there are %d keys with %v", b.exists(), h)
+		}
+	})
+}
+
+// A plain hold becomes a hash when the first entry is parked, and in no other case.
+func TestScriptParkPlain(t *testing.T) {
+	onEach(t, func(b *bench) {
+		kind := func(want string) {
+			b.Helper()
+			if got := b.rdb.Type(b.Context(), b.keys[0]).Val(); got != want {
+				b.Errorf("the key is a %s, want a %s", got, want)
+			}
+		}
+		hold := call{"acquire", append(acquire(me, mine, "exclusive", "", 0).args, 1)}
+		token := b.run(hold)[0]
+		b.wantReply(unpark(1, "", "1"), 0, 0, 0, 0)
+		b.wantReply(callWaker("px"), 0)
+		b.wantReply(park("1").with(1, 0), 1, 0, 0) // full
+		kind("string")
+		b.wantReply(park("1"), 2, 0, 1, span(0), span(0))
+		kind("hash")
+		end := call{"release", append(release(me, token, 0, 0).args, 1)}
+		b.wantReply(end, 1, 1)
+		b.ttl(backend.ParkedTTL)
+		b.wantReply(unpark(1, "", "1"), 1, span(0), 0, 0)
+
+		b.use("expired")
+		b.run(hold.with(2, 1))
+		b.wantReply(park("1"), 0)
+		kind("string")
+		b.use("done")
+		b.run(call{"acquire", append(acquire(me, mine, "least", "", 0).args, 1)})
+		b.run(call{"complete", append(complete(me, "r", 1, 0).args, 1)})
+		b.wantReply(park("1"), 0)
+		kind("string")
+	})
+}
+
+// A mark in the future, which a clock leaves that was set back, and a mark of an entry that has gone
+// do not count, and are removed.
+func TestScriptParkMarks(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["other's"])
+		b.run(park("1"))
+		now := float64(b.now())
+		b.must(b.rdb.ZAdd(b.Context(), b.keys[3], redis.Z{Score: now + 60e6, Member: "1"}, redis.Z{Score: now - 1e6, Member: "2"}).Err())
+		b.wantReply(unpark(1, ""), 0, 0, 1, span(0), "1")
+		if marks := b.rdb.ZRange(b.Context(), b.keys[3], 0, -1).Val(); len(marks) != 1 {
+			b.Errorf("woken: %q", marks)
+		}
+		b.wantReply(unpark(1, ""), 0, 0, 1, span(0))
+		b.must(b.rdb.ZAdd(b.Context(), b.keys[2], redis.Z{Score: now + 60e6, Member: "1"}).Err()) // parked in the future
+		b.wantReply(park("1"), 2, 0, 1, 0, 0)
+		b.wantReply(unpark(0, "", "1"), 1, 0, 0, 0)
+	})
+}
+
+// A script looks at the 1,000 oldest entries only.
+func TestScriptParkMany(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["other's"])
+		entries := make([]redis.Z, 1001)
+		for i := range entries {
+			entries[i] = redis.Z{Score: float64(i), Member: fmt.Sprint("other ", i)}
+		}
+		entries[999].Member, entries[1000].Member = "mine 1", "mine 2"
+		b.must(b.rdb.ZAdd(b.Context(), b.keys[2], entries...).Err())
+		if reply := b.run(unpark(2, "mine")); len(reply) != 5 || reply[4] != "mine 1" {
+			b.Errorf("woken: %v", reply)
+		}
+	})
+}
+
+// Data that no script writes is an error, and then nothing is written.
+func TestScriptParkUnreadable(t *testing.T) {
+	onEach(t, func(b *bench) {
+		for _, field := range []string{"x", "d", "t", "f", "n"} {
+			b.set(states()["other's"].with(fields{field: "abc"}))
+			was := b.hash()
+			if _, err := b.try(park("1")); err == nil || !strings.Contains(err.Error(), "BADFIELD "+field) {
+				b.Errorf("%s: park returns %v", field, err)
+			}
+			if h := b.hash(); !maps.Equal(h, was) || b.exists() != 1 {
+				b.Errorf("%s: park writes %v", field, h)
+			}
+		}
+		for i := range b.keys[2:] {
+			b.set(states()["other's"])
+			b.run(park("1"))
+			was := b.hash()
+			b.must(b.rdb.Del(b.Context(), b.keys[2+i]).Err())
+			b.must(b.rdb.Set(b.Context(), b.keys[2+i], "text", 0).Err())
+			for _, c := range []call{park("1"), park("2"), unpark(1, "", "1")} {
+				if _, err := b.try(c); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+					b.Errorf("%s returns %v for a set of another type", c.script, err)
+				}
+			}
+			if h := b.hash(); !maps.Equal(h, was) {
+				b.Errorf("the hash is %v, was %v", h, was)
+			}
+			b.must(b.rdb.Del(b.Context(), b.keys...).Err())
+		}
+	})
+}
+
+// A notification names the key. Other text, which any client may send, is ignored.
+func TestDecodeWake(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key := backend.Key{Kind: kinds().Draw(t, "kind"), Name: nasty().Draw(t, "name")}
+		want := backend.Notification{Event: backend.EventWake, Kind: key.Kind, Name: key.Name}
+		if got, ok := redisbackend.DecodeWake(redisbackend.EncodeWake(&key)); !ok || got != want {
+			t.Errorf("%+v, %v, want %+v", got, ok, want)
+		}
+	})
+	long := strings.Repeat("k", 512)
+	if n, ok := redisbackend.DecodeWake("px" + long); !ok || n.Name != long {
+		t.Errorf("the longest key is not read: %v", ok)
+	}
+	for _, payload := range []string{"", "p", "px", "po", "pk", "p:x", "xk", "qxk", "Pxk", "px" + long + "k"} {
+		if n, ok := redisbackend.DecodeWake(payload); ok {
+			t.Errorf("%.20q is read as %+v", payload, n)
+		}
+	}
+}
