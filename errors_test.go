@@ -36,7 +36,7 @@ func TestErrorTexts(t *testing.T) {
 	nothing := func(context.Context) error { return nil }
 	tick := func(context.Context, cronmw.Tick) error { return nil }
 	once := lockcore.Claim{}
-	bad := lockcore.Terms{Name: strings.Repeat("n", 200), Wait: -5, Lease: 1, MaxHold: -1, MinHold: -1, Stall: 1}
+	bad := lockcore.Terms{Name: strings.Repeat("n", 200), Wait: -5, MaxWaiting: -1, Lease: 1, MaxHold: -1, MinHold: -1, Stall: 1}
 	server := locktest.NewServer(t)
 	locks := server.Locker(lockcore.Options{})
 	ended, end := context.WithCancel(ctx)

@@ -49,6 +49,8 @@ func (o ListOptions) validate() error {
 // List yields the keys under the prefix of l that are held, reserved, cooling, done or abandoned, in
 // no order. It is for operators, not for a program's logic.
 //
+// A free key is not listed, even if tasks are parked on it.
+//
 // Exclusive keys have the names that were given to Acquire. Once keys have the names that the
 // package above made; httpmw stores digests, which do not show what the client sent. List leaves
 // out a key that Inspect refuses with ErrRecord.
@@ -101,6 +103,7 @@ func entryOf(e *backend.ListEntry) Entry {
 		Holding: lockcore.Holding{
 			State: lockcore.State(e.State), Holder: holderOf(e), GrantedAt: e.GrantedAt, HeldFor: e.HeldFor, Remaining: e.Remaining,
 			Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, Died: e.Died,
+			Parked: e.Parked, ParkedFor: e.ParkedFor, OldestParked: e.OldestParked,
 		},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -58,6 +59,10 @@ func TestList(t *testing.T) {
 			left, _, err := l.Claim(ctx, "left", lockcore.Claim{})
 			ok(t, err)
 			ok(t, left.Abandon(ctx))
+			b := l.Internal().Backend
+			parkedOn := b.Key(backend.KindExclusive, "account:42")
+			_, err = b.Park(ctx, backend.ParkRequest{Key: &parkedOn, Entry: "eu/default/7", Most: 10, Keep: time.Minute})
+			ok(t, err)
 			ok(t, rdb.Set(ctx, "h[x]*f:2:x:{a string}", "no hash", 0).Err())
 			ok(t, rdb.Set(ctx, "h[x]*f:2:x:{astring}", "no hash", 0).Err())
 
@@ -73,6 +78,9 @@ func TestList(t *testing.T) {
 				ok(t, err)
 				if a, b := timeless(e.Holding), timeless(h); a != b || e.Holder == (lockcore.Holder{}) {
 					t.Errorf("%s: listed as %+v, inspected as %+v", e.Key, a, b)
+				}
+				if parked := e.Parked == 1 && e.OldestParked == "eu/default/7"; parked != (e.Key == "account:42") {
+					t.Errorf("%s: listed with %d parked tasks, the oldest %q", e.Key, e.Parked, e.OldestParked)
 				}
 				if done := e.State == lockcore.StateDone; done != (string(e.RecordHead) == "record") {
 					t.Errorf("%s: record %q", e.Key, e.RecordHead)
@@ -94,7 +102,7 @@ func TestList(t *testing.T) {
 
 // timeless returns h without its durations, which differ between two replies.
 func timeless(h lockcore.Holding) lockcore.Holding {
-	h.HeldFor, h.Remaining, h.KeepLeft = 0, 0, 0
+	h.HeldFor, h.Remaining, h.KeepLeft, h.ParkedFor = 0, 0, 0, 0
 	return h
 }
 

@@ -1,6 +1,10 @@
 package guard
 
-import "github.com/holdfast-go/holdfast/lockcore"
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
 
 // The types below are events for a lockcore.Observer. They are in this package, not in those of the
 // middlewares, so that an Observer that imports them does not link asynq or cron.
@@ -34,4 +38,28 @@ type TickAbandoned struct {
 	Name   string          // Terms.Name
 	Key    string          // of the tick; raw: hash it before it leaves the process
 	Holder lockcore.Holder // the instance that died
+}
+
+// Parked is an event: a task waits for a busy key outside of its worker. Package asynqmw reports it.
+// It belongs to no attempt, see [lockcore.Observer].
+type Parked struct {
+	Name   string        // Terms.Name or its default
+	Kind   lockcore.Kind // of the key
+	Key    string        // raw: hash it before it leaves the process
+	Again  bool          // the task was parked before and has kept its place
+	Before int           // tasks of the key that were parked earlier
+	Count  int           // parked tasks of the key
+	Oldest time.Duration // since the oldest of them was parked for the first time
+	Delay  time.Duration // after which the task comes back if it is not woken
+}
+
+// Unparked is an event: a task that was parked got its key, or ended without it. Package asynqmw
+// reports it. It belongs to no attempt, see [lockcore.Observer].
+type Unparked struct {
+	Name   string        // Terms.Name or its default
+	Kind   lockcore.Kind // of the key
+	Key    string        // raw: hash it before it leaves the process
+	Parked time.Duration // since the task was parked for the first time
+	Count  int           // parked tasks of the key that are left
+	Oldest time.Duration // since the oldest of these was parked for the first time
 }

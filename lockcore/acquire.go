@@ -37,7 +37,8 @@ type call struct {
 	// Guarded by the mutex of the queue.
 	prev, next *call
 	queued     bool
-	overdue    bool // its time was up before the holder was known
+	overdue    bool // refused as soon as the holder is known: NoWait, its time is up, or crowded
+	crowded    bool // overdue, because MaxWaiting left no place; it waits if a place is free when the holder becomes known
 
 	holderKnown  chan struct{} // see keyQueue; nil once Waiting was emitted
 	firstRequest request       // most calls need one request
@@ -128,8 +129,8 @@ func (c *call) acquire() (*hold, *Record, error) {
 	return c.lead(t.request)
 }
 
-// awaitTurn waits in the queue. It returns the turn, or an error if the call ends first. In both cases
-// another call may use the channel: it is empty, and no goroutine sends to it any more.
+// awaitTurn waits in the queue. It returns the turn, or an error if the call ends first. In both
+// cases another call may use the channel: it is empty, and no goroutine sends to it any more.
 func (c *call) awaitTurn() turn {
 	var timer *time.Timer
 	var timeout <-chan time.Time
@@ -152,15 +153,24 @@ func (c *call) awaitTurn() turn {
 			}
 			timer.Reset(replyWait)
 		case <-c.holderKnown:
-			c.holderKnown = nil
-			if s := c.queue.snapshot(); s.grant != nil || s.busy != nil {
-				c.reportWaiting(s)
-			}
+			c.onHolderKnown()
 		case <-c.ctx.Done():
 			return c.leaveQueue(nil)
 		case <-c.l.closing:
 			return c.leaveQueue(ErrClosed)
 		}
+	}
+}
+
+// onHolderKnown emits Waiting, unless MaxWaiting refuses the call.
+func (c *call) onHolderKnown() {
+	c.holderKnown = nil
+	q := c.queue
+	q.mu.Lock()
+	s, refused := q.snapshotLocked(), c.crowded
+	q.mu.Unlock()
+	if !refused && (s.grant != nil || s.busy != nil) {
+		c.reportWaiting(s)
 	}
 }
 
@@ -173,9 +183,12 @@ func (c *call) onTimeout() error {
 		q.mu.Unlock()
 		return nil
 	}
-	if !q.canRefuseLocked(c) && !c.overdue {
-		c.overdue = true
-		q.overdue++
+	if !q.canRefuseLocked(c) && (!c.overdue || c.crowded) {
+		if !c.overdue {
+			c.overdue = true
+			q.overdue++
+		}
+		c.crowded = false // its time is up, so it needs no place any more
 		q.signalLeaderLocked(c)
 		q.mu.Unlock()
 		return nil
@@ -240,7 +253,7 @@ func (c *call) maxWait() time.Duration {
 
 // reportWaiting emits Waiting once.
 func (c *call) reportWaiting(s snapshot) {
-	c.contended, c.longest = true, max(c.longest, s.length)
+	c.contended, c.longest = true, max(c.longest, s.queued)
 	if c.l.observer == nil || c.waitReported {
 		return
 	}
@@ -370,7 +383,7 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 	c.queue.recordReply(req, sent, v, nil)
 	s := c.queue.snapshot()
 	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait {
-		c.longest = max(c.longest, s.length+v.busy.Queue)
+		c.longest = max(c.longest, s.queued+v.busy.Queue)
 		err := s.refusal(c)
 		c.resign(nil, req)
 		return err

@@ -1,9 +1,16 @@
 package lockcore
 
-import "github.com/holdfast-go/holdfast/internal/access"
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/internal/access"
+)
 
 // Internal is for packages of this module, not for users: its type is internal and changes without
 // notice.
 func (l *Locker) Internal() access.Locker {
-	return access.Locker{Backend: l.backend, Report: l.report}
+	return access.Locker{
+		Backend: l.backend, Report: l.report, Context: func() context.Context { return l.base },
+		Subscribe: l.wake.startFor, HandleParked: l.handleParked,
+	}
 }

@@ -31,7 +31,8 @@
 //   - The keys end with the process. After a restart or a crash a once key runs again, and no key
 //     is abandoned. So it does not suit payments.
 //   - Keys and records take at most Options.MaxBytes, 64 MiB by default. Beyond it a call for a new
-//     key fails with ErrUnavailable, and a record that does not fit is reported as CompletionFailed.
+//     key fails with ErrUnavailable, and a record that does not fit is reported as
+//     CompletionFailed.
 //   - Tokens start at the clock of the machine. They grow over a restart, unless the clock was set
 //     back.
 //
@@ -90,6 +91,10 @@
 // When a key of Claim is done, all its waiters get the record at once. A hold that lasts about 300
 // ms after a hand-off is published in Redis. Until then Inspect returns an earlier hold of the
 // batch.
+//
+// Terms.MaxWaiting bounds how many calls of a Locker wait for one key. If the holder is known, a
+// call beyond that number is refused at once and costs no command. So one hot key cannot occupy a
+// process.
 //
 // Inside a process the order of arrival is guaranteed, whatever the terms: not even a call with
 // NoWait overtakes a waiter. Between processes turns are guaranteed: a batch is bounded, and for

@@ -102,6 +102,7 @@ type BusyError struct {
 	Remaining time.Duration // of the lease if it is not renewed, of the reservation, or of MinHold
 	Queue     int           // calls in the local queue plus, if another process has the key, processes in the remote queue
 	Waited    time.Duration // by this call
+	Waiting   int           // if MaxWaiting refused this call: calls of this Locker that wait for the key; else 0
 	// Local is true if the Locker of this call has the key itself, so the holder runs in this
 	// process. If the holder's handler made the call, the call did not get that handler's ctx.
 	Local bool
@@ -111,6 +112,13 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
+	if e.Waiting > 0 {
+		return fmt.Sprintf("%s; not queued, because %d calls of this process wait for it (MaxWaiting)", e.text(), e.Waiting)
+	}
+	return e.text()
+}
+
+func (e *BusyError) text() string {
 	held := e.HeldFor.Round(time.Millisecond)
 	switch {
 	case e.Nested:

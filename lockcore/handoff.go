@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
@@ -71,6 +72,9 @@ func (h *hold) releaseAndAcquire(ctx context.Context, next *call) (stale bool, e
 		req.unsubscribe()
 		req = nil
 	}
+	if reply.Parked {
+		l.seeParked(&g.queue.key, access.ParkedFree)
+	}
 	g.queue.passLeadership(v.grant, req)
 	return !reply.Released && !reply.Repeated, nil
 }
@@ -87,6 +91,13 @@ func (h *hold) release(ctx context.Context, e outcome) (stale bool, err error) {
 	if err != nil {
 		h.releaseAsync(e) //planted:release-again
 		return false, translate(err)
+	}
+	if reply.Parked {
+		state := access.ParkedFree
+		if e.completed {
+			state = access.ParkedDone
+		}
+		g.l.seeParked(&g.queue.key, state)
 	}
 	// A repeat finds no hold if its first copy has ended it, so that is not stale. A completion
 	// remembers the hold that completed.

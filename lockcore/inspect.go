@@ -36,6 +36,12 @@ type Holding struct {
 	Revoked   bool          // held, and Revoke was called: it is no longer renewed
 	Died      bool          // free exclusive key: its last Holder died or called Abandon; see Lease.Abandoned
 	Record    *Record       // done, with WithRecord
+
+	Parked    int           // tasks that wait for the key outside of their workers, see asynqmw.Configure
+	ParkedFor time.Duration // since the oldest of these was parked for the first time
+	// OldestParked names that task: asynqmw.Parking.Deployment, queue and task ID, separated by
+	// slashes. Each of them is escaped with url.PathEscape.
+	OldestParked string
 }
 
 // InspectOption changes what Inspect returns.
@@ -75,7 +81,7 @@ func (l *Locker) Inspect(ctx context.Context, kind Kind, key string, o ...Inspec
 func holdingOf(s *backend.Status) Holding {
 	return Holding{
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
-		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, Died: s.Died,
+		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, Died: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
 	}
 }
 

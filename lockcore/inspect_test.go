@@ -134,7 +134,7 @@ func TestLookRecords(t *testing.T) {
 		}
 		for record, want := range map[int]int{0: 12, 1: 13} {
 			keys := storedNames(lockcore.KindOnce, "k")
-			reply, err := redisbackend.Scripts()["inspect"].Run(t.Context(), w.rdb, keys[:], record).Slice()
+			reply, err := redisbackend.Scripts()["inspect"].Run(t.Context(), w.rdb, []string{keys[0], keys[1], keys[0] + ":p"}, record).Slice()
 			if err != nil || len(reply) != want {
 				t.Errorf("%d values, %v", len(reply), err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
@@ -81,14 +82,15 @@ type Locker struct {
 
 	mu            sync.Mutex
 	closed        bool
-	grants        map[string]*grant // by id, from the reply to the end of the last run
-	byAge         ageList           // the same grants by age
-	calls         int               // calls under way
-	idle          chan struct{}     // made by Close; closed when there are neither grants nor calls
-	pending       int               // completions that are retried
-	recentRevokes map[string]bool   // by grant id: a revocation was notified within revokePause; true: another one was
-	wg            sync.WaitGroup    // background work; Add only under mu and only while not ended
-	ended         bool              // wg accepts no more work
+	grants        map[string]*grant                  // by id, from the reply to the end of the last run
+	byAge         ageList                            // the same grants by age
+	calls         int                                // calls under way
+	idle          chan struct{}                      // made by Close; closed when there are neither grants nor calls
+	pending       int                                // completions that are retried
+	recentRevokes map[string]bool                    // by grant id: a revocation was notified within revokePause; true: another one was
+	wakers        []func(backend.Key, access.Parked) // see handleParked
+	wg            sync.WaitGroup                     // background work; Add only under mu and only while not ended
+	ended         bool                               // wg accepts no more work
 
 	panics atomic.Int64 // recovered panics of the Observer
 }
@@ -145,7 +147,7 @@ func (l *Locker) Terms() Terms { return l.terms }
 //
 // Every error satisfies errors.Is(err, ErrNotRun):
 //
-//   - *BusyError at the end of t.Wait, or at once with NoWait
+//   - *BusyError at the end of t.Wait, or at once with NoWait or beyond t.MaxWaiting
 //   - ErrUnavailable; with Options.ReplicaAcks also *ReplicaAcksError
 //   - ErrClosed
 //   - ErrKey, or an error of t.Validate

@@ -64,7 +64,8 @@ type Observer interface {
 	// attempt and come with any ctx:
 	//   - RenewPass, GroupSent, CleanupFailed and Misconfigured
 	//   - BadRecord, if httpmw reports it
-	//   - the events of package guard: NoKey, ConflictLost, PayloadDiffers and TickAbandoned
+	//   - the events of package guard: NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked and
+	//     Unparked
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". At most 128 bytes of it are stored
 	// with the hold, without control characters, so that a waiter can link to the holder's span.

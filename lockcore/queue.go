@@ -29,6 +29,11 @@ var seed = maphash.MakeSeed()
 //
 // The mutex of the shard guards all fields below mu. A goroutine that removes a waiting call from
 // the list sends it exactly one turn. A call that is no longer in the list receives that turn.
+//
+// MaxWaiting is checked under the mutex too: if calls race for the last place, the first to lock
+// the mutex gets it. A call without a place is refused. If the holder is not known yet, the call
+// joins the list as crowded. When the holder becomes known, crowded calls get the free places in
+// the order of the list, because the leader may have become the holder, or waiters may have left.
 type keyQueue struct {
 	*shard
 	l   *Locker
@@ -36,8 +41,9 @@ type keyQueue struct {
 
 	first, last *call // in order of arrival; the leader is not in the list
 	length      int
+	callLeads   bool          // the leader is a call without a grant: it waits too
 	holderKnown chan struct{} // closed when the holder becomes known; for calls that joined before that, if there is an Observer
-	overdue     int           // calls whose time is up but that do not know the holder yet
+	overdue     int           // calls of the list that are overdue
 	grant       *grant        // this process has the key: a hold runs under grant, or grant is on its way to one
 	*lastReply
 }
@@ -61,7 +67,7 @@ func (l *Locker) enqueue(c *call) (leads bool, err error) {
 	s.mu.Lock()
 	q := s.queues[c.kind][c.key]
 	if q == nil {
-		q = &keyQueue{shard: s, l: l, key: l.backend.Key(backend.Kind(c.kind), c.key), lastReply: noReply}
+		q = &keyQueue{shard: s, l: l, key: l.backend.Key(backend.Kind(c.kind), c.key), lastReply: noReply, callLeads: true}
 		if s.queues[c.kind] == nil {
 			s.queues[c.kind] = map[string]*keyQueue{}
 		}
@@ -75,7 +81,8 @@ func (l *Locker) enqueue(c *call) (leads bool, err error) {
 		s.mu.Unlock()
 		return false, &MismatchError{Key: c.key}
 	}
-	if c.terms.Wait == NoWait && q.canRefuseLocked(c) {
+	c.crowded = q.crowdedLocked(c)
+	if (c.terms.Wait == NoWait || c.crowded) && q.canRefuseLocked(c) {
 		snap := q.snapshotLocked()
 		s.mu.Unlock()
 		return false, snap.refusal(c)
@@ -83,7 +90,7 @@ func (l *Locker) enqueue(c *call) (leads bool, err error) {
 	if c.given, _ = l.givens.Get().(chan struct{}); c.given == nil {
 		c.given = make(chan struct{}, 1)
 	}
-	if c.overdue = c.terms.Wait == NoWait; c.overdue {
+	if c.overdue = c.terms.Wait == NoWait || c.crowded; c.overdue {
 		q.overdue++
 	}
 	if c.overdue || c.start.Sub(q.sent) > replyFresh || mismatch(q.fingerprint, c.fingerprint) {
@@ -116,7 +123,42 @@ func (q *keyQueue) pushLocked(c *call) {
 	}
 	q.last = c
 	q.length++
-	c.longest = q.length
+	c.longest = q.queuedLocked()
+}
+
+// queuedLocked returns how many calls of the list wait for the key. Overdue calls do not.
+func (q *keyQueue) queuedLocked() int { return q.length - q.overdue }
+
+// waitingLocked returns how many calls wait for the key: those of the list, and the leader if it is
+// a call without a grant.
+func (q *keyQueue) waitingLocked() int {
+	if q.callLeads { //planted:leader-waits-too
+		return q.queuedLocked() + 1
+	}
+	return q.queuedLocked()
+}
+
+// crowdedLocked reports whether MaxWaiting leaves no place for c. While the holder is not known,
+// overdue calls may get a place, so they count too.
+func (q *keyQueue) crowdedLocked(c *call) bool {
+	if c.terms.MaxWaiting == 0 || c.terms.Wait == NoWait {
+		return false
+	}
+	n := q.waitingLocked()
+	if !q.holderKnownLocked() {
+		n += q.overdue
+	}
+	return n >= c.terms.MaxWaiting
+}
+
+// admitLocked makes a crowded call a waiter if there is a free place now.
+func (q *keyQueue) admitLocked(c *call) bool {
+	if !c.crowded || q.waitingLocked() >= c.terms.MaxWaiting { //planted:place-is-free
+		return false
+	}
+	c.crowded, c.overdue = false, false
+	q.overdue--
+	return true
 }
 
 func mismatch(a, b string) bool { return a != "" && b != "" && a != b }
@@ -154,12 +196,13 @@ func (q *keyQueue) removeAllLocked(match func(*call) bool) []*call {
 	return out
 }
 
-// removeOverdueLocked removes the calls whose time is up. Call it when the holder becomes known.
+// removeOverdueLocked removes the overdue calls that can be refused and for which no place is free.
+// Call it when the holder becomes known.
 func (q *keyQueue) removeOverdueLocked() []*call {
 	if q.overdue == 0 {
 		return nil
 	}
-	return q.removeAllLocked(func(c *call) bool { return c.overdue })
+	return q.removeAllLocked(func(c *call) bool { return c.overdue && q.canRefuseLocked(c) && !q.admitLocked(c) })
 }
 
 // passLeadership makes the first waiter the leader. The waiter gets the key if g can be handed to
@@ -174,9 +217,11 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 	if q.grant = ours; ours != nil {
 		q.lastReply = noReply
 	}
+	q.callLeads = w != nil && ours == nil
 	var overdue []*call
 	if w != nil {
 		q.removeLocked(w)
+		w.crowded = false
 		if ours != nil {
 			overdue = q.removeOverdueLocked()
 		}
@@ -207,12 +252,12 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 // it. The caller is the leader.
 func (q *keyQueue) setGrant(g *grant) {
 	q.mu.Lock()
-	q.grant, q.lastReply = g, noReply
-	overdue := q.removeOverdueLocked()
+	q.grant, q.lastReply, q.callLeads = g, noReply, false
 	var others []*call
 	if g.fingerprint != "" {
 		others = q.removeAllLocked(func(c *call) bool { return mismatch(g.fingerprint, c.fingerprint) })
 	}
+	overdue := q.removeOverdueLocked()
 	snap := q.snapshotLocked()
 	q.mu.Unlock()
 	snap.refuseAll(overdue)
@@ -223,14 +268,14 @@ func (q *keyQueue) setGrant(g *grant) {
 func (q *keyQueue) clearGrant() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.grant = nil
+	q.grant, q.callLeads = nil, true
 }
 
 // handOff ends the leadership of the hold that has ended under g. mine is false if the loss of the
 // lease has ended it before. If the lease is alive, handOff hands the key to the first waiter, and
 // handed is the number of hand-offs under g. If the batch is over or that waiter cannot use the
-// lease, next is that waiter. If the lease ends between now and the start of the next hold, that hold
-// does not start.
+// lease, next is that waiter. If the lease ends between now and the start of the next hold, that
+// hold does not start.
 func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, handed int, next *call) {
 	q.mu.Lock()
 	if q.grant != g {
@@ -316,7 +361,7 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err err
 		}
 		q.lastReply = &lastReply{busy: b, fingerprint: v.fingerprint, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
 	}
-	overdue := q.removeAllLocked(func(c *call) bool { return c.overdue && q.canRefuseLocked(c) })
+	overdue := q.removeOverdueLocked()
 	if q.overdue > 0 && q.leaderSignal != nil {
 		signal(q.leaderSignal)
 	}
@@ -354,20 +399,30 @@ func (q *keyQueue) signalLeaderLocked(c *call) {
 	}
 }
 
+// holderKnownLocked reports whether this process has the key, or Redis has replied that another
+// process has it, or Redis does not reply.
+func (q *keyQueue) holderKnownLocked() bool {
+	return q.grant != nil || q.busy != nil || q.failures >= minFailures
+}
+
 // canRefuseLocked reports whether there is a useful error for c: this process has the key, or Redis
-// replied to a request sent after c began, or Redis does not reply.
+// replied to a request sent after c began, or Redis does not reply. For a crowded call an earlier
+// reply is enough, because other calls wait for the key.
 func (q *keyQueue) canRefuseLocked(c *call) bool {
-	return q.grant != nil || q.busy != nil && !q.sent.Before(c.start) || q.failures >= minFailures
+	return q.grant != nil || q.busy != nil && (c.crowded || !q.sent.Before(c.start)) || q.failures >= minFailures
 }
 
 // snapshot is the state of a queue for use without the mutex.
 type snapshot struct {
 	*lastReply
-	grant  *grant
-	length int // of the queue
+	grant   *grant
+	queued  int // calls of the list that wait
+	waiting int // queued, and the leader if it waits too
 }
 
-func (q *keyQueue) snapshotLocked() snapshot { return snapshot{q.lastReply, q.grant, q.length} }
+func (q *keyQueue) snapshotLocked() snapshot {
+	return snapshot{q.lastReply, q.grant, q.queuedLocked(), q.waitingLocked()}
+}
 
 func (q *keyQueue) snapshot() snapshot {
 	q.mu.Lock()
@@ -393,7 +448,11 @@ func (s snapshot) refusal(c *call) error {
 	var err error
 	switch {
 	case s.grant != nil || s.busy != nil && s.failures < 2: // a single failure may be the end of ctx itself
-		err = s.busyError(c)
+		b := s.busyError(c)
+		if c.crowded {
+			b.Waiting = s.waiting
+		}
+		err = b
 	case s.err != nil:
 		err = unavailable(s.err)
 	case !backend.Ended(c.ctx):
@@ -410,13 +469,13 @@ func (s snapshot) refusal(c *call) error {
 // busyError describes the holder to c.
 func (s snapshot) busyError(c *call) *BusyError {
 	if s.grant != nil {
-		return s.grant.busy(c, s.length)
+		return s.grant.busy(c, s.queued)
 	}
 	b := *s.busy
 	since := time.Since(s.received)
 	if !b.kept() {
 		b.HeldFor += since
 	}
-	b.Waited, b.Remaining, b.Queue = c.waited(), max(b.Remaining-since, 0), b.Queue+s.length
+	b.Waited, b.Remaining, b.Queue = c.waited(), max(b.Remaining-since, 0), b.Queue+s.queued
 	return &b
 }

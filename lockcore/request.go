@@ -6,6 +6,7 @@ import (
 	rnd "math/rand/v2"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
@@ -227,6 +228,9 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 	case backend.OutcomeGranted:
 		return req.acceptGrant(c, r)
 	case backend.OutcomeDone:
+		if r.Parked {
+			req.l.seeParked(&req.queue.key, access.ParkedDone)
+		}
 		return acquired{record: &Record{Data: r.Record, Attempt: r.Attempt}, fingerprint: r.Fingerprint}
 	case backend.OutcomeMismatch:
 		return acquired{err: &MismatchError{Key: c.key, Done: r.IsDone}}
@@ -267,6 +271,9 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	}
 	if !req.l.addGrant(g) {
 		return acquired{err: ErrClosed}
+	}
+	if r.Parked {
+		req.l.seeParked(&req.queue.key, access.ParkedHeld)
 	}
 	req.unresolved, req.queued, req.repeated = false, false, false
 	if !g.terms.NoRenew {

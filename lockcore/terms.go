@@ -25,12 +25,13 @@ const (
 	maxMaxHold   = 30 * 24 * time.Hour
 	maxMinHold   = 24 * time.Hour
 	minStall     = 100 * time.Millisecond
+	maxWaiting   = 1_000_000
 	maxNameLen   = 128
 )
 
 // Terms are the conditions of one acquisition. A zero field takes its value from Options.Terms and,
 // if that is zero too, the default given here. A call cannot unset a field of Options.Terms. It can
-// override a limit with a very long duration, and MinHold with 1 ns.
+// override a limit with a very long duration, MinHold with 1 ns, and MaxWaiting with 1,000,000.
 type Terms struct {
 	// Name is the class of the key in spans and metrics: "account" for "account:42". It must be of
 	// low cardinality. At most 128 bytes. Default: "".
@@ -43,6 +44,20 @@ type Terms struct {
 	// ErrUnavailable. That can take up to 2.5 s even if Wait is shorter, and one second more if new
 	// connections hang.
 	Wait time.Duration
+	// MaxWaiting bounds how many calls of this Locker wait for one key. If that many wait when the
+	// call begins, it fails with a *BusyError at once. If the Locker does not know the holder yet,
+	// the call first waits for the reply to the request under way. It is refused only if no place
+	// is free after that reply. Default: none; in httpmw 64. 1 to 1,000,000.
+	//
+	//   - The calls in the local queue count, and so does the leader while it waits for another
+	//     process. Holds do not count.
+	//   - The rule applies once to each call, with the MaxWaiting of that call. Calls that arrive
+	//     later do not cause its refusal.
+	//   - Nested calls do not count and are not refused. If a nested call has to compete for the
+	//     key, the rule applies to it as to a new call.
+	//   - Once keys have the same rule. A refused call gets no record, even if the run under way
+	//     completes.
+	MaxWaiting int
 	// Lease is how long the key stays held after the grant and after each renewal. The watchdog
 	// renews it after a third of this time. The key of a dead holder is free after at most this
 	// time; the data of that hold remains for a day more. Default: 30 s. 1 s to 1 h.
@@ -88,6 +103,9 @@ func (t *Terms) check() error {
 	if t.Wait < 0 && t.Wait != NoWait || t.Wait > maxWait && t.Wait != Forever {
 		errs = append(errs, badTerm("Wait", t.Wait, 0, fmt.Sprint(maxWait)+", NoWait or Forever"))
 	}
+	if t.MaxWaiting < 0 || t.MaxWaiting > maxWaiting {
+		errs = append(errs, fmt.Errorf("lockcore: Terms.MaxWaiting is %d, must be between 0 and %d", t.MaxWaiting, maxWaiting))
+	}
 	if t.Lease != 0 && (t.Lease < minLease || t.Lease > maxLease) {
 		errs = append(errs, badTerm("Lease", t.Lease, minLease, maxLease))
 	}
@@ -115,6 +133,7 @@ func badTerm(field string, d, least time.Duration, most any) error {
 func (t *Terms) fill(d *Terms) {
 	t.Name = cmp.Or(t.Name, d.Name)
 	t.Wait = cmp.Or(t.Wait, d.Wait)
+	t.MaxWaiting = cmp.Or(t.MaxWaiting, d.MaxWaiting)
 	t.Lease = cmp.Or(t.Lease, d.Lease)
 	t.MaxHold = cmp.Or(t.MaxHold, d.MaxHold)
 	t.MinHold = cmp.Or(t.MinHold, d.MinHold)

@@ -42,14 +42,16 @@ func TestTermsValidate(t *testing.T) {
 		want  []string
 	}{
 		"zero":           {},
-		"lower bounds":   {lockcore.Terms{Wait: 1, Lease: time.Second, MaxHold: 1, MinHold: 1, Stall: 100 * time.Millisecond}, nil},
-		"upper bounds":   {lockcore.Terms{Name: strings.Repeat("n", 128), Wait: day, Lease: time.Hour, MaxHold: 30 * day, MinHold: day, Stall: 30 * day, NoRenew: true}, nil},
+		"lower bounds":   {lockcore.Terms{Wait: 1, MaxWaiting: 1, Lease: time.Second, MaxHold: 1, MinHold: 1, Stall: 100 * time.Millisecond}, nil},
+		"upper bounds":   {lockcore.Terms{Name: strings.Repeat("n", 128), Wait: day, MaxWaiting: 1_000_000, Lease: time.Hour, MaxHold: 30 * day, MinHold: day, Stall: 30 * day, NoRenew: true}, nil},
 		"no wait":        {lockcore.Terms{Wait: lockcore.NoWait}, nil},
 		"forever":        {lockcore.Terms{Wait: lockcore.Forever}, nil},
 		"long name":      {lockcore.Terms{Name: strings.Repeat("n", 129)}, []string{"Terms.Name", "129 bytes", "at most 128 bytes"}},
 		"short wait":     {lockcore.Terms{Wait: -2}, []string{"Terms.Wait is -2ns", "between 0 and 24h0m0s, NoWait or Forever"}},
 		"long wait":      {lockcore.Terms{Wait: day + 1}, []string{"Terms.Wait", "24h0m0s"}},
 		"almost forever": {lockcore.Terms{Wait: math.MaxInt64 - 1}, []string{"Terms.Wait"}},
+		"no one waits":   {lockcore.Terms{MaxWaiting: -1}, []string{"Terms.MaxWaiting is -1", "between 0 and 1000000"}},
+		"many wait":      {lockcore.Terms{MaxWaiting: 1_000_001}, []string{"Terms.MaxWaiting is 1000001"}},
 		"short lease":    {lockcore.Terms{Lease: time.Second - 1}, []string{"Terms.Lease is 999.999999ms", "between 1s and 1h0m0s"}},
 		"negative":       {lockcore.Terms{Lease: -time.Second}, []string{"Terms.Lease is -1s"}},
 		"long lease":     {lockcore.Terms{Lease: time.Hour + 1}, []string{"Terms.Lease", "1h0m0s"}},

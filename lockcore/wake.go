@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
@@ -27,7 +28,7 @@ type wake struct {
 
 	mu      sync.Mutex
 	waiters map[string]chan struct{} // by request
-	used    time.Time
+	used    time.Time                // the last use, perhaps in the future
 	running bool
 	up      bool // subscribed, or EventSubscribed will follow
 	closed  bool
@@ -65,14 +66,17 @@ func (w *wake) unregister(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.waiters, id) //planted:waiter-removed
-	w.used = time.Now()
+	w.useLocked(0)
 }
 
 // start starts the subscription if there is none.
-func (w *wake) start() {
+func (w *wake) start() { w.startFor(0) }
+
+// startFor is start, and the subscription stays open for d and a minute.
+func (w *wake) startFor(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.used = time.Now()
+	w.useLocked(d)
 	if w.running || w.closed || !w.l.startWorker() {
 		return
 	}
@@ -80,6 +84,13 @@ func (w *wake) start() {
 	w.running, w.cancel = true, cancel
 	w.idle = time.AfterFunc(wakeIdle/4, w.closeIdle)
 	go w.listen(ctx) // owner: wake, which ends it by cancel; join waits for it
+}
+
+// useLocked notes that the subscription is used from now on for d.
+func (w *wake) useLocked(d time.Duration) {
+	if until := time.Now().Add(d); until.After(w.used) {
+		w.used = until
+	}
 }
 
 func (w *wake) close() {
@@ -110,7 +121,7 @@ func (w *wake) closeIdle() {
 		return
 	}
 	if w.l.hasOldGrant() {
-		w.used = time.Now()
+		w.useLocked(0)
 	}
 	if len(w.waiters) > 0 || time.Since(w.used) < wakeIdle {
 		w.idle.Reset(wakeIdle / 4)
@@ -152,6 +163,9 @@ func (w *wake) receive(ctx context.Context, n backend.Notification) {
 		w.mu.Unlock()
 	case backend.EventRevoked:
 		w.l.revoked(n.Request)
+	case backend.EventWake:
+		key := w.l.backend.Key(n.Kind, n.Name)
+		w.l.passParked(&key, access.ParkedFree)
 	}
 }
 

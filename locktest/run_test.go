@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 const foreign = "holdfast:2:x:{foreign}"
 
 // leastRights are those that a Locker needs.
-const leastRights = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zcard +zpopmin " +
+const leastRights = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard +zpopmin " +
 	"+publish +subscribe +unsubscribe +ping ~holdfast:2:* &holdfast:2:wake:*"
 
 // Run passes on a real server, beside another Run and for a user with the least rights; it touches no other key, and what it was refused

@@ -54,7 +54,8 @@ type Job struct {
 	// Terms of each run; what is zero is as the Locker has it. Lease, MaxHold and Stall count from the start of fn.
 	// MinHold, with Forbid, keeps the job's key after a run: a tick that comes due meanwhile is skipped, and one that a
 	// standby runs again waits. Name is by default the job's. Wait must be zero: a tick does not wait, see Standby.
-	// NoRenew is refused, also of the Locker: a run longer than Lease would lose its keys.
+	// NoRenew is refused, also of the Locker: a run longer than Lease would lose its keys. MaxWaiting, also of the Locker,
+	// bounds only the standbys for one tick that share a Locker.
 	Terms lockcore.Terms
 	// Overlap is Forbid by default.
 	Overlap Overlap

@@ -14,12 +14,13 @@ import (
 )
 
 // The instance that runs a tick dies in the middle of it, and so does its clock's idea of the time: one of the others takes the tick
-// over, exactly one, within a lease and a little, although the next ticks are due meanwhile; all others hear that it is done.
+// over, exactly one, within a lease and a little, although the next ticks are due meanwhile; all others hear that it is done. A
+// MaxWaiting of the Lockers keeps no standby from waiting.
 func TestStandby(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var began []time.Time
 		for range 5 {
-			p := w.process()
+			p := w.process(func(o *lockcore.Options) { o.Terms.MaxWaiting = 1 })
 			js := p.jobs()
 			w.must(js.Every("report", time.Hour, cronmw.Job{Standby: true, OnResult: w.heard}, func(ctx context.Context, t cronmw.Tick) error {
 				w.ran(t)

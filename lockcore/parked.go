@@ -1,0 +1,43 @@
+package lockcore
+
+import (
+	"github.com/holdfast-go/holdfast/internal/access"
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// A task is parked when it waits for a key outside of its worker, see package asynqmw. The backend
+// keeps an entry for it beside the key, and replies say whether a key may have entries. The
+// functions here pass that on to the code that wakes tasks. A lost reply, a lost notification or a
+// process that dies only delays a parked task, because it also comes back without being woken.
+
+// handleParked adds handle, a function that wakes parked tasks. handle must not block. It is called
+// without a mutex.
+func (l *Locker) handleParked(handle func(backend.Key, access.Parked)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wakers = append(l.wakers, handle)
+}
+
+// seeParked passes on that a key may have parked entries. If the key is free or done, and this
+// process cannot wake their tasks, seeParked notifies a process that can.
+func (l *Locker) seeParked(key *backend.Key, state access.Parked) {
+	if l.passParked(key, state) || state == access.ParkedHeld || !l.startWorker() {
+		return
+	}
+	k := *key
+	go func() { // owner: l, which waits for it in join; it ends with CallTimeout, or with l.base
+		defer l.wg.Done()
+		_, _ = l.backend.CallWaker(l.base, &k)
+	}()
+}
+
+// passParked calls the functions that wake parked tasks. It returns false if this process has none.
+func (l *Locker) passParked(key *backend.Key, state access.Parked) bool {
+	l.mu.Lock()
+	all := l.wakers
+	l.mu.Unlock()
+	for _, handle := range all {
+		handle(*key, state)
+	}
+	return len(all) > 0
+}
