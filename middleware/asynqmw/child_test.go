@@ -48,6 +48,7 @@ type order struct {
 	Hang         bool   // the handler says that it has begun and never returns, else it works for 50 ms on its key
 	Workers      int
 	Terms        lockcore.Terms
+	Parks        string // the queue that it serves, with parking; empty: the default one without
 }
 
 // account is what one child did.
@@ -94,7 +95,12 @@ func (o order) serve(in *bufio.Reader) error {
 	if !o.Hang {
 		guarded = asynqmw.Exclusive(locks, byPayload, asynqmw.ExclusiveOptions{Terms: o.Terms})(asynq.HandlerFunc(w.work))
 	}
-	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{Concurrency: o.Workers, LogLevel: asynq.FatalLevel}))
+	cfg, parking := asynq.Config{Concurrency: o.Workers, LogLevel: asynq.FatalLevel}, []asynqmw.Parking(nil)
+	if o.Parks != "" {
+		cfg.Queues, cfg.TaskCheckInterval = map[string]int{o.Parks: 1}, 10*time.Millisecond
+		parking = []asynqmw.Parking{{Inspector: asynq.NewInspectorFromRedisClient(rdb)}}
+	}
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(cfg, parking...))
 	if _, err := in.ReadBytes('\n'); err != nil {
 		return err
 	}

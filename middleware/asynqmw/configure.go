@@ -3,17 +3,19 @@ package asynqmw
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/hibiken/asynq"
 )
 
-// Configure returns cfg with what the middlewares need of the server, and keeps the user's own functions for all else:
+// Configure returns cfg with what the middlewares need of the server, and keeps the user's own functions for all else.
+// With a [Parking], tasks wait for busy keys outside of the workers, see "Parking" in the documentation of the package.
 //
 //	IsFailure        false for a busy key, so that no retry is used up
 //	RetryDelayFunc   for a busy key what lockcore.BusyError.RetryAfter says, 1 s to 1 min, ± 25 %; asynq looks for due
-//	                 tasks every DelayedTaskCheckInterval (5 s), so that is how exact it gets
+//	                 tasks every DelayedTaskCheckInterval (5 s), so that is how exact it gets; for a parked task, see "Parking"
 //	ErrorHandler     not called for a busy key that is tried again or dropped
 //	BaseContext      carries a mark by which the middlewares know that Configure was not forgotten
 //
@@ -21,7 +23,18 @@ import (
 // nil gets asynq's default. Nothing changes for a conflict under [Fail], or one that is left on the last attempt. All
 // other errors of the guards count as failures and use up a retry: lockcore.ErrUnavailable, lockcore.ErrClosed and
 // *lockcore.AbandonedError too.
-func Configure(cfg asynq.Config) asynq.Config {
+//
+// Parking reads Concurrency, TaskCheckInterval and DelayedTaskCheckInterval of cfg, so set them before the call.
+// Configure panics on a Parking that [Parking.Validate] refuses, and on more than one Parking.
+func Configure(cfg asynq.Config, o ...Parking) asynq.Config {
+	var mark any = true
+	switch len(o) {
+	case 0:
+	case 1:
+		mark = newParking(cfg, o[0])
+	default:
+		panic(fmt.Sprintf("asynqmw: Configure: %d values of Parking, must be at most 1", len(o)))
+	}
 	isFailure, delay, base := cfg.IsFailure, cfg.RetryDelayFunc, cfg.BaseContext
 	if isFailure == nil {
 		isFailure = func(err error) bool { return err != nil }
@@ -37,6 +50,9 @@ func Configure(cfg asynq.Config) asynq.Config {
 		return !busy && isFailure(err) //planted:counted-as-failure
 	}
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
+		if c, ok := errors.AsType[*conflict](err); ok && c.place != nil {
+			return c.place.delay
+		}
 		if b, busy := busyIn(err); busy {
 			return jitter(b.RetryAfter())
 		}
@@ -49,7 +65,7 @@ func Configure(cfg asynq.Config) asynq.Config {
 			}
 		})
 	}
-	cfg.BaseContext = func() context.Context { return context.WithValue(base(), configuredKey{}, true) }
+	cfg.BaseContext = func() context.Context { return context.WithValue(base(), configuredKey{}, mark) }
 	return cfg
 }
 

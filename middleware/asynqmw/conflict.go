@@ -15,7 +15,8 @@ import (
 
 // ConflictPolicy says what happens to a task whose key is still busy at the end of the wait.
 //
-//	RetryLater   a *lockcore.BusyError; the task comes back later and, with Configure, no retry is used up
+//	RetryLater   a *lockcore.BusyError; the task comes back later and, with Configure, no retry is used up; with
+//	             [Parking] it is parked
 //	Skip         nil; the task ends as if it had run, completed if it has a retention
 //	Drop         an error that wraps asynq.RevokeTask; the task is deleted, whatever its retention
 //	Fail         an error; a retry is used up, and after the last the task is archived
@@ -75,10 +76,14 @@ type conflict struct {
 	busy ConflictPolicy
 	last bool // the last attempt
 	bare bool // the server does not run under Configure
+
+	place *place // nil: the task is not parked
 }
 
 func (c *conflict) Error() string {
 	switch {
+	case c.place != nil:
+		return c.parkedText()
 	case c.bare && c.busy == RetryLater:
 		return "asynqmw: a conflict that uses up a retry, for asynqmw.Configure was not used: " + c.err.Error()
 	case c.busy == Drop:
@@ -119,7 +124,7 @@ func busyIn(err error) (*lockcore.BusyError, bool) {
 
 // refused turns the error of a guard that did not run the handler into what asynq is told. The mark of NoEffect is for a
 // Once around this one: it must not record that its handler has failed.
-func (d *decorator) refused(ctx context.Context, name string, err error) error {
+func (d *decorator) refused(ctx context.Context, name string, at *place, err error) error {
 	var b *lockcore.BusyError
 	if !errors.As(err, &b) {
 		return guard.NoEffect(err)
@@ -127,7 +132,7 @@ func (d *decorator) refused(ctx context.Context, name string, err error) error {
 	if d.busy == Skip {
 		return nil
 	}
-	c := &conflict{err: err, busy: d.busy, last: d.busy != Drop && lastAttempt(ctx), bare: !configured(ctx)}
+	c := &conflict{err: err, busy: d.busy, place: at, last: d.busy != Drop && lastAttempt(ctx), bare: !configured(ctx)}
 	// A ctx that was canceled is a shutdown, which uses up nothing, or an operator who knows.
 	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
 		d.locks.Internal().Report(ctx, guard.ConflictLost{Name: name, Holder: b.Holder})

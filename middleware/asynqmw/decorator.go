@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -20,7 +21,20 @@ type decorator struct {
 	key   KeyFunc
 	terms lockcore.Terms
 	busy  ConflictPolicy
-	told  sync.Once // that Configure is missing
+	told  sync.Once    // reports that Configure is missing
+	mean  atomic.Int64 // duration of a hold in ns, an exponential average; 0 before the first
+}
+
+func (d *decorator) meanHold() time.Duration { return time.Duration(d.mean.Load()) }
+
+// addHold adds a hold to the mean. If two calls run at the same time, one of them may have no effect.
+func (d *decorator) addHold(took time.Duration) {
+	mean := d.mean.Load()
+	if mean == 0 {
+		d.mean.Store(max(int64(took), 1))
+		return
+	}
+	d.mean.Store(max(mean+(int64(took)-mean)/8, 1))
 }
 
 func newDecorator(fn string, locks *lockcore.Locker, key KeyFunc, invalid error, t lockcore.Terms, b ConflictPolicy) *decorator {

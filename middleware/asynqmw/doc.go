@@ -73,8 +73,9 @@
 //   - Hand [guard.Detach]'s ctx to what outlives the handler: the handler's own has ended by then, and holds nothing.
 //   - Give a task whose conflicts matter at least one retry, and a timeout that is longer than its work and its wait. On the
 //     last attempt a conflict waits up to the deadline; if the key is still busy the task is archived, with the holder's name.
-//   - Have more workers than tasks of one key are likely to wait: each that waits keeps its worker for up to Terms.Wait,
-//     and on its last attempt (with MaxRetry(0) the only one) up to its deadline: that is 30 min unless asynq.Timeout says otherwise.
+//   - Turn on [Parking] if one key can have many tasks. Without it each task that waits occupies a
+//     worker for up to Terms.Wait. With or without it, a task on its last attempt (with MaxRetry(0)
+//     the only one) waits up to its deadline: 30 min unless asynq.Timeout sets another one.
 //   - Keep records for longer than the producer, a retry or an operator may bring the same work again.
 //   - Set [OnceOptions].Fingerprint where a key with another payload is a mistake, such as another amount of the same payment. By
 //     default such a task completes without a run, and the Observer gets guard.PayloadDiffers.
@@ -83,6 +84,36 @@
 //     its own ID, from its own handler, which asynq refuses.
 //
 // Most of these have an example whose name ends in incorrect.
+//
+// # Parking
+//
+//	srv := asynq.NewServer(redis, asynqmw.Configure(asynq.Config{}, asynqmw.Parking{Inspector: asynq.NewInspector(redis)}))
+//
+// With [Parking] at most a third of the workers of a server (at least one) wait for busy keys. Every
+// other task whose key is busy is parked: asynq stores it as a retry, and its worker takes another
+// task. No retry is used up. The parked tasks of a key are stored beside the key, in the order of
+// their first parking. A hold wakes the next ones when it begins, and again when it ends and no call
+// waits for the key. A woken task goes to the end of its queue. Tasks that are woken together may
+// change places.
+//
+//   - Parking applies to Exclusive and Once with [RetryLater]. A task on its last attempt is not
+//     parked, because asynq would archive it: it waits in its worker, beyond the third if necessary.
+//   - A parked task does not depend on being woken. It comes back by itself after a lease (or the
+//     rest of MinHold) plus the mean hold time of each task before it, and up to a quarter of that
+//     more. Both parts are bounded: MinHold and the tasks before it add at most 10 min each. A task
+//     with a deadline comes back before it.
+//   - A waking process runs a task only if asynq's Inspector says that the task is in retry, with the
+//     error of parking on this key. A task that comes back by itself may end between this lookup and
+//     the run. If it has a Retention, it then runs again. Use Once for such tasks.
+//   - A key has at most 10,000 parked tasks. A further task is refused as without parking.
+//   - The TTL of asynq.Unique goes on while a task is parked. Choose a TTL that is longer than the wait.
+//   - If asynq finds no pending task, it looks again after TaskCheckInterval (1 s). If that is longer
+//     than the work of the tasks that may wait for a key, the key is idle in between. This is reported
+//     as lockcore.Misconfigured, once for a server, with a better value.
+//   - If asynq servers with different Redis servers share keys, each Redis needs its own
+//     Parking.Deployment.
+//
+// docs/workers.md has the measurements.
 //
 // # Schedules
 //

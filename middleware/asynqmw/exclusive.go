@@ -7,6 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -50,15 +51,19 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 	case err != nil:
 		return err
 	}
-	var ran bool
 	var answer error
-	err = guard.Exclusive(ctx, d.locks, key.String(), terms, func(ctx context.Context) error {
-		ran = true
-		answer = next.ProcessTask(ctx, t)
-		return answer
+	v := d.parkable(ctx, backend.KindExclusive, key.String(), terms)
+	ran, at, err := v.run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
+		err = guard.Exclusive(ctx, d.locks, key.String(), terms, func(ctx context.Context) error {
+			ran = true
+			defer v.begin(ctx)()
+			answer = next.ProcessTask(ctx, t)
+			return answer
+		})
+		return ran, err
 	})
 	if ran {
 		return answered(answer, err)
 	}
-	return d.refused(ctx, terms.Name, err)
+	return d.refused(ctx, terms.Name, at, err)
 }

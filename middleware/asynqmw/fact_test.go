@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -171,6 +172,106 @@ func TestAsynqFact_taskIDsArePerQueue(t *testing.T) {
 		b := w.enqueue("charge", "", asynq.TaskID("t"), asynq.Queue("b"))
 		if a.ID != b.ID {
 			w.Errorf("IDs %q and %q", a.ID, b.ID)
+		}
+	})
+}
+
+// RunTask runs a task in any state but pending and active: parking looks at the state first.
+func TestAsynqFact_runTaskRunsEndedTasks(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		var g gauge
+		begun, finish := make(chan struct{}), make(chan struct{})
+		h := g.handler(func(_ context.Context, _ int, t *asynq.Task) error {
+			if t.Type() == "slow" {
+				close(begun)
+				<-finish
+			}
+			return nil
+		})
+		w.serve(quick(), h)
+		completed, scheduled := w.enqueue("charge", ""), w.enqueue("charge", "", asynq.ProcessIn(time.Hour))
+		archived := w.enqueue("charge", "", asynq.ProcessIn(time.Hour))
+		w.ends(completed, asynq.TaskStateCompleted)
+		if err := w.inspect.ArchiveTask("default", archived.ID); err != nil {
+			w.Error(err)
+		}
+		for i, task := range []*asynq.TaskInfo{completed, archived, scheduled} {
+			if err := w.inspect.RunTask("default", task.ID); err != nil {
+				w.Errorf("RunTask %d: %v", i, err)
+			}
+			if !w.eventually(func() bool { runs, _ := g.counts(); return runs == i+2 }) {
+				w.Errorf("task %d did not run", i)
+			}
+			w.ends(task, asynq.TaskStateCompleted)
+		}
+
+		active := w.enqueue("slow", "")
+		<-begun
+		pending := w.enqueue("charge", "", asynq.Queue("not-served"))
+		for _, task := range []*asynq.TaskInfo{active, pending} {
+			if err := w.inspect.RunTask(task.Queue, task.ID); err == nil || errors.Is(err, asynq.ErrTaskNotFound) {
+				w.Errorf("RunTask of a task in state %v: %v, want another error", task.State, err)
+			}
+		}
+		close(finish)
+		w.ends(active, asynq.TaskStateCompleted)
+	})
+}
+
+// The Inspector's errors for a task or a queue that does not exist are found by errors.Is.
+func TestAsynqFact_inspectorNotFound(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.enqueue("charge", "")
+		for queue, want := range map[string]error{"default": asynq.ErrTaskNotFound, "other": asynq.ErrQueueNotFound} {
+			if _, err := w.inspect.GetTaskInfo(queue, "x"); !errors.Is(err, want) {
+				w.Errorf("GetTaskInfo in queue %s: %v, want %v", queue, err, want)
+			}
+			if err := w.inspect.RunTask(queue, "x"); !errors.Is(err, want) {
+				w.Errorf("RunTask in queue %s: %v, want %v", queue, err, want)
+			}
+		}
+	})
+}
+
+// The last error of a task is stored in full, and is what the Inspector returns. A completed task keeps it.
+func TestAsynqFact_lastErrorIsStoredInFull(t *testing.T) {
+	inBubble(t, func(w *world) {
+		long := strings.Repeat("an error\n\x00\"ä\"", 10_000)
+		var g gauge
+		w.serve(quick(), g.handler(func(_ context.Context, run int, _ *asynq.Task) error {
+			if run == 1 {
+				return errors.New(long)
+			}
+			return nil
+		}))
+		info := w.ends(w.enqueue("charge", ""), asynq.TaskStateCompleted)
+		if info.LastErr != long {
+			w.Errorf("%d bytes are stored, want %d", len(info.LastErr), len(long))
+		}
+	})
+}
+
+// A task with Deadline gets that in its ctx with each delivery. One with Timeout gets a new deadline with each delivery.
+func TestAsynqFact_timeoutIsOfADelivery(t *testing.T) {
+	inBubble(t, func(w *world) {
+		ends := make(chan time.Time, 4)
+		cfg := quick()
+		cfg.IsFailure = func(error) bool { return false }
+		var g gauge
+		w.serve(cfg, g.handler(func(ctx context.Context, run int, _ *asynq.Task) error {
+			end, _ := ctx.Deadline()
+			ends <- end
+			if run%2 == 1 {
+				return errBoom
+			}
+			return nil
+		}))
+		for opt, moves := range map[asynq.Option]bool{asynq.Timeout(time.Minute): true, asynq.Deadline(time.Now().Add(time.Hour)): false} {
+			w.ends(w.enqueue("charge", "", opt), asynq.TaskStateCompleted)
+			if first, second := <-ends, <-ends; second.After(first) != moves {
+				w.Errorf("%v: deadlines %v and %v", opt, first, second)
+			}
 		}
 	})
 }

@@ -2,6 +2,7 @@ package asynqmw_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -72,4 +73,62 @@ func TestKilledWorker(t *testing.T) {
 		t.Errorf("%d runs after the kill, want 1", runs)
 	}
 	t.Logf("asynq brought the task back after %v", time.Since(killed).Round(time.Second))
+}
+
+// A process is killed with SIGKILL at a random moment while it wakes parked tasks: its own task is woken by a release,
+// begins to hold the key and wakes the next. The parked tasks run all the same, and never two at once.
+func TestKilledWaker(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	server := redistest.Real(t)
+	w := newWorld(t, server.Client(t))
+	terms := lockcore.Terms{Wait: 10 * time.Second, Lease: time.Second}
+	var g gauge
+	o := asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait, Lease: time.Second}}
+	w.serve(w.parking(3), asynqmw.Exclusive(w.locks, byPayload, o)(g.handler(func(context.Context, int, *asynq.Task) error {
+		time.Sleep(time.Millisecond)
+		return nil
+	})))
+	died := map[string]int{}
+	rounds := testlevel.Pick(t, 0, 10, 100)
+	for range rounds {
+		victim := w.start(order{Asynq: server.Addr(), Locks: server.Addr(), Workers: 3, Terms: terms, Parks: "victim"})
+		lease := w.hold("test:7")
+		var tasks []*asynq.TaskInfo
+		for range 3 {
+			tasks = append(tasks, w.parked(w.enqueue("charge", "7")))
+		}
+		w.enqueue("charge", "7", asynq.Queue("victim"))
+		if err := victim.serve(); err != nil {
+			t.Fatal(err)
+		}
+		if !w.eventually(func() bool {
+			h, err := w.locks.Inspect(t.Context(), lockcore.KindExclusive, "test:7")
+			return err == nil && h.Queue > 0
+		}) {
+			t.Fatal("the victim does not wait")
+		}
+		_ = lease.Release(t.Context())
+		time.Sleep(rand.N(3 * time.Millisecond))
+		_ = victim.Process.Kill()
+		_ = victim.Wait()
+		info := w.until(tasks[0], func(*asynq.TaskInfo) bool { return true })
+		marked, err := w.rdb.ZCard(t.Context(), w.exclusive("test:7").Stored[0]+":w").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case info.State != asynq.TaskStateRetry:
+			died["after it woke the task"]++
+		case marked > 0:
+			died["after it marked the task"]++
+		default:
+			died["before"]++
+		}
+		for _, task := range tasks {
+			w.ends(task, asynq.TaskStateCompleted)
+		}
+	}
+	w.once(&g, 3*rounds)
+	t.Logf("the victim died %v", died)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -94,7 +95,6 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	case err != nil:
 		return err
 	}
-	g.Terms = terms
 	if fingerprint == nil && !one.Load() {
 		fingerprint, g.ReportOnly = WholePayload, true
 	}
@@ -105,19 +105,26 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 		}
 		g.Fingerprint = idempotency.Fingerprint(nil, f)
 	}
-	var ran bool
 	var answer error
-	done, err := guard.OnceValue(ctx, d.locks, OnceKey(t.Type(), key), g, func(ctx context.Context) ([]byte, error) {
-		ran = true
-		answer = next.ProcessTask(res.within(ctx), t)
-		return res.take(), answer
+	var done guard.Result[[]byte]
+	onceKey := OnceKey(t.Type(), key)
+	v := d.parkable(ctx, backend.KindOnce, onceKey, terms)
+	ran, at, err := v.run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
+		g.Terms = terms
+		done, err = guard.OnceValue(ctx, d.locks, onceKey, g, func(ctx context.Context) ([]byte, error) {
+			ran = true
+			defer v.begin(ctx)()
+			answer = next.ProcessTask(res.within(ctx), t)
+			return res.take(), answer
+		})
+		return ran, err
 	})
 	switch {
 	case ran:
 		return answered(answer, err)
 	case errors.Is(err, guard.ErrNoResult): // done; there is nothing to write
 	case err != nil:
-		return d.refused(ctx, terms.Name, err)
+		return d.refused(ctx, terms.Name, at, err)
 	}
 	if err := replay(t, outer, done.Value); err != nil {
 		return guard.NoEffect(fmt.Errorf("asynqmw: %q is done, but its result did not reach asynq: %w", key, err))

@@ -22,11 +22,13 @@ import (
 // world is one Redis with an asynq client and a Locker on it. asynq's Inspector is the witness.
 type world struct {
 	*testing.T
-	rdb     *redis.Client
-	locks   *lockcore.Locker
-	heard   *events
-	client  *asynq.Client
-	inspect *asynq.Inspector
+	rdb       *redis.Client
+	lockRedis redis.UniversalClient
+	locks     *lockcore.Locker
+	heard     *events
+	client    *asynq.Client
+	inspect   *asynq.Inspector
+	servers   []*asynq.Server
 }
 
 // both tells a story on an asynq server in a bubble, where time costs nothing, and from level full on one with a real Redis.
@@ -47,9 +49,15 @@ func inBubble(t *testing.T, story func(*world)) {
 
 func newWorld(t *testing.T, rdb *redis.Client) *world {
 	t.Helper()
-	w := &world{T: t, rdb: rdb, heard: new(events)}
+	return newWorldOn(t, rdb, rdb)
+}
+
+// newWorldOn is newWorld with the locks on another Redis.
+func newWorldOn(t *testing.T, rdb *redis.Client, lockRedis redis.UniversalClient) *world {
+	t.Helper()
+	w := &world{T: t, rdb: rdb, lockRedis: lockRedis, heard: new(events)}
 	w.client, w.inspect = asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
-	locks, err := lockcore.New(rdb, lockcore.Options{Observer: w.heard, NoGroups: true})
+	locks, err := lockcore.New(lockRedis, lockcore.Options{Observer: w.heard, NoGroups: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +86,7 @@ func (w *world) serve(cfg asynq.Config, h asynq.Handler) *asynq.Server {
 		w.Fatal(err)
 	}
 	w.Cleanup(srv.Shutdown)
+	w.servers = append(w.servers, srv)
 	return srv
 }
 

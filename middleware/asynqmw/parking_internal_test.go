@@ -1,0 +1,108 @@
+package asynqmw
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// panics is an Observer that panics at the events of one type.
+type panics[E lockcore.Event] struct{}
+
+func (panics[E]) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+
+func (panics[E]) Traceparent(context.Context) string { return "" }
+
+func (panics[E]) Event(_ context.Context, e lockcore.Event) {
+	if _, ok := e.(E); ok {
+		panic("observer")
+	}
+}
+
+// The counts of a server return to zero, however a delivery ends.
+func TestParkingCounts(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		observer lockcore.Observer
+		handler  func() error
+		busy     bool // the key
+	}{
+		"returns":                     {},
+		"fails":                       {handler: func() error { return errors.New("handler") }},
+		"panics":                      {handler: func() error { panic("handler") }},
+		"exits":                       {handler: func() error { runtime.Goexit(); return nil }},
+		"busy":                        {busy: true},
+		"Observer panics at granted":  {observer: panics[lockcore.Granted]{}},
+		"Observer panics at unparked": {observer: panics[guard.Unparked]{}},
+		"Observer panics at released": {observer: panics[lockcore.Released]{}},
+		"Observer panics at waiting":  {observer: panics[lockcore.Waiting]{}, busy: true},
+		"Observer panics at refused":  {observer: panics[lockcore.Refused]{}, busy: true},
+		"Observer panics at parked":   {observer: panics[guard.Parked]{}, busy: true},
+	} {
+		for _, canceled := range []bool{false, true} { // the ctx of the delivery
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithCancel(t.Context())
+				locks, err := lockcore.NewMemory(lockcore.Options{Observer: tt.observer})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = locks.Close(context.Background()) }()
+				p := newParking(asynq.Config{Concurrency: 3}, Parking{Inspector: new(asynq.Inspector)})
+				v := &delivery{
+					parking: p, d: &decorator{locks: locks}, k: lockKey{locks, backend.KindExclusive, "key"}, entry: "/q/1", waiters: 1, lease: time.Minute,
+				}
+				deliver := func() { // as a worker of asynq does
+					defer func() { _ = recover() }()
+					_, _, _ = v.run(ctx, lockcore.Terms{Wait: time.Millisecond}, func(terms lockcore.Terms) (ran bool, err error) {
+						err = guard.Exclusive(ctx, locks, "key", terms, func(ctx context.Context) error {
+							ran = true
+							defer v.begin(ctx)()
+							if tt.handler != nil {
+								return tt.handler()
+							}
+							return nil
+						})
+						return ran, err
+					})
+				}
+				b, key := locks.Internal().Backend, locks.Internal().Backend.Key(v.k.kind, v.k.name)
+				holder := backend.AcquireRequest{Key: &key, ID: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Lease: time.Minute, Retention: time.Hour}
+				if r, err := b.Acquire(ctx, holder); err != nil || r.Outcome != backend.OutcomeGranted {
+					t.Fatal(r, err)
+				}
+				if r, err := b.Park(ctx, backend.ParkRequest{Key: &key, Entry: v.entry, Most: 2, Keep: time.Hour}); err != nil || r.Outcome != backend.Parked {
+					t.Fatal(r, err)
+				}
+				p.learn(v.k, 1)
+				if !tt.busy {
+					if _, err := b.Release(ctx, backend.ReleaseRequest{Key: &key, ID: holder.ID, Retention: time.Minute}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if canceled {
+					cancel()
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					deliver()
+				}()
+				<-done
+				cancel()
+				if p.mu.Lock(); p.waiting != 0 || len(p.keys) != 0 {
+					t.Errorf("%d workers wait, and there are counts of %d keys", p.waiting, len(p.keys))
+				}
+				p.mu.Unlock()
+			})
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package asynqmw_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// parking is quick with parking.
+func (w *world) parking(workers int) asynq.Config {
+	cfg := quick()
+	cfg.Concurrency = workers
+	return asynqmw.Configure(cfg, asynqmw.Parking{Inspector: w.inspect})
+}
+
+// parked waits until the task is parked.
+func (w *world) parked(task *asynq.TaskInfo) *asynq.TaskInfo {
+	w.Helper()
+	return w.until(task, func(i *asynq.TaskInfo) bool {
+		return i.State == asynq.TaskStateRetry && strings.Contains(i.LastErr, "asynqmw: parked on ")
+	})
+}
+
+// state waits until each task is in the state.
+func (w *world) state(s asynq.TaskState, tasks ...*asynq.TaskInfo) {
+	w.Helper()
+	for _, task := range tasks {
+		w.until(task, func(i *asynq.TaskInfo) bool { return i.State == s })
+	}
+}
+
+// A third of the workers wait for a busy key. The other tasks of the key are parked, and run soon after
+// the key is free. If one worker waits, they run in the order in which they were parked.
+func TestParking(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		var g gauge
+		order := make(chan string, 10)
+		h := g.handler(func(_ context.Context, _ int, t *asynq.Task) error {
+			order <- t.ResultWriter().TaskID()
+			return nil
+		})
+		lease := w.hold("test:7")
+		w.serve(w.parking(3), asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: time.Minute}})(h))
+		var tasks []*asynq.TaskInfo
+		for i := range 5 {
+			task := w.enqueue("charge", "7", asynq.MaxRetry(1))
+			if tasks = append(tasks, task); i == 0 {
+				w.state(asynq.TaskStateActive, task)
+			} else {
+				info := w.parked(task)
+				if want := fmt.Sprintf(`asynqmw: parked on key "test:7" with %d before it; held for `, i-1); !strings.HasPrefix(info.LastErr, want) || !strings.Contains(info.LastErr, `task "the-holder"`) {
+					w.Errorf("last error %q, want %q and the holder", info.LastErr, want)
+				}
+				if left := time.Until(info.NextProcessAt); left < 29*time.Second || left > 40*time.Second || info.Retried != 0 {
+					w.Errorf("it comes back in %v and has %d retries used up, want a lease and 0", left, info.Retried)
+				}
+			}
+		}
+		w.state(asynq.TaskStateActive, tasks[0])
+		other := w.enqueue("charge", "8")
+		w.ends(other, asynq.TaskStateCompleted) // the other workers are free
+		if id := <-order; id != other.ID {
+			w.Errorf("task %s ran, want %s", id, other.ID)
+		}
+		began := time.Now()
+		_ = lease.Release(context.Background())
+		for i, task := range tasks {
+			if info := w.ends(task, asynq.TaskStateCompleted); info.Retried != 0 {
+				w.Errorf("task %d has %d retries used up", i, info.Retried)
+			}
+			if id := <-order; id != task.ID {
+				w.Errorf("task %s ran as number %d, want %s", id, i, task.ID)
+			}
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			w.Errorf("all tasks were done after %v, which is no sooner than without being woken", took)
+		}
+		if _, most := g.counts(); most != 1 {
+			w.Errorf("%d ran at once", most)
+		}
+		if n := len(of[guard.Parked](w.heard)); n != 4 {
+			w.Errorf("%d times parked, want 4", n)
+		}
+		if all := of[guard.Unparked](w.heard); len(all) != 4 || all[3].Count != 0 || all[0].Parked <= 0 {
+			w.Errorf("unparked %+v, want 4", all)
+		}
+	})
+}
+
+// Tasks that are parked on a once key are replayed when the key is done, and end.
+func TestParkingOnce(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		var g gauge
+		running, finish := make(chan bool), make(chan bool)
+		h := g.handler(func(context.Context, int, *asynq.Task) error {
+			close(running)
+			<-finish
+			return nil
+		})
+		w.serve(w.parking(3), asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})(h))
+		tasks := []*asynq.TaskInfo{w.enqueue("charge", "7")}
+		<-running
+		for range 20 {
+			tasks = append(tasks, w.enqueue("charge", "7"))
+		}
+		for _, task := range tasks[1:] {
+			if info := w.parked(task); !strings.Contains(info.LastErr, `parked on once key "charge/test:7"`) {
+				w.Errorf("last error %q", info.LastErr)
+			}
+		}
+		began := time.Now()
+		close(finish)
+		for _, task := range tasks {
+			w.ends(task, asynq.TaskStateCompleted)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			w.Errorf("all tasks were done after %v, which is no sooner than without being woken", took)
+		}
+		if runs, _ := g.counts(); runs != 1 {
+			w.Errorf("%d runs, want 1", runs)
+		}
+		if n := len(of[guard.Unparked](w.heard)); n != 20 {
+			w.Errorf("%d tasks left the parked ones, want 20", n)
+		}
+	})
+}
