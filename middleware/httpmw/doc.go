@@ -8,6 +8,11 @@
 //
 // [Exclusive] runs one request at a time for each key, such as an account. Where both are used Idempotent stands outside.
 //
+// A request that waits for its key occupies a connection and a goroutine. At most 64 requests of a process wait for one key
+// (Terms.MaxWaiting). Further ones are answered 409 with Retry-After at once and cost no command of Redis. So one hot key
+// cannot occupy a server. The bound is for one key and one process: ten hot keys have 640 requests wait. docs/performance.md
+// has measurements.
+//
 // It follows draft-ietf-httpapi-idempotency-key-header and, where that is silent, Stripe's practice
 // (https://docs.stripe.com/api/idempotent_requests). One departure: a repeat that arrives while the first request runs
 // waits up to Terms.Wait before it is answered 409. With lockcore.NoWait it is answered at once, as the draft requires.

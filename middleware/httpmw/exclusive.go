@@ -71,7 +71,9 @@ func hasWildcard(pattern, name string) bool {
 // ExclusiveOptions of [Exclusive]. The zero value is ready to use.
 type ExclusiveOptions struct {
 	// Terms of each run. Wait is how long a request waits for its key, by default the Locker's (2 s);
-	// then it is answered with Status. MaxHold bounds the handler, by default to 5 min, whatever the
+	// then it is answered with Status. MaxWaiting is how many requests of this process wait for one
+	// key: one more is answered with Status at once. By default it is the Locker's, or 64 if the Locker
+	// has none. 1,000,000 has no effect. MaxHold bounds the handler, by default to 5 min, whatever the
 	// Locker's own Terms say: long uploads and hijacked connections may need more. Name is the Class
 	// of the key by default, and "http" for a key without a Class.
 	Terms lockcore.Terms
@@ -97,8 +99,8 @@ func (o ExclusiveOptions) Validate() error {
 	return errtext.Join(errs...)
 }
 
-func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
-	o.Terms.MaxHold = cmp.Or(o.Terms.MaxHold, defaultHold)
+func (o ExclusiveOptions) withDefaults(locks *lockcore.Locker) ExclusiveOptions {
+	o.Terms = withDefaults(o.Terms, locks)
 	o.Status = cmp.Or(o.Status, http.StatusConflict)
 	if o.Problem == nil {
 		o.Problem = WriteProblem
@@ -112,6 +114,7 @@ func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
 //
 //	the key is free                             runs
 //	another holder has it                       waits up to Terms.Wait for its turn, then 409 or 423 with Retry-After
+//	the same while Terms.MaxWaiting wait        409 or 423 with Retry-After at once
 //	the key function returns guard.Unguarded    runs, unguarded
 //	it fails · no key, or one above 512 bytes   400
 //	ByPathValue in front of the router          500
@@ -133,7 +136,7 @@ func (o ExclusiveOptions) withDefaults() ExclusiveOptions {
 // client goes away while it stands in line, may therefore stay there for Terms.Wait.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) func(http.Handler) http.Handler {
 	must("Exclusive", notNil("locks", locks != nil), notNil("key", key != nil), o.Validate())
-	m := &exclusive{ExclusiveOptions: o.withDefaults(), locks: locks, key: key}
+	m := &exclusive{ExclusiveOptions: o.withDefaults(locks), locks: locks, key: key}
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("httpmw: Exclusive: handler must not be nil")

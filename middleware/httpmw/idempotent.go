@@ -24,6 +24,7 @@ type Scope func(*http.Request) (string, error)
 //
 //	first time                                  runs; recorded before it is sent
 //	same key while the first runs               waits up to Terms.Wait, then 409 with Retry-After
+//	the same while Terms.MaxWaiting wait        409 with Retry-After at once
 //	same key, same request, done                what was recorded, with Idempotent-Replayed: true
 //	same key, other request                     422
 //	done, but too large or streamed             409
@@ -45,7 +46,7 @@ type Scope func(*http.Request) (string, error)
 // same causes as under [Exclusive].
 func Idempotent(locks *lockcore.Locker, scope Scope, o IdempotentOptions) func(http.Handler) http.Handler {
 	must("Idempotent", notNil("locks", locks != nil), notNil("scope", scope != nil), o.Validate())
-	o = o.withDefaults()
+	o = o.withDefaults(locks)
 	m := &idempotent{IdempotentOptions: o, locks: locks, scope: scope, guard: guard.OnceOptions{
 		Terms: o.Terms, Keep: o.Keep, Mode: o.Mode, Codec: codec{}, MaxResult: o.MaxResponse + maxHeaders,
 	}}

@@ -15,10 +15,11 @@ import (
 const (
 	statusClientClosed = 499 // of nginx and of gateways: the client has gone, or the time was over
 
-	defaultName  = "http"
-	defaultHold  = 5 * time.Minute
-	defaultLimit = 1 << 20
-	maxLimit     = 16 << 20
+	defaultName    = "http"
+	defaultHold    = 5 * time.Minute
+	defaultWaiting = 64
+	defaultLimit   = 1 << 20
+	maxLimit       = 16 << 20
 )
 
 // Store says which answers are recorded.
@@ -38,7 +39,8 @@ const (
 type IdempotentOptions struct {
 	// Terms of each run. Wait, by default the Locker's (2 s), is how long a request waits for a running one of its key, or
 	// for Redis; then it is answered 409, or 503. MaxHold bounds the handler, by default to 5 min, whatever the Locker's
-	// own Terms say. Name is "http" by default.
+	// own Terms say. MaxWaiting is how many requests of this process wait for one key: one more is answered 409 at once.
+	// By default it is the Locker's, or 64 if the Locker has none. 1,000,000 has no effect. Name is "http" by default.
 	Terms lockcore.Terms
 	// Keep is how long an answer can be replayed. Default 24 h. 1 s to 366 days. Publish it: clients must not repeat later.
 	Keep time.Duration
@@ -144,9 +146,9 @@ func (o IdempotentOptions) Validate() error {
 	return errtext.Join(errs...)
 }
 
-func (o IdempotentOptions) withDefaults() IdempotentOptions {
+func (o IdempotentOptions) withDefaults(locks *lockcore.Locker) IdempotentOptions {
+	o.Terms = withDefaults(o.Terms, locks)
 	o.Terms.Name = cmp.Or(o.Terms.Name, defaultName)
-	o.Terms.MaxHold = cmp.Or(o.Terms.MaxHold, defaultHold)
 	if len(o.Methods) == 0 {
 		o.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
@@ -159,6 +161,13 @@ func (o IdempotentOptions) withDefaults() IdempotentOptions {
 		o.Problem = WriteProblem
 	}
 	return o
+}
+
+// withDefaults returns t with the defaults of this package that do not depend on a key.
+func withDefaults(t lockcore.Terms, locks *lockcore.Locker) lockcore.Terms {
+	t.MaxWaiting = cmp.Or(t.MaxWaiting, locks.Terms().MaxWaiting, defaultWaiting)
+	t.MaxHold = cmp.Or(t.MaxHold, defaultHold)
+	return t
 }
 
 // must panics with all of errs, if any: arguments of a constructor that are mistakes of the program.
