@@ -35,6 +35,7 @@ const (
 	attrCause       = "holdfast.cause"
 	attrStale       = "holdfast.stale"
 	attrResult      = "holdfast.result"
+	attrAgain       = "holdfast.again"
 
 	eventLost          = "holdfast.lost"
 	eventOverrun       = "holdfast.overrun"

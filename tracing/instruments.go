@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -18,16 +19,18 @@ var (
 )
 
 type instruments struct {
-	wait, hold metric.Float64Histogram
-	groupWait  metric.Float64Histogram
-	groupCalls metric.Int64Histogram
-	held       metric.Int64UpDownCounter
+	wait, hold, parkedTime metric.Float64Histogram
+	groupWait              metric.Float64Histogram
+	groupCalls             metric.Int64Histogram
+	held                   metric.Int64UpDownCounter
 
 	acquisitions, contentions, takeovers, lost, overruns, completionsFailed metric.Int64Counter
 	renewals, conflictsLost, noKey, badRecords, misconfigured               metric.Int64Counter
-	payloadMismatches, ticksAbandoned, cleanupsFailed                       metric.Int64Counter
+	payloadMismatches, ticksAbandoned, cleanupsFailed, parked               metric.Int64Counter
 
 	kept, gone, failed metric.MeasurementOption
+
+	parkedKeys *parkedKeys
 }
 
 func newInstruments(m metric.Meter) (instruments, error) {
@@ -52,6 +55,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 	in := instruments{
 		wait:              histogram("holdfast.wait.duration", "Time from a call to its outcome or its grant", waitBuckets),
 		hold:              histogram("holdfast.hold.duration", "Time from a grant to the end of the handler", holdBuckets),
+		parkedTime:        histogram("holdfast.parked.duration", "Time from the first parking of a task until it gets its key or ends", holdBuckets),
 		groupWait:         histogram("holdfast.group.wait", "Time that the first call of a group waited until the group was sent", groupBuckets),
 		groupCalls:        groupCalls,
 		held:              held,
@@ -69,8 +73,11 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		ticksAbandoned:    counter("holdfast.tick.abandoned", "{tick}", "Cron ticks whose instance died and which no other instance ran"),
 		cleanupsFailed:    counter("holdfast.cleanup.failed", "{lease}", "Withdrawals and releases that Redis did not confirm"),
 		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the setup"),
+		parked:            counter("holdfast.parked", "{task}", "Times that a task was parked"),
 		kept:              result("kept"), gone: result("gone"), failed: result("failed"),
+		parkedKeys: &parkedKeys{keys: map[parkedKey]parkedTasks{}, classes: map[*class]bool{}},
 	}
+	errs = append(errs, in.parkedKeys.observe(m))
 	if err := errtext.Join(errs...); err != nil {
 		return in, err
 	}
@@ -91,6 +98,7 @@ type class struct {
 	both, only metric.MeasurementOption // kind and name, name
 	outcomes   map[outcome]metric.MeasurementOption
 	causes     map[string]metric.MeasurementOption
+	again      map[bool]metric.MeasurementOption // of a parked task
 }
 
 // classOf returns the class of an attempt. For the first call of a class it creates the series of its counters with the
@@ -113,6 +121,10 @@ func (o *observer) classOf(at lockcore.Acquisition) *class {
 	for _, v := range causes {
 		c.causes[v] = labels(c.kind, c.name, attribute.String(attrCause, v))
 	}
+	c.again = map[bool]metric.MeasurementOption{}
+	for _, v := range []bool{false, true} {
+		c.again[v] = labels(c.kind, c.name, attribute.String(attrAgain, strconv.FormatBool(v)))
+	}
 	if other, raced := o.classes.LoadOrStore(id{at.Kind, at.Name}, c); raced {
 		return other.(*class) //nolint:errcheck,forcetypeassert // the map has no other values
 	}
@@ -132,6 +144,9 @@ func (in *instruments) create(c *class, kind lockcore.Kind) {
 	}
 	for _, v := range c.causes {
 		in.lost.Add(ctx, 0, v)
+	}
+	for _, v := range c.again {
+		in.parked.Add(ctx, 0, v)
 	}
 	in.held.Add(ctx, 0, c.both)
 	for _, counter := range []metric.Int64Counter{in.contentions, in.takeovers, in.overruns} {

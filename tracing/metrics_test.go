@@ -27,6 +27,9 @@ func TestReportsAreCounted(t *testing.T) {
 		r.Event(ctx, guard.ConflictLost{Name: "account", Holder: lockcore.Holder{Host: "db7", Task: "t1"}})
 		r.Event(ctx, guard.PayloadDiffers{Name: "account", Key: "account:42"})
 		r.Event(ctx, guard.TickAbandoned{Name: "account", Key: "account@1"})
+		r.Event(ctx, guard.Parked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Count: 1})
+		r.Event(ctx, guard.Parked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Count: 1, Again: true})
+		r.Event(ctx, guard.Unparked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Parked: time.Minute})
 		r.Event(ctx, lockcore.CleanupFailed{N: 3, Err: lockcore.ErrClosed})
 		r.Event(ctx, lockcore.GroupSent{Calls: 7, Waited: time.Millisecond})
 		r.Event(ctx, lockcore.Misconfigured{Problem: "no Configure"})
@@ -45,6 +48,9 @@ func TestReportsAreCounted(t *testing.T) {
 		{"holdfast.conflict.lost", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.payload_mismatches", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.tick.abandoned", []string{"holdfast.name", "account"}, 2},
+		{"holdfast.parked", []string{"holdfast.kind", "exclusive", "holdfast.name", "account", "holdfast.again", "false"}, 2},
+		{"holdfast.parked", []string{"holdfast.kind", "exclusive", "holdfast.name", "account", "holdfast.again", "true"}, 2},
+		{"holdfast.parked.duration", []string{"holdfast.kind", "exclusive", "holdfast.name", "account"}, 2},
 		{"holdfast.cleanup.failed", nil, 6},
 		{"holdfast.group.calls", nil, 2},
 		{"holdfast.group.wait", nil, 2},
@@ -152,7 +158,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	for name, series := range map[string]int{
 		"holdfast.acquisitions": 13, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 5,
 		"holdfast.overruns": 1, "holdfast.completion.failed": 1, "holdfast.conflict.lost": 1, "holdfast.no_key": 1, "holdfast.payload_mismatches": 1,
-		"holdfast.tick.abandoned": 1,
+		"holdfast.tick.abandoned": 1, "holdfast.parked": 2,
 	} {
 		ps := r.points(t, name)
 		if len(ps) != series || r.count(t, name) != 0 {
@@ -206,6 +212,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 			r.Event(ctx, e)
 		}
 	}
+	r.Event(t.Context(), parkedTask("account:42", 1, time.Minute, 0))
 	name := regexp.MustCompile(`^holdfast(\.[a-z]+(_[a-z]+)*)+$`)
 	value := regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
 	unit := regexp.MustCompile(`^(s|\{[a-z]+\})$`)
@@ -247,7 +254,8 @@ func TestDurationsAreInSecondsWithBucketsForThem(t *testing.T) {
 	ctx := r.Start(t.Context(), charge)
 	r.Event(ctx, lockcore.Granted{Wait: lockcore.Wait{Waited: 250 * time.Millisecond}})
 	r.Event(ctx, lockcore.Released{Held: 2 * time.Minute})
-	for name, sum := range map[string]float64{"holdfast.wait.duration": 0.25, "holdfast.hold.duration": 120} {
+	r.Event(ctx, guard.Unparked{Kind: charge.Kind, Name: charge.Name, Parked: time.Hour})
+	for name, sum := range map[string]float64{"holdfast.wait.duration": 0.25, "holdfast.hold.duration": 120, "holdfast.parked.duration": 3600} {
 		ps := r.points(t, name)
 		if len(ps) != 1 || ps[0].n != 1 || ps[0].sum != sum {
 			t.Errorf("%s: %v, want one value of %v", name, ps, sum)
@@ -268,7 +276,8 @@ func TestLabelsAreFew(t *testing.T) {
 			r.Event(ctx, e)
 		}
 	}
-	known := []string{"holdfast.kind", "holdfast.name", "holdfast.outcome", "holdfast.result", "holdfast.cause"}
+	r.Event(t.Context(), parkedTask("account:42", 1, time.Minute, 0))
+	known := []string{"holdfast.kind", "holdfast.name", "holdfast.outcome", "holdfast.result", "holdfast.cause", "holdfast.again"}
 	for _, s := range r.collect(t).ScopeMetrics {
 		for _, m := range s.Metrics {
 			for _, p := range r.points(t, m.Name) {
@@ -300,6 +309,10 @@ type refusingProvider struct{ noop.MeterProvider }
 func (refusingProvider) Meter(string, ...metric.MeterOption) metric.Meter { return refusingMeter{} }
 
 type refusingMeter struct{ noop.Meter }
+
+func (refusingMeter) RegisterCallback(metric.Callback, ...metric.Observable) (metric.Registration, error) {
+	return noop.Registration{}, errRefused
+}
 
 func (refusingMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.Int64Counter, error) {
 	return noop.Int64Counter{}, errRefused

@@ -91,6 +91,14 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 		o.in.payloadMismatches.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
 	case guard.TickAbandoned:
 		o.in.ticksAbandoned.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
+	case guard.Parked:
+		c := o.classOf(lockcore.Acquisition{Kind: e.Kind, Name: e.Name})
+		o.in.parked.Add(ctx, 1, c.again[e.Again])
+		o.in.parkedKeys.hear(c, e.Key, e.Count, e.Oldest, e.Delay)
+	case guard.Unparked:
+		c := o.classOf(lockcore.Acquisition{Kind: e.Kind, Name: e.Name})
+		o.in.parkedTime.Record(ctx, e.Parked.Seconds(), c.both)
+		o.in.parkedKeys.hear(c, e.Key, e.Count, e.Oldest, 0)
 	case lockcore.CleanupFailed:
 		o.in.cleanupsFailed.Add(ctx, int64(e.N))
 	case lockcore.GroupSent:

@@ -329,6 +329,8 @@ func TestOnlyExposeRawKeysShowsTheKey(t *testing.T) {
 				r.Event(ctx, e)
 			}
 		}
+		r.Event(t.Context(), parkedTask(charge.Key, 1, time.Second, time.Minute))
+		r.Event(t.Context(), unparkedTask(charge.Key, 1, time.Second))
 		if got := strings.Contains(r.exported(t), charge.Key); got != expose {
 			t.Errorf("ExposeRawKeys %v: the key is exported: %v", expose, got)
 		}

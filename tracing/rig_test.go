@@ -93,7 +93,7 @@ func (r *rig) collect(tb testing.TB) metricdata.ResourceMetrics {
 	return rm
 }
 
-// point is one time series: the sum of a counter, or the count of a histogram.
+// point is one time series: the sum of a counter, the count of a histogram, or the value of a gauge.
 type point struct {
 	labels map[string]any
 	n      int64
@@ -121,6 +121,14 @@ func (r *rig) points(tb testing.TB, name string) []point {
 			case metricdata.Histogram[float64]:
 				for _, p := range d.DataPoints {
 					ps = append(ps, point{labels: toMap(p.Attributes), n: int64(p.Count), sum: p.Sum, bounds: p.Bounds}) //nolint:gosec // small
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range d.DataPoints {
+					ps = append(ps, point{labels: toMap(p.Attributes), n: p.Value})
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range d.DataPoints {
+					ps = append(ps, point{labels: toMap(p.Attributes), sum: p.Value})
 				}
 			default:
 				tb.Fatalf("%s is a %T", name, m.Data)

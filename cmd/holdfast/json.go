@@ -30,6 +30,10 @@ type holding struct {
 	Token       int64          `json:"token"`
 	Attempt     int            `json:"attempt"`
 	Queue       int            `json:"queue"`
+
+	Parked       int         `json:"parked"`
+	ParkedForMS  int64       `json:"parked_for_ms"`
+	OldestParked *parkedTask `json:"oldest_parked,omitempty"`
 }
 
 type person struct {
@@ -54,6 +58,11 @@ func (k *keyed) json() holding {
 	h := holding{
 		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, HolderDied: k.Died, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
 		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), KeepLeftMS: k.KeepLeft.Milliseconds(),
+		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(),
+	}
+	if k.Parked > 0 {
+		oldest := parkedTaskOf(k.OldestParked)
+		h.OldestParked = &oldest
 	}
 	if !utf8.ValidString(k.Key) {
 		h.KeyBytes = []byte(k.Key)
@@ -64,20 +73,25 @@ func (k *keyed) json() holding {
 	return h
 }
 
-// keys is what ls, show, revoke and clear print with -json.
+// keys is what ls, show, revoke, clear and wake print with -json.
 type keys struct {
 	AsOf     time.Time `json:"as_of"`
-	Complete bool      `json:"complete"`         // false: ls has stopped at -max
-	Action   string    `json:"action,omitempty"` // revoked, cleared; "" if nothing was done
+	Complete bool      `json:"complete"`           // false: ls has stopped at -max
+	Action   string    `json:"action,omitempty"`   // revoked, cleared, sent; "" if nothing was done
+	Received *int      `json:"received,omitempty"` // wake: processes that received the request
 	Keys     []holding `json:"keys"`
 }
 
 func (sh *shell) printKeys(action string, complete bool, all ...keyed) error {
+	return sh.print(keysOf(action, complete, all...))
+}
+
+func keysOf(action string, complete bool, all ...keyed) keys {
 	k := keys{AsOf: time.Now().UTC().Truncate(time.Second), Complete: complete, Action: action, Keys: []holding{}}
 	for i := range all {
 		k.Keys = append(k.Keys, all[i].json())
 	}
-	return sh.print(k)
+	return k
 }
 
 // print prints v as JSON. Characters that a terminal does not print become escapes; package json escapes only those

@@ -112,13 +112,13 @@ func (sh *shell) table(entries []keyed, cut bool, most int) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(sh.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KIND\tSTATE\tKEY\tHOLDER\tFOR\tLEFT\tQUEUE")
+	fmt.Fprintln(w, "KIND\tSTATE\tKEY\tHOLDER\tFOR\tLEFT\tQUEUE\tPARKED")
 	for _, e := range entries {
 		left := cmp.Or(e.Remaining, e.KeepLeft)
 		if e.State == lockcore.StateFree {
 			left = 0 // nothing keeps it
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", e.Kind, state(e), oneLine(e.Key), holder(e.Holder), age(e.HeldFor), age(left), e.Queue)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", e.Kind, state(e), oneLine(e.Key), holder(e.Holder), age(e.HeldFor), age(left), e.Queue, e.Parked)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 	}
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
 		var known []keyed
-		code := exitProblem
+		code, hint := exitProblem, "is that the right key and prefix (-prefix)?"
 		for _, kind := range kinds {
 			k, err := inspect(ctx, l, kind, f.Arg(0), *data)
 			if err != nil {
@@ -168,8 +168,11 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 			if k.State != lockcore.StateFree {
 				code = exitOK
 			}
-			if k.State != lockcore.StateFree || k.Died || k.Token != 0 || k.Queue > 0 {
+			if k.State != lockcore.StateFree || k.Died || k.Token != 0 || k.Queue > 0 || k.Parked > 0 {
 				known = append(known, k)
+			}
+			if k.Parked > 0 {
+				hint = "it has parked tasks: holdfast wake wakes them"
 			}
 		}
 		if *asJSON {
@@ -184,7 +187,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 			}
 		}
 		if code == exitProblem {
-			fmt.Fprintf(sh.err, "%s is free; is that the right key and prefix (-prefix)?\n", oneLine(f.Arg(0)))
+			fmt.Fprintf(sh.err, "%s is free; %s\n", oneLine(f.Arg(0)), hint)
 		}
 		return code, nil
 	})
@@ -222,6 +225,11 @@ func describe(out io.Writer, k keyed) error {
 	}
 	line("token", k.Token)
 	line("processes waiting", k.Queue)
+	if k.Parked > 0 {
+		line("tasks parked", k.Parked)
+		line("oldest parked for", age(k.ParkedFor))
+		line("oldest parked", parkedTaskOf(k.OldestParked))
+	}
 	if r := k.result; r != nil {
 		if r.Size != nil {
 			line("result", fmt.Sprintf("%d bytes, codec %s", *r.Size, oneLine(r.Codec)))

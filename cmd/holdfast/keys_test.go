@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -295,6 +296,7 @@ func TestBadArguments(t *testing.T) {
 		"show -once -exclusive k": "-once and -exclusive exclude each other",
 		"doctor -lease 1ms":       "-lease is 1ms, must be between 1s and 1h",
 		"doctor -replica-acks -1": "-replica-acks is -1, must be 0 or more",
+		"wake":                    "KEY is missing",
 		"clear k":                 "-once or -exclusive is missing",
 		"clear -once":             "KEY is missing",
 		"key -path /x k":          "-scope is missing",
@@ -340,9 +342,21 @@ func TestHostileNames(t *testing.T) {
 			ok(t, rdb.HSet(t.Context(), name, "m", strings.Join([]string{line, "1", line, line}, "\n"), "o", line).Err())
 		}
 	}
+	for kind, name := range map[lockcore.Kind]string{lockcore.KindExclusive: hostile, lockcore.KindOnce: hostile + "y"} {
+		if kind == lockcore.KindOnce {
+			_, _, err := l.Claim(t.Context(), name, lockcore.Claim{})
+			ok(t, err)
+		}
+		park(t, l, kind, name, "e/"+hostile+"/"+url.PathEscape(hostile))
+	}
 	for _, args := range [][]string{
 		{"ls"},
 		{"ls", "-json"},
+		{"show", hostile + "y"},
+		{"show", "-json", hostile + "y"},
+		{"wake", hostile},
+		{"wake", "-json", "-once", hostile + "y"},
+		{"wake", "-once", hostile},
 		{"show", hostile},
 		{"show", "-json", "-result", hostile},
 		{"show", "-result", hostile},
@@ -367,7 +381,7 @@ func TestHostileNames(t *testing.T) {
 	var k keys
 	ok(t, json.Unmarshal([]byte(out), &k))
 	for _, h := range k.Keys {
-		if string(h.KeyBytes) != hostile {
+		if strings.TrimSuffix(string(h.KeyBytes), "y") != hostile {
 			t.Errorf("key_base64 is %q", h.KeyBytes)
 		}
 	}
@@ -380,10 +394,11 @@ func TestDocumentedOutput(t *testing.T) {
 	s := redistest.Real(t)
 	l := locker(t, s.Client(t), "")
 	furnish(t, l)
+	park(t, locker(t, s.Client(t), ""), lockcore.KindExclusive, "account:42", "eu/default/7")
 	page, err := os.ReadFile("../../docs/doctor.md")
 	ok(t, err)
 	_, help, _ := call{}.run(t, "help")
-	for _, command := range []string{"doctor", "ls", "show", "revoke", "clear", "key", "version"} {
+	for _, command := range []string{"doctor", "ls", "show", "revoke", "clear", "wake", "key", "version"} {
 		if !strings.Contains(help, "holdfast "+command) || !strings.Contains(string(page), "`"+command) {
 			t.Errorf("%s is not in the help and in docs/doctor.md", command)
 		}
@@ -401,6 +416,9 @@ func TestDocumentedOutput(t *testing.T) {
 		{[]string{"revoke", "-json", "-yes", "free"}, exitProblem},
 		{[]string{"revoke", "-json", "account:42"}, exitFailed},
 		{[]string{"revoke", "-json", "-yes", "account:42"}, exitOK},
+		{[]string{"wake", "-json", "account:42"}, exitProblem},
+		{[]string{"wake", "-json", "free"}, exitProblem},
+		{[]string{"wake", "-redis", "127.0.0.1:1", "k"}, exitFailed},
 		{[]string{"clear", "-json", "-once", "-yes", "free"}, exitProblem},
 		{[]string{"clear", "-json", "-once", "-yes", "payment:7"}, exitOK},
 	} {

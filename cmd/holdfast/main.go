@@ -5,6 +5,7 @@
 //	holdfast show    -redis localhost:6379 account:42
 //	holdfast revoke  -redis localhost:6379 account:42
 //	holdfast clear   -redis localhost:6379 -once charge/payment:7
+//	holdfast wake    -redis localhost:6379 account:42
 //	holdfast key     -scope alice -path /charges "$IDEMPOTENCY_KEY"
 //	holdfast version
 //
@@ -65,6 +66,7 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
   holdfast revoke  [flags] [-once] [-yes] KEY   take a held key away from its holder
   holdfast clear   [flags] -once [-yes] KEY     forget a done, abandoned or cooling key, so that it runs again;
                                                 -exclusive frees a cooling key of Exclusive
+  holdfast wake    [flags] [-once] KEY          ask a worker process to wake the first parked task of a key
   holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
                                                 compute the key of an HTTP request under httpmw.Idempotent
   holdfast version                              print the version
@@ -73,6 +75,7 @@ holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
   0  done
   1  doctor: there are problems · show: the key is free · revoke: the key is not held
      clear: the key is free, held, or has changed since it was shown
+     wake: the key has no parked tasks, or no process received the request
   2  bad arguments, not confirmed, no answer, or refused by Redis
 
 From the environment:
@@ -86,7 +89,7 @@ From the environment:
 func (sh *shell) run(ctx context.Context, args []string) int {
 	commands := map[string]func(context.Context, []string) (int, error){
 		"doctor": sh.doctor, "ls": sh.ls, "show": sh.show, "revoke": sh.revoke,
-		"clear": sh.clear, "key": sh.key, "version": sh.version,
+		"clear": sh.clear, "wake": sh.wake, "key": sh.key, "version": sh.version,
 	}
 	if len(args) == 0 {
 		fmt.Fprint(sh.err, usage)

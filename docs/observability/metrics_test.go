@@ -58,6 +58,16 @@ func translated(m metricdata.Metrics) metric {
 				see(x.Attributes)
 			}
 		}
+	case metricdata.Gauge[int64]:
+		p.kind = "gauge"
+		for _, x := range d.DataPoints {
+			see(x.Attributes)
+		}
+	case metricdata.Gauge[float64]:
+		p.kind = "gauge"
+		for _, x := range d.DataPoints {
+			see(x.Attributes)
+		}
 	case metricdata.Histogram[int64]:
 		p.kind = "histogram"
 		for _, x := range d.DataPoints {

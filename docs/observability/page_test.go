@@ -79,7 +79,7 @@ func TestValuesAndQueries(t *testing.T) {
 			values[label] = append(values[label], vs...)
 		}
 	}
-	for _, label := range []string{"kind", "outcome", "cause", "result"} {
+	for _, label := range []string{"kind", "outcome", "cause", "result", "again"} {
 		list := regexp.MustCompile(`(?m)^\| ` + label + " \\| (`.*`) \\|$").FindStringSubmatch(page)
 		if list == nil {
 			t.Fatalf("the values of %s are not listed", label)

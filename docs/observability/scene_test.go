@@ -54,6 +54,7 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 			s.ends()
 			s.outages()
 			s.jobs()
+			s.parks()
 			s.ticks()
 			s.closes()
 			time.Sleep(time.Second) // a go-redis subscription that met an error sleeps 100 ms before it sees that it is closed
@@ -207,6 +208,33 @@ func (s *scene) jobs() {
 		time.Sleep(time.Minute)
 		return nil
 	})
+}
+
+// parks: a task is parked, comes back in vain, is parked again, and runs when the key is free.
+func (s *scene) parks() {
+	rdb := s.redis.Client(s)
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	mux := asynq.NewServeMux()
+	alone := asynqmw.Exclusive(s.b, asynqmw.ByJSON("account", "/id"), asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+	ran := make(chan struct{})
+	mux.Handle("transfer", alone(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		close(ran)
+		return nil
+	})))
+	cfg := asynqmw.Configure(asynq.Config{Concurrency: 1, TaskCheckInterval: time.Second, LogLevel: asynq.FatalLevel}, asynqmw.Parking{Inspector: inspector})
+	srv := asynq.NewServerFromRedisClient(rdb, cfg)
+	if err := srv.Start(mux); err != nil {
+		s.Fatal(err)
+	}
+	defer srv.Shutdown()
+	_ = guard.Exclusive(s.Context(), s.a, "account:7", named("account"), func(context.Context) error {
+		if _, err := asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("transfer", []byte(`{"id": 7}`))); err != nil {
+			s.Fatal(err)
+		}
+		time.Sleep(time.Minute) // longer than the delay of the task: a lease and up to a quarter of it
+		return nil
+	})
+	<-ran
 }
 
 // ticks: an instance dies in the middle of a tick; the instance that has the next tick reports that.

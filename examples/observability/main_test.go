@@ -99,7 +99,7 @@ func checkScrape(t *testing.T, scrape string) {
 		slices.Sort(labels)
 		scraped[m[1]] = m[2] + " " + strings.Join(slices.Compact(labels), ", ")
 	}
-	types := map[string]string{"counter": "counter", "histogram": "histogram", "up-down counter": "gauge"}
+	types := map[string]string{"counter": "counter", "histogram": "histogram", "up-down counter": "gauge", "gauge": "gauge"}
 	row := regexp.MustCompile("(?m)^\\| `holdfast\\.[a-z_.]+` \\| `(holdfast_[a-z_]+)` \\| ([a-z -]+) \\| \\S+ \\| ([a-z, ]*?) ?\\| ")
 	rows := row.FindAllStringSubmatch(read(t, docs+"README.md"), -1)
 	for _, r := range rows {

@@ -31,6 +31,7 @@ var troubles = []struct {
 	{"the network is cut when a record is to be stored", "HoldfastCompletionFailed, HoldfastTookOver", (*demo).cutEnding},
 	{"a handler panics under at most once", "HoldfastOutcomeUnknown, HoldfastAbandoned, HoldfastTookOver", (*demo).panics},
 	{"a job meets a conflict on its last attempt", "HoldfastConflictOnLastAttempt", (*demo).lastAttempt},
+	{"a task of a hot account stays parked", "HoldfastParkedOld", (*demo).parked},
 	{"a record was written by a release with another type", "HoldfastBadRecord", (*demo).badRecord},
 	{"a producer repeats a job with another payload", "", (*demo).otherPayload},
 	{"an instance dies in the middle of a cron tick", "", (*demo).deadTick},
@@ -138,6 +139,17 @@ func (d *demo) lastAttempt(ctx context.Context) error {
 		d.observer.Event(ctx, guard.ConflictLost{Name: "account", Holder: busy.Holder})
 		return nil
 	})
+}
+
+// parked reports the events of two tasks that were parked for eleven minutes, and that one of them ran. In a program package
+// asynqmw reports these events. The demo reports them itself, so that it needs no queue.
+func (d *demo) parked(ctx context.Context) error {
+	const name, key, old = "account", "account:hot", 11 * time.Minute
+	for _, again := range []bool{false, true} {
+		d.observer.Event(ctx, guard.Parked{Name: name, Kind: lockcore.KindExclusive, Key: key, Again: again, Count: 2, Oldest: old, Delay: old})
+	}
+	d.observer.Event(ctx, guard.Unparked{Name: name, Kind: lockcore.KindExclusive, Key: key, Parked: old, Count: 1, Oldest: old})
+	return nil
 }
 
 func (d *demo) badRecord(ctx context.Context) error {

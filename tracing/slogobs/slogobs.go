@@ -27,6 +27,7 @@
 //	misconfigured                 error
 //	waiting, granted, released, replayed, handler failed
 //	                              debug  a handler's error is the program's to log
+//	parked, unparked              debug  a task waits for its key outside of its worker; it got the key, or ended
 //
 // For each of these messages and each Terms.Name, at most 10 records a second are written. The next record after that
 // second has the attribute "suppressed": the number of records that were not written.
@@ -35,9 +36,11 @@
 //
 // kind and name; key_digest, the first 8 bytes of the SHA-256 of the key in hex, as on spans;
 // holder, where one is known; waited, held, queue, token, attempt, cause, leases and error, where
-// they apply. A record with holder also has locker, the UUID of the Locker that made the call, and
-// holder_locker, that of the holder while its hold goes on. If they are equal, the holder is a call
-// of the same process.
+// they apply. Records of parked tasks have tasks (the number of parked tasks of the key) and oldest
+// (the age of the oldest). parked also has before, again and delay, and unparked has parked, see
+// guard.Parked and guard.Unparked. A record with holder also has locker, the UUID of the Locker that
+// made the call, and holder_locker, that of the holder while its hold goes on. If they are equal,
+// the holder is a call of the same process.
 //
 // The records of a call are logged with its ctx, so a slog.Handler that adds trace IDs finds them
 // there. The key itself is written only with [Options.ExposeRawKeys]: keys often name people or
@@ -120,6 +123,12 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 		o.write(ctx, &lockcore.Acquisition{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelWarn, "another payload")
 	case guard.TickAbandoned:
 		o.write(ctx, &lockcore.Acquisition{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelError, "tick abandoned", holder(nil, e.Holder))
+	case guard.Parked:
+		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "parked",
+			slog.Bool("again", e.Again), slog.Int("before", e.Before), slog.Int("tasks", e.Count), slog.Duration("oldest", e.Oldest), slog.Duration("delay", e.Delay))
+	case guard.Unparked:
+		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "unparked",
+			slog.Duration("parked", e.Parked), slog.Int("tasks", e.Count), slog.Duration("oldest", e.Oldest))
 	case lockcore.CleanupFailed:
 		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
 	case lockcore.Misconfigured:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os/exec"
 	"strings"
 	"testing"
@@ -56,6 +57,8 @@ var events = []struct {
 	{guard.NoKey{Name: "charge"}, "WARN", "no key"},
 	{guard.PayloadDiffers{Name: "charge", Key: canary}, "WARN", "another payload"},
 	{guard.TickAbandoned{Name: "charge", Key: canary, Holder: lockcore.Holder{Host: "db7"}}, "ERROR", "tick abandoned"},
+	{guard.Parked{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Count: 2, Delay: time.Minute}, "DEBUG", "parked"},
+	{guard.Unparked{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Parked: time.Minute}, "DEBUG", "unparked"},
 	{lockcore.CleanupFailed{N: 2, Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "cleanup failed"},
 	{lockcore.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
 	{lockcore.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
@@ -87,6 +90,35 @@ func TestRecords(t *testing.T) {
 			if expose && record["kind"] != nil && record["key"] != canary {
 				t.Errorf("%T: the key is not in %s", tt.event, out.String())
 			}
+		}
+	}
+}
+
+// The records of parked tasks say what the events say.
+func TestParkedTasks(t *testing.T) {
+	for _, tt := range []struct {
+		event lockcore.Event
+		want  map[string]any
+	}{
+		{
+			guard.Parked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Again: true, Before: 1, Count: 3, Oldest: 4, Delay: 5},
+			map[string]any{"level": "DEBUG", "msg": "holdfast: parked", "again": true, "before": 1.0, "tasks": 3.0, "oldest": 4.0, "delay": 5.0},
+		},
+		{
+			guard.Unparked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Parked: 6, Count: 3, Oldest: 4},
+			map[string]any{"level": "DEBUG", "msg": "holdfast: unparked", "parked": 6.0, "tasks": 3.0, "oldest": 4.0},
+		},
+	} {
+		var out bytes.Buffer
+		slogobs.New(logger(&out), slogobs.Options{}).Event(t.Context(), tt.event)
+		var got map[string]any
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		delete(got, "time")
+		maps.Copy(tt.want, map[string]any{"kind": "exclusive", "name": "account", "key_digest": "38dbcc9b3c91186a"})
+		if !maps.Equal(got, tt.want) {
+			t.Errorf("%T: %v, want %v", tt.event, got, tt.want)
 		}
 	}
 }
