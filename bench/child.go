@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
 // childEnv makes this program a child, whatever its arguments: also the test binary.
@@ -31,9 +33,9 @@ func childMain(in io.Reader, out io.Writer) int {
 	if err := json.Unmarshal([]byte(<-lines), &j); err != nil {
 		return 1
 	}
-	wire := &wire{}
-	w, err := newTask(j, wire)
-	meter := meter{wire: wire}
+	sent := new(wire.Counter)
+	w, err := newTask(j, sent)
+	meter := meter{sent: sent}
 	for {
 		a := answer{}
 		if err != nil {
@@ -78,7 +80,7 @@ func readLines(in io.Reader) <-chan string {
 	return lines
 }
 
-func newTask(j job, wire *wire) (task, error) {
+func newTask(j job, sent *wire.Counter) (task, error) {
 	if j.Point.Kind == faultKind {
 		return newFaultTask(j)
 	}
@@ -86,7 +88,7 @@ func newTask(j job, wire *wire) (task, error) {
 	if !ok {
 		return nil, fmt.Errorf("bench: no library %q", j.Library)
 	}
-	s := setup{addr: j.Addr, cluster: j.Cluster, wire: wire, lease: j.Point.Lease}
+	s := setup{addr: j.Addr, cluster: j.Cluster, wire: sent, lease: j.Point.Lease}
 	if j.Point.Kind == holdKind {
 		s.passes = &passes{}
 	}
@@ -114,6 +116,10 @@ func newTask(j job, wire *wire) (task, error) {
 			return nil, err
 		}
 		return newHTTPCrew(j, h, seen)
+	case hotKind:
+		if own, ok := l.(*holdfastLocker); ok {
+			return newHotTask(j, own, seen), nil
+		}
 	case reentryKind, onceKind:
 		own, ok := l.(*holdfastLocker)
 		if !ok {
@@ -130,7 +136,7 @@ func newTask(j job, wire *wire) (task, error) {
 
 // meter reads what this process has used.
 type meter struct {
-	wire  *wire
+	sent  *wire.Counter
 	began time.Time
 	base  outcome
 }
@@ -153,6 +159,6 @@ func (m *meter) read() outcome {
 	runtime.ReadMemStats(&mem)
 	return outcome{
 		CPU:     time.Duration(use.Utime.Nano() + use.Stime.Nano()),
-		Mallocs: int64(mem.Mallocs), Commands: m.wire.commands.Load(), Trips: m.wire.trips.Load(),
+		Mallocs: int64(mem.Mallocs), Commands: m.sent.Commands.Load(), Trips: m.sent.Trips.Load(),
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/bench/internal/redisd"
 )
 
 const (
@@ -44,7 +46,7 @@ func startCluster(ctx context.Context) (*server, error) {
 
 // startNode starts a node, gives it its slots, and makes it and the first node know each other.
 func startNode(ctx context.Context, before []*server) (*server, error) {
-	bus, err := freeAddr()
+	bus, err := redisd.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +115,7 @@ func (s *server) clusterAddrs() []string {
 
 // newClusterClient is the go-redis client of every library that takes one, on a Cluster.
 func newClusterClient(s setup) redis.UniversalClient {
-	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.cluster, Dialer: s.wire.dial})
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.cluster, Dialer: s.wire.Dial})
 }
 
 // addrs are those that a client begins with.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
 // All nodes of a Cluster serve slots, clean empties all of them, and their CPU time adds up.
@@ -20,7 +22,7 @@ func TestCluster(t *testing.T) {
 	if len(addrs) != primaries {
 		t.Fatalf("nodes %v", addrs)
 	}
-	rdb := newClient(setup{addr: c.addr, cluster: addrs, wire: &wire{}})
+	rdb := newClient(setup{addr: c.addr, cluster: addrs, wire: new(wire.Counter)})
 	defer rdb.Close()
 	for i := range 300 {
 		if err := rdb.Set(t.Context(), fmt.Sprint("key", i), "x", 0).Err(); err != nil {

@@ -73,6 +73,11 @@ const (
 	pingUS             = "ping_us" // the round trip of a PING before the run
 	pairP50US          = "pair_p50_us"
 	pairP99US          = "pair_p99_us"
+	beyondP50US        = "beyond_handler_p50_us" // what a request took beyond its handler
+	beyondP99US        = "beyond_handler_p99_us"
+	hotServedS         = "hot_key_served_per_s"
+	hotRefusedS        = "hot_key_refused_per_s"
+	hotPresent         = "hot_key_most_in_server"
 
 	// The ratios of the tables, each with its interval.
 	opsRatio = "holdfast_over_it"

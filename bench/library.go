@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
 // locker is one process's end of a library.
@@ -21,7 +23,7 @@ type held interface {
 type setup struct {
 	addr    string
 	cluster []string // all nodes, if addr is one of a Cluster
-	wire    *wire
+	wire    *wire.Counter
 	lease   time.Duration // 0: what the library's README says
 	passes  *passes       // hears renewals, if the library can tell
 }
@@ -44,6 +46,8 @@ const (
 	holdfastName  = "holdfast"
 	unbatchedName = "holdfast+no-groups"
 	tracedName    = "holdfast+otel"
+	quietName     = "holdfast+quiet"
+	unboundedName = "holdfast+unbounded"
 	semaphoreName = "semaphore"
 	modelName     = "model"
 	getName       = "get"
@@ -98,6 +102,14 @@ var libraries = []library{
 	{
 		name: tracedName, watchdog: true, open: openTraced,
 		settings: "as holdfast, with tracing.New on OpenTelemetry's no-op providers; only in observer",
+	},
+	{
+		name: quietName, watchdog: true, open: openHoldfast,
+		settings: "as holdfast, without the clients of the hot key; only in http-hot",
+	},
+	{
+		name: unboundedName, watchdog: true, open: openHoldfast,
+		settings: "as holdfast, with Terms.MaxWaiting 1,000,000, so that all clients of the hot key may wait; only in http-hot",
 	},
 }
 

@@ -21,7 +21,7 @@ func newClient(s setup) redis.UniversalClient {
 	if len(s.cluster) > 0 {
 		return newClusterClient(s)
 	}
-	return redis.NewClient(&redis.Options{Addr: s.addr, Dialer: s.wire.dial})
+	return redis.NewClient(&redis.Options{Addr: s.addr, Dialer: s.wire.Dial})
 }
 
 // floor is the least that a lock on Redis can do, written as most people first write it.

@@ -80,7 +80,7 @@ func openRueidislock(s setup) (locker, error) {
 		ClientOption: rueidis.ClientOption{
 			InitAddress: s.addrs(),
 			DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-				return s.wire.dial(ctx, "tcp", addr)
+				return s.wire.Dial(ctx, "tcp", addr)
 			},
 		},
 		KeyMajority:    1,

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
 // newServer starts a redis-server that ends with the test, or skips the test.
@@ -26,8 +28,8 @@ func newServer(t *testing.T) *server {
 
 // Callers of the model never overlap, their tokens increase, and a batch of hand-offs ends: the key goes back to Redis.
 func TestModel(t *testing.T) {
-	srv, wire := newServer(t), &wire{}
-	l, err := openModel(setup{addr: srv.addr, wire: wire})
+	srv, sent := newServer(t), new(wire.Counter)
+	l, err := openModel(setup{addr: srv.addr, wire: sent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +59,8 @@ func TestModel(t *testing.T) {
 	if len(tokens) != callers*each || !slices.IsSorted(tokens) || len(slices.Compact(slices.Clone(tokens))) != len(tokens) {
 		t.Errorf("%d tokens, want %d that increase", len(tokens), callers*each)
 	}
-	if sent, least := wire.commands.Load(), int64(2*callers*each/modelHandOffs); sent < least {
-		t.Errorf("%d commands, want at least %d", sent, least)
+	if n, least := sent.Commands.Load(), int64(2*callers*each/modelHandOffs); n < least {
+		t.Errorf("%d commands, want at least %d", n, least)
 	}
 	if n, err := srv.admin.Exists(t.Context(), "key").Result(); err != nil || n != 0 {
 		t.Errorf("the key is still in Redis: %d, %v", n, err)
@@ -68,7 +70,7 @@ func TestModel(t *testing.T) {
 // Callers are served in the order in which they came. One that gives up leaves the queue, and its successor gets the key.
 func TestModelQueue(t *testing.T) {
 	srv := newServer(t)
-	l, err := openModel(setup{addr: srv.addr, wire: &wire{}})
+	l, err := openModel(setup{addr: srv.addr, wire: new(wire.Counter)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 )
 
+var dialer = net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Minute} // as go-redis dials by default
+
 const dialTimeout = 5 * time.Second // the default of go-redis and of rueidis
 
 // link is all of one client's network. It can fall silent as a network does whose packets are dropped, and it can lose the reply

@@ -74,21 +74,6 @@ func TestWaitsMerge(t *testing.T) {
 	}
 }
 
-// Commands are counted however their bytes are cut, and what looks like a command inside an argument is none.
-func TestFramesCount(t *testing.T) {
-	stream := []byte("*2\r\n$3\r\nGET\r\n$6\r\n*1\r\n$4\r\n*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$0\r\n\r\n")
-	for size := 1; size <= len(stream); size++ {
-		var f frames
-		var n int64
-		for part := range slices.Chunk(stream, size) {
-			n += f.count(part)
-		}
-		if n != 3 {
-			t.Errorf("cut into %d bytes: %d commands, want 3", size, n)
-		}
-	}
-}
-
 // Two inside one key are seen, also through another mapping, and the second one's end does not hide the first.
 func TestWitness(t *testing.T) {
 	path, err := newWitnessFile(2)
@@ -166,7 +151,7 @@ func TestPointWorkers(t *testing.T) {
 	}
 }
 
-// Without a redis-server there is nothing to measure; with one, four scenarios give plausible cells, tables and files.
+// Without a redis-server there is nothing to measure; with one, five scenarios give plausible cells, tables and files.
 func TestSmoke(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("no redis-server")
@@ -175,13 +160,13 @@ func TestSmoke(t *testing.T) {
 	dir := t.TempDir()
 	md, svg := filepath.Join(dir, "RESULTS.md"), filepath.Join(dir, "results.svg")
 	var out strings.Builder
-	args := []string{"-scenario", "seq,hot,multi,http-replay", "-only", "floor,get,holdfast", "-for", "200ms", "-rounds", "1", "-json", "-md", md, "-svg", svg}
+	args := []string{"-scenario", "seq,hot,multi,http-replay,http-hot", "-only", "floor,get,holdfast", "-for", "200ms", "-rounds", "1", "-json", "-md", md, "-svg", svg}
 	if err := bench(t.Context(), args, &out, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 10 {
-		t.Fatalf("%d lines, want 10:\n%s", len(lines), out.String())
+	if len(lines) != 13 {
+		t.Fatalf("%d lines, want 13:\n%s", len(lines), out.String())
 	}
 	for _, line := range lines {
 		var r result

@@ -143,6 +143,8 @@ func (o options) estimate() time.Duration {
 				one += time.Duration(p.Workers) * 150 * time.Microsecond // to take them
 			case waitKind:
 				one += settle
+			case hotKind:
+				one += hotSettle
 			case memoryKind:
 				one = 10*time.Second + time.Duration(p.Workers)*100*time.Microsecond // to take and to release them
 			default:

@@ -16,6 +16,7 @@ const (
 	reentryKind kind = "reentry" // a held key is entered again
 	onceKind    kind = "once"    // guard.Once
 	httpKind    kind = "http"    // a handler serves requests
+	hotKind     kind = "hot"     // a server with a hot key serves requests for other keys
 	faultKind   kind = "fault"   // a network fails under a holder
 	memoryKind  kind = "memory"  // keys are held and released
 )
@@ -32,6 +33,7 @@ type point struct {
 	Inside  time.Duration `json:"inside"` // what a critical section takes
 	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
 	Replay  bool          `json:"replay"` // once: the key is done already
+	Hot     int           `json:"hot"`    // hot: clients of the last key, which no other client wants
 	Server  bool          `json:"server"` // http: the requests go through a server and a connection to it, else the handler is called
 	Moment  moment        `json:"moment"` // fault: what goes wrong
 	Cut     bool          `json:"cut"`    // fault: a connection that has lost a reply ends, rather than to fall silent
@@ -82,7 +84,7 @@ func (s scenario) has(library string) bool {
 	}
 	if len(s.libraries) == 0 {
 		l, _ := libraryNamed(library)
-		return library != tracedName && library != getName && (s.delay > 0 || library != unbatchedName) && (s.contended || library != patientName) && (s.limits || !l.limit)
+		return (!l.variant() || s.delay > 0 && library == unbatchedName) && library != getName && (s.contended || library != patientName) && (s.limits || !l.limit)
 	}
 	return slices.Contains(s.libraries, library)
 }
@@ -144,6 +146,11 @@ var scenarios = []scenario{
 			{Name: "handler alone", Kind: httpKind, Procs: 1, Workers: 1, Keys: 1000},
 			{Name: "over HTTP", Kind: httpKind, Procs: 1, Workers: 1, Keys: 1000, Server: true},
 		},
+	},
+	{
+		name: "http-hot", title: "100 clients with a key each at a server with httpmw.Exclusive, beside 1,000 clients of one key", times: 2,
+		libraries: []string{quietName, unboundedName, holdfastName},
+		points:    []point{{Kind: hotKind, Procs: 1, Workers: 100, Keys: 101, Hot: 1000}},
 	},
 	{name: "stripes", title: "orders of 200 ms, two at a time wanting every key", libraries: onlyHoldfast, points: stripes(30, 60, 120)},
 	{

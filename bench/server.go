@@ -5,15 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/bench/internal/redisd"
 )
 
 // server is the Redis that everything is measured on.
@@ -30,10 +28,11 @@ type server struct {
 func startServer(ctx context.Context, addr string, args ...string) (*server, error) {
 	s := &server{addr: addr, stop: func() {}}
 	if addr == "" {
-		s.own = true
-		if err := s.start(args); err != nil {
-			return nil, err
+		own, err := redisd.Start(args...)
+		if err != nil {
+			return nil, fmt.Errorf("bench: %w; install one, or name a server with -redis", err)
 		}
+		s.addr, s.own, s.stop = own.Addr, true, own.Stop
 	}
 	s.admin = redis.NewClient(&redis.Options{Addr: s.addr})
 	var err error
@@ -48,51 +47,6 @@ func startServer(ctx context.Context, addr string, args ...string) (*server, err
 		return nil, fmt.Errorf("bench: no Redis at %s: %w", s.addr, err)
 	}
 	return s, nil
-}
-
-func (s *server) start(args []string) error {
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		return fmt.Errorf("bench: %w; install one, or name a server with -redis", err)
-	}
-	if s.addr, err = freeAddr(); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "holdfast-bench-*")
-	if err != nil {
-		return err
-	}
-	_, port, _ := net.SplitHostPort(s.addr)
-	args = append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir, "--loglevel", "warning"}, args...)
-	cmd := exec.Command(path, args...) //nolint:noctx // it outlives a canceled run: close stops it
-	dieWithParent(cmd)
-	started, ended := make(chan error), make(chan struct{})
-	go func() { // ends with the server, which stop ends
-		runtime.LockOSThread() // the kernel's "parent" in dieWithParent is the thread that started it
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-		_ = os.RemoveAll(dir)
-		close(ended)
-	}()
-	s.stop = func() {
-		if cmd.Process != nil {
-			_ = cmd.Process.Kill()
-		}
-		<-ended
-	}
-	return <-started
-}
-
-// freeAddr is an address on which nobody listens now.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 func (s *server) close() {

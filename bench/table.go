@@ -94,6 +94,32 @@ var memoryColumns = []column{
 	{"never granted", unserved.get},
 }
 
+const hotNote = "p50, p99 and max are of whole requests of the 100 clients, with their handlers, which take 20 to 50 ms. " +
+	"httpmw.Exclusive has its default options, but for MaxWaiting. A client of the hot key comes again after Retry-After, or up to a second after it was served. " +
+	"The last three columns are of the hot key; requests in the server run, wait, or are being refused."
+
+// hotColumns compare with the run without clients of the hot key.
+func hotColumns(rs results) []column {
+	overQuiet := func(head string, get func(result) float64) column {
+		return column{head, func(r result) string {
+			quiet, ok := rs.get(r.Scenario, r.Point, quietName)
+			i, measured := ratio(r, quiet, get)
+			if !ok || !measured || r.Library == quietName {
+				return "–"
+			}
+			return i.String()
+		}}
+	}
+	return []column{
+		count("requests/s", opsOf),
+		latency("p50", func(r result) float64 { return r.P50US }), latency("p99", p99Of), latency("max", func(r result) float64 { return r.MaxUS }),
+		overQuiet("p99 ÷ quiet", p99Of),
+		duration("beyond the handler, p50", beyondP50US), duration("p99", beyondP99US), overQuiet("p99 ÷ quiet", named(beyondP99US)),
+		unserved,
+		figure("served/s", hotServedS), figure("refused/s", hotRefusedS), figure("most in the server", hotPresent),
+	}
+}
+
 const memoryNote = "A key is account:N, as a user names it. used_memory is without mem_clients_normal, the buffers of connections. " +
 	"The bytes of a key include its part of the tables of Redis. Without keys, the remaining bytes are those of tables and caches."
 
@@ -116,6 +142,9 @@ func sheetOf(s scenario, rs results) sheet {
 	case memoryKind:
 		cols = append(cols, memoryColumns...)
 		sh.notes = append(sh.notes, memoryNote)
+	case hotKind:
+		cols = append(cols, hotColumns(rs)...)
+		sh.notes = append(sh.notes, hotNote)
 	case faultKind:
 		special, legend := faultColumns(s.points[0].Moment)
 		cols = append(cols, special...)

@@ -1,4 +1,5 @@
-package main
+// Package wire counts the commands that the clients of a process send to Redis.
+package wire
 
 import (
 	"context"
@@ -8,39 +9,41 @@ import (
 	"time"
 )
 
-// wire counts what the clients of this process send. The server cannot tell: on Redis 7.0 both INFO commandstats and
+// Counter counts what the clients that dial with it send. The server cannot tell: on Redis 7.0 both INFO commandstats and
 // total_commands_processed also count what scripts call inside (5 EVALSHA of a script with 3 commands: 20).
-type wire struct {
-	commands atomic.Int64
-	trips    atomic.Int64 // writes: a pipeline that is flushed once is one round trip
+type Counter struct {
+	Commands atomic.Int64
+	Trips    atomic.Int64 // writes: a pipeline that is flushed once is one round trip
 }
 
 var dialer = net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Minute} // as go-redis dials by default
 
-func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+// Dial is a dialer of go-redis whose connections are counted.
+func (c *Counter) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := dialer.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
-		return nil, errors.Join(errors.New("bench: not a TCP connection: "+addr), conn.Close())
+		return nil, errors.Join(errors.New("wire: not a TCP connection: "+addr), conn.Close())
 	}
-	return &wireConn{TCPConn: tcp, wire: w}, nil
+	return &countedConn{TCPConn: tcp, counter: c}, nil
 }
 
-// wireConn embeds the TCPConn rather than a net.Conn: go-redis then still finds SyscallConn and checks an idle connection
+// countedConn embeds the TCPConn rather than a net.Conn: go-redis then still finds SyscallConn and checks an idle connection
 // as it does in production, at the same cost.
-type wireConn struct {
+type countedConn struct {
 	*net.TCPConn
-	wire   *wire
-	frames frames
+
+	counter *Counter
+	frames  frames
 }
 
-func (c *wireConn) Write(b []byte) (int, error) {
+func (c *countedConn) Write(b []byte) (int, error) {
 	n, err := c.TCPConn.Write(b)
-	c.wire.trips.Add(1)
-	c.wire.commands.Add(c.frames.count(b[:n]))
+	c.counter.Trips.Add(1)
+	c.counter.Commands.Add(c.frames.count(b[:n]))
 	return n, err
 }
 

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+const (
+	leastWork, mostWork   = 20 * time.Millisecond, 50 * time.Millisecond  // of a handler
+	leastPause, mostPause = 50 * time.Millisecond, 150 * time.Millisecond // between two requests of a client with a key of its own
+	hotPause              = time.Second                                   // at most, after a request for the hot key was served
+	hotSettle             = 3 * time.Second                               // until the first clients of the hot key have waited and come again
+
+	workHeader   = "Bench-Work-Us"
+	noMaxWaiting = 1_000_000
+)
+
+// hotTask is clients with a key each, which are measured, beside clients that all want one more key, the hot one. The
+// server guards every key by httpmw.Exclusive. Clients do as 409 says: they come again after Retry-After.
+type hotTask struct {
+	*crew
+	clients int // of the hot key
+	hotKey  int
+	target  string
+	client  *http.Client
+
+	present, mostPresent atomic.Int64 // requests for the hot key in the server
+	served, refused      atomic.Int64 // in the window, of the hot key
+
+	mu     sync.Mutex
+	beyond histogram // what the measured requests took beyond their handlers
+}
+
+// newHotTask starts the server, which ends with the process.
+func newHotTask(j job, l *holdfastLocker, seen *witness) *hotTask {
+	t := &hotTask{clients: j.Point.Hot, hotKey: j.Point.Keys - 1}
+	var o httpmw.ExclusiveOptions
+	switch j.Library {
+	case quietName:
+		t.clients = 0
+	case unboundedName:
+		o.Terms.MaxWaiting = noMaxWaiting
+	}
+	key := func(r *http.Request) (guard.Key, error) {
+		return guard.Key{Class: "account", ID: j.Prefix + r.PathValue("key")}, nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /{key}", t.counted(httpmw.Exclusive(l.locks, key, o)(t.handler(seen))))
+	t.target = httptest.NewServer(mux).URL
+	clients := j.Point.Workers + t.clients
+	t.client = &http.Client{Transport: &http.Transport{MaxIdleConns: clients, MaxIdleConnsPerHost: clients}}
+	t.crew = newCrew(j.Point.Workers, seen, t.turn)
+	return t
+}
+
+// handler works for a while, and tells the client for how long.
+func (t *hotTask) handler(seen *witness) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		key, _ := strconv.Atoi(r.PathValue("key"))
+		if seen.enter(key) {
+			defer seen.leave(key)
+		}
+		time.Sleep(between(leastWork, mostWork))
+		w.Header().Set(workHeader, strconv.FormatInt(time.Since(start).Microseconds(), 10))
+		w.WriteHeader(http.StatusCreated)
+	})
+}
+
+// counted counts the requests for the hot key that are in the server.
+func (t *hotTask) counted(next http.Handler) http.Handler {
+	hot := strconv.Itoa(t.hotKey)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("key") == hot {
+			n := t.present.Add(1)
+			defer t.present.Add(-1)
+			for old := t.mostPresent.Load(); n > old && !t.mostPresent.CompareAndSwap(old, n); old = t.mostPresent.Load() {
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// post sends one request. It returns how long the handler worked or, if the key is busy, when to come again.
+func (t *hotTask) post(ctx context.Context, key int) (work, again time.Duration, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/%d", t.target, key), http.NoBody)
+	if err != nil {
+		return 0, 0, err
+	}
+	res, err := t.client.Do(r)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		return 0, 0, err
+	}
+	number := func(header string) time.Duration {
+		n, numberErr := strconv.Atoi(res.Header.Get(header))
+		if numberErr != nil {
+			err = fmt.Errorf("bench: %s, %s: %w", res.Status, header, numberErr)
+		}
+		return time.Duration(n)
+	}
+	switch res.StatusCode {
+	case http.StatusCreated:
+		work = number(workHeader) * time.Microsecond
+	case http.StatusConflict:
+		again = number("Retry-After") * time.Second
+	default:
+		err = fmt.Errorf("bench: the response is %s", res.Status)
+	}
+	return work, again, err
+}
+
+// turn is a pause and one measured request.
+func (t *hotTask) turn(ctx context.Context, w *worker) error {
+	w.since.Store(0)
+	time.Sleep(between(leastPause, mostPause))
+	start := time.Now()
+	w.since.Store(start.UnixNano())
+	work, again, err := t.post(ctx, w.index)
+	switch {
+	case err != nil:
+		return err
+	case again > 0:
+		return fmt.Errorf("bench: key %d is busy", w.index)
+	}
+	if t.phase.Load() == measuring {
+		t.mu.Lock()
+		t.beyond.add(time.Since(start) - work)
+		t.mu.Unlock()
+	}
+	w.granted(1)
+	return nil
+}
+
+// want is one client of the hot key.
+func (t *hotTask) want() {
+	time.Sleep(between(0, hotPause)) // clients do not come all at once
+	for t.ctx.Err() == nil {
+		_, again, err := t.post(t.ctx, t.hotKey)
+		if err == nil && t.phase.Load() == measuring {
+			if again > 0 {
+				t.refused.Add(1)
+			} else {
+				t.served.Add(1)
+			}
+		}
+		if again == 0 {
+			again = between(0, hotPause)
+		}
+		time.Sleep(again)
+	}
+}
+
+func (t *hotTask) warmUp() error {
+	if err := t.crew.warmUp(); err != nil {
+		return err
+	}
+	for range t.clients {
+		go t.want() // ends when collect cancels, or with the process
+	}
+	time.Sleep(hotSettle)
+	return nil
+}
+
+func (t *hotTask) open() {
+	t.mostPresent.Store(t.present.Load())
+	t.crew.open()
+}
+
+func (t *hotTask) collect(o *outcome) {
+	t.crew.collect(o)
+	var beyond waits
+	beyond.mergeHistogram(&t.beyond)
+	o.Extra[beyondP50US], o.Extra[beyondP99US] = us(beyond.quantile(0.5)), us(beyond.quantile(0.99))
+	o.Extra[hotServedS], o.Extra[hotRefusedS] = float64(t.served.Load())/o.Window.Seconds(), float64(t.refused.Load())/o.Window.Seconds()
+	o.Extra[hotPresent] = float64(t.mostPresent.Load())
+}
+
+func between(least, most time.Duration) time.Duration { return least + rand.N(most-least) }
