@@ -42,12 +42,12 @@ func TestRun(t *testing.T) {
 func story(t *testing.T, args ...string) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := run(t.Context(), args, &out); err != nil {
+	if err := tell(t.Context(), args, &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	_, table, _ := strings.Cut(out.String(), "runs   most at once   final state\n")
 	lines := strings.Split(strings.TrimSpace(table), "\n")
-	want := []string{"archived", "completed", "completed", "completed"}
+	want := []string{"archived", "completed", "completed", "completed", "completed"}
 	if len(lines) != len(want) {
 		t.Fatalf("table:\n%s", table)
 	}
@@ -56,7 +56,7 @@ func story(t *testing.T, args ...string) {
 			t.Errorf("row %q, want %q … %s", lines[i], chapters[i].title, state)
 		}
 	}
-	for _, word := range []string{"context deadline exceeded", "no retry is used up", "replayed, not run", "worker A", "worker B", "receipt 1001"} {
+	for _, word := range []string{"context deadline exceeded", "no retry is used up", "replayed, not run", "worker A", "worker B", "receipt 1001", "account 42 (hot)"} {
 		if !strings.Contains(out.String(), word) {
 			t.Errorf("the story does not say %q:\n%s", word, &out)
 		}
@@ -70,16 +70,16 @@ func TestRunErrors(t *testing.T) {
 		`"x"`:         {"x"},
 		"127.0.0.1:1": {"-redis", "127.0.0.1:1"},
 	} {
-		if err := run(t.Context(), args, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := tell(t.Context(), args, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := run(ended, nil, new(bytes.Buffer)); !errors.Is(err, context.Canceled) {
+	if err := tell(ended, nil, new(bytes.Buffer)); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if err := run(t.Context(), []string{"-help"}, new(bytes.Buffer)); !errors.Is(err, flag.ErrHelp) {
+	if err := tell(t.Context(), []string{"-help"}, new(bytes.Buffer)); !errors.Is(err, flag.ErrHelp) {
 		t.Error(err)
 	}
 }

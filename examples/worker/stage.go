@@ -115,9 +115,9 @@ func (s *stage) serve(cfg asynq.Config, kind string, h asynq.Handler) (stop func
 	return srv.Shutdown, srv.Start(mux)
 }
 
-// locker makes a Locker that says what happens to keys. The returned function closes it.
-func (s *stage) locker() (*lockcore.Locker, func(), error) {
-	locks, err := lockcore.New(s.rdb, lockcore.Options{Prefix: s.name, Observer: narrator{s}})
+// locker makes a Locker. The returned function closes it.
+func (s *stage) locker(o lockcore.Observer) (*lockcore.Locker, func(), error) {
+	locks, err := lockcore.New(s.rdb, lockcore.Options{Prefix: s.name, Observer: o})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -29,6 +29,10 @@ var chapters = []struct {
 		func(r row) bool { return r.runs == 4 && r.most == 1 && r.state == "completed" },
 	},
 	{
+		"one hot account", "40 runs, one at a time, completed, and the others do not wait for them", hotAccount,
+		func(r row) bool { return r.runs == hotTasks && r.most == 1 && r.state == "completed" },
+	},
+	{
 		"one payment, sent twice", "1 run, completed", paidOnce,
 		func(r row) bool { return r.runs == 1 && r.most == 1 && r.state == "completed" },
 	},
@@ -63,7 +67,7 @@ func withoutHoldfast(ctx context.Context, s *stage) (row, error) {
 // The same task under Once. Its key is held until the handler has returned, so that a retry finds it busy, which is no
 // failure; and what the late run came to is recorded, so that the next retry has nothing left to do.
 func withHoldfast(ctx context.Context, s *stage) (row, error) {
-	locks, closeLocks, err := s.locker()
+	locks, closeLocks, err := s.locker(narrator{s})
 	if err != nil {
 		return row{}, err
 	}
@@ -86,7 +90,7 @@ func takingTurns(ctx context.Context, s *stage) (row, error) {
 	var c counter
 	queue := s.queue("turns")
 	for _, worker := range []string{"A", "B"} {
-		locks, closeLocks, err := s.locker()
+		locks, closeLocks, err := s.locker(narrator{s})
 		if err != nil {
 			return row{}, err
 		}
@@ -120,7 +124,7 @@ func takingTurns(ctx context.Context, s *stage) (row, error) {
 // Two tasks for one payment, as a producer sends them that did not get an answer the first time. Once stands outside: a
 // payment that is done does not wait for its account.
 func paidOnce(ctx context.Context, s *stage) (row, error) {
-	locks, closeLocks, err := s.locker()
+	locks, closeLocks, err := s.locker(narrator{s})
 	if err != nil {
 		return row{}, err
 	}
