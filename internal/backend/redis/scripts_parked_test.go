@@ -3,6 +3,7 @@ package redis_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -143,6 +144,25 @@ func TestScriptParkMarks(t *testing.T) {
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[2], redis.Z{Score: now + 60e6, Member: "1"}).Err()) // parked in the future
 		b.wantReply(park("1"), 2, 0, 1, 0, 0)
 		b.wantReply(unpark(0, "", "1"), 1, 0, 0, 0)
+	})
+}
+
+// A score that no script writes, which any client can, does not make a reply unreadable.
+func TestScriptParkScores(t *testing.T) {
+	onEach(t, func(b *bench) {
+		for _, score := range []float64{math.Inf(-1), -1e300, -1, math.Inf(1), 1e300} {
+			b.set(states()["other's"])
+			b.run(park("1"))
+			b.must(b.rdb.ZAdd(b.Context(), b.keys[2], redis.Z{Score: score, Member: "2"}).Err())
+			for _, c := range []call{park("2"), unpark(2, ""), unpark(0, "", "2")} {
+				for i, v := range b.run(c) {
+					if n, ok := v.(int64); ok && n < 0 {
+						b.Errorf("score %v: %s returns %d at %d", score, c.script, n, i)
+					}
+				}
+			}
+			b.must(b.rdb.Del(b.Context(), b.keys...).Err())
+		}
 	})
 }
 

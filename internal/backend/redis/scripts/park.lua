@@ -27,4 +27,4 @@ fields(KEYS[1], 's') -- a string becomes a hash
 if k.p ~= ARGV[4] then call('HSET', KEYS[1], 'p', ARGV[4]) end
 outlive(parked)
 local _, age = oldest(KEYS[2])
-return {2, call('ZRANK', KEYS[2], entry), count, math.max(now - since, 0), age}
+return {2, call('ZRANK', KEYS[2], entry), count, parked_for(since), age}

@@ -14,7 +14,7 @@ for i = 4, #ARGV do
   if since then
     call('ZREM', KEYS[2], ARGV[i])
     call('ZREM', KEYS[3], ARGV[i])
-    removed, age = removed + 1, math.max(age, now - since)
+    removed, age = removed + 1, math.max(age, parked_for(since))
   end
 end
 local count = call('ZCARD', KEYS[2])
