@@ -125,10 +125,10 @@ func decodeAcquire(r *backend.AcquireRequest, reply []any, sent time.Time, repea
 			err = &replyError{"lockcore: unexpected reply: the token is too large"}
 		}
 		a.GrantedAt = time.UnixMicro(a.Token) // grant.lua makes the token of the server's time
-		a.Attempt, a.Abandoned, a.Parked = small(reply, 2), small(reply, 3) == 1, small(reply, 4) == 1
+		a.Attempt, a.Abandoned, a.Parked = small(reply, 2), small(reply, 3) == 1, isSet(reply, 4)
 	case status == statusDone:
 		a.Outcome, a.Record, a.Attempt, a.Fingerprint = backend.OutcomeDone, []byte(text(reply, 1)), small(reply, 2), text(reply, 3)
-		a.Parked = small(reply, 4) == 1
+		a.Parked = isSet(reply, 4)
 	case status == statusMismatch:
 		a.Outcome, a.IsDone = backend.OutcomeMismatch, small(reply, 1) == 1
 	case status == statusAbandoned:

@@ -32,7 +32,9 @@ func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 	s := backend.Status{
 		State: backend.StateFree, Holder: text(reply, 1), HeldFor: micro(n[2]), Remaining: micro(n[3]),
 		Token: n[4], Attempt: small(reply, 5), Queue: small(reply, 6), Revoked: n[9] == 1, Locker: text(reply, 11),
-		Parked: small(reply, 13), OldestParked: text(reply, 14), ParkedFor: span(reply, 15),
+	}
+	if len(reply) > 13 {
+		s.Parked, s.OldestParked, s.ParkedFor = small(reply, 13), text(reply, 14), span(reply, 15)
 	}
 	if s.Token > 0 {
 		s.GrantedAt = time.UnixMicro(s.Token)

@@ -41,7 +41,7 @@ func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *comm
 // decodeEnd reads a reply of release.lua or complete.lua.
 func decodeEnd(reply []any, repeated bool, err error) (backend.ReleaseReply, error) {
 	r, err := decodeRelease(reply, repeated, err)
-	r.Parked = err == nil && small(reply, 1) == 1
+	r.Parked = err == nil && isSet(reply, 1)
 	return r, err
 }
 

@@ -15,6 +15,10 @@ func number(reply []any, i int) (int64, error) {
 	return 0, &replyError{fmt.Sprintf("lockcore: unexpected reply: no number at %d of %d", i, len(reply))}
 }
 
+// isSet reports whether element i of a reply is 1. Most replies end before i, and then number would
+// allocate an error.
+func isSet(reply []any, i int) bool { return i < len(reply) && reply[i] == int64(1) }
+
 func text(reply []any, i int) string {
 	if i < len(reply) {
 		if s, ok := reply[i].(string); ok {
