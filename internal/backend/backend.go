@@ -291,8 +291,17 @@ type ParkReply struct {
 type UnparkRequest struct {
 	Key    *Key
 	Remove []string
-	Woken  int    // how many entries that begin with Prefix are to be woken, including those that are
-	Prefix string // of the entries that the caller can wake
+	Woken  int           // how many entries that begin with Prefix are to be woken, including those that are
+	Prefix string        // of the entries that the caller can wake
+	Fresh  time.Duration // an entry that was marked earlier does not count as woken; default and most: WokenTime
+}
+
+// FreshTime returns Fresh or its default.
+func (r *UnparkRequest) FreshTime() time.Duration {
+	if r.Fresh <= 0 {
+		return WokenTime
+	}
+	return min(r.Fresh, WokenTime)
 }
 
 // UnparkReply is the reply to an UnparkRequest.

@@ -90,7 +90,7 @@ var mistakes = []struct {
 	{"parked entries have no TTL", "park", "if call('PTTL', KEYS[2]) < keep then call('PEXPIRE', KEYS[2], keep) end", "", "H", false},
 	{"parked entries end early", "park", "if call('PTTL', KEYS[2]) < keep then", "if true then", "P", false},
 	{"woken entries do not count", "unpark", "if begins(entry) then woken = woken + 1 end", "", "P", false},
-	{"woken entries have no TTL", "unpark", "if #reply > 4 then call('PEXPIRE', KEYS[3], math.ceil(woken_time / 1000)) end", "", "H", false},
+	{"woken entries have no TTL", "unpark", "if #reply > 4 then call('PEXPIRE', KEYS[3], marks_ttl) end", "", "H", false},
 	{"a key without entries says that it has some", "unpark", "redis.pcall('HDEL', KEYS[1], 'p')", "", "P", false},
 	{"a clear forgets its id", "clear", "if ARGV[7] ~= '' then remember('', ARGV[7]) end", "", "D", true},
 }

@@ -68,6 +68,7 @@ type parking struct {
 	waiting int
 	keys    map[lockKey]*keyCounts // keys with a waiting worker or a hold here
 	known   map[lockKey]knownKey   // keys that may have parked tasks
+	free    map[lockKey]*freeKey   // keys that are looked at again
 	lockers map[*lockcore.Locker]bool
 }
 
@@ -98,7 +99,7 @@ func newParking(cfg asynq.Config, o Parking) *parking {
 	return &parking{
 		inspector: o.Inspector, prefix: url.PathEscape(o.Deployment) + "/", most: max(workers/3, 1),
 		check: cmp.Or(max(cfg.TaskCheckInterval, 0), time.Second), delay: cmp.Or(max(cfg.DelayedTaskCheckInterval, 0), 5*time.Second),
-		keys: map[lockKey]*keyCounts{}, known: map[lockKey]knownKey{}, lockers: map[*lockcore.Locker]bool{},
+		keys: map[lockKey]*keyCounts{}, known: map[lockKey]knownKey{}, free: map[lockKey]*freeKey{}, lockers: map[*lockcore.Locker]bool{},
 	}
 }
 
@@ -131,9 +132,9 @@ func (p *parking) attach(locks *lockcore.Locker) {
 		switch state {
 		case access.ParkedHeld: // the delivery that has the key wakes tasks, see begin
 		case access.ParkedFree:
-			p.wake(k, max(room, 1), nil)
+			p.wakeFree(k, max(room, 1))
 		case access.ParkedDone:
-			p.wake(k, wakeDone, nil)
+			p.wakeFree(k, wakeDone)
 		}
 	})
 }
@@ -218,6 +219,7 @@ func (p *parking) startHold(k lockKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.countsLocked(k).holds++
+	delete(p.free, k)
 }
 
 func (p *parking) endHold(k lockKey) {
@@ -244,10 +246,10 @@ func (p *parking) dropLocked(k lockKey) {
 }
 
 // unpark removes entries of k, and marks others until want entries are woken.
-func (p *parking) unpark(ctx context.Context, k lockKey, remove []string, want int) (backend.UnparkReply, error) {
+func (p *parking) unpark(ctx context.Context, k lockKey, remove []string, want int, fresh time.Duration) (backend.UnparkReply, error) {
 	b, sent := k.locks.Internal().Backend, time.Now()
 	key := b.Key(k.kind, k.name)
-	r, err := b.Unpark(ctx, backend.UnparkRequest{Key: &key, Remove: remove, Woken: want, Prefix: p.prefix})
+	r, err := b.Unpark(ctx, backend.UnparkRequest{Key: &key, Remove: remove, Woken: want, Prefix: p.prefix, Fresh: fresh})
 	if err == nil && r.Count == 0 {
 		p.forget(k, sent)
 	}
@@ -320,7 +322,7 @@ func (v *delivery) checkInterval(ctx context.Context, mean time.Duration) {
 	if can := time.Duration(v.most) * mean; v.check > can && v.mayHave(v.k) {
 		v.reported.Do(func() {
 			v.d.locks.Internal().Report(ctx, lockcore.Misconfigured{Problem: fmt.Sprintf(
-				"asynqmw: asynq.Config.TaskCheckInterval is %v, longer than the work of the %d tasks that may wait for a key here (%v each): a key with parked tasks is idle between them; %v keeps it busy",
+				"asynqmw: asynq.Config.TaskCheckInterval was %v when Configure was called, longer than the work of the %d tasks that may wait for a key here (%v each): a key with parked tasks is idle between them; %v keeps it busy",
 				v.check, v.most, mean.Round(time.Millisecond), max(can/2, 10*time.Millisecond).Round(time.Millisecond))})
 		})
 	}
@@ -411,7 +413,7 @@ func (v *delivery) begin(ctx context.Context) (end func()) {
 	}()
 	if v.mayHave(v.k) {
 		room := v.learn(v.k, v.waiters)
-		if r, err := v.unpark(ctx, v.k, []string{v.entry}, room); err == nil { // else the next hold wakes
+		if r, err := v.unpark(ctx, v.k, []string{v.entry}, room, 0); err == nil { // else the next hold wakes
 			v.report(ctx, r)
 			if len(r.Wake) > 0 {
 				v.wake(v.k, room, r.Wake)
@@ -432,14 +434,14 @@ func (v *delivery) begin(ctx context.Context) (end func()) {
 // not report parked tasks. A worker that waits gets the key then, and its hold wakes.
 func (v *delivery) wakeCooled() {
 	if v.mayHave(v.k) && !v.busyHere(v.k) {
-		v.wake(v.k, max(v.learn(v.k, 0), 1), nil)
+		v.wakeFree(v.k, max(v.learn(v.k, 0), 1))
 	}
 }
 
 // leave removes the entry of a task that ends without the key, for example because the key is done.
 func (v *delivery) leave(ctx context.Context) {
 	if v.mayHave(v.k) {
-		if r, err := v.unpark(ctx, v.k, []string{v.entry}, 0); err == nil {
+		if r, err := v.unpark(ctx, v.k, []string{v.entry}, 0, 0); err == nil {
 			v.report(ctx, r)
 		}
 	}

@@ -362,7 +362,7 @@ func TestParkingCheckInterval(t *testing.T) {
 				for _, e := range of[lockcore.Misconfigured](w.heard) {
 					problems = append(problems, e.Problem)
 				}
-				if tt.want == "" && len(problems) > 0 || tt.want != "" && (len(problems) != 1 || !strings.Contains(problems[0], tt.want) || !strings.Contains(problems[0], "TaskCheckInterval is 1s")) {
+				if tt.want == "" && len(problems) > 0 || tt.want != "" && (len(problems) != 1 || !strings.Contains(problems[0], tt.want) || !strings.Contains(problems[0], "TaskCheckInterval was 1s")) {
 					w.Errorf("%q, want %q", problems, tt.want)
 				}
 			})
@@ -374,8 +374,8 @@ func TestParkingCheckInterval(t *testing.T) {
 func TestParkingInvalid(t *testing.T) {
 	i := new(asynq.Inspector)
 	for want, o := range map[string][]asynqmw.Parking{
-		"Parking.Inspector is nil":                                  {{}},
-		"2 values of Parking":                                      {{Inspector: i}, {Inspector: i}},
+		"Parking.Inspector is nil": {{}},
+		"2 values of Parking":      {{Inspector: i}, {Inspector: i}},
 		"Parking.Deployment is 129 bytes long, must be at most 128": {{Inspector: i, Deployment: strings.Repeat("x", 129)}},
 	} {
 		func() {
@@ -387,4 +387,31 @@ func TestParkingInvalid(t *testing.T) {
 			asynqmw.Configure(asynq.Config{}, o...)
 		}()
 	}
+}
+
+// A woken task that ends without the key, here because the Once outside replays it, does not keep the
+// next tasks from being woken.
+func TestParkingEndsOutside(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		var g gauge
+		account := func(_ context.Context, _ *asynq.Task) (guard.Key, error) {
+			return guard.Key{Class: "account", ID: "7"}, nil
+		}
+		alone := asynqmw.Exclusive(w.locks, account, asynqmw.ExclusiveOptions{Terms: noWait})
+		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Terms: noWait})
+		lease := w.hold("account:7")
+		w.serve(w.parking(3), once(alone(g.handler(nothing))))
+		var tasks []*asynq.TaskInfo
+		for _, payment := range []string{"1", "1", "1", "1", "2", "2", "2", "3"} {
+			tasks = append(tasks, w.parked(w.enqueue("charge", payment)))
+		}
+		_ = lease.Release(context.Background())
+		if took := w.all(tasks); took > soon {
+			w.Errorf("all tasks were done after %v", took)
+		}
+		if runs, most := g.counts(); runs != 3 || most != 1 {
+			w.Errorf("%d runs, %d at once", runs, most)
+		}
+	})
 }

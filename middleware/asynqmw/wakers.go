@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
 const (
@@ -15,6 +17,7 @@ const (
 	maxLook      = 100 * time.Millisecond // the age up to which the looked-up state of a task is used
 	firstPause   = 2 * time.Millisecond   // before the next lookup of an active task
 	longestPause = 64 * time.Millisecond
+	maxPause     = 5 * time.Second // between two looks at a free key
 )
 
 // wakers are the goroutines that wake parked tasks. The callers do not wait for them, because
@@ -33,11 +36,29 @@ type wakers struct {
 type wakeJob struct {
 	want    int      // how many tasks are to be woken, including those that are
 	entries []string // marked as woken; asynq does not run them yet
+	free    bool     // no task has the key: the next hold may depend on this job
+}
+
+// freeKey is a free key with parked tasks. A task that counts as woken may end without the key: it is
+// deleted, or a Once around this guard replays it. No hold follows then that wakes the next task. So
+// the key is looked at again, until a hold of this server begins or no task is parked.
+type freeKey struct {
+	since time.Time
+	want  int
+	pause time.Duration // before the next look
+	timer bool          // the next look is set
 }
 
 // wake makes a waker wake tasks of k until want are woken. entries are already marked as woken.
 func (p *parking) wake(k lockKey, want int, entries []string) {
-	if want == 0 && len(entries) == 0 {
+	p.add(k, wakeJob{want: want, entries: entries})
+}
+
+// wakeFree is wake for a key that no task has.
+func (p *parking) wakeFree(k lockKey, want int) { p.add(k, wakeJob{want: want, free: true}) }
+
+func (p *parking) add(k lockKey, more wakeJob) {
+	if more.want == 0 && len(more.entries) == 0 {
 		return
 	}
 	p.mu.Lock()
@@ -50,7 +71,7 @@ func (p *parking) wake(k lockKey, want int, entries []string) {
 	if w.jobs == nil {
 		w.jobs, w.busy = map[lockKey]wakeJob{}, map[lockKey]bool{}
 	}
-	w.jobs[k] = wakeJob{max(j.want, want), append(j.entries, entries...)}
+	w.jobs[k] = wakeJob{max(j.want, more.want), append(j.entries, more.entries...), j.free || more.free}
 	if w.running < maxWakers && !w.busy[k] {
 		w.running++
 		// Owner: p. It ends when there is no job. Each call ends with the Locker, or by the timeouts of
@@ -92,16 +113,23 @@ func (p *parking) nextWake() (k lockKey, j wakeJob, ok bool) {
 // longer parked, and wakes others instead.
 func (p *parking) wakeKey(k lockKey, j wakeJob) {
 	entries, stale := j.entries, []string(nil)
+	fresh, waits := time.Duration(0), false
+	if j.free {
+		fresh, waits = p.lookAgain(k, j.want)
+	}
 	for range maxParked { // each round removes an entry
 		if len(entries) == 0 {
-			r, err := p.unpark(k.locks.Internal().Context(), k, stale, j.want)
+			r, err := p.unpark(k.locks.Internal().Context(), k, stale, j.want, fresh)
+			if err == nil && r.Count == 0 {
+				p.stopLooking(k)
+			}
 			if err != nil || len(r.Wake) == 0 {
 				return
 			}
 			entries, stale = r.Wake, nil
 		}
 		for _, entry := range entries {
-			if !p.wakeTask(k, entry) {
+			if !p.wakeTask(k, entry, waits) {
 				stale = append(stale, entry)
 			}
 		}
@@ -111,15 +139,58 @@ func (p *parking) wakeKey(k lockKey, j wakeJob) {
 	}
 }
 
+// lookAgain sets the next look at a free key, unless it is set. It returns the age from which on a mark
+// is checked, and whether a pending task still counts as woken.
+func (p *parking) lookAgain(k lockKey, want int) (fresh time.Duration, waits bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := max(2*p.check, 100*time.Millisecond) // a woken task has begun by then if its queue has no backlog
+	f := p.free[k]
+	if f == nil {
+		f = &freeKey{since: time.Now(), pause: first}
+		if len(p.free) < maxKnown {
+			p.free[k] = f
+		}
+	}
+	f.want = max(f.want, want)
+	age := time.Since(f.since)
+	if ctx := k.locks.Internal().Context(); ctx.Err() != nil || age > 2*maxExtraDelay {
+		delete(p.free, k) // the tasks have come back by themselves meanwhile
+	} else if !f.timer {
+		f.timer = true
+		time.AfterFunc(f.pause, func() { p.look(k, f) })
+		f.pause = min(2*f.pause, maxPause)
+	}
+	return first, age < backend.WokenTime
+}
+
+// look is called when a look at a free key is due.
+func (p *parking) look(k lockKey, f *freeKey) {
+	p.mu.Lock()
+	due, want := p.free[k] == f, f.want
+	f.timer = false
+	p.mu.Unlock()
+	if due {
+		p.wakeFree(k, want)
+	}
+}
+
+func (p *parking) stopLooking(k lockKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.free, k)
+}
+
 // wakeTask makes asynq run a task that is parked on k. It returns false if the task is not parked
 // on k: its entry must be removed.
 //
-//   - A pending task is not parked. Its queue may be paused or have a long backlog, and its entry
-//     would count as woken meanwhile, so that no task of another queue would be woken.
+//   - A pending task is on its way, but its queue may be paused or have a long backlog. So if
+//     waits is false it is not parked: its entry would count as woken, and no task of another
+//     queue would be woken.
 //   - RunTask also runs tasks that are completed, archived or scheduled, so GetTaskInfo looks up
 //     the state first. A task that comes back by itself may end between the two commands: then
 //     RunTask runs it again. If the lookup took longer than maxLook, it is repeated.
-func (p *parking) wakeTask(k lockKey, entry string) (kept bool) {
+func (p *parking) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 	queue, id, ok := p.task(entry)
 	if !ok {
 		return false
@@ -130,7 +201,7 @@ func (p *parking) wakeTask(k lockKey, entry string) (kept bool) {
 		switch {
 		case missing(err):
 			return false
-		case err != nil:
+		case err != nil || waits && (info.State == asynq.TaskStatePending || info.State == asynq.TaskStateActive):
 			return true
 		case info.State == asynq.TaskStateActive: // it waits for the key, or asynq has not yet moved it to retry
 			time.Sleep(pause)

@@ -16,7 +16,6 @@ import (
 const (
 	maxLooked = 1000 // entries, from the oldest on, that one request looks at to wake some
 	parkedTTL = span(backend.ParkedTTL / time.Microsecond)
-	wokenTime = span(backend.WokenTime / time.Microsecond)
 )
 
 // parkedEntry is the name of a task that waits for the key outside of its worker.
@@ -90,7 +89,7 @@ func (k *key) wake(r *backend.UnparkRequest, now instant) (marked []string) {
 	woken := 0
 	for i := range k.parked {
 		p := &k.parked[i]
-		if p.woken > now || p.woken <= now-wokenTime { // the clock was set back, or the entry may be woken again
+		if p.woken > now || p.woken <= now-micros(r.FreshTime()) { // the clock was set back, or the entry may be woken again
 			p.woken = 0
 		}
 		if p.woken != 0 && strings.HasPrefix(p.text, r.Prefix) {

@@ -125,7 +125,7 @@ func parkArgs(r *backend.ParkRequest, locker string) []any {
 }
 
 func unparkArgs(r *backend.UnparkRequest) []any {
-	args := []any{r.Woken, r.Prefix, backend.WokenTime.Microseconds()}
+	args := []any{r.Woken, r.Prefix, r.FreshTime().Microseconds()}
 	for _, entry := range r.Remove {
 		args = append(args, entry)
 	}

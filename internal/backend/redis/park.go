@@ -31,7 +31,7 @@ func (b *Backend) Park(ctx context.Context, r backend.ParkRequest) (backend.Park
 // Unpark sends unpark.lua.
 func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (backend.UnparkReply, error) {
 	entries, woken := parkedNames(r.Key.Stored[0])
-	args := []any{r.Woken, r.Prefix, micros(backend.WokenTime)}
+	args := []any{r.Woken, r.Prefix, micros(r.FreshTime())}
 	for _, entry := range r.Remove {
 		args = append(args, entry)
 	}

@@ -52,5 +52,5 @@ for from = 0, 900, 100 do
     end
   end
 end
-if #reply > 4 then call('PEXPIRE', KEYS[3], math.ceil(woken_time / 1000)) end -- marks have no use after that
+if #reply > 4 then call('PEXPIRE', KEYS[3], marks_ttl) end
 return reply
