@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -56,7 +58,7 @@ func newHotTask(j job, l *holdfastLocker, seen *witness) *hotTask {
 		return guard.Key{Class: "account", ID: j.Prefix + r.PathValue("key")}, nil
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /{key}", t.counted(httpmw.Exclusive(l.locks, key, o)(t.handler(seen))))
+	mux.Handle("POST /{key}", t.counted(limited(j.Point.Most, httpmw.Exclusive(l.locks, key, o)(handler(seen)))))
 	t.target = httptest.NewServer(mux).URL
 	clients := j.Point.Workers + t.clients
 	t.client = &http.Client{Transport: &http.Transport{MaxIdleConns: clients, MaxIdleConnsPerHost: clients}}
@@ -65,7 +67,7 @@ func newHotTask(j job, l *holdfastLocker, seen *witness) *hotTask {
 }
 
 // handler works for a while, and tells the client for how long.
-func (t *hotTask) handler(seen *witness) http.Handler {
+func handler(seen *witness) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		key, _ := strconv.Atoi(r.PathValue("key"))
@@ -75,6 +77,21 @@ func (t *hotTask) handler(seen *witness) http.Handler {
 		time.Sleep(between(leastWork, mostWork))
 		w.Header().Set(workHeader, strconv.FormatInt(time.Since(start).Microseconds(), 10))
 		w.WriteHeader(http.StatusCreated)
+	})
+}
+
+// limited lets at most n requests into next at once, in the order of their arrival. The others wait.
+func limited(n int, next http.Handler) http.Handler {
+	if n == 0 {
+		return next
+	}
+	places := semaphore.NewWeighted(int64(n))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if places.Acquire(r.Context(), 1) != nil {
+			return // the client has gone
+		}
+		defer places.Release(1)
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -15,6 +15,9 @@
 // The scenario memory reads used_memory and DBSIZE of Redis before -keys keys are taken, while all are held and after all are released. It takes
 // minutes, and runs only if -scenario names it.
 //
+// The scenario http-hot has clients with a key each at an HTTP server, beside 1,000 clients of one more key. They are measured without these
+// clients (holdfast+quiet), with httpmw's default MaxWaiting (holdfast), and without a bound (holdfast+unbounded).
+//
 // In the scenarios partition and lost-answer a holder's network fails while another client waits for its key. They measure for how long both run, in
 // seconds; FAULTS.md has what they found. Two at once under holdfast, or one of its waiters that is never served, makes the exit code 1.
 //

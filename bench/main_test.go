@@ -165,13 +165,16 @@ func TestSmoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 13 {
-		t.Fatalf("%d lines, want 13:\n%s", len(lines), out.String())
+	if len(lines) != 16 {
+		t.Fatalf("%d lines, want 16:\n%s", len(lines), out.String())
 	}
 	for _, line := range lines {
 		var r result
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
+		}
+		if r.Library == unboundedName { // in so short a run it may serve nothing
+			continue
 		}
 		if r.OpsPerS < 1 || r.P99US < r.P50US || r.MaxUS < r.P99US || r.CmdsPerOp <= 0 || r.Violations != 0 {
 			t.Errorf("implausible: %s", line)

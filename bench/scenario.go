@@ -34,6 +34,7 @@ type point struct {
 	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
 	Replay  bool          `json:"replay"` // once: the key is done already
 	Hot     int           `json:"hot"`    // hot: clients of the last key, which no other client wants
+	Most    int           `json:"most"`   // hot: requests that the server serves at once; 0: no limit
 	Server  bool          `json:"server"` // http: the requests go through a server and a connection to it, else the handler is called
 	Moment  moment        `json:"moment"` // fault: what goes wrong
 	Cut     bool          `json:"cut"`    // fault: a connection that has lost a reply ends, rather than to fall silent
@@ -96,6 +97,7 @@ const (
 	sectionTime = 2 * time.Millisecond
 	orderTime   = 200 * time.Millisecond
 	longSection = 5 * time.Millisecond // longer than a batch of holdfast's
+	mostAtOnce  = "200 requests at once"
 )
 
 var onlyHoldfast = []string{holdfastName}
@@ -150,7 +152,10 @@ var scenarios = []scenario{
 	{
 		name: "http-hot", title: "100 clients with a key each at a server with httpmw.Exclusive, beside 1,000 clients of one key", times: 2,
 		libraries: []string{quietName, unboundedName, holdfastName},
-		points:    []point{{Kind: hotKind, Procs: 1, Workers: 100, Keys: 101, Hot: 1000}},
+		points: []point{
+			{Name: "no limit", Kind: hotKind, Procs: 1, Workers: 100, Keys: 101, Hot: 1000},
+			{Name: mostAtOnce, Kind: hotKind, Procs: 1, Workers: 100, Keys: 101, Hot: 1000, Most: 200},
+		},
 	},
 	{name: "stripes", title: "orders of 200 ms, two at a time wanting every key", libraries: onlyHoldfast, points: stripes(30, 60, 120)},
 	{

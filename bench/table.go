@@ -96,7 +96,8 @@ var memoryColumns = []column{
 
 const hotNote = "p50, p99 and max are of whole requests of the 100 clients, with their handlers, which take 20 to 50 ms. " +
 	"httpmw.Exclusive has its default options, but for MaxWaiting. A client of the hot key comes again after Retry-After, or up to a second after it was served. " +
-	"The last three columns are of the hot key; requests in the server run, wait, or are being refused."
+	"The last three columns are of the hot key; requests in the server run, wait, or are being refused. " +
+	"With a limit, the other requests wait in front of httpmw.Exclusive, in the order of their arrival."
 
 // hotColumns compare with the run without clients of the hot key.
 func hotColumns(rs results) []column {

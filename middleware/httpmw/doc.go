@@ -10,7 +10,7 @@
 //
 // A request that waits for its key occupies a connection and a goroutine. At most 64 requests of a process wait for one key
 // (Terms.MaxWaiting). Further ones are answered 409 with Retry-After at once and cost no command of Redis. So one hot key
-// cannot occupy a server. The bound is for one key and one process: ten hot keys have 640 requests wait. docs/performance.md
+// cannot occupy a server. The bound is for one key and one process: with ten hot keys up to 640 requests wait. docs/performance.md
 // has measurements.
 //
 // It follows draft-ietf-httpapi-idempotency-key-header and, where that is silent, Stripe's practice
