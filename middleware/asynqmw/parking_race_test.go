@@ -83,3 +83,49 @@ func wakesAll(t *testing.T, wait time.Duration, client func(testing.TB, ...func(
 		}
 	}
 }
+
+// Between a waker's look at a task and RunTask the task comes back by itself and is done. A task with Retention then
+// runs again under Exclusive, and not under Once. Without Retention it does not run again.
+func TestParkingRunsAgain(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		once bool
+		keep time.Duration
+		want int
+	}{
+		"Exclusive, Retention":    {keep: time.Hour, want: 2},
+		"Exclusive, no Retention": {want: 1},
+		"Once, Retention":         {once: true, keep: time.Hour, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, net := redistest.Bubble(t), locktest.NewFaults(t)
+				w := newWorld(t, server.Client(t))
+				w.inspect = asynq.NewInspectorFromRedisClient(server.Client(t, func(o *redis.Options) {
+					o.Dialer, o.ReadTimeout = net.Dial(o.Dialer), time.Minute
+				}))
+				var g gauge
+				h := g.handler(nothing)
+				if tt.once {
+					h = asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Terms: lockcore.Terms{Name: "outer", Wait: lockcore.NoWait}})(h)
+				}
+				w.serve(w.parking(3), asynqmw.Exclusive(w.locks, byPayload, parkAtOnce)(h))
+				lease := w.hold("test:7")
+				task := w.enqueue("charge", "7", asynq.Retention(tt.keep))
+				w.parked(task)
+				run := net.Hold(func(r locktest.Request) bool { return r.About(task.ID) && r.About(":groups") }) // RunTask
+				_ = lease.Release(context.Background())
+				<-run.Struck()
+				if !w.eventually(func() bool { runs, _ := g.counts(); return runs == 1 }) {
+					t.Error("it did not come back by itself")
+				}
+				synctest.Wait()
+				run.Deliver()
+				<-time.After(time.Second)
+				if runs, most := g.counts(); runs != tt.want || most != 1 {
+					t.Errorf("%d runs, %d at once; want %d", runs, most, tt.want)
+				}
+			})
+		})
+	}
+}
