@@ -15,7 +15,8 @@ const (
 	maxWakes     = 10_000                 // keys in wakers.jobs; the tasks of further keys come back by themselves
 	wakeDone     = 64                     // tasks of a done key that are woken at a time: their handlers do not run
 	maxLook      = 100 * time.Millisecond // the age up to which the looked-up state of a task is used
-	firstPause   = 2 * time.Millisecond   // before the next lookup of an active task
+	dueSoon      = 500 * time.Millisecond
+	firstPause   = 2 * time.Millisecond // before the next lookup of an active task
 	longestPause = 64 * time.Millisecond
 	maxPause     = 5 * time.Second // between two looks at a free key
 )
@@ -188,8 +189,9 @@ func (p *parking) stopLooking(k lockKey) {
 //     waits is false it is not parked: its entry would count as woken, and no task of another
 //     queue would be woken.
 //   - RunTask also runs tasks that are completed, archived or scheduled, so GetTaskInfo looks up
-//     the state first. A task that comes back by itself may end between the two commands: then
-//     RunTask runs it again. If the lookup took longer than maxLook, it is repeated.
+//     the state first. A task that comes back by itself may end between the two commands, and if
+//     it has a Retention, RunTask runs it again. So such a task is not run if it comes back within
+//     dueSoon. If the lookup took longer than maxLook, it is repeated.
 func (p *parking) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 	queue, id, ok := p.task(entry)
 	if !ok {
@@ -207,6 +209,8 @@ func (p *parking) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 			time.Sleep(pause)
 			continue
 		case info.State != asynq.TaskStateRetry || !strings.Contains(info.LastErr, parkedOn(k.kind, k.name)):
+			return false
+		case info.Retention > 0 && time.Until(info.NextProcessAt) < dueSoon:
 			return false
 		case time.Since(looked) > maxLook:
 			continue
