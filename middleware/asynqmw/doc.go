@@ -104,7 +104,8 @@
 //     with a deadline comes back before it.
 //   - A waking process runs a task only if asynq's Inspector says that the task is in retry, with the
 //     error of parking on this key. A task that comes back by itself may end between this lookup and
-//     the run. If it has a Retention, it then runs again. Use Once for such tasks.
+//     the run. If it has a Retention, it then runs again. A task with a Retention that comes back
+//     within 500 ms is not woken. Use Once for such tasks.
 //   - A key has at most 10,000 parked tasks. A further task is refused as without parking.
 //   - The TTL of asynq.Unique goes on while a task is parked. Choose a TTL that is longer than the wait.
 //   - If asynq finds no pending task, it looks again after TaskCheckInterval (1 s). If that is longer

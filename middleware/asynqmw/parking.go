@@ -62,6 +62,7 @@ type parking struct {
 	most         int           // workers that may wait, for all keys together
 	check, delay time.Duration // asynq's TaskCheckInterval and DelayedTaskCheckInterval
 	reported     sync.Once     // reports that check is too long
+	badInspector sync.Once     // reports that the Inspector uses another Redis
 	wakers       wakers
 
 	mu      sync.Mutex

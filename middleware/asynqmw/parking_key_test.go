@@ -415,3 +415,30 @@ func TestParkingEndsOutside(t *testing.T) {
 		}
 	})
 }
+
+// An Inspector of another Redis wakes no task. That is reported once.
+func TestParkingOtherInspector(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		other := redistest.Bubble(w.T).Client(w.T)
+		cfg := quick()
+		cfg.Concurrency = 3
+		lease := w.hold("test:7")
+		w.serve(asynqmw.Configure(cfg, asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(other)}),
+			asynqmw.Exclusive(w.locks, byPayload, parkAtOnce)(new(gauge).handler(nothing)))
+		tasks := []*asynq.TaskInfo{w.parked(w.enqueue("charge", "7")), w.parked(w.enqueue("charge", "7"))}
+		_ = lease.Release(context.Background())
+		for _, task := range tasks { // they come back by themselves
+			w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateCompleted })
+		}
+		n := 0
+		for _, e := range of[lockcore.Misconfigured](w.heard) {
+			if strings.Contains(e.Problem, `Parking.Inspector does not know queue "default"`) {
+				n++
+			}
+		}
+		if n != 1 {
+			w.Errorf("the Inspector is reported %d times, want once", n)
+		}
+	})
+}

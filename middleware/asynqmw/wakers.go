@@ -2,12 +2,14 @@ package asynqmw
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 const (
@@ -202,6 +204,9 @@ func (p *parking) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 		info, err := p.inspector.GetTaskInfo(queue, id)
 		switch {
 		case missing(err):
+			if errors.Is(err, asynq.ErrQueueNotFound) {
+				p.reportInspector(k, queue)
+			}
 			return false
 		case err != nil || waits && (info.State == asynq.TaskStatePending || info.State == asynq.TaskStateActive):
 			return true
@@ -218,6 +223,15 @@ func (p *parking) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 		return !missing(p.inspector.RunTask(queue, id))
 	}
 	return true
+}
+
+// reportInspector reports once that the Inspector does not know the queue of a parked task.
+func (p *parking) reportInspector(k lockKey, queue string) {
+	p.badInspector.Do(func() {
+		hidden := k.locks.Internal()
+		hidden.Report(hidden.Context(), lockcore.Misconfigured{Problem: fmt.Sprintf(
+			"asynqmw: Parking.Inspector does not know queue %q of a parked task: it must use the Redis of the server; if servers on several Redis share keys, each needs its own Parking.Deployment", queue)})
+	})
 }
 
 func missing(err error) bool {
