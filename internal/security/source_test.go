@@ -73,7 +73,7 @@ func TestCertificatesAreChecked(t *testing.T) {
 // time may be pseudo-random.
 func TestIDsAreRandom(t *testing.T) {
 	pseudo := []string{
-		"lockcore/request.go: IntN", "lockcore/watchdog.go: Int64N", "middleware/asynqmw/configure.go: Float64", "middleware/asynqmw/parking.go: N", // jitter
+		"lockcore/request.go: IntN", "lockcore/watchdog.go: Int64N", "middleware/asynqmw/configure.go: Float64", "middleware/asynqmw/delivery.go: N", // jitter
 		"locktest/damage.go: New", "locktest/damage.go: NewPCG", // broken records, the same in each run
 	}
 	products, ids, pseudoUses := 0, 0, 0
