@@ -20,6 +20,7 @@ type waiter struct {
 	ctx      context.Context //nolint:containedctx // the caller's
 	cancel   context.CancelFunc
 	canceled atomic.Int64 // when cancel was called first, in ns of the run; 0 before
+	behind   string       // a call that came later and got the key first; then MaxWaiting must have refused this one
 }
 
 // wait notes a call that is about to begin; returned ends that.
@@ -85,11 +86,18 @@ func (wk *worker) startle(k *keyState) {
 }
 
 // fifoLocked judges that nobody in the process of wt was overtaken by it: who began before it, with equal terms, is served before it or has
-// given up. A call stands in line as soon as time goes on.
+// given up. A call stands in line as soon as time goes on. A call that MaxWaiting has refused may not have returned yet.
 func (o *oracle) fifoLocked(k *keyState, wt *waiter) {
+	if wt.behind != "" {
+		o.failLocked("turns", k, "%s, here since %.4f, got it after %s, which came later", wt.who, wt.since.Seconds(), wt.behind)
+	}
 	for other := range k.waiters {
 		if other.n == wt.n && other.since+time.Millisecond <= wt.since && other.until > o.now() && other.ctx.Err() == nil &&
 			other.terms.Lease == wt.terms.Lease && other.terms.NoRenew == wt.terms.NoRenew {
+			if other.terms.MaxWaiting > 0 {
+				other.behind = wt.who
+				continue
+			}
 			o.failLocked("turns", k, "%s, here since %.4f, got it before %s, here since %.4f", wt.who, wt.since.Seconds(), other.who, other.since.Seconds())
 		}
 	}

@@ -136,7 +136,7 @@ func TestParkingWakerDies(t *testing.T) {
 					_ = w.hold("test:7").Release(context.Background())
 				}
 				w.all(tasks)
-				if took := time.Since(began); took < tt.least || took > tt.most {
+				if took := time.Since(began); took < tt.least || w.late(took, tt.most) {
 					w.Errorf("done after %v, want %v to %v", took, tt.least, tt.most)
 				}
 				w.once(g, 3)
@@ -159,7 +159,7 @@ func TestParkingLost(t *testing.T) {
 				lease, tasks, g, _ := w.crowd(4)
 				lose(w.world)
 				_ = lease.Release(context.Background())
-				if took := w.all(tasks); took > itself+10*time.Second {
+				if took := w.all(tasks); w.late(took, itself+10*time.Second) {
 					w.Errorf("done after %v", took)
 				}
 				w.once(g, 4)
@@ -185,7 +185,7 @@ func TestParkingOutage(t *testing.T) {
 				_ = lease.Release(context.Background())
 				<-time.After(5 * time.Second)
 				net.Heal()
-				if took := w.all(tasks); took > itself+10*time.Second {
+				if took := w.all(tasks); w.late(took, itself+10*time.Second) {
 					w.Errorf("done after %v", took)
 				}
 				w.once(g, 4)
@@ -196,14 +196,14 @@ func TestParkingOutage(t *testing.T) {
 				_ = lease.Release(context.Background())
 				began := time.Now()
 				w.servers[0].Shutdown()
-				if took := time.Since(began); net == w.locksNet && took > time.Second { // asynq itself waits for its Redis
+				if took := time.Since(began); net == w.locksNet && w.late(took, time.Second) { // asynq itself waits for its Redis
 					w.Errorf("Shutdown took %v", took)
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 				defer cancel()
 				began = time.Now()
 				_ = w.locks.Close(ctx) // the release may not have arrived
-				if took := time.Since(began); took > 6*time.Second {
+				if took := time.Since(began); w.late(took, 6*time.Second) {
 					w.Errorf("Close took %v", took)
 				}
 				net.Heal()
@@ -239,7 +239,9 @@ func apart(t *testing.T, story func(w *apartWorld)) {
 	}
 	t.Run("memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			story(build(t, func(edit ...func(*redis.Options)) *redis.Client { return redistest.Bubble(t).Client(t, edit...) }))
+			w := build(t, func(edit ...func(*redis.Options)) *redis.Client { return redistest.Bubble(t).Client(t, edit...) })
+			w.virtual = true
+			story(w)
 		})
 	})
 	t.Run("real", func(t *testing.T) {
@@ -256,11 +258,11 @@ func TestParkingCluster(t *testing.T) {
 	w := newWorldOn(t, redistest.Real(t).Client(t), redistest.Cluster(t).Client(t))
 	lease, tasks, g, order := w.crowd(5)
 	_ = lease.Release(context.Background())
-	if took := w.all(tasks); took > soon {
+	if took := w.all(tasks); w.late(took, soon) {
 		t.Errorf("done after %v", took)
 	}
 	for i, task := range tasks {
-		if id := <-order; id != task.ID {
+		if id := <-order; w.virtual && id != task.ID { // in real time a task may have come back by itself
 			t.Errorf("task %s ran as number %d, want %s", id, i, task.ID)
 		}
 	}
@@ -302,12 +304,12 @@ func TestParkingInspectorHangs(t *testing.T) {
 		w.once(&g, 2)
 		w.hold("test:7")
 		w.parked(w.enqueue("charge", "7"))
-		if d := time.Duration(longest.Load()); d > 1100*time.Millisecond {
+		if d := time.Duration(longest.Load()); w.late(d, 1100*time.Millisecond) {
 			w.Errorf("a delivery took %v, want the 1 s of the handler", d)
 		}
 		began := time.Now()
 		srv.Shutdown()
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); w.late(took, time.Second) {
 			w.Errorf("Shutdown took %v", took)
 		}
 		net.Heal()
@@ -329,7 +331,7 @@ func TestParkingPaused(t *testing.T) {
 			w.Fatal(err)
 		}
 		_ = lease.Release(context.Background())
-		if took := w.all(more); took > itself+2*soon {
+		if took := w.all(more); w.late(took, itself+2*soon) {
 			w.Errorf("the other queue's tasks are done after %v", took)
 		}
 		if runs, _ := g.counts(); runs != 10 {

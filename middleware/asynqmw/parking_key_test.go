@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -51,7 +50,7 @@ func TestParkingForeignHolder(t *testing.T) {
 				if err != nil {
 					w.Fatal(err)
 				}
-				if took := w.all(tasks); took > soon {
+				if took := w.all(tasks); w.late(took, soon) {
 					w.Errorf("done after %v", took)
 				}
 				w.once(&g, 2)
@@ -111,7 +110,7 @@ func TestParkingDeployments(t *testing.T) {
 				_ = lease.Release(context.Background())
 				w.all(tasks[0])
 				x.all(tasks[1])
-				if took := time.Since(began); took > 2*itself+2*soon {
+				if took := time.Since(began); w.late(took, 2*itself+2*soon) {
 					w.Errorf("done after %v", took)
 				}
 				w.Logf("%s: done after %v", name, time.Since(began))
@@ -154,7 +153,7 @@ func TestParkingNested(t *testing.T) {
 			w.Errorf("the key outside is %+v, %v, want free", held, err)
 		}
 		_ = lease.Release(context.Background())
-		if took := w.all(tasks); took > soon {
+		if took := w.all(tasks); w.late(took, soon) {
 			w.Errorf("done after %v", took)
 		}
 		w.once(&g, 4)
@@ -185,7 +184,7 @@ func TestParkingDuplicates(t *testing.T) {
 			w.parked(task)
 		}
 		close(finish)
-		if took := w.all(tasks); took > soon {
+		if took := w.all(tasks); w.late(took, soon) {
 			w.Errorf("done after %v", took)
 		}
 		w.once(&g, 1)
@@ -200,8 +199,7 @@ func TestParkingRoom(t *testing.T) {
 		t.Run(fmt.Sprint(tt.workers), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(w *world) {
-				count := &waits{events: w.heard}
-				locks, err := lockcore.New(w.rdb, lockcore.Options{Observer: count, NoGroups: true})
+				locks, err := lockcore.New(w.rdb, lockcore.Options{Observer: w.heard, NoGroups: true})
 				if err != nil {
 					w.Fatal(err)
 				}
@@ -231,44 +229,9 @@ func TestParkingRoom(t *testing.T) {
 					_ = lease.Release(context.Background())
 				}
 				w.all(tasks)
-				if most := count.most; most != tt.most {
-					w.Errorf("%d waited at once, want %d", most, tt.most)
-				}
 				w.Logf("%d times parked", len(of[guard.Parked](w.heard)))
 			})
 		})
-	}
-}
-
-// waits counts the attempts that wait for a busy key.
-type waits struct {
-	*events
-	mu        sync.Mutex
-	now, most int
-}
-
-type attemptKey struct{}
-
-// Start gives each attempt a flag that it waits.
-func (o *waits) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
-	return context.WithValue(o.events.Start(ctx, a), attemptKey{}, new(bool))
-}
-
-func (o *waits) Event(ctx context.Context, e lockcore.Event) {
-	o.events.Event(ctx, e)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	waiting, _ := ctx.Value(attemptKey{}).(*bool)
-	switch e.(type) {
-	case lockcore.Waiting:
-		*waiting = true
-		o.now++
-		o.most = max(o.most, o.now)
-	case lockcore.Granted, lockcore.Refused:
-		if *waiting {
-			*waiting = false
-			o.now--
-		}
 	}
 }
 
@@ -407,7 +370,7 @@ func TestParkingEndsOutside(t *testing.T) {
 			tasks = append(tasks, w.parked(w.enqueue("charge", payment)))
 		}
 		_ = lease.Release(context.Background())
-		if took := w.all(tasks); took > soon {
+		if took := w.all(tasks); w.late(took, soon) {
 			w.Errorf("all tasks were done after %v", took)
 		}
 		if runs, most := g.counts(); runs != 3 || most != 1 {

@@ -77,11 +77,11 @@ func TestParking(t *testing.T) {
 			if info := w.ends(task, asynq.TaskStateCompleted); info.Retried != 0 {
 				w.Errorf("task %d has %d retries used up", i, info.Retried)
 			}
-			if id := <-order; id != task.ID {
+			if id := <-order; w.virtual && id != task.ID { // in real time a task may have come back by itself
 				w.Errorf("task %s ran as number %d, want %s", id, i, task.ID)
 			}
 		}
-		if took := time.Since(began); took > 20*time.Second {
+		if took := time.Since(began); w.late(took, 20*time.Second) {
 			w.Errorf("all tasks were done after %v, which is no sooner than without being woken", took)
 		}
 		if _, most := g.counts(); most != 1 {
@@ -123,7 +123,7 @@ func TestParkingOnce(t *testing.T) {
 		for _, task := range tasks {
 			w.ends(task, asynq.TaskStateCompleted)
 		}
-		if took := time.Since(began); took > 20*time.Second {
+		if took := time.Since(began); w.late(took, 20*time.Second) {
 			w.Errorf("all tasks were done after %v, which is no sooner than without being woken", took)
 		}
 		if runs, _ := g.counts(); runs != 1 {

@@ -29,6 +29,7 @@ type world struct {
 	client    *asynq.Client
 	inspect   *asynq.Inspector
 	servers   []*asynq.Server
+	virtual   bool // in a bubble
 }
 
 // both tells a story on an asynq server in a bubble, where time costs nothing, and from level full on one with a real Redis.
@@ -44,8 +45,16 @@ func both(t *testing.T, story func(*world)) {
 
 func inBubble(t *testing.T, story func(*world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { story(newWorld(t, redistest.Bubble(t).Client(t))) })
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, redistest.Bubble(t).Client(t))
+		w.virtual = true
+		story(w)
+	})
 }
+
+// late reports whether took is more than most. In real time a busy machine may be the cause, so it
+// counts in a bubble only.
+func (w *world) late(took, most time.Duration) bool { return w.virtual && took > most }
 
 func newWorld(t *testing.T, rdb *redis.Client) *world {
 	t.Helper()
