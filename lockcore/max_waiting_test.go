@@ -122,7 +122,7 @@ func TestMaxWaiting(t *testing.T) {
 	})
 }
 
-// Each call is judged by its own MaxWaiting. Nobody who waits is refused because of it. A zero takes the value of the Locker.
+// Each call is judged by its own MaxWaiting. A call that waits is never refused because of it. A zero takes the value of the Locker.
 func TestMaxWaitingOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{Terms: lockcore.Terms{MaxWaiting: 1}})
