@@ -106,8 +106,8 @@ func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	c.Fingerprint = []byte("another")
 	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
 	refused := errors.Is(err, lockcore.ErrMismatch) || errors.Is(err, lockcore.ErrUnavailable) || ctx.Err() != nil
-	if errors.Is(err, lockcore.ErrBusy) { // what its process knew last, if it hears nothing from Redis
-		refused = refused || wk.n.calmFor() < settled
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok { // what the process knew last, if Redis could not tell it more
+		refused = refused || wk.n.calmFor() < settled || busy.Waiting > 0 && wk.w.hushedLately()
 	}
 	if le != nil || rec != nil || !refused {
 		wk.w.fail("I10", j.key.name, "%s came with another fingerprint: %v, %v, %v", wk.name, le, rec, err)

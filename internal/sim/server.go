@@ -159,7 +159,7 @@ func (w *world) wakeLocked(k *keyState, s seen) {
 // calmLong says that what the last storm, loss, kill or lost message has done to k is over.
 func (w *world) calmLong(k *keyState) bool {
 	now := w.now()
-	return w.calmSince(now-forgotten) && !w.hush.Load() && now-time.Duration(w.heard.Load()) > sluggish && now-k.lost > forgotten
+	return w.calmSince(now-forgotten) && !w.hushedLately() && now-k.lost > forgotten
 }
 
 func (o *oracle) queue(name string) []string {

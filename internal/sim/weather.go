@@ -25,6 +25,11 @@ func (w *world) hushed(on bool) {
 	w.heard.Store(int64(w.now()))
 }
 
+// hushedLately reports whether a waiter may have missed a message and has not asked again since.
+func (w *world) hushedLately() bool {
+	return w.hush.Load() || w.now()-time.Duration(w.heard.Load()) <= sluggish
+}
+
 func (w *world) calm(ctx context.Context, r rng) {
 	w.hushed(r.chance(30))
 	if len(w.dead) == 0 || r.chance(40) { // no run without a death
