@@ -12,7 +12,7 @@ import (
 
 const (
 	glance   = 50 * time.Millisecond                      // between two looks at the server
-	told     = 250*time.Millisecond + 50*time.Millisecond // and two renewals that fail on old connections: then the server knows who was handed the key
+	told     = 250*time.Millisecond + 50*time.Millisecond // and a third of the lease: then the server knows the hold after a hand-off. Two renewals may get no reply on dead connections, each for a sixth
 	prompt   = 250*time.Millisecond + 50*time.Millisecond
 	sluggish = 2*time.Second + 500*time.Millisecond // the wait cap, and a little
 	settled  = 10 * time.Second                     // after which a storm has left no trace in a connection
@@ -128,7 +128,7 @@ func (w *world) keptLocked(k *keyState, s seen) {
 			}
 		case !s.has(ten):
 			w.failLocked("I5", k, "%s holds %d and the server says %v", ten.who, ten.token, s)
-		case s.token != ten.token && !ten.fixed && w.now()-ten.at > told+ten.longest/8 && ten.n.calmFor() > settled:
+		case s.token != ten.token && !ten.fixed && w.now()-ten.at > told+ten.longest/3 && ten.n.calmFor() > settled:
 			w.failLocked("I5", k, "%s holds %d for %v, and the server has not been told: %v", ten.who, ten.token, w.now()-ten.at, s)
 		case s.left > ten.longest:
 			w.failLocked("I5", k, "%s holds %d for %v at most and the server says %v", ten.who, ten.token, ten.longest, s)
