@@ -30,7 +30,7 @@ func Cleanups(l *Locker) int {
 // SendOnce sends one command as calls do, and does not repeat it.
 func SendOnce(ctx context.Context, l *Locker, name string) error {
 	key := l.backend.Key(backend.KindExclusive, name)
-	_, err := l.backend.Acquire(ctx, backend.AcquireRequest{Key: &key, ID: rand.Text(), Lease: time.Second, Retention: time.Second, Limit: time.Second})
+	_, err := l.backend.Acquire(ctx, backend.AcquireRequest{Key: &key, ID: rand.Text(), Lease: time.Second, Retention: time.Second, Timeout: time.Second})
 	if err != nil {
 		return unavailable(err)
 	}

@@ -103,12 +103,12 @@ func (req *request) send(c *call) (backend.AcquireReply, error) {
 func (req *request) acquireRequest(c *call) backend.AcquireRequest {
 	return backend.AcquireRequest{
 		Key: &req.queue.key, ID: req.id, Holder: req.l.holderText(c.ctx), Lease: c.terms.Lease, Retention: c.terms.Lease + max(c.keep, abandonedTTL),
-		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Limit: c.replyLimit(),
+		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Timeout: c.replyTimeout(),
 	}
 }
 
-// replyLimit is how long c waits for one reply.
-func (c *call) replyLimit() time.Duration {
+// replyTimeout is how long c waits for one reply.
+func (c *call) replyTimeout() time.Duration {
 	if c.terms.Wait == Forever {
 		return backend.CallTimeout
 	}

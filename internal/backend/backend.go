@@ -137,6 +137,18 @@ type Key struct {
 	Stored [2]string // names of its data and of its remote queue in the backend
 }
 
+// Share is what a request asks for beside others. The zero value asks for the key alone.
+//
+// All shares that are held at the same time form a phase. An exclusive hold is before or after a
+// phase, never beside it.
+type Share struct {
+	Limit  int // the weights of all shares, this one included, may be at most Limit; Unlimited: any
+	Weight int // 1 to Limit
+}
+
+// Unlimited is the Limit of a share beside any number of others.
+const Unlimited = 999_999_999
+
 // AcquireRequest requests a key. A repeat has the same ID and the same terms.
 type AcquireRequest struct {
 	Key         *Key
@@ -148,7 +160,8 @@ type AcquireRequest struct {
 	AtMostOnce  bool          // of a once key: refuse it if it is abandoned
 	Queue       bool          // enter the remote queue if the key is busy
 	First       bool          // this ID was not sent before
-	Limit       time.Duration // of the wait for the reply
+	Timeout     time.Duration // of the wait for the reply
+	Share       Share         // zero: the key alone
 }
 
 // Outcome is the result of an AcquireRequest.
@@ -176,12 +189,14 @@ type AcquireReply struct {
 	Attempt   int       // Granted: number of this run of a once key, from 1; Done: of the run that is recorded; Abandoned: of that run
 	Abandoned bool      // Granted: the previous hold was abandoned
 	Plain     bool      // Granted: the backend knows nothing of the key but this hold, see ReleaseRequest.Plain
+	Phase     string    // Granted: of a share, id of the phase; all shares of a phase have the same Token
 
 	Locker    string        // Busy: of the current hold
 	Holder    string        // Busy, Abandoned: of the current, or the abandoned, hold; Busy: empty if the key is only reserved or cooling
 	HeldFor   time.Duration // Busy, Abandoned: since that hold began
 	Remaining time.Duration // Busy: of the lease, the reservation or the cooldown
 	Queue     int           // Busy: processes in the remote queue
+	Shares    int           // Busy: sum of the weights of the shares that are held; 0: another request has the key alone
 
 	Fingerprint string // Busy, Done
 	Record      []byte // Done
@@ -198,6 +213,7 @@ type RenewRequest struct {
 	Retention time.Duration // see AcquireRequest
 	Token     int64         // of the hold that began since the last renewal; 0: none has
 	Holder    string        // of that hold
+	Share     Share
 }
 
 // Verdict is the result of a RenewRequest.
@@ -225,6 +241,7 @@ type ReleaseRequest struct {
 	Abandon   bool          // the outcome of the run is not known
 	CoolUntil time.Time     // no request gets the key before
 	Repeated  bool          // a duplicate of the acquire, or of this request, may still arrive
+	Share     Share         // its Token, Abandon, Plain and Next are not used
 	Plain     bool          // the grant was Plain, and the clock of the backend is past Token: the backend may forget the key, or all but the runs of a once key
 	Next      *AcquireRequest
 }
@@ -257,6 +274,7 @@ type WithdrawRequest struct {
 	Retention time.Duration // how long the data of the free key is kept
 	Granted   bool          // the request may have been granted: the next request for the key waits for this one
 	Repeated  bool          // a duplicate of the acquire may still arrive
+	Share     Share
 }
 
 // ParkRequest parks an entry, the text that names a task outside of its worker.
@@ -320,6 +338,7 @@ type State string
 const (
 	StateFree      State = "free"
 	StateHeld      State = "held"
+	StateShared    State = "shared"
 	StateReserved  State = "reserved"
 	StateCooling   State = "cooling"
 	StateDone      State = "done"
@@ -355,6 +374,22 @@ type Status struct {
 	Parked       int           // entries
 	OldestParked string        // entry
 	ParkedFor    time.Duration // since that entry was parked for the first time
+
+	Weights int         // shared: sum of the weights
+	Shares  []ShareHeld // shared: those that end first, at most MaxShares
+}
+
+// MaxShares is how many shares Inspect returns.
+const MaxShares = 100
+
+// ShareHeld is a share of a key.
+type ShareHeld struct {
+	Share
+	Locker    string
+	Holder    string
+	HeldFor   time.Duration
+	Remaining time.Duration
+	Cooling   bool // it was released, and is kept for the rest of its cooldown
 }
 
 // ListRequest selects the keys that List yields.

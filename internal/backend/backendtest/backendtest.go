@@ -100,7 +100,7 @@ type process struct {
 // request returns a request with defaults that edit changes.
 func request(k *backend.Key, edit ...func(*backend.AcquireRequest)) *backend.AcquireRequest {
 	r := &backend.AcquireRequest{
-		Key: k, ID: rand.Text(), Holder: "holder", Lease: long, Retention: long + day, First: true, Limit: backend.CallTimeout,
+		Key: k, ID: rand.Text(), Holder: "holder", Lease: long, Retention: long + day, First: true, Timeout: backend.CallTimeout,
 	}
 	for _, e := range edit {
 		e(r)

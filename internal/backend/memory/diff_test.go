@@ -175,8 +175,14 @@ func (c *compared) known(key int) (attempt, bool) {
 func (c *compared) newRequest(key, by int) attempt {
 	a := attempt{by: by, AcquireRequest: backend.AcquireRequest{
 		Key: &c.keys[key], ID: c.id(), Holder: "who " + fmt.Sprint(c.made), Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions),
-		Queue: c.chance(60), Limit: backend.CallTimeout, First: c.chance(70),
+		Queue: c.chance(60), Timeout: backend.CallTimeout, First: c.chance(70),
 	}}
+	if c.keys[key].Kind == backend.KindExclusive && key > 0 && c.chance(70) {
+		a.Share = backend.Share{Limit: 1 + c.rnd.IntN(5), Weight: 1}
+		if a.Share.Weight += c.rnd.IntN(a.Share.Limit); c.chance(40) {
+			a.Share = backend.Share{Limit: backend.Unlimited, Weight: 1}
+		}
+	}
 	if c.keys[key].Kind == backend.KindOnce {
 		a.AtMostOnce = c.chance(25)
 		a.Fingerprint = pick(c, []string{"", "f1", "f1", "2 f\n\x00"})
@@ -203,11 +209,15 @@ func (c *compared) acquireAgain(key int) {
 }
 
 func (c *compared) sendAcquire(key int, a attempt) {
+	script, args := "acquire", acquireArgs(&a.AcquireRequest, c.lockers[a.by].id)
+	if a.Share.Limit > 0 {
+		script, args = "acquire_share", acquireShareArgs(&a.AcquireRequest, c.lockers[a.by].id)
+	}
 	got := c.send(key, a.by, func(b backend.Backend) (any, error) {
 		reply, err := b.Acquire(c.t.Context(), a.AcquireRequest)
 		reply.Sent = time.Time{}
 		return reply, err
-	}, func(r reply) any { return acquired(r, a.Fingerprint) }, "acquire", acquireArgs(&a.AcquireRequest, c.lockers[a.by].id)...)
+	}, func(r reply) any { return acquired(r, a.Fingerprint) }, script, args...)
 	if reply, ok := got.(backend.AcquireReply); ok && reply.Outcome == backend.OutcomeGranted {
 		a.token = reply.Token
 	}
@@ -219,17 +229,21 @@ func (c *compared) renew(key int) {
 	if !ok {
 		return
 	}
-	r := backend.RenewRequest{Key: a.Key, ID: a.ID, Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions)}
+	r := backend.RenewRequest{Key: a.Key, ID: a.ID, Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions), Share: a.Share}
 	switch {
 	case c.chance(20):
 		r.Lease = 0
 	case c.chance(20) && a.token > 0:
 		r.Token, r.Holder = a.token+int64(c.rnd.IntN(512)), "handed off"
 	}
+	script, args := "renew", renewArgs(&r)
+	if a.Share.Limit > 0 {
+		script, args = "renew_share", renewShareArgs(&r)
+	}
 	c.send(key, a.by, func(b backend.Backend) (any, error) {
 		reply := b.Renew(c.t.Context(), []backend.RenewRequest{r})[0]
 		return reply.Verdict, reply.Err
-	}, func(r reply) any { return backend.Verdict(r.num(0)) }, "renew", renewArgs(&r)...)
+	}, func(r reply) any { return backend.Verdict(r.num(0)) }, script, args...)
 }
 
 func (c *compared) release(key int) {
@@ -239,7 +253,10 @@ func (c *compared) release(key int) {
 	}
 	r := backend.ReleaseRequest{
 		Key: a.Key, ID: a.ID, Token: a.token, Retention: pick(c, c.timing.retentions), Abandon: c.chance(20), Repeated: c.chance(30),
-		Plain: c.chance(60),
+		Plain: c.chance(60), Share: a.Share,
+	}
+	if a.Share.Limit > 0 {
+		r.Abandon = false
 	}
 	if a.token > 0 && c.chance(50) {
 		r.Token += int64(c.rnd.IntN(512))
@@ -249,7 +266,11 @@ func (c *compared) release(key int) {
 		cooldown = pick(c, c.timing.cooldowns)
 		r.CoolUntil = time.UnixMicro(c.now).Add(cooldown)
 	}
-	c.send(key, a.by, c.releasing(&r), ended, "release", releaseArgs(&r, cooldown)...)
+	script, args := "release", releaseArgs(&r, cooldown)
+	if a.Share.Limit > 0 {
+		script, args = "release_share", releaseShareArgs(&r, cooldown)
+	}
+	c.send(key, a.by, c.releasing(&r), ended, script, args...)
 }
 
 func (c *compared) releasing(r *backend.ReleaseRequest) func(backend.Backend) (any, error) {
@@ -262,12 +283,13 @@ func (c *compared) releasing(r *backend.ReleaseRequest) func(backend.Backend) (a
 
 func (c *compared) rotate(key int) {
 	a, ok := c.known(key)
-	if !ok || a.Key.Kind != backend.KindExclusive {
+	if !ok || a.Key.Kind != backend.KindExclusive || a.Share.Limit > 0 {
 		return
 	}
 	next := c.newRequest(key, a.by)
+	next.Share = backend.Share{}
 	if c.chance(30) {
-		if next, _ = c.known(key); next.by != a.by || next.ID == a.ID {
+		if next, _ = c.known(key); next.by != a.by || next.ID == a.ID || next.Share.Limit > 0 {
 			return
 		}
 	}
@@ -288,11 +310,15 @@ func (c *compared) withdraw(key int) {
 	if !ok {
 		return
 	}
-	r := backend.WithdrawRequest{Key: a.Key, ID: a.ID, Retention: pick(c, c.timing.retentions), Repeated: c.chance(40)}
+	r := backend.WithdrawRequest{Key: a.Key, ID: a.ID, Retention: pick(c, c.timing.retentions), Repeated: c.chance(40), Share: a.Share}
+	script, args := "leave", leaveArgs(&r, c.lockers[a.by].id)
+	if a.Share.Limit > 0 {
+		script, args = "release_share", leaveShareArgs(&r, c.lockers[a.by].id)
+	}
 	c.send(key, a.by, func(b backend.Backend) (any, error) {
 		b.Withdraw(r)
 		return nil, nil
-	}, func(reply) any { return nil }, "leave", leaveArgs(&r, c.lockers[a.by].id)...)
+	}, func(reply) any { return nil }, script, args...)
 }
 
 // records are of all sizes that the rules distinguish.
@@ -537,7 +563,15 @@ func (c *compared) compareStored(k backend.Key, want memory.Stored) {
 	case got.Plain != want.Plain:
 		c.differ("%s is a plain hold: memory %v, server %v", k.Name, got.Plain, want.Plain)
 	case !reflect.DeepEqual(got.Fields, want.Fields):
-		c.differ("data of %s: memory %v, server %v", k.Name, got.Fields, want.Fields)
+		for name, w := range want.Fields { // name what differs alone
+			if got.Fields[name] == w {
+				delete(got.Fields, name)
+				delete(want.Fields, name)
+			}
+		}
+		c.differ("data of %s: memory %q, server %q", k.Name, got.Fields, want.Fields)
+	case !maps.Equal(got.Shares, want.Shares) || !c.near(got.SharesTTL, want.SharesTTL):
+		c.differ("shares of %s: memory %v for %d, server %v for %d", k.Name, got.Shares, got.SharesTTL, want.Shares, want.SharesTTL)
 	case !slices.Equal(got.Queue, want.Queue):
 		c.differ("queue of %s: memory %v, server %v", k.Name, got.Queue, want.Queue)
 	case !c.near(got.TTL, want.TTL) || !c.near(got.QueueTTL, want.QueueTTL):
@@ -623,7 +657,7 @@ func (c *compared) stepVirtual() {
 // that are free or done are removed: a record that has ended would be there again.
 func (c *compared) setBack(d int64) {
 	for i, k := range c.keys {
-		if f := c.space.Look(k.Stored[0]).Fields; f["s"] != "h" && f["s"] != "r" && f["s"] != "c" {
+		if f := c.space.Look(k.Stored[0]).Fields; f["s"] != "h" && f["s"] != "r" && f["s"] != "c" && f["s"] != "s" {
 			c.drop(i)
 		}
 		c.server.unmark(k)

@@ -14,6 +14,8 @@ import (
 var (
 	Glob   = glob
 	Escape = escape
+
+	ShareText = shareText
 )
 
 // Control replaces the clock and the ids of a Space.
@@ -58,6 +60,9 @@ type Stored struct {
 	Queue         []string
 	TTL, QueueTTL int64 // in µs; 0: none
 
+	Shares    map[string]int64 // members, and their ends
+	SharesTTL int64            // in µs; 0: none
+
 	Parked              map[string]int64 // entries, and when they were parked for the first time
 	Woken               map[string]int64 // entries, and when they were marked
 	ParkedTTL, WokenTTL int64            // in µs; 0: none. Memory keeps a mark as long as its entry
@@ -80,7 +85,7 @@ func (s *Space) Look(stored string) Stored {
 		}
 	}
 	num := func(name string, n int64) { set(name, strconv.FormatInt(n, 10)) }
-	set("s", map[state]string{held: "h", reserved: "r", cooling: "c", done: "d"}[k.state])
+	set("s", map[state]string{held: "h", reserved: "r", cooling: "c", done: "d", shared: "s"}[k.state])
 	set("h", k.owner)
 	set("o", k.locker)
 	num("x", k.end)
@@ -96,6 +101,19 @@ func (s *Space) Look(stored string) Stored {
 	set("e", k.completedBy)
 	set("l", strings.Join(k.ended, ""))
 	set("p", k.waker)
+	num("c", int64(k.weights()))
+	if k.head != "" {
+		set("w", k.head+" "+strconv.FormatInt(k.headSeen, 10))
+	}
+	out.Shares = map[string]int64{}
+	for _, s := range k.shares {
+		out.Shares[s.member()] = s.end
+		field, _, _ := strings.Cut(s.member(), "/")
+		set(field, s.locker+"\n"+strconv.FormatInt(s.since, 10)+"\n"+s.holder)
+	}
+	if k.sharesExpires > 0 {
+		out.SharesTTL = k.sharesExpires - now
+	}
 	out.Parked, out.Woken = map[string]int64{}, map[string]int64{}
 	for _, p := range k.parked {
 		if out.Parked[p.text] = p.since; p.woken != 0 {
@@ -106,7 +124,7 @@ func (s *Space) Look(stored string) Stored {
 		out.ParkedTTL = k.parkedExpires - now
 	}
 	for _, w := range k.queue {
-		out.Queue = append(out.Queue, w.locker+w.request)
+		out.Queue = append(out.Queue, w.locker+shareText(w.request, w.share))
 	}
 	if k.expires > 0 {
 		out.TTL = k.expires - now
@@ -140,6 +158,9 @@ func (s *Space) Shift(d int64) {
 		if k.parkedExpires > 0 {
 			k.parkedExpires += d
 		}
+		if k.sharesExpires > 0 {
+			k.sharesExpires += d
+		}
 		k.parked = slices.Clone(k.parked)
 		for i := range k.parked {
 			k.parked[i].woken = 0
@@ -168,7 +189,7 @@ func (s *Space) Enqueue(k backend.Key, locker string, since int64, ids ...string
 	data := e.key
 	data.expire(s.clock())
 	for _, id := range ids {
-		data.enterQueue(id, env{now: since, locker: locker})
+		data.enterQueue(id, backend.Share{}, env{now: since, locker: locker})
 	}
 	data.queueExpires = s.clock() + minute
 	s.put(e, data, s.clock())

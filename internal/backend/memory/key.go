@@ -14,6 +14,9 @@ import (
 // first process of the queue may be dead. The token is greater than used, and not less than the
 // time, so that tokens grow also after the data of the key has ended.
 func (k *key) grant(used int64, r *backend.AcquireRequest, e env) {
+	if k.state == shared { // all shares have expired
+		k.closePhase()
+	}
 	lease := micros(r.Lease)
 	k.state, k.owner, k.locker, k.end, k.length = held, r.ID, e.locker, e.now+lease, lease
 	k.holder, k.token = r.Holder, max(used+1, e.now) //planted:rules-token-floor
@@ -37,9 +40,9 @@ func (k *key) attempt(kind backend.Kind) int {
 	return 1
 }
 
-// live reports whether the key is kept for its owner, or cooling.
+// live reports whether the key is kept for its owner, cooling or shared.
 func (k *key) live(now instant) bool {
-	return (k.state == held || k.state == reserved || k.state == cooling) && k.end > now
+	return (k.state == held || k.state == reserved || k.state == cooling || k.state == shared) && k.end > now
 }
 
 func (k *key) extend(lease span, now instant) {
@@ -116,6 +119,9 @@ func (k *key) expire(now instant) {
 	if k.parkedExpires <= now {
 		k.parked, k.parkedExpires = nil, 0
 	}
+	if k.sharesExpires <= now {
+		k.shares, k.sharesExpires = nil, 0
+	}
 	if k.state == done && k.end != 0 && k.end <= now {
 		k.state, k.end, k.length, k.record, k.completedBy, k.attempts = free, 0, 0, nil, "", 0
 	}
@@ -124,7 +130,7 @@ func (k *key) expire(now instant) {
 // clampEnd corrects an end that is further away than the state can last: the clock was set back.
 func (k *key) clampEnd(now instant) {
 	longest := longestLease
-	if k.state == cooling {
+	if k.state == cooling || k.state == shared { // a share may be cooling
 		longest = longestCooldown
 	}
 	k.end = min(k.end, now+min(k.length, longest))
@@ -200,10 +206,10 @@ func turn(w waiter) notice {
 }
 
 // enterQueue adds a request to the queue, once, and restarts the TTL of the queue.
-func (k *key) enterQueue(request string, e env) {
+func (k *key) enterQueue(request string, s backend.Share, e env) {
 	k.queueExpires = e.now + micros(backend.QueueTTL)
 	if !slices.ContainsFunc(k.queue, isWaiter(e.locker, request)) {
-		w := waiter{e.now, e.locker, request}
+		w := waiter{e.now, e.locker, request, s}
 		i, _ := slices.BinarySearchFunc(k.queue, w, byArrival)
 		k.queue = slices.Insert(slices.Clone(k.queue), i, w)
 	}

@@ -74,8 +74,13 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	}
 	var reply backend.AcquireReply
 	err := b.change(r.Key, true, func(k key, e env) (key, []notice) {
-		k, reply = acquire(k, &r, e)
-		return k, nil
+		var notices []notice
+		if r.Share.Limit > 0 {
+			k, reply, notices = acquireShare(k, &r, e)
+		} else {
+			k, reply = acquire(k, &r, e)
+		}
+		return k, notices
 	})
 	if err != nil {
 		reply = backend.AcquireReply{}
@@ -100,7 +105,11 @@ func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (reply bac
 		return backend.RenewReply{Err: err}, sent
 	}
 	reply.Err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
-		k, reply.Verdict = renew(k, &r, e)
+		if r.Share.Limit > 0 {
+			k, reply.Verdict = renewShare(k, &r, e)
+		} else {
+			k, reply.Verdict = renew(k, &r, e)
+		}
 		return k, nil
 	})
 	return reply, sent
@@ -123,7 +132,9 @@ func (b *Backend) release(r *backend.ReleaseRequest, reply *backend.ReleaseReply
 	}
 	return b.change(r.Key, false, func(k key, e env) (key, []notice) {
 		var notices []notice
-		if r.Next != nil {
+		if r.Share.Limit > 0 {
+			k, *reply, notices = releaseShare(k, ending{id: r.ID, cooldown: cooldown, repeated: r.Repeated, retention: r.Retention}, e)
+		} else if r.Next != nil {
 			k, *reply, notices = releaseAndAcquire(k, r, e)
 		} else {
 			k, *reply, notices = release(k, &timed, cooldown, e)
@@ -151,7 +162,12 @@ func (b *Backend) Complete(_ context.Context, r backend.CompleteRequest) (backen
 // Withdraw implements backend.Backend. It takes effect at once.
 func (b *Backend) Withdraw(r backend.WithdrawRequest) {
 	b.cleanUp(func() error {
-		return b.change(r.Key, false, func(k key, e env) (key, []notice) { return withdraw(k, &r, e) })
+		return b.change(r.Key, false, func(k key, e env) (key, []notice) {
+			if r.Share.Limit > 0 {
+				return withdrawShare(k, &r, e)
+			}
+			return withdraw(k, &r, e)
+		})
 	})
 }
 

@@ -42,6 +42,7 @@ const (
 	reserved       // kept for the first process of the queue
 	cooling        // kept from all requests
 	done           // has a record
+	shared         // shares were granted, see shares.go
 )
 
 // key is the data of a key and its queue. The zero value is a key without data. The letters are the
@@ -49,9 +50,9 @@ const (
 type key struct {
 	plain  bool    // nothing but the hold, or the record of the first run, is known; Redis keeps it as one string
 	state  state   // s
-	owner  string  // h: the grant, or the request that the key is reserved for
-	locker string  // o: the process of owner
-	end    instant // x: of held, reserved and cooling; of done only if the data outlives the record
+	owner  string  // h: the grant, the request that the key is reserved for, or the first share of the phase
+	locker string  // o: the process of owner, or of the last share of the phase
+	end    instant // x: of held, reserved, cooling and shared; of done only if the data outlives the record
 	length span    // d: how long the state can last, from its start or its last renewal
 
 	holder      string   // m: of the current or the last hold
@@ -66,6 +67,11 @@ type key struct {
 	ended       []string // l: ids of which a late duplicate may still arrive, the oldest first
 	waker       string   // p: the Locker that parked an entry most recently; empty: the key is not known to have entries
 
+	shares        []share // by end
+	sharesExpires instant // 0 without shares
+	head          string  // w: the first request of the queue that does not fit
+	headSeen      instant // w: when it was sent last, or found first
+
 	expires      instant  // when all of the above ends; 0 without data
 	queue        []waiter // by arrival
 	queueExpires instant  // 0 without waiters
@@ -78,6 +84,7 @@ type key struct {
 type waiter struct {
 	since           instant
 	locker, request string
+	share           backend.Share
 }
 
 // env is the input of a rule beside the key and the request.
@@ -170,11 +177,15 @@ func busy(k key, r *backend.AcquireRequest, e env, differs bool) (key, backend.A
 		return k, backend.AcquireReply{Outcome: backend.OutcomeMismatch}
 	}
 	if r.Queue {
-		k.enterQueue(r.ID, e)
+		k.enterQueue(r.ID, r.Share, e)
 	}
 	reply := backend.AcquireReply{Outcome: backend.OutcomeBusy, Remaining: duration(k.end - e.now), Queue: len(k.queue)}
-	if k.state == held {
+	if k.state == held || k.state == shared {
 		reply.Holder, reply.HeldFor, reply.Fingerprint, reply.Locker = k.holder, k.heldFor(e.now), k.fingerprint, k.locker
+		reply.Shares = k.weights()
+	}
+	if k.state == shared && k.head == r.ID {
+		k.headSeen = e.now
 	}
 	return k, reply
 }
@@ -273,7 +284,7 @@ func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.Re
 		reply.Next.Outcome = backend.OutcomeEnded
 	case k.state == reserved:
 		if next.Queue {
-			k.enterQueue(next.ID, e)
+			k.enterQueue(next.ID, next.Share, e)
 		}
 		reply.Next = backend.AcquireReply{Remaining: backend.ReserveTime, Queue: len(k.queue)}
 	default:
@@ -293,6 +304,9 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 	if k.owner != r.ID || k.state != held && k.state != reserved {
 		if r.Repeated {
 			k.remember(r.ID, e.now)
+		}
+		if k.sweep(e.now); k.state == shared && !k.revoked {
+			return k, k.serve("", e) // it may have kept the requests behind it out
 		}
 		return k, nil
 	}
@@ -398,6 +412,10 @@ func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, bac
 	default:
 		s.Died = k.state == held || k.abandoned
 	}
+	if k.state == shared && k.live(e.now) {
+		k.inspectShares(&s, e.now)
+		s.Died = false
+	}
 	return stored, s
 }
 
@@ -411,10 +429,13 @@ func revoke(k key, id string, e env) (key, []notice) {
 		return k, nil
 	}
 	k.remember(id, e.now)
-	if k.state != held || !k.live(e.now) {
+	if k.state != held && k.state != shared || !k.live(e.now) {
 		return k, nil
 	}
 	k.revoked = true
+	if k.state == shared {
+		return k, k.revokeShares()
+	}
 	return k, []notice{{k.locker, backend.Notification{Event: backend.EventRevoked, Request: k.owner}}}
 }
 
@@ -430,7 +451,7 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 		return k, backend.Cleared, nil
 	case r.Condition == backend.ClearIfUnreadable || r.Condition == backend.ClearIfSame && !same:
 		return k, backend.ClearChanged, nil
-	case k.state == held && k.live(e.now):
+	case k.state == held && k.live(e.now) || k.sharesHeld(e.now):
 		return k, backend.ClearHeld, nil
 	case k.empty():
 		k.remember(id, e.now)
@@ -443,7 +464,7 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 	k.abandoned, k.holder, k.fingerprint, k.attempts, k.record, k.completedBy = false, "", "", 0, nil, ""
 	var notices []notice
 	if k.state != reserved {
-		k.free()
+		k.closePhase()
 		notices = k.reserve(e)
 	} else {
 		k.outlive(ceilMillis(reserveTime)+minute, e.now) // as in reserve

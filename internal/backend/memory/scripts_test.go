@@ -48,14 +48,22 @@ type scripted interface {
 func keysOf(script string, k backend.Key) []string {
 	hash, queue := k.Stored[0], k.Stored[1]
 	switch script {
-	case "renew", "revoke", "call_waker":
+	case "renew", "call_waker":
 		return []string{hash}
 	case "inspect":
-		return []string{hash, queue, hash + ":p"}
+		return []string{hash, queue, hash + ":p", hash + ":s"}
+	case "acquire_share", "release_share", "renew_share", "leave", "revoke", "clear":
+		return []string{hash, queue, hash + ":s"}
 	case "park", "unpark":
 		return []string{hash, hash + ":p", hash + ":w"}
 	}
 	return []string{hash, queue}
+}
+
+// namesOf returns the names of all that is stored of a key.
+func namesOf(k backend.Key) []string {
+	hash := k.Stored[0]
+	return []string{hash, k.Stored[1], hash + ":p", hash + ":w", hash + ":s"}
 }
 
 func bit(b bool) int {
@@ -74,6 +82,30 @@ func acquireArgs(r *backend.AcquireRequest, locker string) []any {
 	}
 	return []any{
 		r.ID, locker, r.Lease.Microseconds(), bit(r.Queue), r.Holder, r.Retention.Milliseconds(), r.Fingerprint, mode, backend.QueueTTL.Milliseconds(), bit(r.First),
+	}
+}
+
+func acquireShareArgs(r *backend.AcquireRequest, locker string) []any {
+	return []any{
+		memory.ShareText(r.ID, r.Share), locker, r.Lease.Microseconds(), bit(r.Queue), r.Holder, backend.QueueTTL.Milliseconds(),
+		backend.ReserveTime.Microseconds(), channels, 1,
+	}
+}
+
+func renewShareArgs(r *backend.RenewRequest) []any {
+	return []any{memory.ShareText(r.ID, r.Share), r.Lease.Microseconds(), r.Holder}
+}
+
+func releaseShareArgs(r *backend.ReleaseRequest, cooldown time.Duration) []any {
+	return []any{
+		memory.ShareText(r.ID, r.Share), "", r.Retention.Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1,
+		cooldown.Microseconds(), "",
+	}
+}
+
+func leaveShareArgs(r *backend.WithdrawRequest, locker string) []any {
+	return []any{
+		memory.ShareText(r.ID, r.Share), locker, r.Retention.Milliseconds(), bit(r.Repeated), backend.ReserveTime.Microseconds(), channels, 1, 0, wakeArgs(r.Key)[1],
 	}
 }
 
@@ -174,9 +206,15 @@ func acquired(r reply, fingerprint string) (a backend.AcquireReply) {
 		if len(r) > 5 {
 			a.Fingerprint = r.text(5)
 		}
+		if len(r) > 7 {
+			a.Shares = int(r.num(7))
+		}
 	case 1:
 		a.Outcome, a.Token, a.Attempt, a.Abandoned, a.Parked = backend.OutcomeGranted, r.num(1), int(r.num(2)), r.num(3) == 1, r.flag(4)
 		a.GrantedAt = time.UnixMicro(a.Token)
+		if len(r) > 5 {
+			a.Phase, a.GrantedAt = r.text(5), time.UnixMicro(r.num(6))
+		}
 	case 2:
 		a.Outcome, a.Record, a.Attempt, a.Fingerprint, a.Parked = backend.OutcomeDone, []byte(r.text(1)), int(r.num(2)), r.text(3), r.flag(4)
 	case 3:
@@ -238,6 +276,16 @@ func inspected(kind backend.Kind, r reply) backend.Status {
 		s.State = backend.StateReserved
 	case state == "c" && live:
 		s.State = backend.StateCooling
+	case state == "s" && live:
+		s.State, s.Weights = backend.StateShared, int(r.num(16))
+		for i := 17; i < len(r); i += 5 {
+			id, text, _ := strings.Cut(r.text(i), "/")
+			h := backend.ShareHeld{Remaining: r.span(i + 1), HeldFor: r.span(i + 2), Locker: r.text(i + 3), Holder: r.text(i + 4), Cooling: id[0] == 'c'}
+			if _, err := fmt.Sscanf(text, "%d/%d/", &h.Limit, &h.Weight); err != nil {
+				panic(err)
+			}
+			s.Shares = append(s.Shares, h)
+		}
 	case state == "h" || abandoned:
 		s.Died = true
 	}

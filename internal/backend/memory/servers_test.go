@@ -84,6 +84,7 @@ func (s *mini) look(key backend.Key) memory.Stored {
 	st.TTL, st.QueueTTL = s.m.TTL(key.Stored[0]).Microseconds(), s.m.TTL(key.Stored[1]).Microseconds()
 	st.Parked, st.ParkedTTL = s.scores(key.Stored[0] + ":p")
 	st.Woken, st.WokenTTL = s.scores(key.Stored[0] + ":w")
+	st.Shares, st.SharesTTL = s.scores(key.Stored[0] + ":s")
 	return st
 }
 
@@ -106,7 +107,7 @@ func plainHold(value string) memory.Stored {
 }
 
 func (s *mini) remove(key backend.Key) {
-	for _, name := range []string{key.Stored[0], key.Stored[1], key.Stored[0] + ":p", key.Stored[0] + ":w"} {
+	for _, name := range namesOf(key) {
 		s.m.Del(name)
 	}
 }
@@ -215,6 +216,7 @@ func (s *actual) run(now int64, script string, key backend.Key, args ...any) (an
 	ttl, queueTTL := p.PTTL(ctx, key.Stored[0]), p.PTTL(ctx, key.Stored[1])
 	parked, woken := p.ZRangeWithScores(ctx, key.Stored[0]+":p", 0, -1), p.ZRangeWithScores(ctx, key.Stored[0]+":w", 0, -1)
 	parkedTTL, wokenTTL := p.PTTL(ctx, key.Stored[0]+":p"), p.PTTL(ctx, key.Stored[0]+":w")
+	shares, sharesTTL := p.ZRangeWithScores(ctx, key.Stored[0]+":s", 0, -1), p.PTTL(ctx, key.Stored[0]+":s")
 	_, _ = p.Exec(ctx)
 	s.ended(now)
 	v, err := cmd.Result()
@@ -226,6 +228,7 @@ func (s *actual) run(now int64, script string, key backend.Key, args ...any) (an
 	st.TTL, st.QueueTTL = max(ttl.Val(), 0).Microseconds(), max(queueTTL.Val(), 0).Microseconds()
 	st.Parked, st.ParkedTTL = scores(parked.Val()), max(parkedTTL.Val(), 0).Microseconds()
 	st.Woken, st.WokenTTL = scores(woken.Val()), max(wokenTTL.Val(), 0).Microseconds()
+	st.Shares, st.SharesTTL = scores(shares.Val()), max(sharesTTL.Val(), 0).Microseconds()
 	return v, st, errors.Join(err, ttl.Err())
 }
 
@@ -252,7 +255,7 @@ func (s *actual) spread() time.Duration { return time.Duration(s.most-s.least) *
 func (s *actual) look(backend.Key) memory.Stored { panic("run returns it") }
 
 func (s *actual) remove(key backend.Key) {
-	if err := s.c.Del(s.t.Context(), key.Stored[0], key.Stored[1], key.Stored[0]+":p", key.Stored[0]+":w").Err(); err != nil {
+	if err := s.c.Del(s.t.Context(), namesOf(key)...).Err(); err != nil {
 		s.t.Fatal(err)
 	}
 }

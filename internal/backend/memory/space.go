@@ -17,6 +17,7 @@ const (
 	minBytes     = 1 << 10
 	entryBytes   = 600 // of a key without its texts: the data, and its places in the map and in the heap
 	waiterBytes  = 120 // of a waiter with two ids
+	shareBytes   = 160 // of a share without its texts
 	idBytes      = 48  // of an ended id
 	parkedBytes  = 64  // of a parked entry without its text
 	duePerCall   = 8   // entries that one command removes because they are due
@@ -149,6 +150,9 @@ func size(of *backend.Key, k *key) int64 {
 	n := entryBytes + 3*len(of.Name) + len(k.owner) + len(k.locker) + len(k.holder) + len(k.fingerprint) + len(k.completedBy) + len(k.waker)
 	for _, p := range k.parked {
 		n += parkedBytes + len(p.text)
+	}
+	for i := range k.shares {
+		n += shareBytes + len(k.shares[i].holder)
 	}
 	return int64(n + len(k.record) + idBytes*len(k.ended) + waiterBytes*len(k.queue))
 }

@@ -185,7 +185,11 @@ func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*re
 		if addr, _ := pointsTo(cmd.Err()); addr == "" {
 			continue
 		}
-		v, err := c.evalAcked(ctx, c.renews, renewScript, cmd.Args())
+		s := renewScript
+		if n, ok := cmd.Args()[2].(int); ok && n > 1 { // in a cluster a renewal of renew.lua has one key
+			s = renewShareScript
+		}
+		v, err := c.evalAcked(ctx, c.renews, s, cmd.Args())
 		if err == nil {
 			reply, _ := v.([]any)
 			res[i].Verdict, err = verdict(keyOf(cmd.Args()), reply, 0)

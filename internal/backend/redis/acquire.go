@@ -32,16 +32,23 @@ var (
 	reservation = micros(backend.ReserveTime)
 )
 
-// Acquire sends acquire.lua.
+// Acquire sends acquire.lua, or acquire_share.lua for a share.
 func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	limit, start := min(r.Limit, callTimeout), time.Now()
+	limit, start := min(r.Timeout, callTimeout), time.Now()
 	sent := start
 	if b.cleanups.blocks(r.First) {
 		if err := b.cleanups.before(ctx, r.Key.Stored[0], r.First, limit); err != nil {
 			return backend.AcquireReply{Sent: sent}, err
 		}
 		sent = time.Now()
-		limit = min(r.Limit-sent.Sub(start), callTimeout) // r.Limit covers the wait and the send; a repeat gets all of it
+		limit = min(r.Timeout-sent.Sub(start), callTimeout) // r.Timeout covers the wait and the send; a repeat gets all of it
+	}
+	if r.Share.Limit > 0 {
+		reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(limit)}, b.conn.calls, acquireShareScript, b.acquireShare(&r), sent)
+		if err != nil {
+			return backend.AcquireReply{Sent: sent, Repeated: repeated}, err
+		}
+		return decodeAcquire(&r, reply, sent, repeated)
 	}
 	c := b.acquireCommand(&r)
 	c.ctx = limited{Context: ctx, end: sent.Add(limit)}
@@ -126,6 +133,11 @@ func decodeAcquire(r *backend.AcquireRequest, reply []any, sent time.Time, repea
 		}
 		a.GrantedAt = time.UnixMicro(a.Token) // grant.lua makes the token of the server's time
 		a.Attempt, a.Abandoned, a.Parked = small(reply, 2), small(reply, 3) == 1, isSet(reply, 4)
+		if r.Share.Limit > 0 && err == nil {
+			var at int64
+			at, err = number(reply, 6)
+			a.Phase, a.GrantedAt = text(reply, 5), time.UnixMicro(at)
+		}
 	case status == statusDone:
 		a.Outcome, a.Record, a.Attempt, a.Fingerprint = backend.OutcomeDone, []byte(text(reply, 1)), small(reply, 2), text(reply, 3)
 		a.Parked = isSet(reply, 4)
@@ -140,6 +152,9 @@ func decodeAcquire(r *backend.AcquireRequest, reply []any, sent time.Time, repea
 		left, err = number(reply, 1)
 		a.Outcome, a.Remaining, a.HeldFor = backend.OutcomeBusy, micro(left), span(reply, 2)
 		a.Holder, a.Queue, a.Fingerprint, a.Locker = text(reply, 3), small(reply, 4), text(reply, 5), text(reply, 6)
+		if len(reply) > 7 {
+			a.Shares = small(reply, 7)
+		}
 	}
 	if err != nil {
 		return backend.AcquireReply{Sent: sent, Repeated: true}, err

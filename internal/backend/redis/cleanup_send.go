@@ -155,13 +155,17 @@ func (q *cleanups) list(c *cleanup) (*script, []any) {
 	if r := c.release; r != nil {
 		again := *r
 		again.Repeated = true
+		if r.Share.Limit > 0 {
+			return releaseShareScript, q.b.releaseShare(&again, time.Now())
+		}
 		return releaseScript, q.b.releaseCommand(&again, time.Now()).list[:]
 	}
 	r := c.withdraw
-	return leaveScript, []any{
-		2: 2, 3: r.Key.Stored[0], 4: r.Key.Stored[1], 5: r.ID, 6: q.b.o.Locker, 7: millis(r.Retention), 8: flag(c.repeated), 9: reservation, 10: q.b.channels,
-		11: flag(q.b.conn.single), 12: encodeWake(r.Key),
+	if r.Share.Limit > 0 {
+		return releaseShareScript, q.b.withdrawShare(r, c.repeated)
 	}
+	return leaveScript, listOf(shareKeys(r.Key), r.ID, q.b.o.Locker, millis(r.Retention), flag(c.repeated), reservation, q.b.channels,
+		flag(q.b.conn.single), encodeWake(r.Key))
 }
 
 // cleanUp sends a batch in one pipeline and returns an error, or nil, for each.

@@ -394,7 +394,9 @@ func (g *groups) takeGroupLocked(next *group) {
 }
 
 // releases reports whether the call releases a key.
-func (c *call) releases() bool { return c.s == releaseScript || c.s == rotateScript }
+func (c *call) releases() bool {
+	return c.s == releaseScript || c.s == rotateScript || c.s == releaseShareScript
+}
 
 // newCall returns a new call, or one that was given to reuse.
 func (g *groups) newCall() *call {

@@ -36,7 +36,7 @@ func TestGroupReceived(t *testing.T) {
 				calls.Go(func() {
 					key := backend.Key{Kind: backend.KindOnce, Stored: [2]string{fmt.Sprint("key", round, i), fmt.Sprint("queue", round, i)}}
 					a, err := b.Acquire(context.Background(), backend.AcquireRequest{
-						Key: &key, ID: mine, Lease: lease, Retention: retention, First: true, Limit: time.Second,
+						Key: &key, ID: mine, Lease: lease, Retention: retention, First: true, Timeout: time.Second,
 					})
 					switch {
 					case err != nil || a.Outcome != backend.OutcomeGranted:

@@ -12,7 +12,7 @@ import (
 // Inspect sends inspect.lua.
 func (b *Backend) Inspect(ctx context.Context, key *backend.Key, record backend.RecordPart) (backend.Status, error) {
 	entries, _ := parkedNames(key.Stored[0])
-	reply, _, err := b.conn.insist(ctx, b.conn.calls, inspectScript, []string{key.Stored[0], key.Stored[1], entries}, int(record))
+	reply, _, err := b.conn.insist(ctx, b.conn.calls, inspectScript, []string{key.Stored[0], key.Stored[1], entries, sharesName(key.Stored[0])}, int(record))
 	if err != nil {
 		return backend.Status{}, err
 	}
@@ -53,6 +53,8 @@ func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 		s.State = backend.StateReserved
 	case state == "c" && live:
 		s.State = backend.StateCooling
+	case state == "s" && live:
+		decodeShares(&s, reply)
 	case state == "h" || abandoned: // Redis remembers the holder for a day, but the key is free
 		s.Died = true
 	}
@@ -62,7 +64,7 @@ func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 // Revoke sends revoke.lua.
 func (b *Backend) Revoke(ctx context.Context, key *backend.Key) error {
 	id := rand.Text() // the same in each repeat, so that no repeat revokes the next hold
-	_, _, err := b.conn.insist(ctx, b.conn.ends, revokeScript, key.Stored[:1], b.channels, id)
+	_, _, err := b.conn.insist(ctx, b.conn.ends, revokeScript, shareKeys(key), b.channels, id)
 	return err
 }
 
@@ -77,7 +79,7 @@ func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (backend.Cl
 		seen = "bad"
 	}
 	id := rand.Text() // the same in each repeat; a repeat that finds the key cleared, or in use again, changes nothing and returns 1
-	reply, _, err := b.conn.insist(ctx, b.conn.ends, clearScript, r.Key.Stored[:],
+	reply, _, err := b.conn.insist(ctx, b.conn.ends, clearScript, shareKeys(r.Key),
 		millis(backend.FreeTTL), reservation, b.channels, flag(b.conn.single), seen, done, id)
 	if err != nil {
 		return 0, err

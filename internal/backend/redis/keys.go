@@ -31,6 +31,9 @@ func StoredNames(prefix string, kind backend.Kind, name string) [2]string {
 // those of them that are woken.
 func parkedNames(stored string) (entries, woken string) { return stored + ":p", stored + ":w" }
 
+// sharesName returns the name of the sorted set of the shares of a key.
+func sharesName(stored string) string { return stored + ":s" }
+
 // escape keeps a name inside its hash tag: braces, percent and bytes that are not printable ASCII
 // become %XX. It is injective, because % itself is escaped.
 func escape(key string) string {

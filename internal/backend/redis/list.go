@@ -102,11 +102,11 @@ func (b *Backend) listOn(ctx context.Context, rdb redis.UniversalClient, r backe
 // cannot be read, or have another layout.
 func (b *Backend) entries(ctx context.Context, rdb redis.UniversalClient, names []string, r backend.ListRequest) ([]backend.ListEntry, error) {
 	found := make([]backend.ListEntry, 0, len(names))
-	keys := make([][3]string, 0, len(names))
+	keys := make([][4]string, 0, len(names))
 	for _, name := range names {
 		if e, ok := b.parseName(name); ok {
 			entries, _ := parkedNames(name)
-			found, keys = append(found, e), append(keys, [3]string{name, name + ":q", entries})
+			found, keys = append(found, e), append(keys, [4]string{name, name + ":q", entries, sharesName(name)})
 		}
 	}
 	record := backend.NoRecord
@@ -179,7 +179,7 @@ func (w *walk) next(ctx context.Context) (names []string, err error) {
 
 // inspectAll runs inspect.lua for many keys in one round trip. A key for which the server returns
 // an error gets nil.
-func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, keys [][3]string, record backend.RecordPart) ([]any, error) {
+func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, keys [][4]string, record backend.RecordPart) ([]any, error) {
 	replies := make([]any, len(keys))
 	head := inspectScript.sha
 	for range 2 {
@@ -212,7 +212,7 @@ func moving(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
 
-func (b *Backend) pipe(ctx context.Context, rdb redis.UniversalClient, head []any, keys [][3]string, record backend.RecordPart) ([]*redis.Cmd, error) {
+func (b *Backend) pipe(ctx context.Context, rdb redis.UniversalClient, head []any, keys [][4]string, record backend.RecordPart) ([]*redis.Cmd, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
@@ -221,7 +221,7 @@ func (b *Backend) pipe(ctx context.Context, rdb redis.UniversalClient, head []an
 	cmds := make([]*redis.Cmd, 0, len(keys))
 	pipe := rdb.Pipeline()
 	for _, k := range keys {
-		cmds = append(cmds, pipe.Do(ctx, append(append([]any{}, head...), 3, k[0], k[1], k[2], int(record))...))
+		cmds = append(cmds, pipe.Do(ctx, append(append([]any{}, head...), 4, k[0], k[1], k[2], k[3], int(record))...))
 	}
 	return cmds, b.exec(ctx, pipe)
 }

@@ -7,10 +7,14 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// Release sends release.lua, or rotate.lua if there is a Next.
+// Release sends release.lua, rotate.lua if there is a Next, or release_share.lua for a share.
 func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	sent := time.Now()
-	if r.Next != nil {
+	switch {
+	case r.Share.Limit > 0:
+		reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout), detached: true}, b.conn.ends, releaseShareScript, b.releaseShare(&r, sent), sent)
+		return decodeEnd(reply, repeated, err)
+	case r.Next != nil:
 		return b.rotate(ctx, &r, sent)
 	}
 	c := b.releaseCommand(&r, sent)

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
@@ -22,10 +21,10 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 	}
 	v, err := c.inGoroutine(ctx, func() (any, error) {
 		res := make([]backend.RenewReply, len(rs))
-		c.renewBy(ctx, rs, per, res, renewScript.sha)
+		c.renewBy(ctx, rs, per, res, false)
 		for _, r := range res {
 			if r.Err != nil && redis.HasErrorPrefix(r.Err, "NOSCRIPT") { //planted:script-unknown
-				c.renewBy(ctx, rs, per, res, renewScript.text)
+				c.renewBy(ctx, rs, per, res, true)
 				break
 			}
 		}
@@ -41,45 +40,73 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 	return res
 }
 
-func (c *conn) renewBy(ctx context.Context, rs []backend.RenewRequest, per int, res []backend.RenewReply, script []any) {
+// renewBy sends a batch. inFull: with the text of the scripts.
+func (c *conn) renewBy(ctx context.Context, rs []backend.RenewRequest, per int, res []backend.RenewReply, inFull bool) {
 	pipe, wait := c.renewPipe(ctx, rs[0].Key.Stored[0])
-	var cmds []*redis.Cmd
-	var lease, retention any // boxed once for requests in a row that have the same
-	var before *backend.RenewRequest
-	for part := range slices.Chunk(rs, per) {
-		list := make([]any, 0, 3+5*len(part))
-		list = append(append(list, script...), len(part))
-		for i := range part {
-			list = append(list, &part[i].Key.Stored[0])
+	parts := renewParts(rs, per)
+	cmds := make([]*redis.Cmd, len(parts))
+	for i, part := range parts {
+		s, list := renewList(part)
+		if copy(list, s.sha); inFull {
+			copy(list, s.text)
 		}
-		for i := range part {
-			r := &part[i]
-			if before == nil || r.Lease != before.Lease || r.Retention != before.Retention {
-				lease, retention, before = micros(r.Lease), millis(r.Retention), r
-			}
-			list = append(list, &r.ID, lease, retention, published(r))
-		}
-		cmd := redis.NewCmd(ctx, list...)
-		cmds = append(cmds, cmd)
-		_ = pipe.Process(ctx, cmd)
+		cmds[i] = redis.NewCmd(ctx, list...)
+		_ = pipe.Process(ctx, cmds[i])
 	}
 	acks := wait()
 	_, execErr := pipe.Exec(ctx)
-	for n, cmd := range cmds {
+	n := 0
+	for i, cmd := range cmds {
 		err := commandErr(cmd, execErr)
 		var reply []any
 		if err == nil {
 			reply, err = cmd.Slice()
 		}
 		reloadSlots(ctx, c.renews, err)
-		for i := range min(per, len(rs)-n*per) {
-			r := &res[n*per+i]
+		for at := range parts[i] {
+			r := &res[n]
 			if r.Err = err; err == nil {
-				r.Verdict, r.Err = verdict(rs[n*per+i].Key.Stored[0], reply, i)
+				r.Verdict, r.Err = verdict(rs[n].Key.Stored[0], reply, at)
 			}
+			n++
 		}
 	}
 	c.judgeRenewals(ctx, acks, cmds, res)
+}
+
+// renewParts divides a batch into commands: of up to per exclusive leases that follow each other, or
+// of one share.
+func renewParts(rs []backend.RenewRequest, per int) (parts [][]backend.RenewRequest) {
+	for len(rs) > 0 {
+		n := 1
+		for rs[0].Share.Limit == 0 && n < min(per, len(rs)) && rs[n].Share.Limit == 0 {
+			n++
+		}
+		parts, rs = append(parts, rs[:n]), rs[n:]
+	}
+	return parts
+}
+
+// renewList returns the script and the command of a part.
+func renewList(part []backend.RenewRequest) (*script, []any) {
+	if part[0].Share.Limit > 0 {
+		return renewShareScript, listOf(shareKeys(part[0].Key), renewShareArgs(&part[0])...)
+	}
+	list := make([]any, 3, 3+5*len(part))
+	list[2] = len(part)
+	for i := range part {
+		list = append(list, &part[i].Key.Stored[0])
+	}
+	var lease, retention any // boxed once for requests in a row that have the same
+	var before *backend.RenewRequest
+	for i := range part {
+		r := &part[i]
+		if before == nil || r.Lease != before.Lease || r.Retention != before.Retention {
+			lease, retention, before = micros(r.Lease), millis(r.Retention), r
+		}
+		list = append(list, &r.ID, lease, retention, published(r))
+	}
+	return renewScript, list
 }
 
 // published returns what renew.lua stores of a new hold, or "".
@@ -114,7 +141,14 @@ func verdict(stored string, reply []any, i int) (backend.Verdict, error) {
 
 // Extend renews one lease.
 func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (backend.RenewReply, time.Time) {
-	reply, sent, err := b.conn.insist(ctx, b.conn.ends, renewScript, r.Key.Stored[:1], r.ID, micros(r.Lease), millis(r.Retention), published(&r))
+	var reply []any
+	var sent time.Time
+	var err error
+	if r.Share.Limit > 0 {
+		reply, sent, err = b.extendShare(ctx, &r)
+	} else {
+		reply, sent, err = b.conn.insist(ctx, b.conn.ends, renewScript, r.Key.Stored[:1], r.ID, micros(r.Lease), millis(r.Retention), published(&r))
+	}
 	if err != nil {
 		return backend.RenewReply{Err: err}, sent
 	}

@@ -15,7 +15,7 @@ var (
 	renewScript    = load("plain", "lease", "renew").counts(0, 0)
 	releaseScript  = load("plain_release", "plain", "lease", "pass", "release")
 	rotateScript   = load("plain", "number", "lease", "load", "grant", "pass", "free", "rotate").counts(1, 14)
-	leaveScript    = load("plain", "number", "lease", "load", "pass", "free", "leave")
+	leaveScript    = load("plain", "number", "lease", "load", "pass", "free", "shares", "leave")
 	completeScript = load("plain_complete", "plain", "number", "lease", "load", "pass", "complete").counts(0, 0)
 	revokeScript   = load("plain", "number", "lease", "load", "pass", "revoke")
 	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "clear")
@@ -24,6 +24,10 @@ var (
 	parkScript     = load("plain", "number", "lease", "load", "pass", "parked", "park")
 	unparkScript   = load("lease", "parked", "unpark")
 	callScript     = load("call_waker")
+
+	acquireShareScript = load("plain", "number", "lease", "load", "grant", "pass", "shares", "acquire_share").counts(0, 8)
+	releaseShareScript = load("plain", "number", "lease", "load", "pass", "shares", "release_share")
+	renewShareScript   = load("plain", "number", "lease", "load", "pass", "shares", "renew_share").counts(0, 0)
 )
 
 // scripts are all scripts, by the names of their files.
@@ -31,6 +35,7 @@ var scripts = map[string]*script{
 	"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "rotate": rotateScript, "leave": leaveScript,
 	"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript, "deal": dealScript,
 	"park": parkScript, "unpark": unparkScript, "call_waker": callScript,
+	"acquire_share": acquireShareScript, "release_share": releaseShareScript, "renew_share": renewShareScript,
 }
 
 // Scripts returns the scripts by the names of their files.

@@ -5,7 +5,8 @@
 --       9 retention ms of the queue 10 the grant may be a plain hold (1|0): no duplicate of this command may
 --       exist
 -- Returns the token, as text, of a plain hold, or a plain record as it is stored, or one of
---   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy; if it is held, also the holder's locker id
+--   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy; if it is held or shared, also the
+--     holder's locker id; if it is shared, also the sum of the weights
 --   {1, token, attempt, abandoned (1|0)} granted; if the key may have parked entries, also a 1
 --   {2, record, attempt, fingerprint} done; if the key may have parked entries, also a 1
 --   {3, done (1|0)} another fingerprint
@@ -39,8 +40,14 @@ if live and not (s == 'r' and h == request) then -- planted:key-is-taken
   if s == 'h' and differs then return {3, 0} end
   if ARGV[4] == '1' then enqueue(locker .. request, ARGV[9]) end
   local queue = call('ZCARD', KEYS[2])
-  if s ~= 'h' then return {0, x - now, 0, '', queue, ''} end
-  local holder = call('HMGET', KEYS[1], 'm', 'o')
+  if s ~= 'h' and s ~= 's' then return {0, x - now, 0, '', queue, ''} end
+  local holder = call('HMGET', KEYS[1], 'm', 'o', 'c', 'w')
+  if s == 's' then
+    if holder[4] and string.sub(holder[4], 1, 26) == request then -- see serve in shares.lua
+      call('HSET', KEYS[1], 'w', request .. ' ' .. string.format('%.0f', now))
+    end
+    return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, '', holder[2] or '', tonumber(holder[3] or 0)}
+  end
   return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, g, holder[2] or ''}
 end
 
@@ -55,6 +62,14 @@ local reply = grant(f, n and n + 1, a or s == 'h', request, locker, lease, ARGV[
 if s == 'h' then
   if not a then call('HSET', KEYS[1], 'a', '1') end -- planted:abandoned-noted
   call('HDEL', KEYS[1], 'v')
+end
+if s == 's' then -- all shares have expired
+  local shares = KEYS[1] .. ':s' -- in the slot of the key; see shares.lua
+  for _, member in ipairs(call('ZRANGE', shares, 0, -1)) do
+    call('HDEL', KEYS[1], string.match(member, '^(%w+)/'))
+  end
+  call('DEL', shares)
+  call('HDEL', KEYS[1], 'v', 'c', 'w')
 end
 if record_ended then call('HDEL', KEYS[1], 'r', 'e') end
 if fingerprint ~= '' then

@@ -1,5 +1,5 @@
 -- clear.lua: free a key that is not held, and forget its record.
--- KEYS[1]=hash KEYS[2]=queue
+-- KEYS[1]=hash KEYS[2]=queue KEYS[3]=shares
 -- ARGV: 1 retention ms 2 reservation µs 3 channel prefix 4 PUBLISH counts all receivers (1|0)
 --       5 token that inspect.lua returned, 'bad' if the hash could not be read, or ''
 --       6 the key was done then (1|0) 7 id of this clear, or ''
@@ -15,6 +15,10 @@ elseif ARGV[5] ~= '' and ((k.s == 'h' and k.t or k.f) ~= tonumber(ARGV[5]) or (k
   return 2
 end
 if k.s == 'h' and k.live then return 0 end
+local shares = k.s == 's' and call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES') or {}
+for i = 1, #shares, 2 do
+  if string.byte(shares[i]) ~= 99 and tonumber(shares[i + 1]) > now then return 0 end -- 'c', cooling
+end
 if call('PTTL', KEYS[1]) == -2 then
   if ARGV[7] ~= '' then remember('', ARGV[7]) end -- else a late duplicate clears what the key has then
   return 1
@@ -24,6 +28,11 @@ call('HDEL', KEYS[1], 'a', 'm', 'g', 'n', 'r', 'e')
 if k.bad then call('HDEL', KEYS[1], 't', 'f') end
 if k.s == 'h' or k.bad then call('HSET', KEYS[1], 'f', k.f) end -- an expired hold may have used all its tokens
 if k.s == 'h' and k.bad then call('PUBLISH', ARGV[3] .. k.o, 'v' .. k.h) end -- the holder renews at once and finds its lease lost
+if k.s == 's' then
+  for i = 1, #shares, 2 do call('HDEL', KEYS[1], string.match(shares[i], '^(%w+)/')) end
+  call('DEL', KEYS[3])
+  call('HDEL', KEYS[1], 'c', 'w')
+end
 if k.s ~= 'r' or k.bad then
   pass_on(ARGV[2], ARGV[3], ARGV[4])
 else

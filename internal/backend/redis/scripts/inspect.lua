@@ -1,10 +1,11 @@
 -- inspect.lua: return the state of a key.
--- KEYS[1]=hash KEYS[2]=queue KEYS[3]=parked entries
+-- KEYS[1]=hash KEYS[2]=queue KEYS[3]=parked entries KEYS[4]=shares
 -- ARGV: 1 how much of the record (0 none, 1 whole, 2 its first 512 bytes)
 -- Returns {state, holder text, held for µs, remaining µs, token, attempts, queue length, live,
 --   abandoned, revoked, kept for µs, locker id of the hold}; then, if it was requested, the record of a
---   done key; then, if there are parked entries, nil in place of a missing record, the number of
---   entries, the oldest, and its age in µs,
+--   done key; then, if there are parked entries or shares, nil in place of a missing record, the number of
+--   entries, the oldest, and its age in µs; then, if it is shared, the sum of the weights, and for each of
+--   the first 100 shares its member (see shares.lua), remaining µs, held for µs, locker id, and holder text,
 -- or the error BADFIELD and the name of a field that cannot be read.
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
@@ -17,8 +18,22 @@ if (ARGV[1] == '1' or ARGV[1] == '2') and k.s == 'd' then
   if ARGV[1] == '2' then reply[13] = string.sub(reply[13], 1, 512) end
 end
 local count = call('ZCARD', KEYS[3]) -- the entries may outlive the field p
-if count > 0 then
+if count > 0 or k.s == 's' then
   reply[13], reply[14] = reply[13] or false, count
   reply[15], reply[16] = oldest(KEYS[3])
+end
+if k.s == 's' and k.live then
+  reply[12], reply[17] = call('HGET', KEYS[1], 'o') or '', 0
+  local shares = call('ZRANGE', KEYS[4], string.format('(%.0f', now), '+inf', 'BYSCORE', 'WITHSCORES')
+  for i = 1, #shares, 2 do
+    local id, weight = string.match(shares[i], '^(%w+)/%d+/(%d+)/$')
+    reply[17] = reply[17] + (tonumber(weight) or 0)
+    if i < 200 then
+      local locker, since, holder = string.match(call('HGET', KEYS[1], id or '') or '', '^([^\n]*)\n(%d+)\n(.*)$')
+      local at = #reply
+      reply[at + 1], reply[at + 2], reply[at + 3] = shares[i], tonumber(shares[i + 1]) - now, math.max(now - (tonumber(since) or now), 0)
+      reply[at + 4], reply[at + 5] = locker or '', holder or ''
+    end
+  end
 end
 return reply

@@ -2,7 +2,7 @@
 -- follow it. KEYS[1] is the hash of the key or its string, see plain.lua. KEYS[2] is its queue.
 --
 -- Fields of the hash, all optional:
---   s state: none free, h held, r reserved for a request, c cooling, d done
+--   s state: none free, h held, r reserved for a request, c cooling, d done, s shared (see shares.lua)
 --   h id of the grant, or of the request that the key is reserved for
 --   o id of the locker of h
 --   x end of the state, in µs of the server's clock; of d only if the hash outlives the record
@@ -20,7 +20,8 @@
 --   l ids that have ended, of which a late duplicate may still arrive
 --   p id of the locker that parked an entry most recently: the key may have parked entries. If the
 --     hash is lost, the next parking sets p again. It only affects how soon a parked task runs.
--- Members of the queue: locker id .. request id, by arrival. A request id has 26 characters.
+-- Members of the queue: locker id .. request id, by arrival. A request id has 26 characters. A request for
+-- a share has "/" limit "/" weight "/" after its id.
 -- Members of the set of parked entries: texts, by their first parking.
 -- Members of the set of woken entries: the same texts, by the time at which they were marked.
 --
@@ -39,10 +40,11 @@ local function end_of(p) return math.min(p.x, now + math.min(p.d, 3600000000)) e
 
 -- Returns the end x of a state. An end that is further away than the state can last means that the
 -- clock was set back, or that no script wrote the end. Then clamp shortens it. It is never further
--- away than the longest lease of terms.go or, for a cooling key (s is c), the longest MinHold.
+-- away than the longest lease of terms.go or, for a cooling key (s is c) and for shares, one of which may
+-- be cooling, the longest MinHold.
 local function clamp(key, x, d, s)
   if x - now <= d and d <= 3600000000 then return x end -- planted:clock-sane
-  d = math.min(s == 'c' and 86400000000 or 3600000000, d)
+  d = math.min((s == 'c' or s == 's') and 86400000000 or 3600000000, d)
   if x - now <= d then return x end
   call('HDEL', key, 'x') -- first, see renew.lua
   call('HSET', key, 'x', now + d)

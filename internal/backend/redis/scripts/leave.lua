@@ -1,7 +1,7 @@
 -- leave.lua: withdraw a request that never ran: its queue entry, its reservation or its grant. An
 -- abandoned key stays abandoned. If no request waits for the key, and it may have parked entries, the
 -- locker that parked the last one is notified. Its release saw a reservation, and did not report them.
--- KEYS[1]=hash KEYS[2]=queue
+-- KEYS[1]=hash KEYS[2]=queue KEYS[3]=shares
 -- ARGV: 1 request id 2 locker id 3 retention ms 4 remember the id (1|0) 5 reservation µs
 --       6 channel prefix 7 PUBLISH counts all receivers (1|0) 8 notification
 -- Returns {1} the key was held by the request, or reserved for it · {0} it was not
@@ -16,7 +16,13 @@ elseif ours and k.l ~= '' then
   outlive(minute)
 end
 if ours and k.p then outlive(parked) end
-if not ours then return {0} end -- planted:leaves-with-turn
+if not ours then -- planted:leaves-with-turn
+  if k.s == 's' then
+    k = load_shares()
+    if k.s == 's' and not k.v then serve(k, '', ARGV[5], ARGV[6], ARGV[7]) end -- it may have kept the requests behind it out
+  end
+  return {0}
+end
 if k.s == 'h' then
   if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end
   if not k.a then call('HDEL', KEYS[1], 'm', 'g') end

@@ -25,6 +25,6 @@ local function load(key, read_only)
   }
   if k.s == 'd' and v[4] and k.x <= now then k.s, k.n = '', 0 end -- see complete.lua
   k.f = math.max(f or 0, k.s == 'h' and k.t + block - 1 or k.t)
-  k.live = (k.s == 'h' or k.s == 'r' or k.s == 'c') and k.x > now
+  k.live = (k.s == 'h' or k.s == 'r' or k.s == 'c' or k.s == 's') and k.x > now
   return k
 end

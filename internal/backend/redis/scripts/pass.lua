@@ -37,7 +37,9 @@ local function reserve(reservation, channel, counts_all)
   for _ = 1, most do
     local first = call('ZPOPMIN', KEYS[2])
     if not first[1] then return false end
-    local o, request = string.sub(first[1], 1, -27), string.sub(first[1], -26)
+    local member = first[1]
+    if string.byte(member, -1) == 47 then member = string.match(member, '^(.*)/%d+/%d+/$') or member end -- '/', a request for a share
+    local o, request = string.sub(member, 1, -27), string.sub(member, -26)
     if call('PUBLISH', channel .. o, 'w' .. request) > 0 or counts_all == '0' then -- planted:waiter-lives
       clock()
       call('HSET', KEYS[1], 's', 'r', 'h', request, 'o', o, 'x', now + tonumber(reservation), 'd', reservation)

@@ -1,5 +1,5 @@
 -- revoke.lua: mark a hold as revoked.
--- KEYS[1]=hash
+-- KEYS[1]=hash KEYS[2]=queue, not used KEYS[3]=shares
 -- ARGV: 1 channel prefix 2 id of this revocation
 -- Returns 1 revoked, or a repeat · 0 not held.
 -- The key is not freed, because the handler may still run. The lease is no longer renewed. The key
@@ -7,12 +7,20 @@
 local k = load(KEYS[1])
 if ARGV[2] and string.find(k.l, ARGV[2], 1, true) then return 1 end -- a repeat; the key may have another holder now
 if k.bad == 'x' or k.bad == 'd' then return {err = 'BADFIELD ' .. k.bad} end
-if k.s ~= 'h' or not k.live then
+if k.s ~= 'h' and k.s ~= 's' or not k.live then
   if ARGV[2] then remember(k.l, ARGV[2]) end -- else a late duplicate revokes the next hold
   return 0
 end
 call('HDEL', KEYS[1], 'v') -- first, see renew.lua
 call('HSET', KEYS[1], 'v', '1') -- planted:revoked
 if ARGV[2] then remember(k.l, ARGV[2]) end
-call('PUBLISH', ARGV[1] .. k.o, 'v' .. k.h)
+if k.s == 'h' then
+  call('PUBLISH', ARGV[1] .. k.o, 'v' .. k.h)
+  return 1
+end
+for _, member in ipairs(call('ZRANGE', KEYS[3], 0, -1)) do
+  local id = string.match(member, '^(%w+)/')
+  local locker = id and string.byte(member) ~= 99 and string.match(call('HGET', KEYS[1], id) or '', '^[^\n]*') or '' -- 'c', cooling
+  if locker ~= '' then call('PUBLISH', ARGV[1] .. locker, 'v' .. id) end
+end
 return 1

@@ -1,0 +1,337 @@
+package memory
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// This file has the rules of shares, in the manner of rules.go. The first share of a free key opens
+// a phase, and the end of the last one closes it. All shares of a phase have the same token.
+//
+// A request for a share is granted if the weights of the phase leave room for it and no request is
+// in the queue. The queue is served in its order: its first request that does not fit keeps all
+// requests behind it out. So light requests do not overtake a heavy one, and shares do not overtake
+// a request for the key alone.
+
+const (
+	shareKeep  = span(24 * time.Hour / time.Microsecond)  // how long the data of a phase outlives the longest lease
+	headSilent = span(5 * time.Second / time.Microsecond) // a waiter that does not send its request again for that long is dead
+	maxServed  = 1000                                     // requests of the queue that one request serves
+)
+
+// share is a granted share.
+type share struct {
+	id string
+	backend.Share
+	cooling        bool // released, and kept for the rest of its cooldown
+	end, since     instant
+	locker, holder string
+}
+
+// member returns the text that names the share in Redis.
+func (s *share) member() string {
+	if s.cooling {
+		return "c" + shareText(s.id, s.Share)
+	}
+	return shareText(s.id, s.Share)
+}
+
+// shareText returns the text of a request in queues and sets: its id, and what it asks for.
+func shareText(id string, s backend.Share) string {
+	if s.Limit == 0 {
+		return id
+	}
+	return fmt.Sprintf("%s/%d/%d/", id, s.Limit, s.Weight)
+}
+
+// acquireShare grants a share of the key to a request, or returns why it does not.
+func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply, []notice) {
+	k.expire(e.now)
+	k.unfold(e.now)
+	k.clampEnd(e.now)
+	k.sweep(e.now)
+	var notices []notice
+	switch {
+	case k.shareAt(r.ID) >= 0:
+		if k.revoked {
+			return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, nil
+		}
+	case slices.Contains(k.ended, r.ID): //planted:rules-late-duplicate-share
+		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, nil
+	case k.state == reserved && k.owner == r.ID:
+	case k.live(e.now) && (k.state != shared || k.revoked):
+		return busyShare(k, r, e, nil)
+	case k.state == shared:
+		notices = k.serve(r.ID, e)
+		if k.shareAt(r.ID) < 0 && (len(k.queue) > 0 || !k.fits(r.Share)) { //planted:rules-share-fits
+			return busyShare(k, r, e, notices)
+		}
+	}
+	opens := k.state != shared
+	if opens {
+		k.openPhase(r.ID, e.now)
+	}
+	k.admit(share{id: r.ID, Share: r.Share, end: e.now + micros(r.Lease), since: e.now, locker: e.locker, holder: r.Holder}, micros(r.Lease), e.now)
+	if r.Queue {
+		k.leaveQueue(e.locker, r.ID)
+	}
+	reply := k.granted(backend.KindExclusive)
+	reply.Phase, reply.GrantedAt = k.owner, time.UnixMicro(e.now)
+	if opens {
+		notices = k.serve("", e) // the requests behind the first one
+	}
+	return k, reply, notices
+}
+
+// busyShare returns the holders of a key that leave no room for a request.
+func busyShare(k key, r *backend.AcquireRequest, e env, notices []notice) (key, backend.AcquireReply, []notice) {
+	k, reply := busy(k, r, e, false)
+	if k.state == shared {
+		reply.Remaining = duration(k.shares[0].end - e.now) // the first moment at which there may be room
+	}
+	return k, reply, notices
+}
+
+// renewShare extends a share. It never shortens a share and never revives an expired one.
+func renewShare(k key, r *backend.RenewRequest, e env) (key, backend.Verdict) {
+	k.expire(e.now)
+	if !k.plain {
+		k.clampEnd(e.now)
+	}
+	i := k.shareAt(r.ID)
+	switch {
+	case i < 0 || k.shares[i].end <= e.now:
+		return k, backend.VerdictLost
+	case k.revoked:
+		return k, backend.VerdictRevoked
+	}
+	s, holder, locker := k.shares[i], k.holder, k.locker
+	s.end = e.now + micros(r.Lease)
+	if r.Token != 0 { // the share was handed off
+		s.holder, s.since, holder, locker = r.Holder, e.now, r.Holder, s.locker
+	}
+	k.admit(s, micros(r.Lease), e.now)
+	k.holder, k.locker = holder, locker
+	return k, backend.VerdictKept
+}
+
+// ending is the end of a share, or the withdrawal of a request for one.
+type ending struct {
+	id        string
+	cooldown  span
+	repeated  bool
+	queued    bool // the request may be in the queue
+	retention time.Duration
+}
+
+// releaseShare ends a share, or withdraws a request for one: its queue entry, its reservation or its
+// share. With a cooldown the share keeps its place for that long.
+func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) {
+	k.expire(e.now)
+	k.unfold(e.now)
+	k.clampEnd(e.now)
+	k.sweep(e.now)
+	if r.queued {
+		k.leaveQueue(e.locker, r.id)
+	}
+	i := k.shareAt(r.id)
+	ours := i >= 0 || k.state == reserved && k.owner == r.id
+	switch {
+	case i >= 0 && r.cooldown > 0:
+		s := k.shares[i]
+		k.removeShare(i)
+		s.cooling, s.end = true, e.now+r.cooldown
+		if j := slices.IndexFunc(k.shares, func(o share) bool { return o.id == s.id }); j >= 0 { // of an earlier grant of this id
+			s.end = max(s.end, k.shares[j].end)
+			k.removeShare(j)
+		}
+		k.length = max(k.length, r.cooldown)
+		k.insertShare(s)
+		k.keepShares(e.now)
+	case i >= 0:
+		k.removeShare(i)
+	}
+	if i >= 0 && len(k.shares) > 0 {
+		k.end = k.shares[len(k.shares)-1].end
+	}
+	if ours && len(k.shares) == 0 {
+		if !r.repeated && len(k.ended) == 0 && k.waker == "" && !k.abandoned && len(k.queue) == 0 && e.now > max(k.used, k.token) { // as in release
+			k.forget()
+			return k, backend.ReleaseReply{Released: true}, nil
+		}
+		k.closePhase()
+		if !k.abandoned {
+			k.keep(r.retention, e.now)
+		}
+	}
+	if r.repeated {
+		k.remember(r.id, e.now)
+	} else if ours && k.state == free && len(k.ended) > 0 {
+		k.outlive(minute, e.now)
+	}
+	if ours && k.state == free {
+		k.keepWaker(e.now)
+	}
+	reply := backend.ReleaseReply{Released: ours}
+	var notices []notice
+	switch {
+	case k.state == shared && !k.revoked:
+		notices = k.serve("", e) //planted:rules-share-served
+	case ours && k.state == free:
+		notices = k.reserve(e)
+	}
+	reply.Parked = ours && k.waker != "" && len(notices) == 0 && len(k.queue) == 0 && !k.revoked
+	return k, reply, notices
+}
+
+// withdrawShare withdraws a request for a share that never ran.
+func withdrawShare(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
+	k, reply, notices := releaseShare(k, ending{id: r.ID, repeated: r.Repeated, queued: true, retention: r.Retention}, e)
+	if reply.Parked { // as in withdraw
+		notices = append(notices, wakeNotice(k, r.Key))
+	}
+	return k, notices
+}
+
+// serve grants a share to each request at the front of the queue that fits. Such a share lasts for
+// the time of a reservation, and its request then renews it. A process that cannot be notified is
+// removed, and so is the first request if it does not fit and its process is silent: asker is the
+// request under way.
+func (k *key) serve(asker string, e env) (notices []notice) {
+	for range maxServed {
+		if len(k.queue) == 0 {
+			k.head, k.headSeen = "", 0
+			return notices
+		}
+		first := k.queue[0]
+		switch {
+		case first.share.Limit > 0 && k.fits(first.share):
+			k.leaveQueue(first.locker, first.request)
+			if e.listeners(first.locker) > 0 {
+				k.admit(share{id: first.request, Share: first.share, end: e.now + reserveTime, since: e.now, locker: first.locker}, reserveTime, e.now)
+				notices = append(notices, turn(first))
+			}
+			continue
+		case k.head != first.request || asker == first.request:
+			k.head, k.headSeen = first.request, e.now
+		}
+		if e.now-k.headSeen <= headSilent { //planted:rules-head-keeps-its-place
+			return notices
+		}
+		k.leaveQueue(first.locker, first.request)
+	}
+	return notices
+}
+
+// openPhase makes the key shared. id names the phase.
+func (k *key) openPhase(id string, now instant) {
+	token := max(k.greatestToken()+1, now) //planted:rules-phase-token
+	k.abandoned = k.abandoned || k.state == held
+	k.state, k.owner, k.locker, k.holder, k.end, k.length, k.revoked = shared, id, "", "", 0, 0, false
+	k.token, k.shares = token, nil
+}
+
+// closePhase frees a key without shares.
+func (k *key) closePhase() {
+	if k.state == shared {
+		k.holder = ""
+	}
+	k.shares, k.sharesExpires, k.head, k.headSeen = nil, 0, "", 0
+	k.free()
+}
+
+// admit adds a share to the phase, or extends it.
+func (k *key) admit(s share, length span, now instant) {
+	k.end = max(k.end, s.end)
+	if i := k.shareAt(s.id); i >= 0 { //planted:rules-share-counts-once
+		s.end = max(s.end, k.shares[i].end)
+		k.removeShare(i)
+	}
+	k.insertShare(s)
+	if k.length = max(k.length, length); s.holder != "" {
+		k.holder, k.locker = s.holder, s.locker
+	}
+	k.keepShares(now)
+}
+
+// keepShares sets the TTLs of a phase.
+func (k *key) keepShares(now instant) {
+	k.expires = now + k.length/1000*1000 + shareKeep
+	k.sharesExpires = k.expires
+}
+
+// sweep removes the shares that have expired.
+func (k *key) sweep(now instant) {
+	if k.state != shared {
+		return
+	}
+	for len(k.shares) > 0 && k.shares[0].end <= now {
+		k.removeShare(0)
+	}
+	if len(k.shares) == 0 {
+		k.closePhase()
+	}
+}
+
+func (k *key) shareAt(id string) int {
+	return slices.IndexFunc(k.shares, func(s share) bool { return s.id == id && !s.cooling })
+}
+
+func (k *key) insertShare(s share) {
+	i, _ := slices.BinarySearchFunc(k.shares, s, byEnd)
+	k.shares = slices.Insert(slices.Clone(k.shares), i, s)
+}
+
+func (k *key) removeShare(i int) {
+	k.shares = slices.Delete(slices.Clone(k.shares), i, i+1)
+}
+
+func byEnd(a, b share) int {
+	return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.member(), b.member()))
+}
+
+// weights returns the sum of the weights of the phase.
+func (k *key) weights() (sum int) {
+	for i := range k.shares {
+		sum += k.shares[i].Weight
+	}
+	return sum
+}
+
+// fits reports whether there is room for s beside the shares of the phase.
+func (k *key) fits(s backend.Share) bool { return k.weights()+s.Weight <= s.Limit }
+
+// inspectShares completes the status of a shared key.
+func (k *key) inspectShares(s *backend.Status, now instant) {
+	s.State, s.Locker = backend.StateShared, k.locker
+	for i := range k.shares {
+		h := &k.shares[i]
+		if h.end <= now {
+			continue
+		}
+		if s.Weights += h.Weight; len(s.Shares) < backend.MaxShares {
+			s.Shares = append(s.Shares, backend.ShareHeld{
+				Share: h.Share, Locker: h.locker, Holder: h.holder, HeldFor: age(h.since, now), Remaining: duration(h.end - now), Cooling: h.cooling,
+			})
+		}
+	}
+}
+
+// revokeShares notifies the holders of all shares.
+func (k *key) revokeShares() (notices []notice) {
+	for i := range k.shares {
+		if s := &k.shares[i]; !s.cooling {
+			notices = append(notices, notice{s.locker, backend.Notification{Event: backend.EventRevoked, Request: s.id}})
+		}
+	}
+	return notices
+}
+
+// sharesHeld reports whether a share has a holder.
+func (k *key) sharesHeld(now instant) bool {
+	return slices.ContainsFunc(k.shares, func(s share) bool { return !s.cooling && s.end > now })
+}

@@ -1,0 +1,53 @@
+-- acquire_share.lua: acquire a share of a key for a request, or return why not.
+-- KEYS[1]=hash KEYS[2]=queue KEYS[3]=shares
+-- ARGV: 1 text of the request, see shares.lua 2 locker id 3 lease µs 4 enter the queue (1|0) 5 holder text
+--       6 retention ms of the queue 7 reservation µs 8 channel prefix 9 PUBLISH counts all receivers (1|0)
+-- Returns one of
+--   {0, remaining µs, held for µs, holder text, queue length, '', locker id, weights} busy
+--   {1, token, 1, abandoned (1|0), parked (1|0): the key may have parked entries, phase, time of the grant in µs} granted
+--   {5} the request has ended
+-- or the error BADFIELD and the name of a field that cannot be read.
+local text, locker, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local id, limit, weight = share_of(text)
+local k = load_shares()
+if k.bad then return {err = 'BADFIELD ' .. k.bad} end
+local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
+local served = 0
+local busy = false
+if own then
+  if k.v then return {5} end
+elseif string.find(k.l, id, 1, true) then -- planted:late-duplicate-share
+  return {5}
+elseif k.s == 'r' and k.h == id then
+  busy = false
+elseif k.live and (k.s ~= 's' or k.v) then
+  busy = true
+elseif k.s == 's' then
+  if call('ZCARD', KEYS[2]) > 0 then
+    serve(k, id, ARGV[7], ARGV[8], ARGV[9])
+    own = call('ZSCORE', KEYS[3], text)
+    busy = not own and call('ZCARD', KEYS[2]) > 0 -- planted:share-waits-behind-the-queue
+  elseif k.w ~= '' then
+    k.w = ''
+    call('HDEL', KEYS[1], 'w')
+  end
+  busy = busy or not own and k.c + weight > limit -- planted:share-fits
+end
+
+if busy then
+  if ARGV[4] == '1' then enqueue(locker .. text, ARGV[6]) end
+  local queue = call('ZCARD', KEYS[2])
+  if k.s == 'h' then return {0, k.x - now, math.max(now - k.t, 0), k.m, queue, '', k.o, 0} end
+  if k.s ~= 's' then return {0, k.x - now, 0, '', queue, '', '', 0} end
+  if string.sub(k.w, 1, 26) == id then call('HSET', KEYS[1], 'w', id .. ' ' .. string.format('%.0f', now)) end
+  local v = call('HMGET', KEYS[1], 'm', 'o')
+  local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+  return {0, tonumber(first[2]) - now, math.max(now - k.t, 0), v[1] or '', queue, '', v[2] or '', k.c}
+end
+
+local opens = k.s ~= 's'
+if opens then open_phase(k, id) end
+admit(k, text, locker, now + lease, lease, ARGV[5])
+if ARGV[4] == '1' then call('ZREM', KEYS[2], locker .. text) end -- otherwise the request never entered the queue
+if opens and call('ZCARD', KEYS[2]) > 0 then serve(k, '', ARGV[7], ARGV[8], ARGV[9]) end -- the requests behind the first one
+return {1, k.t, 1, k.a and 1 or 0, k.p and 1 or 0, k.h, now}

@@ -1,0 +1,57 @@
+-- release_share.lua: end a share, or withdraw a request for one: its queue entry, its reservation or
+-- its share.
+-- KEYS[1]=hash KEYS[2]=queue KEYS[3]=shares
+-- ARGV: 1 text of the request, see shares.lua 2 locker id if the request may be in the queue, else ''
+--       3 retention ms of a free key 4 remember the id (1|0) 5 reservation µs 6 channel prefix
+--       7 PUBLISH counts all receivers (1|0) 8 cooldown µs: the share keeps its place for that long
+--       9 notification, or '': the locker that parked an entry last is notified if the reply has a parked 1
+-- Returns 1 released · {1, 1} released, no request waits, and the key may have parked entries
+--   · 0 no share, no effect
+local text, cooldown = ARGV[1], tonumber(ARGV[8])
+local id, _, weight = share_of(text)
+local k = load_shares()
+if ARGV[2] ~= '' then call('ZREM', KEYS[2], ARGV[2] .. text) end
+local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
+local ours = own or k.s == 'r' and k.h == id
+if own then
+  if cooldown > 0 then
+    k.d = math.max(k.d, cooldown)
+    call('HSET', KEYS[1], 'd', k.d)
+    if call('ZADD', KEYS[3], 'GT', now + cooldown, 'c' .. text) == 0 then k.c = k.c - weight end -- of an earlier grant of this id
+    call('HSET', KEYS[1], 'c' .. id, call('HGET', KEYS[1], id) or '')
+    keep_shares(k)
+  else
+    k.c = k.c - weight
+  end
+  call('ZREM', KEYS[3], text)
+  call('HDEL', KEYS[1], id)
+  if k.c > 0 then
+    k.x = tonumber(call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]) -- planted:latest-end
+    call('HSET', KEYS[1], 'c', k.c, 'x', k.x)
+  end
+end
+local queue = call('ZCARD', KEYS[2])
+if ours and k.c <= 0 then
+  if ARGV[4] ~= '1' and k.l == '' and not k.p and not k.a and queue == 0 and now > math.max(k.f, k.t) then -- as in release.lua
+    call('DEL', KEYS[1])
+    return 1
+  end
+  close_phase(k)
+  if not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
+end
+if ARGV[4] == '1' then
+  if ours or not k.bad then remember(k.l, id) end -- an unreadable hash grants nothing, and its TTL must not grow
+elseif ours and k.s == '' and k.l ~= '' then
+  outlive(minute)
+end
+if ours and k.s == '' and k.p then outlive(parked) end
+local served = 0
+if k.s == 's' and not k.v then
+  served = serve(k, '', ARGV[5], ARGV[6], ARGV[7]) -- planted:share-served
+elseif ours and k.s == '' and reserve(ARGV[5], ARGV[6], ARGV[7]) then
+  served = 1
+end
+if not ours then return 0 end
+if not k.p or served > 0 or k.v or call('ZCARD', KEYS[2]) > 0 then return 1 end
+if ARGV[9] ~= '' then call('PUBLISH', ARGV[6] .. k.p, ARGV[9]) end
+return {1, 1}

@@ -1,0 +1,118 @@
+-- shares.lua
+-- KEYS[3] is the set of the shares of a key, by the end of each, in µs. A member is the text of the
+-- request: id "/" limit "/" weight "/". A share that is released and kept for the rest of its cooldown
+-- has "c" before it. The queue has the same text after the locker id. Ids have 26 characters.
+--
+-- More fields of the hash while its state s is s, shared:
+--   h id of the first share, which names the phase
+--   t the token of all shares of the phase
+--   x end of the last share
+--   d the longest time for which a share was granted, in µs
+--   o, m locker and holder text of the share that was granted last
+--   c sum of the weights of the members of KEYS[3]
+--   w the first request of the queue that does not fit, and when it was sent last or found first
+--   the text of each member up to "/": locker id, time of the grant in µs, and holder text, one per line
+local share_keep = 86400000 -- ms: how long the data of a phase outlives the longest lease
+local head_silent = 5000000 -- µs: a waiter that does not send its request again for that long is dead
+local max_served = 1000 -- requests of the queue that one script serves
+
+-- Returns the name of the field, which is the id for a request, the limit and the weight.
+local function share_of(text)
+  local field, limit, weight = string.match(text, '^(%w+)/(%d+)/(%d+)/$')
+  return field, tonumber(limit), tonumber(weight)
+end
+
+-- Frees a key without shares.
+local function close_phase(k)
+  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v', 'c', 'w')
+  if k.s == 's' then call('HDEL', KEYS[1], 'm') end
+  k.s, k.h, k.c, k.w, k.v, k.live = '', '', 0, '', false, false
+end
+
+-- Reads the key as load does, and removes the shares that have expired. c is the sum of the weights
+-- of the others.
+local function load_shares()
+  local k = load(KEYS[1])
+  k.c, k.w = 0, ''
+  if k.s ~= 's' then return k end
+  local v = call('HMGET', KEYS[1], 'c', 'w', 'd')
+  k.c, k.w, k.d = tonumber(v[1] or 0) or 0, v[2] or '', tonumber(v[3] or 0) or 0
+  local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+  if not first[1] then
+    k.c = 0 -- an operator has deleted the set
+  elseif tonumber(first[2]) <= now then
+    for _, member in ipairs(call('ZRANGE', KEYS[3], '-inf', string.format('%.0f', now), 'BYSCORE')) do
+      local field, _, weight = share_of(member)
+      k.c = k.c - weight
+      call('ZREM', KEYS[3], member)
+      call('HDEL', KEYS[1], field)
+    end
+    if k.c > 0 then call('HSET', KEYS[1], 'c', k.c) end -- planted:sweep-counts
+  end
+  if k.c <= 0 then close_phase(k) end
+  return k
+end
+
+-- Makes the key shared. id names the phase.
+local function open_phase(k, id)
+  if k.s == 'h' and not k.a then
+    k.a = true
+    call('HSET', KEYS[1], 'a', '1') -- first, because maxmemory may refuse it
+  end
+  k.s, k.h, k.c, k.x, k.d, k.w, k.v = 's', id, 0, 0, 0, '', false
+  k.t = math.max(k.f + 1, now) -- planted:phase-token
+  k.f = k.t
+  call('HSET', KEYS[1], 's', 's', 'h', id, 't', string.format('%.0f', k.t))
+  call('HDEL', KEYS[1], 'o', 'm', 'v')
+  call('DEL', KEYS[3]) -- of a phase whose hash an operator has deleted
+end
+
+local function keep_shares(k)
+  local keep = math.floor(k.d / 1000) + share_keep
+  call('PEXPIRE', KEYS[1], keep)
+  call('PEXPIRE', KEYS[3], keep) -- planted:shares-ttl
+end
+
+-- Adds a share to the phase, or extends it.
+local function admit(k, text, locker, till, length, holder)
+  local id, _, weight = share_of(text)
+  if call('ZADD', KEYS[3], 'GT', till, text) == 1 then k.c = k.c + weight end -- planted:share-counts-once
+  k.x, k.d = math.max(k.x, till), math.max(k.d, length)
+  call('HSET', KEYS[1], 'x', k.x, 'd', k.d, 'c', k.c, id, locker .. '\n' .. string.format('%.0f', now) .. '\n' .. holder)
+  if holder ~= '' then call('HSET', KEYS[1], 'm', holder, 'o', locker) end
+  keep_shares(k)
+end
+
+-- Grants a share to each request at the front of the queue that fits. Such a share lasts for the
+-- time of a reservation, and its request then extends it. A process that cannot be notified is
+-- removed, and so is the first request if it does not fit and its process is silent. asker is the
+-- request of this script. Returns how many processes were notified.
+local function serve(k, asker, reservation, channel, counts_all)
+  local served = 0
+  for _ = 1, max_served do
+    local first = call('ZRANGE', KEYS[2], 0, 0)[1] -- not popped: put back, it would be a queue without a TTL
+    if not first then
+      if k.w ~= '' then call('HDEL', KEYS[1], 'w') end
+      return served
+    end
+    local locker, text = string.match(first, '^(.*)(' .. string.rep('%w', 26) .. '/%d+/%d+/)$')
+    local _, limit, weight = share_of(text or '')
+    if limit and k.c + weight <= limit then
+      call('ZREM', KEYS[2], first)
+      if call('PUBLISH', channel .. locker, 'w' .. string.sub(text, 1, 26)) > 0 or counts_all == '0' then
+        admit(k, text, locker, now + tonumber(reservation), tonumber(reservation), '')
+        served = served + 1
+      end
+    else
+      local id = text and string.sub(text, 1, 26) or string.sub(first, -26)
+      local noted, seen = string.match(k.w, '^(%w+) (%d+)$')
+      if noted ~= id or asker == id then
+        k.w, seen = id .. ' ' .. string.format('%.0f', now), now
+        call('HSET', KEYS[1], 'w', k.w)
+      end
+      if now - tonumber(seen) <= head_silent then return served end -- planted:head-keeps-its-place
+      call('ZREM', KEYS[2], first)
+    end
+  end
+  return served
+end
