@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -76,7 +77,7 @@ func TestList(t *testing.T) {
 				ok(t, err)
 				h, err := l.Inspect(ctx, e.Kind, e.Key)
 				ok(t, err)
-				if a, b := timeless(e.Holding), timeless(h); a != b || e.Holder == (lockcore.Holder{}) {
+				if a, b := timeless(e.Holding), timeless(h); !reflect.DeepEqual(a, b) || e.Holder == (lockcore.Holder{}) {
 					t.Errorf("%s: listed as %+v, inspected as %+v", e.Key, a, b)
 				}
 				if parked := e.Parked == 1 && e.OldestParked == "eu/default/7"; parked != (e.Key == "account:42") {

@@ -25,9 +25,17 @@ import (
 //
 // The key is given back when fn has returned, never before, even if it panics; the panic passes on. A release that
 // fails is counted, not returned: the key is free at the lease's end.
-func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (err error) {
+func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) error {
+	if t.Limit != 0 || t.Weight != 0 {
+		return refuseShare("Exclusive", "0: use Shared or Limited", t)
+	}
+	return hold(ctx, "Exclusive", locks, key, t, fn)
+}
+
+// hold acquires the key, runs fn, and releases. name is that of the function of this package.
+func hold(ctx context.Context, name string, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (err error) {
 	if locks == nil || fn == nil {
-		return errtext.Prefix("guard: Exclusive: locks and fn must not be nil", lockcore.ErrNotRun)
+		return errtext.Prefix("guard: "+name+": locks and fn must not be nil", lockcore.ErrNotRun)
 	}
 	lease, err := locks.Acquire(ctx, key, t)
 	if err != nil {

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -264,7 +265,7 @@ func TestLookupErrors(t *testing.T) {
 				faults.Silence()
 			}
 			e, err := idempotency.Lookup(t.Context(), locks, key)
-			if !errors.Is(err, want) || e.Holding != (lockcore.Holding{}) || e.Content.Ending != 0 {
+			if !errors.Is(err, want) || !reflect.DeepEqual(e.Holding, lockcore.Holding{}) || e.Content.Ending != 0 {
 				t.Errorf("%+v, %v", e, err)
 			}
 			if err := idempotency.Clear(t.Context(), locks, key, idempotency.Status{}); !errors.Is(err, want) {

@@ -22,6 +22,7 @@ type call struct {
 	kind        Kind
 	key         string
 	terms       Terms
+	share       backend.Share
 	keep        time.Duration
 	atMostOnce  bool
 	fingerprint string
@@ -46,6 +47,8 @@ type call struct {
 		place   bool
 		request *request
 		grant   *grant
+		share   *grant // of a share, without the leadership unless leads is set
+		leads   bool
 		hold    *hold
 	}
 	turn  turn          // set before given is sent to
@@ -73,7 +76,7 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 		c.start = time.Now()
 	}
 	if c.l.observer != nil {
-		c.ctx = c.l.observer.Start(ctx, Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Backend: c.l.backend.Name(), Locker: c.l.id})
+		c.ctx = c.l.observer.Start(ctx, Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Limit: c.terms.Limit, Backend: c.l.backend.Name(), Locker: c.l.id})
 	}
 	returns := false
 	defer func() {
@@ -94,6 +97,11 @@ func (c *call) giveUp() {
 	switch {
 	case c.owned.hold != nil:
 		_ = c.owned.hold.firstLease().Release(c.ctx)
+	case c.owned.share != nil:
+		c.owned.share.discard()
+		if c.owned.leads {
+			c.queue.passLeadership(nil, nil)
+		}
 	case c.owned.grant != nil || c.owned.request != nil:
 		c.queue.passLeadership(c.owned.grant, c.owned.request)
 	case c.owned.place:
@@ -102,12 +110,12 @@ func (c *call) giveUp() {
 }
 
 func (c *call) acquire() (*hold, *Record, error) {
-	leads, err := c.l.enqueue(c)
+	leads, joined, err := c.l.enqueue(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	var t turn
-	if !leads {
+	t := turn{share: joined}
+	if !leads && joined == nil {
 		t = c.awaitTurn()
 		c.owned.place = false
 		c.l.givens.Put(c.given)
@@ -118,6 +126,11 @@ func (c *call) acquire() (*hold, *Record, error) {
 	case t.record != nil:
 		rec, err := c.acceptRecord(t.record, t.fingerprint)
 		return nil, rec, err
+	case t.ofShare():
+		if h, err := c.runShare(t.share, t.grant); h != nil || err != nil {
+			return h, nil, err
+		}
+		return c.acquire() // the lease ended during the hand-off
 	case t.grant != nil:
 		if h := t.grant.startHold(c); h != nil {
 			c.owned.hold = h
@@ -213,10 +226,18 @@ func (c *call) leaveQueue(err error) turn {
 	if !waiting {
 		<-c.given
 		t := c.turn
-		if t.final() {
+		switch {
+		case t.final():
 			return t
+		case t.share != nil:
+			if q.leaveShare(t.share) {
+				t.share.first.releaseAsync(outcome{})
+			}
+		case t.ofShare():
+			q.dropShare(t.grant)
+		default:
+			q.passLeadership(t.grant, t.request)
 		}
-		q.passLeadership(t.grant, t.request)
 	}
 	if err == nil {
 		err = snap.refusal(c)
@@ -364,6 +385,15 @@ func (c *call) onGranted(req *request, g *grant) (*hold, error) {
 		err := c.queue.snapshot().refusal(c)
 		c.resign(g, nil) //planted:canceled-grant-passed-on
 		return nil, err
+	}
+	if g.share != nil {
+		c.owned.share, c.owned.leads, c.owned.request = g, true, nil
+		h := g.startHold(c)
+		c.owned.share, c.owned.leads = nil, false
+		if c.owned.hold = h; h != nil {
+			c.queue.openShare(g, c)
+		}
+		return h, nil
 	}
 	c.owned.grant, c.owned.request = g, nil
 	c.queue.setGrant(g)

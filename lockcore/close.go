@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -76,7 +74,10 @@ func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc,
 // dropAll cancels the remaining holds and returns their number.
 func (l *Locker) dropAll() int {
 	l.mu.Lock()
-	rest := slices.Collect(maps.Values(l.grants))
+	var rest []*grant
+	for _, g := range l.grants {
+		rest = append(rest, g.allLocked()...)
+	}
 	l.mu.Unlock()
 	n := 0
 	for _, g := range rest {

@@ -37,6 +37,9 @@ var (
 	//     to the hash. Clear repairs the key.
 	//   - A Redis key has another type than hash or sorted set. Delete it.
 	ErrRecord = notRun("lockcore: stored record does not decode")
+	// ErrUpgrade: ctx holds a share of the key, and the call asks for more: for the key alone, for a
+	// share with a smaller Limit, or for a greater Weight. Two such calls would wait for each other.
+	ErrUpgrade = notRun("lockcore: a share cannot become more")
 	// ErrNested: a Claim whose ctx holds the same key would wait for itself.
 	ErrNested = notRun("lockcore: nested claim of the same key")
 )
@@ -102,6 +105,7 @@ type BusyError struct {
 	Remaining time.Duration // of the lease if it is not renewed, of the reservation, or of MinHold
 	Queue     int           // calls in the local queue plus, if another process has the key, processes in the remote queue
 	Waited    time.Duration // by this call
+	Shares    int           // of a shared key: sum of the weights of its shares; 0: the holder has the key alone
 	Waiting   int           // if MaxWaiting refused this call: calls of this Locker that wait for the key; else 0
 	// Local is true if the Locker of this call has the key itself, so the holder runs in this
 	// process. If the holder's handler made the call, the call did not get that handler's ctx.
@@ -126,6 +130,10 @@ func (e *BusyError) text() string {
 	case e.Local:
 		return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; held by this process; a nested call needs the ctx of the handler that holds it", e.Key, held, e.Holder)
 	}
+	if e.Shares > 0 {
+		return fmt.Sprintf("lockcore: %q is busy: shared for %v, shares of weight %d are held, the last one by %v; the first one ends in %v if its holder has died", e.Key, held, e.Shares,
+			e.Holder, e.Remaining.Round(time.Millisecond))
+	}
 	if e.kept() {
 		return fmt.Sprintf("lockcore: %q is busy: its last run has ended, it is kept for another %v", e.Key, e.Remaining.Round(time.Millisecond))
 	}
@@ -133,7 +141,7 @@ func (e *BusyError) text() string {
 		e.Holder, e.Remaining.Round(time.Millisecond))
 }
 
-func (e *BusyError) kept() bool { return e.Holder == Holder{} && e.HeldFor == 0 }
+func (e *BusyError) kept() bool { return e.Holder == Holder{} && e.HeldFor == 0 && e.Shares == 0 }
 
 // RetryAfter returns how long to wait before another try, from 1 s to 1 min. 1 s is the least that
 // a Retry-After header can express.

@@ -29,7 +29,8 @@ type grant struct {
 	fingerprint string
 	since       time.Time
 	granted     time.Time // by the backend's clock
-	lastToken   int64     // of the block
+	firstToken  int64     // of the block, or the token of a share
+	share       *share    // nil: the key alone
 	attempt     int32
 	handOffs    int32 // guarded by the mutex of the queue
 	repeated    bool  // the acquire was sent more than once: a late duplicate may exist
@@ -38,7 +39,7 @@ type grant struct {
 	mu          sync.Mutex
 	abandoned   bool // the previous hold was abandoned, and no hold has begun since
 	hold        *hold
-	nextToken   int64         // of the next hold
+	holds       int32         // that have begun
 	sent        time.Time     // when the acquire or renewal was sent that determines the end of the lease
 	lease       time.Duration // that it requested
 	cause       error         // why the lease ended
@@ -63,8 +64,35 @@ type grantTerms struct {
 	NoRenew bool
 }
 
-// holdsLocked returns the number of holds that have begun.
-func (g *grant) holdsLocked() int { return int(g.nextToken-g.lastToken) + backend.TokensPerGrant - 1 }
+// tokenLocked returns the token of the hold after n others. All holds of a share have its token.
+func (g *grant) tokenLocked(n int32) int64 {
+	if g.share != nil {
+		return g.firstToken
+	}
+	return g.firstToken + int64(n)
+}
+
+// name names the holds of g: an id that no other grant has, but the other shares of the same phase.
+func (g *grant) name() string {
+	if g.share != nil {
+		return g.share.phase
+	}
+	return g.id
+}
+
+// shareOf returns what g was requested for.
+func (g *grant) shareOf() backend.Share {
+	if g.share == nil {
+		return backend.Share{}
+	}
+	return g.share.Share
+}
+
+// needsMore reports whether a nested call for s asks for more than g has: two calls that both have a
+// share and wait for more would wait for each other.
+func (g *grant) needsMore(s backend.Share) bool {
+	return g.share != nil && (s.Limit == 0 || s.Limit < g.share.Limit || s.Weight > g.share.Weight)
+}
 
 // leftLocked returns how long the lease is certain to last.
 func (g *grant) leftLocked(now time.Time) time.Duration {
@@ -96,13 +124,13 @@ func (g *grant) tryStartHold(c *call) (h *hold, same bool) {
 	if g.cause != nil || left <= 0 { //planted:hold-of-live-grant
 		return nil, true
 	}
-	first := g.holdsLocked() == 0
+	first := g.holds == 0
 	h, same = &g.first, !first || g.requestedBy == c
 	if !first {
 		h = new(hold)
 	}
 	h.grant, h.maxHold, h.of, h.callCtx, h.abandoned = g, c.terms.MaxHold, h, c.ctx, g.abandoned
-	h.token = g.nextToken //planted:token-of-hold
+	h.token = g.tokenLocked(g.holds) //planted:token-of-hold
 	h.began, h.runs = now.Sub(g.since), 1
 	h.minHold, h.stall, h.lastBeat = c.terms.MinHold, c.terms.Stall, between(g.since, now)
 	h.Context, h.cancel = ctx, cancel
@@ -114,7 +142,7 @@ func (g *grant) tryStartHold(c *call) (h *hold, same bool) {
 		g.published = h
 	}
 	g.requestedBy = nil
-	g.nextToken++
+	g.holds++
 	left = min(left, h.leftLocked(now))
 	switch {
 	case first:
@@ -202,6 +230,9 @@ func (g *grant) afterLoss(h *hold, cause error) {
 	g.l.mu.Unlock()
 	if h != nil {
 		h.cancelNested(cause) //planted:nested-loss
+		if g.share != nil {
+			g.queue.closeShare(g.share)
+		}
 		g.queue.loseGrant(g)
 		h.emit(Lost{Cause: cause})
 	}
@@ -272,7 +303,7 @@ func (g *grant) live() bool {
 func (g *grant) canHandTo(c *call, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.queue.key.Kind == backend.KindExclusive && g.nextToken <= g.lastToken &&
+	return g.queue.key.Kind == backend.KindExclusive && g.holds < backend.TokensPerGrant && g.shareOf() == c.share &&
 		g.cause == nil && //planted:hand-off-of-live-grant
 		g.lease == c.terms.Lease && //planted:hand-off-of-same-lease
 		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.requestedBy == c) && g.leftLocked(now) > 0
@@ -282,7 +313,7 @@ func (g *grant) canHandTo(c *call, now time.Time) bool {
 func (g *grant) lastHold() (token int64, holds int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.nextToken - 1, g.holdsLocked()
+	return g.tokenLocked(g.holds - 1), int(g.holds)
 }
 
 // retention returns the TTL of the hash while it is held. It includes the time for which an
@@ -294,7 +325,7 @@ func (g *grant) retention(lease time.Duration) time.Duration {
 // renewRequest makes a renewal, which also publishes the hold if the backend names an earlier one.
 // known is the hold that the backend names after the renewal.
 func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
-	r = backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: g.terms.Lease, Retention: g.retention(g.terms.Lease)}
+	r = backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: g.terms.Lease, Retention: g.retention(g.terms.Lease), Share: g.shareOf()}
 	if g.terms.NoRenew {
 		r.Lease = 0 // only read
 	}

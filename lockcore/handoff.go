@@ -14,6 +14,9 @@ import (
 func (h *hold) end(ctx context.Context, e outcome, alive bool, now time.Time) (handed, stale bool, err error) {
 	g := h.grant
 	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.coolUntil.IsZero() || !now.Before(e.coolUntil))
+	if g.share != nil {
+		return h.endShare(ctx, e, alive, now)
+	}
 	mine, handOffs, next := g.queue.handOff(g, alive, now)
 	if handOffs > 0 {
 		if handOffs == 1 {
@@ -140,7 +143,7 @@ func (g *grant) releaseRequest(e outcome) backend.ReleaseRequest {
 	last, _ := g.lastHold()
 	r := backend.ReleaseRequest{
 		Key: &g.queue.key, ID: g.id, Token: last, Retention: g.keep, Abandon: e.abandoned, CoolUntil: e.coolUntil, Repeated: g.repeated,
-		Plain: g.plain && g.clockPast(last),
+		Plain: g.plain && g.clockPast(last), Share: g.shareOf(),
 	}
 	if e.abandoned {
 		r.Retention = max(g.keep, abandonedTTL)
@@ -173,6 +176,10 @@ func (g *grant) requestAfter(c *call) *request {
 // discard withdraws or releases asynchronously a grant that no call of this process wants.
 func (g *grant) discard() {
 	g.close()
+	if g.share != nil {
+		g.discardShare()
+		return
+	}
 	if _, holds := g.lastHold(); holds == 0 {
 		g.l.backend.Withdraw(backend.WithdrawRequest{Key: &g.queue.key, ID: g.id, Retention: g.keep, Granted: true, Repeated: g.repeated})
 	} else {

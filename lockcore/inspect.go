@@ -16,6 +16,7 @@ type State string
 const (
 	StateFree      = State(backend.StateFree)
 	StateHeld      = State(backend.StateHeld)
+	StateShared    = State(backend.StateShared)    // shares of it are held, see Terms.Limit
 	StateReserved  = State(backend.StateReserved)  // released, and kept for a moment for the first process in the queue
 	StateCooling   = State(backend.StateCooling)   // released, and kept from all calls for the rest of Terms.MinHold
 	StateDone      = State(backend.StateDone)      // once keys: it has a record, of a result or of a failure
@@ -39,9 +40,21 @@ type Holding struct {
 
 	Parked    int           // tasks that wait for the key outside of their workers, see asynqmw.Configure
 	ParkedFor time.Duration // since the oldest of these was parked for the first time
+	Weights   int           // shared: sum of the weights of the shares
+	Shares    []Share       // shared: those that end first, at most 100; Holder has the one that was granted last
 	// OldestParked names that task: asynqmw.Parking.Deployment, queue and task ID, separated by
 	// slashes. Each of them is escaped with url.PathEscape.
 	OldestParked string
+}
+
+// Share is a share of a key.
+type Share struct {
+	Limit     int // see Terms.Limit
+	Weight    int
+	Holder    Holder
+	HeldFor   time.Duration
+	Remaining time.Duration // of its lease if it is not renewed, or of MinHold
+	Cooling   bool          // it was released, and keeps its place for the rest of MinHold
 }
 
 // InspectOption changes what Inspect returns.
@@ -79,10 +92,19 @@ func (l *Locker) Inspect(ctx context.Context, kind Kind, key string, o ...Inspec
 }
 
 func holdingOf(s *backend.Status) Holding {
-	return Holding{
+	h := Holding{
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
 		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, Died: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
+		Weights: s.Weights,
 	}
+	for _, b := range s.Shares {
+		share := Share{Limit: b.Limit, Weight: b.Weight, Holder: holderOf(b.Locker, b.Holder), HeldFor: b.HeldFor, Remaining: b.Remaining, Cooling: b.Cooling}
+		if share.Limit == backend.Unlimited {
+			share.Limit = Unlimited
+		}
+		h.Shares = append(h.Shares, share)
+	}
+	return h
 }
 
 // Revoke ends the hold of a key: the ctx of the holder is canceled with ErrRevoked. The
@@ -125,7 +147,7 @@ func (l *Locker) Clear(ctx context.Context, kind Kind, key string, seen ...Holdi
 	switch {
 	case len(seen) > 1:
 		return fmt.Errorf("lockcore: Clear: %d Holdings are given, must be at most 1", len(seen))
-	case len(seen) == 1 && seen[0] == (Holding{}):
+	case len(seen) == 1 && seen[0].State == "":
 		r.Condition = backend.ClearIfUnreadable
 	case len(seen) == 1:
 		r.Condition, r.Token, r.Done = backend.ClearIfSame, seen[0].Token, seen[0].State == StateDone

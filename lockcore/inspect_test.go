@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestLook(t *testing.T) {
 			if sent := count.Commands(); !slices.Equal(sent, []string{"inspect"}) {
 				t.Errorf("sent %v", sent)
 			}
-			if i, err := other.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || i != h {
+			if i, err := other.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || !reflect.DeepEqual(i, h) {
 				t.Errorf("Inspect says %+v, %v; Look says %+v", i, err, h)
 			}
 			return rec
@@ -116,7 +117,7 @@ func TestLookErrors(t *testing.T) {
 		}
 		_ = le.Release(t.Context())
 		faults.Silence()
-		if h, rec, err := inspectRecord(t.Context(), l, "k"); !errors.Is(err, lockcore.ErrUnavailable) || rec != nil || h != (lockcore.Holding{}) {
+		if h, rec, err := inspectRecord(t.Context(), l, "k"); !errors.Is(err, lockcore.ErrUnavailable) || rec != nil || !reflect.DeepEqual(h, lockcore.Holding{}) {
 			t.Errorf("%+v, %v, %v", h, rec, err)
 		}
 		faults.Heal()

@@ -123,7 +123,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return le.endedBy()
 	}
 	reply, sent := l.backend.Extend(ctx, backend.RenewRequest{
-		Key: &h.grant.queue.key, ID: h.grant.id, Lease: d, Retention: h.grant.retention(d),
+		Key: &h.grant.queue.key, ID: h.grant.id, Lease: d, Retention: h.grant.retention(d), Share: h.grant.shareOf(),
 	})
 	switch {
 	case reply.Err != nil:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,7 +57,7 @@ type Options struct {
 
 // Validate reports every problem of o at once.
 func (o Options) Validate() error {
-	return errtext.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.ReplicaAcks.validate())
+	return errtext.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.Terms.exclusive("Options.Terms"), o.ReplicaAcks.validate())
 }
 
 // Locker acquires, renews and releases the leases of one process. Make one per process with [New]
@@ -82,7 +83,7 @@ type Locker struct {
 
 	mu            sync.Mutex
 	closed        bool
-	grants        map[string]*grant                  // by id, from the reply to the end of the last run
+	grants        map[string]*grant                  // by id, from the reply to the end of the last run; of a share one of its grants
 	byAge         ageList                            // the same grants by age
 	calls         int                                // calls under way
 	idle          chan struct{}                      // made by Close; closed when there are neither grants nor calls
@@ -152,6 +153,7 @@ func (l *Locker) Terms() Terms { return l.terms }
 //   - ErrClosed
 //   - ErrKey, or an error of t.Validate
 //   - ErrRecord if the data in Redis is not that of an exclusive key
+//   - ErrUpgrade if ctx holds a share of the key, and the call asks for more
 //   - when ctx ends, [context.Cause], joined with a *BusyError or ErrUnavailable if one is known
 //
 // The lease is renewed until it is released. A *Lease that is dropped without Release keeps its key
@@ -162,14 +164,18 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 		return nil, errtext.Wrap(ErrNotRun, err)
 	}
 	var start time.Time
+	share := t.share()
 	if e := entryIn(ctx, l, KindExclusive, key); e != nil { //planted:nested-acquire
+		if e.of.grant.needsMore(share) && e.holds() { //planted:upgrade-refused
+			return nil, fmt.Errorf("%w: %q", ErrUpgrade, key)
+		}
 		le, since, err := l.reenter(ctx, e, t.Wait)
 		if le != nil || err != nil {
 			return le, err
 		}
 		start = since
 	}
-	c := &call{l: l, kind: KindExclusive, key: key, terms: t, keep: freeTTL, start: start}
+	c := &call{l: l, kind: KindExclusive, key: key, terms: t, share: share, keep: freeTTL, start: start}
 	c.terms.fill(&l.terms)
 	h, _, err := c.run(ctx)
 	switch {
@@ -204,6 +210,9 @@ func (c *Claim) validate() error {
 	}
 	if c.Keep != 0 && (c.Keep < time.Second || c.Keep > maxKeep) {
 		errs = append(errs, fmt.Errorf("lockcore: Claim.Keep is %v, must be between 1s and %v", c.Keep, maxKeep))
+	}
+	if err := c.Terms.exclusive("Claim"); err != nil {
+		errs = append(errs, err)
 	}
 	if len(c.Fingerprint) > MaxFingerprint {
 		errs = append(errs, fmt.Errorf("lockcore: Claim.Fingerprint is %d bytes long, must be at most %d", len(c.Fingerprint), MaxFingerprint))
@@ -293,6 +302,9 @@ func (l *Locker) addGrant(g *grant) bool {
 	if l.closed {
 		return false
 	}
+	if g.share != nil {
+		g.share.grants = append(g.share.grants, g)
+	}
 	l.grants[g.id] = g
 	l.addByAgeLocked(g)
 	return true
@@ -301,7 +313,16 @@ func (l *Locker) addGrant(g *grant) bool {
 func (l *Locker) removeGrant(g *grant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.grants[g.id] == g {
+	switch s := g.share; {
+	case s != nil:
+		if i := slices.Index(s.grants, g); i >= 0 {
+			s.grants = slices.Delete(s.grants, i, i+1)
+			l.byAge.removeLocked(g)
+		}
+		if len(s.grants) == 0 {
+			delete(l.grants, g.id)
+		}
+	case l.grants[g.id] == g:
 		delete(l.grants, g.id)
 		l.byAge.removeLocked(g)
 	}
@@ -324,6 +345,14 @@ func (l *Locker) endCall() {
 	defer l.mu.Unlock()
 	l.calls--
 	l.signalIdleLocked()
+}
+
+// allLocked returns the grants with the id of g.
+func (g *grant) allLocked() []*grant {
+	if g.share == nil {
+		return []*grant{g}
+	}
+	return g.share.grants
 }
 
 // signalIdleLocked signals Close when there are neither grants nor calls.

@@ -39,6 +39,8 @@ type Acquisition struct {
 	Kind Kind
 	Name string // Terms.Name
 	Key  string // raw: hash it before it leaves the process
+	// Limit is Terms.Limit, 0 for a call that gets the key alone.
+	Limit int
 	// Backend is "redis" or "memory (this process only)".
 	Backend string
 	Locker  string // UUID, see Locker.ID

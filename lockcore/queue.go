@@ -17,6 +17,7 @@ const shards = 64
 type shard struct {
 	mu     sync.Mutex
 	queues [kinds]map[string]*keyQueue // by kind, by key; a queue exists while it has a leader
+	shares map[string]*share           // by key: shares that calls may join
 }
 
 var seed = maphash.MakeSeed()
@@ -49,10 +50,11 @@ type keyQueue struct {
 }
 
 // turn is what a waiting call receives: the leadership with the key, the leadership with a request
-// that may be under way, or an outcome.
+// that may be under way, a share without the leadership, or an outcome.
 type turn struct {
 	grant       *grant
 	request     *request
+	share       *share // the call has joined it
 	record      *Record
 	fingerprint string // of record
 	err         error
@@ -60,13 +62,21 @@ type turn struct {
 
 func (t turn) final() bool { return t.record != nil || t.err != nil }
 
-// enqueue makes c the leader of a new queue or appends it to the existing one. It refuses calls
-// that cannot succeed.
-func (l *Locker) enqueue(c *call) (leads bool, err error) {
+// ofShare reports whether t has a share: the call has joined it, or grant was handed to it.
+func (t turn) ofShare() bool { return t.share != nil || t.grant != nil && t.grant.share != nil }
+
+// enqueue makes c the leader of a new queue or appends it to the existing one. Without a queue c may
+// join a share instead. It refuses calls that cannot succeed.
+func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 	s := &l.shards[maphash.String(seed, c.key)%shards]
 	s.mu.Lock()
 	q := s.queues[c.kind][c.key]
 	if q == nil {
+		if joined = s.joinLocked(c, time.Now()); joined != nil {
+			c.queue = joined.first.queue
+			s.mu.Unlock()
+			return false, joined, nil
+		}
 		q = &keyQueue{shard: s, l: l, key: l.backend.Key(backend.Kind(c.kind), c.key), lastReply: noReply, callLeads: true}
 		if s.queues[c.kind] == nil {
 			s.queues[c.kind] = map[string]*keyQueue{}
@@ -74,18 +84,18 @@ func (l *Locker) enqueue(c *call) (leads bool, err error) {
 		s.queues[c.kind][c.key] = q
 		c.queue = q
 		s.mu.Unlock()
-		return true, nil
+		return true, nil, nil
 	}
 	c.queue = q
 	if q.grant != nil && mismatch(q.grant.fingerprint, c.fingerprint) {
 		s.mu.Unlock()
-		return false, &MismatchError{Key: c.key}
+		return false, nil, &MismatchError{Key: c.key}
 	}
 	c.crowded = q.crowdedLocked(c)
 	if (c.terms.Wait == NoWait || c.crowded) && q.canRefuseLocked(c) {
 		snap := q.snapshotLocked()
 		s.mu.Unlock()
-		return false, snap.refusal(c)
+		return false, nil, snap.refusal(c)
 	}
 	if c.given, _ = l.givens.Get().(chan struct{}); c.given == nil {
 		c.given = make(chan struct{}, 1)
@@ -110,7 +120,7 @@ func (l *Locker) enqueue(c *call) (leads bool, err error) {
 	if c.holderKnown == nil {
 		c.reportWaiting(snap)
 	}
-	return false, nil
+	return false, nil, nil
 }
 
 // pushLocked appends c.
@@ -209,6 +219,10 @@ func (q *keyQueue) removeOverdueLocked() []*call {
 // it, else the request. Without a waiter the queue ends, and the grant or request is withdrawn
 // asynchronously. The caller must be the leader, and no longer is when passLeadership returns.
 func (q *keyQueue) passLeadership(g *grant, req *request) {
+	if g != nil && g.share != nil { // a share is passed on without the leadership
+		q.dropShare(g)
+		g = nil
+	}
 	q.mu.Lock()
 	w, ours := q.first, g
 	if w == nil || g != nil && !g.canHandTo(w, time.Now()) {
@@ -286,7 +300,7 @@ func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, hand
 	if !alive || w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
 		q.grant = nil
 		q.mu.Unlock()
-		if !alive {
+		if !alive || w != nil && w.share.Limit > 0 { // the request for a share is a command of its own
 			w = nil
 		}
 		return true, 0, w

@@ -139,7 +139,7 @@ func HoldOf(ctx context.Context, key string) (h Hold, ok bool) {
 func (h *hold) public() Hold {
 	return Hold{
 		Key: h.grant.queue.key.Name, Token: h.token, GrantedAt: h.serverGrantedAt(), Attempt: int(h.grant.attempt), TookOver: h.abandoned,
-		grant: h.grant.id,
+		grant: h.grant.name(),
 	}
 }
 

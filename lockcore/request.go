@@ -63,7 +63,7 @@ func newRequest(c *call) *request {
 func (req *request) assign(c *call) {
 	stale := req.unresolved || req.repeated // Redis may grant it under the previous terms
 	if !sameTerms(req.caller, c) {
-		if stale {
+		if stale || req.queued && req.caller.share != c.share { // the remote queue has what it asks for
 			req.reissue()
 		}
 		req.nextTry, req.backoff = time.Time{}, false
@@ -74,7 +74,8 @@ func (req *request) assign(c *call) {
 }
 
 func sameTerms(a, b *call) bool {
-	return a.terms.Lease == b.terms.Lease && a.keep == b.keep && a.atMostOnce == b.atMostOnce && a.fingerprint == b.fingerprint
+	return a.terms.Lease == b.terms.Lease && a.keep == b.keep && a.atMostOnce == b.atMostOnce && a.fingerprint == b.fingerprint &&
+		a.share == b.share
 }
 
 func (req *request) subscribe() {
@@ -104,6 +105,7 @@ func (req *request) acquireRequest(c *call) backend.AcquireRequest {
 	return backend.AcquireRequest{
 		Key: &req.queue.key, ID: req.id, Holder: req.l.holderText(c.ctx), Lease: c.terms.Lease, Retention: c.terms.Lease + max(c.keep, abandonedTTL),
 		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Timeout: c.replyTimeout(),
+		Share: c.share,
 	}
 }
 
@@ -202,6 +204,7 @@ func (req *request) undo() {
 func (req *request) withdraw() {
 	req.l.backend.Withdraw(backend.WithdrawRequest{
 		Key: &req.queue.key, ID: req.id, Retention: req.caller.keep, Granted: req.unresolved || req.repeated, Repeated: req.repeated,
+		Share: req.caller.share,
 	})
 }
 
@@ -243,6 +246,7 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 	}
 	return acquired{fingerprint: r.Fingerprint, busy: &BusyError{
 		Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Remaining: r.Remaining, Queue: r.Queue,
+		Shares: r.Shares,
 	}}
 }
 
@@ -258,9 +262,9 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	g := &grant{
 		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: c.fingerprint,
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
-		since:     cmp.Or(r.Received, now), // the goroutine of a call in a group may run late, and clockPast needs a time soon after the grant
-		granted:   r.GrantedAt,
-		nextToken: r.Token, lastToken: r.Token + backend.TokensPerGrant - 1, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,
+		since:      cmp.Or(r.Received, now), // the goroutine of a call in a group may run late, and clockPast needs a time soon after the grant
+		granted:    r.GrantedAt,
+		firstToken: r.Token, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,
 		sent: r.Sent, //planted:grant-counts-from
 	}
 	if req.queue.key.Kind == backend.KindOnce {
@@ -268,6 +272,9 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	}
 	if !req.callerChanged {
 		g.requestedBy = c
+	}
+	if c.share.Limit > 0 {
+		g.share = &share{Share: c.share, phase: r.Phase, first: g, sent: r.Sent, users: 1}
 	}
 	if !req.l.addGrant(g) {
 		return acquired{err: ErrClosed}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
@@ -17,6 +18,9 @@ const (
 	// it explicitly.
 	Forever time.Duration = math.MaxInt64
 
+	// Unlimited as Terms.Limit asks for a share beside any number of others, as a reader does.
+	Unlimited = -1
+
 	defaultWait  = 2 * time.Second
 	defaultLease = 30 * time.Second
 	minLease     = time.Second
@@ -26,6 +30,7 @@ const (
 	maxMinHold   = 24 * time.Hour
 	minStall     = 100 * time.Millisecond
 	maxWaiting   = 1_000_000
+	maxLimit     = 1_000_000
 	maxNameLen   = 128
 )
 
@@ -88,6 +93,21 @@ type Terms struct {
 	Stall time.Duration
 	// NoRenew turns off the renewal: the lease ends after Lease unless Extend is called.
 	NoRenew bool
+	// Limit asks for a share of the key, beside others: the weights of all shares, this one included,
+	// are at most Limit; Unlimited allows any number. Default: none, and the call gets the key alone.
+	// 1 to 1,000,000, or Unlimited. Not for Claim, nor in Options.Terms.
+	//
+	//   - Each call is granted by its own Limit: calls for one key should have the same one.
+	//   - A share is never held beside a hold of the key alone.
+	//   - Requests are granted in the order of their arrival. The first one that does not fit keeps
+	//     all requests behind it waiting.
+	//   - All shares that are held at the same time have the same token.
+	//   - With MinHold a share keeps its place for that time. So at most Limit holds begin in any
+	//     MinHold.
+	Limit int
+	// Weight is how much of Limit the share takes. Default: 1. 1 to Limit; only with a Limit other
+	// than Unlimited.
+	Weight int
 }
 
 // Validate reports every problem of t at once. Each message names the field, its value and the
@@ -118,7 +138,40 @@ func (t *Terms) check() error {
 	if t.Stall != 0 && (t.Stall < minStall || t.Stall > maxMaxHold) {
 		errs = append(errs, badTerm("Stall", t.Stall, minStall, maxMaxHold))
 	}
+	errs = append(errs, t.checkShare()...)
 	return errtext.Join(errs...)
+}
+
+func (t *Terms) checkShare() (errs []error) {
+	if t.Limit == 0 && t.Weight == 0 {
+		return nil
+	}
+	if t.Limit < Unlimited || t.Limit > maxLimit {
+		errs = append(errs, fmt.Errorf("lockcore: Terms.Limit is %d, must be between 0 and %d, or Unlimited", t.Limit, maxLimit))
+	}
+	if most := max(t.Limit, 0); t.Weight < 0 || t.Weight > most {
+		errs = append(errs, fmt.Errorf("lockcore: Terms.Weight is %d, must be between 0 and Terms.Limit, and 0 without a Limit or with Unlimited (Limit is %d)", t.Weight, t.Limit))
+	}
+	return errs
+}
+
+// exclusive returns an error if t asks for a share. of names what t belongs to.
+func (t *Terms) exclusive(of string) error {
+	if t.Limit == 0 && t.Weight == 0 {
+		return nil
+	}
+	return fmt.Errorf("lockcore: %s: Terms.Limit is %d and Terms.Weight is %d, must be 0", of, t.Limit, t.Weight)
+}
+
+// share returns what t asks for, the zero value for the key alone.
+func (t *Terms) share() backend.Share {
+	switch t.Limit {
+	case 0:
+		return backend.Share{}
+	case Unlimited:
+		return backend.Share{Limit: backend.Unlimited, Weight: 1}
+	}
+	return backend.Share{Limit: t.Limit, Weight: max(t.Weight, 1)}
 }
 
 func badTerm(field string, d, least time.Duration, most any) error {

@@ -307,9 +307,9 @@ func (w *wake) check() {
 	}
 }
 
-// debounceRevoke returns the grant with an id if the notification of its revocation must be checked
+// debounceRevoke returns the grants with an id if the notification of its revocation must be checked
 // now: the first one at once, and at most one more per revokePause.
-func (l *Locker) debounceRevoke(id string) *grant {
+func (l *Locker) debounceRevoke(id string) []*grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.grants[id]
@@ -333,14 +333,14 @@ func (l *Locker) debounceRevoke(id string) *grant {
 			l.revoked(id)
 		}
 	})
-	return g
+	return slices.Clone(g.allLocked())
 }
 
 // revoked handles the notification of a revocation. It proves nothing, because any client of Redis
 // can send one. So the watchdog sends a renewal, which only reads a NoRenew lease, at a bounded
 // rate. Its reply decides.
 func (l *Locker) revoked(id string) {
-	if g := l.debounceRevoke(id); g != nil {
+	for _, g := range l.debounceRevoke(id) {
 		l.watchdog.renewNow(g)
 	}
 }

@@ -31,9 +31,21 @@ type holding struct {
 	Attempt     int            `json:"attempt"`
 	Queue       int            `json:"queue"`
 
+	Weights int     `json:"weights,omitempty"` // of a shared key
+	Shares  []share `json:"shares,omitempty"`  // of a shared key: those that end first, at most 100
+
 	Parked       int         `json:"parked"`
 	ParkedForMS  int64       `json:"parked_for_ms"`
 	OldestParked *parkedTask `json:"oldest_parked,omitempty"`
+}
+
+type share struct {
+	Limit       int     `json:"limit"` // -1: none
+	Weight      int     `json:"weight"`
+	Holder      *person `json:"holder,omitempty"`
+	HeldForMS   int64   `json:"held_for_ms"`
+	RemainingMS int64   `json:"remaining_ms"`
+	Cooling     bool    `json:"cooling"`
 }
 
 type person struct {
@@ -67,10 +79,18 @@ func (k *keyed) json() holding {
 	if !utf8.ValidString(k.Key) {
 		h.KeyBytes = []byte(k.Key)
 	}
-	if k.Holder != (lockcore.Holder{}) {
-		h.Holder = &person{k.Holder.Locker, k.Holder.Host, k.Holder.PID, k.Holder.Task, k.Holder.Traceparent}
+	h.Holder, h.Weights = personOf(k.Holder), k.Weights
+	for _, s := range k.Shares {
+		h.Shares = append(h.Shares, share{s.Limit, s.Weight, personOf(s.Holder), s.HeldFor.Milliseconds(), s.Remaining.Milliseconds(), s.Cooling})
 	}
 	return h
+}
+
+func personOf(h lockcore.Holder) *person {
+	if h == (lockcore.Holder{}) {
+		return nil
+	}
+	return &person{h.Locker, h.Host, h.PID, h.Task, h.Traceparent}
 }
 
 // keys is what ls, show, revoke, clear and wake print with -json.

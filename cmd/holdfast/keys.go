@@ -225,6 +225,12 @@ func describe(out io.Writer, k keyed) error {
 	}
 	line("token", k.Token)
 	line("processes waiting", k.Queue)
+	if k.State == lockcore.StateShared {
+		line("weight of its shares", k.Weights)
+	}
+	for i := range k.Shares {
+		line("share", shareText(&k.Shares[i]))
+	}
 	if k.Parked > 0 {
 		line("tasks parked", k.Parked)
 		line("oldest parked for", age(k.ParkedFor))
@@ -245,6 +251,18 @@ func describe(out io.Writer, k keyed) error {
 		}
 	}
 	return w.Flush()
+}
+
+// shareText describes a share in one line.
+func shareText(s *lockcore.Share) string {
+	limit := "no limit"
+	if s.Limit != lockcore.Unlimited {
+		limit = fmt.Sprintf("weight %d of %d", s.Weight, s.Limit)
+	}
+	if s.Cooling {
+		return fmt.Sprintf("%s, released, keeps its place for %s", limit, age(s.Remaining))
+	}
+	return fmt.Sprintf("%s, by %s for %s, lease left %s", limit, holder(s.Holder), age(s.HeldFor), age(s.Remaining))
 }
 
 const revokeText = `%s is held by %s for %s.
@@ -268,7 +286,7 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 		if err != nil {
 			return exitFailed, err
 		}
-		if k.State != lockcore.StateHeld {
+		if k.State != lockcore.StateHeld && k.State != lockcore.StateShared {
 			fmt.Fprintf(sh.err, "%s is %s, not held: nothing to revoke\n", oneLine(key), state(k))
 			switch k.State { //nolint:exhaustive // the other states explain themselves
 			case lockcore.StateFree:
@@ -281,6 +299,9 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 		say := sh.out
 		if *asJSON {
 			say = sh.err
+		}
+		if k.State == lockcore.StateShared {
+			fmt.Fprintf(say, "%s is shared: Revoking ends all its shares, of weight %d together. The last one was granted to:\n", oneLine(key), k.Weights)
 		}
 		fmt.Fprintf(say, revokeText, oneLine(key), holder(k.Holder), age(k.HeldFor), age(k.Remaining))
 		if err := sh.confirm(*yes, "Revoke it?", "not revoked"); err != nil {
@@ -338,6 +359,8 @@ func kindOf(once bool) lockcore.Kind {
 // state is the state of a key in words.
 func state(k keyed) string {
 	switch {
+	case k.State == lockcore.StateShared:
+		return fmt.Sprintf("shared (weight %d)", k.Weights)
 	case k.State == lockcore.StateFree && k.Died:
 		return "free (last holder died; it began " + age(k.HeldFor) + " ago)"
 	case k.State == lockcore.StateDone && k.result != nil:

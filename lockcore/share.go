@@ -1,0 +1,203 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// share is a share of a key that the backend has granted to this process. It has a grant for each
+// call that runs under it, so that the loss of one hold does not end the others. Holds follow each
+// other under one of these grants by hand-off, as under an exclusive grant.
+//
+// Unlimited shares without MinHold are open for batchTime: meanwhile further calls join, without a
+// command, if no call of this process waits for the key. So a process sends at most 200 requests a
+// second for such a key, and a waiting request for the key alone is overtaken for at most that time.
+//
+// The races:
+//   - The mutex of the shard guards users. A call that joins counts before the turn is sent to it, so
+//     the last user, which ends the share in the backend, is known under the mutex.
+//   - A share keeps no leadership: the call that gets it passes the leadership on at once. So the
+//     holds of several shares, and the next request of this process, go on side by side.
+//   - If a lease is lost or revoked, the share is closed: no call joins. Each grant of the share learns
+//     of the loss by its own renewal.
+type share struct {
+	backend.Share
+	phase string    // names all shares of the key that are held at the same time
+	first *grant    // of the call that requested the share; its constant fields only
+	sent  time.Time // when that call sent its request
+
+	// Guarded by the mutex of the shard.
+	users  int  // grants of the share, and calls that are about to get one
+	closed bool // no call joins
+
+	grants []*grant // see addGrant; guarded by Locker.mu
+}
+
+// joinableLocked reports whether a call may run under s. The caller holds the mutex of the shard.
+func (s *share) joinableLocked(c *call, now time.Time) bool {
+	g := s.first
+	return s.Limit == backend.Unlimited && !s.closed && s.users < backend.TokensPerGrant && now.Sub(g.since) < batchTime && //planted:share-open-for-a-moment
+		c.share == s.Share && c.terms.Lease == g.terms.Lease && c.terms.NoRenew == g.terms.NoRenew && c.terms.MinHold == 0
+}
+
+// joinLocked returns the share of the key that c may join, and counts c as its user.
+func (s *shard) joinLocked(c *call, now time.Time) *share {
+	if c.share.Limit != backend.Unlimited {
+		return nil
+	}
+	open := s.shares[c.key]
+	if open == nil || !open.joinableLocked(c, now) {
+		return nil
+	}
+	open.users++
+	return open
+}
+
+// newGrant returns a grant of s for c.
+func (s *share) newGrant(c *call) *grant {
+	o, now := s.first, time.Now()
+	return &grant{
+		l: o.l, queue: o.queue, id: o.id, share: s, terms: o.terms, keep: o.keep, attempt: 1, repeated: o.repeated, since: now,
+		granted: o.granted.Add(now.Sub(o.since)), firstToken: o.firstToken, sent: s.sent, lease: o.terms.Lease, requestedBy: c, index: -1,
+	}
+}
+
+// closeShare ends the time in which calls may join s.
+func (q *keyQueue) closeShare(s *share) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closeShareLocked(s)
+}
+
+func (q *keyQueue) closeShareLocked(s *share) {
+	s.closed = true
+	if q.shares[q.key.Name] == s {
+		delete(q.shares, q.key.Name)
+	}
+}
+
+// leaveShare ends the use of s by one grant or call. last is true for the last user, which ends the
+// share in the backend.
+func (q *keyQueue) leaveShare(s *share) (last bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s.users--; s.users > 0 { //planted:last-user-releases
+		return false
+	}
+	q.closeShareLocked(s)
+	return true
+}
+
+// openShare lets the calls at the front of the queue run beside the hold of g, if they may, and
+// passes the leadership on. The caller is the leader, and no longer is when openShare returns.
+func (q *keyQueue) openShare(g *grant, c *call) {
+	s, now := g.share, time.Now()
+	q.mu.Lock()
+	q.lastReply = noReply
+	var joined []*call
+	if s.Limit == backend.Unlimited && c.terms.MinHold == 0 {
+		if q.shares == nil {
+			q.shares = map[string]*share{}
+		}
+		q.shares[q.key.Name] = s
+		for w := q.first; w != nil && s.joinableLocked(w, now); w = q.first {
+			q.removeLocked(w)
+			s.users++
+			joined = append(joined, w)
+		}
+	}
+	q.mu.Unlock()
+	for _, w := range joined {
+		w.give(turn{share: s})
+	}
+	q.passLeadership(nil, nil)
+}
+
+// handOffShare hands the share of a hold that has ended under g to the first waiting call. The
+// leader, whose request may be in the remote queue, is overtaken, for at most batchTime.
+func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {
+	q.mu.Lock()
+	var w *call
+	if c := q.queues[q.key.Kind][q.key.Name]; c != nil { // q may have ended
+		w = c.first
+	}
+	if w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
+		q.mu.Unlock()
+		return 0
+	}
+	w.queue.removeLocked(w)
+	g.handOffs++
+	handed = int(g.handOffs)
+	q.mu.Unlock()
+	w.give(turn{grant: g})
+	return handed
+}
+
+// dropShare ends the role of a call that was handed g and does not want it: the first waiting call
+// gets it, or it is released.
+func (q *keyQueue) dropShare(g *grant) {
+	if q.handOffShare(g, time.Now()) == 0 {
+		g.discard()
+	}
+}
+
+// runShare starts the hold of a call that has joined s, or to which g was handed. It returns nil if
+// the lease is over: then the call waits again.
+func (c *call) runShare(s *share, g *grant) (*hold, error) {
+	l := c.l
+	if g == nil {
+		g = s.newGrant(c)
+		c.owned.share = g
+		if !l.addGrant(g) {
+			c.owned.share = nil
+			g.discard()
+			return nil, ErrClosed
+		}
+		if !g.terms.NoRenew {
+			l.watchdog.add(g, g.since)
+		}
+	}
+	c.owned.share = g
+	h := g.startHold(c)
+	c.owned.share, c.owned.hold = nil, h
+	if h == nil {
+		g.discard()
+	}
+	return h, nil
+}
+
+// discardShare ends the use of the share by a grant that no call wants.
+func (g *grant) discardShare() {
+	if g.queue.leaveShare(g.share) {
+		if _, holds := g.lastHold(); holds == 0 && g == g.share.first {
+			g.l.backend.Withdraw(backend.WithdrawRequest{
+				Key: &g.queue.key, ID: g.id, Retention: g.keep, Granted: true, Repeated: g.repeated, Share: g.share.Share,
+			})
+		} else {
+			g.l.backend.ReleaseLater(g.releaseRequest(outcome{}), g.serverEnd())
+		}
+	}
+	g.l.removeGrant(g)
+}
+
+// endShare ends a hold of a share: the next call of this process gets the share, or its last user
+// ends it in the backend.
+func (h *hold) endShare(ctx context.Context, e outcome, alive bool, now time.Time) (handed, stale bool, err error) {
+	g := h.grant
+	if n := 0; alive {
+		if n = g.queue.handOffShare(g, now); n == 1 {
+			g.l.watchdog.publishSoon(g)
+		}
+		if n > 0 {
+			return true, false, nil
+		}
+	}
+	g.close()
+	if !g.queue.leaveShare(g.share) {
+		return false, false, nil
+	}
+	stale, err = h.release(ctx, e)
+	return false, stale, err
+}
