@@ -19,6 +19,7 @@ func (w *world) end() Stats {
 			w.serve(n, exclusiveKey(i))
 		}
 	}
+	w.serveShared()
 	time.Sleep(80 * time.Second) // the queue of the dead, and the subscriptions, end
 	for name, k := range w.keys {
 		if q := w.queue(name); len(q) > 0 {
@@ -33,6 +34,7 @@ func (w *world) end() Stats {
 			}
 		}
 	}
+	w.sharedLeft()
 	if c := w.server.Redis.PubSubChannels("*"); len(c) > 0 {
 		w.fail("I8", "", "subscribed at the end: %q", c)
 	}

@@ -51,6 +51,8 @@ type Stats struct {
 	Replays    int
 	Reentries  int
 	Losses     int // leases that ended before their handlers, whatever the cause
+	Shares     int // grants of shares
+	Beside     int // most holds beside a share
 	Faults     int // that struck
 	Violations int
 }
@@ -68,21 +70,24 @@ func (s *Stats) Add(o Stats) {
 	s.Replays += o.Replays
 	s.Reentries += o.Reentries
 	s.Losses += o.Losses
+	s.Shares += o.Shares
+	s.Beside = max(s.Beside, o.Beside)
 	s.Faults += o.Faults
 	s.Violations += o.Violations
 }
 
 func (s Stats) String() string {
 	return fmt.Sprintf("%.1f virtual hours, %d grants, %d of them handed off, at most %d in a batch, %d re-entries, %d losses, %d runs, "+
-		"%d takeovers, %d replays, %d faults, %d processes killed, %d calls canceled in time, %d violations",
+		"%d takeovers, %d replays, %d shares, at most %d beside one, %d faults, %d processes killed, %d calls canceled in time, %d violations",
 		s.Virtual.Hours(), s.Grants, s.HandOffs, s.Batch, s.Reentries, s.Losses, s.Runs,
-		s.Takeovers, s.Replays, s.Faults, s.Kills, s.Cancels, s.Violations)
+		s.Takeovers, s.Replays, s.Shares, s.Beside, s.Faults, s.Kills, s.Cancels, s.Violations)
 }
 
 // world is one run.
 type world struct {
 	*oracle
 	c      Config
+	shared []*sharedKey
 	server *redistest.Memory
 	rdb    *redis.Client          // never faulty
 	slots  []atomic.Pointer[node] // the processes; one that is killed is followed by another
@@ -110,14 +115,15 @@ func Run(t *testing.T, c Config, add func(Stats)) {
 		s = w.end()
 	})
 	if s.Grants < 40*c.Minutes || s.Runs < 3*c.Minutes || s.Replays < 3*c.Minutes || s.Takeovers == 0 ||
-		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.HandOffs < 20*c.Minutes || s.Cancels < 3*c.Minutes || s.Kills == 0 {
+		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.HandOffs < 20*c.Minutes || s.Cancels < 3*c.Minutes || s.Kills == 0 ||
+		s.Shares < 40*c.Minutes || s.Beside < 2 {
 		t.Errorf("seed %d: inconclusive: %v", c.Seed, s)
 	}
 }
 
 func newWorld(t *testing.T, c Config) *world {
 	t.Helper()
-	w := &world{c: c, server: redistest.Bubble(t)}
+	w := &world{c: c, shared: newSharedKeys(), server: redistest.Bubble(t)}
 	w.rdb = w.server.Client(t)
 	w.root, w.giveUp = context.WithCancel(context.Background())
 	w.oracle = newOracle(t, c.Seed, w.server.Redis)
@@ -154,6 +160,10 @@ func (w *world) play() {
 	for i := range 8 {
 		wk := w.worker("once", i)
 		work.Go(func() { wk.loop(ctx, wk.once) })
+	}
+	for i := range 8 {
+		wk := w.worker("share", i)
+		work.Go(func() { wk.loop(ctx, wk.share) })
 	}
 	sky.Go(func() { w.weather(ctx) })
 	done := make(chan struct{})

@@ -101,7 +101,10 @@ func (w *world) disturb(ctx context.Context, r rng) {
 	}
 }
 
-var scripts = []string{"acquire", "acquire", "renew", "renew", "release", "release", "rotate", "rotate", "rotate", "leave", "complete"}
+var scripts = []string{
+	"acquire", "acquire", "renew", "renew", "release", "release", "rotate", "rotate", "rotate", "leave", "complete",
+	"acquire_share", "release_share", "renew_share",
+}
 
 // strike lets one thing fail, and returns when it is over.
 func (n *node) strike(ctx context.Context, r rng) {
