@@ -215,7 +215,7 @@ func (q *keyQueue) removeOverdueLocked() []*call {
 	return q.removeAllLocked(func(c *call) bool { return c.overdue && q.canRefuseLocked(c) && !q.admitLocked(c) })
 }
 
-// passLeadership makes the first waiter the leader. The waiter gets the key if g can be handed to
+// passLeadership makes the first waiter the leader. Waiters in front that may join a share do so. The waiter gets the key if g can be handed to
 // it, else the request. Without a waiter the queue ends, and the grant or request is withdrawn
 // asynchronously. The caller must be the leader, and no longer is when passLeadership returns.
 func (q *keyQueue) passLeadership(g *grant, req *request) {
@@ -224,6 +224,11 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 		g = nil
 	}
 	q.mu.Lock()
+	var joined []*call
+	var open *share
+	if g == nil {
+		joined, open = q.joinFrontLocked()
+	}
 	w, ours := q.first, g
 	if w == nil || g != nil && !g.canHandTo(w, time.Now()) {
 		ours = nil
@@ -252,6 +257,9 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 	}
 	snap := q.snapshotLocked()
 	q.mu.Unlock()
+	for _, c := range joined {
+		c.give(turn{share: open})
+	}
 	if w == nil {
 		return
 	}

@@ -90,28 +90,33 @@ func (q *keyQueue) leaveShare(s *share) (last bool) {
 	return true
 }
 
-// openShare lets the calls at the front of the queue run beside the hold of g, if they may, and
-// passes the leadership on. The caller is the leader, and no longer is when openShare returns.
+// joinFrontLocked removes the calls at the front of the queue that may join a share, and counts them as
+// its users.
+func (q *keyQueue) joinFrontLocked() (joined []*call, s *share) {
+	now := time.Now()
+	for w := q.first; w != nil; w = q.first {
+		open := q.joinLocked(w, now)
+		if open == nil {
+			break
+		}
+		q.removeLocked(w)
+		joined, s = append(joined, w), open
+	}
+	return joined, s
+}
+
+// openShare lets other calls join the share of g, which c has got, and passes the leadership on. The
+// caller is the leader, and no longer is when openShare returns.
 func (q *keyQueue) openShare(g *grant, c *call) {
-	s, now := g.share, time.Now()
 	q.mu.Lock()
 	q.lastReply = noReply
-	var joined []*call
-	if s.Limit == backend.Unlimited && c.terms.MinHold == 0 {
+	if g.share.Limit == backend.Unlimited && c.terms.MinHold == 0 {
 		if q.shares == nil {
 			q.shares = map[string]*share{}
 		}
-		q.shares[q.key.Name] = s
-		for w := q.first; w != nil && s.joinableLocked(w, now); w = q.first {
-			q.removeLocked(w)
-			s.users++
-			joined = append(joined, w)
-		}
+		q.shares[q.key.Name] = g.share
 	}
 	q.mu.Unlock()
-	for _, w := range joined {
-		w.give(turn{share: s})
-	}
 	q.passLeadership(nil, nil)
 }
 

@@ -5,34 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
-
-// bubbleLockers returns Lockers on one server with virtual time.
-func bubbleLockers(t *testing.T, n int) (all []*lockcore.Locker) {
-	t.Helper()
-	s := redistest.Bubble(t)
-	for range n {
-		l, err := lockcore.New(s.Client(t), lockcore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
-		})
-		all = append(all, l)
-	}
-	return all
-}
 
 // room counts what runs under a key, and fails the test on a writer beside others or on too great a
 // weight.
@@ -89,7 +71,12 @@ func TestShares(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lockers := bubbleLockers(t, 3)
+				w := newWorld(t)
+				var lockers []*lockcore.Locker
+				for range 3 {
+					l, _, _ := w.locker(lockcore.Options{})
+					lockers = append(lockers, l)
+				}
 				r := new(room)
 				if name == "permits" || name == "weights" {
 					r.limit = 3
@@ -163,4 +150,220 @@ func TestSharesUpgrade(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// shareOf acquires a share of "k" and fails the test on an error.
+func shareOf(t *testing.T, l *lockcore.Locker, terms lockcore.Terms) *lockcore.Lease {
+	t.Helper()
+	le, err := l.Acquire(t.Context(), "k", terms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return le
+}
+
+// Calls that begin within 5 ms join one share: two commands for all of them. Later calls, and calls
+// behind a writer, do not join.
+func TestShareJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, count := w.locker(lockcore.Options{})
+		readers := lockcore.Terms{Limit: lockcore.Unlimited}
+		_ = shareOf(t, l, readers).Release(t.Context()) // so that the server has the scripts
+		count.Reset()
+		time.Sleep(10 * time.Millisecond)
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() {
+				le := shareOf(t, l, readers)
+				time.Sleep(20 * time.Millisecond)
+				if err := le.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if sent := count.Commands(); !slices.Equal(sent, []string{"acquire_share", "release_share"}) {
+			t.Errorf("64 readers at once sent %v", sent)
+		}
+		count.Reset()
+		first := shareOf(t, l, readers)
+		time.Sleep(4 * time.Millisecond)
+		second := shareOf(t, l, readers)
+		time.Sleep(time.Millisecond)
+		third := shareOf(t, l, readers)
+		if n := count.Count("acquire_share"); n != 2 {
+			t.Errorf("%d requests, want 2: the third call came after 5 ms", n)
+		}
+		if first.Token() != second.Token() || first.Token() != third.Token() {
+			t.Errorf("tokens %d, %d, %d", first.Token(), second.Token(), third.Token())
+		}
+		_ = first.Release(t.Context())
+		if n := count.Count("release_share"); n != 0 {
+			t.Error("the first of two users has ended the share")
+		}
+		for _, le := range []*lockcore.Lease{second, third} {
+			_ = le.Release(t.Context())
+		}
+		if n := count.Count("release_share"); n != 2 {
+			t.Errorf("%d releases, want 2", n)
+		}
+	})
+}
+
+// MaxHold, Stall and a hung handler end one reader of a share and not the others, and a writer gets the
+// key one lease later.
+func TestShareOneLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		terms := lockcore.Terms{Limit: lockcore.Unlimited, Lease: 2 * time.Second}
+		hung := terms
+		hung.MaxHold = time.Second
+		first, second := shareOf(t, l, hung), shareOf(t, l, terms)
+		time.Sleep(5 * time.Second)
+		if cause := context.Cause(first.Context()); !errors.Is(cause, lockcore.ErrMaxHold) {
+			t.Errorf("the first reader: %v", cause)
+		}
+		if second.Context().Err() != nil {
+			t.Errorf("the second reader: %v", context.Cause(second.Context()))
+		}
+		if _, err := other.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait}); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("a writer beside the second reader: %v", err)
+		}
+		if err := second.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		began := time.Now()
+		le, err := other.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
+		if took := time.Since(began); err != nil || took > 2250*time.Millisecond {
+			t.Errorf("a writer behind the hung reader: %v after %v", err, took)
+		}
+		_ = le.Release(t.Context())
+		if err := first.Release(t.Context()); !errors.Is(err, lockcore.ErrMaxHold) {
+			t.Errorf("the release of the hung reader: %v", err)
+		}
+	})
+}
+
+// Revoke ends all shares, of each process, and the key is not granted before the last handler has
+// returned.
+func TestShareRevoke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		terms := lockcore.Terms{Limit: 5}
+		all := []*lockcore.Lease{shareOf(t, a, terms), shareOf(t, a, terms), shareOf(t, b, terms)}
+		time.Sleep(2 * time.Second) // they subscribe
+		s, err := a.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		if err != nil || s.State != lockcore.StateShared || s.Weights != 3 || len(s.Shares) != 3 || s.Shares[0].Limit != 5 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if err := b.Revoke(t.Context(), lockcore.KindExclusive, "k"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		for i, le := range all {
+			if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrRevoked) {
+				t.Errorf("share %d: %v", i, cause)
+			}
+		}
+		busy := lockcore.Terms{Limit: 5, Wait: lockcore.NoWait}
+		if _, err := a.Acquire(t.Context(), "k", busy); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("a share beside revoked ones: %v", err)
+		}
+		for _, le := range all {
+			_ = le.Release(t.Context())
+		}
+		_ = shareOf(t, a, busy).Release(t.Context())
+	})
+}
+
+// With MinHold at most Limit holds begin in any MinHold.
+func TestShareMinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var lockers []*lockcore.Locker
+		for range 2 {
+			l, _, _ := w.locker(lockcore.Options{})
+			lockers = append(lockers, l)
+		}
+		var mu sync.Mutex
+		var starts []time.Time
+		var all sync.WaitGroup
+		for i := range 12 {
+			all.Go(func() {
+				for range 4 {
+					le := shareOf(t, lockers[i%2], lockcore.Terms{Limit: 3, MinHold: time.Second, Wait: lockcore.Forever})
+					mu.Lock()
+					starts = append(starts, le.GrantedAt())
+					mu.Unlock()
+					_ = le.Release(t.Context())
+				}
+			})
+		}
+		all.Wait()
+		slices.SortFunc(starts, time.Time.Compare)
+		for i := 3; i < len(starts); i++ {
+			if d := starts[i].Sub(starts[i-3]); d < time.Second {
+				t.Errorf("4 holds began within %v", d)
+			}
+		}
+		if took := starts[len(starts)-1].Sub(starts[0]); took > 20*time.Second {
+			t.Errorf("48 holds of 3 a second took %v", took)
+		}
+	})
+}
+
+// Waiting calls of a process follow each other under a permit for the time of a batch, so that a
+// process sends fewer commands than it has holds.
+func TestShareHandOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, count := w.locker(lockcore.Options{})
+		r := &room{limit: 2}
+		var all sync.WaitGroup
+		const calls = 120
+		for range calls {
+			all.Go(func() {
+				terms := lockcore.Terms{Limit: 2, Wait: lockcore.Forever}
+				le := shareOf(t, l, terms)
+				r.enter(terms)
+				time.Sleep(time.Millisecond)
+				r.leave(terms)
+				if err := le.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if sent := len(count.Commands()); sent >= calls || r.bad != "" || r.most != 2 {
+			t.Errorf("%d commands for %d holds, at most weight %d, %s", sent, calls, r.most, r.bad)
+		}
+	})
+}
+
+// Close cancels the holds of all shares that outlast it, also of calls that joined one.
+func TestShareClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := lockcore.NewMemory(lockcore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		terms := lockcore.Terms{Limit: lockcore.Unlimited}
+		first, second := shareOf(t, l, terms), shareOf(t, l, terms)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err == nil || !strings.Contains(err.Error(), "2") {
+			t.Errorf("Close: %v", err)
+		}
+		for _, le := range []*lockcore.Lease{first, second} {
+			if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrGivenUp) {
+				t.Error(cause)
+			}
+			_ = le.Release(context.WithoutCancel(t.Context()))
+		}
+	})
 }
