@@ -139,13 +139,28 @@ func leases() []mistake {
 		},
 		{
 			name: "hand-off-same-token", what: "Who gets the key inside the process gets the token of the one before.",
-			edits: []edit{{"token-of-hold", value("g.lastToken - backend.TokensPerGrant + 1")}},
+			edits: []edit{{"token-of-hold", value("g.firstToken")}},
 			pkg:   "lockcore", test: "TestTurnsEvents",
 		},
 		{
 			name: "hand-off-of-another-lease", what: "Who waits for a lease of another length gets that of the one before.",
 			edits: []edit{{"hand-off-of-same-lease", always()}},
 			pkg:   "lockcore", test: "TestTurnsOwnLease",
+		},
+		{
+			name: "share-open-for-ever", what: "Calls join a share for as long as it is held, past a writer that waits.",
+			edits: []edit{{"share-open-for-a-moment", always()}},
+			pkg:   "lockcore", test: "TestShareJoin",
+		},
+		{
+			name: "share-ends-with-a-user", what: "Each user of a share ends it in the backend.",
+			edits: []edit{{"last-user-releases", never()}},
+			pkg:   "lockcore", test: "TestShareJoin",
+		},
+		{
+			name: "upgrade-waits", what: "A reader that wants the key alone waits for itself.",
+			edits: []edit{{"upgrade-refused", never()}},
+			pkg:   "lockcore", test: "TestSharesUpgrade",
 		},
 	}
 }
