@@ -4,6 +4,21 @@ package main
 func above() []mistake {
 	return []mistake{
 		{
+			name: "keys-as-named", what: "Several keys are acquired in the order in which the call names them, so two calls wait for each other.",
+			edits: []edit{{"all-in-order", skip()}},
+			pkg:   "guard", test: "TestAllOppositeOrder",
+		},
+		{
+			name: "keys-cool-without-run", what: "A key that is released because another one was busy is kept for MinHold.",
+			edits: []edit{{"all-not-cooling", never()}},
+			pkg:   "guard", test: "TestAllBusy",
+		},
+		{
+			name: "rest-of-wait-is-default", what: "When Wait is over, the next key is waited for as long as by default.",
+			edits: []edit{{"all-wait", never()}},
+			pkg:   "guard", test: "TestAllWaitIsOver",
+		},
+		{
 			name: "other-payload-replayed", what: "The same key with another payload gets the record of the first.",
 			edits: []edit{
 				{"other-payload", never()},
