@@ -14,6 +14,11 @@ func above() []mistake {
 			pkg:   "guard", test: "TestAllBusy",
 		},
 		{
+			name: "entry-stays-on-other-key", what: "A task that is parked on one of its keys stays parked on another one.",
+			edits: []edit{{"other-keys-left", always()}},
+			pkg:   "middleware/asynqmw", test: "TestExclusiveAllMoves",
+		},
+		{
 			name: "rest-of-wait-is-default", what: "When Wait is over, the next key is waited for as long as by default.",
 			edits: []edit{{"all-wait", never()}},
 			pkg:   "guard", test: "TestAllWaitIsOver",
