@@ -120,6 +120,10 @@ func newTask(j job, sent *wire.Counter) (task, error) {
 		if own, ok := l.(*holdfastLocker); ok {
 			return newHotTask(j, own, seen), nil
 		}
+	case anyKind:
+		if own, ok := l.(*holdfastLocker); ok {
+			return newAnyCrew(j, own, seen), nil
+		}
 	case reentryKind, onceKind:
 		own, ok := l.(*holdfastLocker)
 		if !ok {

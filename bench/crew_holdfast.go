@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -30,6 +33,46 @@ func newReentryCrew(j job, l *holdfastLocker, seen *witness) (*crew, error) {
 		w.granted(reentries)
 		return nil
 	}), nil
+}
+
+// anyTries is how many keys a worker of newAnyCrew tries before it waits.
+const anyTries = 3
+
+// newAnyCrew is the crew of orders that need any one of the keys, as examples/stripes has it: an order tries a few keys
+// without a wait, from a random one on, and then waits for the first of them.
+func newAnyCrew(j job, l *holdfastLocker, seen *witness) *crew {
+	p := j.Point
+	keys := make([]string, p.Keys)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%s%d", j.Prefix, i)
+	}
+	begun := make([]atomic.Bool, p.Keys) // the first section of a key is cut, see worker.inside, and no other one
+	attempt := l.terms
+	attempt.Wait = lockcore.NoWait
+	return newCrew(p.workersOf(j.Process), seen, func(ctx context.Context, w *worker) error {
+		first := rand.N(p.Keys)
+		key, err := first, lockcore.ErrBusy
+		var lease *lockcore.Lease
+		for i := 0; i < anyTries && errors.Is(err, lockcore.ErrBusy); i++ {
+			key = (first + i) % p.Keys
+			lease, err = l.locks.Acquire(ctx, keys[key], attempt)
+		}
+		if errors.Is(err, lockcore.ErrBusy) {
+			key = first
+			lease, err = l.locks.Acquire(ctx, keys[key], l.terms)
+		}
+		if err != nil {
+			return err
+		}
+		w.granted(1)
+		if begun[key].CompareAndSwap(false, true) {
+			w.turns = 0
+		} else {
+			w.turns = max(w.turns, 1)
+		}
+		w.inside(key, p.Inside)
+		return lease.Release(context.Background())
+	})
 }
 
 func newOnceCrew(j job, l *holdfastLocker, seen *witness) *crew {

@@ -11,6 +11,7 @@ type kind string
 
 const (
 	lockKind    kind = "lock"    // workers lock and unlock
+	anyKind     kind = "any"     // workers lock any of the keys and unlock it
 	holdKind    kind = "hold"    // leases are kept
 	waitKind    kind = "wait"    // waiters stand behind one holder
 	reentryKind kind = "reentry" // a held key is entered again
@@ -98,6 +99,7 @@ const (
 	orderTime   = 200 * time.Millisecond
 	longSection = 5 * time.Millisecond // longer than a batch of holdfast's
 	mostAtOnce  = "200 requests at once"
+	anyStripe   = "any of 120"
 )
 
 var onlyHoldfast = []string{holdfastName}
@@ -157,7 +159,12 @@ var scenarios = []scenario{
 			{Name: mostAtOnce, Kind: hotKind, Procs: 1, Workers: 100, Keys: 101, Hot: 1000, Most: 200},
 		},
 	},
-	{name: "stripes", title: "orders of 200 ms, two at a time wanting every key", libraries: onlyHoldfast, points: stripes(30, 60, 120)},
+	{
+		name: "stripes", title: "orders of 200 ms: two at a time want each key, or seven for each key want any", libraries: onlyHoldfast,
+		points: append(stripes(30, 60, 120), point{
+			Name: anyStripe, Kind: anyKind, Procs: 1, Workers: 7 * 120, Keys: 120, Inside: orderTime,
+		}),
+	},
 	{
 		name: "observer", title: "seq with and without tracing, on OpenTelemetry's no-op providers", libraries: []string{holdfastName, tracedName},
 		points: locks(1, 1, 1, 0),

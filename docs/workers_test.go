@@ -81,6 +81,35 @@ func Example_pool() {
 	// Output: booked: 40 at most at once on one account: 1
 }
 
+// move books a transfer while it holds both accounts.
+func move(ctx context.Context, locks *lockcore.Locker, from, to int, book func(context.Context) error) error {
+	keys := []string{fmt.Sprint("account:", from), fmt.Sprint("account:", to)}
+	return guard.ExclusiveAll(ctx, locks, keys, lockcore.Terms{Name: "account", Wait: time.Minute}, book)
+}
+
+func Example_severalKeys() {
+	locks, done := openLocks()
+	defer done()
+	balance := map[int]int{1: 100, 2: 100}
+	var transfers sync.WaitGroup
+	for i := range 20 {
+		from, to := 1+i%2, 2-i%2
+		transfers.Go(func() {
+			err := move(context.Background(), locks, from, to, func(context.Context) error {
+				balance[from] -= from
+				balance[to] += from
+				return nil
+			})
+			if err != nil {
+				fmt.Println(err)
+			}
+		})
+	}
+	transfers.Wait()
+	fmt.Println(balance)
+	// Output: map[1:110 2:90]
+}
+
 // message is what a broker delivers at least once.
 type message struct {
 	id, body string

@@ -29,7 +29,7 @@
 // # What you must do
 //
 // Keep must be longer than the time within which the same work may arrive again. Keys name the work, not the delivery: "charge:7", not a random
-// ID. Stop when ctx ends, and return its error or context.Cause(ctx). Take nested keys in one order everywhere. What
+// ID. Stop when ctx ends, and return its error or context.Cause(ctx). Take nested keys in one order everywhere, or all at once with [ExclusiveAll]. What
 // the function starts and leaves running must be given [Detach]'s ctx.
 //
 // # Mistakes at start-up

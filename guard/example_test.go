@@ -151,3 +151,37 @@ func ExampleToken() {
 	// accepted: true
 	// a paused writer wakes up, accepted: false
 }
+
+// A transfer holds both accounts. Two opposite transfers do not deadlock, and each key has its own token.
+func ExampleExclusiveAll() {
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+	balance := map[string]int{"account:1": 100, "account:2": 100}
+	transfer := func(from, to string, amount int) {
+		keys := []string{from, to}
+		err := guard.ExclusiveAll(context.Background(), locks, keys, lockcore.Terms{}, func(ctx context.Context) error {
+			for _, key := range keys {
+				if token, ok := guard.Token(ctx, key); !ok || token == 0 {
+					fmt.Println("no token for", key)
+				}
+			}
+			balance[from] -= amount
+			balance[to] += amount
+			return nil
+		})
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() { transfer("account:1", "account:2", 5) })
+		wg.Go(func() { transfer("account:2", "account:1", 3) })
+	}
+	wg.Wait()
+	fmt.Println(balance)
+	// Output: map[account:1:80 account:2:120]
+}

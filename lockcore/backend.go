@@ -11,6 +11,14 @@ import (
 func (l *Locker) Internal() access.Locker {
 	return access.Locker{
 		Backend: l.backend, Report: l.report, Context: func() context.Context { return l.base },
-		Subscribe: l.wake.startFor, HandleParked: l.handleParked,
+		Subscribe: l.wake.startFor, HandleParked: l.handleParked, SkipMinHold: skipMinHold,
+	}
+}
+
+// skipMinHold changes the hold before the first run of it returns. The last run reads the change,
+// because each run returns under grant.mu.
+func skipMinHold(ctx context.Context) {
+	if h, ok := ctx.(*hold); ok {
+		h.minHold = 0
 	}
 }

@@ -22,6 +22,9 @@ type Locker struct {
 	// HandleParked adds handle, a function that wakes parked tasks. handle is called when a reply or
 	// a notification says that a key may have parked entries. It must not block.
 	HandleParked func(handle func(backend.Key, Parked))
+	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease, and
+	// its handler did not run. For a nested lease SkipMinHold does nothing.
+	SkipMinHold func(ctx context.Context)
 }
 
 // Parked is the state of a key that may have parked entries.

@@ -4,6 +4,26 @@ package main
 func above() []mistake {
 	return []mistake{
 		{
+			name: "keys-as-named", what: "Several keys are acquired in the order in which the call names them, so two calls wait for each other.",
+			edits: []edit{{"all-in-order", skip()}},
+			pkg:   "guard", test: "TestAllOppositeOrder",
+		},
+		{
+			name: "keys-cool-without-run", what: "A key that is released because another one was busy is kept for MinHold.",
+			edits: []edit{{"all-not-cooling", never()}},
+			pkg:   "guard", test: "TestAllBusy",
+		},
+		{
+			name: "entry-stays-on-other-key", what: "A task that is parked on one of its keys stays parked on another one.",
+			edits: []edit{{"other-keys-left", always()}},
+			pkg:   "middleware/asynqmw", test: "TestExclusiveAllMoves",
+		},
+		{
+			name: "rest-of-wait-is-default", what: "When Wait is over, the next key is waited for as long as by default.",
+			edits: []edit{{"all-wait", never()}},
+			pkg:   "guard", test: "TestAllWaitIsOver",
+		},
+		{
 			name: "other-payload-replayed", what: "The same key with another payload gets the record of the first.",
 			edits: []edit{
 				{"other-payload", never()},

@@ -3,6 +3,7 @@ package asynqmw
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,11 +15,11 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// decorator is what Exclusive and Once share. It is made outside the closure that asynq gets, for asynq wraps the handler
+// decorator is what Exclusive, ExclusiveAll and Once share. It is made outside the closure that asynq gets, for asynq wraps the handler
 // anew for every task.
 type decorator struct {
 	locks *lockcore.Locker
-	key   KeyFunc
+	keys  KeysFunc
 	terms lockcore.Terms
 	busy  ConflictPolicy
 	told  sync.Once    // reports that Configure is missing
@@ -37,18 +38,20 @@ func (d *decorator) addHold(took time.Duration) {
 	d.mean.Store(max(mean+(int64(took)-mean)/8, 1))
 }
 
-func newDecorator(fn string, locks *lockcore.Locker, key KeyFunc, invalid error, t lockcore.Terms, b ConflictPolicy) *decorator {
+// newDecorator panics if locks or keys is nil, or if invalid is not. what is the name of keys in the
+// text of the panic.
+func newDecorator(fn string, locks *lockcore.Locker, what string, keys KeysFunc, invalid error, t lockcore.Terms, b ConflictPolicy) *decorator {
 	var errs []error
 	if locks == nil {
 		errs = append(errs, errors.New("asynqmw: locks must not be nil"))
 	}
-	if key == nil {
-		errs = append(errs, errors.New("asynqmw: key must not be nil"))
+	if keys == nil {
+		errs = append(errs, fmt.Errorf("asynqmw: %s must not be nil", what))
 	}
 	if err := errtext.Join(append(errs, invalid)...); err != nil {
 		panic(errtext.Prefix("asynqmw: "+fn, err).Error())
 	}
-	return &decorator{locks: locks, key: key, terms: t, busy: b}
+	return &decorator{locks: locks, keys: keys, terms: t, busy: b}
 }
 
 // answered returns what asynq gets for a run: the handler's result. If that is the error of a ctx, the guard's error
@@ -71,10 +74,10 @@ func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.
 	}
 }
 
-// begin finds the key of a delivery, the terms for it, and the ctx that names the task to those who
-// will wait for it. Its error is guard.Unguarded or what asynq gets. It sets one if all tasks of
-// the key have the same payload, see payloadKey.
-func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (context.Context, guard.Key, lockcore.Terms, error) {
+// begin finds the keys of a delivery, the terms for them, and the ctx that names the task to those who
+// will wait for it. keys has at least one key, unless there is an error. The error is guard.Unguarded
+// or what asynq gets. begin sets one if all tasks of the key have the same payload, see payloadKey.
+func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (withTask context.Context, keys []guard.Key, terms lockcore.Terms, err error) {
 	id, onServer := asynq.GetTaskID(ctx)
 	if onServer {
 		ctx = lockcore.WithTask(ctx, id)
@@ -86,26 +89,29 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 			})
 		})
 	}
-	terms := d.terms
+	terms = d.terms
 	keyCtx := ctx
 	if one != nil {
 		keyCtx = context.WithValue(ctx, payloadKey{}, one)
 	}
-	k, err := d.key(keyCtx, t)
+	keys, err = d.keys(keyCtx, t)
 	if errors.Is(err, guard.Unguarded) {
-		return ctx, k, terms, guard.Unguarded
+		return ctx, nil, terms, guard.Unguarded
 	}
 	if terms.Name == "" {
-		terms.Name = k.Class
+		terms.Name = className(keys)
 	}
 	if err == nil {
-		err = k.Validate()
+		err = checkKeys(keys)
+	}
+	if err == nil {
+		err = terms.Validate() // Name may be too long
 	}
 	if err != nil {
-		return ctx, k, terms, d.noKey(ctx, t, terms.Name, "key", err)
+		return ctx, nil, terms, d.noKey(ctx, t, terms.Name, "key", err)
 	}
 	terms.Wait = d.wait(ctx)
-	return ctx, k, terms, nil
+	return ctx, keys, terms, nil
 }
 
 // noKey returns what asynq gets for a task without a key or fingerprint, and reports it.

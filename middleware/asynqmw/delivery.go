@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -16,22 +17,32 @@ import (
 )
 
 // delivery is one delivery of a task that can be parked.
+//
+// A task with several keys has at most one parked entry that counts: on the key that was busy in its
+// last delivery. An entry that it has on another of its keys keeps that key from the next task, which
+// is not woken. So the delivery removes it (leaveOthers) before it waits for the busy key and before it
+// is parked there. A process that dies in between leaves a stale entry, which the wakers remove.
+//
+// While the task waits for a key it holds the keys before it, but counts no hold of them. The release of
+// such a key reports parked tasks as any release does, and they are woken.
 type delivery struct {
 	*parking
 	d       *decorator
-	k       lockKey
-	name    string // of the class, for events
+	keys    []lockKey // different ones, in the order in which they are acquired
+	name    string    // of the class, for events
 	entry   string
 	waiters int           // workers that may wait for the key
 	lease   time.Duration // of the holds of this task
 	minHold time.Duration // of them
 	last    bool          // the last attempt: asynq archives it on an error, so it waits and is never parked
 	waits   bool          // startWait has counted it
+	waitsOn lockKey       // what it was counted for
+	left    lockKey       // the only key on which the task may have an entry, once leaveOthers was called
 }
 
 // parkable returns the delivery of ctx, or nil if tasks are never parked: without Parking, or under
 // another ConflictPolicy than RetryLater.
-func (d *decorator) parkable(ctx context.Context, kind backend.Kind, key string, terms lockcore.Terms) *delivery {
+func (d *decorator) parkable(ctx context.Context, kind backend.Kind, keys []string, terms lockcore.Terms) *delivery {
 	p, _ := ctx.Value(configuredKey{}).(*parking)
 	id, ok := asynq.GetTaskID(ctx)
 	if p == nil || !ok || d.busy != RetryLater {
@@ -40,8 +51,11 @@ func (d *decorator) parkable(ctx context.Context, kind backend.Kind, key string,
 	p.attach(d.locks)
 	queue, _ := asynq.GetQueueName(ctx)
 	v := &delivery{
-		parking: p, d: d, k: lockKey{d.locks, kind, key}, name: terms.Name, entry: p.entry(queue, id), last: lastAttempt(ctx),
+		parking: p, d: d, keys: make([]lockKey, len(keys)), name: terms.Name, entry: p.entry(queue, id), last: lastAttempt(ctx),
 		waiters: p.most, lease: cmp.Or(terms.Lease, d.locks.Terms().Lease), minHold: cmp.Or(terms.MinHold, d.locks.Terms().MinHold),
+	}
+	for i, key := range keys {
+		v.keys[i] = lockKey{d.locks, kind, key}
 	}
 	if mean := d.meanHold(); mean > 0 {
 		v.waiters = int(max(min((2*p.check+mean-1)/mean, time.Duration(p.most)), 1))
@@ -53,7 +67,7 @@ func (d *decorator) parkable(ctx context.Context, kind backend.Kind, key string,
 // checkInterval reports once for a server that its TaskCheckInterval is too long to keep a key with
 // parked tasks busy.
 func (v *delivery) checkInterval(ctx context.Context, mean time.Duration) {
-	if can := time.Duration(v.most) * mean; v.check > can && v.mayHave(v.k) {
+	if can := time.Duration(v.most) * mean; v.check > can && slices.ContainsFunc(v.keys, v.mayHave) {
 		v.reported.Do(func() {
 			v.d.locks.Internal().Report(ctx, lockcore.Misconfigured{Problem: fmt.Sprintf(
 				"asynqmw: asynq.Config.TaskCheckInterval was %v when Configure was called, longer than the work of the %d tasks that may wait for a key here (%v each): a key with parked tasks is idle between them; %v keeps it busy",
@@ -62,8 +76,8 @@ func (v *delivery) checkInterval(ctx context.Context, mean time.Duration) {
 	}
 }
 
-// run calls attempt, which acquires the key and runs the handler; the handler calls begin. If the
-// key stays busy, run parks the task, and at is its place. Without parking (v is nil) run calls
+// run calls attempt, which acquires the keys and runs the handler; the handler calls begin. If a key
+// stays busy, run parks the task on it, and at is its place. Without parking (v is nil) run calls
 // attempt once.
 func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(lockcore.Terms) (ran bool, err error)) (ran bool, at *place, err error) {
 	if v == nil {
@@ -71,18 +85,20 @@ func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(l
 		return ran, nil, err
 	}
 	for try := 1; ; try++ {
-		ran, err = v.acquire(terms, attempt)
-		busy, ok := errors.AsType[*lockcore.BusyError](err)
-		switch {
-		case ran:
+		ran, err = v.acquire(ctx, terms, attempt)
+		if ran {
 			return true, nil, err
-		case !ok:
+		}
+		busy, k := v.busyKey(err)
+		if busy == nil {
 			v.leave(ctx)
 			return false, nil, err
-		case v.last || try > parkTries:
+		}
+		v.leaveOthers(ctx, k)
+		if v.last || try > parkTries {
 			return false, nil, err
 		}
-		at, free := v.park(ctx, busy)
+		at, free := v.park(ctx, k, busy)
 		if !free {
 			return false, at, err
 		}
@@ -90,19 +106,34 @@ func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(l
 	}
 }
 
+// busyKey returns the conflict of err and its key, which is one of v. Without a conflict busy is nil.
+func (v *delivery) busyKey(err error) (busy *lockcore.BusyError, k lockKey) {
+	busy, ok := errors.AsType[*lockcore.BusyError](err)
+	if !ok {
+		return nil, lockKey{}
+	}
+	for _, k := range v.keys {
+		if k.name == busy.Key {
+			return busy, k
+		}
+	}
+	return nil, lockKey{}
+}
+
 // acquire calls attempt. It waits for a busy key only if there is room for another waiting worker.
-func (v *delivery) acquire(terms lockcore.Terms, attempt func(lockcore.Terms) (bool, error)) (ran bool, err error) {
+func (v *delivery) acquire(ctx context.Context, terms lockcore.Terms, attempt func(lockcore.Terms) (bool, error)) (ran bool, err error) {
 	defer func() { // also if an Observer panics
 		if v.waits {
 			v.endWait()
 		}
 	}()
-	once, began, tried := terms, time.Now(), false
+	once, began, tried, k := terms, time.Now(), false, v.keys[0]
 	once.Wait = lockcore.NoWait
-	if !v.last && (terms.Wait == lockcore.NoWait || !v.busyHere(v.k)) { // most keys are free, and need no room
+	if !v.last && (terms.Wait == lockcore.NoWait || !v.busyHere(k)) { // most keys are free, and need no room
 		tried = true
 		ran, err = attempt(once)
-		if unavailable := errors.Is(err, lockcore.ErrUnavailable); ran || terms.Wait == lockcore.NoWait || !unavailable && !errors.Is(err, lockcore.ErrBusy) {
+		busy, key := v.busyKey(err)
+		if unavailable := errors.Is(err, lockcore.ErrUnavailable); ran || terms.Wait == lockcore.NoWait || !unavailable && busy == nil {
 			return ran, err
 		} else if unavailable { // the key is not busy: the call uses the rest of Wait for the outage of Redis
 			if terms.Wait != lockcore.Forever {
@@ -113,8 +144,10 @@ func (v *delivery) acquire(terms lockcore.Terms, attempt func(lockcore.Terms) (b
 			}
 			return attempt(terms)
 		}
+		k = key
 	}
-	if v.waits = v.startWait(v.k, v.waiters, v.last); v.waits {
+	if v.waits, v.waitsOn = v.startWait(k, v.waiters, v.last), k; v.waits {
+		v.leaveOthers(ctx, k)
 		return attempt(terms)
 	}
 	if !tried {
@@ -125,11 +158,11 @@ func (v *delivery) acquire(terms lockcore.Terms, attempt func(lockcore.Terms) (b
 
 func (v *delivery) endWait() {
 	v.waits = false
-	v.parking.endWait(v.k)
+	v.parking.endWait(v.waitsOn)
 }
 
-// begin removes the task from the parked tasks of its key, and wakes the next ones, so that they
-// are delivered while this handler runs. Call begin when the task has the key, and end when the
+// begin removes the task from the parked tasks of its keys, and wakes the next ones, so that they
+// are delivered while this handler runs. Call begin when the task has its keys, and end when the
 // handler has returned.
 func (v *delivery) begin(ctx context.Context) (end func()) {
 	if v == nil {
@@ -139,63 +172,104 @@ func (v *delivery) begin(ctx context.Context) (end func()) {
 		v.endWait()
 	}
 	start := time.Now() // after the hold began, so MinHold is over when wakeCooled expects it
-	v.startHold(v.k)
+	for _, k := range v.keys {
+		v.startHold(k)
+	}
 	defer func() {
 		if end == nil { // an Observer panics
-			v.endHold(v.k)
+			v.endHolds()
 		}
 	}()
-	if v.mayHave(v.k) {
-		room := v.learn(v.k, v.waiters)
-		if r, err := v.unpark(ctx, v.k, []string{v.entry}, room, 0); err == nil { // else the next hold wakes
-			v.report(ctx, r)
+	for _, k := range v.keys {
+		if !v.mayHave(k) {
+			continue
+		}
+		room := v.learn(k, v.waiters)
+		if r, err := v.unpark(ctx, k, []string{v.entry}, room, 0); err == nil { // else the next hold wakes
 			if len(r.Wake) > 0 {
-				v.wake(v.k, room, r.Wake)
+				v.wake(k, room, r.Wake)
 			}
+			v.report(ctx, k, r)
 		}
 	}
 	began := time.Now()
 	return func() {
 		v.d.addHold(time.Since(began))
-		v.endHold(v.k)
+		v.endHolds()
 		if left := v.minHold - time.Since(start); left > 0 {
 			time.AfterFunc(left, v.wakeCooled)
 		}
 	}
 }
 
-// wakeCooled wakes the next task at the end of MinHold, because the release of a key that cools does
-// not report parked tasks. A worker that waits gets the key then, and its hold wakes.
-func (v *delivery) wakeCooled() {
-	if v.mayHave(v.k) && !v.busyHere(v.k) {
-		v.wakeFree(v.k, max(v.learn(v.k, 0), 1))
+func (v *delivery) endHolds() {
+	for _, k := range v.keys {
+		v.endHold(k)
 	}
 }
 
-// leave removes the entry of a task that ends without the key, for example because the key is done.
-func (v *delivery) leave(ctx context.Context) {
-	if v.mayHave(v.k) {
-		if r, err := v.unpark(ctx, v.k, []string{v.entry}, 0, 0); err == nil {
-			v.report(ctx, r)
+// wakeCooled wakes the next task at the end of MinHold, because the release of a key that cools does
+// not report parked tasks. A worker that waits gets the key then, and its hold wakes.
+func (v *delivery) wakeCooled() {
+	for _, k := range v.keys {
+		if v.mayHave(k) && !v.busyHere(k) {
+			v.wakeFree(k, max(v.learn(k, 0), 1))
 		}
 	}
 }
 
-func (v *delivery) report(ctx context.Context, r backend.UnparkReply) {
+// leave removes the entry of a task that ends without its keys, for example because the key is done.
+func (v *delivery) leave(ctx context.Context) {
+	for _, k := range v.keys {
+		if v.mayHave(k) {
+			v.leaveKey(ctx, k)
+		}
+	}
+}
+
+// leaveOthers removes the entries of a task with several keys on all of them but k, the busy one. This
+// process may not know that a key has parked tasks, so leaveOthers does not ask mayHave.
+func (v *delivery) leaveOthers(ctx context.Context, k lockKey) {
+	if len(v.keys) == 1 || v.left == k { //planted:other-keys-left
+		return
+	}
+	v.left = k
+	for _, other := range v.keys {
+		if other != k {
+			v.leaveKey(ctx, other)
+		}
+	}
+}
+
+// leaveKey removes the entry of the task on k. A task with several keys may have been woken for k, and
+// does not get k because of another key. So the next tasks of k are woken now. Otherwise a waker finds
+// them when it looks at k again.
+func (v *delivery) leaveKey(ctx context.Context, k lockKey) {
+	r, err := v.unpark(ctx, k, []string{v.entry}, 0, 0)
+	if err != nil {
+		return // the wakers find that the task is not parked on k
+	}
+	if len(v.keys) > 1 && r.Removed > 0 && r.Count > 0 {
+		v.wake(k, max(v.learn(k, v.waiters), 1), nil)
+	}
+	v.report(ctx, k, r)
+}
+
+func (v *delivery) report(ctx context.Context, k lockKey, r backend.UnparkReply) {
 	if r.Removed > 0 {
 		v.d.locks.Internal().Report(ctx, guard.Unparked{
-			Name: v.name, Kind: lockcore.Kind(v.k.kind), Key: v.k.name, Parked: r.Age, Count: r.Count, Oldest: r.Oldest,
+			Name: v.name, Kind: lockcore.Kind(k.kind), Key: k.name, Parked: r.Age, Count: r.Count, Oldest: r.Oldest,
 		})
 	}
 }
 
-// park parks the task and returns its place. free is true if the key is free or done: then the
-// caller requests it again. If the key has too many parked tasks, or Redis is unavailable, park
-// returns neither: the conflict is then handled as without parking.
-func (v *delivery) park(ctx context.Context, busy *lockcore.BusyError) (at *place, free bool) {
+// park parks the task on k, which is busy, and returns its place. free is true if k is free or done:
+// then the caller requests its keys again. If k has too many parked tasks, or Redis is unavailable,
+// park returns neither: the conflict is then handled as without parking.
+func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError) (at *place, free bool) {
 	hidden := v.d.locks.Internal()
 	hidden.Subscribe(0) // before the task is parked, because it may be woken at once
-	key := hidden.Backend.Key(v.k.kind, v.k.name)
+	key := hidden.Backend.Key(k.kind, k.name)
 	r, err := hidden.Backend.Park(ctx, backend.ParkRequest{
 		Key: &key, Entry: v.entry, Most: maxParked, Keep: 2 * (max(v.lease, busy.Remaining) + maxExtraDelay),
 	})
@@ -205,11 +279,11 @@ func (v *delivery) park(ctx context.Context, busy *lockcore.BusyError) (at *plac
 	case r.Outcome == backend.ParkNone:
 		return nil, true
 	}
-	v.learn(v.k, v.waiters)
-	at = &place{kind: v.k.kind, before: r.Before, delay: v.comeBack(ctx, busy, r.Before)}
+	v.learn(k, v.waiters)
+	at = &place{kind: k.kind, before: r.Before, delay: v.comeBack(ctx, busy, r.Before)}
 	hidden.Subscribe(at.delay + v.delay) // another process may end the hold
 	hidden.Report(ctx, guard.Parked{
-		Name: v.name, Kind: lockcore.Kind(v.k.kind), Key: v.k.name,
+		Name: v.name, Kind: lockcore.Kind(k.kind), Key: k.name,
 		Again: r.Age > 0, Before: r.Before, Count: r.Count, Oldest: r.Oldest, Delay: at.delay,
 	})
 	return at, false

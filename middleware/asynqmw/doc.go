@@ -45,7 +45,7 @@
 // that gives up on it, as http.TimeoutHandler does, would give the key back while the handler runs.
 //
 // Among the guards Once stands outside, Exclusive inside: a replay then does not wait for the account. With several
-// Exclusive, always in the same order.
+// Exclusive, always in the same order, or with one [ExclusiveAll].
 //
 // # Shutdown
 //
@@ -96,7 +96,7 @@
 // waits for the key. A woken task goes to the end of its queue. Tasks that are woken together may
 // change places.
 //
-//   - Parking applies to Exclusive and Once with [RetryLater]. A task on its last attempt is not
+//   - Parking applies to Exclusive, ExclusiveAll and Once with [RetryLater]. A task on its last attempt is not
 //     parked, because asynq would archive it: it waits in its worker, beyond the third if necessary.
 //   - A parked task does not depend on being woken. It comes back by itself after a lease (or the
 //     rest of MinHold) plus the mean hold time of each task before it, and up to a quarter of that
@@ -106,6 +106,9 @@
 //     error of parking on this key. A task that comes back by itself may end between this lookup and
 //     the run. If it has a Retention, it then runs again. A task with a Retention that comes back
 //     within 500 ms is not woken. Use Once for such tasks.
+//   - A task of [ExclusiveAll] is parked on the key that is busy. If it is woken and finds another of its keys busy, it
+//     gives up its place on the first key, and the next task of that key is woken. So a task with several keys that are
+//     often busy may be parked several times.
 //   - A key has at most 10,000 parked tasks. A further task is refused as without parking.
 //   - The TTL of asynq.Unique goes on while a task is parked. Choose a TTL that is longer than the wait.
 //   - If asynq finds no pending task, it looks again after TaskCheckInterval (1 s). If that is longer

@@ -2,6 +2,7 @@ package asynqmw_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
 	"strings"
@@ -60,6 +61,67 @@ func ExampleExclusive() {
 	<-done
 	fmt.Println("charges that met another:", overlaps.Load())
 	// Output: charges that met another: 0
+}
+
+// Transfers between two accounts hold both. Two opposite transfers do not wait for each other.
+func ExampleExclusiveAll() {
+	rdb, stop := exampleRedis()
+	defer stop()
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	from, to := asynqmw.ByJSON("account", "/from"), asynqmw.ByJSON("account", "/to")
+	accounts := func(ctx context.Context, t *asynq.Task) ([]guard.Key, error) {
+		a, err := from(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		b, err := to(ctx, t)
+		return []guard.Key{a, b}, err
+	}
+	balance := map[string]int{"1": 100, "2": 100} // needs no mutex, because each transfer holds both accounts
+	done := make(chan struct{})
+	var left atomic.Int64
+	left.Store(6)
+	transfer := asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		var order struct{ From, To string }
+		if err := json.Unmarshal(t.Payload(), &order); err != nil {
+			return err
+		}
+		guard.MustHold(ctx, "account:"+order.From)
+		guard.MustHold(ctx, "account:"+order.To)
+		balance[order.From] -= 10
+		balance[order.To] += 10
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+		return nil
+	})
+
+	mux := asynq.NewServeMux()
+	mux.Handle("transfer", asynqmw.ExclusiveAll(locks, accounts, asynqmw.ExclusiveOptions{})(transfer))
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{Concurrency: 4, LogLevel: asynq.FatalLevel}))
+	if err := srv.Start(mux); err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Shutdown()
+
+	client := asynq.NewClientFromRedisClient(rdb)
+	for i := range 6 {
+		payload := `{"from": "1", "to": "2"}`
+		if i%3 == 2 {
+			payload = `{"from": "2", "to": "1"}`
+		}
+		if _, err := client.Enqueue(asynq.NewTask("transfer", []byte(payload))); err != nil {
+			log.Fatal(err)
+		}
+	}
+	<-done
+	fmt.Println(balance)
+	// Output: map[1:80 2:120]
 }
 
 // The same payment comes twice, as two tasks. It is charged once, and both tasks end with its receipt. Once stands

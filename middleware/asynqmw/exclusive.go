@@ -39,12 +39,27 @@ func (o ExclusiveOptions) Validate() error {
 //
 // Exclusive panics if locks or key is nil, or if o is not valid.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
-	d := newDecorator("Exclusive", locks, key, o.Validate(), o.Terms, o.Busy)
+	d := newDecorator("Exclusive", locks, "key", key.keys(), o.Validate(), o.Terms, o.Busy)
+	return d.middleware(d.exclusive)
+}
+
+// ExclusiveAll is [Exclusive] for tasks that need several keys, such as both accounts of a transfer. The handler runs
+// while it holds all keys of the task, see [guard.ExclusiveAll]: they are acquired in byte order, so two tasks never
+// wait for each other, and Terms.Wait bounds the time for all of them. A task with one key excludes those of Exclusive
+// with that key.
+//
+// The default of Terms.Name is the different classes of the keys, sorted and joined by a plus sign. A task whose key
+// is busy is treated as under Exclusive. With [Parking] it is parked on the key that is busy, and holds none of its keys.
+// When it is woken and finds another of its keys busy, it leaves its place and is parked on that key, at the end.
+//
+// ExclusiveAll panics if locks or keys is nil, or if o is not valid.
+func ExclusiveAll(locks *lockcore.Locker, keys KeysFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
+	d := newDecorator("ExclusiveAll", locks, "keys", keys, o.Validate(), o.Terms, o.Busy)
 	return d.middleware(d.exclusive)
 }
 
 func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
-	ctx, key, terms, err := d.begin(ctx, t, nil)
+	ctx, keys, terms, err := d.begin(ctx, t, nil)
 	switch {
 	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(ctx, t)
@@ -52,9 +67,10 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 		return err
 	}
 	var answer error
-	v := d.parkable(ctx, backend.KindExclusive, key.String(), terms)
+	names := keyNames(keys)
+	v := d.parkable(ctx, backend.KindExclusive, names, terms)
 	ran, at, err := v.run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
-		err = guard.Exclusive(ctx, d.locks, key.String(), terms, func(ctx context.Context) error {
+		err = d.hold(ctx, names, terms, func(ctx context.Context) error {
 			ran = true
 			defer v.begin(ctx)()
 			answer = next.ProcessTask(ctx, t)
@@ -66,4 +82,12 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 		return answered(answer, err)
 	}
 	return d.refused(ctx, terms.Name, at, err)
+}
+
+// hold runs fn while it holds the keys.
+func (d *decorator) hold(ctx context.Context, keys []string, terms lockcore.Terms, fn func(context.Context) error) error {
+	if len(keys) == 1 {
+		return guard.Exclusive(ctx, d.locks, keys[0], terms, fn)
+	}
+	return guard.ExclusiveAll(ctx, d.locks, keys, terms, fn)
 }

@@ -152,6 +152,7 @@ func TestConstructorsPanic(t *testing.T) {
 			want []string
 		}{
 			"exclusive": {func() { asynqmw.Exclusive(nil, nil, asynqmw.ExclusiveOptions{Terms: bad, Busy: 9}) }, []string{"locks", "key", "Terms.Lease", "ExclusiveOptions.Busy"}},
+			"all":       {func() { asynqmw.ExclusiveAll(nil, nil, asynqmw.ExclusiveOptions{Busy: 9}) }, []string{"ExclusiveAll", "locks", "keys", "ExclusiveOptions.Busy"}},
 			"once": {
 				func() {
 					asynqmw.Once(nil, nil, asynqmw.OnceOptions{Terms: bad, Busy: -1, Keep: 1, Mode: 7, MaxResult: -1})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hibiken/asynq"
@@ -24,6 +25,58 @@ import (
 //   - An error that wraps asynq.SkipRetry: the same, but asynq archives the task at once. asynq keeps
 //     only the newest 10,000 archived tasks of a queue.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (guard.Key, error)
+
+// KeysFunc returns the keys of a task that needs several, for [ExclusiveAll]: 1 to 16 different keys in
+// any order. Duplicates count once. All else is as for a [KeyFunc]: how it is called, the meaning of
+// its errors, and that a bad list counts as a bad key.
+type KeysFunc func(ctx context.Context, t *asynq.Task) ([]guard.Key, error)
+
+const maxKeys = 16 // of a task, as of guard.ExclusiveAll
+
+// keys returns a KeysFunc with the one key of f, or nil if f is nil.
+func (f KeyFunc) keys() KeysFunc {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, t *asynq.Task) ([]guard.Key, error) {
+		k, err := f(ctx, t)
+		return []guard.Key{k}, err
+	}
+}
+
+// checkKeys returns every problem of the keys of a task.
+func checkKeys(keys []guard.Key) error {
+	var errs []error
+	for _, k := range keys {
+		errs = append(errs, k.Validate())
+	}
+	if n := len(keyNames(keys)); n < 1 || n > maxKeys {
+		errs = append(errs, fmt.Errorf("KeysFunc returned %d different keys, must return between 1 and %d", n, maxKeys))
+	}
+	return errtext.Join(errs...)
+}
+
+// keyNames returns the different keys in byte order.
+func keyNames(keys []guard.Key) []string {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = k.String()
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// className returns the different classes of keys, sorted and joined.
+func className(keys []guard.Key) string {
+	var classes []string
+	for _, k := range keys {
+		if k.Class != "" {
+			classes = append(classes, k.Class)
+		}
+	}
+	slices.Sort(classes)
+	return strings.Join(slices.Compact(classes), "+")
+}
 
 // ByTaskID is the task itself: its queue and its ID, which is unique in its queue only. The key is task:QUEUE,ID. With
 // Once it makes retries harmless; it does not know two tasks that mean the same work, use [ByJSON] for that.

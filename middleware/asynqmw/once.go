@@ -77,7 +77,7 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //
 // Once panics if locks or key is nil, or if o is not valid.
 func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFunc {
-	d := newDecorator("Once", locks, key, o.Validate(), o.Terms, o.Busy)
+	d := newDecorator("Once", locks, "key", key.keys(), o.Validate(), o.Terms, o.Busy)
 	g := o.guard()
 	return d.middleware(func(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
 		return d.once(ctx, t, next, o.Fingerprint, g)
@@ -88,7 +88,7 @@ func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFu
 func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler, fingerprint FingerprintFunc, g guard.OnceOptions) error {
 	res, outer := newResult(ctx, t)
 	var one atomic.Bool // see payloadKey
-	ctx, key, terms, err := d.begin(ctx, t, &one)
+	ctx, keys, terms, err := d.begin(ctx, t, &one)
 	switch {
 	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(res.within(ctx), t)
@@ -107,8 +107,8 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	}
 	var answer error
 	var done guard.Result[[]byte]
-	onceKey := OnceKey(t.Type(), key)
-	v := d.parkable(ctx, backend.KindOnce, onceKey, terms)
+	onceKey := OnceKey(t.Type(), keys[0])
+	v := d.parkable(ctx, backend.KindOnce, []string{onceKey}, terms)
 	ran, at, err := v.run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 		g.Terms = terms
 		done, err = guard.OnceValue(ctx, d.locks, onceKey, g, func(ctx context.Context) ([]byte, error) {
@@ -127,7 +127,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 		return d.refused(ctx, terms.Name, at, err)
 	}
 	if err := replay(t, outer, done.Value); err != nil {
-		return guard.NoEffect(fmt.Errorf("asynqmw: %q is done, but its result did not reach asynq: %w", key, err))
+		return guard.NoEffect(fmt.Errorf("asynqmw: %q is done, but its result did not reach asynq: %w", keys[0], err))
 	}
 	return nil
 }

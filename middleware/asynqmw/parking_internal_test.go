@@ -58,7 +58,7 @@ func TestParkingCounts(t *testing.T) {
 				defer func() { _ = locks.Close(context.Background()) }()
 				p := newParking(asynq.Config{Concurrency: 3}, Parking{Inspector: new(asynq.Inspector)})
 				v := &delivery{
-					parking: p, d: &decorator{locks: locks}, k: lockKey{locks, backend.KindExclusive, "key"}, entry: "/q/1", waiters: 1, lease: time.Minute,
+					parking: p, d: &decorator{locks: locks}, keys: []lockKey{{locks, backend.KindExclusive, "key"}}, entry: "/q/1", waiters: 1, lease: time.Minute,
 				}
 				deliver := func() { // as a worker of asynq does
 					defer func() { _ = recover() }()
@@ -74,7 +74,7 @@ func TestParkingCounts(t *testing.T) {
 						return ran, err
 					})
 				}
-				b, key := locks.Internal().Backend, locks.Internal().Backend.Key(v.k.kind, v.k.name)
+				b, key := locks.Internal().Backend, locks.Internal().Backend.Key(backend.KindExclusive, "key")
 				holder := backend.AcquireRequest{Key: &key, ID: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Lease: time.Minute, Retention: time.Hour}
 				if r, err := b.Acquire(ctx, holder); err != nil || r.Outcome != backend.OutcomeGranted {
 					t.Fatal(r, err)
@@ -82,7 +82,7 @@ func TestParkingCounts(t *testing.T) {
 				if r, err := b.Park(ctx, backend.ParkRequest{Key: &key, Entry: v.entry, Most: 2, Keep: time.Hour}); err != nil || r.Outcome != backend.Parked {
 					t.Fatal(r, err)
 				}
-				p.learn(v.k, 1)
+				p.learn(v.keys[0], 1)
 				if !tt.busy {
 					if _, err := b.Release(ctx, backend.ReleaseRequest{Key: &key, ID: holder.ID, Retention: time.Minute}); err != nil {
 						t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,19 +24,26 @@ import (
 // while wakers work for the key. No wake-up is lost: a task that needs its own delay, of 10 min, does not end in time.
 func TestParkingWakesAll(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]time.Duration{"NoWait": lockcore.NoWait, "200 ms": 200 * time.Millisecond} {
+	for name, tt := range map[string]struct {
+		wait  time.Duration
+		pairs bool
+	}{
+		"NoWait": {wait: lockcore.NoWait}, "200 ms": {wait: 200 * time.Millisecond},
+		"pairs, NoWait": {lockcore.NoWait, true}, "pairs, 200 ms": {200 * time.Millisecond, true},
+	} {
 		t.Run(name+"/memory", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { wakesAll(t, wait, redistest.Bubble(t).Client) })
+			synctest.Test(t, func(t *testing.T) { wakesAll(t, tt.wait, tt.pairs, redistest.Bubble(t).Client) })
 		})
 		t.Run(name+"/real", func(t *testing.T) {
 			testlevel.Full(t)
 			t.Parallel()
-			wakesAll(t, wait, redistest.Real(t).Client)
+			wakesAll(t, tt.wait, tt.pairs, redistest.Real(t).Client)
 		})
 	}
 }
 
-func wakesAll(t *testing.T, wait time.Duration, client func(testing.TB, ...func(*redis.Options)) *redis.Client) {
+// wakesAll enqueues tasks with one key, or with two keys if pairs is true.
+func wakesAll(t *testing.T, wait time.Duration, pairs bool, client func(testing.TB, ...func(*redis.Options)) *redis.Client) {
 	t.Helper()
 	w := newWorld(t, client(t))
 	var keys [3]gauge
@@ -53,10 +61,12 @@ func wakesAll(t *testing.T, wait time.Duration, client func(testing.TB, ...func(
 		cfg := quick()
 		cfg.Concurrency, cfg.TaskCheckInterval = 6, 10*time.Millisecond
 		w.serve(asynqmw.Configure(cfg, asynqmw.Parking{Inspector: inspect}),
-			asynqmw.Exclusive(locks, byPayload, o)(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
-				g := &keys[t.Payload()[0]-'0']
-				g.enter()
-				defer g.leave()
+			asynqmw.ExclusiveAll(locks, eachPart, o)(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+				for key := range strings.SplitSeq(string(t.Payload()), ",") {
+					g := &keys[key[0]-'0']
+					g.enter()
+					defer g.leave()
+				}
 				stubborn(rand.N(20 * time.Millisecond))
 				return nil
 			})))
@@ -64,8 +74,13 @@ func wakesAll(t *testing.T, wait time.Duration, client func(testing.TB, ...func(
 	foreign := w.locker()
 	var tasks []*asynq.TaskInfo
 	for i := range 90 {
-		key := fmt.Sprint(rand.N(len(keys)))
-		tasks = append(tasks, w.enqueue("charge", key))
+		first := rand.N(len(keys))
+		key := fmt.Sprint(first)
+		payload := key
+		if pairs {
+			payload += fmt.Sprint(",", (first+1+rand.N(len(keys)-1))%len(keys))
+		}
+		tasks = append(tasks, w.enqueue("charge", payload))
 		if i%10 == 0 {
 			if lease, err := foreign.Acquire(context.Background(), "test:"+key, lockcore.Terms{Wait: time.Minute}); err != nil {
 				t.Error(err)

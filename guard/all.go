@@ -1,0 +1,107 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	maxKeys   = 16  // of ExclusiveAll
+	maxKeyLen = 512 // bytes, as in lockcore
+)
+
+// ExclusiveAll runs fn while it holds all keys: it is [Exclusive] of several keys at once. fn runs with every key held,
+// or not at all. keys has 1 to 16 different keys in any order; duplicates count once.
+//
+// ExclusiveAll is nested calls of Exclusive. It acquires the keys one after the other in byte order, and waits for each
+// in the wait queue of that key. So calls of ExclusiveAll never deadlock, whatever order they name. The keys may
+// be in different slots of a Cluster. Each key costs the commands of one Exclusive, and has its own hold, events and
+// fencing token, see [Token].
+//
+//   - t.Wait bounds the whole wait. Once it is over, each further key is tried once, as with lockcore.NoWait.
+//   - If a key is busy, the keys before it are released, and the error is the *lockcore.BusyError of that key. Its
+//     Waited is the wait for that key.
+//   - A key that ctx already holds is entered, see Exclusive. A call that holds a key and asks for a smaller one waits
+//     out of order. Two such calls can wait for each other until t.Wait is over. Acquire the keys together, or always in
+//     byte order.
+//   - MaxHold, MinHold and Stall of each key count from its own grant, so the first key has less of MaxHold left when fn
+//     begins. A key that is released because fn did not run is not kept for MinHold.
+//   - If the lease of any key ends early, the ctx of fn ends, and the error names the cause as that of Exclusive does.
+//     If that happens before fn begins, the error also satisfies errors.Is(err, lockcore.ErrNotRun).
+//
+// Other errors are those of Exclusive. Bad keys or terms are refused before any key is acquired.
+func ExclusiveAll(ctx context.Context, locks *lockcore.Locker, keys []string, t lockcore.Terms, fn func(context.Context) error) error {
+	if locks == nil || fn == nil {
+		return errtext.Prefix("guard: ExclusiveAll: locks and fn must not be nil", lockcore.ErrNotRun)
+	}
+	sorted, bad := keySet(keys)
+	if err := errtext.Join(bad, t.Validate()); err != nil {
+		return errtext.Wrap(lockcore.ErrNotRun, err)
+	}
+	t.Wait = cmp.Or(t.Wait, locks.Terms().Wait)
+	a := &all{locks: locks, terms: t, began: time.Now(), fn: fn}
+	return a.run(ctx, sorted)
+}
+
+// all is one call of ExclusiveAll.
+type all struct {
+	locks *lockcore.Locker
+	terms lockcore.Terms
+	began time.Time
+	fn    func(context.Context) error
+	ran   bool // fn was called
+}
+
+// run acquires the first of keys and calls itself for the others. Without keys it calls fn.
+func (a *all) run(ctx context.Context, keys []string) error {
+	if len(keys) == 0 {
+		if ctx.Err() != nil { // a lease ended while the call waited for the last key
+			return errtext.Wrap(lockcore.ErrNotRun, context.Cause(ctx))
+		}
+		a.ran = true
+		return a.fn(ctx)
+	}
+	return Exclusive(ctx, a.locks, keys[0], a.rest(), func(ctx context.Context) error {
+		defer func() { // also if an Observer panics
+			if !a.ran { //planted:all-not-cooling
+				a.locks.Internal().SkipMinHold(ctx)
+			}
+		}()
+		return a.run(ctx, keys[1:])
+	})
+}
+
+// rest returns the terms of the next key, with what is left of Wait.
+func (a *all) rest() lockcore.Terms {
+	t := a.terms
+	if t.Wait == lockcore.NoWait || t.Wait == lockcore.Forever {
+		return t
+	}
+	if t.Wait -= time.Since(a.began); t.Wait <= 0 { //planted:all-wait
+		t.Wait = lockcore.NoWait
+	}
+	return t
+}
+
+// keySet returns the different keys in byte order, and an error with every problem of keys.
+func keySet(keys []string) (sorted []string, err error) {
+	var errs []error
+	for i, key := range keys {
+		if len(key) == 0 || len(key) > maxKeyLen {
+			errs = append(errs, errtext.Wrap(lockcore.ErrKey, fmt.Errorf("keys[%d] is %d bytes long, must be between 1 and %d bytes", i, len(key), maxKeyLen)))
+		}
+	}
+	sorted = slices.Clone(keys)
+	slices.Sort(sorted) //planted:all-in-order
+	sorted = slices.Compact(sorted)
+	if n := len(sorted); n < 1 || n > maxKeys {
+		errs = append(errs, fmt.Errorf("guard: ExclusiveAll: keys has %d different keys, must have between 1 and %d", n, maxKeys))
+	}
+	return sorted, errtext.Join(errs...)
+}

@@ -1,0 +1,128 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Redisson 3.11.1: a MultiLock was held by several threads. Here the calls of two processes with a fixed lease follow each
+// other.
+func TestPeer_redissonMultiLockHeldByMany(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		terms := lockcore.Terms{Wait: time.Minute, Lease: 10 * time.Second, NoRenew: true}
+		runs, now := 0, 0
+		var wg sync.WaitGroup
+		for i := range 20 {
+			l := f.locks
+			if i%2 == 1 {
+				l = f.other
+			}
+			wg.Go(func() {
+				err := guard.ExclusiveAll(t.Context(), l, []string{"a", "b", "c"}, terms, func(context.Context) error {
+					runs++
+					if now++; now != 1 {
+						t.Errorf("%d at once", now)
+					}
+					time.Sleep(100 * time.Millisecond)
+					now--
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if runs != 20 {
+			t.Errorf("%d runs", runs)
+		}
+	})
+}
+
+// Redisson #4050: threads whose MultiLocks overlap give up all their locks and try again, and none gets further. Here
+// three sets of keys overlap in a circle.
+func TestPeer_redissonMultiLockInACircle(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		sets := [][]string{{"a", "b"}, {"b", "c"}, {"c", "a"}}
+		began, runs := time.Now(), 0
+		var wg sync.WaitGroup
+		for i := range 30 {
+			l := f.locks
+			if i%2 == 1 {
+				l = f.other
+			}
+			wg.Go(func() {
+				err := guard.ExclusiveAll(t.Context(), l, sets[i%3], forever, func(context.Context) error {
+					runs++
+					time.Sleep(100 * time.Millisecond)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		// Any two sets share a key, so the runs take 3 s one after the other.
+		if took := time.Since(began); runs != 30 || took > 3500*time.Millisecond {
+			t.Errorf("%d runs in %v", runs, took)
+		}
+	})
+}
+
+// RedissonMultiLock, one of its locks is held by another thread: lock waits until that is released. Here the key before
+// it is held meanwhile, and the key after it is free.
+func TestPeer_redissonMultiLockOneIsTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		b := f.hold(t, "b")
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			err := guard.ExclusiveAll(t.Context(), f.locks, []string{"a", "b", "c"}, forever, func(ctx context.Context) error {
+				for _, key := range []string{"a", "b", "c"} {
+					guard.MustHold(ctx, key)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if err := guard.Exclusive(t.Context(), f.other, "a", noWait, nothing); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("the first key: %v", err)
+		}
+		f.free(t, "c")
+		time.Sleep(time.Hour) // the watchdog keeps the first key
+		_ = b.Release(t.Context())
+		wg.Wait()
+		f.free(t, "a", "b", "c")
+	})
+}
+
+// RedissonMultiLock.lock(leaseTime): when the lease is over, another thread gets all locks. Here the first one also learns of it.
+func TestPeer_redissonMultiLockLeaseTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		terms := lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}
+		err := guard.ExclusiveAll(t.Context(), f.locks, []string{"a", "b"}, terms, func(ctx context.Context) error {
+			began := time.Now()
+			err := guard.ExclusiveAll(t.Context(), f.other, []string{"b", "a"}, forever, nothing)
+			if took := time.Since(began); err != nil || took < 1500*time.Millisecond || took > 2500*time.Millisecond {
+				t.Errorf("another call: %v after %v", err, took)
+			}
+			if cause := context.Cause(ctx); !errors.Is(cause, lockcore.ErrLost) {
+				t.Errorf("the ctx ended with %v", cause)
+			}
+			return nil
+		})
+		if !errors.Is(err, lockcore.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
