@@ -11,6 +11,6 @@ import (
 func (l *Locker) Internal() access.Locker {
 	return access.Locker{
 		Backend: l.backend, Report: l.report, Context: func() context.Context { return l.base },
-		Subscribe: l.wake.startFor, HandleParked: l.handleParked,
+		Subscribe: l.wake.startFor, HandleParked: l.handleParked, Interim: l.interim,
 	}
 }

@@ -37,7 +37,10 @@ var (
 	//     to the hash. Clear repairs the key.
 	//   - A Redis key has another type than hash or sorted set. Delete it.
 	ErrRecord = notRun("lockcore: stored record does not decode")
-	// ErrNested: a Claim whose ctx holds the same key would wait for itself.
+	// ErrTicket: the text is no ticket, or one of a Locker with another prefix.
+	ErrTicket = notRun("lockcore: bad ticket")
+	// ErrNested: a Claim whose ctx holds the same key would wait for itself, or a hold with nested
+	// runs cannot be handed over.
 	ErrNested = notRun("lockcore: nested claim of the same key")
 )
 
