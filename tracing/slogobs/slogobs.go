@@ -206,6 +206,8 @@ func (o *observer) released(ctx context.Context, a *lockcore.Acquisition, e lock
 	level, message := slog.LevelDebug, "released"
 	attrs := []slog.Attr{slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals)}
 	switch {
+	case e.HandedOver:
+		message = "handed over"
 	case e.Lost != nil:
 		attrs = append(attrs, slog.String("cause", class(e.Lost)))
 	case e.Abandoned:
@@ -324,6 +326,7 @@ func class(err error) string {
 		{lockcore.ErrStalled, "stalled"},
 		{lockcore.ErrRevoked, "revoked"},
 		{lockcore.ErrLost, "lost"},
+		{lockcore.ErrTicket, "bad_ticket"},
 		{context.Canceled, "canceled"}, // before unavailable: a caller that canceled a command is no outage
 		{lockcore.ErrUnavailable, "unavailable"},
 		{context.DeadlineExceeded, "timeout"},
