@@ -19,6 +19,11 @@ type ExclusiveOptions struct {
 	Terms lockcore.Terms
 	// Busy says what becomes of a task whose key is busy when the wait is over. Default: RetryLater.
 	Busy ConflictPolicy
+	// Adopt makes a task whose header [HeaderTicket] has a ticket adopt the hold of that ticket,
+	// instead of waiting for it. The ticket must be for the key of the task, else the task fails with
+	// lockcore.ErrTicket. If the ticket is worthless, because it was used or is late, the task acquires
+	// the key like any other.
+	Adopt bool
 }
 
 // Validate reports every problem of o at once.
@@ -40,6 +45,7 @@ func (o ExclusiveOptions) Validate() error {
 // Exclusive panics if locks or key is nil, or if o is not valid.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
 	d := newDecorator("Exclusive", locks, key, o.Validate(), o.Terms, o.Busy)
+	d.adopt = o.Adopt
 	return d.middleware(d.exclusive)
 }
 
@@ -49,6 +55,10 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(ctx, t)
 	case err != nil:
+		return err
+	}
+	ctx, err = d.adopting(ctx, t, lockcore.KindExclusive, key.String())
+	if err != nil {
 		return err
 	}
 	var answer error
