@@ -149,9 +149,10 @@ gobench: ## every Go benchmark COUNT (6) times, summed up by benchstat; the numb
 	$(GO) tool -modfile=tools/go.mod benchstat bench.txt
 
 .PHONY: examples
-examples: ## run the example worker and the example cron, without a server
+examples: ## run the examples worker, cron and handover, without a server
 	$(GO) run ./examples/worker
 	$(GO) run ./examples/cron
+	$(GO) run ./examples/handover
 
 .PHONY: vuln
 vuln: ## govulncheck; it fetches its database
