@@ -54,7 +54,6 @@ func TestTicketExclusive(t *testing.T) {
 	})
 }
 
-
 // The run of a Once goes on in the adopter, and only the adopter records. A ticket for another key or kind is not used.
 func TestTicketOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {

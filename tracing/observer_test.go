@@ -89,7 +89,7 @@ var outcomes = []struct {
 		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{HandedOver: true}),
 	},
 	{
-		name: "a used ticket", outcome: "ticket_refused",
+		name: "a used ticket", outcome: "bad_ticket",
 		events: []lockcore.Event{lockcore.Refused{Err: errtext.Wrap(lockcore.ErrNotRun, lockcore.ErrLost)}},
 	},
 	{

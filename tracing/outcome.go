@@ -27,7 +27,7 @@ const (
 	outcomeLost        outcome = "lost"
 	outcomeUnknown     outcome = "unknown"
 	outcomeHandedOver  outcome = "handed_over"
-	outcomeTicket      outcome = "ticket_refused"
+	outcomeTicket      outcome = "bad_ticket"
 )
 
 var (

@@ -177,6 +177,9 @@ func (o *observer) ofAttempt(ctx context.Context, a *lockcore.Acquisition, e loc
 
 func (o *observer) refused(ctx context.Context, a *lockcore.Acquisition, e lockcore.Refused) {
 	why := class(e.Err)
+	if why == "lost" || why == "revoked" { // only of Adopt
+		why = "bad_ticket"
+	}
 	attrs := []slog.Attr{slog.String("outcome", why), slog.Duration("waited", e.Waited)}
 	level := slog.LevelDebug
 	switch why {
