@@ -123,8 +123,8 @@ var kinds = []struct {
 	{9, (*compared).rotate},
 	{9, (*compared).withdraw},
 	{9, (*compared).complete},
-	{7, (*compared).adopt},
-	{4, (*compared).interim},
+	{5, (*compared).adopt},
+	{2, (*compared).interim},
 	{5, (*compared).inspect},
 	{3, (*compared).revoke},
 	{4, (*compared).clear},
@@ -133,7 +133,7 @@ var kinds = []struct {
 	{7, (*compared).park},
 	{5, (*compared).unpark},
 	{2, (*compared).callWaker},
-	{3, (*compared).drop}, // so that plain holds begin
+	{4, (*compared).drop}, // so that plain holds begin
 }
 
 func (c *compared) operation() {
@@ -826,7 +826,7 @@ var mistakes = []struct {
 	{"parked entries of a released key", "and not v[6] and", "and", false},
 	{"place of a parked entry", "call('ZREM', KEYS[3], entry) -- planted:parked-in-its-place", "call('ZADD', KEYS[2], now, entry)", false},
 	{"mark of a parked entry", "call('ZREM', KEYS[3], entry) -- planted:parked-in-its-place", "", true},
-	{"token of an adopted hold", "k.h ~= from and not mine", "not mine", false},
+	{"adoption of a hold", "k.h ~= from and not mine", "not mine", false},
 	{"adopted id forgotten", "remember(k.l, from) -- planted:adopted-id-remembered", "", false},
 	{"interim answer of a later hold", "call('HDEL', KEYS[1], 'v', 'r')", "call('HDEL', KEYS[1], 'v')", false},
 	{"interim answer of another run", "or k.n ~= tonumber(ARGV[2])", "", false},
