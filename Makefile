@@ -149,10 +149,11 @@ gobench: ## every Go benchmark COUNT (6) times, summed up by benchstat; the numb
 	$(GO) tool -modfile=tools/go.mod benchstat bench.txt
 
 .PHONY: examples
-examples: ## run the examples worker, cron and stripes, without a server
+examples: ## run the examples worker, cron, stripes and handover, without a server
 	$(GO) run ./examples/worker
 	$(GO) run ./examples/cron
 	$(GO) run ./examples/stripes
+	$(GO) run ./examples/handover
 
 .PHONY: vuln
 vuln: ## govulncheck; it fetches its database

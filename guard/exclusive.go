@@ -21,7 +21,7 @@ import (
 //   - fn's own error, unchanged, unless the lease had ended before fn returned and the error is context.Canceled or
 //     context.DeadlineExceeded: then one error that wraps both the cause and fn's error;
 //   - lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp: fn returned nil, but the lease had ended before;
-//   - nil: fn returned nil and the key was ours from its first line to its last.
+//   - nil: fn returned nil and the key was ours from its first line to its last, or to its [Ticket].
 //
 // The key is given back when fn has returned, never before, even if it panics; the panic passes on. A release that
 // fails is counted, not returned: the key is free at the lease's end.
@@ -37,7 +37,7 @@ func hold(ctx context.Context, name string, locks *lockcore.Locker, key string, 
 	if locks == nil || fn == nil {
 		return errtext.Prefix("guard: "+name+": locks and fn must not be nil", lockcore.ErrNotRun)
 	}
-	lease, err := locks.Acquire(ctx, key, t)
+	lease, err := acquire(ctx, locks, key, t)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,11 @@ func hold(ctx context.Context, name string, locks *lockcore.Locker, key string, 
 	err = errNoReturn
 	defer func() { //planted:exclusive-release
 		lease.Failed(err)
-		err = because(lease.Release(ctx), err)
+		lost := lease.Release(ctx)
+		if lease.HandedOver() && err == nil {
+			lost = nil
+		}
+		err = because(lost, err)
 	}()
 	return fn(lease.Context()) //planted:exclusive-run
 }

@@ -36,10 +36,11 @@ type Outcome int
 
 // The outcomes of a call.
 const (
-	NotRun   Outcome = iota // the error says why
-	Ran                     // fn ran here
-	TookOver                // fn ran here, after a holder that never said how its run ended
-	Replayed                // fn did not run; what was recorded is returned
+	NotRun     Outcome = iota // the error says why
+	Ran                       // fn ran here
+	TookOver                  // fn ran here, after a holder that never said how its run ended
+	Replayed                  // fn did not run; what was recorded is returned
+	HandedOver                // fn ran here and called Ticket; nothing is recorded
 )
 
 func (o Outcome) String() string {
@@ -50,6 +51,8 @@ func (o Outcome) String() string {
 		return "took over"
 	case Replayed:
 		return "replayed"
+	case HandedOver:
+		return "handed over"
 	default:
 		return "not run"
 	}
@@ -166,6 +169,7 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //	Final(err)             recorded: a later call gets an error with the same text, a *RecordedError
 //	NoEffect(err)          the key is freed, also with AtMostOnce; if it took over, the next run is told so too
 //	Unknown(err)           the key is left abandoned: taken over, or with AtMostOnce refused
+//	fn called Ticket       nothing is recorded; Outcome is HandedOver
 //	panics                 the key is freed and the panic passes on; with AtMostOnce it is left abandoned
 //
 // Outcome says whether fn ran here, ran here after an abandoned run, or was replayed; not how it ended. An error with
@@ -188,7 +192,7 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	o.fill()
 	codec := o.Codec // so that the closure does not move all of o to the heap
 	var stored replay[T]
-	lease, rec, err := locks.Claim(ctx, key, lockcore.Claim{
+	lease, rec, err := claim(ctx, locks, key, lockcore.Claim{
 		Terms: o.Terms, Keep: o.Keep, Fingerprint: o.refused(), AtMostOnce: o.Mode == AtMostOnce,
 		Check: func(b []byte) error { return stored.decode(codec, b) },
 	})
@@ -240,7 +244,7 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 		}
 		lease.Failed(failed)
 		if returned {
-			lost = end(ctx, lease, o, &res, &err)
+			lost = endOrHandedOver(ctx, lease, o, &res, &err)
 		} else if o.Mode == AtMostOnce { // a panic, or runtime.Goexit: nobody knows how far fn came
 			_ = lease.Abandon(ctx)
 		} else {
@@ -251,6 +255,22 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 	res.Value, err = fn(lease.Context())
 	returned = true
 	return res, err
+}
+
+// endOrHandedOver is end unless Ticket has ended the lease. Another goroutine of fn may call Ticket at
+// the same time as end: the lease decides which of the two wins.
+func endOrHandedOver[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *Result[T], err *error) (lost error) {
+	if !lease.HandedOver() {
+		lost = end(ctx, lease, o, res, err)
+	}
+	if !lease.HandedOver() {
+		return lost
+	}
+	res.Outcome, res.Tombstone = HandedOver, false
+	if *err == nil {
+		return nil
+	}
+	return lockcore.ErrReleased // why the ctx of fn has ended
 }
 
 // end records or frees, and returns why the lease ended early, if it did.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
@@ -27,6 +28,7 @@ type call struct {
 	atMostOnce  bool
 	fingerprint string
 	check       func([]byte) error
+	interim     *access.Interim // nil: the call does not want an interim answer
 
 	ctx          context.Context //nolint:containedctx // of the Observer's Start
 	start        time.Time
@@ -412,7 +414,7 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 	req.acceptLocalSignals()
 	c.queue.recordReply(req, sent, v, nil)
 	s := c.queue.snapshot()
-	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait {
+	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait || c.interim != nil && len(v.interim) > 0 {
 		c.longest = max(c.longest, s.queued+v.busy.Queue)
 		err := s.refusal(c)
 		c.resign(nil, req)

@@ -129,6 +129,20 @@
 // The hold ends with its last run. If the first lease is released earlier, the runs inside it go
 // on. Then calls with its ctx are no longer nested.
 //
+// # Tickets
+//
+// Lease.Ticket hands a hold to another process, or to a later request: to the first Adopt with that
+// ticket, within at most 24 h. The key stays held on the way, and no waiter gets it. The adopted lease
+// has a greater token. The run of a once key goes on, with the same attempt and fingerprint.
+//
+//   - A hold ends for its first process before the ticket leaves Ticket. If Ticket returns an error,
+//     there is no ticket and the lease goes on. So the two leases never overlap.
+//   - A ticket works once. The second Adopt gets ErrLost, and can acquire the key like any other call.
+//   - Nothing renews a hold on its way. If it is not adopted in time, the key is abandoned.
+//   - Revoke of a hold on its way takes effect when it is adopted: Adopt returns ErrRevoked, and the key
+//     is abandoned. Until then, or until the end of the ticket, it stays held.
+//   - Calls of the adopting process wait for the adopted hold as for one of another process.
+//
 // # What you must do
 //
 //   - Stop when the lease's context ends. Pass the token to each resource where an overlap would do

@@ -40,7 +40,10 @@ var (
 	// ErrUpgrade: ctx holds a share of the key, and the call asks for more: for the key alone, for a
 	// share with a smaller Limit, or for a greater Weight. Two such calls would wait for each other.
 	ErrUpgrade = notRun("lockcore: a share cannot become more")
-	// ErrNested: a Claim whose ctx holds the same key would wait for itself.
+	// ErrTicket: the text is no ticket, or one of a Locker with another prefix.
+	ErrTicket = notRun("lockcore: bad ticket")
+	// ErrNested: a Claim whose ctx holds the same key would wait for itself, or a hold with nested
+	// runs cannot be handed over.
 	ErrNested = notRun("lockcore: nested claim of the same key")
 )
 

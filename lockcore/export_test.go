@@ -36,3 +36,9 @@ func SendOnce(ctx context.Context, l *Locker, name string) error {
 	}
 	return nil
 }
+
+// ForgedTicket returns a ticket of a key with an id that no grant has.
+func ForgedTicket(l *Locker, kind Kind, name string) string {
+	key := l.backend.Key(backend.Kind(kind), name)
+	return writeTicket(&key, ticketData{id: rand.Text(), token: 1, keep: time.Minute})
+}

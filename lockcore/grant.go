@@ -73,11 +73,11 @@ func (g *grant) tokenLocked(n int32) int64 {
 }
 
 // name names the holds of g: an id that no other grant has, but the other shares of the same phase.
-func (g *grant) name() string {
+func (g *grant) name() *string {
 	if g.share != nil {
-		return g.share.phase
+		return &g.share.phase
 	}
-	return g.id
+	return &g.id
 }
 
 // shareOf returns what g was requested for.

@@ -26,14 +26,15 @@ type hold struct {
 	lease    Lease         // of the first run
 	events   *eventLog     // nil without an Observer
 
-	abandoned bool
-	closed    bool  // the last run has returned
-	lost      bool  // the lease ended early; grant.cause says why
-	failing   bool  // the last renewal got no reply
-	runs      int32 // runs that have not returned
-	waited    int32 // nested calls that had to wait, see nestedWaiter.seq
-	renewals  int32
-	failures  int32
+	abandoned  bool
+	closed     bool  // the last run has returned
+	lost       bool  // the lease ended early; grant.cause says why
+	handedOver bool  // Ticket has ended it
+	failing    bool  // the last renewal got no reply
+	runs       int32 // runs that have not returned
+	waited     int32 // nested calls that had to wait, see nestedWaiter.seq
+	renewals   int32
+	failures   int32
 }
 
 // eventLog records which events of a hold were emitted. mu keeps their order.

@@ -242,7 +242,7 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 	}
 	once := &call{
 		l: l, kind: KindOnce, key: key, terms: c.Terms, keep: cmp.Or(c.Keep, defaultKeep), atMostOnce: c.AtMostOnce,
-		fingerprint: string(c.Fingerprint), check: c.Check,
+		fingerprint: string(c.Fingerprint), check: c.Check, interim: access.InterimOf(ctx),
 	}
 	once.terms.fill(&l.terms)
 	h, rec, err := once.run(ctx)

@@ -132,15 +132,16 @@ type Overrun struct{ Cause error }
 
 // Released ends an attempt that ran.
 type Released struct {
-	Held      time.Duration // from the grant to the handler's end
-	Renewals  int           // renewals that succeeded
-	Failures  int           // renewals that got no reply
-	Lost      error         // why the lease ended early, or nil
-	Failed    error         // the argument of Lease.Failed, or nil; raw: it may contain secrets
-	Completed bool          // ended by Complete; Err is set if that got no reply
-	Abandoned bool          // ended by Abandon
-	Stale     bool          // Redis no longer had the hold
-	Err       error         // the release or completion got no reply; it may be retried asynchronously
+	Held       time.Duration // from the grant to the handler's end
+	Renewals   int           // renewals that succeeded
+	Failures   int           // renewals that got no reply
+	Lost       error         // why the lease ended early, or nil
+	Failed     error         // the argument of Lease.Failed, or nil; raw: it may contain secrets
+	Completed  bool          // ended by Complete; Err is set if that got no reply
+	Abandoned  bool          // ended by Abandon
+	HandedOver bool          // ended by Ticket: the key was not released, another process may adopt the hold
+	Stale      bool          // Redis no longer had the hold
+	Err        error         // the release or completion got no reply; it may be retried asynchronously
 }
 
 // CompletionFailed: a record could not be stored while the lease was valid. It may come after

@@ -358,6 +358,7 @@ const replyFresh = 100 * time.Millisecond
 type lastReply struct {
 	busy         *BusyError    // of the last reply; nil before the first
 	fingerprint  string        // of the holder
+	interim      []byte        // interim answer of the holder
 	sent         time.Time     // when its request was sent
 	received     time.Time     // when it was received
 	leaderSignal chan struct{} // makes the leader send again
@@ -381,7 +382,7 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err err
 		if q.busy != nil && b.kept() && b.Remaining <= backend.ReserveTime {
 			b.Holder = q.busy.Holder // reserved, not cooling: the last holder is more useful
 		}
-		q.lastReply = &lastReply{busy: b, fingerprint: v.fingerprint, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
+		q.lastReply = &lastReply{busy: b, fingerprint: v.fingerprint, interim: v.interim, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
 	}
 	overdue := q.removeOverdueLocked()
 	if q.overdue > 0 && q.leaderSignal != nil {
@@ -473,6 +474,9 @@ func (s snapshot) refusal(c *call) error {
 		b := s.busyError(c)
 		if c.crowded {
 			b.Waiting = s.waiting
+		}
+		if s.grant == nil && c.interim != nil {
+			c.interim.Answer = s.interim
 		}
 		err = b
 	case s.err != nil:

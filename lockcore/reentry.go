@@ -103,7 +103,7 @@ type Hold struct {
 	GrantedAt time.Time // see Lease.GrantedAt
 	Attempt   int       // see Lease.Attempt
 	TookOver  bool      // see Lease.Abandoned
-	grant     string    // id
+	grant     *string   // id: a pointer, because the id is the secret of a ticket, and fmt must not print it
 }
 
 // ID returns 32 hexadecimal digits that name the hold. All calls under the hold have the same ID,
@@ -111,8 +111,11 @@ type Hold struct {
 // apart two holds with equal tokens, which a failover that lost a grant can cause; see package
 // fence. It is a digest and gives no right to the key.
 func (h Hold) ID() string {
+	if h.grant == nil {
+		return ""
+	}
 	// The holds of a batch share the id of their grant and differ in their tokens.
-	sum := sha256.Sum256([]byte("hold\n" + h.grant + "\n" + strconv.FormatInt(h.Token, 10)))
+	sum := sha256.Sum256([]byte("hold\n" + *h.grant + "\n" + strconv.FormatInt(h.Token, 10)))
 	return hex.EncodeToString(sum[:16])
 }
 

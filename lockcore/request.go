@@ -222,6 +222,7 @@ type acquired struct {
 	record      *Record
 	busy        *BusyError
 	fingerprint string // of record, or of the holder
+	interim     []byte // interim answer of the holder
 	err         error
 }
 
@@ -244,7 +245,7 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 		return acquired{}
 	case backend.OutcomeBusy:
 	}
-	return acquired{fingerprint: r.Fingerprint, busy: &BusyError{
+	return acquired{fingerprint: r.Fingerprint, interim: r.Record, busy: &BusyError{
 		Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Remaining: r.Remaining, Queue: r.Queue,
 		Shares: r.Shares,
 	}}

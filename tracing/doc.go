@@ -45,6 +45,8 @@
 //
 //	completed    the handler ran and returned nil
 //	took_over    the same, for a key that the previous holder had abandoned
+//	handed_over  the handler handed its hold to another process, see lockcore.Lease.Ticket
+//	bad_ticket   the ticket of an Adopt was used, late, revoked or malformed
 //	failed       the handler returned an error, panicked, or under httpmw.Idempotent answered what is not recorded, such as a 500
 //	replayed     the key was done
 //	busy         another holder has the key, or had it until the caller gave up

@@ -156,7 +156,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	}
 	ctx := r.Start(t.Context(), charge)
 	for name, series := range map[string]int{
-		"holdfast.acquisitions": 13, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 5,
+		"holdfast.acquisitions": 15, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 5,
 		"holdfast.overruns": 1, "holdfast.completion.failed": 1, "holdfast.conflict.lost": 1, "holdfast.no_key": 1, "holdfast.payload_mismatches": 1,
 		"holdfast.tick.abandoned": 1, "holdfast.parked": 2,
 	} {
@@ -172,16 +172,16 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 		}
 	}
 	r.Event(ctx, lockcore.Replayed{})
-	if n := len(r.points(t, "holdfast.acquisitions")); n != 13 {
-		t.Errorf("acquisitions has %d series, want 13", n)
+	if n := len(r.points(t, "holdfast.acquisitions")); n != 15 {
+		t.Errorf("acquisitions has %d series, want 15", n)
 	}
 	if n := len(r.points(t, "holdfast.lease.lost")); n != 5 {
 		t.Errorf("lease.lost has %d series, want 5", n)
 	}
 	exclusive := newRig(t, tracing.Options{})
 	exclusive.Event(exclusive.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindExclusive}), lockcore.Refused{})
-	if n := len(exclusive.points(t, "holdfast.acquisitions")); n != 8 {
-		t.Errorf("acquisitions of an exclusive class has %d series, want 8", n)
+	if n := len(exclusive.points(t, "holdfast.acquisitions")); n != 10 {
+		t.Errorf("acquisitions of an exclusive class has %d series, want 10", n)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/tracing"
 )
@@ -82,6 +83,14 @@ var outcomes = []struct {
 	{
 		name: "panics under at most once", outcome: "unknown", errorType: "unknown",
 		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Abandoned: true}),
+	},
+	{
+		name: "hands its hold over", outcome: "handed_over",
+		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{HandedOver: true}),
+	},
+	{
+		name: "a used ticket", outcome: "bad_ticket",
+		events: []lockcore.Event{lockcore.Refused{Err: errtext.Wrap(lockcore.ErrNotRun, lockcore.ErrLost)}},
 	},
 	{
 		name: "waits and runs", outcome: "completed",

@@ -26,11 +26,14 @@ const (
 	outcomeBadRecord   outcome = "bad_record"
 	outcomeLost        outcome = "lost"
 	outcomeUnknown     outcome = "unknown"
+	outcomeHandedOver  outcome = "handed_over"
+	outcomeTicket      outcome = "bad_ticket"
 )
 
 var (
 	exclusiveOutcomes = []outcome{
 		outcomeCompleted, outcomeTookOver, outcomeFailed, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeLost,
+		outcomeHandedOver, outcomeTicket,
 	}
 	// onceOutcomes are those of keys of Once, which have records and can be left without an outcome.
 	onceOutcomes = append([]outcome{outcomeReplayed, outcomeMismatch, outcomeAbandoned, outcomeBadRecord, outcomeUnknown}, exclusiveOutcomes...)
@@ -42,7 +45,7 @@ func (o outcome) isError() bool {
 	switch o {
 	case outcomeFailed, outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown:
 		return true
-	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeBusy, outcomeMismatch, outcomeCanceled:
+	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeBusy, outcomeMismatch, outcomeCanceled, outcomeHandedOver, outcomeTicket:
 	}
 	return false
 }
@@ -60,6 +63,8 @@ func outcomeOf(err error) outcome {
 		return outcomeClosed
 	case errors.Is(err, lockcore.ErrRecord):
 		return outcomeBadRecord
+	case errors.Is(err, lockcore.ErrTicket), errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrRevoked): // only of Adopt
+		return outcomeTicket
 	case errors.Is(err, lockcore.ErrUnavailable) && !errors.Is(err, context.Canceled):
 		return outcomeUnavailable // a caller that canceled during a command is not an outage
 	}
@@ -70,6 +75,8 @@ func outcomeOf(err error) outcome {
 // often only the canceled ctx.
 func outcomeOfRun(e lockcore.Released, tookOver bool) (o outcome, class string) {
 	switch {
+	case e.HandedOver:
+		return outcomeHandedOver, ""
 	case e.Lost != nil:
 		return outcomeLost, errorType(e.Lost)
 	case e.Abandoned && e.Failed == nil:
@@ -109,6 +116,7 @@ var classes = []struct {
 	{lockcore.ErrStalled, "stalled"},
 	{lockcore.ErrRevoked, "revoked"},
 	{lockcore.ErrLost, "lost"},
+	{lockcore.ErrTicket, "bad_ticket"},
 	{context.Canceled, "canceled"},
 	{context.DeadlineExceeded, "timeout"},
 }

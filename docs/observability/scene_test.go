@@ -51,6 +51,7 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 			s.waits()
 			s.group(o)
 			s.repeats()
+			s.tickets()
 			s.ends()
 			s.outages()
 			s.jobs()
@@ -138,6 +139,19 @@ func (s *scene) repeats() {
 	o.Mode = guard.AtLeastOnce
 	_, _ = guard.Once(s.Context(), s.a, "charge:5", o, func(context.Context) error { return context.DeadlineExceeded }) // failed
 	_, _ = guard.Once(s.Context(), s.b, "charge:3", o, nothing)                                                         // took_over
+}
+
+// tickets: handed_over, completed by the adopter, bad_ticket.
+func (s *scene) tickets() {
+	var ticket string
+	_ = guard.Exclusive(s.Context(), s.a, "account:2", named("account"), func(ctx context.Context) (err error) {
+		ticket, err = guard.Ticket(ctx, "account:2", time.Hour)
+		return err
+	})
+	for range 2 {
+		le, _ := s.b.Adopt(s.Context(), ticket, named("account"))
+		_ = le.Release(s.Context())
+	}
 }
 
 // ends: of leases, before their handlers.

@@ -25,6 +25,28 @@ type Locker struct {
 	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease, and
 	// its handler did not run. For a nested lease SkipMinHold does nothing.
 	SkipMinHold func(ctx context.Context)
+	// Interim stores an interim answer of a once key. ctx carries the hold, which lockcore.Ticket has
+	// ended. A call with WithInterim gets the answer until the run ends.
+	Interim func(ctx context.Context, key string, answer []byte) error
+}
+
+// Interim receives the interim answer of a key.
+type Interim struct {
+	Answer []byte // nil: there is none
+}
+
+type interimKey struct{}
+
+// WithInterim returns a ctx for a Claim that does not wait for a key with an interim answer. The
+// Claim then fails with a *lockcore.BusyError at once, and sets in.Answer before it returns.
+func WithInterim(ctx context.Context, in *Interim) context.Context {
+	return context.WithValue(ctx, interimKey{}, in)
+}
+
+// InterimOf returns the argument of WithInterim, or nil.
+func InterimOf(ctx context.Context) *Interim {
+	in, _ := ctx.Value(interimKey{}).(*Interim)
+	return in
 }
 
 // Parked is the state of a key that may have parked entries.

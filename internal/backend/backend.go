@@ -52,6 +52,13 @@ type Backend interface {
 	// Complete ends the hold of a once key and stores its record.
 	Complete(ctx context.Context, r CompleteRequest) (ReleaseReply, error)
 
+	// Adopt passes the hold of one grant to a new grant with greater tokens. If no reply arrives, it
+	// sends the request again.
+	Adopt(ctx context.Context, r AdoptRequest) (AdoptReply, error)
+	// Interim stores an interim answer, if the hold that it belongs to has not ended. If no reply
+	// arrives, it sends the request again.
+	Interim(ctx context.Context, r InterimRequest) (stored bool, err error)
+
 	// Withdraw removes a request, or a grant under which no hold began: its queue entry,
 	// reservation or grant. It returns at once, and is retried until it is confirmed.
 	Withdraw(r WithdrawRequest)
@@ -199,7 +206,7 @@ type AcquireReply struct {
 	Shares    int           // Busy: sum of the weights of the shares that are held; 0: another request has the key alone
 
 	Fingerprint string // Busy, Done
-	Record      []byte // Done
+	Record      []byte // Done; Busy: the interim answer, if there is one
 	IsDone      bool   // Mismatch: the key is done
 	Parked      bool   // Granted, Done: the key may have parked entries
 }

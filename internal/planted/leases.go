@@ -22,6 +22,11 @@ func leases() []mistake {
 			pkg: "internal/sim", test: "TestLateGrantIsNotKept",
 		},
 		{
+			name: "release-after-ticket", what: "A release after a Ticket frees the key, which another process may have.",
+			edits: []edit{{"ticket-against-release", never()}},
+			pkg:   "lockcore", test: "TestTicket",
+		},
+		{
 			name: "no-local-timer", what: "Only a reply of Redis, not the holder's own clock, ends a lease.",
 			edits: []edit{{"local-timer", arg(0, "($)*3/2")}},
 			pkg:   "lockcore", test: "TestLeaseSilence",

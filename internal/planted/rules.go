@@ -20,6 +20,11 @@ func rules() []mistake {
 			pkg:   pkg, test: test,
 		},
 		{
+			name: "rules-adopted-twice", what: "By the rules, any request adopts a hold.",
+			edits: []edit{{"rules-adopt-own-hold", operandNever(2)}},
+			pkg:   pkg, test: test,
+		},
+		{
 			name: "rules-dead-waiter", what: "By the rules, a key is reserved for a process that cannot be notified.",
 			edits: []edit{{"rules-waiter-lives", always()}},
 			pkg:   pkg, test: test,

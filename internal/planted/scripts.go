@@ -149,6 +149,21 @@ func scripts() []mistake {
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
+			name: "adopted-twice", what: "Any process can adopt a hold, also one that was adopted.",
+			edits: []edit{{"adopt-own-hold", operandNever(2)}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "adopted-id-forgotten", what: "A late duplicate of an acquire is granted after its hold was adopted and released.",
+			edits: []edit{{"adopted-id-remembered", skip()}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "interim-of-another-run", what: "A later run of a once key gets the interim answer of the run before.",
+			edits: []edit{{"interim-of-own-run", operandNever(2)}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
 			name: "clock-set-back", what: "A server clock that was set back keeps a lease for as long.",
 			edits: []edit{{"clock-sane", always()}},
 			pkg:   "internal/backend/redis", test: "TestScriptClock",

@@ -22,6 +22,7 @@ type decorator struct {
 	keys  KeysFunc
 	terms lockcore.Terms
 	busy  ConflictPolicy
+	adopt bool
 	told  sync.Once    // reports that Configure is missing
 	mean  atomic.Int64 // duration of a hold in ns, an exponential average; 0 before the first
 }

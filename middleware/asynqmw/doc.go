@@ -119,6 +119,27 @@
 //
 // docs/workers.md has the measurements.
 //
+// # Tickets
+//
+// A handler under Exclusive or Once may hand its hold to a task that it enqueues:
+//
+//	ticket, err := guard.Ticket(ctx, "account:42", time.Hour)
+//	…
+//	t := asynq.NewTaskWithHeaders("settle", payload, map[string]string{asynqmw.HeaderTicket: ticket})
+//	_, err = client.EnqueueContext(guard.Detach(ctx), t)
+//
+// The new task, under a middleware with Adopt, begins at once under the same hold of the key, with a
+// greater fencing token. No other task or process gets the key in between.
+//
+//   - asynq may deliver a task twice. Then one delivery adopts, and the other acquires the key like any
+//     other task. The same applies to a retry: the first run has used the ticket.
+//   - If Enqueue fails, adopt the ticket in the handler and release the lease. Otherwise the key is
+//     kept until the end of the ticket.
+//   - The ticket is not encrypted. All programs with access to the Redis of asynq can read it, and so
+//     can users of asynqmon and of every other tool that shows headers of tasks. A reader that can also
+//     send commands to the Redis of the locks can take the hold. It could delete the key there just as
+//     well.
+//
 // # Schedules
 //
 // Several of asynq's schedulers enqueue each task several times. [Ticks] enqueue it once a tick, wherever and however often they run;

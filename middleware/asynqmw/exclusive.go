@@ -19,6 +19,11 @@ type ExclusiveOptions struct {
 	Terms lockcore.Terms
 	// Busy says what becomes of a task whose key is busy when the wait is over. Default: RetryLater.
 	Busy ConflictPolicy
+	// Adopt makes a task whose header [HeaderTicket] has a ticket adopt the hold of that ticket,
+	// instead of waiting for it. The ticket must be for the key of the task, else the task fails with
+	// lockcore.ErrTicket. If the ticket is worthless, because it was used or is late, the task acquires
+	// the key like any other.
+	Adopt bool
 }
 
 // Validate reports every problem of o at once.
@@ -40,6 +45,7 @@ func (o ExclusiveOptions) Validate() error {
 // Exclusive panics if locks or key is nil, or if o is not valid.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
 	d := newDecorator("Exclusive", locks, "key", key.keys(), o.Validate(), o.Terms, o.Busy)
+	d.adopt = o.Adopt
 	return d.middleware(d.exclusive)
 }
 
@@ -54,8 +60,16 @@ func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.Mi
 //
 // ExclusiveAll panics if locks or keys is nil, or if o is not valid.
 func ExclusiveAll(locks *lockcore.Locker, keys KeysFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
-	d := newDecorator("ExclusiveAll", locks, "keys", keys, o.Validate(), o.Terms, o.Busy)
+	d := newDecorator("ExclusiveAll", locks, "keys", keys, errtext.Join(o.Validate(), o.noAdopt()), o.Terms, o.Busy)
 	return d.middleware(d.exclusive)
+}
+
+// noAdopt returns an error if Adopt is set.
+func (o ExclusiveOptions) noAdopt() error {
+	if o.Adopt {
+		return errors.New("asynqmw: ExclusiveOptions.Adopt is true, must be false for ExclusiveAll: a ticket is for one key")
+	}
+	return nil
 }
 
 func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
@@ -66,8 +80,12 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 	case err != nil:
 		return err
 	}
-	var answer error
 	names := keyNames(keys)
+	ctx, err = d.adopting(ctx, t, lockcore.KindExclusive, names[0])
+	if err != nil {
+		return err
+	}
+	var answer error
 	v := d.parkable(ctx, backend.KindExclusive, names, terms)
 	ran, at, err := v.run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 		err = d.hold(ctx, names, terms, func(ctx context.Context) error {

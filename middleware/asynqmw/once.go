@@ -40,6 +40,10 @@ type OnceOptions struct {
 	// MaxResult bounds what SetResult stores, in bytes. Default 256 KiB, at most 32 MiB. A larger result is not replayed,
 	// but the key is done all the same.
 	MaxResult int
+	// Adopt is ExclusiveOptions.Adopt. The key of a ticket contains the type of the task, see [OnceKey],
+	// so the task must have the same type as the one that made the ticket. A hold of httpmw has another
+	// key and another form of record: adopt it with lockcore.Locker.Adopt in the handler.
+	Adopt bool
 }
 
 // Validate reports every problem of o at once.
@@ -78,6 +82,7 @@ func (o OnceOptions) guard() guard.OnceOptions {
 // Once panics if locks or key is nil, or if o is not valid.
 func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFunc {
 	d := newDecorator("Once", locks, "key", key.keys(), o.Validate(), o.Terms, o.Busy)
+	d.adopt = o.Adopt
 	g := o.guard()
 	return d.middleware(func(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
 		return d.once(ctx, t, next, o.Fingerprint, g)
@@ -108,6 +113,10 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	var answer error
 	var done guard.Result[[]byte]
 	onceKey := OnceKey(t.Type(), keys[0])
+	ctx, err = d.adopting(ctx, t, lockcore.KindOnce, onceKey)
+	if err != nil {
+		return err
+	}
 	v := d.parkable(ctx, backend.KindOnce, []string{onceKey}, terms)
 	ran, at, err := v.run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 		g.Terms = terms

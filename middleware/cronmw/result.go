@@ -10,7 +10,7 @@ import (
 )
 
 // Outcome is how a tick ended on one instance. It contains the values of guard.Outcome except
-// Replayed, and those that only ticks have.
+// Replayed and HandedOver, and those that only ticks have.
 type Outcome int
 
 // The outcomes that guard.Once has too, with the same values and texts.
@@ -27,7 +27,7 @@ const (
 // The outcomes that only ticks have.
 const (
 	// Elsewhere means that another instance runs the tick or has decided it.
-	Elsewhere Outcome = iota + Outcome(guard.Replayed) + 1
+	Elsewhere Outcome = iota + Outcome(guard.HandedOver) + 1
 	// Skipped means that an earlier run continues, or that MinHold keeps the job's key after one. Err
 	// is a *lockcore.BusyError with the holder, which is empty after a run.
 	Skipped

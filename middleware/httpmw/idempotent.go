@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -28,6 +29,7 @@ type Scope func(*http.Request) (string, error)
 //	same key, same request, done                what was recorded, with Idempotent-Replayed: true
 //	same key, other request                     422
 //	done, but too large or streamed             409
+//	the handler called guard.Ticket             its answer, until the adopter ends, with Retry-After
 //	outcome unknown (guard.AtMostOnce)          409
 //	no key, a malformed one, two headers        400
 //	the scope fails · is empty                  401 · 500
@@ -38,6 +40,13 @@ type Scope func(*http.Request) (string, error)
 //
 // These answers are problems of RFC 9457, each with a Type of its own. An answer that is not recorded (see Store) frees
 // the key, and so does a panic, which passes on; with guard.AtMostOnce a panic leaves the outcome unknown.
+//
+// A handler may hand the work to a job: it calls guard.Ticket with [Key], sends the ticket, and answers,
+// mostly with 202. Repetitions get that answer with Retry-After and Idempotent-Replayed: true until the
+// job has called [Complete]; then they get the answer of the job. If no process adopts the hold in time,
+// or the job dies, the key is abandoned, as after a crash. The ctx of the request ends with guard.Ticket,
+// so send the ticket with guard.Detach. If that fails, adopt the ticket and release the lease before the
+// handler answers, else repetitions get 409 until the end of the ticket.
 //
 // The handler writes into memory: a Flush is remembered, not obeyed, until the answer exceeds
 // o.MaxResponse or is flushed as text/event-stream. From then on it is streamed. Hijack is refused
@@ -141,21 +150,30 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 	defer stay()
 
 	var own *response // what next answered to this request
+	var holding context.Context
+	var interim access.Interim
 	o := m.guard
 	o.Fingerprint = op.fingerprint
-	stored, err := guard.OnceValue(ctx, m.locks, op.key, o, func(ctx context.Context) (a response, err error) {
+	stored, err := guard.OnceValue(access.WithInterim(ctx, &interim), m.locks, op.key, o, func(ctx context.Context) (a response, err error) {
 		//planted:gone-before-the-run
 		if !m.CancelOnDisconnect && !stay() { // the client has gone, even if ctx does not know yet
 			return a, guard.NoEffect(cmp.Or(context.Cause(r.Context()), context.Canceled))
 		}
-		own, err = m.run(ctx, w, r, next, op)
+		holding = access.WithInterim(ctx, nil) // it is for this key only
+		own, err = m.run(holding, w, r, next, op)
 		if err != nil {
 			return a, err
 		}
 		return own.kept(m.IdempotentOptions, w.Header()), nil // the recorder has not changed the headers of w
 	})
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok && own == nil && interim.Answer != nil {
+		return m.replayInterim(w, r, interim.Answer, busy)
+	}
 	if own == nil {
 		return m.replay(w, r, stored, err)
+	}
+	if stored.Outcome == guard.HandedOver { // before the client can know the answer and repeat the request
+		m.keepInterim(holding, op.key, own, w.Header())
 	}
 	if !own.streamed { // whatever became of its record, this is the true answer
 		clear(w.Header())
@@ -191,7 +209,7 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}))
 	own := rec.response()
 	switch {
-	case own.silent && (ctx.Err() != nil || run.cut.Load()): //planted:cut-short-in-silence
+	case own.silent && (ctx.Err() != nil && !handedOver(ctx) || run.cut.Load()): //planted:cut-short-in-silence
 		// It obeyed its ctx and returned: net/http's 200 is nobody's answer.
 		return nil, guard.Unknown(m.cutShort(context.Cause(ctx)))
 	case run.unknown.Load():

@@ -177,6 +177,9 @@ func (o *observer) ofAttempt(ctx context.Context, a *lockcore.Acquisition, e loc
 
 func (o *observer) refused(ctx context.Context, a *lockcore.Acquisition, e lockcore.Refused) {
 	why := class(e.Err)
+	if why == "lost" || why == "revoked" { // only of Adopt
+		why = "bad_ticket"
+	}
 	attrs := []slog.Attr{slog.String("outcome", why), slog.Duration("waited", e.Waited)}
 	level := slog.LevelDebug
 	switch why {
@@ -206,6 +209,8 @@ func (o *observer) released(ctx context.Context, a *lockcore.Acquisition, e lock
 	level, message := slog.LevelDebug, "released"
 	attrs := []slog.Attr{slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals)}
 	switch {
+	case e.HandedOver:
+		message = "handed over"
 	case e.Lost != nil:
 		attrs = append(attrs, slog.String("cause", class(e.Lost)))
 	case e.Abandoned:
@@ -324,6 +329,7 @@ func class(err error) string {
 		{lockcore.ErrStalled, "stalled"},
 		{lockcore.ErrRevoked, "revoked"},
 		{lockcore.ErrLost, "lost"},
+		{lockcore.ErrTicket, "bad_ticket"},
 		{context.Canceled, "canceled"}, // before unavailable: a caller that canceled a command is no outage
 		{lockcore.ErrUnavailable, "unavailable"},
 		{context.DeadlineExceeded, "timeout"},

@@ -123,6 +123,8 @@ var kinds = []struct {
 	{9, (*compared).rotate},
 	{9, (*compared).withdraw},
 	{9, (*compared).complete},
+	{5, (*compared).adopt},
+	{2, (*compared).interim},
 	{5, (*compared).inspect},
 	{3, (*compared).revoke},
 	{4, (*compared).clear},
@@ -131,7 +133,7 @@ var kinds = []struct {
 	{7, (*compared).park},
 	{5, (*compared).unpark},
 	{2, (*compared).callWaker},
-	{3, (*compared).drop}, // so that plain holds begin
+	{4, (*compared).drop}, // so that plain holds begin
 }
 
 func (c *compared) operation() {
@@ -321,6 +323,44 @@ func (c *compared) withdraw(key int) {
 	}, func(reply) any { return nil }, script, args...)
 }
 
+// adopt is an adoption, a repeat, or a late duplicate.
+func (c *compared) adopt(key int) {
+	from, ok := c.known(key)
+	if !ok {
+		return
+	}
+	to, _ := c.known(key)
+	if c.chance(70) {
+		to = c.newRequest(key, c.rnd.IntN(len(c.lockers)))
+	}
+	r := backend.AdoptRequest{
+		Key: from.Key, From: from.ID, ID: to.ID, Holder: "adopter", Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions),
+	}
+	got := c.send(key, to.by, func(b backend.Backend) (any, error) {
+		reply, err := b.Adopt(c.t.Context(), r)
+		reply.Sent = time.Time{}
+		return reply, err
+	}, adopted, "adopt", adoptArgs(&r, c.lockers[to.by].id)...)
+	if reply, ok := got.(backend.AdoptReply); ok && reply.Verdict == backend.VerdictKept {
+		to.token = reply.Token
+		c.note(key, to)
+	}
+}
+
+func (c *compared) interim(key int) {
+	a, ok := c.known(key)
+	if !ok {
+		return
+	}
+	r := backend.InterimRequest{Key: a.Key, ID: a.ID, Attempt: 1 + c.rnd.IntN(3), Answer: []byte(pick(c, []string{"a", " \x00\n"}))}
+	if n, err := strconv.Atoi(c.space.Look(a.Key.Stored[0]).Fields["n"]); err == nil && c.chance(80) {
+		r.Attempt = n
+	}
+	c.send(key, a.by, func(b backend.Backend) (any, error) { return b.Interim(c.t.Context(), r) }, func(r reply) any {
+		return r.num(0) == 1
+	}, "interim", r.ID, r.Attempt, string(r.Answer))
+}
+
 // records are of all sizes that the rules distinguish.
 var records = []string{"", " r\x00\n", strings.Repeat("r", 600), strings.Repeat("r", 2048), strings.Repeat("r", 2049)}
 
@@ -472,6 +512,8 @@ func outcome(got any) string {
 	switch r := got.(type) {
 	case backend.AcquireReply:
 		return fmt.Sprint(" ", r.Outcome)
+	case backend.AdoptReply:
+		return fmt.Sprint(" ", r.Verdict)
 	case backend.ReleaseReply:
 		return fmt.Sprint(" ", r.Released, r.Next.Outcome, r.Parked)
 	case backend.Status:
@@ -818,6 +860,10 @@ var mistakes = []struct {
 	{"parked entries of a released key", "and not v[6] and", "and", false},
 	{"place of a parked entry", "call('ZREM', KEYS[3], entry) -- planted:parked-in-its-place", "call('ZADD', KEYS[2], now, entry)", false},
 	{"mark of a parked entry", "call('ZREM', KEYS[3], entry) -- planted:parked-in-its-place", "", true},
+	{"adoption of a hold", "k.h ~= from and not mine", "not mine", false},
+	{"adopted id forgotten", "remember(k.l, from) -- planted:adopted-id-remembered", "", false},
+	{"interim answer of a later hold", "call('HDEL', KEYS[1], 'v', 'r')", "call('HDEL', KEYS[1], 'v')", false},
+	{"interim answer of another run", "or k.n ~= tonumber(ARGV[2])", "", false},
 	{"record with parked entries", "k.p and parked or (", "(", false},
 }
 

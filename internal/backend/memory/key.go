@@ -53,7 +53,7 @@ func (k *key) extend(lease span, now instant) {
 
 // free ends the state of a key. A key without data has no TTL.
 func (k *key) free() {
-	k.state, k.owner, k.locker, k.end, k.length, k.revoked = free, "", "", 0, 0, false
+	k.state, k.owner, k.locker, k.end, k.length, k.revoked, k.record = free, "", "", 0, 0, false, nil
 	if k.empty() {
 		k.expires = 0
 	}
@@ -129,10 +129,6 @@ func (k *key) expire(now instant) {
 
 // clampEnd corrects an end that is further away than the state can last: the clock was set back.
 func (k *key) clampEnd(now instant) {
-	longest := longestLease
-	if k.state == cooling || k.state == shared { // a share may be cooling
-		longest = longestCooldown
-	}
 	k.end = min(k.end, now+min(k.length, longest))
 }
 

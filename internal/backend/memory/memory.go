@@ -115,6 +115,33 @@ func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (reply bac
 	return reply, sent
 }
 
+// Adopt implements backend.Backend.
+func (b *Backend) Adopt(ctx context.Context, r backend.AdoptRequest) (reply backend.AdoptReply, err error) {
+	sent := time.Now()
+	if err := endOf(ctx); err != nil {
+		return backend.AdoptReply{Sent: sent}, err
+	}
+	err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
+		k, reply = adopt(k, &r, e)
+		return k, nil
+	})
+	reply.Sent = sent
+	return reply, err
+}
+
+// Interim implements backend.Backend. If the Space is full it returns an error.
+func (b *Backend) Interim(ctx context.Context, r backend.InterimRequest) (stored bool, err error) {
+	if err := endOf(ctx); err != nil {
+		return false, err
+	}
+	r.Answer = slices.Clone(r.Answer)
+	err = b.change(r.Key, true, func(k key, e env) (key, []notice) {
+		k, stored = interim(k, &r, e)
+		return k, nil
+	})
+	return stored && err == nil, err
+}
+
 // Release implements backend.Backend.
 func (b *Backend) Release(_ context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	sent := time.Now()

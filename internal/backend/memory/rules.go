@@ -20,16 +20,15 @@ type (
 )
 
 const (
-	minute          = span(60_000_000)    // how long an ended id is remembered
-	longestLease    = span(3_600_000_000) // an hour
-	longestCooldown = 24 * longestLease   // a day
-	maxEnded        = 16                  // ended ids of a key that are remembered
-	maxDead         = 100                 // dead members of a queue that one request removes
-	maxNotified     = 1000                // waiters that a completion notifies
-	headBytes       = 512                 // of a record, see backend.RecordHead
-	maxPlainRecord  = 2048                // bytes of a record that Redis keeps in one string
-	lastOfBlock     = backend.TokensPerGrant - 1
-	reserveTime     = span(backend.ReserveTime / time.Microsecond)
+	minute         = span(60_000_000)     // how long an ended id is remembered
+	longest        = span(86_400_000_000) // of a cooldown, and of a hold that can be adopted: a day
+	maxEnded       = 16                   // ended ids of a key that are remembered
+	maxDead        = 100                  // dead members of a queue that one request removes
+	maxNotified    = 1000                 // waiters that a completion notifies
+	headBytes      = 512                  // of a record, see backend.RecordHead
+	maxPlainRecord = 2048                 // bytes of a record that Redis keeps in one string
+	lastOfBlock    = backend.TokensPerGrant - 1
+	reserveTime    = span(backend.ReserveTime / time.Microsecond)
 )
 
 // state is the state of a key. An abandoned key is free or, until the next request, held with an
@@ -62,7 +61,7 @@ type key struct {
 	revoked     bool     // v: the hold must end
 	abandoned   bool     // a: a hold was abandoned, and no run has ended since
 	fingerprint string   // g
-	record      []byte   // r
+	record      []byte   // r: of a done key; of a held one the interim answer
 	completedBy string   // e: the grant that stored the record
 	ended       []string // l: ids of which a late duplicate may still arrive, the oldest first
 	waker       string   // p: the Locker that parked an entry most recently; empty: the key is not known to have entries
@@ -138,7 +137,7 @@ func acquire(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply
 	}
 	k.grant(k.greatestToken(), r, e)
 	if died {
-		k.abandoned, k.revoked = true, false
+		k.abandoned, k.revoked, k.record = true, false, nil
 	}
 	k.fingerprint = r.Fingerprint
 	if r.Queue {
@@ -181,7 +180,7 @@ func busy(k key, r *backend.AcquireRequest, e env, differs bool) (key, backend.A
 	}
 	reply := backend.AcquireReply{Outcome: backend.OutcomeBusy, Remaining: duration(k.end - e.now), Queue: len(k.queue)}
 	if k.state == held || k.state == shared {
-		reply.Holder, reply.HeldFor, reply.Fingerprint, reply.Locker = k.holder, k.heldFor(e.now), k.fingerprint, k.locker
+		reply.Holder, reply.HeldFor, reply.Fingerprint, reply.Locker, reply.Record = k.holder, k.heldFor(e.now), k.fingerprint, k.locker, k.record
 		reply.Shares = k.weights()
 	}
 	if k.state == shared && k.head == r.ID {

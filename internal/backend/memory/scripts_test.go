@@ -48,7 +48,7 @@ type scripted interface {
 func keysOf(script string, k backend.Key) []string {
 	hash, queue := k.Stored[0], k.Stored[1]
 	switch script {
-	case "renew", "call_waker":
+	case "renew", "call_waker", "adopt", "interim":
 		return []string{hash}
 	case "inspect":
 		return []string{hash, queue, hash + ":p", hash + ":s"}
@@ -152,6 +152,10 @@ func clearArgs(r *backend.ClearRequest, id string) []any {
 	return []any{backend.FreeTTL.Milliseconds(), backend.ReserveTime.Microseconds(), channels, 1, token, isDone, id}
 }
 
+func adoptArgs(r *backend.AdoptRequest, locker string) []any {
+	return []any{r.From, r.ID, locker, r.Lease.Microseconds(), r.Holder, r.Retention.Milliseconds()}
+}
+
 func parkArgs(r *backend.ParkRequest, locker string) []any {
 	return []any{r.Entry, r.Most, r.Keep.Milliseconds(), locker}
 }
@@ -207,7 +211,10 @@ func acquired(r reply, fingerprint string) (a backend.AcquireReply) {
 			a.Fingerprint = r.text(5)
 		}
 		if len(r) > 7 {
-			a.Shares = int(r.num(7))
+			a.Record = []byte(r.text(7))
+		}
+		if len(r) > 8 {
+			a.Shares = int(r.num(8))
 		}
 	case 1:
 		a.Outcome, a.Token, a.Attempt, a.Abandoned, a.Parked = backend.OutcomeGranted, r.num(1), int(r.num(2)), r.num(3) == 1, r.flag(4)
@@ -229,6 +236,20 @@ func acquired(r reply, fingerprint string) (a backend.AcquireReply) {
 
 // ended reads a reply of release.lua or complete.lua.
 func ended(r reply) any { return backend.ReleaseReply{Released: r.num(0) == 1, Parked: r.flag(1)} }
+
+// adopted reads a reply of adopt.lua.
+func adopted(r reply) any {
+	switch r.num(0) {
+	case 1:
+		return backend.AdoptReply{
+			Verdict: backend.VerdictKept, Token: r.num(1), GrantedAt: time.UnixMicro(r.num(1)), Attempt: int(r.num(2)), Abandoned: r.flag(3),
+			Parked: r.flag(4), Fingerprint: r.text(5),
+		}
+	case 2:
+		return backend.AdoptReply{Verdict: backend.VerdictRevoked}
+	}
+	return backend.AdoptReply{}
+}
 
 // parked reads a reply of park.lua.
 func parked(r reply) any {

@@ -152,8 +152,11 @@ func decodeAcquire(r *backend.AcquireRequest, reply []any, sent time.Time, repea
 		left, err = number(reply, 1)
 		a.Outcome, a.Remaining, a.HeldFor = backend.OutcomeBusy, micro(left), span(reply, 2)
 		a.Holder, a.Queue, a.Fingerprint, a.Locker = text(reply, 3), small(reply, 4), text(reply, 5), text(reply, 6)
-		if len(reply) > 7 {
-			a.Shares = small(reply, 7)
+		if answer := text(reply, 7); answer != "" {
+			a.Record = []byte(answer)
+		}
+		if len(reply) > 8 {
+			a.Shares = small(reply, 8)
 		}
 	}
 	if err != nil {

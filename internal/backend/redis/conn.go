@@ -120,18 +120,28 @@ func listOf(keys []string, args ...any) []any {
 // detects that only when it uses them. So the pause after a broken connection is one millisecond,
 // for as many tries as a pool has connections. After any other error it is longer.
 func (c *conn) insist(ctx context.Context, on redis.UniversalClient, s *script, keys []string, args ...any) (reply []any, sent time.Time, err error) {
+	reply, sent, _, err = c.insistNoting(ctx, on, s, keys, args...)
+	return reply, sent, err
+}
+
+// insistNoting is insist. repeated is as for send, for all sends together.
+func (c *conn) insistNoting(
+	ctx context.Context, on redis.UniversalClient, s *script, keys []string, args ...any,
+) (reply []any, sent time.Time, repeated bool, err error) {
 	end := time.Now().Add(callTimeout)
 	ctx, cancel := context.WithDeadline(ctx, end) // ends the dial of a repeat too
 	defer cancel()
 	for try, pause := 0, 50*time.Millisecond; ; try++ {
 		sent = time.Now()
-		reply, _, err = c.send(&limited{Context: ctx, end: end}, on, s, listOf(keys, args...), sent)
+		var again bool
+		reply, again, err = c.send(&limited{Context: ctx, end: end}, on, s, listOf(keys, args...), sent)
+		repeated = repeated || again
 		wait := time.Millisecond
 		if !broken(err) || try >= 2*ownPoolSize {
 			wait, pause = pause, 2*pause
 		}
 		if err == nil || permanent(err) || backend.Ended(ctx) || time.Until(end) <= wait || !backend.Sleep(ctx, wait) { //planted:sent-again
-			return reply, sent, err
+			return reply, sent, repeated, err
 		}
 	}
 }

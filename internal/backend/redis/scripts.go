@@ -17,6 +17,8 @@ var (
 	rotateScript   = load("plain", "number", "lease", "load", "grant", "pass", "free", "rotate").counts(1, 14)
 	leaveScript    = load("plain", "number", "lease", "load", "pass", "free", "shares", "leave")
 	completeScript = load("plain_complete", "plain", "number", "lease", "load", "pass", "complete").counts(0, 0)
+	adoptScript    = load("plain", "number", "lease", "load", "grant", "pass", "adopt").counts(0, 7)
+	interimScript  = load("plain", "number", "lease", "load", "interim")
 	revokeScript   = load("plain", "number", "lease", "load", "pass", "revoke")
 	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "clear")
 	dealScript     = load("deal")
@@ -34,7 +36,7 @@ var (
 var scripts = map[string]*script{
 	"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "rotate": rotateScript, "leave": leaveScript,
 	"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript, "deal": dealScript,
-	"park": parkScript, "unpark": unparkScript, "call_waker": callScript,
+	"adopt": adoptScript, "interim": interimScript, "park": parkScript, "unpark": unparkScript, "call_waker": callScript,
 	"acquire_share": acquireShareScript, "release_share": releaseShareScript, "renew_share": renewShareScript,
 }
 

@@ -289,10 +289,11 @@ func (b *bench) unreadable(state, field, value string) {
 	}
 }
 
-// Finding A3: the scripts treat the stored end of a state as no later than the longest such state can last.
+// Finding A3: the scripts treat the stored end of a state as at most a day away.
 func TestScriptAbsurdEnd(t *testing.T) {
 	onEach(t, func(b *bench) {
-		for state, most := range map[string]time.Duration{"other's": time.Hour, "other's turn": time.Hour, "cooling": 24 * time.Hour} {
+		const most = 24 * time.Hour
+		for _, state := range []string{"other's", "other's turn", "cooling"} {
 			for _, x := range []string{fmt.Sprint(b.now() + 9.3e15), "1e300", "inf", strings.Repeat("9", 400), "9223372036854775807"} {
 				for _, d := range []string{"inf", "1e300", "9.4e15", strings.Repeat("9", 400)} {
 					b.set(states()[state].with(fields{"x": x, "d": d}))

@@ -243,7 +243,7 @@ var (
 func (b *bench) try(c call) ([]any, error) {
 	keys := b.keys[:2]
 	switch c.script {
-	case "renew", "revoke", "call_waker":
+	case "renew", "revoke", "call_waker", "adopt", "interim":
 		keys = b.keys[:1]
 	case "inspect":
 		keys = b.keys[:3]

@@ -6,7 +6,7 @@
 --       exist
 -- Returns the token, as text, of a plain hold, or a plain record as it is stored, or one of
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy; if it is held or shared, also the
---     holder's locker id; if it is shared, also the sum of the weights
+--     holder's locker id; if there is an interim answer, also that; if it is shared, also '' and the sum of the weights
 --   {1, token, attempt, abandoned (1|0)} granted; if the key may have parked entries, also a 1
 --   {2, record, attempt, fingerprint} done; if the key may have parked entries, also a 1
 --   {3, done (1|0)} another fingerprint
@@ -24,7 +24,7 @@ local bad = not t and 't' or not f and 'f' or n == nil and 'n' or s and (not x a
 if bad then return {err = 'BADFIELD ' .. bad} end
 
 clock()
-if s then x = clamp(KEYS[1], x, d, s) end
+if s then x = clamp(KEYS[1], x, d) end
 local live = s and x > now
 if s == 'h' and h == request then -- planted:same-request
   if not live or call('HGET', KEYS[1], 'v') == '1' then return {5} end -- never revived
@@ -41,14 +41,15 @@ if live and not (s == 'r' and h == request) then -- planted:key-is-taken
   if ARGV[4] == '1' then enqueue(locker .. request, ARGV[9]) end
   local queue = call('ZCARD', KEYS[2])
   if s ~= 'h' and s ~= 's' then return {0, x - now, 0, '', queue, ''} end
-  local holder = call('HMGET', KEYS[1], 'm', 'o', 'c', 'w')
-  if s == 's' then
-    if holder[4] and string.sub(holder[4], 1, 26) == request then -- see serve in shares.lua
-      call('HSET', KEYS[1], 'w', request .. ' ' .. string.format('%.0f', now))
-    end
-    return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, '', holder[2] or '', tonumber(holder[3] or 0)}
+  if s == 'h' then
+    local holder = call('HMGET', KEYS[1], 'm', 'o', 'r')
+    return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, g, holder[2] or '', holder[3] or nil}
   end
-  return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, g, holder[2] or ''}
+  local holder = call('HMGET', KEYS[1], 'm', 'o', 'c', 'w')
+  if holder[4] and string.sub(holder[4], 1, 26) == request then -- see serve in shares.lua
+    call('HSET', KEYS[1], 'w', request .. ' ' .. string.format('%.0f', now))
+  end
+  return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, '', holder[2] or '', '', tonumber(holder[3] or 0)}
 end
 
 f = math.max(f, t)
@@ -61,7 +62,7 @@ if (a or s == 'h') and differs then return {3, 0} end
 local reply = grant(f, n and n + 1, a or s == 'h', request, locker, lease, ARGV[5], ARGV[6], v[12]) -- first, because maxmemory may refuse it
 if s == 'h' then
   if not a then call('HSET', KEYS[1], 'a', '1') end -- planted:abandoned-noted
-  call('HDEL', KEYS[1], 'v')
+  call('HDEL', KEYS[1], 'v', 'r')
 end
 if s == 's' then -- all shares have expired
   local shares = KEYS[1] .. ':s' -- in the slot of the key; see shares.lua

@@ -3,7 +3,7 @@
 -- ARGV: 1 text of the request, see shares.lua 2 locker id 3 lease µs 4 enter the queue (1|0) 5 holder text
 --       6 retention ms of the queue 7 reservation µs 8 channel prefix 9 PUBLISH counts all receivers (1|0)
 -- Returns one of
---   {0, remaining µs, held for µs, holder text, queue length, '', locker id, weights} busy
+--   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights} busy, as in acquire.lua
 --   {1, token, 1, abandoned (1|0), parked (1|0): the key may have parked entries, phase, time of the grant in µs} granted
 --   {5} the request has ended
 -- or the error BADFIELD and the name of a field that cannot be read.
@@ -37,12 +37,12 @@ end
 if busy then
   if ARGV[4] == '1' then enqueue(locker .. text, ARGV[6]) end
   local queue = call('ZCARD', KEYS[2])
-  if k.s == 'h' then return {0, k.x - now, math.max(now - k.t, 0), k.m, queue, '', k.o, 0} end
-  if k.s ~= 's' then return {0, k.x - now, 0, '', queue, '', '', 0} end
+  if k.s == 'h' then return {0, k.x - now, math.max(now - k.t, 0), k.m, queue, '', k.o} end
+  if k.s ~= 's' then return {0, k.x - now, 0, '', queue, ''} end
   if string.sub(k.w, 1, 26) == id then call('HSET', KEYS[1], 'w', id .. ' ' .. string.format('%.0f', now)) end
   local v = call('HMGET', KEYS[1], 'm', 'o')
   local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-  return {0, tonumber(first[2]) - now, math.max(now - k.t, 0), v[1] or '', queue, '', v[2] or '', k.c}
+  return {0, tonumber(first[2]) - now, math.max(now - k.t, 0), v[1] or '', queue, '', v[2] or '', '', k.c}
 end
 
 local opens = k.s ~= 's'

@@ -2,6 +2,6 @@
 -- Frees the key, and reserves it if a waiter in the queue can be notified. Returns whether it is
 -- reserved.
 local function pass_on(reservation, channel, counts_all)
-  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v')
+  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v', 'r')
   return reserve(reservation, channel, counts_all)
 end

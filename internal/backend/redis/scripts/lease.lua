@@ -15,7 +15,7 @@
 --   v revoked
 --   a a hold was abandoned, and no run has ended since
 --   g fingerprint
---   r record
+--   r record of a done key; of a held one the interim answer, see interim.lua
 --   e id of the grant that completed the key
 --   l ids that have ended, of which a late duplicate may still arrive
 --   p id of the locker that parked an entry most recently: the key may have parked entries. If the
@@ -35,16 +35,17 @@ local function clock()
   now = time[1] * 1000000 + time[2]
 end
 
+local day = 86400000000 -- µs
+
 -- Returns the end of a plain hold by the same rule as clamp, and changes nothing.
-local function end_of(p) return math.min(p.x, now + math.min(p.d, 3600000000)) end
+local function end_of(p) return math.min(p.x, now + math.min(p.d, day)) end
 
 -- Returns the end x of a state. An end that is further away than the state can last means that the
 -- clock was set back, or that no script wrote the end. Then clamp shortens it. It is never further
--- away than the longest lease of terms.go or, for a cooling key (s is c) and for shares, one of which may
--- be cooling, the longest MinHold.
-local function clamp(key, x, d, s)
-  if x - now <= d and d <= 3600000000 then return x end -- planted:clock-sane
-  d = math.min((s == 'c' or s == 's') and 86400000000 or 3600000000, d)
+-- away than a day: the longest MinHold, and the longest time for which a hold can be adopted.
+local function clamp(key, x, d)
+  if x - now <= d and d <= day then return x end -- planted:clock-sane
+  d = math.min(day, d)
   if x - now <= d then return x end
   call('HDEL', key, 'x') -- first, see renew.lua
   call('HSET', key, 'x', now + d)

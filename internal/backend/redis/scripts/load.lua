@@ -19,7 +19,7 @@ local function load(key, read_only)
   local v = (read_only and peek or fields)(key, 's', 'h', 'o', 'x', 'd', 'm', 't', 'f', 'n', 'v', 'a', 'g', 'e', 'l', 'p')
   local x, d, t, f, n = number(v[4], math.huge), number(v[5], math.huge), number(v[7], exact), number(v[8], exact), number(v[9], exact)
   local k = {
-    s = v[1] or '', h = v[2] or '', o = v[3] or '', x = x and d and clamp(key, x, d, v[1]) or 0, m = v[6] or '',
+    s = v[1] or '', h = v[2] or '', o = v[3] or '', x = x and d and clamp(key, x, d) or 0, m = v[6] or '',
     t = t or 0, n = n or 0, v = v[10] == '1', a = v[11] == '1', g = v[12] or '', e = v[13] or '', l = v[14] or '', p = v[15], r = v.r,
     bad = v[1] and (not x and 'x' or not d and 'd') or not t and 't' or not f and 'f' or not n and 'n',
   }

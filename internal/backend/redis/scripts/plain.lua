@@ -23,7 +23,7 @@ local function parse(value)
       m = string.sub(value, holder, record - 1), r = string.sub(value, record),
     }
   end
-  if #h ~= 26 or #t > 16 or #d > 10 or #x > 16 then return nil end
+  if #h ~= 26 or #t > 16 or #d > 11 or #x > 16 then return nil end
   x = tonumber(x)
   local p = {s = 'h', h = h, t = t, d = d, o = o, m = rest, x = x > 0 and x or t + d}
   if s == 'o' then

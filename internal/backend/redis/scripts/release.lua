@@ -32,10 +32,10 @@ if ARGV[3] ~= '1' and cooldown == 0 and ARGV[5] ~= '1' and not v[4] and not v[5]
 end
 call('PEXPIRE', KEYS[1], ARGV[4]) -- first, see renew.lua
 if ARGV[3] == '1' then
-  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v')
+  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v', 'r')
   call('HSET', KEYS[1], 'a', '1')
 else
-  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v', 'a', 'm', 'g')
+  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v', 'r', 'a', 'm', 'g')
 end
 if last ~= v[3] then call('HSET', KEYS[1], 'f', last) end
 if ARGV[5] == '1' then remember(v[4] or '', grant_id) elseif v[4] then outlive(minute) end

@@ -1,0 +1,76 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Ticket hands the innermost hold of key that ctx carries to the process that uses the ticket within
+// d, see [lockcore.Lease.Ticket]: at least the Lease, at least 1 s, at most 24 h. That process calls
+// [WithTicket] or [lockcore.Locker.Adopt].
+//
+// Ticket ends the hold of the handler, and cancels its ctx with lockcore.ErrReleased. Send the ticket
+// with [Detach](ctx). If that fails, adopt the ticket and release the lease, else the key is kept for
+// d and then abandoned.
+//
+// The guard around the handler ends without an outcome. [Exclusive] returns the handler's error, or
+// nil. [Once] returns Outcome HandedOver with that error, and records nothing, also for [Final] and
+// with AtMostOnce. An error of the handler takes nothing back: a repetition of the job finds the key
+// busy until the adopter has ended, and runs again unless the adopter has completed the key. So no
+// work is lost, and no two runs overlap.
+func Ticket(ctx context.Context, key string, d time.Duration) (string, error) {
+	return lockcore.Ticket(ctx, key, d)
+}
+
+type ticketKey struct{}
+
+// WithTicket returns a ctx in which the next [Exclusive] or [Once] of the key of ticket adopts its
+// hold, so that it does not wait for it. The run of a once key goes on, with the same attempt. If the
+// ticket is worthless (lockcore.ErrLost, lockcore.ErrRevoked), the call acquires the key like any
+// other. A call for another key, or for the other kind of key, ignores the ticket. If the hold has a
+// fingerprint, that of the call is not compared.
+func WithTicket(ctx context.Context, ticket string) context.Context {
+	return context.WithValue(ctx, ticketKey{}, ticket)
+}
+
+// adopt adopts the hold of the ticket in ctx, if it is for key. It returns neither a lease nor an
+// error if the caller has to acquire the key. inner is the ctx without the ticket.
+func adopt(ctx context.Context, locks *lockcore.Locker, kind lockcore.Kind, key string, t lockcore.Terms) (inner context.Context, lease *lockcore.Lease, err error) {
+	ticket, _ := ctx.Value(ticketKey{}).(string)
+	if ticket == "" {
+		return ctx, nil, nil
+	}
+	switch k, name, err := locks.TicketKey(ticket); {
+	case err != nil:
+		return ctx, nil, err
+	case k != kind || name != key:
+		return ctx, nil, nil
+	}
+	ctx = WithTicket(ctx, "")
+	lease, err = locks.Adopt(ctx, ticket, t)
+	if errors.Is(err, lockcore.ErrLost) || errors.Is(err, lockcore.ErrRevoked) {
+		return ctx, nil, nil
+	}
+	return ctx, lease, err
+}
+
+// acquire is Acquire, or Adopt with the ticket in ctx.
+func acquire(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms) (*lockcore.Lease, error) {
+	ctx, lease, err := adopt(ctx, locks, lockcore.KindExclusive, key, t)
+	if lease != nil || err != nil {
+		return lease, err
+	}
+	return locks.Acquire(ctx, key, t)
+}
+
+// claim is Claim, or Adopt with the ticket in ctx.
+func claim(ctx context.Context, locks *lockcore.Locker, key string, c lockcore.Claim) (*lockcore.Lease, *lockcore.Record, error) {
+	ctx, lease, err := adopt(ctx, locks, lockcore.KindOnce, key, c.Terms)
+	if lease != nil || err != nil {
+		return lease, nil, err
+	}
+	return locks.Claim(ctx, key, c)
+}

@@ -1,0 +1,13 @@
+-- interim.lua: store the interim answer of a once key whose hold was handed to another process.
+-- KEYS[1]=hash
+-- ARGV: 1 grant id before that 2 number of its run 3 answer
+-- Returns 1 stored · 0 the hold has ended
+-- or the error BADFIELD and the name of a field that cannot be read.
+-- An adopted hold remembers the grant id, and its run has the same number. A later run has another.
+local k = load(KEYS[1], true)
+if k.bad then return {err = 'BADFIELD ' .. k.bad} end
+if k.s ~= 'h' or not k.live or k.n ~= tonumber(ARGV[2]) then return 0 end -- planted:interim-of-own-run
+if k.h ~= ARGV[1] and not string.find(k.l, ARGV[1], 1, true) then return 0 end
+fields(KEYS[1], 's') -- a string becomes a hash
+call('HSET', KEYS[1], 'r', ARGV[3])
+return 1

@@ -1,0 +1,144 @@
+package lockcore
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/access"
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+)
+
+// Adopt takes over the hold of a ticket of [Lease.Ticket], once. The lease behaves as one of Acquire
+// or Claim on the terms t. Its token is greater than all tokens of the hold before. The run of a once
+// key goes on: Attempt, Abandoned and the fingerprint are those of that hold.
+//
+// Adopt does not wait for another holder, so t.Wait and t.MaxWaiting have no effect. It takes at most
+// 1 s. Every error satisfies errors.Is(err, ErrNotRun):
+//
+//   - ErrTicket: the text is no ticket, or one of a Locker with another prefix
+//   - ErrLost: the ticket was used, its time is over, its hold has ended, or the ticket is forged
+//   - ErrRevoked: the hold was revoked. The key is then abandoned.
+//   - ErrUnavailable, also if too few replicas acknowledged; see below
+//   - ErrClosed, ErrRecord, an error of t.Validate, or [context.Cause] of ctx
+//
+// A queue may deliver a ticket twice. Then one Adopt succeeds, and the other gets ErrLost. It can
+// acquire the key like any other call, and waits as long as the adopted lease is held.
+//
+// After ErrUnavailable the ticket may be used up. The Locker then abandons the hold asynchronously,
+// so that the next call takes the key over before the end of the lease. If the command never
+// arrived, the ticket still works.
+func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, error) {
+	key, from, err := l.readTicket(ticket)
+	if err := errtext.Join(t.check(), t.exclusive("Adopt"), err); err != nil {
+		return nil, errtext.Wrap(ErrNotRun, err)
+	}
+	if ctx.Err() != nil {
+		return nil, errtext.Wrap(ErrNotRun, context.Cause(ctx))
+	}
+	if !l.startCall() {
+		return nil, ErrClosed
+	}
+	defer l.backend.Report()
+	defer l.endCall()
+	c := &call{l: l, kind: Kind(key.Kind), key: key.Name, terms: t, keep: from.keep, ctx: ctx, start: time.Now()}
+	c.terms.fill(&l.terms)
+	if l.observer != nil {
+		c.ctx = l.observer.Start(ctx, Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Backend: l.backend.Name(), Locker: l.id})
+	}
+	h, err := c.adopt(key, from)
+	if l.observer != nil {
+		reported := false
+		defer func() {
+			if !reported && h != nil { // the Observer panics
+				_ = h.firstLease().Abandon(c.ctx)
+			}
+		}()
+		c.report(h, nil, err)
+		reported = true
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h.firstLease(), nil
+}
+
+// adopt sends the request and starts the hold. A grant that no hold uses is abandoned, not
+// withdrawn: the work of the hold before it may be half done.
+//
+// The hold gets a keyQueue and a shard that no call can find. The queue of the key may have a
+// leader, which waits for the hold as for one of another process.
+func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
+	l := c.l
+	r := backend.AdoptRequest{
+		Key: &key, From: from.id, ID: rand.Text(), Holder: l.holderText(c.ctx), Lease: c.terms.Lease,
+		Retention: c.terms.Lease + max(c.keep, abandonedTTL),
+	}
+	reply, err := l.backend.Adopt(c.ctx, r)
+	abandon := func(id string, token int64) {
+		end := reply.Sent.Add(max(c.terms.Lease, backend.CallTimeout))
+		l.backend.ReleaseLater(backend.ReleaseRequest{
+			Key: &key, ID: id, Token: token, Retention: max(c.keep, abandonedTTL), Abandon: true, Repeated: true,
+		}, end)
+	}
+	switch {
+	case err != nil:
+		if reply.Repeated {
+			abandon(r.ID, 0)
+		}
+		return nil, cannotAdopt(unavailable(err))
+	case reply.Verdict == backend.VerdictRevoked:
+		abandon(from.id, from.token)
+		if reply.Repeated { // the first copy adopted the hold before the revocation
+			abandon(r.ID, 0)
+		}
+		return nil, cannotAdopt(ErrRevoked)
+	case reply.Verdict != backend.VerdictKept:
+		return nil, cannotAdopt(ErrLost)
+	}
+	now := time.Now()
+	q := &keyQueue{shard: new(shard), l: l, key: key, lastReply: noReply}
+	g := &grant{
+		l: l, queue: q, id: r.ID, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: reply.Fingerprint,
+		since: now, granted: reply.GrantedAt, firstToken: reply.Token,
+		attempt:   int32(reply.Attempt), //nolint:gosec // the backend bounds it
+		abandoned: reply.Abandoned, sent: reply.Sent, lease: c.terms.Lease, requestedBy: c, index: -1,
+	}
+	q.grant = g
+	if !l.addGrant(g) {
+		abandon(r.ID, 0)
+		return nil, ErrClosed
+	}
+	if !g.terms.NoRenew {
+		l.watchdog.add(g, now)
+	}
+	h := g.startHold(c)
+	if h == nil { // the reply came after the end of the lease
+		g.close()
+		abandon(r.ID, 0)
+		l.removeGrant(g)
+		return nil, cannotAdopt(ErrLost)
+	}
+	if reply.Parked {
+		l.seeParked(&q.key, access.ParkedHeld)
+	}
+	return h, nil
+}
+
+// interim stores answer as the interim answer of the once key whose hold ctx carries, and which
+// Ticket has ended. It does nothing if that run has ended since.
+func (l *Locker) interim(ctx context.Context, key string, answer []byte) error {
+	e := entryIn(ctx, l, KindOnce, key)
+	if e == nil || !e.of.lease.HandedOver() {
+		return ErrReleased
+	}
+	g := e.of.grant
+	_, err := l.backend.Interim(context.WithoutCancel(ctx), backend.InterimRequest{
+		Key: &g.queue.key, ID: g.id, Attempt: int(g.attempt), Answer: answer,
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	return nil
+}

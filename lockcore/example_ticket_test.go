@@ -1,0 +1,43 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// A lock over several requests: the first hands its hold over, and the second goes on with it.
+func ExampleLease_Ticket() {
+	ctx := context.Background()
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: New
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(ctx)
+
+	first, err := locks.Acquire(ctx, "draft:7", lockcore.Terms{})
+	if err != nil {
+		panic(err)
+	}
+	ticket, err := first.Ticket(ctx, 10*time.Minute) // the secret of one user, such as in an encrypted cookie
+	if err != nil {
+		_ = first.Release(ctx)
+		panic(err)
+	}
+
+	second, err := locks.Adopt(ctx, ticket, lockcore.Terms{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("the token grows:", second.Token() > first.Token())
+	_, err = locks.Adopt(ctx, ticket, lockcore.Terms{})
+	fmt.Println("used:", errors.Is(err, lockcore.ErrLost))
+	fmt.Println("released:", second.Release(ctx) == nil)
+	// Output:
+	// the token grows: true
+	// used: true
+	// released: true
+}

@@ -1,0 +1,249 @@
+package lockcore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+)
+
+const maxTicket = 24 * time.Hour // for which a hold can be adopted
+
+// Ticket hands the hold to the process that calls [Locker.Adopt] with the ticket within d: at least
+// the Lease of this lease, at least 1 s, at most 24 h. It sends one command and takes at most 1 s.
+//
+// When Ticket returns a ticket, this lease has ended without a release. Its ctx was canceled with
+// ErrReleased before the ticket left Ticket, so two valid holds never overlap. Work that goes on,
+// such as to send the ticket, needs [Detach]. Nothing renews the hold on its way. If no process
+// adopts it within d, the key is abandoned, as after a crash. If the ticket cannot be sent, adopt
+// it and release that lease. MinHold of this lease no longer applies.
+//
+// On an error there is no ticket, and nothing was handed over:
+//
+//   - ErrUnavailable: Redis did not reply. The lease goes on. The key may be kept for d if this
+//     lease does not end by Release, Complete or Abandon.
+//   - ErrNested: this lease is nested, or nested runs go on. The lease goes on.
+//   - ErrReleased, or why the lease ended early, if it ended before.
+//   - an error that names d if d is out of range. The lease goes on.
+//   - an error if the lease is a share, see Terms.Limit. The lease goes on.
+//
+// A ticket is printable ASCII of at most 800 bytes. It is a secret: the process that has it, and
+// can send commands to the same Redis, gets the key. The Locker writes it to no event, log or error.
+func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
+	if le == nil {
+		return "", ErrReleased
+	}
+	h := le.h
+	g, l := h.grant, h.grant.l
+	if least := max(minLease, g.terms.Lease); d < least || d > maxTicket {
+		return "", fmt.Errorf("lockcore: Ticket for %v, must be between %v and %v", d, least, maxTicket)
+	}
+	if g.share != nil {
+		return "", fmt.Errorf("lockcore: Ticket: the hold of %q is a share, must be of the key alone", g.queue.key.Name)
+	}
+	if le.nested != nil {
+		return "", errNestedTicket
+	}
+	if le.ended.Load() || !h.valid() {
+		return "", le.endedBy()
+	}
+	if h.hasNested() { // before the command, which would be useless
+		return "", errNestedTicket
+	}
+	reply, _ := l.backend.Extend(ctx, backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: d, Retention: g.retention(d)})
+	switch {
+	case reply.Err != nil:
+		return "", unavailable(reply.Err)
+	case reply.Verdict != backend.VerdictKept:
+		g.lose(lossOf(reply.Verdict))
+		return "", le.endedBy()
+	}
+	return h.handOver()
+}
+
+var errNestedTicket = fmt.Errorf("%w, or a ticket for a hold that has nested runs", ErrNested)
+
+// HandedOver reports whether Ticket has ended the hold.
+func (le *Lease) HandedOver() bool {
+	if le == nil {
+		return false
+	}
+	le.h.grant.mu.Lock()
+	defer le.h.grant.mu.Unlock()
+	return le.h.handedOver
+}
+
+// Keep returns the Keep of the Claim, also of an adopted lease: for how long the number of runs is
+// remembered. For an exclusive key it is a minute.
+func (le *Lease) Keep() time.Duration {
+	if le == nil {
+		return 0
+	}
+	return le.h.grant.keep
+}
+
+// Ticket is [Lease.Ticket] for the innermost hold of key that ctx carries, of any Locker and kind of
+// key.
+func Ticket(ctx context.Context, key string, d time.Duration) (string, error) {
+	e := entryOf(ctx)
+	for e != nil && e.of.grant.queue.key.Name != key {
+		e = e.outer()
+	}
+	if e == nil {
+		return "", fmt.Errorf("lockcore: Ticket: ctx does not hold %q", key)
+	}
+	return e.of.lease.Ticket(ctx, d)
+}
+
+func (h *hold) hasNested() bool {
+	h.grant.mu.Lock()
+	defer h.grant.mu.Unlock()
+	return h.runs > 1
+}
+
+// handOver ends the hold locally and returns its ticket. The backend keeps the hold. No other
+// goroutine knows the id of the grant, so no process can adopt the hold before handOver returns. The
+// grant's mutex decides the races with a loss and with a nested run, and Lease.ended the one with
+// Release: the loser changes nothing.
+func (h *hold) handOver() (ticket string, err error) {
+	g, l := h.grant, h.grant.l
+	now := time.Now()
+	g.mu.Lock()
+	switch {
+	case h.lost:
+		err = g.cause
+	case h.closed:
+		err = ErrReleased
+	case h.leftLocked(now) <= 0:
+		err = ErrLost
+	case h.runs > 1:
+		err = errNestedTicket
+	case !h.lease.ended.CompareAndSwap(false, true): //planted:ticket-against-release
+		err = ErrReleased
+	}
+	if err != nil {
+		g.mu.Unlock()
+		return "", err
+	}
+	h.closed, h.handedOver, h.runs = true, true, 0
+	g.hold = nil
+	_, stranded := h.closeLocked()
+	r := Released{Held: now.Sub(h.grantedAt()), Renewals: int(h.renewals), Failures: int(h.failures), HandedOver: true}
+	if h.events != nil {
+		r.Failed = h.events.failed
+	}
+	g.mu.Unlock()
+	stranded.rejectAll()
+	h.cancel(ErrReleased) // before the ticket is known, see above
+	ticket = g.ticket()
+	defer func() {
+		if ticket == "" { // the Observer panics, and the ticket is lost
+			g.releaseAsync(outcome{abandoned: true})
+		}
+		l.removeGrant(g)
+		l.backend.Report()
+	}()
+	mine, _, _ := g.queue.handOff(g, false, now)
+	g.close()
+	if mine { // otherwise the loss of the lease has passed the leadership on
+		g.queue.passLeadership(nil, nil)
+	}
+	if l.observer != nil {
+		known := ticket
+		ticket = ""
+		h.emit(r)
+		ticket = known
+	}
+	return ticket, nil
+}
+
+// ticketData is what a ticket says.
+type ticketData struct {
+	id    string // of the grant: only Redis, the holder and the ticket have it
+	token int64  // the greatest token used under the grant
+	keep  time.Duration
+}
+
+const (
+	ticketVersion = 1
+	ticketSum     = 8  // bytes of the digest
+	idLength      = 26 // bytes of the id of a grant
+)
+
+func (g *grant) ticket() string {
+	last, _ := g.lastHold()
+	return writeTicket(&g.queue.key, ticketData{id: g.id, token: last, keep: g.keep})
+}
+
+// writeTicket returns a ticket: base64 of
+//
+//	1 byte version · 8 bytes digest · 1 byte kind · uvarint token · uvarint keep in ms · 26 bytes id · key
+//
+// The digest is of the rest and of the stored name of the key, which contains the prefix. It protects
+// against mistakes, not against forgery: the id is the secret.
+func writeTicket(key *backend.Key, t ticketData) string {
+	rest := []byte{byte(key.Kind)}
+	rest = binary.AppendUvarint(rest, uint64(t.token))               //nolint:gosec // not negative
+	rest = binary.AppendUvarint(rest, uint64(t.keep.Milliseconds())) //nolint:gosec // not negative
+	rest = append(append(rest, t.id...), key.Name...)
+	return base64.RawURLEncoding.EncodeToString(append(append([]byte{ticketVersion}, ticketDigest(key, rest)...), rest...))
+}
+
+func ticketDigest(key *backend.Key, rest []byte) []byte {
+	sum := sha256.Sum256([]byte("ticket\n" + key.Stored[0] + "\n" + string(rest)))
+	return sum[:ticketSum]
+}
+
+// TicketKey returns the kind and the name of the key of a ticket. It sends no command: the hold may
+// have ended. It returns ErrTicket for a text that no Locker with the same prefix has made.
+func (l *Locker) TicketKey(ticket string) (Kind, string, error) {
+	key, _, err := l.readTicket(ticket)
+	return Kind(key.Kind), key.Name, err
+}
+
+// readTicket accepts exactly what writeTicket returns.
+func (l *Locker) readTicket(ticket string) (key backend.Key, t ticketData, err error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(ticket)
+	const head = 1 + ticketSum
+	if err != nil || strings.ContainsAny(ticket, "\r\n") || len(b) < head+1 || b[0] != ticketVersion {
+		return key, t, ErrTicket
+	}
+	rest := b[head:]
+	kind := backend.Kind(rest[0])
+	if kind != backend.KindExclusive && kind != backend.KindOnce {
+		return key, t, ErrTicket
+	}
+	token, n := binary.Uvarint(rest[1:])
+	if n <= 0 || token >= 1<<53 {
+		return key, t, ErrTicket
+	}
+	keep, m := binary.Uvarint(rest[1+n:])
+	if m <= 0 || keep < uint64(time.Second/time.Millisecond) || keep > uint64(maxKeep/time.Millisecond) || len(rest) < 1+n+m+idLength {
+		return key, t, ErrTicket
+	}
+	id, name := string(rest[1+n+m:][:idLength]), string(rest[1+n+m+idLength:])
+	if checkKey(name) != nil || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
+		return key, t, ErrTicket
+	}
+	key = l.backend.Key(kind, name)
+	t = ticketData{id: id, token: int64(token), keep: time.Duration(keep) * time.Millisecond}
+	if writeTicket(&key, t) != ticket {
+		return backend.Key{}, ticketData{}, ErrTicket
+	}
+	return key, t, nil
+}
+
+// cannotAdopt returns the error of an Adopt that did not run.
+func cannotAdopt(err error) error {
+	if errors.Is(err, ErrNotRun) {
+		return err
+	}
+	return errtext.Wrap(ErrNotRun, err)
+}

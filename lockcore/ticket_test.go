@@ -1,0 +1,583 @@
+package lockcore_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testhook"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// onWorlds runs a test in virtual time and on a real server.
+func onWorlds(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+	})
+	t.Run("real", func(t *testing.T) { test(t, realWorld(t)) })
+}
+
+func ticketOf(t *testing.T, le *lockcore.Lease, d time.Duration) string {
+	t.Helper()
+	ticket, err := le.Ticket(t.Context(), d)
+	ok(t, err)
+	if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrReleased) || !le.HandedOver() {
+		t.Errorf("after Ticket the cause is %v, HandedOver is %v", cause, le.HandedOver())
+	}
+	return ticket
+}
+
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// A ticket hands a hold of either kind to another process, once, with a greater token.
+func TestTicket(t *testing.T) {
+	onWorlds(t, func(t *testing.T, w *world) {
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		ticket := ticketOf(t, le, time.Minute)
+		wantErr(t, "Release", le.Release(t.Context()), lockcore.ErrReleased)
+		_, err := le.Ticket(t.Context(), time.Minute)
+		wantErr(t, "a second Ticket", err, lockcore.ErrReleased)
+		_, err = b.Acquire(t.Context(), "k", noWait)
+		wantErr(t, "Acquire", err, lockcore.ErrBusy)
+		if kind, key, err := b.TicketKey(ticket); kind != lockcore.KindExclusive || key != "k" || err != nil {
+			t.Errorf("TicketKey returns %v, %q, %v", kind, key, err)
+		}
+		got := w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
+		if got.Token() <= le.Token() || got.Abandoned() || got.Attempt() != 1 || got.Key() != "k" {
+			t.Errorf("token %d after %d, abandoned %v, attempt %d, key %q", got.Token(), le.Token(), got.Abandoned(), got.Attempt(), got.Key())
+		}
+		_, err = a.Adopt(t.Context(), ticket, lockcore.Terms{})
+		wantErr(t, "a second Adopt", err, lockcore.ErrLost)
+		wantErr(t, "a second Adopt", err, lockcore.ErrNotRun)
+		nested := w.must(b.Acquire(got.Context(), "k", lockcore.Terms{}))
+		ok(t, nested.Release(t.Context()))
+		if w.memory != nil {
+			time.Sleep(5 * time.Minute) // renewed meanwhile
+		}
+		ok(t, got.Release(t.Context()))
+		next := w.must(a.Acquire(t.Context(), "k", noWait))
+		if next.Token() <= got.Token() || next.Abandoned() {
+			t.Errorf("token %d after %d, abandoned %v", next.Token(), got.Token(), next.Abandoned())
+		}
+		ok(t, next.Release(t.Context()))
+	})
+}
+
+// The run of a once key goes on in the adopter: its number, its fingerprint, its Keep. Its record is replayed.
+func TestTicketOnce(t *testing.T) {
+	onWorlds(t, func(t *testing.T, w *world) {
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		claim := lockcore.Claim{Terms: noWait, Fingerprint: []byte("f"), Keep: 7 * time.Hour, AtMostOnce: true}
+		le, _, err := a.Claim(t.Context(), "k", claim)
+		ok(t, w.must(le, err).Release(t.Context()))
+		le, _, err = a.Claim(t.Context(), "k", claim)
+		ticket := ticketOf(t, w.must(le, err), 24*time.Hour)
+		if len(ticket) > 800 {
+			t.Errorf("the ticket has %d bytes", len(ticket))
+		}
+		got := w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
+		if got.Attempt() != 2 || got.Keep() != 7*time.Hour {
+			t.Errorf("attempt %d, Keep %v", got.Attempt(), got.Keep())
+		}
+		other := claim
+		other.Fingerprint = []byte("other")
+		_, _, err = a.Claim(t.Context(), "k", other)
+		wantErr(t, "a claim of another payload", err, lockcore.ErrMismatch)
+		ok(t, got.Complete(t.Context(), []byte("done"), time.Hour))
+		_, rec, err := a.Claim(t.Context(), "k", claim)
+		if rec == nil || string(rec.Data) != "done" || rec.Attempt != 2 {
+			t.Errorf("the record is %v, %v", rec, err)
+		}
+	})
+}
+
+// A Locker on memory hands holds over inside the process.
+func TestTicketMemory(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T, l *lockcore.Locker) {
+		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+		ok(t, err)
+		ticket := ticketOf(t, le, time.Minute)
+		got, err := l.Adopt(t.Context(), ticket, lockcore.Terms{MaxHold: time.Second})
+		ok(t, err)
+		<-got.Context().Done()
+		wantErr(t, "Release after MaxHold", got.Release(t.Context()), lockcore.ErrMaxHold)
+	})
+}
+
+// A hold that no process adopts in time is abandoned, and so is one whose adopter dies.
+func TestTicketAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, faults, _ := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		ticket := ticketOf(t, le, 2*time.Hour)
+		time.Sleep(2*time.Hour - time.Second)
+		_, err := b.Acquire(t.Context(), "k", noWait)
+		wantErr(t, "Acquire before the end", err, lockcore.ErrBusy)
+		time.Sleep(2 * time.Second)
+		_, err = b.Adopt(t.Context(), ticket, lockcore.Terms{})
+		wantErr(t, "Adopt after the end", err, lockcore.ErrLost)
+		next := w.must(b.Acquire(t.Context(), "k", noWait))
+		if !next.Abandoned() {
+			t.Error("the takeover is not reported")
+		}
+		got := w.must(b.Adopt(t.Context(), ticketOf(t, next, time.Minute), lockcore.Terms{}))
+		if !got.Abandoned() {
+			t.Error("the takeover is not reported to the adopter")
+		}
+		faults.Silence()
+		<-got.Context().Done()
+		wantErr(t, "the adopter", context.Cause(got.Context()), lockcore.ErrLost)
+		time.Sleep(time.Minute)
+		faults.Heal()
+		_ = got.Release(t.Context())
+	})
+}
+
+// Of many processes with the same ticket, one adopts.
+func TestTicketConcurrent(t *testing.T) {
+	onWorlds(t, func(t *testing.T, w *world) {
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		ticket := ticketOf(t, w.must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
+		var adopted atomic.Int32
+		var wg sync.WaitGroup
+		for _, l := range []*lockcore.Locker{a, b, a, b, a, b} {
+			wg.Go(func() {
+				le, err := l.Adopt(t.Context(), ticket, lockcore.Terms{})
+				if err == nil {
+					adopted.Add(1)
+					ok(t, le.Release(t.Context()))
+					return
+				}
+				wantErr(t, "Adopt", err, lockcore.ErrLost)
+			})
+		}
+		wg.Wait()
+		if n := adopted.Load(); n != 1 {
+			t.Errorf("%d adopted", n)
+		}
+	})
+}
+
+// A lost reply: Adopt sends again and gets the same grant, or abandons the hold; Ticket leaves the lease as it is.
+func TestTicketLostReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, toA, _ := w.locker(lockcore.Options{})
+		b, toB, _ := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		toA.SilenceReplies()
+		_, err := le.Ticket(t.Context(), time.Hour)
+		wantErr(t, "Ticket without a reply", err, lockcore.ErrUnavailable)
+		if le.Context().Err() != nil || le.HandedOver() {
+			t.Error("Ticket without a reply has ended the lease")
+		}
+		toA.Heal()
+		time.Sleep(time.Minute)
+		ok(t, le.Context().Err())
+		lost := toA.CutReply(locktest.Script("renew"))
+		ticket := ticketOf(t, le, time.Hour)
+		if !struckBy(lost) {
+			t.Error("inconclusive")
+		}
+
+		lost = toB.CutReply(locktest.Script("adopt"))
+		got := w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
+		if !struckBy(lost) {
+			t.Error("inconclusive")
+		}
+		time.Sleep(time.Minute)
+		ticket = ticketOf(t, got, time.Hour)
+
+		toB.SilenceReplies()
+		_, err = b.Adopt(t.Context(), ticket, lockcore.Terms{})
+		wantErr(t, "Adopt without a reply", err, lockcore.ErrUnavailable)
+		toB.Heal()
+		time.Sleep(5 * time.Second)
+		next := w.must(a.Acquire(t.Context(), "k", noWait))
+		if !next.Abandoned() {
+			t.Error("the takeover is not reported")
+		}
+		ticket = ticketOf(t, next, time.Hour)
+		toB.Silence()
+		_, err = b.Adopt(t.Context(), ticket, lockcore.Terms{})
+		wantErr(t, "Adopt without a request", err, lockcore.ErrUnavailable)
+		toB.Heal()
+		time.Sleep(5 * time.Second)
+		ok(t, w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
+	})
+}
+
+// A hold that is revoked on its way is abandoned when it would be adopted.
+func TestTicketRevoked(t *testing.T) {
+	onWorlds(t, func(t *testing.T, w *world) {
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		ticket := ticketOf(t, w.must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
+		ok(t, b.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		_, err := b.Adopt(t.Context(), ticket, lockcore.Terms{})
+		wantErr(t, "Adopt", err, lockcore.ErrRevoked)
+		next := w.must(a.Acquire(t.Context(), "k", long))
+		if !next.Abandoned() {
+			t.Error("the takeover is not reported")
+		}
+		got := w.must(b.Adopt(t.Context(), ticketOf(t, next, time.Minute), lockcore.Terms{}))
+		ok(t, a.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		if w.memory != nil {
+			<-got.Context().Done()
+			wantErr(t, "the adopter", got.Release(t.Context()), lockcore.ErrRevoked)
+		}
+	})
+}
+
+// A renewal of the giver that arrives late changes nothing.
+func TestTicketLateRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, faults, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		late := faults.Hold(locktest.Script("renew"))
+		time.Sleep(11 * time.Second)
+		if !struckBy(late) {
+			t.Fatal("inconclusive")
+		}
+		got := w.must(b.Adopt(t.Context(), ticketOf(t, le, time.Hour), lockcore.Terms{NoRenew: true, Lease: 10 * time.Second}))
+		late.Deliver()
+		time.Sleep(time.Second)
+		if left := w.left(b, "k"); left > 9*time.Second {
+			t.Errorf("the lease lasts %v more", left)
+		}
+		ok(t, got.Release(t.Context()))
+	})
+}
+
+// Waiters of the giver's process and of others get the key after the adopter. A ticket of a hold in a batch ends the batch.
+func TestTicketWaiters(t *testing.T) {
+	onWorlds(t, func(t *testing.T, w *world) {
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		var wg sync.WaitGroup
+		var last atomic.Int64
+		tickets := make(chan string, 1)
+		wg.Go(func() { // handed the key by le
+			second := w.must(a.Acquire(t.Context(), "k", long))
+			last.Store(second.Token())
+			tickets <- ticketOf(t, second, time.Minute)
+		})
+		time.Sleep(20 * time.Millisecond)
+		for _, l := range []*lockcore.Locker{a, a, b, b} {
+			wg.Go(func() {
+				le, err := l.Acquire(t.Context(), "k", long)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if before := last.Swap(le.Token()); before >= le.Token() {
+					t.Errorf("token %d after %d", le.Token(), before)
+				}
+				ok(t, le.Release(t.Context()))
+			})
+			time.Sleep(20 * time.Millisecond)
+		}
+		ok(t, le.Release(t.Context()))
+		ticket := <-tickets
+		got := w.must(a.Adopt(t.Context(), ticket, lockcore.Terms{}))
+		if before := last.Swap(got.Token()); before >= got.Token() {
+			t.Errorf("token %d after %d", got.Token(), before)
+		}
+		time.Sleep(50 * time.Millisecond)
+		ok(t, got.Release(t.Context()))
+		wg.Wait()
+	})
+}
+
+// A hold with nested runs is not handed over, and d has bounds. The lease goes on.
+func TestTicketRefused(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T, l *lockcore.Locker) {
+		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Minute})
+		ok(t, err)
+		for _, d := range []time.Duration{0, time.Minute - 1, 24*time.Hour + 1} {
+			if _, err := le.Ticket(t.Context(), d); err == nil || !strings.Contains(err.Error(), d.String()) {
+				t.Errorf("Ticket for %v: %v", d, err)
+			}
+		}
+		nested, err := l.Acquire(le.Context(), "k", lockcore.Terms{})
+		ok(t, err)
+		_, err = nested.Ticket(t.Context(), time.Hour)
+		wantErr(t, "Ticket of the nested lease", err, lockcore.ErrNested)
+		_, err = le.Ticket(t.Context(), time.Hour)
+		wantErr(t, "Ticket of the outer lease", err, lockcore.ErrNested)
+		_, err = lockcore.Ticket(nested.Context(), "k", time.Hour)
+		wantErr(t, "Ticket by the ctx", err, lockcore.ErrNested)
+		if _, err = lockcore.Ticket(le.Context(), "other", time.Hour); err == nil {
+			t.Error("Ticket of a key that ctx does not hold")
+		}
+		ok(t, nested.Release(t.Context()))
+		ok(t, le.Context().Err())
+		if _, err := lockcore.Ticket(le.Context(), "k", time.Hour); err != nil {
+			t.Errorf("Ticket after the nested run: %v", err)
+		}
+		var none *lockcore.Lease
+		_, err = none.Ticket(t.Context(), time.Hour)
+		wantErr(t, "Ticket of nil", err, lockcore.ErrReleased)
+	})
+}
+
+// Each text that is not a ticket of the prefix is refused without a command. One with a forged id adopts nothing.
+func TestTicketForged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, count := w.locker(lockcore.Options{})
+		prefixed, _, _ := w.locker(lockcore.Options{Prefix: "other"})
+		ticket := ticketOf(t, w.must(l.Acquire(t.Context(), "k", lockcore.Terms{})), time.Hour)
+		_, err := prefixed.Adopt(t.Context(), ticket, lockcore.Terms{})
+		wantErr(t, "another prefix", err, lockcore.ErrTicket)
+		count.Reset()
+		bad := []string{"", "garbage", ticket + "A", ticket + "=", ticket + "\n", "\n" + ticket, ticket[:len(ticket)-1], strings.Repeat("A", 2000)}
+		for i := range ticket {
+			other := byte('A')
+			if ticket[i] == other {
+				other = 'B'
+			}
+			bad = append(bad, ticket[:i]+string(other)+ticket[i+1:])
+		}
+		for _, text := range bad {
+			_, err := l.Adopt(t.Context(), text, lockcore.Terms{})
+			wantErr(t, text, err, lockcore.ErrTicket)
+			wantErr(t, text, err, lockcore.ErrNotRun)
+		}
+		if n := len(count.Commands()); n != 0 {
+			t.Errorf("%d commands", n)
+		}
+		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindExclusive, "k"), lockcore.Terms{})
+		wantErr(t, "a forged id", err, lockcore.ErrLost)
+		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindOnce, "k"), lockcore.Terms{})
+		wantErr(t, "another kind", err, lockcore.ErrLost)
+		ok(t, w.must(l.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
+	})
+}
+
+func FuzzTicket(f *testing.F) {
+	l, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = l.Close(context.Background()) })
+	for _, key := range []string{"k", strings.Repeat("\xff", 512)} {
+		f.Add(lockcore.ForgedTicket(l, lockcore.KindOnce, key))
+	}
+	f.Add("AQ")
+	f.Fuzz(func(t *testing.T, text string) {
+		kind, key, err := l.TicketKey(text)
+		if err == nil && (kind != lockcore.KindOnce && kind != lockcore.KindExclusive || key == "" || len(key) > 512) {
+			t.Errorf("%q is a ticket of %v %q", text, kind, key)
+		}
+	})
+}
+
+// ticketCanary keeps the texts of all events.
+type ticketCanary struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (c *ticketCanary) add(v any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintf(&c.text, "%v %+v %#v\n", v, v, v)
+}
+
+func (c *ticketCanary) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+	c.add(a)
+	return ctx
+}
+func (c *ticketCanary) Event(_ context.Context, e lockcore.Event) { c.add(e) }
+func (c *ticketCanary) Traceparent(context.Context) string        { return "" }
+
+// No event, log, error, Hold or String contains the ticket, or the id of a grant that can be handed over.
+func TestTicketCanary(t *testing.T) {
+	var logged bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	defer slog.SetDefault(before)
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), new(ticketCanary)
+		l, faults, _ := w.locker(lockcore.Options{Observer: c})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		hold, _ := lockcore.Current(le.Context())
+		c.add(hold)
+		c.add(le)
+		faults.SilenceReplies()
+		_, err := le.Ticket(t.Context(), time.Hour)
+		c.add(err)
+		faults.Heal()
+		time.Sleep(time.Second)
+		_, err = le.Ticket(t.Context(), 0)
+		c.add(err)
+		ticket := ticketOf(t, le, time.Hour)
+		_, err = le.Ticket(t.Context(), time.Hour)
+		c.add(err)
+		_, err = l.Acquire(t.Context(), "k", noWait)
+		c.add(err)
+		holding, _ := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		c.add(holding)
+		for _, text := range []string{ticket + "A", ticket} {
+			faults.SilenceReplies()
+			_, err = l.Adopt(t.Context(), text, lockcore.Terms{})
+			c.add(err)
+			faults.Heal()
+			time.Sleep(time.Second)
+			le, err = l.Adopt(t.Context(), text, lockcore.Terms{})
+			c.add(err)
+			_ = le.Release(t.Context())
+		}
+		raw, err := base64.RawURLEncoding.DecodeString(ticket)
+		ok(t, err)
+		c.mu.Lock()
+		all := c.text.String() + logged.String()
+		c.mu.Unlock()
+		id := string(raw[len(raw)-len("k")-26 : len(raw)-len("k")])
+		for _, secret := range []string{ticket, id} {
+			if strings.Contains(all, secret) {
+				t.Errorf("%q is in the telemetry:\n%s", secret, all)
+			}
+		}
+		if !strings.Contains(all, "HandedOver:true") {
+			t.Error("the Observer does not hear of the hand-over")
+		}
+	})
+}
+
+// Ticket races with Release, with a loss, and with Close. If it returns a ticket, that ticket works, and the lease has ended
+// without a release. Otherwise the key is not kept for it.
+func TestTicketRaces(t *testing.T) {
+	rivals := map[string]func(l *lockcore.Locker, le *lockcore.Lease) error{
+		"release": func(_ *lockcore.Locker, le *lockcore.Lease) error { return le.Release(context.Background()) },
+		"loss": func(_ *lockcore.Locker, le *lockcore.Lease) error {
+			testhook.Lose(le.Context())
+			return nil
+		},
+		"nested run": func(l *lockcore.Locker, le *lockcore.Lease) error {
+			inner, err := l.Acquire(le.Context(), "k", noWait)
+			if err == nil {
+				err = inner.Release(context.Background())
+			}
+			return err
+		},
+	}
+	for name, rival := range rivals {
+		t.Run(name, func(t *testing.T) {
+			l, err := lockcore.NewMemory(lockcore.Options{})
+			ok(t, err)
+			defer func() { ok(t, l.Close(context.Background())) }()
+			for range testlevel.Pick(t, 300, 3000, 30_000) {
+				le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute, Lease: time.Second})
+				ok(t, err)
+				var rivalErr error
+				var wg sync.WaitGroup
+				wg.Go(func() { rivalErr = rival(l, le) })
+				ticket, err := le.Ticket(t.Context(), time.Second)
+				if err == nil && le.Context().Err() == nil {
+					t.Fatal("the ctx outlives the ticket")
+				}
+				wg.Wait()
+				switch {
+				case err == nil:
+					if name == "release" && !errors.Is(rivalErr, lockcore.ErrReleased) {
+						t.Fatalf("both have won: Release returns %v", rivalErr)
+					}
+					got, err := l.Adopt(t.Context(), ticket, lockcore.Terms{})
+					ok(t, err)
+					ok(t, got.Release(t.Context()))
+				case name == "loss": // the key is kept until the end of the lease
+					wantErr(t, "Ticket", err, lockcore.ErrLost)
+					_ = le.Release(t.Context())
+				default:
+					if !errors.Is(err, lockcore.ErrReleased) && !errors.Is(err, lockcore.ErrNested) {
+						t.Fatal(err)
+					}
+					_ = le.Release(t.Context())
+				}
+			}
+		})
+	}
+	t.Run("close", func(t *testing.T) {
+		for range 50 {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				l, _, _ := w.locker(lockcore.Options{})
+				other, _, _ := w.locker(lockcore.Options{})
+				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				closed := make(chan error, 1)
+				go func() { closed <- l.Close(ended) }()
+				ticket, err := le.Ticket(t.Context(), time.Minute)
+				<-closed
+				if err != nil {
+					_ = le.Release(t.Context())
+					return
+				}
+				ok(t, w.must(other.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
+			})
+		}
+	})
+}
+
+// Adopt waits for the acknowledgements of replicas as Acquire does.
+func TestTicketAcks(t *testing.T) {
+	w := realWorld(t)
+	a, _, _ := w.locker(lockcore.Options{})
+	b, _, _ := w.locker(lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1, Timeout: 20 * time.Millisecond}})
+	ticket := ticketOf(t, w.must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
+	_, err := b.Adopt(t.Context(), ticket, lockcore.Terms{})
+	wantErr(t, "Adopt without replicas", err, lockcore.ErrUnavailable)
+	var acks *lockcore.ReplicaAcksError
+	if !errors.As(err, &acks) {
+		t.Errorf("Adopt without replicas: %v", err)
+	}
+	next := w.must(a.Acquire(t.Context(), "k", long))
+	if !next.Abandoned() {
+		t.Error("the takeover is not reported")
+	}
+	ok(t, next.Release(t.Context()))
+}
+
+// Tickets work in a Cluster.
+func TestTicketCluster(t *testing.T) {
+	testlevel.Full(t)
+	s := redistest.Cluster(t)
+	a, b := lockerFor(t, s.Client(t), lockcore.Options{}), lockerFor(t, s.Client(t), lockcore.Options{})
+	for i := range 20 {
+		le, err := a.Acquire(t.Context(), fmt.Sprint("k", i), lockcore.Terms{})
+		ok(t, err)
+		got, err := b.Adopt(t.Context(), ticketOf(t, le, time.Minute), lockcore.Terms{})
+		ok(t, err)
+		ok(t, got.Release(t.Context()))
+	}
+}

@@ -1,0 +1,57 @@
+package httpmw_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// The handler answers 202, and a job in another process completes the request.
+func ExampleComplete() {
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: lockcore.New
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+	jobs := make(chan string, 1)
+	tenant := func(*http.Request) (string, error) { return "tenant", nil }
+	handler := httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ticket, err := guard.Ticket(r.Context(), httpmw.Key(r.Context()), time.Hour)
+		if err != nil {
+			http.Error(w, "try again", http.StatusServiceUnavailable)
+			return
+		}
+		jobs <- ticket // in a queue: with guard.Detach(r.Context())
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	post := func() {
+		r := httptest.NewRequest(http.MethodPost, "/orders", http.NoBody)
+		r.Header.Set(httpmw.HeaderKey, "order-7")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Println(strings.TrimSpace(fmt.Sprint(w.Code, " ", w.Body)))
+	}
+	post()
+	post()
+
+	ctx := context.Background()
+	lease, err := locks.Adopt(ctx, <-jobs, lockcore.Terms{})
+	if err != nil {
+		panic(err)
+	}
+	if err := httpmw.Complete(ctx, lease, http.StatusCreated, nil, []byte("order 7")); err != nil {
+		panic(err)
+	}
+	post()
+	// Output:
+	// 202
+	// 202
+	// 201 order 7
+}

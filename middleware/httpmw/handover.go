@@ -1,0 +1,83 @@
+package httpmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// A handler under Idempotent may hand its hold to a job with guard.Ticket, and answer 202. That
+// answer is not the record of the key, because the work has not ended. It is stored beside the hold,
+// see access.Locker.Interim, so it ends with the hold: by Complete, by a release or as abandoned.
+
+// Complete ends the hold of a request whose handler under [Idempotent] has called guard.Ticket. lease
+// is what [lockcore.Locker.Adopt] returned for that ticket. From now on, and for as long as
+// IdempotentOptions.Keep says, repetitions of the request get status, header and body, with
+// Idempotent-Replayed: true.
+//
+// The headers that IdempotentOptions.OmitHeaders lists as never recorded or not recorded by default
+// are left out. header may be nil. If the answer cannot be recorded, Complete returns an error that
+// names the reason, and the lease goes on: status must be 200 to 999, body at most 16 MiB and empty for
+// a status without a body. Otherwise it returns what [lockcore.Lease.Complete] returns.
+func Complete(ctx context.Context, lease *lockcore.Lease, status int, header http.Header, body []byte) error {
+	if len(body) > maxLimit || len(body) > 0 && !bodyAllowed(status) {
+		return fmt.Errorf("httpmw: Complete: body is %d bytes long, must be at most %d, and empty for status %d", len(body), maxBody(status), status)
+	}
+	var o IdempotentOptions
+	data, err := codec{}.Encode(response{status: status, header: o.kept(header, nil), body: body})
+	if err != nil {
+		return errtext.Prefix("httpmw: Complete", err)
+	}
+	record, err := idempotency.Content{Ending: idempotency.Done, Codec: codec{}.Name(), Data: data}.Encode()
+	if err != nil {
+		return errtext.Prefix("httpmw: Complete", err)
+	}
+	return lease.Complete(ctx, record, lease.Keep())
+}
+
+func maxBody(status int) int {
+	if bodyAllowed(status) {
+		return maxLimit
+	}
+	return 0
+}
+
+// keepInterim stores the answer of a handler that has called guard.Ticket, for the repetitions until
+// the adopter ends. ctx carries the hold. Without the stored answer they get 409.
+func (m *idempotent) keepInterim(ctx context.Context, key string, own *response, before http.Header) {
+	if own.streamed || !m.keeps(own) {
+		return
+	}
+	data, err := codec{}.Encode(own.kept(m.IdempotentOptions, before))
+	if err != nil || len(data) > m.guard.MaxResult {
+		return
+	}
+	_ = m.locks.Internal().Interim(ctx, key, data)
+}
+
+// replayInterim answers r with a stored answer of keepInterim. busy says how long the adopter has the
+// key. A Retry-After that the handler has set stays.
+func (m *idempotent) replayInterim(w http.ResponseWriter, r *http.Request, answer []byte, busy *lockcore.BusyError) error {
+	var a response
+	if err := (codec{}).Decode(answer, &a); err != nil {
+		m.locks.Internal().Report(r.Context(), lockcore.BadRecord{Err: err})
+		return busy
+	}
+	eachRun(w, func(outer *running) { outer.noEffect.Store(true) }) // it is not the last answer
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(busy.RetryAfter().Seconds()))))
+	w.Header().Set(HeaderReplayed, "true")
+	a.write(w, r.Method)
+	return nil
+}
+
+// handedOver reports whether guard.Ticket has ended ctx.
+func handedOver(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), lockcore.ErrReleased)
+}

@@ -1,0 +1,164 @@
+package httpmw_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// handsOver is a handler that passes its hold to tickets and answers 202.
+func handsOver(t *testing.T, tickets chan<- string) http.HandlerFunc {
+	t.Helper()
+	return func(w http.ResponseWriter, r *http.Request) {
+		ticket, err := guard.Ticket(r.Context(), httpmw.Key(r.Context()), time.Hour)
+		if err != nil {
+			t.Error(err)
+		}
+		tickets <- ticket
+		w.Header().Set("Location", "/jobs/7")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = w.Write([]byte("accepted"))
+	}
+}
+
+func (f *fixture) adopt(ticket string) *lockcore.Lease {
+	f.t.Helper()
+	lease, err := f.locks.Adopt(f.t.Context(), ticket, lockcore.Terms{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return lease
+}
+
+func (f *fixture) wantInterim(a answer) {
+	f.t.Helper()
+	f.wantReplayed(a, http.StatusAccepted)
+	if after, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || after < 1 || a.body != "accepted" || a.header.Get("Location") != "/jobs/7" {
+		f.t.Fatalf("got %q with %v", a.body, a.header)
+	}
+}
+
+// The handler's 202 is repeated at once until the job has completed, then the answer of the job.
+func TestHandOver(t *testing.T) {
+	tickets := make(chan string, 1)
+	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: time.Hour}, Keep: 2 * time.Hour}, handsOver(t, tickets))
+	f.wantRan(f.post("k"), http.StatusAccepted)
+	f.wantInterim(f.post("k"))
+	f.wantProblem(f.do("POST", "/orders", "another body", "Idempotency-Key", "k"), http.StatusUnprocessableEntity, "key-reused")
+	lease := f.adopt(<-tickets)
+	f.wantInterim(f.post("k"))
+	if err := httpmw.Complete(t.Context(), lease, http.StatusNoContent, nil, []byte("body")); err == nil || !strings.Contains(err.Error(), "204") {
+		t.Errorf("a body that the status forbids: %v", err)
+	}
+	if err := httpmw.Complete(t.Context(), lease, 42, nil, nil); err == nil || !strings.Contains(err.Error(), "42") {
+		t.Errorf("a bad status: %v", err)
+	}
+	if lease.Keep() != 2*time.Hour || lease.Context().Err() != nil {
+		t.Errorf("Keep is %v, ctx %v", lease.Keep(), lease.Context().Err())
+	}
+	header := http.Header{"Content-Type": {"application/json"}, "Set-Cookie": {"secret"}}
+	if err := httpmw.Complete(t.Context(), lease, http.StatusCreated, header, []byte(`{"order":7}`)); err != nil {
+		t.Fatal(err)
+	}
+	a := f.post("k")
+	f.wantReplayed(a, http.StatusCreated)
+	if a.body != `{"order":7}` || a.header.Get("Content-Type") != "application/json" || a.header.Get("Retry-After") != "" ||
+		strings.Contains(a.header.Get("Set-Cookie"), "secret") {
+		t.Errorf("got %q with %v", a.body, a.header)
+	}
+	if err := httpmw.Complete(t.Context(), lease, http.StatusOK, nil, nil); !errors.Is(err, lockcore.ErrReleased) {
+		t.Errorf("a second Complete: %v", err)
+	}
+}
+
+// A job that fails frees the key, and the next request runs. One that dies leaves it abandoned.
+func TestHandOverFails(t *testing.T) {
+	tickets := make(chan string, 1)
+	f := guarded(t, httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, handsOver(t, tickets))
+	f.wantRan(f.post("k"), http.StatusAccepted)
+	if err := f.adopt(<-tickets).Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.wantRan(f.post("k"), http.StatusAccepted)
+	f.wantInterim(f.post("k"))
+	if err := f.adopt(<-tickets).Abandon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.wantProblem(f.post("k"), http.StatusConflict, "outcome-unknown")
+}
+
+// Repetitions that wait for the handler get its 202 when they ask again; a handler that writes nothing answers 200; one whose answer
+// is not kept leaves 409.
+func TestHandOverAnswers(t *testing.T) {
+	for name, test := range map[string]struct {
+		write  func(http.ResponseWriter)
+		status int
+		want   func(f *fixture, a answer)
+	}{
+		"nothing": {func(http.ResponseWriter) {}, http.StatusOK, func(f *fixture, a answer) { f.wantReplayed(a, http.StatusOK) }},
+		"own Retry-After": {func(w http.ResponseWriter) {
+			w.Header().Set("Retry-After", "77")
+			w.WriteHeader(http.StatusAccepted)
+		}, http.StatusAccepted, func(f *fixture, a answer) {
+			if f.wantReplayed(a, http.StatusAccepted); a.header.Get("Retry-After") != "77" {
+				f.t.Errorf("Retry-After is %q", a.header.Get("Retry-After"))
+			}
+		}},
+		"not kept": {
+			func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, http.StatusServiceUnavailable,
+			func(f *fixture, a answer) { f.wantProblem(a, http.StatusConflict, "in-progress") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entered, leave := make(chan struct{}), make(chan struct{})
+			f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
+				close(entered)
+				<-leave
+				if _, err := guard.Ticket(r.Context(), httpmw.Key(r.Context()), time.Hour); err != nil {
+					t.Error(err)
+				}
+				test.write(w)
+			})
+			first := f.start(t.Context(), "k")
+			<-entered
+			second := f.start(t.Context(), "k")
+			<-f.events.waiting
+			close(leave)
+			f.wantRan(<-first, test.status)
+			test.want(f, <-second)
+		})
+	}
+}
+
+// An interim answer is for its own key: a Claim in the handler does not get it.
+func TestHandOverInside(t *testing.T) {
+	tickets := make(chan string, 1)
+	var locks *lockcore.Locker
+	inner := ""
+	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		if inner == "" {
+			inner = httpmw.Key(r.Context())
+			handsOver(t, tickets)(w, r)
+			return
+		}
+		_, _, err := locks.Claim(r.Context(), inner, lockcore.Claim{Terms: lockcore.Terms{Wait: 50 * time.Millisecond}})
+		var busy *lockcore.BusyError
+		if !errors.As(err, &busy) || busy.Waited < 50*time.Millisecond {
+			t.Errorf("the Claim did not wait: %v", err)
+		}
+		_ = json.NewEncoder(w).Encode(busy != nil)
+	})
+	locks = f.locks
+	f.wantRan(f.post("k"), http.StatusAccepted)
+	f.wantRan(f.post("other"), http.StatusOK)
+	_ = f.adopt(<-tickets).Release(context.Background())
+}
