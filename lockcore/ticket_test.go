@@ -538,7 +538,7 @@ func TestTicketRaces(t *testing.T) {
 				closed := make(chan error, 1)
 				go func() { closed <- l.Close(ended) }()
 				ticket, err := le.Ticket(t.Context(), time.Minute)
-				<-closed
+				_ = <-closed // the error of a Close that has no time
 				if err != nil {
 					_ = le.Release(t.Context())
 					return
@@ -557,8 +557,7 @@ func TestTicketAcks(t *testing.T) {
 	ticket := ticketOf(t, w.must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
 	_, err := b.Adopt(t.Context(), ticket, lockcore.Terms{})
 	wantErr(t, "Adopt without replicas", err, lockcore.ErrUnavailable)
-	var acks *lockcore.ReplicaAcksError
-	if !errors.As(err, &acks) {
+	if _, ok := errors.AsType[*lockcore.ReplicaAcksError](err); !ok {
 		t.Errorf("Adopt without replicas: %v", err)
 	}
 	next := w.must(a.Acquire(t.Context(), "k", long))

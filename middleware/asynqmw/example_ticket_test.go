@@ -2,6 +2,7 @@ package asynqmw_test
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -40,4 +41,6 @@ func ExampleExclusive_ticket() {
 		mux.Handle("settle", asynqmw.Exclusive(locks, account, asynqmw.ExclusiveOptions{Adopt: true})(asynq.HandlerFunc(settle)))
 	}
 	_ = serve
+	fmt.Println("the ticket is in the header", asynqmw.HeaderTicket)
+	// Output: the ticket is in the header holdfast-ticket
 }

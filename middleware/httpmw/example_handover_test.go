@@ -32,7 +32,7 @@ func ExampleComplete() {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	post := func() {
-		r := httptest.NewRequest(http.MethodPost, "/orders", http.NoBody)
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/orders", http.NoBody)
 		r.Header.Set(httpmw.HeaderKey, "order-7")
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)

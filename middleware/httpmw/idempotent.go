@@ -159,7 +159,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 		if !m.CancelOnDisconnect && !stay() { // the client has gone, even if ctx does not know yet
 			return a, guard.NoEffect(cmp.Or(context.Cause(r.Context()), context.Canceled))
 		}
-		holding = access.WithInterim(ctx, nil) // it is for this key only
+		holding = access.WithInterim(ctx, nil) //nolint:fatcontext // it is for this key only, and the function runs once
 		own, err = m.run(holding, w, r, next, op)
 		if err != nil {
 			return a, err
