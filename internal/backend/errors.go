@@ -27,7 +27,7 @@ type DataError struct {
 
 func (e *DataError) Error() string {
 	if e.Field == "" {
-		return fmt.Sprintf("stored data does not decode: Redis key %[1]q must be a hash or a string that holdfast wrote, and %[1]q with :q, :p or :w a sorted set; delete the one that is not: %[2]v", e.Stored, e.Reply)
+		return fmt.Sprintf("stored data does not decode: Redis key %[1]q must be a hash or a string that holdfast wrote, and %[1]q with :q, :p, :w or :s a sorted set; delete the one that is not: %[2]v", e.Stored, e.Reply)
 	}
 	return fmt.Sprintf("stored data does not decode: field %q of the hash %q must be a number from 0 to 9e15; Clear repairs the key", e.Field, e.Stored)
 }

@@ -51,13 +51,22 @@ func TestCommands(t *testing.T) {
 			return []string{"ZADD", key(), "NX", fmt.Sprint(rnd.IntN(3)), name()}
 		},
 		func() []string { return []string{"ZADD", key(), fmt.Sprint(rnd.IntN(3)), name()} },
+		func() []string { return []string{"ZADD", key(), "GT", fmt.Sprint(rnd.IntN(3)), name()} },
 		func() []string { return []string{"ZSCORE", key(), name()} },
 		func() []string { return []string{"ZRANK", key(), name()} },
 		func() []string { return []string{"ZREM", key(), name()} },
 		func() []string { return []string{"ZCARD", key()} },
 		func() []string { return []string{"ZPOPMIN", key()} },
 		func() []string { return []string{"ZRANGE", key(), one("0", "1"), one("0", "1", "999")} },
-		func() []string { return []string{"ZRANGE", key(), "0", one("0", "999"), "WITHSCORES"} },
+		func() []string {
+			return []string{"ZRANGE", key(), one("0", "-1", "-2"), one("0", "999", "-1"), "WITHSCORES"}
+		},
+		func() []string {
+			return []string{"ZRANGE", key(), one("-inf", "1", "(1"), one("+inf", "1", "(2"), "BYSCORE"}
+		},
+		func() []string {
+			return []string{"ZRANGE", key(), one("-inf", "(0"), one("+inf", "2"), "BYSCORE", "WITHSCORES"}
+		},
 	}
 	now := int64(1_700_000_000_000_000)
 	for range testlevel.Pick(t, 1000, 20_000, 200_000) {

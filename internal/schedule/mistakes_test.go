@@ -70,7 +70,7 @@ var mistakes = []struct {
 	},
 	{"a withdrawal does not remember", "leave", "if ours or not k.bad then remember(k.l, request) end", "", "C", false},
 	{"a withdrawal keeps the turn", "leave", "pass_on(ARGV[5], ARGV[6], ARGV[7])", "call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v')", "F", false},
-	{"a withdrawal stays in the queue", "leave", "call('ZREM', KEYS[2], ARGV[2] .. request)", "", "F", false},
+	{"a withdrawal stays in the queue", "leave", "call('ZREM', KEYS[2], ARGV[2] .. request)", "0", "F", false},
 	{"a withdrawal ends that the key is abandoned", "leave", "if k.s == 'h' then\n", "if k.s == 'h' then call('HDEL', KEYS[1], 'a')\n", "E", false},
 	{"a withdrawn grant counts as a run", "leave", "if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end", "", "E", false},
 	{"a rotation passes the waiters by", "rotate", "if reserved then", "if false then", "F", false},

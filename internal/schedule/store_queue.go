@@ -5,12 +5,13 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 )
 
-// zadd knows no option but NX.
+// zadd knows no options but NX and GT.
 func (s *store) zadd(a []string) any {
-	once := len(a) == 4 && a[1] == "NX"
-	if once {
+	once, greater := len(a) == 4 && a[1] == "NX", len(a) == 4 && a[1] == "GT"
+	if once || greater {
 		a = append([]string{a[0]}, a[2:]...)
 	}
 	if len(a) != 3 {
@@ -28,7 +29,7 @@ func (s *store) zadd(a []string) any {
 	switch {
 	case i < 0:
 		v.queue = append(v.queue, member{score, a[2]})
-	case once:
+	case once || greater && score <= v.queue[i].score:
 		return int64(0)
 	default:
 		v.queue[i].score = score
@@ -113,22 +114,62 @@ func (s *store) zpopmin(a []string) any {
 	return []any{first.name, first.text()}
 }
 
-// zrange knows WITHSCORES, and no negative ranks.
+// zrange knows WITHSCORES, BYSCORE and both.
 func (s *store) zrange(a []string) any {
 	v, err := s.look(a[0], "zset")
 	if err != nil {
 		return err
 	}
 	list := []any{}
-	from, err1 := strconv.Atoi(a[1])
-	to, err2 := strconv.Atoi(a[2])
-	if v == nil || err1 != nil || err2 != nil {
+	if v == nil {
 		return list
 	}
-	for i := from; i <= to && i < len(v.queue); i++ {
-		if list = append(list, v.queue[i].name); len(a) == 4 {
-			list = append(list, v.queue[i].text())
+	choose := v.ranks
+	if slices.Contains(a[3:], "BYSCORE") {
+		choose = v.scores
+	}
+	has, err := choose(a[1], a[2])
+	if err != nil {
+		return err
+	}
+	for i, m := range v.queue {
+		if !has(i) {
+			continue
+		}
+		if list = append(list, m.name); slices.Contains(a[3:], "WITHSCORES") {
+			list = append(list, m.text())
 		}
 	}
 	return list
+}
+
+// ranks returns which members have a rank from one to another. A negative one counts from the end.
+func (v *value) ranks(from, to string) (func(i int) bool, error) {
+	first, err1 := strconv.Atoi(from)
+	last, err2 := strconv.Atoi(to)
+	if err1 != nil || err2 != nil {
+		return nil, errors.New("ERR value is not an integer or out of range")
+	}
+	if first < 0 {
+		first += len(v.queue)
+	}
+	if last < 0 {
+		last += len(v.queue)
+	}
+	return func(i int) bool { return first <= i && i <= last }, nil
+}
+
+// scores returns which members have a score from one to another. "(" before a score excludes it.
+func (v *value) scores(from, to string) (func(i int) bool, error) {
+	least, above := strings.CutPrefix(from, "(")
+	most, below := strings.CutPrefix(to, "(")
+	low, err1 := strconv.ParseFloat(least, 64)
+	high, err2 := strconv.ParseFloat(most, 64)
+	if err1 != nil || err2 != nil {
+		return nil, errors.New("ERR min or max is not a float")
+	}
+	return func(i int) bool {
+		score := v.queue[i].score
+		return (low < score || low == score && !above) && (score < high || score == high && !below)
+	}, nil
 }

@@ -159,15 +159,16 @@ func (c *compared) id() string {
 	return fmt.Sprintf("R%025d", c.made) // no id is a part of two others
 }
 
-// known returns a recent request for a key: mostly the one that has it.
+// known returns a recent request for a key: mostly one that has it.
 func (c *compared) known(key int) (attempt, bool) {
 	past := c.past[key]
 	if len(past) == 0 {
 		return attempt{}, false
 	}
-	owner := c.space.Look(c.keys[key].Stored[0]).Fields["h"]
+	st := c.space.Look(c.keys[key].Stored[0])
 	for _, a := range past {
-		if a.ID == owner && c.chance(75) {
+		_, shares := st.Shares[memory.ShareText(a.ID, a.Share)]
+		if (shares || a.ID == st.Fields["h"]) && c.chance(75) {
 			return a, true
 		}
 	}
@@ -179,7 +180,7 @@ func (c *compared) newRequest(key, by int) attempt {
 		Key: &c.keys[key], ID: c.id(), Holder: "who " + fmt.Sprint(c.made), Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions),
 		Queue: c.chance(60), Timeout: backend.CallTimeout, First: c.chance(70),
 	}}
-	if c.keys[key].Kind == backend.KindExclusive && key > 0 && c.chance(70) {
+	if c.keys[key].Kind == backend.KindExclusive && key > 0 && c.chance(50) {
 		a.Share = backend.Share{Limit: 1 + c.rnd.IntN(5), Weight: 1}
 		if a.Share.Weight += c.rnd.IntN(a.Share.Limit); c.chance(40) {
 			a.Share = backend.Share{Limit: backend.Unlimited, Weight: 1}
@@ -455,13 +456,19 @@ func (c *compared) crowd(key int) {
 		return
 	}
 	ids := make([]string, pick(c, []int{90, 110, 230, 1100}))
+	var share backend.Share
+	if c.keys[key].Kind == backend.KindExclusive && c.chance(60) {
+		share = pick(c, []backend.Share{{Limit: 2, Weight: 1}, {Limit: backend.Unlimited, Weight: 1}})
+	}
+	texts := make([]string, len(ids))
 	for i := range ids {
 		ids[i] = c.id()
+		texts[i] = memory.ShareText(ids[i], share)
 	}
 	l, since := pick(c, c.lockers), c.now-int64(c.rnd.IntN(1000))
 	c.log("crowd of %d on %s", len(ids), c.keys[key].Name)
-	c.space.Enqueue(c.keys[key], l.id, since, ids...)
-	c.server.enqueue(c.now, c.keys[key], l.id, since, ids...)
+	c.space.Enqueue(c.keys[key], l.id, since, share, ids...)
+	c.server.enqueue(c.now, c.keys[key], l.id, since, texts...)
 }
 
 func (c *compared) log(format string, args ...any) {
@@ -903,7 +910,7 @@ func TestDifferentialForgottenTTL(t *testing.T) {
 		}, func(reply) any { return nil }, "leave", leaveArgs(&r, by.id)...)
 	}
 	withdraw(c.id(), time.Minute)
-	c.space.Enqueue(*k, by.id, c.now, waiter)
+	c.space.Enqueue(*k, by.id, c.now, backend.Share{}, waiter)
 	c.server.enqueue(c.now, *k, by.id, c.now, waiter)
 	c.lastID = c.id()
 	clearing := backend.ClearRequest{Key: k} // reserves the key, which never had a token

@@ -178,8 +178,8 @@ func (s *Space) Remove(stored string) {
 	}
 }
 
-// Enqueue adds waiters that arrived at since.
-func (s *Space) Enqueue(k backend.Key, locker string, since int64, ids ...string) {
+// Enqueue adds waiters that arrived at since and ask for a share.
+func (s *Space) Enqueue(k backend.Key, locker string, since int64, share backend.Share, ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.keys[k.Stored[0]]
@@ -189,7 +189,7 @@ func (s *Space) Enqueue(k backend.Key, locker string, since int64, ids ...string
 	data := e.key
 	data.expire(s.clock())
 	for _, id := range ids {
-		data.enterQueue(id, backend.Share{}, env{now: since, locker: locker})
+		data.enterQueue(id, share, env{now: since, locker: locker})
 	}
 	data.queueExpires = s.clock() + minute
 	s.put(e, data, s.clock())

@@ -299,13 +299,18 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
 	k.unfold(e.now)
+	left := slices.ContainsFunc(k.queue, isWaiter(e.locker, r.ID))
 	k.leaveQueue(e.locker, r.ID)
 	if k.owner != r.ID || k.state != held && k.state != reserved {
 		if r.Repeated {
 			k.remember(r.ID, e.now)
 		}
 		if k.sweep(e.now); k.state == shared && !k.revoked {
-			return k, k.serve("", e) // it may have kept the requests behind it out
+			notices := k.serve("", e) // it may have kept the requests behind it, and parked entries, out
+			if left && k.offersParked(notices) {
+				notices = append(notices, wakeNotice(k, r.Key))
+			}
+			return k, notices
 		}
 		return k, nil
 	}

@@ -53,7 +53,7 @@ func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.Acquire
 	k.expire(e.now)
 	k.unfold(e.now)
 	k.clampEnd(e.now)
-	k.sweep(e.now)
+	swept := k.sweep(e.now)
 	var notices []notice
 	switch {
 	case k.shareAt(r.ID) >= 0:
@@ -81,8 +81,8 @@ func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.Acquire
 	}
 	reply := k.granted(backend.KindExclusive)
 	reply.Phase, reply.GrantedAt = k.owner, time.UnixMicro(e.now)
-	if opens {
-		notices = k.serve("", e) // the requests behind the first one
+	if opens || swept {
+		notices = append(notices, k.serve("", e)...) // the requests behind the first one, or behind a claim
 	}
 	return k, reply, notices
 }
@@ -121,6 +121,7 @@ func renewShare(k key, r *backend.RenewRequest, e env) (key, backend.Verdict) {
 
 // ending is the end of a share, or the withdrawal of a request for one.
 type ending struct {
+	key       *backend.Key
 	id        string
 	cooldown  span
 	repeated  bool
@@ -135,7 +136,8 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	k.unfold(e.now)
 	k.clampEnd(e.now)
 	k.sweep(e.now)
-	if r.queued {
+	left := r.queued && slices.ContainsFunc(k.queue, isWaiter(e.locker, r.id))
+	if left {
 		k.leaveQueue(e.locker, r.id)
 	}
 	i := k.shareAt(r.id)
@@ -184,16 +186,22 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	case ours && k.state == free:
 		notices = k.reserve(e)
 	}
-	reply.Parked = ours && k.waker != "" && len(notices) == 0 && len(k.queue) == 0 && !k.revoked
+	reply.Parked = ours && r.cooldown == 0 && k.offersParked(notices)
+	if r.queued && (reply.Parked || left && k.state == shared && k.offersParked(notices)) {
+		notices = append(notices, wakeNotice(k, r.key)) // the releases before did not report the entries
+	}
 	return k, reply, notices
+}
+
+// offersParked reports whether parked entries may be granted after a request of the queue ended, or a
+// share did.
+func (k *key) offersParked(served []notice) bool {
+	return k.waker != "" && len(served) == 0 && len(k.queue) == 0 && !k.revoked
 }
 
 // withdrawShare withdraws a request for a share that never ran.
 func withdrawShare(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
-	k, reply, notices := releaseShare(k, ending{id: r.ID, repeated: r.Repeated, queued: true, retention: r.Retention}, e)
-	if reply.Parked { // as in withdraw
-		notices = append(notices, wakeNotice(k, r.Key))
-	}
+	k, _, notices := releaseShare(k, ending{key: r.Key, id: r.ID, repeated: r.Repeated, queued: true, retention: r.Retention}, e)
 	return k, notices
 }
 
@@ -216,7 +224,7 @@ func (k *key) serve(asker string, e env) (notices []notice) {
 				notices = append(notices, turn(first))
 			}
 			continue
-		case k.head != first.request || asker == first.request:
+		case k.head != first.request || asker == first.request || k.headSeen > e.now: // in the last case the clock was set back
 			k.head, k.headSeen = first.request, e.now
 		}
 		if e.now-k.headSeen <= headSilent { //planted:rules-head-keeps-its-place
@@ -264,17 +272,27 @@ func (k *key) keepShares(now instant) {
 	k.sharesExpires = k.expires
 }
 
-// sweep removes the shares that have expired.
-func (k *key) sweep(now instant) {
+// sweep removes the shares that have expired, and reports whether there were any. No share ends after
+// the phase: if that is so, the clock was set back.
+func (k *key) sweep(now instant) (swept bool) {
 	if k.state != shared {
-		return
+		return false
+	}
+	if n := len(k.shares); n > 0 && k.shares[n-1].end > k.end {
+		k.shares = slices.Clone(k.shares)
+		for i := range k.shares {
+			k.shares[i].end = min(k.shares[i].end, k.end)
+		}
+		slices.SortFunc(k.shares, byEnd)
 	}
 	for len(k.shares) > 0 && k.shares[0].end <= now {
 		k.removeShare(0)
+		swept = true
 	}
 	if len(k.shares) == 0 {
 		k.closePhase()
 	}
+	return swept
 }
 
 func (k *key) shareAt(id string) int {
@@ -315,7 +333,7 @@ func (k *key) inspectShares(s *backend.Status, now instant) {
 		}
 		if s.Weights += h.Weight; len(s.Shares) < backend.MaxShares {
 			s.Shares = append(s.Shares, backend.ShareHeld{
-				Share: h.Share, Locker: h.locker, Holder: h.holder, HeldFor: age(h.since, now), Remaining: duration(h.end - now), Cooling: h.cooling,
+				Share: h.Share, Locker: h.locker, Holder: h.holder, HeldFor: age(h.since, now), Remaining: duration(min(h.end, k.end) - now), Cooling: h.cooling,
 			})
 		}
 	}

@@ -57,7 +57,7 @@ func (c *conn) renewBy(ctx context.Context, rs []backend.RenewRequest, per int, 
 	_, execErr := pipe.Exec(ctx)
 	n := 0
 	for i, cmd := range cmds {
-		err := commandErr(cmd, execErr)
+		err := unreadable(commandErr(cmd, execErr), cmd.Args())
 		var reply []any
 		if err == nil {
 			reply, err = cmd.Slice()

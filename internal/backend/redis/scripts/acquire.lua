@@ -49,7 +49,7 @@ if live and not (s == 'r' and h == request) then -- planted:key-is-taken
   if holder[4] and string.sub(holder[4], 1, 26) == request then -- see serve in shares.lua
     call('HSET', KEYS[1], 'w', request .. ' ' .. string.format('%.0f', now))
   end
-  return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, '', holder[2] or '', '', tonumber(holder[3] or 0)}
+  return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, '', holder[2] or '', '', number(holder[3], exact) or 0}
 end
 
 f = math.max(f, t)
@@ -67,7 +67,7 @@ end
 if s == 's' then -- all shares have expired
   local shares = KEYS[1] .. ':s' -- in the slot of the key; see shares.lua
   for _, member in ipairs(call('ZRANGE', shares, 0, -1)) do
-    call('HDEL', KEYS[1], string.match(member, '^(%w+)/'))
+    call('HDEL', KEYS[1], string.match(member, '^(%w+)/') or 'c')
   end
   call('DEL', shares)
   call('HDEL', KEYS[1], 'v', 'c', 'w')

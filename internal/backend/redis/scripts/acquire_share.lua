@@ -46,8 +46,11 @@ if busy then
 end
 
 local opens = k.s ~= 's'
+local waits = call('ZCARD', KEYS[2]) > 0 -- a queue of another type ends the script here
 if opens then open_phase(k, id) end
 admit(k, text, locker, now + lease, lease, ARGV[5])
 if ARGV[4] == '1' then call('ZREM', KEYS[2], locker .. text) end -- otherwise the request never entered the queue
-if opens and call('ZCARD', KEYS[2]) > 0 then serve(k, '', ARGV[7], ARGV[8], ARGV[9]) end -- the requests behind the first one
+if opens and waits or k.swept then -- the requests behind the first one, or behind a claim
+  serve(k, '', ARGV[7], ARGV[8], ARGV[9]) -- planted:share-brings-others
+end
 return {1, k.t, 1, k.a and 1 or 0, k.p and 1 or 0, k.h, now}

@@ -29,7 +29,7 @@ if k.bad then call('HDEL', KEYS[1], 't', 'f') end
 if k.s == 'h' or k.bad then call('HSET', KEYS[1], 'f', k.f) end -- an expired hold may have used all its tokens
 if k.s == 'h' and k.bad then call('PUBLISH', ARGV[3] .. k.o, 'v' .. k.h) end -- the holder renews at once and finds its lease lost
 if k.s == 's' then
-  for i = 1, #shares, 2 do call('HDEL', KEYS[1], string.match(shares[i], '^(%w+)/')) end
+  for i = 1, #shares, 2 do call('HDEL', KEYS[1], string.match(shares[i], '^(%w+)/') or 'c') end
   call('DEL', KEYS[3])
   call('HDEL', KEYS[1], 'c', 'w')
 end

@@ -31,7 +31,7 @@ if k.s == 's' and k.live then
     if i < 200 then
       local locker, since, holder = string.match(call('HGET', KEYS[1], id or '') or '', '^([^\n]*)\n(%d+)\n(.*)$')
       local at = #reply
-      reply[at + 1], reply[at + 2], reply[at + 3] = shares[i], tonumber(shares[i + 1]) - now, math.max(now - (tonumber(since) or now), 0)
+      reply[at + 1], reply[at + 2], reply[at + 3] = shares[i], math.min(tonumber(shares[i + 1]), k.x) - now, math.max(now - (tonumber(since) or now), 0)
       reply[at + 4], reply[at + 5] = locker or '', holder or ''
     end
   end

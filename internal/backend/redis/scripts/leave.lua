@@ -7,7 +7,7 @@
 -- Returns {1} the key was held by the request, or reserved for it · {0} it was not
 local request = ARGV[1]
 local k = load(KEYS[1])
-call('ZREM', KEYS[2], ARGV[2] .. request)
+local left = call('ZREM', KEYS[2], ARGV[2] .. request) == 1
 local ours = k.h == request and (k.s == 'h' or k.s == 'r')
 if ours and not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
 if ARGV[4] == '1' then
@@ -19,7 +19,10 @@ if ours and k.p then outlive(parked) end
 if not ours then -- planted:leaves-with-turn
   if k.s == 's' then
     k = load_shares()
-    if k.s == 's' and not k.v then serve(k, '', ARGV[5], ARGV[6], ARGV[7]) end -- it may have kept the requests behind it out
+    if k.s == 's' and not k.bad and not k.v then -- it may have kept the requests behind it, and parked entries, out
+      local served = serve(k, '', ARGV[5], ARGV[6], ARGV[7]) -- planted:leave-serves
+      if k.p and left and served == 0 and call('ZCARD', KEYS[2]) == 0 then call('PUBLISH', ARGV[6] .. k.p, ARGV[8]) end
+    end
   end
   return {0}
 end

@@ -10,16 +10,23 @@
 local text, cooldown = ARGV[1], tonumber(ARGV[8])
 local id, _, weight = share_of(text)
 local k = load_shares()
-if ARGV[2] ~= '' then call('ZREM', KEYS[2], ARGV[2] .. text) end
+local left = ARGV[2] ~= '' and call('ZREM', KEYS[2], ARGV[2] .. text) == 1
 local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
 local ours = own or k.s == 'r' and k.h == id
+if k.bad and k.s == 's' then -- an operator clears the key
+  if not own then return 0 end
+  call('ZREM', KEYS[3], text)
+  call('HDEL', KEYS[1], id)
+  if ARGV[4] == '1' then remember(k.l, id) end
+  return 1
+end
 if own then
   if cooldown > 0 then
     k.d = math.max(k.d, cooldown)
+    keep_shares(k) -- first, see renew.lua
     call('HSET', KEYS[1], 'd', k.d)
     if call('ZADD', KEYS[3], 'GT', now + cooldown, 'c' .. text) == 0 then k.c = k.c - weight end -- of an earlier grant of this id
-    call('HSET', KEYS[1], 'c' .. id, call('HGET', KEYS[1], id) or '')
-    keep_shares(k)
+    call('HSET', KEYS[1], 'c' .. id, call('HGET', KEYS[1], id) or '') -- planted:cooldown-before-the-end
   else
     k.c = k.c - weight
   end
@@ -51,7 +58,9 @@ if k.s == 's' and not k.v then
 elseif ours and k.s == '' and reserve(ARGV[5], ARGV[6], ARGV[7]) then
   served = 1
 end
-if not ours then return 0 end
-if not k.p or served > 0 or k.v or call('ZCARD', KEYS[2]) > 0 then return 1 end
+-- Parked entries may be granted, unless the share cools. If the last request of the queue is withdrawn
+-- from beside shares, the releases before it did not report them.
+local room = ours and cooldown == 0 or left and k.s == 's'
+if not k.p or served > 0 or not room or k.v or call('ZCARD', KEYS[2]) > 0 then return ours and 1 or 0 end
 if ARGV[9] ~= '' then call('PUBLISH', ARGV[6] .. k.p, ARGV[9]) end
-return {1, 1}
+return ours and {1, 1} or 0

@@ -30,22 +30,33 @@ local function close_phase(k)
 end
 
 -- Reads the key as load does, and removes the shares that have expired. c is the sum of the weights
--- of the others.
+-- of the others, and swept is set if a share was removed. A key that cannot be read stays as it is.
 local function load_shares()
   local k = load(KEYS[1])
   k.c, k.w = 0, ''
   if k.s ~= 's' then return k end
   local v = call('HMGET', KEYS[1], 'c', 'w', 'd')
-  k.c, k.w, k.d = tonumber(v[1] or 0) or 0, v[2] or '', tonumber(v[3] or 0) or 0
-  local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-  if not first[1] then
+  local c, last = number(v[1], exact), call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
+  if not c or c == 0 and last[1] then k.bad = k.bad or 'c' end
+  if k.bad then return k end
+  k.c, k.w, k.d = c, v[2] or '', tonumber(v[3] or 0)
+  if not last[1] then
     k.c = 0 -- an operator has deleted the set
-  elseif tonumber(first[2]) <= now then
+  elseif tonumber(last[2]) > k.x then -- the clock was set back, see clamp
+    for _, member in ipairs(call('ZRANGE', KEYS[3], string.format('(%.0f', k.x), '+inf', 'BYSCORE')) do
+      call('ZADD', KEYS[3], k.x, member) -- planted:share-clock
+    end
+  end
+  local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+  if first[1] and tonumber(first[2]) <= now then
+    k.swept = true -- planted:sweep
     for _, member in ipairs(call('ZRANGE', KEYS[3], '-inf', string.format('%.0f', now), 'BYSCORE')) do
       local field, _, weight = share_of(member)
-      k.c = k.c - weight
       call('ZREM', KEYS[3], member)
-      call('HDEL', KEYS[1], field)
+      if field then
+        k.c = k.c - weight
+        call('HDEL', KEYS[1], field)
+      end
     end
     if k.c > 0 then call('HSET', KEYS[1], 'c', k.c) end -- planted:sweep-counts
   end
@@ -106,7 +117,7 @@ local function serve(k, asker, reservation, channel, counts_all)
     else
       local id = text and string.sub(text, 1, 26) or string.sub(first, -26)
       local noted, seen = string.match(k.w, '^(%w+) (%d+)$')
-      if noted ~= id or asker == id then
+      if noted ~= id or asker == id or tonumber(seen) > now then -- in the last case the clock was set back
         k.w, seen = id .. ' ' .. string.format('%.0f', now), now
         call('HSET', KEYS[1], 'w', k.w)
       end
