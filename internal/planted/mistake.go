@@ -20,7 +20,7 @@ type mistake struct {
 
 // all are the mistakes, as they are listed.
 func all() []mistake {
-	return slices.Concat(leases(), scripts(), rules(), waits(), above())
+	return slices.Concat(leases(), scripts(), shares(), rules(), waits(), above())
 }
 
 // overlay writes the changed files into dir, and what go test -overlay needs to use them instead.

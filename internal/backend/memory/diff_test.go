@@ -884,7 +884,7 @@ func TestDifferentialFindsMistakes(t *testing.T) {
 			tm := virtual
 			tm.often = 10
 			c := compare(t, 1, newMini(t, scriptTexts(t, [2]string{m.old, m.new})), tm)
-			if c.run(30_000); c.diff == "" {
+			if c.run(100_000); c.diff == "" {
 				t.Error("the mistake is not found")
 			}
 			t.Logf("found after %d operations: %s", c.done, c.diff)

@@ -20,7 +20,7 @@ if not ours then -- planted:leaves-with-turn
   if k.s == 's' then
     k = load_shares()
     if k.s == 's' and not k.bad and not k.v then -- it may have kept the requests behind it, and parked entries, out
-      local served = serve(k, '', ARGV[5], ARGV[6], ARGV[7]) -- planted:leave-serves
+      local served = serve(k, '', ARGV[5], ARGV[6], ARGV[7])
       if k.p and left and served == 0 and call('ZCARD', KEYS[2]) == 0 then call('PUBLISH', ARGV[6] .. k.p, ARGV[8]) end
     end
   end

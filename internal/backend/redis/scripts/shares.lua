@@ -44,12 +44,12 @@ local function load_shares()
     k.c = 0 -- an operator has deleted the set
   elseif tonumber(last[2]) > k.x then -- the clock was set back, see clamp
     for _, member in ipairs(call('ZRANGE', KEYS[3], string.format('(%.0f', k.x), '+inf', 'BYSCORE')) do
-      call('ZADD', KEYS[3], k.x, member) -- planted:share-clock
+      call('ZADD', KEYS[3], k.x, member)
     end
   end
   local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
   if first[1] and tonumber(first[2]) <= now then
-    k.swept = true -- planted:sweep
+    k.swept = true
     for _, member in ipairs(call('ZRANGE', KEYS[3], '-inf', string.format('%.0f', now), 'BYSCORE')) do
       local field, _, weight = share_of(member)
       call('ZREM', KEYS[3], member)

@@ -1,0 +1,103 @@
+package main
+
+// shares are mistakes in shares: in the rules and in the scripts. The comparison of both finds them.
+func shares() []mistake {
+	const pkg, test = "internal/backend/memory", "TestDifferentialFixed"
+	return []mistake{
+		{
+			name: "rules-share-not-served", what: "By the rules, the end of a share serves no waiter.",
+			edits: []edit{{"rules-share-served", skip()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-head-dropped", what: "By the rules, the first waiter that does not fit is removed at once.",
+			edits: []edit{{"rules-head-keeps-its-place", never()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-phase-token-of-clock", what: "By the rules, the token of a phase is the time.",
+			edits: []edit{{"rules-phase-token", after("token = now")}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-share-counts-twice", what: "By the rules, a repeat adds the share again.",
+			edits: []edit{{"rules-share-counts-once", never()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-late-duplicate-share-granted", what: "By the rules, a late duplicate of a request for a share is granted after its end.",
+			edits: []edit{{"rules-late-duplicate-share", never()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-share-without-room", what: "By the rules, a share is granted without room for it.",
+			edits: []edit{{"rules-share-fits", never()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "late-duplicate-share-granted", what: "A late duplicate of a request for a share is granted after its end.",
+			edits: []edit{{"late-duplicate-share", never()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "share-overtakes", what: "A request for a share overtakes the queue.",
+			edits: []edit{{"share-waits-behind-the-queue", skip()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "share-without-room", what: "A share is granted without room for it.",
+			edits: []edit{{"share-fits", skip()}},
+			pkg:   pkg, test: test, fast: true,
+		},
+		{
+			name: "share-comes-alone", what: "The request that opens a phase lets in none of those behind it.",
+			edits: []edit{{"share-brings-others", skip()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "cooling-share-without-holder", what: "A cooling share forgets who had it.",
+			edits: []edit{{"cooldown-before-the-end", skip()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "phase-end-stays", what: "The end of a phase stays that of a share that was released.",
+			edits: []edit{{"latest-end", skip()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "share-serves-none", what: "The end of a share serves no waiter.",
+			edits: []edit{{"share-served", skip()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "share-renewal-revives", what: "A renewal revives an expired share.",
+			edits: []edit{{"renewal-of-own-share", stmt("if not till then return {0} end")}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "silent-head-stays", what: "A first waiter whose process is silent keeps all others out.",
+			edits: []edit{{"head-keeps-its-place", stmt("do return served end")}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "sweep-loses-count", what: "The weights of expired shares stay counted.",
+			edits: []edit{{"sweep-counts", skip()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "phase-token-of-clock", what: "The token of a phase is the time, also if a greater one was used.",
+			edits: []edit{{"phase-token", stmt("k.t = now")}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "shares-without-ttl", what: "The set of shares has no TTL.",
+			edits: []edit{{"shares-ttl", skip()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "share-counts-twice", what: "A repeat counts the weight of its share again.",
+			edits: []edit{{"share-counts-once", before("k.c = k.c + weight")}},
+			pkg:   pkg, test: test,
+		},
+	}
+}
