@@ -26,7 +26,7 @@ const (
 //
 //   - t.Wait bounds the whole wait. Once it is over, each further key is tried once, as with lockcore.NoWait.
 //   - If a key is busy, the keys before it are released, and the error is the *lockcore.BusyError of that key. Its
-//     Waited is the wait for that key.
+//     Waited is the wait for that key. The event lockcore.Released of the others has that error as Failed.
 //   - A key that ctx already holds is entered, see Exclusive. A call that holds a key and asks for a smaller one waits
 //     out of order. Two such calls can wait for each other until t.Wait is over. Acquire the keys together, or always in
 //     byte order.
