@@ -23,7 +23,6 @@ type call struct {
 	kind        Kind
 	key         string
 	terms       Terms
-	share       backend.Share
 	keep        time.Duration
 	atMostOnce  bool
 	fingerprint string
@@ -116,8 +115,11 @@ func (c *call) acquire() (*hold, *Record, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t := turn{share: joined}
-	if !leads && joined == nil {
+	var t turn
+	switch {
+	case joined != nil:
+		t.grant = joined.newGrant(c)
+	case !leads:
 		t = c.awaitTurn()
 		c.owned.place = false
 		c.l.givens.Put(c.given)
@@ -129,7 +131,7 @@ func (c *call) acquire() (*hold, *Record, error) {
 		rec, err := c.acceptRecord(t.record, t.fingerprint)
 		return nil, rec, err
 	case t.ofShare():
-		if h, err := c.runShare(t.share, t.grant); h != nil || err != nil {
+		if h, err := c.runShare(t.grant); h != nil || err != nil {
 			return h, nil, err
 		}
 		return c.acquire() // the lease ended during the hand-off
@@ -231,10 +233,6 @@ func (c *call) leaveQueue(err error) turn {
 		switch {
 		case t.final():
 			return t
-		case t.share != nil:
-			if q.leaveShare(t.share) {
-				t.share.first.releaseAsync(outcome{})
-			}
 		case t.ofShare():
 			q.dropShare(t.grant)
 		default:

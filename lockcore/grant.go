@@ -303,7 +303,7 @@ func (g *grant) live() bool {
 func (g *grant) canHandTo(c *call, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.queue.key.Kind == backend.KindExclusive && g.holds < backend.TokensPerGrant && g.shareOf() == c.share &&
+	return g.queue.key.Kind == backend.KindExclusive && g.holds < backend.TokensPerGrant && g.shareOf() == c.terms.share() &&
 		g.cause == nil && //planted:hand-off-of-live-grant
 		g.lease == c.terms.Lease && //planted:hand-off-of-same-lease
 		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.requestedBy == c) && g.leftLocked(now) > 0

@@ -164,18 +164,14 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 		return nil, errtext.Wrap(ErrNotRun, err)
 	}
 	var start time.Time
-	share := t.share()
 	if e := entryIn(ctx, l, KindExclusive, key); e != nil { //planted:nested-acquire
-		if e.of.grant.needsMore(share) && e.holds() { //planted:upgrade-refused
-			return nil, fmt.Errorf("%w: %q", ErrUpgrade, key)
-		}
-		le, since, err := l.reenter(ctx, e, t.Wait)
+		le, since, err := l.reenter(ctx, e, &t)
 		if le != nil || err != nil {
 			return le, err
 		}
 		start = since
 	}
-	c := &call{l: l, kind: KindExclusive, key: key, terms: t, share: share, keep: freeTTL, start: start}
+	c := &call{l: l, kind: KindExclusive, key: key, terms: t, keep: freeTTL, start: start}
 	c.terms.fill(&l.terms)
 	h, _, err := c.run(ctx)
 	switch {

@@ -54,7 +54,6 @@ type keyQueue struct {
 type turn struct {
 	grant       *grant
 	request     *request
-	share       *share // the call has joined it
 	record      *Record
 	fingerprint string // of record
 	err         error
@@ -62,8 +61,8 @@ type turn struct {
 
 func (t turn) final() bool { return t.record != nil || t.err != nil }
 
-// ofShare reports whether t has a share: the call has joined it, or grant was handed to it.
-func (t turn) ofShare() bool { return t.share != nil || t.grant != nil && t.grant.share != nil }
+// ofShare reports whether t has a share: the call has joined it, or it was handed to the call.
+func (t turn) ofShare() bool { return t.grant != nil && t.grant.share != nil }
 
 // enqueue makes c the leader of a new queue or appends it to the existing one. Without a queue c may
 // join a share instead. It refuses calls that cannot succeed.
@@ -258,7 +257,7 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 	snap := q.snapshotLocked()
 	q.mu.Unlock()
 	for _, c := range joined {
-		c.give(turn{share: open})
+		c.give(turn{grant: open.newGrant(c)})
 	}
 	if w == nil {
 		return
@@ -308,7 +307,7 @@ func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, hand
 	if !alive || w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
 		q.grant = nil
 		q.mu.Unlock()
-		if !alive || w != nil && w.share.Limit > 0 { // the request for a share is a command of its own
+		if !alive || w != nil && w.terms.share().Limit > 0 { // the request for a share is a command of its own
 			w = nil
 		}
 		return true, 0, w

@@ -63,7 +63,7 @@ func newRequest(c *call) *request {
 func (req *request) assign(c *call) {
 	stale := req.unresolved || req.repeated // Redis may grant it under the previous terms
 	if !sameTerms(req.caller, c) {
-		if stale || req.queued && req.caller.share != c.share { // the remote queue has what it asks for
+		if stale || req.queued && req.caller.terms.share() != c.terms.share() { // the remote queue has what it asks for
 			req.reissue()
 		}
 		req.nextTry, req.backoff = time.Time{}, false
@@ -75,7 +75,7 @@ func (req *request) assign(c *call) {
 
 func sameTerms(a, b *call) bool {
 	return a.terms.Lease == b.terms.Lease && a.keep == b.keep && a.atMostOnce == b.atMostOnce && a.fingerprint == b.fingerprint &&
-		a.share == b.share
+		a.terms.share() == b.terms.share()
 }
 
 func (req *request) subscribe() {
@@ -105,7 +105,7 @@ func (req *request) acquireRequest(c *call) backend.AcquireRequest {
 	return backend.AcquireRequest{
 		Key: &req.queue.key, ID: req.id, Holder: req.l.holderText(c.ctx), Lease: c.terms.Lease, Retention: c.terms.Lease + max(c.keep, abandonedTTL),
 		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Timeout: c.replyTimeout(),
-		Share: c.share,
+		Share: c.terms.share(),
 	}
 }
 
@@ -204,7 +204,7 @@ func (req *request) undo() {
 func (req *request) withdraw() {
 	req.l.backend.Withdraw(backend.WithdrawRequest{
 		Key: &req.queue.key, ID: req.id, Retention: req.caller.keep, Granted: req.unresolved || req.repeated, Repeated: req.repeated,
-		Share: req.caller.share,
+		Share: req.caller.terms.share(),
 	})
 }
 
@@ -274,8 +274,8 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	if !req.callerChanged {
 		g.requestedBy = c
 	}
-	if c.share.Limit > 0 {
-		g.share = &share{Share: c.share, phase: r.Phase, first: g, sent: r.Sent, users: 1}
+	if c.terms.share().Limit > 0 {
+		g.share = &share{Share: c.terms.share(), phase: r.Phase, first: g, sent: r.Sent, users: 1}
 	}
 	if !req.l.addGrant(g) {
 		return acquired{err: ErrClosed}

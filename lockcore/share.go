@@ -39,12 +39,12 @@ type share struct {
 func (s *share) joinableLocked(c *call, now time.Time) bool {
 	g := s.first
 	return s.Limit == backend.Unlimited && !s.closed && s.users < backend.TokensPerGrant && now.Sub(g.since) < batchTime && //planted:share-open-for-a-moment
-		c.share == s.Share && c.terms.Lease == g.terms.Lease && c.terms.NoRenew == g.terms.NoRenew && c.terms.MinHold == 0
+		c.terms.share() == s.Share && c.terms.Lease == g.terms.Lease && c.terms.NoRenew == g.terms.NoRenew && c.terms.MinHold == 0
 }
 
 // joinLocked returns the share of the key that c may join, and counts c as its user.
 func (s *shard) joinLocked(c *call, now time.Time) *share {
-	if c.share.Limit != backend.Unlimited {
+	if c.terms.share().Limit != backend.Unlimited {
 		return nil
 	}
 	open := s.shares[c.key]
@@ -143,18 +143,23 @@ func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {
 // dropShare ends the role of a call that was handed g and does not want it: the first waiting call
 // gets it, or it is released.
 func (q *keyQueue) dropShare(g *grant) {
-	if q.handOffShare(g, time.Now()) == 0 {
+	if g.joins() || q.handOffShare(g, time.Now()) == 0 {
 		g.discard()
 	}
 }
 
-// runShare starts the hold of a call that has joined s, or to which g was handed. It returns nil if
+// joins reports whether g was made for a call that joins a share, and is not registered yet.
+func (g *grant) joins() bool {
+	_, holds := g.lastHold()
+	return holds == 0 && g != g.share.first
+}
+
+// runShare starts the hold of a call that has joined a share, or to which g was handed. It returns nil if
 // the lease is over: then the call waits again.
-func (c *call) runShare(s *share, g *grant) (*hold, error) {
+func (c *call) runShare(g *grant) (*hold, error) {
 	l := c.l
-	if g == nil {
-		g = s.newGrant(c)
-		c.owned.share = g
+	c.owned.share = g
+	if g.joins() {
 		if !l.addGrant(g) {
 			c.owned.share = nil
 			g.discard()
@@ -164,7 +169,6 @@ func (c *call) runShare(s *share, g *grant) (*hold, error) {
 			l.watchdog.add(g, g.since)
 		}
 	}
-	c.owned.share = g
 	h := g.startHold(c)
 	c.owned.share, c.owned.hold = nil, h
 	if h == nil {

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -268,7 +269,10 @@ func (h *hold) siblingBusy(start time.Time, queue int) *BusyError {
 // reenter enters the hold of key that ctx carries, or waits until it can. If it returns neither a
 // lease nor an error, ctx carries no hold that it can enter, and start is when the call began to
 // wait.
-func (l *Locker) reenter(ctx context.Context, e *entry, wait time.Duration) (le *Lease, start time.Time, err error) {
+func (l *Locker) reenter(ctx context.Context, e *entry, t *Terms) (le *Lease, start time.Time, err error) {
+	if e.of.grant.needsMore(t.share()) && e.holds() { //planted:upgrade-refused
+		return nil, start, fmt.Errorf("%w: %q", ErrUpgrade, e.of.grant.queue.key.Name)
+	}
 	n := newNested(ctx, e.of)
 	if e.enter(n) {
 		return &n.Lease, start, nil
@@ -276,7 +280,7 @@ func (l *Locker) reenter(ctx context.Context, e *entry, wait time.Duration) (le 
 	if !e.of.valid() { // decide its end before the call competes: a late renewal must not make the call wait for its own hold
 		e.of.grant.expire()
 	}
-	entered, start, err := e.await(ctx, cmp.Or(wait, l.terms.Wait), n)
+	entered, start, err := e.await(ctx, cmp.Or(t.Wait, l.terms.Wait), n)
 	if entered {
 		return &n.Lease, start, nil
 	}
