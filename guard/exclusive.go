@@ -27,7 +27,7 @@ import (
 // fails is counted, not returned: the key is free at the lease's end.
 func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) error {
 	if t.Limit != 0 || t.Weight != 0 {
-		return refuseShare("Exclusive", "0: use Shared or Limited", t)
+		return refuseTerms("Exclusive", "Limit and Weight must be 0; use Shared or Limited", t)
 	}
 	return hold(ctx, "Exclusive", locks, key, t, fn)
 }

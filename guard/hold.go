@@ -35,8 +35,8 @@ func Attempt(ctx context.Context, key string) (attempt int, tookOver bool) {
 // sends no command. Without Stall, and for a ctx that holds nothing, it does nothing.
 func Beat(ctx context.Context) { lockcore.Beat(ctx) }
 
-// MustHold panics unless ctx holds key and the lease is valid. It is for code that must never run
-// unguarded, like ShedLock's LockAssert.
+// MustHold panics unless ctx holds key, alone or as a share, and the lease is valid. It is for code that
+// must never run unguarded, like ShedLock's LockAssert.
 func MustHold(ctx context.Context, key string) {
 	if _, ok := lockcore.HoldOf(ctx, key); !ok {
 		panic(fmt.Sprintf("guard: ctx does not hold %q", key))

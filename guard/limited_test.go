@@ -26,13 +26,14 @@ func TestSharedBadTerms(t *testing.T) {
 		return guard.Limited(t.Context(), locks, "k", n, terms, fn)
 	}
 	for want, err := range map[string]error{
-		"Exclusive: Terms.Limit is 3 and Terms.Weight is 0":                 guard.Exclusive(t.Context(), locks, "k", lockcore.Terms{Limit: 3}, fn),
+		"Exclusive: Terms.Limit is 3 and Terms.Weight is 0: Limit and":      guard.Exclusive(t.Context(), locks, "k", lockcore.Terms{Limit: 3}, fn),
 		"Shared: Terms.Limit is 0 and Terms.Weight is 2":                    guard.Shared(t.Context(), locks, "k", lockcore.Terms{Weight: 2}, fn),
 		"Limited: Terms.Limit is 2":                                         limited(3, lockcore.Terms{Limit: 2}),
 		"n is 0, must be between 1 and 1000000":                             limited(0, lockcore.Terms{}),
-		"Terms.Limit is 1000001, must be between 0 and 1000000":             limited(1_000_001, lockcore.Terms{}),
-		"Terms.Weight is 4, must be between 0 and Terms.Limit":              limited(3, lockcore.Terms{Weight: 4}),
-		"Terms.Weight is -1, must be between 0 and Terms.Limit":             limited(3, lockcore.Terms{Weight: -1}),
+		"n is 1000001, must be between 1 and 1000000":                       limited(1_000_001, lockcore.Terms{}),
+		"Terms.Weight is 4, must be between 0 and n, which is 3":            limited(3, lockcore.Terms{Weight: 4}),
+		"Terms.Weight is -1, must be between 0 and n, which is 3":           limited(3, lockcore.Terms{Weight: -1}),
+		"ExclusiveAll: Terms.Limit is 3 and Terms.Weight is 0: Limit and":   guard.ExclusiveAll(t.Context(), locks, []string{"k"}, lockcore.Terms{Limit: 3}, fn),
 		"guard: Shared: locks and fn must not be nil":                       guard.Shared(t.Context(), nil, "k", lockcore.Terms{}, fn),
 		"guard: Limited: locks and fn must not be nil":                      guard.Limited(t.Context(), locks, "k", 1, lockcore.Terms{}, nil),
 		"Claim: Terms.Limit is 2 and Terms.Weight is 0, must be 0":          claimed(t.Context(), locks, lockcore.Terms{Limit: 2}),

@@ -88,6 +88,9 @@ func (o OnceOptions) Validate() error {
 	if err := o.Terms.Validate(); err != nil {
 		errs = append(errs, err)
 	}
+	if o.Terms.Limit != 0 || o.Terms.Weight != 0 {
+		errs = append(errs, fmt.Errorf("guard: OnceOptions: Terms.Limit is %d and Terms.Weight is %d, must be 0", o.Terms.Limit, o.Terms.Weight))
+	}
 	if o.Keep != 0 && (o.Keep < time.Second || o.Keep > maxKeep) {
 		errs = append(errs, fmt.Errorf("guard: OnceOptions.Keep is %v, must be between 1s and %v", o.Keep, maxKeep))
 	}

@@ -8,42 +8,55 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
+const maxLimit = 1_000_000 // as in lockcore
+
 // Shared runs fn beside any number of other Shared of the same key, and never beside an [Exclusive]
 // of it: fn is a reader. It waits up to t.Wait (2 s by default) for its turn, and does not overtake a
 // call that waits for the key alone. Calls of one process that begin within 5 ms share one lease.
 //
-// A Shared of the same key inside fn, with fn's ctx, is nested, as in Exclusive. An Exclusive inside
-// fn is refused with lockcore.ErrUpgrade at once: two readers that both wait to become the writer
-// would wait for each other. t.Limit and t.Weight must be 0. Otherwise Shared returns what Exclusive
-// returns.
+// A Shared of the same key inside fn, with fn's ctx, is nested, as in Exclusive: it sends no command,
+// and nested calls with the same ctx run one at a time. An [Exclusive] or [Limited] inside fn is refused
+// with lockcore.ErrUpgrade at once: two readers that both wait to become the writer would wait for each
+// other. t.Limit and t.Weight must be 0. Otherwise Shared returns what Exclusive returns.
+//
+// A Shared runs beside any number of Limited. For these, the readers that share one lease count as one
+// call of weight 1.
 func Shared(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) error {
 	if t.Limit != 0 || t.Weight != 0 {
-		return refuseShare("Shared", "0", t)
+		return refuseTerms("Shared", "Limit and Weight must be 0", t)
 	}
 	t.Limit = lockcore.Unlimited
 	return hold(ctx, "Shared", locks, key, t, fn)
 }
 
 // Limited runs fn while at most n calls of the key run, anywhere on the same Redis and prefix: n
-// permits. With t.Weight a call takes as many permits. n may differ from call to call and may change
-// at any time: each call is granted by its own n, so all calls of a key should have the same. With
-// t.MinHold at most n calls begin within that time, which is a rate limit.
+// permits. With t.Weight a call takes as many permits. With t.MinHold at most n calls begin within that
+// time, which is a rate limit. n is 1 to 1,000,000, and t.Limit must be 0. Otherwise Limited returns
+// what Exclusive returns.
 //
-// An [Exclusive] of the key waits until all permits are released and keeps new ones out. A call of
-// the same key inside fn, with fn's ctx, is nested and takes no further permit. If it asks for more,
-// it is refused with lockcore.ErrUpgrade. n is 1 to 1,000,000, and t.Limit must be 0. Otherwise
-// Limited returns what Exclusive returns.
+//   - Calls are granted in the order of their arrival. A heavy call that does not fit yet keeps the
+//     light calls behind it waiting, although there may be room for them.
+//   - n may differ from call to call and may change at any time. Each call is granted by its own n, so
+//     all calls of a key should have the same. A t.Weight that exceeds a new n is refused.
+//   - An [Exclusive] of the key waits until all permits are released, and keeps new ones out.
+//   - No limit keeps a [Shared] of the key out. Use only one of the two for a key.
+//   - A call of the same key inside fn, with fn's ctx, is nested and takes no further permit. Nested
+//     calls with the same ctx run one at a time. A nested call that names a smaller n or a greater
+//     weight is refused with lockcore.ErrUpgrade, because the permit of fn does not say that there is
+//     room for it.
 func Limited(ctx context.Context, locks *lockcore.Locker, key string, n int, t lockcore.Terms, fn func(context.Context) error) error {
 	switch {
 	case t.Limit != 0:
-		return refuseShare("Limited", "0, because n is the limit", t)
-	case n < 1: // the upper bound is that of Terms.Limit
-		return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: Limited: n is %d, must be between 1 and 1000000", n))
+		return refuseTerms("Limited", "Limit must be 0, because n is the limit", t)
+	case n < 1 || n > maxLimit:
+		return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: Limited: n is %d, must be between 1 and %d", n, maxLimit))
+	case t.Weight < 0 || t.Weight > n:
+		return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: Limited: Terms.Weight is %d, must be between 0 and n, which is %d", t.Weight, n))
 	}
 	t.Limit = n
 	return hold(ctx, "Limited", locks, key, t, fn)
 }
 
-func refuseShare(name, want string, t lockcore.Terms) error {
-	return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: %s: Terms.Limit is %d and Terms.Weight is %d; Terms.Limit must be %s", name, t.Limit, t.Weight, want))
+func refuseTerms(name, want string, t lockcore.Terms) error {
+	return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: %s: Terms.Limit is %d and Terms.Weight is %d: %s", name, t.Limit, t.Weight, want))
 }

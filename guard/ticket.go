@@ -30,7 +30,8 @@ type ticketKey struct{}
 // WithTicket returns a ctx in which the next [Exclusive] or [Once] of the key of ticket adopts its
 // hold, so that it does not wait for it. The run of a once key goes on, with the same attempt. If the
 // ticket is worthless (lockcore.ErrLost, lockcore.ErrRevoked), the call acquires the key like any
-// other. A call for another key, or for the other kind of key, ignores the ticket. If the hold has a
+// other. A call for another key, or for the other kind of key, ignores the ticket, and so do [Shared] and
+// [Limited]. If the hold has a
 // fingerprint, that of the call is not compared.
 func WithTicket(ctx context.Context, ticket string) context.Context {
 	return context.WithValue(ctx, ticketKey{}, ticket)
@@ -59,9 +60,12 @@ func adopt(ctx context.Context, locks *lockcore.Locker, kind lockcore.Kind, key 
 
 // acquire is Acquire, or Adopt with the ticket in ctx.
 func acquire(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms) (*lockcore.Lease, error) {
-	ctx, lease, err := adopt(ctx, locks, lockcore.KindExclusive, key, t)
-	if lease != nil || err != nil {
-		return lease, err
+	if t.Limit == 0 { // a share adopts no hold
+		inner, lease, err := adopt(ctx, locks, lockcore.KindExclusive, key, t)
+		if lease != nil || err != nil {
+			return lease, err
+		}
+		ctx = inner
 	}
 	return locks.Acquire(ctx, key, t)
 }

@@ -47,7 +47,23 @@ func TestTicketExclusive(t *testing.T) {
 				t.Errorf("%s: a used ticket: %v", name, err)
 			}
 		}
-		err := guard.Exclusive(guard.WithTicket(t.Context(), "garbage"), f.locks, "k", lockcore.Terms{}, nothing)
+		// A share adopts no hold, and does not use up the ticket.
+		ticket := ""
+		err := guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{}, func(ctx context.Context) (err error) {
+			ticket, err = guard.Ticket(ctx, "k", time.Hour)
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		adopting := guard.WithTicket(t.Context(), ticket)
+		if err := guard.Shared(adopting, f.other, "k", lockcore.Terms{Wait: lockcore.NoWait}, nothing); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("a share with a ticket: %v", err)
+		}
+		if err := guard.Exclusive(adopting, f.other, "k", lockcore.Terms{Wait: lockcore.NoWait}, nothing); err != nil {
+			t.Errorf("after a share: %v", err)
+		}
+		err = guard.Exclusive(guard.WithTicket(t.Context(), "garbage"), f.locks, "k", lockcore.Terms{}, nothing)
 		if !errors.Is(err, lockcore.ErrTicket) || !errors.Is(err, lockcore.ErrNotRun) {
 			t.Errorf("a bad ticket: %v", err)
 		}

@@ -173,7 +173,9 @@ func TestReplicaAcksRefuse(t *testing.T) {
 	}
 	wg.Wait()
 	p.silence()
-	for _, terms := range []lockcore.Terms{noWait, {Wait: 1500 * time.Millisecond}} {
+	share, permit := noWait, noWait
+	share.Limit, permit.Limit = lockcore.Unlimited, 3
+	for _, terms := range []lockcore.Terms{noWait, share, permit, {Wait: 1500 * time.Millisecond}} {
 		_, err := l.Acquire(t.Context(), "k", terms)
 		refusedFor(t, err, 0, 1)
 	}
@@ -182,8 +184,10 @@ func TestReplicaAcksRefuse(t *testing.T) {
 		return err == nil && h.State == lockcore.StateFree
 	})
 	p.link.Heal()
-	if err := take(t, l, "k", lockcore.Terms{Wait: 30 * time.Second}).Release(t.Context()); err != nil {
-		t.Error(err)
+	for _, limit := range []int{0, lockcore.Unlimited, 3} {
+		if err := take(t, l, "k", lockcore.Terms{Limit: limit, Wait: 30 * time.Second}).Release(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -19,22 +19,22 @@ const replyWait = backend.CallTimeout * 3 / 2
 // call is one Acquire or Claim under way. It waits in the local queue of its key until its turn.
 // Then it runs, or it is the leader and sends requests for all calls behind it.
 type call struct {
-	l           *Locker
-	kind        Kind
-	key         string
-	terms       Terms
-	keep        time.Duration
-	atMostOnce  bool
-	fingerprint string
-	check       func([]byte) error
-	interim     *access.Interim // nil: the call does not want an interim answer
-
-	ctx          context.Context //nolint:containedctx // of the Observer's Start
-	start        time.Time
+	l            *Locker
+	kind         Kind
+	atMostOnce   bool
 	contended    bool
 	waitReported bool // Waiting was emitted
-	longest      int  // the longest queue seen
-	queue        *keyQueue
+	key          string
+	terms        Terms
+	keep         time.Duration
+	fingerprint  string
+	check        func([]byte) error
+	interim      *access.Interim // nil: the call does not want an interim answer
+
+	ctx     context.Context //nolint:containedctx // of the Observer's Start
+	start   time.Time
+	longest int // the longest queue seen
+	queue   *keyQueue
 
 	// Guarded by the mutex of the queue.
 	prev, next *call
@@ -46,14 +46,29 @@ type call struct {
 	firstRequest request       // most calls need one request
 	owned        struct {      // what giveUp must release
 		place   bool
+		leads   bool // with share: the call is the leader too, and has the request if that is set
 		request *request
 		grant   *grant
-		share   *grant // of a share, without the leadership unless leads is set
-		leads   bool
+		share   *grant // of a share; without the leadership unless leads is set
 		hold    *hold
 	}
 	turn  turn          // set before given is sent to
-	given chan struct{} // room for one; nil if the call need not wait
+	given chan struct{} // room for one; nil if the call does not wait for a turn
+}
+
+// makeGiven prepares the call for a turn.
+func (c *call) makeGiven() {
+	if c.given, _ = c.l.givens.Get().(chan struct{}); c.given == nil {
+		c.given = make(chan struct{}, 1)
+	}
+}
+
+// dropGiven lets another call use the channel: it is empty, and no goroutine sends to it any more.
+func (c *call) dropGiven() {
+	if c.given != nil {
+		c.l.givens.Put(c.given)
+		c.given = nil
+	}
 }
 
 // give sends the call its turn. Only the goroutine that removed the call from the queue does that,
@@ -101,7 +116,7 @@ func (c *call) giveUp() {
 	case c.owned.share != nil:
 		c.owned.share.discard()
 		if c.owned.leads {
-			c.queue.passLeadership(nil, nil)
+			c.queue.passLeadership(nil, c.owned.request)
 		}
 	case c.owned.grant != nil || c.owned.request != nil:
 		c.queue.passLeadership(c.owned.grant, c.owned.request)
@@ -122,7 +137,7 @@ func (c *call) acquire() (*hold, *Record, error) {
 	case !leads:
 		t = c.awaitTurn()
 		c.owned.place = false
-		c.l.givens.Put(c.given)
+		c.dropGiven()
 	}
 	switch {
 	case t.err != nil:
@@ -143,11 +158,13 @@ func (c *call) acquire() (*hold, *Record, error) {
 		c.queue.clearGrant() // the lease ended during the hand-off; this call is still the leader
 		t.request = t.grant.requestAfter(c)
 	}
-	return c.lead(t.request)
+	h, rec, err := c.lead(t.request)
+	c.dropGiven()
+	return h, rec, err
 }
 
 // awaitTurn waits in the queue. It returns the turn, or an error if the call ends first. In both
-// cases another call may use the channel: it is empty, and no goroutine sends to it any more.
+// cases no goroutine sends to the channel any more.
 func (c *call) awaitTurn() turn {
 	var timer *time.Timer
 	var timeout <-chan time.Time
@@ -314,6 +331,12 @@ func (c *call) lead(req *request) (*hold, *Record, error) {
 			c.resign(nil, req) //planted:leader-gives-up
 			return nil, nil, err
 		}
+		if c.owned.share != nil {
+			if h := c.runOffered(req); h != nil {
+				return h, nil, nil
+			}
+			continue
+		}
 		reply, err := req.send(c)
 		if err != nil {
 			if err := c.onSendFailed(req, reply.Sent, err); err != nil {
@@ -349,8 +372,12 @@ func (c *call) lead(req *request) (*hold, *Record, error) {
 	}
 }
 
-// resign passes the leadership on.
+// resign passes the leadership on, and a share that was handed to the call.
 func (c *call) resign(g *grant, req *request) {
+	if share := c.owned.share; share != nil {
+		c.owned.share, c.owned.leads = nil, false
+		c.queue.dropShare(share)
+	}
 	c.owned.request = nil
 	c.queue.passLeadership(g, req)
 }
@@ -424,7 +451,7 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 }
 
 // awaitRetry waits until the next send is due: until nextTry, or until a signal. It returns an
-// error if the call ends first.
+// error if the call ends first. The call may get a share meanwhile, see runOffered.
 func (c *call) awaitRetry(req *request) error {
 	var d time.Duration
 	if !req.nextTry.IsZero() { // the first send is due at once
@@ -441,6 +468,10 @@ func (c *call) awaitRetry(req *request) error {
 	var remote, local chan struct{}
 	if !req.backoff { // else Redis did not reply, and signals do not count
 		remote, local = req.remoteSignal, req.localSignal
+	}
+	if d > 0 && c.terms.Limit != 0 {
+		defer c.endOffer(req)
+		c.awaitOffer()
 	}
 	notified, err := c.pause(remote, local, d)
 	switch {
@@ -473,6 +504,9 @@ func (c *call) pause(remote, local chan struct{}, d time.Duration) (notified boo
 	case <-remote:
 		return true, nil
 	case <-local:
+		return false, nil
+	case <-c.given:
+		c.owned.share = c.turn.grant
 		return false, nil
 	case <-timer.C:
 		if d >= end && remote != nil {

@@ -95,7 +95,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 		}
 		return nil, cannotAdopt(ErrRevoked)
 	case reply.Verdict != backend.VerdictKept:
-		return nil, cannotAdopt(ErrLost)
+		return nil, cannotAdopt(errtext.Prefix("the ticket was used, is late, or is forged", ErrLost))
 	}
 	now := time.Now()
 	q := &keyQueue{shard: new(shard), l: l, key: key, lastReply: noReply}

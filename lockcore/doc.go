@@ -129,6 +129,36 @@
 // The hold ends with its last run. If the first lease is released earlier, the runs inside it go
 // on. Then calls with its ctx are no longer nested.
 //
+// # Shares
+//
+// With Terms.Limit a call gets a share of the key beside others: a reader with Unlimited, a permit
+// with a number. Without it the call gets the key alone, as a writer. guard.Shared, guard.Limited and
+// guard.Exclusive are these three. They exclude each other on one key:
+//
+//		the key is              a share waits                      a call for the key alone waits
+//		free                    no                                 no
+//		held alone              yes                                yes
+//		shared, no waiter       if the weights would pass Limit    yes
+//		shared, with waiters    yes                                yes
+//
+//	  - Limit and Weight belong to the call. Redis stores no number of permits, so a call with another
+//	    Limit needs no set-up. Calls with different Limits are each granted by their own.
+//	  - Requests are granted in the order of their arrival. The first one that does not fit keeps all
+//	    behind it waiting, so that neither a writer nor a heavy call starves. A waiting process that
+//	    sends nothing for 5 s counts as dead and is dropped.
+//	  - A phase lasts from the first share that is held to the last. All shares of a phase have the same
+//	    token and the same Hold.ID, greater than the token before and smaller than the one after. So a
+//	    fence refuses what was read before a write, and does not tell two permits of a phase apart.
+//	  - Calls for Unlimited of one process that begin within 5 ms share one grant, unless they have a
+//	    MinHold or a call of this process waits for the key. So a process sends at most 200 such
+//	    requests a second for a key. A waiting writer is overtaken for at most these 5 ms.
+//	  - Waiting calls of one process may follow each other under one permit for 5 ms, as in a batch of
+//	    hand-offs.
+//	  - Each hold of a share has its own ctx and its own MaxHold and Stall. A share whose process has
+//	    died is free at the end of its lease. It does not make the key abandoned.
+//	  - A call inside a share that asks for more fails with ErrUpgrade at once. Release the share first.
+//	  - Shares are for exclusive keys only, not for Claim, and they have no tickets.
+//
 // # Tickets
 //
 // Lease.Ticket hands a hold to another process, or to a later request: to the first Adopt with that

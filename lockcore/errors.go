@@ -39,7 +39,7 @@ var (
 	ErrRecord = notRun("lockcore: stored record does not decode")
 	// ErrUpgrade: ctx holds a share of the key, and the call asks for more: for the key alone, for a
 	// share with a smaller Limit, or for a greater Weight. Two such calls would wait for each other.
-	ErrUpgrade = notRun("lockcore: a share cannot become more")
+	ErrUpgrade = notRun("lockcore: a nested call asks for more than the share that its ctx holds")
 	// ErrTicket: the text is no ticket, or one of a Locker with another prefix.
 	ErrTicket = notRun("lockcore: bad ticket")
 	// ErrNested: a Claim whose ctx holds the same key would wait for itself, or a hold with nested
@@ -134,7 +134,7 @@ func (e *BusyError) text() string {
 		return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; held by this process; a nested call needs the ctx of the handler that holds it", e.Key, held, e.Holder)
 	}
 	if e.Shares > 0 {
-		return fmt.Sprintf("lockcore: %q is busy: shared for %v, shares of weight %d are held, the last one by %v; the first one ends in %v if its holder has died", e.Key, held, e.Shares,
+		return fmt.Sprintf("lockcore: %q is busy: shared for %v, shares of weight %d are held, the last one by %v; if their holders have died, the first one ends in %v", e.Key, held, e.Shares,
 			e.Holder, e.Remaining.Round(time.Millisecond))
 	}
 	if e.kept() {

@@ -88,6 +88,14 @@ func (g *grant) shareOf() backend.Share {
 	return g.share.Share
 }
 
+// isFor reports whether g is what a call with t requests: the key alone, or such a share.
+func (g *grant) isFor(t *Terms) bool {
+	if g.share == nil {
+		return t.Limit == 0
+	}
+	return g.share.Share == t.share()
+}
+
 // needsMore reports whether a nested call for s asks for more than g has: two calls that both have a
 // share and wait for more would wait for each other.
 func (g *grant) needsMore(s backend.Share) bool {
@@ -303,7 +311,7 @@ func (g *grant) live() bool {
 func (g *grant) canHandTo(c *call, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.queue.key.Kind == backend.KindExclusive && g.holds < backend.TokensPerGrant && g.shareOf() == c.terms.share() &&
+	return g.queue.key.Kind == backend.KindExclusive && g.holds < backend.TokensPerGrant && g.isFor(&c.terms) &&
 		g.cause == nil && //planted:hand-off-of-live-grant
 		g.lease == c.terms.Lease && //planted:hand-off-of-same-lease
 		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.requestedBy == c) && g.leftLocked(now) > 0

@@ -44,6 +44,7 @@ type keyQueue struct {
 	length      int
 	callLeads   bool          // the leader is a call without a grant: it waits too
 	holderKnown chan struct{} // closed when the holder becomes known; for calls that joined before that, if there is an Observer
+	idle        *call         // the leader, while it may take a share, see awaitOffer
 	overdue     int           // calls of the list that are overdue
 	grant       *grant        // this process has the key: a hold runs under grant, or grant is on its way to one
 	*lastReply
@@ -71,7 +72,7 @@ func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 	s.mu.Lock()
 	q := s.queues[c.kind][c.key]
 	if q == nil {
-		if joined = s.joinLocked(c, time.Now()); joined != nil {
+		if joined = s.joinLocked(c); joined != nil {
 			c.queue = joined.first.queue
 			s.mu.Unlock()
 			return false, joined, nil
@@ -96,9 +97,7 @@ func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 		s.mu.Unlock()
 		return false, nil, snap.refusal(c)
 	}
-	if c.given, _ = l.givens.Get().(chan struct{}); c.given == nil {
-		c.given = make(chan struct{}, 1)
-	}
+	c.makeGiven()
 	if c.overdue = c.terms.Wait == NoWait || c.crowded; c.overdue {
 		q.overdue++
 	}
@@ -307,7 +306,7 @@ func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, hand
 	if !alive || w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
 		q.grant = nil
 		q.mu.Unlock()
-		if !alive || w != nil && w.terms.share().Limit > 0 { // the request for a share is a command of its own
+		if !alive || w != nil && w.terms.Limit != 0 { // the request for a share is a command of its own
 			w = nil
 		}
 		return true, 0, w

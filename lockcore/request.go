@@ -39,12 +39,12 @@ type request struct {
 	queued        bool          // it is in the remote queue
 	repeated      bool          // sent more than once, or without a reply
 	unresolved    bool          // no reply since the last send, or granted without a run
+	callerChanged bool          // Redis may have the holder text of an earlier caller
+	backoff       bool          // signals do not shorten nextTry, because Redis did not reply
 	remoteSignal  chan struct{} // a notification came; room for one, nil until the request subscribes
 	localSignal   chan struct{} // a call of this process needs a newer reply; room for one
 	spurious      int           // consecutive notifications after which the key was still busy
-	callerChanged bool          // Redis may have the holder text of an earlier caller
 	nextTry       time.Time     // when to send again
-	backoff       bool          // signals do not shorten nextTry, because Redis did not reply
 }
 
 func newRequest(c *call) *request {

@@ -20,6 +20,9 @@ import (
 //     the last user, which ends the share in the backend, is known under the mutex.
 //   - A share keeps no leadership: the call that gets it passes the leadership on at once. So the
 //     holds of several shares, and the next request of this process, go on side by side.
+//   - While the leader waits for its next send it may take a share of this process instead, because it
+//     is the oldest of the waiting calls. Who removes it from keyQueue.idle, under the mutex, decides:
+//     a goroutine that hands a share to it, or the leader itself.
 //   - If a lease is lost or revoked, the share is closed: no call joins. Each grant of the share learns
 //     of the loss by its own renewal.
 type share struct {
@@ -43,12 +46,12 @@ func (s *share) joinableLocked(c *call, now time.Time) bool {
 }
 
 // joinLocked returns the share of the key that c may join, and counts c as its user.
-func (s *shard) joinLocked(c *call, now time.Time) *share {
-	if c.terms.share().Limit != backend.Unlimited {
+func (s *shard) joinLocked(c *call) *share {
+	if c.terms.Limit != Unlimited {
 		return nil
 	}
 	open := s.shares[c.key]
-	if open == nil || !open.joinableLocked(c, now) {
+	if open == nil || !open.joinableLocked(c, time.Now()) {
 		return nil
 	}
 	open.users++
@@ -93,9 +96,8 @@ func (q *keyQueue) leaveShare(s *share) (last bool) {
 // joinFrontLocked removes the calls at the front of the queue that may join a share, and counts them as
 // its users.
 func (q *keyQueue) joinFrontLocked() (joined []*call, s *share) {
-	now := time.Now()
 	for w := q.first; w != nil; w = q.first {
-		open := q.joinLocked(w, now)
+		open := q.joinLocked(w)
 		if open == nil {
 			break
 		}
@@ -120,24 +122,70 @@ func (q *keyQueue) openShare(g *grant, c *call) {
 	q.passLeadership(nil, nil)
 }
 
-// handOffShare hands the share of a hold that has ended under g to the first waiting call. The
-// leader, whose request may be in the remote queue, is overtaken, for at most batchTime.
+// handOffShare hands the share of a hold that has ended under g to the first waiting call, for
+// batchTime from the grant of the share, whichever call has joined it when. The leader, whose request
+// may be in the remote queue, gets it if another call can take over that request. Otherwise it is
+// overtaken.
 func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {
 	q.mu.Lock()
 	var w *call
-	if c := q.queues[q.key.Kind][q.key.Name]; c != nil { // q may have ended
-		w = c.first
+	switch current := q.queues[q.key.Kind][q.key.Name]; { // q may have ended
+	case current == nil || current.first == nil:
+	case now.Sub(g.share.first.since) >= batchTime: //planted:share-handed-on-for-a-moment
+	case current.idle != nil && g.canHandTo(current.idle, now): //planted:share-to-the-leader-first
+		w, current.idle = current.idle, nil
+	case g.canHandTo(current.first, now):
+		w = current.first
+		current.removeLocked(w)
 	}
-	if w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
+	if w == nil {
 		q.mu.Unlock()
 		return 0
 	}
-	w.queue.removeLocked(w)
 	g.handOffs++
 	handed = int(g.handOffs)
 	q.mu.Unlock()
 	w.give(turn{grant: g})
 	return handed
+}
+
+// awaitOffer lets other goroutines hand a share to the leader, until endOffer.
+func (c *call) awaitOffer() {
+	if c.given == nil {
+		c.makeGiven()
+	}
+	c.queue.mu.Lock()
+	c.queue.idle = c
+	c.queue.mu.Unlock()
+}
+
+// endOffer takes the share that was handed to the leader. If the send was due at the same time, that of
+// the next leader is.
+func (c *call) endOffer(req *request) {
+	q := c.queue
+	q.mu.Lock()
+	handed := q.idle != c
+	if !handed {
+		q.idle = nil
+	}
+	q.mu.Unlock()
+	if handed && c.owned.share == nil {
+		<-c.given
+		c.owned.share = c.turn.grant
+		req.nextTry, req.backoff = time.Time{}, false
+	}
+}
+
+// runOffered starts the hold of the leader under a share that was handed to it, and passes the request on.
+// It returns nil if the lease is over: then the call is still the leader.
+func (c *call) runOffered(req *request) *hold {
+	c.owned.leads = true
+	h, _ := c.runShare(c.owned.share) // it is no new grant, so Close does not refuse it
+	c.owned.leads = false
+	if h != nil {
+		c.resign(nil, req)
+	}
+	return h
 }
 
 // dropShare ends the role of a call that was handed g and does not want it: the first waiting call

@@ -345,6 +345,136 @@ func TestShareHandOff(t *testing.T) {
 	})
 }
 
+// The calls of a process get permits in the order in which they began, also the one that has a request
+// in the remote queue.
+func TestShareInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		terms := lockcore.Terms{Limit: 2, Wait: lockcore.Forever}
+		var all sync.WaitGroup
+		var orders [2][]int
+		for p := range orders {
+			l, _, _ := w.locker(lockcore.Options{})
+			var mu sync.Mutex
+			for i := range 24 {
+				all.Go(func() {
+					time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+					le := shareOf(t, l, terms)
+					mu.Lock()
+					orders[p] = append(orders[p], i)
+					mu.Unlock()
+					time.Sleep(2 * time.Millisecond)
+					_ = le.Release(t.Context())
+				})
+			}
+		}
+		all.Wait()
+		for p, order := range orders {
+			if len(order) != 24 || !slices.IsSorted(order) {
+				t.Errorf("process %d: %v", p, order)
+			}
+		}
+	})
+}
+
+// Calls end at the moments at which shares are handed to them. No permit is lost, and none is invented.
+func TestShareOfferEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var all sync.WaitGroup
+		var granted atomic.Int64
+		r := &room{limit: 2}
+		var lockers [2]*lockcore.Locker
+		for p := range lockers {
+			lockers[p], _, _ = w.locker(lockcore.Options{})
+			for i := range 12 {
+				all.Go(func() {
+					rnd := rand.New(rand.NewPCG(uint64(p), uint64(i)))
+					for range 60 {
+						terms := lockcore.Terms{Limit: 2, Wait: time.Minute}
+						until := time.Duration(1+rnd.IntN(20)) * time.Millisecond
+						bound := time.Hour
+						switch rnd.IntN(3) {
+						case 0:
+							terms.Wait = until
+						case 1:
+							bound = until
+						}
+						ctx, cancel := context.WithTimeout(t.Context(), bound)
+						le, err := lockers[p].Acquire(ctx, "k", terms)
+						switch {
+						case err == nil:
+							granted.Add(1)
+							r.enter(terms)
+							time.Sleep(time.Millisecond)
+							r.leave(terms)
+							if err := le.Release(t.Context()); err != nil {
+								t.Error(err)
+							}
+						case !errors.Is(err, lockcore.ErrNotRun) || terms.Wait == time.Minute && ctx.Err() == nil:
+							t.Error(err)
+							cancel()
+							return
+						}
+						cancel()
+					}
+				})
+			}
+		}
+		all.Wait()
+		if r.bad != "" || r.most != 2 || granted.Load() < 100 {
+			t.Errorf("%d holds, at most weight %d, %s", granted.Load(), r.most, r.bad)
+		}
+		time.Sleep(time.Second) // withdrawals are asynchronous
+		s, err := lockers[0].Inspect(t.Context(), lockcore.KindExclusive, "k")
+		if err != nil || s.State != lockcore.StateFree || s.Queue != 0 {
+			t.Errorf("at the end %+v, %v", s, err)
+		}
+	})
+}
+
+// A writer waits for at most the time of a batch and the reads that began in it, although the readers of
+// another process join each other and hand their share on.
+func TestShareWriterWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.locker(lockcore.Options{})
+		const read, batch = 2 * time.Millisecond, 5 * time.Millisecond
+		done := make(chan struct{})
+		var all sync.WaitGroup
+		for i := range 16 {
+			all.Go(func() {
+				for time.Sleep(time.Duration(i) * read / 16); ; {
+					le := shareOf(t, a, lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.Forever})
+					time.Sleep(read)
+					_ = le.Release(t.Context())
+					select {
+					case <-done:
+						return
+					default:
+					}
+				}
+			})
+		}
+		var longest time.Duration
+		for i := range 50 {
+			time.Sleep(20*time.Millisecond + time.Duration(i)*100*time.Microsecond)
+			began := time.Now()
+			le := shareOf(t, b, lockcore.Terms{Wait: lockcore.Forever})
+			if i > 0 { // the first one waits for the subscription too
+				longest = max(longest, time.Since(began))
+			}
+			_ = le.Release(t.Context())
+		}
+		close(done)
+		all.Wait()
+		if longest > batch+read || longest < read {
+			t.Errorf("the longest wait was %v, want %v at most", longest, batch+read)
+		}
+	})
+}
+
 // Close cancels the holds of all shares that outlast it, also of calls that joined one.
 func TestShareClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -81,9 +81,9 @@ func (le *Lease) HandedOver() bool {
 }
 
 // Keep returns the Keep of the Claim, also of an adopted lease: for how long the number of runs is
-// remembered. For an exclusive key it is a minute.
+// remembered. For an exclusive key it is 0.
 func (le *Lease) Keep() time.Duration {
-	if le == nil {
+	if le == nil || le.h.grant.queue.key.Kind != backend.KindOnce {
 		return 0
 	}
 	return le.h.grant.keep

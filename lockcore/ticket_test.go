@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testhook"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -581,5 +583,53 @@ func TestTicketCluster(t *testing.T) {
 		got, err := b.Adopt(t.Context(), ticketOf(t, le, time.Minute), lockcore.Terms{})
 		ok(t, err)
 		ok(t, got.Release(t.Context()))
+	}
+}
+
+// With a replica in step Adopt costs one command and a WAIT, and the adopted lease goes on.
+func TestTicketAcksHealthy(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	p := newPair(t)
+	count := new(redistest.Counter)
+	rdb := p.master.Client(t, func(o *redis.Options) { o.Dialer = count.Dial(o.Dialer) })
+	b := lockerFor(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	warm := ticketOf(t, take(t, b, "warm", lockcore.Terms{}), time.Minute)
+	le, err := b.Adopt(t.Context(), warm, lockcore.Terms{})
+	ok(t, err)
+	ok(t, le.Release(t.Context()))
+	ticket := ticketOf(t, take(t, p.on(p.master, 1), "k", lockcore.Terms{}), time.Minute)
+	count.Reset()
+	got, err := b.Adopt(t.Context(), ticket, lockcore.Terms{})
+	ok(t, err)
+	if s := count.String(); s != "adopt 1, wait 1" {
+		t.Errorf("sent: %s", s)
+	}
+	eventually(t, "it has been renewed", func() bool { return count.Count("renew") >= 2 })
+	ok(t, got.Release(t.Context()))
+}
+
+// A client that is not the Locker's own may send adopt.lua again by itself. The hold is adopted once nevertheless.
+func TestTicketForeignClient(t *testing.T) {
+	for name, client := range foreign {
+		t.Run(name, func(t *testing.T) {
+			w, faults := realWorld(t), locktest.NewFaults(t)
+			o := w.dial()
+			o.Dialer, o.MinRetryBackoff, o.MaxRetryBackoff = faults.Dial(o.Dialer), time.Millisecond, time.Millisecond
+			l := lockerOn(t, client(o), lockcore.Options{})
+			other, _, _ := w.locker(lockcore.Options{})
+			ok(t, w.must(l.Adopt(t.Context(), ticketOf(t, w.must(other.Acquire(t.Context(), "warm", noWait)), time.Minute), noWait)).Release(t.Context()))
+			ticket := ticketOf(t, w.must(other.Acquire(t.Context(), "k", noWait)), time.Minute)
+			lost := faults.CutReply(locktest.Script("adopt"))
+			got := w.must(l.Adopt(t.Context(), ticket, lockcore.Terms{}))
+			if !struckBy(lost) {
+				t.Error("inconclusive")
+			}
+			_, err := other.Adopt(t.Context(), ticket, lockcore.Terms{})
+			wantErr(t, "a second Adopt", err, lockcore.ErrLost)
+			next := ticketOf(t, got, time.Minute)
+			ok(t, w.must(other.Adopt(t.Context(), next, lockcore.Terms{})).Release(t.Context()))
+			ok(t, w.must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context()))
+		})
 	}
 }

@@ -76,10 +76,12 @@ func (c *checker) init(key int32) state {
 
 func (c *checker) keep(key int32, events []*event, vague bool) {
 	if int(key) < len(c.keys) {
+		s := &c.keys[key]
 		for _, e := range events {
-			if e.granted() {
-				c.keys[key].last = max(c.keys[key].last, e.token)
+			if e.granted() && e.token >= s.last {
+				s.last, s.share = e.token, e.shared
 			}
+			s.value = max(s.value, e.value) // it grows with each write
 		}
 	}
 	if vague {
@@ -96,7 +98,7 @@ func (h history) check(init state, vague bool) (problem string, unanswered bool)
 	for _, e := range h {
 		vague = vague || e.answer == unknown || e.ret == never
 	}
-	if again := h.link(init.last); again != nil {
+	if again := h.link(init); again != nil {
 		return fmt.Sprint("a token that was out: ", again), vague
 	}
 	h.findLines(vague)
@@ -114,8 +116,9 @@ func (h history) check(init state, vague bool) (problem string, unanswered bool)
 	}
 }
 
-// link gives each grant the token before its own. It returns one whose token is not new.
-func (h history) link(last int64) (again *event) {
+// link gives each grant the token before its own. It returns one whose token is not new. Shares may have the token of another one.
+func (h history) link(init state) (again *event) {
+	last, share, before := init.last, init.share, init.last
 	var grants history
 	for _, e := range h {
 		if e.granted() {
@@ -124,10 +127,15 @@ func (h history) link(last int64) (again *event) {
 	}
 	slices.SortFunc(grants, func(a, b *event) int { return cmp.Compare(a.token, b.token) })
 	for _, e := range grants {
-		if e.token <= last {
+		switch {
+		case e.token > last:
+			before, last, share = last, e.token, e.shared
+		case e.token < last || !share || !e.shared:
 			return e
+		default:
+			e.joins = true
 		}
-		e.prev, last = last, e.token
+		e.prev = before
 	}
 	return nil
 }

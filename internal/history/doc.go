@@ -1,6 +1,6 @@
 // Package history records what many goroutines ask of several Lockers on a real redis-server, each call with the time before it and the
 // time after its return, and checks the history of each key: with porcupine against a model of a fenced reentrant mutex, a Once included, and
-// with a fenced register that each holder increments. Run it with
+// with a fenced register that each holder increments. TestHistoryShares does it with readers and writers of the registers. Run it with
 //
 //	go test ./internal/history -count=1 -v -args -ops 1000000 -workers 64 -keys 256
 //

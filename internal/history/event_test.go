@@ -41,9 +41,12 @@ type event struct {
 	hold        int32 // whose call it is, from 1; 0 of one that was not granted
 	by          int32 // of a record: the hold that completed
 	attempt     int32 // of a once key
+	value       int64 // of the register of the key: what a grant read, and what it is at the end of the hold
 	worker      int16
 	what        what
 	answer      answer
+	shared      bool // a share, or the end of one
+	joins       bool // of a share that was granted: another one has the same token
 	inLine      bool // busy: somebody stood in line at some moment of the call, so that the key need not be held
 }
 
@@ -56,9 +59,9 @@ func (e *event) String() string {
 	if e.ret != never {
 		ret = time.Duration(e.ret).String()
 	}
-	return fmt.Sprintf("[%v %s] worker %d hold %d: %s %s token %d (after %d) attempt %d by %d in line %v",
+	return fmt.Sprintf("[%v %s] worker %d hold %d: %s %s token %d (after %d) attempt %d by %d in line %v, shared %v value %d",
 		time.Duration(e.call), ret, e.worker, e.hold,
 		[]string{"acquire", "try", "claim", "enter", "extend", "leave", "complete", "revoke", "lose"}[e.what],
 		[]string{"yes", "busy", "record", "revoked", "lost", "gone", "unknown"}[e.answer],
-		e.token, e.prev, e.attempt, e.by, e.inLine)
+		e.token, e.prev, e.attempt, e.by, e.inLine, e.shared, e.value)
 }

@@ -37,6 +37,21 @@ func TestHistory(t *testing.T) {
 	l.judge()
 }
 
+// The same of readers and writers: what they get can be put into an order in which a lock with epochs gives it to them. Readers are
+// together under one token and no writer is beside them. Each sees the value of the last writer before its token. And a register that
+// checks tokens of reads and writes refuses none of theirs.
+func TestHistoryShares(t *testing.T) {
+	n := *ops
+	if n == 0 {
+		testlevel.Full(t)
+		n = testlevel.Pick(t, 0, 1_000_000, 10_000_000)
+	}
+	l := realLoad(t, redistest.Real(t))
+	l.shared = true
+	l.run(*workers, n, *round)
+	l.judge()
+}
+
 // realLoad is a load on the server, ready to run.
 func realLoad(t *testing.T, s *redistest.Server) *load {
 	t.Helper()

@@ -27,6 +27,7 @@ type load struct {
 	names     []string // of the exclusive keys: first the hot ones, last the slow ones
 	registers []register
 	base      time.Time
+	shared    bool // workers read and write the registers, see share
 	checker   *checker
 
 	budget   atomic.Int64  // operations left in this round
@@ -42,7 +43,7 @@ type load struct {
 
 // counts are what the events say.
 type counts struct {
-	ops, grants, handOvers, conflicts, entered, extended, revoked, lost, gone, unknown, completed, replayed int
+	ops, grants, handOvers, conflicts, entered, extended, revoked, lost, gone, unknown, completed, replayed, shares, together int
 }
 
 func newLoad(t *testing.T, keys int, lockers ...*lockcore.Locker) *load {
@@ -104,6 +105,8 @@ func (l *load) sum(events []event) {
 		}
 		add(&c.grants, e.granted())
 		add(&c.handOvers, e.granted() && e.token == e.prev+1)
+		add(&c.shares, e.granted() && e.shared)
+		add(&c.together, e.granted() && e.shared && e.joins)
 		add(&c.conflicts, e.answer == busy)
 		add(&c.entered, e.what == enter)
 		add(&c.extended, e.what == extend && e.answer == yes)
@@ -120,11 +123,17 @@ func (l *load) sum(events []event) {
 func (l *load) judge() {
 	l.Helper()
 	c := l.count
-	l.Logf("%d operations: %d grants (%d of them handed off), %d conflicts, %d entered again, %d extended, %d revoked, %d lost, %d waits canceled, %d completed, %d replayed, %d without an answer",
-		c.ops, c.grants, c.handOvers, c.conflicts, c.entered, c.extended, c.revoked, c.lost, c.gone, c.completed, c.replayed, c.unknown)
+	l.Logf("%d operations: %d grants (%d of them handed off), %d conflicts, %d entered again, %d extended, %d revoked, %d lost, %d waits canceled, %d completed, %d replayed, %d without an answer, %d shares (%d of them beside others or after them)",
+		c.ops, c.grants, c.handOvers, c.conflicts, c.entered, c.extended, c.revoked, c.lost, c.gone, c.completed, c.replayed, c.unknown, c.shares, c.together)
 	l.Logf("%d renewals; run %.1f s, check %.1f s; %d violations", l.renewals.Load(), l.ran.Seconds(), l.took.Seconds(), len(l.violations()))
 	for _, v := range l.violations() {
 		l.Error(v)
+	}
+	if l.shared {
+		if min(c.shares, c.grants-c.shares, c.together, c.conflicts, c.gone) <= c.ops/1000 {
+			l.Error("inconclusive: too little happened")
+		}
+		return
 	}
 	least := c.ops / 1000
 	if min(c.handOvers, c.conflicts, c.entered, c.extended, c.replayed) <= least || c.revoked == 0 || l.renewals.Load() == 0 || c.gone == 0 {

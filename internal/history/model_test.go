@@ -4,7 +4,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// state is a key as the model sees it: a reentrant mutex with fencing tokens that, as a once key, can also be done. Between two rounds
+// state is a key as the model sees it: a reentrant mutex with fencing tokens that, as a once key, can also be done. Shares are
+// readers of its register: all that are held at the same time have one token, and a reader and the holder exclude each other. Between two rounds
 // nobody has a key, and only last, done, by and runs go on.
 type state struct {
 	last    int64 // token
@@ -14,6 +15,9 @@ type state struct {
 	depth   int16 // runs of the holder that have not returned
 	revoked bool  // since the grant of Redis under which the last hold runs
 	done    bool
+	share   bool  // the last hold is a share; then last is the token of the phase
+	readers int32 // shares that are held
+	value   int64 // of the register
 }
 
 // model is what a key may do from init on. It is not split: each history is that of one key.
@@ -26,7 +30,7 @@ func model(init state) porcupine.Model {
 		},
 		Hash: func(s any) uint64 {
 			x := s.(state) //nolint:errcheck,forcetypeassert // as above
-			return (uint64(x.last)*31+uint64(x.holder))*31 + uint64(x.depth) + uint64(x.by)*7
+			return (uint64(x.last)*31+uint64(x.holder))*31 + uint64(x.depth) + uint64(x.by)*7 + uint64(x.readers)*131 + uint64(x.value)*8191
 		},
 	}
 }
@@ -43,11 +47,16 @@ func (s state) step(e *event) (state, bool) {
 	case extend: // Redis refuses it as soon as the lease is revoked
 		return s, mine && s.revoked == (e.answer == revoked)
 	case leave:
+		if e.shared {
+			ok := s.readers > 0 && e.value == s.value
+			s.readers--
+			return s, ok
+		}
 		if e.answer == lost { // see lose
 			return s, true
 		}
 		if s.depth--; s.depth == 0 {
-			s.holder = 0
+			s.holder, s.value = 0, e.value
 		}
 		return s, mine && (e.answer == yes || s.revoked) // the holder may not have heard of it yet
 	case complete:
@@ -66,7 +75,16 @@ func (s state) step(e *event) (state, bool) {
 func (s state) asked(e *event) (state, bool) {
 	switch e.answer {
 	case yes:
-		ok := s.holder == 0 && !s.done && s.last == e.prev && e.token > s.last
+		ok := s.holder == 0 && !s.done && s.value == e.value
+		if e.shared {
+			joins := s.share && s.last == e.token
+			ok = ok && (joins || s.readers == 0 && s.last == e.prev && e.token > s.last)
+			s.share, s.last = true, e.token
+			s.readers++
+			return s, ok
+		}
+		ok = ok && s.readers == 0 && s.last == e.prev && e.token > s.last
+		s.share = false
 		if e.what == claim {
 			ok = ok && e.attempt == s.runs+1
 			s.runs = e.attempt
@@ -75,7 +93,7 @@ func (s state) asked(e *event) (state, bool) {
 		s.holder, s.depth, s.last = e.hold, 1, e.token
 		return s, ok
 	case busy:
-		return s, s.holder != 0 || e.inLine && !s.done
+		return s, s.holder != 0 || s.readers > 0 && !e.shared || e.inLine && !s.done
 	case record:
 		return s, s.done && s.by == e.by && s.runs == e.attempt
 	default:

@@ -19,6 +19,20 @@ func (r *register) read() int64 {
 	return r.value
 }
 
+// readBy is a read by a holder; by is 0 for all readers of a phase. It is refused, as a write is, if the token is smaller than one that
+// the register has seen.
+func (r *register) readBy(token int64, by int32) (value int64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if token < r.token {
+		return r.value, false
+	}
+	if token > r.token {
+		r.token, r.by = token, by
+	}
+	return r.value, true
+}
+
 func (r *register) write(token int64, by int32, value int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -45,6 +45,25 @@ func onceFine() []event {
 	return h
 }
 
+// sharesFine is a history of two readers, a writer that waits for them, and a reader after it.
+func sharesFine() []event {
+	h := []event{
+		ev(0, 2, acquire, yes, 1, 10),
+		ev(1, 3, acquire, yes, 2, 10),
+		ev(4, 9, acquire, yes, 3, 20),
+		ev(5, 6, leave, yes, 1, 0),
+		ev(7, 8, leave, yes, 2, 0),
+		ev(10, 11, leave, yes, 3, 0),
+		ev(12, 13, acquire, yes, 4, 30),
+		ev(14, 15, leave, yes, 4, 0),
+	}
+	for _, i := range []int{0, 1, 3, 4, 6, 7} {
+		h[i].shared = true
+	}
+	h[5].value, h[6].value, h[7].value = 1, 1, 1
+	return h
+}
+
 // The checker finds each of these mistakes in histories that are fine without it, and none in those.
 func TestPlantedViolations(t *testing.T) {
 	t.Parallel()
@@ -92,6 +111,23 @@ func TestPlantedViolations(t *testing.T) {
 			return h
 		}, false},
 		{"another record", onceFine, func(h []event) []event { h[4].by = 1; return h }, false},
+		{"nothing, shares", sharesFine, func(h []event) []event { return h }, true},
+		{"a writer beside a reader", sharesFine, func(h []event) []event { h[4].call, h[4].ret = 16, 17; return h }, false},
+		{"a reader beside a writer", sharesFine, func(h []event) []event { h[5].call, h[5].ret = 16, 17; return h }, false},
+		{"readers with two tokens", sharesFine, func(h []event) []event { h[1].token = 11; return h }, false},
+		{"a writer with the token of readers", sharesFine, func(h []event) []event { h[2].token = 10; return h }, false},
+		{"a reader with the token of a phase that is over", sharesFine, func(h []event) []event { h[6].token = 10; return h }, false},
+		{"a reader that sees the value before the write", sharesFine, func(h []event) []event { h[6].value, h[7].value = 0, 0; return h }, false},
+		{"a value that changes below a reader", sharesFine, func(h []event) []event { h[3].value = 1; return h }, false},
+		{"a reader that is refused beside readers", sharesFine, func(h []event) []event {
+			h = append(h, ev(late, late+1, try, busy, 0, 0))
+			h[7].call, h[7].ret, h[8].shared = late+2, late+3, true
+			return h
+		}, false},
+		{"a writer that is refused beside readers", sharesFine, func(h []event) []event {
+			h[7].call, h[7].ret = late+2, late+3
+			return append(h, ev(late, late+1, try, busy, 0, 0))
+		}, true},
 		{"a record before the completion", onceFine, func(h []event) []event { h[4].ret = 6; return h }, false},
 	} {
 		check := newChecker(1)

@@ -28,6 +28,8 @@ func (w *worker) work() {
 	slow := int(w.id) < slowKeys // these are there for the watchdog
 	for w.take() {
 		switch {
+		case w.shared:
+			w.share(ctx)
 		case slow:
 			w.exclusive(ctx, len(w.names)-1-int(w.id), lockcore.Terms{Wait: lockcore.Forever, Lease: lease}, true)
 		case chance(12):

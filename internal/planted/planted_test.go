@@ -57,6 +57,7 @@ func TestMistakesFitTheCode(t *testing.T) {
 }
 
 // Every row of docs/peers.md has a reference and a test that exists, and every test that is called after a peer has a row.
+// Every case of a peer passes or differs in a subtest that exists, or does not apply.
 func TestPeersHaveTests(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/peers.md"))
 	if err != nil {
@@ -75,8 +76,14 @@ func TestPeersHaveTests(t *testing.T) {
 	name, listed, rows := regexp.MustCompile(`\bTest\w+`), map[string]bool{}, 0
 	for row := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(row), "|"), "|")
-		if !strings.HasPrefix(row, "|") || strings.HasPrefix(row, "|---") || strings.TrimSpace(cells[0]) == "what went wrong" {
+		if !strings.HasPrefix(row, "|") || strings.HasPrefix(row, "|---") || strings.TrimSpace(cells[0]) == "what went wrong" || strings.TrimSpace(cells[0]) == "case" {
 			continue
+		}
+		if strings.HasPrefix(row, "| test") {
+			caseRow(t, row, cells, tests.String())
+			if strings.HasPrefix(cells[1], " does not apply: ") {
+				continue
+			}
 		}
 		rows++
 		if len(cells) != 3 || strings.TrimSpace(cells[1]) == "" || !name.MatchString(cells[2]) {
@@ -96,6 +103,27 @@ func TestPeersHaveTests(t *testing.T) {
 	for _, test := range regexp.MustCompile(`\nfunc (TestPeer_\w+)\(`).FindAllStringSubmatch(tests.String(), -1) {
 		if !listed[test[1]] {
 			t.Errorf("%s has no row", test[1])
+		}
+	}
+}
+
+// caseRow checks the row of some cases of a peer.
+func caseRow(t *testing.T, row string, cells []string, tests string) {
+	t.Helper()
+	if len(cells) != 3 || !regexp.MustCompile(`^ (passes|differs: |does not apply: )`).MatchString(cells[1]) {
+		t.Errorf("a row that does not say what became of a case: %s", row)
+		return
+	}
+	subtests := strings.Split(strings.TrimSpace(cells[0]), ", ")
+	switch _, one, named := strings.Cut(strings.TrimSpace(cells[2]), "/"); {
+	case strings.HasPrefix(cells[1], " does not apply") || strings.HasSuffix(strings.TrimSpace(cells[2]), "InCluster"):
+		return
+	case named:
+		subtests = []string{one}
+	}
+	for _, name := range subtests {
+		if !strings.Contains(tests, "\t\t\""+name+"\":") {
+			t.Errorf("there is no subtest %s", name)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
-// shares are mistakes in shares: in the rules and in the scripts. The comparison of both finds them.
+// shares are mistakes in shares: in the rules and in the scripts. The comparison of both finds them, and a
+// history finds what readers see.
 func shares() []mistake {
 	const pkg, test = "internal/backend/memory", "TestDifferentialFixed"
 	return []mistake{
@@ -35,6 +36,16 @@ func shares() []mistake {
 			pkg:   pkg, test: test,
 		},
 		{
+			name: "rules-phase-not-passed-on", what: "By the rules, a phase whose shares expired is reserved for no waiter.",
+			edits: []edit{{"rules-phase-passed-on", always()}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "phase-not-passed-on", what: "A phase whose shares expired is reserved for no waiter.",
+			edits: []edit{{"phase-passed-on", stmt("local request = false")}},
+			pkg:   pkg, test: test,
+		},
+		{
 			name: "late-duplicate-share-granted", what: "A late duplicate of a request for a share is granted after its end.",
 			edits: []edit{{"late-duplicate-share", never()}},
 			pkg:   pkg, test: test,
@@ -43,6 +54,11 @@ func shares() []mistake {
 			name: "share-overtakes", what: "A request for a share overtakes the queue.",
 			edits: []edit{{"share-waits-behind-the-queue", skip()}},
 			pkg:   pkg, test: test,
+		},
+		{
+			name: "share-beside-exclusive", what: "A share is granted beside an exclusive hold.",
+			edits: []edit{{"share-excluded", skip()}},
+			pkg:   "internal/history", test: "TestHistoryShares",
 		},
 		{
 			name: "share-without-room", what: "A share is granted without room for it.",
@@ -68,6 +84,16 @@ func shares() []mistake {
 			name: "share-serves-none", what: "The end of a share serves no waiter.",
 			edits: []edit{{"share-served", skip()}},
 			pkg:   pkg, test: test,
+		},
+		{
+			name: "left-writer-serves-none", what: "A request for the key alone that gives up serves none of the requests behind it.",
+			edits: []edit{{"writer-left", stmt("local served = 0")}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "share-clock-set-back", what: "A server clock that was set back keeps a share for as long.",
+			edits: []edit{{"share-ends-with-its-phase", stmt("local kept = member")}},
+			pkg:   "internal/backend/redis", test: "TestScriptSharesClock",
 		},
 		{
 			name: "share-renewal-revives", what: "A renewal revives an expired share.",

@@ -1,5 +1,5 @@
-// Package schedule runs the scripts of backend/redis under random schedules. Two or three processes
-// share one key and send commands as lockcore and backend/redis do. Each command may be lost, run
+// Package schedule runs the scripts of backend/redis under random schedules. Two to four processes
+// use one key and send commands as lockcore and backend/redis do. Each command may be lost, run
 // without its reply, run late, or run several times.
 //
 //	go test ./internal/schedule
@@ -15,7 +15,9 @@
 // revokes or clears the key, a process crashes, its subscription ends or comes back, or a process
 // does one thing. A process requests the key, waits, gives up, renews, hands the key over to its
 // next call, releases (with or without a cooldown), abandons, rotates, completes, parks or unparks
-// entries, or repeats a withdrawal or a release.
+// entries, or repeats a withdrawal or a release. In some schedules most requests are for shares, with
+// several limits and weights. In others processes hand holds to each other with tickets, which are
+// delivered once or several times, late or never, and store interim answers.
 // Time often passes until about the end of a lease, a reservation, a record or a TTL. A late duplicate
 // arrives less than a minute after it was sent, because ended ids are kept for so long. In a Cluster
 // PUBLISH does not count each receiver.
@@ -26,7 +28,7 @@
 //
 //   - A: one holder at a time. Each process that believes in its lease, from the time of its request
 //     on, has the key on the server. No lease is revived.
-//   - B: tokens grow from hold to hold.
+//   - B: tokens grow from hold to hold. The shares of a phase have one token, and name one phase.
 //   - C: no request is granted, or enters the queue, after it has ended, and no other request is
 //     refused as ended.
 //   - D: a release, a completion, a withdrawal, a revocation or a clear takes effect on the hold
@@ -38,6 +40,10 @@
 //     A key with a queue has its last token. At the end each waiter gets the key.
 //   - G: once keys: no run begins before the end of a record, and no record is replaced.
 //   - H: each key of the server has a TTL, and none is left at the end.
+//   - S: when a share is granted, the weights are at most its limit. Inspect returns their sum. Shares
+//     are never beside an exclusive hold (A), and do not overtake the queue (F).
+//   - T: a hold is adopted by one process, while it lasts. An interim answer is stored in its own run,
+//     and busy replies have it.
 //   - P: no parked entry is lost or changes its place, no more are woken than requested, and the
 //     replies say whether there may be entries.
 //
@@ -58,6 +64,8 @@
 //   - Processes have no fingerprints, and all clocks agree.
 //   - A late duplicate is dropped if 15 commands that may have added an ended id ran after it was sent: a
 //     key remembers 16 ids.
+//   - A late interim answer may be stored in a run with the same number, after a record or a clear: runs
+//     are then counted anew.
 //   - A late duplicate of a clear that was refused may clear the key. clear.lua does not remember it,
 //     because a repeat must not report success.
 package schedule

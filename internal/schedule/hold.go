@@ -5,21 +5,26 @@ import "github.com/holdfast-go/holdfast/internal/backend"
 // useHold does one thing with a hold. After the lease has ended, the process can only end the hold.
 func (p *process) useHold() {
 	w, h, once := p.w, &p.hold, p.w.kind == backend.KindOnce
+	alone := !once && h.share.Limit == 0
 	alive := p.holds()
+	if w.passes && alive && w.chance(25) {
+		p.giveAway()
+		return
+	}
 	switch x := w.rnd.IntN(100); {
 	case h.revoked && alive:
 		p.renew()
 	case x < 25 && alive:
 		p.renew()
-	case x < 45 && alive && !once:
+	case x < 45 && alive && alone:
 		p.handOver()
 	case x < 65 && once:
 		p.complete(h.repeated)
-	case x < 70:
+	case x < 70 && (once || alone):
 		p.release(command{abandon: true})
 	case x < 75 && alive:
 		p.release(command{cooldown: pick(w, []int64{1500, 700_000, 10e6})})
-	case x < 85 && alive && !once:
+	case x < 85 && alive && alone:
 		p.rotate()
 	case x < 100:
 		p.release(command{})
@@ -37,7 +42,7 @@ func (p *process) handOver() {
 		h.token += p.w.rnd.Int64N(left)
 	}
 	p.w.trace("P%d hands over, token %d", p.n, h.token)
-	p.w.begin(h.id, h.token)
+	p.w.begin(h.id, h.token, "")
 }
 
 // renew extends the lease. The process goes on meanwhile.
@@ -48,7 +53,10 @@ func (p *process) renew() {
 		token = h.token
 	}
 	h.revoked = false
-	c := command{op: renew, id: id, lease: h.lease, retention: h.lease + w.abandonedFor(), token: token}
+	c := command{op: renew, id: id, lease: h.lease, retention: h.lease + w.abandonedFor(), token: token, share: h.share}
+	if h.share.Limit > 0 {
+		c.op = renewShare
+	}
 	w.send(p, c, func(rep *reply) {
 		switch {
 		case rep == nil || p.life != life || !p.holds() || h.id != id:
@@ -64,7 +72,10 @@ func (p *process) renew() {
 // release ends the hold.
 func (p *process) release(c command) {
 	w, h := p.w, &p.hold
-	c.op, c.id, c.token, c.keep, c.repeated = release, h.id, h.token, w.keep, h.repeated
+	c.op, c.id, c.token, c.keep, c.repeated, c.share = release, h.id, h.token, w.keep, h.repeated, h.share
+	if h.share.Limit > 0 {
+		c.op = releaseShare
+	}
 	c.plain = h.plain && !h.repeated && !c.abandon && c.cooldown == 0 && h.token-h.first < (w.now-h.since)*98/100
 	c.deal = c.plain && p.w.chance(50)
 	if c.abandon {

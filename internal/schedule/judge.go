@@ -22,10 +22,12 @@ type judge struct {
 	listening func(locker string) bool
 
 	hold      *held
+	phase     *phase
 	abandoned bool  // a hold was abandoned, and no run has ended since
 	keptUntil int64 // the server keeps that it is abandoned at least until then
 	ended     map[string]bool
 	attempts  int64 // runs of a once key
+	anew      bool  // they were counted anew
 	counted   int64 // the server keeps them at least until then
 	token     int64 // the greatest one granted or used
 	record    *record
@@ -47,6 +49,8 @@ type held struct {
 	id, locker string
 	token, end int64
 	revoked    bool
+	before     []string // the grants from which the hold was passed on
+	answer     string   // interim
 }
 
 type record struct {
@@ -57,9 +61,11 @@ type record struct {
 // waiter is a member of the queue.
 type waiter struct {
 	id, locker string
+	share      backend.Share
 	since      int64
-	maybe      bool // its process did not listen when the server looked for a waiter
-	vague      bool // it may have entered the queue before since
+	asked      int64 // when it sent its request last
+	maybe      bool  // its process did not listen when the server looked for a waiter
+	vague      bool  // it may have entered the queue before since
 }
 
 func newJudge(once, cluster bool, listening func(string) bool) judge {
@@ -97,6 +103,16 @@ func (j *judge) observe(now int64, c *command, r *reply, heard []string) {
 		j.parks(c, r)
 	case unpark:
 		j.unparks(c, r)
+	case adopt:
+		j.adopts(c, r)
+	case interim:
+		j.answers(c, r)
+	case acquireShare:
+		j.acquiredShare(c, r, heard)
+	case renewShare:
+		j.renewedShare(c, r)
+	case releaseShare:
+		j.releasedShare(c, r, heard)
 	default:
 	}
 }

@@ -54,6 +54,8 @@ func (j *judge) granted(c *command, id string, r *reply) {
 	switch {
 	case j.live():
 		fail("A", "%s is granted, and %s holds the key", id, j.hold.id)
+	case j.sharesLive():
+		fail("A", "%s is granted, and the key has the shares %+v", id, j.phase.shares)
 	case j.hold != nil && j.hold.id == id && j.now < j.keptUntil:
 		fail("A", "%s is granted again after its lease has expired", id)
 	case j.now < j.reservedUntil && j.reserved != id:
@@ -75,7 +77,7 @@ func (j *judge) granted(c *command, id string, r *reply) {
 	j.keeps(c.retention)
 	j.hold = &held{id: id, locker: c.locker, token: r.token, end: j.now + c.lease}
 	j.abandoned, j.keptUntil, j.token, j.record = r.abandoned, j.now+c.retention, r.token, nil
-	j.reserved, j.reservedUntil, j.coolUntil = "", 0, 0
+	j.reserved, j.reservedUntil, j.coolUntil, j.phase = "", 0, 0, nil
 	j.forget(id)
 }
 
@@ -86,6 +88,8 @@ func (j *judge) busy(c *command, id string, r *reply) {
 		fail("A", "%s is busy by itself", id)
 	case j.live():
 		until = j.hold.end
+	case j.sharesLive():
+		until = j.phase.end()
 	case j.now < j.reservedUntil && j.reserved != id:
 		until = j.reservedUntil
 	case j.now < j.coolUntil:
@@ -95,6 +99,9 @@ func (j *judge) busy(c *command, id string, r *reply) {
 	}
 	if c.op == acquire && r.remaining != until-j.now {
 		fail("F", "%s is busy for %d µs, want %d", id, r.remaining, until-j.now)
+	}
+	if c.op == acquire && j.live() && r.record != j.hold.answer {
+		fail("T", "%s is busy with the interim answer %q, want %q", id, r.record, j.hold.answer)
 	}
 	if c.queue && (c.op == acquire || r.done) {
 		j.enqueued(c, id)

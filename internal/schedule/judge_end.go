@@ -67,7 +67,9 @@ func (j *judge) left(c *command, r *reply, heard []string) {
 	if j.ends(c, r.done); r.done {
 		j.attempts--
 		j.leftFree(c, heard)
+		return
 	}
+	j.leftShared(c, j.sweep(), heard)
 }
 
 // leftFree judges the notifications of a withdrawal that freed the key.
@@ -96,7 +98,7 @@ func (j *judge) completed(c *command, r *reply, heard []string) {
 	if j.record != nil && j.now < j.record.until-1000 {
 		fail("G", "%s replaces the record of %s", c.id, j.record.id)
 	}
-	j.attempts = 0
+	j.attempts, j.anew = 0, true
 	j.record, j.abandoned = &record{id: c.id, data: c.record, until: j.now + c.keep}, false
 	for _, w := range j.waiters {
 		if j.now < j.queueUntil && !w.maybe && !slices.Contains(heard, "w"+w.id) {

@@ -9,6 +9,8 @@ import (
 
 func (j *judge) revoked(c *command, r *reply, heard []string) {
 	switch {
+	case j.sharesLive():
+		j.revokedShares(c, r, heard)
 	case len(heard) == 0:
 		if !r.done && j.live() || r.done && !slices.Contains(j.ran, c.id) {
 			fail("D", "the revocation %s has no effect", c.id)
@@ -28,7 +30,7 @@ func (j *judge) cleared(now int64, c *command, r *reply, before, after backend.S
 	j.now = now
 	j.finished++
 	if !r.done {
-		if !j.live() {
+		if !j.live() && !j.sharesHeld() {
 			fail("D", "%s does not clear the key, and no process holds it", c.id)
 		}
 		return
@@ -38,13 +40,15 @@ func (j *judge) cleared(now int64, c *command, r *reply, before, after backend.S
 	switch {
 	case acted && j.live():
 		fail("A", "%s clears the key, and %s holds it", c.id, j.hold.id)
+	case acted && j.sharesHeld():
+		fail("A", "%s clears the key, and it has the shares %+v", c.id, j.phase.shares)
 	case acted && slices.Contains(j.closed, c.id):
 		fail("D", "a late duplicate of %s clears the key", c.id)
 	case !slices.Contains(j.ran, c.id) && (after.Died || after.State != backend.StateFree && after.State != backend.StateReserved):
 		fail("D", "%s leaves the key %+v", c.id, after)
 	}
 	if acted || !slices.Contains(j.ran, c.id) {
-		j.hold, j.abandoned, j.record, j.attempts = nil, false, nil, 0
+		j.hold, j.phase, j.abandoned, j.record, j.attempts, j.anew = nil, nil, false, nil, 0, true
 		j.keepsParked()
 		if j.reserved == "" {
 			j.passed(heard)
@@ -68,6 +72,11 @@ func (j *judge) inspected(now int64, s backend.Status) {
 		want, locker, may, must = backend.StateHeld, j.hold.locker, false, false
 		if s.Revoked != j.hold.revoked {
 			fail("D", "the hold of %s is revoked: %v, want %v", j.hold.id, s.Revoked, j.hold.revoked)
+		}
+	case j.sharesLive():
+		want, may, must = backend.StateShared, false, false
+		if weights := j.phase.weights(now); s.Weights != weights || s.Revoked != j.phase.revoked {
+			fail("S", "the weights of the shares are %d, revoked %v, and the key has %+v", s.Weights, s.Revoked, j.phase)
 		}
 	case j.record != nil && now < j.record.until-1000:
 		want = backend.StateDone

@@ -16,8 +16,11 @@ func (j *judge) enqueued(c *command, id string) {
 	j.queueUntil = j.now + backend.QueueTTL.Microseconds()
 	i := slices.IndexFunc(j.waiters, func(w waiter) bool { return w.id == id })
 	if i < 0 {
-		j.waiters = append(j.waiters, waiter{id: id, locker: c.locker, since: j.now})
-	} else if w := &j.waiters[i]; w.maybe {
+		j.waiters = append(j.waiters, waiter{id: id, locker: c.locker, since: j.now, share: c.share, asked: j.now})
+		return
+	}
+	w := &j.waiters[i]
+	if w.asked = j.now; w.maybe {
 		w.maybe, w.vague = false, true
 	}
 }
@@ -38,9 +41,17 @@ func (j *judge) waiting() waiter {
 
 // passed judges the notifications of a command that freed the key.
 func (j *judge) passed(heard []string) {
+	if rest := j.reserves(heard); len(rest) > 0 {
+		fail("F", "the key is reserved for %s, and %v are notified too", j.reserved, rest)
+	}
+}
+
+// reserves judges for which waiter a command reserved a free key, and returns the notifications that
+// it sent after that.
+func (j *judge) reserves(heard []string) (rest []string) {
 	j.reserved, j.reservedUntil, j.coolUntil = "", 0, 0
 	must := j.waiting()
-	for _, h := range heard {
+	for i, h := range heard {
 		id := h[1:]
 		at := slices.IndexFunc(j.waiters, func(w waiter) bool { return w.id == id })
 		if at < 0 {
@@ -55,7 +66,8 @@ func (j *judge) passed(heard []string) {
 		if must = j.waiting(); must.id != "" && !must.vague && !w.vague && must.since < w.since {
 			fail("F", "%s is notified before %s", id, must.id)
 		}
-		must = waiter{}
+		must, rest = waiter{}, heard[i+1:]
+		break
 	}
 	if must.id != "" {
 		fail("F", "the key is free, and the waiter %s is not notified", must.id)
@@ -65,4 +77,5 @@ func (j *judge) passed(heard []string) {
 			w.maybe = true
 		}
 	}
+	return rest
 }

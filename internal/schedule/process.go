@@ -35,7 +35,8 @@ type process struct {
 	req       request
 	hold      hold
 	cleanups  []*cleanup
-	quits     bool // makes no new request
+	given     *ticket // of a once key: its interim answer is to be stored
+	quits     bool    // makes no new request
 }
 
 // request is that of lockcore/request.go.
@@ -43,7 +44,8 @@ type request struct {
 	id                           string
 	lease                        int64
 	mode                         string
-	queue                        bool // it wants to enter the queue
+	share                        backend.Share // zero: the key alone
+	queue                        bool          // it wants to enter the queue
 	queued, repeated, unresolved bool
 	signal                       bool
 	nextTry                      int64
@@ -52,7 +54,9 @@ type request struct {
 // hold is that of lockcore/grant.go.
 type hold struct {
 	id, mode     string
+	share        backend.Share
 	first, token int64
+	attempt      int64
 	published    int64
 	lease, until int64
 	repeated     bool
@@ -69,7 +73,7 @@ type cleanup struct {
 	busy   bool  // a try is under way
 }
 
-var processNames = [...]string{"P0 ", "P1 ", "P2 "}
+var processNames = [...]string{"P0 ", "P1 ", "P2 ", "P3 "}
 
 func (p *process) name() string {
 	if p == nil {
@@ -82,6 +86,7 @@ func (p *process) name() string {
 func (p *process) restart() {
 	p.life++
 	p.locker, p.listening, p.state, p.cleanups, p.hold = p.w.id('L'), true, idle, nil, hold{}
+	p.given = nil
 	p.w.pending = slices.DeleteFunc(p.w.pending, func(d *pending) bool { return d.p == p })
 }
 
@@ -104,9 +109,17 @@ func (p *process) act() {
 		p.cleanUp()
 		return
 	}
+	if p.given != nil && w.chance(30) {
+		p.answer()
+		return
+	}
 	switch p.state {
 	case idle:
-		if !p.quits {
+		switch {
+		case p.quits:
+		case len(w.tickets) > 0 && w.chance(60):
+			p.adopt()
+		default:
 			p.begin()
 		}
 	case asking:
@@ -142,6 +155,9 @@ func (p *process) begin() {
 	if w.kind == backend.KindOnce {
 		p.req.mode = pick(w, []string{atLeastOnce, atLeastOnce, atMostOnce})
 	}
+	if w.shares && w.chance(65) {
+		p.req.share = pick(w, []backend.Share{{Limit: backend.Unlimited, Weight: 1}, {Limit: 2, Weight: 1}, {Limit: 3, Weight: 1}, {Limit: 3, Weight: 2}, {Limit: 3, Weight: 3}})
+	}
 	p.state = asking
 }
 
@@ -159,7 +175,10 @@ func (p *process) ask() {
 	r.signal, p.state = false, awaiting
 	sent := p.w.now
 	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(), mode: r.mode, queue: r.queue}
-	c.plain = !r.queued && !r.repeated && !r.unresolved
+	if r.share.Limit > 0 {
+		c.op, c.share = acquireShare, r.share
+	}
+	c.plain = r.share.Limit == 0 && !r.queued && !r.repeated && !r.unresolved
 	c.deal = c.plain && r.mode == exclusive && p.w.chance(50)
 	p.w.send(p, c, func(rep *reply) { p.answered(sent, rep) })
 }
@@ -204,9 +223,10 @@ func (p *process) granted(sent int64, rep *reply) {
 	}
 	p.state = holding
 	p.hold = hold{
-		id: r.id, mode: r.mode, first: rep.token, token: rep.token, published: rep.token, lease: r.lease, until: sent + r.lease, repeated: r.repeated, plain: rep.plain, since: p.w.now,
+		id: r.id, mode: r.mode, share: r.share, first: rep.token, token: rep.token, published: rep.token, lease: r.lease, until: sent + r.lease, repeated: r.repeated, plain: rep.plain, since: p.w.now,
+		attempt: rep.attempt,
 	}
-	p.w.begin(r.id, rep.token)
+	p.w.begin(r.id, rep.token, rep.phase)
 }
 
 // cancel ends the request.
@@ -219,9 +239,11 @@ func (p *process) cancel() {
 
 func (p *process) withdraw() {
 	r := &p.req
-	p.cleanups = append(p.cleanups, &cleanup{
-		command: command{op: leave, id: r.id, locker: p.locker, keep: p.w.keep, repeated: r.repeated}, blocks: r.unresolved || r.repeated,
-	})
+	c := command{op: leave, id: r.id, locker: p.locker, keep: p.w.keep, repeated: r.repeated, share: r.share}
+	if r.share.Limit > 0 {
+		c.op = releaseShare
+	}
+	p.cleanups = append(p.cleanups, &cleanup{command: c, blocks: r.unresolved || r.repeated})
 }
 
 // reissue withdraws the request and gives it a new id.
@@ -229,7 +251,7 @@ func (p *process) reissue() {
 	r := &p.req
 	r.unresolved, r.repeated = true, true
 	p.withdraw()
-	*r = request{id: p.w.id('R'), lease: r.lease, mode: r.mode, queue: r.queue}
+	*r = request{id: p.w.id('R'), lease: r.lease, mode: r.mode, share: r.share, queue: r.queue}
 	p.state = asking
 }
 

@@ -24,10 +24,18 @@ const (
 	clearKey
 	park
 	unpark
+	acquireShare
+	renewShare
+	releaseShare // with a locker: the withdrawal of a request for a share
+	adopt
+	interim
 	ops
 )
 
-var opNames = [ops]string{"acquire", "renew", "release", "rotate", "leave", "complete", "revoke", "clear", "park", "unpark"}
+var opNames = [ops]string{
+	"acquire", "renew", "release", "rotate", "leave", "complete", "revoke", "clear", "park", "unpark", "acquire_share", "renew_share", "release_share",
+	"adopt", "interim",
+}
 
 func (o op) String() string { return opNames[o] }
 
@@ -44,15 +52,18 @@ type command struct {
 	op        op
 	id        string // of the request, of its grant, or of an operator's call
 	next      string // rotate: of the next request
+	from      string // adopt: of the grant before
+	attempt   int64  // interim
 	locker    string
 	mode      string
+	share     backend.Share
 	lease     int64
 	retention int64 // acquire, renew, rotate: of an abandoned hold
 	keep      int64 // release, rotate, leave: of the free key; complete: of the record; park: of the entries
 	token     int64 // the greatest one used; renew: of the hold to publish, or 0
 	cooldown  int64
-	record    string
-	queue     bool // enter the queue
+	record    string // interim: the answer
+	queue     bool   // enter the queue
 	abandon   bool
 	repeated  bool // the script remembers the id
 	plain     bool // acquire: the grant may be a plain hold; complete: it was a plain hold; release: so too, and the clock is past its tokens
@@ -76,9 +87,10 @@ type reply struct {
 	token     int64
 	attempt   int64
 	abandoned bool
+	phase     string // of a share
 	remaining int64
-	record    string
-	again     bool // the command was sent twice
+	record    string // of a busy key: the interim answer
+	again     bool   // the command was sent twice
 	plain     bool
 	parked    bool // the key may have parked entries
 	park      backend.ParkReply
@@ -90,7 +102,8 @@ type reply struct {
 type protocol struct {
 	server  Server
 	kind    backend.Kind
-	keys    []string // hash, queue, parked entries
+	keys    []string // hash, queue, parked entries, shares
+	shared  []string // hash, queue, shares
 	parked  []string // hash, parked entries, woken entries
 	cluster bool
 	args    []string
@@ -103,8 +116,11 @@ const (
 
 func newProtocol(s Server, kind backend.Kind, cluster bool) protocol {
 	names := redis.StoredNames("schedule", kind, "key")
-	hash, entries := names[0], names[0]+":p"
-	return protocol{server: s, kind: kind, keys: []string{hash, names[1], entries}, parked: []string{hash, entries, hash + ":w"}, cluster: cluster}
+	hash, entries, shares := names[0], names[0]+":p", names[0]+":s"
+	return protocol{
+		server: s, kind: kind, cluster: cluster,
+		keys: []string{hash, names[1], entries, shares}, shared: []string{hash, names[1], shares}, parked: []string{hash, entries, hash + ":w"},
+	}
 }
 
 func number(n int64) string  { return strconv.FormatInt(n, 10) }
@@ -142,13 +158,15 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 		a = append(a, c.id, number(c.token), millis(c.keep), bit(c.repeated), reservation, channels, countsAll,
 			c.next, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), queueTTL)
 	case leave:
+		keys = p.shared
 		a = append(a, c.id, c.locker, millis(c.keep), bit(c.repeated), reservation, channels, countsAll, wakeMessage)
 	case complete:
 		a = append(a, c.id, c.record, millis(c.keep), number(c.token), channels, bit(c.repeated), bit(c.plain))
 	case revoke:
-		keys = keys[:1]
+		keys = p.shared
 		a = append(a, channels, c.id)
 	case clearKey:
+		keys = p.shared
 		a = append(a, freeTTL, reservation, channels, countsAll, "", "", c.id)
 	case park:
 		keys = p.parked
@@ -156,6 +174,21 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 	case unpark:
 		keys = p.parked
 		a = append(append(a, number(int64(c.woken)), c.prefix, wokenTime), c.remove...)
+	case acquireShare:
+		keys = p.shared
+		a = append(a, shareText(c), c.locker, number(c.lease), bit(c.queue), "holder", queueTTL, reservation, channels, countsAll)
+	case renewShare:
+		keys = p.shared
+		a = append(a, shareText(c), number(c.lease), "")
+	case releaseShare:
+		keys = p.shared
+		a = append(a, shareText(c), c.locker, millis(c.keep), bit(c.repeated), reservation, channels, countsAll, number(c.cooldown), "")
+	case adopt:
+		keys = keys[:1]
+		a = append(a, c.from, c.id, c.locker, number(c.lease), "adopter", millis(c.retention))
+	case interim:
+		keys = keys[:1]
+		a = append(a, c.id, number(c.attempt), c.record)
 	default:
 		panic("schedule: unknown command")
 	}
@@ -165,6 +198,10 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 		return reply{}, err
 	}
 	return decode(c.op, v)
+}
+
+func shareText(c *command) string {
+	return c.id + "/" + number(int64(c.share.Limit)) + "/" + number(int64(c.share.Weight)) + "/"
 }
 
 // deal runs deal.lua for a plain acquire or release. ok is false if deal.lua does nothing.
@@ -214,6 +251,11 @@ func decode(o op, v any) (r reply, err error) {
 	switch o {
 	case acquire:
 		return acquired(list)
+	case acquireShare:
+		if r, err = acquired(list); r.outcome == backend.OutcomeGranted {
+			r.phase, _ = list[5].(string)
+		}
+		return r, err
 	case rotate:
 		if r, err = acquired(list[1:]); err != nil {
 			return r, err
@@ -223,7 +265,10 @@ func decode(o op, v any) (r reply, err error) {
 		r.park = parkReply(list)
 	case unpark:
 		r.unpark = unparkReply(list)
-	case renew:
+	case adopt:
+		r.token, r.attempt, r.abandoned, r.parked = integer(list, 1), integer(list, 2), integer(list, 3) == 1, integer(list, 4) == 1
+		r.verdict = [...]backend.Verdict{backend.VerdictLost, backend.VerdictKept, backend.VerdictRevoked}[first]
+	case renew, renewShare:
 		r.verdict = [...]backend.Verdict{backend.VerdictLost, backend.VerdictKept, backend.VerdictRevoked}[first]
 	default:
 		r.done, r.parked = first == 1, integer(list, 1) == 1
@@ -272,7 +317,9 @@ func acquired(list []any) (r reply, err error) {
 	r.outcome = outcomes[n]
 	switch r.outcome {
 	case backend.OutcomeBusy:
-		r.remaining, ok = list[1].(int64)
+		if r.remaining, ok = list[1].(int64); len(list) > 7 {
+			r.record, _ = list[7].(string)
+		}
 	case backend.OutcomeGranted:
 		if r.token, ok = list[1].(int64); ok {
 			r.attempt, _ = list[2].(int64)
@@ -315,6 +362,8 @@ func (p *protocol) inspect(now int64) (s backend.Status, err error) {
 		s.State = backend.StateReserved
 	case state == "c" && live:
 		s.State = backend.StateCooling
+	case state == "s" && live:
+		s.State, s.Weights, s.Locker = backend.StateShared, int(at(16)), ""
 	case state == "h" || abandoned:
 		s.Died = true
 	}

@@ -129,6 +129,11 @@ func (w *world) ends() (all []int64) {
 	if j.hold != nil {
 		add(j.hold.end)
 	}
+	if j.phase != nil {
+		for i := range j.phase.shares {
+			add(j.phase.shares[i].end)
+		}
+	}
 	if j.record != nil {
 		add(j.record.until)
 	}

@@ -61,6 +61,12 @@ func (c *command) String() string {
 			s = append(s, f.name, micros(f.us).String())
 		}
 	}
+	if c.from != "" {
+		s = append(s, "from", c.from)
+	}
+	if c.share.Limit > 0 {
+		s = append(s, fmt.Sprintf("weight %d of %d", c.share.Weight, c.share.Limit))
+	}
 	switch {
 	case c.op == acquire && c.mode != exclusive:
 		s = append(s, c.mode)
@@ -74,7 +80,7 @@ func (c *command) String() string {
 
 func (r *reply) text(o op) string {
 	switch o {
-	case acquire, rotate:
+	case acquire, rotate, acquireShare:
 		s := map[backend.Outcome]string{
 			backend.OutcomeBusy: "busy", backend.OutcomeGranted: "granted", backend.OutcomeDone: "done", backend.OutcomeAbandoned: "abandoned", backend.OutcomeEnded: "ended",
 		}[r.outcome]
@@ -85,7 +91,7 @@ func (r *reply) text(o op) string {
 			s = fmt.Sprintf("released %v, %s", r.done, s)
 		}
 		return s
-	case renew:
+	case renew, renewShare, adopt:
 		return map[backend.Verdict]string{backend.VerdictKept: "kept", backend.VerdictLost: "lost", backend.VerdictRevoked: "revoked"}[r.verdict]
 	case park:
 		return fmt.Sprintf("%+v", r.park)

@@ -19,14 +19,18 @@ const (
 
 // world is the state of a schedule.
 type world struct {
-	seed  uint64
-	pcg   rand.PCG
-	rnd   *rand.Rand
-	p     protocol
-	now   int64
-	calm  bool // no command is lost or late
-	lossy bool // notifications get lost
-	parks bool // processes park and unpark
+	seed   uint64
+	pcg    rand.PCG
+	rnd    *rand.Rand
+	p      protocol
+	now    int64
+	calm   bool // no command is lost or late
+	lossy  bool // notifications get lost
+	parks  bool // processes park and unpark
+	shares bool // processes also request shares
+	passes bool // processes hand holds to others
+
+	tickets []ticket // that may be delivered once more
 
 	kind      backend.Kind
 	keep      int64
@@ -36,8 +40,9 @@ type world struct {
 	pending   []*pending
 	heard     []string // notifications of the command that runs
 	judge     judge
-	used      int64 // the greatest token of a hold that began
-	made      int   // ids
+	used      int64  // the greatest token of a hold that began
+	usedPhase string // of that hold, if it was a share
+	made      int    // ids
 
 	log func(string) // nil: no trace
 }
@@ -58,7 +63,8 @@ func newWorld(s Server, seed uint64, log func(string)) *world {
 	cluster := w.chance(20)
 	w.kind = pick(w, []backend.Kind{backend.KindExclusive, backend.KindExclusive, backend.KindOnce})
 	w.lossy = w.chance(40)
-	w.parks = seed%5 > 2
+	w.parks, w.passes = seed%5 > 2, seed%5 == 2
+	w.shares = seed%5 == 1 && w.kind == backend.KindExclusive
 	w.abandoned = pick(w, []int64{120e6, 86400e6})
 	if w.keep = backend.FreeTTL.Microseconds(); w.kind == backend.KindOnce {
 		w.keep = pick(w, []int64{1e6, 45e6, 60e6, 150e6})
@@ -66,7 +72,7 @@ func newWorld(s Server, seed uint64, log func(string)) *world {
 	w.p = newProtocol(s, w.kind, cluster)
 	w.judge = newJudge(w.kind == backend.KindOnce, cluster, w.listens)
 	s.OnPublish(w.published)
-	for i := range 2 + w.rnd.IntN(2) {
+	for i := range 2 + w.rnd.IntN(2) + int(count(w.shares)) {
 		p := &process{w: w, n: i}
 		p.restart()
 		w.procs = append(w.procs, p)
@@ -172,7 +178,7 @@ func (w *world) run(c *command, how string) *reply {
 		return &r
 	}
 	w.judge.observe(w.now, c, &r, w.heard)
-	stale := !r.done && (c.op == release || c.op == complete || c.op == leave || c.op == rotate)
+	stale := !r.done && (c.op == release || c.op == complete || c.op == leave || c.op == rotate || c.op == releaseShare)
 	if stale || w.rnd.IntN(8) == 0 {
 		w.look()
 	}
@@ -206,17 +212,17 @@ func (w *world) checkTTLs() {
 func (w *world) checkHolders() {
 	w.judge.now = w.now
 	for _, p := range w.procs {
-		if p.holds() && !w.judge.holds(p.hold.id) {
-			fail("A", "P%d holds the key under %s, and the server has %+v", p.n, p.hold.id, w.judge.hold)
+		if p.holds() && !w.judge.has(p.hold.id) {
+			fail("A", "P%d holds the key under %s, and the server has %+v and %+v", p.n, p.hold.id, w.judge.hold, w.judge.phase)
 		}
 	}
 }
 
-// begin is check B: the tokens of holds grow.
-func (w *world) begin(id string, token int64) {
-	if token <= w.used {
+// begin is check B: the tokens of holds grow. The shares of a phase have one token.
+func (w *world) begin(id string, token int64, phase string) {
+	if token < w.used || token == w.used && (phase == "" || phase != w.usedPhase) {
 		fail("B", "a hold of %s begins with token %d after %d", id, token, w.used)
 	}
-	w.used = token
+	w.used, w.usedPhase = token, phase
 	w.judge.token = max(w.judge.token, token)
 }

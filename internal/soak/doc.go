@@ -4,5 +4,8 @@
 //
 //	go test ./internal/soak -count=1 -v -args -for 60s -procs 1,3,8 -kill 4s -goroutines 48 -keys 4
 //
+// TestSoakShares does the same with shares, for -shares: processes are also stopped and cut off from the network, and
+// the parent checks which holds there were at the same time.
+//
 // Without arguments it runs for a few seconds and kills nobody, as a part of the other tests.
 package soak

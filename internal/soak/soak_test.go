@@ -27,6 +27,7 @@ var (
 	goroutines = flag.Int("goroutines", 48, "goroutines in all on the keys, and as many on the hot one, at least one a process")
 	keys       = flag.Int("keys", 4, "keys besides the hot one")
 	kill       = flag.Duration("kill", 0, "how often another process that takes part is killed; 0: never")
+	sharesFor  = flag.Duration("shares", 3*time.Second, "how long the soak of shares takes; a fault ends two leases before its end at the latest")
 	atLeast    = flag.Int("at-least", 300, "acquisitions below which a run is inconclusive, and fails")
 )
 
@@ -102,10 +103,15 @@ func (r *run) contend() []report {
 func (r *run) worker(ctx context.Context, name string, in *bytes.Buffer) *exec.Cmd {
 	each := max(*goroutines/r.procs, 1)
 	if err := json.NewEncoder(in).Encode(task{
-		Name: name, Addr: r.server.Addr(), For: *runFor, Goroutines: each, Hot: each, Keys: *keys, Together: r.procs,
+		Name: name, Addr: r.server.Addr(), For: *runFor, Lease: lease, Goroutines: each, Hot: each, Keys: *keys, Together: r.procs,
 	}); err != nil {
 		r.Error(err)
 	}
+	return command(ctx, in)
+}
+
+// command is a process of this package that reads its task from in.
+func command(ctx context.Context, in *bytes.Buffer) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), workerEnv+"=1")
 	cmd.Stdin, cmd.Stderr = in, os.Stderr

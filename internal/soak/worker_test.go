@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,19 +22,22 @@ import (
 type (
 	task struct {
 		Name, Addr            string
-		For                   time.Duration
+		For, Lease            time.Duration
 		Goroutines, Hot, Keys int
-		Together              int // so many processes begin at the same time
+		Together              int  // so many processes begin at the same time
+		Shares                bool // the worker calls for shares, see shares_worker_test.go
 	}
 	report struct {
-		Acquired   map[string]int // by key
-		Hot        int            // of them, the hot key
-		HandedOver int            // of them, from another call of the same process
-		Abandoned  int            // of them, after a holder that died
-		Refused    int            // calls that did not wait
-		Gone       int            // waits that were canceled, as planned
-		LongestMS  int64          // wait
-		Errors     []string
+		Acquired    map[string]int // by key
+		Hot         int            // of them, the hot key
+		HandedOver  int            // of them, from another call of the same process
+		Abandoned   int            // of them, after a holder that died
+		Refused     int            // calls that did not wait
+		Gone        int            // waits that were canceled, as planned
+		LongestMS   int64          // wait
+		Lost        int            // holds that a fault ended
+		Unavailable int            // calls that a fault ended
+		Errors      []string
 	}
 )
 
@@ -48,6 +52,9 @@ type worker struct {
 
 	mu  sync.Mutex
 	out report
+
+	ids    atomic.Int64 // of holds that the parent heard of
+	saying sync.Mutex   // one line at a time
 }
 
 func work() int {
@@ -58,9 +65,12 @@ func work() int {
 	}
 	w.rdb = redis.NewClient(&redis.Options{Addr: w.Addr})
 	var err error
-	if w.locks, err = lockcore.New(w.rdb, lockcore.Options{Terms: lockcore.Terms{Lease: lease}}); err != nil {
+	if w.locks, err = lockcore.New(w.rdb, lockcore.Options{Terms: lockcore.Terms{Lease: w.Lease}}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	if w.Shares {
+		return w.shares()
 	}
 	w.meet()
 	var wg sync.WaitGroup

@@ -151,16 +151,16 @@ func (p *process) expired(k *backend.Key, edit ...func(*backend.AcquireRequest))
 }
 
 // wait sends a request that enters the queue.
-func (p *process) wait(k *backend.Key) *backend.AcquireRequest {
+func (p *process) wait(k *backend.Key, edit ...func(*backend.AcquireRequest)) *backend.AcquireRequest {
 	p.Scene.Helper()
 	time.Sleep(time.Millisecond) // waiters of the same microsecond are in no order
-	r := request(k, queued)
+	r := request(k, append(edit, queued)...)
 	p.acquire(backend.OutcomeBusy, r)
 	return r
 }
 
 func ending(r *backend.AcquireRequest, token int64) *backend.ReleaseRequest {
-	return &backend.ReleaseRequest{Key: r.Key, ID: r.ID, Token: token, Retention: time.Minute}
+	return &backend.ReleaseRequest{Key: r.Key, ID: r.ID, Token: token, Retention: time.Minute, Share: r.Share}
 }
 
 // release sends a release and checks whether it had an effect.
@@ -207,13 +207,13 @@ func (p *process) renew(want backend.Verdict, r backend.RenewRequest) {
 }
 
 func renewal(r *backend.AcquireRequest, lease time.Duration) backend.RenewRequest {
-	return backend.RenewRequest{Key: r.Key, ID: r.ID, Lease: lease, Retention: lease + day}
+	return backend.RenewRequest{Key: r.Key, ID: r.ID, Lease: lease, Retention: lease + day, Share: r.Share}
 }
 
 // withdraw withdraws a request and waits until that has its effect, if it has one.
 func (p *process) withdraw(r *backend.AcquireRequest, repeated bool, done func(backend.Status) bool) {
 	p.Scene.Helper()
-	p.Withdraw(backend.WithdrawRequest{Key: r.Key, ID: r.ID, Retention: time.Minute, Granted: true, Repeated: repeated})
+	p.Withdraw(backend.WithdrawRequest{Key: r.Key, ID: r.ID, Retention: time.Minute, Granted: true, Repeated: repeated, Share: r.Share})
 	p.Scene.until("the withdrawal has its effect", func() bool { return done(p.Scene.inspect(r.Key)) })
 }
 

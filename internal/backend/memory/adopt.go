@@ -52,7 +52,8 @@ func (k *key) adopted(kind backend.Kind) backend.AdoptReply {
 }
 
 // interim stores the interim answer of a hold that was handed to another process. An adopted hold
-// remembers the id of the first grant, and has the same attempt. A later run has another attempt.
+// remembers the id of the first grant, and has the same attempt. A later run has another attempt,
+// unless runs are counted anew after a record or a clear.
 func interim(k key, r *backend.InterimRequest, e env) (key, bool) {
 	k.expire(e.now)
 	stored := k

@@ -305,14 +305,15 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 		if r.Repeated {
 			k.remember(r.ID, e.now)
 		}
-		if k.sweep(e.now); k.state == shared && !k.revoked {
+		_, closed := k.sweep(e.now)
+		if k.state == shared && !k.revoked {
 			notices := k.serve("", e) // it may have kept the requests behind it, and parked entries, out
 			if left && k.offersParked(notices) {
 				notices = append(notices, wakeNotice(k, r.Key))
 			}
 			return k, notices
 		}
-		return k, nil
+		return k, k.passPhase(closed, e)
 	}
 	if !k.abandoned {
 		k.keep(r.Retention, e.now)

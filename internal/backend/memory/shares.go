@@ -53,18 +53,19 @@ func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.Acquire
 	k.expire(e.now)
 	k.unfold(e.now)
 	k.clampEnd(e.now)
-	swept := k.sweep(e.now)
-	var notices []notice
+	swept, closed := k.sweep(e.now)
+	notices := k.passPhase(closed, e)
 	switch {
+	case slices.Contains(k.ended, r.ID): //planted:rules-late-duplicate-share
+		// Also if a share is kept for it: a late duplicate may have entered the queue before the end.
+		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, notices
 	case k.shareAt(r.ID) >= 0:
 		if k.revoked {
 			return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, nil
 		}
-	case slices.Contains(k.ended, r.ID): //planted:rules-late-duplicate-share
-		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, nil
 	case k.state == reserved && k.owner == r.ID:
 	case k.live(e.now) && (k.state != shared || k.revoked):
-		return busyShare(k, r, e, nil)
+		return busyShare(k, r, e, notices)
 	case k.state == shared:
 		notices = k.serve(r.ID, e)
 		if k.shareAt(r.ID) < 0 && (len(k.queue) > 0 || !k.fits(r.Share)) { //planted:rules-share-fits
@@ -135,7 +136,7 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	k.expire(e.now)
 	k.unfold(e.now)
 	k.clampEnd(e.now)
-	k.sweep(e.now)
+	_, closed := k.sweep(e.now)
 	left := r.queued && slices.ContainsFunc(k.queue, isWaiter(e.locker, r.id))
 	if left {
 		k.leaveQueue(e.locker, r.id)
@@ -185,6 +186,8 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 		notices = k.serve("", e) //planted:rules-share-served
 	case ours && k.state == free:
 		notices = k.reserve(e)
+	default:
+		notices = k.passPhase(closed, e)
 	}
 	reply.Parked = ours && r.cooldown == 0 && k.offersParked(notices)
 	if r.queued && (reply.Parked || left && k.state == shared && k.offersParked(notices)) {
@@ -252,6 +255,15 @@ func (k *key) closePhase() {
 	k.free()
 }
 
+// passPhase reserves a key whose phase ended because all its shares expired. Only a request that
+// shares the key, or is withdrawn, does so: acquire takes a key that has expired.
+func (k *key) passPhase(closed bool, e env) []notice {
+	if !closed || k.state != free { //planted:rules-phase-passed-on
+		return nil
+	}
+	return k.reserve(e)
+}
+
 // admit adds a share to the phase, or extends it.
 func (k *key) admit(s share, length span, now instant) {
 	k.end = max(k.end, s.end)
@@ -272,11 +284,11 @@ func (k *key) keepShares(now instant) {
 	k.sharesExpires = k.expires
 }
 
-// sweep removes the shares that have expired, and reports whether there were any. No share ends after
-// the phase: if that is so, the clock was set back.
-func (k *key) sweep(now instant) (swept bool) {
+// sweep removes the shares that have expired, and reports whether there were any, and whether the
+// phase ended. No share ends after the phase: if that is so, the clock was set back.
+func (k *key) sweep(now instant) (swept, closed bool) {
 	if k.state != shared {
-		return false
+		return false, false
 	}
 	if n := len(k.shares); n > 0 && k.shares[n-1].end > k.end {
 		k.shares = slices.Clone(k.shares)
@@ -289,10 +301,10 @@ func (k *key) sweep(now instant) (swept bool) {
 		k.removeShare(0)
 		swept = true
 	}
-	if len(k.shares) == 0 {
+	if closed = len(k.shares) == 0; closed {
 		k.closePhase()
 	}
-	return swept
+	return swept, closed
 }
 
 func (k *key) shareAt(id string) int {

@@ -243,12 +243,14 @@ var (
 func (b *bench) try(c call) ([]any, error) {
 	keys := b.keys[:2]
 	switch c.script {
-	case "renew", "revoke", "call_waker", "adopt", "interim":
+	case "renew", "call_waker", "adopt", "interim":
 		keys = b.keys[:1]
 	case "inspect":
 		keys = b.keys[:3]
 	case "park", "unpark":
 		keys = []string{b.keys[0], b.keys[2], b.keys[3]}
+	case "leave", "revoke", "clear", "acquire_share", "release_share", "renew_share":
+		keys = []string{b.keys[0], b.keys[1], b.keys[0] + ":s"}
 	}
 	v, err := redisbackend.Scripts()[c.script].Run(b.Context(), b.rdb, keys, c.args...).Result()
 	if reply, ok := v.([]any); ok {

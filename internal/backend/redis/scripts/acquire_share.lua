@@ -11,17 +11,18 @@ local text, locker, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local id, limit, weight = share_of(text)
 local k = load_shares()
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
+pass_phase(k, ARGV[7], ARGV[8], ARGV[9])
 local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
 local served = 0
 local busy = false
+-- A late duplicate may have entered the queue before its request ended. So a share may be kept for it.
+if string.find(k.l, id, 1, true) then return {5} end -- planted:late-duplicate-share
 if own then
   if k.v then return {5} end
-elseif string.find(k.l, id, 1, true) then -- planted:late-duplicate-share
-  return {5}
 elseif k.s == 'r' and k.h == id then
   busy = false
 elseif k.live and (k.s ~= 's' or k.v) then
-  busy = true
+  busy = true -- planted:share-excluded
 elseif k.s == 's' then
   if call('ZCARD', KEYS[2]) > 0 then
     serve(k, id, ARGV[7], ARGV[8], ARGV[9])

@@ -20,8 +20,10 @@ if not ours then -- planted:leaves-with-turn
   if k.s == 's' then
     k = load_shares()
     if k.s == 's' and not k.bad and not k.v then -- it may have kept the requests behind it, and parked entries, out
-      local served = serve(k, '', ARGV[5], ARGV[6], ARGV[7])
+      local served = serve(k, '', ARGV[5], ARGV[6], ARGV[7]) -- planted:writer-left
       if k.p and left and served == 0 and call('ZCARD', KEYS[2]) == 0 then call('PUBLISH', ARGV[6] .. k.p, ARGV[8]) end
+    else
+      pass_phase(k, ARGV[5], ARGV[6], ARGV[7])
     end
   end
   return {0}

@@ -26,8 +26,8 @@ local function remember(l, id)
   outlive(minute) -- planted:remembered-for-a-minute
 end
 
--- Reserves the key for the first process in the queue that can be notified, and returns whether
--- there is one. In a Cluster PUBLISH counts only the receivers of one node, so there each member
+-- Reserves the key for the first process in the queue that can be notified, and returns its request
+-- id, or false. In a Cluster PUBLISH counts only the receivers of one node, so there each member
 -- counts as notified and the reservation ends if no request comes. A script drops at most 100 dead
 -- members, so that no queue blocks the server. The live ones behind them find the key free with
 -- their next request, within 2 s, and the next script drops more. The hash must outlive the queue:
@@ -44,7 +44,7 @@ local function reserve(reservation, channel, counts_all)
       clock()
       call('HSET', KEYS[1], 's', 'r', 'h', request, 'o', o, 'x', now + tonumber(reservation), 'd', reservation)
       outlive(math.ceil(reservation / 1000) + minute) -- planted:hash-outlives-queue
-      return true
+      return request
     end
   end
   outlive(minute)

@@ -55,8 +55,10 @@ if ours and k.s == '' and k.p then outlive(parked) end
 local served = 0
 if k.s == 's' and not k.v then
   served = serve(k, '', ARGV[5], ARGV[6], ARGV[7]) -- planted:share-served
-elseif ours and k.s == '' and reserve(ARGV[5], ARGV[6], ARGV[7]) then
-  served = 1
+elseif ours and k.s == '' then
+  served = reserve(ARGV[5], ARGV[6], ARGV[7]) and 1 or 0
+else
+  pass_phase(k, ARGV[5], ARGV[6], ARGV[7])
 end
 -- Parked entries may be granted, unless the share cools. If the last request of the queue is withdrawn
 -- from beside shares, the releases before it did not report them.

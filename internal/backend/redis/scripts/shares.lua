@@ -30,7 +30,8 @@ local function close_phase(k)
 end
 
 -- Reads the key as load does, and removes the shares that have expired. c is the sum of the weights
--- of the others, and swept is set if a share was removed. A key that cannot be read stays as it is.
+-- of the others, swept is set if a share was removed, and closed if none is left. A key that cannot be
+-- read stays as it is.
 local function load_shares()
   local k = load(KEYS[1])
   k.c, k.w = 0, ''
@@ -44,7 +45,7 @@ local function load_shares()
     k.c = 0 -- an operator has deleted the set
   elseif tonumber(last[2]) > k.x then -- the clock was set back, see clamp
     for _, member in ipairs(call('ZRANGE', KEYS[3], string.format('(%.0f', k.x), '+inf', 'BYSCORE')) do
-      call('ZADD', KEYS[3], k.x, member)
+      call('ZADD', KEYS[3], k.x, member) -- planted:share-ends-with-its-phase
     end
   end
   local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
@@ -60,8 +61,18 @@ local function load_shares()
     end
     if k.c > 0 then call('HSET', KEYS[1], 'c', k.c) end -- planted:sweep-counts
   end
-  if k.c <= 0 then close_phase(k) end
+  if k.c <= 0 then
+    close_phase(k)
+    k.closed = true
+  end
   return k
+end
+
+-- Reserves a key that load_shares has freed. Returns whether it is reserved.
+local function pass_phase(k, reservation, channel, counts_all)
+  local request = k.closed and reserve(reservation, channel, counts_all) -- planted:phase-passed-on
+  if request then k.s, k.h, k.x, k.live = 'r', request, now + tonumber(reservation), true end
+  return request
 end
 
 -- Makes the key shared. id names the phase.

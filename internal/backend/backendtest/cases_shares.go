@@ -1,0 +1,398 @@
+package backendtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// limited asks for a share.
+func limited(limit, weight int) func(*backend.AcquireRequest) {
+	return func(r *backend.AcquireRequest) { r.Share = backend.Share{Limit: limit, Weight: weight} }
+}
+
+func reader(r *backend.AcquireRequest) { limited(backend.Unlimited, 1)(r) }
+
+// endShare releases a share.
+func (p *process) endShare(r *backend.AcquireRequest) {
+	p.Scene.Helper()
+	p.end(r, 0)
+}
+
+// weights checks that a key is shared, and the sum of the weights.
+func (s *scene) weights(k *backend.Key, want int) backend.Status {
+	s.Helper()
+	st := s.state(k, backend.StateShared)
+	s.check(st.Weights == want, "the weights are %d, want %d", st.Weights, want)
+	return st
+}
+
+func shares() []rule {
+	return slices.Concat(sharing(), lateShares(), phases(), sharedQueues(), sharedEnds(), sharedOperators())
+}
+
+// sharing has the rows of the contract: a free key, an exclusive hold, and shares with and without a
+// queue.
+func sharing() []rule {
+	return []rule{
+		fast("a share of a free key is granted", func(s *scene) {
+			r, g := s.a.hold(&s.job, limited(3, 2))
+			s.check(g.Token > 0 && g.Attempt == 1 && !g.Abandoned && g.Phase == r.ID, "the grant is %+v", g)
+			s.check(s.weights(&s.job, 2).Token == g.Token, "Inspect returns another token")
+		}),
+		fast("shares are granted as far as they fit", func(s *scene) {
+			_, first := s.a.hold(&s.job, limited(3, 2), named("a"))
+			r, second := s.b.hold(&s.job, limited(3, 1), named("b"))
+			s.check(second.Token == first.Token && second.Phase == first.Phase, "%+v beside %+v", second, first)
+			busy := s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
+			s.check(busy.Shares == 3 && busy.Holder == "b" && busy.Locker == s.b.id && busy.Remaining > 0 && busy.Remaining <= long, "the reply is %+v", busy)
+			s.b.endShare(r)
+			s.c.hold(&s.job, limited(3, 1))
+			s.weights(&s.job, 3)
+		}),
+		fast("a share has room by its own limit", func(s *scene) {
+			s.a.hold(&s.job, reader)
+			s.a.hold(&s.job, reader)
+			s.b.acquire(backend.OutcomeBusy, request(&s.job, limited(2, 1)))
+			s.b.hold(&s.job, limited(3, 1))
+			s.c.hold(&s.job, reader)
+			s.weights(&s.job, 4)
+		}),
+		fast("a share waits for an exclusive hold", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job, named("me"))
+			w := request(&s.job, reader, queued)
+			busy := s.b.acquire(backend.OutcomeBusy, w)
+			s.check(busy.Holder == "me" && busy.Locker == s.a.id && busy.Shares == 0 && busy.Queue == 1, "the reply is %+v", busy)
+			s.a.end(r, g.Token)
+			s.b.hearsTurn(w)
+			s.c.acquire(backend.OutcomeBusy, request(&s.job, reader))
+			s.b.acquire(backend.OutcomeGranted, w)
+			s.check(s.weights(&s.job, 1).Queue == 0, "the request is still in the queue")
+		}),
+		fast("an exclusive request waits for all shares", func(s *scene) {
+			s.c.listen()
+			one, _ := s.a.hold(&s.job, reader)
+			two, _ := s.b.hold(&s.job, limited(2, 1), named("b"))
+			w := request(&s.job, queued)
+			busy := s.c.acquire(backend.OutcomeBusy, w)
+			s.check(busy.Shares == 2 && busy.Holder == "b" && busy.Queue == 1, "the reply is %+v", busy)
+			s.a.endShare(one)
+			s.c.acquire(backend.OutcomeBusy, w)
+			s.b.endShare(two)
+			s.c.hearsTurn(w)
+			s.c.acquire(backend.OutcomeGranted, w)
+			s.state(&s.job, backend.StateHeld)
+		}),
+		fast("a share waits behind the queue", func(s *scene) {
+			s.a.hold(&s.job, reader)
+			s.b.wait(&s.job)
+			s.c.acquire(backend.OutcomeBusy, request(&s.job, reader))
+			s.weights(&s.job, 1)
+		}),
+		fast("a repeated request for a share is granted once", func(s *scene) {
+			r, g := s.a.hold(&s.job, limited(3, 2))
+			r.Lease = time.Second
+			again := s.a.acquire(backend.OutcomeGranted, r)
+			s.check(again.Token == g.Token && again.Phase == g.Phase, "%+v, then %+v", g, again)
+			s.check(s.weights(&s.job, 2).Remaining > time.Second, "the share ends earlier")
+		}),
+		fast("a late duplicate after the end of a share has ended", func(s *scene) {
+			r, _ := s.a.hold(&s.job, reader)
+			other, _ := s.b.hold(&s.job, reader)
+			end := ending(r, 0)
+			end.Repeated = true
+			s.a.release(true, end)
+			s.a.release(false, end)
+			s.a.acquire(backend.OutcomeEnded, r)
+			s.weights(&s.job, 1)
+			s.b.endShare(other)
+			s.a.acquire(backend.OutcomeEnded, r)
+			s.state(&s.job, backend.StateFree)
+		}),
+	}
+}
+
+func lateShares() []rule {
+	return []rule{
+		fast("a late duplicate that waited when its request ended has ended", func(s *scene) {
+			s.a.listen()
+			r, _ := s.a.hold(&s.job, limited(2, 1), queued, expiring)
+			s.b.hold(&s.job, limited(2, 1))
+			time.Sleep(short + 20*time.Millisecond)
+			other, _ := s.c.hold(&s.job, limited(2, 1))
+			s.a.acquire(backend.OutcomeBusy, r)
+			end := ending(r, 0)
+			end.Repeated = true
+			s.a.release(false, end)
+			s.c.endShare(other)
+			s.a.hearsTurn(r)
+			s.a.acquire(backend.OutcomeEnded, r)
+			time.Sleep(backend.ReserveTime + 20*time.Millisecond)
+			s.weights(&s.job, 1)
+		}),
+	}
+}
+
+func phases() []rule {
+	return []rule{
+		fast("the token of a phase is between those of the holds beside it", func(s *scene) {
+			r, g := s.a.hold(&s.job)
+			end := ending(r, g.Token+used)
+			end.Repeated = true // the key remembers the tokens
+			s.a.release(true, end)
+			one, phase := s.b.hold(&s.job, reader)
+			two, beside := s.c.hold(&s.job, reader)
+			s.b.endShare(one)
+			three, after := s.b.hold(&s.job, reader)
+			s.check(phase.Token > g.Token+used && beside.Token == phase.Token && after.Token == phase.Token, "%+v, %+v and %+v after %+v", phase, beside, after, g)
+			s.c.endShare(two)
+			s.b.endShare(three)
+			one, second := s.b.hold(&s.job, reader)
+			s.check(second.Token > phase.Token && second.Phase == one.ID, "%+v after %+v", second, phase)
+			s.b.endShare(one)
+			_, last := s.a.hold(&s.job)
+			s.check(last.Token > second.Token, "%+v after %+v", last, second)
+		}),
+		fast("an abandoned hold is reported until an exclusive hold ends", func(s *scene) {
+			_, g := s.a.expired(&s.job)
+			r, phase := s.b.hold(&s.job, reader)
+			s.check(phase.Abandoned && phase.Token >= g.Token+backend.TokensPerGrant, "%+v after %+v", phase, g)
+			s.b.endShare(r)
+			w, next := s.c.hold(&s.job)
+			s.check(next.Abandoned, "the phase hides that the hold was abandoned")
+			s.c.end(w, next.Token)
+			_, phase = s.b.hold(&s.job, reader)
+			s.check(!phase.Abandoned, "the phase is a takeover")
+		}),
+		fast("an expired share leaves the phase", func(s *scene) {
+			_, phase := s.b.hold(&s.job, limited(2, 1))
+			r, _ := s.a.expired(&s.job, limited(2, 1))
+			s.a.renew(backend.VerdictLost, renewal(r, long))
+			_, g := s.c.hold(&s.job, limited(2, 1))
+			s.check(g.Token == phase.Token && !g.Abandoned, "%+v beside %+v", g, phase)
+			s.a.release(false, ending(r, 0))
+			s.weights(&s.job, 2)
+		}),
+		fast("a renewal keeps one share", func(s *scene) {
+			r, _ := s.a.hold(&s.job, limited(2, 1), expiring)
+			s.b.hold(&s.job, limited(2, 1), expiring)
+			s.a.renew(backend.VerdictKept, renewal(r, long))
+			s.a.renew(backend.VerdictKept, renewal(r, time.Second))
+			time.Sleep(short + 20*time.Millisecond)
+			s.check(s.weights(&s.job, 1).Remaining > time.Second, "the renewal made the share shorter")
+			s.c.hold(&s.job, limited(2, 1))
+		}),
+		fast("an exclusive request takes a phase that expired", func(s *scene) {
+			_, phase := s.a.expired(&s.job, reader)
+			r, g := s.b.hold(&s.job)
+			s.check(!g.Abandoned && g.Token > phase.Token, "%+v after %+v", g, phase)
+			s.b.end(r, g.Token)
+			s.c.hold(&s.job, limited(1, 1))
+		}),
+	}
+}
+
+func sharedQueues() []rule {
+	return []rule{
+		fast("readers behind a writer are granted together", func(s *scene) {
+			s.b.listen()
+			s.c.listen()
+			r, g := s.a.hold(&s.job)
+			one, two, three := s.b.wait(&s.job, reader), s.c.wait(&s.job, reader), s.c.wait(&s.job, limited(3, 1))
+			four, writer := s.c.wait(&s.job, limited(3, 1)), s.a.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.b.hearsTurn(one)
+			phase := s.b.acquire(backend.OutcomeGranted, one)
+			s.c.hearsTurn(two)
+			s.c.hearsTurn(three)
+			s.c.hearsNothing() // the limit of the fourth is 3
+			s.check(s.weights(&s.job, 3).Queue == 2, "the queue has not two waiters")
+			for _, r := range []*backend.AcquireRequest{two, three} {
+				s.check(s.c.acquire(backend.OutcomeGranted, r).Token == phase.Token, "%s has another token", r.ID)
+			}
+			s.a.acquire(backend.OutcomeBusy, writer)
+			s.b.endShare(one)
+			s.c.hearsTurn(four)
+		}),
+		fast("a writer that gives up lets the readers behind it in", func(s *scene) {
+			s.c.listen()
+			s.a.hold(&s.job, reader)
+			w := s.b.wait(&s.job)
+			one, two := s.c.wait(&s.job, reader), s.c.wait(&s.job, reader)
+			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: w.ID, Retention: time.Minute})
+			s.c.hearsTurn(one)
+			s.c.hearsTurn(two)
+			s.check(s.weights(&s.job, 3).Queue == 0, "the queue is not empty")
+		}),
+		fast("a request for a share that gives up lets others in", func(s *scene) {
+			s.c.listen()
+			s.a.hold(&s.job, limited(3, 1))
+			heavy := s.b.wait(&s.job, limited(3, 3))
+			light := s.c.wait(&s.job, limited(3, 1))
+			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: heavy.ID, Retention: time.Minute, Share: heavy.Share})
+			s.c.hearsTurn(light)
+			s.weights(&s.job, 2)
+		}),
+		fast("a heavy request is not overtaken", func(s *scene) {
+			s.b.listen()
+			s.c.listen()
+			one, _ := s.a.hold(&s.job, limited(3, 1))
+			two, _ := s.a.hold(&s.job, limited(3, 1))
+			heavy, light := s.b.wait(&s.job, limited(3, 3)), s.c.wait(&s.job, limited(3, 1))
+			s.a.endShare(one)
+			s.c.acquire(backend.OutcomeBusy, light)
+			s.a.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
+			s.a.endShare(two)
+			s.b.hearsTurn(heavy)
+			s.b.acquire(backend.OutcomeGranted, heavy)
+			s.c.hearsNothing()
+			s.b.endShare(heavy)
+			s.c.hearsTurn(light)
+			s.c.acquire(backend.OutcomeGranted, light)
+		}),
+		fast("a share that is kept for a waiter expires", func(s *scene) {
+			s.b.listen()
+			s.a.hold(&s.job, limited(2, 1))
+			r, _ := s.a.hold(&s.job, limited(2, 1))
+			w := s.b.wait(&s.job, limited(2, 1))
+			s.a.endShare(r)
+			s.b.hearsTurn(w)
+			s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(2, 1)))
+			time.Sleep(backend.ReserveTime + 20*time.Millisecond)
+			s.c.hold(&s.job, limited(2, 1))
+			s.b.acquire(backend.OutcomeBusy, w)
+		}),
+		slow("the first waiter is dropped after 5 s of silence", func(s *scene) {
+			s.a.hold(&s.job, reader)
+			s.b.wait(&s.job)
+			r := s.c.wait(&s.job, reader)
+			time.Sleep(4900 * time.Millisecond)
+			s.c.acquire(backend.OutcomeBusy, r)
+			time.Sleep(200 * time.Millisecond)
+			s.c.acquire(backend.OutcomeGranted, r)
+			s.check(s.weights(&s.job, 2).Queue == 0, "the queue is not empty")
+		}),
+		slow("the first waiter keeps its place while it repeats its request", func(s *scene) {
+			s.a.hold(&s.job, reader)
+			w := s.b.wait(&s.job)
+			r := s.c.wait(&s.job, reader)
+			for range 6 {
+				time.Sleep(2 * time.Second)
+				s.b.acquire(backend.OutcomeBusy, w)
+				s.c.acquire(backend.OutcomeBusy, r)
+			}
+		}),
+		fast("a phase that expires is reserved for the first waiter", func(s *scene) {
+			s.b.listen()
+			for _, edit := range []func(*backend.AcquireRequest){limited(1, 1), func(*backend.AcquireRequest) {}} {
+				s.a.hold(&s.job, limited(1, 1), expiring)
+				w := s.b.wait(&s.job, edit)
+				time.Sleep(short + 20*time.Millisecond)
+				s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(1, 1)))
+				s.b.hearsTurn(w)
+				s.state(&s.job, backend.StateReserved)
+				s.b.end(w, s.b.acquire(backend.OutcomeGranted, w).Token)
+			}
+		}),
+		fast("a withdrawal reserves a phase that expired", func(s *scene) {
+			s.b.listen()
+			for _, edit := range []func(*backend.AcquireRequest){limited(1, 1), func(*backend.AcquireRequest) {}} {
+				s.a.hold(&s.job, limited(1, 1), expiring)
+				gone, w := s.c.wait(&s.job, edit), s.b.wait(&s.job, limited(1, 1))
+				time.Sleep(short + 20*time.Millisecond)
+				s.c.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: gone.ID, Retention: time.Minute, Share: gone.Share})
+				s.b.hearsTurn(w)
+				s.b.acquire(backend.OutcomeGranted, w)
+				s.b.endShare(w)
+			}
+		}),
+	}
+}
+
+func sharedEnds() []rule {
+	return []rule{
+		fast("a share that cools keeps its place", func(s *scene) {
+			s.a.hold(&s.job, reader)
+			r, _ := s.a.hold(&s.job, limited(2, 1))
+			end := ending(r, 0)
+			end.CoolUntil = time.Now().Add(short)
+			s.a.release(true, end)
+			s.b.acquire(backend.OutcomeBusy, request(&s.job, limited(2, 1)))
+			s.a.renew(backend.VerdictLost, renewal(r, long))
+			st := s.weights(&s.job, 2)
+			s.check(len(st.Shares) == 2 && st.Shares[0].Cooling && st.Shares[0].Remaining <= short && !st.Shares[1].Cooling, "the shares are %+v", st.Shares)
+			time.Sleep(short + 20*time.Millisecond)
+			s.b.hold(&s.job, limited(2, 1))
+		}),
+		fast("a withdrawn share leaves the phase", func(s *scene) {
+			s.c.listen()
+			s.b.hold(&s.job, limited(2, 1))
+			r, _ := s.a.hold(&s.job, limited(2, 1))
+			w := s.c.wait(&s.job, limited(2, 1))
+			s.a.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: r.ID, Retention: time.Minute, Granted: true, Repeated: true, Share: r.Share})
+			s.c.hearsTurn(w)
+			s.a.acquire(backend.OutcomeEnded, r)
+			s.weights(&s.job, 2)
+		}),
+		fast("a share is released by its own request", func(s *scene) {
+			r, _ := s.a.hold(&s.job, reader)
+			s.b.release(false, ending(request(&s.job, reader), 0))
+			s.b.release(false, ending(request(&s.job), 0))
+			s.weights(&s.job, 1)
+			s.a.endShare(r)
+			s.a.release(false, ending(r, 0))
+			s.state(&s.job, backend.StateFree)
+		}),
+	}
+}
+
+func sharedOperators() []rule {
+	return []rule{
+		fast("Inspect returns the shares by their ends", func(s *scene) {
+			s.a.hold(&s.job, limited(5, 2), named("two"))
+			s.b.hold(&s.job, limited(9, 3), named("three"), func(r *backend.AcquireRequest) { r.Lease = long / 2 })
+			st := s.weights(&s.job, 5)
+			s.check(st.Holder == "three" && st.Locker == s.b.id && st.Remaining > long/2 && st.Remaining <= long, "the status is %+v", st)
+			for i, want := range []backend.ShareHeld{
+				{Share: backend.Share{Limit: 9, Weight: 3}, Locker: s.b.id, Holder: "three"},
+				{Share: backend.Share{Limit: 5, Weight: 2}, Locker: s.a.id, Holder: "two"},
+			} {
+				got := st.Shares[i]
+				s.check(got.Remaining > 0 && got.Remaining <= long/time.Duration(2-i) && got.HeldFor < long, "share %d is %+v", i, got)
+				got.Remaining, got.HeldFor = 0, 0
+				s.check(got == want, "share %d is %+v, want %+v", i, got, want)
+			}
+		}),
+		fast("a revocation ends all shares", func(s *scene) {
+			s.a.listen()
+			s.b.listen()
+			one, phase := s.a.hold(&s.job, reader)
+			two, _ := s.b.hold(&s.job, limited(3, 2))
+			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.a.hears(backend.Notification{Event: backend.EventRevoked, Request: one.ID})
+			s.b.hears(backend.Notification{Event: backend.EventRevoked, Request: two.ID})
+			s.a.renew(backend.VerdictRevoked, renewal(one, long))
+			s.b.acquire(backend.OutcomeEnded, two)
+			s.c.acquire(backend.OutcomeBusy, request(&s.job, reader))
+			s.a.endShare(one)
+			s.c.acquire(backend.OutcomeBusy, request(&s.job, reader))
+			s.check(s.weights(&s.job, 2).Revoked, "Revoked is false")
+			s.b.endShare(two)
+			_, g := s.c.hold(&s.job, reader)
+			s.check(g.Token > phase.Token, "%+v after %+v", g, phase)
+		}),
+		fast("a shared key is not cleared while a share has a holder", func(s *scene) {
+			r, phase := s.a.hold(&s.job, reader)
+			s.clear(backend.ClearHeld, backend.ClearRequest{Key: &s.job})
+			end := ending(r, 0)
+			end.CoolUntil = time.Now().Add(time.Hour)
+			s.a.release(true, end)
+			s.b.acquire(backend.OutcomeBusy, request(&s.job))
+			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
+			_, g := s.b.hold(&s.job)
+			s.check(g.Token > phase.Token, "%+v after %+v", g, phase)
+		}),
+	}
+}

@@ -1,0 +1,174 @@
+package redis_test
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+// epoch is the time of a server whose data a test shows.
+const epoch = 1_000_000_000_000_000 // µs
+
+const (
+	permit = "/2/1/" // a request for a share of limit 2 and weight 1
+	heavy  = "/9/3/"
+)
+
+func acquireShare(text, locker string, queue int) call {
+	return call{"acquire_share", []any{
+		text, locker, lease.Microseconds(), queue, "who " + text[:1], time.Minute.Milliseconds(), window.Microseconds(), wakes, 0,
+	}}
+}
+
+// releaseShare notifies without listeners, as in a Cluster.
+func releaseShare(text string, remember int, cooldown time.Duration) call {
+	return call{"release_share", []any{text, "", keep.Milliseconds(), remember, window.Microseconds(), wakes, 0, cooldown.Microseconds(), ""}}
+}
+
+var (
+	storedTime = regexp.MustCompile(`\b1\d{15}\b`)
+	storedID   = regexp.MustCompile(`[A-Z]{26}`)
+)
+
+// stored returns all data of the server: a line for each name, with its TTL. Times are those after
+// epoch, and ids have one letter.
+func (b *bench) stored() (lines []string) {
+	b.Helper()
+	keys := b.rdb.Keys(b.Context(), "*").Val()
+	slices.Sort(keys)
+	for _, key := range keys {
+		line := fmt.Sprintf("%s TTL %v:", "key"+strings.TrimPrefix(key, b.keys[0]), b.rdb.PTTL(b.Context(), key).Val())
+		switch b.rdb.Type(b.Context(), key).Val() {
+		case "string":
+			line += " " + b.rdb.Get(b.Context(), key).Val()
+		case "hash":
+			h := b.rdb.HGetAll(b.Context(), key).Val()
+			for _, field := range slices.Sorted(maps.Keys(h)) {
+				line += fmt.Sprintf(" %s=%s", field, strings.ReplaceAll(h[field], "\n", "|"))
+			}
+		default:
+			for _, z := range b.rdb.ZRangeWithScores(b.Context(), key, 0, -1).Val() {
+				line += fmt.Sprintf(" %s@%.0f", z.Member, z.Score)
+			}
+		}
+		line = storedTime.ReplaceAllStringFunc(line, func(us string) string {
+			n, _ := strconv.ParseInt(us, 10, 64)
+			return (time.Duration(n-epoch) * time.Microsecond).String()
+		})
+		lines = append(lines, storedID.ReplaceAllStringFunc(line, func(id string) string { return id[:1] }))
+	}
+	return lines
+}
+
+// The form of all that is stored of a key, in each state. A change of it needs a new layout version.
+func TestScriptStored(t *testing.T) {
+	plain := func(mode string) call {
+		c := acquire(me, mine, mode, "tag", 0)
+		c.args = append(c.args, 1)
+		return c
+	}
+	exclusive, waiter := acquire(me, mine, "exclusive", "", 0), acquire(mismatch, waker, "exclusive", "", 1)
+	first, second := acquireShare(me+permit, mine, 0), acquireShare(id("S")+heavy, waker, 0)
+	for name, c := range map[string]struct {
+		calls []call
+		want  []string
+	}{
+		"plain hold": {[]call{plain("exclusive")}, []string{
+			`key TTL 2h0m0s: hM 0s 30000000 0 A who M`,
+		}},
+		"plain hold of a once key": {[]call{plain("least")}, []string{
+			`key TTL 2h0m0s: oM 0s 30000000 0 A 3 tagwho M`,
+		}},
+		"plain record": {[]call{plain("least"), {"complete", []any{me, "r", keep.Milliseconds(), epoch + 7, wakes, 0, 1}}}, []string{
+			`key TTL 10m0s: dM 0s 7µs 3 30 tagwho Mr`,
+		}},
+		"held": {[]call{exclusive, waiter}, []string{
+			`key TTL 2h0m0s: d=30000000 h=M m=who M o=A s=h t=0s x=30s`,
+			`key:q TTL 1m0s: BO@0s`,
+		}},
+		"revoked": {[]call{exclusive, revoke}, []string{
+			`key TTL 2h0m0s: d=30000000 h=M m=who M o=A s=h t=0s v=1 x=30s`,
+		}},
+		"reserved": {[]call{exclusive, waiter, release(me, epoch, 0, 0).with(7, 0)}, []string{
+			`key TTL 10m0s: d=60000000 h=O o=B s=r t=0s x=1m0s`,
+		}},
+		"cooling": {[]call{exclusive, release(me, epoch+7, 0, 1).with(8, time.Hour.Microseconds())}, []string{
+			`key TTL 1h1m0s: d=3600000000 f=7µs l=M s=c t=0s x=1h0m0s`,
+		}},
+		"abandoned": {[]call{acquire(me, mine, "least", "tag", 0), release(me, epoch, 1, 0)}, []string{
+			`key TTL 10m0s: a=1 g=tag m=who M n=1 t=0s`,
+		}},
+		"done": {[]call{acquire(me, mine, "least", "tag", 0), complete(me, "r", epoch+7, 0)}, []string{
+			`key TTL 10m0s: e=M f=7µs g=tag m=who M n=1 r=r s=d t=0s`,
+		}},
+		"parked": {[]call{exclusive, {"park", []any{"entry", 3, keep.Milliseconds(), waker}}}, []string{
+			`key TTL 2h0m0s: d=30000000 h=M m=who M o=A p=B s=h t=0s x=30s`,
+			`key:p TTL 10m0s: entry@0s`,
+		}},
+		"shared": {[]call{first, second}, []string{
+			`key TTL 24h0m30s: M=A|0s|who M S=B|0s|who S c=4 d=30000000 h=M m=who S o=B s=s t=0s x=30s`,
+			`key:s TTL 24h0m30s: M/2/1/@30s S/9/3/@30s`,
+		}},
+		"shared, with a queue": {
+			[]call{first, acquireShare(mismatch+"/1/1/", waker, 1), waiter.with(0, next), acquireShare(id("S")+permit, waker, 0)}, []string{
+				`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s w=N 0s x=30s`,
+				`key:q TTL 1m0s: BN@0s BO/1/1/@0s`,
+				`key:s TTL 24h0m30s: M/2/1/@30s`,
+			},
+		},
+		"shared, one kept for a waiter": {[]call{first, second, acquireShare(mismatch+"/4/1/", waker, 1), releaseShare(me+permit, 1, 0)}, []string{
+			`key TTL 24h1m0s: O=B|0s| S=B|0s|who S c=4 d=60000000 h=M l=M m=who S o=B s=s t=0s x=1m0s`,
+			`key:s TTL 24h1m0s: S/9/3/@30s O/4/1/@1m0s`,
+		}},
+		"shared, one cools": {[]call{first, second, releaseShare(me+permit, 0, time.Hour)}, []string{
+			`key TTL 25h0m0s: S=B|0s|who S c=4 cM=A|0s|who M d=3600000000 h=M m=who S o=B s=s t=0s x=1h0m0s`,
+			`key:s TTL 25h0m0s: S/9/3/@30s cM/2/1/@1h0m0s`,
+		}},
+		"shared, revoked": {[]call{first, revoke}, []string{
+			`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s v=1 x=30s`,
+			`key:s TTL 24h0m30s: M/2/1/@30s`,
+		}},
+		"shared before": {[]call{first, releaseShare(me+permit, 1, 0)}, []string{
+			`key TTL 10m0s: l=M t=0s`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := redistest.Bubble(t)
+			m.Redis.SetTime(time.UnixMicro(epoch))
+			b := &bench{T: t, rdb: m.Client(t)}
+			b.use("k")
+			for _, c := range c.calls {
+				b.run(c)
+			}
+			if got := b.stored(); !slices.Equal(got, c.want) {
+				t.Errorf("%s is stored as\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+// The server's clock was set back: a share ends no later than its phase, which ends no later than the
+// longest share can.
+func TestScriptSharesClock(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.run(acquireShare(me+permit, mine, 0))
+		b.run(acquireShare(mismatch+permit, waker, 0))
+		far := b.now() + time.Hour.Microseconds()
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", far).Err())
+		b.must(b.rdb.ZAdd(b.Context(), b.keys[0]+":s", redis.Z{Score: float64(far), Member: me + permit}).Err())
+		b.wantReply(acquireShare(next+permit, waker, 0), 0, span(lease), span(0), "who "+mismatch[:1], 0, "", waker, "", 2)
+		b.wantReply(releaseShare(mismatch+permit, 0, 0), 1)
+		if end := b.rdb.ZScore(b.Context(), b.keys[0]+":s", me+permit).Val(); !match(int64(end), rel(lease), b.now()) {
+			b.Errorf("the share ends at %.0f, want %v from %d on", end, lease, b.now())
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package schedule
+
+import (
+	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// ticket is that of lockcore/ticket.go.
+type ticket struct {
+	id, mode string
+	token    int64
+	attempt  int64
+	until    int64 // no process wants it after this time
+}
+
+// giveAway is Lease.Ticket: it extends the lease, and ends the hold locally. The process goes on
+// meanwhile.
+func (p *process) giveAway() {
+	h, w := &p.hold, p.w
+	id, life, d := h.id, p.life, max(h.lease, pick(w, []int64{3e6, 30e6}))
+	c := command{op: renew, id: id, lease: d, retention: d + w.abandonedFor()}
+	w.send(p, c, func(rep *reply) {
+		if rep == nil || p.life != life || !p.holds() || h.id != id {
+			return
+		}
+		if rep.verdict != backend.VerdictKept {
+			h.until = w.now
+			return
+		}
+		w.trace("P%d makes a ticket of %s", p.n, id)
+		t := ticket{id: id, mode: h.mode, token: h.token, attempt: h.attempt, until: w.now + 2*d}
+		w.tickets = append(w.tickets, t)
+		if p.state, p.hold = idle, (hold{}); w.kind == backend.KindOnce {
+			p.given = &t
+		}
+	})
+}
+
+// answer stores the interim answer of the run that the process has given away.
+func (p *process) answer() {
+	t := p.given
+	p.given = nil
+	p.w.send(p, command{op: interim, id: t.id, attempt: t.attempt, record: "answer of " + t.id}, func(*reply) {})
+}
+
+// adopt takes over the hold of a ticket, as lockcore/adopt.go does. The ticket may be delivered again.
+func (p *process) adopt() {
+	w, sent := p.w, p.w.now
+	i := w.rnd.IntN(len(w.tickets))
+	t := w.tickets[i]
+	if w.now > t.until || w.chance(40) {
+		w.tickets = slices.Delete(w.tickets, i, i+1)
+	}
+	lease := pick(w, []int64{1e6, 3e6, 30e6})
+	c := command{op: adopt, id: w.id('R'), from: t.id, locker: p.locker, lease: lease, retention: lease + w.abandonedFor()}
+	abandon := func(id string, token int64) {
+		until := sent + max(lease, callTimeout)
+		p.cleanups = append(p.cleanups, &cleanup{
+			command: command{op: release, id: id, token: token, keep: w.abandonedFor(), abandon: true, repeated: true}, until: until,
+		})
+	}
+	p.state = awaiting
+	w.send(p, c, func(rep *reply) {
+		p.state = idle
+		switch {
+		case rep == nil:
+			abandon(c.id, 0)
+		case rep.verdict == backend.VerdictRevoked:
+			if abandon(t.id, t.token); rep.again {
+				abandon(c.id, 0)
+			}
+		case rep.verdict != backend.VerdictKept:
+		case w.now-sent >= lease-lease/9:
+			w.trace("  too late")
+			abandon(c.id, 0)
+		default:
+			p.state = holding
+			p.hold = hold{
+				id: c.id, mode: t.mode, first: rep.token, token: rep.token, published: rep.token, lease: lease, until: sent + lease,
+				attempt: rep.attempt, since: w.now,
+			}
+			w.begin(c.id, rep.token, "")
+		}
+	})
+}

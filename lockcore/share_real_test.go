@@ -1,0 +1,122 @@
+package lockcore_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// A call that does not fit is not starved: of the calls that begin after it is in the queue, few overtake it: those that
+// join a share, and those that a slow machine lets in before the request arrives.
+func TestShareStarvation(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	const (
+		lockers = 4
+		turns   = 20
+		hold    = 20 * time.Millisecond // longer than a share is open for calls that join it
+	)
+	for name, c := range map[string]struct {
+		light, heavy lockcore.Terms
+		callers      int // of the light calls, on all Lockers
+		together     int // light calls that run at the same time
+	}{
+		"a writer among 64 readers":        {lockcore.Terms{Limit: lockcore.Unlimited}, lockcore.Terms{}, 64, 64},
+		"weight 3 of 3 among light shares": {lockcore.Terms{Limit: 3}, lockcore.Terms{Limit: 3, Weight: 3}, 16, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Real(t)
+			var (
+				phase     atomic.Int64 // 2n: before turn n of the heavy call, 2n+1: it is in the queue
+				overtaken atomic.Int64
+				stop      atomic.Bool
+				wg        sync.WaitGroup
+				longest   time.Duration
+				most      int64
+				waited    int
+			)
+			light, heavy := c.light, c.heavy
+			light.Wait, heavy.Wait = lockcore.Forever, lockcore.Forever
+			for range lockers {
+				l := lockerFor(t, s.Client(t), lockcore.Options{})
+				for range c.callers / lockers {
+					wg.Go(func() {
+						for !stop.Load() {
+							began := phase.Load()
+							le, err := l.Acquire(t.Context(), "k", light)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							if began%2 == 1 && phase.Load() == began {
+								overtaken.Add(1)
+							}
+							time.Sleep(hold)
+							if err := le.Release(t.Context()); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+			}
+			queue := make(queued, 1)
+			l := lockerFor(t, s.Client(t), lockcore.Options{Observer: queue})
+			for n := range int64(turns) {
+				time.Sleep(hold) // the others run meanwhile
+				overtaken.Store(0)
+				began, done := time.Now(), make(chan struct{})
+				go func() {
+					defer close(done)
+					le, err := l.Acquire(t.Context(), "k", heavy)
+					longest = max(longest, time.Since(began))
+					phase.Store(2*n + 2)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					most = max(most, overtaken.Load())
+					if err := le.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}()
+				select {
+				case <-queue:
+					phase.CompareAndSwap(2*n, 2*n+1)
+					waited++
+				case <-done:
+				}
+				<-done
+			}
+			stop.Store(true)
+			wg.Wait()
+			fair := time.Duration(1+(c.callers-1)/c.together) * hold
+			t.Logf("%d of %d turns waited, at most %v; in a fair queue %v; at most %d later calls of %d goroutines before one of them",
+				waited, turns, longest, fair, most, c.callers)
+			if waited < turns/2 {
+				t.Error("inconclusive")
+			}
+			if most > int64(2*c.callers) {
+				t.Errorf("%d later calls of %d goroutines overtake", most, c.callers)
+			}
+		})
+	}
+}
+
+// queued is an Observer that hears when a call is in the queue of the server.
+type queued chan struct{}
+
+func (queued) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (queued) Traceparent(context.Context) string                                { return "" }
+
+func (q queued) Event(_ context.Context, e lockcore.Event) {
+	if _, ok := e.(lockcore.Waiting); ok {
+		q <- struct{}{}
+	}
+}
