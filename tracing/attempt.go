@@ -28,6 +28,7 @@ const (
 	attrQueue       = "holdfast.queue.length"
 	attrAttempt     = "holdfast.attempt"
 	attrTakeover    = "holdfast.takeover"
+	attrLimit       = "holdfast.limit"
 	attrToken       = "holdfast.token"
 	attrHold        = "holdfast.hold.duration"
 	attrRenewals    = "holdfast.renewals"

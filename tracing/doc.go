@@ -5,7 +5,7 @@
 // # Spans
 //
 // One span for each guarded run, from the call to the end of the run, named by kind and Terms.Name:
-// "exclusive account", "once charge". It is the parent of the handler's spans. A call that waited
+// "exclusive account", "limited partner", "once charge". It is the parent of the handler's spans. A call that waited
 // has a child span "acquire", from its place in the wait queue to the grant or the refusal. Both
 // link to the holder's span if its trace context, which is stored with the key, was known by then.
 // An invalid trace context is not linked. A run whose record Redis did not confirm at once has a
@@ -13,7 +13,7 @@
 // its status is Error. There is no span for a call on a key that ctx already holds, a call with
 // invalid arguments, and a call whose ctx has already ended.
 //
-//	holdfast.kind            string  exclusive, once
+//	holdfast.kind            string  exclusive, once; shared or limited for a call that gets a share
 //	holdfast.name            string  Terms.Name
 //	holdfast.backend         string  redis, or memory (this process only)
 //	holdfast.locker          string  UUID of the Locker that made the call, see lockcore.Locker.ID
@@ -25,6 +25,7 @@
 //	holdfast.queue.length    int     longest wait queue that the call saw; on "acquire": at its start
 //	holdfast.attempt         int     which run of the key this is, or was, from 1
 //	holdfast.takeover        bool    the previous holder abandoned the key
+//	holdfast.limit           int     Terms.Limit; only if the kind is limited
 //	holdfast.token           int     fencing token
 //	holdfast.hold.duration   double  s, from the grant to the handler's end
 //	holdfast.renewals        int     renewals that succeeded
@@ -93,6 +94,9 @@
 // Each label has the prefix holdfast. too. Units are those of UCUM. The number of time series grows
 // with the number of your names only: keys, hosts, tasks and Lockers are never labels. A run counts
 // in holdfast.lease.held while it goes on, and in holdfast.acquisitions when it has ended.
+//
+// For a key that is shared, holdfast.lease.held is the number of its shares in this process, without
+// their weights. A parked task counts under the kind of its key, which is exclusive for a share too.
 //
 // A class is a kind and a name. Its counters exist with the value 0 from its first call on, for
 // every outcome and cause that the kind can have. Counters without a name exist from New on. So

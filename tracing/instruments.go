@@ -105,14 +105,12 @@ type class struct {
 // value 0. If two first calls race, the one that stores the class creates the series. The other may count earlier,
 // which changes no sum.
 func (o *observer) classOf(at lockcore.Acquisition) *class {
-	type id struct {
-		kind lockcore.Kind
-		name string
-	}
-	if c, ok := o.classes.Load(id{at.Kind, at.Name}); ok {
+	type id struct{ kind, name string }
+	kind := kindOf(at)
+	if c, ok := o.classes.Load(id{kind, at.Name}); ok {
 		return c.(*class) //nolint:errcheck,forcetypeassert // the map has no other values
 	}
-	c := &class{kind: attribute.String(attrKind, at.Kind.String()), name: attribute.String(attrName, at.Name)}
+	c := &class{kind: attribute.String(attrKind, kind), name: attribute.String(attrName, at.Name)}
 	c.both, c.only = labels(c.kind, c.name), labels(c.name)
 	c.outcomes, c.causes = map[outcome]metric.MeasurementOption{}, map[string]metric.MeasurementOption{}
 	for _, v := range onceOutcomes {
@@ -125,11 +123,22 @@ func (o *observer) classOf(at lockcore.Acquisition) *class {
 	for _, v := range []bool{false, true} {
 		c.again[v] = labels(c.kind, c.name, attribute.String(attrAgain, strconv.FormatBool(v)))
 	}
-	if other, raced := o.classes.LoadOrStore(id{at.Kind, at.Name}, c); raced {
+	if other, raced := o.classes.LoadOrStore(id{kind, at.Name}, c); raced {
 		return other.(*class) //nolint:errcheck,forcetypeassert // the map has no other values
 	}
 	o.in.create(c, at.Kind)
 	return c
+}
+
+// kindOf returns the kind of a call for telemetry. A share has a kind that a key does not have.
+func kindOf(at lockcore.Acquisition) string {
+	switch {
+	case at.Limit == lockcore.Unlimited:
+		return "shared"
+	case at.Limit > 0:
+		return "limited"
+	}
+	return at.Kind.String()
 }
 
 func (in *instruments) create(c *class, kind lockcore.Kind) {

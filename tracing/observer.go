@@ -61,7 +61,7 @@ type attemptKey struct{ *observer }
 // Start begins the span of a run. The state of an outer attempt that ctx may carry is shadowed, not touched.
 func (o *observer) Start(ctx context.Context, at lockcore.Acquisition) context.Context {
 	a := &attempt{o: o, class: o.classOf(at)}
-	title := at.Kind.String()
+	title := a.kind.Value.AsString()
 	if at.Name != "" {
 		title += " " + at.Name
 	}
@@ -70,6 +70,9 @@ func (o *observer) Start(ctx context.Context, at lockcore.Acquisition) context.C
 		a.span.SetAttributes(
 			attribute.String(attrBackend, at.Backend), attribute.String(attrLocker, at.Locker), attribute.String(attrDigest, digest(at.Key)),
 		)
+		if at.Limit > 0 {
+			a.span.SetAttributes(attribute.Int(attrLimit, at.Limit))
+		}
 		if o.rawKeys {
 			a.span.SetAttributes(attribute.String(attrKey, at.Key))
 		}

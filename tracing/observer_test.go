@@ -316,6 +316,21 @@ func TestNestedRunsDoNotMeet(t *testing.T) {
 	r.addsUp(t)
 }
 
+// A share has a kind for telemetry, and a limited one its limit.
+func TestSharesHaveTheirKind(t *testing.T) {
+	r := newRig(t, tracing.Options{})
+	for kind, limit := range map[string]int{"exclusive": 0, "shared": lockcore.Unlimited, "limited": 3} {
+		ctx := r.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindExclusive, Name: "partner", Key: "partner:1", Limit: limit})
+		r.Event(ctx, lockcore.Granted{Attempt: 1})
+		r.Event(ctx, lockcore.Released{})
+		got := attrs(r.span(t, kind+" partner"))
+		if n, ok := got["holdfast.limit"]; got["holdfast.kind"] != kind || ok != (kind == "limited") || ok && n != int64(3) {
+			t.Errorf("%s: %v", kind, got)
+		}
+	}
+	r.addsUp(t)
+}
+
 // Two observers on one Locker each find their own attempt.
 func TestJoinedObserversKeepApart(t *testing.T) {
 	a, b := newRig(t, tracing.Options{}), newRig(t, tracing.Options{})

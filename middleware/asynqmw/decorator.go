@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// decorator is what Exclusive, ExclusiveAll and Once share. It is made outside the closure that asynq gets, for asynq wraps the handler
+// decorator is what the middlewares of this package have in common. It is made outside the closure that asynq gets, for asynq wraps the handler
 // anew for every task.
 type decorator struct {
 	locks *lockcore.Locker
@@ -23,6 +23,7 @@ type decorator struct {
 	terms lockcore.Terms
 	busy  ConflictPolicy
 	adopt bool
+	limit LimitFunc    // of LimitedFunc, else nil
 	told  sync.Once    // reports that Configure is missing
 	mean  atomic.Int64 // duration of a hold in ns, an exponential average; 0 before the first
 }
@@ -105,17 +106,23 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 	if err == nil {
 		err = checkKeys(keys)
 	}
+	what := "key"
+	if err == nil && d.limit != nil {
+		if terms.Limit, err = d.limit.of(ctx, t, terms.Weight); err != nil {
+			what = "limit"
+		}
+	}
 	if err == nil {
 		err = terms.Validate() // Name may be too long
 	}
 	if err != nil {
-		return ctx, nil, terms, d.noKey(ctx, t, terms.Name, "key", err)
+		return ctx, nil, terms, d.noKey(ctx, t, terms.Name, what, err)
 	}
 	terms.Wait = d.wait(ctx)
 	return ctx, keys, terms, nil
 }
 
-// noKey returns what asynq gets for a task without a key or fingerprint, and reports it.
+// noKey returns what asynq gets for a task without a key, fingerprint or limit, and reports it.
 func (d *decorator) noKey(ctx context.Context, t *asynq.Task, name, what string, err error) error {
 	d.locks.Internal().Report(ctx, guard.NoKey{Name: name})
 	return guard.NoEffect(&keyError{task: t.Type(), what: what, err: err})

@@ -34,6 +34,8 @@ type delivery struct {
 	waiters int           // workers that may wait for the key
 	lease   time.Duration // of the holds of this task
 	minHold time.Duration // of them
+	share   backend.Share // what the task needs of its key; zero: the key alone
+	slots   int           // tasks like this one that run at the same time
 	last    bool          // the last attempt: asynq archives it on an error, so it waits and is never parked
 	waits   bool          // startWait has counted it
 	waitsOn lockKey       // what it was counted for
@@ -52,12 +54,21 @@ func (d *decorator) parkable(ctx context.Context, kind backend.Kind, keys []stri
 	queue, _ := asynq.GetQueueName(ctx)
 	v := &delivery{
 		parking: p, d: d, keys: make([]lockKey, len(keys)), name: terms.Name, entry: p.entry(queue, id), last: lastAttempt(ctx),
+		share: backend.Share{Limit: terms.Limit, Weight: max(terms.Weight, 1)}, slots: 1,
 		waiters: p.most, lease: cmp.Or(terms.Lease, d.locks.Terms().Lease), minHold: cmp.Or(terms.MinHold, d.locks.Terms().MinHold),
 	}
 	for i, key := range keys {
 		v.keys[i] = lockKey{d.locks, kind, key}
 	}
-	if mean := d.meanHold(); mean > 0 {
+	switch terms.Limit {
+	case 0:
+		v.share = backend.Share{}
+	case lockcore.Unlimited:
+		v.share.Limit, v.slots = backend.Unlimited, p.most
+	default:
+		v.slots = max(terms.Limit/v.share.Weight, 1)
+	}
+	if mean := d.meanHold() / time.Duration(v.slots); mean > 0 {
 		v.waiters = int(max(min((2*p.check+mean-1)/mean, time.Duration(p.most)), 1))
 		v.checkInterval(ctx, mean)
 	}
@@ -98,7 +109,7 @@ func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(l
 		if v.last || try > parkTries {
 			return false, nil, err
 		}
-		at, free := v.park(ctx, k, busy)
+		at, free := v.park(ctx, k, busy, try < parkTries)
 		if !free {
 			return false, at, err
 		}
@@ -209,10 +220,11 @@ func (v *delivery) endHolds() {
 }
 
 // wakeCooled wakes the next task at the end of MinHold, because the release of a key that cools does
-// not report parked tasks. A worker that waits gets the key then, and its hold wakes.
+// not report parked tasks. A worker that waits gets the key then, and its hold wakes. Beside the holds of
+// other shares there may be room for a parked task.
 func (v *delivery) wakeCooled() {
 	for _, k := range v.keys {
-		if v.mayHave(k) && !v.busyHere(k) {
+		if v.mayHave(k) && (v.share.Limit > 0 || !v.busyHere(k)) {
 			v.wakeFree(k, max(v.learn(k, 0), 1))
 		}
 	}
@@ -263,10 +275,11 @@ func (v *delivery) report(ctx context.Context, k lockKey, r backend.UnparkReply)
 	}
 }
 
-// park parks the task on k, which is busy, and returns its place. free is true if k is free or done:
-// then the caller requests its keys again. If k has too many parked tasks, or Redis is unavailable,
-// park returns neither: the conflict is then handled as without parking.
-func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError) (at *place, free bool) {
+// park parks the task on k, which is busy, and returns its place. free is true if k is free or done, or
+// has room for the share of the task: then the caller requests its keys again. If k has too many parked tasks, or Redis is unavailable,
+// park returns neither: the conflict is then handled as without parking. Only if look is true does park
+// look for room.
+func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError, look bool) (at *place, free bool) {
 	hidden := v.d.locks.Internal()
 	hidden.Subscribe(0) // before the task is parked, because it may be woken at once
 	key := hidden.Backend.Key(k.kind, k.name)
@@ -280,6 +293,9 @@ func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 		return nil, true
 	}
 	v.learn(k, v.waiters)
+	if look && v.hasRoom(ctx, &key) {
+		return nil, true // the entry keeps the place
+	}
 	at = &place{kind: k.kind, before: r.Before, delay: v.comeBack(ctx, busy, r.Before)}
 	hidden.Subscribe(at.delay + v.delay) // another process may end the hold
 	hidden.Report(ctx, guard.Parked{
@@ -287,6 +303,17 @@ func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 		Again: r.Age > 0, Before: r.Before, Count: r.Count, Oldest: r.Oldest, Delay: at.delay,
 	})
 	return at, false
+}
+
+// hasRoom reports whether there is room for the share of the task, and no request waits for the key. A
+// release before the task was parked did not report it. Without this look the task would wait for the
+// next release, although there is room. A release after it reports the task.
+func (v *delivery) hasRoom(ctx context.Context, key *backend.Key) bool {
+	if v.share.Limit == 0 {
+		return false
+	}
+	s, err := v.d.locks.Internal().Backend.Inspect(ctx, key, backend.NoRecord)
+	return err == nil && s.State == backend.StateShared && s.Queue == 0 && !s.Revoked && s.Weights+v.share.Weight <= v.share.Limit
 }
 
 // comeBack returns the delay after which the task comes back if it is not woken. It is a lease, or
@@ -298,7 +325,7 @@ func (v *delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, befor
 	if busy.Holder == (lockcore.Holder{}) && (busy.Remaining > backend.ReserveTime || v.minHold > 0) { // cooling
 		d = min(busy.Remaining, maxExtraDelay)
 	}
-	each := min(max(v.d.meanHold(), v.minHold), maxExtraDelay)
+	each := min(max(v.d.meanHold(), v.minHold), maxExtraDelay) / time.Duration(v.slots)
 	d += min(time.Duration(before)*each, maxExtraDelay)
 	d += rand.N(d/4 + 1)
 	if end, ok := ctx.Deadline(); ok && d > v.until(end) {

@@ -3,6 +3,7 @@ package asynqmw
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/hibiken/asynq"
 
@@ -12,10 +13,11 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// ExclusiveOptions of [Exclusive]. The zero value waits 2 s for the key and then comes back later.
+// ExclusiveOptions of [Exclusive], [ExclusiveAll] and [Shared]. The zero value waits 2 s for the key and then comes back
+// later.
 type ExclusiveOptions struct {
 	// Terms of the key. Name is the class of the key unless it is set here. Wait is cut short before the task's deadline,
-	// see [ConflictPolicy].
+	// see [ConflictPolicy]. Limit and Weight must be 0, see [Limited].
 	Terms lockcore.Terms
 	// Busy says what becomes of a task whose key is busy when the wait is over. Default: RetryLater.
 	Busy ConflictPolicy
@@ -28,7 +30,15 @@ type ExclusiveOptions struct {
 
 // Validate reports every problem of o at once.
 func (o ExclusiveOptions) Validate() error {
-	return errtext.Join(o.Terms.Validate(), o.Busy.validate("ExclusiveOptions.Busy"))
+	return errtext.Join(o.Terms.Validate(), noShare(o.Terms), o.Busy.validate("ExclusiveOptions.Busy"))
+}
+
+// noShare returns an error if t asks for a share.
+func noShare(t lockcore.Terms) error {
+	if t.Limit == 0 && t.Weight == 0 {
+		return nil
+	}
+	return fmt.Errorf("asynqmw: ExclusiveOptions: Terms.Limit is %d and Terms.Weight is %d, must be 0: use Shared or Limited", t.Limit, t.Weight)
 }
 
 // Exclusive returns a middleware under which no two tasks of the same key run at the same time, anywhere on the same
@@ -60,14 +70,14 @@ func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.Mi
 //
 // ExclusiveAll panics if locks or keys is nil, or if o is not valid.
 func ExclusiveAll(locks *lockcore.Locker, keys KeysFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
-	d := newDecorator("ExclusiveAll", locks, "keys", keys, errtext.Join(o.Validate(), o.noAdopt()), o.Terms, o.Busy)
+	d := newDecorator("ExclusiveAll", locks, "keys", keys, errtext.Join(o.Validate(), o.noAdopt("ExclusiveAll: a ticket is for one key")), o.Terms, o.Busy)
 	return d.middleware(d.exclusive)
 }
 
-// noAdopt returns an error if Adopt is set.
-func (o ExclusiveOptions) noAdopt() error {
+// noAdopt returns an error if Adopt is set. why says which middleware refuses it, and the reason.
+func (o ExclusiveOptions) noAdopt(why string) error {
 	if o.Adopt {
-		return errors.New("asynqmw: ExclusiveOptions.Adopt is true, must be false for ExclusiveAll: a ticket is for one key")
+		return errors.New("asynqmw: ExclusiveOptions.Adopt is true, must be false for " + why)
 	}
 	return nil
 }
@@ -102,9 +112,16 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 	return d.refused(ctx, terms.Name, at, err)
 }
 
-// hold runs fn while it holds the keys.
+// hold runs fn while it holds the keys, or its share of the one key.
 func (d *decorator) hold(ctx context.Context, keys []string, terms lockcore.Terms, fn func(context.Context) error) error {
-	if len(keys) == 1 {
+	limit := terms.Limit
+	terms.Limit = 0 // the guards set it
+	switch {
+	case limit == lockcore.Unlimited:
+		return guard.Shared(ctx, d.locks, keys[0], terms, fn)
+	case limit > 0:
+		return guard.Limited(ctx, d.locks, keys[0], limit, terms, fn)
+	case len(keys) == 1:
 		return guard.Exclusive(ctx, d.locks, keys[0], terms, fn)
 	}
 	return guard.ExclusiveAll(ctx, d.locks, keys, terms, fn)

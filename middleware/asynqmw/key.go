@@ -92,7 +92,7 @@ func ByTaskID() KeyFunc {
 	}
 }
 
-// ByType is the task's type: with Exclusive one task of the type at a time. The key is type:TYPE.
+// ByType is the task's type: with Exclusive one task of the type at a time, with Limited at most n. The key is type:TYPE.
 func ByType() KeyFunc {
 	return func(_ context.Context, t *asynq.Task) (guard.Key, error) {
 		return guard.Key{Class: "type", ID: t.Type()}, nil
@@ -232,10 +232,10 @@ func OnceKey(taskType string, k guard.Key) string {
 	return typeEscaper.Replace(taskType) + "/" + k.String() //planted:once-key-has-type
 }
 
-// keyError says that a task has no usable key or fingerprint.
+// keyError says that a task has no usable key, fingerprint or limit.
 type keyError struct {
 	task string
-	what string // "key" or "fingerprint"
+	what string // "key", "fingerprint" or "limit"
 	err  error
 }
 

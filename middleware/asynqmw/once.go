@@ -19,7 +19,7 @@ import (
 // OnceOptions of [Once]. The zero value is safe: at least once, remembered for 24 h; another payload of a done key is reported.
 type OnceOptions struct {
 	// Terms of the key while the handler runs. Name is the class of the key unless it is set here. Wait is cut short
-	// before the task's deadline, see [ConflictPolicy].
+	// before the task's deadline, see [ConflictPolicy]. Limit and Weight must be 0.
 	Terms lockcore.Terms
 	// Busy says what becomes of a task whose key is being run by another when the wait is over. Default: RetryLater.
 	Busy ConflictPolicy

@@ -74,9 +74,7 @@ func TestParking(t *testing.T) {
 		began := time.Now()
 		_ = lease.Release(context.Background())
 		for i, task := range tasks {
-			if info := w.ends(task, asynq.TaskStateCompleted); info.Retried != 0 {
-				w.Errorf("task %d has %d retries used up", i, info.Retried)
-			}
+			w.noRetry(w.ends(task, asynq.TaskStateCompleted))
 			if id := <-order; w.virtual && id != task.ID { // in real time a task may have come back by itself
 				w.Errorf("task %s ran as number %d, want %s", id, i, task.ID)
 			}

@@ -12,10 +12,16 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// guards are both guards with a policy and terms, and a holder of the key that they ask for.
+// guards are the guards with a policy and terms, and a holder of the key that they ask for.
 var guards = map[string]func(*world, lockcore.Terms, asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease){
 	"exclusive": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
 		return asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: t, Busy: b}), w.hold("test:7")
+	},
+	"shared": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
+		return asynqmw.Shared(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: t, Busy: b}), w.hold("test:7")
+	},
+	"limited": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
+		return asynqmw.Limited(w.locks, byPayload, 3, asynqmw.LimitedOptions{Terms: t, Busy: b}), w.hold("test:7")
 	},
 	"once": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
 		return asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Terms: t, Busy: b}), w.holdOnce("charge/test:7")

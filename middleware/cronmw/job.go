@@ -95,6 +95,9 @@ func (j Job) Validate() error {
 	if j.Terms.Wait != 0 {
 		bad("Terms.Wait is %v, must be 0: a tick does not wait, unless Standby says so", j.Terms.Wait)
 	}
+	if j.Terms.Limit != 0 || j.Terms.Weight != 0 {
+		bad("Terms.Limit is %d and Terms.Weight is %d, must be 0", j.Terms.Limit, j.Terms.Weight)
+	}
 	if j.Terms.NoRenew {
 		bad("Terms.NoRenew: " + noRenew)
 	}

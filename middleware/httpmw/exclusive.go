@@ -68,14 +68,15 @@ func hasWildcard(pattern, name string) bool {
 	return false
 }
 
-// ExclusiveOptions of [Exclusive]. The zero value is ready to use.
+// ExclusiveOptions of [Exclusive] and [Shared]. The zero value is ready to use.
 type ExclusiveOptions struct {
 	// Terms of each run. Wait is how long a request waits for its key, by default the Locker's (2 s);
 	// then it is answered with Status. MaxWaiting is how many requests of this process wait for one
 	// key: one more is answered with Status at once. By default it is the Locker's, or 64 if the Locker
 	// has none. 1,000,000 has no effect. MaxHold bounds the handler, by default to 5 min, whatever the
 	// Locker's own Terms say: long uploads and hijacked connections may need more. Name is the Class
-	// of the key by default, and "http" for a key without a Class.
+	// of the key by default, and "http" for a key without a Class. Limit and Weight must be 0, see
+	// [Limited].
 	Terms lockcore.Terms
 	// Status of the answer to a request whose key is busy: http.StatusConflict (409), the default, or
 	// http.StatusLocked (423).
@@ -90,6 +91,9 @@ func (o ExclusiveOptions) Validate() error {
 	var errs []error
 	if err := o.Terms.Validate(); err != nil {
 		errs = append(errs, errtext.Prefix("httpmw: ExclusiveOptions", err))
+	}
+	if o.Terms.Limit != 0 || o.Terms.Weight != 0 {
+		errs = append(errs, fmt.Errorf("httpmw: ExclusiveOptions: Terms.Limit is %d and Terms.Weight is %d, must be 0: use Shared or Limited", o.Terms.Limit, o.Terms.Weight))
 	}
 	switch o.Status {
 	case 0, http.StatusConflict, http.StatusLocked:
@@ -135,11 +139,16 @@ func (o ExclusiveOptions) withDefaults(locks *lockcore.Locker) ExclusiveOptions 
 // With HTTP/1 net/http learns of a disconnect only when the request's body has been read. A request with a body, whose
 // client goes away while it stands in line, may therefore stay there for Terms.Wait.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) func(http.Handler) http.Handler {
-	must("Exclusive", notNil("locks", locks != nil), notNil("key", key != nil), o.Validate())
-	m := &exclusive{ExclusiveOptions: o.withDefaults(locks), locks: locks, key: key}
+	return newExclusive("Exclusive", &exclusive{locks: locks, key: key}, o, o.Validate())
+}
+
+// newExclusive returns a middleware of this package other than Idempotent. invalid says what is wrong with its options.
+func newExclusive(name string, m *exclusive, o ExclusiveOptions, invalid error) func(http.Handler) http.Handler {
+	must(name, notNil("locks", m.locks != nil), notNil("key", m.key != nil), invalid)
+	m.ExclusiveOptions = o.withDefaults(m.locks)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
-			panic("httpmw: Exclusive: handler must not be nil")
+			panic("httpmw: " + name + ": handler must not be nil")
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}
@@ -147,8 +156,10 @@ func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) func(htt
 
 type exclusive struct {
 	ExclusiveOptions
-	locks *lockcore.Locker
-	key   KeyFunc
+	locks  *lockcore.Locker
+	key    KeyFunc
+	shared bool      // of Shared
+	limit  LimitFunc // of Limited, else nil
 
 	misplaced sync.Once
 }
@@ -172,8 +183,18 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	}
 	terms := m.Terms
 	terms.Name = m.name(key)
+	limit := 0
+	if m.limit != nil {
+		if limit, err = m.limit(r); err == nil {
+			err = checkLimit("LimitFunc returned", limit, terms.Weight)
+		}
+		if err != nil {
+			m.refuse(w, r, key, errtext.Wrap(errLimit, err))
+			return
+		}
+	}
 	ran := false
-	err = guard.Exclusive(r.Context(), m.locks, key.String(), terms, func(ctx context.Context) error {
+	err = m.hold(r.Context(), key.String(), limit, terms, func(ctx context.Context) error {
 		ran = true
 		serveUnder(ctx, w, r, next)
 		return nil
@@ -185,10 +206,24 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		}
 	case errors.Is(err, lockcore.ErrKey):
 		m.refuse(w, r, key, errtext.Wrap(errUnnamed, err))
+	case errors.Is(err, lockcore.ErrBusy) && limit > 0:
+		m.refuse(w, r, key, errtext.Wrap(errFull, err))
 	case errors.Is(err, lockcore.ErrBusy):
 		m.refuse(w, r, key, errtext.Wrap(errTaken, err))
 	default:
 		m.refuse(w, r, key, err)
+	}
+}
+
+// hold runs fn while it holds the key, or its share of it.
+func (m *exclusive) hold(ctx context.Context, key string, limit int, terms lockcore.Terms, fn func(context.Context) error) error {
+	switch {
+	case m.shared:
+		return guard.Shared(ctx, m.locks, key, terms, fn)
+	case limit > 0:
+		return guard.Limited(ctx, m.locks, key, limit, terms, fn)
+	default:
+		return guard.Exclusive(ctx, m.locks, key, terms, fn)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -24,9 +25,12 @@ import (
 //
 // The headers that IdempotentOptions.OmitHeaders lists as never recorded or not recorded by default
 // are left out. header may be nil. If the answer cannot be recorded, Complete returns an error that
-// names the reason, and the lease goes on: status must be 200 to 999, body at most 16 MiB and empty for
-// a status without a body. Otherwise it returns what [lockcore.Lease.Complete] returns.
+// names the reason, and the lease goes on: the key of lease must be one of Idempotent, see [Key], status
+// must be 200 to 999, body at most 16 MiB and empty for a status without a body. Otherwise it returns what [lockcore.Lease.Complete] returns.
 func Complete(ctx context.Context, lease *lockcore.Lease, status int, header http.Header, body []byte) error {
+	if lease.Keep() == 0 || !strings.HasPrefix(lease.Key(), keyPrefix) {
+		return fmt.Errorf("httpmw: Complete: the key of lease is %q, must be the Key of a request under Idempotent", lease.Key())
+	}
 	if len(body) > maxLimit || len(body) > 0 && !bodyAllowed(status) {
 		return fmt.Errorf("httpmw: Complete: body is %d bytes long, must be at most %d, and empty for status %d", len(body), maxBody(status), status)
 	}

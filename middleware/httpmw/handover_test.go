@@ -65,6 +65,15 @@ func TestHandOver(t *testing.T) {
 	if lease.Keep() != 2*time.Hour || lease.Context().Err() != nil {
 		t.Errorf("Keep is %v, ctx %v", lease.Keep(), lease.Context().Err())
 	}
+	for _, foreign := range f.foreignLeases() {
+		err := httpmw.Complete(t.Context(), foreign, http.StatusOK, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), foreign.Key()) || foreign.Context().Err() != nil {
+			t.Errorf("a lease of another key: %v, ctx %v", err, foreign.Context().Err())
+		}
+		if err := foreign.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 	header := http.Header{"Content-Type": {"application/json"}, "Set-Cookie": {"secret"}}
 	if err := httpmw.Complete(t.Context(), lease, http.StatusCreated, header, []byte(`{"order":7}`)); err != nil {
 		t.Fatal(err)
@@ -78,6 +87,20 @@ func TestHandOver(t *testing.T) {
 	if err := httpmw.Complete(t.Context(), lease, http.StatusOK, nil, nil); !errors.Is(err, lockcore.ErrReleased) {
 		t.Errorf("a second Complete: %v", err)
 	}
+}
+
+// foreignLeases returns leases that Idempotent has not made.
+func (f *fixture) foreignLeases() []*lockcore.Lease {
+	f.t.Helper()
+	exclusive, err := f.locks.Acquire(f.t.Context(), "http:exclusive", lockcore.Terms{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	once, _, err := f.locks.Claim(f.t.Context(), "once", lockcore.Claim{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return []*lockcore.Lease{exclusive, once}
 }
 
 // A job that fails frees the key, and the next request runs. One that dies leaves it abandoned.

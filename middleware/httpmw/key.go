@@ -19,7 +19,10 @@ const (
 	HeaderReplayed = "Idempotent-Replayed"
 )
 
-const maxKey = 255
+const (
+	maxKey    = 255
+	keyPrefix = "http:" // of the keys in Redis
+)
 
 // clientKey reads the client's key: a string of RFC 8941, as the draft has it, or the bare text that most clients send.
 // Both are the same key.
@@ -105,7 +108,7 @@ func unquote(s string) (string, bool) {
 
 // digest is the key of an operation in Redis. It gives away none of its parts, which cannot run into each other.
 func digest(secret []byte, scope, method, path, client string) string {
-	return "http:" + idempotency.Digest(secret, "http", scope, method, path, client) //planted:digest-parts
+	return keyPrefix + idempotency.Digest(secret, "http", scope, method, path, client) //planted:digest-parts
 }
 
 // KeyOf is what [Key] says inside the handler of such a request, for an operator who looks a key up or clears it

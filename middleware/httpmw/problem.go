@@ -26,6 +26,7 @@ const (
 	TypeUnauthorized     = typeBase + "unauthorized"      // 401: the scope function failed
 	TypeInProgress       = typeBase + "in-progress"       // 409: a request with this key is running; repeat later
 	TypeBusy             = typeBase + "busy"              // 409, 423: Exclusive: another request or job has what this one needs; repeat later
+	TypeLimitReached     = typeBase + "limit-reached"     // 429: Limited: as many requests or jobs as may run at a time are running; repeat later
 	TypeInterrupted      = typeBase + "interrupted"       // 503: the handler was cut short; repeat later
 	TypeOutcomeUnknown   = typeBase + "outcome-unknown"   // 409: an earlier run never said how it ended
 	TypeNotReplayable    = typeBase + "not-replayable"    // 409: done, but the answer was not kept
@@ -106,7 +107,7 @@ func problemOf(ctx context.Context, err error) Problem {
 	} else if timeOver(ctx, err) {
 		p = unavailable
 	}
-	if p.Type == TypeInProgress || p.Type == TypeBusy {
+	if p.Type == TypeInProgress || p.Type == TypeBusy || p.Type == TypeLimitReached {
 		if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
 			p.RetryAfter = busy.RetryAfter()
 		}
@@ -136,6 +137,8 @@ var (
 	errBodyGone  = errors.New("httpmw: the request body was read before Idempotent; put Idempotent in front of whatever reads or parses it")
 	errDropped   = errors.New("httpmw: done, but the answer was not kept")
 	errTaken     = errors.New("httpmw: another request has the key") // of Exclusive; it wraps what lockcore says
+	errFull      = errors.New("httpmw: the limit is reached")        // of Limited, as errTaken
+	errLimit     = errors.New("httpmw: limit")                       // a mistake of the program
 )
 
 // Why an answer that was not given is not recorded: the handler was cut short, with guard.AtMostOnce for good.
@@ -187,6 +190,10 @@ var problems = []problem{
 	{errTaken, Problem{
 		Type: TypeBusy, Status: http.StatusConflict, RetryAfter: time.Second, Title: "Resource is busy",
 		Detail: "Another request or job is working on the same resource. This request did not run the operation. Send it again later.",
+	}},
+	{errFull, Problem{
+		Type: TypeLimitReached, Status: http.StatusTooManyRequests, RetryAfter: time.Second, Title: "Limit is reached",
+		Detail: "As many requests as may run at a time are running. This request did not run the operation. Send it again later.",
 	}},
 	{lockcore.ErrBusy, Problem{
 		Type: TypeInProgress, Status: http.StatusConflict, RetryAfter: time.Second, Title: "Operation is in progress",

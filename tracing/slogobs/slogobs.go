@@ -34,7 +34,7 @@
 //
 // # Attributes
 //
-// kind and name; key_digest, the first 8 bytes of the SHA-256 of the key in hex, as on spans;
+// kind and name; limit, only of a share, -1 without a limit; key_digest, the first 8 bytes of the SHA-256 of the key in hex, as on spans;
 // holder, where one is known; waited, held, queue, token, attempt, cause, leases and error, where
 // they apply. Records of parked tasks have tasks (the number of parked tasks of the key) and oldest
 // (the age of the oldest). parked also has before, again and delay, and unparked has parked, see
@@ -244,6 +244,9 @@ func (o *observer) write(ctx context.Context, a *lockcore.Acquisition, level slo
 		key := slog.String("key_digest", digest(a.Key))
 		if o.rawKeys {
 			key = slog.String("key", a.Key)
+		}
+		if a.Limit != 0 {
+			attrs = append([]slog.Attr{slog.Int("limit", a.Limit)}, attrs...)
 		}
 		attrs = append([]slog.Attr{slog.String("kind", a.Kind.String()), slog.String("name", a.Name), key}, attrs...)
 	}

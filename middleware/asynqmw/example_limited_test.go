@@ -1,0 +1,84 @@
+package asynqmw_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync/atomic"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// exampleServer runs n tasks of a type under a middleware, and returns the greatest number that ran at the same time.
+func exampleServer(n int, guarded func(locks *lockcore.Locker) asynq.MiddlewareFunc) int64 {
+	rdb, stop := exampleRedis()
+	defer stop()
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	var running, most, left atomic.Int64
+	left.Store(int64(n))
+	done := make(chan struct{})
+	mux := asynq.NewServeMux()
+	mux.Handle("report", guarded(locks)(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		now := running.Add(1)
+		for m := most.Load(); m < now && !most.CompareAndSwap(m, now); m = most.Load() {
+		}
+		running.Add(-1)
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+		return nil
+	})))
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{Concurrency: 8, LogLevel: asynq.FatalLevel}))
+	if err := srv.Start(mux); err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Shutdown()
+	client := asynq.NewClientFromRedisClient(rdb)
+	for range n {
+		if _, err := client.Enqueue(asynq.NewTask("report", nil)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	<-done
+	return most.Load()
+}
+
+// At most 3 tasks of a type run at a time, by all workers together.
+func ExampleLimited() {
+	most := exampleServer(12, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
+		return asynqmw.Limited(locks, asynqmw.ByType(), 3, asynqmw.LimitedOptions{})
+	})
+	fmt.Println("more than 3:", most > 3)
+	// Output: more than 3: false
+}
+
+// Each queue has a limit of its own.
+func ExampleLimitedFunc() {
+	limits := map[string]int{"default": 2, "bulk": 1}
+	var limit asynqmw.LimitFunc = func(ctx context.Context, _ *asynq.Task) (int, error) {
+		queue, _ := asynq.GetQueueName(ctx)
+		return limits[queue], nil // 0 is an error: the task does not run
+	}
+	most := exampleServer(6, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
+		return asynqmw.LimitedFunc(locks, asynqmw.ByQueue(), limit, asynqmw.LimitedOptions{})
+	})
+	fmt.Println("more than 2:", most > 2)
+	// Output: more than 2: false
+}
+
+// Reports read the books side by side, but never while a task of Exclusive with the same key closes them.
+func ExampleShared() {
+	most := exampleServer(6, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
+		return asynqmw.Shared(locks, asynqmw.ByType(), asynqmw.ExclusiveOptions{})
+	})
+	fmt.Println("reports ran:", most > 0)
+	// Output: reports ran: true
+}

@@ -1,0 +1,104 @@
+package asynqmw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const maxLimit = 1_000_000 // as of Terms.Limit
+
+// LimitedOptions of [Limited] and [LimitedFunc]. The zero value waits 2 s for room and then comes back later.
+type LimitedOptions struct {
+	// Terms of the key. Name is the class of the key unless it is set here. Wait is cut short before the task's deadline,
+	// see [ConflictPolicy]. Limit must be 0. Weight is how much of the limit a task takes, by default 1.
+	Terms lockcore.Terms
+	// Busy says what becomes of a task for which there is no room when the wait is over. Default: RetryLater.
+	Busy ConflictPolicy
+}
+
+// Validate reports every problem of o at once. It cannot compare Terms.Weight with a limit that it does not know.
+func (o LimitedOptions) Validate() error {
+	var limit error
+	if o.Terms.Limit != 0 {
+		limit = fmt.Errorf("asynqmw: LimitedOptions: Terms.Limit is %d, must be 0: the limit is a parameter", o.Terms.Limit)
+	}
+	return errtext.Join(limit, o.terms(maxLimit).Validate(), o.Busy.validate("LimitedOptions.Busy"))
+}
+
+func (o LimitedOptions) terms(limit int) lockcore.Terms {
+	o.Terms.Limit = limit
+	return o.Terms
+}
+
+// Shared returns a middleware under which any number of tasks of the same key run at the same time, but never beside a task
+// of [Exclusive] with that key: the tasks are readers. A reader does not overtake a task that waits for the key in its
+// worker, see [guard.Shared]. A task that is parked does not wait in that sense.
+//
+// A task whose key is busy is treated as under Exclusive, and so are errors. Shared panics if locks or key is nil, or if o
+// is not valid or has Adopt.
+func Shared(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
+	terms := o.Terms
+	terms.Limit = lockcore.Unlimited
+	d := newDecorator("Shared", locks, "key", key.keys(), errtext.Join(o.Validate(), o.noAdopt("Shared: a ticket is for a key alone")), terms, o.Busy)
+	return d.middleware(d.exclusive)
+}
+
+// Limited returns a middleware under which at most n tasks of the same key run at the same time, anywhere on the same Redis
+// and prefix. This runs at most 3 tasks of a type at a time:
+//
+//	asynqmw.Limited(locks, asynqmw.ByType(), 3, asynqmw.LimitedOptions{})
+//
+// With Terms.MinHold at most n tasks begin within that time. A task of [Exclusive] with the same key runs alone: it waits
+// for all others, and keeps new ones out. Each task is granted by its own n, so all middlewares of a key should have the
+// same one. A change of n needs no migration.
+//
+// A task for which there is no room is treated as a task of Exclusive whose key is busy, and so are errors. With [Parking]
+// it is parked, and is woken when there is room. n is 1 to 1,000,000. Limited panics if locks or key is nil, or if n or o
+// is not valid.
+func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) asynq.MiddlewareFunc {
+	invalid := o.Validate()
+	if invalid == nil {
+		invalid = checkLimit("n is", n, o.Terms.Weight)
+	}
+	d := newDecorator("Limited", locks, "key", key.keys(), invalid, o.terms(n), o.Busy)
+	return d.middleware(d.exclusive)
+}
+
+// LimitFunc returns the limit of a task, 1 to 1,000,000 and at least Terms.Weight: the limit of its tenant, for example. All
+// tasks of a key should have the same one. It is called once per delivery, from several goroutines. If it returns an error or
+// another number, the task does not run, asynq gets an error and retries, and the Observer gets guard.NoKey.
+type LimitFunc func(ctx context.Context, t *asynq.Task) (int, error)
+
+// of returns the limit of t.
+func (f LimitFunc) of(ctx context.Context, t *asynq.Task, weight int) (int, error) {
+	n, err := f(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	return n, checkLimit("LimitFunc returned", n, weight)
+}
+
+func checkLimit(what string, n, weight int) error {
+	if least := max(weight, 1); n < least || n > maxLimit {
+		return fmt.Errorf("asynqmw: %s %d, must be between %d and %d", what, n, least, maxLimit)
+	}
+	return nil
+}
+
+// LimitedFunc is [Limited] with a limit that depends on the task. It panics if locks, key or limit is nil, or if o is not
+// valid.
+func LimitedFunc(locks *lockcore.Locker, key KeyFunc, limit LimitFunc, o LimitedOptions) asynq.MiddlewareFunc {
+	invalid := o.Validate()
+	if limit == nil {
+		invalid = errtext.Join(errors.New("asynqmw: limit must not be nil"), invalid)
+	}
+	d := newDecorator("LimitedFunc", locks, "key", key.keys(), invalid, o.Terms, o.Busy)
+	d.limit = limit
+	return d.middleware(d.exclusive)
+}

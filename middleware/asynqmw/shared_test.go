@@ -1,0 +1,220 @@
+package asynqmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+)
+
+// At most three of 40 tasks run at a time, on two servers with parking. All of them run once, and no retry is used up. Tasks
+// that wait in their workers, tasks that never wait, and tasks with a MinHold behave the same.
+func TestLimitedParking(t *testing.T) {
+	t.Parallel()
+	for name, terms := range map[string]lockcore.Terms{
+		"waits": {Lease: 10 * time.Minute}, "never waits": {Wait: lockcore.NoWait, Lease: 10 * time.Minute},
+		"MinHold": {Wait: lockcore.NoWait, Lease: 10 * time.Minute, MinHold: 60 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			both(t, func(w *world) {
+				const tasks, limit = 40, 3
+				var g gauge
+				h := g.handler(func(context.Context, int, *asynq.Task) error {
+					stubborn(20 * time.Millisecond)
+					return nil
+				})
+				for _, locks := range []*lockcore.Locker{w.locks, w.locker()} {
+					w.serve(w.parking(9), asynqmw.Limited(locks, asynqmw.ByType(), limit, asynqmw.LimitedOptions{Terms: terms})(h))
+				}
+				var all []*asynq.TaskInfo
+				for range tasks {
+					all = append(all, w.enqueue("charge", ""))
+				}
+				took := w.all(all)
+				if w.late(took, time.Minute) { // a task that nothing wakes comes back after 10 min
+					w.Errorf("done after %v", took)
+				}
+				if runs, most := g.counts(); runs != tasks || most != limit {
+					w.Errorf("%d runs, %d at once; want %d and %d", runs, most, tasks, limit)
+				}
+				if n := w.entries("type:charge"); n != 0 {
+					w.Errorf("%d entries are left", n)
+				}
+				w.Logf("done after %v, parked %d times", took, len(of[guard.Parked](w.heard)))
+			})
+		})
+	}
+}
+
+// A writer is parked while readers run. The last of them wakes it, and it runs alone. The end of a hold wakes the readers
+// that are parked behind it, and they run side by side.
+func TestSharedParking(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		var all gauge
+		begun, finish := make(chan bool), make(chan bool)
+		mux := asynq.NewServeMux()
+		mux.Handle("read", asynqmw.Shared(w.locks, byPayload, parkAtOnce)(all.handler(func(context.Context, int, *asynq.Task) error {
+			begun <- true
+			<-finish
+			return nil
+		})))
+		mux.Handle("write", asynqmw.Exclusive(w.locks, byPayload, parkAtOnce)(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			if run := all.enter(); run != 3 {
+				w.Errorf("the writer runs as number %d, want 3", run)
+			}
+			defer all.leave()
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			if all.now != 1 {
+				w.Errorf("%d others run beside the writer", all.now-1)
+			}
+			return nil
+		})))
+		w.serve(w.parking(9), mux)
+
+		first := w.enqueue("read", "7")
+		<-begun
+		writer := w.parked(w.enqueue("write", "7"))
+		second := w.enqueue("read", "7")
+		<-begun // beside the first one: a parked task does not wait for the key
+		finish <- true
+		finish <- true
+		if took := w.all([]*asynq.TaskInfo{first, second, writer}); w.late(took, soon) {
+			w.Errorf("done after %v", took)
+		}
+
+		lease := w.hold("test:7")
+		tasks := []*asynq.TaskInfo{w.parked(w.enqueue("read", "7")), w.parked(w.enqueue("read", "7"))}
+		_ = lease.Release(context.Background())
+		for range tasks {
+			<-begun
+		}
+		close(finish)
+		if took := w.all(tasks); w.late(took, soon) {
+			w.Errorf("done after %v", took)
+		}
+		if runs, most := all.counts(); runs != 5 || most != 2 {
+			w.Errorf("%d runs, %d at once; want 5 and 2", runs, most)
+		}
+		if n := w.entries("test:7"); n != 0 {
+			w.Errorf("%d entries are left", n)
+		}
+	})
+}
+
+// A permit is released after a task has found none, and before the task is parked. The task runs at once, although another
+// holder keeps its permit.
+func TestLimitedParkingFindsRoom(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		ctx, others := context.Background(), w.locker()
+		permit := func() *lockcore.Lease {
+			lease, err := others.Acquire(ctx, "test:7", lockcore.Terms{Limit: 2})
+			if err != nil {
+				w.Fatal(err)
+			}
+			return lease
+		}
+		first, second := permit(), permit()
+		defer func() { _ = second.Release(ctx) }()
+		locks, err := lockcore.New(w.lockRedis, lockcore.Options{NoGroups: true, Observer: &refusal{fn: func() { _ = first.Release(ctx) }}})
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer locks.Close(ctx)
+		w.serve(w.parking(3), asynqmw.Limited(locks, byPayload, 2, asynqmw.LimitedOptions{Terms: parkAtOnce.Terms})(new(gauge).handler(nothing)))
+		if took := w.all([]*asynq.TaskInfo{w.enqueue("charge", "7")}); took > soon {
+			w.Errorf("done after %v", took)
+		}
+		w.servers[0].Shutdown() // before locks is closed
+	})
+}
+
+// refusal is an Observer that calls fn for each call that is refused.
+type refusal struct {
+	events
+
+	fn func()
+}
+
+func (r *refusal) Event(_ context.Context, e lockcore.Event) {
+	if _, ok := e.(lockcore.Refused); ok {
+		r.fn()
+	}
+}
+
+// The limit of a task may depend on the task, and so may be wrong: then the task does not run, asynq gets an error that says
+// why, and the Observer gets NoKey.
+func TestLimitedFunc(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		for payload, tt := range map[string]struct {
+			limit int
+			err   error
+			want  string // "": it runs
+		}{
+			"2": {limit: 2}, "max": {limit: 1_000_000},
+			"1": {limit: 1, want: "LimitFunc returned 1, must be between 2 and 1000000"}, "-1": {limit: lockcore.Unlimited, want: "LimitFunc returned -1"},
+			"more": {limit: 1_000_001, want: "LimitFunc returned 1000001"}, "error": {err: errBoom, want: `no limit for a task of type "charge": boom`},
+		} {
+			var g gauge
+			limit := func(context.Context, *asynq.Task) (int, error) { return tt.limit, tt.err }
+			mw := asynqmw.LimitedFunc(w.locks, byPayload, limit, asynqmw.LimitedOptions{Terms: lockcore.Terms{Weight: 2}})
+			err := mw(g.handler(nothing)).ProcessTask(w.Context(), asynq.NewTask("charge", []byte(payload)))
+			runs, _ := g.counts()
+			if tt.want == "" && (err != nil || runs != 1) {
+				w.Errorf("%s: %v, %d runs", payload, err, runs)
+			}
+			if tt.want != "" && (!errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(fmt.Sprint(err), tt.want) || runs != 0) {
+				w.Errorf("%s: %v, %d runs; want %q", payload, err, runs, tt.want)
+			}
+		}
+		if n := len(of[guard.NoKey](w.heard)); n != 4 {
+			w.Errorf("NoKey %d times, want 4", n)
+		}
+	})
+}
+
+// Each middleware panics on terms of a share that are not its own, and Validate reports them before.
+func TestShareOptions(t *testing.T) {
+	t.Parallel()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.WithoutCancel(t.Context()))
+	key, keys := asynqmw.ByType(), eachPart
+	limit, weight := lockcore.Terms{Limit: 2}, lockcore.Terms{Weight: 2}
+	for want, fn := range map[string]func(){
+		"Exclusive: ExclusiveOptions: Terms.Limit is 2 and Terms.Weight is 0, must be 0": func() { asynqmw.Exclusive(locks, key, asynqmw.ExclusiveOptions{Terms: limit}) },
+		"ExclusiveOptions: Terms.Limit is 0 and Terms.Weight is 2, must be 0":            func() { asynqmw.Exclusive(locks, key, asynqmw.ExclusiveOptions{Terms: weight}) },
+		"ExclusiveAll: ExclusiveOptions: Terms.Limit is 2":                               func() { asynqmw.ExclusiveAll(locks, keys, asynqmw.ExclusiveOptions{Terms: limit}) },
+		"OnceOptions: Terms.Limit is 2":                                                  func() { asynqmw.Once(locks, key, asynqmw.OnceOptions{Terms: limit}) },
+		"Shared: ExclusiveOptions: Terms.Limit is 2":                                     func() { asynqmw.Shared(locks, key, asynqmw.ExclusiveOptions{Terms: limit}) },
+		"must be false for Shared":                                                       func() { asynqmw.Shared(locks, key, asynqmw.ExclusiveOptions{Adopt: true}) },
+		"LimitedOptions: Terms.Limit is 2, must be 0":                                    func() { asynqmw.Limited(locks, key, 2, asynqmw.LimitedOptions{Terms: limit}) },
+		"n is 1, must be between 2 and 1000000":                                          func() { asynqmw.Limited(locks, key, 1, asynqmw.LimitedOptions{Terms: weight}) },
+		"n is 1000001, must be between 1 and 1000000":                                    func() { asynqmw.Limited(locks, key, 1_000_001, asynqmw.LimitedOptions{}) },
+		"LimitedOptions.Busy is 9":                                                       func() { asynqmw.Limited(locks, key, 1, asynqmw.LimitedOptions{Busy: 9}) },
+		"limit must not be nil":                                                          func() { asynqmw.LimitedFunc(locks, key, nil, asynqmw.LimitedOptions{}) },
+	} {
+		func() {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
+					t.Errorf("panic %q, want %q", got, want)
+				}
+			}()
+			fn()
+		}()
+	}
+}

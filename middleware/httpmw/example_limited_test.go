@@ -1,0 +1,97 @@
+package httpmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// At most 2 reports of a tenant are made at a time, by all instances and jobs together.
+func ExampleLimited() {
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+
+	reports := httpmw.Limited(locks, httpmw.ByPathValue("reports", "tenant"), 2, httpmw.LimitedOptions{
+		Terms: lockcore.Terms{Wait: lockcore.NoWait}, // by default it waits 2 s for its turn
+	})
+	mux := http.NewServeMux()
+	mux.Handle("POST /{tenant}/reports", reports(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+
+	send := func() {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "POST", "/acme/reports", nil))
+		fmt.Println(w.Code)
+	}
+	// A job makes a report that counts as two.
+	_ = guard.Limited(context.Background(), locks, "reports:acme", 2, lockcore.Terms{Weight: 2}, func(context.Context) error {
+		send()
+		return nil
+	})
+	send()
+	// Output:
+	// 429
+	// 200
+}
+
+// Each tenant has a limit of its own.
+func ExampleLimitedFunc() {
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+
+	limits := map[string]int{"acme": 2, "globex": 10}
+	var limit httpmw.LimitFunc = func(r *http.Request) (int, error) {
+		if n, ok := limits[r.PathValue("tenant")]; ok {
+			return n, nil
+		}
+		return 0, errors.New("unknown tenant")
+	}
+	reports := httpmw.LimitedFunc(locks, httpmw.ByPathValue("reports", "tenant"), limit, httpmw.LimitedOptions{})
+	mux := http.NewServeMux()
+	mux.Handle("POST /{tenant}/reports", reports(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	for _, tenant := range []string{"acme", "initech"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "POST", "/"+tenant+"/reports", nil))
+		fmt.Println(tenant, w.Code)
+	}
+	// Output:
+	// acme 200
+	// initech 500
+}
+
+// Reads of a price list run side by side. While a job imports a new one, they wait.
+func ExampleShared() {
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+
+	read := httpmw.Shared(locks, httpmw.ByPathValue("prices", "list"), httpmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+	mux := http.NewServeMux()
+	mux.Handle("GET /prices/{list}", read(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	send := func() {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/prices/2026", nil))
+		fmt.Println(w.Code)
+	}
+	_ = guard.Exclusive(context.Background(), locks, "prices:2026", lockcore.Terms{}, func(context.Context) error {
+		send()
+		return nil
+	})
+	send()
+	// Output:
+	// 409
+	// 200
+}

@@ -1,0 +1,111 @@
+package httpmw_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
+)
+
+// shares is a fixture whose /accounts/{id} is guarded by what wrap returns. Its handler enters and then waits for leave.
+func shares(t *testing.T, wrap func(l *lockcore.Locker) func(http.Handler) http.Handler) (f *fixture, entered, leave chan struct{}) {
+	t.Helper()
+	entered, leave = make(chan struct{}), make(chan struct{})
+	f = newFixture(t, func(l *lockcore.Locker) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("/accounts/{id}", wrap(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			guard.MustHold(r.Context(), "account:"+r.PathValue("id"))
+			entered <- struct{}{}
+			<-leave
+		})))
+		return mux
+	})
+	return f, entered, leave
+}
+
+// As many requests as the limit says run, the next is answered 429, and there is room again when one has ended.
+func TestLimited(t *testing.T) {
+	for name, wrap := range map[string]func(l *lockcore.Locker) func(http.Handler) http.Handler{
+		"number": func(l *lockcore.Locker) func(http.Handler) http.Handler {
+			return httpmw.Limited(l, byAccount, 2, httpmw.LimitedOptions{Terms: noWait})
+		},
+		"function": func(l *lockcore.Locker) func(http.Handler) http.Handler {
+			return httpmw.LimitedFunc(l, byAccount, func(*http.Request) (int, error) { return 4, nil },
+				httpmw.LimitedOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait, Weight: 2}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, entered, leave := shares(t, wrap)
+			first, second := f.get(t.Context(), "/accounts/7"), f.get(t.Context(), "/accounts/7")
+			<-entered
+			<-entered
+			refused := <-f.get(t.Context(), "/accounts/7")
+			f.wantProblem(refused, http.StatusTooManyRequests, "limit-reached")
+			if refused.header.Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+			other := f.get(t.Context(), "/accounts/8")
+			<-entered
+			leave <- struct{}{}
+			leave <- struct{}{}
+			leave <- struct{}{}
+			for _, c := range []<-chan answer{first, second, other} {
+				if a := <-c; a.status != http.StatusOK {
+					t.Errorf("status %d", a.status)
+				}
+			}
+			third := f.get(t.Context(), "/accounts/7")
+			<-entered
+			leave <- struct{}{}
+			<-third
+		})
+	}
+}
+
+// Readers run side by side, and a writer keeps them out.
+func TestShared(t *testing.T) {
+	f, entered, leave := shares(t, func(l *lockcore.Locker) func(http.Handler) http.Handler {
+		return httpmw.Shared(l, byAccount, httpmw.ExclusiveOptions{Terms: noWait, Status: http.StatusLocked})
+	})
+	first, second := f.get(t.Context(), "/accounts/7"), f.get(t.Context(), "/accounts/7")
+	<-entered
+	<-entered
+	f.wantHeld("account:7", true)
+	leave <- struct{}{}
+	leave <- struct{}{}
+	<-first
+	<-second
+	writer, err := f.locks.Acquire(t.Context(), "account:7", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.wantProblem(<-f.get(t.Context(), "/accounts/7"), http.StatusLocked, "busy")
+	if err := writer.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A LimitFunc that fails or returns a bad number is a mistake of the program.
+func TestLimitFuncFails(t *testing.T) {
+	for want, limit := range map[string]httpmw.LimitFunc{
+		"no tenant": func(*http.Request) (int, error) { return 1, errors.New("no tenant") },
+		"LimitFunc returned 0, must be between 1 and 1000000":  func(*http.Request) (int, error) { return 0, nil },
+		"LimitFunc returned -1, must be between 1 and 1000000": func(*http.Request) (int, error) { return lockcore.Unlimited, nil },
+	} {
+		var logged error
+		f, _, _ := shares(t, func(l *lockcore.Locker) func(http.Handler) http.Handler {
+			return httpmw.LimitedFunc(l, byAccount, limit, httpmw.LimitedOptions{Problem: func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
+				logged = p.Err
+				httpmw.WriteProblem(w, r, p)
+			}})
+		})
+		f.wantProblem(<-f.get(t.Context(), "/accounts/7"), http.StatusInternalServerError, "internal")
+		if logged == nil || !strings.Contains(logged.Error(), want) {
+			t.Errorf("%v, want %q", logged, want)
+		}
+	}
+}
