@@ -13,7 +13,7 @@
 //	})
 //
 // [Redis] is a fence before any one command on a key, [SQL] before a transaction in PostgreSQL,
-// MySQL or MariaDB, [Memory] one in the process. Each remembers the newest hold, of which it takes
+// MySQL, MariaDB or SQLite, [Memory] one in the process. Each remembers the newest hold, of which it takes
 // any number of writes, and answers all older ones with an error that satisfies [ErrStale].
 //
 // # Guarantees
@@ -88,6 +88,6 @@
 //
 // A [Hold] is a struct: make two, the older of which must be refused. locktest.NewServer is a Redis
 // in the test, and a Memory can stand for a database. Tokens for [Redis] must be about
-// time.Now().UnixMicro(). The tests on PostgreSQL and MariaDB are in fence/sqltest; MySQL's own
+// time.Now().UnixMicro(). The tests on PostgreSQL, MariaDB and SQLite are in internal/sqltest; MySQL's own
 // server is supported by design but not tested.
 package fence

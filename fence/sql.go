@@ -12,10 +12,11 @@ import (
 // the connection's search_path or database says. Its text is constant; no driver is imported.
 type SQL string
 
-// The two dialects.
+// The dialects.
 const (
 	Postgres SQL = "postgres"
-	MySQL    SQL = "mysql" // and MariaDB
+	MySQL    SQL = "mysql"  // and MariaDB
+	SQLite   SQL = "sqlite" // 3.35 and newer
 )
 
 // Tx is a transaction of database/sql, or a wrapper of one. Commit and Rollback are not called; they keep a *sql.DB out, whose every statement
@@ -33,7 +34,7 @@ var statements embed.FS
 func (s SQL) text(name string) string {
 	b, err := statements.ReadFile("sql/" + string(s) + "_" + name + ".sql")
 	if err != nil {
-		panic(fmt.Sprintf("fence: SQL is %q, must be Postgres or MySQL", string(s)))
+		panic(fmt.Sprintf("fence: SQL is %q, must be Postgres, MySQL or SQLite", string(s)))
 	}
 	return strings.TrimSpace(string(b))
 }
@@ -58,7 +59,7 @@ func (s SQL) Advance(ctx context.Context, tx Tx, h Hold) error {
 	if err != nil {
 		return err
 	}
-	if s == Postgres { // MySQL counts no row both for a refusal and for a hold that is known already
+	if s != MySQL { // MySQL counts no row both for a refusal and for a hold that is known already
 		if n, err := res.RowsAffected(); err != nil || n == 1 {
 			return err
 		}

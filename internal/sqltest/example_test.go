@@ -70,7 +70,7 @@ func TestExampleIsTheSame(t *testing.T) {
 		last, _, _ = strings.Cut(last, "\n}\n")
 		return text + last
 	}
-	if here, there := source("example_test.go"), source("../example_sql_test.go"); here != there || len(here) < 1000 {
+	if here, there := source("example_test.go"), source("../../fence/example_sql_test.go"); here != there || len(here) < 1000 {
 		t.Errorf("%s\nbut in the doc\n%s", here, there)
 	}
 }
@@ -109,7 +109,7 @@ func meets(
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after Commit
-	if err := s.fence.Advance(t.Context(), tx, first); err != nil {
+	if err := s.dialect.Advance(t.Context(), tx, first); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

@@ -4,7 +4,6 @@ package sqltest_test
 
 import (
 	"database/sql"
-	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -16,7 +15,7 @@ import (
 // ownRow returns the statements that the docs of package fence have for a row that carries its own fence, in the dialect of s.
 func ownRow(t *testing.T, s *server) (alter, update string) {
 	t.Helper()
-	b, err := os.ReadFile("../doc.go")
+	b, err := os.ReadFile("../../fence/doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +25,7 @@ func ownRow(t *testing.T, s *server) (alter, update string) {
 		t.Fatalf("the docs have %q and %q", alters, updates)
 	}
 	alter, update = alters[0][1], updates[0][1]+" "+updates[0][2]
-	if s.fence == fence.MySQL {
+	if s.dialect == fence.MySQL {
 		alter, update = alters[1][1], regexp.MustCompile(`\$\d`).ReplaceAllString(update, "?")
 	}
 	return alter, update
@@ -35,14 +34,11 @@ func ownRow(t *testing.T, s *server) (alter, update string) {
 // accounts makes a table with a row in it.
 func accounts(t *testing.T, s *server) *sql.DB {
 	t.Helper()
-	db := s.open(t)
-	if s.fence == fence.MySQL {
-		var err error
-		if db, err = sql.Open(s.driver, s.dsn(s.dir, fmt.Sprintf("test%d", s.bases))+"?clientFoundRows=true"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
+	settings := ""
+	if s.dialect == fence.MySQL {
+		settings = "?clientFoundRows=true"
 	}
+	db, _ := s.openAs(t, settings)
 	exec1(t, db, "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL)")
 	exec1(t, db, "INSERT INTO accounts (id, balance) VALUES (42, 100)")
 	return db
@@ -52,7 +48,7 @@ func accounts(t *testing.T, s *server) *sql.DB {
 func rows(t *testing.T, s *server, db *sql.DB, update string, h fence.Hold) int64 {
 	t.Helper()
 	args := []any{90, h.Token, h.ID, 42}
-	if s.fence == fence.MySQL {
+	if s.dialect == fence.MySQL {
 		args = append(args, h.Token, h.Token, h.ID)
 	}
 	res, err := db.ExecContext(t.Context(), update, args...)
@@ -69,7 +65,7 @@ func rows(t *testing.T, s *server, db *sql.DB, update string, h fence.Hold) int6
 // A row that was there before its columns, as the docs of package fence add them, and one that came after are fenced by the docs' statement: no
 // row means stale, in MySQL only with clientFoundRows, for else a write that changes nothing counts as none. IDs are bytes.
 func TestOwnRow(t *testing.T) {
-	onEach(t, func(t *testing.T, s *server) {
+	onServers(t, func(t *testing.T, s *server) {
 		for _, before := range []bool{true, false} {
 			db := accounts(t, s)
 			alter, update := ownRow(t, s)
@@ -103,7 +99,7 @@ func TestOwnRow(t *testing.T) {
 
 // Columns without the docs' NOT NULL DEFAULT refuse every hold: the docs' words have a reason.
 func TestOwnRowNull(t *testing.T) {
-	onEach(t, func(t *testing.T, s *server) {
+	onServers(t, func(t *testing.T, s *server) {
 		db := accounts(t, s)
 		alter, update := ownRow(t, s)
 		exec1(t, db, regexp.MustCompile(` NOT NULL DEFAULT (0|'')`).ReplaceAllString(alter, ""))

@@ -30,19 +30,25 @@ func advance(t *testing.T, s *server, db *sql.DB, o *sql.TxOptions, h fence.Hold
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after Commit
-	if err := s.fence.Advance(t.Context(), tx, h); err != nil {
+	if err := s.dialect.Advance(t.Context(), tx, h); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-var levels = []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+// levels returns the isolation levels that s has.
+func (s *server) levels() []sql.IsolationLevel {
+	if s == sqlite {
+		return []sql.IsolationLevel{sql.LevelDefault} // SERIALIZABLE
+	}
+	return []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+}
 
 // A newer hold is accepted, the newest again and again, an older one never, nor another one with an equal token; a refusal says what was
 // seen. Keys are bytes: neither case, nor spaces, nor what is no text makes two of them one.
 func TestAdvance(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
-		for _, level := range levels {
+		for _, level := range s.levels() {
 			db := s.open(t)
 			keys := []string{"k", "K", "k ", "é", "e\u0301", "k\x00", "k\xff", string(bytes.Repeat([]byte("k"), 512))}
 			for _, key := range keys {
@@ -89,17 +95,12 @@ func TestAdvance(t *testing.T) {
 func TestAdvanceSettings(t *testing.T) {
 	settings := map[*server][]string{
 		mariadb:  {"?clientFoundRows=true", "?interpolateParams=true", "?clientFoundRows=true&sql_mode='SIMULTANEOUS_ASSIGNMENT'", "?sql_mode=''"},
+		sqlite:   {"&_txlock=deferred"},
 		postgres: {" default_query_exec_mode=exec", " default_query_exec_mode=simple_protocol"},
 	}
 	onEach(t, func(t *testing.T, s *server) {
 		for _, setting := range settings[s] {
-			s.open(t)
-			dsn := s.dsn(s.dir, fmt.Sprintf("test%d", s.bases))
-			db, err := sql.Open(s.driver, dsn+setting)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = db.Close() }()
+			db, _ := s.openAs(t, setting)
 			for i, step := range []struct {
 				n     int64
 				id    string
@@ -121,7 +122,7 @@ func TestAdvanceRolledBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.fence.Advance(t.Context(), tx, hold("k", 9, "a")); err != nil {
+		if err := s.dialect.Advance(t.Context(), tx, hold("k", 9, "a")); err != nil {
 			t.Error(err)
 		}
 		_ = tx.Rollback()
@@ -134,8 +135,8 @@ func TestAdvanceRolledBack(t *testing.T) {
 // While a hold's transaction runs, that of another one waits, at each level and also where the key is new. What it then gets is the truth: an older
 // hold is refused, a newer one accepted, if need be after the server has asked for another try, and it reads what the one before has written.
 func TestAdvanceWaits(t *testing.T) {
-	onEach(t, func(t *testing.T, s *server) {
-		for _, level := range levels {
+	onServers(t, func(t *testing.T, s *server) {
+		for _, level := range s.levels() {
 			for _, known := range []bool{true, false} {
 				for _, older := range []bool{true, false} {
 					t.Run(fmt.Sprintf("%v, known %v, older %v", level, known, older), func(t *testing.T) {
@@ -161,7 +162,7 @@ func waits(t *testing.T, s *server, o *sql.TxOptions, known, older bool) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after Commit
-	if err := s.fence.Advance(t.Context(), tx, hold("k", 5, "a")); err != nil {
+	if err := s.dialect.Advance(t.Context(), tx, hold("k", 5, "a")); err != nil {
 		t.Fatal(err)
 	}
 	second := hold("k", 6, "b")
@@ -196,7 +197,7 @@ func waits(t *testing.T, s *server, o *sql.TxOptions, known, older bool) {
 func (s *server) awaitBlocked(t *testing.T) {
 	t.Helper()
 	query := "SELECT count(*) FROM pg_locks WHERE NOT granted"
-	if s.fence == fence.MySQL {
+	if s.dialect == fence.MySQL {
 		query = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
 	}
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(150 * time.Millisecond) { // InnoDB looks anew where nobody has asked for 100 ms
@@ -214,8 +215,8 @@ func (s *server) awaitBlocked(t *testing.T) {
 // The text serves who does not use database/sql: with pgx alone, one row is an acceptance and none a refusal.
 func TestTextWithPgx(t *testing.T) {
 	s := postgres.need(t)
-	s.open(t)
-	conn, err := pgx.Connect(t.Context(), s.dsn(s.dir, fmt.Sprintf("test%d", s.bases)))
+	_, dsn := s.openAs(t, "")
+	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +226,7 @@ func TestTextWithPgx(t *testing.T) {
 		id   string
 		want int64
 	}{{5, "a", 1}, {5, "a", 1}, {5, "b", 0}, {4, "c", 0}, {6, "b", 1}} {
-		text, args := s.fence.Text(hold("k", step.n, step.id))
+		text, args := s.dialect.Text(hold("k", step.n, step.id))
 		if tag, err := conn.Exec(t.Context(), text, args...); err != nil || tag.RowsAffected() != step.want {
 			t.Errorf("step %d: %v, %v", i, tag, err)
 		}

@@ -18,7 +18,7 @@ import (
 // A transaction that has read before Advance: at REPEATABLE READ PostgreSQL asks for another try, and so does MariaDB with
 // innodb_snapshot_isolation; without it what was read is older than the last write, and nothing says so. That is why Advance comes first.
 func TestReadBeforeAdvance(t *testing.T) {
-	onEach(t, func(t *testing.T, s *server) {
+	onServers(t, func(t *testing.T, s *server) {
 		db := s.open(t)
 		counterTables(t, db)
 		o := &sql.TxOptions{Isolation: sql.LevelRepeatableRead}
@@ -26,7 +26,7 @@ func TestReadBeforeAdvance(t *testing.T) {
 			t.Fatal(err)
 		}
 		settings := []string{""}
-		if s.fence == fence.MySQL {
+		if s.dialect == fence.MySQL {
 			settings = []string{"SET innodb_snapshot_isolation = OFF", "SET innodb_snapshot_isolation = ON"}
 		}
 		for i, setting := range settings {
@@ -53,8 +53,8 @@ func TestReadBeforeAdvance(t *testing.T) {
 			if _, _, err := increment(t.Context(), s, db, o, hold("k", int64(10*i+10), "a")); err != nil {
 				t.Fatal(err)
 			}
-			err = s.fence.Advance(t.Context(), tx, hold("k", int64(10*i+11), "b"))
-			silent := s.fence == fence.MySQL && i == 0
+			err = s.dialect.Advance(t.Context(), tx, hold("k", int64(10*i+11), "b"))
+			silent := s.dialect == fence.MySQL && i == 0
 			switch {
 			case silent && (err != nil || read() != before):
 				t.Errorf("%s: %v; is the rule still needed?", setting, err)
@@ -68,8 +68,8 @@ func TestReadBeforeAdvance(t *testing.T) {
 
 // A hold that has read before Advance, when it was still the newest, is refused all the same, or must try again and is refused then.
 func TestStaleAfterReading(t *testing.T) {
-	onEach(t, func(t *testing.T, s *server) {
-		for _, level := range levels {
+	onServers(t, func(t *testing.T, s *server) {
+		for _, level := range s.levels() {
 			db := s.open(t)
 			o := &sql.TxOptions{Isolation: level}
 			if err := advance(t, s, db, o, hold("k", 5, "a")); err != nil {
@@ -82,7 +82,7 @@ func TestStaleAfterReading(t *testing.T) {
 			defer func() { _ = tx.Rollback() }()
 			var token int64
 			query := "SELECT max(token) FROM holdfast_fence"
-			if level == sql.LevelSerializable && s.fence == fence.MySQL {
+			if level == sql.LevelSerializable && s.dialect == fence.MySQL {
 				query = "SELECT 1" // there a read would lock the row
 			}
 			if err := tx.QueryRowContext(t.Context(), query).Scan(&token); err != nil {
@@ -91,7 +91,7 @@ func TestStaleAfterReading(t *testing.T) {
 			if err := advance(t, s, db, o, hold("k", 6, "b")); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.fence.Advance(t.Context(), tx, hold("k", 5, "a")); !errors.Is(err, fence.ErrStale) && !again(err) {
+			if err := s.dialect.Advance(t.Context(), tx, hold("k", 5, "a")); !errors.Is(err, fence.ErrStale) && !again(err) {
 				t.Errorf("%v: %v", level, err)
 			}
 		}
@@ -101,12 +101,7 @@ func TestStaleAfterReading(t *testing.T) {
 // With innodb_snapshot_isolation, the default from MariaDB 11.6 on, all is as without it.
 func TestWritersSnapshotIsolation(t *testing.T) {
 	s := mariadb.need(t)
-	s.open(t)
-	db, err := sql.Open(s.driver, s.dsn(s.dir, fmt.Sprintf("test%d", s.bases))+"?innodb_snapshot_isolation=ON")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db, _ := s.openAs(t, "?innodb_snapshot_isolation=ON")
 	counterTables(t, db)
 	var drawn atomic.Int64
 	sum := write(t, s, db, &sql.TxOptions{Isolation: sql.LevelRepeatableRead}, func() fence.Hold {
@@ -123,7 +118,7 @@ func TestWritersSnapshotIsolation(t *testing.T) {
 // Eight holds at the same time on a key that has no row yet, half of which roll back: the row is that of the newest that was committed.
 func TestFirstOfAKey(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
-		for _, level := range levels {
+		for _, level := range s.levels() {
 			db := s.open(t)
 			var retried, refused atomic.Int64
 			for k := range 20 {
@@ -153,8 +148,8 @@ func TestFirstOfAKey(t *testing.T) {
 				}
 				wg.Wait()
 				var token int64
-				query := "SELECT token FROM holdfast_fence WHERE name = '" + key + "'"
-				if err := db.QueryRowContext(t.Context(), query).Scan(&token); err != nil || token != newest.Load() {
+				query := s.sql("SELECT token FROM holdfast_fence WHERE name = ?")
+				if err := db.QueryRowContext(t.Context(), query, []byte(key)).Scan(&token); err != nil || token != newest.Load() {
 					t.Errorf("%v: %s has token %d, want %d, %v", level, key, token, newest.Load(), err)
 				}
 			}
@@ -169,7 +164,7 @@ func commitOrNot(ctx context.Context, s *server, db *sql.DB, o *sql.TxOptions, h
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after Commit
-	if err := s.fence.Advance(ctx, tx, h); err != nil || !commit {
+	if err := s.dialect.Advance(ctx, tx, h); err != nil || !commit {
 		return err
 	}
 	return tx.Commit()

@@ -16,14 +16,17 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+	_ "modernc.org/sqlite"             // driver "sqlite"
 
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
 const startTime = time.Minute
@@ -31,7 +34,7 @@ const startTime = time.Minute
 // server is a database server that the first test that needs it starts, and TestMain stops. No server outlives the tests, also if they
 // are killed.
 type server struct {
-	fence    fence.SQL
+	dialect  fence.SQL
 	programs []string // the server first
 	make     string   // shell command that fills the folder $1
 	run      string   // arguments of the server, on the folder $DIR
@@ -43,11 +46,11 @@ type server struct {
 	dir   string
 	admin *sql.DB
 	stop  func()
-	bases int
+	bases atomic.Int64
 }
 
 var postgres = &server{
-	fence:    fence.Postgres,
+	dialect:  fence.Postgres,
 	programs: []string{"postgres", "initdb"},
 	make:     `exec initdb --no-sync --auth=trust --username=postgres --locale=C --encoding=UTF8 --pgdata="$1/data"`,
 	run:      "-D $DIR/data -k $DIR -c listen_addresses= -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c shared_buffers=16MB",
@@ -57,7 +60,7 @@ var postgres = &server{
 }
 
 var mariadb = &server{
-	fence:    fence.MySQL,
+	dialect:  fence.MySQL,
 	programs: []string{"mariadbd", "mariadb-install-db"},
 	make:     `exec mariadb-install-db --no-defaults --skip-test-db --auth-root-authentication-method=normal --datadir="$1/data"`,
 	run: "--no-defaults --datadir=$DIR/data --socket=$DIR/socket --pid-file=$DIR/pid --skip-networking --skip-log-bin --innodb-flush-log-at-trx-commit=0 " +
@@ -71,10 +74,26 @@ var mariadb = &server{
 	},
 }
 
+// sqlite needs no program: each database is a file.
+var sqlite = &server{
+	dialect: fence.SQLite,
+	driver:  "sqlite",
+	dsn: func(dir, database string) string {
+		return "file:" + filepath.Join(dir, database) + "?_txlock=immediate&_pragma=busy_timeout(30000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+	},
+}
+
 func TestMain(m *testing.M) {
-	servers := []*server{postgres, mariadb}
+	servers := []*server{postgres, mariadb, sqlite}
 	for _, s := range servers {
 		s.start = sync.OnceValue(s.begin)
+	}
+	if args, child := os.LookupEnv(childEnv); child {
+		if err := work(args); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	code := m.Run()
 	for _, s := range servers {
@@ -85,8 +104,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onEach runs a test on each server.
+// onEach runs a test on each database.
 func onEach(t *testing.T, test func(t *testing.T, s *server)) {
+	onServers(t, test)
+	t.Run("sqlite", func(t *testing.T) { test(t, sqlite.need(t)) })
+}
+
+// onServers runs a test on each database that has a server.
+func onServers(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Run("postgres", func(t *testing.T) { test(t, postgres.need(t)) })
 	t.Run("mariadb", func(t *testing.T) { test(t, mariadb.need(t)) })
 }
@@ -108,20 +133,31 @@ func (s *server) need(t *testing.T) *server {
 	return s
 }
 
-// open returns a database of its own with the table of the fence.
+// open returns a new database with the table of the fence.
 func (s *server) open(t *testing.T) *sql.DB {
 	t.Helper()
-	s.bases++
-	name := fmt.Sprintf("test%d", s.bases)
-	exec1(t, s.admin, "CREATE DATABASE "+name)
-	db, err := sql.Open(s.driver, s.dsn(s.dir, name))
+	db, _ := s.openAs(t, "")
+	return db
+}
+
+// openAs is open with settings at the end of the dsn. It returns the dsn too.
+func (s *server) openAs(t *testing.T, settings string) (db *sql.DB, dsn string) {
+	t.Helper()
+	name := fmt.Sprintf("test%d", s.bases.Add(1))
+	if s != sqlite {
+		exec1(t, s.admin, "CREATE DATABASE "+name)
+	}
+	dsn = s.dsn(s.dir, name) + settings
+	db, err := sql.Open(s.driver, dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	exec1(t, db, s.fence.Create())
-	exec1(t, db, s.fence.Create()) // as every instance does when it starts
-	return db
+	for range 2 { // as each instance does when it starts
+		exec1(t, db, s.dialect.Create())
+		exec1(t, db, sqlonce.Create(s.dialect))
+	}
+	return db, dsn
 }
 
 // begin makes a folder, lets the server fill it, starts it and waits until it answers.
@@ -132,6 +168,9 @@ func (s *server) begin() (err error) {
 	}
 	s.dir = dir
 	s.stop = func() { _ = os.RemoveAll(dir) }
+	if len(s.programs) == 0 {
+		return nil
+	}
 	as, err := owner(dir)
 	if err != nil {
 		return err
@@ -237,4 +276,12 @@ func exec1(t *testing.T, db *sql.DB, text string, args ...any) {
 	if _, err := db.ExecContext(t.Context(), text, args...); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
+}
+
+// sql returns a text with at most one ? as s writes it.
+func (s *server) sql(text string) string {
+	if s.dialect == fence.Postgres {
+		return strings.Replace(text, "?", "$1", 1)
+	}
+	return text
 }

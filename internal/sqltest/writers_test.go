@@ -50,7 +50,7 @@ func incrementOnce(ctx context.Context, s *server, db *sql.DB, o *sql.TxOptions,
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after Commit
 	if h != (fence.Hold{}) {
-		if err := s.fence.Advance(ctx, tx, h); err != nil {
+		if err := s.dialect.Advance(ctx, tx, h); err != nil {
 			return 0, err
 		}
 	}
@@ -106,7 +106,7 @@ func write(t *testing.T, s *server, db *sql.DB, o *sql.TxOptions, next func() fe
 // two holds, and no accepted increment is lost, at each level.
 func TestWriters(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
-		for _, level := range levels {
+		for _, level := range s.levels() {
 			t.Run(level.String(), func(t *testing.T) {
 				db := s.open(t)
 				counterTables(t, db)
@@ -159,7 +159,7 @@ func judge(t *testing.T, db *sql.DB, accepted int64) {
 
 // The same without the fence loses increments: what TestWriters counts can be lost.
 func TestWritersUnfenced(t *testing.T) {
-	onEach(t, func(t *testing.T, s *server) {
+	onServers(t, func(t *testing.T, s *server) {
 		db := s.open(t)
 		counterTables(t, db)
 		sum := write(t, s, db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func() fence.Hold { return fence.Hold{} })

@@ -1,0 +1,66 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// A reader fills a cache late: it has read a row before a write, and its fill arrives after that write. Without a fence the
+// cache would keep the old value until the next write.
+//
+// All shares that are held at the same time have one token, which is greater than that of the writer before them and smaller
+// than that of the writer after them. So the fence refuses the late fill, and never one reader because of another. For the
+// same reason it does not tell two permits of guard.Limited apart: writes that must not overlap need guard.Exclusive.
+func ExampleMemory_lateCacheFill() {
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: New, and a fence.Redis
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	const key = "price:apple"
+	row := 10 // in the database
+	var cache int
+	var fenced fence.Memory
+	fill := func(h fence.Hold, price int) error {
+		return fenced.Do(h, func() error { cache = price; return nil })
+	}
+
+	// read returns what the reader puts into the cache, and the hold under which it has read that.
+	read := func() (hold fence.Hold, price int) {
+		err := guard.Shared(ctx, locks, key, lockcore.Terms{}, func(ctx context.Context) (err error) {
+			hold, err = fence.Of(ctx, key)
+			price = row
+			return err
+		})
+		if err != nil {
+			panic(err)
+		}
+		return hold, price
+	}
+	late, old := read() // paused here for longer than its lease
+
+	err = guard.Exclusive(ctx, locks, key, lockcore.Terms{}, func(ctx context.Context) error {
+		hold, err := fence.Of(ctx, key)
+		if err != nil {
+			return err
+		}
+		row = 12
+		return fill(hold, row) // or delete the entry: the fence must see the write
+	})
+	fmt.Println("write:", err)
+	fmt.Println("the late fill is stale:", errors.Is(fill(late, old), fence.ErrStale))
+	fmt.Println("a reader after the write:", fill(read()))
+	fmt.Println("cache:", cache)
+	// Output:
+	// write: <nil>
+	// the late fill is stale: true
+	// a reader after the write: <nil>
+	// cache: 12
+}

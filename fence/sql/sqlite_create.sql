@@ -1,0 +1,5 @@
+CREATE TABLE IF NOT EXISTS holdfast_fence (
+  name  BLOB    NOT NULL PRIMARY KEY,
+  token INTEGER NOT NULL,
+  hold  TEXT    NOT NULL
+) WITHOUT ROWID

@@ -1,0 +1,1 @@
+SELECT token, hold FROM holdfast_fence WHERE name = ?1

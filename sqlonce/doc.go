@@ -1,0 +1,79 @@
+// Package sqlonce makes work happen once, in the SQL transaction that has its effect.
+//
+// guard.Once keeps its record in Redis, so a process that dies between the effect and the record
+// leaves the outcome unknown. This package keeps the record in a row beside the effect: one commit
+// stores both, or none. There is no lease, no watchdog and no state "held".
+//
+//	err := inTx(ctx, db, func(tx *sql.Tx) error {
+//		receipt, err := sqlonce.DoValue(ctx, sqlonce.Postgres(tx), "payment:7", sqlonce.Options{},
+//			func(ctx context.Context) (Receipt, error) { return book(ctx, tx, order) })
+//		…
+//	})
+//
+// Call [Do] or [DoValue] first in the transaction, make the effect in that transaction, and commit
+// if there is no error. [Create] has the table. The package imports no driver: it works with
+// database/sql and pgx on PostgreSQL, and with database/sql on MySQL, MariaDB and SQLite.
+//
+// # Guarantees
+//
+//   - Of all transactions that call with a key, one runs its function and commits. All others replay.
+//   - A transaction with the key waits inside the database until the one before it has ended. If that
+//     has committed, it replays. If that was rolled back, because of an error, a panic or a process
+//     that died, it runs.
+//   - After a commit whose reply was lost, the next call replays.
+//   - An error is never recorded. Roll the transaction back: the row disappears with the effect.
+//
+// # What it cannot promise
+//
+// The guarantees cover what is in this database. A charge or a mail that the function sends may
+// happen again after a rollback: pass the key downstream, or write an outbox row in the
+// transaction. An effect that is written outside of the transaction, through the *sql.DB, is not
+// covered at all. A key is forgotten after [Clear] or [Purge].
+//
+// # What you must do
+//
+//   - Begin the transaction with a ctx (BeginTx), so that it ends with the request. A client that is
+//     paused with an open transaction keeps its key. Let the server end such transactions:
+//     idle_in_transaction_session_timeout in PostgreSQL, idle_transaction_timeout in MariaDB,
+//     wait_timeout in MySQL. A machine that disappears without closing its connections keeps its keys
+//     until the keepalive of TCP ends them, by default after two hours on Linux: set
+//     tcp_keepalives_idle in PostgreSQL.
+//   - Roll back after every error of Do and DoValue, except guard.ErrNoResult.
+//   - Run the whole transaction again after an error with which the server asks for that: SQLSTATE
+//     40001 and 40P01 in PostgreSQL, 1213, 1205 and 1020 in MySQL and MariaDB, SQLITE_BUSY in SQLite.
+//     The functions return errors of the driver unchanged.
+//   - In MySQL call Do before any read of the transaction. At REPEATABLE READ a read before it fixes
+//     what later reads see.
+//   - In SQLite begin the transaction as IMMEDIATE and set a busy_timeout.
+//   - Delete old rows with Purge, from a cron job for example. Keep a row for longer than the time
+//     within which the same work may come again.
+//
+// # Waiting and isolation
+//
+// A call that waits ends with its ctx, or with the lock timeout of the database: lock_timeout in
+// PostgreSQL (SQLSTATE 55P03), innodb_lock_wait_timeout in MySQL and MariaDB (50 s; 1205),
+// busy_timeout in SQLite. To skip instead of waiting, call guard.Once with lockcore.NoWait around the
+// transaction. Every isolation level works. From REPEATABLE READ on, PostgreSQL ends a call that has
+// waited with 40001, and the next try replays. MySQL and MariaDB may end calls that waited for a
+// transaction that was rolled back with 1213. A key and its effect in one savepoint are kept or
+// rolled back together, so nested transactions of an ORM work. PgBouncer in transaction mode works.
+//
+// The transaction needs SELECT, INSERT and UPDATE on holdfast_once; Clear and Purge need DELETE.
+//
+// # Redis in front
+//
+// Under httpmw.Idempotent and asynqmw.Once, use the key of the request or task: [httpmw.Key],
+// asynqmw.OnceKey. Redis is then a queue and a cache. Calls wait in turn, a repeat gets its answer
+// with one command, and a payload that differs is refused early. If Redis loses the record, the
+// handler runs, finds the row, and answers the same.
+//
+// A unique column in your own table does the same as Do, with one statement less, where the effect is
+// one row and there is no result to return.
+//
+// # Testing
+//
+// An SQLite file needs no server. The tests of this package on all databases are in
+// internal/sqltest. MySQL's own server is supported by design but not tested.
+//
+// [httpmw.Key]: https://pkg.go.dev/github.com/holdfast-go/holdfast/middleware/httpmw#Key
+package sqlonce

@@ -1,0 +1,295 @@
+package sqlonce
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	maxKeyLen    = 512     // as in lockcore
+	maxMaxResult = 8 << 20 // below the 16 MiB of MEDIUMBLOB, and below max_allowed_packet of MariaDB
+	maxClaims    = 10      // rows that vanish between two statements, because they are cleared or purged
+)
+
+// Options are the conditions of a call. The zero value is safe.
+type Options struct {
+	// Fingerprint stands for the payload, at most 64 bytes, see [idempotency.Fingerprint]. The same
+	// key with another fingerprint is refused with a *lockcore.MismatchError. Empty: not compared.
+	Fingerprint []byte
+	// Codec encodes the result of DoValue. Default: [idempotency.JSON].
+	Codec idempotency.Codec
+	// MaxResult bounds the encoded result in bytes. Default 256 KiB, at most 8 MiB. A larger result
+	// leaves a tombstone: the key is done, and a replay returns guard.ErrNoResult.
+	MaxResult int
+}
+
+// Validate returns every problem of o. Each names the field, its value and the bound.
+func (o Options) Validate() error {
+	var errs []error
+	if len(o.Fingerprint) > lockcore.MaxFingerprint {
+		errs = append(errs, fmt.Errorf("sqlonce: Options.Fingerprint is %d bytes long, must be at most %d", len(o.Fingerprint), lockcore.MaxFingerprint))
+	}
+	if o.Codec != nil {
+		if err := (idempotency.Content{Ending: idempotency.Done, Codec: o.Codec.Name()}).Validate(); err != nil {
+			errs = append(errs, errtext.Prefix("sqlonce: Options.Codec", err))
+		}
+	}
+	if o.MaxResult < 0 || o.MaxResult > maxMaxResult {
+		errs = append(errs, fmt.Errorf("sqlonce: Options.MaxResult is %d, must be between 0 and %d", o.MaxResult, maxMaxResult))
+	}
+	return errtext.Join(errs...)
+}
+
+// Do runs fn unless the key is done, and makes the key done with the commit of tx. It is [DoValue]
+// without a value, and costs one statement (MySQL and MariaDB: two).
+func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) error) (guard.Outcome, error) {
+	if fn == nil {
+		return guard.NotRun, errNil
+	}
+	r, err := do(ctx, tx, key, o, false, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
+	return r.Outcome, err
+}
+
+// DoValue runs fn unless the key is done, and returns what fn returned or what was recorded. fn must
+// make its effect in the transaction tx. Call DoValue before any other statement of tx. It costs two
+// statements (MySQL and MariaDB: three), a replay two.
+//
+//	fn returns nil            Outcome Ran: commit tx
+//	fn returns an error       that error, unchanged: roll tx back, and the next call runs
+//	fn panics                 the panic passes on: roll tx back
+//	the key is done           Outcome Replayed and the value: fn did not run
+//	its result was not kept   Outcome Replayed and guard.ErrNoResult
+//	another fingerprint       a *lockcore.MismatchError
+//	a transaction was         an error that wraps lockcore.ErrAbandoned: the effect may be there or not.
+//	committed after an error  Look at it, then call [Clear] or record it by hand
+//	fn calls DoValue or Do    the inner call returns an error
+//	with the same key
+//	the record does not       an error that wraps lockcore.ErrRecord
+//	decode
+//	the result does not       Outcome Ran, the value and the error of the codec. A tombstone is recorded:
+//	encode                    commit or roll back
+//	an error of the driver    that error, unchanged: roll tx back. The package documentation says which
+//	                          of them allow to run the whole transaction again
+//
+// An error that is neither fn's nor the driver's satisfies errors.Is(err, lockcore.ErrNotRun), unless
+// fn ran. The marks guard.Final, guard.NoEffect and guard.Unknown have no meaning here, because no
+// error is recorded. Return a refusal that must be remembered as a value.
+func DoValue[T any](ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) (T, error)) (guard.Result[T], error) {
+	if fn == nil {
+		return guard.Result[T]{}, errNil
+	}
+	return do(ctx, tx, key, o, true, fn)
+}
+
+var errNil = errtext.Prefix("sqlonce: tx and fn must not be nil", lockcore.ErrNotRun)
+
+// do runs fn. valued is false for Do, whose finished record is part of the first statement.
+func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, fn func(context.Context) (T, error)) (res guard.Result[T], err error) {
+	if err := check(tx, key, o); err != nil {
+		return res, errtext.Wrap(lockcore.ErrNotRun, err)
+	}
+	for outer := runningIn(ctx); outer != nil; outer = outer.outer {
+		if outer.key == key && outer.dialect == tx.dialect {
+			return res, errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("sqlonce: the function of key %q calls Do with the same key", key))
+		}
+	}
+	if o.Codec == nil {
+		o.Codec = idempotency.JSON()
+	}
+	if o.MaxResult == 0 {
+		o.MaxResult = idempotency.DefaultMaxResult
+	}
+	c := &claim{Tx: tx, statements: texts[tx.dialect], key: []byte(key), fingerprint: append([]byte{}, o.Fingerprint...)}
+	_, _ = rand.Read(c.run[:])
+	var first []byte
+	if !valued {
+		first = done
+	}
+	seen, err := c.make(ctx, first)
+	if err != nil {
+		return res, err
+	}
+	res.Attempt = 1
+	if seen != nil {
+		res.Outcome = guard.Replayed
+		err = replay(&res, key, seen, o, valued)
+		if err != nil && !errors.Is(err, guard.ErrNoResult) {
+			return guard.Result[T]{}, err
+		}
+		return res, err
+	}
+	res.Outcome = guard.Ran
+	returned := false
+	if !valued {
+		// The record says done. If fn fails and tx is committed all the same, the row must not say so.
+		defer func() {
+			if !returned || err != nil {
+				_, _ = tx.exec(context.WithoutCancel(ctx), c.statements.record, nil, c.key, c.run[:]) // tx may have ended: then there is no row
+			}
+		}()
+	}
+	res.Value, err = fn(context.WithValue(ctx, runningKey{}, &running{key: key, dialect: tx.dialect, outer: runningIn(ctx)}))
+	returned = true
+	if err != nil || !valued {
+		return res, err
+	}
+	record, tombstone, encErr := encode(o, res.Value)
+	res.Tombstone = tombstone
+	rows, err := tx.exec(ctx, c.statements.record, record, c.key, c.run[:])
+	switch {
+	case err != nil:
+		return res, err
+	case rows != 1:
+		return res, fmt.Errorf("sqlonce: the row of key %q was deleted in its transaction", key)
+	}
+	return res, encErr
+}
+
+func check(tx Tx, key string, o Options) error {
+	switch {
+	case tx.exec == nil:
+		return errors.New("sqlonce: tx must be made by Postgres, Pgx, MySQL or SQLite, of a transaction that is not nil")
+	case key == "" || len(key) > maxKeyLen:
+		return fmt.Errorf("%w: %d bytes long, must be between 1 and %d", lockcore.ErrKey, len(key), maxKeyLen)
+	}
+	return o.Validate()
+}
+
+// running is a call of do that ctx carries. Its key cannot be claimed again: in the same transaction
+// the row is already there, and in another one the claim would wait for its own caller.
+type running struct {
+	key     string
+	dialect fence.SQL
+	outer   *running
+}
+
+type runningKey struct{}
+
+func runningIn(ctx context.Context) *running {
+	r, _ := ctx.Value(runningKey{}).(*running)
+	return r
+}
+
+// claim is the row of a call.
+type claim struct {
+	Tx
+	*statements
+	key, fingerprint []byte
+	run              [16]byte // tells the row of this call from others
+}
+
+// row is the row of another call.
+type row struct{ run, fingerprint, record []byte }
+
+// make inserts the row of the call, with record. If another transaction has inserted one, make waits
+// in the database until that has ended. seen is the row of another call that was committed, or nil.
+func (c *claim) make(ctx context.Context, record []byte) (seen *row, err error) {
+	var arg any // an untyped nil is NULL for all drivers
+	if record != nil {
+		arg = record
+	}
+	for range maxClaims {
+		rows, err := c.exec(ctx, c.claim, c.key, c.run[:], c.fingerprint, arg)
+		switch {
+		case err != nil:
+			return nil, err
+		case rows == 1 && c.dialect != fence.MySQL: // MySQL may count a row that was found
+			return nil, nil
+		}
+		seen = new(row)
+		err = c.row(ctx, c.seen, c.key).Scan(&seen.run, &seen.fingerprint, &seen.record)
+		switch {
+		case errors.Is(err, sql.ErrNoRows): // deleted since the claim
+			continue
+		case err != nil:
+			return nil, err
+		case bytes.Equal(seen.run, c.run[:]):
+			return nil, nil
+		}
+		return seen, nil
+	}
+	return nil, errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("sqlonce: the row of key %q was deleted %d times meanwhile", c.key, maxClaims))
+}
+
+// done is the record of Do, the same as that of guard.Once.
+//
+//nolint:gochecknoglobals // constant
+var done, _ = idempotency.Content{Ending: idempotency.Done, Codec: "none"}.Encode()
+
+// replay fills res with what the row of another call records.
+func replay[T any](res *guard.Result[T], key string, seen *row, o Options, valued bool) error {
+	if len(seen.fingerprint) > 0 && len(o.Fingerprint) > 0 && !bytes.Equal(seen.fingerprint, o.Fingerprint) {
+		return &lockcore.MismatchError{Key: key, Done: seen.record != nil}
+	}
+	if seen.record == nil {
+		return &abandonedError{key}
+	}
+	rec, err := idempotency.Decode(seen.record)
+	if err == nil && rec.Ending == idempotency.Failed {
+		err = fmt.Errorf("%w: this package records no failure", idempotency.ErrFormat)
+	}
+	switch {
+	case err != nil:
+	case rec.Ending == idempotency.Tombstone:
+		res.Tombstone = true
+		if valued {
+			return guard.ErrNoResult
+		}
+	case valued:
+		err = rec.Value(o.Codec, &res.Value)
+	}
+	if err != nil {
+		return errtext.Wrap(lockcore.ErrRecord, errtext.Prefix(fmt.Sprintf("sqlonce: record of key %q", key), err))
+	}
+	return nil
+}
+
+// encode returns the record of a result. The work is done, so a result that cannot be kept leaves a
+// tombstone.
+func encode(o Options, v any) (record []byte, tombstone bool, err error) {
+	data, err := encodeValue(o.Codec, v)
+	if err == nil && len(data) <= o.MaxResult {
+		if record, err = (idempotency.Content{Ending: idempotency.Done, Codec: o.Codec.Name(), Data: data}).Encode(); err == nil {
+			return record, false, nil
+		}
+	}
+	if err != nil {
+		err = errtext.Prefix("sqlonce: encode the result", err)
+	}
+	record, _ = idempotency.Content{Ending: idempotency.Tombstone}.Encode()
+	return record, true, err
+}
+
+func encodeValue(c idempotency.Codec, v any) (data []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("codec %q panicked: %v", c.Name(), p)
+		}
+	}()
+	return c.Encode(v)
+}
+
+// abandonedError is the error for a row without a record.
+type abandonedError struct{ key string }
+
+func (e *abandonedError) Error() string {
+	return fmt.Sprintf("sqlonce: the row of key %q has no record: its transaction was committed after an error, or Do of the key runs in this transaction; Clear lets it run again", e.key)
+}
+
+// Is makes an abandonedError match lockcore.ErrAbandoned and lockcore.ErrNotRun.
+func (e *abandonedError) Is(target error) bool {
+	return target == lockcore.ErrAbandoned || target == lockcore.ErrNotRun
+}
+
+// ErrorType names the class for telemetry.
+func (e *abandonedError) ErrorType() string { return "abandoned" }

@@ -1,0 +1,76 @@
+package sqlonce
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/idempotency"
+)
+
+// Entry is the row of a key.
+type Entry struct {
+	Done    bool                // false: no row, or a row without a record
+	At      time.Time           // when its transaction began, by the clock of the database; zero without a row
+	Content idempotency.Content // zero unless Done
+}
+
+// Lookup returns the row of key as tx sees it. A row that another transaction has not committed is
+// not seen. A record that does not decode is an error that wraps [idempotency.ErrFormat].
+func Lookup(ctx context.Context, tx Tx, key string) (Entry, error) {
+	if err := check(tx, key, Options{}); err != nil {
+		return Entry{}, err
+	}
+	var record []byte
+	var at int64
+	err := tx.row(ctx, texts[tx.dialect].lookup, []byte(key)).Scan(&record, &at)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return Entry{}, nil
+	case err != nil:
+		return Entry{}, err
+	}
+	e := Entry{At: time.UnixMicro(at)}
+	if record == nil {
+		return e, nil
+	}
+	if e.Content, err = idempotency.Decode(record); err != nil {
+		return Entry{At: e.At}, err
+	}
+	e.Done = true
+	return e, nil
+}
+
+// Clear deletes the row of key, so that the key runs again. It reports whether there was one. If a
+// transaction runs the key, Clear waits for its end.
+func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
+	if err := check(tx, key, Options{}); err != nil {
+		return false, err
+	}
+	rows, err := tx.exec(ctx, texts[tx.dialect].clear, []byte(key))
+	return rows > 0, err
+}
+
+// Purge deletes rows whose transaction began more than older ago, at most limit of them, oldest
+// first, and returns how many. Call it in a transaction for each batch until it returns 0. A purged
+// key runs again, so older must exceed the time within which the same work may come again: 1 s to
+// 100 years. limit is 1 to 100,000. Rows that another transaction has locked are skipped (PostgreSQL,
+// MySQL 8, MariaDB 10.6).
+func Purge(ctx context.Context, tx Tx, older time.Duration, limit int) (purged int64, err error) {
+	switch {
+	case tx.exec == nil:
+		return 0, check(tx, "key", Options{})
+	case older < time.Second || older > maxOlder:
+		return 0, fmt.Errorf("sqlonce: Purge: older is %v, must be between 1s and %v", older, maxOlder)
+	case limit < 1 || limit > maxPurge:
+		return 0, fmt.Errorf("sqlonce: Purge: limit is %d, must be between 1 and %d", limit, maxPurge)
+	}
+	return tx.exec(ctx, texts[tx.dialect].purge, older.Microseconds(), limit)
+}
+
+const (
+	maxOlder = 100 * 365 * 24 * time.Hour
+	maxPurge = 100_000
+)

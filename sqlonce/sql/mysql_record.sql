@@ -1,0 +1,1 @@
+UPDATE holdfast_once SET record = ? WHERE name = ? AND run = ?

@@ -1,0 +1,1 @@
+SELECT run, fingerprint, record FROM holdfast_once WHERE name = $1

@@ -1,0 +1,1 @@
+SELECT record, at FROM holdfast_once WHERE name = ?1

@@ -1,0 +1,115 @@
+package sqlonce
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/fence"
+)
+
+// Tx is an open transaction of the caller and its dialect. Make it with [Postgres], [Pgx], [MySQL]
+// or [SQLite]. The functions of this package neither commit it nor roll it back.
+type Tx struct {
+	dialect fence.SQL
+	exec    func(ctx context.Context, query string, args ...any) (rows int64, err error)
+	row     func(ctx context.Context, query string, args ...any) interface{ Scan(dest ...any) error }
+}
+
+// Postgres returns tx as a transaction of PostgreSQL. tx is a *sql.Tx or a wrapper of one, such as
+// those of sqlx and bun.
+func Postgres(tx fence.Tx) Tx { return std(fence.Postgres, tx) }
+
+// MySQL returns tx as a transaction of MySQL or MariaDB. tx is a *sql.Tx or a wrapper of one.
+func MySQL(tx fence.Tx) Tx { return std(fence.MySQL, tx) }
+
+// SQLite returns tx as a transaction of SQLite, version 3.35 or newer. tx is a *sql.Tx or a wrapper
+// of one.
+func SQLite(tx fence.Tx) Tx { return std(fence.SQLite, tx) }
+
+// PgxTx is the shape of pgx.Tx. Commit and Rollback are not called. They exclude a pool and a
+// connection, on which each statement is a transaction.
+type PgxTx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) error }] interface {
+	Exec(ctx context.Context, query string, args ...any) (T, error)
+	QueryRow(ctx context.Context, query string, args ...any) R
+	Commit(ctx context.Context) error
+	Rollback(ctx context.Context) error
+}
+
+// Pgx returns a pgx.Tx as a transaction of PostgreSQL. The compiler infers both type parameters:
+// sqlonce.Pgx(tx).
+func Pgx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) error }](tx PgxTx[T, R]) Tx {
+	if tx == nil {
+		return Tx{}
+	}
+	return Tx{
+		dialect: fence.Postgres,
+		exec: func(ctx context.Context, query string, args ...any) (int64, error) {
+			tag, err := tx.Exec(ctx, query, args...)
+			if err != nil {
+				return 0, err
+			}
+			return tag.RowsAffected(), nil
+		},
+		row: func(ctx context.Context, query string, args ...any) interface{ Scan(dest ...any) error } {
+			return tx.QueryRow(ctx, query, args...)
+		},
+	}
+}
+
+func std(d fence.SQL, tx fence.Tx) Tx {
+	if tx == nil {
+		return Tx{}
+	}
+	return Tx{
+		dialect: d,
+		exec: func(ctx context.Context, query string, args ...any) (int64, error) {
+			res, err := tx.ExecContext(ctx, query, args...)
+			if err != nil {
+				return 0, err
+			}
+			return res.RowsAffected()
+		},
+		row: func(ctx context.Context, query string, args ...any) interface{ Scan(dest ...any) error } {
+			return tx.QueryRowContext(ctx, query, args...)
+		},
+	}
+}
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// statements are the texts of a dialect.
+type statements struct{ create, claim, seen, record, lookup, clear, purge string }
+
+//nolint:gochecknoglobals // constant texts, read once
+var texts = map[fence.SQL]*statements{
+	fence.Postgres: read(fence.Postgres), fence.MySQL: read(fence.MySQL), fence.SQLite: read(fence.SQLite),
+}
+
+func read(d fence.SQL) *statements {
+	s := new(statements)
+	for name, text := range map[string]*string{
+		"create": &s.create, "claim": &s.claim, "seen": &s.seen, "record": &s.record, "lookup": &s.lookup, "clear": &s.clear, "purge": &s.purge,
+	} {
+		b, err := files.ReadFile("sql/" + string(d) + "_" + name + ".sql")
+		if err != nil {
+			panic(err)
+		}
+		*text = strings.TrimSpace(string(b))
+	}
+	return s
+}
+
+// Create returns the statements that create the table holdfast_once and its index, if they do not
+// exist. The table is in the schema that the connection's search_path or database selects. A row
+// takes about 230 bytes and the length of its key and record. Create panics if d is not a constant
+// of package fence.
+func Create(d fence.SQL) string {
+	s := texts[d]
+	if s == nil {
+		panic(fmt.Sprintf("sqlonce: Create: d is %q, must be fence.Postgres, fence.MySQL or fence.SQLite", string(d)))
+	}
+	return s.create
+}
