@@ -88,7 +88,7 @@ func newTask(j job, sent *wire.Counter) (task, error) {
 	if !ok {
 		return nil, fmt.Errorf("bench: no library %q", j.Library)
 	}
-	s := setup{addr: j.Addr, cluster: j.Cluster, wire: sent, lease: j.Point.Lease}
+	s := setup{addr: j.Addr, cluster: j.Cluster, wire: sent, lease: j.Point.Lease, limit: j.Point.Limit}
 	if j.Point.Kind == holdKind {
 		s.passes = &passes{}
 	}
@@ -119,6 +119,10 @@ func newTask(j job, sent *wire.Counter) (task, error) {
 	case hotKind:
 		if own, ok := l.(*holdfastLocker); ok {
 			return newHotTask(j, own, seen), nil
+		}
+	case rwKind:
+		if own, ok := l.(*holdfastLocker); ok {
+			return newRWTask(j, own, seen), nil
 		}
 	case anyKind:
 		if own, ok := l.(*holdfastLocker); ok {

@@ -47,7 +47,7 @@ func newCrew(n int, seen *witness, t turn) *crew {
 	return c
 }
 
-// newLockCrew is the crew of most scenarios: lock, look that nobody else is there, unlock.
+// newLockCrew is the crew of most scenarios: lock, look that no more than may are there, unlock.
 func newLockCrew(j job, l locker, seen *witness) *crew {
 	p := j.Point
 	keys := make([]string, p.Keys)
@@ -68,6 +68,9 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 		w.inside(key, p.Inside)
 		return h.unlock(context.Background()) // what is held is given back also when the run is over
 	})
+	for _, w := range c.workers {
+		w.limit = p.Limit
+	}
 	c.pairs = p.Pairs
 	return c
 }
@@ -154,6 +157,7 @@ func (c *crew) empty() {
 type worker struct {
 	crew   *crew
 	index  int
+	limit  int          // of its sections, see witness.enter
 	since  atomic.Int64 // when the wait that goes on began, in Unix ns; 0 while it does not wait
 	within atomic.Bool  // inside a critical section
 	turns  int
@@ -201,7 +205,7 @@ func (w *worker) inside(key int, d time.Duration) {
 	if w.crew.phase.Load() == over {
 		return
 	}
-	alone := w.crew.witness.enter(key)
+	counted := w.crew.witness.enter(key, w.limit)
 	if d > 0 {
 		if w.turns++; w.turns == 1 {
 			d = rand.N(d)
@@ -212,8 +216,8 @@ func (w *worker) inside(key int, d time.Duration) {
 			w.spent += time.Since(start)
 		}
 	}
-	if alone {
-		w.crew.witness.leave(key)
+	if counted {
+		w.crew.witness.leave(key, w.limit)
 	}
 }
 

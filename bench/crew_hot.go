@@ -71,8 +71,8 @@ func handler(seen *witness) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		key, _ := strconv.Atoi(r.PathValue("key"))
-		if seen.enter(key) {
-			defer seen.leave(key)
+		if seen.enter(key, 0) {
+			defer seen.leave(key, 0)
 		}
 		time.Sleep(between(leastWork, mostWork))
 		w.Header().Set(workHeader, strconv.FormatInt(time.Since(start).Microseconds(), 10))

@@ -1,7 +1,7 @@
 // Command bench measures holdfast against other locks on Redis: every library through every scenario, in one run and in
 // an order that changes with each round, because machines are noisy and only ratios count.
 //
-//	go -C bench run . [-scenario NAME,…] [-only LIB,…] [-for 3s] [-rounds 6] [-redis ADDR] [-keys 1000000] [-json] [-svg FILE] [-md FILE]
+//	go -C bench run . [-scenario NAME,…] [-only LIB,…] [-for 3s] [-rounds 6] [-redis ADDR] [-keys 1000000] [-before FILE] [-json] [-svg FILE] [-md FILE]
 //
 // Unless -redis names one, it starts a redis-server of its own on a free port and stops it at the end. Every measured run is made of real
 // processes: the program starts itself again, so that CPU, memory and goroutines of one library do not appear in the
@@ -18,12 +18,18 @@
 // The scenario http-hot has clients with a key each at an HTTP server, beside 1,000 clients of one more key. They are measured without these
 // clients (holdfast+quiet), with httpmw's default MaxWaiting (holdfast), and without a bound (holdfast+unbounded).
 //
+// The scenarios shared, limited, rw and share-pair are about shares: readers, beside the commands of Redisson's read lock; permits, beside an
+// exclusive key; readers with a writer; and what a share costs Redis.
+//
+// With -before, holdfast of another build of this program runs in turns with this one, as holdfast+before. A change is no slower if the
+// whole interval of the CPU time of a pair is at most 1.03 of that before. Build the other one in a checkout of the commit before the change.
+//
 // In the scenarios partition and lost-answer a holder's network fails while another client waits for its key. They measure for how long both run, in
 // seconds; FAULTS.md has what they found. Two at once under holdfast, or one of its waiters that is never served, makes the exit code 1.
 //
 // A ratio is computed in each round, because the runs of one round are close together in time. The tables show its median over the
 // rounds and the 95 % bootstrap interval.
 //
-// Every critical section checks that nobody else is in it, in memory that all processes share. If holdfast or the floor
+// Every critical section checks that no more than may are in it, in memory that all processes share. If holdfast or the floor
 // ever fails that, the exit code is 1.
 package main

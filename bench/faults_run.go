@@ -31,7 +31,7 @@ func (r *report) measureFaults(ctx context.Context, srv *server, s scenario, pro
 	for _, one := range runs {
 		prefix := newPrefix(s)
 		all.Go(func() {
-			one.cell, one.err = runOnce(ctx, srv, s, one.point, one.library, prefix, r.options.window)
+			one.cell, one.err = runOnce(ctx, srv, s, one.point, one.library, "", prefix, r.options.window)
 		})
 	}
 	all.Wait()

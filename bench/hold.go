@@ -34,7 +34,7 @@ func (t *holdTask) warmUp() error {
 	before := readMemory()
 	t.taken = t.take("", len(t.leases), func(k int, h held) {
 		t.leases[k] = h
-		t.witness.enter(k)
+		t.witness.enter(k, 0)
 	})
 	if t.taken == 0 {
 		return errNoLease

@@ -11,6 +11,8 @@ type job struct {
 	Witness string   `json:"witness"`
 	Process int      `json:"process"`
 	Point   point    `json:"point"`
+
+	program string // that the child runs; empty: this one
 }
 
 // The parent then sends these words, one a line, and gets an answer to each before it goes on; all children work in step.
@@ -78,6 +80,9 @@ const (
 	hotServedS         = "hot_key_served_per_s"
 	hotRefusedS        = "hot_key_refused_per_s"
 	hotPresent         = "hot_key_most_in_server"
+	writerP50US        = "writer_p50_us"
+	writerP99US        = "writer_p99_us"
+	writesS            = "writes_per_s"
 
 	// The ratios of the tables, each with its interval.
 	opsRatio = "holdfast_over_it"

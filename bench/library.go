@@ -25,6 +25,7 @@ type setup struct {
 	cluster []string // all nodes, if addr is one of a Cluster
 	wire    *wire.Counter
 	lease   time.Duration // 0: what the library's README says
+	limit   int           // how many may have a key, as Terms.Limit; 0: one
 	passes  *passes       // hears renewals, if the library can tell
 }
 
@@ -36,6 +37,7 @@ type library struct {
 	peer     bool // somebody else's library: "best library" is the best of these
 	watchdog bool // keeps a lease for as long as its holder runs
 	limit    bool // no lock to use but a limit to compare with, only where a scenario has limits
+	reads    bool // takes shares alone, only where a scenario names it
 	open     func(setup) (locker, error)
 }
 
@@ -51,6 +53,10 @@ const (
 	semaphoreName = "semaphore"
 	modelName     = "model"
 	getName       = "get"
+	redissonName  = "redisson-read"
+	shareName     = "holdfast+share"
+	hashName      = "holdfast+hash"
+	beforeName    = "holdfast+before"
 )
 
 // libraries has all libraries, in the order of the tables.
@@ -92,6 +98,10 @@ var libraries = []library{
 		settings: "a handler that writes the value of one GET and does not read the request body; only in http-replay",
 	},
 	{
+		name: redissonName, peer: true, reads: true, open: openRedisson,
+		settings: "what RedissonReadLock sends (Redisson 3.x of 2024, source at commit 0482efe), by EVALSHA from go-redis, in scripts written for this measurement; lease 30 s without its watchdog; only in shared",
+	},
+	{
 		name: holdfastName, watchdog: true, open: openHoldfast,
 		settings: "Terms{Wait: lockcore.Forever}; lease 30 s",
 	},
@@ -102,6 +112,18 @@ var libraries = []library{
 	{
 		name: tracedName, watchdog: true, open: openTraced,
 		settings: "as holdfast, with tracing.New on OpenTelemetry's no-op providers; only in observer",
+	},
+	{
+		name: shareName, watchdog: true, open: openShare,
+		settings: "as holdfast, with Terms.Limit 3, so that every hold is a share; only in share-pair",
+	},
+	{
+		name: hashName, watchdog: true, open: openHash,
+		settings: "as holdfast, with keys that remember an ended request, so that every hold is a hash; only in share-pair",
+	},
+	{
+		name: beforeName, watchdog: true, open: openHoldfast,
+		settings: "as holdfast, of the build that -before names",
 	},
 	{
 		name: quietName, watchdog: true, open: openHoldfast,

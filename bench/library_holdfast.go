@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	mnoop "go.opentelemetry.io/otel/metric/noop" //nolint:depguard // the scenario observer measures it
 	tnoop "go.opentelemetry.io/otel/trace/noop"  //nolint:depguard // the scenario observer measures it
 
@@ -41,7 +45,62 @@ func newHoldfast(s setup, o lockcore.Options) (*holdfastLocker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &holdfastLocker{locks, lockcore.Terms{Wait: lockcore.Forever, Lease: s.lease}}, nil
+	return &holdfastLocker{locks, lockcore.Terms{Wait: lockcore.Forever, Lease: s.lease, Limit: s.limit}}, nil
+}
+
+func openShare(s setup) (locker, error) {
+	s.limit = limit
+	return openHoldfast(s)
+}
+
+// hashLocker makes each key one that remembers an ended request, before it locks it for the first time.
+type hashLocker struct {
+	*holdfastLocker
+	rdb  redis.UniversalClient
+	mu   sync.Mutex
+	done map[string]bool
+}
+
+func openHash(s setup) (locker, error) {
+	l, err := newHoldfast(s, lockcore.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &hashLocker{holdfastLocker: l, rdb: newClient(s), done: map[string]bool{}}, nil
+}
+
+func (l *hashLocker) lock(ctx context.Context, key string) (held, error) {
+	l.mu.Lock()
+	ready := l.done[key]
+	l.mu.Unlock()
+	if !ready {
+		if err := l.remember(ctx, key); err != nil {
+			return nil, err
+		}
+	}
+	return l.holdfastLocker.lock(ctx, key)
+}
+
+// remember looks for the name that the key has in Redis while it is held.
+func (l *hashLocker) remember(ctx context.Context, key string) error {
+	h, err := l.holdfastLocker.lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	names, err := l.rdb.Keys(ctx, "*{"+key+"}").Result()
+	if err2 := h.unlock(ctx); err != nil || err2 != nil {
+		return errors.Join(err, err2)
+	}
+	if len(names) != 1 {
+		return fmt.Errorf("bench: %d names of %s in Redis", len(names), key)
+	}
+	if err := l.rdb.HSet(ctx, names[0], "l", strings.Repeat("A", 26)).Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.done[key] = true
+	l.mu.Unlock()
+	return nil
 }
 
 func (l *holdfastLocker) lock(ctx context.Context, key string) (held, error) {

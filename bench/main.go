@@ -98,7 +98,11 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 				if s.delay > 0 {
 					rtt, _ = ping(ctx, srv.addr) // 0 if it fails: runOnce then says why
 				}
-				cell, err := runOnce(ctx, srv, s, p, libs[i], newPrefix(s), r.options.window)
+				program := ""
+				if libs[i] == beforeName {
+					program = r.options.before
+				}
+				cell, err := runOnce(ctx, srv, s, p, libs[i], program, newPrefix(s), r.options.window)
 				switch {
 				case ctx.Err() != nil:
 					return context.Cause(ctx)

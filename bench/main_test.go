@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // TestMain lets the smoke test start this binary as its children.
@@ -89,15 +91,42 @@ func TestWitness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !a.enter(0) || !b.enter(1) {
+	if !a.enter(0, 0) || !b.enter(1, 0) {
 		t.Fatal("alone in a key each, but not seen as such")
 	}
-	if b.enter(0) || b.violations.Load() != 1 {
+	if b.enter(0, 0) || b.violations.Load() != 1 {
 		t.Fatal("two inside, but not seen")
 	}
-	a.leave(0)
-	if !b.enter(0) {
+	a.leave(0, 0)
+	if !b.enter(0, 0) {
 		t.Error("the key is empty, but not seen as such")
+	}
+}
+
+// As many as a limit allows are inside side by side, one more is seen, and so is an exclusive section beside shares.
+func TestWitnessLimit(t *testing.T) {
+	path, err := newWitnessFile(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(path)
+	w, err := openWitness(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		limit int
+		fits  bool
+	}{{2, true}, {2, true}, {2, false}, {0, false}, {lockcore.Unlimited, true}} {
+		if got := w.enter(0, step.limit); got != step.fits {
+			t.Errorf("limit %d: got %v", step.limit, got)
+		}
+	}
+	for range 3 {
+		w.leave(0, 2)
+	}
+	if !w.enter(0, 0) || w.enter(0, lockcore.Unlimited) || w.violations.Load() != 3 {
+		t.Errorf("an exclusive section: %d violations, want 3", w.violations.Load())
 	}
 }
 
@@ -114,7 +143,7 @@ func TestOptionsProblems(t *testing.T) {
 	}
 }
 
-// The default run has every scenario but memory and those with a delay, takes less than 40 minutes, and -only also picks what derives from a library.
+// The default run has every scenario but memory and those with a delay, takes less than 45 minutes, and -only also picks what derives from a library.
 func TestOptionsDefaults(t *testing.T) {
 	o, err := parseOptions(nil, io.Discard)
 	if err != nil {
@@ -126,7 +155,7 @@ func TestOptionsDefaults(t *testing.T) {
 			onlyNamed++
 		}
 	}
-	if len(o.scenarios) != len(scenarios)-onlyNamed || o.estimate() > 40*time.Minute {
+	if len(o.scenarios) != len(scenarios)-onlyNamed || o.estimate() > 45*time.Minute {
 		t.Errorf("%d scenarios in %v", len(o.scenarios), o.estimate())
 	}
 	o, err = parseOptions([]string{"-scenario", "observer", "-only", "holdfast"}, io.Discard)
@@ -151,7 +180,7 @@ func TestPointWorkers(t *testing.T) {
 	}
 }
 
-// Without a redis-server there is nothing to measure; with one, five scenarios give plausible cells, tables and files.
+// Without a redis-server there is nothing to measure; with one, nine scenarios give plausible cells, tables and files.
 func TestSmoke(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("no redis-server")
@@ -160,13 +189,13 @@ func TestSmoke(t *testing.T) {
 	dir := t.TempDir()
 	md, svg := filepath.Join(dir, "RESULTS.md"), filepath.Join(dir, "results.svg")
 	var out strings.Builder
-	args := []string{"-scenario", "seq,hot,multi,http-replay,http-hot", "-only", "floor,get,holdfast", "-for", "200ms", "-rounds", "1", "-json", "-md", md, "-svg", svg}
+	args := []string{"-scenario", "seq,hot,multi,shared,limited,rw,share-pair,http-replay,http-hot", "-only", "floor,get,redisson-read,holdfast", "-for", "200ms", "-rounds", "1", "-json", "-md", md, "-svg", svg}
 	if err := bench(t.Context(), args, &out, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 16 {
-		t.Fatalf("%d lines, want 16:\n%s", len(lines), out.String())
+	if len(lines) != 27 {
+		t.Fatalf("%d lines, want 27:\n%s", len(lines), out.String())
 	}
 	for _, line := range lines {
 		var r result
@@ -179,7 +208,7 @@ func TestSmoke(t *testing.T) {
 		if r.OpsPerS < 1 || r.P99US < r.P50US || r.MaxUS < r.P99US || r.CmdsPerOp <= 0 || r.Violations != 0 {
 			t.Errorf("implausible: %s", line)
 		}
-		if want := map[string]int{"multi": 4}[r.Scenario]; want > 0 && len(r.Shares) != want {
+		if want := map[string]int{"multi": 4, "limited": 8, "rw": 4}[r.Scenario]; want > 0 && len(r.Shares) != want {
 			t.Errorf("%d shares, want %d: %s", len(r.Shares), want, line)
 		}
 	}

@@ -66,8 +66,8 @@ func (r report) faultsPreface(b *strings.Builder) {
 const legend = "p50, p99 and max are of the wait, from the call to the grant, of every call that was granted in the run or " +
 	"still waited at its end, with its wait so far: no wait looks longer than the run, which favors who lets others " +
 	"starve. Commands and round trips are what the clients wrote to their connections. Unserved waited for more than " +
-	"10 s or, in a shorter run, were never served in it. Violations: two inside the same key at once, seen in memory " +
-	"that all processes share.\n"
+	"10 s or, in a shorter run, were never served in it. Violations: more inside the same key at once than may be, seen in " +
+	"memory that all processes share.\n"
 
 func (sh sheet) markdown(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## %s: %s\n\n", sh.name, sh.title)

@@ -39,6 +39,15 @@ var marks = []mark{
 	{"multi-hold", "≥ 0.93 of the possible", own("multi-hold", "", busyShare), false, 0.93},
 	{"multi-hold", "p99 ≤ 1.3 × fair (160 ms)", own("multi-hold", "", func(r result) float64 { return r.P99US / us(fairWait) }), true, 1.3},
 	{"multi-hold", "shares within 5 %", own("multi-hold", "", shareSpread), true, 0.05},
+	{"shared", "≥ 20 × Redisson's read lock", opsOver("shared", redissonName), false, 20},
+	{"shared", "≤ 1,000 commands/s", own("shared", "", func(r result) float64 { return r.CmdsPerOp * r.OpsPerS }), true, 1000},
+	{"limited", "≥ 0.8 of the possible", own("limited", limited3, func(r result) float64 { return busyShare(r) / limit }), false, 0.8},
+	{"limited", "≥ 0.9 × what the exclusive key reaches of its possible", placesOverExclusive, false, 0.9},
+	{"limited", "p99 ≤ 1.5 × fair (53 ms)", own("limited", limited3, func(r result) float64 { return r.P99US * limit / us(fairWait) }), true, 1.5},
+	{"limited", "≤ 4 commands per acquisition", own("limited", limited3, func(r result) float64 { return r.CmdsPerOp }), true, 4},
+	{"rw", "the writer's p99 ≤ a read and 10 ms, in ms", own("rw", "", func(r result) float64 { return named(writerP99US)(r) / 1e3 }), true, 12},
+	{"share-pair", oneByOne + ": Redis CPU ≤ 2.2 × an exclusive hash", shareOver(oneByOne, hashName), true, 2.2},
+	{"share-pair", sideBySide + ": Redis CPU ≤ 2.2 × an exclusive hash", shareOver(sideBySide, hashName), true, 2.2},
 	{"hold", "no goroutine per lease", own("hold", "lease by README", named(goroutinesPerLease)), true, 0.01},
 	{"hold", "≤ 1 KB per lease", own("hold", "lease by README", named(bytesPerLease)), true, 1024},
 	{"hold", "≤ 1/10 of the round trips, both with a lease of 9 s", tripsOverBest, true, 0.1},
@@ -64,14 +73,29 @@ var marks = []mark{
 	{"lost-answer", "no key is stuck for longer than a lease, in s", worstOfAll("lost-answer", stuckS+worstOf), true, faultLease.Seconds()},
 }
 
+// changes are the marks of a change of this project. Only a run with -before has them, and their whole intervals count.
+var changes = []mark{noSlower("seq"), noSlower("par"), noSlower("hot"), noSlower("multi")}
+
+// noSlower is about the CPU time of a pair, of Redis and of the client, beside that of the build before the change.
+func noSlower(scenario string) mark {
+	return mark{scenario, "CPU of a pair ≤ 1.03 × before, with its interval", func(rs results) (interval, bool) {
+		before, _ := rs.get(scenario, "", beforeName)
+		return rs.over(before, cpuOf)
+	}, true, 1.03}
+}
+
 // verdict is a mark with what was measured.
 type verdict struct {
 	mark     mark
 	value    interval
 	measured bool
+	change   bool
 }
 
 func (v verdict) met() bool {
+	if v.change {
+		return v.value.High <= v.mark.bound
+	}
 	if v.mark.atMost {
 		return v.value.Median <= v.mark.bound
 	}
@@ -84,6 +108,8 @@ func (v verdict) String() string {
 		return "not measured"
 	case v.met():
 		return "met"
+	case v.change && v.value.Low <= v.mark.bound:
+		return "not resolved"
 	}
 	return "missed"
 }
@@ -101,6 +127,11 @@ func judge(rs results) []verdict {
 			v.value, v.measured = m.value(rs)
 			v.measured = v.measured && !math.IsNaN(v.value.Median) && !math.IsInf(v.value.Median, 0)
 			vs = append(vs, v)
+		}
+	}
+	for _, m := range changes {
+		if v, ok := m.value(rs); ok {
+			vs = append(vs, verdict{mark: m, value: v, measured: true, change: true})
 		}
 	}
 	return vs
@@ -204,6 +235,31 @@ func tracedOverPlain(rs results) (interval, bool) {
 // busyShare is how much of the time somebody was inside: 1 is what is possible. A sleep takes longer than it is told to,
 // so that the measured length of a section counts.
 func busyShare(r result) float64 { return r.OpsPerS * named(insideUS)(r) / 1e6 }
+
+// placesOverExclusive compares the two points of limited, each by what is possible at it.
+func placesOverExclusive(rs results) (interval, bool) {
+	limited, ok := rs.get("limited", limited3, holdfastName)
+	alone, ok2 := rs.get("limited", exclusive, holdfastName)
+	if !ok || !ok2 {
+		return interval{}, false
+	}
+	i, ok := ratio(limited, alone, busyShare)
+	return interval{i.Median / limit, i.Low / limit, i.High / limit}, ok
+}
+
+// shareOver is the Redis CPU of a share divided by that of another hold.
+func shareOver(point, library string) func(results) (interval, bool) {
+	return func(rs results) (interval, bool) {
+		share, ok := rs.get("share-pair", point, shareName)
+		other, ok2 := rs.get("share-pair", point, library)
+		if !ok || !ok2 {
+			return interval{}, false
+		}
+		return ratio(share, other, redisCPUOf)
+	}
+}
+
+func redisCPUOf(r result) float64 { return r.RedisCPUPerOp }
 
 func meanShare(r result) float64 {
 	var sum int64

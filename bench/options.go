@@ -17,7 +17,8 @@ type options struct {
 	window    time.Duration
 	rounds    int
 	redis     string
-	keys      int // of the scenario memory
+	before    string // another build of this program, whose holdfast is measured too
+	keys      int    // of the scenario memory
 	json      bool
 	svg, md   string
 }
@@ -34,6 +35,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.DurationVar(&o.window, "for", 3*time.Second, "how long each run measures (hold 7 times, hold100k 4 times, wait 2 times as long; partition 30 s, lost-answer 20 s)")
 	fs.IntVar(&o.rounds, "rounds", 6, "how often all libraries of a scenario run, in alternating order; medians are reported, and of ratios the 95 % interval (hold, hold100k, wait, commands, memory and those with faults: once)")
 	fs.StringVar(&o.redis, "redis", "", "address of a Redis to use (default: start one)")
+	fs.StringVar(&o.before, "before", "", "another build of this program, of an earlier commit: its holdfast is measured beside this one in the scenarios without libraries of their own")
 	fs.IntVar(&o.keys, "keys", memoryKeys, "how many keys the scenario memory holds and releases")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of tables")
 	fs.StringVar(&o.svg, "svg", "", "write a chart to this file")
@@ -94,7 +96,7 @@ func (o options) librariesOf(s scenario) []string {
 	var names []string
 	for _, name := range namesFor(s) {
 		public, _, _ := strings.Cut(name, "+")
-		if s.has(name) && slices.Contains(o.only, public) {
+		if (s.has(name) || name == beforeName && o.before != "" && s.compares()) && slices.Contains(o.only, public) {
 			names = append(names, name)
 		}
 	}

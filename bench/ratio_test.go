@@ -136,3 +136,23 @@ func TestIntervalText(t *testing.T) {
 		}
 	}
 }
+
+// Of a change the whole interval counts: it is no slower, it is slower, or the run does not tell. Without -before there is no such mark.
+func TestChanges(t *testing.T) {
+	before := cellOf(beforeName, 1e4, 1e4, 1e4, 1e4, 1e4, 1e4)
+	for want, ops := range map[string][]float64{
+		"met":          {1e4, 1e4, 1.1e4, 1e4, 1.1e4, 1e4},
+		"not resolved": {1e4, 0.7e4, 0.7e4, 1e4, 1e4, 0.7e4},
+		"missed":       {0.7e4, 0.7e4, 0.7e4, 0.7e4, 0.7e4, 0.7e4},
+	} {
+		vs := judge(results{before, cellOf(holdfastName, ops...)})
+		if v := vs[len(vs)-1]; !v.change || v.String() != want {
+			t.Errorf("want %s, got %v of %v", want, v, v.value)
+		}
+	}
+	for _, v := range judge(results{cellOf(holdfastName, 1e4)}) {
+		if v.change {
+			t.Errorf("without -before: %+v", v)
+		}
+	}
+}

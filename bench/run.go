@@ -25,14 +25,18 @@ type child struct {
 	answers chan answer
 }
 
-// runOnce measures one library at one point of a scenario.
-func runOnce(ctx context.Context, srv *server, sc scenario, p point, library, prefix string, d time.Duration) (result, error) {
+// runOnce measures one library at one point of a scenario. Its processes run program, or this one if it is empty.
+func runOnce(ctx context.Context, srv *server, sc scenario, p point, library, program, prefix string, d time.Duration) (result, error) {
 	path, err := newWitnessFile(p.Keys)
 	if err != nil {
 		return result{}, err
 	}
 	defer os.Remove(path)
-	children, err := startChildren(ctx, p.Procs, job{Library: library, Addr: srv.addr, Cluster: srv.clusterAddrs(), Prefix: prefix, Witness: path, Point: p})
+	j := job{Library: library, program: program, Addr: srv.addr, Cluster: srv.clusterAddrs(), Prefix: prefix, Witness: path, Point: p}
+	if program != "" {
+		j.Library = holdfastName
+	}
+	children, err := startChildren(ctx, p.Procs, j)
 	defer children.end()
 	if err != nil {
 		return result{}, err
@@ -101,11 +105,14 @@ func startChildren(ctx context.Context, n int, j job) (crewOfChildren, error) {
 }
 
 func startChild(ctx context.Context, j job) (*child, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	program := j.program
+	if program == "" {
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
-	cmd := exec.CommandContext(ctx, self)
+	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = append(os.Environ(), childEnv+"=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

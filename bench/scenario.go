@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // kind says which task a child runs.
@@ -20,6 +22,7 @@ const (
 	hotKind     kind = "hot"     // a server with a hot key serves requests for other keys
 	faultKind   kind = "fault"   // a network fails under a holder
 	memoryKind  kind = "memory"  // keys are held and released
+	rwKind      kind = "rw"      // readers and a writer of one key
 )
 
 // point is one way to run a scenario; most scenarios have one.
@@ -31,6 +34,7 @@ type point struct {
 	Keys    int           `json:"keys"`
 	Shared  int           `json:"shared"` // percent of the operations that all want the last key
 	Pairs   bool          `json:"pairs"`  // a lock with its unlock is timed too, not only the wait for the lock
+	Limit   int           `json:"limit"`  // how many may be inside, as Terms.Limit; 0: one
 	Inside  time.Duration `json:"inside"` // what a critical section takes
 	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
 	Replay  bool          `json:"replay"` // once: the key is done already
@@ -79,6 +83,9 @@ func (s scenario) faults() bool { return s.points[0].Kind == faultKind }
 // memory: what is read is the memory of Redis.
 func (s scenario) memory() bool { return s.points[0].Kind == memoryKind }
 
+// compares: two builds of holdfast can be measured beside each other.
+func (s scenario) compares() bool { return len(s.libraries) == 0 && !s.faults() }
+
 func (s scenario) has(library string) bool {
 	if s.faults() {
 		_, ok := contenderNamed(library)
@@ -86,7 +93,7 @@ func (s scenario) has(library string) bool {
 	}
 	if len(s.libraries) == 0 {
 		l, _ := libraryNamed(library)
-		return (!l.variant() || s.delay > 0 && library == unbatchedName) && library != getName && (s.contended || library != patientName) && (s.limits || !l.limit)
+		return (!l.variant() || s.delay > 0 && library == unbatchedName) && library != getName && (s.contended || library != patientName) && (s.limits || !l.limit) && !l.reads
 	}
 	return slices.Contains(s.libraries, library)
 }
@@ -98,6 +105,11 @@ const (
 	sectionTime = 2 * time.Millisecond
 	orderTime   = 200 * time.Millisecond
 	longSection = 5 * time.Millisecond // longer than a batch of holdfast's
+	limit       = 3
+	limited3    = "limit 3"
+	exclusive   = "exclusive"
+	oneByOne    = "1 goroutine"
+	sideBySide  = "64 goroutines, a key each"
 	mostAtOnce  = "200 requests at once"
 	anyStripe   = "any of 120"
 )
@@ -117,6 +129,29 @@ var scenarios = []scenario{
 	{name: "hot1k", title: "1,000 goroutines in one process, one key", contended: true, limits: true, points: locks(1, 1000, 1, 0)},
 	{name: "multi", title: "4 processes × 16 goroutines, one key", contended: true, points: locks(4, 64, 1, 0)},
 	{name: "multi-hold", title: "8 processes × 8 goroutines, one key, 2 ms inside", contended: true, points: locks(8, 64, 1, sectionTime)},
+	{
+		name: "shared", title: "64 readers of one key in one process", libraries: []string{redissonName, holdfastName},
+		points: []point{{Kind: lockKind, Procs: 1, Workers: 64, Keys: 1, Limit: lockcore.Unlimited}},
+	},
+	{
+		name: "limited", title: "8 processes × 8 goroutines, one key, 2 ms inside: 3 at a time, and one at a time", libraries: onlyHoldfast,
+		points: []point{
+			{Name: limited3, Kind: lockKind, Procs: 8, Workers: 64, Keys: 1, Limit: limit, Inside: sectionTime},
+			{Name: exclusive, Kind: lockKind, Procs: 8, Workers: 64, Keys: 1, Inside: sectionTime},
+		},
+	},
+	{
+		name: "rw", title: "4 processes × 16 readers of one key, 2 ms inside, and a writer every 50 ms", libraries: onlyHoldfast, times: 2,
+		points: []point{{Kind: rwKind, Procs: 4, Workers: 64, Keys: 1, Limit: lockcore.Unlimited, Inside: sectionTime}},
+	},
+	{
+		name: "share-pair", title: "a share that nobody waits for, beside an exclusive hold in each of its forms",
+		libraries: []string{shareName, hashName, holdfastName},
+		points: []point{
+			{Name: oneByOne, Kind: lockKind, Procs: 1, Workers: 1, Keys: 1},
+			{Name: sideBySide, Kind: lockKind, Procs: 1, Workers: 64, Keys: 64},
+		},
+	},
 	{
 		name: "hold", title: "10,000 leases kept", libraries: []string{"rueidislock", holdfastName}, times: 7, single: true,
 		points: []point{

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -164,6 +165,15 @@ func sheetOf(s scenario, rs results) sheet {
 		if s.beside != "" {
 			cols = append(cols, column{"÷ its " + s.beside, func(r result) string { return besideText(rs, s, r) }})
 		}
+		if k == rwKind {
+			cols = append(cols, figure("writes/s", writesS), duration("writer p50", writerP50US), duration("writer p99", writerP99US))
+		}
+		if slices.Contains(s.libraries, shareName) {
+			cols = append(cols, column{"Redis CPU, share ÷ it", func(r result) string { return shareText(rs, r) }})
+		}
+		if s.points[0].Limit > 0 {
+			cols = append(cols, column{"of the possible", func(r result) string { return number(s.ofPossible(r)) }})
+		}
 		cols = append(cols, speedColumns...)
 		if s.points[0].Procs > 1 {
 			cols = append(cols, column{"shares", shares})
@@ -187,6 +197,24 @@ func sheetOf(s scenario, rs results) sheet {
 		sh.notes = append(sh.notes, withoutWatchdog()+" have no watchdog: their locks run out under a handler that takes longer.")
 	}
 	return sh
+}
+
+// ofPossible is how much of the time the places of a key were taken.
+func (s scenario) ofPossible(r result) float64 {
+	for _, p := range s.points {
+		if p.Name == r.Point {
+			return busyShare(r) / float64(max(p.Limit, 1))
+		}
+	}
+	return math.NaN()
+}
+
+// shareText compares the Redis CPU of a share with that of the row.
+func shareText(rs results, r result) string {
+	if i, ok := shareOver(r.Point, r.Library)(rs); ok && r.Library != shareName {
+		return i.String()
+	}
+	return "–"
 }
 
 func row(cols []column, r result) []string {

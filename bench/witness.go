@@ -6,11 +6,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 const cellSize = 64 // a cache line, so that two keys do not disturb each other
 
-// witness sees whether two are ever inside the same key: one cell per key, in memory that all processes map.
+// witness sees whether more than may are ever inside the same key: one cell per key, in memory that all processes map.
 type witness struct {
 	mem        []byte
 	violations atomic.Int64
@@ -51,13 +53,32 @@ func (w *witness) cell(key int) *int64 {
 	return (*int64)(unsafe.Pointer(&w.mem[key*cellSize]))
 }
 
-// enter notes that somebody is inside key and says whether they are alone; only then leave may be called.
-func (w *witness) enter(key int) (alone bool) {
-	if atomic.CompareAndSwapInt64(w.cell(key), 0, 1) {
-		return true
+// exclusiveUnit is what an exclusive section adds to the cell of its key; a share adds 1.
+const exclusiveUnit = 1 << 32
+
+// enter counts a section of key beside at most limit-1 others, or alone if limit is 0. It returns false, and counts
+// nothing, if there are more. Call leave only if it returns true.
+func (w *witness) enter(key, limit int) (fits bool) {
+	cell := w.cell(key)
+	if limit == 0 {
+		fits = atomic.CompareAndSwapInt64(cell, 0, exclusiveUnit)
+	} else {
+		n := atomic.AddInt64(cell, 1)
+		if fits = n < exclusiveUnit && (limit == lockcore.Unlimited || n <= int64(limit)); !fits {
+			atomic.AddInt64(cell, -1)
+		}
 	}
-	w.violations.Add(1)
-	return false
+	if !fits {
+		w.violations.Add(1)
+	}
+	return fits
 }
 
-func (w *witness) leave(key int) { atomic.StoreInt64(w.cell(key), 0) }
+// leave has the limit of enter.
+func (w *witness) leave(key, limit int) {
+	if limit == 0 {
+		atomic.AddInt64(w.cell(key), -exclusiveUnit)
+		return
+	}
+	atomic.AddInt64(w.cell(key), -1)
+}
