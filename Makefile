@@ -41,7 +41,7 @@ schedule: ## 20,000 random schedules of commands that are lost, late or run twic
 	$(FULL) $(FEWER_GC) $(TALLY) ./internal/schedule -count=1 -v -timeout 20m
 
 .PHONY: history
-history: ## a million operations on a real server, checked with porcupine and a fenced register
+history: ## a million operations on a real server, and a million of readers and writers, checked with porcupine and a fenced register
 	$(FULL) $(TALLY) ./internal/history -count=1 -v -timeout 20m
 
 .PHONY: signals
@@ -77,25 +77,25 @@ lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
 	$(LINT) run ./...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 	cd examples/observability && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
-	cd fence/sqltest && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
+	cd internal/sqltest && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 .PHONY: fmt
 fmt: ## format the code as lint wants it
 	$(LINT) fmt ./...
 
 .PHONY: soak-short
-soak-short: ## a minute of contention between 1, 3 and 8 processes on a real server, some of them killed; then the same of HTTP servers
-	$(FULL) $(TALLY) ./internal/soak -count=1 -v -args -for 20s -procs 1,3,8 -kill 4s -at-least 2000
+soak-short: ## a minute of contention between 1, 3 and 8 processes on a real server, some of them killed; 20 s of shares, processes stopped and cut off too; then HTTP servers
+	$(FULL) $(TALLY) ./internal/soak -count=1 -v -args -for 20s -procs 1,3,8 -kill 4s -at-least 2000 -shares 20s
 	$(FULL) $(TALLY) ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
 
 .PHONY: soak
 soak: export HOLDFAST_TEST_LEVEL = exhaustive
-soak: ## a thousand seeds of the simulation, two million schedules, ten million operations, all planted mistakes, and the rest for longer: up to 90 min
+soak: ## a thousand seeds of the simulation, two million schedules, ten million operations, all planted mistakes, and the rest for longer: up to 100 min
 	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim
 	$(FEWER_GC) $(GO) test ./internal/schedule -count=1 -v -timeout 90m
 	$(GO) test ./internal/history -count=1 -v -timeout 30m -run TestHistory
 	$(GO) run ./internal/planted
-	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 4m -procs 1,3,8 -kill 20s -at-least 20000
+	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 4m -procs 1,3,8 -kill 20s -at-least 20000 -shares 10m
 	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run 'Failover|Sentinel' -args -for 20s -failovers 4
 	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run Migrations -args -for 5s -migrations 500
 	$(GO) test ./internal/signals -count=1 -v -timeout 10m -args -pauses 60 -kills 90
@@ -131,9 +131,9 @@ observability-test: ## vet and tests of the module that exposes the metrics to P
 	cd examples/observability && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
 
 .PHONY: sql-test
-sql-test: ## vet and tests of fence.SQL, on a PostgreSQL and a MariaDB that they start; skipped without
-	$(GO) -C fence/sqltest vet ./...
-	cd fence/sqltest && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
+sql-test: ## vet and tests of fence.SQL and sqlonce on SQLite, and on a PostgreSQL and a MariaDB that they start; skipped without
+	$(GO) -C internal/sqltest vet ./...
+	cd internal/sqltest && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
 
 .PHONY: planted
 planted: ## plant known mistakes, one at a time: a named test must find each
@@ -162,18 +162,18 @@ vuln: ## govulncheck; it fetches its database
 # Not bench: go mod tidy wants the modules that the tests of its dependencies import, and some of redsync's can no longer be fetched. Its
 # go.mod changes only by hand, with go -C bench get.
 .PHONY: tidy
-tidy: ## go.mod and go.sum of this module, of tools, examples/observability and fence/sqltest
+tidy: ## go.mod and go.sum of this module, of tools, examples/observability and internal/sqltest
 	$(GO) mod tidy
 	cd tools && $(GO) mod tidy
 	cd examples/observability && $(GO) mod tidy
-	cd fence/sqltest && $(GO) mod tidy
+	cd internal/sqltest && $(GO) mod tidy
 
 .PHONY: tidy-check
 tidy-check: ## fail if tidy would change something
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
 	cd examples/observability && $(GO) mod tidy -diff
-	cd fence/sqltest && $(GO) mod tidy -diff
+	cd internal/sqltest && $(GO) mod tidy -diff
 
 # What make check runs, in this order. Each is a target above; .ci/stage says how long it took.
 CHECKS := tidy-check lint full sim schedule history signals faults topology sql-test planted-fast security acl bench-test observability-test

@@ -21,6 +21,7 @@ var statuses = map[string][]int{
 	httpmw.TypeUnauthorized:     {401},
 	httpmw.TypeInProgress:       {409},
 	httpmw.TypeBusy:             {409, 423},
+	httpmw.TypeLimitReached:     {429},
 	httpmw.TypeOutcomeUnknown:   {409},
 	httpmw.TypeNotReplayable:    {409},
 	httpmw.TypeBodyTooLarge:     {413},
@@ -44,7 +45,7 @@ func TestOpenAPITypes(t *testing.T) {
 		if ref := "'" + name[1] + "': {$ref: '#/components/responses/Idempotency" + name[1] + "'}"; !strings.Contains(text, ref) {
 			t.Errorf("no %s", ref)
 		}
-		if retry := slices.Contains([]int{409, 423, 503}, status); strings.Contains(parts[i+1], "Retry-After: {$ref") != retry {
+		if retry := slices.Contains([]int{409, 423, 429, 503}, status); strings.Contains(parts[i+1], "Retry-After: {$ref") != retry {
 			t.Errorf("%d: Retry-After should be there: %v", status, retry)
 		}
 	}

@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
 // openLocks stands for what main does once.
@@ -85,6 +88,43 @@ func Example_pool() {
 func move(ctx context.Context, locks *lockcore.Locker, from, to int, book func(context.Context) error) error {
 	keys := []string{fmt.Sprint("account:", from), fmt.Sprint("account:", to)}
 	return guard.ExclusiveAll(ctx, locks, keys, lockcore.Terms{Name: "account", Wait: time.Minute}, book)
+}
+
+// callPartner runs send while at most 3 calls of the partner run, in all processes.
+func callPartner(ctx context.Context, locks *lockcore.Locker, partner string, send func(context.Context) error) error {
+	return guard.Limited(ctx, locks, "partner:"+partner, 3, lockcore.Terms{Name: "partner", Wait: time.Minute}, send)
+}
+
+// reports runs at most 3 tasks of the type at a time, on all workers together.
+func reports(mux *asynq.ServeMux, locks *lockcore.Locker, handler asynq.Handler) {
+	mux.Handle("report", asynqmw.Limited(locks, asynqmw.ByType(), 3, asynqmw.LimitedOptions{})(handler))
+}
+
+func Example_atMostN() {
+	locks, done := openLocks()
+	defer done()
+	var running, most atomic.Int64
+	var calls sync.WaitGroup
+	for range 12 {
+		calls.Go(func() {
+			err := callPartner(context.Background(), locks, "acme", func(context.Context) error {
+				now := running.Add(1)
+				for m := most.Load(); m < now && !most.CompareAndSwap(m, now); m = most.Load() {
+				}
+				time.Sleep(time.Millisecond)
+				running.Add(-1)
+				return nil
+			})
+			if err != nil {
+				fmt.Println(err)
+			}
+		})
+	}
+	calls.Wait()
+	mux := asynq.NewServeMux()
+	reports(mux, locks, asynq.NotFoundHandler())
+	fmt.Println("more than 3:", most.Load() > 3)
+	// Output: more than 3: false
 }
 
 func Example_severalKeys() {

@@ -46,8 +46,8 @@ func (o ListOptions) validate() error {
 	return nil
 }
 
-// List yields the keys under the prefix of l that are held, reserved, cooling, done or abandoned, in
-// no order. It is for operators, not for a program's logic.
+// List yields the keys under the prefix of l that are held, shared, reserved, cooling, done or
+// abandoned, in no order. It is for operators, not for a program's logic.
 //
 // A free key is not listed, even if tasks are parked on it.
 //
@@ -98,17 +98,28 @@ func List(ctx context.Context, l *lockcore.Locker, o ListOptions) iter.Seq2[Entr
 }
 
 func entryOf(e *backend.ListEntry) Entry {
+	var shares []lockcore.Share
+	for _, s := range e.Shares {
+		limit := s.Limit
+		if limit == backend.Unlimited {
+			limit = lockcore.Unlimited
+		}
+		shares = append(shares, lockcore.Share{
+			Limit: limit, Weight: s.Weight, Holder: holderOf(s.Locker, s.Holder), HeldFor: s.HeldFor, Remaining: s.Remaining, Cooling: s.Cooling,
+		})
+	}
 	return Entry{
 		Kind: lockcore.Kind(e.Kind), Key: e.Name, RecordHead: e.Record,
 		Holding: lockcore.Holding{
-			State: lockcore.State(e.State), Holder: holderOf(e), GrantedAt: e.GrantedAt, HeldFor: e.HeldFor, Remaining: e.Remaining,
+			State: lockcore.State(e.State), Holder: holderOf(e.Locker, e.Holder), GrantedAt: e.GrantedAt, HeldFor: e.HeldFor, Remaining: e.Remaining,
 			Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, Died: e.Died,
 			Parked: e.Parked, ParkedFor: e.ParkedFor, OldestParked: e.OldestParked,
+			Weights: e.Weights, Shares: shares,
 		},
 	}
 }
 
-func holderOf(e *backend.ListEntry) lockcore.Holder {
-	h := backend.ParseHolder(e.Holder)
-	return lockcore.Holder{Locker: e.Locker, Host: h.Host, PID: h.PID, Task: h.Task, Traceparent: h.Traceparent}
+func holderOf(locker, text string) lockcore.Holder {
+	h := backend.ParseHolder(text)
+	return lockcore.Holder{Locker: locker, Host: h.Host, PID: h.PID, Task: h.Task, Traceparent: h.Traceparent}
 }

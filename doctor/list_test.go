@@ -53,6 +53,8 @@ func TestList(t *testing.T) {
 					ok(t, le.Release(ctx))
 				}
 			}
+			must(l.Acquire(ctx, "read", lockcore.Terms{Limit: lockcore.Unlimited}))
+			must(l.Acquire(ctx, "read", lockcore.Terms{Limit: 5, Weight: 3}))
 			done, _, err := l.Claim(ctx, "paid", lockcore.Claim{})
 			ok(t, err)
 			must(other.Acquire(ctx, "foreign", noWait))
@@ -69,6 +71,7 @@ func TestList(t *testing.T) {
 
 			want := map[string]lockcore.State{
 				"exclusive account:42": "held", "exclusive " + strange: "held", "once paid": "done", "once left": "abandoned",
+				"exclusive read": "shared",
 			}
 			if got := listed(t, l, doctor.ListOptions{}); !maps.Equal(got, want) {
 				t.Errorf("listed %v, want %v", got, want)
@@ -88,7 +91,7 @@ func TestList(t *testing.T) {
 				}
 			}
 			for o, n := range map[doctor.ListOptions]int{
-				{Kind: lockcore.KindOnce}: 2, {Kind: lockcore.KindExclusive}: 2, {Match: "account:*"}: 1, {Match: "odd {*"}: 1, {Match: "account"}: 0,
+				{Kind: lockcore.KindOnce}: 2, {Kind: lockcore.KindExclusive}: 3, {Match: "account:*"}: 1, {Match: "odd {*"}: 1, {Match: "account"}: 0,
 			} {
 				if got := listed(t, l, o); len(got) != n {
 					t.Errorf("%+v: %v, want %d", o, got, n)
@@ -104,6 +107,9 @@ func TestList(t *testing.T) {
 // timeless returns h without its durations, which differ between two replies.
 func timeless(h lockcore.Holding) lockcore.Holding {
 	h.HeldFor, h.Remaining, h.KeepLeft, h.ParkedFor = 0, 0, 0, 0
+	for i := range h.Shares {
+		h.Shares[i].HeldFor, h.Shares[i].Remaining = 0, 0
+	}
 	return h
 }
 

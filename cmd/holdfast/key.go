@@ -109,6 +109,9 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 			return exitFailed, err
 		}
 		revoke := "held, see holdfast revoke"
+		if k.State == lockcore.StateShared {
+			revoke = "shared, see holdfast revoke"
+		}
 		if *once {
 			revoke += " -once"
 		}
@@ -127,7 +130,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 		case lockcore.StateFree:
 			defer func() { fmt.Fprintln(sh.err, sh.elsewhere(ctx, l, *once, k.Key, "-exclusive")) }()
 			return refuse("free")
-		case lockcore.StateHeld:
+		case lockcore.StateHeld, lockcore.StateShared:
 			return refuse(revoke)
 		case lockcore.StateReserved:
 			return refuse("reserved for a waiting process")

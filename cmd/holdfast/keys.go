@@ -301,7 +301,7 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 			say = sh.err
 		}
 		if k.State == lockcore.StateShared {
-			fmt.Fprintf(say, "%s is shared: Revoking ends all its shares, of weight %d together. The last one was granted to:\n", oneLine(key), k.Weights)
+			fmt.Fprintf(say, "%s is shared: revoking it ends all its shares, of weight %d together. The last one was granted to:\n", oneLine(key), k.Weights)
 		}
 		fmt.Fprintf(say, revokeText, oneLine(key), holder(k.Holder), age(k.HeldFor), age(k.Remaining))
 		if err := sh.confirm(*yes, "Revoke it?", "not revoked"); err != nil {
@@ -359,6 +359,8 @@ func kindOf(once bool) lockcore.Kind {
 // state is the state of a key in words.
 func state(k keyed) string {
 	switch {
+	case k.State == lockcore.StateShared && k.Revoked:
+		return fmt.Sprintf("shared (weight %d), revoked", k.Weights)
 	case k.State == lockcore.StateShared:
 		return fmt.Sprintf("shared (weight %d)", k.Weights)
 	case k.State == lockcore.StateFree && k.Died:

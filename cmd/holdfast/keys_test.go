@@ -102,6 +102,37 @@ func TestResults(t *testing.T) {
 	}
 }
 
+// The commands name each share of a key. Revoking ends all of them, and clear refuses the key.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := locker(t, s.Client(t), "")
+	for _, terms := range []lockcore.Terms{{Limit: 5, Weight: 3}, {Limit: lockcore.Unlimited}} {
+		_, err := l.Acquire(t.Context(), "partner:x", terms)
+		ok(t, err)
+	}
+	for args, want := range map[string][]string{
+		"ls":                    {"shared (weight 4)"},
+		"ls -json":              {`"weights": 4`, `"shares": [`},
+		"show":                  {"shared (weight 4)", "weight 3 of 5"},
+		"clear -exclusive -yes": {"partner:x is shared, see holdfast revoke: not cleared"},
+		"revoke -yes":           {"revoking it ends all its shares, of weight 4 together", "revoked"},
+		"show -json":            {`"weight": 3`, `"limit": 5`},
+		"revoke -yes -once":     {"nothing to revoke"},
+	} {
+		line := append(strings.Fields(args), "-redis", s.Addr())
+		if !strings.HasPrefix(args, "ls") {
+			line = append(line, "partner:x")
+		}
+		_, out, errs := call{}.run(t, line...)
+		for _, text := range want {
+			if !strings.Contains(out+errs, text) && !strings.Contains(strings.ReplaceAll(out, "\n", ""), text) {
+				t.Errorf("%s: %q %q, want %q", args, out, errs, text)
+			}
+		}
+	}
+}
+
 // Finding B8: clear shows what is known, asks, and clears. It frees a cooling key of Exclusive. It does not change a free
 // or held key, and exits with 1.
 func TestClear(t *testing.T) {

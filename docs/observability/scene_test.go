@@ -95,6 +95,8 @@ func (s *scene) waits() {
 	<-holding
 	_ = guard.Exclusive(s.Context(), s.b, "account:1", named("account"), nothing)
 	_ = guard.Exclusive(s.Context(), s.b, "account:1", lockcore.Terms{Name: "account", Wait: lockcore.Forever}, nothing)
+	_ = guard.Shared(s.Context(), s.a, "prices:2026", named("prices"), nothing)
+	_ = guard.Limited(s.Context(), s.b, "partner:1", 3, named("partner"), nothing)
 	wg.Wait()
 }
 
