@@ -86,9 +86,7 @@ func TestBusyLastAttemptWaitsLonger(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		g, _, lease, task := conflicted(w, quick(), asynqmw.ExclusiveOptions{Terms: noWait}, asynq.Timeout(10*time.Second), asynq.MaxRetry(0))
-		if !w.eventually(func() bool { return len(of[lockcore.Waiting](w.heard)) > 0 }) {
-			w.Error("nobody waits")
-		}
+		w.waits()
 		_ = lease.Release(context.Background())
 		w.ends(task, asynq.TaskStateCompleted)
 		if runs, _ := g.counts(); runs != 1 {
@@ -132,9 +130,7 @@ func TestBusyLastAttemptShutdown(t *testing.T) {
 		var g gauge
 		srv := w.serve(asynqmw.Configure(cfg), asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})(g.handler(nothing)))
 		task := w.enqueue("charge", "7", asynq.MaxRetry(0))
-		if !w.eventually(func() bool { return len(of[lockcore.Waiting](w.heard)) > 0 }) {
-			w.Error("nobody waits")
-		}
+		w.waits()
 		srv.Shutdown()
 		w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStatePending })
 		if !w.eventually(func() bool { return len(of[lockcore.Refused](w.heard)) == 1 }) {

@@ -243,7 +243,7 @@ func apart(t *testing.T, story func(w *apartWorld)) {
 	}
 	t.Run("memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := build(t, 500*time.Millisecond, func(edit ...func(*redis.Options)) *redis.Client { return redistest.Bubble(t).Client(t, edit...) })
+			w := build(t, 500*time.Millisecond, func(edit ...func(*redis.Options)) *redis.Client { return bubble(t).Client(t, edit...) })
 			w.virtual = true
 			story(w)
 		})

@@ -32,7 +32,7 @@ func TestParkingWakesAll(t *testing.T) {
 		"pairs, NoWait": {lockcore.NoWait, true}, "pairs, 200 ms": {200 * time.Millisecond, true},
 	} {
 		t.Run(name+"/memory", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { wakesAll(t, tt.wait, tt.pairs, redistest.Bubble(t).Client) })
+			synctest.Test(t, func(t *testing.T) { wakesAll(t, tt.wait, tt.pairs, bubble(t).Client) })
 		})
 		t.Run(name+"/real", func(t *testing.T) {
 			testlevel.Full(t)
@@ -114,7 +114,7 @@ func TestParkingRunsAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, net := redistest.Bubble(t), locktest.NewFaults(t)
+				server, net := bubble(t), locktest.NewFaults(t)
 				w := newWorld(t, server.Client(t))
 				w.inspect = asynq.NewInspectorFromRedisClient(server.Client(t, func(o *redis.Options) {
 					o.Dialer, o.ReadTimeout = net.Dial(o.Dialer), time.Minute

@@ -47,10 +47,18 @@ func both(t *testing.T, story func(*world)) {
 func inBubble(t *testing.T, story func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, redistest.Bubble(t).Client(t))
+		w := newWorld(t, bubble(t).Client(t))
 		w.virtual = true
 		story(w)
 	})
+}
+
+// bubble is redistest.Bubble for servers with parking. A waker ends by the timeouts of its Inspector's client, and the
+// time of a bubble stops with its test.
+func bubble(t *testing.T) *redistest.Memory {
+	t.Helper()
+	t.Cleanup(func() { time.Sleep(time.Minute) })
+	return redistest.Bubble(t)
 }
 
 // late reports whether took is more than most. In real time a busy machine may be the cause, so it
@@ -154,6 +162,14 @@ func (w *world) eventually(ok func() bool) bool {
 		}
 	}
 	return true
+}
+
+// waits waits until a call of the Locker has waited for a lock.
+func (w *world) waits() {
+	w.Helper()
+	if !w.eventually(func() bool { return len(of[lockcore.Waiting](w.heard)) > 0 }) {
+		w.Error("no call waits")
+	}
 }
 
 // ends waits until asynq is done with the task, and checks how it ended.
