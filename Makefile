@@ -78,6 +78,7 @@ lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 	cd examples/observability && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 	cd internal/sqltest && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
+	cd examples/inventory && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 .PHONY: fmt
 fmt: ## format the code as lint wants it
@@ -131,9 +132,11 @@ observability-test: ## vet and tests of the module that exposes the metrics to P
 	cd examples/observability && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
 
 .PHONY: sql-test
-sql-test: ## vet and tests of fence.SQL and sqlonce on SQLite, and on a PostgreSQL and a MariaDB that they start; skipped without
+sql-test: ## vet and tests of fence.SQL, sqlonce and examples/inventory on SQLite, and on a PostgreSQL and a MariaDB that they start; skipped without
 	$(GO) -C internal/sqltest vet ./...
 	cd internal/sqltest && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
+	$(GO) -C examples/inventory vet ./...
+	cd examples/inventory && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
 
 .PHONY: planted
 planted: ## plant known mistakes, one at a time: a named test must find each
@@ -149,11 +152,12 @@ gobench: ## every Go benchmark COUNT (6) times, summed up by benchstat; the numb
 	$(GO) tool -modfile=tools/go.mod benchstat bench.txt
 
 .PHONY: examples
-examples: ## run the examples worker, cron, stripes and handover, without a server
+examples: ## run the examples worker, cron, stripes, handover and inventory, without a server
 	$(GO) run ./examples/worker
 	$(GO) run ./examples/cron
 	$(GO) run ./examples/stripes
 	$(GO) run ./examples/handover
+	$(GO) -C examples/inventory run .
 
 .PHONY: vuln
 vuln: ## govulncheck; it fetches its database
@@ -162,11 +166,12 @@ vuln: ## govulncheck; it fetches its database
 # Not bench: go mod tidy wants the modules that the tests of its dependencies import, and some of redsync's can no longer be fetched. Its
 # go.mod changes only by hand, with go -C bench get.
 .PHONY: tidy
-tidy: ## go.mod and go.sum of this module, of tools, examples/observability and internal/sqltest
+tidy: ## go.mod and go.sum of this module, of tools, examples/observability, examples/inventory and internal/sqltest
 	$(GO) mod tidy
 	cd tools && $(GO) mod tidy
 	cd examples/observability && $(GO) mod tidy
 	cd internal/sqltest && $(GO) mod tidy
+	cd examples/inventory && $(GO) mod tidy
 
 .PHONY: tidy-check
 tidy-check: ## fail if tidy would change something
@@ -174,6 +179,7 @@ tidy-check: ## fail if tidy would change something
 	cd tools && $(GO) mod tidy -diff
 	cd examples/observability && $(GO) mod tidy -diff
 	cd internal/sqltest && $(GO) mod tidy -diff
+	cd examples/inventory && $(GO) mod tidy -diff
 
 # What make check runs, in this order. Each is a target above; .ci/stage says how long it took.
 CHECKS := tidy-check lint full sim schedule history signals faults topology sql-test planted-fast security acl bench-test observability-test

@@ -43,8 +43,8 @@ func TestLimitedParking(t *testing.T) {
 				if w.late(took, time.Minute) { // a task that nothing wakes comes back after 10 min
 					w.Errorf("done after %v", took)
 				}
-				if runs, most := g.counts(); runs != tasks || most != limit {
-					w.Errorf("%d runs, %d at once; want %d and %d", runs, most, tasks, limit)
+				if runs, most := g.counts(); runs != tasks || most > limit || w.virtual && most < limit {
+					w.Errorf("%d runs, %d at once; want %d and %d", runs, most, tasks, limit) // in real time the tasks may come slowly
 				}
 				if n := w.entries("type:charge"); n != 0 {
 					w.Errorf("%d entries are left", n)

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// crowd is who buys: each user clicks a few times at nearly the same moment.
+type crowd struct{ users, clicks, atOnce int }
+
+// result is what a run of a strategy came to.
+type result struct {
+	sold, oversold, two, left int // two: users with two orders
+	charged, twice            int // users that were charged, and those that were charged twice
+	stale                     int // writes that the fence refused
+	again                     int64
+	failed                    int // clicks that ended with an error, without those that found the shop sold out
+	firstErr                  error
+	rate                      float64 // clicks a second
+	p50, p99                  time.Duration
+}
+
+// order returns the users in the order of their clicks. Those of one user are near each other.
+func (c crowd) order() []int {
+	order := make([]int, 0, c.users*c.clicks)
+	for user := range c.users {
+		for range c.clicks {
+			order = append(order, user)
+		}
+	}
+	for i := range order {
+		j := min(len(order)-1, i+rand.IntN(8))
+		order[i], order[j] = order[j], order[i]
+	}
+	return order
+}
+
+// run lets the crowd click, and returns the users that were told that they have an order, one for each click.
+func (c crowd) run(ctx context.Context, buy func(ctx context.Context, user int) error) (buyers []int, r result) {
+	var mu sync.Mutex
+	var took []time.Duration
+	click := func(user int) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		began := time.Now()
+		err := buy(ctx, user)
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, time.Since(began))
+		switch {
+		case err == nil:
+			buyers = append(buyers, user)
+		case !errors.Is(err, errSoldOut):
+			if r.failed++; r.failed == 1 {
+				r.firstErr = err
+			}
+		}
+	}
+	began := time.Now()
+	each(c.atOnce, c.order(), click)
+	r.rate = float64(len(took)) / time.Since(began).Seconds()
+	slices.Sort(took)
+	r.p50, r.p99 = took[len(took)/2], took[len(took)*99/100]
+	return buyers, r
+}
+
+// each calls f for each user, atOnce of them at the same time.
+func each(atOnce int, users []int, f func(user int)) {
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range atOnce {
+		all.Go(func() {
+			for user := range next {
+				f(user)
+			}
+		})
+	}
+	for _, user := range users {
+		next <- user
+	}
+	close(next)
+	all.Wait()
+}

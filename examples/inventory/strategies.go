@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/guard"
+)
+
+// strategy is one way to sell. buy is called for each click. It returns nil if the user has an order, from this click or
+// another one, and errSoldOut if nothing is left.
+type strategy struct {
+	name    string
+	control bool // known to be wrong: a run in which it does no harm proves nothing
+	keyless bool // the payment has no key, so the provider cannot tell a repeat from a new payment
+	stripes int  // rows of the stock; 0: one
+	gate    bool // units are counted in Redis instead of in the stock
+	pause   bool // a holder is paused before it writes
+	buy     func(ctx context.Context, s *shop, user int) error
+}
+
+//nolint:gochecknoglobals // constant
+var strategies = []strategy{
+	{name: "no lock", control: true, keyless: true, buy: noLock},
+	{name: "Redis: Exclusive(item)", buy: exclusive},
+	{name: "Redis: 10 stripes, Once(user)", stripes: 10, buy: striped},
+	{name: "Redis: counter, Once(user)", gate: true, buy: counter},
+	{name: "Redis: Exclusive, a holder is paused", control: true, pause: true, buy: exclusive},
+	{name: "Redis: the same, with a fence", pause: true, buy: fenced},
+	{name: "SQL: row lock", buy: rowLock},
+	{name: "SQL: version, sqlonce", buy: version},
+	{name: "SQL: one UPDATE, sqlonce", buy: oneUpdate},
+}
+
+const item = "item:1"
+
+// noLock is what many programs do: look, then write.
+func noLock(ctx context.Context, s *shop, user int) error { return s.sell(ctx, s.db, user, 0) }
+
+// exclusive lets one click of the item in at a time, in all processes.
+func exclusive(ctx context.Context, s *shop, user int) error {
+	return guard.Exclusive(ctx, s.locks, item, patient, func(ctx context.Context) error {
+		return s.sell(ctx, s.db, user, 0)
+	})
+}
+
+// striped has a tenth of the units under each of ten keys, so that ten clicks sell at the same time. Once keeps the two
+// clicks of a user from buying in two stripes. Stripes that were empty are remembered, or each late click would visit all ten.
+func striped(ctx context.Context, s *shop, user int) error {
+	return s.onceInRedis(ctx, user, func(ctx context.Context) error {
+		for i := range s.empty {
+			row := (user + i) % len(s.empty)
+			if s.empty[row].Load() {
+				continue
+			}
+			err := guard.Exclusive(ctx, s.locks, fmt.Sprint(item, "/", row), patient, func(ctx context.Context) error {
+				return s.sell(ctx, s.db, user, row)
+			})
+			if !errors.Is(err, errSoldOut) {
+				return err
+			}
+			s.empty[row].Store(true)
+		}
+		return errSoldOut
+	})
+}
+
+// counter asks a counter in Redis first, so that the clicks that come too late do not reach the database. A process that dies
+// between the counter and the order leaves a unit that is neither sold nor for sale.
+func counter(ctx context.Context, s *shop, user int) error {
+	return s.onceInRedis(ctx, user, func(ctx context.Context) error {
+		left, err := s.rdb.Decr(ctx, s.gate).Result()
+		if err != nil {
+			return err
+		}
+		if left < 0 {
+			return errors.Join(errSoldOut, s.rdb.Incr(ctx, s.gate).Err())
+		}
+		s.work(ctx)
+		return s.order(ctx, s.db, user)
+	})
+}
+
+// fenced is exclusive with a fence in the database, which refuses a holder that was paused.
+func fenced(ctx context.Context, s *shop, user int) error {
+	return guard.Exclusive(ctx, s.locks, item, patient, func(ctx context.Context) error {
+		hold, err := fence.Of(ctx, item)
+		if err != nil {
+			return err
+		}
+		ctx = s.pause(ctx)
+		return s.transaction(ctx, func(tx *sql.Tx) error {
+			if err := s.dialect.Advance(ctx, tx, hold); err != nil {
+				return err
+			}
+			return s.sell(ctx, tx, user, 0)
+		})
+	})
+}
+
+// rowLock locks the row of the item until the transaction ends. SQLite has one writer, so it needs no FOR UPDATE.
+func rowLock(ctx context.Context, s *shop, user int) error {
+	return s.transaction(ctx, func(tx *sql.Tx) error {
+		lock := `SELECT units FROM stock WHERE id = 0`
+		if s.dialect != fence.SQLite {
+			lock += ` FOR UPDATE`
+		}
+		if _, err := tx.ExecContext(ctx, lock); err != nil {
+			return err
+		}
+		return s.sell(ctx, tx, user, 0)
+	})
+}
+
+// version locks nothing. It writes if the row is still the one that it has read, else it begins again.
+func version(ctx context.Context, s *shop, user int) error {
+	return s.onceInSQL(ctx, user, func(ctx context.Context, tx *sql.Tx) error {
+		var left, version int
+		if err := tx.QueryRowContext(ctx, `SELECT units, version FROM stock WHERE id = 0`).Scan(&left, &version); err != nil {
+			return err
+		}
+		if left < 1 {
+			return errSoldOut
+		}
+		s.work(ctx)
+		n, err := s.exec(ctx, tx, `UPDATE stock SET units = ?, version = version + 1 WHERE id = 0 AND version = ?`, left-1, version)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errConflict
+		}
+		return s.order(ctx, tx, user)
+	})
+}
+
+// oneUpdate says it in one statement. This is the first choice where the work is in the database.
+func oneUpdate(ctx context.Context, s *shop, user int) error {
+	return s.onceInSQL(ctx, user, func(ctx context.Context, tx *sql.Tx) error {
+		n, err := s.exec(ctx, tx, `UPDATE stock SET units = units - 1 WHERE id = 0 AND units > 0`)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errSoldOut
+		}
+		s.work(ctx)
+		return s.order(ctx, tx, user)
+	})
+}
