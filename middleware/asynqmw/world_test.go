@@ -117,7 +117,7 @@ func (w *world) enqueue(kind, payload string, opts ...asynq.Option) *asynq.TaskI
 	return info
 }
 
-// until waits for the task to meet ok, for at most 30 s, or 5 min of virtual time.
+// until waits for the task to meet ok, for at most 2 min, or 5 min of virtual time.
 func (w *world) until(task *asynq.TaskInfo, ok func(*asynq.TaskInfo) bool) *asynq.TaskInfo {
 	w.Helper()
 	var info *asynq.TaskInfo
@@ -144,12 +144,12 @@ func (w *world) vanishes(task *asynq.TaskInfo) {
 	}
 }
 
-// eventually looks every 10 ms, for at most 30 s.
+// eventually looks every 10 ms, for at most 2 min: less than the 10 min after which a task comes back that nothing has woken.
 func (w *world) eventually(ok func() bool) bool {
 	w.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	give := time.After(30 * time.Second)
+	give := time.After(2 * time.Minute)
 	if w.virtual { // tasks that come back by themselves may find the key busy, and are parked again
 		give = time.After(5 * time.Minute)
 	}
