@@ -42,7 +42,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	var err error
 	if args, child := os.LookupEnv(pausedEnv); child {
-		err = buyPaused(ctx, args, os.Stdout)
+		err = buyPaused(ctx, args, os.Stdin, os.Stdout)
 	} else {
 		err = run(ctx, os.Args[1:], os.Stdout)
 	}

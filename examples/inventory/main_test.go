@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if args, child := os.LookupEnv(pausedEnv); child {
-		if err := buyPaused(context.Background(), args, os.Stdout); err != nil {
+		if err := buyPaused(context.Background(), args, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

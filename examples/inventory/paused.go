@@ -38,7 +38,8 @@ const (
 )
 
 // start starts a process that buys, and returns when it holds the key and is stopped by SIGSTOP, as a process is whose machine
-// is overloaded or moved. resume lets it go on, and reports whether the fence refused its write.
+// is overloaded or moved. resume lets it go on, and reports whether the fence refused its write. The buyer also waits for a line
+// on its standard input: after SIGSTOP its threads run on for a few milliseconds, in which it could write.
 func (b pausedBuyer) start(ctx context.Context) (resume func() (stale bool, err error), err error) {
 	args, err := json.Marshal(b)
 	if err != nil {
@@ -55,6 +56,10 @@ func (b pausedBuyer) start(ctx context.Context) (resume func() (stale bool, err 
 	if err != nil {
 		return nil, err
 	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -63,8 +68,14 @@ func (b pausedBuyer) start(ctx context.Context) (resume func() (stale bool, err 
 		_ = cmd.Process.Kill()
 		return nil, fmt.Errorf("the buyer that is paused: %w", errors.Join(errors.New("it did not pause"), cmd.Wait()))
 	}
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return nil, err
+	}
 	return func() (stale bool, err error) {
 		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			return false, err
+		}
+		if _, err := fmt.Fprintln(in); err != nil {
 			return false, err
 		}
 		rest, _ := io.ReadAll(out)
@@ -73,7 +84,7 @@ func (b pausedBuyer) start(ctx context.Context) (resume func() (stale bool, err 
 }
 
 // buyPaused is the child process.
-func buyPaused(ctx context.Context, args string, stdout io.Writer) error {
+func buyPaused(ctx context.Context, args string, stdin io.Reader, stdout io.Writer) error {
 	var b pausedBuyer
 	if err := json.Unmarshal([]byte(args), &b); err != nil {
 		return err
@@ -92,7 +103,7 @@ func buyPaused(ctx context.Context, args string, stdout io.Writer) error {
 	defer func() { _ = locks.Close(ctx) }() // the lease was lost
 	s := &shop{database: d, rdb: rdb, locks: locks, paused: func() {
 		fmt.Fprintln(stdout, saysPaused)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		_, _ = bufio.NewReader(stdin).ReadString('\n')
 	}}
 	i := slices.IndexFunc(strategies, func(t strategy) bool { return t.name == b.Strategy })
 	err = strategies[i].buy(ctx, s, b.User)
