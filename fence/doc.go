@@ -12,9 +12,9 @@
 //		…
 //	})
 //
-// [Redis] is a fence before any one command on a key, [SQL] before a transaction in PostgreSQL,
-// MySQL, MariaDB or SQLite, [Memory] one in the process. Each remembers the newest hold, of which it takes
-// any number of writes, and answers all older ones with an error that satisfies [ErrStale].
+// [Redis] is a fence for any single command on a key. [SQL] is a fence for a transaction in PostgreSQL,
+// MySQL, MariaDB or SQLite. [Memory] is a fence inside the process. Each remembers the newest hold and
+// accepts any number of its writes. For an older hold it returns an error that satisfies [ErrStale].
 //
 // # Guarantees
 //

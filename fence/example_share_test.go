@@ -14,8 +14,8 @@ import (
 // cache would keep the old value until the next write.
 //
 // All shares that are held at the same time have one token, which is greater than that of the writer before them and smaller
-// than that of the writer after them. So the fence refuses the late fill, and never one reader because of another. For the
-// same reason it does not tell two permits of guard.Limited apart: writes that must not overlap need guard.Exclusive.
+// than that of the writer after them. So the fence refuses the late fill, and never refuses a reader because of another
+// reader. For the same reason it does not distinguish two permits of guard.Limited: writes that must not overlap need guard.Exclusive.
 func ExampleMemory_lateCacheFill() {
 	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: New, and a fence.Redis
 	if err != nil {

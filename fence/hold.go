@@ -22,7 +22,7 @@ var ErrNoHold = errors.New("fence: ctx does not hold the key")
 type Hold struct {
 	Key   string // of the lock
 	Token int64  // grows with every hold of Key
-	ID    string // another for every hold, so that equal tokens of two holds are told apart; shares held at the same time have the same
+	ID    string // distinguishes holds with equal tokens; shares that are held at the same time have one ID
 }
 
 // Current returns the innermost hold that ctx carries, of any key. It sends no command. Only the

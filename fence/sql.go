@@ -75,7 +75,7 @@ func (s SQL) Advance(ctx context.Context, tx Tx, h Hold) error {
 	return nil
 }
 
-// Text is the statement of Advance and its arguments, for who does not use database/sql. In PostgreSQL it affects one row, or none if h is
+// Text is the statement of Advance and its arguments, for who does not use database/sql. In PostgreSQL and SQLite it affects one row, or none if h is
 // refused. In MySQL the number says nothing: read token and hold back with FOR UPDATE; they are those of h, or h is refused.
 func (s SQL) Text(h Hold) (text string, args []any) {
 	args = []any{[]byte(h.Key), h.Token, h.ID}

@@ -10,14 +10,15 @@ import (
 
 const maxLimit = 1_000_000 // as in lockcore
 
-// Shared runs fn beside any number of other Shared of the same key, and never beside an [Exclusive]
-// of it: fn is a reader. It waits up to t.Wait (2 s by default) for its turn, and does not overtake a
-// call that waits for the key alone. Calls of one process that begin within 5 ms share one lease.
+// Shared runs fn beside any number of other Shared calls of the same key, but never beside an
+// [Exclusive] call of it: fn is a reader. It waits up to t.Wait (2 s by default) for its turn. Calls of
+// one process that begin within 5 ms share one lease. Later calls do not overtake a call that waits for
+// the key alone.
 //
 // A Shared of the same key inside fn, with fn's ctx, is nested, as in Exclusive: it sends no command,
-// and nested calls with the same ctx run one at a time. An [Exclusive] or [Limited] inside fn is refused
-// with lockcore.ErrUpgrade at once: two readers that both wait to become the writer would wait for each
-// other. t.Limit and t.Weight must be 0. Otherwise Shared returns what Exclusive returns.
+// and nested calls with the same ctx run one at a time. An [Exclusive] or [Limited] inside fn fails
+// with lockcore.ErrUpgrade at once: two readers that both waited to become the writer would wait for
+// each other. t.Limit and t.Weight must be 0. Otherwise Shared returns what Exclusive returns.
 //
 // A Shared runs beside any number of Limited. For these, the readers that share one lease count as one
 // call of weight 1.
@@ -30,12 +31,12 @@ func Shared(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 }
 
 // Limited runs fn while at most n calls of the key run, anywhere on the same Redis and prefix: n
-// permits. With t.Weight a call takes as many permits. With t.MinHold at most n calls begin within that
+// permits. With t.Weight a call takes that many permits. With t.MinHold at most n calls begin within that
 // time, which is a rate limit. n is 1 to 1,000,000, and t.Limit must be 0. Otherwise Limited returns
 // what Exclusive returns.
 //
-//   - Calls are granted in the order of their arrival. A heavy call that does not fit yet keeps the
-//     light calls behind it waiting, although there may be room for them.
+//   - Calls of one process are granted in the order of their arrival, and processes take turns. A heavy
+//     call that does not fit yet keeps the light calls behind it waiting, even if there is room for them.
 //   - n may differ from call to call and may change at any time. Each call is granted by its own n, so
 //     all calls of a key should have the same. A t.Weight that exceeds a new n is refused.
 //   - An [Exclusive] of the key waits until all permits are released, and keeps new ones out.

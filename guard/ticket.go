@@ -9,7 +9,7 @@ import (
 )
 
 // Ticket hands the innermost hold of key that ctx carries to the process that uses the ticket within
-// d, see [lockcore.Lease.Ticket]: at least the Lease, at least 1 s, at most 24 h. That process calls
+// d, see [lockcore.Lease.Ticket]. d is at least the Lease and at most 24 h. That process calls
 // [WithTicket] or [lockcore.Locker.Adopt].
 //
 // Ticket ends the hold of the handler, and cancels its ctx with lockcore.ErrReleased. Send the ticket
@@ -18,21 +18,20 @@ import (
 //
 // The guard around the handler ends without an outcome. [Exclusive] returns the handler's error, or
 // nil. [Once] returns Outcome HandedOver with that error, and records nothing, also for [Final] and
-// with AtMostOnce. An error of the handler takes nothing back: a repetition of the job finds the key
-// busy until the adopter has ended, and runs again unless the adopter has completed the key. So no
-// work is lost, and no two runs overlap.
+// with AtMostOnce. An error of the handler does not end the handover. A repetition of the job
+// finds the key busy until the adopter has ended, and runs again unless the adopter has completed the
+// key. So no work is lost, and no two runs overlap.
 func Ticket(ctx context.Context, key string, d time.Duration) (string, error) {
 	return lockcore.Ticket(ctx, key, d)
 }
 
 type ticketKey struct{}
 
-// WithTicket returns a ctx in which the next [Exclusive] or [Once] of the key of ticket adopts its
-// hold, so that it does not wait for it. The run of a once key goes on, with the same attempt. If the
-// ticket is worthless (lockcore.ErrLost, lockcore.ErrRevoked), the call acquires the key like any
-// other. A call for another key, or for the other kind of key, ignores the ticket, and so do [Shared] and
-// [Limited]. If the hold has a
-// fingerprint, that of the call is not compared.
+// WithTicket returns a ctx in which the next [Exclusive] or [Once] of the key adopts the hold of
+// ticket instead of waiting for it. The run of a once key goes on, with the same attempt. If Adopt
+// fails with lockcore.ErrLost or lockcore.ErrRevoked, the call acquires the key like any
+// other. A call for another key, or for the other kind of key, ignores the ticket. So do [Shared] and
+// [Limited]. If the hold has a fingerprint, the fingerprint of the call is not compared.
 func WithTicket(ctx context.Context, ticket string) context.Context {
 	return context.WithValue(ctx, ticketKey{}, ticket)
 }

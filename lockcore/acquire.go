@@ -46,7 +46,7 @@ type call struct {
 	firstRequest request       // most calls need one request
 	owned        struct {      // what giveUp must release
 		place   bool
-		leads   bool // with share: the call is the leader too, and has the request if that is set
+		leads   bool // with share: the call is the leader too; request may be set
 		request *request
 		grant   *grant
 		share   *grant // of a share; without the leadership unless leads is set

@@ -43,13 +43,13 @@
 // The guarantees require one Redis primary that keeps what it has acknowledged and whose clock does
 // not jump. The clock of the process must run at the same rate to within 1 %:
 //
-//   - At most one hold per key has a context that is not canceled, over all processes with the same
-//     Redis and prefix.
+//   - Without Terms.Limit, at most one hold per key has a context that is not canceled, over all
+//     processes with the same Redis and prefix.
 //   - A local timer cancels that context at least a tenth of the lease before the server ends the
 //     lease, whatever the network does. It counts from the moment before the acquire or renewal was
 //     sent.
 //   - context.Cause returns the reason: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp.
-//   - Tokens grow with every hold of a key. They start at the server's clock. So they also grow
+//   - Tokens grow with every hold of a key. Shares that are held at the same time have one token. Tokens start at the server's clock. So they also grow
 //     over a deletion, a flush and a failover, unless the new primary's clock is behind by more
 //     than the time between the two grants.
 //   - A command takes effect at most once, also if it arrives twice or its reply is late or lost:
@@ -133,44 +133,49 @@
 //
 // With Terms.Limit a call gets a share of the key beside others: a reader with Unlimited, a permit
 // with a number. Without it the call gets the key alone, as a writer. guard.Shared, guard.Limited and
-// guard.Exclusive are these three. They exclude each other on one key:
+// guard.Exclusive are these three. A share excludes calls for the key alone, and they exclude shares:
 //
-//		the key is              a share waits                      a call for the key alone waits
-//		free                    no                                 no
-//		held alone              yes                                yes
-//		shared, no waiter       if the weights would pass Limit    yes
-//		shared, with waiters    yes                                yes
+//	the key is              a share waits                      a call for the key alone waits
+//	free                    no                                 no
+//	held alone              yes                                yes
+//	shared, no waiter       if the weights would pass Limit    yes
+//	shared, with waiters    yes                                yes
 //
-//	  - Limit and Weight belong to the call. Redis stores no number of permits, so a call with another
-//	    Limit needs no set-up. Calls with different Limits are each granted by their own.
-//	  - Requests are granted in the order of their arrival. The first one that does not fit keeps all
-//	    behind it waiting, so that neither a writer nor a heavy call starves. A waiting process that
-//	    sends nothing for 5 s counts as dead and is dropped.
-//	  - A phase lasts from the first share that is held to the last. All shares of a phase have the same
-//	    token and the same Hold.ID, greater than the token before and smaller than the one after. So a
-//	    fence refuses what was read before a write, and does not tell two permits of a phase apart.
-//	  - Calls for Unlimited of one process that begin within 5 ms share one grant, unless they have a
-//	    MinHold or a call of this process waits for the key. So a process sends at most 200 such
-//	    requests a second for a key. A waiting writer is overtaken for at most these 5 ms.
-//	  - Waiting calls of one process may follow each other under one permit for 5 ms, as in a batch of
-//	    hand-offs.
-//	  - Each hold of a share has its own ctx and its own MaxHold and Stall. A share whose process has
-//	    died is free at the end of its lease. It does not make the key abandoned.
-//	  - A call inside a share that asks for more fails with ErrUpgrade at once. Release the share first.
-//	  - Shares are for exclusive keys only, not for Claim, and they have no tickets.
+// The rules of shares:
+//
+//   - Limit and Weight belong to the call. Redis stores no number of permits, so a call with another
+//     Limit needs no set-up. Calls with different Limits are each granted by their own.
+//   - Requests are granted in the order of their arrival. The first one that does not fit keeps all
+//     behind it waiting, so that neither a writer nor a heavy call starves. A waiting process that
+//     sends nothing for 5 s counts as dead and is dropped.
+//   - A phase lasts from the first share to the end of the last one. All shares of a phase have the same
+//     Hold.ID and the same token. The token is greater than that of the hold before the phase, and
+//     smaller than that of the hold after it. So a fence refuses what was read before a write. It does
+//     not distinguish two permits of a phase.
+//   - Calls of one process for Unlimited that begin within 5 ms share one grant, unless they have a
+//     MinHold or a call of this process waits for the key. So a process sends at most 200 such
+//     requests a second for a key. They overtake a waiting writer for at most these 5 ms.
+//   - Waiting calls of one process may follow each other under one permit for 5 ms, as in a batch of
+//     hand-offs.
+//   - Each hold of a share has its own ctx and its own MaxHold and Stall. A share whose process has
+//     died is free at the end of its lease. It does not make the key abandoned.
+//   - A nested call that asks for more than its share fails with ErrUpgrade at once. Release the share
+//     first.
+//   - Shares are for exclusive keys only, not for Claim, and they have no tickets.
 //
 // # Tickets
 //
-// Lease.Ticket hands a hold to another process, or to a later request: to the first Adopt with that
-// ticket, within at most 24 h. The key stays held on the way, and no waiter gets it. The adopted lease
-// has a greater token. The run of a once key goes on, with the same attempt and fingerprint.
+// Lease.Ticket hands a hold to another process, or to a later request. The first Adopt with that
+// ticket, within at most 24 h, gets the hold. The key stays held on the way, and no waiter gets it.
+// The adopted lease has a greater token. The run of a once key goes on, with the same attempt and
+// fingerprint.
 //
 //   - A hold ends for its first process before the ticket leaves Ticket. If Ticket returns an error,
 //     there is no ticket and the lease goes on. So the two leases never overlap.
 //   - A ticket works once. The second Adopt gets ErrLost, and can acquire the key like any other call.
 //   - Nothing renews a hold on its way. If it is not adopted in time, the key is abandoned.
-//   - Revoke of a hold on its way takes effect when it is adopted: Adopt returns ErrRevoked, and the key
-//     is abandoned. Until then, or until the end of the ticket, it stays held.
+//   - Revoke of a hold on its way takes effect when the hold is adopted: Adopt returns ErrRevoked, and
+//     the key is abandoned. Until then, or until the end of the ticket, the key stays held.
 //   - Calls of the adopting process wait for the adopted hold as for one of another process.
 //
 // # What you must do

@@ -107,10 +107,9 @@ type Hold struct {
 }
 
 // ID returns 32 hexadecimal digits that name the hold. All calls under the hold have the same ID,
-// also nested ones, and no other hold has it. All shares of a key that are held at the same time have
-// the same ID and the same token. A resource that stores the ID with the token can tell
-// apart two holds with equal tokens, which a failover that lost a grant can cause; see package
-// fence. It is a digest and gives no right to the key.
+// also nested ones. All shares of a key that are held at the same time have the same ID and token. No
+// other hold has that ID. A resource that stores the ID with the token can distinguish two holds with
+// equal tokens, which a failover that lost a grant can cause; see package fence. It is a digest and gives no right to the key.
 func (h Hold) ID() string {
 	if h.grant == nil {
 		return ""

@@ -16,13 +16,13 @@ import (
 // second for such a key, and a waiting request for the key alone is overtaken for at most that time.
 //
 // The races:
-//   - The mutex of the shard guards users. A call that joins counts before the turn is sent to it, so
-//     the last user, which ends the share in the backend, is known under the mutex.
+//   - The mutex of the shard guards users. A call that joins is counted before its turn is sent. So the
+//     last user, which ends the share in the backend, is known under the mutex.
 //   - A share keeps no leadership: the call that gets it passes the leadership on at once. So the
 //     holds of several shares, and the next request of this process, go on side by side.
 //   - While the leader waits for its next send it may take a share of this process instead, because it
-//     is the oldest of the waiting calls. Who removes it from keyQueue.idle, under the mutex, decides:
-//     a goroutine that hands a share to it, or the leader itself.
+//     is the oldest of the waiting calls. The goroutine that removes it from keyQueue.idle, under the
+//     mutex, decides: one that hands a share to it, or the leader itself.
 //   - If a lease is lost or revoked, the share is closed: no call joins. Each grant of the share learns
 //     of the loss by its own renewal.
 type share struct {
@@ -107,8 +107,8 @@ func (q *keyQueue) joinFrontLocked() (joined []*call, s *share) {
 	return joined, s
 }
 
-// openShare lets other calls join the share of g, which c has got, and passes the leadership on. The
-// caller is the leader, and no longer is when openShare returns.
+// openShare lets other calls join the share of g, which c has got. The caller must be the leader, and
+// openShare passes the leadership on.
 func (q *keyQueue) openShare(g *grant, c *call) {
 	q.mu.Lock()
 	q.lastReply = noReply
@@ -122,10 +122,10 @@ func (q *keyQueue) openShare(g *grant, c *call) {
 	q.passLeadership(nil, nil)
 }
 
-// handOffShare hands the share of a hold that has ended under g to the first waiting call, for
-// batchTime from the grant of the share, whichever call has joined it when. The leader, whose request
-// may be in the remote queue, gets it if another call can take over that request. Otherwise it is
-// overtaken.
+// handOffShare hands the share of a hold that has ended under g to the first waiting call. It does so
+// until batchTime after the backend granted the share, whenever g joined it. The leader, whose request
+// may be in the remote queue, gets the share if another call can take over that request. Otherwise the
+// first waiting call overtakes the leader.
 func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {
 	q.mu.Lock()
 	var w *call
@@ -159,8 +159,8 @@ func (c *call) awaitOffer() {
 	c.queue.mu.Unlock()
 }
 
-// endOffer takes the share that was handed to the leader. If the send was due at the same time, that of
-// the next leader is.
+// endOffer takes the share that was handed to the leader. If the leader's next send was due at the same
+// time, the next leader sends at once.
 func (c *call) endOffer(req *request) {
 	q := c.queue
 	q.mu.Lock()
@@ -176,11 +176,11 @@ func (c *call) endOffer(req *request) {
 	}
 }
 
-// runOffered starts the hold of the leader under a share that was handed to it, and passes the request on.
-// It returns nil if the lease is over: then the call is still the leader.
+// runOffered starts the hold of the leader under a share that was handed to it, and passes the request
+// on. It returns nil if the lease is over: then the call is still the leader.
 func (c *call) runOffered(req *request) *hold {
 	c.owned.leads = true
-	h, _ := c.runShare(c.owned.share) // it is no new grant, so Close does not refuse it
+	h, _ := c.runShare(c.owned.share) // without an error, because the grant is registered
 	c.owned.leads = false
 	if h != nil {
 		c.resign(nil, req)
@@ -188,8 +188,8 @@ func (c *call) runOffered(req *request) *hold {
 	return h
 }
 
-// dropShare ends the role of a call that was handed g and does not want it: the first waiting call
-// gets it, or it is released.
+// dropShare gives up the share g for a call that does not want it: the first waiting call gets the
+// share, or it is released.
 func (q *keyQueue) dropShare(g *grant) {
 	if g.joins() || q.handOffShare(g, time.Now()) == 0 {
 		g.discard()
@@ -202,8 +202,8 @@ func (g *grant) joins() bool {
 	return holds == 0 && g != g.share.first
 }
 
-// runShare starts the hold of a call that has joined a share, or to which g was handed. It returns nil if
-// the lease is over: then the call waits again.
+// runShare starts the hold of a call that has joined a share, or to which g was handed. It returns nil
+// and no error if the lease is over: then the call waits again. It returns ErrClosed after Close.
 func (c *call) runShare(g *grant) (*hold, error) {
 	l := c.l
 	c.owned.share = g

@@ -93,20 +93,20 @@ type Terms struct {
 	Stall time.Duration
 	// NoRenew turns off the renewal: the lease ends after Lease unless Extend is called.
 	NoRenew bool
-	// Limit asks for a share of the key, beside others: the weights of all shares, this one included,
-	// are at most Limit; Unlimited allows any number. Default: none, and the call gets the key alone.
-	// 1 to 1,000,000, or Unlimited. Not for Claim, nor in Options.Terms.
+	// Limit asks for a share of the key, beside others. The call is granted when the weights of all
+	// shares, its own included, are at most Limit. Unlimited allows any number. Default: none, and the
+	// call gets the key alone. 1 to 1,000,000, or Unlimited. Not for Claim or Adopt, nor in Options.Terms.
 	//
-	//   - Each call is granted by its own Limit: calls for one key should have the same one.
+	//   - Each call is granted by its own Limit. All calls for a key should have the same Limit.
 	//   - A share is never held beside a hold of the key alone.
 	//   - Requests are granted in the order of their arrival. The first one that does not fit keeps
 	//     all requests behind it waiting.
 	//   - All shares that are held at the same time have the same token.
-	//   - With MinHold a share keeps its place for that time. So at most Limit holds begin in any
-	//     MinHold.
+	//   - With MinHold the weight of a share counts for at least that time. So at most Limit holds begin
+	//     in any MinHold, unless a lease ends early.
 	Limit int
-	// Weight is how much of Limit the share takes. Default: 1. 1 to Limit; only with a Limit other
-	// than Unlimited.
+	// Weight is how much of Limit the share takes. Default: 1. 1 to Limit. It must be 0 without a Limit
+	// and with Unlimited.
 	Weight int
 }
 

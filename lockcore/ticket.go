@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-const maxTicket = 24 * time.Hour // for which a hold can be adopted
+const maxTicket = 24 * time.Hour // the longest time within which a hold can be adopted
 
-// Ticket hands the hold to the process that calls [Locker.Adopt] with the ticket within d: at least
-// the Lease of this lease, at least 1 s, at most 24 h. It sends one command and takes at most 1 s.
+// Ticket hands the hold to the process that calls [Locker.Adopt] with the ticket within d. d is at
+// least the Lease of this lease and at most 24 h. Ticket sends one command and takes at most 1 s.
 //
 // When Ticket returns a ticket, this lease has ended without a release. Its ctx was canceled with
 // ErrReleased before the ticket left Ticket, so two valid holds never overlap. Work that goes on,
@@ -110,8 +110,8 @@ func (h *hold) hasNested() bool {
 
 // handOver ends the hold locally and returns its ticket. The backend keeps the hold. No other
 // goroutine knows the id of the grant, so no process can adopt the hold before handOver returns. The
-// grant's mutex decides the races with a loss and with a nested run, and Lease.ended the one with
-// Release: the loser changes nothing.
+// grant's mutex decides the races with a loss and with a nested run. Lease.ended decides the race with
+// Release. The loser of a race changes nothing.
 func (h *hold) handOver() (ticket string, err error) {
 	g, l := h.grant, h.grant.l
 	now := time.Now()

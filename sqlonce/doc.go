@@ -16,11 +16,10 @@
 //
 // # Guarantees
 //
-//   - Of all transactions that call with a key, one runs its function and commits. All others replay.
-//   - A transaction with the key waits inside the database until the one before it has ended. If that
-//     has committed, it replays. If that was rolled back, because of an error, a panic or a process
-//     that died, it runs.
-//   - After a commit whose reply was lost, the next call replays.
+//   - Of all transactions that run the function of a key, at most one commits. A later one replays.
+//   - A call waits inside the database until the transaction that has the key has ended. After a
+//     commit the call replays. After a rollback, because of an error, a panic or a crash, it runs.
+//   - If the reply to a commit was lost, the next call replays.
 //   - An error is never recorded. Roll the transaction back: the row disappears with the effect.
 //
 // # What it cannot promise
@@ -38,7 +37,8 @@
 //     wait_timeout in MySQL. A machine that disappears without closing its connections keeps its keys
 //     until the keepalive of TCP ends them, by default after two hours on Linux: set
 //     tcp_keepalives_idle in PostgreSQL.
-//   - Roll back after every error of Do and DoValue, except guard.ErrNoResult.
+//   - Roll back after every error of Do and DoValue, except guard.ErrNoResult. If only the result did
+//     not encode, you may also commit.
 //   - Run the whole transaction again after an error with which the server asks for that: SQLSTATE
 //     40001 and 40P01 in PostgreSQL, 1213, 1205 and 1020 in MySQL and MariaDB, SQLITE_BUSY in SQLite.
 //     The functions return errors of the driver unchanged.
@@ -54,8 +54,8 @@
 // PostgreSQL (SQLSTATE 55P03), innodb_lock_wait_timeout in MySQL and MariaDB (50 s; 1205),
 // busy_timeout in SQLite. To skip instead of waiting, call guard.Once with lockcore.NoWait around the
 // transaction. Every isolation level works. From REPEATABLE READ on, PostgreSQL ends a call that has
-// waited with 40001, and the next try replays. MySQL and MariaDB may end calls that waited for a
-// transaction that was rolled back with 1213. A key and its effect in one savepoint are kept or
+// waited with 40001, and the next try replays. If calls waited for a transaction that was rolled back,
+// MySQL and MariaDB may end them with error 1213. A key and its effect in one savepoint are kept or
 // rolled back together, so nested transactions of an ORM work. PgBouncer in transaction mode works.
 //
 // The transaction needs SELECT, INSERT and UPDATE on holdfast_once; Clear and Purge need DELETE.
@@ -65,10 +65,10 @@
 // Under httpmw.Idempotent and asynqmw.Once, use the key of the request or task: [httpmw.Key],
 // asynqmw.OnceKey. Redis is then a queue and a cache. Calls wait in turn, a repeat gets its answer
 // with one command, and a payload that differs is refused early. If Redis loses the record, the
-// handler runs, finds the row, and answers the same.
+// handler runs, finds the row, and returns the same answer.
 //
-// A unique column in your own table does the same as Do, with one statement less, where the effect is
-// one row and there is no result to return.
+// If the effect is one row and there is no result to return, a unique column in your own table does
+// the same as Do, with one statement less.
 //
 // # Testing
 //

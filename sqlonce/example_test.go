@@ -44,7 +44,7 @@ func payOnce(ctx context.Context, db *sql.DB, payment, account, amount int64) (r
 	return res.Value, tx.Commit()
 }
 
-// notSerialized knows the errors of pgx and of lib/pq.
+// notSerialized reports whether the server asks to run the transaction again. It knows the errors of pgx and lib/pq.
 func notSerialized(err error) bool {
 	pg, ok := errors.AsType[interface {
 		error
@@ -65,7 +65,7 @@ func Example() { //nolint:testableexamples // it needs a database server
 	}
 }
 
-// An order is marked as sent once. Do needs one statement more than the effect.
+// A message is written to the outbox once. In MySQL and MariaDB Do needs two statements more than the effect.
 func ExampleDo() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
 	tx, err := db.BeginTx(ctx, nil)
@@ -83,7 +83,7 @@ func ExampleDo() { //nolint:testableexamples // it needs a database server
 	fmt.Println(outcome == guard.Ran, err)
 }
 
-// A cron job deletes rows that are older than the time within which a payment may come again.
+// A cron job deletes rows that are 30 days old. No payment comes again after that time.
 func ExamplePurge() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
 	for {

@@ -18,7 +18,7 @@ import (
 const (
 	maxKeyLen    = 512     // as in lockcore
 	maxMaxResult = 8 << 20 // below the 16 MiB of MEDIUMBLOB, and below max_allowed_packet of MariaDB
-	maxClaims    = 10      // rows that vanish between two statements, because they are cleared or purged
+	maxClaims    = 10      // attempts to insert or find the row, which Clear or Purge may delete in between
 )
 
 // Options are the conditions of a call. The zero value is safe.
@@ -71,7 +71,7 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 //	its result was not kept   Outcome Replayed and guard.ErrNoResult
 //	another fingerprint       a *lockcore.MismatchError
 //	a transaction was         an error that wraps lockcore.ErrAbandoned: the effect may be there or not.
-//	committed after an error  Look at it, then call [Clear] or record it by hand
+//	committed after an error  Check the effect, then call [Clear] or record it by hand
 //	fn calls DoValue or Do    the inner call returns an error
 //	with the same key
 //	the record does not       an error that wraps lockcore.ErrRecord
@@ -79,10 +79,10 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 //	the result does not       Outcome Ran, the value and the error of the codec. A tombstone is recorded:
 //	encode                    commit or roll back
 //	an error of the driver    that error, unchanged: roll tx back. The package documentation says which
-//	                          of them allow to run the whole transaction again
+//	                          of them allow you to run the whole transaction again
 //
-// An error that is neither fn's nor the driver's satisfies errors.Is(err, lockcore.ErrNotRun), unless
-// fn ran. The marks guard.Final, guard.NoEffect and guard.Unknown have no meaning here, because no
+// If fn did not run, every error except guard.ErrNoResult and those of the driver satisfies
+// errors.Is(err, lockcore.ErrNotRun). The marks guard.Final, guard.NoEffect and guard.Unknown have no meaning here, because no
 // error is recorded. Return a refusal that must be remembered as a value.
 func DoValue[T any](ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) (T, error)) (guard.Result[T], error) {
 	if fn == nil {
@@ -185,7 +185,7 @@ type claim struct {
 	Tx
 	*statements
 	key, fingerprint []byte
-	run              [16]byte // tells the row of this call from others
+	run              [16]byte // random, to distinguish the row of this call from others
 }
 
 // row is the row of another call.

@@ -13,7 +13,7 @@ import (
 // Entry is the row of a key.
 type Entry struct {
 	Done    bool                // false: no row, or a row without a record
-	At      time.Time           // when its transaction began, by the clock of the database; zero without a row
+	At      time.Time           // when the row was inserted (PostgreSQL: when its transaction began), by the clock of the database; zero without a row
 	Content idempotency.Content // zero unless Done
 }
 
@@ -43,8 +43,8 @@ func Lookup(ctx context.Context, tx Tx, key string) (Entry, error) {
 	return e, nil
 }
 
-// Clear deletes the row of key, so that the key runs again. It reports whether there was one. If a
-// transaction runs the key, Clear waits for its end.
+// Clear deletes the row of key, so that the key runs again. It reports whether there was one. If
+// another transaction has the key, Clear waits for its end.
 func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 	if err := check(tx, key, Options{}); err != nil {
 		return false, err
@@ -53,10 +53,10 @@ func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 	return rows > 0, err
 }
 
-// Purge deletes rows whose transaction began more than older ago, at most limit of them, oldest
-// first, and returns how many. Call it in a transaction for each batch until it returns 0. A purged
-// key runs again, so older must exceed the time within which the same work may come again: 1 s to
-// 100 years. limit is 1 to 100,000. Rows that another transaction has locked are skipped (PostgreSQL,
+// Purge deletes the rows whose Entry.At is more than older ago, oldest first and at most limit of
+// them. It returns how many it deleted. Call it in one transaction for each batch, until it returns 0.
+// A purged key runs again, so older must exceed the time within which the same work may come again.
+// older is 1 s to 100 years, limit 1 to 100,000. Rows that another transaction has locked are skipped (PostgreSQL,
 // MySQL 8, MariaDB 10.6).
 func Purge(ctx context.Context, tx Tx, older time.Duration, limit int) (purged int64, err error) {
 	switch {

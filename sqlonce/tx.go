@@ -17,8 +17,8 @@ type Tx struct {
 	row     func(ctx context.Context, query string, args ...any) interface{ Scan(dest ...any) error }
 }
 
-// Postgres returns tx as a transaction of PostgreSQL. tx is a *sql.Tx or a wrapper of one, such as
-// those of sqlx and bun.
+// Postgres returns tx as a transaction of PostgreSQL. tx is a *sql.Tx or a wrapper of one that passes
+// statements on unchanged, such as *sqlx.Tx. With bun pass the field Tx of bun.Tx.
 func Postgres(tx fence.Tx) Tx { return std(fence.Postgres, tx) }
 
 // MySQL returns tx as a transaction of MySQL or MariaDB. tx is a *sql.Tx or a wrapper of one.
@@ -28,8 +28,8 @@ func MySQL(tx fence.Tx) Tx { return std(fence.MySQL, tx) }
 // of one.
 func SQLite(tx fence.Tx) Tx { return std(fence.SQLite, tx) }
 
-// PgxTx is the shape of pgx.Tx. Commit and Rollback are not called. They exclude a pool and a
-// connection, on which each statement is a transaction.
+// PgxTx has the methods of pgx.Tx that this package needs. Commit and Rollback are not called. They
+// keep out a pool and a connection, on which each statement is its own transaction.
 type PgxTx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) error }] interface {
 	Exec(ctx context.Context, query string, args ...any) (T, error)
 	QueryRow(ctx context.Context, query string, args ...any) R

@@ -48,7 +48,7 @@ func (a *api) order(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("the report will be made"))
 }
 
-// takeBack frees the key at once. Without it the key would be held for adoptWithin.
+// takeBack frees the key at once. Otherwise the key would be held for adoptWithin.
 func (a *api) takeBack(ctx context.Context, ticket string) {
 	if lease, err := a.locks.Adopt(ctx, ticket, lockcore.Terms{}); err == nil {
 		_ = lease.Release(ctx)

@@ -63,7 +63,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	defer func() { err = errors.Join(err, rdb.Close()) }()
 	name := "holdfast-handover-" + rand.Text()[:8] // of the queue and of the keys
 
-	// The API and the worker are two processes in earnest. So each has a Locker of its own.
+	// In production the API and the worker are two processes. So each has its own Locker here.
 	ofAPI, closeAPI, err := locker(rdb, name)
 	if err != nil {
 		return err

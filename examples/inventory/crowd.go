@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// crowd is who buys: each user clicks a few times at nearly the same moment.
+// crowd has the numbers of buyers and clicks. Each user clicks a few times at nearly the same moment.
 type crowd struct{ users, clicks, atOnce int }
 
-// result is what a run of a strategy came to.
+// result has the counts of one run of a strategy.
 type result struct {
 	sold, oversold, two, left int // two: users with two orders
 	charged, twice            int // users that were charged, and those that were charged twice
 	stale                     int // writes that the fence refused
 	again                     int64
-	failed                    int // clicks that ended with an error, without those that found the shop sold out
+	failed                    int // clicks that ended with an error other than errSoldOut
 	firstErr                  error
 	rate                      float64 // clicks a second
 	p50, p99                  time.Duration
@@ -39,7 +39,7 @@ func (c crowd) order() []int {
 	return order
 }
 
-// run lets the crowd click, and returns the users that were told that they have an order, one for each click.
+// run calls buy for each click. It returns the user of each click for which buy returned no error.
 func (c crowd) run(ctx context.Context, buy func(ctx context.Context, user int) error) (buyers []int, r result) {
 	var mu sync.Mutex
 	var took []time.Duration

@@ -19,7 +19,7 @@ import (
 
 const connections = 16
 
-// database is a place of our own: a new file, schema or database.
+// database is a new SQLite file, schema or database that only this program uses.
 type database struct {
 	dialect fence.SQL
 	driver  string
@@ -27,7 +27,7 @@ type database struct {
 	db      *sql.DB
 }
 
-// connect opens a place that exists.
+// connect opens an existing database.
 func connect(dialect fence.SQL, dsn string) (*database, error) {
 	driver := map[fence.SQL]string{fence.Postgres: "pgx", fence.MySQL: "mysql", fence.SQLite: "sqlite"}[dialect]
 	db, err := sql.Open(driver, dsn)
@@ -39,7 +39,7 @@ func connect(dialect fence.SQL, dsn string) (*database, error) {
 	return &database{dialect, driver, dsn, db}, nil
 }
 
-// newDatabase makes a place called name. remove removes it with all that is in it.
+// newDatabase creates a database called name. remove deletes it with all its data.
 func newDatabase(ctx context.Context, address, name string) (d *database, remove func() error, err error) {
 	switch {
 	case address == "":
@@ -94,7 +94,7 @@ func inside(ctx context.Context, dialect fence.SQL, dsn, own, create, drop strin
 	return d, func() error { return errors.Join(d.db.Close(), removeOnly()) }, nil
 }
 
-// fill makes new tables, with the units in rows of equal size.
+// fill creates new tables and divides the units equally among the rows.
 func (d *database) fill(ctx context.Context, units, rows int) error {
 	texts := []string{
 		`DROP TABLE IF EXISTS stock`, `DROP TABLE IF EXISTS orders`, `DROP TABLE IF EXISTS holdfast_once`, `DROP TABLE IF EXISTS holdfast_fence`,

@@ -1,15 +1,15 @@
 //go:build unix
 
-// Command inventory sells a stock to a crowd, in nine ways: 1,000 users want 100 units, and each clicks twice. It counts what went
-// wrong in each of them.
+// Command inventory sells a stock to a crowd in nine ways, and counts what goes wrong in each. 1,000 users want 100 units, and
+// each user clicks twice.
 //
 //	go -C examples/inventory run .                                            SQLite, and a Redis inside the process
 //	go -C examples/inventory run . -redis localhost:6379 -db postgres://localhost/test
 //	go -C examples/inventory run . -redis localhost:6379 -db 'mysql://root@tcp(localhost:3306)/'
-//	go -C examples/inventory run . -work 200ms                                each sale takes 200 ms more: when stripes pay
+//	go -C examples/inventory run . -work 200ms                                each sale takes 200 ms more, so stripes are faster
 //
-// On a server it makes a schema or database of its own, and removes it. It exits with 1 unless the two controls go wrong and all
-// other ways are right. It needs Unix, because it stops a process with SIGSTOP. Read strategies.go first.
+// On a server it creates a schema or database, and removes it at the end. It exits with 1 unless the two controls go wrong and
+// all other ways are right. It needs Unix, because it stops a process with SIGSTOP. Read strategies.go first.
 package main
 
 import (
@@ -34,8 +34,8 @@ import (
 
 const (
 	maxWork = 250 * time.Millisecond
-	keep    = 10 * time.Minute // of what stays in Redis
-	tries   = 3                // of a control
+	keep    = 10 * time.Minute // how long records and the counter stay in Redis
+	tries   = 3                // runs of a control until it goes wrong
 )
 
 func main() {
@@ -77,14 +77,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return m.compare(ctx)
 }
 
-// market is where the strategies sell, one after another.
+// market runs the strategies, one after another.
 type market struct {
 	crowd
 	*database
 	units  int
 	work   time.Duration
 	rdb    *redis.Client
-	name   string // of what is ours in Redis and in the database
+	name   string // prefix of the keys in Redis, and name of the database
 	stdout io.Writer
 }
 
@@ -124,7 +124,7 @@ const (
 	rowFormat  = "%5v %9v %11v %14v %5v %14v %12v %9v %8v %8v   %s\n"
 )
 
-// compare runs all strategies and prints what they came to. It returns an error unless the controls went wrong and all others were
+// compare runs all strategies and prints their results. It returns an error unless the controls went wrong and all others were
 // right.
 func (m *market) compare(ctx context.Context) (err error) {
 	fmt.Fprintf(m.stdout, "%d users want %d units, and each clicks %d times; %d clicks at once; locks in Redis, orders in %s\n\n",
@@ -168,20 +168,20 @@ func round(d time.Duration) time.Duration {
 }
 
 const says = `What this says
-  Without a lock the shop sells more than it has, and two orders to users who click twice.
-  A lock alone does not stop a holder that is paused after its read. It writes when it goes on. A fence in the database refuses that write.
-  If the work is in one database, it needs no lock in Redis. One UPDATE with sqlonce is the shortest way that is right.
-  A counter in Redis turns late clicks away before they reach the database.
+  Without a lock the shop sells more units than it has, and users who click twice get two orders.
+  A lock alone does not stop a holder that is paused after its read: the holder writes when it continues. A fence in the database refuses that write.
+  Work in one database needs no lock in Redis. One UPDATE with sqlonce is the shortest correct way.
+  A counter in Redis refuses late clicks before they reach the database.
   Stripes pay if the work under the lock takes long. Try -work 200ms.
   The provider drops every fifth answer, and the client asks again. Only the key of the order keeps the provider from charging twice.
 
 What it does not say
   The rates are those of one machine, with one process and one pool of connections. Compare them only with each other.
-  SQLite has one writer, so its transactions do not meet. Try -db.
-  No process dies here. In the ways without a transaction, the first five, one that dies between stock and order leaves a unit unsold.
+  SQLite has one writer, so its transactions do not conflict. Try -db.
+  No process dies here. The first five ways have no transaction. If a process dies there between stock and order, a unit is neither in stock nor sold.
 `
 
-// judge returns what is wrong with r. A control must have oversold, or sold twice to a user.
+// judge returns what is wrong with r. A control must have oversold, or accepted two orders of one user.
 func (t strategy) judge(r result, units int) error {
 	wrong := r.oversold > 0 || r.two > 0
 	stale := 0
@@ -249,7 +249,7 @@ func (m *market) sell(ctx context.Context, t strategy) (r result, err error) {
 	return r, err
 }
 
-// payAll pays for each click that was told that the user has an order. The key of the order makes a repeat harmless.
+// payAll pays once for each element of buyers. With the key of the order a repeated payment is harmless.
 func (m *market) payAll(ctx context.Context, p *provider, buyers []int, keyless bool) error {
 	var mu sync.Mutex
 	var errs error

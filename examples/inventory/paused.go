@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// pausedEnv makes the program the buyer that is paused.
+// pausedEnv is the environment variable that makes the program the buyer that is paused.
 const pausedEnv = "HOLDFAST_INVENTORY_PAUSED"
 
 // pausedBuyer is what the child process needs to know.
@@ -37,9 +37,9 @@ const (
 	saysStale   = "stale"
 )
 
-// start starts a process that buys, and returns when it holds the key and is stopped by SIGSTOP, as a process is whose machine
-// is overloaded or moved. resume lets it go on, and reports whether the fence refused its write. The buyer also waits for a line
-// on its standard input: after SIGSTOP its threads run on for a few milliseconds, in which it could write.
+// start starts a process that buys. It returns when that process holds the key and is stopped by SIGSTOP, like a process on an
+// overloaded machine. resume continues the process, and reports whether the fence refused its write. The buyer also waits for a
+// line on its standard input, because its threads run for a few milliseconds after SIGSTOP and could write.
 func (b pausedBuyer) start(ctx context.Context) (resume func() (stale bool, err error), err error) {
 	args, err := json.Marshal(b)
 	if err != nil {

@@ -62,7 +62,7 @@ func (p *provider) twice() (charged, twice int) {
 	return len(p.charges), twice
 }
 
-// pay pays for the order of a user. Without an answer it does not know whether the charge was made, so it asks again.
+// pay pays for the order of a user. Without an answer it does not know whether the charge was made, so it repeats the request.
 func (p *provider) pay(ctx context.Context, user int, key string) error {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/?buyer="+strconv.Itoa(user), http.NoBody)

@@ -32,7 +32,7 @@ var (
 	patient = lockcore.Terms{Wait: patience}
 )
 
-// shop is the shop of one run of a strategy.
+// shop has what one run of a strategy needs.
 type shop struct {
 	*database
 	rdb      *redis.Client
@@ -50,7 +50,7 @@ type runner interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// sell looks, and then writes. Without a lock or a transaction around it others write in between.
+// sell reads, and then writes. Without a lock or a transaction, another click can write in between.
 func (s *shop) sell(ctx context.Context, r runner, user, row int) error {
 	var orders, left int
 	if err := s.row(ctx, r, `SELECT count(*) FROM orders WHERE buyer = ?`, user).Scan(&orders); err != nil || orders > 0 {
@@ -75,7 +75,7 @@ func (s *shop) order(ctx context.Context, r runner, user int) error {
 	return err
 }
 
-// work is what a sale does besides, such as a look at the address.
+// work stands for the rest of a sale, such as a check of the address.
 func (s *shop) work(ctx context.Context) {
 	select {
 	case <-time.After(s.workTime):
@@ -83,8 +83,8 @@ func (s *shop) work(ctx context.Context) {
 	}
 }
 
-// pause stops the process if it is the one that is paused. A statement that is on its way cannot be called back, so the
-// ctx that pause returns does not end with the lock.
+// pause stops the process if it is the buyer that is paused. The ctx that it returns does not end with the lock, because a
+// statement that was sent cannot be canceled.
 func (s *shop) pause(ctx context.Context) context.Context {
 	if s.paused == nil {
 		return ctx
@@ -106,7 +106,7 @@ func (s *shop) row(ctx context.Context, r runner, query string, args ...any) *sq
 	return r.QueryRowContext(ctx, s.bind(query), args...)
 }
 
-// bind writes the placeholders ? as the database does.
+// bind replaces each placeholder ? by that of the database.
 func (s *shop) bind(query string) string {
 	if s.dialect != fence.Postgres {
 		return query
@@ -117,7 +117,7 @@ func (s *shop) bind(query string) string {
 	return query
 }
 
-// transaction runs f in a transaction. It begins again if f met another transaction.
+// transaction runs f in a transaction. It begins again after a conflict with another transaction.
 func (s *shop) transaction(ctx context.Context, f func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		err := s.tryTransaction(ctx, f)

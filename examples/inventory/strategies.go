@@ -14,7 +14,7 @@ import (
 // another one, and errSoldOut if nothing is left.
 type strategy struct {
 	name    string
-	control bool // known to be wrong: a run in which it does no harm proves nothing
+	control bool // known to be wrong; a run in which it does no harm is repeated
 	keyless bool // the payment has no key, so the provider cannot tell a repeat from a new payment
 	stripes int  // rows of the stock; 0: one
 	gate    bool // units are counted in Redis instead of in the stock
@@ -37,10 +37,10 @@ var strategies = []strategy{
 
 const item = "item:1"
 
-// noLock is what many programs do: look, then write.
+// noLock reads, then writes, as many programs do.
 func noLock(ctx context.Context, s *shop, user int) error { return s.sell(ctx, s.db, user, 0) }
 
-// exclusive lets one click of the item in at a time, in all processes.
+// exclusive runs one click of the item at a time, in all processes.
 func exclusive(ctx context.Context, s *shop, user int) error {
 	return guard.Exclusive(ctx, s.locks, item, patient, func(ctx context.Context) error {
 		return s.sell(ctx, s.db, user, 0)
@@ -48,7 +48,7 @@ func exclusive(ctx context.Context, s *shop, user int) error {
 }
 
 // striped has a tenth of the units under each of ten keys, so that ten clicks sell at the same time. Once keeps the two
-// clicks of a user from buying in two stripes. Stripes that were empty are remembered, or each late click would visit all ten.
+// clicks of a user from buying in two stripes. Empty stripes are remembered, so that late clicks do not try all ten.
 func striped(ctx context.Context, s *shop, user int) error {
 	return s.onceInRedis(ctx, user, func(ctx context.Context) error {
 		for i := range s.empty {
@@ -68,8 +68,8 @@ func striped(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// counter asks a counter in Redis first, so that the clicks that come too late do not reach the database. A process that dies
-// between the counter and the order leaves a unit that is neither sold nor for sale.
+// counter decrements a counter in Redis first, so that late clicks do not reach the database. If a process dies between the
+// counter and the order, a unit is neither sold nor for sale.
 func counter(ctx context.Context, s *shop, user int) error {
 	return s.onceInRedis(ctx, user, func(ctx context.Context) error {
 		left, err := s.rdb.Decr(ctx, s.gate).Result()
@@ -115,7 +115,7 @@ func rowLock(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// version locks nothing. It writes if the row is still the one that it has read, else it begins again.
+// version does not lock the row. It writes if the row has not changed since its read. Otherwise it begins again.
 func version(ctx context.Context, s *shop, user int) error {
 	return s.onceInSQL(ctx, user, func(ctx context.Context, tx *sql.Tx) error {
 		var left, version int
@@ -137,7 +137,7 @@ func version(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// oneUpdate says it in one statement. This is the first choice where the work is in the database.
+// oneUpdate changes the stock with one statement. This is the first choice for work in one database.
 func oneUpdate(ctx context.Context, s *shop, user int) error {
 	return s.onceInSQL(ctx, user, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := s.exec(ctx, tx, `UPDATE stock SET units = units - 1 WHERE id = 0 AND units > 0`)

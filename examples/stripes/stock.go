@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	tries     = 3                      // segments that an order tries before it waits
-	orderTime = 200 * time.Millisecond // what an order does while it holds its segment, such as a payment
+	tries     = 3                      // segments that an order tries before it waits for one
+	orderTime = 200 * time.Millisecond // how long an order holds its segment, such as for a payment
 )
 
 var (

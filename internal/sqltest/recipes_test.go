@@ -21,7 +21,7 @@ import (
 
 var errSoldOut = errors.New("sold out")
 
-// sell takes a unit with one statement. The database locks the row for that statement.
+// sell takes a unit with one statement. The database locks the row until the transaction ends.
 func sell(ctx context.Context, tx fence.Tx, item int64) error {
 	res, err := tx.ExecContext(ctx, `UPDATE stock SET units = units - 1 WHERE item = $1 AND units > 0`, item)
 	if err != nil {
@@ -46,7 +46,7 @@ func sellLocked(ctx context.Context, tx fence.Tx, item int64) error {
 	return err
 }
 
-// sellNamed locks a name until the transaction ends. It is for PostgreSQL, and for what has no row.
+// sellNamed locks a name until the transaction ends. It needs PostgreSQL, but no row.
 func sellNamed(ctx context.Context, tx fence.Tx, item int64) error {
 	name := fmt.Sprint("stock:", item)
 	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name); err != nil {
@@ -65,7 +65,7 @@ func sellNamed(ctx context.Context, tx fence.Tx, item int64) error {
 
 var errConflict = errors.New("another transaction has changed the row")
 
-// sellVersioned locks nothing: it writes only if the row is the one that it has read.
+// sellVersioned does not lock the row. It writes only if the row has not changed since its read.
 func sellVersioned(ctx context.Context, tx fence.Tx, item int64) error {
 	var units, version int64
 	if err := tx.QueryRowContext(ctx, `SELECT units, version FROM stock WHERE item = $1`, item).Scan(&units, &version); err != nil {
@@ -84,7 +84,7 @@ func sellVersioned(ctx context.Context, tx fence.Tx, item int64) error {
 	return errConflict
 }
 
-// retry runs a transaction up to 20 times while it meets another one, with a random pause that grows.
+// retry runs a transaction up to 20 times while it conflicts with another one. A random, growing pause separates the tries.
 func retry(ctx context.Context, transaction func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := transaction(ctx)

@@ -9,8 +9,8 @@
 //	mux.Handle("charge", payment(account(charge)))
 //	srv := asynq.NewServer(redis, asynqmw.Configure(asynq.Config{}))
 //
-// [Limited] = at most n at the same time, and [Shared] = not beside an Exclusive of the same key.
 // Unique (asynq's own) = not twice in the queue. [Exclusive] = not twice at the same time. [Once] = not twice within Keep.
+// [Limited] = at most n at the same time. [Shared] = not beside an Exclusive of the same key.
 //
 // # Why
 //
@@ -97,9 +97,10 @@
 // waits for the key. A woken task goes to the end of its queue. Tasks that are woken together may
 // change places.
 //
-//   - Parking applies to all guards of this package with [RetryLater]. A parked task of Exclusive does not keep
-//     tasks of [Shared] out, unlike one that waits in its worker: use another key for a stream of readers. A task on its last attempt is not
+//   - Parking applies to all guards of this package with [RetryLater]. A task on its last attempt is not
 //     parked, because asynq would archive it: it waits in its worker, beyond the third if necessary.
+//   - A parked task of Exclusive does not keep tasks of [Shared] out, unlike one that waits in its
+//     worker. If readers come without a pause, do not park the writers.
 //   - A parked task does not depend on being woken. It comes back by itself after a lease (or the
 //     rest of MinHold) plus the mean hold time of each task before it, and up to a quarter of that
 //     more. Both parts are bounded: MinHold and the tasks before it add at most 10 min each. A task

@@ -18,7 +18,7 @@ type LimitedOptions struct {
 	// Terms of the key. Name is the class of the key unless it is set here. Wait is cut short before the task's deadline,
 	// see [ConflictPolicy]. Limit must be 0. Weight is how much of the limit a task takes, by default 1.
 	Terms lockcore.Terms
-	// Busy says what becomes of a task for which there is no room when the wait is over. Default: RetryLater.
+	// Busy decides what happens to a task for which there is no room when the wait is over. Default: RetryLater.
 	Busy ConflictPolicy
 }
 
@@ -38,7 +38,7 @@ func (o LimitedOptions) terms(limit int) lockcore.Terms {
 
 // Shared returns a middleware under which any number of tasks of the same key run at the same time, but never beside a task
 // of [Exclusive] with that key: the tasks are readers. A reader does not overtake a task that waits for the key in its
-// worker, see [guard.Shared]. A task that is parked does not wait in that sense.
+// worker, see [guard.Shared]. It may overtake a parked task of Exclusive.
 //
 // A task whose key is busy is treated as under Exclusive, and so are errors. Shared panics if locks or key is nil, or if o
 // is not valid or has Adopt.
@@ -54,9 +54,9 @@ func Shared(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.Middl
 //
 //	asynqmw.Limited(locks, asynqmw.ByType(), 3, asynqmw.LimitedOptions{})
 //
-// With Terms.MinHold at most n tasks begin within that time. A task of [Exclusive] with the same key runs alone: it waits
-// for all others, and keeps new ones out. Each task is granted by its own n, so all middlewares of a key should have the
-// same one. A change of n needs no migration.
+// With Terms.MinHold at most n tasks begin within that time. A task of [Exclusive] with the same key waits until all
+// others have ended, and keeps new ones out. Each task is granted by its own n, so all middlewares of a key should have
+// the same n. A change of n needs no migration.
 //
 // A task for which there is no room is treated as a task of Exclusive whose key is busy, and so are errors. With [Parking]
 // it is parked, and is woken when there is room. n is 1 to 1,000,000. Limited panics if locks or key is nil, or if n or o
@@ -70,8 +70,8 @@ func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) asynq
 	return d.middleware(d.exclusive)
 }
 
-// LimitFunc returns the limit of a task, 1 to 1,000,000 and at least Terms.Weight: the limit of its tenant, for example. All
-// tasks of a key should have the same one. It is called once per delivery, from several goroutines. If it returns an error or
+// LimitFunc returns the limit of a task, for example that of its tenant: 1 to 1,000,000, and at least Terms.Weight. All
+// tasks of a key should have the same limit. It is called once per delivery, from several goroutines. If it returns an error or
 // another number, the task does not run, asynq gets an error and retries, and the Observer gets guard.NoKey.
 type LimitFunc func(ctx context.Context, t *asynq.Task) (int, error)
 

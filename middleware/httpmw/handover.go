@@ -24,9 +24,10 @@ import (
 // Idempotent-Replayed: true.
 //
 // The headers that IdempotentOptions.OmitHeaders lists as never recorded or not recorded by default
-// are left out. header may be nil. If the answer cannot be recorded, Complete returns an error that
-// names the reason, and the lease goes on: the key of lease must be one of Idempotent, see [Key], status
-// must be 200 to 999, body at most 16 MiB and empty for a status without a body. Otherwise it returns what [lockcore.Lease.Complete] returns.
+// are left out. header may be nil. The key of lease must be one of Idempotent, see [Key]. status must
+// be 200 to 999, and body at most 16 MiB, and empty for a status without a body. Otherwise Complete
+// returns an error that names the reason, and the lease goes on. If the answer can be recorded,
+// Complete returns what [lockcore.Lease.Complete] returns.
 func Complete(ctx context.Context, lease *lockcore.Lease, status int, header http.Header, body []byte) error {
 	if lease.Keep() == 0 || !strings.HasPrefix(lease.Key(), keyPrefix) {
 		return fmt.Errorf("httpmw: Complete: the key of lease is %q, must be the Key of a request under Idempotent", lease.Key())

@@ -46,8 +46,8 @@ func (o LimitedOptions) Validate() error {
 // Redis and prefix. With Terms.MinHold at most n requests begin within that time, which is a rate limit. See
 // [guard.Limited] for what n and Terms.Weight mean beside other calls of the key.
 //
-// A request for which there is no room waits up to Terms.Wait for its turn. Then it is answered 429 with Retry-After, and
-// at once while Terms.MaxWaiting requests wait. Otherwise Limited behaves as [Exclusive]. n is 1 to 1,000,000 and at least
+// A request for which there is no room waits up to Terms.Wait for its turn. Then it is answered 429 with Retry-After.
+// While Terms.MaxWaiting requests wait, further requests get that answer at once. Otherwise Limited behaves as [Exclusive]. n is 1 to 1,000,000 and at least
 // Terms.Weight. Limited panics if locks or key is nil, or if n or o is not valid.
 func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) func(http.Handler) http.Handler {
 	invalid := o.Validate()
@@ -58,8 +58,8 @@ func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) func(
 	return newExclusive("Limited", &exclusive{locks: locks, key: key, limit: limit}, o.exclusive(), invalid)
 }
 
-// LimitFunc returns the limit of a request, 1 to 1,000,000 and at least Terms.Weight: the limit of its tenant, for example.
-// All requests of a key should have the same one. It is called once per request, from several goroutines, and must not read
+// LimitFunc returns the limit of a request, for example that of its tenant: 1 to 1,000,000, and at least Terms.Weight.
+// All requests of a key should have the same limit. It is called once per request, from several goroutines, and must not read
 // r.Body. If it returns an error or another number, the request is answered 500.
 type LimitFunc func(r *http.Request) (int, error)
 

@@ -193,7 +193,7 @@ var problems = []problem{
 	}},
 	{errFull, Problem{
 		Type: TypeLimitReached, Status: http.StatusTooManyRequests, RetryAfter: time.Second, Title: "Limit is reached",
-		Detail: "As many requests as may run at a time are running. This request did not run the operation. Send it again later.",
+		Detail: "There was no room for this request under the limit of the resource. This request did not run the operation. Send it again later.",
 	}},
 	{lockcore.ErrBusy, Problem{
 		Type: TypeInProgress, Status: http.StatusConflict, RetryAfter: time.Second, Title: "Operation is in progress",

@@ -57,7 +57,7 @@ func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.Acquire
 	notices := k.passPhase(closed, e)
 	switch {
 	case slices.Contains(k.ended, r.ID): //planted:rules-late-duplicate-share
-		// Also if a share is kept for it: a late duplicate may have entered the queue before the end.
+		// Before the check of the shares: a late duplicate may have got one, see serve.
 		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, notices
 	case k.shareAt(r.ID) >= 0:
 		if k.revoked {
@@ -196,8 +196,8 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	return k, reply, notices
 }
 
-// offersParked reports whether parked entries may be granted after a request of the queue ended, or a
-// share did.
+// offersParked reports whether there may be room for parked entries after the end of a share, or after
+// a request has left the queue.
 func (k *key) offersParked(served []notice) bool {
 	return k.waker != "" && len(served) == 0 && len(k.queue) == 0 && !k.revoked
 }
@@ -209,9 +209,9 @@ func withdrawShare(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 }
 
 // serve grants a share to each request at the front of the queue that fits. Such a share lasts for
-// the time of a reservation, and its request then renews it. A process that cannot be notified is
-// removed, and so is the first request if it does not fit and its process is silent: asker is the
-// request under way.
+// the time of a reservation, and its request then renews it. A request whose process cannot be
+// notified is removed. The first request is also removed if it does not fit and its process is silent.
+// asker is the request under way, so its process is not silent.
 func (k *key) serve(asker string, e env) (notices []notice) {
 	for range maxServed {
 		if len(k.queue) == 0 {
@@ -255,8 +255,8 @@ func (k *key) closePhase() {
 	k.free()
 }
 
-// passPhase reserves a key whose phase ended because all its shares expired. Only a request that
-// shares the key, or is withdrawn, does so: acquire takes a key that has expired.
+// passPhase reserves a key whose phase ended because all its shares expired. Only commands for a share
+// and withdrawals call it: acquire grants an expired key at once.
 func (k *key) passPhase(closed bool, e env) []notice {
 	if !closed || k.state != free { //planted:rules-phase-passed-on
 		return nil

@@ -15,7 +15,7 @@ pass_phase(k, ARGV[7], ARGV[8], ARGV[9])
 local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
 local served = 0
 local busy = false
--- A late duplicate may have entered the queue before its request ended. So a share may be kept for it.
+-- First: a late duplicate may have entered the queue before its request ended, and got a share there.
 if string.find(k.l, id, 1, true) then return {5} end -- planted:late-duplicate-share
 if own then
   if k.v then return {5} end

@@ -60,8 +60,8 @@ elseif ours and k.s == '' then
 else
   pass_phase(k, ARGV[5], ARGV[6], ARGV[7])
 end
--- Parked entries may be granted, unless the share cools. If the last request of the queue is withdrawn
--- from beside shares, the releases before it did not report them.
+-- There is room for parked entries, unless the share cools. If the last request of the queue of a
+-- shared key is withdrawn, the releases before it did not report the entries.
 local room = ours and cooldown == 0 or left and k.s == 's'
 if not k.p or served > 0 or not room or k.v or call('ZCARD', KEYS[2]) > 0 then return ours and 1 or 0 end
 if ARGV[9] ~= '' then call('PUBLISH', ARGV[6] .. k.p, ARGV[9]) end

@@ -10,13 +10,14 @@
 --   d the longest time for which a share was granted, in µs
 --   o, m locker and holder text of the share that was granted last
 --   c sum of the weights of the members of KEYS[3]
---   w the first request of the queue that does not fit, and when it was sent last or found first
+--   w the first request of the queue, which does not fit, and when it was last sent, or became the first
 --   the text of each member up to "/": locker id, time of the grant in µs, and holder text, one per line
 local share_keep = 86400000 -- ms: how long the data of a phase outlives the longest lease
 local head_silent = 5000000 -- µs: a waiter that does not send its request again for that long is dead
 local max_served = 1000 -- requests of the queue that one script serves
 
--- Returns the name of the field, which is the id for a request, the limit and the weight.
+-- Returns the name of the field, the limit and the weight. The name of the field is the id, with "c"
+-- before it while the share cools.
 local function share_of(text)
   local field, limit, weight = string.match(text, '^(%w+)/(%d+)/(%d+)/$')
   return field, tonumber(limit), tonumber(weight)
@@ -30,8 +31,8 @@ local function close_phase(k)
 end
 
 -- Reads the key as load does, and removes the shares that have expired. c is the sum of the weights
--- of the others, swept is set if a share was removed, and closed if none is left. A key that cannot be
--- read stays as it is.
+-- of the others. swept is set if a share was removed, and closed if none is left. A key that cannot be
+-- read is not changed.
 local function load_shares()
   local k = load(KEYS[1])
   k.c, k.w = 0, ''
@@ -106,13 +107,13 @@ local function admit(k, text, locker, till, length, holder)
 end
 
 -- Grants a share to each request at the front of the queue that fits. Such a share lasts for the
--- time of a reservation, and its request then extends it. A process that cannot be notified is
--- removed, and so is the first request if it does not fit and its process is silent. asker is the
--- request of this script. Returns how many processes were notified.
+-- time of a reservation, and its request then extends it. A request whose process cannot be notified is
+-- removed. The first request is also removed if it does not fit and its process is silent. asker is the
+-- request of this script, so its process is not silent. Returns how many processes were notified.
 local function serve(k, asker, reservation, channel, counts_all)
   local served = 0
   for _ = 1, max_served do
-    local first = call('ZRANGE', KEYS[2], 0, 0)[1] -- not popped: put back, it would be a queue without a TTL
+    local first = call('ZRANGE', KEYS[2], 0, 0)[1] -- not popped, because a queue that is written anew has no TTL
     if not first then
       if k.w ~= '' then call('HDEL', KEYS[1], 'w') end
       return served
