@@ -65,7 +65,7 @@ func Example() { //nolint:testableexamples // it needs a database server
 	}
 }
 
-// A message is written to the outbox once. In MySQL and MariaDB Do needs two statements more than the effect.
+// A message is written to the outbox once. Do costs one statement.
 func ExampleDo() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
 	tx, err := db.BeginTx(ctx, nil)
@@ -73,7 +73,7 @@ func ExampleDo() { //nolint:testableexamples // it needs a database server
 		log.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }() // has no effect after Commit
-	outcome, err := sqlonce.Do(ctx, sqlonce.MySQL(tx), "order:7/sent", sqlonce.Options{}, func(ctx context.Context) error {
+	outcome, err := sqlonce.Do(ctx, sqlonce.Postgres(tx), "order:7/sent", sqlonce.Options{}, func(ctx context.Context) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO outbox (topic, body) VALUES ('sent', '7')")
 		return err
 	})
@@ -91,7 +91,7 @@ func ExamplePurge() { //nolint:testableexamples // it needs a database server
 		if err != nil {
 			log.Fatal(err)
 		}
-		n, err := sqlonce.Purge(ctx, sqlonce.SQLite(tx), 30*24*time.Hour, 10_000)
+		n, err := sqlonce.Purge(ctx, sqlonce.Postgres(tx), 30*24*time.Hour, 10_000)
 		if err == nil {
 			err = tx.Commit()
 		}
@@ -112,11 +112,11 @@ func ExampleClear() { //nolint:testableexamples // it needs a database server
 	}
 	defer func() { _ = tx.Rollback() }() // has no effect after Commit
 	one := sqlonce.Postgres(tx)
-	entry, err := sqlonce.Lookup(ctx, one, "payment:7")
+	status, err := sqlonce.Lookup(ctx, one, "payment:7")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(entry.Done, entry.At, string(entry.Content.Data))
+	fmt.Println(status.Done, status.At, string(status.Content.Data))
 	if _, err := sqlonce.Clear(ctx, one, "payment:7"); err != nil {
 		log.Fatal(err)
 	}

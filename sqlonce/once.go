@@ -54,7 +54,7 @@ func (o Options) Validate() error {
 // without a value, and costs one statement (MySQL and MariaDB: two).
 func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) error) (guard.Outcome, error) {
 	if fn == nil {
-		return guard.NotRun, errNil
+		return guard.NotRun, errNoFunc
 	}
 	r, err := do(ctx, tx, key, o, false, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
 	return r.Outcome, err
@@ -86,12 +86,15 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 // error is recorded. Return a refusal that must be remembered as a value.
 func DoValue[T any](ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) (T, error)) (guard.Result[T], error) {
 	if fn == nil {
-		return guard.Result[T]{}, errNil
+		return guard.Result[T]{}, errNoFunc
 	}
 	return do(ctx, tx, key, o, true, fn)
 }
 
-var errNil = errtext.Prefix("sqlonce: tx and fn must not be nil", lockcore.ErrNotRun)
+var (
+	errNoFunc = errtext.Prefix("sqlonce: fn must not be nil", lockcore.ErrNotRun)
+	errNoTx   = errors.New("sqlonce: tx must be made by Postgres, Pgx, MySQL or SQLite, of a transaction that is not nil")
+)
 
 // do runs fn. valued is false for Do, whose finished record is part of the first statement.
 func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, fn func(context.Context) (T, error)) (res guard.Result[T], err error) {
@@ -109,20 +112,21 @@ func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, f
 	if o.MaxResult == 0 {
 		o.MaxResult = idempotency.DefaultMaxResult
 	}
-	c := &claim{Tx: tx, statements: texts[tx.dialect], key: []byte(key), fingerprint: append([]byte{}, o.Fingerprint...)}
+	c := &insertion{Tx: tx, statements: statementsOf[tx.dialect], key: []byte(key)}
+	c.fingerprint = append([]byte{}, o.Fingerprint...) // not nil, because the column is NOT NULL
 	_, _ = rand.Read(c.run[:])
-	var first []byte
+	var record []byte
 	if !valued {
-		first = done
+		record = doneRecord
 	}
-	seen, err := c.make(ctx, first)
+	other, err := c.insert(ctx, record)
 	if err != nil {
 		return res, err
 	}
 	res.Attempt = 1
-	if seen != nil {
+	if other != nil {
 		res.Outcome = guard.Replayed
-		err = replay(&res, key, seen, o, valued)
+		err = replay(&res, key, other, o, valued)
 		if err != nil && !errors.Is(err, guard.ErrNoResult) {
 			return guard.Result[T]{}, err
 		}
@@ -158,7 +162,7 @@ func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, f
 func check(tx Tx, key string, o Options) error {
 	switch {
 	case tx.exec == nil:
-		return errors.New("sqlonce: tx must be made by Postgres, Pgx, MySQL or SQLite, of a transaction that is not nil")
+		return errNoTx
 	case key == "" || len(key) > maxKeyLen:
 		return fmt.Errorf("%w: %d bytes long, must be between 1 and %d", lockcore.ErrKey, len(key), maxKeyLen)
 	}
@@ -180,20 +184,20 @@ func runningIn(ctx context.Context) *running {
 	return r
 }
 
-// claim is the row of a call.
-type claim struct {
+// insertion is the row of a call.
+type insertion struct {
 	Tx
 	*statements
 	key, fingerprint []byte
 	run              [16]byte // random, to distinguish the row of this call from others
 }
 
-// row is the row of another call.
-type row struct{ run, fingerprint, record []byte }
+// otherRow is the row of another call.
+type otherRow struct{ run, fingerprint, record []byte }
 
-// make inserts the row of the call, with record. If another transaction has inserted one, make waits
-// in the database until that has ended. seen is the row of another call that was committed, or nil.
-func (c *claim) make(ctx context.Context, record []byte) (seen *row, err error) {
+// insert inserts the row of the call, with record. If another transaction has inserted one, insert
+// waits in the database until that has ended. other is the committed row of another call, or nil.
+func (c *insertion) insert(ctx context.Context, record []byte) (other *otherRow, err error) {
 	var arg any // an untyped nil is NULL for all drivers
 	if record != nil {
 		arg = record
@@ -206,35 +210,35 @@ func (c *claim) make(ctx context.Context, record []byte) (seen *row, err error) 
 		case rows == 1 && c.dialect != fence.MySQL: // MySQL may count a row that was found
 			return nil, nil
 		}
-		seen = new(row)
-		err = c.row(ctx, c.seen, c.key).Scan(&seen.run, &seen.fingerprint, &seen.record)
+		other = new(otherRow)
+		err = c.queryRow(ctx, c.seen, c.key).Scan(&other.run, &other.fingerprint, &other.record)
 		switch {
 		case errors.Is(err, sql.ErrNoRows): // deleted since the claim
 			continue
 		case err != nil:
 			return nil, err
-		case bytes.Equal(seen.run, c.run[:]):
+		case bytes.Equal(other.run, c.run[:]):
 			return nil, nil
 		}
-		return seen, nil
+		return other, nil
 	}
 	return nil, errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("sqlonce: the row of key %q was deleted %d times meanwhile", c.key, maxClaims))
 }
 
-// done is the record of Do, the same as that of guard.Once.
+// doneRecord is the record of Do, the same as that of guard.Once.
 //
 //nolint:gochecknoglobals // constant
-var done, _ = idempotency.Content{Ending: idempotency.Done, Codec: "none"}.Encode()
+var doneRecord, _ = idempotency.Content{Ending: idempotency.Done, Codec: "none"}.Encode()
 
 // replay fills res with what the row of another call records.
-func replay[T any](res *guard.Result[T], key string, seen *row, o Options, valued bool) error {
-	if len(seen.fingerprint) > 0 && len(o.Fingerprint) > 0 && !bytes.Equal(seen.fingerprint, o.Fingerprint) {
-		return &lockcore.MismatchError{Key: key, Done: seen.record != nil}
+func replay[T any](res *guard.Result[T], key string, other *otherRow, o Options, valued bool) error {
+	if len(other.fingerprint) > 0 && len(o.Fingerprint) > 0 && !bytes.Equal(other.fingerprint, o.Fingerprint) {
+		return &lockcore.MismatchError{Key: key, Done: other.record != nil}
 	}
-	if seen.record == nil {
+	if other.record == nil {
 		return &abandonedError{key}
 	}
-	rec, err := idempotency.Decode(seen.record)
+	rec, err := idempotency.Decode(other.record)
 	if err == nil && rec.Ending == idempotency.Failed {
 		err = fmt.Errorf("%w: this package records no failure", idempotency.ErrFormat)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// Entry is the row of a key.
-type Entry struct {
+// Status is the row of a key.
+type Status struct {
 	Done    bool                // false: no row, or a row without a record
 	At      time.Time           // when the row was inserted (PostgreSQL: when its transaction began), by the clock of the database; zero without a row
 	Content idempotency.Content // zero unless Done
@@ -19,28 +19,28 @@ type Entry struct {
 
 // Lookup returns the row of key as tx sees it. A row that another transaction has not committed is
 // not seen. A record that does not decode is an error that wraps [idempotency.ErrFormat].
-func Lookup(ctx context.Context, tx Tx, key string) (Entry, error) {
+func Lookup(ctx context.Context, tx Tx, key string) (Status, error) {
 	if err := check(tx, key, Options{}); err != nil {
-		return Entry{}, err
+		return Status{}, err
 	}
 	var record []byte
 	var at int64
-	err := tx.row(ctx, texts[tx.dialect].lookup, []byte(key)).Scan(&record, &at)
+	err := tx.queryRow(ctx, statementsOf[tx.dialect].lookup, []byte(key)).Scan(&record, &at)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return Entry{}, nil
+		return Status{}, nil
 	case err != nil:
-		return Entry{}, err
+		return Status{}, err
 	}
-	e := Entry{At: time.UnixMicro(at)}
+	s := Status{At: time.UnixMicro(at)}
 	if record == nil {
-		return e, nil
+		return s, nil
 	}
-	if e.Content, err = idempotency.Decode(record); err != nil {
-		return Entry{At: e.At}, err
+	if s.Content, err = idempotency.Decode(record); err != nil {
+		return Status{At: s.At}, err
 	}
-	e.Done = true
-	return e, nil
+	s.Done = true
+	return s, nil
 }
 
 // Clear deletes the row of key, so that the key runs again. It reports whether there was one. If
@@ -49,11 +49,11 @@ func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 	if err := check(tx, key, Options{}); err != nil {
 		return false, err
 	}
-	rows, err := tx.exec(ctx, texts[tx.dialect].clear, []byte(key))
+	rows, err := tx.exec(ctx, statementsOf[tx.dialect].clear, []byte(key))
 	return rows > 0, err
 }
 
-// Purge deletes the rows whose Entry.At is more than older ago, oldest first and at most limit of
+// Purge deletes the rows whose Status.At is more than older ago, oldest first and at most limit of
 // them. It returns how many it deleted. Call it in one transaction for each batch, until it returns 0.
 // A purged key runs again, so older must exceed the time within which the same work may come again.
 // older is 1 s to 100 years, limit 1 to 100,000. Rows that another transaction has locked are skipped (PostgreSQL,
@@ -61,13 +61,13 @@ func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 func Purge(ctx context.Context, tx Tx, older time.Duration, limit int) (purged int64, err error) {
 	switch {
 	case tx.exec == nil:
-		return 0, check(tx, "key", Options{})
+		return 0, errNoTx
 	case older < time.Second || older > maxOlder:
 		return 0, fmt.Errorf("sqlonce: Purge: older is %v, must be between 1s and %v", older, maxOlder)
 	case limit < 1 || limit > maxPurge:
 		return 0, fmt.Errorf("sqlonce: Purge: limit is %d, must be between 1 and %d", limit, maxPurge)
 	}
-	return tx.exec(ctx, texts[tx.dialect].purge, older.Microseconds(), limit)
+	return tx.exec(ctx, statementsOf[tx.dialect].purge, older.Microseconds(), limit)
 }
 
 const (

@@ -12,21 +12,24 @@ import (
 // Tx is an open transaction of the caller and its dialect. Make it with [Postgres], [Pgx], [MySQL]
 // or [SQLite]. The functions of this package neither commit it nor roll it back.
 type Tx struct {
-	dialect fence.SQL
-	exec    func(ctx context.Context, query string, args ...any) (rows int64, err error)
-	row     func(ctx context.Context, query string, args ...any) interface{ Scan(dest ...any) error }
+	dialect  fence.SQL
+	exec     func(ctx context.Context, query string, args ...any) (rows int64, err error)
+	queryRow func(ctx context.Context, query string, args ...any) scanner
 }
+
+// scanner is a *sql.Row or a pgx.Row.
+type scanner interface{ Scan(dest ...any) error }
 
 // Postgres returns tx as a transaction of PostgreSQL. tx is a *sql.Tx or a wrapper of one that passes
 // statements on unchanged, such as *sqlx.Tx. With bun pass the field Tx of bun.Tx.
-func Postgres(tx fence.Tx) Tx { return std(fence.Postgres, tx) }
+func Postgres(tx fence.Tx) Tx { return fromSQL(fence.Postgres, tx) }
 
 // MySQL returns tx as a transaction of MySQL or MariaDB. tx is a *sql.Tx or a wrapper of one.
-func MySQL(tx fence.Tx) Tx { return std(fence.MySQL, tx) }
+func MySQL(tx fence.Tx) Tx { return fromSQL(fence.MySQL, tx) }
 
 // SQLite returns tx as a transaction of SQLite, version 3.35 or newer. tx is a *sql.Tx or a wrapper
 // of one.
-func SQLite(tx fence.Tx) Tx { return std(fence.SQLite, tx) }
+func SQLite(tx fence.Tx) Tx { return fromSQL(fence.SQLite, tx) }
 
 // PgxTx has the methods of pgx.Tx that this package needs. Commit and Rollback are not called. They
 // keep out a pool and a connection, on which each statement is its own transaction.
@@ -52,13 +55,13 @@ func Pgx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) err
 			}
 			return tag.RowsAffected(), nil
 		},
-		row: func(ctx context.Context, query string, args ...any) interface{ Scan(dest ...any) error } {
+		queryRow: func(ctx context.Context, query string, args ...any) scanner {
 			return tx.QueryRow(ctx, query, args...)
 		},
 	}
 }
 
-func std(d fence.SQL, tx fence.Tx) Tx {
+func fromSQL(d fence.SQL, tx fence.Tx) Tx {
 	if tx == nil {
 		return Tx{}
 	}
@@ -71,7 +74,7 @@ func std(d fence.SQL, tx fence.Tx) Tx {
 			}
 			return res.RowsAffected()
 		},
-		row: func(ctx context.Context, query string, args ...any) interface{ Scan(dest ...any) error } {
+		queryRow: func(ctx context.Context, query string, args ...any) scanner {
 			return tx.QueryRowContext(ctx, query, args...)
 		},
 	}
@@ -80,15 +83,15 @@ func std(d fence.SQL, tx fence.Tx) Tx {
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the texts of a dialect.
+// statements are the statementsOf of a dialect.
 type statements struct{ create, claim, seen, record, lookup, clear, purge string }
 
-//nolint:gochecknoglobals // constant texts, read once
-var texts = map[fence.SQL]*statements{
-	fence.Postgres: read(fence.Postgres), fence.MySQL: read(fence.MySQL), fence.SQLite: read(fence.SQLite),
+//nolint:gochecknoglobals // constant statementsOf, read once
+var statementsOf = map[fence.SQL]*statements{
+	fence.Postgres: readStatements(fence.Postgres), fence.MySQL: readStatements(fence.MySQL), fence.SQLite: readStatements(fence.SQLite),
 }
 
-func read(d fence.SQL) *statements {
+func readStatements(d fence.SQL) *statements {
 	s := new(statements)
 	for name, text := range map[string]*string{
 		"create": &s.create, "claim": &s.claim, "seen": &s.seen, "record": &s.record, "lookup": &s.lookup, "clear": &s.clear, "purge": &s.purge,
@@ -107,7 +110,7 @@ func read(d fence.SQL) *statements {
 // takes about 230 bytes and the length of its key and record. Create panics if d is not a constant
 // of package fence.
 func Create(d fence.SQL) string {
-	s := texts[d]
+	s := statementsOf[d]
 	if s == nil {
 		panic(fmt.Sprintf("sqlonce: Create: d is %q, must be fence.Postgres, fence.MySQL or fence.SQLite", string(d)))
 	}

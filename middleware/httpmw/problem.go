@@ -26,7 +26,7 @@ const (
 	TypeUnauthorized     = typeBase + "unauthorized"      // 401: the scope function failed
 	TypeInProgress       = typeBase + "in-progress"       // 409: a request with this key is running; repeat later
 	TypeBusy             = typeBase + "busy"              // 409, 423: Exclusive: another request or job has what this one needs; repeat later
-	TypeLimitReached     = typeBase + "limit-reached"     // 429: Limited: as many requests or jobs as may run at a time are running; repeat later
+	TypeLimitReached     = typeBase + "limit-reached"     // 429: Limited: no room for the request under the limit; repeat later
 	TypeInterrupted      = typeBase + "interrupted"       // 503: the handler was cut short; repeat later
 	TypeOutcomeUnknown   = typeBase + "outcome-unknown"   // 409: an earlier run never said how it ended
 	TypeNotReplayable    = typeBase + "not-replayable"    // 409: done, but the answer was not kept
