@@ -9,7 +9,7 @@ import (
 // The types below are events for a lockcore.Observer. They are in this package, not in those of the
 // middlewares, so that an Observer that imports them does not link asynq or cron.
 
-// NoKey is an event: a task or request had no key. Packages asynqmw and httpmw report it. It belongs
+// NoKey is an event: a task or request had no key, or its LimitFunc returned no limit. Packages asynqmw and httpmw report it. It belongs
 // to no attempt, see [lockcore.Observer].
 type NoKey struct {
 	Name string // Terms.Name or its default

@@ -8,8 +8,6 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const maxLimit = 1_000_000 // as in lockcore
-
 // Shared runs fn beside any number of other Shared calls of the same key, but never beside an
 // [Exclusive] call of it: fn is a reader. It waits up to t.Wait (2 s by default) for its turn. Calls of
 // one process that begin within 5 ms share one lease. Later calls do not overtake a call that waits for
@@ -49,8 +47,8 @@ func Limited(ctx context.Context, locks *lockcore.Locker, key string, n int, t l
 	switch {
 	case t.Limit != 0:
 		return refuseTerms("Limited", "Limit must be 0, because n is the limit", t)
-	case n < 1 || n > maxLimit:
-		return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: Limited: n is %d, must be between 1 and %d", n, maxLimit))
+	case n < 1 || n > lockcore.MaxLimit:
+		return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: Limited: n is %d, must be between 1 and %d", n, lockcore.MaxLimit))
 	case t.Weight < 0 || t.Weight > n:
 		return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: Limited: Terms.Weight is %d, must be between 0 and n, which is %d", t.Weight, n))
 	}

@@ -39,8 +39,9 @@ var (
 	ErrRecord = notRun("lockcore: stored record does not decode")
 	// ErrUpgrade: ctx holds a share of the key, and the call asks for more: for the key alone, for a
 	// share with a smaller Limit, or for a greater Weight. Two such calls would wait for each other.
+	// The error says what is held and what was asked for.
 	ErrUpgrade = notRun("lockcore: a nested call asks for more than the share that its ctx holds")
-	// ErrTicket: the text is no ticket, or one of a Locker with another prefix.
+	// ErrTicket: the text is no ticket, or one of a Locker with another prefix. Its text says which.
 	ErrTicket = notRun("lockcore: bad ticket")
 	// ErrNested: a Claim whose ctx holds the same key would wait for itself, or a hold with nested
 	// runs cannot be handed over.
@@ -108,10 +109,11 @@ type BusyError struct {
 	Remaining time.Duration // of the lease if it is not renewed, of the reservation, or of MinHold
 	Queue     int           // calls in the local queue plus, if another process has the key, processes in the remote queue
 	Waited    time.Duration // by this call
-	Shares    int           // of a shared key: sum of the weights of its shares; 0: the holder has the key alone
+	Shares    int           // of a shared key: sum of the weights of its shares, also of those that cool; 0: the holder has the key alone
 	Waiting   int           // if MaxWaiting refused this call: calls of this Locker that wait for the key; else 0
-	// Local is true if the Locker of this call has the key itself, so the holder runs in this
-	// process. If the holder's handler made the call, the call did not get that handler's ctx.
+	// Local is true if the Locker of this call has the key itself, or the share that was granted last.
+	// So the holder runs in this process. If its handler made the call, the call did not get that
+	// handler's ctx.
 	Local bool
 	// Nested is true if ctx carries the hold, but another nested call of that hold runs, and this
 	// call did not get the ctx of that call.
@@ -119,38 +121,45 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
+	text := fmt.Sprintf("lockcore: %q is busy: %s", e.Key, e.text())
 	if e.Waiting > 0 {
-		return fmt.Sprintf("%s; not queued, because %d calls of this process wait for it (MaxWaiting)", e.text(), e.Waiting)
+		return fmt.Sprintf("%s; not queued, because %d calls of this process wait for it (MaxWaiting)", text, e.Waiting)
 	}
-	return e.text()
+	if waited := e.Waited.Round(time.Millisecond); waited > 0 {
+		text += fmt.Sprintf("; waited %v", waited)
+	}
+	return text
 }
 
 func (e *BusyError) text() string {
-	held := e.HeldFor.Round(time.Millisecond)
+	held, left := e.HeldFor.Round(time.Millisecond), e.Remaining.Round(time.Millisecond)
+	by := e.Holder.String()
+	if e.Local && !e.Nested {
+		by += ", another call of this process (a call inside its handler must pass on the ctx of that handler)"
+	}
 	switch {
 	case e.Nested:
-		return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; held by a nested call of this hold: pass on the ctx of that call", e.Key, held, e.Holder)
+		return fmt.Sprintf("held for %v by %v; held by a nested call of this hold: pass on the ctx of that call", held, by)
+	case e.kept() && e.Shares > 0:
+		return fmt.Sprintf("shares of weight %d are held or cooling, the first one is free in %v", e.Shares, left)
+	case e.kept():
+		return fmt.Sprintf("its last run has ended, it is kept for another %v", left)
+	case e.Shares > 0:
+		return fmt.Sprintf("shares of weight %d are held, the first one ends in %v unless it is renewed; the last one was granted to %v", e.Shares, left, by)
 	case e.Local:
-		return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; held by this process; a nested call needs the ctx of the handler that holds it", e.Key, held, e.Holder)
+		return fmt.Sprintf("held for %v by %v", held, by)
 	}
-	if e.Shares > 0 {
-		return fmt.Sprintf("lockcore: %q is busy: shared for %v, shares of weight %d are held, the last one by %v; if their holders have died, the first one ends in %v", e.Key, held, e.Shares,
-			e.Holder, e.Remaining.Round(time.Millisecond))
-	}
-	if e.kept() {
-		return fmt.Sprintf("lockcore: %q is busy: its last run has ended, it is kept for another %v", e.Key, e.Remaining.Round(time.Millisecond))
-	}
-	return fmt.Sprintf("lockcore: %q is busy: held for %v by %v; if that has died it is free in %v", e.Key, held,
-		e.Holder, e.Remaining.Round(time.Millisecond))
+	return fmt.Sprintf("held for %v by %v; if that has died it is free in %v", held, by, left)
 }
 
-func (e *BusyError) kept() bool { return e.Holder == Holder{} && e.HeldFor == 0 && e.Shares == 0 }
+func (e *BusyError) kept() bool { return e.Holder == Holder{} && e.HeldFor == 0 }
 
 // RetryAfter returns how long to wait before another try, from 1 s to 1 min. 1 s is the least that
 // a Retry-After header can express.
 //
 //   - held: as long as the holder has held the key so far, but at most the rest of its lease
-//   - reserved or cooling: until the key is no longer kept
+//   - shared: the same, of the share that ends first
+//   - reserved or cooling, or shared, and the share that ends first cools: until the end of that
 func (e *BusyError) RetryAfter() time.Duration {
 	if e.kept() {
 		return max(time.Second, min(e.Remaining, time.Minute))

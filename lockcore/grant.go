@@ -249,6 +249,9 @@ func (g *grant) afterLoss(h *hold, cause error) {
 // renewed records a successful renewal, and the hold that it published, if any. A renewal that
 // would shorten the lease does not move its end.
 func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
+	if g.share != nil {
+		g.share.extended(sent.Add(lease))
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known != nil {
@@ -374,9 +377,16 @@ func (g *grant) close() {
 	g.l.watchdog.remove(g)
 }
 
-// serverEnd returns the earliest time at which the lease ends on the server.
+// serverEnd returns the earliest time at which the lease ends on the server. Another grant of its
+// share may have extended it.
 func (g *grant) serverEnd() time.Time {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.sent.Add(g.lease)
+	end := g.sent.Add(g.lease)
+	g.mu.Unlock()
+	if s := g.share; s != nil {
+		if last := s.sent.Add(time.Duration(s.extent.Load())); last.After(end) {
+			return last
+		}
+	}
+	return end
 }

@@ -748,7 +748,7 @@ func TestForgottenContext(t *testing.T) {
 		l, _, _ := w.locker(lockcore.Options{})
 		other, _, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		const hint = "held by this process; a nested call needs the ctx of the handler that holds it"
+		const hint = "another call of this process (a call inside its handler must pass on the ctx of that handler)"
 		for _, wait := range []time.Duration{lockcore.NoWait, time.Second} {
 			_, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: wait})
 			if busy, ok := errors.AsType[*lockcore.BusyError](err); !ok || !busy.Local || busy.Nested || !strings.Contains(err.Error(), hint) {

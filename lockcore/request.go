@@ -247,7 +247,7 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 	}
 	return acquired{fingerprint: r.Fingerprint, interim: r.Record, busy: &BusyError{
 		Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Remaining: r.Remaining, Queue: r.Queue,
-		Shares: r.Shares,
+		Shares: r.Shares, Local: r.Shares > 0 && r.Locker == c.l.id,
 	}}
 }
 

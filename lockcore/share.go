@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -23,8 +24,9 @@ import (
 //   - While the leader waits for its next send it may take a share of this process instead, because it
 //     is the oldest of the waiting calls. The goroutine that removes it from keyQueue.idle, under the
 //     mutex, decides: one that hands a share to it, or the leader itself.
-//   - If a lease is lost or revoked, the share is closed: no call joins. Each grant of the share learns
-//     of the loss by its own renewal.
+//   - If a lease is lost, or a notification says that it is revoked, the share is closed: no call joins.
+//     Each grant of the share learns of the loss by its own renewal. A grant that is registered after
+//     that is renewed at once.
 type share struct {
 	backend.Share
 	phase string    // names all shares of the key that are held at the same time
@@ -35,7 +37,19 @@ type share struct {
 	users  int  // grants of the share, and calls that are about to get one
 	closed bool // no call joins
 
+	extent atomic.Int64 // ns from sent to the latest end on the server that a grant of the share has heard of
+
 	grants []*grant // see addGrant; guarded by Locker.mu
+}
+
+// extended notes that the share lasts until end on the server.
+func (s *share) extended(end time.Time) {
+	for d := int64(end.Sub(s.sent)); ; {
+		old := s.extent.Load()
+		if d <= old || s.extent.CompareAndSwap(old, d) {
+			return
+		}
+	}
 }
 
 // joinableLocked reports whether a call may run under s. The caller holds the mutex of the shard.
@@ -81,6 +95,12 @@ func (q *keyQueue) closeShareLocked(s *share) {
 	}
 }
 
+func (q *keyQueue) isClosed(s *share) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return s.closed
+}
+
 // leaveShare ends the use of s by one grant or call. last is true for the last user, which ends the
 // share in the backend.
 func (q *keyQueue) leaveShare(s *share) (last bool) {
@@ -122,26 +142,28 @@ func (q *keyQueue) openShare(g *grant, c *call) {
 	q.passLeadership(nil, nil)
 }
 
-// handOffShare hands the share of a hold that has ended under g to the first waiting call. It does so
-// until batchTime after the backend granted the share, whenever g joined it. The leader, whose request
-// may be in the remote queue, gets the share if another call can take over that request. Otherwise the
-// first waiting call overtakes the leader.
+// handOffShare hands the share of a hold that has ended under g to the leader, which is the oldest
+// waiting call. It does so until batchTime after the backend granted the share, whenever g joined it.
+// The next leader takes over the request of the leader, which may be in the remote queue. A leader that
+// sends, or that wants another share, gets nothing, and no call overtakes it: the share is released.
 func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {
 	q.mu.Lock()
 	var w *call
-	switch current := q.queues[q.key.Kind][q.key.Name]; { // q may have ended
-	case current == nil || current.first == nil:
-	case now.Sub(g.share.first.since) >= batchTime: //planted:share-handed-on-for-a-moment
-	case current.idle != nil && g.canHandTo(current.idle, now): //planted:share-to-the-leader-first
-		w, current.idle = current.idle, nil
-	case g.canHandTo(current.first, now):
-		w = current.first
-		current.removeLocked(w)
+	if current := q.queues[q.key.Kind][q.key.Name]; current != nil && current.first != nil { // else no call can take over the request
+		w = current.idle
+		if b := current.busy; w != nil && b != nil && w.terms.Limit > 0 && b.Shares > w.terms.Limit {
+			w = nil // others with a greater limit have the key beside this share
+		}
 	}
-	if w == nil {
+	if now.Sub(g.share.first.since) >= batchTime { //planted:share-handed-on-for-a-moment
+		w = nil
+	}
+	// Other users of an unlimited share may end it before a MinHold is over.
+	if w == nil || !g.canHandTo(w, now) || w.terms.MinHold > 0 && g.share.Limit == backend.Unlimited {
 		q.mu.Unlock()
 		return 0
 	}
+	w.queue.idle = nil
 	g.handOffs++
 	handed = int(g.handOffs)
 	q.mu.Unlock()
@@ -188,8 +210,8 @@ func (c *call) runOffered(req *request) *hold {
 	return h
 }
 
-// dropShare gives up the share g for a call that does not want it: the first waiting call gets the
-// share, or it is released.
+// dropShare gives up the share g for a call that does not want it: the leader gets the share, or it is
+// released.
 func (q *keyQueue) dropShare(g *grant) {
 	if g.joins() || q.handOffShare(g, time.Now()) == 0 {
 		g.discard()
@@ -215,6 +237,9 @@ func (c *call) runShare(g *grant) (*hold, error) {
 		}
 		if !g.terms.NoRenew {
 			l.watchdog.add(g, g.since)
+		}
+		if g.queue.isClosed(g.share) { // it may have been revoked before the grant was registered
+			l.watchdog.renewNow(g)
 		}
 	}
 	h := g.startHold(c)

@@ -339,7 +339,7 @@ func TestShareHandOff(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if sent := len(count.Commands()); sent >= calls || r.bad != "" || r.most != 2 {
+		if sent := len(count.Commands()); sent >= calls*3/2 || r.bad != "" || r.most != 2 {
 			t.Errorf("%d commands for %d holds, at most weight %d, %s", sent, calls, r.most, r.bad)
 		}
 	})

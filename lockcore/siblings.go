@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
@@ -266,12 +267,23 @@ func (h *hold) siblingBusy(start time.Time, queue int) *BusyError {
 	}
 }
 
+// shareText describes a share, or the key alone.
+func shareText(s backend.Share) string {
+	switch s.Limit {
+	case 0:
+		return "the key alone"
+	case backend.Unlimited:
+		return "a share without a limit"
+	}
+	return fmt.Sprintf("weight %d of limit %d", s.Weight, s.Limit)
+}
+
 // reenter enters the hold of key that ctx carries, or waits until it can. If it returns neither a
 // lease nor an error, ctx carries no hold that it can enter, and start is when the call began to
 // wait.
 func (l *Locker) reenter(ctx context.Context, e *entry, t *Terms) (le *Lease, start time.Time, err error) {
 	if e.of.grant.needsMore(t.share()) && e.holds() { //planted:upgrade-refused
-		return nil, start, fmt.Errorf("%w: %q", ErrUpgrade, e.of.grant.queue.key.Name)
+		return nil, start, fmt.Errorf("%w: %q: it holds %s and asks for %s", ErrUpgrade, e.of.grant.queue.key.Name, shareText(e.of.grant.share.Share), shareText(t.share()))
 	}
 	n := newNested(ctx, e.of)
 	if e.enter(n) {

@@ -18,6 +18,9 @@ const (
 	// it explicitly.
 	Forever time.Duration = math.MaxInt64
 
+	// MaxLimit is the greatest Terms.Limit.
+	MaxLimit = 1_000_000
+
 	// Unlimited as Terms.Limit asks for a share beside any number of others, as a reader does.
 	Unlimited = -1
 
@@ -30,7 +33,6 @@ const (
 	maxMinHold   = 24 * time.Hour
 	minStall     = 100 * time.Millisecond
 	maxWaiting   = 1_000_000
-	maxLimit     = 1_000_000
 	maxNameLen   = 128
 )
 
@@ -146,8 +148,8 @@ func (t *Terms) checkShare() (errs []error) {
 	if t.Limit == 0 && t.Weight == 0 {
 		return nil
 	}
-	if t.Limit < Unlimited || t.Limit > maxLimit {
-		errs = append(errs, fmt.Errorf("lockcore: Terms.Limit is %d, must be between 0 and %d, or Unlimited", t.Limit, maxLimit))
+	if t.Limit < Unlimited || t.Limit > MaxLimit {
+		errs = append(errs, fmt.Errorf("lockcore: Terms.Limit is %d, must be between 0 and %d, or Unlimited", t.Limit, MaxLimit))
 	}
 	if most := max(t.Limit, 0); t.Weight < 0 || t.Weight > most {
 		errs = append(errs, fmt.Errorf("lockcore: Terms.Weight is %d, must be between 0 and Terms.Limit, and 0 without a Limit or with Unlimited (Limit is %d)", t.Weight, t.Limit))

@@ -14,6 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
+const maxToken = 9e15 - backend.TokensPerGrant // the scripts refuse numbers above 9e15
+
 const maxTicket = 24 * time.Hour // the longest time within which a hold can be adopted
 
 // Ticket hands the hold to the process that calls [Locker.Adopt] with the ticket within d. d is at
@@ -42,8 +44,8 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 	}
 	h := le.h
 	g, l := h.grant, h.grant.l
-	if least := max(minLease, g.terms.Lease); d < least || d > maxTicket {
-		return "", fmt.Errorf("lockcore: Ticket for %v, must be between %v and %v", d, least, maxTicket)
+	if d < g.terms.Lease || d > maxTicket {
+		return "", fmt.Errorf("lockcore: Ticket for %v, must be between %v and %v", d, g.terms.Lease, maxTicket)
 	}
 	if g.share != nil {
 		return "", fmt.Errorf("lockcore: Ticket: the hold of %q is a share, must be of the key alone", g.queue.key.Name)
@@ -212,30 +214,31 @@ func (l *Locker) TicketKey(ticket string) (Kind, string, error) {
 func (l *Locker) readTicket(ticket string) (key backend.Key, t ticketData, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(ticket)
 	const head = 1 + ticketSum
+	malformed := fmt.Errorf("%w: the text is %d bytes long and no ticket", ErrTicket, len(ticket))
 	if err != nil || strings.ContainsAny(ticket, "\r\n") || len(b) < head+1 || b[0] != ticketVersion {
-		return key, t, ErrTicket
+		return key, t, malformed
 	}
 	rest := b[head:]
 	kind := backend.Kind(rest[0])
 	if kind != backend.KindExclusive && kind != backend.KindOnce {
-		return key, t, ErrTicket
+		return key, t, malformed
 	}
 	token, n := binary.Uvarint(rest[1:])
-	if n <= 0 || token >= 1<<53 {
-		return key, t, ErrTicket
+	if n <= 0 || token > maxToken {
+		return key, t, malformed
 	}
 	keep, m := binary.Uvarint(rest[1+n:])
 	if m <= 0 || keep < uint64(time.Second/time.Millisecond) || keep > uint64(maxKeep/time.Millisecond) || len(rest) < 1+n+m+idLength {
-		return key, t, ErrTicket
+		return key, t, malformed
 	}
 	id, name := string(rest[1+n+m:][:idLength]), string(rest[1+n+m+idLength:])
 	if checkKey(name) != nil || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
-		return key, t, ErrTicket
+		return key, t, malformed
 	}
 	key = l.backend.Key(kind, name)
 	t = ticketData{id: id, token: int64(token), keep: time.Duration(keep) * time.Millisecond}
 	if writeTicket(&key, t) != ticket {
-		return backend.Key{}, ticketData{}, ErrTicket
+		return backend.Key{}, ticketData{}, fmt.Errorf("%w: it was changed, or made under another Options.Prefix", ErrTicket)
 	}
 	return key, t, nil
 }

@@ -307,9 +307,9 @@ func (w *wake) check() {
 	}
 }
 
-// debounceRevoke returns the grants with an id if the notification of its revocation must be checked
-// now: the first one at once, and at most one more per revokePause.
-func (l *Locker) debounceRevoke(id string) []*grant {
+// debounceRevoke returns a grant with an id if the notification of its revocation must be checked now:
+// the first one at once, and at most one more per revokePause. Otherwise it returns nil.
+func (l *Locker) debounceRevoke(id string) *grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g := l.grants[id]
@@ -333,14 +333,27 @@ func (l *Locker) debounceRevoke(id string) []*grant {
 			l.revoked(id)
 		}
 	})
-	return slices.Clone(g.allLocked())
+	return g
 }
 
 // revoked handles the notification of a revocation. It proves nothing, because any client of Redis
 // can send one. So the watchdog sends a renewal, which only reads a NoRenew lease, at a bounded
 // rate. Its reply decides.
+//
+// A share is closed first. A call that has joined it before is in the list of its grants, or finds it
+// closed when it is registered, see runShare.
 func (l *Locker) revoked(id string) {
-	for _, g := range l.debounceRevoke(id) {
+	g := l.debounceRevoke(id)
+	if g == nil {
+		return
+	}
+	if g.share != nil {
+		g.queue.closeShare(g.share)
+	}
+	l.mu.Lock()
+	all := slices.Clone(g.allLocked())
+	l.mu.Unlock()
+	for _, g := range all {
 		l.watchdog.renewNow(g)
 	}
 }

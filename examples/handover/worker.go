@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -28,10 +29,13 @@ func (w *worker) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	if lease == nil {
 		return err // nil: an earlier delivery has completed the request
 	}
+	// Without it the key is held until the process ends if report panics or Complete fails. A second
+	// release has no effect, and neither has one after Complete.
+	defer func() { _ = lease.Release(ctx) }()
 	retry, _ := asynq.GetRetryCount(ctx)
 	report, err := w.report(lease.Context(), retry)
 	if err != nil { // the retry claims the key; a repetition of the request before that runs the handler again
-		return errors.Join(err, lease.Release(ctx))
+		return err
 	}
 	defer close(w.done)
 	header := http.Header{"Content-Type": {"text/plain"}}
@@ -41,7 +45,7 @@ func (w *worker) ProcessTask(ctx context.Context, t *asynq.Task) error {
 // lease adopts the hold of the ticket. If the ticket is used or late, it claims the key: it gets no
 // lease if the request is done.
 func (w *worker) lease(ctx context.Context, ticket string) (*lockcore.Lease, error) {
-	lease, err := w.locks.Adopt(ctx, ticket, lockcore.Terms{})
+	lease, err := w.locks.Adopt(ctx, ticket, lockcore.Terms{MaxHold: 10 * time.Minute})
 	if !errors.Is(err, lockcore.ErrLost) {
 		if err == nil {
 			w.say("adopts the request")

@@ -168,11 +168,6 @@ func leases() []mistake {
 			pkg:   "lockcore", test: "TestShareWriterWaits",
 		},
 		{
-			name: "share-past-the-leader", what: "A share is handed past the oldest waiting call.",
-			edits: []edit{{"share-to-the-leader-first", never()}},
-			pkg:   "lockcore", test: "TestShareInOrder",
-		},
-		{
 			name: "upgrade-waits", what: "A reader that wants the key alone waits for itself.",
 			edits: []edit{{"upgrade-refused", never()}},
 			pkg:   "lockcore", test: "TestSharesUpgrade",

@@ -88,6 +88,8 @@ func (j *judge) sweep() (closed bool) {
 	j.phase.shares = slices.DeleteFunc(j.phase.shares, func(s share) bool { return s.end <= j.now })
 	if closed = len(j.phase.shares) == 0; closed {
 		j.phase = nil
+	} else if !j.sharesHeld() {
+		j.phase.revoked = false
 	}
 	return closed
 }
@@ -306,11 +308,13 @@ func (j *judge) serves(heard []string) {
 func (j *judge) revokedShares(c *command, r *reply, heard []string) {
 	ran := slices.Contains(j.ran, c.id)
 	switch {
+	case len(heard) == 0 && (ran || !j.sharesHeld()):
+		if r.done != ran {
+			fail("D", "the revocation %s takes effect: %v, and no share is held", c.id, r.done)
+		}
+		return
 	case !r.done:
 		fail("D", "the revocation %s has no effect", c.id)
-	case len(heard) == 0 && (ran || !j.sharesHeld()):
-		j.phase.revoked = j.phase.revoked || !ran
-		return
 	case slices.Contains(j.closed, c.id):
 		fail("D", "a late duplicate of %s revokes %+v", c.id, j.phase.shares)
 	}

@@ -30,15 +30,15 @@ type ExclusiveOptions struct {
 
 // Validate reports every problem of o at once.
 func (o ExclusiveOptions) Validate() error {
-	return errtext.Join(o.Terms.Validate(), noShare(o.Terms), o.Busy.validate("ExclusiveOptions.Busy"))
+	return errtext.Join(o.Terms.Validate(), checkNoShare(o.Terms), o.Busy.validate("ExclusiveOptions.Busy"))
 }
 
-// noShare returns an error if t asks for a share.
-func noShare(t lockcore.Terms) error {
+// checkNoShare returns an error if t asks for a share.
+func checkNoShare(t lockcore.Terms) error {
 	if t.Limit == 0 && t.Weight == 0 {
 		return nil
 	}
-	return fmt.Errorf("asynqmw: ExclusiveOptions: Terms.Limit is %d and Terms.Weight is %d, must be 0: use Shared or Limited", t.Limit, t.Weight)
+	return fmt.Errorf("asynqmw: ExclusiveOptions: Terms.Limit is %d and Terms.Weight is %d, both must be 0: only Limited has a limit and weights", t.Limit, t.Weight)
 }
 
 // Exclusive returns a middleware under which no two tasks of the same key run at the same time, anywhere on the same

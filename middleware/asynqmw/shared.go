@@ -11,8 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const maxLimit = 1_000_000 // as of Terms.Limit
-
 // LimitedOptions of [Limited] and [LimitedFunc]. The zero value waits 2 s for room and then comes back later.
 type LimitedOptions struct {
 	// Terms of the key. Name is the class of the key unless it is set here. Wait is cut short before the task's deadline,
@@ -28,7 +26,7 @@ func (o LimitedOptions) Validate() error {
 	if o.Terms.Limit != 0 {
 		limit = fmt.Errorf("asynqmw: LimitedOptions: Terms.Limit is %d, must be 0: the limit is a parameter", o.Terms.Limit)
 	}
-	return errtext.Join(limit, o.terms(maxLimit).Validate(), o.Busy.validate("LimitedOptions.Busy"))
+	return errtext.Join(limit, o.terms(lockcore.MaxLimit).Validate(), o.Busy.validate("LimitedOptions.Busy"))
 }
 
 func (o LimitedOptions) terms(limit int) lockcore.Terms {
@@ -64,7 +62,7 @@ func Shared(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.Middl
 func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) asynq.MiddlewareFunc {
 	invalid := o.Validate()
 	if invalid == nil {
-		invalid = checkLimit("n is", n, o.Terms.Weight)
+		invalid = checkLimit("n", n, o.Terms.Weight)
 	}
 	d := newDecorator("Limited", locks, "key", key.keys(), invalid, o.terms(n), o.Busy)
 	return d.middleware(d.exclusive)
@@ -81,12 +79,15 @@ func (f LimitFunc) of(ctx context.Context, t *asynq.Task, weight int) (int, erro
 	if err != nil {
 		return 0, err
 	}
-	return n, checkLimit("LimitFunc returned", n, weight)
+	return n, checkLimit("the limit of LimitFunc", n, weight)
 }
 
 func checkLimit(what string, n, weight int) error {
-	if least := max(weight, 1); n < least || n > maxLimit {
-		return fmt.Errorf("asynqmw: %s %d, must be between %d and %d", what, n, least, maxLimit)
+	switch {
+	case n < 1 || n > lockcore.MaxLimit:
+		return fmt.Errorf("asynqmw: %s is %d, must be between 1 and %d", what, n, lockcore.MaxLimit)
+	case weight > n:
+		return fmt.Errorf("asynqmw: Terms.Weight is %d, must be at most %s, which is %d", weight, what, n)
 	}
 	return nil
 }

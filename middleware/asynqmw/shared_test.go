@@ -164,8 +164,8 @@ func TestLimitedFunc(t *testing.T) {
 			want  string // "": it runs
 		}{
 			"2": {limit: 2}, "max": {limit: 1_000_000},
-			"1": {limit: 1, want: "LimitFunc returned 1, must be between 2 and 1000000"}, "-1": {limit: lockcore.Unlimited, want: "LimitFunc returned -1"},
-			"more": {limit: 1_000_001, want: "LimitFunc returned 1000001"}, "error": {err: errBoom, want: `no limit for a task of type "charge": boom`},
+			"1": {limit: 1, want: "Terms.Weight is 2, must be at most the limit of LimitFunc, which is 1"}, "-1": {limit: lockcore.Unlimited, want: "the limit of LimitFunc is -1"},
+			"more": {limit: 1_000_001, want: "the limit of LimitFunc is 1000001"}, "error": {err: errBoom, want: `no limit for a task of type "charge": boom`},
 		} {
 			var g gauge
 			limit := func(context.Context, *asynq.Task) (int, error) { return tt.limit, tt.err }
@@ -196,14 +196,14 @@ func TestShareOptions(t *testing.T) {
 	key, keys := asynqmw.ByType(), eachPart
 	limit, weight := lockcore.Terms{Limit: 2}, lockcore.Terms{Weight: 2}
 	for want, fn := range map[string]func(){
-		"Exclusive: ExclusiveOptions: Terms.Limit is 2 and Terms.Weight is 0, must be 0": func() { asynqmw.Exclusive(locks, key, asynqmw.ExclusiveOptions{Terms: limit}) },
-		"ExclusiveOptions: Terms.Limit is 0 and Terms.Weight is 2, must be 0":            func() { asynqmw.Exclusive(locks, key, asynqmw.ExclusiveOptions{Terms: weight}) },
+		"Exclusive: ExclusiveOptions: Terms.Limit is 2 and Terms.Weight is 0, both must be 0": func() { asynqmw.Exclusive(locks, key, asynqmw.ExclusiveOptions{Terms: limit}) },
+		"ExclusiveOptions: Terms.Limit is 0 and Terms.Weight is 2, both must be 0":            func() { asynqmw.Exclusive(locks, key, asynqmw.ExclusiveOptions{Terms: weight}) },
 		"ExclusiveAll: ExclusiveOptions: Terms.Limit is 2":                               func() { asynqmw.ExclusiveAll(locks, keys, asynqmw.ExclusiveOptions{Terms: limit}) },
 		"OnceOptions: Terms.Limit is 2":                                                  func() { asynqmw.Once(locks, key, asynqmw.OnceOptions{Terms: limit}) },
 		"Shared: ExclusiveOptions: Terms.Limit is 2":                                     func() { asynqmw.Shared(locks, key, asynqmw.ExclusiveOptions{Terms: limit}) },
 		"must be false for Shared":                                                       func() { asynqmw.Shared(locks, key, asynqmw.ExclusiveOptions{Adopt: true}) },
-		"LimitedOptions: Terms.Limit is 2, must be 0":                                    func() { asynqmw.Limited(locks, key, 2, asynqmw.LimitedOptions{Terms: limit}) },
-		"n is 1, must be between 2 and 1000000":                                          func() { asynqmw.Limited(locks, key, 1, asynqmw.LimitedOptions{Terms: weight}) },
+		"LimitedOptions: Terms.Limit is 2, both must be 0":                                    func() { asynqmw.Limited(locks, key, 2, asynqmw.LimitedOptions{Terms: limit}) },
+		"Terms.Weight is 2, must be at most n, which is 1":                                          func() { asynqmw.Limited(locks, key, 1, asynqmw.LimitedOptions{Terms: weight}) },
 		"n is 1000001, must be between 1 and 1000000":                                    func() { asynqmw.Limited(locks, key, 1_000_001, asynqmw.LimitedOptions{}) },
 		"LimitedOptions.Busy is 9":                                                       func() { asynqmw.Limited(locks, key, 1, asynqmw.LimitedOptions{Busy: 9}) },
 		"limit must not be nil":                                                          func() { asynqmw.LimitedFunc(locks, key, nil, asynqmw.LimitedOptions{}) },

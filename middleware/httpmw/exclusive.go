@@ -93,7 +93,7 @@ func (o ExclusiveOptions) Validate() error {
 		errs = append(errs, errtext.Prefix("httpmw: ExclusiveOptions", err))
 	}
 	if o.Terms.Limit != 0 || o.Terms.Weight != 0 {
-		errs = append(errs, fmt.Errorf("httpmw: ExclusiveOptions: Terms.Limit is %d and Terms.Weight is %d, must be 0: use Shared or Limited", o.Terms.Limit, o.Terms.Weight))
+		errs = append(errs, fmt.Errorf("httpmw: ExclusiveOptions: Terms.Limit is %d and Terms.Weight is %d, both must be 0: only Limited has a limit and weights", o.Terms.Limit, o.Terms.Weight))
 	}
 	switch o.Status {
 	case 0, http.StatusConflict, http.StatusLocked:
@@ -186,7 +186,7 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	limit := 0
 	if m.limit != nil {
 		if limit, err = m.limit(r); err == nil {
-			err = checkLimit("LimitFunc returned", limit, terms.Weight)
+			err = checkLimit("the limit of LimitFunc", limit, terms.Weight)
 		}
 		if err != nil {
 			m.refuse(w, r, key, errtext.Wrap(errLimit, err))
@@ -239,7 +239,10 @@ func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key guard.Key
 	case TypeResourceUnnamed:
 		m.locks.Internal().Report(r.Context(), guard.NoKey{Name: m.name(key)})
 	case TypeInternal:
-		if errors.Is(err, errMisplaced) {
+		switch {
+		case errors.Is(err, errLimit):
+			m.locks.Internal().Report(r.Context(), guard.NoKey{Name: m.name(key)})
+		case errors.Is(err, errMisplaced):
 			m.misplaced.Do(func() { m.locks.Internal().Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()}) })
 		}
 	case TypeBusy:

@@ -32,6 +32,9 @@ func Complete(ctx context.Context, lease *lockcore.Lease, status int, header htt
 	if lease.Keep() == 0 || !strings.HasPrefix(lease.Key(), keyPrefix) {
 		return fmt.Errorf("httpmw: Complete: the key of lease is %q, must be the Key of a request under Idempotent", lease.Key())
 	}
+	if status < 200 || status > 999 {
+		return fmt.Errorf("httpmw: Complete: status is %d, must be between 200 and 999", status)
+	}
 	if len(body) > maxLimit || len(body) > 0 && !bodyAllowed(status) {
 		return fmt.Errorf("httpmw: Complete: body is %d bytes long, must be at most %d, and empty for status %d", len(body), maxBody(status), status)
 	}

@@ -9,8 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const maxPermits = 1_000_000 // as of Terms.Limit
-
 // Shared returns a middleware under which any number of requests of the same key run at the same time, but never beside a
 // request or job of [Exclusive] with that key: the requests are readers, see [guard.Shared]. Otherwise it behaves as
 // Exclusive, and answers what Exclusive answers. It panics if locks or key is nil, or if o is not valid.
@@ -34,7 +32,7 @@ func (o LimitedOptions) Validate() error {
 		limit = fmt.Errorf("httpmw: LimitedOptions: Terms.Limit is %d, must be 0: the limit is a parameter", o.Terms.Limit)
 	}
 	t := o.Terms
-	t.Limit = maxPermits
+	t.Limit = lockcore.MaxLimit
 	err := t.Validate()
 	if err != nil {
 		err = errtext.Prefix("httpmw: LimitedOptions", err)
@@ -52,7 +50,7 @@ func (o LimitedOptions) Validate() error {
 func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) func(http.Handler) http.Handler {
 	invalid := o.Validate()
 	if invalid == nil {
-		invalid = checkLimit("n is", n, o.Terms.Weight)
+		invalid = checkLimit("n", n, o.Terms.Weight)
 	}
 	limit := func(*http.Request) (int, error) { return n, nil }
 	return newExclusive("Limited", &exclusive{locks: locks, key: key, limit: limit}, o.exclusive(), invalid)
@@ -60,7 +58,8 @@ func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) func(
 
 // LimitFunc returns the limit of a request, for example that of its tenant: 1 to 1,000,000, and at least Terms.Weight.
 // All requests of a key should have the same limit. It is called once per request, from several goroutines, and must not read
-// r.Body. If it returns an error or another number, the request is answered 500.
+// r.Body. If it returns an error or another number, the request is answered 500, and the Observer gets
+// guard.NoKey.
 type LimitFunc func(r *http.Request) (int, error)
 
 // LimitedFunc is [Limited] with a limit that depends on the request. It panics if locks, key or limit is nil, or if o is
@@ -78,8 +77,11 @@ func (o LimitedOptions) exclusive() ExclusiveOptions {
 }
 
 func checkLimit(what string, n, weight int) error {
-	if least := max(weight, 1); n < least || n > maxPermits {
-		return fmt.Errorf("httpmw: %s %d, must be between %d and %d", what, n, least, maxPermits)
+	switch {
+	case n < 1 || n > lockcore.MaxLimit:
+		return fmt.Errorf("httpmw: %s is %d, must be between 1 and %d", what, n, lockcore.MaxLimit)
+	case weight > n:
+		return fmt.Errorf("httpmw: Terms.Weight is %d, must be at most %s, which is %d", weight, what, n)
 	}
 	return nil
 }

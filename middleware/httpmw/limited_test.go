@@ -93,8 +93,8 @@ func TestShared(t *testing.T) {
 func TestLimitFuncFails(t *testing.T) {
 	for want, limit := range map[string]httpmw.LimitFunc{
 		"no tenant": func(*http.Request) (int, error) { return 1, errors.New("no tenant") },
-		"LimitFunc returned 0, must be between 1 and 1000000":  func(*http.Request) (int, error) { return 0, nil },
-		"LimitFunc returned -1, must be between 1 and 1000000": func(*http.Request) (int, error) { return lockcore.Unlimited, nil },
+		"the limit of LimitFunc is 0, must be between 1 and 1000000":  func(*http.Request) (int, error) { return 0, nil },
+		"the limit of LimitFunc is -1, must be between 1 and 1000000": func(*http.Request) (int, error) { return lockcore.Unlimited, nil },
 	} {
 		var logged error
 		f, _, _ := shares(t, func(l *lockcore.Locker) func(http.Handler) http.Handler {

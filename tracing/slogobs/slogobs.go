@@ -118,7 +118,7 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 	case guard.ConflictLost:
 		o.write(ctx, nil, slog.LevelError, "job lost to a conflict", slog.String("name", e.Name), holder(nil, e.Holder))
 	case guard.NoKey:
-		o.write(ctx, nil, slog.LevelWarn, "no key", slog.String("name", e.Name))
+		o.write(ctx, nil, slog.LevelWarn, "no key or limit", slog.String("name", e.Name))
 	case guard.PayloadDiffers:
 		o.write(ctx, &lockcore.Acquisition{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelWarn, "another payload")
 	case guard.TickAbandoned:

@@ -54,7 +54,7 @@ var events = []struct {
 	{lockcore.CompletionFailed{Err: lockcore.ErrUnavailable}, "ERROR", "record not stored"},
 	{lockcore.CompletionStored{}, "INFO", "record stored late"},
 	{guard.ConflictLost{Name: "charge"}, "ERROR", "job lost to a conflict"},
-	{guard.NoKey{Name: "charge"}, "WARN", "no key"},
+	{guard.NoKey{Name: "charge"}, "WARN", "no key or limit"},
 	{guard.PayloadDiffers{Name: "charge", Key: canary}, "WARN", "another payload"},
 	{guard.TickAbandoned{Name: "charge", Key: canary, Holder: lockcore.Holder{Host: "db7"}}, "ERROR", "tick abandoned"},
 	{guard.Parked{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Count: 2, Delay: time.Minute}, "DEBUG", "parked"},

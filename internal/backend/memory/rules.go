@@ -434,12 +434,12 @@ func revoke(k key, id string, e env) (key, []notice) {
 		return k, nil
 	}
 	k.remember(id, e.now)
-	if k.state != held && k.state != shared || !k.live(e.now) {
+	if !k.live(e.now) || k.state != held && !k.sharesHeld(e.now) {
 		return k, nil
 	}
 	k.revoked = true
 	if k.state == shared {
-		return k, k.revokeShares()
+		return k, k.revokeShares(e.now)
 	}
 	return k, []notice{{k.locker, backend.Notification{Event: backend.EventRevoked, Request: k.owner}}}
 }

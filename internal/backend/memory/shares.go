@@ -92,7 +92,11 @@ func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.Acquire
 func busyShare(k key, r *backend.AcquireRequest, e env, notices []notice) (key, backend.AcquireReply, []notice) {
 	k, reply := busy(k, r, e, false)
 	if k.state == shared {
-		reply.Remaining = duration(k.shares[0].end - e.now) // the first moment at which there may be room
+		first := k.shares[0]
+		reply.Remaining = duration(first.end - e.now) // the first moment at which there may be room
+		if first.cooling {
+			reply.Holder, reply.Locker, reply.HeldFor = "", "", 0
+		}
 	}
 	return k, reply, notices
 }
@@ -160,6 +164,7 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	}
 	if i >= 0 && len(k.shares) > 0 {
 		k.end = k.shares[len(k.shares)-1].end
+		k.endRevocation(e.now)
 	}
 	if ours && len(k.shares) == 0 {
 		if !r.repeated && len(k.ended) == 0 && k.waker == "" && !k.abandoned && len(k.queue) == 0 && e.now > max(k.used, k.token) { // as in release
@@ -303,8 +308,18 @@ func (k *key) sweep(now instant) (swept, closed bool) {
 	}
 	if closed = len(k.shares) == 0; closed {
 		k.closePhase()
+	} else if swept {
+		k.endRevocation(now) //planted:rules-revocation-ends
 	}
 	return swept, closed
+}
+
+// endRevocation ends the revocation of a phase of which no share is held. The shares that cool have
+// no handler.
+func (k *key) endRevocation(now instant) {
+	if k.state == shared && !k.sharesHeld(now) {
+		k.revoked = false
+	}
 }
 
 func (k *key) shareAt(id string) int {
@@ -352,9 +367,9 @@ func (k *key) inspectShares(s *backend.Status, now instant) {
 }
 
 // revokeShares notifies the holders of all shares.
-func (k *key) revokeShares() (notices []notice) {
+func (k *key) revokeShares(now instant) (notices []notice) {
 	for i := range k.shares {
-		if s := &k.shares[i]; !s.cooling {
+		if s := &k.shares[i]; !s.cooling && s.end > now {
 			notices = append(notices, notice{s.locker, backend.Notification{Event: backend.EventRevoked, Request: s.id}})
 		}
 	}

@@ -153,11 +153,13 @@ func (q *cleanups) retry(ln *lane) {
 // list returns the command of an entry without the name of the script.
 func (q *cleanups) list(c *cleanup) (*script, []any) {
 	if r := c.release; r != nil {
+		if r.Share.Limit > 0 {
+			// A key remembers 16 ended ids. An outage of a process with many permits must not displace those
+			// that matter, so this id is remembered only if its acquire may arrive again.
+			return releaseShareScript, q.b.releaseShare(r, time.Now())
+		}
 		again := *r
 		again.Repeated = true
-		if r.Share.Limit > 0 {
-			return releaseShareScript, q.b.releaseShare(&again, time.Now())
-		}
 		return releaseScript, q.b.releaseCommand(&again, time.Now()).list[:]
 	}
 	r := c.withdraw

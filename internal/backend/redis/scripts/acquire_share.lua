@@ -3,7 +3,8 @@
 -- ARGV: 1 text of the request, see shares.lua 2 locker id 3 lease µs 4 enter the queue (1|0) 5 holder text
 --       6 retention ms of the queue 7 reservation µs 8 channel prefix 9 PUBLISH counts all receivers (1|0)
 -- Returns one of
---   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights} busy, as in acquire.lua
+--   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights} busy, as in acquire.lua;
+--     remaining is of the share that ends first. If it cools, held for is 0, and there is no holder
 --   {1, token, 1, abandoned (1|0), parked (1|0): the key may have parked entries, phase, time of the grant in µs} granted
 --   {5} the request has ended
 -- or the error BADFIELD and the name of a field that cannot be read.
@@ -13,14 +14,12 @@ local k = load_shares()
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 pass_phase(k, ARGV[7], ARGV[8], ARGV[9])
 local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
-local served = 0
 local busy = false
 -- First: a late duplicate may have entered the queue before its request ended, and got a share there.
 if string.find(k.l, id, 1, true) then return {5} end -- planted:late-duplicate-share
 if own then
   if k.v then return {5} end
-elseif k.s == 'r' and k.h == id then
-  busy = false
+elseif k.s == 'r' and k.h == id then -- its reservation
 elseif k.live and (k.s ~= 's' or k.v) then
   busy = true -- planted:share-excluded
 elseif k.s == 's' then
@@ -41,8 +40,9 @@ if busy then
   if k.s == 'h' then return {0, k.x - now, math.max(now - k.t, 0), k.m, queue, '', k.o} end
   if k.s ~= 's' then return {0, k.x - now, 0, '', queue, ''} end
   if string.sub(k.w, 1, 26) == id then call('HSET', KEYS[1], 'w', id .. ' ' .. string.format('%.0f', now)) end
-  local v = call('HMGET', KEYS[1], 'm', 'o')
   local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+  if string.sub(first[1], 1, 1) == 'c' then return {0, tonumber(first[2]) - now, 0, '', queue, '', '', '', k.c} end
+  local v = call('HMGET', KEYS[1], 'm', 'o')
   return {0, tonumber(first[2]) - now, math.max(now - k.t, 0), v[1] or '', queue, '', v[2] or '', '', k.c}
 end
 

@@ -7,7 +7,12 @@
 local k = load(KEYS[1])
 if ARGV[2] and string.find(k.l, ARGV[2], 1, true) then return 1 end -- a repeat; the key may have another holder now
 if k.bad == 'x' or k.bad == 'd' then return {err = 'BADFIELD ' .. k.bad} end
-if k.s ~= 'h' and k.s ~= 's' or not k.live then
+local held = k.s == 'h' and k.live
+local shares = k.s == 's' and k.live and call('ZRANGE', KEYS[3], string.format('(%.0f', now), '+inf', 'BYSCORE') or {}
+for _, member in ipairs(shares) do
+  held = held or string.byte(member) ~= 99 -- 'c', cooling: it has no handler
+end
+if not held then
   if ARGV[2] then remember(k.l, ARGV[2]) end -- else a late duplicate revokes the next hold
   return 0
 end
@@ -18,9 +23,9 @@ if k.s == 'h' then
   call('PUBLISH', ARGV[1] .. k.o, 'v' .. k.h)
   return 1
 end
-for _, member in ipairs(call('ZRANGE', KEYS[3], 0, -1)) do
+for _, member in ipairs(shares) do
   local id = string.match(member, '^(%w+)/')
-  local locker = id and string.byte(member) ~= 99 and string.match(call('HGET', KEYS[1], id) or '', '^[^\n]*') or '' -- 'c', cooling
+  local locker = id and string.byte(member) ~= 99 and string.match(call('HGET', KEYS[1], id) or '', '^[^\n]*') or ''
   if locker ~= '' then call('PUBLISH', ARGV[1] .. locker, 'v' .. id) end
 end
 return 1

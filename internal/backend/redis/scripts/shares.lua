@@ -30,6 +30,15 @@ local function close_phase(k)
   k.s, k.h, k.c, k.w, k.v, k.live = '', '', 0, '', false, false
 end
 
+-- Ends the revocation of a phase of which no share is held. The shares that cool have no handler.
+local function end_revocation(k)
+  for _, member in ipairs(call('ZRANGE', KEYS[3], 0, -1)) do
+    if string.byte(member) ~= 99 then return end -- 'c', cooling
+  end
+  k.v = false
+  call('HDEL', KEYS[1], 'v')
+end
+
 -- Reads the key as load does, and removes the shares that have expired. c is the sum of the weights
 -- of the others. swept is set if a share was removed, and closed if none is left. A key that cannot be
 -- read is not changed.
@@ -65,6 +74,8 @@ local function load_shares()
   if k.c <= 0 then
     close_phase(k)
     k.closed = true
+  elseif k.v and k.swept then
+    end_revocation(k) -- planted:revocation-ends
   end
   return k
 end

@@ -1,0 +1,253 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// No call of a process overtakes an older one, whatever both ask for, and also if the older one has a
+// request under way.
+func TestShareNoOvertaking(t *testing.T) {
+	readers := lockcore.Terms{Limit: lockcore.Unlimited}
+	for name, c := range map[string]struct{ held, older, later lockcore.Terms }{
+		"a reader and a writer": {readers, lockcore.Terms{}, readers},
+		"light and heavy":       {lockcore.Terms{Limit: 3}, lockcore.Terms{Limit: 3, Weight: 3}, lockcore.Terms{Limit: 3}},
+		"equal terms":           {lockcore.Terms{Limit: 1}, lockcore.Terms{Limit: 1}, lockcore.Terms{Limit: 1}},
+	} {
+		for _, delay := range []time.Duration{0, 500 * time.Microsecond} {
+			t.Run(name+", "+delay.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					l, f, _ := w.locker(lockcore.Options{})
+					_ = shareOf(t, l, c.held).Release(t.Context()) // the subscription
+					f.Delay(delay)
+					held := shareOf(t, l, c.held)
+					order := make(chan string, 2)
+					call := func(name string, terms lockcore.Terms, d time.Duration) {
+						terms.Wait = lockcore.Forever
+						le := shareOf(t, l, terms)
+						order <- name
+						time.Sleep(d)
+						_ = le.Release(context.WithoutCancel(t.Context()))
+					}
+					var all sync.WaitGroup
+					all.Go(func() { call("older", c.older, 0) })
+					time.Sleep(200 * time.Microsecond)
+					all.Go(func() { call("later", c.later, time.Second) })
+					time.Sleep(300 * time.Microsecond)
+					_ = held.Release(t.Context())
+					if first := <-order; first != "older" {
+						t.Errorf("the %s call was first", first)
+					}
+					all.Wait()
+				})
+			})
+		}
+	}
+}
+
+// A share is not handed to a call whose limit others exceed.
+func TestShareHandOffBeyondLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		small := lockcore.Terms{Limit: 2, Wait: time.Minute}
+		_ = shareOf(t, l, small).Release(t.Context())
+		held := shareOf(t, l, small)
+		big := shareOf(t, other, lockcore.Terms{Limit: 10, Weight: 9})
+		got := make(chan *lockcore.Lease, 2)
+		for range 2 {
+			go func() { got <- shareOf(t, l, small) }()
+			time.Sleep(time.Millisecond)
+		}
+		_ = held.Release(t.Context())
+		select {
+		case <-got:
+			t.Error("granted at limit 2 beside weight 9")
+		case <-time.After(time.Second):
+		}
+		_ = big.Release(t.Context())
+		for range 2 {
+			_ = (<-got).Release(t.Context())
+		}
+	})
+}
+
+// A reader with a MinHold keeps its place, also if it waits behind readers that share a lease.
+func TestShareMinHoldOfReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		writer, _, _ := w.locker(lockcore.Options{})
+		readers := lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.Forever}
+		cooled := readers
+		cooled.MinHold = 10 * time.Second
+		_ = shareOf(t, l, readers).Release(t.Context())
+		first, second := shareOf(t, l, readers), shareOf(t, l, readers)
+		var all sync.WaitGroup
+		var began, wrote time.Time
+		all.Go(func() {
+			le := shareOf(t, writer, lockcore.Terms{Wait: lockcore.Forever})
+			wrote = time.Now()
+			_ = le.Release(t.Context())
+		})
+		time.Sleep(time.Millisecond)
+		all.Go(func() {
+			le := shareOf(t, l, cooled)
+			began = time.Now()
+			_ = le.Release(t.Context())
+		})
+		time.Sleep(time.Millisecond)
+		all.Go(func() { _ = shareOf(t, l, readers).Release(t.Context()) })
+		time.Sleep(time.Millisecond)
+		_ = first.Release(t.Context())
+		time.Sleep(time.Millisecond)
+		_ = second.Release(t.Context())
+		all.Wait()
+		if wrote.After(began) && wrote.Before(began.Add(cooled.MinHold)) {
+			t.Errorf("a writer got the key %v after the begin of a hold with MinHold %v", wrote.Sub(began), cooled.MinHold)
+		}
+	})
+}
+
+// A revocation ends with the last handler. It does not last for the MinHold of permits that were
+// released before. A key whose permits all cool has nothing to revoke.
+func TestShareRevokeCooling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		rate := lockcore.Terms{Limit: 10, MinHold: time.Hour, Wait: time.Second}
+		_ = shareOf(t, l, rate).Release(t.Context())
+		ok(t, l.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		hung := shareOf(t, l, rate)
+		time.Sleep(3 * time.Second)
+		ok(t, l.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		time.Sleep(time.Second)
+		wantErr(t, "the handler", context.Cause(hung.Context()), lockcore.ErrRevoked)
+		_, err := l.Acquire(t.Context(), "k", rate)
+		wantErr(t, "beside the handler", err, lockcore.ErrBusy)
+		_ = hung.Release(t.Context())
+		_ = shareOf(t, l, rate).Release(t.Context())
+	})
+}
+
+// A reader that joins a share while its revocation is checked ends with the others.
+func TestShareRevokeJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, f, _ := w.locker(lockcore.Options{})
+		op, _, _ := w.locker(lockcore.Options{})
+		readers := lockcore.Terms{Limit: lockcore.Unlimited, Lease: time.Minute, Wait: lockcore.NoWait}
+		other, err := l.Acquire(t.Context(), "other", lockcore.Terms{}) // keeps the subscription
+		ok(t, err)
+		defer func() { _ = other.Release(t.Context()) }()
+		time.Sleep(3 * time.Second)
+		all := []*lockcore.Lease{shareOf(t, l, readers)}
+		f.Delay(time.Millisecond)
+		ok(t, op.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		for range 8 {
+			time.Sleep(500 * time.Microsecond)
+			if le, err := l.Acquire(t.Context(), "k", readers); err == nil {
+				all = append(all, le)
+			}
+		}
+		began := time.Now()
+		for _, le := range all {
+			<-le.Context().Done()
+			if d := time.Since(began); d > 2*time.Second {
+				t.Errorf("a reader heard of the revocation after %v", d)
+			}
+			_ = le.Release(t.Context())
+		}
+	})
+}
+
+// The release of the last reader is repeated for as long as Redis keeps the share, also if another reader
+// has extended it.
+func TestShareExtendedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, f, _ := w.locker(lockcore.Options{})
+		readers := lockcore.Terms{Limit: lockcore.Unlimited, Lease: 2 * time.Second}
+		first, second := shareOf(t, l, readers), shareOf(t, l, readers)
+		ok(t, first.Extend(t.Context(), time.Hour))
+		_ = first.Release(t.Context())
+		f.Silence()
+		_ = second.Release(t.Context())
+		time.Sleep(5 * time.Second)
+		f.Heal()
+		time.Sleep(30 * time.Second)
+		if s, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || s.State != lockcore.StateFree {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// If all permits cool, RetryAfter is the time until the first one is free.
+func TestShareRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		rate := lockcore.Terms{Limit: 1, MinHold: 30 * time.Second, Wait: lockcore.NoWait}
+		_ = shareOf(t, l, rate).Release(t.Context())
+		time.Sleep(100 * time.Millisecond)
+		_, err := l.Acquire(t.Context(), "k", rate)
+		b, is := errors.AsType[*lockcore.BusyError](err)
+		if !is || math.Round(b.RetryAfter().Seconds()) != 30 || b.Shares != 1 || !strings.Contains(err.Error(), "the first one is free in 29.9s") {
+			t.Errorf("%+v, %v", b, err)
+		}
+		time.Sleep(time.Minute)
+		held := shareOf(t, l, rate)
+		_, err = l.Acquire(t.Context(), "k", rate)
+		if b, is := errors.AsType[*lockcore.BusyError](err); !is || !b.Local || !strings.Contains(err.Error(), "must pass on the ctx") {
+			t.Errorf("%+v, %v", b, err)
+		}
+		_ = held.Release(t.Context())
+	})
+}
+
+// An outage in which many permits are released displaces no ended request that may still arrive.
+func TestShareOutageRemembers(t *testing.T) {
+	w := realWorld(t)
+	a, fa, _ := w.locker(lockcore.Options{})
+	b, fb, _ := w.locker(lockcore.Options{})
+	terms := lockcore.Terms{Limit: 100, Wait: lockcore.NoWait}
+	_ = shareOf(t, a, terms).Release(t.Context())
+	_ = shareOf(t, b, terms).Release(t.Context())
+	late := fb.Hold(func(r locktest.Request) bool { return strings.HasPrefix(r.Name, "EVAL") && r.About("/100/1/") })
+	_ = shareOf(t, b, terms).Release(t.Context()) // by a second copy of the request
+	<-late.Struck()
+	var all []*lockcore.Lease
+	for range 17 {
+		all = append(all, shareOf(t, a, terms))
+	}
+	fa.Silence()
+	var wg sync.WaitGroup
+	for _, le := range all {
+		wg.Go(func() { _ = le.Release(t.Context()) })
+	}
+	wg.Wait()
+	fa.Heal()
+	free := func() bool {
+		s, err := a.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		return err == nil && s.State == lockcore.StateFree
+	}
+	for !free() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	late.Deliver()
+	time.Sleep(200 * time.Millisecond)
+	if !free() {
+		t.Error("a late duplicate has a share")
+	}
+}
