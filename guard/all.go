@@ -35,6 +35,9 @@ const (
 //   - If the lease of any key ends early, the ctx of fn ends, and the error names the cause as that of Exclusive does.
 //     If that happens before fn begins, the error also satisfies errors.Is(err, lockcore.ErrNotRun).
 //
+// With [WithTicket] the call adopts the hold of one of its keys, and releases it if another key is busy. The ticket is then
+// used up.
+//
 // Other errors are those of Exclusive. Bad keys or terms are refused before any key is acquired.
 func ExclusiveAll(ctx context.Context, locks *lockcore.Locker, keys []string, t lockcore.Terms, fn func(context.Context) error) error {
 	if locks == nil || fn == nil {

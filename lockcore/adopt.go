@@ -20,7 +20,8 @@ import (
 //   - ErrTicket: the text is no ticket, or one of a Locker with another prefix
 //   - ErrLost: the ticket was used, its time is over, its hold has ended, or the ticket is forged
 //   - ErrRevoked: the hold was revoked. The key is then abandoned.
-//   - ErrUnavailable, also if too few replicas acknowledged; see below
+//   - ErrUnavailable, also if too few replicas acknowledged; see below. If ctx has ended meanwhile, the
+//     error also matches [context.Cause] of ctx.
 //   - ErrClosed, ErrRecord, an error of t.Validate, or [context.Cause] of ctx
 //
 // A queue may deliver a ticket twice. Then one Adopt succeeds, and the other gets ErrLost. It can
@@ -86,6 +87,9 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 	case err != nil:
 		if reply.Repeated {
 			abandon(r.ID, 0)
+		}
+		if ctx := c.ctx; ctx.Err() != nil {
+			return nil, errtext.Join(cannotAdopt(unavailable(err)), context.Cause(ctx))
 		}
 		return nil, cannotAdopt(unavailable(err))
 	case reply.Verdict == backend.VerdictRevoked:

@@ -37,8 +37,8 @@ func SendOnce(ctx context.Context, l *Locker, name string) error {
 	return nil
 }
 
-// ForgedTicket returns a ticket of a key with an id that no grant has.
-func ForgedTicket(l *Locker, kind Kind, name string) string {
+// ForgedTicket returns a ticket of a key with a token and an id that no grant has.
+func ForgedTicket(l *Locker, kind Kind, name string, token int64) string {
 	key := l.backend.Key(backend.Kind(kind), name)
-	return writeTicket(&key, ticketData{id: rand.Text(), token: 1, keep: time.Minute})
+	return writeTicket(&key, ticketData{id: rand.Text(), token: token, keep: time.Minute})
 }

@@ -55,6 +55,36 @@ func TestShareNoOvertaking(t *testing.T) {
 	}
 }
 
+// A permit that is older than a batch goes back to the backend, where another process waits.
+func TestShareHandOffEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		one := lockcore.Terms{Limit: 1, Wait: lockcore.Forever}
+		_ = shareOf(t, l, one).Release(t.Context())
+		held := shareOf(t, l, one)
+		order := make(chan string, 3)
+		var all sync.WaitGroup
+		for _, c := range []struct {
+			name string
+			l    *lockcore.Locker
+		}{{"other", other}, {"own", l}, {"own", l}} {
+			all.Go(func() {
+				le := shareOf(t, c.l, one)
+				order <- c.name
+				_ = le.Release(t.Context())
+			})
+			time.Sleep(2 * time.Millisecond)
+		}
+		_ = held.Release(t.Context())
+		if first := <-order; first != "other" {
+			t.Error("a call of the same process was first")
+		}
+		all.Wait()
+	})
+}
+
 // A share is not handed to a call whose limit others exceed.
 func TestShareHandOffBeyondLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -376,9 +376,11 @@ func TestTicketForged(t *testing.T) {
 		if n := len(count.Commands()); n != 0 {
 			t.Errorf("%d commands", n)
 		}
-		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindExclusive, "k"), lockcore.Terms{})
+		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindExclusive, "k", 1), lockcore.Terms{})
 		wantErr(t, "a forged id", err, lockcore.ErrLost)
-		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindOnce, "k"), lockcore.Terms{})
+		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindExclusive, "k", 9e15), lockcore.Terms{})
+		wantErr(t, "a token that the scripts refuse", err, lockcore.ErrTicket)
+		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindOnce, "k", 1), lockcore.Terms{})
 		wantErr(t, "another kind", err, lockcore.ErrLost)
 		ok(t, w.must(l.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
 	})
@@ -391,7 +393,7 @@ func FuzzTicket(f *testing.F) {
 	}
 	f.Cleanup(func() { _ = l.Close(context.Background()) })
 	for _, key := range []string{"k", strings.Repeat("\xff", 512)} {
-		f.Add(lockcore.ForgedTicket(l, lockcore.KindOnce, key))
+		f.Add(lockcore.ForgedTicket(l, lockcore.KindOnce, key, 1))
 	}
 	f.Add("AQ")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -632,4 +634,24 @@ func TestTicketForeignClient(t *testing.T) {
 			ok(t, w.must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context()))
 		})
 	}
+}
+
+// An Adopt whose ctx ends while Redis does not reply says so, beside ErrUnavailable.
+func TestTicketAdoptCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, _, _ := w.locker(lockcore.Options{})
+		b, f, _ := w.locker(lockcore.Options{})
+		ticket := ticketOf(t, w.must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Hour)
+		mine := errors.New("my cause")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		f.Silence()
+		time.AfterFunc(100*time.Millisecond, func() { cancel(mine) })
+		_, err := b.Adopt(ctx, ticket, lockcore.Terms{})
+		for _, want := range []error{mine, lockcore.ErrUnavailable, lockcore.ErrNotRun} {
+			wantErr(t, "Adopt", err, want)
+		}
+		f.Heal()
+		time.Sleep(5 * time.Second)
+	})
 }

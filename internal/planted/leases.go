@@ -165,7 +165,7 @@ func leases() []mistake {
 		{
 			name: "share-handed-on-for-ever", what: "Calls hand a share on past a writer that waits.",
 			edits: []edit{{"share-handed-on-for-a-moment", never()}},
-			pkg:   "lockcore", test: "TestShareWriterWaits",
+			pkg:   "lockcore", test: "TestShareHandOffEnds",
 		},
 		{
 			name: "upgrade-waits", what: "A reader that wants the key alone waits for itself.",

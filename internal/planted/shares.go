@@ -11,6 +11,16 @@ func shares() []mistake {
 			pkg:   pkg, test: test,
 		},
 		{
+			name: "rules-revocation-of-cooling", what: "By the rules, a revocation lasts until the last permit has cooled.",
+			edits: []edit{{"rules-revocation-ends", skip()}},
+			pkg:   pkg, test: "TestConformance",
+		},
+		{
+			name: "revocation-of-cooling", what: "A revocation lasts until the last permit has cooled.",
+			edits: []edit{{"revocation-ends", skip()}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
 			name: "rules-head-dropped", what: "By the rules, the first waiter that does not fit is removed at once.",
 			edits: []edit{{"rules-head-keeps-its-place", never()}},
 			pkg:   pkg, test: test,

@@ -383,6 +383,21 @@ func sharedOperators() []rule {
 			_, g := s.c.hold(&s.job, reader)
 			s.check(g.Token > phase.Token, "%+v after %+v", g, phase)
 		}),
+		fast("a revocation ends with the last share that is held", func(s *scene) {
+			s.a.listen()
+			cooled, _ := s.a.hold(&s.job, limited(3, 1))
+			held, _ := s.a.hold(&s.job, limited(3, 1))
+			end := ending(cooled, 0)
+			end.CoolUntil = time.Now().Add(time.Hour)
+			s.a.release(true, end)
+			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.a.hears(backend.Notification{Event: backend.EventRevoked, Request: held.ID})
+			s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
+			s.a.release(true, ending(held, 0))
+			s.check(!s.weights(&s.job, 1).Revoked, "Revoked is true, and no share is held")
+			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.c.hold(&s.job, limited(3, 1))
+		}),
 		fast("a shared key is not cleared while a share has a holder", func(s *scene) {
 			r, phase := s.a.hold(&s.job, reader)
 			s.clear(backend.ClearHeld, backend.ClearRequest{Key: &s.job})

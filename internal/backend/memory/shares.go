@@ -164,7 +164,7 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	}
 	if i >= 0 && len(k.shares) > 0 {
 		k.end = k.shares[len(k.shares)-1].end
-		k.endRevocation(e.now)
+		k.endRevocation(e.now) //planted:rules-revocation-ends
 	}
 	if ours && len(k.shares) == 0 {
 		if !r.repeated && len(k.ended) == 0 && k.waker == "" && !k.abandoned && len(k.queue) == 0 && e.now > max(k.used, k.token) { // as in release
@@ -309,7 +309,7 @@ func (k *key) sweep(now instant) (swept, closed bool) {
 	if closed = len(k.shares) == 0; closed {
 		k.closePhase()
 	} else if swept {
-		k.endRevocation(now) //planted:rules-revocation-ends
+		k.endRevocation(now)
 	}
 	return swept, closed
 }

@@ -35,7 +35,7 @@ if own then
   if k.c > 0 then
     k.x = tonumber(call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]) -- planted:latest-end
     call('HSET', KEYS[1], 'c', k.c, 'x', k.x)
-    if k.v then end_revocation(k) end
+    if k.v then end_revocation(k) end -- planted:revocation-ends
   end
 end
 local queue = call('ZCARD', KEYS[2])

@@ -75,7 +75,7 @@ local function load_shares()
     close_phase(k)
     k.closed = true
   elseif k.v and k.swept then
-    end_revocation(k) -- planted:revocation-ends
+    end_revocation(k)
   end
   return k
 end
