@@ -208,7 +208,11 @@ func describe(out io.Writer, k keyed) error {
 		if k.Holder.Traceparent != "" {
 			line("trace", oneLine(k.Holder.Traceparent))
 		}
-		line("for", age(k.HeldFor))
+		if k.State == lockcore.StateShared { // the holder is that of the last share
+			line("shared for", age(k.HeldFor))
+		} else {
+			line("for", age(k.HeldFor))
+		}
 	}
 	switch {
 	case k.Remaining <= 0:
@@ -356,13 +360,28 @@ func kindOf(once bool) lockcore.Kind {
 	return lockcore.KindExclusive
 }
 
+// weights is the sum of the weights of a shared key, and the limit if all shares have the same.
+func weights(k keyed) string {
+	if len(k.Shares) == 0 {
+		return fmt.Sprintf("weight %d", k.Weights)
+	}
+	limit := k.Shares[0].Limit
+	switch {
+	case slices.ContainsFunc(k.Shares, func(s lockcore.Share) bool { return s.Limit != limit }):
+		return fmt.Sprintf("weight %d", k.Weights)
+	case limit == lockcore.Unlimited:
+		return fmt.Sprintf("weight %d, no limit", k.Weights)
+	}
+	return fmt.Sprintf("weight %d of %d", k.Weights, limit)
+}
+
 // state is the state of a key in words.
 func state(k keyed) string {
 	switch {
 	case k.State == lockcore.StateShared && k.Revoked:
-		return fmt.Sprintf("shared (weight %d), revoked", k.Weights)
+		return fmt.Sprintf("shared (%s), revoked", weights(k))
 	case k.State == lockcore.StateShared:
-		return fmt.Sprintf("shared (weight %d)", k.Weights)
+		return fmt.Sprintf("shared (%s)", weights(k))
 	case k.State == lockcore.StateFree && k.Died:
 		return "free (last holder died; it began " + age(k.HeldFor) + " ago)"
 	case k.State == lockcore.StateDone && k.result != nil:

@@ -111,8 +111,10 @@ func TestShares(t *testing.T) {
 		_, err := l.Acquire(t.Context(), "partner:x", terms)
 		ok(t, err)
 	}
+	_, err := l.Acquire(t.Context(), "partner:y", lockcore.Terms{Limit: 3, Weight: 2})
+	ok(t, err)
 	for args, want := range map[string][]string{
-		"ls":                    {"shared (weight 4)"},
+		"ls":                    {"shared (weight 4)", "shared (weight 2 of 3)"},
 		"ls -json":              {`"weights": 4`, `"shares": [`},
 		"show":                  {"shared (weight 4)", "weight 3 of 5"},
 		"clear -exclusive -yes": {"partner:x is shared, see holdfast revoke: not cleared"},
