@@ -14,7 +14,7 @@ import (
 )
 
 // limit is what the tests of one mistake may take.
-const limit = 2 * time.Minute
+const limit = 5 * time.Minute
 
 // report is what came of one go test.
 type report struct {
