@@ -84,6 +84,9 @@ func checks() []check {
 		{"lost requests and replies count once", (*trial).lostReplies},
 		{"revoke frees nothing under a running handler", (*trial).revoke},
 		{"minHold keeps the key and clear frees it", (*trial).minHold},
+		{"permits never exceed the limit", (*trial).permits},
+		{"a writer is alone and no reader overtakes it", (*trial).readers},
+		{"a ticket hands a hold over once", (*trial).ticket},
 		{"one runs and all have its record", (*trial).records},
 		{"a record is forgotten when keep is over", (*trial).keep},
 		{"a failed run runs again", (*trial).failure},
@@ -103,13 +106,13 @@ type suite struct {
 	end   time.Time
 
 	mu   sync.Mutex
-	used map[[2]string]struct{} // a hash and a queue in Redis
+	used map[storedKeys]struct{}
 }
 
 func newSuite(rdb redis.UniversalClient, o lockcore.Options, short bool) *suite {
 	return &suite{
 		rdb: rdb, given: o, o: lockcore.Options{Prefix: o.Prefix, NoGroups: o.NoGroups, ReplicaAcks: o.ReplicaAcks},
-		id: rand.Text(), short: short, end: time.Now().Add(runTime), used: map[[2]string]struct{}{},
+		id: rand.Text(), short: short, end: time.Now().Add(runTime), used: map[storedKeys]struct{}{},
 	}
 }
 
@@ -148,40 +151,43 @@ func (s *suite) key(name string) string {
 	return key
 }
 
-// stored says how a key of the suite stands in Redis, for each kind: its hash and its queue. It is what the tests find there.
-func (s *suite) stored(key string) (names [2][2]string) {
+// storedKeys are the keys in Redis of a key: its hash, its queue and its shares.
+type storedKeys [3]string
+
+// stored returns the keys in Redis of a key of the suite, for each kind.
+func (s *suite) stored(key string) (names [2]storedKeys) {
 	prefix := s.o.Prefix
 	if prefix == "" {
 		prefix = "holdfast"
 	}
 	for i, kind := range []string{"x", "o"} {
 		hash := prefix + ":2:" + kind + ":{" + key + "}"
-		names[i] = [2]string{hash, hash + ":q"}
+		names[i] = storedKeys{hash, hash + ":q", hash + ":s"}
 	}
 	return names
 }
 
 // As scripts, for the user may have the right to no more than what the scripts of a Locker use.
 const (
-	deleteKeys = `return redis.call('DEL', KEYS[1], KEYS[2])`
-	keyTTLs    = `return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])}`
+	deleteKeys = `return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])`
+	keyTTLs    = `return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]), redis.call('PTTL', KEYS[3])}`
 )
 
 // forget deletes keys behind the Lockers' backs.
-func (s *suite) forget(ctx context.Context, keys [2]string) error {
+func (s *suite) forget(ctx context.Context, keys storedKeys) error {
 	return s.rdb.Eval(ctx, deleteKeys, keys[:]).Err()
 }
 
-// ttl says what is left of a hash and its queue: -1 is for ever, -2 not there.
-func (s *suite) ttl(ctx context.Context, keys [2]string) ([]int64, error) {
+// ttl returns what is left of each key in Redis, in ms: -1 without a TTL, -2 without the key.
+func (s *suite) ttl(ctx context.Context, keys storedKeys) ([]int64, error) {
 	return s.rdb.Eval(ctx, keyTTLs, keys[:]).Int64Slice()
 }
 
 // inRedis are the keys that were used.
-func (s *suite) inRedis() [][2]string {
+func (s *suite) inRedis() []storedKeys {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([][2]string, 0, len(s.used))
+	all := make([]storedKeys, 0, len(s.used))
 	for keys := range s.used {
 		all = append(all, keys)
 	}

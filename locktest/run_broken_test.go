@@ -145,9 +145,12 @@ func TestRunFindsEvicted(t *testing.T) {
 	s := locktest.NewServer(t)
 	rdb := evicting{clientOf(t, s.Options())}
 	again(t, time.Millisecond, func() { rdb.Del(context.Background(), s.Names()...) }) // keys of pipelines too
-	failed := locktest.RunChecks(t, rdb, "watchdog", "failed run", "keeps the key", "every key")
+	failed := locktest.RunChecks(t, rdb, "watchdog", "failed run", "keeps the key", "permits", "a writer", "a ticket", "every key")
 	failsWith(t, failed, "watchdog", "another call got the key too")
 	failsWith(t, failed, "failed run", "")
+	failsWith(t, failed, "permits", "times the weights exceeded the limit")
+	failsWith(t, failed, "a writer", "")
+	failsWith(t, failed, "a ticket", "")
 	failsWith(t, failed, "keeps the key", "") // "want cooling", or a release that finds nothing any more
 	failsWith(t, failed, "every key", "nothing is left")
 }

@@ -174,7 +174,7 @@ func (t *trial) hasTTL(key string) (found int) {
 	return found
 }
 
-func (t *trial) stayNot(keys [2]string) (found int) {
+func (t *trial) stayNot(keys storedKeys) (found int) {
 	t.Helper()
 	left, err := t.ttl(t.ctx, keys)
 	if err != nil {
