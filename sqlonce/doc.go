@@ -71,8 +71,8 @@
 // The transaction needs SELECT, INSERT and UPDATE on holdfast_once. Purge needs SELECT and DELETE, Clear
 // also INSERT. In PostgreSQL Purge needs UPDATE too.
 //
-// The package works with PostgreSQL 9.6, MySQL 8.0.13, MariaDB 10.6, SQLite 3.35 and pgx 5.7, or newer
-// versions.
+// The package needs PostgreSQL 9.6, MySQL 8.0.13, MariaDB 10.6 (10.2 without Purge), SQLite 3.35 and pgx
+// 5.7, or newer versions.
 //
 // # Redis in front
 //
