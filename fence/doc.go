@@ -44,7 +44,10 @@
 //     MySQL's REPEATABLE READ a transaction that has read before goes on seeing what it saw then, without any error.
 //   - Stop at ErrStale. Trying again under the same hold never helps.
 //   - Try a transaction again, whole and under the same hold, where the server could not serialize it: SQLSTATE 40001 or 40P01 in PostgreSQL
-//     (usual from REPEATABLE READ on), 1213, 1205 or 1020 in MySQL and MariaDB. Advance several keys in one order everywhere.
+//     (usual from REPEATABLE READ on), 1213, 1205 or 1020 in MySQL and MariaDB, SQLITE_BUSY in SQLite. Advance several keys in one
+//     order everywhere.
+//   - In SQLite begin the transaction with BEGIN IMMEDIATE and set a busy_timeout, so that it waits for the one writer. With
+//     modernc.org/sqlite the data source name ends with ?_txlock=immediate&_pragma=busy_timeout(5000).
 //   - End the transaction of a holder that has stopped. Advance locks the row until its transaction ends: a holder that is paused or cut off
 //     with one open keeps every newer hold waiting there, for as long as the server lets it, which by default is long or for ever. Begin
 //     it with the hold's ctx (BeginTx of database/sql rolls back when that ends, if the process runs and is connected), and have the server end
@@ -77,7 +80,11 @@
 //
 //	ALTER TABLE accounts ADD COLUMN fence BIGINT NOT NULL DEFAULT 0, ADD COLUMN fence_hold VARBINARY(64) NOT NULL DEFAULT ''
 //
-// Compare before you set, $2 being the token and $3 the ID; no row affected means that the hold is stale, or that there is no such row. MySQL writes ? for
+// In SQLite, which adds one column a statement:
+//
+//	ALTER TABLE accounts ADD COLUMN fence INTEGER NOT NULL DEFAULT 0; ALTER TABLE accounts ADD COLUMN fence_hold TEXT NOT NULL DEFAULT ''
+//
+// Compare before you set, $2 being the token and $3 the ID; no row affected means that the hold is stale, or that there is no such row. SQLite takes the statement as it is. MySQL writes ? for
 // each, so that the arguments are $1 to $4, $2, $2, $3, and must count as PostgreSQL does, with clientFoundRows=true: else a write that changes
 // nothing looks stale.
 //

@@ -39,8 +39,9 @@ func (s SQL) text(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// Create is the text that makes the table, if there is none. A row is about 600 bytes at most, and stays: see the package's doc for when
-// it may be deleted. Create, Advance and Text panic if s is not one of the constants.
+// Create returns the statement that creates the table, if there is none. Several instances may run it at the same time. For
+// PostgreSQL it is a DO statement, which takes an advisory lock until its transaction ends. A row takes about 600 bytes at most,
+// and stays: see the package's doc for when it may be deleted. Create, Advance and Text panic if s is not one of the constants.
 func (s SQL) Create() string { return s.text("create") }
 
 // Advance makes h the newest hold that the database knows of for h.Key, within tx, and locks that row until tx ends; so older holds cannot

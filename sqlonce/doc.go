@@ -37,16 +37,26 @@
 //     wait_timeout in MySQL. A machine that disappears without closing its connections keeps its keys
 //     until the keepalive of TCP ends them, by default after two hours on Linux: set
 //     tcp_keepalives_idle in PostgreSQL.
+//   - Return every error of the driver from fn. After error 1213 MySQL and MariaDB have rolled the
+//     transaction back, with the row. If fn hides that error, Do returns Ran, and later statements of
+//     the transaction commit one by one. DoValue finds that its row has disappeared. Do does not.
+//   - Never call Clear in fn with the key of fn. Do returns Ran, and the key runs again.
 //   - Roll back after every error of Do and DoValue, except guard.ErrNoResult. If only the result did
 //     not encode, you may also commit.
+//   - Return a refusal that must be remembered as a value of DoValue. An error is not recorded.
+//   - Pass the ctx of fn to calls inside fn. A nested call with the same key is found through ctx, by key
+//     and dialect: it is refused, because it would wait for its own caller. Inside fn a call for a second
+//     database of the same dialect needs another key.
 //   - Run the whole transaction again after an error with which the server asks for that: SQLSTATE
 //     40001 and 40P01 in PostgreSQL, 1213, 1205 and 1020 in MySQL and MariaDB, SQLITE_BUSY in SQLite.
 //     The functions return errors of the driver unchanged.
 //   - In MySQL call Do before any read of the transaction. At REPEATABLE READ a read before it fixes
 //     what later reads see.
-//   - In SQLite begin the transaction as IMMEDIATE and set a busy_timeout.
-//   - Delete old rows with Purge, from a cron job for example. Keep a row for longer than the time
-//     within which the same work may come again.
+//   - In SQLite begin the transaction as IMMEDIATE and set a busy_timeout. With modernc.org/sqlite the
+//     data source name ends with ?_txlock=immediate&_pragma=busy_timeout(5000).
+//   - Delete old rows with Purge, from a cron job for example, in transactions at READ COMMITTED. At other
+//     levels MySQL and MariaDB let new keys wait for the transaction of Purge. Keep a row for longer than
+//     the time within which the same work may come again.
 //
 // # Waiting and isolation
 //
@@ -58,7 +68,11 @@
 // MySQL and MariaDB may end them with error 1213. A key and its effect in one savepoint are kept or
 // rolled back together, so nested transactions of an ORM work. PgBouncer in transaction mode works.
 //
-// The transaction needs SELECT, INSERT and UPDATE on holdfast_once; Clear and Purge need DELETE.
+// The transaction needs SELECT, INSERT and UPDATE on holdfast_once. Purge needs SELECT and DELETE, Clear
+// also INSERT. In PostgreSQL Purge needs UPDATE too.
+//
+// The package needs PostgreSQL 9.6, MySQL 8.0.13, MariaDB 10.6 (10.2 without Purge), SQLite 3.35 and pgx
+// 5.7, or newer versions.
 //
 // # Redis in front
 //

@@ -83,11 +83,12 @@ func ExampleDo() { //nolint:testableexamples // it needs a database server
 	fmt.Println(outcome == guard.Ran, err)
 }
 
-// A cron job deletes rows that are 30 days old. No payment comes again after that time.
+// A cron job deletes rows that are 30 days old. No payment comes again after that time. At READ COMMITTED new keys do not
+// wait for the transaction of Purge.
 func ExamplePurge() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
 	for {
-		tx, err := db.BeginTx(ctx, nil)
+		tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 		if err != nil {
 			log.Fatal(err)
 		}

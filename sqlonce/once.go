@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
@@ -16,9 +18,10 @@ import (
 )
 
 const (
-	maxKeyLen    = 512     // as in lockcore
-	maxMaxResult = 8 << 20 // below the 16 MiB of MEDIUMBLOB, and below max_allowed_packet of MariaDB
-	maxClaims    = 10      // attempts to insert or find the row, which Clear or Purge may delete in between
+	maxKeyLen    = 512       // as in lockcore
+	maxMaxResult = 8_000_000 // escaped, which may double it, it fits the 16 MiB of MariaDB's max_allowed_packet
+	maxClaims    = 10        // attempts to insert or find the row, which Clear or Purge may delete in between
+	removalTime  = time.Second
 )
 
 // Options are the conditions of a call. The zero value is safe.
@@ -28,8 +31,10 @@ type Options struct {
 	Fingerprint []byte
 	// Codec encodes the result of DoValue. Default: [idempotency.JSON].
 	Codec idempotency.Codec
-	// MaxResult bounds the encoded result in bytes. Default 256 KiB, at most 8 MiB. A larger result
-	// leaves a tombstone: the key is done, and a replay returns guard.ErrNoResult.
+	// MaxResult bounds the encoded result in bytes. Default 256 KiB, at most 8,000,000. A larger result
+	// leaves a tombstone: the key is done, and a replay returns guard.ErrNoResult. In MySQL and MariaDB
+	// max_allowed_packet of server and driver must exceed twice MaxResult by 64 KiB. The default of
+	// MariaDB is 16 MiB.
 	MaxResult int
 }
 
@@ -51,7 +56,11 @@ func (o Options) Validate() error {
 }
 
 // Do runs fn unless the key is done, and makes the key done with the commit of tx. It is [DoValue]
-// without a value, and costs one statement (MySQL and MariaDB: two).
+// without a value, and costs one statement (MySQL and MariaDB: two). The record is part of the first
+// statement, so Do does not notice if fn ends the transaction or deletes the row.
+//
+// If fn fails, Do removes the record, for which it has one second more than ctx. If that fails in a
+// transaction that may still be committed, the error of the statement follows that of fn.
 func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) error) (guard.Outcome, error) {
 	if fn == nil {
 		return guard.NotRun, errNoFunc
@@ -65,15 +74,15 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 // statements (MySQL and MariaDB: three), a replay two.
 //
 //	fn returns nil            Outcome Ran: commit tx
-//	fn returns an error       that error, unchanged: roll tx back, and the next call runs
+//	fn returns an error       that error: roll tx back, and the next call runs
 //	fn panics                 the panic passes on: roll tx back
 //	the key is done           Outcome Replayed and the value: fn did not run
 //	its result was not kept   Outcome Replayed and guard.ErrNoResult
 //	another fingerprint       a *lockcore.MismatchError
-//	a transaction was         an error that wraps lockcore.ErrAbandoned: the effect may be there or not.
-//	committed after an error  Check the effect, then call [Clear] or record it by hand
-//	fn calls DoValue or Do    the inner call returns an error
-//	with the same key
+//	a transaction was         an error that wraps a *lockcore.AbandonedError: the effect may be there or
+//	committed after an error  not. Check the effect, then call [Clear] or record it by hand
+//	fn calls DoValue or Do    the inner call returns an error. Nesting is found through ctx, by key and
+//	with the same key         dialect. A second database of the same dialect needs another key
 //	the record does not       an error that wraps lockcore.ErrRecord
 //	decode
 //	the result does not       Outcome Ran, the value and the error of the codec. A tombstone is recorded:
@@ -92,18 +101,21 @@ func DoValue[T any](ctx context.Context, tx Tx, key string, o Options, fn func(c
 }
 
 var (
-	errNoFunc = errtext.Prefix("sqlonce: fn must not be nil", lockcore.ErrNotRun)
+	errNoFunc = notRun(errors.New("sqlonce: fn must not be nil"))
 	errNoTx   = errors.New("sqlonce: tx must be made by Postgres, Pgx, MySQL or SQLite, of a transaction that is not nil")
 )
+
+// notRun returns an error that wraps lockcore.ErrNotRun and err.
+func notRun(err error) error { return errtext.Prefix("sqlonce", errtext.Wrap(lockcore.ErrNotRun, err)) }
 
 // do runs fn. valued is false for Do, whose finished record is part of the first statement.
 func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, fn func(context.Context) (T, error)) (res guard.Result[T], err error) {
 	if err := check(tx, key, o); err != nil {
-		return res, errtext.Wrap(lockcore.ErrNotRun, err)
+		return res, notRun(err)
 	}
 	for outer := runningIn(ctx); outer != nil; outer = outer.outer {
 		if outer.key == key && outer.dialect == tx.dialect {
-			return res, errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("sqlonce: the function of key %q calls Do with the same key", key))
+			return res, notRun(fmt.Errorf("sqlonce: the function of key %q calls Do or DoValue with the same key", key))
 		}
 	}
 	if o.Codec == nil {
@@ -138,7 +150,9 @@ func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, f
 		// The record says done. If fn fails and tx is committed all the same, the row must not say so.
 		defer func() {
 			if !returned || err != nil {
-				_, _ = tx.exec(context.WithoutCancel(ctx), c.statements.record, nil, c.key, c.run[:]) // tx may have ended: then there is no row
+				if failed := c.removeRecord(ctx); failed != nil {
+					err = errtext.Join(err, failed)
+				}
 			}
 		}()
 	}
@@ -184,6 +198,31 @@ func runningIn(ctx context.Context) *running {
 	return r
 }
 
+// removeRecord sets the record of the row to NULL. It has one second more than ctx.
+func (c *insertion) removeRecord(ctx context.Context) error {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(removalTime, cancel) })()
+	_, err := c.exec(longer, c.record, nil, c.key, c.run[:])
+	if err == nil || ended(err) {
+		return nil
+	}
+	return errtext.Prefix(fmt.Sprintf("sqlonce: the row of key %q still says done, roll back", c.key), err)
+}
+
+// ended reports whether err says that the transaction has ended or cannot be committed. Then it has
+// no row.
+func ended(err error) bool {
+	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, driver.ErrBadConn) {
+		return true
+	}
+	pg, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err)
+	return ok && pg.SQLState() == "25P02" || err.Error() == "tx is closed" // pgx.ErrTxClosed
+}
+
 // insertion is the row of a call.
 type insertion struct {
 	Tx
@@ -222,7 +261,7 @@ func (c *insertion) insert(ctx context.Context, record []byte) (other *otherRow,
 		}
 		return other, nil
 	}
-	return nil, errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("sqlonce: the row of key %q was deleted %d times meanwhile", c.key, maxClaims))
+	return nil, notRun(fmt.Errorf("sqlonce: the row of key %q was deleted %d times meanwhile", c.key, maxClaims))
 }
 
 // doneRecord is the record of Do, the same as that of guard.Once.
@@ -236,7 +275,7 @@ func replay[T any](res *guard.Result[T], key string, other *otherRow, o Options,
 		return &lockcore.MismatchError{Key: key, Done: other.record != nil}
 	}
 	if other.record == nil {
-		return &abandonedError{key}
+		return &abandonedError{lockcore.AbandonedError{Key: key}}
 	}
 	rec, err := idempotency.Decode(other.record)
 	if err == nil && rec.Ending == idempotency.Failed {
@@ -283,17 +322,18 @@ func encodeValue(c idempotency.Codec, v any) (data []byte, err error) {
 	return c.Encode(v)
 }
 
-// abandonedError is the error for a row without a record.
-type abandonedError struct{ key string }
+// abandonedError is the error for a row without a record. It wraps a *lockcore.AbandonedError, whose
+// own text does not fit: a row knows no holder and no attempt.
+type abandonedError struct{ cause lockcore.AbandonedError }
 
 func (e *abandonedError) Error() string {
-	return fmt.Sprintf("sqlonce: the row of key %q has no record: its transaction was committed after an error, or Do of the key runs in this transaction; Clear lets it run again", e.key)
+	return fmt.Sprintf("sqlonce: the row of key %q has no record: its transaction was committed after an error, "+
+		"or Do or DoValue of the key runs in this transaction; Clear lets it run again", e.cause.Key)
 }
 
-// Is makes an abandonedError match lockcore.ErrAbandoned and lockcore.ErrNotRun.
-func (e *abandonedError) Is(target error) bool {
-	return target == lockcore.ErrAbandoned || target == lockcore.ErrNotRun
-}
+// Unwrap returns a *lockcore.AbandonedError, which matches lockcore.ErrAbandoned and
+// lockcore.ErrNotRun.
+func (e *abandonedError) Unwrap() error { return &e.cause }
 
 // ErrorType names the class for telemetry.
-func (e *abandonedError) ErrorType() string { return "abandoned" }
+func (e *abandonedError) ErrorType() string { return e.cause.ErrorType() }

@@ -2,11 +2,13 @@ package sqlonce
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
@@ -44,13 +46,34 @@ func Lookup(ctx context.Context, tx Tx, key string) (Status, error) {
 }
 
 // Clear deletes the row of key, so that the key runs again. It reports whether there was one. If
-// another transaction has the key, Clear waits for its end.
+// another transaction has the key, Clear waits for its end. In PostgreSQL Clear inserts the row first,
+// because a DELETE does not wait for a row that is not committed.
 func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 	if err := check(tx, key, Options{}); err != nil {
 		return false, err
 	}
-	rows, err := tx.exec(ctx, statementsOf[tx.dialect].clear, []byte(key))
-	return rows > 0, err
+	s := statementsOf[tx.dialect]
+	for range maxClaims {
+		inserted := false
+		if tx.dialect == fence.Postgres {
+			run := make([]byte, 16)
+			_, _ = rand.Read(run)
+			rows, err := tx.exec(ctx, s.claim, []byte(key), run, []byte{}, nil)
+			if err != nil {
+				return false, err
+			}
+			inserted = rows == 1
+		}
+		rows, err := tx.exec(ctx, s.clear, []byte(key))
+		if err != nil {
+			return false, err
+		}
+		// Without a row to delete, another transaction has deleted it after the INSERT found it.
+		if rows > 0 || tx.dialect != fence.Postgres {
+			return rows > 0 && !inserted, nil
+		}
+	}
+	return false, fmt.Errorf("sqlonce: Clear: the row of key %q was deleted %d times meanwhile", key, maxClaims)
 }
 
 // Purge deletes the rows whose Status.At is more than older ago, oldest first and at most limit of
@@ -58,6 +81,9 @@ func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 // A purged key runs again, so older must exceed the time within which the same work may come again.
 // older is 1 s to 100 years, limit 1 to 100,000. Rows that another transaction has locked are skipped (PostgreSQL,
 // MySQL 8, MariaDB 10.6).
+//
+// Begin the transaction with sql.LevelReadCommitted. At REPEATABLE READ, which is the default of MySQL
+// and MariaDB, and at SERIALIZABLE calls for new keys wait until the transaction of Purge has ended.
 func Purge(ctx context.Context, tx Tx, older time.Duration, limit int) (purged int64, err error) {
 	switch {
 	case tx.exec == nil:

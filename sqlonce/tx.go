@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/fence"
@@ -24,7 +25,8 @@ type scanner interface{ Scan(dest ...any) error }
 // statements on unchanged, such as *sqlx.Tx. With bun pass the field Tx of bun.Tx.
 func Postgres(tx fence.Tx) Tx { return fromSQL(fence.Postgres, tx) }
 
-// MySQL returns tx as a transaction of MySQL or MariaDB. tx is a *sql.Tx or a wrapper of one.
+// MySQL returns tx as a transaction of MySQL, version 8.0.13 or newer, or MariaDB, version 10.6 or newer
+// (10.2 without Purge). tx is a *sql.Tx or a wrapper of one.
 func MySQL(tx fence.Tx) Tx { return fromSQL(fence.MySQL, tx) }
 
 // SQLite returns tx as a transaction of SQLite, version 3.35 or newer. tx is a *sql.Tx or a wrapper
@@ -40,10 +42,10 @@ type PgxTx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) e
 	Rollback(ctx context.Context) error
 }
 
-// Pgx returns a pgx.Tx as a transaction of PostgreSQL. The compiler infers both type parameters:
+// Pgx returns a pgx.Tx of pgx 5.7 or newer as a transaction of PostgreSQL. The compiler infers both type parameters:
 // sqlonce.Pgx(tx).
 func Pgx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) error }](tx PgxTx[T, R]) Tx {
-	if tx == nil {
+	if isNil(tx) {
 		return Tx{}
 	}
 	return Tx{
@@ -62,7 +64,7 @@ func Pgx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) err
 }
 
 func fromSQL(d fence.SQL, tx fence.Tx) Tx {
-	if tx == nil {
+	if isNil(tx) {
 		return Tx{}
 	}
 	return Tx{
@@ -78,6 +80,12 @@ func fromSQL(d fence.SQL, tx fence.Tx) Tx {
 			return tx.QueryRowContext(ctx, query, args...)
 		},
 	}
+}
+
+// isNil reports whether tx is nil or a nil pointer, such as the *sql.Tx of a BeginTx that failed.
+func isNil(tx any) bool {
+	v := reflect.ValueOf(tx)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 //go:embed sql/*.sql
@@ -105,8 +113,9 @@ func readStatements(d fence.SQL) *statements {
 	return s
 }
 
-// Create returns the statements that create the table holdfast_once and its index, if they do not
-// exist. The table is in the schema that the connection's search_path or database selects. A row
+// Create returns the text that creates the table holdfast_once and its index, if they do not exist.
+// Several instances may run it at the same time. For PostgreSQL it is one DO statement, which takes an
+// advisory lock. For SQLite it is two statements. The table is in the schema that the connection's search_path or database selects. A row
 // takes about 230 bytes and the length of its key and record. Create panics if d is not a constant
 // of package fence.
 func Create(d fence.SQL) string {

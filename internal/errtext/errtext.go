@@ -68,7 +68,7 @@ func cut(text string) string {
 		return text
 	}
 	switch name {
-	case "lockcore", "doctor", "guard", "idempotency", "fence", "asynqmw", "cronmw", "httpmw":
+	case "lockcore", "doctor", "guard", "idempotency", "fence", "sqlonce", "asynqmw", "cronmw", "httpmw":
 		return rest
 	}
 	return text

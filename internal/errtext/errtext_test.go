@@ -16,6 +16,7 @@ func TestJoin(t *testing.T) {
 		"lockcore: a; redis: nil": errtext.Join(a, foreign),
 		"lockcore: a: b":          errtext.Wrap(a, b),
 		"redis: nil: a":           errtext.Wrap(foreign, a),
+		"sqlonce: a; b":           errtext.Join(errors.New("sqlonce: a"), errors.New("sqlonce: b")),
 		"guard: Once: a; b":       errtext.Prefix("guard: Once", errtext.Join(a, b)),
 		"guard: a: b: redis: nil": errtext.Prefix("guard", errtext.Wrap(a, errtext.Wrap(b, foreign))),
 	} {

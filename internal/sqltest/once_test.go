@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/fence"
@@ -250,8 +251,11 @@ func TestOnceCommitAfterError(t *testing.T) {
 					t.Fatal(err)
 				}
 				err = inTx(t.Context(), db, nil, func(tx *sql.Tx) error { return run(tx, key, func(context.Context) error { panic("it runs") }) })
-				if !errors.Is(err, lockcore.ErrAbandoned) || !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), key) {
+				if !errors.Is(err, lockcore.ErrAbandoned) || !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "Do or DoValue") {
 					t.Errorf("%s: %v", key, err)
+				}
+				if a, ok := errors.AsType[*lockcore.AbandonedError](err); !ok || a.Key != key {
+					t.Errorf("%s: %v is no *lockcore.AbandonedError", key, err)
 				}
 				err = inTx(t.Context(), db, nil, func(tx *sql.Tx) error {
 					if e, err := sqlonce.Lookup(t.Context(), s.once(tx), key); err != nil || e.Done || e.At.IsZero() {
@@ -410,7 +414,7 @@ func TestOncePurge(t *testing.T) {
 		}
 		exec1(t, db, map[fence.SQL]string{
 			fence.Postgres: "UPDATE holdfast_once SET at = at - interval '1 hour'",
-			fence.MySQL:    "UPDATE holdfast_once SET at = at - INTERVAL 1 HOUR",
+			fence.MySQL:    "UPDATE holdfast_once SET at = at - 3600000000",
 			fence.SQLite:   "UPDATE holdfast_once SET at = at - 3600000000",
 		}[s.dialect])
 		if _, err := s.do(t.Context(), db, nil, "young", nil); err != nil {
@@ -472,12 +476,16 @@ func TestOnceBadInput(t *testing.T) {
 	}{
 		{sqlonce.Tx{}, "k", sqlonce.Options{}, "tx must"},
 		{sqlonce.SQLite(nil), "k", sqlonce.Options{}, "tx must"},
+		{sqlonce.SQLite((*sql.Tx)(nil)), "k", sqlonce.Options{}, "tx must"},
+		{sqlonce.Pgx(pgx.Tx(nil)), "k", sqlonce.Options{}, "tx must"},
+		{sqlonce.Pgx(pgx.Tx((*pgxpool.Tx)(nil))), "k", sqlonce.Options{}, "tx must"},
 		{one, "", sqlonce.Options{}, "0 bytes long, must be between 1 and 512"},
 		{one, strings.Repeat("k", 513), sqlonce.Options{}, "513 bytes long, must be between 1 and 512"},
 		{one, "k", sqlonce.Options{Fingerprint: make([]byte, 65)}, "Options.Fingerprint is 65 bytes long, must be at most 64"},
-		{one, "k", sqlonce.Options{MaxResult: -1}, "Options.MaxResult is -1, must be between 0 and 8388608"},
-		{one, "k", sqlonce.Options{MaxResult: 9 << 20}, "Options.MaxResult is 9437184, must be between 0 and 8388608"},
+		{one, "k", sqlonce.Options{MaxResult: -1}, "Options.MaxResult is -1, must be between 0 and 8000000"},
+		{one, "k", sqlonce.Options{MaxResult: 8_000_001}, "Options.MaxResult is 8000001, must be between 0 and 8000000"},
 		{one, "k", sqlonce.Options{Codec: longCodec{}}, "codec name is 33 bytes long"},
+		{one, "k", sqlonce.Options{MaxResult: -1, Fingerprint: make([]byte, 65)}, "sqlonce: not run: Options.Fingerprint is 65 bytes long, must be at most 64; Options.MaxResult is -1,"},
 	} {
 		if out, err := sqlonce.Do(t.Context(), c.tx, c.key, c.o, runs); err == nil || out != guard.NotRun || !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d: %v, %v", i, out, err)

@@ -21,11 +21,14 @@ func ownRow(t *testing.T, s *server) (alter, update string) {
 	}
 	alters := regexp.MustCompile(`(?m)^//\t(ALTER TABLE .*)$`).FindAllStringSubmatch(string(b), -1)
 	updates := regexp.MustCompile(`(?m)^//\t(UPDATE .*)\n//\t(WHERE .*)$`).FindAllStringSubmatch(string(b), -1)
-	if len(alters) != 2 || len(updates) != 1 {
+	if len(alters) != 3 || len(updates) != 1 {
 		t.Fatalf("the docs have %q and %q", alters, updates)
 	}
 	alter, update = alters[0][1], updates[0][1]+" "+updates[0][2]
-	if s.dialect == fence.MySQL {
+	switch s.dialect {
+	case fence.SQLite:
+		alter = alters[2][1]
+	case fence.MySQL:
 		alter, update = alters[1][1], regexp.MustCompile(`\$\d`).ReplaceAllString(update, "?")
 	}
 	return alter, update
@@ -65,7 +68,7 @@ func rows(t *testing.T, s *server, db *sql.DB, update string, h fence.Hold) int6
 // A row that was there before its columns, as the docs of package fence add them, and one that came after are fenced by the docs' statement: no
 // row means stale, in MySQL only with clientFoundRows, for else a write that changes nothing counts as none. IDs are bytes.
 func TestOwnRow(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onEach(t, func(t *testing.T, s *server) {
 		for _, before := range []bool{true, false} {
 			db := accounts(t, s)
 			alter, update := ownRow(t, s)
@@ -99,7 +102,7 @@ func TestOwnRow(t *testing.T) {
 
 // Columns without the docs' NOT NULL DEFAULT refuse every hold: the docs' words have a reason.
 func TestOwnRowNull(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onEach(t, func(t *testing.T, s *server) {
 		db := accounts(t, s)
 		alter, update := ownRow(t, s)
 		exec1(t, db, regexp.MustCompile(` NOT NULL DEFAULT (0|'')`).ReplaceAllString(alter, ""))

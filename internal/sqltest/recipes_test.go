@@ -8,13 +8,21 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	litedriver "modernc.org/sqlite"
+	litecodes "modernc.org/sqlite/lib"
+
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
 // The functions up to the first test are in docs/sql.md.
@@ -99,6 +107,31 @@ func retry(ctx context.Context, transaction func(context.Context) error) error {
 	}
 }
 
+// again reports whether the server asks to run the whole transaction again. It knows the errors of three drivers.
+func again(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok { // github.com/jackc/pgx/v5/pgconn
+		return pg.Code == "40001" || pg.Code == "40P01"
+	}
+	if my, ok := errors.AsType[*mysql.MySQLError](err); ok { // github.com/go-sql-driver/mysql
+		return my.Number == 1213 || my.Number == 1205 || my.Number == 1020
+	}
+	lite, ok := errors.AsType[*litedriver.Error](err)      // modernc.org/sqlite
+	return ok && lite.Code()&0xff == litecodes.SQLITE_BUSY // modernc.org/sqlite/lib
+}
+
+// openShop opens an SQLite file and creates the table of sqlonce. Each transaction begins as IMMEDIATE, and waits up to 5 s for
+// another one.
+func openShop(ctx context.Context, file string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := db.ExecContext(ctx, sqlonce.Create(fence.SQLite)); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
 // rebound writes the placeholders of MySQL.
 type rebound struct{ fence.Tx }
 
@@ -178,4 +211,52 @@ func TestRecipes(t *testing.T) {
 			})
 		}
 	})
+}
+
+// In the shop of docs/sql.md a second transaction waits for the first, and then replays.
+func TestRecipeShop(t *testing.T) {
+	db, err := openShop(t.Context(), filepath.Join(t.TempDir(), "shop.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	var runs atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			err := inTx(t.Context(), db, nil, func(tx *sql.Tx) error {
+				out, err := sqlonce.Do(t.Context(), sqlonce.SQLite(tx), "k", sqlonce.Options{}, nothing)
+				if out == guard.Ran {
+					runs.Add(1)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if runs.Load() != 1 {
+		t.Errorf("%d runs", runs.Load())
+	}
+}
+
+// Without a busy_timeout the second writer gets SQLITE_BUSY, for which again is true.
+func TestAgainSQLite(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.db")
+	shop, err := openShop(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = shop.Close() }()
+	hasty, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hasty.Close() }()
+	begin(t.Context(), t, shop, sql.LevelDefault)
+	if _, err := hasty.BeginTx(t.Context(), nil); !again(err) || again(errFail) {
+		t.Errorf("a second writer: %v", err)
+	}
 }

@@ -38,6 +38,7 @@ type server struct {
 	programs []string // the server first
 	make     string   // shell command that fills the folder $1
 	run      string   // arguments of the server, on the folder $DIR
+	env      string   // of the server
 	stopBy   syscall.Signal
 	driver   string
 	dsn      func(dir, database string) string
@@ -65,6 +66,7 @@ var mariadb = &server{
 	make:     `exec mariadb-install-db --no-defaults --skip-test-db --auth-root-authentication-method=normal --datadir="$1/data"`,
 	run: "--no-defaults --datadir=$DIR/data --socket=$DIR/socket --pid-file=$DIR/pid --skip-networking --skip-log-bin --innodb-flush-log-at-trx-commit=0 " +
 		"--innodb-flush-method=nosync --innodb-buffer-pool-size=32M",
+	env:    "TZ=CET-1CEST,M3.5.0,M10.5.0/3", // central Europe, with daylight saving time
 	stopBy: syscall.SIGKILL,
 	driver: "mysql",
 	dsn: func(dir, database string) string {
@@ -185,6 +187,7 @@ func (s *server) begin() (err error) {
 	var said bytes.Buffer
 	cmd := exec.Command(path, strings.Fields(strings.ReplaceAll(s.run, "$DIR", dir))...) //nolint:noctx // it lives until stop
 	cmd.SysProcAttr, cmd.Dir, cmd.Stdout, cmd.Stderr = as, dir, &said, &said
+	cmd.Env = append(os.Environ(), s.env)
 	if err := cmd.Start(); err != nil {
 		return err
 	}

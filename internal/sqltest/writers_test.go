@@ -12,9 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/holdfast-go/holdfast/fence"
 )
 
@@ -23,15 +20,6 @@ const (
 	each    = 150 // transactions of each writer
 	tries   = 100 // of one transaction
 )
-
-// again says whether the server has asked for another try of the whole transaction. It is what the docs of package fence say.
-func again(err error) bool {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pg.Code == "40001" || pg.Code == "40P01"
-	}
-	my, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && (my.Number == 1213 || my.Number == 1205 || my.Number == 1020)
-}
 
 // increment reads the counter, adds one and writes it back, as a handler does that has more to do than a statement can.
 func increment(ctx context.Context, s *server, db *sql.DB, o *sql.TxOptions, h fence.Hold) (value int64, retried int, err error) {

@@ -3,6 +3,6 @@ CREATE TABLE IF NOT EXISTS holdfast_once (
   run         BINARY(16)     NOT NULL,
   fingerprint VARBINARY(64)  NOT NULL,
   record      MEDIUMBLOB,
-  at          TIMESTAMP      NOT NULL DEFAULT CURRENT_TIMESTAMP,
+  at          BIGINT         NOT NULL DEFAULT (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))),
   KEY holdfast_once_at (at)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
