@@ -14,11 +14,11 @@ type crowd struct{ users, clicks, atOnce int }
 
 // result has the counts of one run of a strategy.
 type result struct {
-	sold, oversold, two, left int // two: users with two orders
-	charged, twice            int // users that were charged, and those that were charged twice
-	stale                     int // writes that the fence refused
-	again                     int64
-	failed                    int // clicks that ended with an error other than errSoldOut
+	sold, oversold, two, left int   // two: users with two orders
+	charged, twice            int   // users that were charged, and those that were charged twice
+	stale                     int   // writes that the fence refused
+	retries                   int64 // transactions that began again after a conflict
+	failed                    int   // clicks that ended with an error other than errSoldOut
 	firstErr                  error
 	rate                      float64 // clicks a second
 	p50, p99                  time.Duration
@@ -39,12 +39,12 @@ func (c crowd) order() []int {
 	return order
 }
 
-// run calls buy for each click. It returns the user of each click for which buy returned no error.
-func (c crowd) run(ctx context.Context, buy func(ctx context.Context, user int) error) (buyers []int, r result) {
+// click calls buy for each click, until ctx ends. It returns the user of each click for which buy returned no error.
+func (c crowd) click(ctx context.Context, buy func(ctx context.Context, user int) error) (buyers []int, r result) {
 	var mu sync.Mutex
 	var took []time.Duration
-	click := func(user int) {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+	one := func(user int) {
+		ctx, cancel := context.WithTimeout(ctx, clickTimeout)
 		defer cancel()
 		began := time.Now()
 		err := buy(ctx, user)
@@ -61,15 +61,18 @@ func (c crowd) run(ctx context.Context, buy func(ctx context.Context, user int) 
 		}
 	}
 	began := time.Now()
-	each(c.atOnce, c.order(), click)
+	each(ctx, c.atOnce, c.order(), one)
 	r.rate = float64(len(took)) / time.Since(began).Seconds()
+	if len(took) == 0 { // ctx has ended
+		return nil, r
+	}
 	slices.Sort(took)
 	r.p50, r.p99 = took[len(took)/2], took[len(took)*99/100]
 	return buyers, r
 }
 
-// each calls f for each user, atOnce of them at the same time.
-func each(atOnce int, users []int, f func(user int)) {
+// each calls f for each user, atOnce of them at the same time, until ctx ends.
+func each(ctx context.Context, atOnce int, users []int, f func(user int)) {
 	next := make(chan int)
 	var all sync.WaitGroup
 	for range atOnce {
@@ -80,6 +83,9 @@ func each(atOnce int, users []int, f func(user int)) {
 		})
 	}
 	for _, user := range users {
+		if ctx.Err() != nil {
+			break
+		}
 		next <- user
 	}
 	close(next)

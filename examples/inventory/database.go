@@ -61,22 +61,21 @@ func newDatabase(ctx context.Context, address, name string) (d *database, remove
 		q := u.Query()
 		q.Set("search_path", name)
 		u.RawQuery = q.Encode()
-		return inside(ctx, fence.Postgres, address, u.String(), "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE")
+		return createOnServer(ctx, fence.Postgres, address, u.String(), "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE")
 	case strings.HasPrefix(address, "mysql://"):
 		dsn := strings.TrimPrefix(address, "mysql://")
 		cfg, err := mysql.ParseDSN(dsn)
 		if err != nil {
-			return nil, nil, fmt.Errorf("-db: after mysql:// must be USER:PASSWORD@tcp(HOST:PORT)/: %w", err)
+			return nil, nil, errors.New("-db: after mysql:// must be USER:PASSWORD@tcp(HOST:PORT)/") // the error could show the password
 		}
 		cfg.DBName = name
-		return inside(ctx, fence.MySQL, dsn, cfg.FormatDSN(), "CREATE DATABASE "+name, "DROP DATABASE "+name)
+		return createOnServer(ctx, fence.MySQL, dsn, cfg.FormatDSN(), "CREATE DATABASE "+name, "DROP DATABASE "+name)
 	}
-	scheme, _, _ := strings.Cut(address, "://")
-	return nil, nil, fmt.Errorf("-db begins with %q, must begin with postgres:// or mysql://", scheme)
+	return nil, nil, errors.New("-db must begin with postgres:// or mysql://") // it may have a password anywhere
 }
 
-// inside creates a schema or database on a server, through dsn, and connects to it, through own.
-func inside(ctx context.Context, dialect fence.SQL, dsn, own, create, drop string) (d *database, remove func() error, err error) {
+// createOnServer creates a schema or database on a server, through dsn, and connects to it, through own.
+func createOnServer(ctx context.Context, dialect fence.SQL, dsn, own, create, drop string) (d *database, remove func() error, err error) {
 	admin, err := connect(dialect, dsn)
 	if err != nil {
 		return nil, nil, err
@@ -94,7 +93,7 @@ func inside(ctx context.Context, dialect fence.SQL, dsn, own, create, drop strin
 	return d, func() error { return errors.Join(d.db.Close(), removeOnly()) }, nil
 }
 
-// fill creates new tables and divides the units equally among the rows.
+// fill creates new tables and divides the units among the rows.
 func (d *database) fill(ctx context.Context, units, rows int) error {
 	texts := []string{
 		`DROP TABLE IF EXISTS stock`, `DROP TABLE IF EXISTS orders`, `DROP TABLE IF EXISTS holdfast_once`, `DROP TABLE IF EXISTS holdfast_fence`,
@@ -103,7 +102,11 @@ func (d *database) fill(ctx context.Context, units, rows int) error {
 		sqlonce.Create(d.dialect), d.dialect.Create(),
 	}
 	for row := range rows {
-		texts = append(texts, fmt.Sprintf(`INSERT INTO stock (id, units) VALUES (%d, %d)`, row, units/rows))
+		share := units / rows
+		if row < units%rows {
+			share++
+		}
+		texts = append(texts, fmt.Sprintf(`INSERT INTO stock (id, units) VALUES (%d, %d)`, row, share))
 	}
 	for _, text := range texts {
 		if _, err := d.db.ExecContext(ctx, text); err != nil {

@@ -7,9 +7,11 @@
 //	go -C examples/inventory run . -redis localhost:6379 -db postgres://localhost/test
 //	go -C examples/inventory run . -redis localhost:6379 -db 'mysql://root@tcp(localhost:3306)/'
 //	go -C examples/inventory run . -work 200ms                                each sale takes 200 ms more, so stripes are faster
+//	go -C examples/inventory run . -only 'SQL: row lock' -users 5000          one way, and a larger crowd
 //
-// On a server it creates a schema or database, and removes it at the end. It exits with 1 unless the two controls go wrong and
-// all other ways are right. It needs Unix, because it stops a process with SIGSTOP. Read strategies.go first.
+// On a server it creates a schema or database, and removes it at the end, also after Ctrl-C and SIGTERM. It also deletes its keys in
+// Redis. It exits with 1 unless the two controls go wrong and all other ways are right. It needs Unix, because it stops a process
+// with SIGSTOP. Read strategies.go first.
 package main
 
 import (
@@ -19,11 +21,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -33,13 +38,19 @@ import (
 )
 
 const (
-	maxWork = 250 * time.Millisecond
-	keep    = 10 * time.Minute // how long records and the counter stay in Redis
-	tries   = 3                // runs of a control until it goes wrong
+	minUsers, maxUsers   = 20, 100_000
+	minUnits             = 10 // one for each stripe
+	minClicks, maxClicks = 2, 10
+	minAtOnce, maxAtOnce = 2, 1000
+	maxWork              = 250 * time.Millisecond
+
+	keep       = 10 * time.Minute // how long records and the counter stay in Redis
+	tries      = 3                // runs of a control until it goes wrong
+	removeTime = 10 * time.Second // for the keys in Redis
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := untilSignal(context.Background())
 	var err error
 	if args, child := os.LookupEnv(pausedEnv); child {
 		err = buyPaused(ctx, args, os.Stdin, os.Stdout)
@@ -53,22 +64,32 @@ func main() {
 	}
 }
 
+// untilSignal returns a ctx that ends with Ctrl-C or SIGTERM. Its cause names the signal.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
 func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
+	m := &market{stdout: stdout}
 	flags := flag.NewFlagSet("inventory", flag.ContinueOnError)
 	flags.SetOutput(stdout)
 	addr := flags.String("redis", os.Getenv("REDIS_ADDR"), "`host:port` of a Redis; default: $REDIS_ADDR, else one inside the process")
 	db := flags.String("db", "", "`address` of a database, postgres://… or mysql://USER:PASSWORD@tcp(HOST:PORT)/; default: an SQLite file")
-	work := flags.Duration("work", 0, fmt.Sprintf("how much longer each sale takes, at most %v", maxWork))
+	flags.IntVar(&m.users, "users", 1000, fmt.Sprintf("`number` of users, %d to %d", minUsers, maxUsers))
+	flags.IntVar(&m.units, "units", 100, fmt.Sprintf("`number` of units, %d to half of -users", minUnits))
+	flags.IntVar(&m.clicks, "clicks", 2, fmt.Sprintf("`number` of clicks of each user, %d to %d", minClicks, maxClicks))
+	flags.IntVar(&m.atOnce, "at-once", 64, fmt.Sprintf("`number` of clicks at the same time, %d to %d", minAtOnce, maxAtOnce))
+	flags.DurationVar(&m.work, "work", 0, fmt.Sprintf("how much longer each sale takes, at most %v", maxWork))
+	flags.StringVar(&m.only, "only", "", "`name` of the one strategy to run, as in the table")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if *work < 0 || *work > maxWork {
-		return fmt.Errorf("-work is %v, must be between 0 and %v", *work, maxWork)
+	if err := m.validate(); err != nil {
+		return err
 	}
-	m := &market{crowd: crowd{users: 1000, clicks: 2, atOnce: 64}, units: 100, work: *work, stdout: stdout}
 	remove, err := m.open(ctx, *addr, *db)
 	if err != nil {
 		return err
@@ -77,22 +98,55 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return m.compare(ctx)
 }
 
+// validate returns an error that names the flag, its value and the bound.
+func (m *market) validate() error {
+	for _, f := range []struct {
+		name            string
+		value, min, max int
+	}{
+		{"users", m.users, minUsers, maxUsers},
+		{"units", m.units, minUnits, m.users / 2},
+		{"clicks", m.clicks, minClicks, maxClicks},
+		{"at-once", m.atOnce, minAtOnce, maxAtOnce},
+	} {
+		if f.value < f.min || f.value > f.max {
+			return fmt.Errorf("-%s is %d, must be between %d and %d", f.name, f.value, f.min, f.max)
+		}
+	}
+	if m.work < 0 || m.work > maxWork {
+		return fmt.Errorf("-work is %v, must be between 0 and %v", m.work, maxWork)
+	}
+	if m.only != "" && !slices.ContainsFunc(strategies, func(t strategy) bool { return t.name == m.only }) {
+		names := make([]string, len(strategies))
+		for i, t := range strategies {
+			names[i] = t.name
+		}
+		return fmt.Errorf("-only is %q, must be one of %q", m.only, names)
+	}
+	return nil
+}
+
 // market runs the strategies, one after another.
 type market struct {
 	crowd
 	*database
-	units  int
-	work   time.Duration
-	rdb    *redis.Client
-	name   string // prefix of the keys in Redis, and name of the database
-	stdout io.Writer
+	units     int
+	work      time.Duration
+	only      string // strategy, or empty for all
+	rdb       *redis.Client
+	simulated bool   // rdb is inside the process
+	name      string // prefix of the keys in Redis, and name of the database
+	stdout    io.Writer
 }
 
 // open connects to the servers, or to those inside the process.
 func (m *market) open(ctx context.Context, addr, db string) (remove func() error, err error) {
 	m.name = "holdfast_inventory_" + strings.ToLower(rand.Text()[:8])
+	if _, _, err := net.SplitHostPort(addr); addr != "" && (err != nil || strings.ContainsAny(addr, "/@")) {
+		return nil, errors.New("-redis must be HOST:PORT")
+	}
 	var inside *miniredis.Miniredis
-	if addr == "" {
+	if m.simulated = addr == ""; m.simulated {
 		inside = miniredis.NewMiniRedis()
 		inside.ClockTTL(true) // else nothing expires
 		if err := inside.Start(); err != nil {
@@ -116,7 +170,20 @@ func (m *market) open(ctx context.Context, addr, db string) (remove func() error
 		return nil, errors.Join(err, closeRedis())
 	}
 	m.database = d
-	return func() error { return errors.Join(removeDB(), closeRedis()) }, nil
+	return func() error { return errors.Join(removeDB(), m.removeKeys(context.WithoutCancel(ctx)), closeRedis()) }, nil
+}
+
+// removeKeys deletes the keys of this program in Redis.
+func (m *market) removeKeys(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	keys := m.rdb.Scan(ctx, 0, m.name+"*", 1000).Iterator()
+	for keys.Next(ctx) {
+		if err := m.rdb.Del(ctx, keys.Val()).Err(); err != nil {
+			return err
+		}
+	}
+	return keys.Err()
 }
 
 const (
@@ -124,30 +191,29 @@ const (
 	rowFormat  = "%5v %9v %11v %14v %5v %14v %12v %9v %8v %8v   %s\n"
 )
 
-// compare runs all strategies and prints their results. It returns an error unless the controls went wrong and all others were
-// right.
+// compare runs the strategies and prints their results. It returns an error unless the controls went wrong and all others were
+// right. If it returns nil and ran all strategies, it also prints the conclusions.
 func (m *market) compare(ctx context.Context) (err error) {
 	fmt.Fprintf(m.stdout, "%d users want %d units, and each clicks %d times; %d clicks at once; locks in Redis, orders in %s\n\n",
 		m.users, m.units, m.clicks, m.atOnce, m.dialect)
 	fmt.Fprintf(m.stdout, nameFormat+rowFormat, "strategy", "sold", "oversold", "two orders", "charged twice", "left", "stale refused", "begun again", "clicks/s", "p50", "p99", "")
 	for _, t := range strategies {
+		if m.only != "" && m.only != t.name {
+			continue
+		}
 		var verdict error
 		for try := 1; ; try++ {
 			fmt.Fprintf(m.stdout, nameFormat, t.name)
-			r, failed := m.sell(ctx, t)
+			r, failed := m.runStrategy(ctx, t)
+			if ctx.Err() != nil {
+				fmt.Fprintln(m.stdout)
+				return context.Cause(ctx)
+			}
 			if failed != nil {
 				return fmt.Errorf("%s: %w", t.name, failed)
 			}
 			verdict = t.judge(r, m.units)
-			said := "right"
-			switch {
-			case verdict != nil:
-				said = verdict.Error()
-			case t.control:
-				said = "wrong, as expected"
-			}
-			fmt.Fprintf(m.stdout, rowFormat, r.sold, r.oversold, r.two, r.twice, r.left, r.stale, r.again,
-				fmt.Sprintf("%.0f", r.rate), round(r.p50), round(r.p99), said)
+			m.print(t, r, verdict)
 			if verdict == nil || !t.control || try == tries { // a control may be lucky
 				break
 			}
@@ -156,8 +222,30 @@ func (m *market) compare(ctx context.Context) (err error) {
 			err = errors.Join(err, fmt.Errorf("%s: %w", t.name, verdict))
 		}
 	}
-	fmt.Fprintf(m.stdout, "\n%s", says)
+	fmt.Fprint(m.stdout, "\n", legend)
+	if m.simulated {
+		fmt.Fprintln(m.stdout, "-: not measured, because the Redis is inside this process. Use -redis.")
+	}
+	if err == nil && m.only == "" {
+		fmt.Fprint(m.stdout, "\n", conclusions)
+	}
 	return err
+}
+
+// print prints the rest of a row.
+func (m *market) print(t strategy, r result, verdict error) {
+	said := "right"
+	switch {
+	case verdict != nil:
+		said = verdict.Error()
+	case t.control:
+		said = "wrong, as expected"
+	}
+	rate, p50, p99 := fmt.Sprintf("%.0f", r.rate), round(r.p50).String(), round(r.p99).String()
+	if t.redis && m.simulated {
+		rate, p50, p99 = "-", "-", "-"
+	}
+	fmt.Fprintf(m.stdout, rowFormat, r.sold, r.oversold, r.two, r.twice, r.left, r.stale, r.retries, rate, p50, p99, said)
 }
 
 func round(d time.Duration) time.Duration {
@@ -167,7 +255,13 @@ func round(d time.Duration) time.Duration {
 	return d.Round(10 * time.Microsecond)
 }
 
-const says = `What this says
+const legend = `two orders, charged twice: users. In "no lock" each click that got an order pays, and the payment has no key.
+left: units that are still in the stock, or in the counter.
+stale refused: writes of a paused holder that the fence refused.
+begun again: transactions that ran again because they conflicted with another one.
+`
+
+const conclusions = `What this says
   Without a lock the shop sells more units than it has, and users who click twice get two orders.
   A lock alone does not stop a holder that is paused after its read: the holder writes when it continues. A fence in the database refuses that write.
   Work in one database needs no lock in Redis. One UPDATE with sqlonce is the shortest correct way.
@@ -181,9 +275,8 @@ What it does not say
   No process dies here. The first five ways have no transaction. If a process dies there between stock and order, a unit is neither in stock nor sold.
 `
 
-// judge returns what is wrong with r. A control must have oversold, or accepted two orders of one user.
+// judge returns what is wrong with r. A control must have oversold. Without a lock it must also have accepted two orders of a user.
 func (t strategy) judge(r result, units int) error {
-	wrong := r.oversold > 0 || r.two > 0
 	stale := 0
 	if t.pause && !t.control {
 		stale = 1
@@ -191,18 +284,19 @@ func (t strategy) judge(r result, units int) error {
 	switch {
 	case r.failed > 0:
 		return fmt.Errorf("%d clicks failed, the first with: %w", r.failed, r.firstErr)
-	case t.control && !wrong:
+	case t.control && (r.oversold == 0 || !t.pause && r.two == 0):
 		return errors.New("inconclusive: a control did no harm")
 	case t.control:
 		return nil
-	case wrong || r.sold != units || r.left != 0 || r.twice != 0 || r.charged != r.sold || r.stale != stale:
-		return fmt.Errorf("WRONG: %d sold, %d left, %d users charged, %d writes refused; want %d, 0, %d, %d", r.sold, r.left, r.charged, r.stale, units, units, stale)
+	case r.oversold != 0 || r.two != 0 || r.sold != units || r.left != 0 || r.twice != 0 || r.charged != r.sold || r.stale != stale:
+		return fmt.Errorf("WRONG: %d sold, %d oversold, %d users with two orders, %d charged twice, %d left, %d users charged, %d writes refused; "+
+			"want %d, 0, 0, 0, 0, %d, %d", r.sold, r.oversold, r.two, r.twice, r.left, r.charged, r.stale, units, units, stale)
 	}
 	return nil
 }
 
-// sell runs one strategy.
-func (m *market) sell(ctx context.Context, t strategy) (r result, err error) {
+// runStrategy sells all units with one strategy.
+func (m *market) runStrategy(ctx context.Context, t strategy) (r result, err error) {
 	rows := max(t.stripes, 1)
 	if err := m.fill(ctx, m.units, rows); err != nil {
 		return r, err
@@ -213,7 +307,7 @@ func (m *market) sell(ctx context.Context, t strategy) (r result, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, locks.Close(context.WithoutCancel(ctx))) }()
-	s := &shop{database: m.database, rdb: m.rdb, locks: locks, gate: prefix + ":units", workTime: m.work, empty: make([]atomic.Bool, rows)}
+	s := &shop{database: m.database, rdb: m.rdb, locks: locks, gate: prefix + ":units", workTime: max(m.work, t.race), empty: make([]atomic.Bool, rows)}
 	if err := m.rdb.Set(ctx, s.gate, m.units, keep).Err(); err != nil {
 		return r, err
 	}
@@ -229,7 +323,7 @@ func (m *market) sell(ctx context.Context, t strategy) (r result, err error) {
 			return r, err
 		}
 	}
-	buyers, r := m.run(ctx, func(ctx context.Context, user int) error { return t.buy(ctx, s, user) })
+	buyers, r := m.click(ctx, func(ctx context.Context, user int) error { return t.buy(ctx, s, user) })
 	stale, err := resume()
 	if err != nil {
 		return r, err
@@ -237,11 +331,11 @@ func (m *market) sell(ctx context.Context, t strategy) (r result, err error) {
 	if stale {
 		r.stale = 1
 	}
-	r.again = s.again.Load()
+	r.retries = s.retries.Load()
 	if err := m.payAll(ctx, pay, buyers, t.keyless); err != nil {
 		return r, err
 	}
-	r.charged, r.twice = pay.twice()
+	r.charged, r.twice = pay.counts()
 	err = m.count(ctx, &r)
 	if t.gate && err == nil {
 		r.left, err = m.rdb.Get(ctx, s.gate).Int()
@@ -253,7 +347,7 @@ func (m *market) sell(ctx context.Context, t strategy) (r result, err error) {
 func (m *market) payAll(ctx context.Context, p *provider, buyers []int, keyless bool) error {
 	var mu sync.Mutex
 	var errs error
-	each(connections, buyers, func(user int) {
+	each(ctx, connections, buyers, func(user int) {
 		key := orderKey(user)
 		if keyless {
 			key = ""

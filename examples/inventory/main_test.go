@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,8 +42,18 @@ func TestCompare(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(m.compare(t.Context()), remove()); err != nil {
+			keys := func() []string { return m.rdb.Keys(t.Context(), "*").Val() }
+			if err := m.compare(t.Context()); err != nil {
 				t.Errorf("%v\n%s", err, &out)
+			}
+			if err := m.removeKeys(t.Context()); err != nil || len(keys()) > 0 {
+				t.Errorf("keys are left: %q, %v", keys(), err)
+			}
+			if err := remove(); err != nil {
+				t.Error(err)
+			}
+			if simulated := strings.Contains(out.String(), " - "); simulated != (name == "memory") || !strings.Contains(out.String(), "What this says") {
+				t.Errorf("%s", &out)
 			}
 			for _, s := range strategies {
 				if !strings.Contains(out.String(), "\n"+s.name) {
@@ -80,13 +91,21 @@ func TestJudge(t *testing.T) {
 		{strategy{}, edit(func(r *result) { r.charged = 99 }), false},
 		{strategy{}, edit(func(r *result) { r.failed, r.firstErr = 1, failed }), false},
 		{strategy{control: true}, right, false},
-		{strategy{control: true}, edit(func(r *result) { r.oversold = 1 }), true},
-		{strategy{control: true}, edit(func(r *result) { r.two = 1 }), true},
-		{strategy{control: true}, edit(func(r *result) { r.two, r.failed, r.firstErr = 1, 1, failed }), false},
+		{strategy{control: true}, edit(func(r *result) { r.oversold = 1 }), false},
+		{strategy{control: true}, edit(func(r *result) { r.two = 1 }), false},
+		{strategy{control: true}, edit(func(r *result) { r.oversold, r.two = 1, 1 }), true},
+		{strategy{control: true, pause: true}, edit(func(r *result) { r.oversold = 1 }), true},
+		{strategy{control: true, pause: true}, edit(func(r *result) { r.two = 1 }), false},
+		{strategy{control: true}, edit(func(r *result) { r.oversold, r.two, r.failed, r.firstErr = 1, 1, 1, failed }), false},
 	} {
 		if err := tt.s.judge(tt.r, 100); (err == nil) != tt.ok {
 			t.Errorf("%+v of %+v: %v", tt.r, tt.s, err)
 		}
+	}
+	err := strategy{}.judge(result{sold: 1, oversold: 2, two: 3, twice: 4, left: 5, charged: 6, stale: 7}, 100)
+	const want = "WRONG: 1 sold, 2 oversold, 3 users with two orders, 4 charged twice, 5 left, 6 users charged, 7 writes refused; want 100, 0, 0, 0, 0, 100, 0"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 
@@ -102,7 +121,7 @@ func TestProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if charged, twice := p.twice(); charged != 20 || twice != 0 || p.requests <= 20 {
+	if charged, twice := p.counts(); charged != 20 || twice != 0 || p.requests <= 20 {
 		t.Errorf("%d requests charged %d users, %d of them twice", p.requests, charged, twice)
 	}
 	for user := range 20 {
@@ -110,8 +129,57 @@ func TestProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if charged, twice := p.twice(); charged != 20 || twice != 20 {
+	if charged, twice := p.counts(); charged != 20 || twice != 20 {
 		t.Errorf("without keys: %d users charged, %d of them twice", charged, twice)
+	}
+}
+
+// One strategy alone, and one that fails: there are no conclusions.
+func TestNoConclusions(t *testing.T) {
+	var out bytes.Buffer
+	t.Setenv("REDIS_ADDR", "")
+	if err := run(t.Context(), []string{"-only", "SQL: one UPDATE, sqlonce", "-users", "40", "-units", "13", "-clicks", "3", "-at-once", "8"}, &out); err != nil {
+		t.Error(err)
+	}
+	if text := out.String(); strings.Contains(text, "no lock  ") || strings.Contains(text, "What this says") || !strings.Contains(text, "40 users want 13 units, and each clicks 3 times; 8 clicks at once") {
+		t.Errorf("%s", text)
+	}
+	old := strategies
+	t.Cleanup(func() { strategies = old })
+	strategies = []strategy{{name: "sold out", buy: func(context.Context, *shop, int) error { return errSoldOut }}}
+	out.Reset()
+	if err := run(t.Context(), []string{"-users", "40", "-units", "13"}, &out); err == nil || !strings.Contains(err.Error(), "WRONG: 0 sold") || strings.Contains(out.String(), "What this says") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+// After SIGTERM the program ends early, and removes what it made. The error names the signal.
+func TestSignal(t *testing.T) {
+	r := redistest.Real(t)
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	ctx, stop := untilSignal(t.Context())
+	defer stop()
+	old := strategies
+	t.Cleanup(func() { strategies = old })
+	strategies = []strategy{{name: "slow", buy: func(ctx context.Context, s *shop, user int) error {
+		if user == 0 {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+				t.Error(err)
+			}
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}}}
+	err := run(ctx, []string{"-redis", r.Addr(), "-users", "20", "-units", "10"}, io.Discard)
+	if cause := context.Cause(ctx); cause == nil || !errors.Is(err, cause) || !strings.Contains(err.Error(), "terminated") {
+		t.Errorf("%v, the cause is %v", err, cause)
+	}
+	if keys := r.Client(t).Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("keys are left: %q", keys)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("files are left: %v, %v", files, err)
 	}
 }
 
@@ -120,7 +188,18 @@ func TestBadInput(t *testing.T) {
 	for args, want := range map[string]string{
 		"-work 1m":                    "-work is 1m0s, must be between 0 and 250ms",
 		"-work -1s":                   "-work is -1s, must be between",
-		"-db oracle://localhost":      `-db begins with "oracle", must begin with postgres:// or mysql://`,
+		"-db oracle://u:secret@host":  "-db must begin with postgres:// or mysql://",
+		"-db root:secret@tcp(host)/":  "-db must begin with postgres:// or mysql://",
+		"-db mysql://root:secret/":    "-db: after mysql:// must be",
+		"-db postgres://u:secret@[/":  "-db is not a URL",
+		"-redis redis://:secret@h:1":  "-redis must be HOST:PORT",
+		"-redis localhost":            "-redis must be HOST:PORT",
+		"-users 19":                   "-users is 19, must be between 20 and 100000",
+		"-users 50 -units 26":         "-units is 26, must be between 10 and 25",
+		"-units 9":                    "-units is 9, must be between 10 and 500",
+		"-clicks 1":                   "-clicks is 1, must be between 2 and 10",
+		"-at-once 1001":               "-at-once is 1001, must be between 2 and 1000",
+		"-only lock":                  `-only is "lock", must be one of ["no lock" `,
 		"-db mysql://localhost:3306/": "-db: after mysql:// must be USER:PASSWORD@tcp(HOST:PORT)/",
 		"-redis 127.0.0.1:1":          "-redis 127.0.0.1:1: ",
 		"more":                        `unexpected argument "more"`,
@@ -128,7 +207,7 @@ func TestBadInput(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := run(ctx, strings.Fields(args), io.Discard)
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}

@@ -33,8 +33,8 @@ type pausedBuyer struct {
 
 const (
 	pausedLease = time.Second
-	saysPaused  = "paused"
-	saysStale   = "stale"
+	linePaused  = "paused"
+	lineStale   = "stale"
 )
 
 // start starts a process that buys. It returns when that process holds the key and is stopped by SIGSTOP, like a process on an
@@ -64,7 +64,7 @@ func (b pausedBuyer) start(ctx context.Context) (resume func() (stale bool, err 
 		return nil, err
 	}
 	lines := bufio.NewScanner(out)
-	if !lines.Scan() || lines.Text() != saysPaused {
+	if !lines.Scan() || lines.Text() != linePaused {
 		_ = cmd.Process.Kill()
 		return nil, fmt.Errorf("the buyer that is paused: %w", errors.Join(errors.New("it did not pause"), cmd.Wait()))
 	}
@@ -79,7 +79,7 @@ func (b pausedBuyer) start(ctx context.Context) (resume func() (stale bool, err 
 			return false, err
 		}
 		rest, _ := io.ReadAll(out)
-		return string(rest) == saysStale, cmd.Wait()
+		return string(rest) == lineStale, cmd.Wait()
 	}, nil
 }
 
@@ -102,14 +102,14 @@ func buyPaused(ctx context.Context, args string, stdin io.Reader, stdout io.Writ
 	}
 	defer func() { _ = locks.Close(ctx) }() // the lease was lost
 	s := &shop{database: d, rdb: rdb, locks: locks, paused: func() {
-		fmt.Fprintln(stdout, saysPaused)
+		fmt.Fprintln(stdout, linePaused)
 		_, _ = bufio.NewReader(stdin).ReadString('\n')
 	}}
 	i := slices.IndexFunc(strategies, func(t strategy) bool { return t.name == b.Strategy })
 	err = strategies[i].buy(ctx, s, b.User)
 	switch {
 	case errors.Is(err, fence.ErrStale):
-		fmt.Fprint(stdout, saysStale)
+		fmt.Fprint(stdout, lineStale)
 	case err != nil && !errors.Is(err, lockcore.ErrLost):
 		return err
 	}

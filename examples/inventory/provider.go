@@ -50,8 +50,8 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// twice returns how many buyers were charged, and how many of them more than once.
-func (p *provider) twice() (charged, twice int) {
+// counts returns how many buyers were charged, and how many of them more than once.
+func (p *provider) counts() (charged, twice int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, n := range p.charges {

@@ -22,14 +22,14 @@ import (
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
-const patience = 2 * time.Minute // of a click
+const clickTimeout = 2 * time.Minute
 
 //nolint:gochecknoglobals // constant
 var (
 	errSoldOut  = errors.New("sold out")
 	errConflict = errors.New("another transaction has changed the row")
 
-	patient = lockcore.Terms{Wait: patience}
+	clickTerms = lockcore.Terms{Wait: clickTimeout}
 )
 
 // shop has what one run of a strategy needs.
@@ -40,7 +40,7 @@ type shop struct {
 	gate     string        // the counter in Redis
 	workTime time.Duration // what a sale does between its read and its write
 	empty    []atomic.Bool // stripes that were empty
-	again    atomic.Int64  // transactions that began again
+	retries  atomic.Int64  // transactions that began again
 	paused   func()        // set in the process that is paused
 }
 
@@ -121,10 +121,10 @@ func (s *shop) bind(query string) string {
 func (s *shop) transaction(ctx context.Context, f func(tx *sql.Tx) error) error {
 	for try := 1; ; try++ {
 		err := s.tryTransaction(ctx, f)
-		if ctx.Err() != nil || !errors.Is(err, errConflict) && !again(err) {
+		if ctx.Err() != nil || !errors.Is(err, errConflict) && !retryable(err) {
 			return err
 		}
-		s.again.Add(1)
+		s.retries.Add(1)
 		time.Sleep(rand.N(time.Duration(min(try, 16)) * time.Millisecond))
 	}
 }
@@ -141,8 +141,8 @@ func (s *shop) tryTransaction(ctx context.Context, f func(tx *sql.Tx) error) err
 	return tx.Commit()
 }
 
-// again reports whether the server asks to run the transaction again.
-func again(err error) bool {
+// retryable reports whether the server asks to run the transaction again.
+func retryable(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code == "40001" || e.Code == "40P01"
 	}
@@ -157,7 +157,7 @@ func orderKey(user int) string { return fmt.Sprint("order:", user) }
 
 // onceInRedis runs f unless the user has an order. The record is in Redis.
 func (s *shop) onceInRedis(ctx context.Context, user int, f func(ctx context.Context) error) error {
-	_, err := guard.Once(ctx, s.locks, orderKey(user), guard.OnceOptions{Terms: patient, Keep: keep}, f)
+	_, err := guard.Once(ctx, s.locks, orderKey(user), guard.OnceOptions{Terms: clickTerms, Keep: keep}, f)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
@@ -14,35 +15,37 @@ import (
 // another one, and errSoldOut if nothing is left.
 type strategy struct {
 	name    string
-	control bool // known to be wrong; a run in which it does no harm is repeated
-	keyless bool // the payment has no key, so the provider cannot tell a repeat from a new payment
-	stripes int  // rows of the stock; 0: one
-	gate    bool // units are counted in Redis instead of in the stock
-	pause   bool // a holder is paused before it writes
+	control bool          // known to be wrong; a run in which it does no harm is repeated
+	redis   bool          // it uses Redis, so a Redis inside the process makes its times meaningless
+	keyless bool          // the payment has no key, so the provider cannot tell a repeat from a new payment
+	stripes int           // rows of the stock; 0: one
+	gate    bool          // units are counted in Redis instead of in the stock
+	pause   bool          // a holder is paused before it writes
+	race    time.Duration // how long a sale takes at least between its read and its write
 	buy     func(ctx context.Context, s *shop, user int) error
 }
 
 //nolint:gochecknoglobals // constant
 var strategies = []strategy{
-	{name: "no lock", control: true, keyless: true, buy: noLock},
-	{name: "Redis: Exclusive(item)", buy: exclusive},
-	{name: "Redis: 10 stripes, Once(user)", stripes: 10, buy: striped},
-	{name: "Redis: counter, Once(user)", gate: true, buy: counter},
-	{name: "Redis: Exclusive, a holder is paused", control: true, pause: true, buy: exclusive},
-	{name: "Redis: the same, with a fence", pause: true, buy: fenced},
+	{name: "no lock", control: true, keyless: true, race: time.Millisecond, buy: noLock},
+	{name: "Redis: Exclusive(item)", redis: true, buy: exclusive},
+	{name: "Redis: 10 stripes, Once(user)", redis: true, stripes: 10, buy: striped},
+	{name: "Redis: counter, Once(user)", redis: true, gate: true, buy: counter},
+	{name: "Redis: Exclusive, a holder is paused", redis: true, control: true, pause: true, buy: exclusive},
+	{name: "Redis: the same, with a fence", redis: true, pause: true, buy: fenced},
 	{name: "SQL: row lock", buy: rowLock},
-	{name: "SQL: version, sqlonce", buy: version},
+	{name: "SQL: version, sqlonce", buy: versioned},
 	{name: "SQL: one UPDATE, sqlonce", buy: oneUpdate},
 }
 
 const item = "item:1"
 
-// noLock reads, then writes, as many programs do.
+// noLock reads, then writes, as many programs do. Between the two a millisecond passes, so that each run shows the harm.
 func noLock(ctx context.Context, s *shop, user int) error { return s.sell(ctx, s.db, user, 0) }
 
 // exclusive runs one click of the item at a time, in all processes.
 func exclusive(ctx context.Context, s *shop, user int) error {
-	return guard.Exclusive(ctx, s.locks, item, patient, func(ctx context.Context) error {
+	return guard.Exclusive(ctx, s.locks, item, clickTerms, func(ctx context.Context) error {
 		return s.sell(ctx, s.db, user, 0)
 	})
 }
@@ -56,7 +59,7 @@ func striped(ctx context.Context, s *shop, user int) error {
 			if s.empty[row].Load() {
 				continue
 			}
-			err := guard.Exclusive(ctx, s.locks, fmt.Sprint(item, "/", row), patient, func(ctx context.Context) error {
+			err := guard.Exclusive(ctx, s.locks, fmt.Sprint(item, "/", row), clickTerms, func(ctx context.Context) error {
 				return s.sell(ctx, s.db, user, row)
 			})
 			if !errors.Is(err, errSoldOut) {
@@ -86,7 +89,7 @@ func counter(ctx context.Context, s *shop, user int) error {
 
 // fenced is exclusive with a fence in the database, which refuses a holder that was paused.
 func fenced(ctx context.Context, s *shop, user int) error {
-	return guard.Exclusive(ctx, s.locks, item, patient, func(ctx context.Context) error {
+	return guard.Exclusive(ctx, s.locks, item, clickTerms, func(ctx context.Context) error {
 		hold, err := fence.Of(ctx, item)
 		if err != nil {
 			return err
@@ -115,8 +118,8 @@ func rowLock(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// version does not lock the row. It writes if the row has not changed since its read. Otherwise it begins again.
-func version(ctx context.Context, s *shop, user int) error {
+// versioned does not lock the row. It writes if the row has not changed since its read. Otherwise it begins again.
+func versioned(ctx context.Context, s *shop, user int) error {
 	return s.onceInSQL(ctx, user, func(ctx context.Context, tx *sql.Tx) error {
 		var left, version int
 		if err := tx.QueryRowContext(ctx, `SELECT units, version FROM stock WHERE id = 0`).Scan(&left, &version); err != nil {

@@ -34,6 +34,9 @@ func TestInventory(t *testing.T) {
 		if err != nil || bytes.Count(out, []byte("   right\n")) != 7 || !strings.Contains(string(out), "wrong, as expected") {
 			t.Errorf("%v\n%s", err, out)
 		}
+		if keys := rdb.Client(t).Keys(t.Context(), "*").Val(); len(keys) > 0 {
+			t.Errorf("keys are left in Redis: %q", keys)
+		}
 		t.Logf("\n%s", out)
 		var left int
 		if err := s.admin.QueryRowContext(t.Context(), list).Scan(&left); err != nil || left != 0 {
