@@ -61,6 +61,7 @@ func TestOnceCost(t *testing.T) {
 }
 
 func (s *server) cost(t *testing.T, setting string) {
+	t.Helper()
 	const rounds, keys = 31, 800
 	db, _ := s.openAs(t, setting)
 	db.SetMaxOpenConns(costWorkers)

@@ -43,16 +43,16 @@ type lossyConn struct {
 func (c *lossyConn) IsValid() bool { return !c.closed }
 
 func (c *lossyConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o) //nolint:forcetypeassert // all three drivers have it
+	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o) //nolint:errcheck,forcetypeassert // all three drivers have it
 	return &lossyTx{tx, c}, err
 }
 
 func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args) //nolint:forcetypeassert // as above
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args) //nolint:errcheck,forcetypeassert // as above
 }
 
 func (c *lossyConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args) //nolint:forcetypeassert // as above
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args) //nolint:errcheck,forcetypeassert // as above
 }
 
 func (c *lossyConn) CheckNamedValue(v *driver.NamedValue) error {

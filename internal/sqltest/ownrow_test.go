@@ -26,6 +26,7 @@ func ownRow(t *testing.T, s *server) (alter, update string) {
 	}
 	alter, update = alters[0][1], updates[0][1]+" "+updates[0][2]
 	switch s.dialect {
+	case fence.Postgres:
 	case fence.SQLite:
 		alter = alters[2][1]
 	case fence.MySQL:

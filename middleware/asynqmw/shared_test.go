@@ -202,7 +202,7 @@ func TestShareOptions(t *testing.T) {
 		"OnceOptions: Terms.Limit is 2":                                                       func() { asynqmw.Once(locks, key, asynqmw.OnceOptions{Terms: limit}) },
 		"Shared: ExclusiveOptions: Terms.Limit is 2":                                          func() { asynqmw.Shared(locks, key, asynqmw.ExclusiveOptions{Terms: limit}) },
 		"must be false for Shared":                                                            func() { asynqmw.Shared(locks, key, asynqmw.ExclusiveOptions{Adopt: true}) },
-		"LimitedOptions: Terms.Limit is 2, both must be 0":                                    func() { asynqmw.Limited(locks, key, 2, asynqmw.LimitedOptions{Terms: limit}) },
+		"LimitedOptions: Terms.Limit is 2, must be 0":                                         func() { asynqmw.Limited(locks, key, 2, asynqmw.LimitedOptions{Terms: limit}) },
 		"Terms.Weight is 2, must be at most n, which is 1":                                    func() { asynqmw.Limited(locks, key, 1, asynqmw.LimitedOptions{Terms: weight}) },
 		"n is 1000001, must be between 1 and 1000000":                                         func() { asynqmw.Limited(locks, key, 1_000_001, asynqmw.LimitedOptions{}) },
 		"LimitedOptions.Busy is 9":                                                            func() { asynqmw.Limited(locks, key, 1, asynqmw.LimitedOptions{Busy: 9}) },
