@@ -162,7 +162,7 @@ func TestSignal(t *testing.T) {
 	defer stop()
 	old := strategies
 	t.Cleanup(func() { strategies = old })
-	strategies = []strategy{{name: "slow", buy: func(ctx context.Context, s *shop, user int) error {
+	strategies = []strategy{{name: "slow", buy: func(ctx context.Context, _ *shop, user int) error {
 		if user == 0 {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 				t.Error(err)
