@@ -407,8 +407,9 @@ func (badCodec) Decode([]byte, any) error   { return errFail }
 func TestOncePurge(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
+		ctx := bounded(t)
 		for i := range 25 {
-			if _, err := s.do(t.Context(), db, nil, fmt.Sprint("old", i), nil); err != nil {
+			if _, err := s.do(ctx, db, nil, fmt.Sprint("old", i), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -417,17 +418,17 @@ func TestOncePurge(t *testing.T) {
 			fence.MySQL:    "UPDATE holdfast_once SET at = at - 3600000000",
 			fence.SQLite:   "UPDATE holdfast_once SET at = at - 3600000000",
 		}[s.dialect])
-		if _, err := s.do(t.Context(), db, nil, "young", nil); err != nil {
+		if _, err := s.do(ctx, db, nil, "young", nil); err != nil {
 			t.Fatal(err)
 		}
 		locked := 0
 		if s != sqlite { // it has one writer
-			tx, err := db.BeginTx(t.Context(), nil)
+			tx, err := db.BeginTx(ctx, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback() }()
-			if existed, err := sqlonce.Clear(t.Context(), s.once(tx), "old7"); err != nil || !existed {
+			if existed, err := sqlonce.Clear(ctx, s.once(tx), "old7"); err != nil || !existed {
 				t.Fatal(existed, err)
 			}
 			locked = 1
@@ -435,8 +436,8 @@ func TestOncePurge(t *testing.T) {
 		var counts []int64
 		for {
 			var n int64
-			err := inTx(t.Context(), db, &sql.TxOptions{Isolation: s.levels()[0]}, func(tx *sql.Tx) (err error) {
-				n, err = sqlonce.Purge(t.Context(), s.once(tx), 30*time.Minute, 10)
+			err := inTx(ctx, db, &sql.TxOptions{Isolation: s.levels()[0]}, func(tx *sql.Tx) (err error) {
+				n, err = sqlonce.Purge(ctx, s.once(tx), 30*time.Minute, 10)
 				return err
 			})
 			if err != nil {
@@ -449,10 +450,10 @@ func TestOncePurge(t *testing.T) {
 		if !slices.Equal(counts, []int64{10, 10, 5 - int64(locked), 0}) {
 			t.Errorf("batches of %v", counts)
 		}
-		if out, err := s.do(t.Context(), db, nil, "young", nil); err != nil || out != guard.Replayed {
+		if out, err := s.do(ctx, db, nil, "young", nil); err != nil || out != guard.Replayed {
 			t.Errorf("young: %v, %v", out, err)
 		}
-		if out, err := s.do(t.Context(), db, nil, "old3", nil); err != nil || out != guard.Ran {
+		if out, err := s.do(ctx, db, nil, "old3", nil); err != nil || out != guard.Ran {
 			t.Errorf("old: %v, %v", out, err)
 		}
 	})
