@@ -63,6 +63,11 @@ func above() []mistake {
 			pkg:   "middleware/cronmw", test: "TestAddToOvertaken", fast: true,
 		},
 		{
+			name: "claim-withdrawn-at-stop", what: "An instance that stops gives back a tick that the others have seen held.",
+			edits: []edit{{"claim-withdrawn", always()}},
+			pkg:   "middleware/cronmw", test: "TestStopWhileClaiming", fast: true,
+		},
+		{
 			name: "late-goroutine-next-tick", what: "A cron goroutine that starts late takes the tick that comes next.",
 			edits: []edit{{"tick-taken", after("at = j.ticks.Schedule.Next(time.Now())")}},
 			pkg:   "middleware/cronmw", test: "TestAddToLateGoroutine",

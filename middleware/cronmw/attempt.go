@@ -19,8 +19,9 @@ import (
 type attempt struct {
 	*singleton
 	Result
-	begin func() bool // fn may begin: from now on Run waits for it
-	since time.Time   // when the run began that this claim has waited for; zero: for none
+	stopping context.Context // its end ends the waits before fn
+	begin    func() bool     // fn may begin: from now on Run waits for it
+	since    time.Time       // when the run began that this claim has waited for; zero: for none
 
 	token    int64
 	tookOver bool
@@ -29,13 +30,22 @@ type attempt struct {
 	cut      error  // why fn's ctx ended before fn
 }
 
-// claim asks for the tick, and waits for it as long as wait says.
+// claim asks for the tick, and waits for it as long as wait says. The end of ctx ends every wait, but not a request that
+// is under way: if Redis grants the tick at once, fn runs. If the claim were withdrawn then, the tick would be lost: the
+// other instances may have seen it held and do not ask again. Only CancelOnStop, which ends fn's ctx too, withdraws it.
 func (e *tickRun) claim(ctx context.Context, wait time.Duration, since time.Time) {
+	if ctx.Err() != nil {
+		e.Outcome, e.Err = NotRun, errtext.Wrap(lockcore.ErrNotRun, context.Cause(ctx))
+		return
+	}
 	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer stop()
-	a := &attempt{singleton: e.singleton, Result: Result{Tick: e.Tick}, since: since, begin: func() bool {
+	stop := func() bool { return true }
+	if wait != lockcore.NoWait || e.cancel { //planted:claim-withdrawn
+		stop = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+		defer stop()
+	}
+	a := &attempt{singleton: e.singleton, Result: Result{Tick: e.Tick}, stopping: ctx, since: since, begin: func() bool {
 		if e.cancel {
 			return ctx.Err() == nil
 		}
@@ -76,8 +86,8 @@ func (a *attempt) run(ctx context.Context) error {
 		return a.refuse(Late, &LateError{By: late, Max: a.lateness(a.Tick.Time)})
 	case late < -maxEarly:
 		return a.refuse(Early, &EarlyError{By: -late})
-	case late < 0 && !sleep(ctx, -late):
-		return a.refuse(NotRun, context.Cause(ctx))
+	case late < 0 && !a.sleep(ctx, -late):
+		return a.refuse(NotRun, a.ended(ctx))
 	}
 	a.reportAbandoned(ctx)
 	if a.job.Overlap == Allow {
@@ -137,10 +147,23 @@ func (a *attempt) alone(ctx context.Context) error {
 		if in == 0 {
 			return err
 		}
-		if !sleep(ctx, in) {
-			return errtext.Join(context.Cause(ctx), err)
+		if !a.sleep(ctx, in) {
+			return a.ended(ctx)
 		}
 	}
+}
+
+// sleep returns false if the hold or a.stopping ends before.
+func (a *attempt) sleep(ctx context.Context, d time.Duration) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(a.stopping, cancel)()
+	return sleep(ctx, d)
+}
+
+// ended is why sleep returned false.
+func (a *attempt) ended(ctx context.Context) error {
+	return cmp.Or(context.Cause(ctx), context.Cause(a.stopping))
 }
 
 // askOverlap says in what time to ask for the overlap key again; 0: not any more. Another tick's run has the job, and

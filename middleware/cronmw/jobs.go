@@ -106,8 +106,9 @@ func (js *Jobs) add(s *singleton) error {
 	return nil
 }
 
-// Run asks for each tick when it is due, until ctx ends. Then it asks for no more, stops waiting as a standby, and
-// returns nil when what runs here has returned; close locks after it. It can be called once, else it returns an error.
+// Run asks for each tick when it is due, until ctx ends. Then it asks for no more and stops waiting as a standby. It
+// returns nil when all jobs that run here have returned; close locks after it. A tick that Redis grants at the moment when
+// ctx ends still runs, unless CancelOnStop is set. Run can be called once, else it returns an error.
 //
 // Each tick runs in a goroutine of its own, with the values of ctx. If several ticks of a job have become due at once,
 // because the process was paused, the latest is asked for.

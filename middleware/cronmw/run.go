@@ -11,7 +11,6 @@ import (
 
 const (
 	askAgain = time.Second     // while Redis is away
-	young    = time.Second     // a hold that may be withdrawn, because its instance stops
 	takeover = 3 * time.Second // by which the overlap key of a dead instance may outlive its tick
 )
 
@@ -64,15 +63,14 @@ func (s *singleton) tick(ctx context.Context, at time.Time) Result {
 	return r
 }
 
-// errand is a tick on this instance: it is asked for until it is known what becomes of it.
+// tickRun is a tick on this instance. The instance asks for it until the outcome is known.
 type tickRun struct {
 	*singleton
-	Result              // of the last time
-	until     time.Time // a newer tick is worth more than an old one that Redis was away for
-	unused    int64     // token of a hold under which fn was not called, if Redis may not know that it has ended
-	unsure    time.Time // when a claim was given up that Redis may have granted
-	waited    bool      // for the tick's time
-	rechecked bool      // asked again, because the hold of another instance was young
+	Result           // of the last time
+	until  time.Time // a newer tick is worth more than an old one that Redis was away for
+	unused int64     // token of a hold under which fn was not called, if Redis may not know that it has ended
+	unsure time.Time // when a claim was given up that Redis may have granted
+	waited bool      // for the tick's time
 }
 
 func (e *tickRun) do(ctx context.Context) Result {
@@ -113,10 +111,6 @@ func (e *tickRun) again(ctx context.Context) (time.Duration, bool) {
 		return 0, false
 	case time.Since(e.unsure) < e.patience() && busy.Holder.Locker == e.locks.ID(): // an earlier claim of this process got no reply, or its job of the same name has the tick
 		return askAgain, true
-	case busy.HeldFor < young && !e.rechecked:
-		// An instance that stops withdraws a claim that never ran, a moment later. The tick must not be lost with it.
-		e.rechecked = true
-		return young, true
 	case e.waited:
 		return 0, false
 	}
