@@ -65,7 +65,7 @@ func above() []mistake {
 		{
 			name: "claim-withdrawn-at-stop", what: "An instance that stops gives back a tick that the others have seen held.",
 			edits: []edit{{"claim-withdrawn", always()}},
-			pkg:   "middleware/cronmw", test: "TestStopWhileClaiming", fast: true,
+			pkg:   "middleware/cronmw", test: "TestStopWhileClaiming",
 		},
 		{
 			name: "late-goroutine-next-tick", what: "A cron goroutine that starts late takes the tick that comes next.",
