@@ -19,7 +19,7 @@ import (
 type attempt struct {
 	*singleton
 	Result
-	stopping context.Context // its end ends the waits before fn
+	stopping <-chan struct{} // closed when Run's ctx ends, which ends the waits before fn
 	begin    func() bool     // fn may begin: from now on Run waits for it
 	since    time.Time       // when the run began that this claim has waited for; zero: for none
 
@@ -45,7 +45,7 @@ func (e *tickRun) claim(ctx context.Context, wait time.Duration, since time.Time
 		stop = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 		defer stop()
 	}
-	a := &attempt{singleton: e.singleton, Result: Result{Tick: e.Tick}, stopping: ctx, since: since, begin: func() bool {
+	a := &attempt{singleton: e.singleton, Result: Result{Tick: e.Tick}, stopping: ctx.Done(), since: since, begin: func() bool {
 		if e.cancel {
 			return ctx.Err() == nil
 		}
@@ -155,15 +155,20 @@ func (a *attempt) alone(ctx context.Context) error {
 
 // sleep returns false if the hold or a.stopping ends before.
 func (a *attempt) sleep(ctx context.Context, d time.Duration) bool {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(a.stopping, cancel)()
-	return sleep(ctx, d)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-a.stopping:
+	}
+	return false
 }
 
 // ended is why sleep returned false.
 func (a *attempt) ended(ctx context.Context) error {
-	return cmp.Or(context.Cause(ctx), context.Cause(a.stopping))
+	return cmp.Or(context.Cause(ctx), context.Canceled)
 }
 
 // askOverlap says in what time to ask for the overlap key again; 0: not any more. Another tick's run has the job, and
