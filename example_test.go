@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
-	"github.com/holdfast-go/holdfast/tracing/slogobs"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
 var addr string // of the Redis behind the examples
@@ -32,43 +34,86 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func transfer(ctx context.Context, account int) error {
-	guard.MustHold(ctx, fmt.Sprintf("account:%d", account))
-	return nil
+// The README's worker: an asynq server whose handler runs once for each payment and alone for each account.
+func Example_asynq() {
+	ctx, stop := context.WithCancel(context.Background())
+	charge := func(_ context.Context, t *asynq.Task) error {
+		fmt.Println("charging", string(t.Payload()))
+		stop()
+		return nil
+	}
+	client := asynq.NewClient(asynq.RedisClientOpt{Addr: addr})
+	defer client.Close()
+	if _, err := client.Enqueue(asynq.NewTask("charge", []byte(`{"payment_id": "p1", "account_id": 42}`))); err != nil {
+		panic(err)
+	}
+	if err := work(ctx, addr, charge); err != nil {
+		panic(err)
+	}
+	// Output: charging {"payment_id": "p1", "account_id": 42}
 }
 
-func charge(context.Context) (string, error) { return "receipt 17", nil }
-
-func Example() {
-	ctx := context.Background()
+func work(ctx context.Context, addr string, charge func(context.Context, *asynq.Task) error) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	locks, err := lockcore.New(rdb, lockcore.Options{
-		Observer: slogobs.New(slog.Default(), slogobs.Options{}), // optional: logs losses and refusals, without the keys
-	})
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		return err
+	}
+	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
+
+	mux := asynq.NewServeMux()
+	mux.Handle("charge", payment(account(asynq.HandlerFunc(charge)))) // once for a payment, alone for an account
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{Concurrency: 10}))
+	if err := srv.Start(mux); err != nil {
+		return err
+	}
+	<-ctx.Done()   // for example of signal.NotifyContext
+	srv.Shutdown() // waits for the handlers
+	end, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return locks.Close(end) // after Shutdown, before rdb.Close
+}
+
+// The README's API: the second POST with the same Idempotency-Key gets the recorded response.
+func Example_http() {
+	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
 		panic(err)
 	}
-	defer locks.Close(ctx)
-
-	// Alone: no two transfers of account 42 at the same time, on any machine.
-	err = guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
-		token, _ := guard.Token(ctx, "account:42") // grows with every hold: let the database refuse smaller ones
-		fmt.Println("transferring under a token:", token > 0)
-		return transfer(ctx, 42)
+	defer locks.Close(context.Background())
+	n := 0
+	api := shop(locks, func(w http.ResponseWriter, _ *http.Request) {
+		n++
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprint(w, "order ", n)
 	})
-	fmt.Println("transfer:", err)
-
-	// Once: the second call gets what the first one returned, for a day, on any machine.
 	for range 2 {
-		res, err := guard.OnceValue(ctx, locks, "charge:7", guard.OnceOptions{}, charge)
-		fmt.Println("charge:", res.Outcome, res.Value, err)
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/orders", strings.NewReader("tea"))
+		r.Header.Set("Idempotency-Key", "8e03978e-40d5-43dd-bc93-6894a57f9324")
+		r.SetBasicAuth("alice", "secret")
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Body)
 	}
 	// Output:
-	// transferring under a token: true
-	// transfer: <nil>
-	// charge: ran receipt 17 <nil>
-	// charge: replayed receipt 17 <nil>
+	// 201 order 1
+	// 201 order 1
+}
+
+func tenant(r *http.Request) (string, error) {
+	user, _, ok := r.BasicAuth()
+	if !ok {
+		return "", errors.New("no credentials")
+	}
+	return user, nil
+}
+
+func shop(locks *lockcore.Locker, createOrder http.HandlerFunc) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders", httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(createOrder))
+	return mux
 }
 
 func payOut(context.Context, *asynq.Task) error { return nil }

@@ -15,7 +15,7 @@ func TestReadmeCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code strings.Builder
-	for _, pattern := range []string{"*_test.go", "middleware/*/example*_test.go", "tracing/example*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "middleware/*/example*_test.go", "tracing/example*_test.go", "examples/quickstart/main.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -65,6 +65,51 @@ func TestGuaranteesNameTests(t *testing.T) {
 		if !strings.Contains(tests.String(), "func "+name+"(") {
 			t.Errorf("%s does not exist", name)
 		}
+	}
+}
+
+// The numbers of the rows of GUARANTEES.md are unique, and the simulation reports violations by them.
+func TestGuaranteesAreNumbered(t *testing.T) {
+	text, err := os.ReadFile("GUARANTEES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([A-Z][0-9]+) \|`).FindAllStringSubmatch(string(text), -1) {
+		if rows[row[1]] {
+			t.Errorf("two rows have the number %s", row[1])
+		}
+		rows[row[1]] = true
+	}
+	if len(rows) < 100 {
+		t.Errorf("only %d numbered rows", len(rows))
+	}
+	files, err := filepath.Glob("internal/sim/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reported := 0
+	for _, f := range files {
+		code, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range regexp.MustCompile(`[fF]ail(?:Locked)?\("([A-Z][0-9]+)"`).FindAllStringSubmatch(string(code), -1) {
+			reported++
+			if !rows[n[1]] {
+				t.Errorf("%s: GUARANTEES.md has no row %s", f, n[1])
+			}
+		}
+	}
+	for _, n := range regexp.MustCompile(`[^.][(]([A-Z][0-9]+(?:, [A-Z][0-9]+)*)[)]`).FindAllStringSubmatch(string(text), -1) {
+		for number := range strings.SplitSeq(n[1], ", ") {
+			if !rows[number] {
+				t.Errorf("a promise names the row %s, which does not exist", number)
+			}
+		}
+	}
+	if reported < 20 {
+		t.Errorf("the simulation reports only %d kinds of violations", reported)
 	}
 }
 

@@ -20,10 +20,13 @@ func main() {
 	flag.Parse()
 	chosen, err := choose(all(), *fast, *only)
 	if err == nil && *list {
-		for _, m := range chosen {
-			fmt.Printf("%-28s %-50s %s\n", m.name, m.test, m.what)
+		var broken map[string][]string
+		if broken, err = promises("."); err == nil {
+			for _, m := range chosen {
+				fmt.Printf("%-28s %-50s %-14s %s\n", m.name, m.test, strings.Join(broken[m.test], ","), m.what)
+			}
+			return
 		}
-		return
 	}
 	if err == nil {
 		err = run(os.Stdout, ".", chosen, max(*beside, 1))

@@ -51,6 +51,15 @@ func TestMistakesFitTheCode(t *testing.T) {
 			t.Errorf("%s:%d: no mistake uses the marker %s", list[0].file, list[0].line, name)
 		}
 	}
+	numbers, err := promises("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all() {
+		if len(numbers[m.test]) == 0 {
+			t.Errorf("%s: no row of GUARANTEES.md names %s", m.name, m.test)
+		}
+	}
 	if len(names) < 60 || fast < 8 || fast > 15 {
 		t.Errorf("%d mistakes, %d of them fast", len(names), fast)
 	}
