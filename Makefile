@@ -27,9 +27,11 @@ OWN := internal/(sim|schedule|topology|serverfault|signals|history|security|soak
 test: ## level quick: needs only Go; tests that need a redis-server are skipped without one, and counted
 	$(FEWER_GC) $(REPEAT) $(TALLY) -shuffle=on ./lockcore ./middleware/... ./...
 
+# The middlewares run one at a time: their tests wait for servers, and a request has a time limit of a second.
 .PHONY: full
 full: ## level full with the race detector, of all packages without a target of their own
-	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -shuffle=on -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(OWN)')
+	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -shuffle=on -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(OWN)|/middleware/')
+	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -shuffle=on -timeout 20m -p 1 -parallel 8 ./middleware/...
 
 .PHONY: sim
 sim: ## 120 seeds of the simulation, and 6 with the race detector; -seed N plays one again

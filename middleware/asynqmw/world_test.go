@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -43,8 +44,14 @@ func both(t *testing.T, story func(*world)) {
 	})
 }
 
+// bubbles bounds how many bubbles run at the same time. A bubble keeps a processor busy, so more of
+// them would only delay the tests on real servers, whose requests have a time limit of a second.
+var bubbles = make(chan struct{}, runtime.GOMAXPROCS(0))
+
 func inBubble(t *testing.T, story func(*world)) {
 	t.Helper()
+	bubbles <- struct{}{}
+	defer func() { <-bubbles }()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, bubble(t).Client(t))
 		w.virtual = true
