@@ -81,7 +81,7 @@ func (e *notRunError) Is(target error) bool { return target == ErrNotRun }
 
 // Holder describes the current or the last holder of a key. A field that is not known is empty.
 type Holder struct {
-	Locker      string // UUID of its Locker, see Locker.ID; empty after the hold was released or completed
+	Locker      string // UUID, see Locker.ID; empty after the hold was released or completed
 	Host        string
 	PID         int
 	Task        string // see WithTask
