@@ -84,7 +84,7 @@
 // for at most one lease after that. [ReplicaAcks] makes that less likely.
 //
 // A Redis that evicts keys (any maxmemory-policy but noeviction) or is flushed forgets its holders.
-// A holder learns of that with its next renewal.
+// The next renewal of a lease finds that, and the lease is lost.
 //
 // # What you must do
 //
@@ -129,18 +129,18 @@
 // the key for the first process for half a second, and Redis notifies that process on its one
 // subscription.
 //
-// What Redis gives is a grant: a lease and a block of 512 tokens. If other calls of the process
-// wait when a holder releases, the next of them gets the key at once, without a command. It has the
-// same lease, the next token, its own ctx and its own MaxHold. That is a hand-off.
+// Redis gives a grant: a lease and a block of 512 tokens. If other calls of the process wait when a
+// holder releases, the next of them gets the key at once, without a command. This hand-off keeps
+// the lease. The new hold has the next token, its own ctx and its own MaxHold.
 //
 // A batch of hand-offs ends after 512 holds, or with the hold during which it becomes 5 ms old.
 // Then one script releases the key and requests it again. The next process gets the key, or this
 // one if no other process waits. A process in the remote queue waits for about one batch of each
 // process before it.
 //
-// A lease is handed off only if the key is exclusive, the next caller wants the same Lease, and the
-// lease is neither lost, extended nor NoRenew. Any other waiter gets its own grant in its turn. A
-// hold that lasts about 300 ms after a hand-off is published in Redis. Until then Inspect returns
+// A lease is handed off only if the key is exclusive, the next waiter has the same Terms.Lease, and
+// the lease is neither lost, extended nor NoRenew. Any other waiter gets its own grant in its turn.
+// A hold that lasts about 300 ms after a hand-off is published in Redis. Until then Inspect returns
 // an earlier hold of the batch.
 //
 // When a key of Claim is done, all its waiters get the record at once.

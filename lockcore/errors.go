@@ -35,7 +35,8 @@ var (
 	//   - The record of a done key does not decode. It is never replayed, and nothing runs.
 	//   - A field of the key's hash cannot be read. The error names the field. Nothing is written
 	//     to the hash. Clear repairs the key.
-	//   - A Redis key has another type than hash or sorted set. Delete it.
+	//   - A Redis key of the key has another type, or is a string that holdfast did not write.
+	//     Delete it.
 	ErrRecord = notRun("lockcore: stored record does not decode")
 	// ErrUpgrade: ctx holds a share of the key, and the call wants more than that share: the key
 	// alone, a share with a smaller Limit, or a greater Weight. Two such calls would wait for each

@@ -22,7 +22,7 @@ func ExampleLease_Ticket() {
 	if err != nil {
 		panic(err)
 	}
-	ticket, err := first.Ticket(ctx, 10*time.Minute) // a secret: send it only to this user, encrypted
+	ticket, err := first.Ticket(ctx, 10*time.Minute) // a secret: keep it in an encrypted cookie, for example
 	if err != nil {
 		_ = first.Release(ctx)
 		panic(err)

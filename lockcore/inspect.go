@@ -31,7 +31,7 @@ const (
 	StateAbandoned = State(backend.StateAbandoned)
 )
 
-// Holding is what the backend knows of a key.
+// Holding is the state of a key, with its holder and its record, as the backend has it.
 type Holding struct {
 	State State
 	// Holder has the key.
@@ -79,15 +79,15 @@ type Share struct {
 	Cooling   bool          // it was released, and its weight counts for the rest of MinHold
 }
 
-// InspectOption changes what Inspect returns.
+// InspectOption is an option of Inspect.
 type InspectOption uint8
 
 // WithRecord makes Inspect return the record of a done key too, in the same round trip.
 const WithRecord InspectOption = 1
 
-// Inspect returns what the backend knows of a key. It acquires nothing and changes nothing. It
-// reads from the primary, never from a replica. If no reply arrives, it sends the command again,
-// for at most 1 s.
+// Inspect returns the state of a key, as the backend has it. It acquires nothing and changes
+// nothing. It reads from the primary, never from a replica. If no reply arrives, it sends the
+// command again, for at most 1 s.
 //
 // For about 300 ms after a hand-off inside a process, Inspect may name an earlier hold of that
 // process.

@@ -86,8 +86,8 @@ func (le *Lease) Attempt() int {
 // Abandoned reports whether the previous hold ended without an outcome: its work may be half done.
 func (le *Lease) Abandoned() bool { return le != nil && le.h.abandoned }
 
-// Failed sets Released.Failed of this hold to err. So the Observer learns that the handler failed.
-// It has no other effect.
+// Failed reports the error of the handler to the Observer, as Released.Failed of this hold. It has
+// no other effect.
 //
 //   - Call it before Release, Complete or Abandon. The last call counts, and nil clears the error.
 //   - On the lease of a nested call it does nothing, because the hold belongs to the outer call.
@@ -158,7 +158,7 @@ func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, outcome
 // 366 days). It also stores the record after the lease expired, provided that no other holder has
 // acquired the key.
 //
-// Complete returns what Release would: nil means that the hold had the key, not that the record is
+// Complete returns the same as Release: nil means that the hold had the key, not that the record is
 // stored. If no reply arrives within 1 s, the Locker retries the completion asynchronously while
 // the lease is valid, and reports CompletionStored or CompletionFailed.
 //
@@ -176,7 +176,7 @@ func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration
 
 // Abandon ends the lease without an outcome, as a crash would, but at once: the next call takes the
 // key over, or a Claim with AtMostOnce is refused. An abandoned key is remembered for Claim.Keep,
-// at least 24 h. Abandon returns what Release would.
+// at least 24 h. Abandon returns the same as Release.
 func (le *Lease) Abandon(ctx context.Context) error { return le.end(ctx, outcome{abandoned: true}) }
 
 // outcome says how a hold ends.
@@ -227,8 +227,8 @@ func (le *Lease) end(ctx context.Context, e outcome) error {
 	return r.Lost
 }
 
-// endedBy returns why the lease is over: why its hold is over, or ErrReleased if another run of that
-// hold goes on.
+// endedBy returns why the lease is over: why its hold is over, or ErrReleased if another run of
+// that hold goes on.
 func (le *Lease) endedBy() error { return cmp.Or(le.h.endedBy(), ErrReleased) }
 
 // lossOf returns the cause of a loss by the verdict of a renewal.

@@ -239,7 +239,7 @@ type Record struct {
 }
 
 // Claim waits for a once key, which can also be done, and returns a lease on it or its record. Once
-// keys have a namespace of their own: the same name in Acquire is another key. Exactly one of the
+// keys have a separate namespace: the same name in Acquire is another key. Exactly one of the
 // results is not nil:
 //
 //   - a lease: run the handler, then call Complete, Release or Abandon

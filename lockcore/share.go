@@ -164,7 +164,7 @@ func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {
 	if now.Sub(g.share.first.since) >= batchTime { //planted:share-handed-on-for-a-moment
 		w = nil
 	}
-	// An unlimited share may end with its other users, before a MinHold of w is over.
+	// The last user ends an unlimited share, perhaps before the MinHold of w is over.
 	if w == nil || !g.canHandTo(w, now) || w.terms.MinHold > 0 && g.share.Limit == backend.Unlimited {
 		q.mu.Unlock()
 		return 0
