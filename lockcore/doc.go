@@ -37,7 +37,7 @@
 // and has one fencing token: a number that grows with every hold. A run is one execution of a
 // handler inside a hold: the first run, or a nested one.
 //
-// A key is free, held, or, in the namespace of Claim, done:
+// A key is free, held, or, in the namespace of [Locker.Claim], done:
 //
 //	       acquire             complete(record)
 //	free ───────────▶ held ─────────────────────▶ done
@@ -45,9 +45,9 @@
 //	 └──── release ────┘ └ renew                    │ keep is over, or Clear
 //	 ◀──────────────────────────────────────────────┘
 //
-// A key is abandoned if its lease expires without a release, or if its holder calls Abandon. By
-// default the next call takes the key over, and its Lease.Abandoned is true. A Claim with
-// AtMostOnce is refused instead.
+// A key is abandoned if its lease expires without a release, or if its holder calls
+// [Lease.Abandon]. By default the next call takes the key over, and its [Lease.Abandoned] returns
+// true. A [Claim] with AtMostOnce is refused instead.
 //
 // # Guarantees
 //
@@ -59,7 +59,8 @@
 //   - A local timer cancels that context at least a tenth of the lease before the server ends the
 //     lease, whatever the network does. It counts from the moment before the acquire or renewal was
 //     sent.
-//   - context.Cause returns the reason: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp.
+//   - [context.Cause] returns the reason: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or
+//     ErrGivenUp.
 //   - Tokens grow with every hold of a key. Shares that are held at the same time have one token.
 //   - Tokens start at the server's clock. So they also grow over a deletion, a flush and a
 //     failover, unless the new primary's clock is behind by more than the time between the two
@@ -68,8 +69,9 @@
 //     Every script takes the random id of a request.
 //   - The calls of one process are served in the order of their arrival, and processes take turns,
 //     see Wait queues.
-//   - A lost notification costs at most 2.5 s. After the holder crashes, waiters get the key within
-//     its lease plus 250 ms. A waiter whose last request met an earlier holder may take 2 s longer.
+//   - A lost notification delays a waiter by at most 2.5 s. After the holder crashes, waiters get
+//     the key within its lease plus 250 ms. A waiter whose last request met an earlier holder may
+//     take 2 s longer.
 //   - The key is released when the last nested run has returned, never because a ctx was canceled.
 //   - Every key in Redis has a TTL.
 //
@@ -91,7 +93,7 @@
 //   - Stop when the lease's context ends. Pass the token to each resource where an overlap would do
 //     harm.
 //   - Release in a defer. Never hand a lease's context to a goroutine that outlives the handler:
-//     use Detach.
+//     use [Detach].
 //   - Acquire nested keys in one order everywhere, also those that ctx holds already.
 //   - Inside a nested call use the ctx of that call, not that of a run around it.
 //   - Close the Locker after the workers and before the Redis client.
@@ -172,8 +174,8 @@
 //
 //   - A call whose ctx belongs to the innermost open run enters at once.
 //   - A call whose ctx belongs to an outer run waits until the run nested in that one has returned.
-//     Such calls wait in FIFO order, for at most Terms.Wait. Then they fail with a *BusyError whose
-//     field Nested is set.
+//     Such calls wait in FIFO order, for at most Terms.Wait. Then they fail with a [*BusyError]
+//     whose field Nested is set.
 //   - The ctx of a run that has returned counts as that of the nearest open run around it.
 //   - Holds of other keys that ctx carries do not matter.
 //
@@ -189,7 +191,7 @@
 //
 // With Terms.Limit a call gets a share of the key beside others: a reader with Unlimited, a permit
 // with a number. Without it the call gets the key alone, as a writer. guard.Shared, guard.Limited
-// and guard.Exclusive are these three. Shares and holds of the key alone exclude each other:
+// and guard.Exclusive make such calls. Shares and holds of the key alone exclude each other:
 //
 //	the key is              a share waits                      a call for the key alone waits
 //	free                    no                                 no
@@ -215,21 +217,21 @@
 //     of hand-offs.
 //   - Each hold of a share has its own ctx and its own MaxHold and Stall. A share whose process has
 //     died is free at the end of its lease. It does not make the key abandoned.
-//   - A nested call that wants more than the share of its hold fails with ErrUpgrade at once.
+//   - A nested call that wants more than the share of its hold fails with [ErrUpgrade] at once.
 //     Release the share first.
 //   - Shares are for exclusive keys only, not for Claim, and they have no tickets.
 //
 // # Tickets
 //
-// Lease.Ticket hands a hold to another process, or to a later request. The first Adopt with that
-// ticket, within at most 24 h, gets the hold. The key stays held on the way, and no waiter gets it.
-// The adopted lease has a greater token. The run of a once key goes on, with the same attempt and
-// fingerprint.
+// [Lease.Ticket] hands a hold to another process, or to a later request. The first [Locker.Adopt]
+// with that ticket, within at most 24 h, gets the hold. The key stays held on the way, and no
+// waiter gets it. The adopted lease has a greater token. The run of a once key goes on, with the
+// same attempt and fingerprint.
 //
 //   - The hold of the first process ends before Ticket returns the ticket. If Ticket returns an
 //     error, there is no ticket and the lease goes on, unless it had ended already. So the two
 //     leases never overlap.
-//   - A ticket works once. The second Adopt gets ErrLost, and can acquire the key like any other
+//   - A ticket works once. The second Adopt gets [ErrLost], and can acquire the key like any other
 //     call.
 //   - The hold is not renewed on its way. If it is not adopted in time, the key is abandoned.
 //   - Revoke of a hold on its way takes effect when the hold is adopted: Adopt returns ErrRevoked,

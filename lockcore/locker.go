@@ -99,7 +99,7 @@ type Locker struct {
 	grants  map[string]*grant
 	byAge   ageList                            // the grants whose leases have not ended, by age
 	calls   int                                // calls under way
-	idle    chan struct{}                      // made by Close; closed when there are neither grants nor calls
+	idle    chan struct{}                      // made by Close; closed without grants and calls
 	pending int                                // completions that are retried
 	wakers  []func(backend.Key, access.Parked) // see handleParked
 	// recentRevokes has the ids of the grants for which a notification of a revocation came within

@@ -98,7 +98,7 @@ type Waiting struct {
 // Wait describes the wait of a call. It is part of Granted, Refused and Replayed, and not an event.
 type Wait struct {
 	Waited    time.Duration // since the call began
-	Contended bool          // another holder had the key, or another call of this process waited for it
+	Contended bool          // another holder, or another call of this process, was first
 	Queue     int           // length of the longest wait queue that the call saw
 }
 
@@ -146,7 +146,7 @@ type Released struct {
 	Failed     error         // the argument of Lease.Failed, or nil; raw: it may contain secrets
 	Completed  bool          // ended by Complete; Err is set if that failed
 	Abandoned  bool          // ended by Abandon
-	HandedOver bool          // ended by Ticket: the key is not released, another process may adopt the hold
+	HandedOver bool          // ended by Ticket: not released, another process may adopt the hold
 	Stale      bool          // Redis no longer had the hold
 	Err        error         // why the release or completion failed, or nil; it may be retried later
 }

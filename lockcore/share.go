@@ -40,7 +40,9 @@ type share struct {
 	users  int  // grants of the share, and calls that are about to get one
 	closed bool // no call joins
 
-	extent atomic.Int64 // ns from sent to the latest end on the server that a renewal or Extend has set
+	// extent is the time in ns from sent to the latest end on the server that a renewal or Extend
+	// has set.
+	extent atomic.Int64
 
 	grants []*grant // see addGrant; guarded by Locker.mu
 }

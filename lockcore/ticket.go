@@ -192,7 +192,7 @@ func (g *grant) ticket() string {
 
 // writeTicket returns a ticket: base64 of
 //
-//	1 byte version · 8 bytes digest · 1 byte kind · uvarint token · uvarint keep in ms · 26 bytes id · key
+//	version (1 byte) · digest (8) · kind (1) · token (uvarint) · keep in ms (uvarint) · id (26) · key
 //
 // The digest covers the rest and the stored name of the key, which contains the prefix. It protects
 // against mistakes, not against forgery: the id is the secret.
