@@ -15,8 +15,9 @@ func (l *Locker) Internal() access.Locker {
 	}
 }
 
-// skipMinHold changes the hold before the first run of it returns. The last run reads the change,
-// because each run returns under grant.mu.
+// skipMinHold drops the MinHold of the hold whose ctx is ctx. The caller is the goroutine of the
+// first run, before that run returns. minHold needs no mutex: each run returns under grant.mu, so
+// the last run reads the new value.
 func skipMinHold(ctx context.Context) {
 	if h, ok := ctx.(*hold); ok {
 		h.minHold = 0

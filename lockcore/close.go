@@ -7,28 +7,29 @@ import (
 	"time"
 )
 
-// Close ends the Locker. From now on Acquire and Claim return ErrClosed at once, as do calls that
-// wait. Only a nested call on a key that ctx holds still enters. Close the Locker before the
-// client.
+// Close ends the Locker. From now on Acquire, Claim and Adopt return ErrClosed, and so do calls
+// that wait. Only a nested call on a key that ctx holds still enters. Call Close after the workers
+// have stopped taking work, and before the Redis client is closed.
 //
-// Leases are kept while their handlers run, and Close waits for them. When ctx ends, the ctx of
+// Close waits for the leases, which are kept while their handlers run. When ctx ends, the ctx of
 // each remaining handler is canceled with ErrGivenUp, and its lease is no longer renewed. Its key
-// is free at the end of the lease, never sooner, because the handler may still run. The error of
-// Close then contains the number of these leases.
+// is free at the end of the lease, never sooner, because the handler may still run. Then Close
+// returns an error with the number of these leases and the cause of ctx. Otherwise it returns nil.
 //
-// If ctx has no deadline, Close waits for at most the longest lease held, or for the Lease of
-// Options.Terms (30 s by default) if none is held.
+// If ctx has no deadline, Close waits for at most the longest Lease of the keys held, or for the
+// Lease of Options.Terms (30 s by default) if none is held.
 //
 // Close also waits until Redis has confirmed the open withdrawals, releases and completions. Those
 // that Redis does not confirm before ctx ends are reported as CleanupFailed or CompletionFailed.
+//
 // Close returns at most 100 ms after ctx ends, whatever Redis and the client do. By then the
 // connections of the Locker are closed and its goroutines have ended, with three exceptions:
 //
-//   - Code of the user hangs: code that go-redis calls, such as OnConnect, or the Traceparent of the
+//   - Code of the user hangs: code that go-redis calls, such as OnConnect, or Traceparent of the
 //     Observer.
-//   - Redis is unavailable: go-redis checks once a second whether it is back, and that goroutine
-//     ends up to a second later.
-//   - A failover client or a wrapper ignores its ctx: its calls end by that client's own timeouts.
+//   - Redis is unavailable. Once a second go-redis checks whether Redis is available again. That
+//     goroutine ends up to a second later.
+//   - A failover client or a wrapper ignores its ctx. Its calls end by the timeouts of that client.
 //     Nothing depends on them.
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel, idle := l.shut(ctx)
@@ -47,7 +48,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	return nil
 }
 
-// shut refuses new calls and returns a channel that closes when nothing is held.
+// shut refuses new calls. It returns ctx with a deadline, and a channel that is closed when there
+// are neither grants nor calls.
 func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +73,7 @@ func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc,
 	return ctx, cancel, l.idle
 }
 
-// dropAll cancels the remaining holds and returns their number.
+// dropAll ends the leases that are left, and returns the number of holds that ran.
 func (l *Locker) dropAll() int {
 	l.mu.Lock()
 	var rest []*grant
@@ -89,9 +91,9 @@ func (l *Locker) dropAll() int {
 	return n
 }
 
-// closeGrace is how long Close waits for its goroutines and clients after it has ended their ctx
-// and their connections. They end at once, unless go-redis is in code of the user that does not
-// return, such as OnConnect.
+// closeGrace is how long Close waits for goroutines and clients after it has ended their ctx and
+// their connections. They end at once, unless go-redis runs code of the user that does not return,
+// such as OnConnect.
 const closeGrace = 100 * time.Millisecond
 
 // join waits for the background work until ctx ends. Then it ends the ctx and the connections of
@@ -100,7 +102,7 @@ const closeGrace = 100 * time.Millisecond
 func (l *Locker) join(ctx context.Context) {
 	settled := l.settle(ctx)
 	all := make(chan struct{})
-	go func() { // ends with the code of the user that go-redis calls, or with go-redis's limit for it
+	go func() { // ends with code of the user that go-redis calls, or with the limit of go-redis for it
 		l.closeBackend.Do(l.backend.Close)
 		<-settled
 		close(all)
@@ -121,7 +123,7 @@ func (l *Locker) settle(ctx context.Context) <-chan struct{} {
 	l.ended = true
 	l.mu.Unlock()
 	done := make(chan struct{})
-	go func() { // ends with the last of them, which l.stop and the time limits of commands bound
+	go func() { // ends with the background work, which l.stop and the time limits of commands end
 		l.wg.Wait()
 		close(done)
 	}()

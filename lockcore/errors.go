@@ -15,8 +15,8 @@ var ErrNotRun = errors.New("lockcore: not run")
 
 // Reasons why a call did not run. Each of these errors also matches ErrNotRun.
 var (
-	// ErrBusy: another holder has the key, or it is reserved or cooling. The error is a *BusyError,
-	// except that of Clear.
+	// ErrBusy: another holder has the key, or the key is reserved or cooling. The error is a
+	// *BusyError, except that of Clear.
 	ErrBusy = notRun("lockcore: busy")
 	// ErrAbandoned: an earlier run ended without an outcome, and the claim does not take over
 	// (AtMostOnce). The error is an *AbandonedError.
@@ -24,7 +24,7 @@ var (
 	// ErrMismatch: the key was used with another fingerprint. The error is a *MismatchError.
 	ErrMismatch = notRun("lockcore: fingerprint mismatch")
 	// ErrUnavailable: Redis did not reply in time, or replied that it cannot serve the command. The
-	// error also wraps what the client returned.
+	// error also wraps the error of the client.
 	ErrUnavailable = notRun("lockcore: unavailable")
 	// ErrClosed: the Locker is closed, or was closed while the call waited.
 	ErrClosed = notRun("lockcore: locker closed")
@@ -35,29 +35,31 @@ var (
 	//   - The record of a done key does not decode. It is never replayed, and nothing runs.
 	//   - A field of the key's hash cannot be read. The error names the field. Nothing is written
 	//     to the hash. Clear repairs the key.
-	//   - A Redis key has another type than hash or sorted set. Delete it.
+	//   - A Redis key of the key has another type, or is a string that holdfast did not write.
+	//     Delete it.
 	ErrRecord = notRun("lockcore: stored record does not decode")
-	// ErrUpgrade: ctx holds a share of the key, and the call asks for more: for the key alone, for a
-	// share with a smaller Limit, or for a greater Weight. Two such calls would wait for each other.
-	// The error says what is held and what was asked for.
+	// ErrUpgrade: ctx holds a share of the key, and the call wants more than that share: the key
+	// alone, a share with a smaller Limit, or a greater Weight. Two such calls would wait for each
+	// other. The text of the error names both shares.
 	ErrUpgrade = notRun("lockcore: a nested call asks for more than the share that its ctx holds")
-	// ErrTicket: the text is no ticket, or one of a Locker with another prefix. Its text says which.
+	// ErrTicket: the text is not a ticket, or it is a ticket of a Locker with another prefix. The
+	// text of the error says which.
 	ErrTicket = notRun("lockcore: bad ticket")
-	// ErrNested: a Claim whose ctx holds the same key would wait for itself, or a hold with nested
-	// runs cannot be handed over.
+	// ErrNested: the ctx of a Claim holds the same key, so the call would wait for itself. Or Ticket
+	// was called for a hold with nested runs, which cannot be handed over.
 	ErrNested = notRun("lockcore: nested claim of the same key")
 )
 
-// ErrChanged is the error of Clear for a key that has changed since the Inspect whose result Clear
+// ErrChanged is the error of Clear if the key has changed since the Inspect whose result Clear
 // received.
 var ErrChanged = errors.New("lockcore: key has changed since")
 
 // Reasons why a lease ended before its handler. Each is the context.Cause of the ctx of the lease,
 // and the error of its Release.
 var (
-	// ErrLost: the lease expired or was about to, or Redis no longer had it. Redis was unavailable
-	// for too long, the process was paused, or the key's data was lost or granted to another
-	// holder.
+	// ErrLost: the lease expired or was about to, or Redis no longer had it. Possible reasons:
+	// Redis was unavailable for too long, the process was paused, or the data of the key was lost
+	// or granted to another holder.
 	ErrLost = errors.New("lockcore: lease lost")
 	// ErrMaxHold: Terms.MaxHold is over.
 	ErrMaxHold = errors.New("lockcore: max hold reached")
@@ -80,7 +82,7 @@ func (e *notRunError) Is(target error) bool { return target == ErrNotRun }
 
 // Holder describes the current or the last holder of a key. A field that is not known is empty.
 type Holder struct {
-	Locker      string // UUID of its Locker, see Locker.ID; empty once the hold was released or completed
+	Locker      string // UUID, see Locker.ID; empty after the hold was released or completed
 	Host        string
 	PID         int
 	Task        string // see WithTask
@@ -103,17 +105,34 @@ func (h Holder) String() string {
 //   - reserved for a moment, for the first process in the remote queue, or
 //   - cooling for the rest of Terms.MinHold.
 type BusyError struct {
-	Key       string
-	Holder    Holder        // empty for a cooling key; for a reserved key the last holder, or empty if this process does not know it
-	HeldFor   time.Duration // of a held key: since the hold began
-	Remaining time.Duration // of the lease if it is not renewed, of the reservation, or of MinHold
-	Queue     int           // calls in the local queue plus, if another process has the key, processes in the remote queue
-	Waited    time.Duration // by this call
-	Shares    int           // of a shared key: sum of the weights of its shares, also of those that cool; 0: the holder has the key alone
-	Waiting   int           // if MaxWaiting refused this call: calls of this Locker that wait for the key; else 0
-	// Local is true if the Locker of this call has the key itself, or the share that was granted last.
-	// So the holder runs in this process. If its handler made the call, the call did not get that
-	// handler's ctx.
+	Key string
+	// Holder has the key.
+	//
+	//   - a cooling key: empty
+	//   - a reserved key: the last holder, or empty if this process does not know it
+	//   - a shared key: the holder of the share that was granted last; empty if the request was for
+	//     a share, and the share that ends first is cooling
+	Holder Holder
+	// HeldFor is the time since the hold of a held key began, or since the first share of a shared
+	// key. It is 0 if Holder is empty.
+	HeldFor time.Duration
+	// Remaining is the rest of the lease if it is not renewed, of the reservation, or of MinHold.
+	// Of a shared key it is the time until its first share ends, or, if the request was for the key
+	// alone, until its last share ends.
+	Remaining time.Duration
+	// Queue is the number of calls in the local queue. If another process has the key, it includes
+	// the processes in the remote queue.
+	Queue  int
+	Waited time.Duration // by this call
+	// Shares is the sum of the weights of the shares of a shared key, including those that are
+	// cooling. It is 0 if the holder has the key alone.
+	Shares int
+	// Waiting is the number of calls of this Locker that wait for the key, if MaxWaiting refused
+	// this call. Otherwise it is 0.
+	Waiting int
+	// Local is true if the Locker of this call has the key itself, or the share that was granted
+	// last. So the holder runs in this process. If the handler of that hold made this call, it did
+	// not pass on its ctx.
 	Local bool
 	// Nested is true if ctx carries the hold, but another nested call of that hold runs, and this
 	// call did not get the ctx of that call.
@@ -157,9 +176,9 @@ func (e *BusyError) kept() bool { return e.Holder == Holder{} && e.HeldFor == 0 
 // RetryAfter returns how long to wait before another try, from 1 s to 1 min. 1 s is the least that
 // a Retry-After header can express.
 //
-//   - held: as long as the holder has held the key so far, but at most the rest of its lease
-//   - shared: the same, of the share that ends first
-//   - reserved or cooling, or shared, and the share that ends first cools: until the end of that
+//   - The key is held or shared: HeldFor, but at most Remaining. So the longer a holder has the
+//     key, the longer is the pause.
+//   - The key is reserved or cooling, or Holder is empty because a share is cooling: Remaining.
 func (e *BusyError) RetryAfter() time.Duration {
 	if e.kept() {
 		return max(time.Second, min(e.Remaining, time.Minute))

@@ -17,12 +17,12 @@ func ExampleLocker_Acquire() {
 	defer locks.Close(ctx)
 	lease, err := locks.Acquire(ctx, "account:42", lockcore.Terms{Lease: 10 * time.Second})
 	if err != nil {
-		fmt.Println(err) // nothing was run: errors.Is(err, lockcore.ErrNotRun)
+		fmt.Println("not run:", err) // errors.Is(err, lockcore.ErrNotRun)
 		return
 	}
 	defer func() {
 		if err := lease.Release(ctx); err != nil {
-			fmt.Println("the key was not ours all the time:", err)
+			fmt.Println("the lease ended early:", err)
 		}
 	}()
 	work := lease.Context() // canceled before the lease can end
@@ -30,6 +30,7 @@ func ExampleLocker_Acquire() {
 	// Output: <nil> true
 }
 
+// The second call for the same key gets the record of the first run.
 func ExampleLocker_Claim() {
 	ctx := context.Background()
 	locks, err := lockcore.NewMemory(lockcore.Options{})
@@ -53,7 +54,7 @@ func ExampleLocker_Claim() {
 	// done: receipt 17
 }
 
-// Who has the key, and how to take it away.
+// An operator finds the holder of a key, and revokes its hold.
 func ExampleLocker_Revoke() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -68,7 +69,7 @@ func ExampleLocker_Revoke() {
 	h, err := locks.Inspect(ctx, lockcore.KindExclusive, "report")
 	fmt.Println(h.State, h.Holder.Task, err)
 	fmt.Println(locks.Revoke(ctx, lockcore.KindExclusive, "report"))
-	<-lease.Context().Done() // with its next renewal
+	<-lease.Context().Done() // after about a second, the next renewal finds the revocation
 	fmt.Println(context.Cause(lease.Context()))
 	fmt.Println(lease.Release(ctx))
 	// Output:

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A lock over several requests: the first hands its hold over, and the second goes on with it.
+// A hold over several requests: the first request hands it over, and the second one adopts it.
 func ExampleLease_Ticket() {
 	ctx := context.Background()
 	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: New
@@ -22,7 +22,7 @@ func ExampleLease_Ticket() {
 	if err != nil {
 		panic(err)
 	}
-	ticket, err := first.Ticket(ctx, 10*time.Minute) // the secret of one user, such as in an encrypted cookie
+	ticket, err := first.Ticket(ctx, 10*time.Minute) // a secret: keep it in an encrypted cookie, for example
 	if err != nil {
 		_ = first.Release(ctx)
 		panic(err)
@@ -34,10 +34,10 @@ func ExampleLease_Ticket() {
 	}
 	fmt.Println("the token grows:", second.Token() > first.Token())
 	_, err = locks.Adopt(ctx, ticket, lockcore.Terms{})
-	fmt.Println("used:", errors.Is(err, lockcore.ErrLost))
+	fmt.Println("a ticket works once:", errors.Is(err, lockcore.ErrLost))
 	fmt.Println("released:", second.Release(ctx) == nil)
 	// Output:
 	// the token grows: true
-	// used: true
+	// a ticket works once: true
 	// released: true
 }

@@ -13,12 +13,15 @@ const maxTaskLen = 128
 
 type taskKey struct{}
 
-// WithTask names the job that ctx belongs to, such as an asynq task ID or a request ID. Waiters see
-// it in Holder.Task. At most 128 bytes of it are stored with the hold, without control characters.
+// WithTask returns a ctx that names the task of the caller, such as an asynq task ID or a request
+// ID. Other callers see it in [Holder].Task. The backend stores at most 128 bytes of it with the
+// hold, without control characters.
 func WithTask(ctx context.Context, task string) context.Context {
 	return context.WithValue(ctx, taskKey{}, oneLine(task))
 }
 
+// oneLine returns at most 128 bytes of s, without control characters. The text of a holder has one
+// field per line.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -29,7 +32,7 @@ func oneLine(s string) string {
 	return s[:min(len(s), maxTaskLen)]
 }
 
-// thisProcess returns the part of holderText that all holds of a process share.
+// thisProcess returns the part of holderText that is the same for all holds of a process.
 func thisProcess() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

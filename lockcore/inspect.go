@@ -14,34 +14,58 @@ type State string
 
 // The states of a key.
 const (
-	StateFree      = State(backend.StateFree)
-	StateHeld      = State(backend.StateHeld)
-	StateShared    = State(backend.StateShared)    // shares of it are held, see Terms.Limit
-	StateReserved  = State(backend.StateReserved)  // released, and kept for a moment for the first process in the queue
-	StateCooling   = State(backend.StateCooling)   // released, and kept from all calls for the rest of Terms.MinHold
-	StateDone      = State(backend.StateDone)      // once keys: it has a record, of a result or of a failure
-	StateAbandoned = State(backend.StateAbandoned) // once keys: the lease expired without a release, or its holder called Abandon; no run since then
+	// StateFree: any call gets the key.
+	StateFree = State(backend.StateFree)
+	// StateHeld: a holder has the key alone.
+	StateHeld = State(backend.StateHeld)
+	// StateShared: shares of the key are held or cooling, see Terms.Limit.
+	StateShared = State(backend.StateShared)
+	// StateReserved: released, and kept for a moment for the first process in the remote queue.
+	StateReserved = State(backend.StateReserved)
+	// StateCooling: released, and kept from all calls for the rest of Terms.MinHold.
+	StateCooling = State(backend.StateCooling)
+	// StateDone: the once key has a record, of a result or of a failure.
+	StateDone = State(backend.StateDone)
+	// StateAbandoned: the lease of the once key expired without a release, or its holder called
+	// Abandon, and no run has begun since then.
+	StateAbandoned = State(backend.StateAbandoned)
 )
 
-// Holding is what the backend knows of a key.
+// Holding is the state of a key, with its holder and its record, as the backend has it.
 type Holding struct {
-	State     State
-	Holder    Holder        // the holder; or the last one (abandoned, Died), or the one that completed it (done)
-	GrantedAt time.Time     // start of the run that holds, last held, or completed the key, by the backend's clock; zero if none is remembered
-	HeldFor   time.Duration // since the start of the run that holds, last held, or completed the key
-	Remaining time.Duration // held: of the lease if it is not renewed; reserved: of the reservation; cooling: of MinHold
+	State State
+	// Holder has the key.
+	//
+	//   - a shared key: the holder of the share that was granted last
+	//   - an abandoned key, or with Died: the last holder
+	//   - a done key: the holder that completed it
+	//   - otherwise empty
+	Holder Holder
+	// GrantedAt is the start of the hold that has the key, had it last, or completed it, by the
+	// clock of the backend. After a hand-off it is up to 5 ms too early. It is zero if no hold is
+	// remembered.
+	GrantedAt time.Time
+	HeldFor   time.Duration // since that hold began; of a shared key since its first share
+	// Remaining is the rest of the lease if it is not renewed (held), of the reservation
+	// (reserved), or of MinHold (cooling). Of a shared key it is the time until its last share
+	// ends. In other states it is 0.
+	Remaining time.Duration
 	Token     int64         // of the last hold; 0 if none is remembered
 	Attempt   int           // runs of a once key; 0 for an exclusive one
-	KeepLeft  time.Duration // done, abandoned: how much longer that is remembered; 0 in other states
-	Queue     int           // waiting processes
-	Revoked   bool          // held, and Revoke was called: it is no longer renewed
-	Died      bool          // free exclusive key: its last Holder died or called Abandon; see Lease.Abandoned
+	KeepLeft  time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
+	Queue     int           // processes in the remote queue
+	Revoked   bool          // Revoke was called: the hold is no longer renewed
+	Died      bool          // free exclusive key: its last holder died or called Abandon
 	Record    *Record       // done, with WithRecord
 
-	Parked    int           // tasks that wait for the key outside of their workers, see asynqmw.Configure
+	Weights int // shared: sum of the weights of the shares, including those that are cooling
+	// Shares are the shares of a shared key that end first, at most 100.
+	Shares []Share
+
+	// Parked is the number of tasks that wait for the key outside of their workers, see
+	// asynqmw.Configure.
+	Parked    int
 	ParkedFor time.Duration // since the oldest of these was parked for the first time
-	Weights   int           // shared: sum of the weights of the shares
-	Shares    []Share       // shared: those that end first, at most 100; Holder has the one that was granted last
 	// OldestParked names that task: asynqmw.Parking.Deployment, queue and task ID, separated by
 	// slashes. Each of them is escaped with url.PathEscape.
 	OldestParked string
@@ -52,25 +76,30 @@ type Share struct {
 	Limit     int // see Terms.Limit
 	Weight    int
 	Holder    Holder
-	HeldFor   time.Duration
+	HeldFor   time.Duration // since its hold began
 	Remaining time.Duration // of its lease if it is not renewed, or of MinHold
-	Cooling   bool          // it was released, and keeps its place for the rest of MinHold
+	Cooling   bool          // it was released, and its weight counts for the rest of MinHold
 }
 
-// InspectOption changes what Inspect returns.
+// InspectOption is an option of Inspect.
 type InspectOption uint8
 
 // WithRecord makes Inspect return the record of a done key too, in the same round trip.
 const WithRecord InspectOption = 1
 
-// Inspect returns what the backend knows of a key. It changes nothing and acquires nothing. It
-// reads from the primary, never from a replica. If no reply arrives, it sends the command again,
-// for at most 1 s.
+// Inspect returns the state of a key, as the backend has it. It acquires nothing and changes
+// nothing. It reads from the primary, never from a replica. If no reply arrives, it sends the
+// command again, for at most 1 s.
 //
-// For about 300 ms after a hand-off inside a process it may name an earlier hold of that process.
+// For about 300 ms after a hand-off inside a process, Inspect may name an earlier hold of that
+// process.
 //
-// Errors: ErrKey, an unknown kind, ErrRecord, ErrUnavailable (also after Close), or the cause of
-// ctx.
+// Errors:
+//
+//   - ErrKey, or an error that names the kind if it is unknown
+//   - ErrRecord if the data of the key cannot be read
+//   - ErrUnavailable, also after Close
+//   - [context.Cause] if ctx has ended before
 func (l *Locker) Inspect(ctx context.Context, kind Kind, key string, o ...InspectOption) (Holding, error) {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
@@ -107,9 +136,9 @@ func holdingOf(s *backend.Status) Holding {
 	return h
 }
 
-// Revoke ends the hold of a key: the ctx of the holder is canceled with ErrRevoked. The
-// key is free when the handler has returned, or at the end of the lease, never sooner. A key
-// without a holder is not an error. Other errors: those of Inspect.
+// Revoke ends the hold of a key, or all its shares: the ctx of each holder is canceled with
+// ErrRevoked. The key is free when the handlers have returned, or at the end of the lease, never
+// sooner. A key without a holder is not an error. The errors are those of Inspect.
 //
 // The holder receives a notification. Its process subscribes to notifications while it waits for a
 // key, or has held any lease, also with NoRenew, for longer than a second:
@@ -131,13 +160,12 @@ func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 
 // Clear forgets that a key is done, abandoned or cooling, so that it can run again. It is for
 // operators, because the forgotten run may have had its effect. If the key is held, Clear changes
-// nothing and returns an error that satisfies ErrBusy (not a *BusyError). Other errors: those of
-// Inspect.
+// nothing and returns an error that satisfies ErrBusy, but is not a *BusyError. The other errors
+// are those of Inspect.
 //
-// With seen, a result of Inspect, Clear acts only if the key has not changed since: no run has
-// begun or been completed. Otherwise it changes nothing and returns an error that satisfies
-// ErrChanged. Pass the zero Holding, which Inspect returns with ErrRecord, for a key whose data
-// cannot be read.
+// With seen, a result of Inspect, Clear acts only if no run of the key has begun or been completed
+// since. Otherwise it changes nothing and returns an error that satisfies ErrChanged. For a key
+// whose data cannot be read, pass the zero Holding, which Inspect returns with ErrRecord.
 func (l *Locker) Clear(ctx context.Context, kind Kind, key string, seen ...Holding) error {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {

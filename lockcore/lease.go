@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	freeTTL      = backend.FreeTTL // of a free exclusive key: how long its last token is remembered, if it is
-	abandonedTTL = 24 * time.Hour  // of an abandoned key
+	freeTTL      = backend.FreeTTL // of a free exclusive key whose last token must be remembered
+	abandonedTTL = 24 * time.Hour  // of an abandoned key, at least
 )
 
-// Lease is the time-limited right to a key. Acquire and Claim return it, and the watchdog renews it
-// until it is released. End each lease once, when the handler has returned: by Release, or a lease
-// of a Claim by Complete or Abandon. Later calls change nothing. They return ErrReleased, or why
-// the lease ended early.
+// Lease is the time-limited right to a key. Acquire, Claim and Adopt return it, and the watchdog
+// renews it until it is released. End each lease once, when the handler has returned: by Release or
+// Abandon, or a lease of a Claim by Complete. Later calls change nothing. They return ErrReleased,
+// or why the lease ended early.
 //
 // A nil *Lease, which Acquire returns with an error, behaves as a released lease: its methods
 // return ErrReleased and zero values. So a deferred Release before the check of the error does no
@@ -30,7 +30,7 @@ type Lease struct {
 	ended  atomic.Bool
 }
 
-// Key returns the key as it was given to Acquire or Claim.
+// Key returns the key that was passed to Acquire or Claim.
 func (le *Lease) Key() string {
 	if le == nil {
 		return ""
@@ -39,8 +39,8 @@ func (le *Lease) Key() string {
 }
 
 // Context returns the ctx for the handler. It derives from the ctx of Acquire and is canceled
-// before the lease can end. context.Cause then returns ErrLost, ErrMaxHold, ErrStalled, ErrRevoked
-// or ErrGivenUp. Once this lease and all nested runs inside it are released, context.Cause returns
+// before the lease can end. [context.Cause] then returns ErrLost, ErrMaxHold, ErrStalled,
+// ErrRevoked or ErrGivenUp. After this lease and all nested runs inside it are released, it returns
 // ErrReleased.
 func (le *Lease) Context() context.Context {
 	if le == nil {
@@ -54,9 +54,9 @@ func (le *Lease) Context() context.Context {
 	return le.h
 }
 
-// Token returns the fencing token of this hold. It grows with every hold of the key, not with
-// renewal or re-entry. It is about 1.8e15 today: store it as a 64-bit integer. A token protects
-// only a resource that checks it.
+// Token returns the fencing token of this hold. It grows with every hold of the key, not with a
+// renewal or a nested call. It is about 1.8e15 today: store it as a 64-bit integer. A token
+// protects only a resource that checks it.
 func (le *Lease) Token() int64 {
 	if le == nil {
 		return 0
@@ -64,9 +64,9 @@ func (le *Lease) Token() int64 {
 	return le.h.token
 }
 
-// GrantedAt returns when this hold began, by the clock of the backend. For a hold that began with a
-// hand-off it is the time of the grant plus the local time from the grant to the hand-off. Lockers
-// on other machines read the same clock.
+// GrantedAt returns when this hold began, by the clock of the backend, which is the same for
+// Lockers on all machines. For a hold that began with a hand-off it is the time of the grant plus
+// the local time from the grant to the hand-off.
 func (le *Lease) GrantedAt() time.Time {
 	if le == nil {
 		return time.Time{}
@@ -83,14 +83,14 @@ func (le *Lease) Attempt() int {
 	return int(le.h.grant.attempt)
 }
 
-// Abandoned reports whether the previous holder ended without an outcome: its work may be half
-// done.
+// Abandoned reports whether the previous hold ended without an outcome: its work may be half done.
 func (le *Lease) Abandoned() bool { return le != nil && le.h.abandoned }
 
-// Failed reports to the Observer that the handler of this lease failed with err: Released.Failed is
-// err. Call it before Release, Complete or Abandon; the last call counts, and nil clears the
-// report. It changes nothing else. On the lease of a nested call it does nothing, because the hold
-// belongs to the outer call.
+// Failed reports the error of the handler to the Observer, as Released.Failed of this hold. It has
+// no other effect.
+//
+//   - Call it before Release, Complete or Abandon. The last call counts, and nil clears the error.
+//   - On the lease of a nested call it does nothing, because the hold belongs to the outer call.
 func (le *Lease) Failed(err error) {
 	if le == nil {
 		return
@@ -106,17 +106,23 @@ func (le *Lease) Failed(err error) {
 }
 
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew. A renewed
-// lease needs it only before something stops the process for longer than a lease. It returns the
-// cause if the lease has ended, ErrUnavailable if Redis did not reply within 1 s, and ErrRecord if
-// the data of the key in Redis cannot be read. Within that second Extend replaces a broken
-// connection. An error does not shorten the lease. MaxHold still bounds the hold. If the process
-// dies, the key stays held until the extended end. The lease is not handed off inside the process.
+// lease needs it only before something stops the process for longer than a lease. Errors:
+//
+//   - ErrReleased, or why the lease ended early, if it has ended
+//   - ErrUnavailable if Redis did not reply within 1 s. Within that second Extend sends the command
+//     again, also over a new connection.
+//   - ErrRecord if the data of the key in Redis cannot be read
+//   - an error that names d if d is out of range
+//
+// ErrUnavailable, ErrRecord and a bad d do not shorten the lease. MaxHold and Stall still bound the
+// hold. If the process dies, the key stays held until the extended end. An extended lease is not
+// handed off inside the process.
 func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if le == nil {
 		return ErrReleased
 	}
 	if d < minLease || d > maxLease {
-		return fmt.Errorf("lockcore: Extend by %v, must be between %v and %v", d, minLease, maxLease)
+		return fmt.Errorf("lockcore: Extend: d is %v, must be between %v and %v", d, minLease, maxLease)
 	}
 	h, l := le.h, le.h.grant.l
 	if le.ended.Load() || !h.valid() {
@@ -133,27 +139,30 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 		return h.endedBy()
 	}
 	h.grant.renewed(sent, d, nil)
-	return h.endedBy() // it may have ended while the reply was on its way
+	return h.endedBy() // the lease may have ended while the reply was on its way
 }
 
-// Release ends this lease. A nested lease ends only its run. The last run of the hold passes the
-// key to the next local waiter, or frees it in Redis.
+// Release ends this lease. The release of a nested lease ends only its run. The end of the last run
+// passes the key to the next local waiter, or frees it in Redis.
 //
-// It also works if ctx has ended, and takes at most 1 s. If no reply arrives, the Locker retries
-// the release asynchronously. The key is free at the end of the lease at the latest. A once key
-// then counts as abandoned until Redis gets the release, which is retried for an hour after the
+// Release also works if ctx has ended, and takes at most 1 s. If no reply arrives, the Locker
+// retries the release asynchronously. The key is free at the end of the lease at the latest. A once
+// key then counts as abandoned until Redis gets the release, which is retried for an hour after the
 // lease.
 //
 // Release returns nil if the hold had the key until now. Otherwise it returns why the lease ended
 // early: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp.
 func (le *Lease) Release(ctx context.Context) error { return le.end(ctx, outcome{}) }
 
-// Complete stores record, keeps it for keep (1 s to 366 days), and ends a lease of Claim. It also
-// succeeds after the lease expired, provided that no other holder has acquired the key. It returns
-// what Release would: nil means that the hold had the key, not that the record is stored. If no
-// reply arrives within 1 s, the Locker retries the completion asynchronously while the lease is
-// valid, and reports CompletionStored or CompletionFailed. If keep is out of range or the key is
-// exclusive, Complete releases the key and returns an error.
+// Complete ends a lease of Claim and stores record, which makes the key done for keep (1 s to
+// 366 days). It also stores the record after the lease expired, provided that no other holder has
+// acquired the key.
+//
+// Complete returns the same as Release: nil means that the hold had the key, not that the record is
+// stored. If no reply arrives within 1 s, the Locker retries the completion asynchronously while
+// the lease is valid, and reports CompletionStored or CompletionFailed.
+//
+// If keep is out of range or the key is exclusive, Complete releases the key and returns an error.
 func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration) error {
 	if le == nil {
 		return ErrReleased
@@ -165,9 +174,9 @@ func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration
 	return le.end(ctx, outcome{completed: true, record: record, keep: keep})
 }
 
-// Abandon ends the lease without an outcome, as a crash would, but at once: the next Claim takes
-// the key over or is refused. An abandoned key is remembered for Claim.Keep, at least 24 h. Abandon
-// returns what Release would.
+// Abandon ends the lease without an outcome, as a crash would, but at once: the next call takes the
+// key over, or a Claim with AtMostOnce is refused. An abandoned key is remembered for Claim.Keep,
+// at least 24 h. Abandon returns the same as Release.
 func (le *Lease) Abandon(ctx context.Context) error { return le.end(ctx, outcome{abandoned: true}) }
 
 // outcome says how a hold ends.
@@ -175,7 +184,7 @@ type outcome struct {
 	completed, abandoned bool
 	record               []byte
 	keep                 time.Duration
-	coolUntil            time.Time // no call gets the key earlier
+	coolUntil            time.Time // end of the cooldown; zero: none
 }
 
 func (le *Lease) end(ctx context.Context, e outcome) error {
@@ -199,7 +208,7 @@ func (le *Lease) end(ctx context.Context, e outcome) error {
 	handed := false
 	defer func() { // also if the Observer panics
 		if !handed {
-			l.removeGrant(g) // last: Close waits for the release too
+			l.removeGrant(g) // after the release, so that Close waits for that too
 		}
 		l.backend.Report()
 	}()
@@ -218,7 +227,8 @@ func (le *Lease) end(ctx context.Context, e outcome) error {
 	return r.Lost
 }
 
-// endedBy returns why the lease is over. The hold of a nested run may go on.
+// endedBy returns why the lease is over: why its hold is over, or ErrReleased if another run of
+// that hold goes on.
 func (le *Lease) endedBy() error { return cmp.Or(le.h.endedBy(), ErrReleased) }
 
 // lossOf returns the cause of a loss by the verdict of a renewal.

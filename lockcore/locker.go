@@ -27,31 +27,39 @@ const (
 
 	maxKeyLen    = 512
 	maxPrefixLen = 64
-	maxPending   = 4096 // completions retried asynchronously; one more fails at once
+	maxPending   = 4096 // completions that are retried at the same time; one more fails at once
 )
 
 // Options of a Locker. The zero value is ready to use.
 type Options struct {
-	// Prefix of every key in Redis. Default "holdfast". At most 64 printable ASCII characters
-	// without spaces and braces. Lockers exclude each other only under the same prefix.
+	// Prefix begins the name of every key in Redis. Default "holdfast". At most 64 printable ASCII
+	// characters without spaces and braces. Lockers exclude each other only under the same prefix.
 	Prefix string
 	// Terms are the defaults for the Terms of each call.
 	Terms Terms
-	// Observer receives the events. Default: none, at no cost.
+	// Observer receives the events. Default: none.
 	Observer Observer
-	// NoGroups sends every call alone, on its own connection. By default, only up to four
-	// concurrent calls for a server are sent alone, on a slow network up to eight. With more, a call
-	// waits while others are under way, at most about 1 ms. Then all calls that wait are sent as one
-	// group of up to 64: to a single server in one script where that is possible, in a Cluster in
-	// one pipeline for each server. A call whose ctx ends does not wait for its group. GroupSent
-	// reports the groups. A Locker with ReplicaAcks, a failover client or a wrapper sends no groups.
+	// NoGroups sends every call alone, on its own connection. Default: calls are sent in groups
+	// while a server has many of them.
+	//
+	//   - At most four concurrent calls for a server are sent alone, on a slow network at most eight.
+	//   - With more, a call waits while others are under way, at most about 1 ms. Then all calls
+	//     that wait are sent as one group of up to 64.
+	//   - A group for a single server is one script where that is possible. In a Cluster it is one
+	//     pipeline for each server.
+	//   - A call whose ctx ends does not wait for its group.
+	//   - A Locker with ReplicaAcks, a failover client or a wrapper sends no groups.
+	//
+	// GroupSent reports the groups.
 	NoGroups bool
 	// ReplicaAcks makes a grant count only when replicas have acknowledged it. Default: it counts
 	// when the primary has it. New refuses it with a wrapper, which may be a cluster.
 	ReplicaAcks ReplicaAcks
-	// MaxBytes bounds the keys and records of NewMemory. Beyond it, until keys expire, a call for a
-	// new key fails with ErrUnavailable, and a record that does not fit is reported as
-	// CompletionFailed. Default 64 MiB. At least 1 KiB. New refuses it.
+	// MaxBytes bounds the keys and records of NewMemory. Default 64 MiB. At least 1 KiB. New
+	// refuses it. Beyond the bound, until keys expire:
+	//
+	//   - A call for a new key fails with ErrUnavailable.
+	//   - A record that does not fit is reported as CompletionFailed.
 	MaxBytes int64
 }
 
@@ -63,7 +71,7 @@ func (o Options) Validate() error {
 // Locker acquires, renews and releases the leases of one process. Make one per process with [New]
 // and share it; it is safe for concurrent use.
 type Locker struct {
-	id                string // a UUID: names this Locker in remote queues, its channel, and Holder.Locker
+	id                string // a UUID, see ID; also in remote queues and in the name of its channel
 	processID         string // describes this process, see holderText
 	holderWithoutTask string // holderText of a call without a task and without a trace
 
@@ -73,7 +81,10 @@ type Locker struct {
 	watchdog watchdog
 	wake     wake
 	shards   [shards]shard // of the local queues
-	givens   sync.Pool     // of channels, see call.given; not of the process, because a channel belongs to a bubble of testing/synctest
+
+	// givens has channels, see call.given. It is not global, because a channel belongs to the
+	// bubble of testing/synctest that made it.
+	givens sync.Pool
 
 	base context.Context //nolint:containedctx // ends when Close gives up; parent of all background work
 	stop context.CancelFunc
@@ -81,17 +92,21 @@ type Locker struct {
 	closing      chan struct{} // closed by the first Close
 	closeBackend sync.Once
 
-	mu            sync.Mutex
-	closed        bool
-	grants        map[string]*grant                  // by id, from the reply to the end of the last run; of a share one of its grants
-	byAge         ageList                            // the same grants by age
-	calls         int                                // calls under way
-	idle          chan struct{}                      // made by Close; closed when there are neither grants nor calls
-	pending       int                                // completions that are retried
-	recentRevokes map[string]bool                    // by grant id: a revocation was notified within revokePause; true: another one was
-	wakers        []func(backend.Key, access.Parked) // see handleParked
-	wg            sync.WaitGroup                     // background work; Add only under mu and only while not ended
-	ended         bool                               // wg accepts no more work
+	mu     sync.Mutex
+	closed bool
+	// grants has the grants by id, from the reply to the end of the last run. Of the grants of a
+	// share it has one.
+	grants  map[string]*grant
+	byAge   ageList                            // the grants whose leases have not ended, by age
+	calls   int                                // calls under way
+	idle    chan struct{}                      // made by Close; closed without grants and calls
+	pending int                                // completions that are retried
+	wakers  []func(backend.Key, access.Parked) // see handleParked
+	// recentRevokes has the ids of the grants for which a notification of a revocation came within
+	// revokePause. The value is true if another one followed.
+	recentRevokes map[string]bool
+	wg            sync.WaitGroup // background work; Add only under mu and only while not ended
+	ended         bool           // wg accepts no more work
 
 	panics atomic.Int64 // recovered panics of the Observer
 }
@@ -133,18 +148,18 @@ func (l *Locker) grouped(calls int, waited time.Duration) {
 // String names the backend and l.
 func (l *Locker) String() string { return "holdfast on " + l.backend.Name() + ", Locker " + l.id }
 
-// ID returns the UUID of l, which Holder.Locker names in every process.
+// ID returns the UUID of l. Holder.Locker has it, in every process.
 func (l *Locker) ID() string { return l.id }
 
 // Terms returns the terms of a call without terms: those of Options, completed by the defaults.
 func (l *Locker) Terms() Terms { return l.terms }
 
-// Acquire waits for the key and returns a lease on it. Release it in a defer. A key has 1 to 512
-// bytes.
+// Acquire waits for the key and returns a lease on it. Release it in a defer. A key has 1 to
+// 512 bytes.
 //
-// A call for a key that ctx already holds is nested: it needs no round trip, and only t.Wait
-// counts. It enters at once, or when another nested call beside it has returned, see the package
-// documentation.
+// A call for a key that ctx already holds is nested: it sends no command, and of t only Wait, Limit
+// and Weight count. It enters at once, or when another nested call beside it has returned, see the
+// package documentation.
 //
 // Every error satisfies errors.Is(err, ErrNotRun):
 //
@@ -153,12 +168,12 @@ func (l *Locker) Terms() Terms { return l.terms }
 //   - ErrClosed
 //   - ErrKey, or an error of t.Validate
 //   - ErrRecord if the data in Redis is not that of an exclusive key
-//   - ErrUpgrade if ctx holds a share of the key, and the call asks for more
+//   - ErrUpgrade if ctx holds a share of the key, and the call wants more than that share
 //   - when ctx ends, [context.Cause], joined with a *BusyError or ErrUnavailable if one is known
 //
-// The lease is renewed until it is released. A *Lease that is dropped without Release keeps its key
-// for as long as the process lives. Set Terms.MaxHold for leases that are acquired by hand, or use
-// package guard, which always releases.
+// The lease is renewed until it is released. If a program drops a *Lease without Release, the key
+// stays held until the process ends or the Locker is closed. Set Terms.MaxHold for leases that are
+// acquired by hand, or use package guard, which always releases.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
 	if err := errtext.Join(checkKey(key), t.check()); err != nil {
 		return nil, errtext.Wrap(ErrNotRun, err)
@@ -186,16 +201,17 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 // Claim describes a call of [Locker.Claim].
 type Claim struct {
 	Terms Terms
-	// Keep is how long the number of runs and an abandoned run (at least 24 h) are remembered.
-	// Complete sets how long a record is kept. Default 24 h. 1 s to 366 days.
+	// Keep is how long the number of runs is remembered, and an abandoned run, which is remembered
+	// for at least 24 h. Complete sets how long a record is kept. Default 24 h. 1 s to 366 days.
 	Keep time.Duration
-	// Fingerprint of the payload, opaque, at most 64 bytes. Empty: not compared.
+	// Fingerprint stands for the payload. It is opaque and has at most 64 bytes. A key that was
+	// used with another fingerprint is refused with a *MismatchError. Empty: not compared.
 	Fingerprint []byte
 	// AtMostOnce refuses an abandoned key, for as long as it is remembered, instead of taking it
 	// over.
 	AtMostOnce bool
-	// Check, if set, returns an error for a stored record that cannot be used. Such a record is
-	// refused with ErrRecord and counted.
+	// Check, if set, returns an error for a stored record that cannot be used. Then Claim returns
+	// ErrRecord and reports BadRecord.
 	Check func(record []byte) error
 }
 
@@ -222,13 +238,14 @@ type Record struct {
 	Attempt int // number of the run that was recorded, from 1
 }
 
-// Claim is Acquire for once keys, which can also be done. They do not share names with the keys of
-// Acquire. Exactly one of the results is not nil:
+// Claim waits for a once key, which can also be done, and returns a lease on it or its record. Once
+// keys have a separate namespace: the same name in Acquire is another key. Exactly one of the
+// results is not nil:
 //
 //   - a lease: run the handler, then call Complete, Release or Abandon
 //   - a record: the key is done
-//   - an error: one of those of Acquire, an *AbandonedError, a *MismatchError, ErrRecord or
-//     ErrNested
+//   - an error: one of those of Acquire except ErrUpgrade, an *AbandonedError, a *MismatchError,
+//     ErrRecord or ErrNested
 func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Record, error) {
 	if err := errtext.Join(checkKey(key), c.validate()); err != nil {
 		return nil, nil, errtext.Wrap(ErrNotRun, err)
@@ -265,7 +282,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// holderText is what the backend stores of a holder beside its Locker: host, PID, task and
+// holderText returns what the backend stores of a holder beside its Locker: host, PID, task and
 // traceparent, one per line.
 func (l *Locker) holderText(ctx context.Context) string {
 	task, _ := ctx.Value(taskKey{}).(string)
@@ -291,7 +308,8 @@ func (l *Locker) startWorker() bool {
 	return true
 }
 
-// addGrant registers a grant. It returns false if the Locker was closed meanwhile.
+// addGrant registers a grant, so that Close waits for it. It returns false if the Locker was closed
+// meanwhile: then the caller must give the grant up.
 func (l *Locker) addGrant(g *grant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -325,7 +343,8 @@ func (l *Locker) removeGrant(g *grant) {
 	l.signalIdleLocked()
 }
 
-// startCall counts a call, until it has become a hold or its request was withdrawn.
+// startCall counts a call until endCall. By then the grant of the call is registered or its request
+// is withdrawn, so Close misses neither. It returns false after Close.
 func (l *Locker) startCall() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -372,8 +391,8 @@ func checkPrefix(p string) error {
 	return nil
 }
 
-// shielded runs call, which calls the Observer, and recovers and counts a panic. On a goroutine of
-// the Locker such a panic would end the process.
+// shielded runs call, which calls the Observer, and recovers and counts its panic. On a goroutine
+// of the Locker a panic would end the process.
 func (l *Locker) shielded(call func()) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -11,14 +11,18 @@ import (
 )
 
 // New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other
-// redis.UniversalClient. A *redis.Ring is refused.
+// redis.UniversalClient. It sends no command. Make one Locker per process.
 //
-// From a *redis.Client or *redis.ClusterClient it makes its own clients, so that user commands that
-// block the pool never delay a renewal. They have three pools (four with ReplicaAcks) of up to
-// max(PoolSize, 16) connections, in a Cluster per node, and a subscription, opened as needed.
-// [Locker.Close] closes those, never rdb.
+// New returns an error if o is not valid, see [Options.Validate], and if rdb is nil, a *redis.Ring,
+// or a wrapper while o.ReplicaAcks is set.
 //
-// A failover client (Sentinel) or a wrapper is used as it is: do not share it with other code.
+// From a *redis.Client or *redis.ClusterClient the Locker makes its own clients, so that user
+// commands that block the pool never delay a renewal. They have three pools (four with ReplicaAcks)
+// of up to max(PoolSize, 16) connections, in a Cluster per node, and a subscription. Connections
+// are opened as needed. [Locker.Close] closes the clients of the Locker, never rdb.
+//
+// The Locker uses a failover client (Sentinel) or a wrapper as it is: do not share that client with
+// other code.
 func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
 	if o.MaxBytes != 0 {
 		return nil, fmt.Errorf("lockcore: New: Options.MaxBytes is %d, must be 0: only NewMemory has that bound", o.MaxBytes)
@@ -34,14 +38,17 @@ func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
 }
 
 // NewMemory returns a Locker whose keys are in this process only. It is for development, tests and
-// services that run as a single instance: no other process sees its keys, and no other Locker.
+// services that run as a single instance: neither other processes nor other Lockers see its keys.
 // Everything else works as with New: waiting, fencing tokens, takeovers, records, Inspect, Revoke.
 //
-// The keys end with the process. So a once key runs again after a restart, and a crash leaves no
-// abandoned key. Tokens start at the clock, so they grow over a restart unless the clock was set
-// back. Keys and records take at most Options.MaxBytes.
+//   - The keys end with the process. So a once key runs again after a restart, and a crash leaves
+//     no abandoned key.
+//   - Tokens start at the clock of the machine, so they grow over a restart unless the clock was
+//     set back.
+//   - Keys and records take at most Options.MaxBytes.
 //
-// Options.ReplicaAcks is refused. Prefix and NoGroups have no effect.
+// NewMemory returns an error if o is not valid, or if o.ReplicaAcks is set: memory has no replicas.
+// Prefix and NoGroups have no effect.
 func NewMemory(o Options) (*Locker, error) {
 	if o.ReplicaAcks.N != 0 {
 		return nil, fmt.Errorf("lockcore: NewMemory: ReplicaAcks.N is %d, must be 0: memory has no replicas", o.ReplicaAcks.N)

@@ -14,10 +14,12 @@ type Kind uint8
 
 // The kinds of keys.
 const (
-	KindExclusive = Kind(backend.KindExclusive) // no two holds at the same time
-	KindOnce      = Kind(backend.KindOnce)      // no second run within Keep after a result was recorded
+	// KindExclusive: the keys of Acquire. No two holds at the same time, except shares.
+	KindExclusive = Kind(backend.KindExclusive)
+	// KindOnce: the keys of Claim. No run while the key has a record.
+	KindOnce = Kind(backend.KindOnce)
 
-	kinds = 3
+	kinds = 3 // with the zero value
 )
 
 // String returns "exclusive" or "once".
@@ -31,69 +33,72 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// MarshalText returns String.
+// MarshalText returns the text of String.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // Acquisition describes a call before its first command.
 type Acquisition struct {
-	Kind Kind
-	Name string // Terms.Name
-	Key  string // raw: hash it before it leaves the process
-	// Limit is Terms.Limit, 0 for a call that gets the key alone.
-	Limit int
-	// Backend is "redis" or "memory (this process only)".
-	Backend string
+	Kind    Kind
+	Name    string // Terms.Name
+	Key     string // raw: hash it before it leaves the process
+	Limit   int    // Terms.Limit; 0: the call gets the key alone
+	Backend string // "redis" or "memory (this process only)"
 	Locker  string // UUID, see Locker.ID
 }
 
 // Observer receives the events of a [Locker]. Its methods must return quickly and must not call the
-// Locker. Several goroutines may call them at the same time. The events of one attempt come one
-// after another, except CompletionFailed and CompletionStored.
+// Locker. Several goroutines may call them at the same time. An attempt is one call, from Start to
+// its last event. The events of an attempt come one after another, except CompletionFailed and
+// CompletionStored. [Join] makes one Observer of several.
 //
-// The Locker recovers and counts a panic of the Observer on one of the Locker's own goroutines, and
-// then works as without the panic. That applies to Lost, RenewFailed, RenewPass, GroupSent,
-// Overrun, CompletionFailed, CompletionStored, CleanupFailed and Traceparent. The first such panic
-// is logged with slog.Error and reported as Misconfigured, see [Locker.ObserverPanics]. All other
-// events come on the goroutine of the call that they belong to. A panic there reaches the caller,
-// after the call has released its key.
+// If the Observer panics:
+//
+//   - The Locker recovers and counts a panic in Lost, RenewFailed, RenewPass, GroupSent, Overrun,
+//     CompletionFailed, CompletionStored, CleanupFailed and Traceparent, and then works as without
+//     the panic. Most of these calls come on goroutines of the Locker. It logs the first such panic
+//     with slog.Error and reports it as Misconfigured, see [Locker.ObserverPanics].
+//   - All other events come on the goroutine of the call that they belong to. A panic there reaches
+//     the caller, after the call has released its key.
 type Observer interface {
 	// Start is called before the first command of a call. The ctx that it returns is the parent of
-	// the commands, of the ctx of the handler, and of the events. A nested call on a key that ctx
-	// already holds is not reported.
+	// the commands, of the ctx of the handler, and of the events. A nested call is not an attempt,
+	// so Start is not called for it.
 	Start(ctx context.Context, a Acquisition) context.Context
 	// Event is called with the ctx of Start. Refused, Replayed or Released is the last event of an
 	// attempt; only CompletionFailed or CompletionStored may follow. These events belong to no
 	// attempt and come with any ctx:
+	//
 	//   - RenewPass, GroupSent, CleanupFailed and Misconfigured
 	//   - BadRecord, if httpmw reports it
-	//   - the events of package guard: NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked and
-	//     Unparked
+	//   - the events of package guard: NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked
+	//     and Unparked
 	Event(ctx context.Context, e Event)
-	// Traceparent returns the W3C trace context of ctx, or "". At most 128 bytes of it are stored
-	// with the hold, without control characters, so that a waiter can link to the holder's span.
+	// Traceparent returns the W3C trace context of ctx, or "". The backend stores at most 128 bytes
+	// of it with the hold, without control characters, so that a waiter can link to the span of the
+	// holder.
 	Traceparent(ctx context.Context) string
 }
 
-// Event is one of the event types of this package or of package guard. A new release may add
-// types: ignore unknown ones.
+// Event is one of the event types of this package or of package guard. A new release may add types:
+// ignore unknown ones.
 type Event any
 
-// Waiting: another holder has the key, and the call waits. Emitted once per attempt, as soon as the
-// holder is known.
+// Waiting: another holder has the key, and the call waits. It is emitted once per attempt, as soon
+// as the holder is known.
 type Waiting struct {
 	Holder    Holder
-	Queue     int // see BusyError.Queue
-	Remaining time.Duration
+	Queue     int           // see BusyError.Queue
+	Remaining time.Duration // see BusyError.Remaining
 	// Nested is true if a nested call has waited 2 s for another nested call of the same hold.
-	// Perhaps it should have got the ctx of that call. The event belongs to the attempt that was
-	// granted the hold.
+	// Perhaps it should have got the ctx of that call. Such an event belongs to the attempt that
+	// was granted the hold, and does not count as its one Waiting.
 	Nested bool
 }
 
 // Wait describes the wait of a call. It is part of Granted, Refused and Replayed, and not an event.
 type Wait struct {
-	Waited    time.Duration // since the call
-	Contended bool          // the call waited for another holder
+	Waited    time.Duration // since the call began
+	Contended bool          // another holder, or another call of this process, was first
 	Queue     int           // length of the longest wait queue that the call saw
 }
 
@@ -105,7 +110,8 @@ type Granted struct {
 	Abandoned bool // the previous holder ended without an outcome
 }
 
-// Refused ends an attempt that did not run. After a BusyError, Queue is at least that of the error.
+// Refused ends an attempt that did not run. If Err is a *BusyError, Wait.Queue is at least
+// BusyError.Queue.
 type Refused struct {
 	Wait
 	Err error // satisfies errors.Is(err, ErrNotRun)
@@ -117,46 +123,50 @@ type Replayed struct {
 	Attempt int // number of the run that was recorded, from 1
 }
 
-// RenewFailed: a renewal got no reply, or too few replicas acknowledged it. Emitted once, and again
-// only after a renewal has succeeded.
+// RenewFailed: a renewal got no reply, too few replicas acknowledged it, or the data of the key
+// cannot be read. It is emitted once, and again only after a renewal has succeeded.
 type RenewFailed struct{ Err error }
 
 // Lost: the lease ended before its handler returned. Cause is ErrLost, ErrMaxHold, ErrStalled,
 // ErrRevoked or ErrGivenUp.
 type Lost struct{ Cause error }
 
-// Overrun: the handler ran on after its ctx ended. Emitted at most once per hold. If only the ctx
-// of the caller ended, it comes with the next renewal. If the lease ended, it comes when the
-// handler returns more than 100 ms later.
+// Overrun: the handler ran on after its ctx ended. It is emitted at most once per hold:
+//
+//   - If the lease ended early, when the handler returns more than 100 ms later.
+//   - If only the ctx of the caller ended, with the next renewal.
 type Overrun struct{ Cause error }
 
 // Released ends an attempt that ran.
 type Released struct {
-	Held       time.Duration // from the grant to the handler's end
+	Held       time.Duration // from the start of the hold to the end of its last run
 	Renewals   int           // renewals that succeeded
-	Failures   int           // renewals that got no reply
+	Failures   int           // renewals that failed, see RenewFailed
 	Lost       error         // why the lease ended early, or nil
 	Failed     error         // the argument of Lease.Failed, or nil; raw: it may contain secrets
-	Completed  bool          // ended by Complete; Err is set if that got no reply
+	Completed  bool          // ended by Complete; Err is set if that failed
 	Abandoned  bool          // ended by Abandon
-	HandedOver bool          // ended by Ticket: the key was not released, another process may adopt the hold
+	HandedOver bool          // ended by Ticket: not released, another process may adopt the hold
 	Stale      bool          // Redis no longer had the hold
-	Err        error         // the release or completion got no reply; it may be retried asynchronously
+	Err        error         // why the release or completion failed, or nil; it may be retried later
 }
 
-// CompletionFailed: a record could not be stored while the lease was valid. It may come after
-// Released.
+// CompletionFailed: no completion was confirmed while the lease was valid. The record may be stored
+// nevertheless, if only the reply was lost. The event may come after Released.
 type CompletionFailed struct{ Err error }
 
-// CompletionStored: a record was stored asynchronously, after Complete got no reply. It may come
-// after Released. An attempt whose Released has Completed and Err gets exactly one of
+// CompletionStored: a record was stored asynchronously, after Complete got no reply. The event may
+// come after Released. An attempt whose Released has Completed and Err gets exactly one of
 // CompletionStored and CompletionFailed.
 type CompletionStored struct{}
 
 // CleanupFailed: the Locker gave up withdrawals of requests, or releases of holds, that Redis has
-// not confirmed. It belongs to no attempt. Such a key may stay held until its lease ends, and a
-// once key may count as abandoned. The Locker gives up if a repeat would get the same error, if a
-// release has become useless, and at the end of Close.
+// not confirmed. Such a key may stay held until its lease ends, and a once key may count as
+// abandoned. The event belongs to no attempt. The Locker gives up:
+//
+//   - if a repeat would get the same error
+//   - if a release has become useless
+//   - at the end of Close
 type CleanupFailed struct {
 	N   int   // requests and holds
 	Err error // of the last one; ErrClosed after Close
@@ -164,20 +174,23 @@ type CleanupFailed struct {
 
 // RenewPass: one batch of renewals, even of a single lease, is over. It belongs to no attempt.
 type RenewPass struct {
-	Leases int           // due for renewal
+	Leases int           // in the batch: Kept, Gone and Failed together
 	Kept   int           // renewed; NoRenew: still held
 	Gone   int           // lost or revoked, by the reply of Redis
-	Failed int           // without a reply
-	Took   time.Duration // the whole batch
+	Failed int           // without a verdict, see RenewFailed
+	Took   time.Duration // for the whole batch
 }
 
 // GroupSent reports a group: calls that waited for another send and were then sent together, see
-// Options.NoGroups. A group may have one call. The event comes when the send of the group has ended,
-// also if it failed, and belongs to no attempt. A call that is sent at once is not reported. A call
-// that is sent again, because the server did not have its script, is reported again.
+// Options.NoGroups. The event comes when the send of the group has ended, also if it failed, and
+// belongs to no attempt.
+//
+//   - A group may have one call.
+//   - A call that is sent at once is not reported.
+//   - A call that is sent again, because the server did not have its script, is reported again.
 type GroupSent struct {
-	Calls  int
-	Waited time.Duration // from the first call that waited until the group was sent
+	Calls  int           // in the group
+	Waited time.Duration // of the first call of the group, until the group was sent
 }
 
 // Misconfigured reports, once, a mistake in the setup of a middleware or a panic of the Observer.
@@ -187,8 +200,9 @@ type Misconfigured struct{ Problem string }
 // and never replayed.
 type BadRecord struct{ Err error }
 
-// Join returns an Observer that calls each of o in order and skips nil Observers. The first
-// traceparent that is not empty counts.
+// Join returns an Observer that calls each Observer of o in order and skips nil Observers. It
+// returns nil if there is none. Traceparent returns the first one that is not empty. Event calls
+// all of them even if one panics.
 func Join(o ...Observer) Observer {
 	var j joined
 	for _, x := range o {
@@ -215,7 +229,8 @@ func (j joined) Start(ctx context.Context, a Acquisition) context.Context {
 }
 
 func (j joined) Event(ctx context.Context, e Event) {
-	for _, o := range slices.Backward(j) { // the deferred calls run in the order of j, and all of them run even if one panics
+	// The deferred calls run in the order of j, and all of them run even if one panics.
+	for _, o := range slices.Backward(j) {
 		defer o.Event(ctx, e)
 	}
 }

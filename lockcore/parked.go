@@ -8,10 +8,10 @@ import (
 // A task is parked when it waits for a key outside of its worker, see package asynqmw. The backend
 // keeps an entry for it beside the key, and replies say whether a key may have entries. The
 // functions here pass that on to the code that wakes tasks. A lost reply, a lost notification or a
-// process that dies only delays a parked task, because it also comes back without being woken.
+// process that dies only delays a parked task, because the task comes back without a wake too.
 
-// handleParked adds handle, a function that wakes parked tasks. handle must not block. It is called
-// without a mutex.
+// handleParked adds handle, a function that wakes parked tasks. handle must not block. No mutex is
+// held while it runs.
 func (l *Locker) handleParked(handle func(backend.Key, access.Parked)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -19,13 +19,13 @@ func (l *Locker) handleParked(handle func(backend.Key, access.Parked)) {
 }
 
 // seeParked passes on that a key may have parked entries. If the key is free or done, and this
-// process cannot wake their tasks, seeParked notifies a process that can.
+// process has no function that wakes their tasks, seeParked notifies the waker of the key.
 func (l *Locker) seeParked(key *backend.Key, state access.Parked) {
 	if l.passParked(key, state) || state == access.ParkedHeld || !l.startWorker() {
 		return
 	}
 	k := *key
-	go func() { // owner: l, which waits for it in join; it ends with CallTimeout, or with l.base
+	go func() { // owner: l, which waits for it in join; it ends after CallTimeout, or with l.base
 		defer l.wg.Done()
 		_, _ = l.backend.CallWaker(l.base, &k)
 	}()

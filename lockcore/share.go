@@ -12,21 +12,24 @@ import (
 // call that runs under it, so that the loss of one hold does not end the others. Holds follow each
 // other under one of these grants by hand-off, as under an exclusive grant.
 //
-// Unlimited shares without MinHold are open for batchTime: meanwhile further calls join, without a
-// command, if no call of this process waits for the key. So a process sends at most 200 requests a
-// second for such a key, and a waiting request for the key alone is overtaken for at most that time.
+// Unlimited shares without MinHold are open for batchTime. During that time further calls join
+// without a command, if no call of this process waits for the key. So a process sends at most 200
+// requests a second for such a key. A waiting request for the key alone is overtaken for at most
+// that time.
 //
 // The races:
-//   - The mutex of the shard guards users. A call that joins is counted before its turn is sent. So the
-//     last user, which ends the share in the backend, is known under the mutex.
-//   - A share keeps no leadership: the call that gets it passes the leadership on at once. So the
-//     holds of several shares, and the next request of this process, go on side by side.
-//   - While the leader waits for its next send it may take a share of this process instead, because it
-//     is the oldest of the waiting calls. The goroutine that removes it from keyQueue.idle, under the
-//     mutex, decides: one that hands a share to it, or the leader itself.
-//   - If a lease is lost, or a notification says that it is revoked, the share is closed: no call joins.
-//     Each grant of the share learns of the loss by its own renewal. A grant that is registered after
-//     that is renewed at once.
+//
+//   - The mutex of the shard guards users. A call that joins is counted before its turn is sent. So
+//     the last user, which ends the share in the backend, is known under the mutex.
+//   - A hold of a share does not keep the leadership: its call passes it on at once. So the holds
+//     of several shares, and the next request of this process, go on side by side.
+//   - While the leader waits for its next send, a share of this process may be handed to it,
+//     because it is the oldest of the waiting calls. The goroutine that removes the leader from
+//     keyQueue.idle, under the mutex, decides. It is the one that hands the share over, or the
+//     leader itself.
+//   - If a lease is lost, or a notification says that it is revoked, the share is closed, and no
+//     call joins. The loss of each other grant of the share is found by its own renewal. A grant
+//     that is registered after the share was closed is renewed at once.
 type share struct {
 	backend.Share
 	phase string    // names all shares of the key that are held at the same time
@@ -37,12 +40,14 @@ type share struct {
 	users  int  // grants of the share, and calls that are about to get one
 	closed bool // no call joins
 
-	extent atomic.Int64 // ns from sent to the latest end on the server that a grant of the share has heard of
+	// extent is the time in ns from sent to the latest end on the server that a renewal or Extend
+	// has set.
+	extent atomic.Int64
 
 	grants []*grant // see addGrant; guarded by Locker.mu
 }
 
-// extended notes that the share lasts until end on the server.
+// extended records that the share lasts at least until end on the server.
 func (s *share) extended(end time.Time) {
 	for d := int64(end.Sub(s.sent)); ; {
 		old := s.extent.Load()
@@ -113,8 +118,8 @@ func (q *keyQueue) leaveShare(s *share) (last bool) {
 	return true
 }
 
-// joinFrontLocked removes the calls at the front of the queue that may join a share, and counts them as
-// its users.
+// joinFrontLocked removes the calls at the front of the queue that may join a share, and counts
+// them as its users.
 func (q *keyQueue) joinFrontLocked() (joined []*call, s *share) {
 	for w := q.first; w != nil; w = q.first {
 		open := q.joinLocked(w)
@@ -127,8 +132,8 @@ func (q *keyQueue) joinFrontLocked() (joined []*call, s *share) {
 	return joined, s
 }
 
-// openShare lets other calls join the share of g, which c has got. The caller must be the leader, and
-// openShare passes the leadership on.
+// openShare lets other calls join the share of g, which was granted to c. The caller must be the
+// leader. openShare passes the leadership on.
 func (q *keyQueue) openShare(g *grant, c *call) {
 	q.mu.Lock()
 	q.lastReply = noReply
@@ -143,22 +148,25 @@ func (q *keyQueue) openShare(g *grant, c *call) {
 }
 
 // handOffShare hands the share of a hold that has ended under g to the leader, which is the oldest
-// waiting call. It does so until batchTime after the backend granted the share, whenever g joined it.
-// The next leader takes over the request of the leader, which may be in the remote queue. A leader that
-// sends, or that wants another share, gets nothing, and no call overtakes it: the share is released.
+// waiting call. It does so until batchTime after the backend granted the share, also if g joined
+// the share later. The next leader takes over the request of the leader, which may be in the remote
+// queue. A leader that sends, or that wants another share, gets nothing. No other call gets the
+// share either, because it would overtake the leader. Then the share is released.
+//
+// handed is the number of hand-offs under g, or 0 if the share was not handed off.
 func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {
 	q.mu.Lock()
 	var w *call
 	if current := q.queues[q.key.Kind][q.key.Name]; current != nil && current.first != nil { // else no call can take over the request
 		w = current.idle
 		if b := current.busy; w != nil && b != nil && w.terms.Limit > 0 && b.Shares > w.terms.Limit {
-			w = nil // others with a greater limit have the key beside this share
+			w = nil // other shares, with a greater limit, are held beside this one
 		}
 	}
 	if now.Sub(g.share.first.since) >= batchTime { //planted:share-handed-on-for-a-moment
 		w = nil
 	}
-	// Other users of an unlimited share may end it before a MinHold is over.
+	// The last user ends an unlimited share, perhaps before the MinHold of w is over.
 	if w == nil || !g.canHandTo(w, now) || w.terms.MinHold > 0 && g.share.Limit == backend.Unlimited {
 		q.mu.Unlock()
 		return 0
@@ -171,7 +179,7 @@ func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {
 	return handed
 }
 
-// awaitOffer lets other goroutines hand a share to the leader, until endOffer.
+// awaitOffer lets other goroutines hand a share to the call, which is the leader, until endOffer.
 func (c *call) awaitOffer() {
 	if c.given == nil {
 		c.makeGiven()
@@ -181,8 +189,8 @@ func (c *call) awaitOffer() {
 	c.queue.mu.Unlock()
 }
 
-// endOffer takes the share that was handed to the leader. If the leader's next send was due at the same
-// time, the next leader sends at once.
+// endOffer ends awaitOffer, and takes the share that was handed to the call meanwhile. The next
+// send of req may have been due at the same time. So the next leader sends it at once.
 func (c *call) endOffer(req *request) {
 	q := c.queue
 	q.mu.Lock()
@@ -198,11 +206,11 @@ func (c *call) endOffer(req *request) {
 	}
 }
 
-// runOffered starts the hold of the leader under a share that was handed to it, and passes the request
-// on. It returns nil if the lease is over: then the call is still the leader.
+// runOffered starts the hold of the leader under a share that was handed to it, and passes the
+// request on. It returns nil if the lease is over. Then the call is still the leader.
 func (c *call) runOffered(req *request) *hold {
 	c.owned.leads = true
-	h, _ := c.runShare(c.owned.share) // without an error, because the grant is registered
+	h, _ := c.runShare(c.owned.share) // no error, because the grant is registered already
 	c.owned.leads = false
 	if h != nil {
 		c.resign(nil, req)
@@ -210,22 +218,25 @@ func (c *call) runOffered(req *request) *hold {
 	return h
 }
 
-// dropShare gives up the share g for a call that does not want it: the leader gets the share, or it is
-// released.
+// dropShare gives up the share of g, which its call does not want. The share is handed to the
+// leader or released. A grant that joins is only discarded, because runOffered needs a registered
+// one.
 func (q *keyQueue) dropShare(g *grant) {
 	if g.joins() || q.handOffShare(g, time.Now()) == 0 {
 		g.discard()
 	}
 }
 
-// joins reports whether g was made for a call that joins a share, and is not registered yet.
+// joins reports whether g was made for a call that joins a share, and has had no hold. Then it is
+// not registered yet.
 func (g *grant) joins() bool {
 	_, holds := g.lastHold()
 	return holds == 0 && g != g.share.first
 }
 
-// runShare starts the hold of a call that has joined a share, or to which g was handed. It returns nil
-// and no error if the lease is over: then the call waits again. It returns ErrClosed after Close.
+// runShare starts the hold of a call that has joined a share, or to which g was handed. If the
+// lease is over, it returns neither a hold nor an error, and the call waits again. It returns
+// ErrClosed after Close.
 func (c *call) runShare(g *grant) (*hold, error) {
 	l := c.l
 	c.owned.share = g
@@ -238,7 +249,7 @@ func (c *call) runShare(g *grant) (*hold, error) {
 		if !g.terms.NoRenew {
 			l.watchdog.add(g, g.since)
 		}
-		if g.queue.isClosed(g.share) { // it may have been revoked before the grant was registered
+		if g.queue.isClosed(g.share) { // the share may have been revoked before g was registered
 			l.watchdog.renewNow(g)
 		}
 	}
@@ -250,7 +261,8 @@ func (c *call) runShare(g *grant) (*hold, error) {
 	return h, nil
 }
 
-// discardShare ends the use of the share by a grant that no call wants.
+// discardShare ends the use of the share by a grant that no call wants. The last user withdraws the
+// share if no hold ran under it, and releases it otherwise.
 func (g *grant) discardShare() {
 	if g.queue.leaveShare(g.share) {
 		if _, holds := g.lastHold(); holds == 0 && g == g.share.first {
@@ -264,8 +276,8 @@ func (g *grant) discardShare() {
 	g.l.removeGrant(g)
 }
 
-// endShare ends a hold of a share: the next call of this process gets the share, or its last user
-// ends it in the backend.
+// endShare ends a hold of a share. It hands the share off, or the last user of the share ends it in
+// the backend.
 func (h *hold) endShare(ctx context.Context, e outcome, alive bool, now time.Time) (handed, stale bool, err error) {
 	g := h.grant
 	if n := 0; alive {

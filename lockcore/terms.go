@@ -12,16 +12,17 @@ import (
 
 const (
 	// NoWait as Terms.Wait refuses the call at once if another holder has the key. If another call
-	// of this process has sent a request for the key, the call waits for the reply to that request.
+	// of this process has sent a request for the key, the call first waits for the reply to that
+	// request.
 	NoWait time.Duration = -1
-	// Forever as Terms.Wait waits until the key is acquired or ctx ends. It is never a default: set
-	// it explicitly.
+	// Forever as Terms.Wait waits until the key is acquired, ctx ends or the Locker is closed. Set
+	// it explicitly: it is no default.
 	Forever time.Duration = math.MaxInt64
 
 	// MaxLimit is the greatest Terms.Limit.
 	MaxLimit = 1_000_000
 
-	// Unlimited as Terms.Limit asks for a share beside any number of others, as a reader does.
+	// Unlimited as Terms.Limit gets a share beside any number of others: the share of a reader.
 	Unlimited = -1
 
 	defaultWait  = 2 * time.Second
@@ -36,28 +37,28 @@ const (
 	maxNameLen   = 128
 )
 
-// Terms are the conditions of one acquisition. A zero field takes its value from Options.Terms and,
+// Terms are the conditions of one acquisition. A zero field takes its value from Options.Terms or,
 // if that is zero too, the default given here. A call cannot unset a field of Options.Terms. It can
 // override a limit with a very long duration, MinHold with 1 ns, and MaxWaiting with 1,000,000.
+// Nothing overrides NoRenew.
 type Terms struct {
 	// Name is the class of the key in spans and metrics: "account" for "account:42". It must be of
 	// low cardinality. At most 128 bytes. Default: "".
 	Name string
 	// Wait bounds the time that the call waits while another holder has the key, or while Redis is
-	// unavailable. Default: 2 s. 1 ns to 24 h, NoWait or Forever. A deadline of ctx always applies
-	// too.
+	// unavailable. Default: 2 s. 1 ns to 24 h, NoWait or Forever. A deadline of ctx applies too.
 	//
 	// If Redis does not reply, the call sends at least two requests before it returns
 	// ErrUnavailable. That can take up to 2.5 s even if Wait is shorter, and one second more if new
 	// connections hang.
 	Wait time.Duration
 	// MaxWaiting bounds how many calls of this Locker wait for one key. If that many wait when the
-	// call begins, it fails with a *BusyError at once. If the Locker does not know the holder yet,
-	// the call first waits for the reply to the request under way. It is refused only if no place
-	// is free after that reply. Default: none; in httpmw 64. 1 to 1,000,000.
+	// call begins, the call fails with a *BusyError at once. If the Locker does not know the holder
+	// yet, the call first waits for the reply to the request under way. It is refused only if no
+	// place is free after that reply. Default: none; in httpmw 64. 1 to 1,000,000.
 	//
-	//   - The calls in the local queue count, and so does the leader while it waits for another
-	//     process. Holds do not count.
+	//   - The calls in the local queue count. The call that waits for another process counts too.
+	//     Holds do not count.
 	//   - The rule applies once to each call, with the MaxWaiting of that call. Calls that arrive
 	//     later do not cause its refusal.
 	//   - Nested calls do not count and are not refused. If a nested call has to compete for the
@@ -65,16 +66,17 @@ type Terms struct {
 	//   - Once keys have the same rule. A refused call gets no record, even if the run under way
 	//     completes.
 	MaxWaiting int
-	// Lease is how long the key stays held after the grant and after each renewal. The watchdog
-	// renews it after a third of this time. The key of a dead holder is free after at most this
-	// time; the data of that hold remains for a day more. Default: 30 s. 1 s to 1 h.
+	// Lease is how long the key stays held after the grant and after each renewal. Default: 30 s.
+	// 1 s to 1 h. The watchdog renews the lease after about a third of this time, or sooner if
+	// replies are slow. If the holder dies, the key is free after at most this time, unless Extend
+	// has set a later end. The data of that hold remains for at least a day more.
 	//
 	// Choose a Lease longer than the longest pause of a process (CPU throttling, a migrated
 	// machine). After a longer pause two handlers may run.
 	Lease time.Duration
 	// MaxHold bounds one hold. After it the handler's ctx is canceled with ErrMaxHold, and the
-	// lease is no longer renewed. So the key is free one lease later, even if the handler hangs.
-	// Default: none. Up to 30 days.
+	// lease is no longer renewed. So the key is free at most one lease later, even if the handler
+	// hangs. Default: none. Up to 30 days.
 	MaxHold time.Duration
 	// MinHold keeps the key from other calls for at least this long after the hold began, even if
 	// the handler returns sooner, as ShedLock's lockAtLeastFor does. After the handler the key is
@@ -87,28 +89,29 @@ type Terms struct {
 	//     the key stays held until its lease ends, and is not cooling.
 	MinHold time.Duration
 	// Stall ends a hold whose handler has not called [Beat] for this long. The handler's ctx is
-	// canceled with ErrStalled, and the lease is no longer renewed. So the key is free one lease
-	// later. Default: none. 100 ms to 30 days.
+	// canceled with ErrStalled, and the lease is no longer renewed. So the key is free at most one
+	// lease later. Default: none. 100 ms to 30 days.
 	//
-	// Stall detects a hung handler sooner than MaxHold does. The time that the handler waits
-	// for another key counts too. If Options.Terms sets Stall, every handler must call Beat.
+	// Stall detects a hung handler sooner than MaxHold does. The time that the handler waits for
+	// another key counts too. If Options.Terms sets Stall, every handler must call Beat.
 	Stall time.Duration
 	// NoRenew turns off the renewal: the lease ends after Lease unless Extend is called.
 	NoRenew bool
-	// Limit asks for a share of the key, beside others. The call is granted when the weights of all
-	// shares, its own included, are at most Limit. Unlimited allows any number. Default: none, and the
-	// call gets the key alone. 1 to 1,000,000, or Unlimited. Not for Claim or Adopt, nor in Options.Terms.
+	// Limit gives the call a share of the key, beside others. The call is granted when the weights
+	// of all shares, its own included, are together at most Limit. Unlimited allows any number.
+	// Default: none, and the call gets the key alone. 1 to 1,000,000, or Unlimited. Claim, Adopt
+	// and Options.Terms refuse it.
 	//
 	//   - Each call is granted by its own Limit. All calls for a key should have the same Limit.
 	//   - A share is never held beside a hold of the key alone.
 	//   - Requests are granted in the order of their arrival. The first one that does not fit keeps
 	//     all requests behind it waiting.
 	//   - All shares that are held at the same time have the same token.
-	//   - With MinHold the weight of a share counts for at least that time. So at most Limit holds begin
-	//     in any MinHold, unless a lease ends early.
+	//   - With MinHold the weight of a share counts for at least that time. So the holds that begin
+	//     in any MinHold have together at most the weight Limit, unless a lease ends early.
 	Limit int
-	// Weight is how much of Limit the share takes. Default: 1. 1 to Limit. It must be 0 without a Limit
-	// and with Unlimited.
+	// Weight is how much of Limit the share takes. Default: 1. 1 to Limit. It must be 0 without a
+	// Limit and with Unlimited.
 	Weight int
 }
 
@@ -116,7 +119,7 @@ type Terms struct {
 // bound. [New] and [Locker.Acquire] call it. Call it for settings that come from a file.
 func (t Terms) Validate() error { return t.check() }
 
-// check is Validate without a copy of t on the stack of a call that waits.
+// check is Validate without the copy of t, which would stay on the stack of a call that waits.
 func (t *Terms) check() error {
 	var errs []error
 	if len(t.Name) > maxNameLen {
@@ -157,7 +160,7 @@ func (t *Terms) checkShare() (errs []error) {
 	return errs
 }
 
-// exclusive returns an error if t asks for a share. of names what t belongs to.
+// exclusive returns an error if t is for a share. of names what t belongs to.
 func (t *Terms) exclusive(of string) error {
 	if t.Limit == 0 && t.Weight == 0 {
 		return nil
@@ -165,7 +168,7 @@ func (t *Terms) exclusive(of string) error {
 	return fmt.Errorf("lockcore: %s: Terms.Limit is %d and Terms.Weight is %d, must be 0", of, t.Limit, t.Weight)
 }
 
-// share returns what t asks for, the zero value for the key alone.
+// share returns the share that t is for, or the zero value for the key alone.
 func (t *Terms) share() backend.Share {
 	switch t.Limit {
 	case 0:
@@ -206,6 +209,5 @@ func margin(lease time.Duration) time.Duration { return lease/100 + 5*time.Milli
 // has time to stop.
 func stopMargin(lease time.Duration) time.Duration { return lease / 10 }
 
-// usable is how long a lease keeps its ctx alive, from the time when its acquire or renewal was
-// sent.
+// usable is how long the ctx of a lease lives, from the time when its acquire or renewal was sent.
 func usable(lease time.Duration) time.Duration { return lease - margin(lease) - stopMargin(lease) }

@@ -14,30 +14,35 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-const maxToken = 9e15 - backend.TokensPerGrant // the scripts refuse numbers above 9e15
-
-const maxTicket = 24 * time.Hour // the longest time within which a hold can be adopted
+const (
+	maxToken  = 9e15 - backend.TokensPerGrant // the scripts refuse numbers above 9e15
+	maxTicket = 24 * time.Hour                // the longest time within which a hold can be adopted
+)
 
 // Ticket hands the hold to the process that calls [Locker.Adopt] with the ticket within d. d is at
 // least the Lease of this lease and at most 24 h. Ticket sends one command and takes at most 1 s.
 //
 // When Ticket returns a ticket, this lease has ended without a release. Its ctx was canceled with
-// ErrReleased before the ticket left Ticket, so two valid holds never overlap. Work that goes on,
-// such as to send the ticket, needs [Detach]. Nothing renews the hold on its way. If no process
-// adopts it within d, the key is abandoned, as after a crash. If the ticket cannot be sent, adopt
-// it and release that lease. MinHold of this lease no longer applies.
+// ErrReleased before that, so two valid holds never overlap. Work that goes on, such as to send the
+// ticket, needs [Detach].
 //
-// On an error there is no ticket, and nothing was handed over:
+//   - The hold is not renewed on its way. If no process adopts it within d, the key is abandoned,
+//     as after a crash.
+//   - If the ticket cannot be sent, adopt it and release that lease.
+//   - The MinHold of this lease no longer applies.
+//
+// If Ticket returns an error, there is no ticket and nothing was handed over:
 //
 //   - ErrUnavailable: Redis did not reply. The lease goes on. The key may be kept for d if this
 //     lease does not end by Release, Complete or Abandon.
+//   - ErrRecord: the data of the key cannot be read. The lease goes on.
 //   - ErrNested: this lease is nested, or nested runs go on. The lease goes on.
-//   - ErrReleased, or why the lease ended early, if it ended before.
-//   - an error that names d if d is out of range. The lease goes on.
-//   - an error if the lease is a share, see Terms.Limit. The lease goes on.
+//   - ErrReleased, or why the lease ended early: it has ended before.
+//   - An error that names d: d is out of range. The lease goes on.
+//   - An error that names the key: the lease is a share, see Terms.Limit. The lease goes on.
 //
-// A ticket is printable ASCII of at most 800 bytes. It is a secret: the process that has it, and
-// can send commands to the same Redis, gets the key. The Locker writes it to no event, log or error.
+// A ticket is printable ASCII of at most 800 bytes. It is a secret: a process that has it, and can
+// send commands to the same Redis, gets the key. The Locker writes it to no event, log or error.
 func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 	if le == nil {
 		return "", ErrReleased
@@ -45,7 +50,7 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 	h := le.h
 	g, l := h.grant, h.grant.l
 	if d < g.terms.Lease || d > maxTicket {
-		return "", fmt.Errorf("lockcore: Ticket for %v, must be between %v and %v", d, g.terms.Lease, maxTicket)
+		return "", fmt.Errorf("lockcore: Ticket: d is %v, must be between %v and %v", d, g.terms.Lease, maxTicket)
 	}
 	if g.share != nil {
 		return "", fmt.Errorf("lockcore: Ticket: the hold of %q is a share, must be of the key alone", g.queue.key.Name)
@@ -56,7 +61,7 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 	if le.ended.Load() || !h.valid() {
 		return "", le.endedBy()
 	}
-	if h.hasNested() { // before the command, which would be useless
+	if h.hasNested() { // handOver would refuse it after a useless command
 		return "", errNestedTicket
 	}
 	reply, _ := l.backend.Extend(ctx, backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: d, Retention: g.retention(d)})
@@ -82,8 +87,8 @@ func (le *Lease) HandedOver() bool {
 	return le.h.handedOver
 }
 
-// Keep returns the Keep of the Claim, also of an adopted lease: for how long the number of runs is
-// remembered. For an exclusive key it is 0.
+// Keep returns Claim.Keep, how long the number of runs is remembered. An adopted lease has that of
+// the first Claim. For an exclusive key Keep returns 0.
 func (le *Lease) Keep() time.Duration {
 	if le == nil || le.h.grant.queue.key.Kind != backend.KindOnce {
 		return 0
@@ -91,8 +96,8 @@ func (le *Lease) Keep() time.Duration {
 	return le.h.grant.keep
 }
 
-// Ticket is [Lease.Ticket] for the innermost hold of key that ctx carries, of any Locker and kind of
-// key.
+// Ticket calls [Lease.Ticket] for the innermost hold of key that ctx carries, of any Locker and
+// kind of key. It returns an error if ctx carries none.
 func Ticket(ctx context.Context, key string, d time.Duration) (string, error) {
 	e := entryOf(ctx)
 	for e != nil && e.of.grant.queue.key.Name != key {
@@ -110,9 +115,10 @@ func (h *hold) hasNested() bool {
 	return h.runs > 1
 }
 
-// handOver ends the hold locally and returns its ticket. The backend keeps the hold. No other
-// goroutine knows the id of the grant, so no process can adopt the hold before handOver returns. The
-// grant's mutex decides the races with a loss and with a nested run. Lease.ended decides the race with
+// handOver ends the hold locally and returns its ticket. The backend keeps the hold. Only this
+// process has the id of the grant, so no process can adopt the hold before handOver returns.
+//
+// grant.mu decides the races with a loss and with a nested run. Lease.ended decides the race with
 // Release. The loser of a race changes nothing.
 func (h *hold) handOver() (ticket string, err error) {
 	g, l := h.grant, h.grant.l
@@ -143,7 +149,7 @@ func (h *hold) handOver() (ticket string, err error) {
 	}
 	g.mu.Unlock()
 	stranded.rejectAll()
-	h.cancel(ErrReleased) // before the ticket is known, see above
+	h.cancel(ErrReleased) // before the caller has the ticket
 	ticket = g.ticket()
 	defer func() {
 		if ticket == "" { // the Observer panics, and the ticket is lost
@@ -166,9 +172,9 @@ func (h *hold) handOver() (ticket string, err error) {
 	return ticket, nil
 }
 
-// ticketData is what a ticket says.
+// ticketData is the content of a ticket beside the key.
 type ticketData struct {
-	id    string // of the grant: only Redis, the holder and the ticket have it
+	id    string // of the grant: only the backend, the holder and the ticket have it
 	token int64  // the greatest token used under the grant
 	keep  time.Duration
 }
@@ -186,9 +192,9 @@ func (g *grant) ticket() string {
 
 // writeTicket returns a ticket: base64 of
 //
-//	1 byte version · 8 bytes digest · 1 byte kind · uvarint token · uvarint keep in ms · 26 bytes id · key
+//	version (1 byte) · digest (8) · kind (1) · token (uvarint) · keep in ms (uvarint) · id (26) · key
 //
-// The digest is of the rest and of the stored name of the key, which contains the prefix. It protects
+// The digest covers the rest and the stored name of the key, which contains the prefix. It protects
 // against mistakes, not against forgery: the id is the secret.
 func writeTicket(key *backend.Key, t ticketData) string {
 	rest := []byte{byte(key.Kind)}
@@ -203,8 +209,9 @@ func ticketDigest(key *backend.Key, rest []byte) []byte {
 	return sum[:ticketSum]
 }
 
-// TicketKey returns the kind and the name of the key of a ticket. It sends no command: the hold may
-// have ended. It returns ErrTicket for a text that no Locker with the same prefix has made.
+// TicketKey returns the kind and the name of the key of a ticket. It sends no command, so the hold
+// may have ended. It returns ErrTicket if the text is not a ticket, or not one of a Locker with the
+// same prefix.
 func (l *Locker) TicketKey(ticket string) (Kind, string, error) {
 	key, _, err := l.readTicket(ticket)
 	return Kind(key.Kind), key.Name, err
@@ -214,7 +221,7 @@ func (l *Locker) TicketKey(ticket string) (Kind, string, error) {
 func (l *Locker) readTicket(ticket string) (key backend.Key, t ticketData, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(ticket)
 	const head = 1 + ticketSum
-	malformed := fmt.Errorf("%w: the text is %d bytes long and no ticket", ErrTicket, len(ticket))
+	malformed := fmt.Errorf("%w: the text of %d bytes is not a ticket", ErrTicket, len(ticket))
 	if err != nil || strings.ContainsAny(ticket, "\r\n") || len(b) < head+1 || b[0] != ticketVersion {
 		return key, t, malformed
 	}
@@ -243,7 +250,7 @@ func (l *Locker) readTicket(ticket string) (key backend.Key, t ticketData, err e
 	return key, t, nil
 }
 
-// cannotAdopt returns the error of an Adopt that did not run.
+// cannotAdopt makes err match ErrNotRun.
 func cannotAdopt(err error) error {
 	if errors.Is(err, ErrNotRun) {
 		return err
