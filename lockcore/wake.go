@@ -31,7 +31,7 @@ type wake struct {
 	waiters map[string]chan struct{} // by request id
 	used    time.Time                // the end of the last use, which may be in the future
 	running bool
-	up      bool // the subscription receives notifications
+	up      bool // EventSubscribed has arrived; after a gap in the subscription, another one follows
 	closed  bool
 	cancel  context.CancelFunc
 	idle    *time.Timer

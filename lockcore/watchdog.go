@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	batchKeys   = 1000 // most leases in one round trip
+	batchKeys   = 1000                   // most leases in one round trip
 	minPassTime = 100 * time.Millisecond // least timeout of a batch, and the timeout of Route
 	maxTryTime  = 30 * time.Second       // most timeout of a batch: a later reply counts as lost
 	maxTries    = 3                      // most renewals of one lease in flight
