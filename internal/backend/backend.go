@@ -169,7 +169,7 @@ type AcquireRequest struct {
 	Lease       time.Duration
 	Retention   time.Duration // how long the data of the key outlives the send if nothing renews the lease
 	Fingerprint string        // of the payload; empty: not compared
-	AtMostOnce  bool          // of a once key: refuse it if it is abandoned
+	AtMostOnce  bool          // of a once key: refuse the request if the key is abandoned
 	Queue       bool          // enter the remote queue if the key is busy
 	First       bool          // this ID was not sent before
 	Timeout     time.Duration // how long to wait for the reply

@@ -15,7 +15,7 @@ var (
 	ErrTooLate = errors.New("no command could be sent in time")
 	// ErrHeldUp means that too many commands are still running after their callers have returned.
 	// It is permanent for the call that gets it, but not for work that is retried asynchronously.
-	ErrHeldUp = errors.New("too many calls are held up")
+	ErrHeldUp = errors.New("too many commands are still running after their callers returned")
 )
 
 // DataError means that the data of a key was not written by a backend. A repeat fails with the same
@@ -28,7 +28,7 @@ type DataError struct {
 
 func (e *DataError) Error() string {
 	if e.Field == "" {
-		return fmt.Sprintf("stored data does not decode: Redis key %[1]q must be a hash or a string that holdfast wrote, and %[1]q with :q, :p, :w or :s a sorted set; delete the one that is not: %[2]v", e.Stored, e.Reply)
+		return fmt.Sprintf("stored data does not decode: Redis key %[1]q must be a hash or a string that holdfast wrote, and %[1]q with the suffix :q, :p, :w or :s must be a sorted set; delete the key of another type: %[2]v", e.Stored, e.Reply)
 	}
 	return fmt.Sprintf("stored data does not decode: field %q of the hash %q must be a number from 0 to 9e15; Clear repairs the key", e.Field, e.Stored)
 }
