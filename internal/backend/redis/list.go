@@ -132,7 +132,7 @@ func (b *Backend) entries(ctx context.Context, rdb redis.UniversalClient, names 
 	return entries, nil
 }
 
-var errOtherServer = errors.New("lockcore: the listed server was replaced by another one (a failover or a restart): keys may be missing, list again")
+var errOtherServer = errors.New("lockcore: another server has replaced the listed one (a failover or a restart): keys may be missing, list again")
 
 // walk is one complete SCAN of a server.
 type walk struct {
