@@ -2,8 +2,8 @@
 -- KEYS[1]=hash KEYS[2]=queue, not used KEYS[3]=shares
 -- ARGV: 1 channel prefix, 2 id of this revocation
 -- Returns 1 revoked, now or by an earlier copy · 0 not held
--- The script does not free the key, because the handler may still run. But the hold can no longer be
--- renewed. The key is free when the holder releases it or the lease expires.
+-- The script does not free the key, because the handler may still run. But the hold can no longer
+-- be renewed. The key is free when the holder releases it or the lease expires.
 local k = load(KEYS[1])
 if ARGV[2] and string.find(k.l, ARGV[2], 1, true) then return 1 end -- a repeat: the key may have another holder now
 if k.bad == 'x' or k.bad == 'd' then return {err = 'BADFIELD ' .. k.bad} end
