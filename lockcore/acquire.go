@@ -489,8 +489,8 @@ func (c *call) awaitRetry(req *request) error {
 }
 
 // pause waits for d or for a signal. It returns an error if the call ends first. If remote is nil,
-// the end of Wait is not an error, because the caller sends one more request first. notified
-// reports whether a notification ended the pause.
+// the end of Wait is not an error, because the caller sends one more request first. notified is
+// true if a notification ended the pause.
 func (c *call) pause(remote, local chan struct{}, d time.Duration) (notified bool, err error) {
 	if d <= 0 {
 		if c.ctx.Err() != nil {

@@ -100,7 +100,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 		}
 		return nil, cannotAdopt(ErrRevoked)
 	case reply.Verdict != backend.VerdictKept:
-		return nil, cannotAdopt(errtext.Prefix("the ticket was used, is late, or is forged", ErrLost))
+		return nil, cannotAdopt(errtext.Prefix("the ticket was used, has expired, or is forged", ErrLost))
 	}
 	now := time.Now()
 	q := &keyQueue{shard: new(shard), l: l, key: key, lastReply: noReply}
@@ -131,9 +131,9 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 	return h, nil
 }
 
-// interim stores answer as the interim answer of a once key. ctx must carry the hold of the key,
-// and Ticket must have handed that hold over; otherwise interim returns ErrReleased. It does
-// nothing if the run has ended meanwhile.
+// interim stores answer as the interim answer of a once key. It returns ErrReleased if ctx does not
+// carry the hold of the key, or if Ticket has not handed that hold over. It does nothing if the run
+// has ended since then.
 func (l *Locker) interim(ctx context.Context, key string, answer []byte) error {
 	e := entryIn(ctx, l, KindOnce, key)
 	if e == nil || !e.of.lease.HandedOver() {

@@ -186,10 +186,13 @@ func (h *hold) valid() bool {
 
 func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked(time.Now()) > 0 }
 
-// endRun ends the run of n, or the first run if n is nil. last is true exactly once, for the run
-// that ends the hold. The outcome is decided here, before any command is sent, so a later reply
-// does not change it. expired reports whether the lease has expired by the clock. late reports
-// whether the handler continued to run after the loss of the lease.
+// endRun ends the run of n, or the first run if n is nil. The results are:
+//
+//   - last is true exactly once, for the run that ends the hold.
+//   - expired reports whether the lease has expired by the clock.
+//   - late reports whether the handler continued to run after the loss of the lease.
+//
+// The outcome is decided here, before any command is sent. So a later reply does not change it.
 func (h *hold) endRun(n *nested) (last, expired, late bool, r Released) {
 	e := &h.entry
 	h.grant.mu.Lock()

@@ -34,8 +34,9 @@ var seed = maphash.MakeSeed()
 //
 // MaxWaiting is checked under the mutex too. If calls race for the last place, the first to lock
 // the mutex gets it. A call without a place is refused. If the holder is not known yet, the call
-// joins the list as crowded. When the holder becomes known, crowded calls get the free places in
-// the order of the list: the leader may have become the holder, or waiters may have left.
+// joins the list as crowded. Places may become free until the holder is known, because the leader
+// may become the holder, and waiters may leave. Then crowded calls get these places in the order of
+// the list.
 type keyQueue struct {
 	*shard
 	l   *Locker
@@ -430,9 +431,9 @@ func (q *keyQueue) holderKnownLocked() bool {
 	return q.grant != nil || q.busy != nil || q.failures >= minFailures
 }
 
-// canRefuseLocked reports whether there is a useful error for c: this process has the key, Redis
-// replied to a request sent after c began, or Redis does not reply. For a crowded call an earlier
-// reply is sufficient, because other calls wait for the key.
+// canRefuseLocked reports whether there is a useful error for c. There is one if this process has
+// the key, Redis replied to a request sent after c began, or Redis does not reply. For a crowded
+// call an earlier reply is sufficient, because other calls wait for the key.
 func (q *keyQueue) canRefuseLocked(c *call) bool {
 	return q.grant != nil || q.busy != nil && (c.crowded || !q.sent.Before(c.start)) || q.failures >= minFailures
 }

@@ -222,10 +222,12 @@ func (e *entry) openChildLocked(n *nested) {
 	h.runs++ //planted:nested-run
 }
 
-// closeLocked ends e. A child that is still open, and the waiters, move to the parent. next is the
-// waiter that enters now, if any. stranded is the list of waiters that no longer have an entry to
-// wait at. next and the stranded waiters have left their queue, and the caller sends them their
-// turns.
+// closeLocked ends e. A child that is still open, and the waiters, move to the parent.
+//
+//   - next is the waiter that enters now, if any.
+//   - stranded is the list of waiters that no longer have an entry to wait at.
+//
+// These waiters have left their queue, and the caller must send them their turns.
 func (e *entry) closeLocked() (next, stranded *nestedWaiter) {
 	e.returned = true
 	up := e.parent

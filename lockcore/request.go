@@ -145,9 +145,9 @@ func (req *request) backOff(tries int) {
 	req.nextTry, req.backoff = time.Now().Add(time.Duration(min(20<<min(tries, 5), 500))*time.Millisecond), true
 }
 
-// retryWhenFree sets nextTry after a busy reply: to the end of the holder's lease, because no
-// notification reports that a holder died, but at most waitCap from now, because notifications can
-// get lost.
+// retryWhenFree sets nextTry after a busy reply. nextTry is the end of the holder's lease, because
+// no notification reports that a holder died. It is at most waitCap from now, because notifications
+// can get lost.
 func (req *request) retryWhenFree(b *BusyError) {
 	if req.remoteSignal == nil {
 		req.subscribe() // once the subscription is up, it signals the request, and the next send enters the remote queue
@@ -158,9 +158,9 @@ func (req *request) retryWhenFree(b *BusyError) {
 	req.nextTry = time.Now().Add(max(minPause, min(b.Remaining+jitter, waitCap-jitter))) //planted:request-again-at
 }
 
-// reissue gives the request a new id, at the end of the remote queue, because the old id was
-// granted too late or may belong to another caller. The new id is not sent before the old one is
-// withdrawn, so at most one withdrawal is open.
+// reissue gives the request a new id, at the end of the remote queue. It is called if the old id
+// was granted too late or may belong to another caller. The new id is not sent before the old one
+// is withdrawn, so at most one withdrawal is open.
 func (req *request) reissue() {
 	old := req.id
 	req.unresolved, req.repeated = true, true

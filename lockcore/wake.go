@@ -185,9 +185,10 @@ const (
 
 // ageList lists the grants of a Locker whose leases have not ended, from the oldest to the
 // youngest. Locker.mu guards it. One timer finds the first grant that is older than subscribeAfter.
-// So a lease needs no timer or goroutine for this, and a short lease costs two assignments. The
-// timer is set while there is a grant and no subscription: by addByAgeLocked with the first grant,
-// by onAgeTimer while the oldest grant is young, and by hasOldGrant when the subscription closes.
+// So a lease needs no timer or goroutine for this, and a short lease costs two assignments.
+//
+// The timer is set while there is a grant and no subscription. addByAgeLocked sets it for the first
+// grant, onAgeTimer while the oldest grant is young, and hasOldGrant when the subscription closes.
 type ageList struct {
 	oldest, youngest *grant
 	timer            *time.Timer
@@ -341,8 +342,9 @@ func (l *Locker) debounceRevoke(id string) *grant {
 // can send one. So the watchdog sends a renewal, at a bounded rate, and the reply decides. For a
 // NoRenew lease the renewal only reads the state.
 //
-// A share is closed first. A call that joined it before that is in the list of its grants, or
-// checks whether the share is closed when the call registers its grant, see runShare.
+// A share is closed first. A call that joined it before that may be in the list of its grants
+// already. Otherwise the call checks whether the share is closed after it has registered its grant,
+// see runShare.
 func (l *Locker) revoked(id string) {
 	g := l.debounceRevoke(id)
 	if g == nil {

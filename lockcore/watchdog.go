@@ -19,17 +19,19 @@ const (
 	maxPause    = 5 * time.Second        // longest pause after an error
 )
 
-// watchdog renews every lease of a Locker. No goroutine runs while no renewal is due: one timer is
-// set to the earliest renewal, and each batch that is due has a goroutine while it is in flight. A
-// batch that hangs delays no other batch.
+// watchdog renews every lease of a Locker. No goroutine runs while no renewal is due, because one
+// timer is set to the earliest renewal. Each batch that is due has a goroutine while it is in
+// flight. A batch that hangs delays no other batch.
 //
 // A lease stays in the heap while renewals of it are in flight. If a renewal has no reply after a
 // sixth of the lease, another one is sent beside it, on another connection, up to maxTries. If the
-// replies are late because the process is overloaded, more renewals would make that worse. So at
-// most batchKeys leases, or a tenth of all, have more than one renewal in flight, and lag shortens
-// the period only of a Locker whose leases fit into one batch. A late reply counts while the lease
-// is valid. Each renewal extends the lease from the time of its send, so replies may arrive in any
-// order. No reply revives a lease that has ended, because grant.renewed checks grant.cause.
+// replies are late because the process is overloaded, more renewals would make that worse. Two
+// rules limit that. At most batchKeys leases, or a tenth of all, have more than one renewal in
+// flight. And lag shortens the period only if the leases of the Locker fit into one batch.
+//
+// A late reply counts while the lease is valid. Each renewal extends the lease from the time of its
+// send, so replies may arrive in any order. No reply revives a lease that has ended, because
+// grant.renewed checks grant.cause.
 //
 // grant.cause also decides the race with a release. A renewal in flight then has the id of a grant
 // that is deleted or will be, and its reply is ignored. stop ends all renewals in flight.

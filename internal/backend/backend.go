@@ -20,8 +20,8 @@ const (
 	ReserveTime = 500 * time.Millisecond
 	// QueueTTL is how long the remote queue of a key outlives its last request.
 	QueueTTL = time.Minute
-	// FreeTTL is how long a key that was cleared, or a free exclusive key whose last token may not
-	// have passed, remembers that token.
+	// FreeTTL is how long a free key remembers its last token after Clear, or after the release of
+	// an exclusive key whose token the clock may not have passed.
 	FreeTTL = time.Minute
 	// ParkedTTL is the least time for which a free key remembers that it may have parked entries.
 	ParkedTTL = 10 * time.Minute
@@ -42,7 +42,7 @@ type Backend interface {
 	// the key that may have been granted are confirmed. Otherwise the request could meet an unused
 	// grant of its own process.
 	Acquire(ctx context.Context, r AcquireRequest) (AcquireReply, error)
-	// Renew extends leases, and returns a reply for each. It returns at the latest when ctx ends.
+	// Renew extends leases, and returns a reply for each. It returns no later than the end of ctx.
 	Renew(ctx context.Context, rs []RenewRequest) []RenewReply
 	// Extend renews one lease and does not wait for other renewals. If no reply arrives, it sends
 	// the request again. It also returns the time of the last send.
@@ -132,7 +132,7 @@ type Options struct {
 	Grouped func(calls int, waited time.Duration)
 }
 
-// Kind names the two namespaces of keys.
+// Kind is one of the two namespaces of keys.
 type Kind uint8
 
 // The kinds of keys.
@@ -198,7 +198,7 @@ type AcquireReply struct {
 
 	Token     int64     // Granted: the first of TokensPerGrant tokens
 	GrantedAt time.Time // Granted: by the backend's clock
-	Attempt   int       // Granted: number of this run of a once key, from 1; Done: of the run that is recorded; Abandoned: of that run
+	Attempt   int       // Granted: number of the run of a once key, from 1; Done: of the recorded run; Abandoned: of the abandoned run
 	Abandoned bool      // Granted: the previous hold was abandoned
 	Plain     bool      // Granted: the backend stores no other data for the key, see ReleaseRequest.Plain
 	Phase     string    // Granted, for a share: id of the phase; all shares of a phase have the same Token
@@ -207,7 +207,7 @@ type AcquireReply struct {
 	Holder    string        // Busy: of the current hold, empty if the key is only reserved or cooling; Abandoned: of the abandoned hold
 	HeldFor   time.Duration // Busy, Abandoned: since that hold began
 	Remaining time.Duration // Busy: of the lease, the reservation or the cooldown
-	Queue     int           // Busy: processes in the remote queue
+	Queue     int           // Busy: number of processes in the remote queue
 	Shares    int           // Busy: sum of the weights of the shares that are held or cool; 0: the key is not shared
 
 	Fingerprint string // Busy, Done
@@ -244,17 +244,17 @@ type RenewReply struct {
 	Err     error
 }
 
-// ReleaseRequest ends a hold. A repeat has the same fields, and Repeated.
+// ReleaseRequest ends a hold. A repeat has the same fields, but Repeated is set.
 type ReleaseRequest struct {
 	Key       *Key
 	ID        string
 	Token     int64         // the greatest token used under the grant
 	Retention time.Duration // how long the data of the free or abandoned key is kept
-	Abandon   bool          // the outcome of the run is not known
+	Abandon   bool          // the outcome of the run is unknown
 	CoolUntil time.Time     // no request gets the key before this time
 	Repeated  bool          // a duplicate of the acquire, or of this request, may still arrive
 	Share     Share         // if set, Token, Abandon, Plain and Next are not used
-	Plain     bool          // the grant was Plain, and the clock of the backend is past Token: the backend may delete all data, except the number of runs of a once key
+	Plain     bool          // the grant was Plain, and the clock of the backend is past Token: all data may be deleted, except the runs of a once key
 	Next      *AcquireRequest
 }
 
@@ -284,7 +284,7 @@ type WithdrawRequest struct {
 	Key       *Key
 	ID        string
 	Retention time.Duration // how long the data of the free key is kept
-	Granted   bool          // the request may have been granted: the next request for the key waits for this one
+	Granted   bool          // the request may have been granted: the next request for the key waits for this withdrawal
 	Repeated  bool          // a duplicate of the acquire may still arrive
 	Share     Share
 }
@@ -316,17 +316,17 @@ type ParkReply struct {
 	Oldest  time.Duration // Parked, ParkFull: since the oldest entry was parked for the first time
 }
 
-// UnparkRequest removes entries and marks others as woken, so that no other process wakes them for
-// WokenTime. An entry keeps its place until it is removed.
+// UnparkRequest removes entries and marks other entries as woken. No other process wakes a marked
+// entry for WokenTime. An entry keeps its place until it is removed.
 type UnparkRequest struct {
 	Key    *Key
 	Remove []string
 	Woken  int           // wanted number of woken entries that begin with Prefix; includes those that are woken already
 	Prefix string        // of the entries that the caller can wake
-	Fresh  time.Duration // an entry that was marked earlier does not count as woken; default and most: WokenTime
+	Fresh  time.Duration // how long an entry counts as woken after it was marked; default and maximum: WokenTime
 }
 
-// FreshTime returns Fresh or its default.
+// FreshTime returns Fresh, or WokenTime if Fresh is not set or greater.
 func (r *UnparkRequest) FreshTime() time.Duration {
 	if r.Fresh <= 0 {
 		return WokenTime
@@ -376,11 +376,11 @@ type Status struct {
 	HeldFor   time.Duration // since that hold began
 	Remaining time.Duration // of the lease, the reservation or the cooldown
 	Token     int64         // of the last hold
-	Attempt   int           // runs of a once key
-	KeepLeft  time.Duration // done, abandoned
-	Queue     int           // processes in the remote queue
+	Attempt   int           // number of runs of a once key
+	KeepLeft  time.Duration // done, abandoned: rest of the retention
+	Queue     int           // number of processes in the remote queue
 	Revoked   bool
-	Died      bool   // free exclusive key whose last hold was abandoned
+	Died      bool   // free exclusive key: the last hold was abandoned
 	Record    []byte // done: the part that was requested
 
 	Parked       int           // number of parked entries
@@ -406,8 +406,8 @@ type ShareHeld struct {
 
 // ListRequest selects the keys that List yields.
 type ListRequest struct {
-	Kind        Kind   // 0: both
-	Match       string // glob pattern of Redis for the escaped name; empty: all
+	Kind        Kind   // 0: both kinds
+	Match       string // glob pattern of Redis for the escaped name; empty: all keys
 	Free        bool   // also yield free keys with Died
 	RecordHeads bool
 }

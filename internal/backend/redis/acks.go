@@ -40,7 +40,7 @@ func (c *conn) waitForReplicas(r Acks) error {
 	case *redis.ClusterClient:
 		c.records = ownCluster(context.Background(), ends.Options(), c.slots, c.dials, errCutOff)
 	default:
-		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client, also of NewFailoverClient, or a *redis.ClusterClient: a wrapper may send WAIT elsewhere")
+		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client (including one of NewFailoverClient) or a *redis.ClusterClient: a wrapper may send WAIT on another connection")
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func masterOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redi
 	case *redis.ClusterClient:
 		return c.MasterForKey(ctx, key)
 	}
-	return nil, errors.New("lockcore: no master to wait for replicas on") // New refuses such clients
+	return nil, errors.New("lockcore: the client has no master that can wait for replicas") // New refuses such clients
 }
 
 // pointsTo returns the address in the redirection of a cluster, or "". ask reports whether it is an

@@ -81,7 +81,7 @@ func (b *Backend) Route(ctx context.Context, keys []*backend.Key) []string {
 	return nodes
 }
 
-// Permanent reports whether a repeat would get the same error.
+// Permanent reports whether a repeat would fail with the same error.
 func (b *Backend) Permanent(err error) bool { return permanent(err) }
 
 // Drain waits until the cleanup queue is empty, or until ctx ends.

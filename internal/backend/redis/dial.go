@@ -56,8 +56,8 @@ func (d *heldUpDials) to(addr string) *atomic.Int64 {
 // same address are still running after their callers have returned.
 //
 // endWith adds no timeout, so only next bounds the dial of a subscription. In a synctest bubble a
-// timeout would not fire: go-redis dials under a mutex, its health check waits for that mutex, and
-// a goroutine that waits for a mutex stops the clock of the bubble.
+// timeout would not fire. The reason is that go-redis dials under a mutex, and its health check
+// waits for that mutex. A goroutine that waits for a mutex stops the clock of the bubble.
 func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) dialer {
 	type result struct {
 		conn net.Conn

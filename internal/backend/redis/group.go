@@ -92,8 +92,8 @@ func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *grou
 	return g
 }
 
-// eval sends a script and waits for its reply. server, the client of one server, sends the groups.
-// on, which may be a ClusterClient, sends a call that is sent alone.
+// eval sends a script and waits for its reply. The groups are sent by server, the client of one
+// server. A call that is sent alone is sent by on, which may be a ClusterClient.
 func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
 	for useDeal := s.canDeal(list); ; now = time.Now() {
 		c := g.add(ctx, server, s, list, useDeal, now)

@@ -39,7 +39,7 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 
 // subscribe returns a subscription, or nil if ctx ends first. go-redis dials before it returns. On
 // a client of newConn the dial ends with ctx. On a client of the user only the timeouts of that
-// client bound the dial, and a subscription that is made after the end of ctx is closed.
+// client bound the dial. If such a dial ends after ctx, its subscription is closed.
 func (b *Backend) subscribe(ctx context.Context, client redis.UniversalClient) *redis.PubSub {
 	channel := b.channels + b.o.Locker
 	if b.conn.own {

@@ -26,7 +26,7 @@ if count == 0 then
 end
 
 -- Three kinds of marks do not count and are removed: marks of entries that are no longer parked,
--- old marks, and marks in the future, which a clock that was set back leaves behind.
+-- old marks, and marks in the future. A clock that was set back causes the last kind.
 local marked, woken = {}, 0
 local function begins(entry) return string.sub(entry, 1, #prefix) == prefix end
 for i = 1, #marks, 2 do
