@@ -127,9 +127,9 @@ func (h *hold) releaseAsync(e outcome) {
 	}, func(err error) { g.l.shielded(func() { g.l.report(h.callCtx, CompletionFailed{Err: translate(err)}) }) })
 }
 
-// releaseAsync retries the release or the abandonment of a hold until the end of the lease. A once
-// key whose run ended without an outcome is retried for longer, see releaseRetryTime. Otherwise
-// that run would count as abandoned.
+// releaseAsync makes the backend retry the release or the abandonment of a hold until the end of
+// the lease. The release of a once key is retried for longer, see releaseRetryTime. Without the
+// release, its run would count as abandoned.
 func (g *grant) releaseAsync(e outcome) {
 	until := g.serverEnd()
 	if !e.abandoned {

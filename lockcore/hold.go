@@ -69,7 +69,7 @@ func (h *hold) grantedAt() time.Time { return h.grant.since.Add(h.began) }
 // time since then.
 func (h *hold) serverGrantedAt() time.Time { return h.grant.granted.Add(h.began) }
 
-// leftLocked returns how long the ctx may still be valid: the least of lease, MaxHold and Stall.
+// leftLocked returns how long the ctx may still be valid: the minimum for lease, MaxHold and Stall.
 func (h *hold) leftLocked(now time.Time) time.Duration {
 	left := h.grant.leftLocked(now)
 	if h.maxHold > 0 {

@@ -34,9 +34,9 @@ var seed = maphash.MakeSeed()
 //
 // MaxWaiting is checked under the mutex too. If calls race for the last place, the first to lock
 // the mutex gets it. A call without a place is refused. If the holder is not known yet, the call
-// joins the list as crowded. Places may become free until the holder is known, because the leader
-// may become the holder, and waiters may leave. Then crowded calls get these places in the order of
-// the list.
+// joins the list as crowded. When the holder becomes known, crowded calls get the free places in the
+// order of the list. Places may be free then, because the leader may have become the holder, or
+// waiters may have left.
 type keyQueue struct {
 	*shard
 	l   *Locker
@@ -53,7 +53,7 @@ type keyQueue struct {
 }
 
 // turn is what a waiting call receives: the leadership with the key, the leadership with a request
-// that Redis may know, a share without the leadership, or an outcome.
+// that may have reached Redis, a share without the leadership, or an outcome.
 type turn struct {
 	grant       *grant
 	request     *request

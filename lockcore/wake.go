@@ -12,7 +12,7 @@ import (
 
 const (
 	wakeIdle    = time.Minute            // an unused subscription closes after this time
-	revokePause = 100 * time.Millisecond // least time between two renewals that revocations of one grant cause
+	revokePause = 100 * time.Millisecond // minimum time between two renewals that notifications about one grant cause
 )
 
 // wake is the only subscription of a Locker. It starts with the first waiter, or when a lease has

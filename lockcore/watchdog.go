@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	batchKeys   = 1000                   // most leases in one round trip
-	minPassTime = 100 * time.Millisecond // least timeout of a batch, and the timeout of Route
-	maxTryTime  = 30 * time.Second       // most timeout of a batch: a later reply counts as lost
-	maxTries    = 3                      // most renewals of one lease in flight
+	batchKeys   = 1000                   // maximum number of leases in one round trip
+	minPassTime = 100 * time.Millisecond // minimum timeout of a batch, and the timeout of Route
+	maxTryTime  = 30 * time.Second       // maximum timeout of a batch: a later reply counts as lost
+	maxTries    = 3                      // maximum number of renewals of one lease in flight
 	maxPause    = 5 * time.Second        // longest pause after an error
 )
 

@@ -154,7 +154,7 @@ type Key struct {
 // All shares that are held at the same time form a phase. A hold of the key alone is before or
 // after a phase, never beside it.
 type Share struct {
-	Limit  int // most sum of the weights of all shares, including this one; Unlimited: any
+	Limit  int // maximum sum of the weights of all shares, including this one; Unlimited: any sum
 	Weight int // 1 to Limit
 }
 
@@ -186,7 +186,7 @@ const (
 	OutcomeDone                     // the once key has a record
 	OutcomeMismatch                 // the key is held, done or abandoned with another fingerprint
 	OutcomeAbandoned                // an AtMostOnce request found an abandoned key
-	OutcomeEnded                    // the request is over: its grant has ended, or it was withdrawn
+	OutcomeEnded                    // the request is over: its grant has ended or was revoked, or it was withdrawn
 )
 
 // AcquireReply is the reply to an AcquireRequest. Sent and Repeated are set with an error too.
@@ -293,8 +293,8 @@ type WithdrawRequest struct {
 type ParkRequest struct {
 	Key   *Key
 	Entry string
-	Most  int           // most entries of the key
-	Keep  time.Duration // least time from now for which all entries of the key are kept
+	Most  int           // maximum number of entries of the key
+	Keep  time.Duration // minimum time from now for which all entries of the key are kept
 }
 
 // ParkOutcome is the result of a ParkRequest.
@@ -391,7 +391,7 @@ type Status struct {
 	Shares  []ShareHeld // shared: at most MaxShares, those that end first
 }
 
-// MaxShares is the most shares that Inspect returns.
+// MaxShares is the maximum number of shares that Inspect returns.
 const MaxShares = 100
 
 // ShareHeld is a share of a key.

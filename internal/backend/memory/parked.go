@@ -14,7 +14,7 @@ import (
 // waker: if it is set, there may be entries. So callers send no command for a key without entries.
 
 const (
-	maxLooked = 1000 // most entries, the oldest first, that one request examines to wake some
+	maxLooked = 1000 // maximum number of entries, the oldest first, that one request examines to wake some
 	parkedTTL = span(backend.ParkedTTL / time.Microsecond)
 )
 

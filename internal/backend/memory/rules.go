@@ -22,11 +22,11 @@ type (
 const (
 	minute         = span(60_000_000)     // how long an ended id is remembered
 	longest        = span(86_400_000_000) // a day: the longest cooldown, and the longest time within which a hold can be adopted
-	maxEnded       = 16                   // most ended ids that a key remembers
-	maxDead        = 100                  // most dead members of a queue that one request removes
-	maxNotified    = 1000                 // most waiters that a completion notifies
+	maxEnded       = 16                   // maximum number of ended ids that a key remembers
+	maxDead        = 100                  // maximum number of dead members of a queue that one request removes
+	maxNotified    = 1000                 // maximum number of waiters that a completion notifies
 	headBytes      = 512                  // bytes of a record, see backend.RecordHead
-	maxPlainRecord = 2048                 // most bytes of a record that Redis stores in one string
+	maxPlainRecord = 2048                 // maximum size in bytes of a record that Redis stores in one string
 	lastOfBlock    = backend.TokensPerGrant - 1
 	reserveTime    = span(backend.ReserveTime / time.Microsecond)
 )

@@ -21,7 +21,7 @@ import (
 const (
 	shareKeep  = span(24 * time.Hour / time.Microsecond)  // how long the data of a phase outlives the longest lease
 	headSilent = span(5 * time.Second / time.Microsecond) // a waiter that does not send its request again for that long is dead
-	maxServed  = 1000                                     // most requests of the queue that one request serves
+	maxServed  = 1000                                     // maximum number of requests of the queue that one request serves
 )
 
 // share is a granted share.

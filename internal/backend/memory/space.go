@@ -20,7 +20,7 @@ const (
 	shareBytes   = 160 // of a share without its texts
 	idBytes      = 48  // of an ended id
 	parkedBytes  = 64  // of a parked entry without its text
-	duePerCall   = 8   // most keys whose expired data one command removes
+	duePerCall   = 8   // maximum number of keys whose expired data one command removes
 )
 
 // Space stores the keys of the Lockers of one process.

@@ -16,7 +16,7 @@ import (
 
 const (
 	ackShare = 10 // a grant waits for at most a tenth of its lease; its renewals may wait for an eighth
-	maxHops  = 4  // most repeats of a command after a redirection of a cluster or an unknown script
+	maxHops  = 4  // maximum number of repeats of a command after a redirection of a cluster or an unknown script
 )
 
 // Acks is the number of replicas that must acknowledge a grant, a renewal and a record.
@@ -228,8 +228,8 @@ func pointsTo(err error) (addr string, ask bool) {
 }
 
 // follow returns the master to which an error of a cluster redirects. It returns nil if the error
-// is no redirection, or if the client does not know that master. go-redis shows only masters with
-// slots. ForEachMaster reloads the slots first.
+// is no redirection, or if the client has no such master. go-redis shows only masters with slots.
+// ForEachMaster reloads the slots first.
 func follow(ctx context.Context, rdb redis.UniversalClient, err error) (node *redis.Client, ask bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	addr, ask := pointsTo(err)

@@ -18,8 +18,8 @@ const (
 	// wait. Each cleanup takes about 500 bytes.
 	MaxCleanups = 16384
 
-	cleanupBatch   = 100 // most entries in one pipeline
-	cleanupSenders = 2   // most pipelines in flight to one server
+	cleanupBatch   = 100 // maximum number of entries in one pipeline
+	cleanupSenders = 2   // maximum number of pipelines in flight to one server
 	firstRetry     = 20 * time.Millisecond
 	cleanupRetry   = 500 * time.Millisecond // between later tries: a server that does not reply gets two per second
 )
@@ -158,7 +158,7 @@ func (q *cleanups) putLocked(ln *lane, c *cleanup) {
 	q.startLocked(ln)
 }
 
-// startLocked starts a sender if an entry is ready and the server has fewer than its most senders.
+// startLocked starts a sender if an entry is ready and the server has fewer than cleanupSenders senders.
 // A server that did not reply gets one sender at a time.
 func (q *cleanups) startLocked(ln *lane) {
 	if ln.paused || q.stopped || ln.ready.Len() == 0 || ln.senders >= cleanupSenders || ln.fails > 0 && ln.senders > 0 {

@@ -14,7 +14,7 @@ import (
 
 const (
 	callTimeout = backend.CallTimeout
-	maxHeldUp   = 256 // most commands on a client that ignores ctx, and most dials to an address, that may outlive their callers
+	maxHeldUp   = 256 // maximum number of commands on a client that ignores ctx, and of dials to an address, that may outlive their callers
 )
 
 // conn contains the connections to Redis. If it can, it makes its own clients, so that releases and

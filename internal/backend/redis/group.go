@@ -14,9 +14,9 @@ const (
 	aloneCalls = 4                    // while fewer sends are in flight, a call is sent alone; does not apply before groups.groupUntil
 	groupTime  = 5 * time.Millisecond // from the first wait, or from the end of a group of more than aloneCalls calls, to groupUntil
 	groupWait  = time.Millisecond     // the longest wait before a group starts beside the sends in flight
-	endPause   = time.Millisecond     // least time between two runs of endOverdue
-	maxReports = 1024                 // most groups that wait for report; further groups are not reported
-	maxGroup   = 64                   // most calls in a group
+	endPause   = time.Millisecond     // minimum time between two runs of endOverdue
+	maxReports = 1024                 // maximum number of groups that wait for report; further groups are not reported
+	maxGroup   = 64                   // maximum number of calls in a group
 )
 
 // groups sends the calls to one server. A send is one call alone, on its own connection, or one
@@ -121,7 +121,7 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script,
 	}
 }
 
-// sendAlone sends a call that add has counted on its own connection.
+// sendAlone sends a call on its own connection. add must have counted the call.
 func (g *groups) sendAlone(ctx *limited, now time.Time, on redis.UniversalClient, s *script, list []any) (reply any, err error) {
 	defer func() { ctx.received = g.endAlone(now, err) }()
 	return eval(ctx, on, s, list)

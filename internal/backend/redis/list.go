@@ -17,7 +17,7 @@ import (
 
 const (
 	scanCount = 1000 // names that Redis examines per SCAN: about a millisecond of its CPU time
-	listBatch = 100  // most keys that are inspected in one round trip
+	listBatch = 100  // maximum number of keys that are inspected in one round trip
 )
 
 // Server is a primary and its client.

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-const scriptBlock = 100 // most keys of one renew.lua command
+const scriptBlock = 100 // maximum number of keys of one renew.lua command
 
 // Renew sends a batch in one round trip. If the server does not have a script, Renew sends the
 // batch once more in full. In a cluster the caller makes a batch for each server, see Route.

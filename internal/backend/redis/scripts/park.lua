@@ -1,7 +1,7 @@
 -- park.lua: add an entry to the parked entries of a key that another request has. An entry that is
 -- parked again keeps its place, and no longer counts as woken.
 -- KEYS[1]=hash KEYS[2]=parked entries KEYS[3]=woken entries
--- ARGV: 1 entry, 2 most entries of the key, 3 retention ms of all entries, 4 locker id
+-- ARGV: 1 entry, 2 maximum number of entries, 3 retention ms of all entries, 4 locker id
 -- Returns one of
 --   {0} no request has the key; nothing was written
 --   {1, number of entries, parked for µs: the oldest} full

@@ -1,6 +1,6 @@
 -- pass.lua
 local minute = 60000 -- ms: how long an ended id is remembered, and how long a queue outlives its last request
-local parked = 600000 -- ms: least time for which the hash of a key with parked entries is kept
+local parked = 600000 -- ms: minimum time for which the hash of a key with parked entries is kept
 
 -- Extends the TTL of the hash to at least ms. A record still ends at its original time.
 local function outlive(ms)
@@ -17,8 +17,8 @@ end
 
 -- Remembers an id that has ended. A late duplicate of the acquire with this id may arrive later. If
 -- the id were not remembered, the key would be granted to a request that has ended. So every
--- command that shortens the TTL of the hash comes before this, and a hash with ended ids is kept
--- for a minute.
+-- command that shortens the TTL of the hash must run before this. A hash with ended ids is kept for
+-- a minute.
 local function remember(l, id)
   if not string.find(l, id, 1, true) then
     call('HDEL', KEYS[1], 'l') -- first, see renew.lua

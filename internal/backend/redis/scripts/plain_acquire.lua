@@ -1,5 +1,5 @@
--- plain_acquire.lua comes first in acquire.lua. It stores a plain hold for a key without data, or
--- returns a plain record as it is stored. See plain.lua.
+-- plain_acquire.lua is the first part of acquire.lua. It stores a plain hold for a key without
+-- data, or returns a plain record as it is stored. See plain.lua.
 local stored -- the reply to GET for a once key: false, a string, or an error if the key is a hash
 if ARGV[10] == '1' then
   local form, rest = 'h', ARGV[5]
