@@ -313,7 +313,8 @@ func (g *grant) live() bool {
 
 // canHandTo reports whether the hold of c can follow under g. The key must be exclusive, and c must
 // request the same lease or share. The lease must be neither extended nor lost, and a token must be
-// left. A NoRenew lease is not handed off, because no renewal would publish its new holder.
+// left. A NoRenew lease is handed only to the call whose holder text Redis already has, because no
+// renewal would publish another one.
 func (g *grant) canHandTo(c *call, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -158,8 +158,8 @@ func (q *cleanups) putLocked(ln *lane, c *cleanup) {
 	q.startLocked(ln)
 }
 
-// startLocked starts a sender if an entry is ready and the server has fewer than cleanupSenders senders.
-// A server that did not reply gets one sender at a time.
+// startLocked starts a sender if an entry is ready and the server has fewer than cleanupSenders
+// senders. A server that did not reply gets one sender at a time.
 func (q *cleanups) startLocked(ln *lane) {
 	if ln.paused || q.stopped || ln.ready.Len() == 0 || ln.senders >= cleanupSenders || ln.fails > 0 && ln.senders > 0 {
 		return
