@@ -73,8 +73,8 @@ func (g *grant) tokenLocked(n int32) int64 {
 	return g.firstToken + int64(n)
 }
 
-// name returns the id that [Hold.ID] is made from: of the grant, or of the phase, which all shares
-// of the phase have.
+// name returns the id that [Hold.ID] is made from: that of the grant, or for a share that of its
+// phase.
 func (g *grant) name() *string {
 	if g.share != nil {
 		return &g.share.phase

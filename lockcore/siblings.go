@@ -121,8 +121,8 @@ func (s *nestedWaiter) rejectAll() {
 }
 
 // await waits until n is a run inside the nearest open entry of e. If entered is false and err is
-// nil, no entry on the path is open. Then the call, which began at start, continues without the
-// hold.
+// nil, the hold is not valid or no entry on the path is open. Then the call, which began at start,
+// continues without the hold.
 func (e *entry) await(ctx context.Context, wait time.Duration, n *nested) (entered bool, start time.Time, err error) {
 	h, l := e.of, e.of.grant.l
 	start = time.Now()
