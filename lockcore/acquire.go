@@ -12,12 +12,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// replyWait is how long a call whose time is up waits for a reply to the leader's request, in order
-// to report a useful error.
+// replyWait is how long a call whose wait has expired still waits for a reply to the leader's
+// request. With that reply the call reports a useful error.
 const replyWait = backend.CallTimeout * 3 / 2
 
-// call is one Acquire or Claim under way. It waits in the local queue of its key until its turn.
-// Then it runs, or it is the leader and sends requests for all calls behind it.
+// call is one Acquire or Claim in progress. It waits in the local queue of its key until its turn:
+// the key, the leadership, or an outcome. The leader sends the requests for all calls behind it.
 type call struct {
 	l            *Locker
 	kind         Kind
@@ -29,41 +29,42 @@ type call struct {
 	keep         time.Duration
 	fingerprint  string
 	check        func([]byte) error
-	interim      *access.Interim // nil: the call does not want an interim answer
+	interim      *access.Interim // nil: the call does not request an interim answer
 
 	ctx     context.Context //nolint:containedctx // of the Observer's Start
 	start   time.Time
-	longest int // the longest queue seen
+	longest int // length of the longest queue seen
 	queue   *keyQueue
 
 	// Guarded by the mutex of the queue.
 	prev, next *call
 	queued     bool
-	overdue    bool // refused as soon as the holder is known: NoWait, its time is up, or crowded
-	crowded    bool // overdue, because MaxWaiting left no place; it waits if a place is free when the holder becomes known
+	overdue    bool // refused as soon as the holder is known: NoWait, its wait has expired, or crowded
+	crowded    bool // overdue because of MaxWaiting; it becomes a waiter if a place is free when the holder becomes known
 
-	holderKnown  chan struct{} // see keyQueue; nil once Waiting was emitted
+	holderKnown  chan struct{} // of the queue, see keyQueue; nil after Waiting was emitted
 	firstRequest request       // most calls need one request
 	owned        struct {      // what giveUp must release
 		place   bool
-		leads   bool // with share: the call is the leader too; request may be set
+		leads   bool // with share: the call is also the leader; request may be set
 		request *request
 		grant   *grant
-		share   *grant // of a share; without the leadership unless leads is set
+		share   *grant // grant of a share; the call is the leader only if leads is set
 		hold    *hold
 	}
-	turn  turn          // set before given is sent to
-	given chan struct{} // room for one; nil if the call does not wait for a turn
+	turn  turn          // set before the send to given
+	given chan struct{} // capacity 1; nil if the call does not wait for a turn
 }
 
-// makeGiven prepares the call for a turn.
+// makeGiven makes the channel on which the call receives its turn.
 func (c *call) makeGiven() {
 	if c.given, _ = c.l.givens.Get().(chan struct{}); c.given == nil {
 		c.given = make(chan struct{}, 1)
 	}
 }
 
-// dropGiven lets another call use the channel: it is empty, and no goroutine sends to it any more.
+// dropGiven returns the channel to the pool. The channel is empty, and no goroutine will send to
+// it.
 func (c *call) dropGiven() {
 	if c.given != nil {
 		c.l.givens.Put(c.given)
@@ -71,14 +72,14 @@ func (c *call) dropGiven() {
 	}
 }
 
-// give sends the call its turn. Only the goroutine that removed the call from the queue does that,
-// once.
+// give sends the call its turn. Only the goroutine that removed the call from the queue calls give,
+// exactly once.
 func (c *call) give(t turn) {
 	c.turn = t
 	c.given <- struct{}{}
 }
 
-// run brings a call from its place in the queue to a hold, a record or an error.
+// run executes the call. It returns a hold, a record or an error.
 func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 	if ctx.Err() != nil {
 		return nil, nil, errtext.Wrap(ErrNotRun, context.Cause(ctx))
@@ -87,8 +88,8 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 		return nil, nil, ErrClosed
 	}
 	defer c.l.backend.Report()
-	defer c.l.endCall()                // deferred first, so that Close also waits for withdrawals
-	if c.ctx = ctx; c.start.IsZero() { // otherwise the call has waited for a nested run
+	defer c.l.endCall()                // runs after giveUp, so that Close also waits for the withdrawals of giveUp
+	if c.ctx = ctx; c.start.IsZero() { // otherwise the call has already waited for a nested run
 		c.start = time.Now()
 	}
 	if c.l.observer != nil {
@@ -96,7 +97,7 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 	}
 	returns := false
 	defer func() {
-		if !returns { // an Observer or a Check panics: the panic passes, and the waiters go on
+		if !returns { // an Observer or a Check panicked: giveUp lets the waiters continue
 			c.giveUp()
 		}
 	}()
@@ -163,8 +164,8 @@ func (c *call) acquire() (*hold, *Record, error) {
 	return h, rec, err
 }
 
-// awaitTurn waits in the queue. It returns the turn, or an error if the call ends first. In both
-// cases no goroutine sends to the channel any more.
+// awaitTurn waits in the queue. It returns the turn, or a turn with an error if the call ends
+// first. After it returns, no goroutine sends to c.given.
 func (c *call) awaitTurn() turn {
 	var timer *time.Timer
 	var timeout <-chan time.Time
@@ -208,12 +209,12 @@ func (c *call) onHolderKnown() {
 	}
 }
 
-// onTimeout removes the call from the queue if the holder is known. Otherwise the call waits for
-// the next reply, at most replyWait, to report a useful error.
+// onTimeout removes the call from the queue and returns its error if the holder is known. Otherwise
+// the call waits for the next reply, at most replyWait, to report a useful error.
 func (c *call) onTimeout() error {
 	q := c.queue
 	q.mu.Lock()
-	if !c.queued { // a turn is on its way
+	if !c.queued { // another goroutine is sending its turn
 		q.mu.Unlock()
 		return nil
 	}
@@ -222,7 +223,7 @@ func (c *call) onTimeout() error {
 			c.overdue = true
 			q.overdue++
 		}
-		c.crowded = false // its time is up, so it needs no place any more
+		c.crowded = false // its wait has expired, so it no longer needs a place
 		q.signalLeaderLocked(c)
 		q.mu.Unlock()
 		return nil
@@ -233,8 +234,9 @@ func (c *call) onTimeout() error {
 	return snap.refusal(c)
 }
 
-// leaveQueue removes the call from the queue. If a turn was sent to the call before, leaveQueue
-// returns an outcome, and passes on the leadership.
+// leaveQueue removes the call from the queue. If another goroutine already sent the call a turn,
+// leaveQueue returns the turn if it is an outcome. Otherwise it passes the share or the leadership
+// on.
 func (c *call) leaveQueue(err error) turn {
 	q := c.queue
 	q.mu.Lock()
@@ -262,7 +264,7 @@ func (c *call) leaveQueue(err error) turn {
 	return turn{err: err}
 }
 
-// acceptRecord checks whether the record is one that this call can use.
+// acceptRecord returns the record, or an error if this call cannot use it.
 func (c *call) acceptRecord(rec *Record, fingerprint string) (*Record, error) {
 	if mismatch(fingerprint, c.fingerprint) { //planted:record-of-other-payload
 		return nil, &MismatchError{Key: c.key, Done: true}
@@ -278,7 +280,7 @@ func (c *call) acceptRecord(rec *Record, fingerprint string) (*Record, error) {
 
 func (c *call) waited() time.Duration { return time.Since(c.start) }
 
-// maxWait is how long the call may wait in total, for another holder or for Redis.
+// maxWait returns how long the call may wait in total, for another holder or for Redis.
 func (c *call) maxWait() time.Duration {
 	switch c.terms.Wait { //nolint:exhaustive // a duration
 	case NoWait:
@@ -301,7 +303,7 @@ func (c *call) reportWaiting(s snapshot) {
 	c.l.observer.Event(c.ctx, Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: c.longest})
 }
 
-// report emits the first event after the outcome: Granted, or the last event of the call.
+// report emits the event of the outcome: Granted, Replayed or Refused.
 func (c *call) report(h *hold, rec *Record, err error) {
 	w := Wait{Waited: c.waited(), Contended: c.contended, Queue: c.longest}
 	switch {
@@ -317,8 +319,8 @@ func (c *call) report(h *hold, rec *Record, err error) {
 	}
 }
 
-// lead sends requests until there is an outcome. The call must be the leader. A hold keeps the
-// leadership, and any other outcome passes it on.
+// lead sends requests until the call has an outcome. The call must be the leader. If the outcome is
+// a hold of the key alone, that hold becomes the leader. Otherwise lead passes the leadership on.
 func (c *call) lead(req *request) (*hold, *Record, error) {
 	if req == nil {
 		req = newRequest(c)
@@ -372,7 +374,7 @@ func (c *call) lead(req *request) (*hold, *Record, error) {
 	}
 }
 
-// resign passes the leadership on, and a share that was handed to the call.
+// resign passes on the leadership, and the share that the call received, if any.
 func (c *call) resign(g *grant, req *request) {
 	if share := c.owned.share; share != nil {
 		c.owned.share, c.owned.leads = nil, false
@@ -382,10 +384,10 @@ func (c *call) resign(g *grant, req *request) {
 	c.queue.passLeadership(g, req)
 }
 
-// onSendFailed handles a send without a reply. It returns an error if the call gives up.
+// onSendFailed handles a send that got no reply. It returns an error if the call gives up.
 func (c *call) onSendFailed(req *request, sent time.Time, err error) error {
 	//planted:end-of-call-itself
-	if backend.Ended(c.ctx) { // the call itself ended, which says nothing about Redis to the waiters behind it
+	if backend.Ended(c.ctx) { // the call itself ended, so this is not recorded as a failure of Redis
 		s := c.queue.snapshot()
 		if s.busy == nil {
 			s.lastReply = &lastReply{err: err}
@@ -394,8 +396,9 @@ func (c *call) onSendFailed(req *request, sent time.Time, err error) error {
 		return s.refusal(c)
 	}
 	tries := c.queue.recordReply(req, sent, acquired{}, err)
-	over := c.waited() - c.maxWait() // from CallTimeout on: earlier leaders of the queue have sent before
-	// After a pause of the process the first send may time out although Redis works.
+	over := c.waited() - c.maxWait() // at least CallTimeout only if earlier leaders of the queue have sent requests too
+	// After a pause of the process, the first send may time out although Redis works. So one
+	// failure is not enough.
 	if c.l.backend.Permanent(err) || over >= 0 && (tries >= minFailures || tries > 1 && over >= backend.CallTimeout) {
 		c.resign(nil, req)
 		return snapshot{lastReply: &lastReply{err: err}}.refusal(c)
@@ -404,11 +407,12 @@ func (c *call) onSendFailed(req *request, sent time.Time, err error) error {
 	return nil
 }
 
-// onGranted starts the hold. It returns an error if the call has ended. It returns neither if the
-// lease is over: then the caller must withdraw the grant, see requestAfter.
+// onGranted starts the hold. It returns an error if the ctx of the call has ended. It returns
+// neither a hold nor an error if the lease has ended. Then the caller must withdraw the grant, see
+// requestAfter.
 func (c *call) onGranted(req *request, g *grant) (*hold, error) {
 	req.unsubscribe()
-	if c.ctx.Err() != nil { // the next waiter may want it
+	if c.ctx.Err() != nil { // the next waiter may be able to use the grant
 		err := c.queue.snapshot().refusal(c)
 		c.resign(g, nil) //planted:canceled-grant-passed-on
 		return nil, err
@@ -434,7 +438,8 @@ func (c *call) onGranted(req *request, g *grant) (*hold, error) {
 	return h, nil
 }
 
-// onBusy handles the reply busy. It returns an error if the call has waited long enough.
+// onBusy handles a busy reply. It returns an error if the wait of the call has expired, or if the
+// reply has the interim answer that the call requested.
 func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 	req.acceptLocalSignals()
 	c.queue.recordReply(req, sent, v, nil)
@@ -451,7 +456,7 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 }
 
 // awaitRetry waits until the next send is due: until nextTry, or until a signal. It returns an
-// error if the call ends first. The call may get a share meanwhile, see runOffered.
+// error if the call ends first. While it waits, the call may receive a share, see runOffered.
 func (c *call) awaitRetry(req *request) error {
 	var d time.Duration
 	if !req.nextTry.IsZero() { // the first send is due at once
@@ -466,7 +471,7 @@ func (c *call) awaitRetry(req *request) error {
 		d -= quiet
 	}
 	var remote, local chan struct{}
-	if !req.backoff { // else Redis did not reply, and signals do not count
+	if !req.backoff { // after a send without a reply, signals do not shorten the pause
 		remote, local = req.remoteSignal, req.localSignal
 	}
 	if d > 0 && c.terms.Limit != 0 {
@@ -484,7 +489,8 @@ func (c *call) awaitRetry(req *request) error {
 }
 
 // pause waits for d or for a signal. It returns an error if the call ends first. If remote is nil,
-// the end of Wait is no error: the caller sends one more request first.
+// the end of Wait is not an error, because the caller sends one more request first. notified is
+// true if a notification ended the pause.
 func (c *call) pause(remote, local chan struct{}, d time.Duration) (notified bool, err error) {
 	if d <= 0 {
 		if c.ctx.Err() != nil {

@@ -10,25 +10,26 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// Adopt takes over the hold of a ticket of [Lease.Ticket], once. The lease behaves as one of Acquire
-// or Claim on the terms t. Its token is greater than all tokens of the hold before. The run of a once
-// key goes on: Attempt, Abandoned and the fingerprint are those of that hold.
+// Adopt takes over the hold that [Lease.Ticket] has handed over. Each ticket works once. The
+// returned lease behaves like one of Acquire or Claim with the terms t. Its fencing token is
+// greater than all tokens of the previous hold. The run of a once key continues: Attempt, Abandoned
+// and the fingerprint are those of the previous hold.
 //
-// Adopt does not wait for another holder, so t.Wait and t.MaxWaiting have no effect. It takes at most
-// 1 s. Every error satisfies errors.Is(err, ErrNotRun):
+// Adopt does not wait for another holder, so t.Wait and t.MaxWaiting have no effect. It returns
+// within 1 s. Every error satisfies errors.Is(err, ErrNotRun):
 //
-//   - ErrTicket: the text is no ticket, or one of a Locker with another prefix
-//   - ErrLost: the ticket was used, its time is over, its hold has ended, or the ticket is forged
+//   - ErrTicket: the text is not a ticket, or it is a ticket of a Locker with another prefix
+//   - ErrLost: the ticket was used, has expired or is forged, or its hold has ended
 //   - ErrRevoked: the hold was revoked. The key is then abandoned.
-//   - ErrUnavailable, also if too few replicas acknowledged; see below. If ctx has ended meanwhile, the
-//     error also matches [context.Cause] of ctx.
+//   - ErrUnavailable: Redis did not reply, or too few replicas acknowledged; see below. If ctx
+//     ended meanwhile, the error also matches [context.Cause] of ctx.
 //   - ErrClosed, ErrRecord, an error of t.Validate, or [context.Cause] of ctx
 //
-// A queue may deliver a ticket twice. Then one Adopt succeeds, and the other gets ErrLost. It can
-// acquire the key like any other call, and waits as long as the adopted lease is held.
+// A message queue may deliver a ticket twice. Then one Adopt succeeds, and the other returns
+// ErrLost. That process can call Acquire or Claim, which waits until the adopted lease ends.
 //
 // After ErrUnavailable the ticket may be used up. The Locker then abandons the hold asynchronously,
-// so that the next call takes the key over before the end of the lease. If the command never
+// so that the next call can take the key over before the lease expires. If the command never
 // arrived, the ticket still works.
 func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, error) {
 	key, from, err := l.readTicket(ticket)
@@ -52,7 +53,7 @@ func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, err
 	if l.observer != nil {
 		reported := false
 		defer func() {
-			if !reported && h != nil { // the Observer panics
+			if !reported && h != nil { // the Observer panicked
 				_ = h.firstLease().Abandon(c.ctx)
 			}
 		}()
@@ -65,11 +66,11 @@ func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, err
 	return h.firstLease(), nil
 }
 
-// adopt sends the request and starts the hold. A grant that no hold uses is abandoned, not
-// withdrawn: the work of the hold before it may be half done.
+// adopt sends the request and starts the hold. A grant that no hold can use is abandoned, not
+// withdrawn, because the work of the previous hold may be half done.
 //
-// The hold gets a keyQueue and a shard that no call can find. The queue of the key may have a
-// leader, which waits for the hold as for one of another process.
+// The hold gets a keyQueue and a shard that no call can find. The real queue of the key may have a
+// leader, which waits for this hold like for a hold of another process.
 func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 	l := c.l
 	r := backend.AdoptRequest{
@@ -94,12 +95,12 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 		return nil, cannotAdopt(unavailable(err))
 	case reply.Verdict == backend.VerdictRevoked:
 		abandon(from.id, from.token)
-		if reply.Repeated { // the first copy adopted the hold before the revocation
+		if reply.Repeated { // the first copy may have adopted the hold before the revocation
 			abandon(r.ID, 0)
 		}
 		return nil, cannotAdopt(ErrRevoked)
 	case reply.Verdict != backend.VerdictKept:
-		return nil, cannotAdopt(errtext.Prefix("the ticket was used, is late, or is forged", ErrLost))
+		return nil, cannotAdopt(errtext.Prefix("the ticket was used, has expired, or is forged", ErrLost))
 	}
 	now := time.Now()
 	q := &keyQueue{shard: new(shard), l: l, key: key, lastReply: noReply}
@@ -118,7 +119,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 		l.watchdog.add(g, now)
 	}
 	h := g.startHold(c)
-	if h == nil { // the reply came after the end of the lease
+	if h == nil { // the reply arrived after the end of the lease
 		g.close()
 		abandon(r.ID, 0)
 		l.removeGrant(g)
@@ -130,8 +131,9 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 	return h, nil
 }
 
-// interim stores answer as the interim answer of the once key whose hold ctx carries, and which
-// Ticket has ended. It does nothing if that run has ended since.
+// interim stores answer as the interim answer of a once key. It returns ErrReleased if ctx does not
+// carry the hold of the key, or if Ticket has not handed that hold over. It does nothing if the run
+// has ended since then.
 func (l *Locker) interim(ctx context.Context, key string, answer []byte) error {
 	e := entryIn(ctx, l, KindOnce, key)
 	if e == nil || !e.of.lease.HandedOver() {

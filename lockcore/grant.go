@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	batchTime    = 5 * time.Millisecond   // the hold that runs after this time is the last of its batch
-	publishAfter = 250 * time.Millisecond // a hold that lasts this long after a hand-off is published in Redis
+	batchTime    = 5 * time.Millisecond   // a batch has no further hand-off this long after its grant
+	publishAfter = 250 * time.Millisecond // after a hand-off, the watchdog publishes the new holder in Redis this much later
 )
 
 // grant is a lease and a block of fencing tokens from Redis. Holds of one process follow each other
 // under it, each with its own token. Such a batch ends after backend.TokensPerGrant holds or after
 // batchTime, whichever is first.
 //
-// mu decides every race between renewal, loss, re-entry, release and hand-off. hold is the hold
-// that runs, nil during a hand-off. The first goroutine that sets cause or clears hold wins. No
-// Redis command, no Observer call and no other mutex is used under mu.
+// mu decides every race between renewal, loss, re-entry, release and hand-off. hold is the current
+// hold, nil during a hand-off. The first goroutine that sets cause or clears hold wins. While mu is
+// locked, no code sends a Redis command, calls the Observer or locks another mutex.
 type grant struct {
 	l           *Locker
 	queue       *keyQueue
@@ -29,42 +29,43 @@ type grant struct {
 	fingerprint string
 	since       time.Time
 	granted     time.Time // by the backend's clock
-	firstToken  int64     // of the block, or the token of a share
+	firstToken  int64     // first of the block, or the token of a share
 	share       *share    // nil: the key alone
 	attempt     int32
 	handOffs    int32 // guarded by the mutex of the queue
 	repeated    bool  // the acquire was sent more than once: a late duplicate may exist
-	plain       bool  // the backend knew nothing else of the key, see backend.ReleaseRequest.Plain
+	plain       bool  // the backend stored no other data for the key, see backend.ReleaseRequest.Plain
 
 	mu          sync.Mutex
 	abandoned   bool // the previous hold was abandoned, and no hold has begun since
 	hold        *hold
-	holds       int32         // that have begun
-	sent        time.Time     // when the acquire or renewal was sent that determines the end of the lease
-	lease       time.Duration // that it requested
+	holds       int32         // number of holds that have begun
+	sent        time.Time     // when the command was sent that determines the end of the lease: the acquire or a renewal
+	lease       time.Duration // that this command requested
 	cause       error         // why the lease ended
-	requestedBy *call         // the call whose holder text the acquire stored; nil if that may be another call's, or once a hold has begun
-	published   *hold         // the hold that Redis names
-	timer       *time.Timer   // cancels the hold before the lease can end; set with the first hold
+	requestedBy *call         // the call whose holder text the acquire stored; nil if another call's text may be stored, or after the first hold began
+	published   *hold         // the hold whose holder text Redis has
+	timer       *time.Timer   // cancels the ctx of the hold before the lease can end; set with the first hold
 
 	// Guarded by watchdog.mu.
 	due      time.Duration // time of the next renewal, by the clock of the watchdog
-	index    int32         // in the heap of the watchdog; -1 if it is not in it
-	renewing uint8         // renewals under way
-	urgent   bool          // due for a reason that is newer than the renewals under way
+	index    int32         // in the heap of the watchdog; -1 if it is not there
+	renewing uint8         // renewals in flight
+	urgent   bool          // due for a reason that is newer than the renewals in flight
 
 	older, younger *grant // see ageList; guarded by Locker.mu
 
 	first hold // most grants have one hold
 }
 
-// grantTerms are the terms that Redis knows.
+// grantTerms are the terms that a command to Redis contains.
 type grantTerms struct {
 	Lease   time.Duration
 	NoRenew bool
 }
 
-// tokenLocked returns the token of the hold after n others. All holds of a share have its token.
+// tokenLocked returns the token of the hold that follows n others. All holds of a share have the
+// token of the share.
 func (g *grant) tokenLocked(n int32) int64 {
 	if g.share != nil {
 		return g.firstToken
@@ -72,7 +73,8 @@ func (g *grant) tokenLocked(n int32) int64 {
 	return g.firstToken + int64(n)
 }
 
-// name names the holds of g: an id that no other grant has, but the other shares of the same phase.
+// name returns the id that [Hold.ID] is made from: that of the grant, or for a share that of its
+// phase.
 func (g *grant) name() *string {
 	if g.share != nil {
 		return &g.share.phase
@@ -80,7 +82,7 @@ func (g *grant) name() *string {
 	return &g.id
 }
 
-// shareOf returns what g was requested for.
+// shareOf returns the share that g was requested for, or the zero value for the key alone.
 func (g *grant) shareOf() backend.Share {
 	if g.share == nil {
 		return backend.Share{}
@@ -88,7 +90,8 @@ func (g *grant) shareOf() backend.Share {
 	return g.share.Share
 }
 
-// isFor reports whether g is what a call with t requests: the key alone, or such a share.
+// isFor reports whether g is what a call with t requests: the key alone, or a share with the same
+// limit and weight.
 func (g *grant) isFor(t *Terms) bool {
 	if g.share == nil {
 		return t.Limit == 0
@@ -96,18 +99,18 @@ func (g *grant) isFor(t *Terms) bool {
 	return g.share.Share == t.share()
 }
 
-// needsMore reports whether a nested call for s asks for more than g has: two calls that both have a
-// share and wait for more would wait for each other.
+// needsMore reports whether a nested call for s requests more than g has. Such a call is refused:
+// two calls that both hold a share and wait for more would wait for each other.
 func (g *grant) needsMore(s backend.Share) bool {
 	return g.share != nil && (s.Limit == 0 || s.Limit < g.share.Limit || s.Weight > g.share.Weight)
 }
 
-// leftLocked returns how long the lease is certain to last.
+// leftLocked returns for how long the lease is certainly valid. It is negative after that.
 func (g *grant) leftLocked(now time.Time) time.Duration {
 	return usable(g.lease) - between(g.sent, now)
 }
 
-// startHold starts the hold of c. If the lease is over it returns nil and changes nothing.
+// startHold starts the hold of c. If the lease has ended, it returns nil and changes nothing.
 func (g *grant) startHold(c *call) *hold {
 	h, same := g.tryStartHold(c)
 	if !same {
@@ -116,10 +119,10 @@ func (g *grant) startHold(c *call) *hold {
 	return h
 }
 
-// tryStartHold is startHold without publishing. same is false if Redis names another call as the
-// holder.
+// tryStartHold is startHold without publishing. same is false if Redis has the holder text of
+// another call.
 func (g *grant) tryStartHold(c *call) (h *hold, same bool) {
-	ctx, cancel := context.WithCancelCause(c.ctx) // not under mu: it may call Value of a nested run's ctx, which locks the mu of another grant
+	ctx, cancel := context.WithCancelCause(c.ctx) // not under mu: WithCancelCause may call Value of a nested run's ctx, which locks the mu of another grant
 	defer func() {
 		if h == nil {
 			cancel(nil)
@@ -155,15 +158,15 @@ func (g *grant) tryStartHold(c *call) (h *hold, same bool) {
 	switch {
 	case first:
 		//planted:local-timer
-		g.timer = time.AfterFunc(left, g.expire) // mu keeps it from firing before the field is set
+		g.timer = time.AfterFunc(left, g.expire) // expire locks mu, so it cannot run before the field is set
 	case h.maxHold > 0 || h.stall > 0:
 		g.timer.Reset(left)
 	}
 	return h, same
 }
 
-// expire runs when the timer fires. A renewal or hand-off that moved the end meanwhile wins: then
-// expire sets the timer again.
+// expire runs when the timer fires. If a renewal or a hand-off has moved the end of the lease
+// meanwhile, expire only sets the timer again.
 func (g *grant) expire() {
 	g.mu.Lock()
 	now := time.Now()
@@ -193,12 +196,12 @@ func (g *grant) expire() {
 	}
 }
 
-// lose ends the lease before its hold: it cancels the ctx, stops renewals and takes the leadership
-// from the hold. The first cause stays. During a hand-off there is no hold to cancel; then the next
-// hold fails to start.
+// lose ends the lease before its hold: it cancels the ctx, stops the renewals and takes the
+// leadership from the hold. Only the first cause is kept. During a hand-off there is no hold to
+// cancel, and the next hold fails to start.
 func (g *grant) lose(cause error) { g.loseUnder(nil, cause) }
 
-// loseUnder is lose. If only is not nil, it acts only while only is the hold.
+// loseUnder is lose if only is nil or is the current hold. Otherwise it does nothing.
 func (g *grant) loseUnder(only *hold, cause error) {
 	g.mu.Lock()
 	h := g.hold
@@ -209,8 +212,8 @@ func (g *grant) loseUnder(only *hold, cause error) {
 	}
 }
 
-// loseLocked decides that the lease has ended, unless it has ended before. If it returns true, the
-// caller calls afterLoss.
+// loseLocked marks the lease as ended. It returns false if the lease had already ended. If it
+// returns true, the caller must call afterLoss.
 func (g *grant) loseLocked(cause error) bool {
 	if g.cause != nil {
 		return false
@@ -226,15 +229,15 @@ func (g *grant) loseLocked(cause error) bool {
 	return true
 }
 
-// afterLoss does what follows from the loss of the lease under h, which is nil during a hand-off.
-// It cancels the ctx first, so that no other mutex delays that.
+// afterLoss finishes the loss of the lease under h, which is nil during a hand-off. It cancels the
+// ctx first, so that no other mutex delays that.
 func (g *grant) afterLoss(h *hold, cause error) {
 	if h != nil {
 		h.cancel(cause)
 	}
 	g.l.watchdog.remove(g)
 	g.l.mu.Lock()
-	g.l.byAge.removeLocked(g) // nothing is left to revoke, so a handler that hangs does not keep the subscription open
+	g.l.byAge.removeLocked(g) // the lease can no longer be revoked, so a handler that hangs must not keep the subscription open
 	g.l.mu.Unlock()
 	if h != nil {
 		h.cancelNested(cause) //planted:nested-loss
@@ -247,7 +250,7 @@ func (g *grant) afterLoss(h *hold, cause error) {
 }
 
 // renewed records a successful renewal, and the hold that it published, if any. A renewal that
-// would shorten the lease does not move its end.
+// would shorten the lease does not change its end.
 func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
 	if g.share != nil {
 		g.share.extended(sent.Add(lease))
@@ -271,8 +274,8 @@ func (g *grant) renewed(sent time.Time, lease time.Duration, known *hold) {
 	}
 }
 
-// countNoReply counts a renewal that got no reply. The lease is not lost yet: its timer decides. If a
-// later renewal has succeeded, there is nothing to report.
+// countNoReply counts a renewal that got no reply. The lease is not lost yet, because its timer
+// decides that. If a later renewal has succeeded, countNoReply emits no event.
 func (g *grant) countNoReply(sent time.Time, err error) {
 	g.mu.Lock()
 	h := g.hold
@@ -287,30 +290,31 @@ func (g *grant) countNoReply(sent time.Time, err error) {
 	}
 }
 
-// renewedSince reports whether a renewal that was sent later has succeeded.
+// renewedSince reports whether a renewal that was sent after the time sent has succeeded.
 func (g *grant) renewedSince(sent time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.sent.After(sent)
 }
 
-// holder returns the hold that runs now, or nil.
+// holder returns the current hold, or nil.
 func (g *grant) holder() *hold {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.hold
 }
 
-// live reports whether the lease has not ended early.
+// live reports whether the grant has no cause: it was neither lost nor closed.
 func (g *grant) live() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.cause == nil
 }
 
-// canHandTo reports whether the hold of c can follow under g. The key must be exclusive, c must
-// want the same lease, and the lease must be neither extended nor lost, with tokens left. A NoRenew
-// lease is not handed off: no renewal would publish its new holder.
+// canHandTo reports whether the hold of c can follow under g. The key must be exclusive, and c must
+// request the same lease or share. The lease must be neither extended nor lost, and a token must be
+// left. A NoRenew lease is handed only to the call whose holder text Redis already has, because no
+// renewal would publish another one.
 func (g *grant) canHandTo(c *call, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -327,18 +331,18 @@ func (g *grant) lastHold() (token int64, holds int) {
 	return g.tokenLocked(g.holds - 1), int(g.holds)
 }
 
-// retention returns the TTL of the hash while it is held. It includes the time for which an
-// abandoned lease is remembered.
+// retention returns the TTL of the data of the key while it is held: the lease, and the time for
+// which an abandoned hold is remembered.
 func (g *grant) retention(lease time.Duration) time.Duration {
 	return lease + max(g.keep, abandonedTTL)
 }
 
-// renewRequest makes a renewal, which also publishes the hold if the backend names an earlier one.
-// known is the hold that the backend names after the renewal.
+// renewRequest returns a renewal. It also publishes the current hold if the backend has the holder
+// text of an earlier one. known is the hold whose holder text the backend has after the renewal.
 func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
 	r = backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: g.terms.Lease, Retention: g.retention(g.terms.Lease), Share: g.shareOf()}
 	if g.terms.NoRenew {
-		r.Lease = 0 // only read
+		r.Lease = 0 // only read the state
 	}
 	g.mu.Lock()
 	h, known := g.hold, g.published
@@ -350,7 +354,7 @@ func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
 	return r, h
 }
 
-// busy describes the holder to a call of this process.
+// busy returns the error that describes the holder to a call of this process.
 func (g *grant) busy(c *call, queue int) *BusyError {
 	g.mu.Lock()
 	h, left := g.hold, g.lease-elapsed(g.sent)
@@ -364,7 +368,7 @@ func (g *grant) busy(c *call, queue int) *BusyError {
 	return b
 }
 
-// close ends the grant.
+// close ends the grant without a loss: no hold starts, and no renewal is sent.
 func (g *grant) close() {
 	g.mu.Lock()
 	if g.cause == nil {
@@ -377,8 +381,8 @@ func (g *grant) close() {
 	g.l.watchdog.remove(g)
 }
 
-// serverEnd returns the earliest time at which the lease ends on the server. Another grant of its
-// share may have extended it.
+// serverEnd returns the earliest time at which the lease can end on the server. For a share it
+// includes the extensions by other grants of the share.
 func (g *grant) serverEnd() time.Time {
 	g.mu.Lock()
 	end := g.sent.Add(g.lease)

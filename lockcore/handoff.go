@@ -10,7 +10,8 @@ import (
 )
 
 // end hands the key to another call of this process, or ends the hold in Redis. It passes the
-// leadership on. alive: the lease has not ended early. now is when the last run returned.
+// leadership on. alive reports whether the lease has not ended early. now is the time at which the
+// last run returned.
 func (h *hold) end(ctx context.Context, e outcome, alive bool, now time.Time) (handed, stale bool, err error) {
 	g := h.grant
 	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.coolUntil.IsZero() || !now.Before(e.coolUntil))
@@ -31,7 +32,7 @@ func (h *hold) end(ctx context.Context, e outcome, alive bool, now time.Time) (h
 	}
 	stale, err = h.release(ctx, e)
 	switch {
-	case !mine: // the loss of the lease passed the leadership on
+	case !mine: // the loss of the lease has already passed the leadership on
 	case e.completed && !stale && err == nil:
 		g.queue.finish(Record{Data: e.record, Attempt: int(g.attempt)}, g.fingerprint)
 	default:
@@ -40,15 +41,15 @@ func (h *hold) end(ctx context.Context, e outcome, alive bool, now time.Time) (h
 	return false, stale, err
 }
 
-// releaseAndAcquire ends a batch: one step releases the key and requests it again on behalf of
+// releaseAndAcquire ends a batch. One command releases the key and requests it again on behalf of
 // next. If no other process waits, this process gets the key again at once. If no reply arrives,
-// the release is retried asynchronously, and the next leader gets the request. A late duplicate
-// then finds both ids ended.
+// the release is retried asynchronously, and the next leader gets the request. A late duplicate of
+// the command then finds both ids in the list of ended ids.
 func (h *hold) releaseAndAcquire(ctx context.Context, next *call) (stale bool, err error) {
 	g, l := h.grant, h.grant.l
 	req, sent := newRequest(next), false
 	defer func() {
-		if !sent { // code of the ctx of next panics: the panic passes, and the waiters go on
+		if !sent { // a Value method of the ctx of next panicked: the waiters must continue, and the key must be released
 			req.unsubscribe()
 			g.queue.passLeadership(nil, nil)
 			h.releaseAsync(outcome{})
@@ -82,7 +83,7 @@ func (h *hold) releaseAndAcquire(ctx context.Context, next *call) (stale bool, e
 	return !reply.Released && !reply.Repeated, nil
 }
 
-// release ends the hold in the backend. If no reply arrives, that is retried asynchronously.
+// release ends the hold in the backend. If no reply arrives, the release is retried asynchronously.
 func (h *hold) release(ctx context.Context, e outcome) (stale bool, err error) {
 	g := h.grant
 	var reply backend.ReleaseReply
@@ -102,8 +103,8 @@ func (h *hold) release(ctx context.Context, e outcome) (stale bool, err error) {
 		}
 		g.l.seeParked(&g.queue.key, state)
 	}
-	// A repeat finds no hold if its first copy has ended it, so that is not stale. A completion
-	// remembers the hold that completed.
+	// If the first copy of a repeated release has ended the hold, the repeat reports no hold. That
+	// is not stale. A completion is different: the key remembers which grant completed it.
 	return !reply.Released && (e.completed || !reply.Repeated), nil
 }
 
@@ -117,7 +118,7 @@ func (h *hold) releaseAsync(e outcome) {
 		reply, err := g.complete(ctx, e, true)
 		switch {
 		case err != nil:
-		case !reply.Released: // the backend no longer has the hold, or another run has begun
+		case !reply.Released: // the data of the hold has expired, or another run has begun
 			g.l.shielded(func() { g.l.report(h.callCtx, CompletionFailed{Err: ErrLost}) })
 		default:
 			g.l.shielded(func() { g.l.report(h.callCtx, CompletionStored{}) })
@@ -126,9 +127,9 @@ func (h *hold) releaseAsync(e outcome) {
 	}, func(err error) { g.l.shielded(func() { g.l.report(h.callCtx, CompletionFailed{Err: translate(err)}) }) })
 }
 
-// releaseAsync has the backend release or abandon a hold, for as long as that is useful: until the
-// end of the lease. The release of a once key that ran without an outcome is useful longer, because
-// the key would count as abandoned, see releaseRetryTime.
+// releaseAsync makes the backend retry the release or the abandonment of a hold until the end of
+// the lease. The release of a once key is retried for longer, see releaseRetryTime. Without the
+// release, its run would count as abandoned.
 func (g *grant) releaseAsync(e outcome) {
 	until := g.serverEnd()
 	if !e.abandoned {
@@ -152,11 +153,11 @@ func (g *grant) releaseRequest(e outcome) backend.ReleaseRequest {
 }
 
 // clockPast reports whether the backend's clock is certainly past a token of the grant. Tokens are
-// microseconds of that clock, and the first one was its time when the request was granted. The clock
-// may be 2 % slower than the local one.
+// microseconds of that clock, and the first token is the time of the grant. The backend's clock may
+// be 2 % slower than the local one.
 func (g *grant) clockPast(token int64) bool {
 	used := time.Duration(token-g.granted.UnixMicro()) * time.Microsecond
-	return used+time.Microsecond <= time.Since(g.since)*98/100 // a microsecond more, because the clock is in whole ones
+	return used+time.Microsecond <= time.Since(g.since)*98/100 // plus a microsecond, because the clock counts whole microseconds
 }
 
 func (g *grant) complete(ctx context.Context, e outcome, repeated bool) (backend.ReleaseReply, error) {
@@ -166,14 +167,14 @@ func (g *grant) complete(ctx context.Context, e outcome, repeated bool) (backend
 	})
 }
 
-// requestAfter makes the request of c that follows a grant which no call can use. If no call ran
-// under that grant, the request waits until its withdrawal is confirmed, see Backend.Acquire.
+// requestAfter returns the request of c that follows a grant which no call can use. If no call ran
+// under that grant, Backend.Acquire waits until the withdrawal of the grant is confirmed.
 func (g *grant) requestAfter(c *call) *request {
 	g.discard()
 	return newRequest(c)
 }
 
-// discard withdraws or releases asynchronously a grant that no call of this process wants.
+// discard asynchronously withdraws or releases a grant that no call of this process can use.
 func (g *grant) discard() {
 	g.close()
 	if g.share != nil {
@@ -189,8 +190,8 @@ func (g *grant) discard() {
 }
 
 // retryAsync retries do, a completion, until it succeeds, the time until has passed, or the Locker
-// ends. In the last two cases, and if there is no room, it calls failed. The backend itself retries
-// withdrawals and releases.
+// ends. In the last two cases, and if maxPending retries are pending, it calls failed. The backend
+// itself retries withdrawals and releases.
 func (l *Locker) retryAsync(until time.Time, do func(context.Context) error, failed func(error)) {
 	l.mu.Lock()
 	if l.ended || l.pending >= maxPending {

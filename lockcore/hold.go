@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// overrunAfter is how long a handler may run after its ctx has ended before that is reported.
+// overrunAfter is how long a handler may run after its ctx has ended before Overrun is emitted.
 const overrunAfter = 100 * time.Millisecond
 
-// hold is one call's period of ownership of a key, until the end of its last nested run, and the
-// ctx of that period. A Lease refers to it. grant.mu guards the fields from closed on.
+// hold is one call's period of ownership of a key, until the end of its last nested run. It is also
+// the ctx of that period. A Lease refers to it. grant.mu guards the fields from closed on.
 type hold struct {
 	context.Context //nolint:containedctx // of the call, canceled when the hold ends
 	entry           // of the first run
@@ -21,23 +21,23 @@ type hold struct {
 	minHold  time.Duration // 0: none
 	stall    time.Duration // 0: none
 	cancel   context.CancelCauseFunc
-	began    time.Duration // after grant.since
-	lastBeat time.Duration // of the handler, after grant.since; guarded by grant.mu
+	began    time.Duration // time after grant.since
+	lastBeat time.Duration // of the handler, time after grant.since; guarded by grant.mu
 	lease    Lease         // of the first run
 	events   *eventLog     // nil without an Observer
 
 	abandoned  bool
 	closed     bool  // the last run has returned
 	lost       bool  // the lease ended early; grant.cause says why
-	handedOver bool  // Ticket has ended it
+	handedOver bool  // Ticket has ended the hold
 	failing    bool  // the last renewal got no reply
-	runs       int32 // runs that have not returned
-	waited     int32 // nested calls that had to wait, see nestedWaiter.seq
+	runs       int32 // number of runs that have not returned
+	waited     int32 // number of nested calls that had to wait, see nestedWaiter.seq
 	renewals   int32
 	failures   int32
 }
 
-// eventLog records which events of a hold were emitted. mu keeps their order.
+// eventLog records which events of a hold were emitted. mu keeps the events in order.
 type eventLog struct {
 	// Guarded by grant.mu.
 	lostAt time.Time
@@ -65,10 +65,11 @@ func (h *hold) Value(key any) any {
 
 func (h *hold) grantedAt() time.Time { return h.grant.since.Add(h.began) }
 
-// serverGrantedAt is grantedAt by the backend's clock: that of the grant plus the local time since.
+// serverGrantedAt returns grantedAt by the backend's clock: the time of the grant plus the local
+// time since then.
 func (h *hold) serverGrantedAt() time.Time { return h.grant.granted.Add(h.began) }
 
-// leftLocked returns how long the ctx may live, as far as is known.
+// leftLocked returns how long the ctx may still be valid: the minimum for lease, MaxHold and Stall.
 func (h *hold) leftLocked(now time.Time) time.Duration {
 	left := h.grant.leftLocked(now)
 	if h.maxHold > 0 {
@@ -88,7 +89,7 @@ func (h *hold) sinceBeatLocked(now time.Time) time.Duration {
 // coolUntil returns the end of MinHold.
 func (h *hold) coolUntil() time.Time { return h.grantedAt().Add(h.minHold) }
 
-// Beat reports progress of the handler of ctx: Terms.Stall starts again, for every key that ctx
+// Beat reports progress of the handler of ctx. It restarts Terms.Stall for every key that ctx
 // holds. It sends no command. It does nothing without Stall, or if ctx holds no key.
 func Beat(ctx context.Context) {
 	for e := entryOf(ctx); e != nil; e = e.outer() {
@@ -108,8 +109,8 @@ func (h *hold) causeLocked() error {
 	return nil
 }
 
-// emit passes an event of this hold to the Observer: Lost and Overrun once, and nothing after
-// Released.
+// emit passes an event of this hold to the Observer. It emits Lost and Overrun at most once each,
+// and no event after Released.
 func (h *hold) emit(e Event) {
 	obs, t := h.grant.l.observer, h.events
 	if t == nil {
@@ -133,7 +134,7 @@ func (h *hold) emit(e Event) {
 			return
 		}
 		t.lost = true
-		if !t.granted { // MaxHold or Close was faster than the caller
+		if !t.granted { // MaxHold or Close ended the lease before the caller emitted Granted
 			t.earlyLoss = e
 			return
 		}
@@ -143,7 +144,7 @@ func (h *hold) emit(e Event) {
 		}
 		t.overrun = true
 	case Released:
-		if e.Lost != nil && !t.lost { // the handler returned between the loss and its report
+		if e.Lost != nil && !t.lost { // the handler returned after the loss but before Lost was emitted
 			h.emitShielded(Lost{Cause: e.Lost})
 		}
 		t.closed = true
@@ -156,20 +157,20 @@ func (h *hold) emit(e Event) {
 	}
 }
 
-// emitShielded emits an event that mostly comes from a goroutine of the Locker: a panic of the
-// Observer is counted.
+// emitShielded emits an event that usually comes from a goroutine of the Locker. A panic of the
+// Observer is recovered and counted.
 func (h *hold) emitShielded(e Event) {
 	h.grant.l.shielded(func() { h.grant.l.observer.Event(h.callCtx, e) })
 }
 
-// checkOverrun reports a handler that runs although its ctx has ended.
+// checkOverrun emits Overrun if the handler runs although its ctx has ended.
 func (h *hold) checkOverrun() {
 	if h.Err() != nil {
 		h.emit(Overrun{Cause: context.Cause(h)})
 	}
 }
 
-// running reports whether the lease has not ended early and its last run has not returned.
+// running reports whether the lease has not ended early and a run has not returned.
 func (h *hold) running() bool {
 	h.grant.mu.Lock()
 	defer h.grant.mu.Unlock()
@@ -185,10 +186,13 @@ func (h *hold) valid() bool {
 
 func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked(time.Now()) > 0 }
 
-// endRun ends the run of n, or the first run if n is nil. last is true once, for the run that ends
-// the hold. From then on no late reply matters to this hold: the outcome is decided here, before
-// anything is sent. expired: the lease is over by the clock. late: the handler ran on after the
-// loss of the lease.
+// endRun ends the run of n, or the first run if n is nil. The results are:
+//
+//   - last is true exactly once, for the run that ends the hold.
+//   - expired reports whether the lease has expired by the clock.
+//   - late reports whether the handler continued to run after the loss of the lease.
+//
+// The outcome is decided here, before any command is sent. So a later reply does not change it.
 func (h *hold) endRun(n *nested) (last, expired, late bool, r Released) {
 	e := &h.entry
 	h.grant.mu.Lock()
@@ -216,11 +220,11 @@ func (h *hold) endRun(n *nested) (last, expired, late bool, r Released) {
 	expired = h.leftLocked(now) <= 0
 	late = h.lost && h.events != nil && now.Sub(h.events.lostAt) > overrunAfter
 	h.grant.mu.Unlock()
-	stranded.rejectAll() // the waiters that cancelNested has not reached yet
+	stranded.rejectAll() // waiters that cancelNested has not rejected yet
 	return true, expired, late, r
 }
 
-// endedBy returns why the hold is over, or nil.
+// endedBy returns why the hold has ended, or nil.
 func (h *hold) endedBy() error {
 	h.grant.mu.Lock()
 	defer h.grant.mu.Unlock()

@@ -11,30 +11,32 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// shards of the local queues, so that calls for different keys rarely contend for a mutex.
+// shards is the number of parts of the table of local queues. Calls for different keys rarely
+// contend for a mutex.
 const shards = 64
 
 type shard struct {
 	mu     sync.Mutex
 	queues [kinds]map[string]*keyQueue // by kind, by key; a queue exists while it has a leader
-	shares map[string]*share           // by key: shares that calls may join
+	shares map[string]*share           // by key: shares that calls can join
 }
 
 var seed = maphash.MakeSeed()
 
 // keyQueue is the local FIFO wait queue of a key. It always has exactly one leader: the call that
-// talks to Redis, the hold that runs, or the goroutine that passes the leadership on. The leader
-// ends its role by passLeadership, finish or a hold. It deletes the queue only under the mutex and
-// only if no call waits. The loss of a lease takes the leadership from its hold, so that no call
-// waits for a handler that does not stop.
+// sends requests to Redis, the current hold, or the goroutine that passes the leadership on. The
+// leader ends its role by passLeadership, by finish, or by starting a hold. It deletes the queue
+// only under the mutex and only if no call waits. If a lease is lost, its hold loses the leadership
+// at once, so that no call waits for a handler that does not stop.
 //
 // The mutex of the shard guards all fields below mu. A goroutine that removes a waiting call from
 // the list sends it exactly one turn. A call that is no longer in the list receives that turn.
 //
-// MaxWaiting is checked under the mutex too: if calls race for the last place, the first to lock
+// MaxWaiting is checked under the mutex too. If calls race for the last place, the first to lock
 // the mutex gets it. A call without a place is refused. If the holder is not known yet, the call
-// joins the list as crowded. When the holder becomes known, crowded calls get the free places in
-// the order of the list, because the leader may have become the holder, or waiters may have left.
+// joins the list as crowded. When the holder becomes known, crowded calls get the free places in the
+// order of the list. Places may be free then, because the leader may have become the holder, or
+// waiters may have left.
 type keyQueue struct {
 	*shard
 	l   *Locker
@@ -42,16 +44,16 @@ type keyQueue struct {
 
 	first, last *call // in order of arrival; the leader is not in the list
 	length      int
-	callLeads   bool          // the leader is a call without a grant: it waits too
-	holderKnown chan struct{} // closed when the holder becomes known; for calls that joined before that, if there is an Observer
-	idle        *call         // the leader, while it may take a share, see awaitOffer
-	overdue     int           // calls of the list that are overdue
-	grant       *grant        // this process has the key: a hold runs under grant, or grant is on its way to one
+	callLeads   bool          // the leader is a call without a grant, so it waits too
+	holderKnown chan struct{} // closed when the holder becomes known; nil without an Observer or without calls that joined before
+	idle        *call         // the leader, while it can receive a share, see awaitOffer
+	overdue     int           // number of overdue calls in the list
+	grant       *grant        // of this process, nil if it does not have the key; during a hand-off no hold runs under it
 	*lastReply
 }
 
 // turn is what a waiting call receives: the leadership with the key, the leadership with a request
-// that may be under way, a share without the leadership, or an outcome.
+// that may have reached Redis, a share without the leadership, or an outcome.
 type turn struct {
 	grant       *grant
 	request     *request
@@ -62,11 +64,12 @@ type turn struct {
 
 func (t turn) final() bool { return t.record != nil || t.err != nil }
 
-// ofShare reports whether t has a share: the call has joined it, or it was handed to the call.
+// ofShare reports whether t has a share, which the call has joined or which a hold handed off to
+// it.
 func (t turn) ofShare() bool { return t.grant != nil && t.grant.share != nil }
 
-// enqueue makes c the leader of a new queue or appends it to the existing one. Without a queue c may
-// join a share instead. It refuses calls that cannot succeed.
+// enqueue makes c the leader of a new queue or appends it to the existing one. If there is no
+// queue, c may join a share instead. enqueue refuses calls that cannot succeed.
 func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 	s := &l.shards[maphash.String(seed, c.key)%shards]
 	s.mu.Lock()
@@ -121,7 +124,7 @@ func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 	return false, nil, nil
 }
 
-// pushLocked appends c.
+// pushLocked appends c to the list.
 func (q *keyQueue) pushLocked(c *call) {
 	c.queued, c.prev = true, q.last
 	if q.last != nil {
@@ -134,7 +137,7 @@ func (q *keyQueue) pushLocked(c *call) {
 	c.longest = q.queuedLocked()
 }
 
-// queuedLocked returns how many calls of the list wait for the key. Overdue calls do not.
+// queuedLocked returns how many calls of the list wait for the key. Overdue calls do not count.
 func (q *keyQueue) queuedLocked() int { return q.length - q.overdue }
 
 // waitingLocked returns how many calls wait for the key: those of the list, and the leader if it is
@@ -146,8 +149,8 @@ func (q *keyQueue) waitingLocked() int {
 	return q.queuedLocked()
 }
 
-// crowdedLocked reports whether MaxWaiting leaves no place for c. While the holder is not known,
-// overdue calls may get a place, so they count too.
+// crowdedLocked reports whether MaxWaiting leaves no place for c. Until the holder is known,
+// overdue calls count too, because they may get a place.
 func (q *keyQueue) crowdedLocked(c *call) bool {
 	if c.terms.MaxWaiting == 0 || c.terms.Wait == NoWait {
 		return false
@@ -159,7 +162,7 @@ func (q *keyQueue) crowdedLocked(c *call) bool {
 	return n >= c.terms.MaxWaiting
 }
 
-// admitLocked makes a crowded call a waiter if there is a free place now.
+// admitLocked makes a crowded call a waiter if a place is free now.
 func (q *keyQueue) admitLocked(c *call) bool {
 	if !c.crowded || q.waitingLocked() >= c.terms.MaxWaiting { //planted:place-is-free
 		return false
@@ -171,7 +174,7 @@ func (q *keyQueue) admitLocked(c *call) bool {
 
 func mismatch(a, b string) bool { return a != "" && b != "" && a != b }
 
-// removeLocked removes c.
+// removeLocked removes c from the list.
 func (q *keyQueue) removeLocked(c *call) {
 	if c.prev != nil {
 		c.prev.next = c.next
@@ -190,7 +193,7 @@ func (q *keyQueue) removeLocked(c *call) {
 	q.length--
 }
 
-// removeAllLocked removes the calls that match selects, and returns them.
+// removeAllLocked removes the calls for which match returns true, and returns them.
 func (q *keyQueue) removeAllLocked(match func(*call) bool) []*call {
 	var out []*call
 	for c := q.first; c != nil; {
@@ -204,8 +207,8 @@ func (q *keyQueue) removeAllLocked(match func(*call) bool) []*call {
 	return out
 }
 
-// removeOverdueLocked removes the overdue calls that can be refused and for which no place is free.
-// Call it when the holder becomes known.
+// removeOverdueLocked removes and returns the overdue calls that can be refused and for which no
+// place is free. Call it when the holder becomes known.
 func (q *keyQueue) removeOverdueLocked() []*call {
 	if q.overdue == 0 {
 		return nil
@@ -213,9 +216,11 @@ func (q *keyQueue) removeOverdueLocked() []*call {
 	return q.removeAllLocked(func(c *call) bool { return c.overdue && q.canRefuseLocked(c) && !q.admitLocked(c) })
 }
 
-// passLeadership makes the first waiter the leader. Waiters in front that may join a share do so. The waiter gets the key if g can be handed to
-// it, else the request. Without a waiter the queue ends, and the grant or request is withdrawn
-// asynchronously. The caller must be the leader, and no longer is when passLeadership returns.
+// passLeadership makes the first waiter the leader. If no grant is passed on, the waiters at the
+// front that can join a share join it first. If g can be handed to the new leader, the new leader
+// gets the key. Otherwise it gets req. Without a waiter the queue is deleted, and the grant or
+// request is withdrawn asynchronously. The caller must be the leader, and is not the leader when
+// passLeadership returns.
 func (q *keyQueue) passLeadership(g *grant, req *request) {
 	if g != nil && g.share != nil { // a share is passed on without the leadership
 		q.dropShare(g)
@@ -243,8 +248,8 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 			overdue = q.removeOverdueLocked()
 		}
 	} else {
-		// This comes before the queue is deleted, so that the first call of a new queue for this
-		// key finds the withdrawal, see Backend.Acquire.
+		// Discard before the queue is deleted. Then the first call of a new queue for this key
+		// waits for the withdrawal, see Backend.Acquire.
 		if g != nil {
 			g.discard()
 		}
@@ -268,8 +273,8 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 	snap.refuseAll(overdue)
 }
 
-// setGrant records that this process has the key under g, and refuses calls that cannot wait for
-// it. The caller is the leader.
+// setGrant records that this process has the key under g. It refuses the calls that cannot wait for
+// g. The caller must be the leader.
 func (q *keyQueue) setGrant(g *grant) {
 	q.mu.Lock()
 	q.grant, q.lastReply, q.callLeads = g, noReply, false
@@ -284,7 +289,7 @@ func (q *keyQueue) setGrant(g *grant) {
 	refuseMismatches(others)
 }
 
-// clearGrant undoes setGrant: g ended before its hold began.
+// clearGrant undoes setGrant, because g ended before its hold began.
 func (q *keyQueue) clearGrant() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -292,10 +297,10 @@ func (q *keyQueue) clearGrant() {
 }
 
 // handOff ends the leadership of the hold that has ended under g. mine is false if the loss of the
-// lease has ended it before. If the lease is alive, handOff hands the key to the first waiter, and
-// handed is the number of hand-offs under g. If the batch is over or that waiter cannot use the
-// lease, next is that waiter. If the lease ends between now and the start of the next hold, that
-// hold does not start.
+// lease had already ended it. If the lease is alive, handOff hands the key to the first waiter, and
+// handed is the number of hand-offs under g. If the batch has ended or that waiter cannot use the
+// lease, next is that waiter. If the lease ends before the next hold starts, that hold does not
+// start.
 func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, handed int, next *call) {
 	q.mu.Lock()
 	if q.grant != g {
@@ -306,7 +311,7 @@ func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, hand
 	if !alive || w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
 		q.grant = nil
 		q.mu.Unlock()
-		if !alive || w != nil && w.terms.Limit != 0 { // the request for a share is a command of its own
+		if !alive || w != nil && w.terms.Limit != 0 { // a share needs acquire_share.lua, which cannot be combined with the release
 			w = nil
 		}
 		return true, 0, w
@@ -321,7 +326,7 @@ func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, hand
 	return true, handed, nil
 }
 
-// loseGrant takes the leadership from a hold whose lease has ended early.
+// loseGrant takes the leadership from a hold whose lease has ended early, and passes it on.
 func (q *keyQueue) loseGrant(g *grant) {
 	q.mu.Lock()
 	mine := q.grant == g //planted:leader-lost
@@ -334,8 +339,8 @@ func (q *keyQueue) loseGrant(g *grant) {
 	}
 }
 
-// finish sends all waiters the record of a key that is done. The caller must be the leader, and no
-// longer is when finish returns.
+// finish sends the record of a done key to all waiters. The caller must be the leader, and is not
+// the leader when finish returns.
 func (q *keyQueue) finish(rec Record, fingerprint string) {
 	q.mu.Lock()
 	q.grant = nil
@@ -347,27 +352,27 @@ func (q *keyQueue) finish(rec Record, fingerprint string) {
 	}
 }
 
-// replyFresh is the age up to which the last reply is recent enough for a new call. If it is older,
-// the new call makes the leader send its request again.
+// replyFresh is the age up to which a new call uses the last reply. If the reply is older, the new
+// call signals the leader to send its request again.
 const replyFresh = 100 * time.Millisecond
 
 // lastReply is the most recent reply from Redis while another process has the key. It is immutable:
 // readers may hold it without the mutex.
 type lastReply struct {
-	busy         *BusyError    // of the last reply; nil before the first
+	busy         *BusyError    // of the last reply; nil before the first reply
 	fingerprint  string        // of the holder
 	interim      []byte        // interim answer of the holder
 	sent         time.Time     // when its request was sent
 	received     time.Time     // when it was received
-	leaderSignal chan struct{} // makes the leader send again
+	leaderSignal chan struct{} // makes the leader send its request again
 	err          error         // of the last send
 	failures     int           // consecutive sends without a reply
 }
 
 var noReply = new(lastReply)
 
-// recordReply records the reply to a request that was sent at sent, or err if there was none. It
-// refuses the calls that waited only for a reply. It returns the number of consecutive sends
+// recordReply records the reply to a request that was sent at sent, or err if there was no reply.
+// It refuses the calls that waited only for a reply. It returns the number of consecutive sends
 // without a reply.
 func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err error) (failed int) {
 	q.mu.Lock()
@@ -378,7 +383,7 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err err
 		q.lastReply = &n
 	} else {
 		if q.busy != nil && b.kept() && b.Remaining <= backend.ReserveTime {
-			b.Holder = q.busy.Holder // reserved, not cooling: the last holder is more useful
+			b.Holder = q.busy.Holder // the key is reserved, not cooling: the error names the last holder
 		}
 		q.lastReply = &lastReply{busy: b, fingerprint: v.fingerprint, interim: v.interim, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
 	}
@@ -400,7 +405,7 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err err
 	return snap.failures
 }
 
-// announceHolder signals the calls that did not know the holder.
+// announceHolder signals the calls that did not know the holder when they joined the queue.
 func (q *keyQueue) announceHolder() {
 	if q.l.observer == nil {
 		return
@@ -413,32 +418,32 @@ func (q *keyQueue) announceHolder() {
 	}
 }
 
-// signalLeaderLocked makes the leader send again unless c can be refused already.
+// signalLeaderLocked makes the leader send its request again, unless c can be refused already.
 func (q *keyQueue) signalLeaderLocked(c *call) {
 	if q.leaderSignal != nil && !q.canRefuseLocked(c) {
 		signal(q.leaderSignal)
 	}
 }
 
-// holderKnownLocked reports whether this process has the key, or Redis has replied that another
+// holderKnownLocked reports whether this process has the key, Redis has replied that another
 // process has it, or Redis does not reply.
 func (q *keyQueue) holderKnownLocked() bool {
 	return q.grant != nil || q.busy != nil || q.failures >= minFailures
 }
 
-// canRefuseLocked reports whether there is a useful error for c: this process has the key, or Redis
-// replied to a request sent after c began, or Redis does not reply. For a crowded call an earlier
-// reply is enough, because other calls wait for the key.
+// canRefuseLocked reports whether there is a useful error for c. There is one if this process has
+// the key, Redis replied to a request sent after c began, or Redis does not reply. For a crowded
+// call an earlier reply is sufficient, because other calls wait for the key.
 func (q *keyQueue) canRefuseLocked(c *call) bool {
 	return q.grant != nil || q.busy != nil && (c.crowded || !q.sent.Before(c.start)) || q.failures >= minFailures
 }
 
-// snapshot is the state of a queue for use without the mutex.
+// snapshot is a copy of the state of a queue for use without the mutex.
 type snapshot struct {
 	*lastReply
 	grant   *grant
-	queued  int // calls of the list that wait
-	waiting int // queued, and the leader if it waits too
+	queued  int // number of calls of the list that wait
+	waiting int // queued, plus the leader if it waits too
 }
 
 func (q *keyQueue) snapshotLocked() snapshot {
@@ -464,11 +469,12 @@ func (s snapshot) refuseAll(overdue []*call) {
 	}
 }
 
-// refusal returns the error of a call whose time is up: the holder, or the last error from Redis.
+// refusal returns the error of a call that gives up: a BusyError with the holder, or the last error
+// from Redis. If the ctx of the call has ended, the error also has the cause of ctx.
 func (s snapshot) refusal(c *call) error {
 	var err error
 	switch {
-	case s.grant != nil || s.busy != nil && s.failures < 2: // a single failure may be the end of ctx itself
+	case s.grant != nil || s.busy != nil && s.failures < 2: // a single failure may be caused by the end of the ctx of the call
 		b := s.busyError(c)
 		if c.crowded {
 			b.Waiting = s.waiting
@@ -490,7 +496,7 @@ func (s snapshot) refusal(c *call) error {
 	return err
 }
 
-// busyError describes the holder to c.
+// busyError returns the error that describes the holder to c.
 func (s snapshot) busyError(c *call) *BusyError {
 	if s.grant != nil {
 		return s.grant.busy(c, s.queued)

@@ -14,50 +14,49 @@ import (
 
 type holdKey struct{}
 
-// entry is one run inside a hold: the first one, which the hold embeds, or a nested one. The
+// entry is one run inside a hold: the first run, which the hold embeds, or a nested run. The
 // entries of a hold form a tree by ctx. An entry has at most one open child, so the open entries
 // form a path from the first entry to the innermost. Invariants, under grant.mu:
 //
 //   - The parent of an open entry is open, or it is the first entry.
 //   - An entry has waiters only while it is open and has a child, or after the loss of the lease
-//     until cancelNested rejects them. So a call that finds an entry without a child overtakes no
+//     until cancelNested rejects them. So a call that enters an entry without a child overtakes no
 //     waiter.
 //   - hold.runs is the number of open entries. Waiters do not count: the end of the last run does
 //     not wait for them.
 //
-// The list shows what a call does whose ctx carries an entry of its key. "at" is the nearest open
-// entry on its path; entries that have ended are skipped.
+// This list shows the behavior of a call whose ctx carries an entry of its key. "at" is the nearest
+// open entry on its path. Entries that have ended are skipped.
 //
-//   - The hold has ended, or no entry of the path is open: the call acts as if its ctx did not
+//   - The hold has ended, or no entry of the path is open: the call behaves as if its ctx did not
 //     carry the hold.
 //   - at has no child: the call enters as a child of at.
 //   - at has a child, and Wait is NoWait: *BusyError with Nested.
-//   - at has a child: the call waits in the queue of at, which is FIFO, until one of the events
-//     below.
+//   - at has a child: the call waits in the FIFO queue of at until one of the events below.
 //
 // The events that end the wait:
 //
 //   - The child ends: the first waiter enters. The run that ends decides that under grant.mu.
-//   - Wait ends: *BusyError with Nested. A waiter that was chosen before enters.
-//   - The ctx of the call ends: that error, joined with the cause of ctx. If the waiter was chosen
-//     before, the next waiter enters. The ctx of a run ends when the run and all runs inside it
+//   - Wait ends: *BusyError with Nested. A waiter that was already chosen enters.
+//   - The ctx of the call ends: that error, joined with the cause of ctx. If the waiter was already
+//     chosen, the next waiter enters. The ctx of a run ends when the run and all runs inside it
 //     have returned.
-//   - Close: ErrClosed. If the waiter was chosen before, the next waiter enters.
+//   - Close: ErrClosed. If the waiter was already chosen, the next waiter enters.
 //   - at ends before its child: the child and the waiter move to the parent of at. The waiter keeps
 //     its order of arrival.
-//   - at is the first entry and ends before its child: the call competes in the queue of the key
-//     for the rest of Wait, as a call without the hold, because the outer run is over. If the ctx
+//   - at is the first entry and ends before its child: the outer run has ended, so the call
+//     competes in the queue of the key for the rest of Wait, as a call without the hold. If the ctx
 //     of the call derives from the hold, it ends with the child, and the call is refused.
 //   - The lease is lost: a call whose ctx derives from the hold is refused with the cause. A call
-//     with a ctx that is not canceled competes.
+//     whose ctx is not canceled competes.
 type entry struct {
 	of      *hold
-	callCtx context.Context //nolint:containedctx // of the call; that of the first entry is the one of the Observer's Start
+	callCtx context.Context //nolint:containedctx // of the call; for the first entry, the ctx that the Observer's Start returned
 
 	// Guarded by grant.mu.
 	parent   *entry       // kept after the entry has ended, because the path continues there
-	child    *nested      // open
-	waiters  *nestedQueue // nil before the first
+	child    *nested      // the open child, or nil
+	waiters  *nestedQueue // nil before the first waiter
 	returned bool         // the run has returned
 }
 
@@ -67,7 +66,7 @@ func entryOf(ctx context.Context) *entry {
 	return e
 }
 
-// outer returns the innermost entry, of any key, that the ctx of the call carries.
+// outer returns the innermost entry, of any key, that the ctx of the call of e carries.
 func (e *entry) outer() *entry { return entryOf(e.callCtx) }
 
 // entryIn returns the innermost entry of key that ctx carries, open or not.
@@ -80,7 +79,8 @@ func entryIn(ctx context.Context, l *Locker, kind Kind, key string) *entry {
 	return nil
 }
 
-// nearestOpenLocked returns e or, if it has ended, its nearest open ancestor, or nil.
+// nearestOpenLocked returns e if it is open. Otherwise it returns the nearest open ancestor of e,
+// or nil.
 func (e *entry) nearestOpenLocked() *entry {
 	for e != nil && e.returned {
 		e = e.parent
@@ -106,21 +106,24 @@ type Hold struct {
 	grant     *string   // id: a pointer, because the id is the secret of a ticket, and fmt must not print it
 }
 
-// ID returns 32 hexadecimal digits that name the hold. All calls under the hold have the same ID,
-// also nested ones. All shares of a key that are held at the same time have the same ID and token. No
-// other hold has that ID. A resource that stores the ID with the token can distinguish two holds with
-// equal tokens, which a failover that lost a grant can cause; see package fence. It is a digest and gives no right to the key.
+// ID returns 32 hexadecimal digits that name the hold. All calls under the hold, including nested
+// ones, have the same ID. All shares of a key that are held at the same time have the same ID and
+// fencing token. No other hold has that ID.
+//
+// A resource that stores the ID with the token can distinguish two holds with equal tokens. A
+// failover that loses a grant can cause equal tokens; see package fence. The ID is a digest and
+// gives no right to the key.
 func (h Hold) ID() string {
 	if h.grant == nil {
 		return ""
 	}
-	// The holds of a batch share the id of their grant and differ in their tokens.
+	// The holds of a batch have the id of their grant in common, but differ in their tokens.
 	sum := sha256.Sum256([]byte("hold\n" + *h.grant + "\n" + strconv.FormatInt(h.Token, 10)))
 	return hex.EncodeToString(sum[:16])
 }
 
 // Current returns the innermost hold that ctx carries, of any Locker and kind of key. ok is false
-// if ctx carries none that is valid now: a hold that was released or lost does not count.
+// if ctx carries no hold that is valid now. A hold that was released or lost is not valid.
 func Current(ctx context.Context) (h Hold, ok bool) {
 	for e := entryOf(ctx); e != nil; e = e.outer() {
 		if e.holds() {
@@ -155,34 +158,34 @@ func validIn(ctx context.Context, key string) *hold {
 	return nil
 }
 
-// Detach returns a ctx with the values of ctx but without its holds, cancellation and deadline. It
-// is for work that outlives the handler. Such work must acquire its own keys.
+// Detach returns a ctx with the values of ctx but without its holds, cancellation and deadline. Use
+// it for work that outlives the handler. Such work must acquire its own keys.
 func Detach(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), holdKey{}, (*entry)(nil))
 }
 
-func init() { testhook.Lose = lose } //nolint:gochecknoinits // the only way in that is not public
+func init() { testhook.Lose = lose } //nolint:gochecknoinits // a test hook must not be part of the public API
 
-// lose ends every lease that ctx carries as lost, as if the backend had been unavailable for too
-// long.
+// lose ends every lease that ctx carries with ErrLost, as if the backend had been unavailable for
+// too long.
 func lose(ctx context.Context) {
 	for e := entryOf(ctx); e != nil; e = e.outer() {
 		e.of.grant.loseUnder(e.of, ErrLost)
 	}
 }
 
-// nested is a nested run: its lease, its entry and its ctx. Most nested runs never need the ctx. It
-// is made when its end or a value is first requested.
+// nested is a nested run: its lease, its entry and its ctx. The ctx is made when its Done, Err or a
+// value is first requested, because most nested runs never need it.
 type nested struct {
 	Lease
 	entry
 
 	ready    atomic.Bool     // ctx and cancel are set, once, under grant.mu
-	ctxEnded bool            // ctx ends, or will have ended when it is made; guarded by grant.mu
+	ctxEnded bool            // ctx has ended, or is made as an ended one; guarded by grant.mu
 	ctx      context.Context //nolint:containedctx // a lease is a context
 	cancel   context.CancelCauseFunc
 
-	outlived *nested // list of the runs around this one that returned first: their ctx ends with this run; guarded by grant.mu
+	outlived *nested // list of the outer runs that returned before this one: their ctx ends with this run; guarded by grant.mu
 }
 
 func newNested(ctx context.Context, h *hold) *nested {
@@ -191,8 +194,8 @@ func newNested(ctx context.Context, h *hold) *nested {
 	return n
 }
 
-// enter makes n a run inside e, or inside the nearest open ancestor of e. It returns false if there
-// is none, or if another run is inside it.
+// enter makes n a run inside e, or inside the nearest open ancestor of e. It returns false if no
+// entry on the path is open, if the hold is not valid, or if that entry already has a child.
 func (e *entry) enter(n *nested) bool {
 	e.of.grant.mu.Lock()
 	defer e.of.grant.mu.Unlock()
@@ -204,8 +207,8 @@ func (e *entry) enter(n *nested) bool {
 	return true
 }
 
-// openLocked returns the nearest open entry if the hold is valid, else nil: then the call competes
-// in the queue of the key.
+// openLocked returns the nearest open entry if the hold is valid. Otherwise it returns nil, and the
+// call competes in the queue of the key.
 func (e *entry) openLocked() *entry {
 	if !e.of.validLocked() {
 		return nil
@@ -219,13 +222,16 @@ func (e *entry) openChildLocked(n *nested) {
 	h.runs++ //planted:nested-run
 }
 
-// closeLocked ends e. A child that goes on, and the waiters, move to the parent. next is the waiter
-// that enters now, if any. stranded are the waiters that have no entry to wait at any more. All of
-// these have left their queue, and the caller sends them their turns.
+// closeLocked ends e. A child that is still open, and the waiters, move to the parent.
+//
+//   - next is the waiter that enters now, if any.
+//   - stranded is the list of waiters that no longer have an entry to wait at.
+//
+// These waiters have left their queue, and the caller must send them their turns.
 func (e *entry) closeLocked() (next, stranded *nestedWaiter) {
 	e.returned = true
 	up := e.parent
-	if up == nil { // the first entry; a child goes on inside it
+	if up == nil { // the first entry; its child stays
 		return nil, e.waiters.takeAll()
 	}
 	up.child = e.child
@@ -251,11 +257,11 @@ func (e *entry) closeLocked() (next, stranded *nestedWaiter) {
 	return next, nil
 }
 
-// Deadline returns the deadline of the ctx of the call. A hold has none.
+// Deadline returns the deadline of the ctx of the call. A hold adds none.
 func (n *nested) Deadline() (time.Time, bool) { return n.callCtx.Deadline() }
 
-// Done is closed when the nested run is released, when the lease ends, and with the ctx of the
-// call.
+// Done is closed when the nested run is released, when the lease ends, and when the ctx of the call
+// ends.
 func (n *nested) Done() <-chan struct{} { return n.context().Done() }
 
 // Err returns a non-nil error after Done is closed.
@@ -269,11 +275,11 @@ func (n *nested) Value(key any) any {
 	return n.context().Value(key)
 }
 
-// context returns the ctx of n without the entry, which Value adds. It derives from the ctx of the
-// call, so it ends with the hold. If that ctx was detached (context.WithoutCancel), cancelNested
-// ends it. It also ends with the release of n or, if runs inside n go on, with the last of these,
-// whose ctx derives from it. The goroutine that makes the ctx races with the one that ends it:
-// grant.mu decides.
+// context returns the ctx of n without the entry, which Value adds. The ctx derives from the ctx of
+// the call, so it ends with the hold. If that ctx was detached (context.WithoutCancel),
+// cancelNested ends it. The ctx also ends with the release of n. If runs inside n are still open
+// then, it ends with the last of them, because their ctx derives from it. The goroutine that makes
+// the ctx races with the one that ends it, and grant.mu decides.
 func (n *nested) context() context.Context {
 	if n.ready.Load() {
 		return n.ctx
@@ -287,10 +293,10 @@ func (n *nested) context() context.Context {
 	}
 	if cause != nil {
 		mu.Unlock()
-		cancel(cause) // before another goroutine gets it
+		cancel(cause) // before another goroutine can use the ctx
 		mu.Lock()
 	}
-	if n.ready.Load() { // by another goroutine
+	if n.ready.Load() { // another goroutine was first
 		mu.Unlock()
 		cancel(nil)
 		return n.ctx
@@ -301,10 +307,11 @@ func (n *nested) context() context.Context {
 	return ctx
 }
 
-// endLocked ends the ctx of n and those of the runs that n has outlived. If a run inside n goes on,
-// the end of that run does it. grant.mu is not held while a ctx is canceled. Meanwhile n has ended,
-// so no run enters it, but it is still the child of its parent, so no sibling enters. A run around
-// n that returns meanwhile adds itself to n.outlived, so the loop checks again.
+// endLocked ends the ctx of n and those of the runs in n.outlived. If a run inside n is still open,
+// the end of that run ends them instead. grant.mu is unlocked while a ctx is canceled. During that
+// time n has ended, so no run enters it. But n is still the child of its parent, so no sibling
+// enters. An outer run that returns during that time adds itself to n.outlived, so the loop checks
+// again.
 func (n *nested) endLocked() {
 	mu := &n.of.grant.mu
 	for {
@@ -334,8 +341,8 @@ func (n *nested) endLocked() {
 	}
 }
 
-// cancelContext cancels the ctx of n if it was made. Otherwise context cancels it, because ctxEnded
-// is set.
+// cancelContext cancels the ctx of n if it was made. If it is made later, context cancels it,
+// because ctxEnded is set.
 func (n *nested) cancelContext() {
 	if n.ready.Load() {
 		n.cancel(ErrReleased)
@@ -343,8 +350,8 @@ func (n *nested) cancelContext() {
 }
 
 // cancelNested cancels the runs and rejects the waiters of a hold whose lease has ended early.
-// Since lost was set, under grant.mu, no waiter was added and none has entered. So it finds all
-// waiters, except those that leave by themselves.
+// After lost was set under grant.mu, no waiter is added and none enters. So cancelNested reaches
+// all waiters, except those that leave by themselves.
 func (h *hold) cancelNested(cause error) {
 	var cut []*nested
 	var stranded *nestedWaiter

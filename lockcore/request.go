@@ -11,38 +11,39 @@ import (
 )
 
 const (
-	waitCap     = 2 * time.Second       // longest time between two requests of a waiter, and the delay after a lost notification
-	minPause    = 10 * time.Millisecond // shortest time before a request that no signal has caused
+	waitCap     = 2 * time.Second       // longest time between two sends of a waiter, and so the longest delay after a lost notification
+	minPause    = 10 * time.Millisecond // shortest time before a send that no signal has caused
 	minFailures = 3                     // consecutive sends without a reply before Redis counts as unavailable
 
-	// The release of a once key is retried for this time after the lease. If Redis never gets it, a
-	// run that failed counts as abandoned.
+	// How much longer than the lease the release of a once key is retried. If Redis never receives
+	// the release, a run that failed counts as abandoned.
 	extraRetryTime = time.Hour
 )
 
 // request is one attempt to acquire a key from Redis. Its id becomes the id of the grant. The
-// leader of the local queue owns it and passes it on with the leadership, so that its place in the
-// remote queue is kept. Every request has an end in Redis: a granted request becomes a grant, and
-// any other request that Redis may know is withdrawn.
+// leader of the local queue owns the request and passes it on with the leadership, so that its
+// place in the remote queue is kept. Every request has an end in Redis: a granted request becomes a
+// grant, and any other request that may have reached Redis is withdrawn.
 //
 // The races:
 //   - A notification may arrive at any time. So signals are cleared before each send, never after.
 //   - A send without a reply may still be granted. So such a request is withdrawn asynchronously.
-//   - A grant that arrives too late, or that no call wants, is withdrawn and never runs.
+//   - A grant that arrives too late, or that no call can use, is withdrawn, and no hold runs under
+//     it.
 //   - The queue does not send the next request before the withdrawal is confirmed. Otherwise the
-//     request would find the dead grant of its own process and report it as abandoned.
+//     request would meet the unused grant of its own process and report it as abandoned.
 type request struct {
 	l             *Locker
 	queue         *keyQueue
 	id            string
 	caller        *call         // the call that sent it last
 	queued        bool          // it is in the remote queue
-	repeated      bool          // sent more than once, or without a reply
+	repeated      bool          // sent more than once, or got no reply
 	unresolved    bool          // no reply since the last send, or granted without a run
 	callerChanged bool          // Redis may have the holder text of an earlier caller
 	backoff       bool          // signals do not shorten nextTry, because Redis did not reply
-	remoteSignal  chan struct{} // a notification came; room for one, nil until the request subscribes
-	localSignal   chan struct{} // a call of this process needs a newer reply; room for one
+	remoteSignal  chan struct{} // a notification arrived; capacity 1, nil until the request subscribes
+	localSignal   chan struct{} // a call of this process needs a newer reply; capacity 1
 	spurious      int           // consecutive notifications after which the key was still busy
 	nextTry       time.Time     // when to send again
 }
@@ -59,11 +60,11 @@ func newRequest(c *call) *request {
 	return req
 }
 
-// assign makes c the caller of a request that another leader passed on.
+// assign makes c the caller of a request that another leader has passed on.
 func (req *request) assign(c *call) {
 	stale := req.unresolved || req.repeated // Redis may grant it under the previous terms
 	if !sameTerms(req.caller, c) {
-		if stale || req.queued && req.caller.terms.share() != c.terms.share() { // the remote queue has what it asks for
+		if stale || req.queued && req.caller.terms.share() != c.terms.share() { // the remote queue contains the share that it requests
 			req.reissue()
 		}
 		req.nextTry, req.backoff = time.Time{}, false
@@ -86,7 +87,7 @@ func (req *request) subscribe() {
 	req.l.wake.register(req.id, req.remoteSignal)
 }
 
-// acceptLocalSignals lets calls of this process cause a send.
+// acceptLocalSignals allows calls of this process to cause a send.
 func (req *request) acceptLocalSignals() {
 	if req.localSignal == nil {
 		req.localSignal = make(chan struct{}, 1)
@@ -117,7 +118,7 @@ func (c *call) replyTimeout() time.Duration {
 	return max(c.maxWait()-c.waited(), backend.CallTimeout/2)
 }
 
-// clearSignals drops signals that are older than the send that follows.
+// clearSignals drops signals that are older than the send that follows it.
 func (req *request) clearSignals() {
 	select {
 	case <-req.remoteSignal:
@@ -144,22 +145,22 @@ func (req *request) backOff(tries int) {
 	req.nextTry, req.backoff = time.Now().Add(time.Duration(min(20<<min(tries, 5), 500))*time.Millisecond), true
 }
 
-// retryWhenFree sets nextTry after the reply busy. It is the end of the holder's lease, because no
-// notification reports that a holder died, but at most waitCap away, because notifications get
-// lost.
+// retryWhenFree sets nextTry after a busy reply. nextTry is the end of the holder's lease, because
+// no notification reports that a holder died. It is at most waitCap from now, because notifications
+// can get lost.
 func (req *request) retryWhenFree(b *BusyError) {
 	if req.remoteSignal == nil {
-		req.subscribe() // the subscription starts; when it is up, it signals the request, and the next send enters the remote queue
+		req.subscribe() // once the subscription is up, it signals the request, and the next send enters the remote queue
 	} else {
-		req.l.wake.start() // it may have ended
+		req.l.wake.start() // the subscription may have ended
 	}
 	jitter := time.Duration(10+rnd.IntN(40)) * time.Millisecond
 	req.nextTry = time.Now().Add(max(minPause, min(b.Remaining+jitter, waitCap-jitter))) //planted:request-again-at
 }
 
-// reissue gives the request a new id, at the end of the remote queue, because the old id was
-// granted too late or may belong to another caller. The new id is not sent before the old one is
-// withdrawn, so at most one withdrawal is open.
+// reissue gives the request a new id, at the end of the remote queue. It is called if the old id
+// was granted too late or may belong to another caller. The new id is not sent before the old one
+// is withdrawn, so at most one withdrawal is open.
 func (req *request) reissue() {
 	old := req.id
 	req.unresolved, req.repeated = true, true
@@ -171,16 +172,16 @@ func (req *request) reissue() {
 	}
 }
 
-// unsubscribe ends a request that was granted or needs no withdrawal.
+// unsubscribe ends the notifications of a request that was granted or needs no withdrawal.
 func (req *request) unsubscribe() {
 	if req.remoteSignal != nil {
 		req.l.wake.unregister(req.id)
 	}
 }
 
-// discard ends a request that no call wants. No notification is lost meanwhile: the withdrawal
-// enters its queue before the request leaves the table of waiters, and an earlier signal is passed
-// on by Hurry.
+// discard ends a request that no call needs any more. No notification is lost meanwhile: undo adds
+// the withdrawal to the cleanup queue before unsubscribe, and Hurry passes an earlier signal on to
+// the withdrawal.
 func (req *request) discard() {
 	req.undo()
 	req.unsubscribe()
@@ -191,7 +192,7 @@ func (req *request) discard() {
 	}
 }
 
-// mayExist reports whether Redis may know the request.
+// mayExist reports whether the request may have reached Redis.
 func (req *request) mayExist() bool { return req.queued || req.unresolved || req.repeated }
 
 // undo withdraws the request asynchronously: its queue entry, reservation or grant.
@@ -208,7 +209,7 @@ func (req *request) withdraw() {
 	})
 }
 
-// releaseRetryTime returns how long a release is retried. left is what remains of the lease.
+// releaseRetryTime returns for how long a release is retried. left is the rest of the lease.
 func (q *keyQueue) releaseRetryTime(left time.Duration) time.Duration {
 	if q.key.Kind == backend.KindOnce {
 		return left + extraRetryTime
@@ -216,7 +217,7 @@ func (q *keyQueue) releaseRetryTime(left time.Duration) time.Duration {
 	return left
 }
 
-// acquired is the result of a request. The zero value means: send again at once.
+// acquired is the result of a request. The zero value means: send the request again at once.
 type acquired struct {
 	grant       *grant
 	record      *Record
@@ -240,7 +241,7 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 		return acquired{err: &MismatchError{Key: c.key, Done: r.IsDone}}
 	case backend.OutcomeAbandoned:
 		return acquired{err: &AbandonedError{Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Attempt: r.Attempt}}
-	case backend.OutcomeEnded: // it was granted and expired before the reply arrived
+	case backend.OutcomeEnded: // it was granted, but that grant has expired or was revoked
 		req.reissue()
 		return acquired{}
 	case backend.OutcomeBusy:
@@ -251,10 +252,10 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 	}}
 }
 
-// acceptGrant makes a grant of a reply that arrived in time. From here on the grant, not the
+// acceptGrant makes a grant from a reply that arrived in time. From here on the grant, not the
 // request, must be released.
 func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
-	req.unresolved = true // until the grant exists the request must be withdrawn
+	req.unresolved = true // until the grant is registered, the request must be withdrawn
 	now := time.Now()
 	if between(r.Sent, now) >= usable(c.terms.Lease) { //planted:grant-in-time
 		req.reissue()
@@ -263,7 +264,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	g := &grant{
 		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: c.fingerprint,
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
-		since:      cmp.Or(r.Received, now), // the goroutine of a call in a group may run late, and clockPast needs a time soon after the grant
+		since:      cmp.Or(r.Received, now), // the goroutine of a call in a group may run late, but clockPast needs a time soon after the grant
 		granted:    r.GrantedAt,
 		firstToken: r.Token, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,
 		sent: r.Sent, //planted:grant-counts-from

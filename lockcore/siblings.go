@@ -10,25 +10,25 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// longWait is how long a nested call waits for its sibling before the wait is reported to the
-// Observer. A long wait often means that a ctx was not passed on.
+// longWait is how long a nested call waits for its sibling before Waiting is emitted. A long wait
+// often means that a ctx was not passed on.
 const longWait = 2 * time.Second
 
 // nestedWaiter is a nested call that waits until another run inside the same entry has returned.
-// The goroutine that removes it from the queue, under grant.mu, decides its outcome and sends
+// The goroutine that removes a waiter from its queue, under grant.mu, decides the outcome and sends
 // exactly one turn. A call that removes itself receives no turn.
 type nestedWaiter struct {
 	n     *nested
 	start time.Time
-	turn  chan bool // room for one: true if n is a run now, false if n can no longer enter the hold
+	turn  chan bool // capacity 1; true: n is a run now, false: n can no longer enter the hold
 
 	// Guarded by grant.mu.
-	at         *entry // nil when it is in no queue
+	at         *entry // the entry whose queue has the waiter, or nil
 	prev, next *nestedWaiter
 	seq        int32 // order of arrival in the hold; it may wrap
 }
 
-// nestedQueue is a queue in order of arrival.
+// nestedQueue is a FIFO queue.
 type nestedQueue struct {
 	first, last *nestedWaiter
 	n           int32
@@ -36,7 +36,7 @@ type nestedQueue struct {
 
 func (q *nestedQueue) empty() bool { return q == nil || q.n == 0 }
 
-// insert puts s after p, or in front if p is nil.
+// insert inserts s after p, or at the front if p is nil.
 func (q *nestedQueue) insert(p, s *nestedWaiter) {
 	s.prev = p
 	if p != nil {
@@ -67,9 +67,9 @@ func (q *nestedQueue) remove(s *nestedWaiter) {
 	q.n--
 }
 
-// merge moves all of o into q, the queue of at, in order of arrival.
+// merge moves all waiters of o into q, the queue of at, and keeps the order of arrival.
 func (q *nestedQueue) merge(o *nestedQueue, at *entry) {
-	p := (*nestedWaiter)(nil) // the last one known to come before s
+	p := (*nestedWaiter)(nil) // the last waiter of q that is known to precede s
 	for s := o.first; s != nil; s = o.first {
 		o.remove(s)
 		for {
@@ -87,7 +87,7 @@ func (q *nestedQueue) merge(o *nestedQueue, at *entry) {
 	}
 }
 
-// takeAll empties q and returns its waiters as a list.
+// takeAll removes all waiters from q and returns them as a list.
 func (q *nestedQueue) takeAll() *nestedWaiter {
 	if q.empty() {
 		return nil
@@ -100,7 +100,7 @@ func (q *nestedQueue) takeAll() *nestedWaiter {
 	return first
 }
 
-// before puts the list s in front of the list o. s must not be empty.
+// before inserts the list s before the list o. s must not be empty.
 func (s *nestedWaiter) before(o *nestedWaiter) *nestedWaiter {
 	last := s
 	for last.next != nil {
@@ -110,19 +110,19 @@ func (s *nestedWaiter) before(o *nestedWaiter) *nestedWaiter {
 	return s
 }
 
-// rejectAll sends each waiter of a list the turn false: the waiter cannot enter the hold.
+// rejectAll sends each waiter of a list the turn false, which means that it cannot enter the hold.
 func (s *nestedWaiter) rejectAll() {
 	for s != nil {
-		next := s.next // after the send s belongs to its call
+		next := s.next // before the send, because s then belongs to its call
 		s.next = nil
 		s.turn <- false
 		s = next
 	}
 }
 
-// await waits until n is a run inside the nearest open entry of e. If it returns neither entered
-// nor an error, no entry on the path is open. Then the call, which began at start, continues
-// without the hold.
+// await waits until n is a run inside the nearest open entry of e. If entered is false and err is
+// nil, the hold is not valid or no entry on the path is open. Then the call, which began at start,
+// continues without the hold.
 func (e *entry) await(ctx context.Context, wait time.Duration, n *nested) (entered bool, start time.Time, err error) {
 	h, l := e.of, e.of.grant.l
 	start = time.Now()
@@ -140,7 +140,7 @@ func (e *entry) await(ctx context.Context, wait time.Duration, n *nested) (enter
 	case at == nil:
 		h.grant.mu.Unlock()
 		return false, start, nil
-	case at.child == nil: // the child has returned meanwhile
+	case at.child == nil: // the child has returned in the meantime
 		at.openChildLocked(n)
 		h.grant.mu.Unlock()
 		return true, start, nil
@@ -167,7 +167,7 @@ func (s *nestedWaiter) wait(ctx context.Context, wait time.Duration) (entered bo
 	h := s.n.of
 	settled := false
 	defer func() {
-		if !settled { // the Observer panicked: take this call out of the queue while the panic passes
+		if !settled { // the Observer panicked: the call must not stay in the queue
 			s.giveUp()
 		}
 	}()
@@ -186,7 +186,7 @@ func (s *nestedWaiter) wait(ctx context.Context, wait time.Duration) (entered bo
 		select {
 		case entered = <-s.turn:
 			settled = true
-			if entered && ctx.Err() != nil { // both at once: the end of ctx wins
+			if entered && ctx.Err() != nil { // the turn and the end of ctx came together: the end of ctx wins
 				_ = s.n.Release(ctx)
 				entered, err = false, errtext.Wrap(ErrNotRun, context.Cause(ctx))
 			}
@@ -196,7 +196,7 @@ func (s *nestedWaiter) wait(ctx context.Context, wait time.Duration) (entered bo
 			if left {
 				err = h.siblingBusy(s.start, queue)
 			} else {
-				entered = <-s.turn // the turn was faster
+				entered = <-s.turn // the turn was sent before the timeout
 			}
 		case <-long:
 			if queue, waits := s.queue(); waits {
@@ -218,8 +218,8 @@ func (s *nestedWaiter) wait(ctx context.Context, wait time.Duration) (entered bo
 	return entered, err
 }
 
-// leave removes s from its queue. left is false if s is no longer in a queue and its turn is on the
-// way.
+// leave removes s from its queue. left is false if s was no longer in a queue. Then its turn has
+// been decided and is being sent.
 func (s *nestedWaiter) leave() (queue int, left bool) {
 	mu := &s.n.of.grant.mu
 	mu.Lock()
@@ -233,8 +233,8 @@ func (s *nestedWaiter) leave() (queue int, left bool) {
 	return queue, true
 }
 
-// giveUp is leave for a call that no longer wants its turn. If the call has already entered, its
-// run ends at once, and the next waiter enters.
+// giveUp is leave for a call that cannot use its turn any more. If the call has already entered,
+// its run ends at once, and the next waiter enters.
 func (s *nestedWaiter) giveUp() (queue int) {
 	queue, left := s.leave()
 	if !left && <-s.turn {
@@ -254,8 +254,8 @@ func (s *nestedWaiter) queue() (n int, waits bool) {
 	return int(s.at.waiters.n), true
 }
 
-// siblingBusy returns the error of a nested call that is refused because another one of the same
-// hold runs.
+// siblingBusy returns the error of a nested call that is refused because another run of the same
+// hold is open.
 func (h *hold) siblingBusy(start time.Time, queue int) *BusyError {
 	g := h.grant
 	g.mu.Lock()
@@ -267,7 +267,7 @@ func (h *hold) siblingBusy(start time.Time, queue int) *BusyError {
 	}
 }
 
-// shareText describes a share, or the key alone.
+// shareText returns a description of s for error texts.
 func shareText(s backend.Share) string {
 	switch s.Limit {
 	case 0:
@@ -278,18 +278,18 @@ func shareText(s backend.Share) string {
 	return fmt.Sprintf("weight %d of limit %d", s.Weight, s.Limit)
 }
 
-// reenter enters the hold of key that ctx carries, or waits until it can. If it returns neither a
-// lease nor an error, ctx carries no hold that it can enter, and start is when the call began to
-// wait.
+// reenter enters the hold of key that ctx carries, or waits until it can enter. If it returns
+// neither a lease nor an error, ctx carries no hold that the call can enter. Then start is the time
+// at which the call began to wait.
 func (l *Locker) reenter(ctx context.Context, e *entry, t *Terms) (le *Lease, start time.Time, err error) {
 	if e.of.grant.needsMore(t.share()) && e.holds() { //planted:upgrade-refused
-		return nil, start, fmt.Errorf("%w: %q: it holds %s and asks for %s", ErrUpgrade, e.of.grant.queue.key.Name, shareText(e.of.grant.share.Share), shareText(t.share()))
+		return nil, start, fmt.Errorf("%w: %q: ctx holds %s, the call requests %s", ErrUpgrade, e.of.grant.queue.key.Name, shareText(e.of.grant.share.Share), shareText(t.share()))
 	}
 	n := newNested(ctx, e.of)
 	if e.enter(n) {
 		return &n.Lease, start, nil
 	}
-	if !e.of.valid() { // decide its end before the call competes: a late renewal must not make the call wait for its own hold
+	if !e.of.valid() { // end it before the call competes: after a late renewal the call would wait for its own hold
 		e.of.grant.expire()
 	}
 	entered, start, err := e.await(ctx, cmp.Or(t.Wait, l.terms.Wait), n)

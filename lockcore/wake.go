@@ -11,26 +11,27 @@ import (
 )
 
 const (
-	wakeIdle    = time.Minute            // without use, the subscription closes after this time
-	revokePause = 100 * time.Millisecond // between two renewals that notifications about one grant cause
+	wakeIdle    = time.Minute            // an unused subscription closes after this time
+	revokePause = 100 * time.Millisecond // minimum time between two renewals that notifications about one grant cause
 )
 
-// wake is the one subscription of a Locker. It starts with the first waiter, or with the first
-// lease that is held for a second, and closes when there has been neither for a minute. A
-// notification proves nothing: its receiver sends a command to Redis.
+// wake is the only subscription of a Locker. It starts with the first waiter, or when a lease has
+// been held for a second. It closes after a minute without a waiter or such a lease. A notification
+// proves nothing, so its receiver sends a command to Redis.
 //
-// receive never blocks: it looks up a map entry and sends to a channel with room for one. closeIdle
-// decides under mu whether the subscription ends. It cancels the ctx of listen there, and receive
-// ignores a notification whose ctx has ended. So no waiter registers with a subscription that is
-// about to end, and a late notification of the old one does not count for the next.
+// receive never blocks: it looks up a map entry and sends to a channel with capacity 1. closeIdle
+// decides under mu whether the subscription ends, and then cancels the ctx of listen under mu.
+// receive ignores an EventSubscribed whose ctx has ended. So no waiter registers with a
+// subscription that is about to end, and a late EventSubscribed of an old subscription does not
+// count for the next one.
 type wake struct {
 	l *Locker
 
 	mu      sync.Mutex
-	waiters map[string]chan struct{} // by request
-	used    time.Time                // the last use, perhaps in the future
+	waiters map[string]chan struct{} // by request id
+	used    time.Time                // the end of the last use, which may be in the future
 	running bool
-	up      bool // subscribed, or EventSubscribed will follow
+	up      bool // EventSubscribed has arrived; after a gap in the subscription, another one follows
 	closed  bool
 	cancel  context.CancelFunc
 	idle    *time.Timer
@@ -38,15 +39,15 @@ type wake struct {
 	checking, again bool // see check
 }
 
-// ready reports whether a notification for a new waiter would arrive.
+// ready reports whether a notification for a new waiter would be received.
 func (w *wake) ready() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.up
 }
 
-// register directs the notifications for a request to ch. If the subscription is up it signals ch
-// at once, because a notification may have come before.
+// register directs the notifications for a request to ch. If the subscription is up, register
+// signals ch at once, because a notification may have been sent before.
 func (w *wake) register(id string, ch chan struct{}) {
 	w.mu.Lock()
 	if w.waiters == nil {
@@ -72,7 +73,7 @@ func (w *wake) unregister(id string) {
 // start starts the subscription if there is none.
 func (w *wake) start() { w.startFor(0) }
 
-// startFor is start, and the subscription stays open for d and a minute.
+// startFor is start. The subscription then stays open for d and a minute.
 func (w *wake) startFor(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +87,7 @@ func (w *wake) startFor(d time.Duration) {
 	go w.listen(ctx) // owner: wake, which ends it by cancel; join waits for it
 }
 
-// useLocked notes that the subscription is used from now on for d.
+// useLocked records that the subscription is used from now on for d.
 func (w *wake) useLocked(d time.Duration) {
 	if until := time.Now().Add(d); until.After(w.used) {
 		w.used = until
@@ -108,7 +109,7 @@ func (w *wake) listen(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if ctx.Err() == nil { // the subscription ended by itself
-		w.l.hasOldGrant() // sets the timer
+		w.l.hasOldGrant() // sets the age timer
 		w.endLocked()
 	}
 }
@@ -136,10 +137,10 @@ func (w *wake) endLocked() {
 	w.idle.Stop()
 }
 
-// receive handles a notification of the subscription with ctx.
+// receive handles a notification of the subscription that ctx belongs to.
 func (w *wake) receive(ctx context.Context, n backend.Notification) {
 	switch n.Event {
-	case backend.EventSubscribed: // first, or after a gap in which notifications were lost: all waiters send again
+	case backend.EventSubscribed: // for the first time, or after a gap in which notifications were lost: all waiters send again
 		w.mu.Lock()
 		if ctx.Err() != nil {
 			w.mu.Unlock()
@@ -172,22 +173,22 @@ func (w *wake) receive(ctx context.Context, n backend.Notification) {
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
-	default: // there is one already
+	default: // the channel has a signal already
 	}
 }
 
 const (
-	subscribeAfter = time.Second           // a Locker with an older lease subscribes, to receive Revoke
+	subscribeAfter = time.Second           // a Locker with an older lease subscribes, to receive revocations
 	checkPause     = 50 * time.Millisecond // between two batches of a check
 	checkAgain     = time.Second           // between two checks
 )
 
 // ageList lists the grants of a Locker whose leases have not ended, from the oldest to the
-// youngest. Locker.mu guards it. One timer finds the first grant that gets older than
-// subscribeAfter. So a lease needs neither its own timer nor a goroutine, and a short one costs two
-// assignments. The timer is set while there is a grant and no subscription: by addByAgeLocked with
-// the first grant, by onAgeTimer while the oldest is young, and by hasOldGrant when the
-// subscription closes.
+// youngest. Locker.mu guards it. One timer finds the first grant that is older than subscribeAfter.
+// So a lease needs no timer or goroutine for this, and a short lease costs two assignments.
+//
+// The timer is set while there is a grant and no subscription. addByAgeLocked sets it for the first
+// grant, onAgeTimer while the oldest grant is young, and hasOldGrant when the subscription closes.
 type ageList struct {
 	oldest, youngest *grant
 	timer            *time.Timer
@@ -209,7 +210,7 @@ func (l *Locker) addByAgeLocked(g *grant) {
 }
 
 func (a *ageList) removeLocked(g *grant) {
-	if g.older == nil && a.oldest != g { // its lease has ended before
+	if g.older == nil && a.oldest != g { // it was removed when its lease ended
 		return
 	}
 	if g.older != nil {
@@ -243,8 +244,8 @@ func (l *Locker) setAgeTimerLocked(in time.Duration) {
 	}
 }
 
-// onAgeTimer subscribes if there is an old grant, and sets the timer if all are young. Without a
-// grant it does nothing, and the next grant sets the timer.
+// onAgeTimer subscribes if there is an old grant, and sets the timer again if all grants are young.
+// Without a grant it does nothing, because the next grant sets the timer.
 func (l *Locker) onAgeTimer() {
 	l.mu.Lock()
 	l.byAge.set = false
@@ -258,8 +259,8 @@ func (l *Locker) onAgeTimer() {
 	}
 }
 
-// hasOldGrant reports whether there is an old grant, so that the subscription must stay. If not, the
-// subscription may close, and hasOldGrant sets the timer.
+// hasOldGrant reports whether there is an old grant, for which the subscription must stay open. If
+// there is none, hasOldGrant sets the timer, because the subscription may close.
 func (l *Locker) hasOldGrant() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -270,7 +271,7 @@ func (l *Locker) hasOldGrant() bool {
 	return ok && in <= 0
 }
 
-// grantsByAge returns the grants of the Locker.
+// grantsByAge returns the grants of the Locker, the oldest first.
 func (l *Locker) grantsByAge() []*grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -282,9 +283,9 @@ func (l *Locker) grantsByAge() []*grant {
 }
 
 // check renews all leases once, in batches with pauses, because the notification of a revocation
-// may have been lost before the Locker subscribed. Of a NoRenew lease it only reads the state. One
-// check runs at a time; if the Locker subscribes again meanwhile, one more follows. Close ends it
-// with the watchdog.
+// may have been lost before the Locker subscribed. For a NoRenew lease it only reads the state. One
+// check runs at a time. If the Locker subscribes again meanwhile, one more check follows. stop of
+// the watchdog ends the check.
 func (w *wake) check() {
 	defer w.l.wg.Done()
 	ctx := w.l.watchdog.ctx
@@ -307,8 +308,9 @@ func (w *wake) check() {
 	}
 }
 
-// debounceRevoke returns a grant with an id if the notification of its revocation must be checked now:
-// the first one at once, and at most one more per revokePause. Otherwise it returns nil.
+// debounceRevoke returns the grant with this id if the notification of its revocation must be
+// checked now. It lets the first notification through at once, and then at most one per
+// revokePause. Otherwise it returns nil.
 func (l *Locker) debounceRevoke(id string) *grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -337,11 +339,12 @@ func (l *Locker) debounceRevoke(id string) *grant {
 }
 
 // revoked handles the notification of a revocation. It proves nothing, because any client of Redis
-// can send one. So the watchdog sends a renewal, which only reads a NoRenew lease, at a bounded
-// rate. Its reply decides.
+// can send one. So the watchdog sends a renewal, at a bounded rate, and the reply decides. For a
+// NoRenew lease the renewal only reads the state.
 //
-// A share is closed first. A call that has joined it before is in the list of its grants, or finds it
-// closed when it is registered, see runShare.
+// A share is closed first. A call that joined it before that may be in the list of its grants
+// already. Otherwise the call checks whether the share is closed after it has registered its grant,
+// see runShare.
 func (l *Locker) revoked(id string) {
 	g := l.debounceRevoke(id)
 	if g == nil {

@@ -12,27 +12,29 @@ import (
 )
 
 const (
-	batchKeys   = 1000 // leases in one round trip
-	minPassTime = 100 * time.Millisecond
-	maxTryTime  = 30 * time.Second // a reply that takes longer is lost
-	maxTries    = 3                // renewals of one lease that are under way at the same time
-	maxPause    = 5 * time.Second  // after an error
+	batchKeys   = 1000                   // maximum number of leases in one round trip
+	minPassTime = 100 * time.Millisecond // minimum timeout of a batch, and the timeout of Route
+	maxTryTime  = 30 * time.Second       // maximum timeout of a batch: a later reply counts as lost
+	maxTries    = 3                      // maximum number of renewals of one lease in flight
+	maxPause    = 5 * time.Second        // longest pause after an error
 )
 
-// watchdog renews every lease of a Locker. There is no goroutine while nothing is due: one timer is
-// set to the earliest renewal, and each batch that is due has a goroutine for as long as it is
-// under way. A batch that hangs delays no other.
+// watchdog renews every lease of a Locker. No goroutine runs while no renewal is due, because one
+// timer is set to the earliest renewal. Each batch that is due has a goroutine while it is in
+// flight. A batch that hangs delays no other batch.
 //
-// A lease stays in the heap while renewals of it are under way. If a renewal has no reply after a
+// A lease stays in the heap while renewals of it are in flight. If a renewal has no reply after a
 // sixth of the lease, another one is sent beside it, on another connection, up to maxTries. If the
-// replies are late because the process is overloaded, more renewals would make it worse. So at most
-// batchKeys leases, or a tenth of all, have more than one renewal under way, and lag shortens the
-// period only of a Locker whose leases fit into one batch. A late reply counts for as long as the
-// lease is valid: each renewal extends it from the time of its own send, so replies may come in any
-// order. No reply revives a lease that has ended: grant.renewed checks grant.cause.
+// replies are late because the process is overloaded, more renewals would make that worse. Two
+// rules limit that. At most batchKeys leases, or a tenth of all, have more than one renewal in
+// flight. And lag shortens the period only if the leases of the Locker fit into one batch.
 //
-// grant.cause also decides the race with a release: a renewal under way then has the id of a grant
-// that is deleted or will be, and its reply is ignored. stop ends all renewals that are under way.
+// A late reply counts while the lease is valid. Each renewal extends the lease from the time of its
+// send, so replies may arrive in any order. No reply revives a lease that has ended, because
+// grant.renewed checks grant.cause.
+//
+// grant.cause also decides the race with a release. A renewal in flight then has the id of a grant
+// that is deleted or will be, and its reply is ignored. stop ends all renewals in flight.
 type watchdog struct {
 	l *Locker
 
@@ -40,36 +42,38 @@ type watchdog struct {
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	zero    time.Time // of its clock
+	zero    time.Time // the start of clockLocked
 	due     dueHeap
 	timer   *time.Timer
-	extra   int           // renewals under way beside another one of the same lease
-	lag     time.Duration // the longest recent time from when a renewal was due to its reply
+	extra   int           // renewals in flight beside another one of the same lease
+	lag     time.Duration // the longest recent time from a due renewal to its reply
 	stopped bool
 }
 
-// clockLocked returns the time since zero by the monotonic clock, which takes a third of the memory
-// of a time.Time.
+// clockLocked returns the monotonic time since zero. A time.Duration takes a third of the memory of
+// a time.Time.
 func (w *watchdog) clockLocked() time.Duration { return time.Since(w.zero) }
 
-// add adds a lease. now may be slightly in the past, which only makes the first renewal due sooner.
+// add adds a lease. now may be slightly in the past, which only makes the first renewal due
+// earlier.
 func (w *watchdog) add(g *grant, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
 		return
 	}
-	took := between(g.sent, now) // a slow reply used up part of the lease, and the first renewal may be as slow
+	took := between(g.sent, now) // a slow reply used up a part of the lease, and the first renewal may be as slow
 	w.lagLocked(took)
 	w.pushLocked(g, now.Sub(w.zero)+w.periodLocked(g.terms.Lease)-took)
 }
 
-// lagLocked updates lag with the duration of one round trip.
+// lagLocked updates lag with the duration of one round trip. Without longer ones, lag decreases by
+// an eighth each time.
 func (w *watchdog) lagLocked(took time.Duration) { w.lag = max(took, w.lag-w.lag/8) }
 
 // periodLocked returns how long after the send of the last renewal the next one is due: a third of
-// the lease, less lag, which counts up to a sixth of the lease. In a process that lacks CPU time
-// lag is large.
+// the lease minus lag. At most a sixth of the lease is subtracted. If the process lacks CPU time,
+// lag is large. With more than batchKeys leases, lag does not count.
 func (w *watchdog) periodLocked(lease time.Duration) time.Duration {
 	if len(w.due) > batchKeys {
 		return jitter(lease / 3)
@@ -94,7 +98,7 @@ func (w *watchdog) setLocked() {
 	}
 }
 
-// remove deletes a lease. The timer may fire once without work.
+// remove removes a lease from the heap. The timer may fire once without work.
 func (w *watchdog) remove(g *grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,15 +107,16 @@ func (w *watchdog) remove(g *grant) {
 	}
 }
 
-// renewNow makes a lease due at once. The reply of a renewal that is under way does not change that,
-// because it may be older than the reason.
+// renewNow makes a lease due at once. The reply of a renewal in flight does not change that,
+// because that renewal may be older than the reason for renewNow.
 func (w *watchdog) renewNow(g *grant) { w.dueIn(g, 0) }
 
-// publishSoon makes a grant due soon, so that Redis learns the holder after a hand-off.
+// publishSoon makes a grant due after publishAfter, so that Redis receives the holder text after a
+// hand-off.
 func (w *watchdog) publishSoon(g *grant) { w.dueIn(g, publishAfter) }
 
-// check makes those leases due at once that were not renewed by a renewal sent after since. A
-// NoRenew lease is in the heap until its state has been read.
+// check makes those leases due at once that no renewal sent after since has renewed. A NoRenew
+// lease then stays in the heap until its state was read.
 func (w *watchdog) check(all []*grant, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,9 +172,9 @@ func (w *watchdog) pass() {
 	batches.Wait()
 }
 
-// batches groups leases by server, and by size, so that a slow or dead server delays only its own
-// leases. It never waits long for a route, because the acquires of the leases have needed the same
-// routes.
+// batches divides leases into batches, by server and by size, so that a slow or dead server delays
+// only its own leases. It waits at most minPassTime for the routes. It rarely waits, because the
+// acquires of the leases needed the same routes.
 func (w *watchdog) batches(all []*grant) [][]*grant {
 	keys := make([]*backend.Key, len(all))
 	for i, g := range all {
@@ -188,22 +193,22 @@ func (w *watchdog) batches(all []*grant) [][]*grant {
 	return out
 }
 
-// take returns the leases that are due or will be within a tenth of their period, and how late the
-// first of them is. Each stays in the heap. It is due again when its renewal has had no reply for a
-// sixth of the lease.
+// take returns the leases that are due, or will be due within a thirtieth of their lease, and how
+// late the first of them is. Each lease stays in the heap. It is due again if its renewal gets no
+// reply within a sixth of the lease.
 func (w *watchdog) take() (all []*grant, late time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, most := w.clockLocked(), max(batchKeys, len(w.due)/10)
-	var putOff []*grant // back in the heap after the loop, which would take one with a long lease again
+	var putOff []*grant // added to the heap after the loop, because the loop would take a long lease again
 	for len(w.due) > 0 && !w.stopped && w.due[0].due-now <= w.due[0].terms.Lease/30 {
 		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // dueHeap holds nothing else
 		if !g.live() {                 // it may have ended before it was added
 			continue
 		}
 		switch {
-		case g.renewing == maxTries: // none has a reply yet, and one more would not help
-		case g.renewing > 0 && w.extra >= most: // the others may get a reply soon
+		case g.renewing == maxTries: // no renewal has a reply yet, and one more would not help
+		case g.renewing > 0 && w.extra >= most: // the renewals in flight may get a reply soon
 			putOff = append(putOff, g)
 			continue
 		default:
@@ -227,8 +232,8 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 	return all, late
 }
 
-// renew renews one batch. late is how long ago its first lease was due. It waits for the reply as
-// long as that can be useful for any lease of the batch.
+// renew renews one batch. late is how long ago its first lease was due. renew waits for the reply
+// while that can be useful for any lease of the batch, at most maxTryTime.
 func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	start := time.Now()
 	useful := minPassTime
@@ -249,7 +254,7 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 			if !g.terms.NoRenew {
 				g.countNoReply(start, translate(reply.Err))
 			}
-		case reply.Verdict == backend.VerdictKept && g.terms.NoRenew: // it was only read
+		case reply.Verdict == backend.VerdictKept && g.terms.NoRenew: // the state was only read
 			p.Kept++
 		case reply.Verdict == backend.VerdictKept:
 			p.Kept++
@@ -261,7 +266,7 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	}
 	p.Took = time.Since(start)
 	w.settle(batch, replies, start, late)
-	for _, g := range batch { // after the renewal: a slow Observer must not delay it
+	for _, g := range batch { // last, because a slow Observer must not delay the renewal
 		if h := g.holder(); h != nil {
 			h.checkOverrun()
 		}
@@ -269,13 +274,14 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	w.l.shielded(func() { w.l.report(w.l.base, p) })
 }
 
-// send sends one batch. It returns a reply for each lease, and the hold that the backend knows after
-// a renewal that succeeded.
+// send sends one batch. It returns a reply for each lease, and the hold whose holder text the
+// backend has after a successful renewal.
 //
 // A request that publishes a new hold runs code of the user: the Observer and the Value method of a
-// ctx. That code may hang. So another goroutine makes the requests, and the batch ends with ctx.
-// The goroutine ends with that code, and nothing waits for it. A lease has at most maxTries batches
-// under way, and none after its end, so at most that many goroutines of it outlive their batches.
+// ctx. That code may hang. So another goroutine makes the requests, and send returns when ctx ends.
+// The goroutine ends when that code returns, and nothing waits for it. A lease has at most maxTries
+// batches in flight, and none after its end, so at most that many goroutines for it outlive their
+// batches.
 func (w *watchdog) send(ctx context.Context, batch []*grant) ([]backend.RenewReply, []*hold) {
 	requests, holders := make([]backend.RenewRequest, len(batch)), make([]*hold, len(batch))
 	made := make(chan struct{})
@@ -297,7 +303,7 @@ func (w *watchdog) send(ctx context.Context, batch []*grant) ([]backend.RenewRep
 	return replies, make([]*hold, len(batch))
 }
 
-// settle sets when the leases of a batch that was sent at start are due next.
+// settle sets when the leases of a batch that was sent at start are due again.
 func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start time.Time, late time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -311,10 +317,10 @@ func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start ti
 			w.extra--
 		}
 		if g.index < 0 || g.urgent {
-			continue // it has ended, or is due for a newer reason
+			continue // the lease has ended, or is due for a newer reason
 		}
 		if replies[i].Err == nil && g.terms.NoRenew {
-			if g.renewing == 0 { // else a newer read decides
+			if g.renewing == 0 { // otherwise a newer read decides
 				heap.Remove(&w.due, int(g.index))
 			}
 			continue
@@ -323,7 +329,7 @@ func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start ti
 		switch replies[i].Err {
 		case nil:
 			next := now - took + w.periodLocked(g.terms.Lease)
-			if g.renewing == 0 || next > due { // else another renewal has made it due later already
+			if g.renewing == 0 || next > due { // otherwise another renewal has already made it due later
 				due = next
 			}
 		default:
@@ -339,7 +345,8 @@ func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start ti
 	}
 }
 
-// jitter spreads renewals by a tenth, so that leases taken together do not stay together.
+// jitter changes d by up to a tenth, so that the renewals of leases that were acquired together
+// spread out.
 func jitter(d time.Duration) time.Duration {
 	return d*9/10 + time.Duration(rnd.Int64N(int64(d)/5+1))
 }

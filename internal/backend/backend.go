@@ -1,7 +1,7 @@
-// Package backend is the seam between the engine in package lockcore and the servers that keep the
-// keys. It is not stable and not for implementation outside this module.
+// Package backend is the interface between the engine in package lockcore and the servers that
+// store the keys. It is not stable and not for implementation outside this module.
 //
-// ARCHITECTURE.md defines the words. Package backendtest has the tests that each backend passes.
+// ARCHITECTURE.md defines the words. Package backendtest has the tests that each backend must pass.
 package backend
 
 import (
@@ -13,14 +13,15 @@ import (
 const (
 	// CallTimeout bounds every command. A command that has no reply by then may still take effect.
 	CallTimeout = time.Second
-	// TokensPerGrant is the number of fencing tokens of one grant, from the one in its reply on.
+	// TokensPerGrant is the number of fencing tokens of one grant. AcquireReply.Token is the first
+	// of them.
 	TokensPerGrant = 512
 	// ReserveTime is how long a released key is kept for the first process of the remote queue.
 	ReserveTime = 500 * time.Millisecond
 	// QueueTTL is how long the remote queue of a key outlives its last request.
 	QueueTTL = time.Minute
-	// FreeTTL is how long a key that was cleared, or a free exclusive key whose last token may not
-	// have passed, remembers that token.
+	// FreeTTL is how long a free key remembers its last token after Clear, or after the release of
+	// an exclusive key whose token the clock may not have passed.
 	FreeTTL = time.Minute
 	// ParkedTTL is the least time for which a free key remembers that it may have parked entries.
 	ParkedTTL = 10 * time.Minute
@@ -28,26 +29,26 @@ const (
 	WokenTime = 10 * time.Second
 )
 
-// Backend keeps keys. Its methods are safe for concurrent use.
+// Backend stores keys. Its methods are safe for concurrent use.
 //
-// A method that sends a command returns within CallTimeout, or earlier when ctx ends, unless its
-// comment says otherwise. A command that got no reply may still take effect: then Repeated is set,
+// A method that sends a command returns within CallTimeout, or earlier if ctx ends, unless its
+// comment says otherwise. A command that got no reply may still take effect. Then Repeated is set,
 // and the same request may be sent again.
 type Backend interface {
 	// Key returns a key with its stored names. It sends no command.
 	Key(kind Kind, name string) Key
 
-	// Acquire requests a key. It first waits until the withdrawals of earlier requests for the key
-	// that may have been granted are confirmed. Otherwise the request would find the dead grant of
-	// its own process.
+	// Acquire requests a key. Before that, it waits until the withdrawals of earlier requests for
+	// the key that may have been granted are confirmed. Otherwise the request could meet an unused
+	// grant of its own process.
 	Acquire(ctx context.Context, r AcquireRequest) (AcquireReply, error)
-	// Renew extends leases, and returns a reply for each. It returns at the latest when ctx ends.
+	// Renew extends leases, and returns a reply for each. It returns no later than the end of ctx.
 	Renew(ctx context.Context, rs []RenewRequest) []RenewReply
-	// Extend is Renew of one lease that does not wait for other renewals. If no reply arrives, it
-	// sends the request again.
+	// Extend renews one lease and does not wait for other renewals. If no reply arrives, it sends
+	// the request again. It also returns the time of the last send.
 	Extend(ctx context.Context, r RenewRequest) (RenewReply, time.Time)
-	// Release ends a hold, and with r.Next acquires the key again in the same step. The end of ctx
-	// does not cancel it.
+	// Release ends a hold. If r.Next is set, it also acquires the key again in the same step. The
+	// end of ctx does not cancel it.
 	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
 	// Complete ends the hold of a once key and stores its record.
 	Complete(ctx context.Context, r CompleteRequest) (ReleaseReply, error)
@@ -55,80 +56,83 @@ type Backend interface {
 	// Adopt passes the hold of one grant to a new grant with greater tokens. If no reply arrives, it
 	// sends the request again.
 	Adopt(ctx context.Context, r AdoptRequest) (AdoptReply, error)
-	// Interim stores an interim answer, if the hold that it belongs to has not ended. If no reply
+	// Interim stores an interim answer, unless the hold that it belongs to has ended. If no reply
 	// arrives, it sends the request again.
 	Interim(ctx context.Context, r InterimRequest) (stored bool, err error)
 
 	// Withdraw removes a request, or a grant under which no hold began: its queue entry,
-	// reservation or grant. It returns at once, and is retried until it is confirmed.
+	// reservation or grant. It returns at once. The backend retries the withdrawal until it is
+	// confirmed.
 	Withdraw(r WithdrawRequest)
-	// Hurry makes an unconfirmed withdrawal the next one that is sent, because a notification for
-	// the request has come.
+	// Hurry makes an unconfirmed withdrawal the next one to be sent, because a notification for the
+	// request has arrived.
 	Hurry(id string)
-	// ReleaseLater is Release without waiting for the reply. It returns at once, and is retried
-	// until the time until.
+	// ReleaseLater releases without waiting for the reply. It returns at once. The backend retries
+	// the release until the time until.
 	ReleaseLater(r ReleaseRequest, until time.Time)
-	// Report calls Options.CleanupsFailed for the withdrawals and releases that were given up. The
-	// caller must hold no mutex.
+	// Report calls Options.CleanupsFailed for the withdrawals and releases that the backend has
+	// given up. The caller must hold no mutex.
 	Report()
 
 	// Inspect returns the state of a key. If no reply arrives, it sends the request again.
 	Inspect(ctx context.Context, key *Key, record RecordPart) (Status, error)
-	// List yields the keys that match, in no order. It may take as long as ctx allows.
+	// List yields the keys that match r, in no particular order. Only ctx bounds its time.
 	List(ctx context.Context, r ListRequest) iter.Seq2[ListEntry, error]
-	// Revoke marks the hold of a key, so that its renewals fail, and notifies the holder. A key
-	// that is not held is not an error. If no reply arrives, it sends the request again.
+	// Revoke marks the hold of a key, so that its renewals fail, and notifies the holder. If the
+	// key is not held, Revoke returns no error. If no reply arrives, it sends the request again.
 	Revoke(ctx context.Context, key *Key) error
 	// Clear frees a key that is not held and forgets its record. If no reply arrives, it sends the
 	// request again.
 	Clear(ctx context.Context, r ClearRequest) (ClearReply, error)
 
-	// Park adds an entry to the parked entries of a key that another request has. If the key is free
-	// or done, it changes nothing, and the caller requests the key again. If no reply arrives, Park
-	// sends the request again.
+	// Park adds an entry to the parked entries of a key that another request has. If the key is
+	// free or done, Park changes nothing, and the caller requests the key again. If no reply
+	// arrives, Park sends the request again.
 	Park(ctx context.Context, r ParkRequest) (ParkReply, error)
 	// Unpark removes entries, and marks the oldest of the others as woken. If no reply arrives, it
 	// sends the request again. The caller wakes the tasks of the entries in the reply.
 	Unpark(ctx context.Context, r UnparkRequest) (UnparkReply, error)
-	// CallWaker notifies the Locker that parked an entry of the key most recently, and returns how
-	// many subscribers received that. In a Cluster it counts only the subscribers of one node.
+	// CallWaker notifies the Locker that parked an entry of the key most recently. It returns the
+	// number of subscribers that received the notification. In a Cluster it counts only the
+	// subscribers of one node.
 	CallWaker(ctx context.Context, key *Key) (received int, err error)
 
 	// Listen passes the notifications for Options.Locker to on, one at a time, until ctx ends or
 	// the subscription ends. on must not block.
 	Listen(ctx context.Context, on func(Notification))
-	// Route returns for each key the name of the server that has it, so that a slow server delays
-	// only its own keys. A name is empty if the server is not known, or if there is only one
+	// Route returns for each key the name of the server that stores it, so that a slow server
+	// delays only its own keys. A name is empty if the server is not known, or if there is only one
 	// server.
 	Route(ctx context.Context, keys []*Key) []string
-	// Permanent reports whether a repeat would get the same error. err is from one of the methods
-	// above.
+	// Permanent reports whether a repeat would fail with the same error. err is an error of one of
+	// the methods above.
 	Permanent(err error) bool
-	// Name returns the name that users read, with the limits of the backend.
+	// Name returns the name of the backend for users, with its limits.
 	Name() string
 
-	// Drain waits until all withdrawals and releases are confirmed, or until ctx ends. Once all are
-	// confirmed, no new ones are accepted.
+	// Drain waits until all withdrawals and releases are confirmed, or until ctx ends. When all are
+	// confirmed, the backend accepts no new ones.
 	Drain(ctx context.Context)
-	// Close gives up what is not confirmed, ends commands under way, and waits for the goroutines
-	// of the backend.
+	// Close gives up unconfirmed withdrawals and releases, ends the commands in flight, and waits
+	// for the goroutines of the backend.
 	Close()
 }
 
 // Options are the options that every backend has.
 type Options struct {
 	Locker string // id of the Locker in remote queues, a UUID
-	// Closing is closed when Close begins: from then on no Acquire waits for a withdrawal.
+	// Closing is closed when Close of the Locker begins. From then on no Acquire waits for a
+	// withdrawal.
 	Closing <-chan struct{}
 	// CleanupsFailed receives the number of withdrawals and releases that were given up, and the
 	// last error.
 	CleanupsFailed func(n int, err error)
-	// Grouped receives the number of calls of a group that was sent in one write, and how long the
-	// first of them waited for it.
+	// Grouped receives the number of calls of each group that was sent in one write, and how long
+	// the first of them waited.
 	Grouped func(calls int, waited time.Duration)
 }
 
-// Kind names the two namespaces of keys.
+// Kind is one of the two namespaces of keys.
 type Kind uint8
 
 // The kinds of keys.
@@ -137,23 +141,24 @@ const (
 	KindOnce
 )
 
-// Key is what is locked.
+// Key is the name of what is locked, with the names of its data in the backend.
 type Key struct {
 	Kind   Kind
 	Name   string
-	Stored [2]string // names of its data and of its remote queue in the backend
+	Stored [2]string // names of its data and of its remote queue
 }
 
-// Share is what a request asks for beside others. The zero value asks for the key alone.
+// Share is the part of a key that a request needs beside other requests. The zero value means the
+// key alone.
 //
-// All shares that are held at the same time form a phase. An exclusive hold is before or after a
-// phase, never beside it.
+// All shares that are held at the same time form a phase. A hold of the key alone is before or
+// after a phase, never beside it.
 type Share struct {
-	Limit  int // the weights of all shares, this one included, may be at most Limit; Unlimited: any
+	Limit  int // maximum sum of the weights of all shares, including this one; Unlimited: any sum
 	Weight int // 1 to Limit
 }
 
-// Unlimited is the Limit of a share beside any number of others.
+// Unlimited is the Limit of a share that can be held beside any number of others.
 const Unlimited = 999_999_999
 
 // AcquireRequest requests a key. A repeat has the same ID and the same terms.
@@ -164,10 +169,10 @@ type AcquireRequest struct {
 	Lease       time.Duration
 	Retention   time.Duration // how long the data of the key outlives the send if nothing renews the lease
 	Fingerprint string        // of the payload; empty: not compared
-	AtMostOnce  bool          // of a once key: refuse it if it is abandoned
+	AtMostOnce  bool          // of a once key: refuse the request if the key is abandoned
 	Queue       bool          // enter the remote queue if the key is busy
 	First       bool          // this ID was not sent before
-	Timeout     time.Duration // of the wait for the reply
+	Timeout     time.Duration // how long to wait for the reply
 	Share       Share         // zero: the key alone
 }
 
@@ -181,7 +186,7 @@ const (
 	OutcomeDone                     // the once key has a record
 	OutcomeMismatch                 // the key is held, done or abandoned with another fingerprint
 	OutcomeAbandoned                // an AtMostOnce request found an abandoned key
-	OutcomeEnded                    // the request was granted or withdrawn before, and that has ended
+	OutcomeEnded                    // the request is over: its grant has ended or was revoked, or it was withdrawn
 )
 
 // AcquireReply is the reply to an AcquireRequest. Sent and Repeated are set with an error too.
@@ -193,17 +198,17 @@ type AcquireReply struct {
 
 	Token     int64     // Granted: the first of TokensPerGrant tokens
 	GrantedAt time.Time // Granted: by the backend's clock
-	Attempt   int       // Granted: number of this run of a once key, from 1; Done: of the run that is recorded; Abandoned: of that run
+	Attempt   int       // Granted: number of the run of a once key, from 1; Done: of the recorded run; Abandoned: of the abandoned run
 	Abandoned bool      // Granted: the previous hold was abandoned
-	Plain     bool      // Granted: the backend knows nothing of the key but this hold, see ReleaseRequest.Plain
-	Phase     string    // Granted: of a share, id of the phase; all shares of a phase have the same Token
+	Plain     bool      // Granted: the backend stores no other data for the key, see ReleaseRequest.Plain
+	Phase     string    // Granted, for a share: id of the phase; all shares of a phase have the same Token
 
 	Locker    string        // Busy: of the current hold
-	Holder    string        // Busy, Abandoned: of the current, or the abandoned, hold; Busy: empty if the key is only reserved or cooling
+	Holder    string        // Busy: of the current hold, empty if the key is only reserved or cooling; Abandoned: of the abandoned hold
 	HeldFor   time.Duration // Busy, Abandoned: since that hold began
 	Remaining time.Duration // Busy: of the lease, the reservation or the cooldown
-	Queue     int           // Busy: processes in the remote queue
-	Shares    int           // Busy: sum of the weights of the shares that are held; 0: another request has the key alone
+	Queue     int           // Busy: number of processes in the remote queue
+	Shares    int           // Busy: sum of the weights of the shares that are held or cool; 0: the key is not shared
 
 	Fingerprint string // Busy, Done
 	Record      []byte // Done; Busy: the interim answer, if there is one
@@ -211,14 +216,14 @@ type AcquireReply struct {
 	Parked      bool   // Granted, Done: the key may have parked entries
 }
 
-// RenewRequest extends a lease to Lease from now. It never shortens a lease and never revives an
-// expired one.
+// RenewRequest extends a lease: it lasts at least Lease from now. It never shortens a lease and
+// never revives an expired one.
 type RenewRequest struct {
 	Key       *Key
 	ID        string
 	Lease     time.Duration // 0: only read whether the lease is kept
 	Retention time.Duration // see AcquireRequest
-	Token     int64         // of the hold that began since the last renewal; 0: none has
+	Token     int64         // of the hold that began since the last renewal; 0: none began
 	Holder    string        // of that hold
 	Share     Share
 }
@@ -228,7 +233,7 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	VerdictLost    Verdict = iota // another request has the key, or none has
+	VerdictLost    Verdict = iota // another request has the key, or no request has it
 	VerdictKept                   // the lease is extended
 	VerdictRevoked                // the hold was revoked
 )
@@ -239,31 +244,31 @@ type RenewReply struct {
 	Err     error
 }
 
-// ReleaseRequest ends a hold. A repeat has the same fields, and Repeated.
+// ReleaseRequest ends a hold. A repeat has the same fields, but Repeated is set.
 type ReleaseRequest struct {
 	Key       *Key
 	ID        string
 	Token     int64         // the greatest token used under the grant
 	Retention time.Duration // how long the data of the free or abandoned key is kept
-	Abandon   bool          // the outcome of the run is not known
-	CoolUntil time.Time     // no request gets the key before
+	Abandon   bool          // the outcome of the run is unknown
+	CoolUntil time.Time     // no request gets the key before this time
 	Repeated  bool          // a duplicate of the acquire, or of this request, may still arrive
-	Share     Share         // its Token, Abandon, Plain and Next are not used
-	Plain     bool          // the grant was Plain, and the clock of the backend is past Token: the backend may forget the key, or all but the runs of a once key
+	Share     Share         // if set, Token, Abandon, Plain and Next are not used
+	Plain     bool          // the grant was Plain, and the clock of the backend is past Token: all data may be deleted, except the runs of a once key
 	Next      *AcquireRequest
 }
 
 // ReleaseReply is the reply to a ReleaseRequest or a CompleteRequest. Repeated is set with an error
 // too.
 type ReleaseReply struct {
-	Released bool         // false: another hold has the key, or none has
+	Released bool         // false: another hold has the key, or no hold has it
 	Repeated bool         // a duplicate of the command may still arrive, or may have arrived
 	Parked   bool         // the hold has ended, no request has the key, and the key may have parked entries
 	Next     AcquireReply // its Sent and Repeated are set with an error too
 }
 
-// CompleteRequest ends the hold of a once key and stores its record. It succeeds after the lease
-// expired too, provided that no other hold has begun.
+// CompleteRequest ends the hold of a once key and stores its record. It also succeeds after the
+// lease expired, provided that no other hold has begun.
 type CompleteRequest struct {
 	Key      *Key
 	ID       string
@@ -279,17 +284,17 @@ type WithdrawRequest struct {
 	Key       *Key
 	ID        string
 	Retention time.Duration // how long the data of the free key is kept
-	Granted   bool          // the request may have been granted: the next request for the key waits for this one
+	Granted   bool          // the request may have been granted: the next request for the key waits for this withdrawal
 	Repeated  bool          // a duplicate of the acquire may still arrive
 	Share     Share
 }
 
-// ParkRequest parks an entry, the text that names a task outside of its worker.
+// ParkRequest parks an entry: a text that names a task outside of its worker.
 type ParkRequest struct {
 	Key   *Key
 	Entry string
-	Most  int           // how many entries the key may have
-	Keep  time.Duration // how long all entries of the key are kept from now, at least
+	Most  int           // maximum number of entries of the key
+	Keep  time.Duration // minimum time from now for which all entries of the key are kept
 }
 
 // ParkOutcome is the result of a ParkRequest.
@@ -305,23 +310,23 @@ const (
 // ParkReply is the reply to a ParkRequest.
 type ParkReply struct {
 	Outcome ParkOutcome
-	Before  int           // Parked: entries that were parked earlier
-	Count   int           // Parked, ParkFull: entries of the key
+	Before  int           // Parked: number of older entries
+	Count   int           // Parked, ParkFull: number of entries of the key
 	Age     time.Duration // Parked: since Entry was parked for the first time
 	Oldest  time.Duration // Parked, ParkFull: since the oldest entry was parked for the first time
 }
 
-// UnparkRequest removes entries and marks others as woken, so that no other process wakes them for
-// WokenTime. An entry keeps its place until it is removed.
+// UnparkRequest removes entries and marks other entries as woken. No other process wakes a marked
+// entry for WokenTime. An entry keeps its place until it is removed.
 type UnparkRequest struct {
 	Key    *Key
 	Remove []string
-	Woken  int           // how many entries that begin with Prefix are to be woken, including those that are
+	Woken  int           // wanted number of woken entries that begin with Prefix; includes those that are woken already
 	Prefix string        // of the entries that the caller can wake
-	Fresh  time.Duration // an entry that was marked earlier does not count as woken; default and most: WokenTime
+	Fresh  time.Duration // how long an entry counts as woken after it was marked; default and maximum: WokenTime
 }
 
-// FreshTime returns Fresh or its default.
+// FreshTime returns Fresh, or WokenTime if Fresh is not set or greater.
 func (r *UnparkRequest) FreshTime() time.Duration {
 	if r.Fresh <= 0 {
 		return WokenTime
@@ -331,14 +336,14 @@ func (r *UnparkRequest) FreshTime() time.Duration {
 
 // UnparkReply is the reply to an UnparkRequest.
 type UnparkReply struct {
-	Removed int           // entries
+	Removed int           // number of removed entries
 	Age     time.Duration // since the oldest removed entry was parked for the first time
 	Wake    []string      // newly marked entries, oldest first; the caller wakes them
-	Count   int           // entries that are left
-	Oldest  time.Duration // since the oldest of these was parked for the first time
+	Count   int           // number of remaining entries
+	Oldest  time.Duration // since the oldest remaining entry was parked for the first time
 }
 
-// State is the state of a key.
+// State is the name of the state of a key.
 type State string
 
 // The states of a key.
@@ -352,7 +357,7 @@ const (
 	StateAbandoned State = "abandoned"
 )
 
-// RecordPart says how much of the record Inspect returns.
+// RecordPart is the part of the record that Inspect returns.
 type RecordPart uint8
 
 // The parts of a record.
@@ -362,31 +367,31 @@ const (
 	RecordHead // the first 512 bytes
 )
 
-// Status is what the backend knows of a key.
+// Status is the state of a key.
 type Status struct {
 	State     State
-	Locker    string        // held, or expired without a release: of that hold
+	Locker    string        // of the current hold, or of a hold that expired without a release
 	Holder    string        // of the current or the last hold
 	GrantedAt time.Time     // of that hold, by the backend's clock; zero if there is none
 	HeldFor   time.Duration // since that hold began
 	Remaining time.Duration // of the lease, the reservation or the cooldown
 	Token     int64         // of the last hold
-	Attempt   int           // runs of a once key
-	KeepLeft  time.Duration // done, abandoned
-	Queue     int           // processes in the remote queue
+	Attempt   int           // number of runs of a once key
+	KeepLeft  time.Duration // done, abandoned: rest of the retention
+	Queue     int           // number of processes in the remote queue
 	Revoked   bool
-	Died      bool   // free exclusive key whose last hold was abandoned
-	Record    []byte // done, if it was requested
+	Died      bool   // free exclusive key: the last hold was abandoned
+	Record    []byte // done: the part that was requested
 
-	Parked       int           // entries
-	OldestParked string        // entry
+	Parked       int           // number of parked entries
+	OldestParked string        // the oldest entry
 	ParkedFor    time.Duration // since that entry was parked for the first time
 
 	Weights int         // shared: sum of the weights
-	Shares  []ShareHeld // shared: those that end first, at most MaxShares
+	Shares  []ShareHeld // shared: at most MaxShares, those that end first
 }
 
-// MaxShares is how many shares Inspect returns.
+// MaxShares is the maximum number of shares that Inspect returns.
 const MaxShares = 100
 
 // ShareHeld is a share of a key.
@@ -396,14 +401,14 @@ type ShareHeld struct {
 	Holder    string
 	HeldFor   time.Duration
 	Remaining time.Duration
-	Cooling   bool // it was released, and is kept for the rest of its cooldown
+	Cooling   bool // it was released, and its weight counts for the rest of its cooldown
 }
 
 // ListRequest selects the keys that List yields.
 type ListRequest struct {
-	Kind        Kind   // 0: both
-	Match       string // glob pattern of Redis for the escaped name; empty: all
-	Free        bool   // also free keys with Died
+	Kind        Kind   // 0: both kinds
+	Match       string // glob pattern of Redis for the escaped name; empty: all keys
+	Free        bool   // also yield free keys with Died
 	RecordHeads bool
 }
 
@@ -420,7 +425,7 @@ type ClearCondition uint8
 // The conditions of Clear. A held key is never cleared.
 const (
 	ClearAlways       ClearCondition = iota
-	ClearIfSame                      // the last token is Token, and the key is done or not as Done says
+	ClearIfSame                      // the last token is Token, and the key is done if and only if Done is true
 	ClearIfUnreadable                // the data of the key cannot be read
 )
 
@@ -445,7 +450,7 @@ const (
 // Event is the kind of a Notification.
 type Event uint8
 
-// The events. A notification proves nothing, because any client may have sent it: the receiver
+// The events. A notification proves nothing, because any client may have sent it. So the receiver
 // sends a request to the backend.
 const (
 	EventSubscribed Event = iota // the subscription is up, for the first time or after a gap in which notifications were lost

@@ -13,31 +13,32 @@ var (
 	ErrClosed = errors.New("lockcore: locker closed")
 	// ErrTooLate means that a release could not be sent while it was useful.
 	ErrTooLate = errors.New("no command could be sent in time")
-	// ErrHeldUp means that too many commands still run whose callers have returned. It is permanent
-	// for the call that gets it, but not for work that is retried asynchronously.
-	ErrHeldUp = errors.New("too many calls are held up")
+	// ErrHeldUp means that too many commands are still running after their callers have returned.
+	// It is permanent for the call that gets it, but not for work that is retried asynchronously.
+	ErrHeldUp = errors.New("too many commands are still running after their callers returned")
 )
 
-// DataError means that no backend wrote the data of a key. A repeat gets the same error.
+// DataError means that the data of a key was not written by a backend. A repeat fails with the same
+// error.
 type DataError struct {
 	Stored string // name of the key in the backend
-	Field  string // of its hash; empty: one of the stored keys has another type, or is a string that no backend wrote
+	Field  string // of its hash; empty: a stored key has another type, or is a string that no backend wrote
 	Reply  error
 }
 
 func (e *DataError) Error() string {
 	if e.Field == "" {
-		return fmt.Sprintf("stored data does not decode: Redis key %[1]q must be a hash or a string that holdfast wrote, and %[1]q with :q, :p, :w or :s a sorted set; delete the one that is not: %[2]v", e.Stored, e.Reply)
+		return fmt.Sprintf("stored data does not decode: Redis key %[1]q must be a hash or a string that holdfast wrote, and %[1]q with the suffix :q, :p, :w or :s must be a sorted set; delete the key of another type: %[2]v", e.Stored, e.Reply)
 	}
 	return fmt.Sprintf("stored data does not decode: field %q of the hash %q must be a number from 0 to 9e15; Clear repairs the key", e.Field, e.Stored)
 }
 
 func (e *DataError) Unwrap() error { return e.Reply }
 
-// AcksError means that the command has taken effect, but too few replicas confirmed it in time.
+// AcksError means that the command took effect, but too few replicas acknowledged it in time.
 type AcksError struct {
 	Acked, Wanted int
-	Reason        string // why there is no count
+	Reason        string // why the number is unknown; empty: it is known
 }
 
 func (e *AcksError) Error() string {
@@ -48,8 +49,8 @@ func (e *AcksError) Error() string {
 	return s
 }
 
-// Ended reports whether ctx is over. At the deadline of ctx its timer may fire a moment later, so
-// Err alone is not enough.
+// Ended reports whether ctx has ended. It also compares the deadline with the clock, because the
+// timer of ctx may fire a moment after the deadline.
 func Ended(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(end)

@@ -13,8 +13,8 @@ type Holder struct {
 	Traceparent string
 }
 
-// ParseHolder parses a text with host, PID, task and traceparent, one per line. It returns the zero
-// Holder for a text from another program.
+// ParseHolder parses a text with host, PID, task and traceparent, one per line. For a text of
+// another form it returns the zero Holder.
 func ParseHolder(text string) Holder {
 	f := strings.SplitN(text, "\n", 4)
 	if len(f) != 4 {

@@ -1,4 +1,4 @@
-// Package backendtest has the tests that each backend passes. Each case states one rule.
+// Package backendtest has the tests that each backend must pass. Each case checks one rule.
 package backendtest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// World is a space of keys.
+// World is a set of keys that several backends share.
 type World struct {
 	// Backend returns a backend for a Locker. The test closes it.
 	Backend func(locker string) backend.Backend
@@ -22,13 +22,14 @@ type World struct {
 
 const (
 	long  = 30 * time.Second       // a lease that does not expire in a test
-	short = 100 * time.Millisecond // a lease that a test waits for
+	short = 100 * time.Millisecond // a lease that expires while a test waits
 	day   = 24 * time.Hour
-	used  = 7 // tokens of a grant that a test uses beside the first
+	used  = 7 // the last token that a test uses, counted from the first of the grant
 )
 
-// Run tests a backend in real time, its cases in parallel. It leaves out the cases that wait for
-// more than a second. world is called for each case; the spaces of two cases may be the same.
+// Run tests a backend in real time and runs its cases in parallel. It skips the cases that wait for
+// more than a second. It calls world for each case. Two cases may get the same keys, because each
+// case uses its own names.
 func Run(t *testing.T, world func(t *testing.T) World) {
 	for _, c := range cases() {
 		if !c.slow {
@@ -40,7 +41,7 @@ func Run(t *testing.T, world func(t *testing.T) World) {
 	}
 }
 
-// RunInBubble tests a backend in virtual time: each case, and world, run in a bubble of
+// RunInBubble tests a backend in virtual time. Each case, including world, runs in a bubble of
 // testing/synctest.
 func RunInBubble(t *testing.T, world func(t *testing.T) World) {
 	for _, c := range cases() {
@@ -50,10 +51,10 @@ func RunInBubble(t *testing.T, world func(t *testing.T) World) {
 	}
 }
 
-// rule is a case.
+// rule is a case: a rule that each backend must follow, and its test.
 type rule struct {
 	name string
-	slow bool // it waits for more than a second
+	slow bool // the case waits for more than a second
 	do   func(*scene)
 }
 
@@ -67,14 +68,14 @@ func (c *rule) run(t *testing.T, w World) {
 		s.all[i] = p
 	}
 	s.a, s.b, s.c = s.all[0], s.all[1], s.all[2]
-	t.Cleanup(func() { // in this order: Listen ends before its backend
+	t.Cleanup(func() { // Listen must end before its backend is closed
 		cancel()
 		s.listening.Wait()
 		for _, p := range s.all {
 			p.Close()
 		}
 	})
-	name := rand.Text() // other cases may use the same space
+	name := rand.Text() // other cases may use the same World
 	s.job, s.claim = s.a.Key(backend.KindExclusive, name), s.a.Key(backend.KindOnce, name)
 	c.do(s)
 }
@@ -97,7 +98,7 @@ type process struct {
 	heard chan backend.Notification
 }
 
-// request returns a request with defaults that edit changes.
+// request returns a request with default values, changed by edit.
 func request(k *backend.Key, edit ...func(*backend.AcquireRequest)) *backend.AcquireRequest {
 	r := &backend.AcquireRequest{
 		Key: k, ID: rand.Text(), Holder: "holder", Lease: long, Retention: long + day, First: true, Timeout: backend.CallTimeout,
@@ -153,7 +154,7 @@ func (p *process) expired(k *backend.Key, edit ...func(*backend.AcquireRequest))
 // wait sends a request that enters the queue.
 func (p *process) wait(k *backend.Key, edit ...func(*backend.AcquireRequest)) *backend.AcquireRequest {
 	p.Scene.Helper()
-	time.Sleep(time.Millisecond) // waiters of the same microsecond are in no order
+	time.Sleep(time.Millisecond) // waiters that arrive in the same microsecond have no defined order
 	r := request(k, append(edit, queued)...)
 	p.acquire(backend.OutcomeBusy, r)
 	return r
@@ -210,7 +211,7 @@ func renewal(r *backend.AcquireRequest, lease time.Duration) backend.RenewReques
 	return backend.RenewRequest{Key: r.Key, ID: r.ID, Lease: lease, Retention: lease + day, Share: r.Share}
 }
 
-// withdraw withdraws a request and waits until that has its effect, if it has one.
+// withdraw withdraws a request and waits until done returns true for the status of the key.
 func (p *process) withdraw(r *backend.AcquireRequest, repeated bool, done func(backend.Status) bool) {
 	p.Scene.Helper()
 	p.Withdraw(backend.WithdrawRequest{Key: r.Key, ID: r.ID, Retention: time.Minute, Granted: true, Repeated: repeated, Share: r.Share})
@@ -252,7 +253,7 @@ func (s *scene) clear(want backend.ClearReply, r backend.ClearRequest) {
 	}
 }
 
-// check fails the test if a rule does not hold.
+// check fails the test if ok is false.
 func (s *scene) check(ok bool, format string, args ...any) {
 	s.Helper()
 	if !ok {
@@ -260,7 +261,7 @@ func (s *scene) check(ok bool, format string, args ...any) {
 	}
 }
 
-// listen subscribes, and returns when the subscription is up.
+// listen subscribes and returns when the subscription is up.
 func (p *process) listen() {
 	p.Scene.Helper()
 	p.heard = make(chan backend.Notification, 100)
@@ -297,7 +298,8 @@ func (p *process) hearsNothing() {
 	}
 }
 
-// list returns the names of the entries, sorted, without the prefix of the scene.
+// list returns the kinds, names and states of the entries, sorted. The names are without the prefix
+// of the scene.
 func (s *scene) list(r backend.ListRequest) (names []string) {
 	s.Helper()
 	for e, err := range s.a.List(s.Context(), r) {

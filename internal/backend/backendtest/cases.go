@@ -160,7 +160,7 @@ func renewals() []rule {
 			s.a.renew(backend.VerdictLost, renewal(r, long))
 			s.state(&s.job, backend.StateFree)
 		}),
-		fast("a renewal of another's key is lost", func(s *scene) {
+		fast("a renewal of a key that another request has is lost", func(s *scene) {
 			r, _ := s.a.expired(&s.job)
 			s.b.hold(&s.job)
 			s.a.renew(backend.VerdictLost, renewal(r, long))
@@ -205,7 +205,7 @@ func ends() []rule {
 			r, g := s.a.hold(&s.job)
 			s.a.end(r, g.Token+used)
 			st := s.state(&s.job, backend.StateFree)
-			s.check((st.Token == g.Token+used || st.Token == 0) && st.Holder == "" && !st.Died, "the state is %+v", st) // 0: the clock is past it
+			s.check((st.Token == g.Token+used || st.Token == 0) && st.Holder == "" && !st.Died, "the state is %+v", st) // 0: no data is left, because the clock is past the token
 			_, next := s.b.hold(&s.job)
 			s.check(next.Token > g.Token+used && !next.Abandoned, "%+v after token %d", next, g.Token+used)
 		}),
@@ -274,7 +274,7 @@ func ends() []rule {
 			_, next := s.b.hold(&s.claim)
 			s.check(!next.Abandoned && next.Attempt == 1 && next.Token > g.Token, "the grant is %+v", next)
 		}),
-		fast("a withdrawn grant was no run", func(s *scene) {
+		fast("a withdrawn grant does not count as a run", func(s *scene) {
 			r, _ := s.a.hold(&s.claim)
 			s.a.withdraw(r, false, func(st backend.Status) bool { return st.State == backend.StateFree })
 			_, next := s.b.hold(&s.claim)

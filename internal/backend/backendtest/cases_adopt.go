@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// adoption returns a request of another process for the hold of r.
+// adoption returns a request to adopt the hold of r.
 func adoption(r *backend.AcquireRequest) backend.AdoptRequest {
 	return backend.AdoptRequest{Key: r.Key, From: r.ID, ID: rand.Text(), Holder: "adopter", Lease: long, Retention: long + day}
 }
@@ -34,7 +34,7 @@ func (p *process) interim(want bool, r *backend.AcquireRequest, attempt int, ans
 	}
 }
 
-// as returns a request with the id of the adopted grant.
+// as returns a request with the id of the new grant, for a renewal or an end.
 func as(r backend.AdoptRequest) *backend.AcquireRequest {
 	return &backend.AcquireRequest{Key: r.Key, ID: r.ID}
 }
@@ -59,7 +59,7 @@ func adopting() []rule {
 			_, next := s.c.hold(&s.job)
 			s.check(next.Token > got.Token && !next.Abandoned, "%+v after %+v", next, got)
 		}),
-		fast("a run that is adopted goes on", func(s *scene) {
+		fast("a run that is adopted continues", func(s *scene) {
 			s.a.expired(&s.claim)
 			r, _ := s.a.hold(&s.claim, digest("f"))
 			to := adoption(r)
@@ -68,7 +68,7 @@ func adopting() []rule {
 			s.c.acquire(backend.OutcomeMismatch, request(&s.claim, digest("other")))
 			s.a.complete(false, completion(r, got.Token))
 			s.b.complete(true, completion(as(to), got.Token))
-			s.check(s.c.acquire(backend.OutcomeDone, request(&s.claim, digest("f"))).Attempt == 2, "another attempt is recorded")
+			s.check(s.c.acquire(backend.OutcomeDone, request(&s.claim, digest("f"))).Attempt == 2, "the record has another attempt")
 		}),
 		fast("an adopted hold can be adopted", func(s *scene) {
 			r, _ := s.a.hold(&s.job)
@@ -177,7 +177,7 @@ func interims() []rule {
 			r, _ := s.a.hold(&s.claim)
 			s.check(s.b.acquire(backend.OutcomeBusy, request(&s.claim)).Record == nil, "there is an answer already")
 			s.a.interim(true, r, 1, "accepted")
-			s.check(string(s.b.acquire(backend.OutcomeBusy, request(&s.claim)).Record) == "accepted", "another answer")
+			s.check(string(s.b.acquire(backend.OutcomeBusy, request(&s.claim)).Record) == "accepted", "the reply has another answer")
 			to := adoption(r)
 			got := s.b.adopt(backend.VerdictKept, to)
 			s.check(string(s.c.acquire(backend.OutcomeBusy, request(&s.claim)).Record) == "accepted", "the adoption removes the answer")
@@ -185,7 +185,7 @@ func interims() []rule {
 			s.check(string(s.c.acquire(backend.OutcomeBusy, request(&s.claim)).Record) == "new\x00", "the adopter's hold has no new answer")
 			s.b.complete(true, completion(as(to), got.Token))
 			s.a.interim(false, r, 1, "late")
-			s.check(string(s.c.acquire(backend.OutcomeDone, request(&s.claim)).Record) == "record", "another record")
+			s.check(string(s.c.acquire(backend.OutcomeDone, request(&s.claim)).Record) == "record", "the reply has another record")
 		}),
 		fast("an interim answer ends with its hold", func(s *scene) {
 			r, g := s.a.hold(&s.claim)
@@ -197,11 +197,11 @@ func interims() []rule {
 			time.Sleep(short + 20*time.Millisecond)
 			s.a.interim(false, r, 2, "late")
 			r, g = s.a.hold(&s.claim)
-			s.check(s.b.acquire(backend.OutcomeBusy, request(&s.claim)).Record == nil, "the answer of the run before")
+			s.check(s.b.acquire(backend.OutcomeBusy, request(&s.claim)).Record == nil, "the reply has the answer of the previous run")
 			s.a.interim(true, r, 3, "accepted")
 			s.a.abandon(r, g.Token)
 			s.a.hold(&s.claim)
-			s.check(s.b.acquire(backend.OutcomeBusy, request(&s.claim)).Record == nil, "the answer of the abandoned run")
+			s.check(s.b.acquire(backend.OutcomeBusy, request(&s.claim)).Record == nil, "the reply has the answer of the abandoned run")
 		}),
 		fast("an interim answer belongs to one run", func(s *scene) {
 			r, _ := s.a.hold(&s.claim)

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-const anHour = time.Hour // how long entries are kept
+const anHour = time.Hour // how long the tests keep entries
 
 // park parks an entry and checks the outcome.
 func (p *process) park(want backend.ParkOutcome, k *backend.Key, entry string) backend.ParkReply {
@@ -19,14 +19,14 @@ func (p *process) park(want backend.ParkOutcome, k *backend.Key, entry string) b
 func (p *process) parkIn(want backend.ParkOutcome, r backend.ParkRequest) backend.ParkReply {
 	p.Scene.Helper()
 	reply, err := p.Park(p.Scene.Context(), r)
-	time.Sleep(time.Millisecond) // entries of the same microsecond are in no order of arrival
+	time.Sleep(time.Millisecond) // entries that are parked in the same microsecond have no defined order
 	if err != nil || reply.Outcome != want {
 		p.Scene.Fatalf("Park of %q returns %+v and error %v, want outcome %d", r.Entry, reply, err, want)
 	}
 	return reply
 }
 
-// wake unparks nothing, and checks which entries are newly woken.
+// wake removes no entry, and checks which entries are newly woken.
 func (p *process) wake(k *backend.Key, woken int, prefix string, want ...string) backend.UnparkReply {
 	p.Scene.Helper()
 	return p.unpark(backend.UnparkRequest{Key: k, Woken: woken, Prefix: prefix}, want...)
@@ -104,7 +104,7 @@ func parking() []rule {
 			s.b.wake(&s.job, 1, "")
 			reply := s.b.wake(&s.job, 2, "", "2")
 			s.check(reply.Count == 3 && reply.Oldest > 0 && reply.Removed == 0 && reply.Age == 0, "the reply is %+v", reply)
-			s.b.park(backend.Parked, &s.job, "1") // it is not on its way any more
+			s.b.park(backend.Parked, &s.job, "1") // now it no longer counts as woken
 			s.b.wake(&s.job, 2, "", "1")
 		}),
 		fast("only entries with the prefix are woken", func(s *scene) {
@@ -155,7 +155,7 @@ func parking() []rule {
 			time.Sleep(2 * time.Second)
 			s.check(s.inspect(&s.job).Parked == 0, "the entries have not ended")
 			_, g := s.b.hold(&s.job)
-			s.check(g.Parked, "the key forgot that there were entries")
+			s.check(g.Parked, "the grant does not report that there were entries")
 			s.b.wake(&s.job, 1, "")
 		}),
 		fast("Inspect returns the oldest entry", func(s *scene) {
@@ -169,29 +169,29 @@ func parking() []rule {
 
 func parkedReplies() []rule {
 	return []rule{
-		fast("a grant and a release say that there are entries", func(s *scene) {
+		fast("a grant and a release report parked entries", func(s *scene) {
 			r, g := s.parked(&s.job, "1")
 			s.check(!g.Parked, "the first grant is %+v", g)
-			s.check(s.a.acquire(backend.OutcomeGranted, r).Parked, "the repeated grant does not say it")
-			s.check(!s.b.acquire(backend.OutcomeBusy, request(&s.job)).Parked, "a busy reply says it")
+			s.check(s.a.acquire(backend.OutcomeGranted, r).Parked, "the repeated grant does not report them")
+			s.check(!s.b.acquire(backend.OutcomeBusy, request(&s.job)).Parked, "a busy reply reports them")
 			end := ending(r, g.Token)
 			end.Plain = g.Plain
-			s.check(s.a.release(true, end).Parked, "the release does not say it")
+			s.check(s.a.release(true, end).Parked, "the release does not report them")
 			r, g = s.b.hold(&s.job)
-			s.check(g.Parked, "the next grant does not say it")
+			s.check(g.Parked, "the next grant does not report them")
 			s.b.unpark(backend.UnparkRequest{Key: &s.job, Remove: []string{"1"}})
-			s.check(!s.b.release(true, ending(r, g.Token)).Parked, "the release says it when all entries are removed")
+			s.check(!s.b.release(true, ending(r, g.Token)).Parked, "the release reports entries when all are removed")
 			_, g = s.b.hold(&s.job)
-			s.check(!g.Parked, "the grant says it when all entries are removed")
+			s.check(!g.Parked, "the grant reports entries when all are removed")
 		}),
-		fast("an abandoned key says that there are entries", func(s *scene) {
+		fast("an abandoned key reports parked entries", func(s *scene) {
 			r, g := s.parked(&s.claim, "1")
 			reply := s.a.release(true, &backend.ReleaseRequest{Key: r.Key, ID: r.ID, Token: g.Token, Retention: day, Abandon: true})
-			s.check(reply.Parked, "the release does not say it")
+			s.check(reply.Parked, "the release does not report them")
 			_, g = s.b.hold(&s.claim)
 			s.check(g.Parked && g.Abandoned, "the takeover is %+v", g)
 		}),
-		fast("a takeover says that there are entries", func(s *scene) {
+		fast("a takeover reports parked entries", func(s *scene) {
 			s.a.hold(&s.job, expiring)
 			s.b.park(backend.Parked, &s.job, "1")
 			time.Sleep(short + 20*time.Millisecond)
@@ -204,20 +204,20 @@ func parkedReplies() []rule {
 			waiter := s.b.wait(&s.job)
 			s.check(!s.a.release(true, ending(r, g.Token)).Parked, "the release of a reserved key reports them")
 			s.b.hearsTurn(waiter)
-			s.check(s.b.acquire(backend.OutcomeGranted, waiter).Parked, "the grant of the waiter does not say it")
+			s.check(s.b.acquire(backend.OutcomeGranted, waiter).Parked, "the grant of the waiter does not report them")
 		}),
 		fast("a withdrawn reservation notifies the Locker that parked last", func(s *scene) {
 			s.b.listen()
-			told := backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name}
+			wake := backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name}
 			r, g := s.parked(&s.job, "1")
 			first, second := s.b.wait(&s.job), s.b.wait(&s.job)
 			s.check(!s.a.release(true, ending(r, g.Token)).Parked, "the release of a reserved key reports them")
 			s.b.hearsTurn(first)
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: first.ID, Retention: day})
-			s.b.hearsTurn(second) // another request waits
+			s.b.hearsTurn(second) // the key is not free: another request waits
 			s.b.hearsNothing()
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: second.ID, Retention: day})
-			s.b.hears(told)
+			s.b.hears(wake)
 		}),
 		fast("a release that cools does not report entries", func(s *scene) {
 			r, g := s.parked(&s.job, "1")
@@ -226,26 +226,26 @@ func parkedReplies() []rule {
 			s.check(!s.a.release(true, end).Parked, "the release reports them")
 			time.Sleep(short + 20*time.Millisecond)
 			_, g = s.b.hold(&s.job)
-			s.check(g.Parked, "the grant does not say it")
+			s.check(g.Parked, "the grant does not report them")
 		}),
-		fast("release and acquire says that there are entries", func(s *scene) {
+		fast("release and acquire reports parked entries", func(s *scene) {
 			r, g := s.parked(&s.job, "1")
 			end := ending(r, g.Token)
 			end.Next = request(&s.job)
-			s.check(s.a.release(true, end).Next.Parked, "the grant does not say it")
+			s.check(s.a.release(true, end).Next.Parked, "the grant does not report them")
 			end.Repeated = true
-			s.check(s.a.release(false, end).Next.Parked, "the repeated grant does not say it")
+			s.check(s.a.release(false, end).Next.Parked, "the repeated grant does not report them")
 		}),
-		fast("a completion and a replay say that there are entries", func(s *scene) {
+		fast("a completion and a replay report parked entries", func(s *scene) {
 			r, g := s.parked(&s.claim, "1")
 			for range 2 { // the second one is a repeat
 				reply, err := s.a.Complete(s.Context(), *completion(r, g.Token))
 				s.check(err == nil && reply.Released && reply.Parked, "Complete returns %+v and error %v", reply, err)
 			}
-			s.check(s.b.acquire(backend.OutcomeDone, request(&s.claim)).Parked, "the replay does not say it")
+			s.check(s.b.acquire(backend.OutcomeDone, request(&s.claim)).Parked, "the replay does not report them")
 			s.b.wake(&s.claim, 1, "", "1")
 			s.b.unpark(backend.UnparkRequest{Key: &s.claim, Remove: []string{"1"}})
-			s.check(!s.b.acquire(backend.OutcomeDone, request(&s.claim)).Parked, "the replay says it when all entries are removed")
+			s.check(!s.b.acquire(backend.OutcomeDone, request(&s.claim)).Parked, "the replay reports entries when all are removed")
 		}),
 		slow("a record with entries ends at its time", func(s *scene) {
 			r, g := s.parked(&s.claim, "1")
@@ -264,11 +264,11 @@ func parkedReplies() []rule {
 			s.a.end(r, g.Token)
 			time.Sleep(backend.ParkedTTL - time.Second)
 			r, g = s.b.hold(&s.job)
-			s.check(g.Parked, "the key forgot its entries")
+			s.check(g.Parked, "the grant does not report its entries")
 			s.b.end(r, g.Token)
 			time.Sleep(backend.ParkedTTL + time.Second)
 			_, g = s.b.hold(&s.job)
-			s.check(!g.Parked, "the key remembers its entries for longer than it keeps data")
+			s.check(!g.Parked, "the grant reports entries after the data of the key has expired")
 			s.b.wake(&s.job, 1, "", "1")
 		}),
 		slow("a withdrawn, cleared or revoked key remembers entries", func(s *scene) {
@@ -278,14 +278,14 @@ func parkedReplies() []rule {
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
 			time.Sleep(backend.ParkedTTL - time.Second)
 			_, g := s.b.hold(&s.job)
-			s.check(g.Parked, "the key forgot its entries")
+			s.check(g.Parked, "the grant does not report its entries")
 		}),
 		fast("CallWaker notifies the Locker that parked last", func(s *scene) {
 			s.a.listen()
 			s.b.listen()
 			s.calls(&s.job, 0)
 			s.a.hold(&s.job)
-			s.calls(&s.job, 0) // a plain hold
+			s.calls(&s.job, 0) // a plain hold has no waker
 			s.a.park(backend.Parked, &s.job, "1")
 			s.b.park(backend.Parked, &s.job, "2")
 			s.calls(&s.job, 1)
@@ -298,7 +298,7 @@ func parkedReplies() []rule {
 			s.a.hears(backend.Notification{Event: backend.EventWake, Kind: backend.KindOnce, Name: claim.Name})
 			s.b.unpark(backend.UnparkRequest{Key: &claim, Remove: []string{"1"}})
 			s.calls(&claim, 0)
-			s.c.park(backend.Parked, &s.job, "1") // it does not listen
+			s.c.park(backend.Parked, &s.job, "1") // c does not listen
 			s.calls(&s.job, 0)
 			s.b.hearsNothing()
 		}),
@@ -310,7 +310,7 @@ func parkedReplies() []rule {
 	}
 }
 
-// calls calls the waker and checks how many subscribers that reaches.
+// calls calls CallWaker and checks the number of subscribers.
 func (s *scene) calls(k *backend.Key, want int) {
 	s.Helper()
 	got, err := s.c.CallWaker(s.Context(), k)

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// limited asks for a share.
+// limited changes a request into one for a share.
 func limited(limit, weight int) func(*backend.AcquireRequest) {
 	return func(r *backend.AcquireRequest) { r.Share = backend.Share{Limit: limit, Weight: weight} }
 }
@@ -32,8 +32,8 @@ func shares() []rule {
 	return slices.Concat(sharing(), lateShares(), phases(), sharedQueues(), sharedEnds(), sharedOperators())
 }
 
-// sharing has the rows of the contract: a free key, an exclusive hold, and shares with and without a
-// queue.
+// sharing has the cases of the contract: a free key, an exclusive hold, and shares with and without
+// a queue.
 func sharing() []rule {
 	return []rule{
 		fast("a share of a free key is granted", func(s *scene) {
@@ -140,7 +140,7 @@ func phases() []rule {
 		fast("the token of a phase is between those of the holds beside it", func(s *scene) {
 			r, g := s.a.hold(&s.job)
 			end := ending(r, g.Token+used)
-			end.Repeated = true // the key remembers the tokens
+			end.Repeated = true // so that the key remembers the tokens
 			s.a.release(true, end)
 			one, phase := s.b.hold(&s.job, reader)
 			two, beside := s.c.hold(&s.job, reader)
@@ -207,8 +207,8 @@ func sharedQueues() []rule {
 			phase := s.b.acquire(backend.OutcomeGranted, one)
 			s.c.hearsTurn(two)
 			s.c.hearsTurn(three)
-			s.c.hearsNothing() // the limit of the fourth is 3
-			s.check(s.weights(&s.job, 3).Queue == 2, "the queue has not two waiters")
+			s.c.hearsNothing() // the limit of the fourth request is 3
+			s.check(s.weights(&s.job, 3).Queue == 2, "the queue does not have two waiters")
 			for _, r := range []*backend.AcquireRequest{two, three} {
 				s.check(s.c.acquire(backend.OutcomeGranted, r).Token == phase.Token, "%s has another token", r.ID)
 			}
@@ -252,7 +252,7 @@ func sharedQueues() []rule {
 			s.c.hearsTurn(light)
 			s.c.acquire(backend.OutcomeGranted, light)
 		}),
-		fast("a share that is kept for a waiter expires", func(s *scene) {
+		fast("a share that is reserved for a waiter expires", func(s *scene) {
 			s.b.listen()
 			s.a.hold(&s.job, limited(2, 1))
 			r, _ := s.a.hold(&s.job, limited(2, 1))
@@ -300,9 +300,9 @@ func sharedQueues() []rule {
 			s.b.listen()
 			for _, edit := range []func(*backend.AcquireRequest){limited(1, 1), func(*backend.AcquireRequest) {}} {
 				s.a.hold(&s.job, limited(1, 1), expiring)
-				gone, w := s.c.wait(&s.job, edit), s.b.wait(&s.job, limited(1, 1))
+				withdrawn, w := s.c.wait(&s.job, edit), s.b.wait(&s.job, limited(1, 1))
 				time.Sleep(short + 20*time.Millisecond)
-				s.c.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: gone.ID, Retention: time.Minute, Share: gone.Share})
+				s.c.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: withdrawn.ID, Retention: time.Minute, Share: withdrawn.Share})
 				s.b.hearsTurn(w)
 				s.b.acquire(backend.OutcomeGranted, w)
 				s.b.endShare(w)
@@ -394,7 +394,7 @@ func sharedOperators() []rule {
 			s.a.hears(backend.Notification{Event: backend.EventRevoked, Request: held.ID})
 			s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
 			s.a.release(true, ending(held, 0))
-			s.check(!s.weights(&s.job, 1).Revoked, "Revoked is true, and no share is held")
+			s.check(!s.weights(&s.job, 1).Revoked, "Revoked is true although no share is held")
 			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
 			s.c.hold(&s.job, limited(3, 1))
 		}),

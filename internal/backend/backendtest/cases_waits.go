@@ -16,7 +16,7 @@ func queues() []rule {
 			r := s.b.wait(&s.job)
 			s.check(s.b.acquire(backend.OutcomeBusy, r).Queue == 1, "a repeat is queued again")
 			s.c.wait(&s.job)
-			s.check(s.inspect(&s.job).Queue == 2, "the queue has not two waiters")
+			s.check(s.inspect(&s.job).Queue == 2, "the queue does not have two waiters")
 		}),
 		fast("a request that does not wait is not queued", func(s *scene) {
 			s.a.hold(&s.job)
@@ -231,7 +231,7 @@ func rotations() []rule {
 			s.check(!next.Sent.IsZero(), "Sent is zero")
 			s.check(s.inspect(&s.job).Holder == "next", "the holder is not the next one")
 		}),
-		fast("release and acquire lets a waiter go first", func(s *scene) {
+		fast("release and acquire reserves the key for a waiter", func(s *scene) {
 			s.b.listen()
 			r, g := s.a.hold(&s.job)
 			waiter := s.b.wait(&s.job)
@@ -269,7 +269,7 @@ func operators() []rule {
 			st := s.state(&s.job, backend.StateFree)
 			s.check(st.Token == 0 && st.Holder == "" && st.Queue == 0 && !st.Died, "the state is %+v", st)
 		}),
-		fast("Revoke notifies the holder, who keeps the key", func(s *scene) {
+		fast("Revoke notifies the holder, which keeps the key", func(s *scene) {
 			s.a.listen()
 			r, _ := s.a.hold(&s.job)
 			s.check(s.b.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
@@ -299,7 +299,7 @@ func operators() []rule {
 			_, next := s.b.hold(&s.claim, digest("2"))
 			s.check(next.Attempt == 1 && next.Token > g.Token, "the grant is %+v", next)
 		}),
-		fast("Clear forgets that a key was abandoned, but no token", func(s *scene) {
+		fast("Clear forgets that a key was abandoned, but not its token", func(s *scene) {
 			_, g := s.a.expired(&s.claim)
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.claim})
 			_, next := s.b.hold(&s.claim)
@@ -315,7 +315,7 @@ func operators() []rule {
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
 			s.b.hearsTurn(waiter)
 		}),
-		fast("Clear on condition changes nothing if the key has changed", func(s *scene) {
+		fast("Clear with a condition changes nothing if the key has changed", func(s *scene) {
 			r, g := s.a.hold(&s.claim)
 			s.a.complete(true, completion(r, g.Token))
 			seen := s.state(&s.claim, backend.StateDone)
@@ -328,7 +328,7 @@ func operators() []rule {
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.claim, Condition: backend.ClearIfSame, Token: seen.Token, Done: true})
 			s.state(&s.claim, backend.StateFree)
 		}),
-		fast("Inspect returns the part of a record that is asked for", func(s *scene) {
+		fast("Inspect returns the requested part of a record", func(s *scene) {
 			r, g := s.a.hold(&s.claim)
 			c := completion(r, g.Token)
 			c.Record = bytes.Repeat([]byte("0123456789abcdef"), 64)

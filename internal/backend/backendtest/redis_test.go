@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goredis.SetLogger(quiet{}) // the tests close subscriptions
+	goredis.SetLogger(quiet{}) // go-redis logs that subscriptions are closed
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
@@ -23,7 +23,7 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// world returns backends on a Redis. dial returns a client of it.
+// world returns a World on a Redis server. dial returns a client of that server.
 func world(t *testing.T, noGroups bool, dial func() *goredis.Client) backendtest.World {
 	t.Helper()
 	return backendtest.World{Backend: func(locker string) backend.Backend {

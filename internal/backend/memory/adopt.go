@@ -7,13 +7,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// This file has the rules of a hold that is handed to another process, in the manner of rules.go.
+// This file contains the rules for a hold that is handed over to another process. They have the
+// form of those in rules.go.
 
-// adopt passes a hold to a new grant, whose tokens are greater. The run goes on: its number, the
-// fingerprint, the interim answer and the mark of an abandoned hold stay. So of two processes with
-// the same ticket one adopts, and the other finds that From has no hold. The id of From is
-// remembered, because a late duplicate of its acquire may arrive. If the new grant was released
-// before a duplicate of this request arrives, its id is remembered, and the hold stays as it is.
+// adopt passes a hold to a new grant, whose tokens are greater. The run continues: its number, the
+// fingerprint, the interim answer and the mark of an abandoned hold stay. So if two processes have
+// the same ticket, one of them adopts the hold, and the other gets VerdictLost. adopt remembers the
+// id of From, because a late duplicate of its acquire may arrive. If the new grant was released
+// before a late duplicate of r arrives, the id of the new grant is remembered, and the duplicate
+// changes nothing.
 func adopt(k key, r *backend.AdoptRequest, e env) (key, backend.AdoptReply) {
 	k.expire(e.now)
 	stored := k
@@ -51,9 +53,9 @@ func (k *key) adopted(kind backend.Kind) backend.AdoptReply {
 	}
 }
 
-// interim stores the interim answer of a hold that was handed to another process. An adopted hold
-// remembers the id of the first grant, and has the same attempt. A later run has another attempt,
-// unless runs are counted anew after a record or a clear.
+// interim stores the interim answer of a hold that was handed over to another process. An adopted
+// hold remembers the id of the first grant, and has the same attempt. A later run has another
+// attempt, unless a record has ended or a clear has reset the count.
 func interim(k key, r *backend.InterimRequest, e env) (key, bool) {
 	k.expire(e.now)
 	stored := k

@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// This file has the steps that the requests of rules.go share.
+// This file contains the steps that several requests of rules.go share.
 
-// grant gives the key to r. Any request may take a key that is free or has expired, because the
+// grant grants the key to r. Any request may take a key that is free or has expired, because the
 // first process of the queue may be dead. The token is greater than used, and not less than the
-// time, so that tokens grow also after the data of the key has ended.
+// time. So tokens also grow after the data of the key has expired.
 func (k *key) grant(used int64, r *backend.AcquireRequest, e env) {
 	if k.state == shared { // all shares have expired
 		k.closePhase()
@@ -40,7 +40,7 @@ func (k *key) attempt(kind backend.Kind) int {
 	return 1
 }
 
-// live reports whether the key is kept for its owner, cooling or shared.
+// live reports whether the key is held, reserved, cooling or shared, and that state has not ended.
 func (k *key) live(now instant) bool {
 	return (k.state == held || k.state == reserved || k.state == cooling || k.state == shared) && k.end > now
 }
@@ -51,7 +51,7 @@ func (k *key) extend(lease span, now instant) {
 	}
 }
 
-// free ends the state of a key. A key without data has no TTL.
+// free ends the state of a key. A key without data then has no TTL.
 func (k *key) free() {
 	k.state, k.owner, k.locker, k.end, k.length, k.revoked, k.record = free, "", "", 0, 0, false, nil
 	if k.empty() {
@@ -59,8 +59,8 @@ func (k *key) free() {
 	}
 }
 
-// unfold makes a plain hold or a plain record one like any other, as the scripts do. TTLs are in whole
-// milliseconds.
+// unfold turns a plain hold or a plain record into an ordinary one, as the scripts do. TTLs are in
+// whole milliseconds.
 func (k *key) unfold(now instant) {
 	if k.plain {
 		k.plain, k.expires = false, now+k.left(now)+1000
@@ -77,8 +77,8 @@ func (k *key) empty() bool {
 	return k.state == free && k.token == 0 && k.used == 0 && len(k.ended) == 0 && k.waker == ""
 }
 
-// lastToken returns the token that Inspect shows. For a hold that is its first token. For a key
-// that is not held it is the greatest token that may have been used.
+// lastToken returns the token that Inspect shows. For a hold it is the first token. For a key that
+// is not held it is the greatest token that may have been used.
 func (k *key) lastToken() int64 {
 	if k.state == held {
 		return k.token
@@ -108,7 +108,8 @@ func (k *key) recordPart(part backend.RecordPart) []byte {
 	}
 }
 
-// expire removes what has expired: all data, the record alone, the queue, or the parked entries.
+// expire removes data that has expired: all of it, the record alone, the queue, the parked entries,
+// or the shares.
 func (k *key) expire(now instant) {
 	if k.expires <= now {
 		k.forget()
@@ -127,7 +128,8 @@ func (k *key) expire(now instant) {
 	}
 }
 
-// clampEnd corrects an end that is further away than the state can last: the clock was set back.
+// clampEnd corrects an end that is further away than the state can last. Such an end means that the
+// clock was set back.
 func (k *key) clampEnd(now instant) {
 	k.end = min(k.end, now+min(k.length, longest))
 }
@@ -155,8 +157,9 @@ func (k *key) outlive(ttl span, now instant) {
 	}
 }
 
-// remember notes an id that has ended. A late duplicate of its acquire must find the id here, else
-// the key is granted to a request that has ended. If the key has no other data, its TTL begins again.
+// remember records an id that has ended. A late duplicate of its acquire may arrive. If the id were
+// not recorded, the key would be granted to a request that has ended. If the key has no other data,
+// its TTL starts again.
 func (k *key) remember(id string, now instant) {
 	if !slices.Contains(k.ended, id) {
 		if k.state == free && k.token == 0 && k.used == 0 && k.waker == "" {
@@ -167,8 +170,8 @@ func (k *key) remember(id string, now instant) {
 	k.outlive(minute, now)
 }
 
-// noteEnd remembers id if a late duplicate of it may arrive. Otherwise it only keeps the ids that
-// are remembered already, because the TTL may have become shorter.
+// noteEnd remembers id if a late duplicate of it may arrive. Otherwise it only extends the TTL for
+// the ids that are remembered already, because the TTL may have become shorter.
 func (k *key) noteEnd(id string, repeated bool, now instant) {
 	if repeated {
 		k.remember(id, now)
@@ -177,9 +180,9 @@ func (k *key) noteEnd(id string, repeated bool, now instant) {
 	}
 }
 
-// reserve keeps a free key for the first process of the queue that can be notified, and removes the
-// dead ones before it. If many are dead, the live ones behind them find the key free with their
-// next request. The data must outlive the queue.
+// reserve reserves a free key for the first process of the queue that can be notified, and removes
+// the dead waiters before it, at most maxDead. If more are dead, the live waiters behind them get
+// the free key with their next request. The data must outlive the queue.
 func (k *key) reserve(e env) []notice {
 	for range maxDead {
 		if len(k.queue) == 0 {
@@ -229,7 +232,7 @@ func byArrival(a, b waiter) int {
 func micros(d time.Duration) span    { return d.Microseconds() }
 func duration(us span) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// wholeMillis returns d without a part of a millisecond.
+// wholeMillis returns d, rounded down to whole milliseconds.
 func wholeMillis(d time.Duration) span { return d.Milliseconds() * 1000 }
 
 // ceilMillis returns us, rounded up to whole milliseconds.

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-const listBatch = 100 // keys that List inspects at once
+const listBatch = 100 // keys that List inspects before it yields them
 
-// List implements backend.Backend. A key that exists from the beginning to the end is yielded once.
+// List implements backend.Backend. A key that exists during the whole call is yielded once.
 func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[backend.ListEntry, error] {
 	return func(yield func(backend.ListEntry, error) bool) {
 		keys, err := b.matching(r)
@@ -38,7 +38,7 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 	}
 }
 
-// matching returns the keys that List is to inspect.
+// matching returns the keys that List must inspect.
 func (b *Backend) matching(r backend.ListRequest) ([]backend.Key, error) {
 	if r.Kind != 0 && r.Kind != backend.KindExclusive && r.Kind != backend.KindOnce {
 		return nil, fmt.Errorf("lockcore: ListRequest.Kind is %d, must be KindExclusive, KindOnce or 0", r.Kind)
@@ -59,7 +59,7 @@ func (b *Backend) matching(r backend.ListRequest) ([]backend.Key, error) {
 	return keys, nil
 }
 
-// entries inspects keys, and leaves out those that are free.
+// entries inspects keys, and skips those that are free.
 func (b *Backend) entries(keys []backend.Key, r backend.ListRequest) (entries []backend.ListEntry, err error) {
 	part := backend.NoRecord
 	if r.RecordHeads {
@@ -77,7 +77,7 @@ func (b *Backend) entries(keys []backend.Key, r backend.ListRequest) (entries []
 	return entries, nil
 }
 
-// escape returns the name as it is in Redis: braces, percent signs and bytes that are not printable
+// escape returns the name as it is in Redis. Braces, percent signs and bytes that are not printable
 // ASCII become %XX.
 func escape(name string) string {
 	if !strings.ContainsFunc(name, func(r rune) bool { return r >= 0x7f || needsEscape(byte(r)) }) {
@@ -97,11 +97,11 @@ func escape(name string) string {
 func needsEscape(c byte) bool { return c <= ' ' || c >= 0x7f || c == '{' || c == '}' || c == '%' }
 
 // glob reports whether the pattern matches the whole text, as in Redis: *, ?, [a-z], [^a-z], and a
-// backslash that makes the next byte plain. If the text does not fit behind a *, that * takes one
-// byte more. No earlier * has to be tried again, so the time is at most len(pattern)*len(text).
+// backslash that makes the next byte literal. If the text after a * does not match, that * takes
+// one more byte. No earlier * has to be tried again, so the time is at most len(pattern)*len(text).
 func glob(pattern, text string) bool {
 	p, t := 0, 0
-	star, from := -1, 0 // the pattern behind the last *, and where the text behind it begins
+	star, from := -1, 0 // positions after the last *: of the pattern, and of the text that it must match
 	for t < len(text) || p < len(pattern) {
 		if p < len(pattern) && pattern[p] == '*' {
 			p++
@@ -137,8 +137,8 @@ func matchByte(pattern string, c byte) (n int, ok bool) {
 	}
 }
 
-// matchClass matches c with a class such as [a-z]. A class without its end reaches to the end of
-// the pattern.
+// matchClass matches c with a class such as [a-z]. A class without ] extends to the end of the
+// pattern.
 func matchClass(pattern string, c byte) (n int, ok bool) {
 	i := 1
 	negated := strings.HasPrefix(pattern[i:], "^")

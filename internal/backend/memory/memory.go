@@ -1,8 +1,9 @@
-// Package memory is a backend in one process: for development, tests and services that run as a
-// single instance. No other process sees its keys, and they end with the process.
+// Package memory is a backend inside one process. Use it for development, for tests, and for
+// services that run as a single instance. No other process sees its keys, and they end with the
+// process.
 //
-// rules.go has the rules of a key as pure functions. They are the specification of every backend.
-// The rest of the package stores keys and passes notifications on.
+// rules.go contains the rules of a key as pure functions. They are the specification of every
+// backend. The rest of the package stores keys and delivers notifications.
 package memory
 
 import (
@@ -18,9 +19,9 @@ import (
 // Options are the options of New.
 type Options struct {
 	backend.Options
-	// Space has the keys. Backends with the same Space exclude each other. Default: a new Space.
+	// Space stores the keys. Backends with the same Space exclude each other. Default: a new Space.
 	Space *Space
-	// MaxBytes bounds a new Space, see NewSpace.
+	// MaxBytes bounds a new Space, see NewSpace. It must be 0 if Space is set.
 	MaxBytes int64
 }
 
@@ -33,7 +34,7 @@ type Backend struct {
 
 	// Guarded by space.mu.
 	drained bool
-	failed  int // withdrawals and releases that came after Drain or Close, and are not reported
+	failed  int // number of withdrawals and releases after Drain or Close that are not reported
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -41,7 +42,7 @@ var _ backend.Backend = (*Backend)(nil)
 // New returns a backend for the Locker of o.
 func New(o Options) (*Backend, error) {
 	if o.Space != nil && o.MaxBytes != 0 {
-		return nil, errors.New("lockcore: Options.MaxBytes is set beside Space, must be given to NewSpace")
+		return nil, errors.New("lockcore: Options.MaxBytes is set together with Space, must be passed to NewSpace")
 	}
 	if o.Space == nil {
 		s, err := NewSpace(o.MaxBytes)
@@ -170,8 +171,8 @@ func (b *Backend) release(r *backend.ReleaseRequest, reply *backend.ReleaseReply
 	})
 }
 
-// Complete implements backend.Backend. If the Space is full it returns an error, and the hold goes
-// on.
+// Complete implements backend.Backend. If the Space is full it returns an error, and the hold
+// continues.
 func (b *Backend) Complete(_ context.Context, r backend.CompleteRequest) (backend.ReleaseReply, error) {
 	r.Record = slices.Clone(r.Record)
 	var reply backend.ReleaseReply
@@ -206,7 +207,7 @@ func (b *Backend) ReleaseLater(r backend.ReleaseRequest, _ time.Time) {
 	b.cleanUp(func() error { return b.release(&r, new(backend.ReleaseReply)) })
 }
 
-// cleanUp runs a withdrawal or release, unless it comes after Drain or Close.
+// cleanUp runs a withdrawal or release. After Drain or Close it counts it as failed instead.
 func (b *Backend) cleanUp(run func() error) {
 	b.space.mu.Lock()
 	drained := b.drained
@@ -306,27 +307,27 @@ func (b *Backend) CallWaker(ctx context.Context, k *backend.Key) (received int, 
 	return received, err
 }
 
-// Route implements backend.Backend: there is one server.
+// Route implements backend.Backend. There is one server, so all names are empty.
 func (b *Backend) Route(_ context.Context, keys []*backend.Key) []string {
 	return make([]string, len(keys))
 }
 
-// Permanent implements backend.Backend. A full Space is not permanent.
+// Permanent implements backend.Backend. The error of a full Space is not permanent.
 func (b *Backend) Permanent(err error) bool { return errors.Is(err, backend.ErrClosed) }
 
 // Name implements backend.Backend.
 func (b *Backend) Name() string { return "memory (this process only)" }
 
-// Drain implements backend.Backend. Withdrawals and releases are confirmed at once, so it does not
-// wait.
+// Drain implements backend.Backend. It does not wait, because withdrawals and releases are
+// confirmed at once.
 func (b *Backend) Drain(context.Context) {
 	b.space.mu.Lock()
 	defer b.space.mu.Unlock()
 	b.drained = true
 }
 
-// Close implements backend.Backend. What the Locker holds stays in the Space until its leases
-// expire.
+// Close implements backend.Backend. The keys that the Locker holds stay in the Space until their
+// leases expire.
 func (b *Backend) Close() {
 	b.space.mu.Lock()
 	defer b.space.mu.Unlock()
@@ -344,7 +345,7 @@ func (b *Backend) isClosed() bool {
 	}
 }
 
-// endOf returns why ctx is over, or nil. The timer of ctx may be a moment behind its deadline.
+// endOf returns why ctx has ended, or nil. The timer of ctx may fire a moment after the deadline.
 func endOf(ctx context.Context) error {
 	if !backend.Ended(ctx) {
 		return nil

@@ -9,24 +9,24 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// This file has the rules of parked entries, in the manner of rules.go. The entries are not part of
-// the data of the key, and have their own TTL. The data only says that there may be some (waker),
-// so that callers send no command for a key without entries.
+// This file contains the rules of parked entries. They have the form of those in rules.go. The
+// entries are not part of the data of the key, and have their own TTL. The data only contains
+// waker: if it is set, there may be entries. So callers send no command for a key without entries.
 
 const (
-	maxLooked = 1000 // entries, from the oldest on, that one request looks at to wake some
+	maxLooked = 1000 // maximum number of entries, the oldest first, that one request examines to wake some
 	parkedTTL = span(backend.ParkedTTL / time.Microsecond)
 )
 
-// parkedEntry is the name of a task that waits for the key outside of its worker.
+// parkedEntry is a parked entry: the text that names a task outside of its worker.
 type parkedEntry struct {
 	since instant // of its first parking
 	text  string
-	woken instant // when it was marked; 0: it is not woken
+	woken instant // when it was marked as woken; 0: it is not woken
 }
 
 // park adds an entry to a key that another request has. An entry that is parked again keeps its
-// place, and is not woken any more.
+// place, and no longer counts as woken.
 func park(k key, r *backend.ParkRequest, e env) (key, backend.ParkReply) {
 	k.expire(e.now)
 	stored := k
@@ -59,8 +59,9 @@ func park(k key, r *backend.ParkRequest, e env) (key, backend.ParkReply) {
 	}
 }
 
-// unpark removes entries, and marks the oldest of the others until the requested number is woken. A
-// repeat may find that number woken and return no entry, although its first copy marked some.
+// unpark removes entries, and marks the oldest of the others until the requested number is woken.
+// For a repeat that number may be woken already. Then it returns no entry, although its first copy
+// marked some.
 func unpark(k key, r *backend.UnparkRequest, e env) (key, backend.UnparkReply) {
 	k.expire(e.now)
 	var reply backend.UnparkReply
@@ -89,7 +90,7 @@ func (k *key) wake(r *backend.UnparkRequest, now instant) (marked []string) {
 	woken := 0
 	for i := range k.parked {
 		p := &k.parked[i]
-		if p.woken > now || p.woken <= now-micros(r.FreshTime()) { // the clock was set back, or the entry may be woken again
+		if p.woken > now || p.woken <= now-micros(r.FreshTime()) { // the clock was set back, or the mark is old
 			p.woken = 0
 		}
 		if p.woken != 0 && strings.HasPrefix(p.text, r.Prefix) {
@@ -106,8 +107,8 @@ func (k *key) wake(r *backend.UnparkRequest, now instant) (marked []string) {
 	return marked
 }
 
-// callWaker notifies the Locker that parked an entry most recently, and returns how many
-// subscribers that reaches.
+// callWaker notifies the Locker that parked an entry most recently. It returns the number of
+// subscribers that receive the notification.
 func callWaker(k key, of *backend.Key, e env) (key, int, []notice) {
 	k.expire(e.now)
 	if k.waker == "" {
@@ -120,15 +121,15 @@ func wakeNotice(k key, of *backend.Key) notice {
 	return notice{k.waker, backend.Notification{Event: backend.EventWake, Kind: of.Kind, Name: of.Name}}
 }
 
-// keepWaker extends the TTL of data that says that there may be parked entries. A record still ends
-// at its original time.
+// keepWaker extends the TTL of data that has a waker. A record still ends at its original time.
 func (k *key) keepWaker(now instant) {
 	if k.waker != "" {
 		k.outlive(parkedTTL, now)
 	}
 }
 
-// parkedAt returns how many entries are older than the one with this text, or -1 if there is none.
+// parkedAt returns the index of the entry with this text, or -1. The index is the number of older
+// entries.
 func (k *key) parkedAt(text string) int {
 	return slices.IndexFunc(k.parked, func(p parkedEntry) bool { return p.text == text })
 }

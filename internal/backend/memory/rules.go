@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// This file is the specification of a backend. Each request is a pure function: it takes the data
-// of a key, the request and the time, and returns the new data, the reply, and the notifications to
-// send. It changes no slice that it was given. The scripts of backend/redis have the same rules; a
+// This file is the specification of a backend. Each request is a pure function. It takes the data
+// of a key, the request and the time. It returns the new data, the reply, and the notifications to
+// send. It changes no slice of its arguments. The scripts of backend/redis have the same rules; a
 // test compares them. The scripts also refuse data that they cannot read (BADFIELD). Such data
 // cannot occur in memory.
 
@@ -21,12 +21,12 @@ type (
 
 const (
 	minute         = span(60_000_000)     // how long an ended id is remembered
-	longest        = span(86_400_000_000) // of a cooldown, and of a hold that can be adopted: a day
-	maxEnded       = 16                   // ended ids of a key that are remembered
-	maxDead        = 100                  // dead members of a queue that one request removes
-	maxNotified    = 1000                 // waiters that a completion notifies
-	headBytes      = 512                  // of a record, see backend.RecordHead
-	maxPlainRecord = 2048                 // bytes of a record that Redis keeps in one string
+	longest        = span(86_400_000_000) // a day: the longest cooldown, and the longest time within which a hold can be adopted
+	maxEnded       = 16                   // maximum number of ended ids that a key remembers
+	maxDead        = 100                  // maximum number of dead members of a queue that one request removes
+	maxNotified    = 1000                 // maximum number of waiters that a completion notifies
+	headBytes      = 512                  // bytes of a record, see backend.RecordHead
+	maxPlainRecord = 2048                 // maximum size in bytes of a record that Redis stores in one string
 	lastOfBlock    = backend.TokensPerGrant - 1
 	reserveTime    = span(backend.ReserveTime / time.Microsecond)
 )
@@ -39,7 +39,7 @@ const (
 	free     state = iota
 	held           // a request was granted, and the grant was not released
 	reserved       // kept for the first process of the queue
-	cooling        // kept from all requests
+	cooling        // no request gets the key for the rest of MinHold
 	done           // has a record
 	shared         // shares were granted, see shares.go
 )
@@ -47,31 +47,31 @@ const (
 // key is the data of a key and its queue. The zero value is a key without data. The letters are the
 // names of the fields in Redis.
 type key struct {
-	plain  bool    // nothing but the hold, or the record of the first run, is known; Redis keeps it as one string
+	plain  bool    // the hold, or the record of the first run, is the only data; Redis stores it as one string
 	state  state   // s
 	owner  string  // h: the grant, the request that the key is reserved for, or the first share of the phase
 	locker string  // o: the process of owner, or of the last share of the phase
-	end    instant // x: of held, reserved, cooling and shared; of done only if the data outlives the record
+	end    instant // x: of the state held, reserved, cooling or shared; of done only if the data outlives the record
 	length span    // d: how long the state can last, from its start or its last renewal
 
 	holder      string   // m: of the current or the last hold
-	token       int64    // t: the first token of the last hold; it may use those up to token+lastOfBlock
-	used        int64    // f: the greatest token used, if it is not token
-	attempts    int64    // n: runs of a once key
-	revoked     bool     // v: the hold must end
+	token       int64    // t: first token of the last hold, which may use tokens up to token+lastOfBlock
+	used        int64    // f: greatest token used, if it is not token
+	attempts    int64    // n: number of runs of a once key
+	revoked     bool     // v: the hold is revoked
 	abandoned   bool     // a: a hold was abandoned, and no run has ended since
 	fingerprint string   // g
-	record      []byte   // r: of a done key; of a held one the interim answer
+	record      []byte   // r: of a done key; of a held key, the interim answer
 	completedBy string   // e: the grant that stored the record
-	ended       []string // l: ids of which a late duplicate may still arrive, the oldest first
-	waker       string   // p: the Locker that parked an entry most recently; empty: the key is not known to have entries
+	ended       []string // l: ids for which a late duplicate may still arrive, the oldest first
+	waker       string   // p: the Locker that parked an entry most recently; if set, the key may have entries
 
 	shares        []share // by end
 	sharesExpires instant // 0 without shares
 	head          string  // w: the first request of the queue that does not fit
-	headSeen      instant // w: when it was sent last, or found first
+	headSeen      instant // w: when head was last sent, or became the first
 
-	expires      instant  // when all of the above ends; 0 without data
+	expires      instant  // end of the TTL of all fields above; 0 without data
 	queue        []waiter // by arrival
 	queueExpires instant  // 0 without waiters
 
@@ -86,20 +86,20 @@ type waiter struct {
 	share           backend.Share
 }
 
-// env is the input of a rule beside the key and the request.
+// env is the input of a rule besides the key and the request.
 type env struct {
 	now       instant
 	locker    string                  // the process that sends the request
 	listeners func(locker string) int // how many subscribers a notification would reach
 }
 
-// notice is a notification and the process that it is for.
+// notice is a notification and the process that receives it.
 type notice struct {
 	locker string
 	backend.Notification
 }
 
-// acquire grants the key to a request, or returns why it does not.
+// acquire grants the key to a request, or returns why the request does not get it.
 func acquire(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply) {
 	k.expire(e.now)
 	if r.First && k.empty() {
@@ -160,8 +160,8 @@ func replay(k key, r *backend.AcquireRequest, e env, differs bool) (key, backend
 	}
 }
 
-// repeat returns the same grant again, because the first reply was lost or a late duplicate has
-// arrived. It never shortens the lease and never revives it.
+// repeat returns the same grant again, because the first reply was lost or r is a late duplicate.
+// It never shortens the lease and never revives it.
 func repeat(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply) {
 	if !k.live(e.now) || k.revoked {
 		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}
@@ -170,7 +170,7 @@ func repeat(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply)
 	return k, k.granted(r.Key.Kind)
 }
 
-// busy returns the holder of a key that the request does not get.
+// busy returns the busy reply with the holder of the key.
 func busy(k key, r *backend.AcquireRequest, e env, differs bool) (key, backend.AcquireReply) {
 	if k.state == held && differs {
 		return k, backend.AcquireReply{Outcome: backend.OutcomeMismatch}
@@ -210,8 +210,8 @@ func renew(k key, r *backend.RenewRequest, e env) (key, backend.Verdict) {
 	return k, backend.VerdictKept
 }
 
-// release ends a hold: the key becomes free, reserved, cooling or abandoned. cooldown is how long no
-// request gets it; an abandoned key is not cooling.
+// release ends a hold: the key becomes free, reserved, cooling or abandoned. During cooldown no
+// request gets the key. An abandoned key never cools.
 func release(k key, r *backend.ReleaseRequest, cooldown span, e env) (key, backend.ReleaseReply, []notice) {
 	k.expire(e.now)
 	if k.plain && r.Plain && !r.Repeated && !r.Abandon && cooldown == 0 {
@@ -231,7 +231,7 @@ func release(k key, r *backend.ReleaseRequest, cooldown span, e env) (key, backe
 		return k, backend.ReleaseReply{}, nil
 	}
 	if r.Key.Kind == backend.KindExclusive && !r.Abandon && cooldown == 0 && !r.Repeated && len(k.ended) == 0 && k.waker == "" &&
-		len(k.queue) == 0 && e.now > max(r.Token, k.token) { // later tokens are greater without the data
+		len(k.queue) == 0 && e.now > max(r.Token, k.token) { // later tokens are greater than these even without the data
 		k.forget()
 		return k, backend.ReleaseReply{Released: true}, nil
 	}
@@ -248,7 +248,7 @@ func release(k key, r *backend.ReleaseRequest, cooldown span, e env) (key, backe
 	if cooldown > 0 && !r.Abandon {
 		k.state, k.end, k.length = cooling, e.now+cooldown, cooldown
 		k.outlive(ceilMillis(cooldown)+minute, e.now)
-		return k, backend.ReleaseReply{Released: true}, nil // the waiters send their requests again at its end
+		return k, backend.ReleaseReply{Released: true}, nil // the waiters send their requests again at the end of the cooldown
 	}
 	notices := k.reserve(e)
 	return k, backend.ReleaseReply{Released: true, Parked: k.state == free && k.waker != ""}, notices
@@ -261,7 +261,7 @@ func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.Re
 	k.clampEnd(e.now)
 	k.unfold(e.now)
 	next := r.Next
-	if k.state != held || k.owner != r.ID { // a repeat returns what next has, and never queues it again
+	if k.state != held || k.owner != r.ID { // a repeat returns the grant of next, and never queues next again
 		if r.Repeated {
 			k.remember(r.ID, e.now)
 		}
@@ -287,7 +287,7 @@ func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.Re
 		}
 		reply.Next = backend.AcquireReply{Remaining: backend.ReserveTime, Queue: len(k.queue)}
 	default:
-		k.grant(max(r.Token, k.token), next, e) // a late duplicate may find a later grant of its id
+		k.grant(max(r.Token, k.token), next, e) // for a late duplicate, the key may have a later grant of its id
 		reply.Next = k.granted(backend.KindExclusive)
 	}
 	return k, reply, notices
@@ -307,7 +307,7 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 		}
 		_, closed := k.sweep(e.now)
 		if k.state == shared && !k.revoked {
-			notices := k.serve("", e) // it may have kept the requests behind it, and parked entries, out
+			notices := k.serve("", e) // the request may have blocked the requests behind it, and parked entries
 			if left && k.offersParked(notices) {
 				notices = append(notices, wakeNotice(k, r.Key))
 			}
@@ -328,14 +328,15 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 	}
 	k.free()
 	notices := k.reserve(e)
-	if k.state == free && k.waker != "" { // the release saw a reservation, and did not report the entries
+	if k.state == free && k.waker != "" { // the release reserved the key, so it did not report the entries
 		notices = append(notices, wakeNotice(k, r.Key))
 	}
 	return k, notices
 }
 
-// complete ends the hold of a once key and stores its record. It succeeds after the lease expired
-// too, provided that no other hold has begun. It notifies the waiters, because none of them runs.
+// complete ends the hold of a once key and stores its record. It also succeeds after the lease
+// expired, provided that no other hold has begun. It notifies the waiters, because none of them
+// will run.
 func complete(k key, r *backend.CompleteRequest, e env) (key, backend.ReleaseReply, []notice) {
 	k.expire(e.now)
 	plain := k.plain && r.Plain && !r.Repeated
@@ -355,7 +356,7 @@ func complete(k key, r *backend.CompleteRequest, e env) (key, backend.ReleaseRep
 	k.keep(r.Keep, e.now)
 	k.free()
 	k.state, k.completedBy, k.record, k.used, k.abandoned = done, r.ID, r.Record, r.Token, false
-	if plain { // it has neither waiters nor ended ids
+	if plain { // a plain hold has neither waiters nor ended ids
 		k.plain = len(r.Record) <= maxPlainRecord
 		return k, backend.ReleaseReply{Released: true}, nil
 	}
@@ -424,8 +425,9 @@ func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, bac
 	return stored, s
 }
 
-// revoke marks a hold, so that its renewals fail. The key is not free before the holder releases it
-// or the lease expires. id names the revocation: a repeat does not revoke the next hold.
+// revoke marks a hold as revoked, so that its renewals fail. The key stays held until the holder
+// releases it or the lease expires. id names the revocation, so that a repeat does not revoke the
+// next hold.
 func revoke(k key, id string, e env) (key, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
@@ -445,7 +447,7 @@ func revoke(k key, id string, e env) (key, []notice) {
 }
 
 // clearKey frees a key that is not held, and forgets its record. It keeps the greatest token. id
-// names the request: a repeat does not clear the next hold.
+// names the request, so that a repeat does not clear newer data.
 func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.ClearReply, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)

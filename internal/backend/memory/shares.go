@@ -9,25 +9,26 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// This file has the rules of shares, in the manner of rules.go. The first share of a free key opens
-// a phase, and the end of the last one closes it. All shares of a phase have the same token.
+// This file contains the rules of shares. They have the form of those in rules.go. The first share
+// of a free key opens a phase, and the end of the last one closes it. All shares of a phase have
+// the same token.
 //
 // A request for a share is granted if the weights of the phase leave room for it and no request is
-// in the queue. The queue is served in its order: its first request that does not fit keeps all
-// requests behind it out. So light requests do not overtake a heavy one, and shares do not overtake
-// a request for the key alone.
+// in the queue. The queue is served in its order. If its first request does not fit, all requests
+// behind it wait too. So light requests do not overtake a heavy one, and shares do not overtake a
+// request for the key alone.
 
 const (
 	shareKeep  = span(24 * time.Hour / time.Microsecond)  // how long the data of a phase outlives the longest lease
 	headSilent = span(5 * time.Second / time.Microsecond) // a waiter that does not send its request again for that long is dead
-	maxServed  = 1000                                     // requests of the queue that one request serves
+	maxServed  = 1000                                     // maximum number of requests of the queue that one request serves
 )
 
 // share is a granted share.
 type share struct {
 	id string
 	backend.Share
-	cooling        bool // released, and kept for the rest of its cooldown
+	cooling        bool // released; the weight counts for the rest of the cooldown
 	end, since     instant
 	locker, holder string
 }
@@ -40,7 +41,7 @@ func (s *share) member() string {
 	return shareText(s.id, s.Share)
 }
 
-// shareText returns the text of a request in queues and sets: its id, and what it asks for.
+// shareText returns the text of a request in queues and sets: its id, and its share if it has one.
 func shareText(id string, s backend.Share) string {
 	if s.Limit == 0 {
 		return id
@@ -48,7 +49,7 @@ func shareText(id string, s backend.Share) string {
 	return fmt.Sprintf("%s/%d/%d/", id, s.Limit, s.Weight)
 }
 
-// acquireShare grants a share of the key to a request, or returns why it does not.
+// acquireShare grants a share of the key to a request, or returns why the request does not get one.
 func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply, []notice) {
 	k.expire(e.now)
 	k.unfold(e.now)
@@ -57,7 +58,7 @@ func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.Acquire
 	notices := k.passPhase(closed, e)
 	switch {
 	case slices.Contains(k.ended, r.ID): //planted:rules-late-duplicate-share
-		// Before the check of the shares: a late duplicate may have got one, see serve.
+		// Checked before the shares, because a late duplicate may have got a share, see serve.
 		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, notices
 	case k.shareAt(r.ID) >= 0:
 		if k.revoked {
@@ -83,17 +84,17 @@ func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.Acquire
 	reply := k.granted(backend.KindExclusive)
 	reply.Phase, reply.GrantedAt = k.owner, time.UnixMicro(e.now)
 	if opens || swept {
-		notices = append(notices, k.serve("", e)...) // the requests behind the first one, or behind a claim
+		notices = append(notices, k.serve("", e)...) // other requests in the queue may fit now
 	}
 	return k, reply, notices
 }
 
-// busyShare returns the holders of a key that leave no room for a request.
+// busyShare returns the busy reply to a request that does not fit.
 func busyShare(k key, r *backend.AcquireRequest, e env, notices []notice) (key, backend.AcquireReply, []notice) {
 	k, reply := busy(k, r, e, false)
 	if k.state == shared {
 		first := k.shares[0]
-		reply.Remaining = duration(first.end - e.now) // the first moment at which there may be room
+		reply.Remaining = duration(first.end - e.now) // the earliest time at which the request may fit
 		if first.cooling {
 			reply.Holder, reply.Locker, reply.HeldFor = "", "", 0
 		}
@@ -134,8 +135,8 @@ type ending struct {
 	retention time.Duration
 }
 
-// releaseShare ends a share, or withdraws a request for one: its queue entry, its reservation or its
-// share. With a cooldown the share keeps its place for that long.
+// releaseShare ends a share, or withdraws a request for one: its queue entry, its reservation or
+// its share. During a cooldown the weight of the share still counts.
 func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) {
 	k.expire(e.now)
 	k.unfold(e.now)
@@ -152,7 +153,7 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 		s := k.shares[i]
 		k.removeShare(i)
 		s.cooling, s.end = true, e.now+r.cooldown
-		if j := slices.IndexFunc(k.shares, func(o share) bool { return o.id == s.id }); j >= 0 { // of an earlier grant of this id
+		if j := slices.IndexFunc(k.shares, func(o share) bool { return o.id == s.id }); j >= 0 { // a share of an earlier grant of this id cools already
 			s.end = max(s.end, k.shares[j].end)
 			k.removeShare(j)
 		}
@@ -196,13 +197,13 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	}
 	reply.Parked = ours && r.cooldown == 0 && k.offersParked(notices)
 	if r.queued && (reply.Parked || left && k.state == shared && k.offersParked(notices)) {
-		notices = append(notices, wakeNotice(k, r.key)) // the releases before did not report the entries
+		notices = append(notices, wakeNotice(k, r.key)) // the earlier releases did not report the entries
 	}
 	return k, reply, notices
 }
 
-// offersParked reports whether there may be room for parked entries after the end of a share, or after
-// a request has left the queue.
+// offersParked reports whether a parked entry may fit after the end of a share, or after a request
+// has left the queue.
 func (k *key) offersParked(served []notice) bool {
 	return k.waker != "" && len(served) == 0 && len(k.queue) == 0 && !k.revoked
 }
@@ -214,9 +215,9 @@ func withdrawShare(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 }
 
 // serve grants a share to each request at the front of the queue that fits. Such a share lasts for
-// the time of a reservation, and its request then renews it. A request whose process cannot be
-// notified is removed. The first request is also removed if it does not fit and its process is silent.
-// asker is the request under way, so its process is not silent.
+// the time of a reservation, and its request then extends it. A request whose process cannot be
+// notified is removed. The first request is also removed if it does not fit and its process is
+// silent. asker is the id of the current request, whose process is not silent.
 func (k *key) serve(asker string, e env) (notices []notice) {
 	for range maxServed {
 		if len(k.queue) == 0 {
@@ -260,8 +261,8 @@ func (k *key) closePhase() {
 	k.free()
 }
 
-// passPhase reserves a key whose phase ended because all its shares expired. Only commands for a share
-// and withdrawals call it: acquire grants an expired key at once.
+// passPhase reserves a key whose phase ended because all its shares expired. Only requests for a
+// share and withdrawals call it. An exclusive request gets an expired key at once.
 func (k *key) passPhase(closed bool, e env) []notice {
 	if !closed || k.state != free { //planted:rules-phase-passed-on
 		return nil
@@ -289,8 +290,9 @@ func (k *key) keepShares(now instant) {
 	k.sharesExpires = k.expires
 }
 
-// sweep removes the shares that have expired, and reports whether there were any, and whether the
-// phase ended. No share ends after the phase: if that is so, the clock was set back.
+// sweep removes the shares that have expired. swept reports whether there were any, and closed
+// whether the phase ended. If a share ends after its phase, the clock was set back, and sweep
+// shortens the share.
 func (k *key) sweep(now instant) (swept, closed bool) {
 	if k.state != shared {
 		return false, false
@@ -314,8 +316,8 @@ func (k *key) sweep(now instant) (swept, closed bool) {
 	return swept, closed
 }
 
-// endRevocation ends the revocation of a phase of which no share is held. The shares that cool have
-// no handler.
+// endRevocation ends the revocation of a phase without a held share. Shares that cool have no
+// handler.
 func (k *key) endRevocation(now instant) {
 	if k.state == shared && !k.sharesHeld(now) {
 		k.revoked = false
@@ -347,10 +349,10 @@ func (k *key) weights() (sum int) {
 	return sum
 }
 
-// fits reports whether there is room for s beside the shares of the phase.
+// fits reports whether s fits beside the shares of the phase.
 func (k *key) fits(s backend.Share) bool { return k.weights()+s.Weight <= s.Limit }
 
-// inspectShares completes the status of a shared key.
+// inspectShares adds the shares of a shared key to its status.
 func (k *key) inspectShares(s *backend.Status, now instant) {
 	s.State, s.Locker = backend.StateShared, k.locker
 	for i := range k.shares {
@@ -376,7 +378,7 @@ func (k *key) revokeShares(now instant) (notices []notice) {
 	return notices
 }
 
-// sharesHeld reports whether a share has a holder.
+// sharesHeld reports whether a share is held, and does not only cool.
 func (k *key) sharesHeld(now instant) bool {
 	return slices.ContainsFunc(k.shares, func(s share) bool { return !s.cooling && s.end > now })
 }

@@ -15,20 +15,20 @@ import (
 const (
 	defaultBytes = 64 << 20
 	minBytes     = 1 << 10
-	entryBytes   = 600 // of a key without its texts: the data, and its places in the map and in the heap
+	entryBytes   = 600 // of a key without its texts: the data, and the entries in the map and in the heap
 	waiterBytes  = 120 // of a waiter with two ids
 	shareBytes   = 160 // of a share without its texts
 	idBytes      = 48  // of an ended id
 	parkedBytes  = 64  // of a parked entry without its text
-	duePerCall   = 8   // entries that one command removes because they are due
+	duePerCall   = 8   // maximum number of keys whose expired data one command removes
 )
 
-// Space has the keys of the Lockers of one process.
+// Space stores the keys of the Lockers of one process.
 type Space struct {
 	maxBytes int64
 	clock    func() instant
-	newID    func() string                 // of a revocation and of a clear
-	until    func(time.Time) time.Duration // time.Until, but for tests
+	newID    func() string                 // returns an id for a revocation or a clear
+	until    func(time.Time) time.Duration // time.Until, except in tests
 
 	mu        sync.Mutex
 	keys      map[string]*entry // by Key.Stored
@@ -42,13 +42,13 @@ type entry struct {
 	key   key
 	of    backend.Key
 	bytes int64
-	due   instant // when something of it ends
+	due   instant // when a part of the data expires
 	index int     // in the heap
 }
 
-// NewSpace returns an empty Space. maxBytes bounds the memory of keys, records, queues and parked
-// entries, by an estimate: at least 1 KiB, default 64 MiB. Acquire, Complete and Park return an
-// error instead of exceeding it.
+// NewSpace returns an empty Space. maxBytes bounds the estimated memory of keys, records, queues
+// and parked entries. It must be at least 1 KiB; 0 means 64 MiB. Acquire, Complete, Interim and
+// Park return an error if they would exceed it.
 func NewSpace(maxBytes int64) (*Space, error) {
 	if maxBytes == 0 {
 		maxBytes = defaultBytes
@@ -61,16 +61,16 @@ func NewSpace(maxBytes int64) (*Space, error) {
 	}, nil
 }
 
-// clock returns a clock that starts at the time of day and never goes back. So tokens also grow
-// over a restart of the process, unless the time of day was set back.
+// clock returns a clock that starts at the current time and never goes back. So tokens also grow
+// across a restart of the process, unless the system clock was set back.
 func clock() func() instant {
 	start := time.Now()
 	base := start.UnixMicro()
 	return func() instant { return base + time.Since(start).Microseconds() }
 }
 
-// change applies a rule to a key. If grows is set, it discards a result that would need more memory
-// than there is, and returns an error.
+// change applies a rule to a key. If grows is set, it discards a result that needs more memory than
+// is available, and returns an error.
 func (b *Backend) change(k *backend.Key, grows bool, rule func(key, env) (key, []notice)) error {
 	s := b.space
 	s.mu.Lock()
@@ -157,7 +157,7 @@ func size(of *backend.Key, k *key) int64 {
 	return int64(n + len(k.record) + idBytes*len(k.ended) + waiterBytes*len(k.queue))
 }
 
-// dueHeap has the entries by due.
+// dueHeap orders the entries by due.
 type dueHeap []*entry
 
 func (h dueHeap) Len() int           { return len(h) }
@@ -182,11 +182,11 @@ func (h *dueHeap) Pop() any {
 	return e
 }
 
-// listener is a Listen call. Its notifications wait here, because the function that receives them
-// is called without a mutex.
+// listener is a running Listen. Its notifications wait here, because the function that receives
+// them must not be called under a mutex.
 type listener struct {
 	waiting []backend.Notification // guarded by Space.mu
-	signal  chan struct{}          // room for one
+	signal  chan struct{}          // capacity 1
 }
 
 // notify adds notifications to their listeners. The caller holds mu.
@@ -196,13 +196,13 @@ func (s *Space) notify(notices []notice) {
 			l.waiting = append(l.waiting, n.Notification)
 			select {
 			case l.signal <- struct{}{}:
-			default: // there is one already
+			default: // the channel has a signal already
 			}
 		}
 	}
 }
 
-// Listen implements backend.Backend. The subscription lasts until ctx ends or Close is called.
+// Listen implements backend.Backend. It returns when ctx ends or Close is called.
 func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 	l := b.subscribe()
 	if l == nil {
@@ -224,7 +224,7 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 	}
 }
 
-// subscribe returns nil once the backend is closed.
+// subscribe registers a listener. It returns nil if the backend is closed.
 func (b *Backend) subscribe() *listener {
 	s := b.space
 	s.mu.Lock()

@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	ackShare = 10 // a grant waits for at most this part of its lease; its renewals may wait for an eighth
-	maxHops  = 4  // redirections of a cluster, and scripts that a server does not have, per command
+	ackShare = 10 // a grant waits for at most a tenth of its lease; its renewals may wait for an eighth
+	maxHops  = 4  // maximum number of repeats of a command after a redirection of a cluster or an unknown script
 )
 
-// Acks says how many replicas must confirm a grant, a renewal and a record.
+// Acks is the number of replicas that must acknowledge a grant, a renewal and a record.
 type Acks struct {
-	N       int // 0: none
+	N       int // 0: do not wait for replicas
 	Timeout time.Duration
 }
 
-// waitForReplicas makes c wait for replicas. It returns an error if the client of c cannot.
+// waitForReplicas makes c wait for replicas. It returns an error if the client of c does not
+// support that.
 func (c *conn) waitForReplicas(r Acks) error {
 	if r.N == 0 {
 		return nil
@@ -33,19 +34,19 @@ func (c *conn) waitForReplicas(r Acks) error {
 	c.acks, c.records = r, c.ends
 	switch ends := c.ends.(type) {
 	case *redis.Client:
-		if c.own { // its dialer ends with c already
+		if c.own { // Background, because the dialer in these options already ends with c
 			c.records = ownClient(context.Background(), ends.Options(), c.dials, errCutOff)
 		}
 	case *redis.ClusterClient:
 		c.records = ownCluster(context.Background(), ends.Options(), c.slots, c.dials, errCutOff)
 	default:
-		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client, also of NewFailoverClient, or a *redis.ClusterClient: a wrapper may send WAIT elsewhere")
+		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client (including one of NewFailoverClient) or a *redis.ClusterClient: a wrapper may send WAIT on another connection")
 	}
 	return nil
 }
 
-// within returns r with a timeout that fits a grant, whose lease is at index i of its list. If i is
-// 0 the script grants nothing, and r stays as it is.
+// within returns r with a timeout that suits a grant, whose lease is at index i of its list. If i
+// is 0, the script grants nothing, and within returns r unchanged.
 func (r Acks) within(list []any, i int) Acks {
 	if i == 0 {
 		return r
@@ -60,9 +61,9 @@ func (r Acks) within(list []any, i int) Acks {
 	return r
 }
 
-// evalAcked is eval together with WAIT, on one connection to the key's master. WAIT counts only
-// what its own connection has written. A cluster client cannot route it, because WAIT has no key.
-// So evalAcked follows redirections itself.
+// evalAcked is eval together with WAIT, on one connection to the master of the key. WAIT counts
+// only the writes of its own connection. A cluster client cannot route WAIT, because WAIT has no
+// key. So evalAcked follows redirections itself.
 func (c *conn) evalAcked(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
 	if on == c.ends {
 		on = c.records
@@ -79,7 +80,7 @@ func (c *conn) redirected(ctx context.Context, on redis.UniversalClient, s *scri
 	}
 	head, asking := s.sha, false
 	for hop := 0; ; hop++ {
-		list = slices.Clone(list) // the one before may still be read
+		list = slices.Clone(list) // go-redis may still read the previous one
 		copy(list, head)
 		v, acks, err := r.send(ctx, node, asking, list)
 		switch {
@@ -99,7 +100,8 @@ func (c *conn) redirected(ctx context.Context, on redis.UniversalClient, s *scri
 	}
 }
 
-// confirmable reports whether a reply has a 1 at i.
+// confirmable reports whether element i of a reply is 1: the script has an effect that replicas can
+// acknowledge.
 func confirmable(v any, i int) bool {
 	reply, ok := v.([]any)
 	if !ok {
@@ -109,7 +111,7 @@ func confirmable(v any, i int) bool {
 	return err == nil && n == 1
 }
 
-// send sends one script and WAIT in one pipeline, which is one connection.
+// send sends one script and WAIT in one pipeline, and so on one connection.
 func (r Acks) send(ctx context.Context, node *redis.Client, asking bool, list []any) (any, *redis.IntCmd, error) {
 	pipe := node.Pipeline()
 	if asking {
@@ -123,7 +125,7 @@ func (r Acks) send(ctx context.Context, node *redis.Client, asking bool, list []
 }
 
 // wait adds WAIT to a pipeline to node. WAIT must end before any timeout of the connection. Its
-// argument is never 0, which would mean no limit.
+// argument is never 0, because that means no limit.
 func (r Acks) wait(ctx context.Context, pipe redis.Pipeliner, node *redis.Client) *redis.IntCmd {
 	d := r.Timeout
 	if end, ok := ctx.Deadline(); ok {
@@ -137,8 +139,8 @@ func (r Acks) wait(ctx context.Context, pipe redis.Pipeliner, node *redis.Client
 	return cmd
 }
 
-// judge returns an error if too few replicas have confirmed. If WAIT failed, the script has taken
-// effect and the number is unknown.
+// judge returns an error if too few replicas have acknowledged. If WAIT failed, the script has
+// taken effect, but the number of replicas is unknown.
 func (r Acks) judge(acks *redis.IntCmd) error {
 	n, err := acks.Result()
 	switch {
@@ -151,13 +153,13 @@ func (r Acks) judge(acks *redis.IntCmd) error {
 }
 
 // renewPipe returns the pipeline for a batch that contains key, and a function that adds the last
-// command: WAIT, or nothing.
+// command to it: WAIT, or nothing without ReplicaAcks.
 func (c *conn) renewPipe(ctx context.Context, key string) (redis.Pipeliner, func() *redis.IntCmd) {
 	if c.acks.N == 0 {
 		return c.renews.Pipeline(), func() *redis.IntCmd { return nil }
 	}
 	node, err := masterOf(ctx, c.renews, key)
-	if err != nil { // no master is known: no renewal counts as confirmed
+	if err != nil { // no master is known, so no renewal counts as acknowledged
 		unknown := redis.NewIntCmd(ctx)
 		unknown.SetErr(err)
 		return c.renews.Pipeline(), func() *redis.IntCmd { return unknown }
@@ -166,8 +168,8 @@ func (c *conn) renewPipe(ctx context.Context, key string) (redis.Pipeliner, func
 	return pipe, func() *redis.IntCmd { return c.acks.wait(ctx, pipe, node) }
 }
 
-// judgeRenewals turns renewals that too few replicas have confirmed into errors, and sends those
-// again that a cluster has redirected.
+// judgeRenewals turns renewals that too few replicas have acknowledged into errors. It sends
+// renewals that a cluster has redirected again.
 func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*redis.Cmd, res []backend.RenewReply) {
 	if acks == nil {
 		return
@@ -181,7 +183,7 @@ func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*re
 	if c.single {
 		return
 	}
-	for i, cmd := range cmds { // in a cluster each has one key
+	for i, cmd := range cmds { // in a cluster each command is for one key
 		if addr, _ := pointsTo(cmd.Err()); addr == "" {
 			continue
 		}
@@ -198,7 +200,7 @@ func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*re
 	}
 }
 
-// masterOf returns the client of the master that has key.
+// masterOf returns the client of the master that stores key.
 func masterOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -206,10 +208,11 @@ func masterOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redi
 	case *redis.ClusterClient:
 		return c.MasterForKey(ctx, key)
 	}
-	return nil, errors.New("lockcore: no master to wait for replicas on") // New refuses such clients
+	return nil, errors.New("lockcore: the client has no master that can wait for replicas") // New refuses such clients
 }
 
-// pointsTo returns the address to which an error of a cluster redirects, or "".
+// pointsTo returns the address in the redirection of a cluster, or "". ask reports whether it is an
+// ASK redirection.
 func pointsTo(err error) (addr string, ask bool) {
 	if err == nil {
 		return "", false
@@ -225,8 +228,8 @@ func pointsTo(err error) (addr string, ask bool) {
 }
 
 // follow returns the master to which an error of a cluster redirects. It returns nil if the error
-// does not redirect, or if the client does not know that master. go-redis shows only masters with
-// slots. ForEachMaster reloads the slots first.
+// is no redirection, or if the client has no such master. go-redis shows only masters with slots.
+// ForEachMaster reloads the slots first.
 func follow(ctx context.Context, rdb redis.UniversalClient, err error) (node *redis.Client, ask bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	addr, ask := pointsTo(err)

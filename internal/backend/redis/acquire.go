@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// Status of a reply of acquire.lua.
+// The first element of a reply of acquire.lua.
 const (
 	statusBusy = iota
 	statusGranted
@@ -21,13 +21,13 @@ const (
 	statusEnded
 )
 
-// Modes of acquire.lua.
+// The modes of acquire.lua.
 var modeExclusive, modeAtLeastOnce, modeAtMostOnce = "exclusive", "least", "most"
 
 // The arguments of commands point to these values, which never change.
 var (
 	no, yes     = flag(false), flag(true)
-	yesDeal     = flag(true) // its address marks a plain hold that deal.lua may acquire or release; the value equals yes
+	yesDeal     = flag(true) // its address, not its value, marks a plain hold that deal.lua may acquire or release
 	queueKeep   = millis(backend.QueueTTL)
 	reservation = micros(backend.ReserveTime)
 )
@@ -41,7 +41,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 			return backend.AcquireReply{Sent: sent}, err
 		}
 		sent = time.Now()
-		limit = min(r.Timeout-sent.Sub(start), callTimeout) // r.Timeout covers the wait and the send; a repeat gets all of it
+		limit = min(r.Timeout-sent.Sub(start), callTimeout) // r.Timeout includes the wait for withdrawals
 	}
 	if r.Share.Limit > 0 {
 		reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(limit)}, b.conn.calls, acquireShareScript, b.acquireShare(&r), sent)
@@ -72,12 +72,12 @@ func (b *Backend) acquireCommand(r *backend.AcquireRequest) *command {
 	return c
 }
 
-// leastToken is the least token of a plain hold, a time of the year 1973.
+// leastToken is the least possible token of a plain hold, a time in the year 1973.
 const leastToken = 1e14
 
 // plain reports whether the grant may be a plain hold. No duplicate of the command may exist,
 // because a plain hold remembers no ended ids. With ReplicaAcks each grant is a hash, because
-// evalAcked finds a grant only in the reply of that form.
+// evalAcked recognizes only a grant of that form.
 func (b *Backend) plain(r *backend.AcquireRequest) bool {
 	return r.First && b.conn.own && b.conn.acks.N == 0
 }
@@ -92,7 +92,8 @@ func modeOf(r *backend.AcquireRequest) *string {
 	return &modeAtLeastOnce
 }
 
-// plainRef returns the flag of a plain hold. deal.lua handles exclusive keys only.
+// plainRef returns the flag for a plain hold. It is yesDeal for exclusive keys, because deal.lua
+// handles no others.
 func plainRef(key *backend.Key, plain bool) *string {
 	if plain && key.Kind == backend.KindExclusive {
 		return &yesDeal
@@ -107,8 +108,8 @@ func flagRef(b bool) *string {
 	return &no
 }
 
-// decodeAcquire reads a reply of acquire.lua. After a reply of another shape the request may still
-// have the key, so Repeated is set.
+// decodeAcquire decodes a reply of acquire.lua. After a reply of an unknown form the request may
+// still have the key, so Repeated is set.
 func decodeAcquire(r *backend.AcquireRequest, reply []any, sent time.Time, repeated bool) (backend.AcquireReply, error) {
 	a := backend.AcquireReply{Sent: sent, Repeated: repeated}
 	switch stored := text(reply, 0); {
@@ -128,10 +129,10 @@ func decodeAcquire(r *backend.AcquireRequest, reply []any, sent time.Time, repea
 	case status == statusGranted:
 		a.Outcome = backend.OutcomeGranted
 		a.Token, err = number(reply, 1)
-		if err == nil && a.Token >= 1<<53 { // from absurd data: Lua cannot count beyond that exactly
+		if err == nil && a.Token >= 1<<53 { // from invalid data: Lua has no exact numbers above that
 			err = &replyError{"lockcore: unexpected reply: the token is too large"}
 		}
-		a.GrantedAt = time.UnixMicro(a.Token) // grant.lua makes the token of the server's time
+		a.GrantedAt = time.UnixMicro(a.Token) // grant.lua makes the token from the server's time
 		a.Attempt, a.Abandoned, a.Parked = small(reply, 2), small(reply, 3) == 1, isSet(reply, 4)
 		if r.Share.Limit > 0 && err == nil {
 			var at int64
@@ -180,7 +181,8 @@ func decodePlainRecord(a *backend.AcquireReply, r *backend.AcquireRequest, store
 	return nil
 }
 
-// PlainRecord reads a plain record, see plain.lua. ok is false for a string that no script writes.
+// PlainRecord decodes a plain record, see plain.lua. ok is false for a string that no script
+// writes.
 func PlainRecord(stored string) (record, fingerprint string, ok bool) {
 	id, rest, _ := strings.Cut(stored, " ")
 	ok = len(id) == len("d")+26 && id[0] == 'd'
@@ -197,13 +199,13 @@ func PlainRecord(stored string) (record, fingerprint string, ok bool) {
 	return rest[n[2]+n[3]:], rest[:n[2]], true
 }
 
-// small returns a count, 0 if there is none.
+// small returns element i as a count, or 0 if it is not a number.
 func small(reply []any, i int) int {
 	n, _ := number(reply, i)
 	return int(min(n, math.MaxInt32))
 }
 
-// span returns a duration, 0 if there is none.
+// span returns element i as a duration, or 0 if it is not a number.
 func span(reply []any, i int) time.Duration {
 	n, _ := number(reply, i)
 	return micro(n)

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// Adopt sends adopt.lua. With ReplicaAcks an adoption that too few replicas confirmed is an error.
+// Adopt sends adopt.lua. With ReplicaAcks it returns an error if too few replicas acknowledged the
+// adoption.
 func (b *Backend) Adopt(ctx context.Context, r backend.AdoptRequest) (backend.AdoptReply, error) {
 	reply, sent, repeated, err := b.conn.insistNoting(ctx, b.conn.ends, adoptScript, r.Key.Stored[:1],
 		r.From, r.ID, b.o.Locker, micros(r.Lease), r.Holder, millis(r.Retention))
@@ -26,7 +27,7 @@ func (b *Backend) Adopt(ctx context.Context, r backend.AdoptRequest) (backend.Ad
 	default:
 		a.Verdict, a.Attempt, a.Abandoned, a.Parked, a.Fingerprint = backend.VerdictKept, small(reply, 2), small(reply, 3) == 1, isSet(reply, 4), text(reply, 5)
 		a.Token, err = number(reply, 1)
-		a.GrantedAt = time.UnixMicro(a.Token) // grant.lua makes the token of the server's time
+		a.GrantedAt = time.UnixMicro(a.Token) // grant.lua makes the token from the server's time
 	}
 	if err == nil && a.Token >= 1<<53 { // as in decodeAcquire
 		err = &replyError{"lockcore: unexpected reply: the token is too large"}

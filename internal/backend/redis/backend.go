@@ -1,7 +1,8 @@
 // Package redis is the backend on Redis: one server, a Sentinel's primary, or a Cluster.
 //
-// scripts/*.lua are the protocol. The Go code sends them (conn.go, group.go), retries what must
-// happen (cleanup.go), waits for replicas (acks.go), and receives notifications (listen.go).
+// scripts/*.lua are the protocol. The Go code sends the scripts (conn.go, group.go), retries
+// withdrawals and releases until they are confirmed (cleanup.go), waits for replicas (acks.go), and
+// receives notifications (listen.go).
 package redis
 
 import (
@@ -22,11 +23,11 @@ const (
 type Options struct {
 	backend.Options
 	Prefix   string // of every key; empty: "holdfast"; the caller has checked it
-	NoGroups bool   // each call is sent alone
-	Acks     Acks   // replicas that must confirm
+	NoGroups bool   // send each call alone
+	Acks     Acks   // replicas that must acknowledge
 }
 
-// Backend keeps keys in Redis.
+// Backend stores keys in Redis.
 type Backend struct {
 	o        Options
 	prefix   string
@@ -38,7 +39,7 @@ type Backend struct {
 	stop context.CancelFunc
 }
 
-// New returns a Backend on rdb. It makes its own clients where it can, see lockcore.New.
+// New returns a Backend on rdb. It makes its own clients if rdb allows that, see lockcore.New.
 func New(rdb redis.UniversalClient, o Options) (*Backend, error) {
 	c, err := newConn(rdb)
 	if err != nil {
@@ -61,8 +62,8 @@ func New(rdb redis.UniversalClient, o Options) (*Backend, error) {
 // Name returns "redis".
 func (b *Backend) Name() string { return "redis" }
 
-// Route returns the addresses of the masters of keys in a cluster. It waits for the cluster only if
-// the client has no slot map.
+// Route returns the addresses of the masters that store the keys of a cluster. It waits for the
+// cluster only if the client has no slot map.
 func (b *Backend) Route(ctx context.Context, keys []*backend.Key) []string {
 	nodes := make([]string, len(keys))
 	cluster, ok := b.conn.renews.(*redis.ClusterClient)
@@ -80,10 +81,10 @@ func (b *Backend) Route(ctx context.Context, keys []*backend.Key) []string {
 	return nodes
 }
 
-// Permanent reports whether a repeat would get the same error.
+// Permanent reports whether a repeat would fail with the same error.
 func (b *Backend) Permanent(err error) bool { return permanent(err) }
 
-// Drain waits for the cleanup queue.
+// Drain waits until the cleanup queue is empty, or until ctx ends.
 func (b *Backend) Drain(ctx context.Context) {
 	select {
 	case <-b.cleanups.drain():
@@ -91,7 +92,7 @@ func (b *Backend) Drain(ctx context.Context) {
 	}
 }
 
-// Close ends the backend. Commands under way on its own connections fail at once. It does not close
+// Close ends the backend. Commands in flight on its own connections fail at once. It does not close
 // the user's client.
 func (b *Backend) Close() {
 	b.stop()
@@ -103,5 +104,5 @@ func (b *Backend) Close() {
 // Unconfirmed returns the number of withdrawals and releases that are not confirmed.
 func (b *Backend) Unconfirmed() int { return int(b.cleanups.n.Load()) }
 
-// Report reports cleanups that were given up.
+// Report reports the withdrawals and releases that were given up.
 func (b *Backend) Report() { b.cleanups.report() }

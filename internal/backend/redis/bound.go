@@ -10,24 +10,24 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// connectTimeout bounds user code that sets up a connection for work that no call bounds: a
-// renewal, a subscription, a batch of commands.
+// connectTimeout bounds user code that sets up a connection for work without a deadline of a call:
+// a renewal, a subscription, a batch of commands.
 const connectTimeout = 10 * time.Second
 
-// limited is a ctx with an earlier deadline and no timer. The clients made here apply it to
-// reads and writes of the connection. Their options bound everything else.
+// limited is a ctx with an earlier deadline and no timer. The clients of this package apply the
+// deadline to reads and writes of the connection. Their options bound everything else.
 type limited struct {
 	context.Context //nolint:containedctx // limited is a ctx itself
 
 	end      time.Time // deadline of the send
 	detached bool      // the end of the parent does not cancel it
-	reply    [1]any    // memory for a reply that is not a list
-	sends    sends     // what a ClusterClient did with the call
-	received time.Time // when the reply had arrived; zero if the call was not sent through groups
+	reply    [1]any    // space for a reply that is not a list
+	sends    sends     // how a ClusterClient sent the call
+	received time.Time // time after the reply arrived; zero if the call was not sent through groups
 }
 
 // own returns a copy for go-redis. User code that sets up a connection may keep the ctx that it
-// gets, but l is part of a command, which is reused.
+// gets. But l is part of a command, which is reused.
 func (l *limited) own() *limited {
 	return &limited{Context: l.Context, end: l.end, detached: l.detached}
 }
@@ -60,15 +60,15 @@ func (l *limited) Deadline() (time.Time, bool) {
 	return l.end, true
 }
 
-// timed returns ctx with a deadline at most d away and a timer for it. A limited has a deadline but
-// no timer. A child of it with a later deadline has no timer either, because context.WithTimeout
+// timed returns ctx with a deadline at most d from now, and with a timer. A limited has a deadline
+// but no timer. Its child with a later deadline has no timer either, because context.WithTimeout
 // relies on the parent. User code that waits for such a child would hang.
 func timed(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	end := time.Now().Add(d)
 	if e, ok := ctx.Deadline(); ok && e.Before(end) {
 		end = e
 	}
-	return context.WithDeadline(ctx, end) // an equal deadline gets a timer
+	return context.WithDeadline(ctx, end) // a deadline that equals that of the parent gets a timer
 }
 
 // timedCredentials wraps the user's CredentialsProviderContext. Its ctx ends after connectTimeout,
@@ -84,7 +84,7 @@ func timedCredentials(next func(context.Context) (string, string, error)) func(c
 	}
 }
 
-// timedConnect does the same for the user's OnConnect.
+// timedConnect wraps the user's OnConnect. Its ctx ends after connectTimeout, or with the call.
 func timedConnect(next func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	if next == nil {
 		return nil
@@ -96,8 +96,8 @@ func timedConnect(next func(context.Context, *redis.Conn) error) func(context.Co
 	}
 }
 
-// bounded runs call. On a client that was not made here, it returns when ctx ends, even if call does
-// not return.
+// bounded runs call. On a client of the user it returns when ctx ends, even if call does not
+// return.
 func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, error) {
 	if c.own {
 		return call()
@@ -105,8 +105,8 @@ func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, erro
 	return c.inGoroutine(ctx, call)
 }
 
-// inGoroutine runs call and returns when ctx ends, even if call does not return. The channel out has
-// room for a result that arrives later.
+// inGoroutine runs call and returns when ctx ends, even if call does not return. The channel out
+// has capacity for a result that arrives later.
 func (c *conn) inGoroutine(ctx context.Context, call func() (any, error)) (any, error) {
 	if c.heldUp.Load() >= maxHeldUp {
 		return nil, backend.ErrHeldUp
@@ -117,7 +117,7 @@ func (c *conn) inGoroutine(ctx context.Context, call func() (any, error)) (any, 
 	}
 	out := make(chan result, 1)
 	var left atomic.Bool
-	go func() { // ends with the call, which the client's own timeouts bound; the caller does not wait for it after the end of ctx
+	go func() { // ends with call, which the timeouts of the client bound; after the end of ctx nothing waits for it
 		v, err := call()
 		out <- result{v, err}
 		if !left.CompareAndSwap(false, true) {
@@ -131,6 +131,6 @@ func (c *conn) inGoroutine(ctx context.Context, call func() (any, error)) (any, 
 		if left.CompareAndSwap(false, true) {
 			c.heldUp.Add(1)
 		}
-		return nil, ctx.Err() // not context.Cause, which may be a Redis error of a command of the user
+		return nil, ctx.Err() // not context.Cause, which may be a Redis error from a command of the user
 	}
 }

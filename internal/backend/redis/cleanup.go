@@ -14,62 +14,63 @@ import (
 )
 
 const (
-	// MaxCleanups is the number of unconfirmed cleanups from which on a request for a new key
-	// waits. Each takes about 500 bytes.
+	// MaxCleanups is the number of unconfirmed cleanups at which requests for new keys begin to
+	// wait. Each cleanup takes about 500 bytes.
 	MaxCleanups = 16384
 
-	cleanupBatch   = 100 // in one pipeline
-	cleanupSenders = 2   // pipelines under way to one server
+	cleanupBatch   = 100 // maximum number of entries in one pipeline
+	cleanupSenders = 2   // maximum number of pipelines in flight to one server
 	firstRetry     = 20 * time.Millisecond
-	cleanupRetry   = 500 * time.Millisecond // between later tries: two a second to a server that does not reply
+	cleanupRetry   = 500 * time.Millisecond // between later tries: a server that does not reply gets two per second
 )
 
 var errPending = errors.New("lockcore: an earlier request for the key is not withdrawn yet")
 
-// cleanup is an entry of the queue: a withdrawal, or a release that got no reply.
+// cleanup is an entry of the cleanup queue: a withdrawal, or a release that got no reply.
 type cleanup struct {
 	withdraw *backend.WithdrawRequest
 	release  *backend.ReleaseRequest // if withdraw is nil
 	key      *backend.Key
 	id       string
-	until    time.Time // the release is useless after this time; a withdrawal has no end
+	until    time.Time // the release is useless after this time; zero for a withdrawal, which is always useful
 
 	// Guarded by cleanups.mu.
 	repeated bool // a late duplicate of the request may exist
 	urgent   bool
-	err      error          // of the last try; nil before
-	in       *chain.List    // nil while a try is under way
-	at       *chain.Element // of in
-	done     chan struct{}  // closed at the end; nil until a request waits for it
+	err      error          // of the last try; nil before the first
+	in       *chain.List    // the list that has the entry; nil while a try is in flight
+	at       *chain.Element // the element of in
+	done     chan struct{}  // closed when the entry ends; nil until a request waits for that
 }
 
-// blocksNext reports whether the next request for the key must wait, because the entry withdraws a
-// request that may have been granted.
+// blocksNext reports whether the next request for the key must wait: the entry withdraws a request
+// that may have been granted.
 func (c *cleanup) blocksNext() bool { return c.withdraw != nil && c.withdraw.Granted }
 
 // cleanups is the queue of withdrawals and releases that Redis has not confirmed.
 //
-// Invariant: from add on, an entry is in the queue or in one pipeline, until Redis has confirmed
-// it. Only three other events end it: a reply that a repeat cannot change, a release that is no
-// longer useful, and Close. Each is reported to Options.CleanupsFailed. The queue never refuses an
-// entry. Its bound limits what creates entries: at MaxCleanups entries, requests for new keys wait.
-// So it has at most MaxCleanups entries plus one for each call and lease that existed when it
-// reached the bound.
+// Invariant: after add, an entry is in the queue or in one pipeline, until Redis has confirmed it.
+// Only three other events end it: a reply that a repeat cannot change, a release that is no longer
+// useful, and Close. Each of them is reported to Options.CleanupsFailed. The queue never refuses an
+// entry before Close. Its bound limits the calls that create entries: at MaxCleanups entries,
+// requests for new keys wait. So the queue has at most MaxCleanups entries plus one for each call
+// and lease that existed when it reached the bound.
 //
-// Entries that may have their key are sent before entries that only wait for it. Otherwise they are
-// sent in order. Each server has at most cleanupSenders goroutines (cleanup_send.go), which send
-// pipelines of at most cleanupBatch entries. A server that does not reply stops only its own lane.
-// There is no goroutine while nothing can be sent.
+// Entries that may have their key are sent before entries that only wait for their key. Otherwise
+// entries are sent in order. Each server has at most cleanupSenders goroutines (cleanup_send.go),
+// which send pipelines of at most cleanupBatch entries. A server that does not reply stops only its
+// own lane. No goroutine runs while nothing can be sent.
 //
 // The races:
 //
-//   - A notification for a request finds the waiting call, the entry, or both. Withdraw runs before
-//     the request leaves the engine's table of waiters. The engine then passes on an earlier
-//     notification by Hurry.
-//   - A notification for an entry under way changes nothing.
+//   - A notification for a request reaches the waiting call, the entry, or both. Withdraw runs
+//     before the request leaves the engine's table of waiters. The engine then passes an earlier
+//     notification on by Hurry.
+//   - A notification for an entry in flight changes nothing.
 //   - The next request for a key waits until the withdrawal of the previous one is confirmed, see
-//     before. So only the queue sends the previous id, and never after its successor.
-//   - mu decides between drain and add. An entry that comes after drain is reported.
+//     before. So only the queue sends the previous id, and never after the next one.
+//   - mu decides between drain and add. An entry that is added after drain has closed the empty
+//     queue is reported.
 type cleanups struct {
 	b       *Backend
 	senders sync.WaitGroup
@@ -79,40 +80,40 @@ type cleanups struct {
 
 	mu         sync.Mutex
 	all        map[string]*cleanup   // by id
-	byKey      map[string][]*cleanup // those that block the next request
-	lanes      map[string]*lane      // by server; lane "" sends to any server, in a cluster first to other lanes, see route
-	room       chan struct{}         // closed when there is room again; nil until a request waits for it
-	drained    chan struct{}         // made by drain; closed when the queue is empty, which then accepts nothing
+	byKey      map[string][]*cleanup // entries that block the next request, by key
+	lanes      map[string]*lane      // by server; lane "" is for all servers; in a cluster it moves entries to other lanes, see route
+	room       chan struct{}         // closed when the queue is below its bound again; nil until a request waits for that
+	drained    chan struct{}         // made by drain; closed when the queue is empty; then the queue accepts no entry
 	stopped    bool
-	unreported atomic.Int64 // entries that were given up and are not reported yet
-	lastErr    error        // of the last of them
+	unreported atomic.Int64 // number of entries that were given up and are not reported yet
+	lastErr    error        // of the last of these entries
 }
 
 // lane has the entries for one server. Guarded by cleanups.mu.
 type lane struct {
 	node    string
 	ready   chain.List // of *cleanup
-	failed  chain.List // they wait for the timer
+	failed  chain.List // entries that wait for the timer
 	senders int
 	fails   int  // consecutive pipelines without a reply
 	paused  bool // until the timer fires
 	timer   *time.Timer
 }
 
-// Withdraw puts a withdrawal into the cleanup queue.
+// Withdraw adds a withdrawal to the cleanup queue.
 func (b *Backend) Withdraw(r backend.WithdrawRequest) {
 	b.cleanups.add(&cleanup{withdraw: &r, key: r.Key, id: r.ID, repeated: r.Repeated})
 }
 
-// Hurry makes an entry of the cleanup queue the next one that is sent.
+// Hurry makes an entry of the cleanup queue the next one to be sent.
 func (b *Backend) Hurry(id string) { b.cleanups.hurry(id) }
 
-// ReleaseLater puts a release into the cleanup queue.
+// ReleaseLater adds a release to the cleanup queue.
 func (b *Backend) ReleaseLater(r backend.ReleaseRequest, until time.Time) {
 	b.cleanups.add(&cleanup{release: &r, key: r.Key, id: r.ID, repeated: true, until: until})
 }
 
-// add puts a cleanup into the queue, once. It never blocks.
+// add adds a cleanup to the queue, once. It never blocks.
 func (q *cleanups) add(c *cleanup) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,7 +134,7 @@ func (q *cleanups) add(c *cleanup) {
 		q.byKey[c.key.Stored[0]] = append(q.byKey[c.key.Stored[0]], c)
 		q.blocking.Add(1)
 	}
-	c.urgent = c.blocksNext() || c.release != nil // it may have the key, which no other call gets until then
+	c.urgent = c.blocksNext() || c.release != nil // it may have the key: then no other call gets the key before the entry is confirmed
 	q.putLocked(q.laneLocked(""), c)
 }
 
@@ -157,19 +158,19 @@ func (q *cleanups) putLocked(ln *lane, c *cleanup) {
 	q.startLocked(ln)
 }
 
-// startLocked starts a sender if an entry is ready and the server may have one more sender. A
-// server that did not reply gets one at a time.
+// startLocked starts a sender if an entry is ready and the server has fewer than cleanupSenders
+// senders. A server that did not reply gets one sender at a time.
 func (q *cleanups) startLocked(ln *lane) {
 	if ln.paused || q.stopped || ln.ready.Len() == 0 || ln.senders >= cleanupSenders || ln.fails > 0 && ln.senders > 0 {
 		return
 	}
 	ln.senders++
-	q.senders.Add(1) // not after stop
+	q.senders.Add(1) // never after stop
 	go q.send(ln)    // owner: q; Backend.Close waits for it; it ends when its lane is empty or paused, or after stop
 }
 
-// hurry makes an entry the next one to be sent. It does not end the pause of a server that does not
-// reply.
+// hurry makes an entry the next one to be sent. If the lane of the entry is paused, it stays
+// paused.
 func (q *cleanups) hurry(id string) {
 	if q.n.Load() == 0 {
 		return
@@ -193,9 +194,9 @@ func (q *cleanups) blocks(fresh bool) bool {
 	return q.blocking.Load() != 0 || fresh && q.n.Load() >= MaxCleanups
 }
 
-// before waits until a request for a key may be sent. The withdrawals of requests for the key that
-// Redis may have granted must be confirmed. If the request is new, there must also be room for its
-// own withdrawal.
+// before waits until a request for a key may be sent. The withdrawals of earlier requests for the
+// key that Redis may have granted must be confirmed. If the request is new, the queue must also be
+// below its bound.
 func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -216,8 +217,8 @@ func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit tim
 	}
 }
 
-// blocker returns the channel that a request must wait for, or nil, and the error to return if that
-// takes too long.
+// blocker returns the channel that a request must wait for, or nil. err is the error of the request
+// if that takes too long.
 func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,7 +242,8 @@ func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
 	return q.room, fmt.Errorf("lockcore: %d withdrawals and releases are not confirmed by Redis; requests for new keys wait until there are fewer than %d", len(q.all), MaxCleanups)
 }
 
-// endLocked ends an entry that is in no list.
+// endLocked ends an entry that is in no list. err is why it was given up, or nil if it is
+// confirmed.
 func (q *cleanups) endLocked(c *cleanup, err error) {
 	if err != nil {
 		q.unreported.Add(1)
@@ -275,7 +277,7 @@ func (q *cleanups) endLocked(c *cleanup, err error) {
 }
 
 func (q *cleanups) onEmptyLocked() {
-	clear(q.lanes) // every list is empty; a sender that has its lane still finds nothing there
+	clear(q.lanes) // every list is empty, also for a sender that still has its lane
 	if q.drained != nil {
 		close(q.drained)
 	}
@@ -295,8 +297,8 @@ func (q *cleanups) drain() <-chan struct{} {
 	return q.drained
 }
 
-// stop ends the queue at the end of Close. It reports the entries that are left. The ctx of the
-// pipelines under way ends them.
+// stop ends the queue at the end of Close. It counts the remaining entries as given up. The end of
+// Backend.base ends the pipelines in flight.
 func (q *cleanups) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

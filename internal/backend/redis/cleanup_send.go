@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// send sends the entries of its lane until the lane is empty or paused.
+// send sends the entries of its lane until the lane is empty or paused, or the queue is stopped.
 func (q *cleanups) send(ln *lane) {
 	defer q.senders.Done()
 	for {
@@ -32,7 +32,7 @@ func (q *cleanups) send(ln *lane) {
 	}
 }
 
-// take removes the next batch from a lane. If there is none, the sender ends.
+// take removes the next batch from a lane. If the batch is empty, the sender must end.
 func (q *cleanups) take(ln *lane) (batch []*cleanup) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -67,14 +67,14 @@ func (q *cleanups) route(batch []*cleanup) (rest []*cleanup) {
 		switch {
 		case nodes[i] == "":
 			rest = append(rest, c)
-		case q.all[c.id] == c: // else Close was faster
+		case q.all[c.id] == c: // otherwise stop has ended the entry
 			q.putLocked(q.laneLocked(nodes[i]), c)
 		}
 	}
 	return rest
 }
 
-// settle ends the entries that Redis has confirmed, and keeps the rest for another try.
+// settle ends the entries that Redis has confirmed, and schedules another try for the others.
 func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -115,7 +115,7 @@ func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 	q.startLocked(ln)
 }
 
-// slotOnly reports whether an error concerns one slot of a cluster, not its server.
+// slotOnly reports whether an error concerns one slot of a cluster, and not its server.
 func slotOnly(err error) bool {
 	var re redis.Error
 	if !errors.As(err, &re) {
@@ -129,8 +129,8 @@ func slotOnly(err error) bool {
 	return false
 }
 
-// retry makes failed entries ready again. In a cluster their slots may have moved, so it routes all
-// entries of the lane again.
+// retry makes failed entries ready again. In a cluster their slots may have moved, so retry routes
+// all entries of the lane again.
 func (q *cleanups) retry(ln *lane) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -150,12 +150,13 @@ func (q *cleanups) retry(ln *lane) {
 	q.startLocked(ln)
 }
 
-// list returns the command of an entry without the name of the script.
+// list returns the script of an entry and its list without the name of the command and the script.
 func (q *cleanups) list(c *cleanup) (*script, []any) {
 	if r := c.release; r != nil {
 		if r.Share.Limit > 0 {
-			// A key remembers 16 ended ids. An outage of a process with many permits must not displace those
-			// that matter, so this id is remembered only if its acquire may arrive again.
+			// A key remembers 16 ended ids. During an outage, a process with many permits must not
+			// displace the ids that matter. So this id is remembered only if its acquire may arrive
+			// again.
 			return releaseShareScript, q.b.releaseShare(r, time.Now())
 		}
 		again := *r
@@ -170,7 +171,7 @@ func (q *cleanups) list(c *cleanup) (*script, []any) {
 		flag(q.b.conn.single), encodeWake(r.Key))
 }
 
-// cleanUp sends a batch in one pipeline and returns an error, or nil, for each.
+// cleanUp sends a batch in one pipeline. It returns an error or nil for each entry.
 func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanup) (*script, []any)) []error {
 	ctx, cancel := context.WithTimeout(base, callTimeout)
 	defer cancel()
@@ -188,7 +189,7 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 		for i := range todo {
 			todo[i] = i
 		}
-		for _, inFull := range []bool{false, true} { // in full: scripts that the server does not have
+		for _, inFull := range []bool{false, true} { // the second pass sends the scripts that the server does not have
 			pipe, cmds := c.ends.Pipeline(), make([]*redis.Cmd, len(todo))
 			for n, i := range todo {
 				args := slices.Clone(all[i].list)

@@ -13,20 +13,20 @@ import (
 
 const (
 	ownPoolSize  = 16
-	maxRenewTime = time.Hour // a reply to a renewal is useful for as long as its lease
+	maxRenewTime = time.Hour // read timeout of renewals, because a reply is useful while the lease is valid
 )
 
-// errCutOff is the error of a dial that the end of Close has canceled. Nothing was sent.
+// errCutOff is the error of a dial that Close has canceled. Nothing was sent.
 var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was closed")}
 
 // ownClient makes a client whose connections end with ctx, and which sends no command on its own.
-// over is the error of a dial after ctx ended.
+// over is the error of a dial after the end of ctx.
 func ownClient(ctx context.Context, o *redis.Options, dials *heldUpDials, over error) *redis.Client {
 	c := *o
 	c.Dialer = endWith(ctx, c.Dialer, dials, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
-	c.MaxConcurrentDials = 0 // PoolSize: nothing bounds the time that a call waits for another one's dial
+	c.MaxConcurrentDials = 0 // PoolSize, because nothing bounds how long a call waits for another one's dial
 	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
@@ -42,20 +42,20 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, di
 	c.Dialer = endWith(ctx, c.Dialer, dials, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff, c.MaxRetryBackoff = true, -1, 0, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
-	c.MaxConcurrentDials = 0 // PoolSize: nothing bounds the time that a call waits for another one's dial
+	c.MaxConcurrentDials = 0 // PoolSize, because nothing bounds how long a call waits for another one's dial
 	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)
-	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never lock state from a replica
+	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never read the state of a key from a replica
 	// The clients must not share Addrs, because each appends to it under its own mutex.
 	c.Addrs = slices.Clone(c.Addrs)
-	// A script is routed by its keys. Otherwise the first command of each client would wait for a
-	// COMMAND, which goes to any node and is not bounded by ctx.
+	// A script is routed by its keys. With routing policies, the first command of each client would
+	// wait for a COMMAND, which go-redis sends to any node and does not bound by ctx.
 	c.DisableRoutingPolicies = true
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)
 	return redis.NewClusterClient(&c)
 }
 
-// bound returns d, or limit if d is longer or not a duration.
+// bound returns d, or limit if d is longer or not positive.
 func bound(d, limit time.Duration) time.Duration {
 	if d <= 0 {
 		return limit
@@ -63,8 +63,8 @@ func bound(d, limit time.Duration) time.Duration {
 	return min(d, limit)
 }
 
-// noNotices returns a new configuration each time, because a client writes to the one that its
-// Options point to. The notices are off, because a lease outlives the events that they announce.
+// noNotices returns a new configuration each time, because a client writes to the configuration in
+// its Options. The notices are off, because a lease outlives the events that they announce.
 func noNotices() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }

@@ -2,10 +2,10 @@ package redis
 
 import "sync"
 
-// command has the ctx and the arguments of one send of acquire.lua or release.lua. list points to
-// the other fields. A command is reused only after a reply, because after an error a group may still
-// read it. In a cluster it is not reused, because a hook that the user's NewClient has added may
-// keep it.
+// command contains the ctx and the arguments of one send of acquire.lua or release.lua. list points
+// to the other fields. A command is reused only after a reply, because after an error a group may
+// still read it. In a cluster a command is not reused, because a hook that the user's NewClient has
+// added may keep it.
 type command struct {
 	ctx                               limited
 	id, holder, fingerprint           string
@@ -19,7 +19,7 @@ func newCommand() *command {
 	return commands.Get().(*command) //nolint:errcheck,forcetypeassert // nothing else is in it
 }
 
-// reuse makes a command that got a reply available to newCommand.
+// reuse returns a command that got a reply to the pool.
 func (c *conn) reuse(cmd *command) {
 	if c.single {
 		*cmd = command{}

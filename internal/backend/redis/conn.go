@@ -14,25 +14,25 @@ import (
 
 const (
 	callTimeout = backend.CallTimeout
-	maxHeldUp   = 256 // commands on a client that ignores ctx, and dials to an address, that may outlive their callers
+	maxHeldUp   = 256 // maximum number of commands on a client that ignores ctx, and of dials to an address, that may outlive their callers
 )
 
-// conn has the connections to Redis. It makes its own clients where it can, so that releases and
+// conn contains the connections to Redis. If it can, it makes its own clients, so that releases and
 // renewals do not queue behind commands of the user or of waiters.
 type conn struct {
 	calls   redis.UniversalClient // acquire, inspect
-	ends    redis.UniversalClient // release, rotate, complete, leave, Extend, Revoke, Clear, and all groups; never queues behind acquires that are sent alone
+	ends    redis.UniversalClient // release, rotate, complete, leave, Extend, Revoke, Clear, and all groups; its commands never queue behind acquires that are sent alone
 	records redis.UniversalClient // with acks: rotate, complete and Extend, which wait for replicas; otherwise nil
-	renews  redis.UniversalClient // renewals, which may take longer than a call; the subscription's client is made like it
+	renews  redis.UniversalClient // renewals, which may take longer than a call; the client of the subscription has the same options
 
-	own    bool               // all clients were made here: they obey deadlines, and only a ClusterClient may send a command twice
+	own    bool               // newConn made all clients: they obey deadlines, and only a ClusterClient may send a command twice
 	single bool               // one server: PUBLISH counts all receivers, and a script may take many keys
 	acks   Acks               // N is 0 without ReplicaAcks
 	cut    context.CancelFunc // ends own connections
 	slots  *slotMap           // of a cluster, shared by own clients
 	dials  *heldUpDials       // of own clients
 	heldUp atomic.Int64
-	groups *serverGroups // nil: each call is sent alone
+	groups *serverGroups // nil: send each call alone
 }
 
 func newConn(rdb redis.UniversalClient) (*conn, error) {
@@ -54,7 +54,7 @@ func newConn(rdb redis.UniversalClient) (*conn, error) {
 		if c == nil {
 			return nil, errors.New("lockcore: New: client is a nil *redis.Client")
 		}
-		if c.Options().Addr == "FailoverClient" { // its dialer follows the master only together with its own pool
+		if c.Options().Addr == "FailoverClient" { // a copy would not work: its dialer follows the master only together with its own pool
 			return &conn{calls: c, ends: c, renews: c, single: true}, nil
 		}
 		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
@@ -79,7 +79,7 @@ func newConn(rdb redis.UniversalClient) (*conn, error) {
 	}
 }
 
-// cutOff ends the conn's own connections, and with them the commands under way.
+// cutOff closes conn's own connections, which ends the commands in flight.
 func (c *conn) cutOff() {
 	if c.own {
 		c.cut()
@@ -91,9 +91,9 @@ func (c *conn) close() {
 		c.groups.stop()
 		defer c.groups.wait()
 	}
-	c.cutOff() // so that no command under way delays the Close calls below
+	c.cutOff() // so that no command in flight delays the Close calls below
 	if c.own {
-		_ = c.calls.Close() // its error says that the connections are closed already
+		_ = c.calls.Close() // it returns an error because the connections are closed already
 		_ = c.ends.Close()
 		_ = c.renews.Close()
 		if c.records != nil && c.records != c.ends {
@@ -102,7 +102,7 @@ func (c *conn) close() {
 	}
 }
 
-// listOf returns the list of a command. Its first two elements, the name of the command and the
+// listOf returns the list of a command. The first two elements, for the name of the command and the
 // script, are empty.
 func listOf(keys []string, args ...any) []any {
 	list := make([]any, 3, 3+len(keys)+len(args))
@@ -113,23 +113,23 @@ func listOf(keys []string, args ...any) []any {
 	return append(list, args...)
 }
 
-// insist sends a script that is harmless to repeat. Within callTimeout it sends the command again
-// after a missing reply or a temporary error. sent is the time of the last send.
+// insist sends a script that is safe to repeat. Within callTimeout it sends the command again after
+// a missing reply or a temporary error. sent is the time of the last send.
 //
-// A server that closes idle connections leaves a pool of broken ones behind. Over TLS go-redis
+// A server that closes idle connections leaves broken connections in the pool. Over TLS go-redis
 // detects that only when it uses them. So the pause after a broken connection is one millisecond,
-// for as many tries as a pool has connections. After any other error it is longer.
+// for up to 2*ownPoolSize tries. After any other error the pause is longer.
 func (c *conn) insist(ctx context.Context, on redis.UniversalClient, s *script, keys []string, args ...any) (reply []any, sent time.Time, err error) {
 	reply, sent, _, err = c.insistNoting(ctx, on, s, keys, args...)
 	return reply, sent, err
 }
 
-// insistNoting is insist. repeated is as for send, for all sends together.
+// insistNoting is insist. repeated means the same as for send, but for all sends together.
 func (c *conn) insistNoting(
 	ctx context.Context, on redis.UniversalClient, s *script, keys []string, args ...any,
 ) (reply []any, sent time.Time, repeated bool, err error) {
 	end := time.Now().Add(callTimeout)
-	ctx, cancel := context.WithDeadline(ctx, end) // ends the dial of a repeat too
+	ctx, cancel := context.WithDeadline(ctx, end) // also ends the dial of a repeat
 	defer cancel()
 	for try, pause := 0, 50*time.Millisecond; ; try++ {
 		sent = time.Now()
@@ -146,13 +146,13 @@ func (c *conn) insistNoting(
 	}
 }
 
-// send sends a script. sent is the time before the send. list is complete except for the name of the
-// command and the script, and may be read after send has returned.
+// send sends a script. sent is the time before the send. list is complete except for the name of
+// the command and the script. It may be read after send has returned.
 //
 // repeated is true if a duplicate of the command may still arrive, or may have arrived:
 //   - The command got no reply.
-//   - A ClusterClient got no reply to an earlier send of it.
-//   - The client was not made here, so the user configures its retries.
+//   - A ClusterClient got no reply to an earlier send of the command.
+//   - The client is not one of newConn, so the user configures its retries.
 func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (reply []any, repeated bool, err error) {
 	var v any
 	switch acked := c.acks.N > 0 && s.acked; {
@@ -180,7 +180,7 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	return reply, repeated, nil
 }
 
-// sendBounded sends a script by a client that was not made here, which may ignore ctx.
+// sendBounded sends a script by a client of the user, which may ignore ctx.
 func (c *conn) sendBounded(ctx *limited, on redis.UniversalClient, s *script, list []any, acked bool) (any, error) {
 	timed, cancel := context.WithDeadline(ctx.parent(), ctx.end)
 	defer cancel()
@@ -192,8 +192,9 @@ func (c *conn) sendBounded(ctx *limited, on redis.UniversalClient, s *script, li
 	})
 }
 
-// reloadSlots reloads the slots of a cluster when a server did not reply, because another server
-// may have replaced it. go-redis itself reloads them once a minute, and when a server redirects it.
+// reloadSlots reloads the slots of a cluster if a server did not reply, because another server may
+// have replaced it. Without this, go-redis reloads them once a minute, and when a server redirects
+// a command.
 func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
 	if err == nil || errors.As(err, new(redis.Error)) || errors.As(err, new(*notSentError)) || errors.Is(err, context.Canceled) {
 		return
@@ -203,7 +204,7 @@ func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
 	}
 }
 
-// eval sends a script by its digest, and in full if the server does not have it.
+// eval sends a script by its digest. If the server does not have the script, eval sends it in full.
 func eval(l *limited, on redis.UniversalClient, s *script, list []any) (any, error) {
 	ctx := l.own()
 	if _, ok := on.(*redis.ClusterClient); ok {
@@ -224,7 +225,7 @@ func eval(l *limited, on redis.UniversalClient, s *script, list []any) (any, err
 	return cmd.Val(), nil
 }
 
-// evalOn is eval for a wrapper. It calls the methods that the wrapper may override.
+// evalOn is eval for a wrapper. It only calls methods that the wrapper may override.
 func evalOn(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
 	list = slices.Clone(list)
 	for i, arg := range list {

@@ -14,16 +14,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// errDialsHeldUp is temporary: go-redis gives up dials that hang.
-var errDialsHeldUp = errors.New("too many dials are held up")
+// errDialsHeldUp is a temporary error, because go-redis gives up dials that hang.
+var errDialsHeldUp = errors.New("too many dials are still running after their callers returned")
 
 // dialer is the type of redis.Options.Dialer.
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// subscriber returns a client for one subscription, and a function that closes it. go-redis
+// subscriber returns a client for one subscription, and a function that closes the client. go-redis
 // reconnects a subscription under its mutex and with its own ctx. So a dial that hangs would delay
-// its Close, and with it that of the Backend. Here dials and connections end with ctx. A client
-// that was not made here is used as it is.
+// Close of the subscription, and with it Close of the Backend. Here dials and connections end with
+// ctx. A client of the user is used as it is.
 //
 // A dial that ends with ctx returns redis.ErrClosed, which makes go-redis end the subscription.
 // After any other error go-redis sleeps for 100 ms and dials again.
@@ -34,7 +34,7 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	var sub redis.UniversalClient
 	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
 		o := *cluster.Options()
-		o.ClusterStateReloadInterval = time.Second // read when it connects: go-redis does not report that it cannot
+		o.ClusterStateReloadInterval = time.Second // it is read when the subscription connects, and go-redis does not report a failure to connect
 		sub = ownCluster(ctx, &o, c.slots, c.dials, redis.ErrClosed)
 	} else if single, ok := c.renews.(*redis.Client); ok {
 		sub = ownClient(ctx, single.Options(), c.dials, redis.ErrClosed)
@@ -42,7 +42,8 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	return sub, sub.Close
 }
 
-// heldUpDials counts, by address, the dials that still run after their callers have returned.
+// heldUpDials counts, by address, the dials that are still running after their callers have
+// returned.
 type heldUpDials struct{ left sync.Map } // of *atomic.Int64
 
 func (d *heldUpDials) to(addr string) *atomic.Int64 {
@@ -51,12 +52,12 @@ func (d *heldUpDials) to(addr string) *atomic.Int64 {
 }
 
 // endWith makes the dials of next, and their connections, end with ctx, even if next ignores its
-// own ctx. over is the error of a dial after that. While maxHeldUp dials to the same address run
-// whose callers have returned, a dial fails at once.
+// own ctx. over is the error of a dial after that. A dial fails at once if maxHeldUp dials to the
+// same address are still running after their callers have returned.
 //
-// Only next bounds the dial of a subscription. The reason: go-redis dials under a mutex, for which
-// its health check waits, and a goroutine that waits for a mutex stops the clock of a synctest
-// bubble.
+// endWith adds no timeout, so only next bounds the dial of a subscription. In a synctest bubble a
+// timeout would not fire. The reason is that go-redis dials under a mutex, and its health check
+// waits for that mutex. A goroutine that waits for a mutex stops the clock of the bubble.
 func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) dialer {
 	type result struct {
 		conn net.Conn
@@ -69,8 +70,8 @@ func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) d
 		}
 		dial, cancel := context.WithCancel(dial)
 		defer context.AfterFunc(ctx, cancel)()
-		made, gone := make(chan result), make(chan struct{})
-		go func() { // returns when next returns; closes a connection that arrives after the caller has returned
+		made, returned := make(chan result), make(chan struct{})
+		go func() { // ends when next returns; closes a connection that arrives after the caller has returned
 			defer cancel()
 			conn, err := next(dial, network, addr)
 			if err == nil {
@@ -78,7 +79,7 @@ func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) d
 			}
 			select {
 			case made <- result{conn, err}:
-			case <-gone:
+			case <-returned:
 				left.Add(-1)
 				if err == nil {
 					_ = conn.Close()
@@ -91,10 +92,10 @@ func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) d
 				return r.conn, r.err
 			}
 			return nil, over
-		case <-dial.Done(): // the pool of go-redis cancels it after DialTimeout; TLS and custom dialers may ignore that
+		case <-dial.Done(): // the pool of go-redis cancels dial after DialTimeout; TLS and custom dialers may ignore that
 		}
 		left.Add(1)
-		close(gone)
+		close(returned)
 		if backend.Ended(ctx) {
 			return nil, over
 		}
@@ -102,7 +103,7 @@ func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) d
 	}
 }
 
-// bind closes conn when ctx ends. Closing the connection first removes its registration with ctx.
+// bind closes conn when ctx ends. If conn is closed first, it is no longer registered with ctx.
 func bind(ctx context.Context, conn net.Conn) net.Conn {
 	b := boundConn{conn, context.AfterFunc(ctx, func() { _ = conn.Close() })}
 	if socket, ok := conn.(syscall.Conn); ok {
@@ -123,7 +124,8 @@ func (c boundConn) Close() error {
 	return c.Conn.Close()
 }
 
-// boundSocket exposes the socket, which go-redis checks before it reuses an idle connection.
+// boundSocket gives access to the socket, which go-redis checks before it reuses an idle
+// connection.
 type boundSocket struct {
 	boundConn
 	raw syscall.RawConn

@@ -7,7 +7,7 @@ import (
 )
 
 // Own reports whether New made its own clients. Otherwise b uses the client of the user: a failover
-// client if Single, a wrapper if not.
+// client if Single is true, and a wrapper if not.
 func (b *Backend) Own() bool { return b.conn.own }
 
 // Single reports whether the client is for a single server or a failover client.
@@ -19,15 +19,15 @@ func (b *Backend) Keys() string { return b.prefix + layout }
 // Channels returns the prefix of the channels of notifications.
 func (b *Backend) Channels() string { return b.channels }
 
-// Bounded returns the result of call, or the cause of ctx when ctx ends. A client of the user may
-// ignore ctx: then call goes on in a goroutine. If too many of those run, Bounded returns
+// Bounded returns the result of call, or ctx.Err() when ctx ends. A client of the user may ignore
+// ctx. Then call continues in a goroutine. If too many of those are running, Bounded returns
 // backend.ErrHeldUp.
 func (b *Backend) Bounded(ctx context.Context, call func() (any, error)) (any, error) {
 	return b.conn.bounded(ctx, call)
 }
 
-// Subscriber returns a client like that of Listen, and a function that closes it. On clients of
-// New, dials and connections end with ctx.
+// Subscriber returns a client like that of Listen, and a function that closes it. If New made the
+// clients, dials and connections end with ctx.
 func (b *Backend) Subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
 	return b.conn.subscriber(ctx)
 }

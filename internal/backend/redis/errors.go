@@ -18,8 +18,8 @@ func broken(err error) bool {
 		errors.Is(err, syscall.EPIPE)
 }
 
-// notSentError is the error of a call that ended before it was sent. So no duplicate of it can
-// arrive.
+// notSentError is the error of a call that ended before it was sent. No duplicate of such a call
+// can arrive.
 type notSentError struct{ cause error }
 
 func (e *notSentError) Error() string { return "not sent: " + e.cause.Error() }
@@ -38,8 +38,8 @@ func mayTakeEffect(err error) bool {
 }
 
 // commandErr returns the error of a command of a pipeline. exec is the error of Exec. If a new
-// connection cannot log in, a client of one server returns the error only from Exec. Nothing was
-// sent then.
+// connection cannot log in, a client of one server returns the error only from Exec, and nothing
+// was sent.
 func commandErr(cmd *redis.Cmd, exec error) error {
 	if cmd.Err() == nil && cmd.Val() == nil {
 		return exec
@@ -47,14 +47,14 @@ func commandErr(cmd *redis.Cmd, exec error) error {
 	return cmd.Err()
 }
 
-// loginRefused reports whether a connection could not log in, for example while a password is
-// rotated.
+// loginRefused reports whether the server refused the login of a connection, for example while a
+// password is rotated.
 func loginRefused(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH"))
 }
 
-// permanent reports whether a repeat would get the same error: it concerns the user or the key, not
-// the moment.
+// permanent reports whether a repeat would fail with the same error, because the error concerns the
+// user or the key and is not temporary.
 func permanent(err error) bool {
 	var re redis.Error
 	if errors.As(err, new(*backend.DataError)) || errors.As(err, new(*replyError)) {
@@ -65,7 +65,7 @@ func permanent(err error) bool {
 	}
 	text := re.Error()
 	for _, p := range []string{"-READONLY", "-OOM", "-MISCONF", "-NOREPLICAS"} {
-		if strings.Contains(text, p) { // Redis 6 wraps the error of a command in a script into "ERR Error running script"
+		if strings.Contains(text, p) { // Contains, because Redis 6 puts the error of a command in a script into "ERR Error running script"
 			return false
 		}
 	}
@@ -77,8 +77,8 @@ func permanent(err error) bool {
 	return false
 }
 
-// unreadable returns a DataError if an error reply reports data that no script writes. Some servers
-// put text around the error of a script.
+// unreadable returns a DataError if an error reply reports data that no script writes. Otherwise it
+// returns err. Some servers add text to the error of a script.
 func unreadable(err error, list []any) error {
 	var re redis.Error
 	if !errors.As(err, &re) {
@@ -94,7 +94,7 @@ func unreadable(err error, list []any) error {
 	return err
 }
 
-// keyOf returns the first key of a script's list.
+// keyOf returns the first key in the list of a script.
 func keyOf(list []any) string {
 	if p, ok := list[3].(*string); ok {
 		return *p
@@ -103,8 +103,8 @@ func keyOf(list []any) string {
 	return key
 }
 
-// replyError is the error of a reply of another shape, which another program or another release has
-// sent.
+// replyError is the error of a reply of an unknown form, which another program or another release
+// has sent.
 type replyError struct{ text string }
 
 func (e *replyError) Error() string { return e.text }

@@ -11,46 +11,46 @@ import (
 )
 
 const (
-	aloneCalls = 4                    // while fewer sends are under way, a call is sent alone; does not apply before groups.groupUntil
+	aloneCalls = 4                    // while fewer sends are in flight, a call is sent alone; does not apply before groups.groupUntil
 	groupTime  = 5 * time.Millisecond // from the first wait, or from the end of a group of more than aloneCalls calls, to groupUntil
-	groupWait  = time.Millisecond     // the longest wait before a group starts beside the sends under way
-	endPause   = time.Millisecond     // least time between two runs of endOverdue
-	maxReports = 1024                 // groups kept for report; further groups are not reported
-	maxGroup   = 64                   // calls in a group
+	groupWait  = time.Millisecond     // the longest wait before a group starts beside the sends in flight
+	endPause   = time.Millisecond     // minimum time between two runs of endOverdue
+	maxReports = 1024                 // maximum number of groups that wait for report; further groups are not reported
+	maxGroup   = 64                   // maximum number of calls in a group
 )
 
 // groups sends the calls to one server. A send is one call alone, on its own connection, or one
-// group of calls, in one write. While few sends are under way, each call is sent alone. With more,
+// group of calls, in one write. While few sends are in flight, each call is sent alone. With more,
 // calls wait. The end of a send starts a group of all calls that wait, up to maxGroup. On a single
 // server, one run of deal.lua handles all plain releases and acquires of a group.
 //
 // A call is sent alone, is in waiting, or is in one group. A call leaves when its ctx ends or its
 // deadline passes. mu decides two races:
-//   - A call leaves while a group takes it from waiting. A call that left first is never sent.
+//   - A call leaves while a group takes it from waiting. If the call is first, it is never sent.
 //   - A call leaves while its group ends. The call is either finished or has left, never both.
 //
-// The caller gets one signal if the call is finished or its deadline passed. A call that has left is
-// not reused, because its group still writes to it.
+// The caller gets one signal if the call is finished or its deadline passed. A call that has left
+// is not reused, because its group still writes to it.
 //
-// Calls wait only while a send is under way. A timer starts another group after groupWait, so a
+// Calls wait only while a send is in flight. A timer starts another group after groupWait, so a
 // slow reply delays only the calls of its own send.
 type groups struct {
 	report func(calls int, waited time.Duration) // may be nil
 
 	mu         sync.Mutex
 	useDeal    bool                  // false in a cluster, where one script cannot have keys of several slots
-	dealInFull bool                  // the server does not know deal.lua by its digest
+	dealInFull bool                  // send deal.lua in full, because the server does not have it
 	server     redis.UniversalClient // *redis.Client
 	waiting    waitingCalls
-	underWay   int       // sends: calls sent alone, and groups
+	underWay   int       // number of sends in flight: calls sent alone, and groups
 	groupUntil time.Time // before this time only the limit of roundTrips applies, not aloneCalls
 	roundTrips roundTrips
 	timer      *time.Timer // runs startBeside after groupWait
 	endTimer   *time.Timer // runs endOverdue at nextEnd; without calls it fires at most once more
 	nextEnd    time.Time   // no later than any deadline of a call in waiting or sending; zero if endTimer is not set
-	sending    []*group    // the groups under way
-	reports    []sentGroup // not yet passed to report, at most maxReports
-	reporting  bool        // a goroutine runs reportAll
+	sending    []*group    // the groups in flight
+	reports    []sentGroup // groups not yet passed to report, at most maxReports
+	reporting  bool        // a goroutine is running reportAll
 	stopped    bool
 	senders    sync.WaitGroup // goroutines of sendGroups and reportAll
 
@@ -65,17 +65,17 @@ type call struct {
 	useDeal bool      // deal.lua may handle the call
 	terms   holdTerms // of an acquire, for deal.lua
 
-	since time.Time // when it was added
+	since time.Time // when the call was added
 
-	// Guarded by groups.mu. An unsent call stays in waiting until its turn.
+	// Guarded by groups.mu. An unsent call stays in waiting until take removes it.
 	taken    bool  // a group or stop has taken it from waiting
-	finished bool  // the group or stop is done with it
-	left     error // why it left; nil: it has not left
-	unsent   bool  // it left before it was taken
+	finished bool  // it has its result from the group or stop
+	left     error // why the call left; nil: it has not left
+	unsent   bool  // the call left before it was taken
 
 	done chan struct{}
 
-	// Written before done, by the group or stop.
+	// Set before the send to done, by the group or stop.
 	reply      any
 	err        error
 	retry      bool // it was not executed: send it again; if useDeal is false, with its own script
@@ -84,7 +84,7 @@ type call struct {
 	received   time.Time
 }
 
-// newGroups returns the groups of a server.
+// newGroups returns the groups of a server. If useDeal is false, no group uses deal.lua.
 func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *groups {
 	g := &groups{useDeal: useDeal, report: report}
 	g.timer = time.AfterFunc(groupWait, g.startBeside) // at first no call waits
@@ -92,8 +92,8 @@ func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *grou
 	return g
 }
 
-// eval sends a script and waits for its reply. A group is sent by server, the client of one server.
-// A call that is sent alone is sent by on, which may be a ClusterClient.
+// eval sends a script and waits for its reply. The groups are sent by server, the client of one
+// server. A call that is sent alone is sent by on, which may be a ClusterClient.
 func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
 	for useDeal := s.canDeal(list); ; now = time.Now() {
 		c := g.add(ctx, server, s, list, useDeal, now)
@@ -115,20 +115,20 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script,
 		case retryAlone:
 			return eval(ctx, on, s, list)
 		case !retry:
-			ctx.received = received // not of an error before another send
+			ctx.received = received // not set if the call is sent again
 			return reply, err
 		}
 	}
 }
 
-// sendAlone sends a call on its own connection, after add has counted it.
+// sendAlone sends a call on its own connection. add must have counted the call.
 func (g *groups) sendAlone(ctx *limited, now time.Time, on redis.UniversalClient, s *script, list []any) (reply any, err error) {
 	defer func() { ctx.received = g.endAlone(now, err) }()
 	return eval(ctx, on, s, list)
 }
 
-// add adds a call to waiting. If the call must be sent alone, add counts it and returns nil, and
-// the caller calls endAlone after the send.
+// add adds a call to waiting. If the call must be sent alone, add counts it and returns nil. Then
+// the caller must call endAlone after the send.
 func (g *groups) add(ctx context.Context, server redis.UniversalClient, s *script, list []any, useDeal bool, now time.Time) *call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -140,7 +140,7 @@ func (g *groups) add(ctx context.Context, server redis.UniversalClient, s *scrip
 		g.underWay++
 		return nil
 	}
-	g.server = server // in a cluster go-redis may have made a new client for the same address
+	g.server = server // in a cluster, go-redis may have made a new client for the same address
 	c := g.newCall()
 	c.s, c.list, c.useDeal, c.since = s, list, useDeal && g.useDeal, now
 	c.end, _ = ctx.Deadline() // ctx is a limited, which always has a deadline
@@ -161,8 +161,8 @@ func (g *groups) add(ctx context.Context, server redis.UniversalClient, s *scrip
 	return c
 }
 
-// wait waits for the reply of c, its deadline, or the end of ctx. After an error the caller must not use
-// c, because a group may write to it.
+// wait waits for the reply of c, its deadline, or the end of ctx. After an error the caller must
+// not use c, because a group may write to it.
 func (g *groups) wait(ctx context.Context, c *call) error {
 	end := ctx.Done()
 	if end == nil { // a receive costs less than a select
@@ -177,16 +177,16 @@ func (g *groups) wait(ctx context.Context, c *call) error {
 	g.mu.Lock()
 	ended := c.finished || c.left != nil
 	if !ended {
-		g.leaveLocked(c, ctx.Err()) // not context.Cause, which may be a Redis error of a command of the user
+		g.leaveLocked(c, ctx.Err()) // not context.Cause, which may be a Redis error from a command of the user
 	}
 	g.mu.Unlock()
-	if ended { // the signal is on its way
+	if ended { // the signal follows
 		<-c.done
 	}
 	return c.left
 }
 
-// leaveLocked ends a call that is not finished. If no group has taken it, it was never sent.
+// leaveLocked makes an unfinished call leave. If no group has taken the call, it is never sent.
 func (g *groups) leaveLocked(c *call, err error) {
 	c.left = err
 	if !c.taken { //planted:leaves-the-group
@@ -195,7 +195,7 @@ func (g *groups) leaveLocked(c *call, err error) {
 	}
 }
 
-// endByLocked makes endOverdue run at end, or before.
+// endByLocked makes endOverdue run at end or earlier.
 func (g *groups) endByLocked(end, now time.Time) {
 	if g.nextEnd.IsZero() || end.Before(g.nextEnd) {
 		g.nextEnd = end
@@ -203,8 +203,8 @@ func (g *groups) endByLocked(end, now time.Time) {
 	}
 }
 
-// endOverdue ends the calls whose deadline has passed. All calls share endTimer, because most calls
-// get their reply before it fires.
+// endOverdue makes the calls leave whose deadline has passed. All calls share endTimer, because
+// most calls get their reply before it fires.
 func (g *groups) endOverdue() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -235,7 +235,8 @@ func (g *groups) endOverdue() {
 	g.endByLocked(next, now)
 }
 
-// endAlone ends the send of a call that was sent alone. It returns the time when the send ended.
+// endAlone ends the send of a call that was sent alone. It returns the time at which the send
+// ended.
 func (g *groups) endAlone(sent time.Time, err error) (now time.Time) {
 	now = time.Now()
 	g.mu.Lock()
@@ -247,7 +248,7 @@ func (g *groups) endAlone(sent time.Time, err error) (now time.Time) {
 	return now
 }
 
-// endSendLocked ends a send. If calls wait, a group takes its place.
+// endSendLocked ends a send. If calls wait, a group starts instead.
 func (g *groups) endSendLocked() {
 	g.underWay--
 	if g.waiting.n > 0 {
@@ -255,7 +256,7 @@ func (g *groups) endSendLocked() {
 	}
 }
 
-// startBeside starts a group beside the sends under way, if calls wait.
+// startBeside starts a group beside the sends in flight, if calls wait.
 func (g *groups) startBeside() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -264,7 +265,7 @@ func (g *groups) startBeside() {
 	}
 }
 
-// startGroupLocked sends the next group on its own goroutine.
+// startGroupLocked sends the next group on a new goroutine.
 func (g *groups) startGroupLocked() {
 	g.underWay++
 	group := new(group)
@@ -273,29 +274,29 @@ func (g *groups) startGroupLocked() {
 	g.senders.Go(func() { g.sendGroups(group) })
 }
 
-// group is a number of calls that are sent in one write.
+// group is a set of calls that are sent in one write.
 type group struct {
 	server     redis.UniversalClient
 	calls      []*call // releases first, as deal.lua expects; changed under groups.mu, because endOverdue reads it
-	finished   []*call // calls of the previous send that get their signal next
-	dealInFull bool    // deal.lua is sent in full
+	finished   []*call // calls of the last send that have not got their signal yet
+	dealInFull bool    // send deal.lua in full
 	results    sendResults
 
-	// Memory of send, for the next group.
+	// Buffers of send, reused by the next group.
 	deal, rest []*call
 	list       []any
 	cmds       []redis.Cmder
 }
 
-// sendResults is what a send reports besides the replies.
+// sendResults is the information that a send returns besides the replies.
 type sendResults struct {
 	failed   bool // a command failed, so its time is not added to roundTrips
 	dealt    bool // deal.lua has replied
-	noScript bool // the server does not know deal.lua by its digest
+	noScript bool // the server does not have deal.lua
 	noDeal   bool // the server refuses a script with keys of several slots
 }
 
-// waited returns how long the first call of the group waited until it was sent.
+// waited returns how long the first call of the group waited before the send.
 func (g *group) waited(sent time.Time) (d time.Duration) {
 	for _, c := range g.calls {
 		d = max(d, sent.Sub(c.since))
@@ -303,13 +304,13 @@ func (g *group) waited(sent time.Time) (d time.Duration) {
 	return d
 }
 
-// sentGroup is a group for report.
+// sentGroup contains the arguments of report for a group.
 type sentGroup struct {
 	calls  int
 	waited time.Duration // of the first call
 }
 
-// sendGroups sends a group. Then it sends further groups for as long as calls wait.
+// sendGroups sends a group, and then further groups while calls wait.
 func (g *groups) sendGroups(group *group) {
 	for more := true; more; {
 		sent := time.Now()
@@ -321,8 +322,8 @@ func (g *groups) sendGroups(group *group) {
 	}
 }
 
-// endGroup ends the send of a group, and moves its calls that have not left to finished. If calls
-// wait, it takes them into group, which is the next send, and returns true.
+// endGroup ends the send of a group, and adds its calls that have not left to finished. If calls
+// wait, it takes them into group for the next send, and returns true.
 func (g *groups) endGroup(group *group, sent time.Time) (more bool) {
 	now := time.Now()
 	g.mu.Lock()
@@ -365,8 +366,8 @@ func (g *groups) endGroup(group *group, sent time.Time) (more bool) {
 	return true
 }
 
-// reportAll calls report for each group in reports, also for those that end while it runs. report is
-// user code and may block, so only one goroutine calls it.
+// reportAll calls report for each group in reports, including those that are added while it runs.
+// report is user code and may block, so only one goroutine calls it.
 func (g *groups) reportAll() {
 	for {
 		g.mu.Lock()
@@ -398,7 +399,7 @@ func (c *call) releases() bool {
 	return c.s == releaseScript || c.s == rotateScript || c.s == releaseShareScript
 }
 
-// newCall returns a new call, or one that was given to reuse.
+// newCall returns a new call, or one from the pool.
 func (g *groups) newCall() *call {
 	if c, ok := g.calls.Get().(*call); ok {
 		return c
@@ -406,13 +407,13 @@ func (g *groups) newCall() *call {
 	return &call{done: make(chan struct{}, 1)}
 }
 
-// reuse makes a call available to newCall after its caller has read the reply.
+// reuse returns a call to the pool after its caller has read the reply.
 func (g *groups) reuse(c *call) {
 	*c = call{done: c.done, terms: c.terms}
 	g.calls.Put(c)
 }
 
-// stop fails the calls in waiting. Each later call is sent alone. The groups under way end when
+// stop fails the calls in waiting. Each later call is sent alone. The groups in flight end when
 // their connections are closed.
 func (g *groups) stop() {
 	g.mu.Lock()

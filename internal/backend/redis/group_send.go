@@ -13,7 +13,7 @@ import (
 // plainArg is the index of the flag for plain holds in the lists of acquire.lua and release.lua.
 const plainArg = 14
 
-// canDeal reports whether deal.lua may handle this command of s: plainRef has marked it.
+// canDeal reports whether deal.lua may handle this command of s. plainRef marks such commands.
 func (s *script) canDeal(list []any) bool {
 	return (s == acquireScript || s == releaseScript) && list[plainArg] == &yesDeal
 }
@@ -22,7 +22,7 @@ func (s *script) canDeal(list []any) bool {
 // writes the bytes of a BinaryMarshaler without a copy.
 type holdTerms []byte
 
-// set takes the terms from a list of acquire.lua. It reuses the memory of t.
+// set sets the terms from a list of acquire.lua. It reuses the memory of t.
 func (t *holdTerms) set(list []any) {
 	lease, _ := list[7].(*int64)
 	locker, _ := list[6].(*string)
@@ -35,8 +35,8 @@ func (t *holdTerms) set(list []any) {
 // MarshalBinary implements encoding.BinaryMarshaler.
 func (t *holdTerms) MarshalBinary() ([]byte, error) { return *t, nil }
 
-// send sends a group in one write, and sets the reply of each call. Its deadline is the latest one
-// of its calls. A call with an earlier deadline leaves before send returns.
+// send sends a group in one write, and sets the reply of each call. The deadline of the write is
+// the latest one of the calls. A call with an earlier deadline leaves before send returns.
 func (g *group) send() {
 	g.results = sendResults{}
 	var end time.Time
@@ -51,7 +51,7 @@ func (g *group) send() {
 			rest = append(rest, c)
 		}
 	}
-	if len(deal) == 1 { // for one call, its own script costs less
+	if len(deal) == 1 { // the own script of a single call costs less
 		deal, rest = deal[:0], append(rest, deal[0])
 	}
 	ctx := &limited{Context: context.Background(), end: end}
@@ -67,7 +67,7 @@ func (g *group) send() {
 	exec := g.exchange(ctx, cmds)
 	g.results.failed = exec != nil
 	for _, c := range g.calls {
-		c.lost = ctx.sends.lost || !ctx.sends.seen // the client of a node, or a hook of it, may send a group again
+		c.lost = ctx.sends.lost || !ctx.sends.seen // the client of a node, or a hook of that client, may send a group again
 	}
 	if len(deal) > 0 {
 		cmd, _ := cmds[0].(*redis.Cmd)
@@ -94,14 +94,14 @@ func (g *group) exchange(ctx context.Context, cmds []redis.Cmder) error {
 
 // canRetryAlone reports whether a call that got err was not executed, and may succeed if it is sent
 // alone:
-//   - the server does not have the script
-//   - another server of a cluster has the key
-//   - go-redis has closed the client of this server
+//   - The server does not have the script.
+//   - Another server of a cluster has the key.
+//   - go-redis has closed the client of this server.
 func canRetryAlone(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || slotOnly(err) || errors.Is(err, redis.ErrClosed))
 }
 
-// dealCommand returns the command of deal.lua for calls. In calls the releases come first.
+// dealCommand returns the command of deal.lua for calls. The releases must come first in calls.
 func (g *group) dealCommand(ctx context.Context, calls []*call) *redis.Cmd {
 	head := dealScript.sha
 	if g.dealInFull {
@@ -126,8 +126,8 @@ func (g *group) dealCommand(ctx context.Context, calls []*call) *redis.Cmd {
 	return redis.NewCmd(ctx, list...)
 }
 
-// setDealReplies gives each call the reply that its own script would give. A call that deal.lua did
-// not execute is sent again with its own script.
+// setDealReplies sets for each call the reply that its own script would return. A call that
+// deal.lua did not execute is sent again with its own script.
 func (g *group) setDealReplies(calls []*call, reply any, err error) {
 	list, undone, bad := dealReply(calls, reply)
 	switch {
@@ -142,7 +142,7 @@ func (g *group) setDealReplies(calls []*call, reply any, err error) {
 	for i, c := range calls {
 		switch {
 		case err != nil:
-			// After an error reply the script has done nothing. redis.Nil is not an error reply.
+			// After an error reply the script has had no effect. redis.Nil is not an error reply.
 			c.err, c.retry, c.useDeal = err, errors.As(err, new(redis.Error)) && !errors.Is(err, redis.Nil), g.results.noScript
 		case undone[i]:
 			c.retry, c.useDeal = true, false
@@ -154,8 +154,7 @@ func (g *group) setDealReplies(calls []*call, reply any, err error) {
 	}
 }
 
-// dealReply reads a reply of deal.lua. undone[i] is true if the script did nothing for
-// calls[i].
+// dealReply decodes a reply of deal.lua. undone[i] is true if the script did not execute calls[i].
 func dealReply(calls []*call, reply any) (list []any, undone [maxGroup]bool, err error) {
 	bad := func() error { return &replyError{fmt.Sprintf("lockcore: unexpected reply: %v", reply)} }
 	list, _ = reply.([]any)

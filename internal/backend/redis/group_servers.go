@@ -7,19 +7,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverGroups has the groups of each server.
+// serverGroups contains the groups of each server.
 type serverGroups struct {
 	report func(calls int, waited time.Duration)
 	ends   redis.UniversalClient // *redis.Client or *redis.ClusterClient
-	byAddr sync.Map              // *groups by address, "" for a single server; an entry remains after its server has left the cluster
+	byAddr sync.Map              // *groups by address, "" for a single server; an entry stays after its server has left the cluster
 
-	mu      sync.Mutex // held while an entry is made, and by stop, so that an entry made after stop is stopped too
+	mu      sync.Mutex // held while an entry is made, and by stop, so that an entry made after stop is also stopped
 	stopped bool
 }
 
-// groupCalls makes c send calls in groups. Each call is still sent alone on a client that was not
-// made here, and with ReplicaAcks, because WAIT counts only the writes of its own connection. report is called after
-// each group, unless it is nil.
+// groupCalls makes c send calls in groups. It has no effect on a client of the user, and none with
+// ReplicaAcks, because WAIT counts only the writes of its own connection. report, if it is not nil,
+// is called after each group.
 func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
 	if c.own && c.acks.N == 0 {
 		c.groups = &serverGroups{report: report, ends: c.ends}
@@ -31,7 +31,7 @@ func (s *serverGroups) eval(ctx *limited, on redis.UniversalClient, script *scri
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
 		node, err := cluster.MasterForKey(ctx.own(), keyOf(list))
-		if err != nil { // a call that is sent alone gets the error of the ClusterClient
+		if err != nil { // send the call alone, to get the error of the ClusterClient
 			return eval(ctx, on, script, list)
 		}
 		server, addr, now = node, node.Options().Addr, time.Now() // MasterForKey may have waited for the slots
@@ -66,7 +66,7 @@ func (s *serverGroups) stop() {
 	})
 }
 
-// wait waits for the goroutines of all groups. After stop they end when their connections are
+// wait waits for the goroutines of all groups. After stop these end when their connections are
 // closed.
 func (s *serverGroups) wait() {
 	s.byAddr.Range(func(_, g any) bool {

@@ -2,7 +2,7 @@ package redis
 
 // waitingCalls are the calls that wait for a group.
 type waitingCalls struct {
-	n      int          // calls that have not left
+	n      int          // number of calls that have not left
 	queues [2]callQueue // releases, other calls
 }
 
@@ -15,7 +15,7 @@ func (w *waitingCalls) add(c *call) {
 	w.queues[i].push(c)
 }
 
-// take moves the calls of the next group to calls, which is empty. Releases go first.
+// take moves the calls of the next group to calls, which must be empty. Releases go first.
 func (w *waitingCalls) take(calls []*call) []*call {
 	for i := range w.queues {
 		for q := &w.queues[i]; q.len() > 0 && len(calls) < maxGroup; {
@@ -29,7 +29,7 @@ func (w *waitingCalls) take(calls []*call) []*call {
 	return calls
 }
 
-// each calls do for each call in the queues, also for those that have left.
+// each calls do for each call in the queues, including those that have left.
 func (w *waitingCalls) each(do func(*call)) {
 	for _, q := range w.queues {
 		for _, c := range q.calls[q.head:] {
@@ -41,7 +41,7 @@ func (w *waitingCalls) each(do func(*call)) {
 // callQueue is a FIFO queue.
 type callQueue struct {
 	calls []*call
-	head  int // index of the first one
+	head  int // index of the first call
 }
 
 func (q *callQueue) len() int { return len(q.calls) - q.head }

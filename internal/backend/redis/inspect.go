@@ -19,7 +19,7 @@ func (b *Backend) Inspect(ctx context.Context, key *backend.Key, record backend.
 	return decodeStatus(key.Kind, reply)
 }
 
-// decodeStatus reads the reply of inspect.lua.
+// decodeStatus decodes the reply of inspect.lua.
 func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 	var n [11]int64
 	for _, i := range []int{2, 3, 4, 5, 6, 7, 8, 9, 10} {
@@ -55,7 +55,7 @@ func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 		s.State = backend.StateCooling
 	case state == "s" && live:
 		decodeShares(&s, reply)
-	case state == "h" || abandoned: // Redis remembers the holder for a day, but the key is free
+	case state == "h" || abandoned: // the key is free, but its data names the last holder for a day
 		s.Died = true
 	}
 	return s, nil
@@ -78,7 +78,7 @@ func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (backend.Cl
 	case backend.ClearIfUnreadable:
 		seen = "bad"
 	}
-	id := rand.Text() // the same in each repeat; a repeat that finds the key cleared, or in use again, changes nothing and returns 1
+	id := rand.Text() // the same in each repeat: a repeat of a completed Clear changes nothing and returns 1, even if the key is in use again
 	reply, _, err := b.conn.insist(ctx, b.conn.ends, clearScript, shareKeys(r.Key),
 		millis(backend.FreeTTL), reservation, b.channels, flag(b.conn.single), seen, done, id)
 	if err != nil {

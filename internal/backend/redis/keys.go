@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// Key returns a key and the names of its hash and its queue. They share a slot in a Cluster: the
-// escaped name is the hash tag.
+// Key returns a key and the names of its hash and its queue. The names share a slot in a Cluster,
+// because the escaped name is their hash tag.
 func (b *Backend) Key(kind backend.Kind, name string) backend.Key {
 	return backend.Key{Kind: kind, Name: name, Stored: StoredNames(b.prefix, kind, name)}
 }
@@ -28,14 +28,14 @@ func StoredNames(prefix string, kind backend.Kind, name string) [2]string {
 }
 
 // parkedNames returns the names of two sorted sets in the slot of a key: its parked entries, and
-// those of them that are woken.
+// its woken entries.
 func parkedNames(stored string) (entries, woken string) { return stored + ":p", stored + ":w" }
 
 // sharesName returns the name of the sorted set of the shares of a key.
 func sharesName(stored string) string { return stored + ":s" }
 
-// escape keeps a name inside its hash tag: braces, percent and bytes that are not printable ASCII
-// become %XX. It is injective, because % itself is escaped.
+// escape makes a name safe inside its hash tag. Braces, percent signs and bytes that are not
+// printable ASCII become %XX. It is injective, because % itself is escaped.
 func escape(key string) string {
 	plain := true
 	for i := range len(key) {

@@ -16,17 +16,18 @@ import (
 )
 
 const (
-	scanCount = 1000 // names that Redis looks at for each SCAN: about a millisecond of its time
-	listBatch = 100  // keys that are inspected in one round trip
+	scanCount = 1000 // names that Redis examines per SCAN: about a millisecond of its CPU time
+	listBatch = 100  // maximum number of keys that are inspected in one round trip
 )
 
-// Server is a primary and a client of it.
+// Server is a primary and its client.
 type Server struct {
 	Name   string
 	Client redis.UniversalClient
 }
 
-// Servers returns the primaries that the client knows, or the one server.
+// Servers returns the primaries of a cluster that the client has found, or the one server. The name
+// of a server is empty if its client does not show the address.
 func (b *Backend) Servers(ctx context.Context) ([]Server, error) {
 	switch c := b.conn.renews.(type) {
 	case *redis.ClusterClient:
@@ -39,7 +40,7 @@ func (b *Backend) Servers(ctx context.Context) ([]Server, error) {
 			return nil
 		})
 		if err == nil && len(all) == 0 {
-			err = errors.New("the cluster names no master")
+			err = errors.New("the cluster reports no master")
 		}
 		slices.SortFunc(all, func(a, b Server) int { return strings.Compare(a.Name, b.Name) })
 		return all, err
@@ -53,7 +54,7 @@ func (b *Backend) Servers(ctx context.Context) ([]Server, error) {
 	return []Server{{"", b.conn.renews}}, nil
 }
 
-// List yields the keys by SCAN, on one server after the other.
+// List yields the keys by SCAN, one server after the other.
 func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[backend.ListEntry, error] {
 	return func(yield func(backend.ListEntry, error) bool) {
 		all, err := b.Servers(ctx)
@@ -72,7 +73,7 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 	}
 }
 
-// listOn lists one server. more is false when the loop was left.
+// listOn lists one server. more is false if the loop of the caller has ended.
 func (b *Backend) listOn(ctx context.Context, rdb redis.UniversalClient, r backend.ListRequest, yield func(backend.ListEntry, error) bool) (more bool, err error) {
 	kinds := map[backend.Kind]string{0: "[xo]", backend.KindExclusive: "x", backend.KindOnce: "o"}[r.Kind]
 	w := walk{b: b, rdb: rdb, pattern: escapeGlob(b.prefix) + layout + kinds + ":{" + escape(cmp.Or(r.Match, "*")) + "}"}
@@ -98,7 +99,7 @@ func (b *Backend) listOn(ctx context.Context, rdb redis.UniversalClient, r backe
 	}
 }
 
-// entries inspects keys by their stored names, in one round trip. It leaves out keys that are free,
+// entries inspects keys by their stored names, in one round trip. It skips keys that are free,
 // cannot be read, or have another layout.
 func (b *Backend) entries(ctx context.Context, rdb redis.UniversalClient, names []string, r backend.ListRequest) ([]backend.ListEntry, error) {
 	found := make([]backend.ListEntry, 0, len(names))
@@ -121,7 +122,7 @@ func (b *Backend) entries(ctx context.Context, rdb redis.UniversalClient, names 
 	for i, e := range found {
 		reply, ok := replies[i].([]any)
 		if !ok {
-			continue // this key alone cannot be read, or has moved to another server
+			continue // only this key cannot be read, or has moved to another server
 		}
 		if e.Status, err = decodeStatus(e.Kind, reply); err != nil || e.State == backend.StateFree && !(r.Free && e.Died) {
 			continue
@@ -131,20 +132,20 @@ func (b *Backend) entries(ctx context.Context, rdb redis.UniversalClient, names 
 	return entries, nil
 }
 
-var errOtherServer = errors.New("lockcore: another server has taken the place of the one that was listed (a failover or a restart): keys may be missing, list again")
+var errOtherServer = errors.New("lockcore: another server has replaced the listed one (a failover or a restart): keys may be missing, list again")
 
-// walk is one SCAN from the first step to the last.
+// walk is one complete SCAN of a server.
 type walk struct {
 	b       *Backend
 	rdb     redis.UniversalClient
 	pattern string
-	cursor  uint64 // of the next step; 0 before the first and after the last
+	cursor  uint64 // of the next step; 0 before the first and after the last step
 	begun   bool
-	server  string // run_id of the first step's server; empty if that is not known
+	server  string // run_id of the server of the first step; empty if it is not known
 }
 
-// next takes a step. The same round trip, on the same connection, requests the run_id of the
-// server, because a cursor means nothing to another server.
+// next performs a step. The same round trip, on the same connection, requests the run_id of the
+// server, because a cursor is valid only on the server that returned it.
 func (w *walk) next(ctx context.Context) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -177,8 +178,8 @@ func (w *walk) next(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// inspectAll runs inspect.lua for many keys in one round trip. A key for which the server returns
-// an error gets nil.
+// inspectAll runs inspect.lua for many keys in one round trip. The reply for a key that cannot be
+// read, or that is moving to another server, is nil.
 func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, keys [][4]string, record backend.RecordPart) ([]any, error) {
 	replies := make([]any, len(keys))
 	head := inspectScript.sha
@@ -207,7 +208,7 @@ func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, key
 	return replies, nil
 }
 
-// moving reports whether a key is being moved to another master.
+// moving reports whether the error shows that a key has moved or is moving to another master.
 func moving(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
@@ -226,8 +227,8 @@ func (b *Backend) pipe(ctx context.Context, rdb redis.UniversalClient, head []an
 	return cmds, b.exec(ctx, pipe)
 }
 
-// exec sends a pipeline. After an error its commands must not be read, because they were not all
-// sent, or are still under way. An error reply to one of them is not an error of exec.
+// exec sends a pipeline. After an error its commands must not be read, because some were not sent,
+// or are still in flight. An error reply to a command is not an error of exec.
 func (b *Backend) exec(ctx context.Context, pipe redis.Pipeliner) error {
 	type sent struct {
 		cmds []redis.Cmder
@@ -245,11 +246,11 @@ func (b *Backend) exec(ctx context.Context, pipe redis.Pipeliner) error {
 	if errors.As(s.err, new(redis.Error)) && slices.ContainsFunc(s.cmds, failed) {
 		return nil
 	}
-	return s.err // includes a failed login, which go-redis does not return with the commands
+	return s.err // includes a failed login, whose error go-redis does not set in the commands
 }
 
-// parseName returns the key with a stored name. ok is false if the name is not of this prefix and
-// layout.
+// parseName returns the key with a stored name. ok is false if the name has another prefix or
+// another layout.
 func (b *Backend) parseName(name string) (e backend.ListEntry, ok bool) {
 	rest, ok := strings.CutPrefix(name, b.prefix+layout)
 	if !ok || len(rest) < len("x:{k}") || rest[1:3] != ":{" || rest[len(rest)-1] != '}' {
@@ -267,7 +268,7 @@ func (b *Backend) parseName(name string) (e backend.ListEntry, ok bool) {
 	return e, StoredNames(b.prefix, e.Kind, e.Name)[0] == name
 }
 
-// unescape undoes escape. Its result is arbitrary for a name that escape has not made.
+// unescape reverses escape. For a name that escape did not return, the result is arbitrary.
 func unescape(name string) string {
 	if !strings.Contains(name, "%") {
 		return name
@@ -286,12 +287,12 @@ func unescape(name string) string {
 	return b.String()
 }
 
-// escapeGlob escapes a text for a glob pattern.
+// escapeGlob escapes a text for use in a glob pattern.
 func escapeGlob(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
 }
 
-// fields reads the lines name:value of a text.
+// fields parses the lines name:value of a text.
 func fields(text string) map[string]string {
 	m := map[string]string{}
 	for line := range strings.Lines(text) {

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-const pingEvery = 3 * time.Second // to detect a dead connection
+const pingEvery = 3 * time.Second // period of PINGs that detect a dead connection
 
-// Listen subscribes to the channel of the locker.
+// Listen subscribes to the channel of the Locker.
 func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -38,8 +38,8 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 }
 
 // subscribe returns a subscription, or nil if ctx ends first. go-redis dials before it returns. On
-// a client made here the dial ends with ctx. On another client it ends by that client's own
-// timeouts; then the subscription is closed as soon as it is made.
+// a client of newConn the dial ends with ctx. On a client of the user only the timeouts of that
+// client bound the dial. If such a dial ends after ctx, its subscription is closed.
 func (b *Backend) subscribe(ctx context.Context, client redis.UniversalClient) *redis.PubSub {
 	channel := b.channels + b.o.Locker
 	if b.conn.own {
@@ -62,14 +62,14 @@ func (b *Backend) subscribe(ctx context.Context, client redis.UniversalClient) *
 	}
 }
 
-// hangUp closes a subscription. On a client that was not made here its Close may wait for a dial
-// that hangs: then hangUp returns when the Backend is closed.
+// hangUp closes a subscription. On a client of the user, Close may wait for a dial that hangs. Then
+// hangUp returns when the Backend is closed.
 func (b *Backend) hangUp(sub *redis.PubSub, messages <-chan any, closeClient func() error) {
 	closed := make(chan struct{})
-	go func() { // ends with Close, which the client's own timeouts bound
+	go func() { // ends with Close, which the timeouts of the client bound
 		defer close(closed)
-		_ = sub.Close()      // a subscription has nothing to lose
-		for range messages { // until go-redis's own goroutine has noticed, at most 100 ms later
+		_ = sub.Close()      // its error does not matter
+		for range messages { // until the goroutine of go-redis has ended, at most 100 ms later
 		}
 		_ = closeClient()
 	}()

@@ -63,7 +63,7 @@ func (b *Backend) CallWaker(ctx context.Context, key *backend.Key) (int, error) 
 
 const maxName = 512 // bytes of the name of a key
 
-// encodeWake returns the text of the notification that parked tasks of a key are to be woken.
+// encodeWake returns the text of the notification to wake the parked tasks of a key.
 func encodeWake(key *backend.Key) string {
 	if key.Kind == backend.KindOnce {
 		return "po" + key.Name
@@ -71,7 +71,7 @@ func encodeWake(key *backend.Key) string {
 	return "px" + key.Name
 }
 
-// decodeWake reads a text of encodeWake. ok is false for any other text: every client that may
+// decodeWake decodes a text of encodeWake. ok is false for any other text. Any client that may
 // publish can send one.
 func decodeWake(payload string) (n backend.Notification, ok bool) {
 	n = backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive}

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// Release sends release.lua, rotate.lua if there is a Next, or release_share.lua for a share.
+// Release sends release.lua. For a request with Next it sends rotate.lua, for a share
+// release_share.lua.
 func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	sent := time.Now()
 	switch {
@@ -42,15 +43,16 @@ func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *comm
 	return c
 }
 
-// decodeEnd reads a reply of release.lua or complete.lua.
+// decodeEnd decodes a reply of release.lua, release_share.lua or complete.lua.
 func decodeEnd(reply []any, repeated bool, err error) (backend.ReleaseReply, error) {
 	r, err := decodeRelease(reply, repeated, err)
 	r.Parked = err == nil && isSet(reply, 1)
 	return r, err
 }
 
-// decodeRelease reads the first element of a reply of release.lua, complete.lua or rotate.lua. If
-// the reply has another form, the effect of the script is unknown, so decodeRelease sets Repeated.
+// decodeRelease decodes the first element of a reply of release.lua, release_share.lua,
+// complete.lua or rotate.lua. If the reply has another form, the effect of the script is unknown,
+// so decodeRelease sets Repeated.
 func decodeRelease(reply []any, repeated bool, err error) (backend.ReleaseReply, error) {
 	if err != nil {
 		return backend.ReleaseReply{Repeated: repeated}, err

@@ -10,14 +10,14 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-const scriptBlock = 100 // keys in one renewal script
+const scriptBlock = 100 // maximum number of keys of one renew.lua command
 
-// Renew sends a batch in one round trip. If the server does not have the script, it sends the batch
-// once more in full. In a cluster the caller makes a batch for each server, see Route.
+// Renew sends a batch in one round trip. If the server does not have a script, Renew sends the
+// batch once more in full. In a cluster the caller makes a batch for each server, see Route.
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
 	per, c := scriptBlock, b.conn
 	if !c.single {
-		per = 1 // keys of one script must share a slot
+		per = 1 // the keys of one script must share a slot
 	}
 	v, err := c.inGoroutine(ctx, func() (any, error) {
 		res := make([]backend.RenewReply, len(rs))
@@ -40,7 +40,8 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 	return res
 }
 
-// renewBy sends a batch. inFull: with the text of the scripts.
+// renewBy sends a batch. If inFull is true, it sends the text of the scripts instead of their
+// digests.
 func (c *conn) renewBy(ctx context.Context, rs []backend.RenewRequest, per int, res []backend.RenewReply, inFull bool) {
 	pipe, wait := c.renewPipe(ctx, rs[0].Key.Stored[0])
 	parts := renewParts(rs, per)
@@ -74,8 +75,8 @@ func (c *conn) renewBy(ctx context.Context, rs []backend.RenewRequest, per int, 
 	c.judgeRenewals(ctx, acks, cmds, res)
 }
 
-// renewParts divides a batch into commands: of up to per exclusive leases that follow each other, or
-// of one share.
+// renewParts divides a batch into commands. A command has up to per exclusive leases that follow
+// each other, or one share.
 func renewParts(rs []backend.RenewRequest, per int) (parts [][]backend.RenewRequest) {
 	for len(rs) > 0 {
 		n := 1
@@ -87,7 +88,7 @@ func renewParts(rs []backend.RenewRequest, per int) (parts [][]backend.RenewRequ
 	return parts
 }
 
-// renewList returns the script and the command of a part.
+// renewList returns the script and the list of the command for a part.
 func renewList(part []backend.RenewRequest) (*script, []any) {
 	if part[0].Share.Limit > 0 {
 		return renewShareScript, listOf(shareKeys(part[0].Key), renewShareArgs(&part[0])...)
@@ -97,7 +98,7 @@ func renewList(part []backend.RenewRequest) (*script, []any) {
 	for i := range part {
 		list = append(list, &part[i].Key.Stored[0])
 	}
-	var lease, retention any // boxed once for requests in a row that have the same
+	var lease, retention any // boxed once for successive requests with equal values
 	var before *backend.RenewRequest
 	for i := range part {
 		r := &part[i]
@@ -109,7 +110,7 @@ func renewList(part []backend.RenewRequest) (*script, []any) {
 	return renewScript, list
 }
 
-// published returns what renew.lua stores of a new hold, or "".
+// published returns what renew.lua stores for a new hold, or "".
 func published(r *backend.RenewRequest) string {
 	if r.Token == 0 {
 		return ""
@@ -117,8 +118,8 @@ func published(r *backend.RenewRequest) string {
 	return strconv.FormatInt(r.Token, 10) + " " + r.Holder
 }
 
-// verdict reads the reply of renew.lua for a key, at index i. A key that cannot be read counts as
-// neither kept nor lost: its holder's timer decides.
+// verdict decodes the reply of renew.lua for a key, at index i. A key that cannot be read is
+// neither kept nor lost, and the timer of its hold decides.
 func verdict(stored string, reply []any, i int) (backend.Verdict, error) {
 	switch bad := text(reply, i); bad {
 	case "":

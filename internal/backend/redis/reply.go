@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// number returns element i of a reply. A reply of another shape is an error, never a grant.
+// number returns element i of a reply as a number. A reply of another form is an error, never a
+// grant.
 func number(reply []any, i int) (int64, error) {
 	if i < len(reply) {
-		if n, ok := reply[i].(int64); ok && n >= 0 { // absurd data overflows to a negative number
+		if n, ok := reply[i].(int64); ok && n >= 0 { // invalid data overflows to a negative number
 			return n, nil
 		}
 	}

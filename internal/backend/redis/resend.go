@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sends records what a ClusterClient did with one call. A ClusterClient sends a command again after
-// a missing reply, and returns only the last reply.
+// sends records how a ClusterClient sent one call. A ClusterClient sends a command again after a
+// missing reply, and returns only the last reply.
 type sends struct {
 	seen bool // a resendHook has seen the call
 	lost bool // a send got no reply, so a duplicate of the command may arrive later
@@ -15,8 +15,8 @@ type sends struct {
 
 type sendsKey struct{}
 
-// Value gives resendHook the sends of the call. It works through ctx values because a hook of the
-// user may have derived a new ctx from l.
+// Value passes the sends of the call to resendHook. It uses a ctx value because a hook of the user
+// may have derived a new ctx from l.
 func (l *limited) Value(key any) any {
 	if key == (sendsKey{}) {
 		return &l.sends
@@ -25,9 +25,9 @@ func (l *limited) Value(key any) any {
 }
 
 // resendHook records each send without a reply. The client of each node has this hook. A
-// ClusterClient sends through those clients, in the goroutine of the call.
+// ClusterClient sends through those clients, on the goroutine of the call.
 type resendHook struct {
-	retries bool // the node's client may itself send a command again, because the user's NewClient set MaxRetries
+	retries bool // the client of the node may send a command again, because the user's NewClient set MaxRetries
 }
 
 func (resendHook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -40,7 +40,7 @@ func (h resendHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook sees the commands that a ClusterClient sends after ASKING.
+// ProcessPipelineHook handles the commands that a ClusterClient sends after ASKING.
 func (h resendHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)

@@ -9,7 +9,7 @@ import (
 //go:embed scripts/*.lua
 var scriptFiles embed.FS
 
-// The scripts are constants: no part of a key or of a caller becomes part of their text.
+// The scripts are constants. No part of a key or of an argument becomes part of their text.
 var (
 	acquireScript  = load("plain_acquire", "plain", "number", "done", "lease", "grant", "acquire").counts(0, 7)
 	renewScript    = load("plain", "lease", "renew").counts(0, 0)
@@ -32,7 +32,7 @@ var (
 	renewShareScript   = load("plain", "number", "lease", "load", "pass", "shares", "renew_share").counts(0, 0)
 )
 
-// scripts are all scripts, by the names of their files.
+// scripts contains all scripts by the names of their files.
 var scripts = map[string]*script{
 	"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "rotate": rotateScript, "leave": leaveScript,
 	"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript, "deal": dealScript,
@@ -40,7 +40,7 @@ var scripts = map[string]*script{
 	"acquire_share": acquireShareScript, "release_share": releaseShareScript, "renew_share": renewShareScript,
 }
 
-// Scripts returns the scripts by the names of their files.
+// Scripts returns all scripts by the names of their files.
 func Scripts() map[string]*redis.Script {
 	all := map[string]*redis.Script{}
 	for name, s := range scripts {
@@ -49,7 +49,7 @@ func Scripts() map[string]*redis.Script {
 	return all
 }
 
-// Texts returns the scripts in full, by the names of their files.
+// Texts returns the full texts of all scripts by the names of their files.
 func Texts() map[string]string {
 	all := map[string]string{}
 	for name, s := range scripts {
@@ -58,23 +58,24 @@ func Texts() map[string]string {
 	return all
 }
 
-// script is a text and its command arguments, boxed once and not for each call.
+// script is a script with the first arguments of its commands. These are boxed once, not for each
+// call.
 type script struct {
 	*redis.Script
 	sha, text []any
-	acked     bool // with Acks its effect counts only when replicas have it
-	granted   int  // index of the element of its reply that is 1 if there is something to confirm
-	lease     int  // index of a grant's lease in its list, in µs; 0: it grants nothing
+	acked     bool // with Acks, its effect counts only after replicas have acknowledged it
+	granted   int  // index of the element of its reply that is 1 if replicas must acknowledge the effect
+	lease     int  // index of the lease of a grant in its list, in µs; 0: it grants nothing
 }
 
 // counts makes a script wait for replicas. WAIT counts only up to the last write of the same
-// connection. So a repeat must write too, even if the first copy has done its work.
+// connection. So a repeat must write too, even if the first copy has already taken effect.
 func (s *script) counts(granted, lease int) *script {
 	s.acked, s.granted, s.lease = true, granted, lease
 	return s
 }
 
-// load joins the files called names.
+// load returns the script that consists of the named files, in this order.
 func load(names ...string) *script {
 	var text []byte
 	for _, file := range names {

@@ -13,7 +13,7 @@ func shareKeys(key *backend.Key) []string {
 	return []string{key.Stored[0], key.Stored[1], sharesName(key.Stored[0])}
 }
 
-// shareText returns the text that names a request for a share in the scripts, see shares.lua.
+// shareText returns the text of a request for a share in the scripts, see shares.lua.
 func shareText(id string, s backend.Share) string {
 	return fmt.Sprintf("%s/%d/%d/", id, s.Limit, s.Weight)
 }
@@ -46,7 +46,7 @@ func (b *Backend) extendShare(ctx context.Context, r *backend.RenewRequest) (rep
 	return b.conn.insist(ctx, b.conn.ends, renewShareScript, shareKeys(r.Key), renewShareArgs(r)...)
 }
 
-// decodeShares reads what inspect.lua returns of a shared key, from reply[16] on.
+// decodeShares decodes the part of a reply of inspect.lua about a shared key, from reply[16] on.
 func decodeShares(s *backend.Status, reply []any) {
 	s.State, s.Weights = backend.StateShared, small(reply, 16)
 	for i := 17; i+4 < len(reply); i += 5 {
@@ -58,8 +58,8 @@ func decodeShares(s *backend.Status, reply []any) {
 	}
 }
 
-// parseShare reads what a member of the set of shares asks for. A text that no script writes gives
-// the zero value.
+// parseShare returns the share that a member of the set of shares contains. For a text that no
+// script writes, it returns the zero value.
 func parseShare(member string) (s backend.Share) {
 	for i := range len(member) {
 		if member[i] == '/' {

@@ -7,21 +7,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// slotTimeout is how long go-redis waits for one node's reply to CLUSTER SLOTS before it tries the
-// next node.
+// slotTimeout is how long go-redis waits for the reply of a node to CLUSTER SLOTS before it tries
+// the next node.
 const slotTimeout = callTimeout / 2
 
 // slotMap is the latest reply to CLUSTER SLOTS that any cluster client of a Locker has received.
-// go-redis gives each client its own slot map, and reads it when the client is first used. For
-// renewals that can be long after the acquires. Without the shared reply, a node that has stopped
-// meanwhile would delay the renewals on all others.
+// go-redis gives each client its own slot map, and requests it when the client is first used. The
+// first renewal may come long after the acquires. If a node has stopped in between, the request to
+// that node would delay the renewals on all other nodes. The shared reply avoids that.
 type slotMap struct {
 	newClient func(*redis.Options) *redis.Client  // of the user's client
 	known     atomic.Pointer[[]redis.ClusterSlot] // the slice never changes
 }
 
-// share changes o so that its client takes the first slot map from m, if m has one. Later slot maps
-// come from the cluster: go-redis requests one when a server redirects it or does not reply.
+// share changes o so that its client takes its first slot map from m, if m has one. The client
+// requests later slot maps from the cluster, because go-redis does that when a server redirects it
+// or does not reply.
 func (m *slotMap) share(o *redis.ClusterOptions) {
 	hook := slotHook{m, new(atomic.Bool)}
 	o.NewClient = func(node *redis.Options) *redis.Client {
@@ -32,11 +33,11 @@ func (m *slotMap) share(o *redis.ClusterOptions) {
 	}
 }
 
-// slotHook replies to the first CLUSTER SLOTS of one client from m, if m has a reply, and bounds
-// all others.
+// slotHook answers the first CLUSTER SLOTS of one client from m, if m has a reply. It bounds the
+// time of all others.
 type slotHook struct {
 	m       *slotMap
-	started *atomic.Bool // the client has sent CLUSTER SLOTS before
+	started *atomic.Bool // the client has requested CLUSTER SLOTS before
 }
 
 func (slotHook) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -1,23 +1,24 @@
--- acquire.lua: acquire a key for a request, or return why not.
+-- acquire.lua: acquire a key for a request, or return why it does not get it.
 -- KEYS[1]=hash KEYS[2]=queue
--- ARGV: 1 request id 2 locker id 3 lease µs 4 enter the queue (1|0) 5 holder text
---       6 retention ms of an abandoned hold 7 fingerprint 8 mode: exclusive | least | most
---       9 retention ms of the queue 10 the grant may be a plain hold (1|0): no duplicate of this command may
---       exist
--- Returns the token, as text, of a plain hold, or a plain record as it is stored, or one of
---   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy; if it is held or shared, also the
---     holder's locker id; if there is an interim answer, also that; if it is shared, also '' and the sum of the weights
---   {1, token, attempt, abandoned (1|0)} granted; if the key may have parked entries, also a 1
---   {2, record, attempt, fingerprint} done; if the key may have parked entries, also a 1
+-- ARGV: 1 request id, 2 locker id, 3 lease µs, 4 enter the queue (1|0), 5 holder text,
+--       6 retention ms of an abandoned hold, 7 fingerprint, 8 mode: exclusive | least | most,
+--       9 retention ms of the queue,
+--       10 the grant may be a plain hold (1|0): no duplicate of this command may exist
+-- Returns the token of a plain hold, as text, or a plain record as it is stored, or one of
+--   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy. If the key is held
+--     or shared, the locker id of the holder follows. If there is an interim answer, it follows. If
+--     the key is shared, '' and the sum of the weights follow
+--   {1, token, attempt, abandoned (1|0)} granted. If the key may have parked entries, a 1 follows
+--   {2, record, attempt, fingerprint} done. If the key may have parked entries, a 1 follows
 --   {3, done (1|0)} another fingerprint
 --   {4, holder text, held for µs, attempt} abandoned, refused
 --   {5} the request has ended
 -- or the error BADFIELD and the name of a field that cannot be read; then nothing was written.
 local request, locker, lease, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[8]
--- One-letter names are fields that lease.lua lists; v has their values.
+-- One-letter names are the fields that lease.lua lists. v contains their values.
 local s, h, t, f, a = v[1], v[2], 0, 0, v[7] == '1'
 local x, d
-if v[5] then t = number(v[5], exact) end -- a missing field needs no function: this is the path of a free key
+if v[5] then t = number(v[5], exact) end -- skips the function if the field is missing, as for a free key
 if v[6] then f = number(v[6], exact) end
 if s then x, d = number(v[3], math.huge), number(v[4], math.huge) end
 local bad = not t and 't' or not f and 'f' or n == nil and 'n' or s and (not x and 'x' or not d and 'd')
@@ -27,9 +28,9 @@ clock()
 if s then x = clamp(KEYS[1], x, d) end
 local live = s and x > now
 if s == 'h' and h == request then -- planted:same-request
-  if not live or call('HGET', KEYS[1], 'v') == '1' then return {5} end -- never revived
-  -- The reply was lost, or this is a late duplicate: return the same grant again, and never shorten
-  -- it.
+  if not live or call('HGET', KEYS[1], 'v') == '1' then return {5} end -- an expired or revoked grant is never revived
+  -- The reply was lost, or this command is a late duplicate. Return the same grant again, and never
+  -- shorten it.
   if now + tonumber(lease) > x then call('HSET', KEYS[1], 'x', now + tonumber(lease), 'd', lease) end
   return {1, t, n or 1, a and 1 or 0, v[12] and 1 or nil}
 end

@@ -1,11 +1,14 @@
--- acquire_share.lua: acquire a share of a key for a request, or return why not.
+-- acquire_share.lua: acquire a share of a key for a request, or return why it does not get one.
 -- KEYS[1]=hash KEYS[2]=queue KEYS[3]=shares
--- ARGV: 1 text of the request, see shares.lua 2 locker id 3 lease µs 4 enter the queue (1|0) 5 holder text
---       6 retention ms of the queue 7 reservation µs 8 channel prefix 9 PUBLISH counts all receivers (1|0)
+-- ARGV: 1 text of the request, see shares.lua, 2 locker id, 3 lease µs, 4 enter the queue (1|0),
+--       5 holder text, 6 retention ms of the queue, 7 reservation µs, 8 channel prefix,
+--       9 PUBLISH counts all receivers (1|0)
 -- Returns one of
---   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights} busy, as in acquire.lua;
---     remaining is of the share that ends first. If it cools, held for is 0, and there is no holder
---   {1, token, 1, abandoned (1|0), parked (1|0): the key may have parked entries, phase, time of the grant in µs} granted
+--   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights} busy, as
+--     in acquire.lua. If the key is shared, remaining is that of the share that ends first. If that
+--     share cools, held for is 0, and there is no holder
+--   {1, token, 1, abandoned (1|0), may have parked entries (1|0), phase, time of the grant in µs}
+--     granted
 --   {5} the request has ended
 -- or the error BADFIELD and the name of a field that cannot be read.
 local text, locker, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -15,11 +18,12 @@ if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 pass_phase(k, ARGV[7], ARGV[8], ARGV[9])
 local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
 local busy = false
--- First: a late duplicate may have entered the queue before its request ended, and got a share there.
+-- Checked first, because a late duplicate may have entered the queue before its request ended, and
+-- may have got a share there.
 if string.find(k.l, id, 1, true) then return {5} end -- planted:late-duplicate-share
 if own then
   if k.v then return {5} end
-elseif k.s == 'r' and k.h == id then -- its reservation
+elseif k.s == 'r' and k.h == id then -- reserved for this request
 elseif k.live and (k.s ~= 's' or k.v) then
   busy = true -- planted:share-excluded
 elseif k.s == 's' then
@@ -47,11 +51,11 @@ if busy then
 end
 
 local opens = k.s ~= 's'
-local waits = call('ZCARD', KEYS[2]) > 0 -- a queue of another type ends the script here
+local waits = call('ZCARD', KEYS[2]) > 0 -- before all writes: a queue of another type ends the script here
 if opens then open_phase(k, id) end
 admit(k, text, locker, now + lease, lease, ARGV[5])
 if ARGV[4] == '1' then call('ZREM', KEYS[2], locker .. text) end -- otherwise the request never entered the queue
-if opens and waits or k.swept then -- the requests behind the first one, or behind a claim
+if opens and waits or k.swept then -- other requests in the queue may fit now
   serve(k, '', ARGV[7], ARGV[8], ARGV[9]) -- planted:share-brings-others
 end
 return {1, k.t, 1, k.a and 1 or 0, k.p and 1 or 0, k.h, now}

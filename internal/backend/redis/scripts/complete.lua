@@ -1,14 +1,15 @@
 -- complete.lua: end the hold of a once key and store its record.
 -- KEYS[1]=hash KEYS[2]=queue
--- ARGV: 1 grant id 2 record 3 retention ms 4 last token used 5 channel prefix
---       6 remember the id (1|0) 7 the grant was a plain hold (1|0): no duplicate of its acquire may exist
--- Returns 1 recorded, or recorded before by this grant; {1, 1} if the key may also have parked entries
---   · 0 stale: another run has begun or finished.
--- It succeeds after the lease expired too, provided that no other hold has begun.
+-- ARGV: 1 grant id, 2 record, 3 retention ms, 4 last token used, 5 channel prefix,
+--       6 remember the id (1|0),
+--       7 the grant was a plain hold (1|0): no duplicate of its acquire may exist
+-- Returns 1 recorded, now or earlier by this grant · {1, 1} recorded, and the key may have parked
+--   entries · 0 stale: another run has begun or finished
+-- It also succeeds after the lease expired, provided that no other hold has begun.
 local k = load(KEYS[1])
 local recorded = k.p and {1, 1} or 1
 if k.s == 'd' and k.e == ARGV[1] then
-  call('HDEL', KEYS[1], 'e') -- first, see renew.lua; WAIT counts what its own connection has written
+  call('HDEL', KEYS[1], 'e') -- first, see renew.lua; a write, because WAIT counts only the writes of its own connection
   call('HSET', KEYS[1], 'e', ARGV[1])
   return recorded
 end
@@ -25,8 +26,8 @@ if tonumber(ARGV[3]) < kept then -- the hash outlives the record, so the record 
   call('PEXPIRE', KEYS[1], kept)
 end
 if ARGV[6] == '1' then remember(k.l, ARGV[1]) end
--- Every waiter is notified, because none of them runs. Beyond the first 1000, waiters find the
--- record with their next request, within 2 s: a long queue must not block the server.
+-- Every waiter is notified, because none of them will run. Beyond the first 1000, waiters receive
+-- the record with their next request, within 2 s: a long queue must not block the server.
 local waiting = call('ZRANGE', KEYS[2], 0, 999)
 call('DEL', KEYS[2])
 for _, w in ipairs(waiting) do

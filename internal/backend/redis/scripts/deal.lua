@@ -1,13 +1,13 @@
--- deal.lua: release plain holds and acquire keys without data, for all calls of a group. See plain.lua.
+-- deal.lua: release plain holds and acquire keys without data, for a group. See plain.lua.
 -- KEYS: keys to release, then keys to acquire
--- ARGV: number of keys to release; the grant id of each; then for each key to acquire the request id,
---       "<lease µs> 0 <locker id> <holder text>" and the retention ms
--- No duplicate of a command may exist, and the clock is past the tokens of the released holds.
--- Returns the one token of all new holds as text ('' without keys to acquire), then the positions in
--- KEYS of the keys that it left unchanged. The calls for those keys are sent again with release.lua
--- or acquire.lua.
+-- ARGV: number of keys to release; the grant id of each; then for each key to acquire the request
+--       id, "<lease µs> 0 <locker id> <holder text>", and the retention ms
+-- No duplicate of a command may exist, and the clock must be past the tokens of the released holds.
+-- Returns the token of all new holds, as text ('' without keys to acquire), then the positions in
+-- KEYS of the keys that it did not change. The requests for those keys are sent again with
+-- release.lua or acquire.lua.
 local releases, reply, token = tonumber(ARGV[1]), {''}, nil
-if #KEYS > releases then -- first, because an error of TIME ends the script, which must not have written before
+if #KEYS > releases then -- before all writes, because an error of TIME ends the script
   local time = redis.call('TIME')
   token = time[1] .. string.format('%06d', tonumber(time[2]))
   reply[1] = token

@@ -1,5 +1,5 @@
--- done.lua comes after number.lua and before the rest of acquire.lua. It replays a record in a hash,
--- and the rest is not needed for that. plain_acquire.lua sets stored.
+-- done.lua comes after number.lua and before the rest of acquire.lua. It replays a record in a
+-- hash, which does not need that rest. plain_acquire.lua sets stored.
 local p = type(stored) == 'string' and parse(stored)
 if p then unfold(KEYS[1], p) end
 local v = fields(KEYS[1], 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r', 'p')

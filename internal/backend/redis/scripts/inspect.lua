@@ -1,11 +1,13 @@
 -- inspect.lua: return the state of a key.
 -- KEYS[1]=hash KEYS[2]=queue KEYS[3]=parked entries KEYS[4]=shares
--- ARGV: 1 how much of the record (0 none, 1 whole, 2 its first 512 bytes)
+-- ARGV: 1 which part of the record (0 none, 1 whole, 2 its first 512 bytes)
 -- Returns {state, holder text, held for µs, remaining µs, token, attempts, queue length, live,
---   abandoned, revoked, kept for µs, locker id of the hold}; then, if it was requested, the record of a
---   done key; then, if there are parked entries or shares, nil in place of a missing record, the number of
---   entries, the oldest, and its age in µs; then, if it is shared, the sum of the weights, and for each of
---   the first 100 shares its member (see shares.lua), remaining µs, held for µs, locker id, and holder text,
+--   abandoned, revoked, kept for µs, locker id of the hold}. More elements may follow:
+--     if it was requested: the record of a done key
+--     if there are parked entries or shares: nil in place of a missing record, the number of
+--       entries, the oldest entry, and its age in µs
+--     if the key is shared: the sum of the weights, then for each of the first 100 shares its
+--       member (see shares.lua), remaining µs, held for µs, locker id, and holder text
 -- or the error BADFIELD and the name of a field that cannot be read.
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end

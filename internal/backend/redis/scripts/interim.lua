@@ -1,10 +1,10 @@
--- interim.lua: store the interim answer of a once key whose hold was handed to another process.
+-- interim.lua: store the interim answer of a once key that a process has handed over.
 -- KEYS[1]=hash
--- ARGV: 1 grant id before that 2 number of its run 3 answer
+-- ARGV: 1 id of the grant that was handed over, 2 number of its run, 3 answer
 -- Returns 1 stored · 0 the hold has ended
 -- or the error BADFIELD and the name of a field that cannot be read.
--- An adopted hold remembers the grant id, and its run has the same number. A later run has a greater
--- number, unless a record or a clear has reset the count.
+-- An adopted hold remembers the id of the grant before it, and its run has the same number. A later
+-- run has a greater number, unless a record has ended or a clear has reset the count.
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 if k.s ~= 'h' or not k.live or k.n ~= tonumber(ARGV[2]) then return 0 end -- planted:interim-of-own-run

@@ -1,17 +1,18 @@
 -- park.lua: add an entry to the parked entries of a key that another request has. An entry that is
--- parked again keeps its place, and is not woken any more.
+-- parked again keeps its place, and no longer counts as woken.
 -- KEYS[1]=hash KEYS[2]=parked entries KEYS[3]=woken entries
--- ARGV: 1 entry 2 how many entries the key may have 3 retention ms of all entries 4 locker id
+-- ARGV: 1 entry, 2 maximum number of entries, 3 retention ms of all entries, 4 locker id
 -- Returns one of
 --   {0} no request has the key; nothing was written
---   {1, entries, parked for µs: the oldest} full
---   {2, older entries, entries, parked for µs: this one, parked for µs: the oldest} parked
+--   {1, number of entries, parked for µs: the oldest} full
+--   {2, number of older entries, number of entries, parked for µs: this one, parked for µs: the
+--     oldest} parked
 -- or the error BADFIELD and the name of a field that cannot be read.
 local entry, keep = ARGV[1], tonumber(ARGV[3])
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 if not k.live then return {0} end
-call('ZCARD', KEYS[3]) -- a set of another type ends the script before it has changed anything
+call('ZCARD', KEYS[3]) -- before all writes: a set of another type ends the script here
 local since, count = call('ZSCORE', KEYS[2], entry), call('ZCARD', KEYS[2])
 if not since then
   if count >= tonumber(ARGV[2]) then

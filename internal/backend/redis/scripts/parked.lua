@@ -1,8 +1,9 @@
 -- parked.lua
-local marks_ttl = 10000 -- ms: how long an entry counts as woken at most
+local marks_ttl = 10000 -- ms: the longest time for which an entry counts as woken
 
--- Returns how long an entry has been parked, in µs: 0 if the clock was set back. A score that no script
--- writes gives at most now, because a reply cannot hold a greater number such as inf.
+-- Returns how long an entry has been parked, in µs. It is 0 if the clock was set back. For a score
+-- that no script writes, such as inf, it is at most now, because a reply cannot contain a greater
+-- number.
 local function parked_for(since) return math.min(math.max(now - since, 0), now) end
 
 -- Returns the oldest parked entry of a key, and how long it has been parked.

@@ -1,6 +1,6 @@
 -- pass.lua
 local minute = 60000 -- ms: how long an ended id is remembered, and how long a queue outlives its last request
-local parked = 600000 -- ms: the least time for which the hash of a key with parked entries is kept
+local parked = 600000 -- ms: minimum time for which the hash of a key with parked entries is kept
 
 -- Extends the TTL of the hash to at least ms. A record still ends at its original time.
 local function outlive(ms)
@@ -15,9 +15,10 @@ local function outlive(ms)
   end
 end
 
--- Remembers an id that has ended. A late duplicate of the acquire with this id may arrive later. It
--- must find the id here, or the key is granted to a request that has ended. So every command that
--- shortens the TTL of the hash comes before this, and a hash with ended ids is kept for a minute.
+-- Remembers an id that has ended. A late duplicate of the acquire with this id may arrive later. If
+-- the id were not remembered, the key would be granted to a request that has ended. So every
+-- command that shortens the TTL of the hash must run before this. A hash with ended ids is kept for
+-- a minute.
 local function remember(l, id)
   if not string.find(l, id, 1, true) then
     call('HDEL', KEYS[1], 'l') -- first, see renew.lua
@@ -26,12 +27,12 @@ local function remember(l, id)
   outlive(minute) -- planted:remembered-for-a-minute
 end
 
--- Reserves the key for the first process in the queue that can be notified, and returns its request
--- id, or false. In a Cluster PUBLISH counts only the receivers of one node, so there each member
--- counts as notified and the reservation ends if no request comes. A script drops at most 100 dead
--- members, so that no queue blocks the server. The live ones behind them find the key free with
+-- Reserves the key for the first process in the queue that can be notified. Returns its request id,
+-- or false. In a Cluster PUBLISH counts only the receivers of one node. So there each member counts
+-- as notified, and the reservation expires if no request arrives. A script drops at most 100 dead
+-- members, so that no queue blocks the server. The live members behind them get the free key with
 -- their next request, within 2 s, and the next script drops more. The hash must outlive the queue:
--- a request during the reservation renews the TTL of the queue, but not that of the hash.
+-- a request during the reservation extends the TTL of the queue, but not that of the hash.
 local function reserve(reservation, channel, counts_all)
   local most = 100 -- planted:dead-members-per-script
   for _ = 1, most do

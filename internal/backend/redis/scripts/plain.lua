@@ -1,17 +1,22 @@
 -- plain.lua reads keys that are one string. A plain hold is the only data of an exclusive key:
 --   h<grant id> <token> <lease µs> <end µs; 0 before the first renewal> <locker id> <holder text>
---   o<grant id> <token> <lease µs> <end µs> <locker id> <bytes of the fingerprint> <fingerprint><holder text>
--- The second form is the first run of a once key. A plain record is the record of such a run:
---   d<grant id> <token> <last token used> <bytes of the fingerprint> <bytes of the holder text> <fingerprint><holder text><record>
--- acquire.lua stores a plain hold for a key without data. complete.lua replaces the second form by a
--- plain record. Every other state of a key is a hash, see lease.lua.
+-- A plain hold of a once key, which is its first run:
+--   o<grant id> <token> <lease µs> <end µs> <locker id> <bytes of the fingerprint>
+--     <fingerprint><holder text>
+-- A plain record is the record of such a run:
+--   d<grant id> <token> <last token used> <bytes of the fingerprint> <bytes of the holder text>
+--     <fingerprint><holder text><record>
+-- Each form is one line, with one space in place of the line break. acquire.lua stores a plain hold
+-- for a key without data. complete.lua replaces the second form by a plain record. In every other
+-- state a key is a hash, see lease.lua.
 --
--- A string remembers no ended ids. So acquire.lua stores one only for the first send of a request. The
--- scripts that end a request that was sent again remember its id in a hash. A run of a once key leaves
--- a plain record or a hash. SET NX fails on both, so a late duplicate of acquire.lua grants nothing.
+-- A string remembers no ended ids. So acquire.lua stores a plain hold only for the first send of a
+-- request. The scripts that end a request that was sent again remember its id in a hash. A run of a
+-- once key leaves a plain record or a hash. SET NX fails on both, so a late duplicate of
+-- acquire.lua grants nothing.
 
--- Returns the fields of lease.lua that a string contains. The result is nil for a string that no
--- script writes.
+-- Returns the fields of lease.lua that a string contains. Returns nil for a string that no script
+-- writes.
 local function parse(value)
   local s, h, t, d, x, o, rest = string.match(value, '^([ho])(%w+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   if not s then
@@ -41,7 +46,7 @@ local function plain(key)
   return type(value) == 'string' and parse(value)
 end
 
--- Makes a hash of a string. Nothing else changes.
+-- Replaces a string by a hash with the same fields.
 local function unfold(key, p)
   local left, list = redis.call('PTTL', key), {}
   for name, value in pairs(p) do
@@ -50,10 +55,10 @@ local function unfold(key, p)
   end
   redis.call('DEL', key) -- first, see renew.lua
   redis.call('HSET', key, unpack(list))
-  if left >= 0 then redis.call('PEXPIRE', key, left + 1) end -- in whole ms, and not earlier than before
+  if left >= 0 then redis.call('PEXPIRE', key, left + 1) end -- PTTL is in whole ms; the hash must not expire earlier than the string
 end
 
--- Returns fields of a string, in the form of HMGET.
+-- Returns fields of a string in the form of an HMGET reply.
 local function values(p, ...)
   local v = {...}
   for i, name in ipairs(v) do v[i] = p[name] or false end

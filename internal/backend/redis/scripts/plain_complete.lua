@@ -1,6 +1,6 @@
--- plain_complete.lua comes first in complete.lua. It replaces a plain hold by a plain record, see
--- plain.lua. A plain hold has neither waiters nor ended ids. A record of more than 2 KB is stored in
--- a hash, because a replay copies a string twice, and inspect.lua reads all of a string.
+-- plain_complete.lua is the first part of complete.lua. It replaces a plain hold by a plain record,
+-- see plain.lua. A plain hold has neither waiters nor ended ids. A record of more than 2 KB is
+-- stored in a hash, because a replay copies a string twice, and inspect.lua reads all of a string.
 if ARGV[7] == '1' then
   local value = redis.pcall('GET', KEYS[1])
   if type(value) == 'string' then

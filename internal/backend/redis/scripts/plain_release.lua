@@ -1,5 +1,5 @@
--- plain_release.lua comes first in release.lua. It deletes a plain hold of an exclusive key. See
--- plain.lua.
+-- plain_release.lua is the first part of release.lua. It deletes a plain hold of an exclusive key.
+-- See plain.lua.
 local stored -- the reply to GET: false, a string, or an error if the key is a hash
 if ARGV[10] == '1' then
   stored = redis.pcall('GET', KEYS[1])

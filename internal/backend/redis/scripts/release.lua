@@ -1,9 +1,10 @@
 -- release.lua: end a hold. plain_release.lua comes first.
 -- KEYS[1]=hash KEYS[2]=queue
--- ARGV: 1 grant id 2 last token used 3 abandon (1|0): the outcome is unknown 4 retention ms
---       5 remember the id (1|0) 6 reservation µs 7 channel prefix
---       8 PUBLISH counts all receivers (1|0) 9 cooldown µs: no request gets the key for that long
---       10 the hold may be plain (1|0): no duplicate of a command may exist, and the clock is past the tokens
+-- ARGV: 1 grant id, 2 last token used, 3 abandon (1|0): the outcome is unknown, 4 retention ms,
+--       5 remember the id (1|0), 6 reservation µs, 7 channel prefix,
+--       8 PUBLISH counts all receivers (1|0), 9 cooldown µs: no request gets the key during it,
+--       10 the hold may be plain (1|0): no duplicate of a command may exist, and the clock is past
+--       the tokens
 -- Returns 1 released · {1, 1} released, no request has the key, and the key may have parked entries
 --   · 0 not the holder, no effect
 local grant_id, last, cooldown = ARGV[1], ARGV[2], tonumber(ARGV[9])
@@ -22,7 +23,7 @@ if v[1] ~= 'h' or v[2] ~= grant_id then -- planted:release-of-own-hold
   if ARGV[5] == '1' then remember(v[4] or '', grant_id) end
   return 0
 end
--- A key that remembers nothing else is deleted.
+-- A hash that remembers nothing else is deleted.
 if ARGV[3] ~= '1' and cooldown == 0 and ARGV[5] ~= '1' and not v[4] and not v[5] and not v[6] and call('ZCARD', KEYS[2]) == 0 then -- planted:parked-remembered
   clock()
   if now > tonumber(last) and now > (tonumber(v[3]) or math.huge) then
@@ -43,8 +44,8 @@ if v[6] then outlive(parked) end
 if cooldown > 0 and ARGV[3] ~= '1' then
   clock()
   call('HSET', KEYS[1], 's', 'c', 'x', now + cooldown, 'd', cooldown)
-  outlive(math.ceil(cooldown / 1000) + minute) -- as in pass.lua
-  return 1 -- the waiters send their requests again at its end
+  outlive(math.ceil(cooldown / 1000) + minute) -- as in reserve of pass.lua
+  return 1 -- the waiters send their requests again at the end of the cooldown
 end
 local reserved = reserve(ARGV[6], ARGV[7], ARGV[8])
 return v[6] and not reserved and {1, 1} or 1

@@ -1,10 +1,13 @@
--- release_share.lua: end a share, or withdraw a request for one: its queue entry, its reservation or
--- its share.
+-- release_share.lua: end a share, or withdraw a request for one: its queue entry, its reservation
+-- or its share.
 -- KEYS[1]=hash KEYS[2]=queue KEYS[3]=shares
--- ARGV: 1 text of the request, see shares.lua 2 locker id if the request may be in the queue, else ''
---       3 retention ms of a free key 4 remember the id (1|0) 5 reservation µs 6 channel prefix
---       7 PUBLISH counts all receivers (1|0) 8 cooldown µs: the share keeps its place for that long
---       9 notification, or '': the locker that parked an entry last is notified if the reply has a parked 1
+-- ARGV: 1 text of the request, see shares.lua,
+--       2 locker id if the request may be in the queue, otherwise '',
+--       3 retention ms of a free key, 4 remember the id (1|0), 5 reservation µs, 6 channel prefix,
+--       7 PUBLISH counts all receivers (1|0),
+--       8 cooldown µs: the weight of the share counts during it,
+--       9 notification for the locker that parked the last entry, sent if parked entries may fit
+--       now, or ''
 -- Returns 1 released · {1, 1} released, no request waits, and the key may have parked entries
 --   · 0 no share, no effect
 local text, cooldown = ARGV[1], tonumber(ARGV[8])
@@ -13,7 +16,7 @@ local k = load_shares()
 local left = ARGV[2] ~= '' and call('ZREM', KEYS[2], ARGV[2] .. text) == 1
 local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
 local ours = own or k.s == 'r' and k.h == id
-if k.bad and k.s == 's' then -- an operator clears the key
+if k.bad and k.s == 's' then -- only removes the share: an operator must clear the key
   if not own then return 0 end
   call('ZREM', KEYS[3], text)
   call('HDEL', KEYS[1], id)
@@ -25,7 +28,7 @@ if own then
     k.d = math.max(k.d, cooldown)
     keep_shares(k) -- first, see renew.lua
     call('HSET', KEYS[1], 'd', k.d)
-    if call('ZADD', KEYS[3], 'GT', now + cooldown, 'c' .. text) == 0 then k.c = k.c - weight end -- of an earlier grant of this id
+    if call('ZADD', KEYS[3], 'GT', now + cooldown, 'c' .. text) == 0 then k.c = k.c - weight end -- a share of an earlier grant of this id cools already
     call('HSET', KEYS[1], 'c' .. id, call('HGET', KEYS[1], id) or '') -- planted:cooldown-before-the-end
   else
     k.c = k.c - weight
@@ -48,7 +51,7 @@ if ours and k.c <= 0 then
   if not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
 end
 if ARGV[4] == '1' then
-  if ours or not k.bad then remember(k.l, id) end -- an unreadable hash grants nothing, and its TTL must not grow
+  if ours or not k.bad then remember(k.l, id) end -- an unreadable hash grants nothing, so its TTL must not be extended
 elseif ours and k.s == '' and k.l ~= '' then
   outlive(minute)
 end
@@ -61,8 +64,8 @@ elseif ours and k.s == '' then
 else
   pass_phase(k, ARGV[5], ARGV[6], ARGV[7])
 end
--- There is room for parked entries, unless the share cools. If the last request of the queue of a
--- shared key is withdrawn, the releases before it did not report the entries.
+-- Parked entries may fit now, unless the share cools. If the last request in the queue of a shared
+-- key is withdrawn, the releases before it did not report the entries.
 local room = ours and cooldown == 0 or left and k.s == 's'
 if not k.p or served > 0 or not room or k.v or call('ZCARD', KEYS[2]) > 0 then return ours and 1 or 0 end
 if ARGV[9] ~= '' then call('PUBLISH', ARGV[6] .. k.p, ARGV[9]) end

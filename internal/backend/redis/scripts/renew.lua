@@ -2,10 +2,10 @@
 -- KEYS = up to 100 hashes
 -- ARGV: for each hash its grant id, lease µs, retention ms of an abandoned hold, and '' or
 --   "token holder-text" of the hold that the key was handed off to
--- Returns for each 1 kept · 0 lost · 2 revoked, or a string if the key cannot be read: the name of
--- the field that is not a number, or the server's error. A key that cannot be read is not
--- changed, and does not end the script for the others. An expired lease is never revived, and no
--- lease is made shorter.
+-- Returns for each hash 1 kept · 0 lost · 2 revoked, or a string if the key cannot be read: the
+-- name of the field that is not a number, or the error of the server. Such a key is not changed,
+-- and does not end the script for the others. An expired lease is never revived, and no lease is
+-- made shorter.
 clock()
 
 -- Renews a plain hold in place.

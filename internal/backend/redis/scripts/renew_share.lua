@@ -1,8 +1,9 @@
 -- renew_share.lua: extend a share.
 -- KEYS[1]=hash KEYS[2]=queue, not used KEYS[3]=shares
--- ARGV: 1 text of the request, see shares.lua 2 lease µs 3 holder text of the hold that the share was handed off to, or ''
--- Returns {1} kept · {0} lost · {2} revoked, or a string if the key cannot be read, as renew.lua. An
--- expired share is never revived, and no share is made shorter.
+-- ARGV: 1 text of the request, see shares.lua, 2 lease µs, 3 '', or the holder text of the hold
+--       that the share was handed off to
+-- Returns {1} kept · {0} lost · {2} revoked, or {string} if the key cannot be read, as renew.lua
+-- does. An expired share is never revived, and no share is made shorter.
 local text, lease, holder = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local id = share_of(text)
 local k = load(KEYS[1], true)

@@ -1,7 +1,8 @@
 -- shares.lua
--- KEYS[3] is the set of the shares of a key, by the end of each, in µs. A member is the text of the
--- request: id "/" limit "/" weight "/". A share that is released and kept for the rest of its cooldown
--- has "c" before it. The queue has the same text after the locker id. Ids have 26 characters.
+-- KEYS[3] is the set of the shares of a key, by the end of each share, in µs. A member is the text
+-- of the request: id "/" limit "/" weight "/". If the share was released and cools, the member has
+-- "c" before it. A member of the queue has the same text after the locker id. Ids have
+-- 26 characters.
 --
 -- More fields of the hash while its state s is s, shared:
 --   h id of the first share, which names the phase
@@ -10,14 +11,16 @@
 --   d the longest time for which a share was granted, in µs
 --   o, m locker and holder text of the share that was granted last
 --   c sum of the weights of the members of KEYS[3]
---   w the first request of the queue, which does not fit, and when it was last sent, or became the first
---   the text of each member up to "/": locker id, time of the grant in µs, and holder text, one per line
+--   w the first request of the queue if it does not fit, and when it was last sent, or became the
+--     first
+--   the text of each member up to the first "/": locker id, time of the grant in µs, and holder
+--     text, one per line
 local share_keep = 86400000 -- ms: how long the data of a phase outlives the longest lease
 local head_silent = 5000000 -- µs: a waiter that does not send its request again for that long is dead
 local max_served = 1000 -- requests of the queue that one script serves
 
--- Returns the name of the field, the limit and the weight. The name of the field is the id, with "c"
--- before it while the share cools.
+-- Returns the name of the field, the limit and the weight. The name of the field is the id, with
+-- "c" before it while the share cools.
 local function share_of(text)
   local field, limit, weight = string.match(text, '^(%w+)/(%d+)/(%d+)/$')
   return field, tonumber(limit), tonumber(weight)
@@ -30,18 +33,18 @@ local function close_phase(k)
   k.s, k.h, k.c, k.w, k.v, k.live = '', '', 0, '', false, false
 end
 
--- Ends the revocation of a phase of which no share is held. The shares that cool have no handler.
+-- Ends the revocation of a phase without a held share. Shares that cool have no handler.
 local function end_revocation(k)
   for _, member in ipairs(call('ZRANGE', KEYS[3], 0, -1)) do
-    if string.byte(member) ~= 99 then return end -- 'c', cooling
+    if string.byte(member) ~= 99 then return end -- 99 is 'c': the share cools
   end
   k.v = false
   call('HDEL', KEYS[1], 'v')
 end
 
 -- Reads the key as load does, and removes the shares that have expired. c is the sum of the weights
--- of the others. swept is set if a share was removed, and closed if none is left. A key that cannot be
--- read is not changed.
+-- of the others. swept is set if a share was removed, and closed if no share is left. A key that
+-- cannot be read is not changed.
 local function load_shares()
   local k = load(KEYS[1])
   k.c, k.w = 0, ''
@@ -80,7 +83,7 @@ local function load_shares()
   return k
 end
 
--- Reserves a key that load_shares has freed. Returns whether it is reserved.
+-- Reserves a key that load_shares has freed. Returns the id of the request, or false.
 local function pass_phase(k, reservation, channel, counts_all)
   local request = k.closed and reserve(reservation, channel, counts_all) -- planted:phase-passed-on
   if request then k.s, k.h, k.x, k.live = 'r', request, now + tonumber(reservation), true end
@@ -98,7 +101,7 @@ local function open_phase(k, id)
   k.f = k.t
   call('HSET', KEYS[1], 's', 's', 'h', id, 't', string.format('%.0f', k.t))
   call('HDEL', KEYS[1], 'o', 'm', 'v')
-  call('DEL', KEYS[3]) -- of a phase whose hash an operator has deleted
+  call('DEL', KEYS[3]) -- left over if an operator has deleted the hash of a phase
 end
 
 local function keep_shares(k)
@@ -107,7 +110,7 @@ local function keep_shares(k)
   call('PEXPIRE', KEYS[3], keep) -- planted:shares-ttl
 end
 
--- Adds a share to the phase, or extends it.
+-- Adds a share to the phase, or extends it until till.
 local function admit(k, text, locker, till, length, holder)
   local id, _, weight = share_of(text)
   if call('ZADD', KEYS[3], 'GT', till, text) == 1 then k.c = k.c + weight end -- planted:share-counts-once
@@ -118,9 +121,10 @@ local function admit(k, text, locker, till, length, holder)
 end
 
 -- Grants a share to each request at the front of the queue that fits. Such a share lasts for the
--- time of a reservation, and its request then extends it. A request whose process cannot be notified is
--- removed. The first request is also removed if it does not fit and its process is silent. asker is the
--- request of this script, so its process is not silent. Returns how many processes were notified.
+-- time of a reservation, and its request then extends it. A request whose process cannot be
+-- notified is removed. The first request is also removed if it does not fit and its process is
+-- silent. asker is the request of this script, whose process is not silent. Returns how many
+-- processes were notified.
 local function serve(k, asker, reservation, channel, counts_all)
   local served = 0
   for _ = 1, max_served do

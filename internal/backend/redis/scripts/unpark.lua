@@ -1,13 +1,14 @@
 -- unpark.lua: remove parked entries, and mark the oldest of the others as woken.
 -- KEYS[1]=hash KEYS[2]=parked entries KEYS[3]=woken entries
--- ARGV: 1 how many entries are to be woken, including those that are 2 prefix: only entries that begin
---       with it are woken and counted 3 µs for which an entry counts as woken 4… entries to remove
--- Returns {removed, parked for µs: the oldest removed one, entries left, parked for µs: the oldest of
--- them}, followed by the newly marked entries, oldest first. A repeat may find enough entries marked,
--- and return none.
+-- ARGV: 1 wanted number of woken entries, including those that are woken already,
+--       2 prefix: only entries that begin with it are woken and counted,
+--       3 µs for which an entry counts as woken, 4… entries to remove
+-- Returns {number of removed entries, parked for µs: the oldest removed entry, number of entries
+-- that are left, parked for µs: the oldest of those}, followed by the newly marked entries, oldest
+-- first. For a repeat, enough entries may be marked already. Then it returns none.
 local want, prefix, woken_time = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 clock()
-local marks = call('ZRANGE', KEYS[3], 0, 999, 'WITHSCORES') -- first: a set of another type ends the script before it has changed anything
+local marks = call('ZRANGE', KEYS[3], 0, 999, 'WITHSCORES') -- before all writes: a set of another type ends the script here
 local removed, age = 0, 0
 for i = 4, #ARGV do
   local since = call('ZSCORE', KEYS[2], ARGV[i])
@@ -19,13 +20,13 @@ for i = 4, #ARGV do
 end
 local count = call('ZCARD', KEYS[2])
 if count == 0 then
-  redis.pcall('HDEL', KEYS[1], 'p') -- a plain hold is a string, and has no fields
+  redis.pcall('HDEL', KEYS[1], 'p') -- pcall, because a plain hold is a string without fields
   call('DEL', KEYS[3])
   return {removed, age, 0, 0}
 end
 
--- Three kinds of marks do not count and are removed: of entries that are no longer parked, too old
--- ones, and ones in the future, because the clock was set back.
+-- Three kinds of marks do not count and are removed: marks of entries that are no longer parked,
+-- old marks, and marks in the future. A clock that was set back causes the last kind.
 local marked, woken = {}, 0
 local function begins(entry) return string.sub(entry, 1, #prefix) == prefix end
 for i = 1, #marks, 2 do
@@ -38,8 +39,8 @@ for i = 1, #marks, 2 do
   end
 end
 
--- The script looks at the 1,000 oldest entries only, so that many entries with another prefix do not
--- block the server. Most calls find enough entries among the first 100.
+-- The script examines only the 1,000 oldest entries, so that many entries with another prefix do
+-- not block the server. In most cases the first 100 are enough.
 local _, oldest_age = oldest(KEYS[2])
 local reply = {removed, age, count, oldest_age}
 for from = 0, 900, 100 do
