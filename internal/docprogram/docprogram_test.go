@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err := docprogram.Check(doc, example)
+		err := docprogram.Check(doc, example, 25)
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: want %q, got %v", test.name, test.want, err)
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestDocProgram(t *testing.T) {
-	if err := docprogram.Check("doc.go", "example_doc_test.go"); err != nil {
+	if err := docprogram.Check("doc.go", "example_doc_test.go", 25); err != nil {
 		t.Error(err)
 	}
 }
