@@ -64,7 +64,10 @@ func program(file string) (string, error) {
 	return "", errors.New("package comment has no program")
 }
 
-var output = regexp.MustCompile(`(?i)//[[:space:]]*(unordered )?output:`)
+var (
+	output = regexp.MustCompile(`(?i)//[[:space:]]*(unordered )?output:`)
+	nolint = regexp.MustCompile(`^ *//nolint:.*`)
+)
 
 // body returns the statements of func name, and the sorted imports of source.
 func body(source, name string) (text string, imports []string, err error) {
@@ -87,6 +90,7 @@ func body(source, name string) (text string, imports []string, err error) {
 			if at := output.FindStringIndex(text); at != nil {
 				text = text[:at[0]]
 			}
+			text = nolint.ReplaceAllString(text, "")
 			return strings.Join(strings.Fields(text), " "), slices.Sorted(maps.Keys(set)), nil
 		}
 	}

@@ -38,6 +38,7 @@ func TestCheck(t *testing.T) {
 		name, doc, example, want string
 	}{
 		{"equal", docText, exampleText, ""},
+		{"nolint", docText, strings.Replace(exampleText, "{\n", "{ //nolint:testableexamples // it is slow\n", 1), ""},
 		{"no program", "// Package p prints.\npackage p\n", exampleText, "no program"},
 		{"no example", docText, "package p_test\n", "no func Example"},
 		{"another statement", docText, strings.Replace(exampleText, `"a"`, `"b"`, 1), "differs"},
