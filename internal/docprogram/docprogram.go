@@ -18,8 +18,8 @@ import (
 
 // Check returns an error unless the package comment of docFile contains a program of at most
 // maxLines lines that has the imports of exampleFile, and whose main has the same body as func
-// Example of exampleFile. Indentation, line ends and the Output comment of the Example do not
-// count. So the program compiles and prints the output of the Example.
+// Example of exampleFile. Indentation, line ends, and the Output comment and a nolint directive of
+// the Example do not count. So the program compiles and prints the output of the Example.
 func Check(docFile, exampleFile string, maxLines int) error {
 	text, err := program(docFile)
 	if err != nil {
