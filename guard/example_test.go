@@ -53,8 +53,8 @@ func ExampleExclusive_busy() {
 	// Output: true true 1s
 }
 
-// Mistake: a goroutine uses the handler's ctx after the handler has returned. It no longer holds the
-// key. It needs the ctx of guard.Detach, and must acquire the key itself.
+// Mistake: a goroutine uses the handler's ctx after the handler has returned. It no longer holds
+// the key. It needs the ctx of guard.Detach, and must acquire the key itself.
 func ExampleExclusive_leakedContext_incorrect() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 type receipt struct{ Payment, Amount int64 }
 
-// pay books a payment once, and returns the same receipt each time. It runs its transaction again if
-// the server could not serialize it.
+// pay books a payment once, and returns the same receipt each time. It runs its transaction again
+// if the server could not serialize it.
 func pay(ctx context.Context, db *sql.DB, payment, account, amount int64) (receipt, error) {
 	for try := 1; ; try++ {
 		r, err := payOnce(ctx, db, payment, account, amount)
@@ -44,8 +44,8 @@ func payOnce(ctx context.Context, db *sql.DB, payment, account, amount int64) (r
 	return res.Value, tx.Commit()
 }
 
-// notSerialized reports whether the error of the server means that the transaction must run again. It
-// knows the errors of pgx and lib/pq.
+// notSerialized reports whether the error of the server means that the transaction must run again.
+// It knows the errors of pgx and lib/pq.
 func notSerialized(err error) bool {
 	pg, ok := errors.AsType[interface {
 		error

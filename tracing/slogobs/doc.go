@@ -69,7 +69,7 @@
 // A record has those of these attributes that are known:
 //
 //   - kind and name
-//   - limit, only for a share: -1 without a limit
+//   - limit, only for a share: -1 if it is unlimited
 //   - key_digest: the first 8 bytes of the SHA-256 of the key in hex, as on spans
 //   - holder; holder_locker: the UUID of the Locker of the holder while its hold lasts; locker: the
 //     UUID of the Locker that made the call. If both UUIDs are equal, the holder is a call of the
