@@ -5,15 +5,18 @@ import (
 	"fmt"
 )
 
-// ErrStale: the resource has heard of a newer hold, or of another one with the same token. Nothing was written. Whoever gets it has lost
-// the key and must stop; trying again under the same hold never helps. The error is a *StaleError.
+// ErrStale: the resource has seen a newer hold, or another hold with the same token. Nothing was
+// written. The holder has lost the key and must stop. A retry under the same hold does not help.
+// The error is a *StaleError.
 var ErrStale = errors.New("fence: stale token")
 
-// StaleError says which token was refused, and what the resource has seen.
+// StaleError reports that a resource has refused a token.
 type StaleError struct {
 	Key   string // of the lock
-	Token int64  // that was refused
-	Seen  int64  // by the resource; equal to Token: of another hold; 0: it remembers none, and Token is too old to be taken for new
+	Token int64  // the refused token
+	// Seen is the newest token that the resource has seen. If it equals Token, it is that of
+	// another hold. 0 means that the resource remembers no hold, and that Token is too old.
+	Seen int64
 }
 
 func (e *StaleError) Error() string {
@@ -29,5 +32,5 @@ func (e *StaleError) Error() string {
 // Is makes a StaleError match ErrStale.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// ErrorType names the class for telemetry.
+// ErrorType returns the class of the error for telemetry.
 func (e *StaleError) ErrorType() string { return "stale" }

@@ -10,14 +10,15 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A reader fills a cache late: it has read a row before a write, and its fill arrives after that write. Without a fence the
-// cache would keep the old value until the next write.
+// A reader fills a cache late: it has read a row before a write, and its fill arrives after that
+// write. Without a fence the cache would keep the old value until the next write.
 //
-// All shares that are held at the same time have one token, which is greater than that of the writer before them and smaller
-// than that of the writer after them. So the fence refuses the late fill, and never refuses a reader because of another
-// reader. For the same reason it does not distinguish two permits of guard.Limited: writes that must not overlap need guard.Exclusive.
+// All shares that are held at the same time have one token. It is greater than that of the writer
+// before them and smaller than that of the writer after them. So the fence refuses the late fill,
+// and never refuses a reader because of another reader. For the same reason it does not distinguish
+// two permits of guard.Limited. Writes that must not overlap need guard.Exclusive.
 func ExampleMemory_lateCacheFill() {
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: New, and a fence.Redis
+	locks, err := lockcore.NewMemory(lockcore.Options{}) // several processes: lockcore.New and fence.Redis
 	if err != nil {
 		panic(err)
 	}
@@ -32,7 +33,7 @@ func ExampleMemory_lateCacheFill() {
 		return fenced.Do(h, func() error { cache = price; return nil })
 	}
 
-	// read returns what the reader puts into the cache, and the hold under which it has read that.
+	// read returns the value for the cache, and the hold under which it was read.
 	read := func() (hold fence.Hold, price int) {
 		err := guard.Shared(ctx, locks, key, lockcore.Terms{}, func(ctx context.Context) (err error) {
 			hold, err = fence.Of(ctx, key)
@@ -52,7 +53,7 @@ func ExampleMemory_lateCacheFill() {
 			return err
 		}
 		row = 12
-		return fill(hold, row) // or delete the entry: the fence must see the write
+		return fill(hold, row) // or delete the entry; in both cases the fence sees the write
 	})
 	fmt.Println("write:", err)
 	fmt.Println("the late fill is stale:", errors.Is(fill(late, old), fence.ErrStale))

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 )
 
-// charge is what guard.Exclusive runs for account:42.
+// charge is the function that guard.Exclusive runs for account:42.
 func charge(ctx context.Context, db *sql.DB, amount int64) error {
 	hold, err := fence.Of(ctx, "account:42")
 	if err != nil {
@@ -18,8 +18,9 @@ func charge(ctx context.Context, db *sql.DB, amount int64) error {
 	return withdraw(ctx, db, hold, amount)
 }
 
-// withdraw runs its transaction again, whole and under the same hold, where the server could not serialize it. Any other error ends it, ErrStale
-// above all: somebody else has the account now.
+// withdraw runs its transaction again, whole and under the same hold, if the server could not
+// serialize it. It returns any other error. After ErrStale a retry does not help: another holder
+// has the account.
 func withdraw(ctx context.Context, db *sql.DB, hold fence.Hold, amount int64) error {
 	for try := 1; ; try++ {
 		err := withdrawOnce(ctx, db, hold, amount)
@@ -29,13 +30,14 @@ func withdraw(ctx context.Context, db *sql.DB, hold fence.Hold, amount int64) er
 	}
 }
 
-// withdrawOnce is one transaction: first the fence, then what is read, and then what is written because of it.
+// withdrawOnce is one transaction: first the fence, then the read, and then the write that depends
+// on it.
 func withdrawOnce(ctx context.Context, db *sql.DB, hold fence.Hold, amount int64) error {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	defer func() { _ = tx.Rollback() }() // has no effect after Commit
 	if err := fence.Postgres.Advance(ctx, tx, hold); err != nil {
 		return err
 	}
@@ -62,7 +64,7 @@ func notSerialized(err error) bool {
 }
 
 func ExampleSQL() {
-	// Outside a hold there is nothing to write under.
+	// Without a hold charge writes nothing.
 	err := charge(context.Background(), nil, 10)
 	fmt.Println(err)
 	// Output: fence: ctx does not hold the key: "account:42"

@@ -14,7 +14,8 @@ import (
 
 var addr string // of the Redis behind the examples
 
-// A worker is paused for longer than its lease. When it goes on, another one has had the key and has written.
+// A worker is paused for longer than its lease. When it continues, another worker has had the key
+// and has written.
 func ExampleRedis() {
 	ctx := context.Background()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -26,7 +27,7 @@ func ExampleRedis() {
 	defer func() { _ = locks.Close(ctx) }()
 	balances := fence.Redis{Client: rdb}
 
-	// The first worker checks that it holds the key, and then is paused: its lease is not renewed.
+	// The first worker has the key and is paused. NoRenew simulates that: its lease is not renewed.
 	first, err := locks.Acquire(ctx, "account:42", lockcore.Terms{Lease: time.Second, NoRenew: true})
 	if err != nil {
 		panic(err)
@@ -36,7 +37,7 @@ func ExampleRedis() {
 		panic(err)
 	}
 
-	// The second one gets the key when that lease is over.
+	// The second worker gets the key at the end of that lease.
 	second, err := locks.Acquire(ctx, "account:42", lockcore.Terms{Wait: 10 * time.Second})
 	if err != nil {
 		panic(err)
@@ -49,7 +50,7 @@ func ExampleRedis() {
 	fmt.Println("second:", err)
 	_ = second.Release(ctx)
 
-	// The first one wakes up. Its write was as good as on its way.
+	// The first worker continues with its write.
 	_, err = balances.Do(ctx, old, "balance:42", "SET", 100)
 	fmt.Println("first is stale:", errors.Is(err, fence.ErrStale))
 	fmt.Println("first lost the key:", errors.Is(first.Release(ctx), lockcore.ErrLost))
@@ -80,7 +81,7 @@ func ExampleMemory() {
 	// 80
 }
 
-// The table of the fence, made once, by a migration: db.ExecContext(ctx, fence.Postgres.Create()).
+// A migration creates the table of the fence: db.ExecContext(ctx, fence.Postgres.Create()).
 func ExampleSQL_Create() {
 	fmt.Println(fence.Postgres.Create())
 	// Output:

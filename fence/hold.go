@@ -9,24 +9,25 @@ import (
 )
 
 const (
-	maxKeyLen = 512     // as lockcore's
-	maxIDLen  = 64      // Of makes 32
-	maxToken  = 1 << 53 // what a Lua number holds exactly; today's tokens are a fifth of it
+	maxKeyLen = 512     // the limit of lockcore
+	maxIDLen  = 64      // the IDs of Of have 32 bytes
+	maxToken  = 1 << 53 // Lua numbers are exact up to this value; today's tokens are a fifth of it
 )
 
-// ErrNoHold is what Of answers where ctx does not hold the key: it never did, or the hold was released or lost. The cause of a ctx that
-// has ended is wrapped too.
+// ErrNoHold is the error of [Of] and [Current] for a ctx that holds no key: it never did, or its
+// hold was released or lost. If ctx has ended, the error also wraps its cause.
 var ErrNoHold = errors.New("fence: ctx does not hold the key")
 
-// Hold is what a resource needs to know of one hold of a key. Its fields may travel: to another service that owns the resource, say.
+// Hold identifies one hold of a key for a resource. You can send its fields to another process, for
+// example to the service that owns the resource.
 type Hold struct {
 	Key   string // of the lock
-	Token int64  // grows with every hold of Key
+	Token int64  // fencing token; it grows with every hold of Key
 	ID    string // distinguishes holds with equal tokens; shares that are held at the same time have one ID
 }
 
-// Current returns the innermost hold that ctx carries, of any key. It sends no command. Only the
-// resource can tell whether the hold is still the newest one.
+// Current returns the innermost hold that ctx carries, of any key, or [ErrNoHold]. It sends no
+// command. Only the resource can detect that the hold is not the newest one.
 func Current(ctx context.Context) (Hold, error) {
 	if h, ok := lockcore.Current(ctx); ok {
 		return Hold{Key: h.Key, Token: h.Token, ID: h.ID()}, nil
@@ -34,7 +35,7 @@ func Current(ctx context.Context) (Hold, error) {
 	return none(ctx, ErrNoHold)
 }
 
-// Of is Current for a key: it returns the innermost hold of key that ctx carries.
+// Of returns the innermost hold of key that ctx carries, or [ErrNoHold]. It sends no command.
 func Of(ctx context.Context, key string) (Hold, error) {
 	h, ok := lockcore.HoldOf(ctx, key)
 	if ok {
@@ -50,7 +51,7 @@ func none(ctx context.Context, err error) (Hold, error) {
 	return Hold{}, err
 }
 
-// check refuses what no hold can be, before a resource remembers it.
+// check returns an error if h cannot be a hold. So no resource remembers such an h.
 func (h Hold) check() error {
 	switch {
 	case h.Key == "" || len(h.Key) > maxKeyLen:
@@ -63,10 +64,10 @@ func (h Hold) check() error {
 	return nil
 }
 
-// after says whether h may write to what has last heard of token under id.
+// after reports whether h may write to a resource that has last seen token and id.
 func (h Hold) after(token int64, id string) bool {
 	return h.Token > token || h.Token == token && h.ID == id
 }
 
-// stale is the refusal of h by what has seen a token.
+// stale returns the error of h for a resource that has seen the token seen.
 func (h Hold) stale(seen int64) error { return &StaleError{Key: h.Key, Token: h.Token, Seen: seen} }

@@ -2,16 +2,17 @@ package fence
 
 import "sync"
 
-// Memory is a fence in the memory of one process, for tests and for a resource that only this
-// process writes, such as a cache or a file. The zero value is ready to use. A Memory must not be
-// copied. It remembers the newest hold of each key as long as it exists.
+// Memory is a fence in the memory of one process. It is for tests, and for a resource that only
+// this process writes, such as a cache or a file. The zero value is ready to use. A Memory must not
+// be copied. It remembers the newest hold of each key as long as it exists.
 type Memory struct {
 	mu   sync.Mutex
 	seen map[string]Hold
 }
 
-// Do calls write and returns its error, or returns a *StaleError if a newer hold of h.Key was seen.
-// It runs one write at a time: a newer hold waits until write has returned.
+// Do calls write and returns its error. If m has seen a newer hold of h.Key, Do returns a
+// *StaleError and does not call write. It runs one write at a time: a newer hold waits until write
+// has returned.
 func (m *Memory) Do(h Hold, write func() error) error {
 	if err := h.check(); err != nil {
 		return err
@@ -28,5 +29,5 @@ func (m *Memory) Do(h Hold, write func() error) error {
 	return write()
 }
 
-// Advance is Do without a write: from then on it refuses older holds.
+// Advance is [Memory.Do] without a write. From then on m refuses older holds.
 func (m *Memory) Advance(h Hold) error { return m.Do(h, func() error { return nil }) }

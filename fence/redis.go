@@ -13,45 +13,60 @@ import (
 )
 
 const (
-	layout  = "holdfast-fence:1:" // version of what is remembered in Redis
-	keep    = 24 * time.Hour      // and the least for which a writer remembers, whatever its own Keep
+	layout  = "holdfast-fence:1:" // prefix of the stored data, with its version
+	keep    = 24 * time.Hour      // default of Redis.Keep; a hold is remembered for at least this time
 	minKeep = time.Minute
 	maxKeep = 366 * 24 * time.Hour
-	slack   = time.Minute // by which clocks may differ
+	slack   = time.Minute // permitted difference of clocks
 )
 
 //go:embed fence.lua
 var scriptText string
 
-// It is a constant: nothing of a key or a caller ever becomes part of its text.
+// script has a constant text. Keys and arguments are never part of it.
 var script = redis.NewScript(scriptText)
 
-// Redis is a fence before keys of a Redis, which need not be that of the lock. What it remembers of a key stands beside it, in the same slot of
-// a Cluster, and is replicated together with what was written.
+// Redis is a fence for keys of a Redis, which need not be the Redis of the lock. It stores the
+// newest hold of a key in another key in the same slot of a Cluster. So this data is replicated
+// together with the key.
 type Redis struct {
-	// Client is of the Redis that has the resource. A *redis.Ring is refused. The package's doc has the rights that its user needs.
+	// Client is a client of the Redis that has the resource. A *redis.Ring is refused. The
+	// documentation of the package has the rights that its user needs.
 	Client redis.UniversalClient
 
-	// Keep is how long ago a hold may have begun to be let in where nothing is remembered; an older one is refused, so that none gets in
-	// because its successor was forgotten. Default 24 h; 1 min to 366 days. Set it longer than a hold may live before it writes to a resource for
-	// the first time.
+	// Keep is the greatest age of a hold that is accepted if the fence remembers no hold of the
+	// key. An older hold is refused, because the data of its successor may have expired. Make Keep
+	// longer than the time from the beginning of a hold to its first write to a resource. Default:
+	// 24 h. 1 min to 366 days.
 	//
-	// It is also for how long after its last write a resource remembers whose it was, but at least 24 h. So the writers of a resource may differ
-	// up to 24 h. A longer Keep must be that of all of them: one with a shorter Keep forgets what the others rely on, and an old hold is let in.
-	// Raise it above 24 h, or change it there, only when no hold is left that began before the last writer with the old value has stopped.
+	// The fence remembers the newest hold for Keep after its last write, but at least for 24 h:
+	//
+	//   - Writers of a resource may have different Keeps up to 24 h.
+	//   - If one of them has a Keep above 24 h, all must have the same Keep. A writer with a
+	//     shorter Keep makes the data expire too early, and an old hold is accepted.
+	//   - Do not change a Keep above 24 h, or raise one above it, while a hold exists that began
+	//     before the last writer with the old value has stopped.
 	Keep time.Duration
 }
 
-// Do runs one command on key if no newer hold was seen there, in one script and one round trip: from then on older holds are refused.
-// command is one whose first argument is its only key (SET, HSET, INCRBY, LPUSH, DEL, EXPIRE, …), args are the rest, at most some thousand. It
-// returns the command's reply.
+// Do runs one command on key unless the fence has seen a newer hold. From then on older holds are
+// refused. It costs one script and one round trip. command is a command whose first argument is its
+// only key, such as SET, HSET, INCRBY, LPUSH, DEL or EXPIRE. args are the other arguments, at most
+// some thousand. Do returns the reply of the command.
 //
 //	_, err = f.Do(ctx, hold, "balance:42", "SET", 90)
 //
-// Errors: a *StaleError, and nothing was written; what Redis said of the command, which then was refused, though the hold counts
-// as seen; and where there was no reply, it may have run, and may have run twice, for go-redis sends again unless MaxRetries is -1. What Redis
-// and the network said is wrapped in an error that names key. A key with a brace but without a hash tag is refused, for nothing else can be in
-// its slot.
+// Errors:
+//
+//   - A *StaleError: nothing was written.
+//   - An error of Redis for the command: Redis has refused the command, but the hold counts as
+//     seen.
+//   - No reply: the command may have run. It may have run twice, because go-redis sends it again
+//     unless MaxRetries is -1.
+//   - A key with a brace but without a hash tag is refused, because no other key is certain to be
+//     in its slot.
+//
+// Errors of Redis and of the network are wrapped in an error that names key.
 func (f Redis) Do(ctx context.Context, h Hold, key, command string, args ...any) (reply any, err error) {
 	if command == "" {
 		return nil, errors.New("fence: Redis.Do: command is empty")
@@ -59,8 +74,8 @@ func (f Redis) Do(ctx context.Context, h Hold, key, command string, args ...any)
 	return f.run(ctx, h, key, append([]any{command}, args...)...)
 }
 
-// Advance is Do without a command. Call it before you read what you will write: else an older hold may still write in between. Errors: those of
-// Do.
+// Advance is [Redis.Do] without a command. Call it before you read a value on which a write
+// depends. Otherwise an older hold can write after the read. Its errors are those of Do.
 func (f Redis) Advance(ctx context.Context, h Hold, key string) error {
 	_, err := f.run(ctx, h, key)
 	return err
@@ -92,16 +107,17 @@ func (f Redis) run(ctx context.Context, h Hold, key string, command ...any) (any
 			return nil, h.stale(seen)
 		}
 	}
-	return nil, fmt.Errorf("fence: %q: Redis answered %v", key, reply)
+	return nil, fmt.Errorf("fence: %q: unexpected reply of Redis: %v", key, reply)
 }
 
-// check returns where the fence of key remembers, and how old a hold may be where it does not.
+// check returns the name of the data of the fence of key, and the greatest age of a hold without
+// such data.
 func (f Redis) check(h Hold, key string) (memory string, age time.Duration, err error) {
 	if f.Client == nil {
 		return "", 0, errors.New("fence: Redis.Client is nil")
 	}
 	if _, ring := f.Client.(*redis.Ring); ring {
-		return "", 0, errors.New("fence: Redis.Client is a *redis.Ring: a key that moves to another server would leave its fence behind")
+		return "", 0, errors.New("fence: Redis.Client is a *redis.Ring: a key that moves to another server would lose its fence")
 	}
 	age = f.Keep
 	if age == 0 {
@@ -117,8 +133,8 @@ func (f Redis) check(h Hold, key string) (memory string, age time.Duration, err 
 	return layout + "{" + tag + "}:" + key, age, h.check()
 }
 
-// hashTag is the part of key that says in which slot of a Cluster it is; false if no other key can be made that is in the same one for
-// certain.
+// hashTag returns the part of key that determines its slot in a Cluster. ok is false if no other
+// key is certain to be in the same slot.
 func hashTag(key string) (tag string, ok bool) {
 	if _, rest, found := strings.Cut(key, "{"); found {
 		if tag, _, found := strings.Cut(rest, "}"); found && tag != "" {

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// SQL is a fence in a table of the database that has the resource: a row for each key of a lock, in the table holdfast_fence, which stands where
-// the connection's search_path or database says. Its text is constant; no driver is imported.
+// SQL is a fence in the database that has the resource. The table holdfast_fence has a row for each
+// key of a lock. The search_path or the database of the connection selects its schema. The
+// statements are constant, and this package imports no driver.
 type SQL string
 
 // The dialects.
@@ -19,8 +20,8 @@ const (
 	SQLite   SQL = "sqlite" // 3.35 and newer
 )
 
-// Tx is a transaction of database/sql, or a wrapper of one. Commit and Rollback are not called; they keep a *sql.DB out, whose every statement
-// would be a transaction of its own.
+// Tx is a transaction of database/sql, or a wrapper of one. Commit and Rollback are not called.
+// They are in the interface to exclude a *sql.DB, on which each statement is its own transaction.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -39,18 +40,26 @@ func (s SQL) text(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// Create returns the statement that creates the table, if there is none. Several instances may run it at the same time. For
-// PostgreSQL it is a DO statement, which takes an advisory lock until its transaction ends. A row takes about 600 bytes at most,
-// and stays: see the package's doc for when it may be deleted. Create, Advance and Text panic if s is not one of the constants.
+// Create returns the statement that creates the table if it does not exist. Several instances may
+// run it at the same time. For PostgreSQL it is a DO statement, which takes an advisory lock until
+// its transaction ends. A row takes at most about 600 bytes and is never deleted. The documentation
+// of the package says when you may delete it. Create, Advance and Text panic if s is not one of the
+// constants.
 func (s SQL) Create() string { return s.text("create") }
 
-// Advance makes h the newest hold that the database knows of for h.Key, within tx, and locks that row until tx ends; so older holds cannot
-// write after it, and a newer one waits, also for a holder that hangs: begin tx with the hold's ctx (BeginTx), and let the server end idle
-// transactions (see the package's doc). Make it the first statement of tx, and then read and write: what was read before may be older
-// than the last write of the hold before.
+// Advance makes h the newest hold of h.Key in the database, and locks its row until tx ends. From
+// then on older holds cannot write. A newer hold waits for the end of tx, even if the holder hangs.
+// So begin tx with the ctx of the hold (BeginTx), and let the server end idle transactions.
 //
-// Errors: a *StaleError: roll tx back, nothing was written. Any other is the driver's, unchanged: where it says that tx may be tried
-// again (see the package's doc), roll back and run the whole tx again under the same hold.
+// Make Advance the first statement of tx, and then read and write. A read before Advance may miss
+// the last write of the hold before.
+//
+// Errors:
+//
+//   - A *StaleError: nothing was written. Roll tx back.
+//   - An invalid h: the error names the field.
+//   - An error of the driver, unchanged. Roll tx back. The documentation of the package lists the
+//     errors after which you can run the whole transaction again under the same hold.
 func (s SQL) Advance(ctx context.Context, tx Tx, h Hold) error {
 	if err := h.check(); err != nil {
 		return err
@@ -60,7 +69,7 @@ func (s SQL) Advance(ctx context.Context, tx Tx, h Hold) error {
 	if err != nil {
 		return err
 	}
-	if s != MySQL { // MySQL counts no row both for a refusal and for a hold that is known already
+	if s != MySQL { // MySQL counts no row, both for a refused hold and for one that is stored already
 		if n, err := res.RowsAffected(); err != nil || n == 1 {
 			return err
 		}
@@ -76,8 +85,10 @@ func (s SQL) Advance(ctx context.Context, tx Tx, h Hold) error {
 	return nil
 }
 
-// Text is the statement of Advance and its arguments, for who does not use database/sql. In PostgreSQL and SQLite it affects one row, or none if h is
-// refused. In MySQL the number says nothing: read token and hold back with FOR UPDATE; they are those of h, or h is refused.
+// Text returns the statement of Advance and its arguments, for programs that do not use
+// database/sql. In PostgreSQL and SQLite the statement affects one row, or none if h is refused. In
+// MySQL the number of rows has no meaning. There read token and hold of the row with FOR UPDATE. If
+// they are not those of h, h is refused.
 func (s SQL) Text(h Hold) (text string, args []any) {
 	args = []any{[]byte(h.Key), h.Token, h.ID}
 	if s == MySQL {

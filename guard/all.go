@@ -13,32 +13,37 @@ import (
 
 const (
 	maxKeys   = 16  // of ExclusiveAll
-	maxKeyLen = 512 // bytes, as in lockcore
+	maxKeyLen = 512 // bytes, the limit of lockcore
 )
 
-// ExclusiveAll runs fn while it holds all keys: it is [Exclusive] of several keys at once. fn runs with every key held,
-// or not at all. keys has 1 to 16 different keys in any order; duplicates count once.
+// ExclusiveAll runs fn while it holds all keys: it is [Exclusive] for several keys at once. If it
+// cannot acquire one of them, fn does not run. keys has 1 to 16 different keys in any order.
+// Duplicates count once.
 //
-// ExclusiveAll is nested calls of Exclusive. It acquires the keys one after the other in byte order, and waits for each
-// in the wait queue of that key. So calls of ExclusiveAll never deadlock, whatever order they name. The keys may
-// be in different slots of a Cluster. Each key costs the commands of one Exclusive, and has its own hold, events and
-// fencing token, see [Token].
+// ExclusiveAll nests calls of Exclusive. It acquires the keys one after the other in byte order,
+// and waits for each in the wait queue of that key. So calls of ExclusiveAll do not deadlock, in
+// whatever order they name the keys. The keys may be in different slots of a Cluster. Each key
+// costs the commands of one Exclusive, and has its own hold, events and fencing token, see [Token].
 //
-//   - t.Wait bounds the whole wait. Once it is over, each further key is tried once, as with lockcore.NoWait.
-//   - If a key is busy, the keys before it are released, and the error is the *lockcore.BusyError of that key. Its
-//     Waited is the wait for that key. The event lockcore.Released of the others has that error as Failed.
-//   - A key that ctx already holds is entered, see Exclusive. A call that holds a key and asks for a smaller one waits
-//     out of order. Two such calls can wait for each other until t.Wait is over. Acquire the keys together, or always in
-//     byte order.
-//   - MaxHold, MinHold and Stall of each key count from its own grant, so the first key has less of MaxHold left when fn
-//     begins. A key that is released because fn did not run is not kept for MinHold.
-//   - If the lease of any key ends early, the ctx of fn ends, and the error names the cause as that of Exclusive does.
-//     If that happens before fn begins, the error also satisfies errors.Is(err, lockcore.ErrNotRun).
+//   - t.Wait bounds the whole wait. Once it is over, each further key is tried once, as with
+//     lockcore.NoWait.
+//   - If a key is busy, the keys before it are released, and the error is the *lockcore.BusyError
+//     of that key. Its Waited is the wait for that key. The event lockcore.Released of the other
+//     keys has that error as Failed.
+//   - A key that ctx already holds is a nested call, see Exclusive. A call that holds a key and
+//     needs a smaller one acquires them out of order. Two such calls can wait for each other until
+//     t.Wait is over. Acquire the keys together, or always in byte order.
+//   - MaxHold, MinHold and Stall of each key count from the grant of that key. So the first key has
+//     the least of MaxHold left when fn begins. If fn does not run, MinHold does not apply to the
+//     keys that are released.
+//   - If the lease of any key ends early, the ctx of fn ends, and the error wraps the cause as that
+//     of Exclusive does. If that happens before fn begins, the error also satisfies errors.Is(err,
+//     lockcore.ErrNotRun).
+//   - With [WithTicket] the call adopts the hold of one of its keys. If another key is busy, that
+//     hold is released and the ticket is used up.
 //
-// With [WithTicket] the call adopts the hold of one of its keys, and releases it if another key is busy. The ticket is then
-// used up.
-//
-// Other errors are those of Exclusive. Bad keys or terms are refused before any key is acquired.
+// Other errors are those of Exclusive. Invalid keys or terms are refused before any key is
+// acquired.
 func ExclusiveAll(ctx context.Context, locks *lockcore.Locker, keys []string, t lockcore.Terms, fn func(context.Context) error) error {
 	if locks == nil || fn == nil {
 		return errtext.Prefix("guard: ExclusiveAll: locks and fn must not be nil", lockcore.ErrNotRun)
@@ -83,7 +88,7 @@ func (a *all) run(ctx context.Context, keys []string) error {
 	})
 }
 
-// rest returns the terms of the next key, with what is left of Wait.
+// rest returns the terms of the next key. Their Wait is the time left of the Wait of the call.
 func (a *all) rest() lockcore.Terms {
 	t := a.terms
 	if t.Wait == lockcore.NoWait || t.Wait == lockcore.Forever {

@@ -1,47 +1,90 @@
-// Package guard runs a function once, or alone.
+// Package guard runs a function alone or once, across all processes that use the same Redis and
+// prefix.
 //
-// Unique = not twice in the queue (that is your queue's business). [Exclusive] = not twice at the same time. [Once] = not
-// twice within Keep.
+// This program keeps its keys in memory. With several processes use [lockcore.New] instead of
+// [lockcore.NewMemory]:
 //
-//	err := guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
-//		return transfer(ctx)
-//	})
+//	package main
 //
-//	outcome, err := guard.Once(ctx, locks, "charge:7", guard.OnceOptions{}, func(ctx context.Context) error {
-//		return charge(ctx)
-//	})
+//	import (
+//		"context"
+//		"fmt"
 //
-// They compose by nesting. Once outside, Exclusive inside: a replay then does not wait for the account.
+//		"github.com/holdfast-go/holdfast/guard"
+//		"github.com/holdfast-go/holdfast/lockcore"
+//	)
+//
+//	func main() {
+//		ctx := context.Background()
+//		locks, err := lockcore.NewMemory(lockcore.Options{})
+//		if err != nil {
+//			panic(err)
+//		}
+//		defer locks.Close(ctx)
+//		pay := func(context.Context) error { fmt.Println("pay"); return nil }
+//		err = guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, pay)
+//		fmt.Println("exclusive:", err)
+//		for range 2 {
+//			outcome, err := guard.Once(ctx, locks, "charge:7", guard.OnceOptions{}, pay)
+//			fmt.Println("once:", outcome, err)
+//		}
+//	}
+//
+// The functions differ in what they prevent:
+//
+//   - [Exclusive] prevents two runs of a key at the same time. [ExclusiveAll] does that for several
+//     keys.
+//   - [Shared] lets readers run beside each other, and prevents a run of Exclusive beside them.
+//   - [Limited] prevents more than n runs of a key at the same time.
+//   - [Once] and [OnceValue] prevent a second run of a key within OnceOptions.Keep. A later call
+//     returns what was recorded.
+//
+// The unique jobs of a queue are something else: they prevent the same job twice in the queue.
+//
+// The functions can be nested. Put Once outside and Exclusive inside: then a replay does not wait
+// for the key of Exclusive.
 //
 // # Guarantees
 //
-// The function gets a ctx that is canceled before the lease can end; the key is given back when the function has returned,
-// even if it panics, and never before. A nested call for the same key costs no command. Nested calls with the same ctx
-// run one at a time. A run that is not recorded is never taken for done, and a record is never replaced: what is
-// replayed is what the first run that was recorded returned.
+//   - The function gets a ctx that is canceled before the lease can end.
+//   - The key is released when the function has returned or panicked, and never before. [Ticket] is
+//     the exception: it passes the hold to another process.
+//   - A nested call for the same key sends no command. Nested calls with the same ctx run one at a
+//     time.
+//   - A run without a record never counts as done.
+//   - A record is never replaced. Until OnceOptions.Keep is over, a replay returns what the first
+//     recorded run returned.
 //
-// # What it cannot promise
+// # Limits
 //
-// A crash between the effect of the function and its record cannot be closed from outside. [Mode] chooses: AtLeastOnce
-// runs it again. AtMostOnce refuses it until an operator clears the key (holdfast clear -once), or Keep is over. And
-// see package lockcore.
+//   - No lock can rule out a crash between the effect of the function and its record. [Mode]
+//     decides what happens then. AtLeastOnce runs the function again. AtMostOnce refuses the key
+//     until an operator clears it (holdfast clear -once), or for OnceOptions.Keep, at least 24 h.
+//   - The limits of package lockcore apply too: a handler that ignores its ctx can overlap the next
+//     holder.
 //
 // # What you must do
 //
-// Keep must be longer than the time within which the same work may arrive again. Keys name the work, not the delivery: "charge:7", not a random
-// ID. Stop when ctx ends, and return its error or context.Cause(ctx). Take nested keys in one order everywhere, or all at once with [ExclusiveAll]. What
-// the function starts and leaves running must be given [Detach]'s ctx.
+//   - Choose a Keep that is longer than the time within which the same work may arrive again.
+//   - Name the work in the key, not the delivery: "charge:7", not a random ID.
+//   - Stop when ctx ends, and return its error or context.Cause(ctx).
+//   - Acquire nested keys in one order everywhere, or all at once with [ExclusiveAll].
+//   - Pass the ctx of [Detach] to work that the function starts and does not wait for.
 //
-// # Mistakes at start-up
+// # Invalid options
 //
-// One rule holds for all packages of this module. A constructor that returns a decorator or a KeyFunc,
-// such as asynqmw.Once, httpmw.Exclusive and asynqmw.ByJSON, panics on nil arguments and on options
-// that Validate refuses, as http.ServeMux does: they are mistakes of the program. Call Validate before
-// for options that come from a file. A constructor that returns a resource, such as lockcore.New,
-// cronmw.New, asynqmw.NewTicks and tracing.New, returns an error. The functions of this package return
-// the error of each call, which satisfies errors.Is(err, lockcore.ErrNotRun).
+// One rule holds for all packages of this module:
+//
+//   - A constructor that returns a decorator or a KeyFunc panics on nil arguments and on options
+//     that Validate refuses, as http.ServeMux does. Such options are mistakes in the program.
+//     Examples are asynqmw.Once, httpmw.Exclusive and asynqmw.ByJSON. If options come from a file,
+//     call Validate first.
+//   - A constructor that returns a resource returns an error. Examples are lockcore.New,
+//     cronmw.New, asynqmw.NewTicks and tracing.New.
+//   - The functions of this package check the arguments of each call and return an error that
+//     satisfies errors.Is(err, lockcore.ErrNotRun).
 //
 // # Testing
 //
-// See package locktest.
+// Package locktest has Lockers in memory, and keys that are held, abandoned or lost.
 package guard

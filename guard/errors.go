@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// Final marks an error as the last word: Once records it, and later calls get an error with the same text, cut to 4 KiB, instead of
-// another run. Final(nil) is nil.
+// Final marks an error as final: Once records it, and later calls return a [RecordedError] with the
+// same text, cut to 4 KiB, instead of another run. Final(nil) is nil.
 func Final(err error) error {
 	if err == nil {
 		return nil
@@ -17,8 +17,9 @@ func Final(err error) error {
 	return &finalError{err}
 }
 
-// NoEffect marks an error as raised before anything happened: Once frees the key, also with AtMostOnce; a key that
-// was taken over stays abandoned, for nobody knows what the run before did. NoEffect(nil) is nil.
+// NoEffect marks an error of a run that had no effect: Once releases the key, also with AtMostOnce.
+// If the run was a takeover, the key stays abandoned, because the effect of the earlier run is
+// unknown. NoEffect(nil) is nil.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil
@@ -26,9 +27,10 @@ func NoEffect(err error) error {
 	return &noEffectError{err}
 }
 
-// Unknown marks an error after which nobody knows whether the work was done, such as a timeout of a payment provider: Once leaves the
-// key abandoned, as if the process had died. The next call takes it over, and is told so; with AtMostOnce it is refused. Unknown(nil)
-// is nil.
+// Unknown marks an error after which the effect of the run is unknown, such as a timeout of a
+// payment provider. Once leaves the key abandoned, as if the process had died. The next call takes
+// it over, and its Outcome is TookOver. With AtMostOnce the next call is refused. Unknown(nil) is
+// nil.
 func Unknown(err error) error {
 	if err == nil {
 		return nil
@@ -36,9 +38,9 @@ func Unknown(err error) error {
 	return &unknownError{err}
 }
 
-// because returns the error of a run: lost is why its lease ended early, or nil, and err is what its function returned.
-// The error of a ctx does not say why the ctx ended, so because adds lost to it. errors.Is and errors.As still find the
-// marks on err and the errors that it wraps.
+// because returns the error of a run. lost is why its lease ended early, or nil, and err is what
+// its function returned. The error of a ctx does not say why the ctx ended, so because adds lost to
+// it. errors.Is and errors.As still find the marks on err and the errors that it wraps.
 func because(lost, err error) error {
 	switch {
 	case lost == nil:
@@ -63,11 +65,11 @@ type noEffectError struct{ error }
 
 func (e *noEffectError) Unwrap() error { return e.error }
 
-// ErrNoResult is what OnceValue answers, with Outcome Replayed, where the key is done but there is no result to replay: it
-// was too large to keep, or did not encode. Nothing runs.
+// ErrNoResult is the error of OnceValue, with Outcome Replayed, if the key is done but its result
+// was not stored: it was too large or could not be encoded. fn does not run.
 var ErrNoResult = errors.New("guard: done, but its result was not kept")
 
-// RecordedError is an error that an earlier run of the key ended with, its text cut to 4 KiB.
+// RecordedError is the recorded error of an earlier run of the key, its text cut to 4 KiB.
 type RecordedError struct{ Text string }
 
 func (e *RecordedError) Error() string { return e.Text }
@@ -77,7 +79,7 @@ func (e *RecordedError) ErrorType() string { return "recorded" }
 
 const maxErrorText = 4 << 10
 
-// clip bounds the text of an error that goes into a record, between two characters.
+// clip cuts the text of an error to maxErrorText, between two characters.
 func clip(s string) string {
 	if len(s) <= maxErrorText {
 		return s

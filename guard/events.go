@@ -9,23 +9,23 @@ import (
 // The types below are events for a lockcore.Observer. They are in this package, not in those of the
 // middlewares, so that an Observer that imports them does not link asynq or cron.
 
-// NoKey is an event: a task or request had no key, or its LimitFunc returned no limit. Packages asynqmw and httpmw report it. It belongs
-// to no attempt, see [lockcore.Observer].
+// NoKey is an event: a task or request had no key, or its LimitFunc returned no limit. Packages
+// asynqmw and httpmw report it. It belongs to no attempt, see [lockcore.Observer].
 type NoKey struct {
 	Name string // Terms.Name or its default
 }
 
-// ConflictLost is an event: a conflict used up the last attempt of a job. Package asynqmw reports it.
-// A worker without asynqmw can pass the event to its Observer itself. It belongs to no attempt, see
-// [lockcore.Observer].
+// ConflictLost is an event: a conflict used up the last attempt of a job. Package asynqmw reports
+// it. A worker without asynqmw can pass the event to its Observer itself. It belongs to no attempt,
+// see [lockcore.Observer].
 type ConflictLost struct {
 	Name   string          // Terms.Name or its default
 	Holder lockcore.Holder // of the key
 }
 
-// PayloadDiffers is an event: a done key was called with another payload. The call returned the
-// record of the first payload, and nothing ran. This package reports it, see OnceOptions.ReportOnly.
-// It belongs to no attempt, see [lockcore.Observer].
+// PayloadDiffers is an event: a call for a done key had another payload. The call returned the
+// record of the first payload, and its function did not run. This package reports it, see
+// OnceOptions.ReportOnly. It belongs to no attempt, see [lockcore.Observer].
 type PayloadDiffers struct {
 	Name string // Terms.Name
 	Key  string // raw: hash it before it leaves the process
@@ -40,8 +40,8 @@ type TickAbandoned struct {
 	Holder lockcore.Holder // the instance that died
 }
 
-// Parked is an event: a task waits for a busy key outside of its worker. Package asynqmw reports it.
-// It belongs to no attempt, see [lockcore.Observer].
+// Parked is an event: a task waits for a busy key outside of its worker. Package asynqmw reports
+// it. It belongs to no attempt, see [lockcore.Observer].
 type Parked struct {
 	Name   string        // Terms.Name or its default
 	Kind   lockcore.Kind // of the key

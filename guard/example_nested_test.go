@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Goroutines that get the handler's ctx exclude each other on the handler's key, without a command. The handler waits
-// for them: its own code is not excluded.
+// Goroutines that use the handler's ctx exclude each other on the handler's key, without a command.
+// They do not exclude the handler's own code, so the handler waits for them.
 func ExampleExclusive_fanOut() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -39,14 +39,15 @@ func ExampleExclusive_fanOut() {
 	// Output: balance: 0 <nil>
 }
 
-// The mistake: the code inside a nested call uses the ctx of the handler around it. It waits for its own caller until Wait is over.
+// Mistake: the code inside a nested call uses the ctx of the handler around it. It waits for its
+// own caller until Wait is over.
 func ExampleExclusive_capturedContext_incorrect() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
 		panic(err)
 	}
 	defer locks.Close(context.Background())
-	terms := lockcore.Terms{Wait: lockcore.NoWait} // with the default it would wait for 2 s first
+	terms := lockcore.Terms{Wait: lockcore.NoWait} // with the default the wrong call waits for 2 s
 	nothing := func(context.Context) error { return nil }
 	_ = guard.Exclusive(context.Background(), locks, "account:42", terms, func(outer context.Context) error {
 		return guard.Exclusive(outer, locks, "account:42", terms, func(inner context.Context) error {
@@ -62,8 +63,8 @@ func ExampleExclusive_capturedContext_incorrect() {
 	// inner ctx: <nil>
 }
 
-// The mistake: a call inside the handler does not get the handler's ctx. It waits for its own caller until Wait is
-// over; with Forever it never returns.
+// Mistake: a call inside the handler does not use the handler's ctx. It waits for its own caller
+// until Wait is over. With Forever it does not return.
 func ExampleExclusive_forgottenContext_incorrect() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Readers run beside each other, and never beside the writer.
+// Two readers run at the same time. A writer runs alone. A reader cannot become the writer.
 func ExampleShared() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -21,24 +21,39 @@ func ExampleShared() {
 	defer locks.Close(ctx)
 
 	prices := map[string]int{"apple": 1}
-	read := func(ctx context.Context) error {
-		fmt.Println("apple:", prices["apple"])
-		return guard.Exclusive(ctx, locks, "prices", lockcore.Terms{}, func(context.Context) error { return nil })
+	var readers, both sync.WaitGroup
+	both.Add(2)
+	for range 2 {
+		readers.Go(func() {
+			err := guard.Shared(ctx, locks, "prices", lockcore.Terms{}, func(context.Context) error {
+				both.Done()
+				both.Wait() // for the other reader
+				fmt.Println("apple:", prices["apple"])
+				return nil
+			})
+			if err != nil {
+				fmt.Println(err)
+			}
+		})
 	}
-	err = guard.Shared(ctx, locks, "prices", lockcore.Terms{}, read)
-	fmt.Println("a reader cannot become the writer:", errors.Is(err, lockcore.ErrUpgrade))
-	err = guard.Exclusive(ctx, locks, "prices", lockcore.Terms{}, func(context.Context) error {
-		prices["apple"] = 2
-		return nil
+	readers.Wait()
+
+	write := func(context.Context) error { prices["apple"] = 2; return nil }
+	err = guard.Exclusive(ctx, locks, "prices", lockcore.Terms{}, write)
+	fmt.Println("write:", err)
+
+	err = guard.Shared(ctx, locks, "prices", lockcore.Terms{}, func(ctx context.Context) error {
+		return guard.Exclusive(ctx, locks, "prices", lockcore.Terms{}, write)
 	})
-	fmt.Println("written:", err)
+	fmt.Println("write inside a read:", errors.Is(err, lockcore.ErrUpgrade))
 	// Output:
 	// apple: 1
-	// a reader cannot become the writer: true
-	// written: <nil>
+	// apple: 1
+	// write: <nil>
+	// write inside a read: true
 }
 
-// At most three calls of a partner run at a time, in all processes.
+// At most three calls to a partner run at the same time, in all processes.
 func ExampleLimited() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

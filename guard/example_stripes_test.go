@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A stock in 120 segments with a key each: up to 120 orders run at the same time. An order begins at a random segment. It
-// tries three segments without a wait, then it waits for the first of them. If a segment is empty, it goes on to the next
-// one. examples/stripes has the program around it.
+// A stock in 120 segments with a key each: up to 120 orders run at the same time. An order begins
+// at a random segment. It tries three segments without a wait, then it waits for the first of them.
+// If a segment is empty, it goes on to the next one. examples/stripes is a complete program.
 func ExampleExclusive_stripes() {
 	const segments, tries = 120, 3
 	locks, err := lockcore.NewMemory(lockcore.Options{})

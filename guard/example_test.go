@@ -17,7 +17,7 @@ func ExampleExclusive() {
 		panic(err)
 	}
 	defer locks.Close(context.Background())
-	balance := 100 // what only one at a time may touch
+	balance := 100 // without the key, the goroutines would race for it
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {
@@ -35,7 +35,7 @@ func ExampleExclusive() {
 	// Output: balance: 0
 }
 
-// A call that must not wait, and what it learns.
+// A call with NoWait returns a BusyError at once.
 func ExampleExclusive_busy() {
 	ctx := context.Background()
 	locks, err := lockcore.NewMemory(lockcore.Options{})
@@ -44,7 +44,7 @@ func ExampleExclusive_busy() {
 	}
 	defer locks.Close(ctx)
 	_ = guard.Exclusive(ctx, locks, "report", lockcore.Terms{}, func(context.Context) error {
-		// another ctx is another caller
+		// not nested, because it does not use the ctx of the handler
 		err := guard.Exclusive(ctx, locks, "report", lockcore.Terms{Wait: lockcore.NoWait}, func(context.Context) error { return nil })
 		var busy *lockcore.BusyError
 		fmt.Println(errors.As(err, &busy), errors.Is(err, lockcore.ErrNotRun), busy.RetryAfter())
@@ -53,7 +53,8 @@ func ExampleExclusive_busy() {
 	// Output: true true 1s
 }
 
-// The mistake: work that goes on with a ctx whose lease is over is not guarded any more.
+// Mistake: a goroutine uses the handler's ctx after the handler has returned. It no longer holds
+// the key. It needs the ctx of guard.Detach, and must acquire the key itself.
 func ExampleExclusive_leakedContext_incorrect() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -62,7 +63,7 @@ func ExampleExclusive_leakedContext_incorrect() {
 	defer locks.Close(context.Background())
 	background := make(chan context.Context, 1)
 	_ = guard.Exclusive(context.Background(), locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
-		background <- ctx // wrong: it outlives the handler; guard.Detach(ctx) would say so, and it would acquire anew
+		background <- ctx // wrong: it outlives the handler
 		return nil
 	})
 	ctx := <-background
@@ -89,7 +90,7 @@ func ExampleOnce() {
 	// replayed <nil>
 }
 
-// The first attempt fails and the second one runs; a final error is the last word.
+// A failed run is not recorded, so the next call runs. A final error is recorded and replayed.
 func ExampleFinal() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -109,7 +110,7 @@ func ExampleFinal() {
 	// replayed - card expired
 }
 
-// A handler asks for its hold without repeating the key.
+// A handler gets its hold without repeating the key.
 func ExampleCurrent() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -125,14 +126,14 @@ func ExampleCurrent() {
 	// account:42 true true 1 false
 }
 
-// A fencing token: the resource refuses what comes from an older holder.
+// The resource compares fencing tokens, and refuses a write of an earlier holder.
 func ExampleToken() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
 		panic(err)
 	}
 	defer locks.Close(context.Background())
-	seen := int64(0) // the resource's side: the greatest token so far
+	seen := int64(0) // in the resource: the greatest token so far
 	write := func(token int64) bool { ok := token >= seen; seen = max(seen, token); return ok }
 	var old int64
 	for range 2 {
@@ -152,7 +153,8 @@ func ExampleToken() {
 	// a paused writer wakes up, accepted: false
 }
 
-// A transfer holds both accounts. Two opposite transfers do not deadlock, and each key has its own token.
+// A transfer holds both accounts. Two opposite transfers do not deadlock, and each key has its own
+// token.
 func ExampleExclusiveAll() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A handler begins the work and another process ends it. The key stays held on the way.
+// A handler begins the work, and another process ends it. The key stays held meanwhile.
 func ExampleTicket() {
 	ctx := context.Background()
 	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: lockcore.New
@@ -22,7 +22,7 @@ func ExampleTicket() {
 	outcome, err := guard.Once(ctx, locks, "order:7", guard.OnceOptions{}, func(ctx context.Context) error {
 		ticket, err := guard.Ticket(ctx, "order:7", time.Hour)
 		if err == nil {
-			jobs <- ticket // in a queue: with guard.Detach(ctx)
+			jobs <- ticket // a call that sends it to a queue needs guard.Detach(ctx)
 		}
 		return err
 	})

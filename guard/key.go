@@ -8,24 +8,25 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// Unguarded is what a KeyFunc of a middleware returns for a job or request that needs no guard: its
-// handler runs as if there were no middleware. It is not returned as an error by any function, in
-// the manner of fs.SkipDir. An error that wraps it has the same meaning. Functions of other types,
-// such as httpmw.Scope, give it no meaning.
+// Unguarded is the error that a KeyFunc of a middleware returns for a job or request that needs no
+// guard: its handler runs as if there were no middleware. An error that wraps Unguarded has the
+// same meaning. As with fs.SkipDir, no function of this module returns it. A function of another
+// type, such as httpmw.Scope, cannot use it: there it is an ordinary error.
 var Unguarded = errors.New("guard: run unguarded") //nolint:revive,staticcheck // it is no failure; fs.SkipDir has no Err either
 
-const maxClass = 128 // bytes, as Terms.Name
+const maxClass = 128 // bytes, the limit of Terms.Name
 
-// Key names what a job or a request locks. The KeyFuncs of the middlewares return a Key; the functions
-// of this package take the string. Key{Class: "account", ID: "42"} is the key "account:42". It excludes
-// Exclusive(ctx, locks, "account:42", …) on the same Redis and prefix, and it is another key than
-// "user:42".
+// Key names what a job or a request locks. The KeyFuncs of the middlewares return a Key; the
+// functions of this package take the string. Key{Class: "account", ID: "42"} is the key
+// "account:42". It excludes Exclusive(ctx, locks, "account:42", …) on the same Redis and prefix,
+// and it is another key than "user:42".
 type Key struct {
-	// Class is the kind of key, such as "account". Spans and metrics show it unless Terms.Name is set,
-	// so it must be of low cardinality. It has at most 128 bytes and no colon. An empty Class adds
-	// nothing: the key is ID alone.
+	// Class is the kind of key, such as "account". Spans and metrics show it unless Terms.Name is
+	// set, so it must be of low cardinality. It has at most 128 bytes and no colon. An empty Class
+	// adds nothing: the key is ID alone.
 	Class string
-	// ID identifies one key of its class. It must not be empty. The whole key has at most 512 bytes.
+	// ID identifies one key of its class. It must not be empty. The whole key has at most 512
+	// bytes.
 	ID string
 }
 
@@ -37,9 +38,9 @@ func (k Key) String() string {
 	return k.Class + ":" + k.ID
 }
 
-// Validate reports every problem of k at once. The middlewares call it for each key of a KeyFunc. It
-// does not check the length of ID: [Exclusive] and [Once] refuse a key of more than 512 bytes with
-// lockcore.ErrKey.
+// Validate reports every problem of k at once. The middlewares call it for each key of a KeyFunc.
+// It does not check the length of ID: [Exclusive] and [Once] refuse a key of more than 512 bytes
+// with lockcore.ErrKey.
 func (k Key) Validate() error {
 	if k.ID != "" && len(k.Class) <= maxClass && !strings.Contains(k.Class, ":") {
 		return nil

@@ -18,31 +18,34 @@ const (
 	maxMaxResult = 32 << 20
 )
 
-// Mode says what becomes of a key whose run began and never said how it ended: the process died, its lease was lost, it panicked under
-// AtMostOnce, or it said Unknown.
+// Mode decides what happens to an abandoned key. A key is abandoned if its run began and ended
+// without an outcome: its process died, its lease was lost, it panicked under AtMostOnce, or it
+// returned [Unknown].
 type Mode int
 
 const (
-	// AtLeastOnce takes an abandoned key over: the work is tried again, and its effect may happen twice.
+	// AtLeastOnce takes an abandoned key over and runs the work again. Its effect may happen twice.
 	AtLeastOnce Mode = iota
-	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError until an operator clears it
-	// (holdfast clear -once, or idempotency.Clear), or until Keep, at least 24 h, is over; then the key is forgotten
-	// and runs again. A failed run is recorded and replayed, unless the error is marked with NoEffect or Unknown.
+	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError. It does so until an
+	// operator clears the key (holdfast clear -once, or idempotency.Clear), or for Keep, at least
+	// 24 h. After that time the key is forgotten and runs again. A failed run is recorded and
+	// replayed, unless its error is marked with NoEffect or Unknown.
 	AtMostOnce
 )
 
-// Outcome says what a call of Once came to.
+// Outcome is the result of a call of Once.
 type Outcome int
 
 // The outcomes of a call.
 const (
-	NotRun     Outcome = iota // the error says why
-	Ran                       // fn ran here
-	TookOver                  // fn ran here, after a holder that never said how its run ended
-	Replayed                  // fn did not run; what was recorded is returned
-	HandedOver                // fn ran here and called Ticket; nothing is recorded
+	NotRun     Outcome = iota // fn did not run; the error has the reason
+	Ran                       // fn ran in this call
+	TookOver                  // fn ran in this call, after an abandoned run
+	Replayed                  // fn did not run; the call returned the record
+	HandedOver                // fn ran in this call and called Ticket; nothing is recorded
 )
 
+// String returns the outcome in one or two words.
 func (o Outcome) String() string {
 	switch o {
 	case Ran:
@@ -58,31 +61,36 @@ func (o Outcome) String() string {
 	}
 }
 
-// OnceOptions are the conditions of a Once. The zero value is safe: at least once, remembered for 24 h.
+// OnceOptions are the options of [Once] and [OnceValue]. The zero value means AtLeastOnce and a
+// Keep of 24 h.
 type OnceOptions struct {
-	// Terms of each run; Wait is how long to wait for another one.
+	// Terms are those of each run. Terms.Wait bounds the time that the call waits for another run
+	// of the key. Limit and Weight must be 0.
 	Terms lockcore.Terms
-	// Keep is how long the record is remembered, and an abandoned run (at least 24 h). Default 24 h. 1 s to 366 days. It
-	// must be longer than the time within which the producer may deliver the same job again.
+	// Keep is how long the record is kept, from the end of the run. An abandoned run is remembered
+	// for Keep too, but at least 24 h. Default: 24 h. 1 s to 366 days. It must be longer than the
+	// time within which the producer may deliver the same job again.
 	Keep time.Duration
-	// Mode is AtLeastOnce by default.
+	// Mode decides what happens to an abandoned key. Default: AtLeastOnce.
 	Mode Mode
-	// Fingerprint stands for the payload, at most 64 bytes, see [idempotency.Fingerprint]. The same key with another
-	// fingerprint is refused with a *lockcore.MismatchError. Empty: not compared.
+	// Fingerprint stands for the payload, see [idempotency.Fingerprint]. A call for a key that is
+	// done, held or abandoned with another fingerprint fails with a *lockcore.MismatchError. At
+	// most 64 bytes. Default: fingerprints are not compared.
 	Fingerprint []byte
-	// ReportOnly replays a done key whose fingerprint differs, and the Observer gets PayloadDiffers.
-	// The fingerprint is part of the record, so a running or abandoned key is not compared. A record
-	// is compared only if it, too, was made with ReportOnly. Default: a call with another fingerprint
-	// is refused.
+	// ReportOnly replays a done key whose fingerprint differs, and the Observer gets
+	// PayloadDiffers. The fingerprint is part of the record, so it is not compared with that of a
+	// held or abandoned key. A record is compared only if it was made with ReportOnly too. Default:
+	// a call with another fingerprint is refused.
 	ReportOnly bool
 	// Codec encodes the result of OnceValue. Default: [idempotency.JSON].
 	Codec idempotency.Codec
-	// MaxResult bounds the encoded result in bytes. Default 256 KiB, at most 32 MiB. A larger one leaves a tombstone: the
-	// key is done and never runs again, but a replay answers ErrNoResult.
+	// MaxResult bounds the encoded result in bytes. A larger result leaves a tombstone: the key is
+	// done, and a replay returns ErrNoResult. Default: 256 KiB. At most 32 MiB.
 	MaxResult int
 }
 
-// Validate reports every problem of o at once; each names the field, its value and the bound.
+// Validate reports every problem of o at once. Each message names the field, its value and the
+// bound.
 func (o OnceOptions) Validate() error {
 	var errs []error
 	if err := o.Terms.Validate(); err != nil {
@@ -111,14 +119,14 @@ func (o OnceOptions) Validate() error {
 	return errtext.Join(errs...)
 }
 
-// checkCodec refuses a codec with whose name no record can be stored: the result of a run would be
-// lost.
+// checkCodec returns an error if no record can be stored with the name of c. Otherwise the result
+// of a run would be lost.
 func checkCodec(c idempotency.Codec) error {
 	return idempotency.Content{Ending: idempotency.Done, Codec: c.Name()}.Validate()
 }
 
-// valid reports whether Validate accepts o except for Terms, which lockcore.Locker.Claim checks. It is
-// part of each call, also with options that a middleware has validated, so it does not allocate.
+// valid reports whether Validate accepts o except for Terms, which lockcore.Locker.Claim checks.
+// Each call runs it, also with options that a middleware has validated, so it does not allocate.
 func (o *OnceOptions) valid() bool {
 	return (o.Mode == AtLeastOnce || o.Mode == AtMostOnce) &&
 		(o.Keep == 0 || o.Keep >= time.Second && o.Keep <= maxKeep) &&
@@ -140,17 +148,18 @@ func (o *OnceOptions) fill() {
 	}
 }
 
-// Result is what OnceValue returns.
+// Result is the result of OnceValue.
 type Result[T any] struct {
 	Value   T
 	Outcome Outcome
-	Attempt int // which run of the key this is, or was, from 1
-	// Tombstone: the key is done, but its result was too large to keep or did not encode. Value is zero if Outcome is Replayed.
+	Attempt int // number of this run of the key, or of the run that was recorded, from 1
+	// Tombstone reports that the key is done without a stored result, because the result was too
+	// large or could not be encoded. Value is then zero if Outcome is Replayed.
 	Tombstone bool
 }
 
-// Once runs fn unless the key is done: after fn has returned nil, and that is recorded, no Once of the same key runs
-// within o.Keep. It is [OnceValue] without a value.
+// Once runs fn unless the key is done. If fn returns nil and that is recorded, no Once of the key
+// runs its function within o.Keep. Once is [OnceValue] without a value.
 func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions, fn func(context.Context) error) (Outcome, error) {
 	if locks == nil || fn == nil {
 		return NotRun, errtext.Prefix("guard: Once: locks and fn must not be nil", lockcore.ErrNotRun)
@@ -160,30 +169,45 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 	return r.Outcome, err
 }
 
-// OnceValue runs fn unless the key is done, and returns what fn returned or what was recorded. While fn runs nobody else
-// runs the key: others wait o.Terms.Wait and are then refused with a *lockcore.BusyError. It costs two round trips, a
-// replay one.
+// OnceValue runs fn unless the key is done, and returns the result of fn or the recorded one. While
+// fn runs, no other call runs the key. Other calls wait up to o.Terms.Wait and then fail with a
+// *lockcore.BusyError. A run costs two round trips, a replay one.
 //
-//	fn returns nil         recorded, replayed for o.Keep; without a reply from Redis within 1 s that goes on in the background
-//	an error               the key is freed and the next call runs; with AtMostOnce it is recorded
-//	a result too large     recorded as a tombstone; later calls get ErrNoResult
-//	one that cannot be     recorded as a tombstone; the value comes with the encoder's error, later calls get ErrNoResult
-//	encoded
-//	Final(err)             recorded: a later call gets an error with the same text, a *RecordedError
-//	NoEffect(err)          the key is freed, also with AtMostOnce; if it took over, the next run is told so too
-//	Unknown(err)           the key is left abandoned: taken over, or with AtMostOnce refused
-//	fn called Ticket       nothing is recorded; Outcome is HandedOver
-//	panics                 the key is freed and the panic passes on; with AtMostOnce it is left abandoned
+// The end of fn decides what happens to the key:
 //
-// Outcome says whether fn ran here, ran here after an abandoned run, or was replayed; not how it ended. An error with
-// Outcome NotRun satisfies errors.Is(err, lockcore.ErrNotRun). If fn returned nil but the lease ended before, the value comes with the
-// cause (lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp);
-// it was recorded all the same unless another run had begun. If fn returned context.Canceled or
-// context.DeadlineExceeded after the lease ended, the error wraps both the cause and fn's error. The record of a
-// failure has the text of fn's own error.
+//   - fn returns nil: the result is recorded, and replayed for o.Keep. If Redis does not reply
+//     within 1 s, the record is stored asynchronously, see [lockcore.Lease.Complete].
+//   - fn returns an error: the key is released, and the next call runs. With AtMostOnce the error
+//     is recorded.
+//   - The result exceeds o.MaxResult: a tombstone is recorded. Later calls return ErrNoResult.
+//   - The result cannot be encoded: a tombstone is recorded. The call returns the value with the
+//     error of the codec. Later calls return ErrNoResult.
+//   - fn returns [Final](err): the error is recorded. Later calls return a *[RecordedError] with
+//     its text.
+//   - fn returns [NoEffect](err): the key is released, also with AtMostOnce. If this run was a
+//     takeover, the key is abandoned again, so the next run is a takeover too.
+//   - fn returns [Unknown](err): the key is abandoned. The next call takes it over, or with
+//     AtMostOnce is refused.
+//   - fn called [Ticket]: nothing is recorded. Outcome is HandedOver.
+//   - fn panics or calls runtime.Goexit: the key is released, or with AtMostOnce abandoned. The
+//     panic continues.
 //
-// A crash between the effect of fn and its record cannot be closed from outside: Mode chooses what happens then. Pass
-// the key downstream, or record the effect in the same transaction, where that is not enough.
+// Result.Outcome tells whether fn ran in this call, ran in this call after an abandoned run, or was
+// replayed. It does not tell whether fn succeeded.
+//
+// Errors:
+//
+//   - With Outcome NotRun the error satisfies errors.Is(err, lockcore.ErrNotRun).
+//   - If fn returned nil but the lease had ended before, the value is returned with the cause:
+//     lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp. The value is recorded
+//     nevertheless, unless another run has begun.
+//   - If fn returned context.Canceled or context.DeadlineExceeded after the lease ended, the error
+//     wraps both the cause and fn's error.
+//   - The record of a failure has the text of fn's own error, without the cause.
+//
+// A crash between the effect of fn and its record leaves the key abandoned, and o.Mode decides what
+// happens then. If that is not enough, pass the key on to the system that has the effect, or record
+// the effect in the same transaction, see package sqlonce.
 func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions, fn func(context.Context) (T, error)) (Result[T], error) {
 	var res Result[T]
 	if locks == nil || fn == nil {
@@ -211,9 +235,9 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	return run(ctx, lease, o, fn)
 }
 
-// refused returns the fingerprint that Redis compares, and reported the one in the record. They are separate fields
-// because a switch from one to the other must not refuse done keys: without a stored fingerprint Redis does not
-// compare.
+// refused returns the fingerprint that Redis compares, and reported the one in the record. Redis
+// does not compare a key without a stored fingerprint. So a change of ReportOnly does not refuse
+// done keys.
 func (o *OnceOptions) refused() []byte {
 	if o.ReportOnly {
 		return nil
@@ -231,14 +255,14 @@ func (o *OnceOptions) reported() []byte {
 // differ reports whether both fingerprints are known and not equal.
 func differ(a, b []byte) bool { return len(a) > 0 && len(b) > 0 && !bytes.Equal(a, b) }
 
-// run runs fn under lease and ends the lease by what fn came to. The deferred call is the only place that ends it.
+// run runs fn under lease, and ends the lease according to the result of fn.
 func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn func(context.Context) (T, error)) (res Result[T], err error) {
 	res.Outcome, res.Attempt = Ran, lease.Attempt()
 	if lease.Abandoned() {
 		res.Outcome = TookOver
 	}
 	returned := false
-	defer func() { _ = lease.Abandon(ctx) }() // if ending it panics too; else it has ended
+	defer func() { _ = lease.Abandon(ctx) }() // has an effect only if the function below panics
 	defer func() {
 		var lost error
 		failed := err // before end adds its own errors
@@ -248,7 +272,7 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 		lease.Failed(failed)
 		if returned {
 			lost = endOrHandedOver(ctx, lease, o, &res, &err)
-		} else if o.Mode == AtMostOnce { // a panic, or runtime.Goexit: nobody knows how far fn came
+		} else if o.Mode == AtMostOnce { // a panic or runtime.Goexit: fn may have had its effect
 			_ = lease.Abandon(ctx)
 		} else {
 			_ = lease.Release(ctx)
@@ -260,8 +284,8 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 	return res, err
 }
 
-// endOrHandedOver is end unless Ticket has ended the lease. Another goroutine of fn may call Ticket at
-// the same time as end: the lease decides which of the two wins.
+// endOrHandedOver calls end unless Ticket has ended the lease. Another goroutine of fn may call
+// Ticket at the same time as end: the lease decides which of the two wins.
 func endOrHandedOver[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *Result[T], err *error) (lost error) {
 	if !lease.HandedOver() {
 		lost = end(ctx, lease, o, res, err)
@@ -273,10 +297,11 @@ func endOrHandedOver[T any](ctx context.Context, lease *lockcore.Lease, o OnceOp
 	if *err == nil {
 		return nil
 	}
-	return lockcore.ErrReleased // why the ctx of fn has ended
+	return lockcore.ErrReleased // the cause with which Ticket canceled the ctx of fn
 }
 
-// end records or frees, and returns why the lease ended early, if it did.
+// end records the result, or releases or abandons the key. It returns why the lease ended early, or
+// nil.
 func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *Result[T], err *error) error {
 	rec := idempotency.Content{Ending: idempotency.Failed, Fingerprint: o.reported()}
 	switch {
@@ -284,7 +309,7 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		data, encErr := encode(o.Codec, res.Value)
 		switch {
 		case encErr != nil:
-			// fn has done its work: running it again for a result that cannot be encoded would do it twice.
+			// fn has succeeded. Without a record it would run again.
 			*err = errtext.Prefix(fmt.Sprintf("guard: encode result of %q", lease.Key()), encErr)
 			rec.Ending, res.Tombstone = idempotency.Tombstone, true
 		case len(data) > o.MaxResult:
@@ -293,7 +318,7 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 			rec.Ending, rec.Codec, rec.Data = idempotency.Done, o.Codec.Name(), data
 		}
 	case errors.As(*err, new(*unknownError)), errors.As(*err, new(*noEffectError)) && lease.Abandoned():
-		return lease.Abandon(ctx) // the second: what the run before it did is as unknown as it was
+		return lease.Abandon(ctx) // after a takeover the effect of the earlier run is still unknown
 	case errors.As(*err, new(*noEffectError)):
 		return lease.Release(ctx)
 	case errors.As(*err, new(*finalError)), o.Mode == AtMostOnce: //planted:failure-is-final
@@ -302,14 +327,14 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		return lease.Release(ctx)
 	}
 	b, encErr := rec.Encode()
-	if encErr != nil { // a codec with a name that is too long: a tombstone still says that the work is done
+	if encErr != nil { // the record is invalid: a tombstone keeps the work from running again
 		*err = errtext.Join(*err, encErr)
 		b, _ = idempotency.Content{Ending: idempotency.Tombstone, Fingerprint: rec.Fingerprint}.Encode()
 	}
 	return lease.Complete(ctx, b, o.Keep)
 }
 
-// encode makes an error of a codec that panics: fn has done its work, which must not be done again for that.
+// encode returns a panic of c as an error. fn has succeeded, and must not run again because of c.
 func encode(c idempotency.Codec, v any) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -319,7 +344,7 @@ func encode(c idempotency.Codec, v any) (data []byte, err error) {
 	return c.Encode(v)
 }
 
-// replay is a record as a caller sees it.
+// replay is a decoded record.
 type replay[T any] struct {
 	value       T
 	err         error
@@ -334,22 +359,22 @@ func (r *replay[T]) decode(c idempotency.Codec, b []byte) error {
 		return err
 	}
 	r.fingerprint = rec.Fingerprint
-	_, whether := c.(nothing) // Once asks only whether, whatever codec wrote it
+	_, noValue := c.(nothing) // Once reads no value, so any codec may have written the record
 	switch {
 	case rec.Ending == idempotency.Tombstone:
 		r.tombstone = true
-		if !whether {
+		if !noValue {
 			r.err = ErrNoResult
 		}
 	case rec.Ending == idempotency.Failed:
 		r.err = &RecordedError{Text: string(rec.Data)}
-	case !whether:
+	case !noValue:
 		return rec.Value(c, &r.value)
 	}
 	return nil
 }
 
-// nothing is the codec of Once: a record without a value.
+// nothing is the codec of Once. It stores no value.
 type nothing struct{}
 
 func (nothing) Name() string               { return "none" }

@@ -8,18 +8,19 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Shared runs fn beside any number of other Shared calls of the same key, but never beside an
-// [Exclusive] call of it: fn is a reader. It waits up to t.Wait (2 s by default) for its turn. Calls of
-// one process that begin within 5 ms share one lease. Later calls do not overtake a call that waits for
-// the key alone.
+// Shared runs fn as a reader: beside any number of other Shared calls of the same key, but never
+// beside an [Exclusive] call of it. It waits up to t.Wait (2 s by default) for the key. t.Limit and
+// t.Weight must be 0. Shared returns the errors of Exclusive.
 //
-// A Shared of the same key inside fn, with fn's ctx, is nested, as in Exclusive: it sends no command,
-// and nested calls with the same ctx run one at a time. An [Exclusive] or [Limited] inside fn fails
-// with lockcore.ErrUpgrade at once: two readers that both waited to become the writer would wait for
-// each other. t.Limit and t.Weight must be 0. Otherwise Shared returns what Exclusive returns.
-//
-// A Shared runs beside any number of Limited. For these, the readers that share one lease count as one
-// call of weight 1.
+//   - Calls of one process that begin within 5 ms share one lease.
+//   - A later Shared does not overtake an Exclusive that waits for the key, except for the calls
+//     within these 5 ms.
+//   - A Shared of the same key inside fn, with fn's ctx, is nested, as in Exclusive: it sends no
+//     command, and nested calls with the same ctx run one at a time.
+//   - An Exclusive or [Limited] of the key inside fn fails with lockcore.ErrUpgrade at once. Two
+//     readers that waited to become the writer would wait for each other.
+//   - Shared runs beside any number of Limited calls. For those, the readers that share one lease
+//     count as one call of weight 1.
 func Shared(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) error {
 	if t.Limit != 0 || t.Weight != 0 {
 		return refuseTerms("Shared", "Limit and Weight must be 0", t)
@@ -28,21 +29,23 @@ func Shared(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 	return hold(ctx, "Shared", locks, key, t, fn)
 }
 
-// Limited runs fn while at most n calls of the key run, anywhere on the same Redis and prefix: n
-// permits. With t.Weight a call takes that many permits. With t.MinHold at most n calls begin within that
-// time, which is a rate limit. n is 1 to 1,000,000, and t.Limit must be 0. Otherwise Limited returns
-// what Exclusive returns.
+// Limited runs fn while it holds one of n permits of the key: at most n calls of the key run at the
+// same time, in all processes with the same Redis and prefix. With t.Weight a call takes that many
+// permits. With t.MinHold at most n calls begin within that time, which is a rate limit. n is 1 to
+// 1,000,000, and t.Limit must be 0. Limited returns the errors of [Exclusive].
 //
-//   - Calls of one process are granted in the order of their arrival, and processes take turns. A heavy
-//     call that does not fit yet keeps the light calls behind it waiting, even if there is room for them.
-//   - n may differ from call to call and may change at any time. Each call is granted by its own n, so
-//     all calls of a key should have the same. A t.Weight that exceeds a new n is refused.
-//   - An [Exclusive] of the key waits until all permits are released, and keeps new ones out.
-//   - No limit keeps a [Shared] of the key out. Use only one of the two for a key.
-//   - A call of the same key inside fn, with fn's ctx, is nested and takes no further permit. Nested
-//     calls with the same ctx run one at a time. A nested call that names a smaller n or a greater
-//     weight is refused with lockcore.ErrUpgrade, because the permit of fn does not say that there is
-//     room for it.
+//   - Calls of one process are granted in the order of their arrival, and processes take turns. A
+//     call whose weight does not fit yet keeps the calls behind it waiting, even if there is room
+//     for them.
+//   - n may differ from call to call and may change at any time. Each call is granted by its own n,
+//     so all calls of a key should have the same n. A t.Weight that exceeds n is refused.
+//   - An Exclusive of the key waits until all permits are released. Meanwhile no new permit is
+//     granted.
+//   - A [Shared] of the key is granted even if all permits are held. Use only one of the two for a
+//     key.
+//   - A call of the same key inside fn, with fn's ctx, is nested and takes no further permit.
+//     Nested calls with the same ctx run one at a time. A nested call with a smaller n or a greater
+//     weight fails with lockcore.ErrUpgrade, because the permit of fn does not cover it.
 func Limited(ctx context.Context, locks *lockcore.Locker, key string, n int, t lockcore.Terms, fn func(context.Context) error) error {
 	switch {
 	case t.Limit != 0:

@@ -8,30 +8,37 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Ticket hands the innermost hold of key that ctx carries to the process that uses the ticket within
-// d, see [lockcore.Lease.Ticket]. d is at least the Lease and at most 24 h. That process calls
-// [WithTicket] or [lockcore.Locker.Adopt].
+// Ticket hands over the innermost hold of key that ctx carries, and returns the ticket. The process
+// that uses the ticket within d gets the hold, see [lockcore.Lease.Ticket]. It calls [WithTicket]
+// or [lockcore.Locker.Adopt]. d is at least the Lease and at most 24 h.
 //
-// Ticket ends the hold of the handler, and cancels its ctx with lockcore.ErrReleased. Send the ticket
-// with [Detach](ctx). If that fails, adopt the ticket and release the lease, else the key is kept for
-// d and then abandoned.
+// Ticket ends the hold of the handler, and cancels its ctx with lockcore.ErrReleased. Send the
+// ticket with [Detach](ctx). If that fails, adopt the ticket and release the lease. Otherwise the
+// key stays held for d, and is then abandoned.
 //
-// The guard around the handler ends without an outcome. [Exclusive] returns the handler's error, or
-// nil. [Once] returns Outcome HandedOver with that error, and records nothing, also for [Final] and
-// with AtMostOnce. An error of the handler does not end the handover. A repetition of the job
-// finds the key busy until the adopter has ended, and runs again unless the adopter has completed the
-// key. So no work is lost, and no two runs overlap.
+// The call around the handler ends without an outcome:
+//
+//   - [Exclusive] returns the handler's error, or nil.
+//   - [Once] returns Outcome HandedOver with the handler's error. It records nothing, also for
+//     [Final] and with AtMostOnce.
+//   - An error of the handler does not undo the hand-over.
+//
+// A repetition of the job finds the key busy until the hold of the adopter has ended. It runs again
+// unless the adopter has completed the key. So no work is lost, and no two runs overlap.
 func Ticket(ctx context.Context, key string, d time.Duration) (string, error) {
 	return lockcore.Ticket(ctx, key, d)
 }
 
 type ticketKey struct{}
 
-// WithTicket returns a ctx in which the next [Exclusive] or [Once] of the key adopts the hold of
-// ticket instead of waiting for it. The run of a once key goes on, with the same attempt. If Adopt
-// fails with lockcore.ErrLost or lockcore.ErrRevoked, the call acquires the key like any
-// other. A call for another key, or for the other kind of key, ignores the ticket. So do [Shared] and
-// [Limited]. If the hold has a fingerprint, the fingerprint of the call is not compared.
+// WithTicket returns a ctx with which the next [Exclusive] or [Once] of the key adopts the hold of
+// ticket instead of waiting for it. The run of a once key continues with the same attempt.
+//
+//   - If Adopt fails with lockcore.ErrLost or lockcore.ErrRevoked, the call acquires the key like a
+//     call without a ticket.
+//   - A call for another key, or for the other kind of key, ignores the ticket. So do [Shared] and
+//     [Limited].
+//   - The fingerprint of the call is not compared with that of the hold.
 func WithTicket(ctx context.Context, ticket string) context.Context {
 	return context.WithValue(ctx, ticketKey{}, ticket)
 }
@@ -57,7 +64,7 @@ func adopt(ctx context.Context, locks *lockcore.Locker, kind lockcore.Kind, key 
 	return ctx, lease, err
 }
 
-// acquire is Acquire, or Adopt with the ticket in ctx.
+// acquire calls Adopt with the ticket in ctx, or Acquire.
 func acquire(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms) (*lockcore.Lease, error) {
 	if t.Limit == 0 { // a share adopts no hold
 		inner, lease, err := adopt(ctx, locks, lockcore.KindExclusive, key, t)
@@ -69,7 +76,7 @@ func acquire(ctx context.Context, locks *lockcore.Locker, key string, t lockcore
 	return locks.Acquire(ctx, key, t)
 }
 
-// claim is Claim, or Adopt with the ticket in ctx.
+// claim calls Adopt with the ticket in ctx, or Claim.
 func claim(ctx context.Context, locks *lockcore.Locker, key string, c lockcore.Claim) (*lockcore.Lease, *lockcore.Record, error) {
 	ctx, lease, err := adopt(ctx, locks, lockcore.KindOnce, key, c.Terms)
 	if lease != nil || err != nil {

@@ -6,22 +6,25 @@ import (
 	"fmt"
 )
 
-// Codec turns results into bytes and back. It must be safe for concurrent use. What it writes today it must read
-// tomorrow: records outlive a deploy. Test one of your own with locktest.Codec.
+// Codec encodes and decodes results. It must be safe for concurrent use. A new version of a codec
+// must decode what an earlier one has encoded, because records outlive a deploy. locktest.Codec
+// tests your own Codec.
 type Codec interface {
-	// Name is stored with each record, always the same 1 to 32 characters of printable ASCII. A record written by another codec is refused.
+	// Name returns the name of the codec, which is stored with each record. It is always the same,
+	// and has 1 to 32 characters of printable ASCII. A record with another name is refused.
 	Name() string
-	// Encode returns bytes that neither v nor the next call changes. A v that it cannot encode is an error.
+	// Encode returns the bytes of v, or an error if it cannot encode v. Later changes of v and
+	// later calls must not change the bytes.
 	Encode(v any) ([]byte, error)
-	// Decode fills v, a pointer to a zero value; it neither keeps nor changes data. It must not panic on any input. A v of a type
-	// that it cannot fill is an error.
+	// Decode sets the value that v points to, which is zero. It returns an error if v has a type
+	// that it cannot decode. It must not keep or change data, and must not panic on any input.
 	Decode(data []byte, v any) error
 }
 
-// JSON is the default Codec, encoding/json.
+// JSON returns the default Codec. It uses encoding/json.
 func JSON() Codec { return jsonCodec{} }
 
-// Bytes is a Codec for results of type []byte, stored as they are.
+// Bytes returns a Codec for results of type []byte. It stores them unchanged.
 func Bytes() Codec { return bytesCodec{} }
 
 type jsonCodec struct{}

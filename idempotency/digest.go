@@ -8,17 +8,23 @@ import (
 	"hash"
 )
 
-// Fingerprint tells one payload from another: 32 bytes, HMAC-SHA-256 under secret, or plain SHA-256 if secret is empty, over the
-// length-prefixed parts, so that no two lists of parts give the same bytes by moving a boundary. Whoever can guess a payload can
-// check the guess against a plain fingerprint; a secret prevents that. It must not change while records made with it are kept.
+// Fingerprint returns 32 bytes that distinguish payloads: the HMAC-SHA-256 of the parts with
+// secret, or the SHA-256 if secret is empty. Each part is prefixed with its length, so the same
+// bytes divided in another way have another fingerprint.
+//
+// A reader of a fingerprint without a secret can test guesses of the payload. A secret prevents
+// that. Do not change the secret while records that were made with it are kept.
 func Fingerprint(secret []byte, parts ...[]byte) []byte {
 	s := sum(secret, parts)
 	return s[:]
 }
 
-// Digest makes a key of parts that must not be stored as they are (a principal, a client's key): HMAC-SHA-256 under
-// secret, or plain SHA-256 if secret is empty, over the length-prefixed parts, as 43 characters of base64url. Whoever knows
-// the parts can compute a plain digest; a secret prevents that. It must not change while records made with it are kept.
+// Digest returns a key made from parts that must not be stored unchanged, such as a principal or a
+// client's key. It is the HMAC-SHA-256 of the parts with secret, or the SHA-256 if secret is empty,
+// as 43 characters of base64url. Each part is prefixed with its length.
+//
+// Without a secret, the digest of known parts can be computed. A secret prevents that. Do not
+// change the secret while records with such keys are kept.
 func Digest(secret []byte, parts ...string) string {
 	s := sum(secret, parts)
 	var text [43]byte
@@ -26,10 +32,11 @@ func Digest(secret []byte, parts ...string) string {
 	return string(text[:])
 }
 
-// small is what is put together on the stack: the parts of a key, or of a request with a small body.
+// small bounds the length of parts that sum collects on the stack: those of a key, or of a request
+// with a small body.
 const small = 1 << 10
 
-// sum is on the way of every replay, so the common case allocates nothing.
+// sum does not allocate in the common case, because each replay calls it.
 func sum[T string | []byte](secret []byte, parts []T) [sha256.Size]byte {
 	n := 0
 	for _, p := range parts {
@@ -54,7 +61,7 @@ func stream[T string | []byte](secret []byte, parts []T) [sha256.Size]byte {
 	} else {
 		h = sha256.New()
 	}
-	b := make([]byte, 0, 256) // collects prefixes and short parts, with room for one more prefix; then the sum
+	b := make([]byte, 0, 256) // prefixes and short parts, with room for one more prefix; then the sum
 	for _, p := range parts {
 		b = binary.BigEndian.AppendUint64(b, uint64(len(p)))
 		if len(b)+len(p)+8 > cap(b) {

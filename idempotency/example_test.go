@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A worker dies in the middle of a payment that must not be made twice. An operator looks, asks the bank, and clears the key.
+// A worker panics during a payment that must not run twice. An operator looks up the key, finds out
+// that the bank has charged nothing, and clears the key.
 func ExampleLookup() {
 	ctx := context.Background()
 	locks, err := lockcore.NewMemory(lockcore.Options{})
@@ -31,7 +32,7 @@ func ExampleLookup() {
 	e, err := idempotency.Lookup(ctx, locks, "payment:7")
 	fmt.Printf("%s by %s, %v ago, run %d, %v\n", e.State, e.Holder.Task, e.HeldFor.Round(time.Minute), e.Attempt, err)
 
-	fmt.Println("clear:", idempotency.Clear(ctx, locks, "payment:7", e)) // the bank says that nothing was charged
+	fmt.Println("clear:", idempotency.Clear(ctx, locks, "payment:7", e)) // the bank has charged nothing
 	pay("worker 3", func(context.Context) (string, error) { return "receipt 3", nil })
 
 	e, err = idempotency.Lookup(ctx, locks, "payment:7")
@@ -48,8 +49,8 @@ func ExampleLookup() {
 	// done by worker 3, kept for 24h0m0s: "receipt 3", <nil>
 }
 
-// What a done key may remember: a result, the text of an error that was final, or only that it is done.
-func ExampleRecord() {
+// A record contains a result, the text of a final error, or only that the key is done.
+func ExampleContent() {
 	ctx := context.Background()
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Head reads from the first bytes of a record how the run ended and, if it failed, the start of its
-// error text. b is a record or the start of one, such as lockcore.Entry.RecordHead: 512 bytes
-// contain at least 400 bytes of the text. Head returns ErrFormat for anything else. It does not
-// detect errors after the end of b.
+// Head returns the ending of a record and, for a failed run, the start of its error text. b is a
+// record or the start of one, such as lockcore.Entry.RecordHead. The first 512 bytes of a record
+// contain at least 400 bytes of the text. If b is something else, Head returns ErrFormat. It does
+// not detect errors after the end of b.
 func Head(b []byte) (ending Ending, failure string, err error) {
 	if r, err := Decode(b); err == nil {
 		return r.Ending, r.Failure(), nil
@@ -17,7 +17,7 @@ func Head(b []byte) (ending Ending, failure string, err error) {
 		return 0, "", fmt.Errorf("%w: %d bytes", ErrFormat, len(b))
 	}
 	ending = Ending(b[1])
-	if ending != Done && ending != Failed { // a tombstone is short enough to be whole
+	if ending != Done && ending != Failed { // b contains all of a tombstone, so Decode has accepted it
 		return 0, "", fmt.Errorf("%w: ending %d", ErrFormat, b[1])
 	}
 	rest := b[min(3+int(b[2]), len(b)):]

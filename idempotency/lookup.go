@@ -9,17 +9,17 @@ import (
 
 // Status is the state of a once key and the content of its record.
 type Status struct {
-	// Holding has the state of the key, its holder, the start and number of its run, and for how
-	// long they are remembered.
+	// Holding has the state of the key, its holder, the start and number of its run, and how long
+	// these are still remembered.
 	lockcore.Holding
-	// Content of the record of a done key. It is zero for other keys and for a record that does not
-	// decode.
+	// Content is the content of the record of a done key. It is zero for other keys, and for a
+	// record that does not decode.
 	Content Content
 }
 
 // Lookup returns the status of a once key: free, held, reserved, cooling, abandoned, or done with a
 // record. It changes nothing and costs one round trip. The key may change at any time after the
-// reply: use guard.Once to run what has not run.
+// reply. So do not use Lookup to decide whether to run the work: guard.Once does that.
 //
 // For a record that does not decode the error satisfies errors.Is with ErrFormat and with
 // lockcore.ErrRecord, and the rest of the Status is valid. Other errors are those of
@@ -36,10 +36,14 @@ func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Status, er
 	return e, nil
 }
 
-// Clear forgets that a once key is done, abandoned or cooling, so that it runs again. It is for
-// operators, because a forgotten run may have had its effect. seen is what Lookup returned: if a
-// run has begun or ended since, Clear changes nothing and returns an error that satisfies
-// lockcore.ErrChanged. For a held key the error satisfies lockcore.ErrBusy. A free key is no error.
+// Clear makes a once key that is done, abandoned or cooling free, so that it runs again. It is for
+// operators, because the earlier run may have had its effect. seen is the result of Lookup.
+//
+//   - If a run has begun or ended since that Lookup, Clear changes nothing. The error satisfies
+//     lockcore.ErrChanged.
+//   - For a held key the error satisfies lockcore.ErrBusy.
+//   - For a free key Clear returns nil.
+//
 // Other errors are those of [lockcore.Locker.Inspect].
 func Clear(ctx context.Context, locks *lockcore.Locker, key string, seen Status) error {
 	return locks.Clear(ctx, lockcore.KindOnce, key, seen.Holding)

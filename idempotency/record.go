@@ -1,10 +1,3 @@
-// Package idempotency defines what a done key remembers: the [Content] of the record that
-// guard.Once stores, its codecs, and the digests that make keys and fingerprints. With [Lookup] and
-// [Clear] an operator finds out how a key ended, and lets it run again.
-//
-// The format of a record is versioned and strict: an extra byte, a wrong length or an unknown
-// version is an error. Only Lookup and Clear send commands to Redis. Package lockcore stores a
-// record as opaque bytes.
 package idempotency
 
 import (
@@ -17,7 +10,8 @@ import (
 )
 
 const (
-	// DefaultMaxResult bounds the encoded result of one record: 256 KiB. Above it a tombstone is stored.
+	// DefaultMaxResult is the default bound of an encoded result in bytes: 256 KiB. For a larger
+	// result a tombstone is recorded.
 	DefaultMaxResult = 256 << 10
 	maxRecord        = 64 << 20
 	maxCodecName     = 32
@@ -33,7 +27,7 @@ type Ending byte
 const (
 	Done      Ending = 1 // with a result
 	Failed    Ending = 2 // with an error that is final; Data is its text
-	Tombstone Ending = 3 // done, but the result was too large to keep or did not encode
+	Tombstone Ending = 3 // done; the result was too large or could not be encoded, and is not stored
 )
 
 // String returns the ending in one word.
@@ -50,25 +44,26 @@ func (e Ending) String() string {
 	}
 }
 
-// Content is what the record of a done key says. lockcore.Record is its encoded form.
+// Content is the content of the record of a done key. lockcore.Record contains its encoded form.
 type Content struct {
 	Ending Ending
 	Codec  string // name of the codec that wrote Data; empty unless Ending is Done
 	Data   []byte // empty if Ending is Tombstone
-	// Fingerprint of the run's payload, at most 64 bytes. It is empty unless a difference is only reported
-	// (guard.OnceOptions.ReportOnly).
+	// Fingerprint is the fingerprint of the run, at most 64 bytes. It is empty unless the run had
+	// guard.OnceOptions.ReportOnly.
 	Fingerprint []byte
 }
 
-// ErrFormat is the error for bytes that are not a record of a version that this release knows.
+// ErrFormat is the error for bytes that are not a record, or a record of a version that this
+// release does not know.
 var ErrFormat = errors.New("idempotency: bad record")
 
-// Encode returns the bytes of r, in version 1 without and in version 2 with a fingerprint:
+// Encode returns the bytes of r. Version 1 has no fingerprint, and version 2 has one:
 //
 //	1 byte 1 · 1 byte ending · 1 byte n · n bytes codec name · uvarint m · m bytes data
 //	1 byte 2 · 1 byte ending · 1 byte n · n bytes codec name · 1 byte f · f bytes fingerprint · uvarint m · m bytes data
 //
-// What Decode would refuse is an error.
+// It returns an error if Validate does.
 func (r Content) Encode() ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
@@ -113,15 +108,15 @@ func Decode(b []byte) (Content, error) {
 	if used > 1 && rest[used-1] == 0 {
 		return Content{}, fmt.Errorf("%w: data length is not in its shortest form", ErrFormat)
 	}
-	r.Data = rest[used:len(rest):len(rest)] // who appends to it does not write behind b
+	r.Data = rest[used:len(rest):len(rest)] // an append to Data must not write into the memory after b
 	if err := r.Validate(); err != nil {
 		return Content{}, errtext.Wrap(ErrFormat, err)
 	}
 	return r, nil
 }
 
-// Validate returns the first reason for which Encode refuses r. It does not allocate if there is
-// none.
+// Validate returns the first reason why r cannot be encoded, or nil. It does not allocate if it
+// returns nil.
 func (r Content) Validate() error {
 	switch r.Ending {
 	case Done:
@@ -130,7 +125,7 @@ func (r Content) Validate() error {
 		}
 	case Failed, Tombstone:
 		if r.Codec != "" {
-			return fmt.Errorf("idempotency: ending %d with codec %q", r.Ending, r.Codec)
+			return fmt.Errorf("idempotency: ending %d has codec %q, must have none", r.Ending, r.Codec)
 		}
 	default:
 		return fmt.Errorf("idempotency: ending %d is unknown", r.Ending)
@@ -144,19 +139,20 @@ func (r Content) Validate() error {
 		return fmt.Errorf("idempotency: fingerprint is %d bytes long, must be at most %d", len(r.Fingerprint), maxFingerprint)
 	}
 	if r.Ending == Tombstone && len(r.Data) > 0 {
-		return fmt.Errorf("idempotency: a tombstone with %d bytes of data", len(r.Data))
+		return fmt.Errorf("idempotency: a tombstone has %d bytes of data, must have none", len(r.Data))
 	}
 	if len(r.Data) > maxRecord {
-		return fmt.Errorf("idempotency: data is %d bytes long, at most %d", len(r.Data), maxRecord)
+		return fmt.Errorf("idempotency: data is %d bytes long, must be at most %d", len(r.Data), maxRecord)
 	}
 	return nil
 }
 
-// Value decodes what the run returned into v, a pointer to a zero value; c must be the codec that wrote it. It is an error if the
-// run failed or its result was not kept, and if c panics. After an error do not use v.
+// Value decodes the result of the run into v, a pointer to a zero value. c is the codec that
+// encoded it. Value returns an error if the run failed, if its result was not stored, if the record
+// names another codec, and if c fails or panics. Do not use v after an error.
 func (r Content) Value(c Codec, v any) (err error) {
 	if r.Ending != Done {
-		return fmt.Errorf("idempotency: a record without a value: %v", r.Ending)
+		return fmt.Errorf("idempotency: record has no value: its ending is %v", r.Ending)
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -172,7 +168,7 @@ func (r Content) Value(c Codec, v any) (err error) {
 	return nil
 }
 
-// Failure is the text of the error that a failed run ended with, and empty for a run that did not fail.
+// Failure returns the recorded error text of a failed run, or "" if the run did not fail.
 func (r Content) Failure() string {
 	if r.Ending != Failed {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
-// The effect is written through db, which is another transaction. If the transaction of the key is rolled back, the effect
-// stays, and the next call repeats it. Write it through tx.
+// Mistake: the effect is written through db, which is another transaction. If the transaction of
+// the key is rolled back, the effect stays, and the next call repeats it. Write it through tx.
 func ExampleDo_otherTransaction_incorrect() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
 	tx, err := db.BeginTx(ctx, nil)
@@ -29,8 +29,9 @@ func ExampleDo_otherTransaction_incorrect() { //nolint:testableexamples // it ne
 	fmt.Println(err)
 }
 
-// The function hides an error of the driver. After a deadlock (1213) MySQL has rolled the transaction back, with the row of
-// the key. The outbox then has a message, and the key runs again. Return the error.
+// Mistake: the function hides an error of the driver. After a deadlock (1213) MySQL has rolled the
+// transaction back, with the row of the key. The outbox then has a message, and the key runs again.
+// Return the error.
 func ExampleDo_hiddenError_incorrect() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
 	tx, err := db.BeginTx(ctx, nil)
@@ -48,13 +49,14 @@ func ExampleDo_hiddenError_incorrect() { //nolint:testableexamples // it needs a
 	if err == nil {
 		err = tx.Commit()
 	}
-	fmt.Println(outcome, err) // Ran, but the row is not there
+	fmt.Println(outcome, err) // Ran, but there is no row
 }
 
 var errNotEnough = errors.New("not enough money")
 
-// The refusal is an error, so it is not recorded. A repeat of the request runs again, and may withdraw after a deposit that
-// came later. A refusal that must be remembered is a value: see ExampleDoValue_refusal.
+// Mistake: the refusal is an error, so it is not recorded. A repeat of the request runs again, and
+// may withdraw money after a later deposit. Return a refusal that must be remembered as a value,
+// see ExampleDoValue_refusal.
 func ExampleDoValue_refusal_incorrect() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
 	tx, err := db.BeginTx(ctx, nil)
@@ -81,7 +83,7 @@ type answer struct {
 	Refused string
 }
 
-// The refusal is a value. A repeat gets the same answer, whatever the account has then.
+// The refusal is a value. A repeat gets the same value, whatever the balance is then.
 func ExampleDoValue_refusal() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
 	tx, err := db.BeginTx(ctx, nil)

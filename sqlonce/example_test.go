@@ -15,8 +15,8 @@ import (
 
 type receipt struct{ Payment, Amount int64 }
 
-// pay books a payment once, and returns the same receipt each time. It runs its transaction again if the server could not
-// serialize it.
+// pay books a payment once, and returns the same receipt each time. It runs its transaction again
+// if the server could not serialize it.
 func pay(ctx context.Context, db *sql.DB, payment, account, amount int64) (receipt, error) {
 	for try := 1; ; try++ {
 		r, err := payOnce(ctx, db, payment, account, amount)
@@ -44,7 +44,8 @@ func payOnce(ctx context.Context, db *sql.DB, payment, account, amount int64) (r
 	return res.Value, tx.Commit()
 }
 
-// notSerialized reports whether the server asks to run the transaction again. It knows the errors of pgx and lib/pq.
+// notSerialized reports whether the error of the server means that the transaction must run again.
+// It knows the errors of pgx and lib/pq.
 func notSerialized(err error) bool {
 	pg, ok := errors.AsType[interface {
 		error
@@ -53,10 +54,10 @@ func notSerialized(err error) bool {
 	return ok && (pg.SQLState() == "40001" || pg.SQLState() == "40P01")
 }
 
-// A payment is booked once, however often the request comes. The second call gets the receipt of the first.
+// A payment is booked once. The second call gets the receipt of the first.
 func Example() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
-	if _, err := db.ExecContext(ctx, sqlonce.Create(fence.Postgres)); err != nil { // when the program starts
+	if _, err := db.ExecContext(ctx, sqlonce.Create(fence.Postgres)); err != nil { // at the start of the program
 		log.Fatal(err)
 	}
 	for range 2 {
@@ -83,8 +84,8 @@ func ExampleDo() { //nolint:testableexamples // it needs a database server
 	fmt.Println(outcome == guard.Ran, err)
 }
 
-// A cron job deletes rows that are 30 days old. No payment comes again after that time. At READ COMMITTED new keys do not
-// wait for the transaction of Purge.
+// A cron job deletes rows that are older than 30 days. No request for a payment arrives again after
+// that time. At READ COMMITTED calls for new keys do not wait for the transaction of Purge.
 func ExamplePurge() { //nolint:testableexamples // it needs a database server
 	ctx, db := context.Background(), openDB()
 	for {
@@ -126,7 +127,7 @@ func ExampleClear() { //nolint:testableexamples // it needs a database server
 	}
 }
 
-// openDB stands for the program's own database.
+// openDB opens the database of the program.
 func openDB() *sql.DB {
 	db, err := sql.Open("pgx", "postgres://localhost/shop")
 	if err != nil {

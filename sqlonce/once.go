@@ -18,27 +18,29 @@ import (
 )
 
 const (
-	maxKeyLen    = 512       // as in lockcore
-	maxMaxResult = 8_000_000 // escaped, which may double it, it fits the 16 MiB of MariaDB's max_allowed_packet
-	maxClaims    = 10        // attempts to insert or find the row, which Clear or Purge may delete in between
+	maxKeyLen    = 512       // the limit of lockcore
+	maxMaxResult = 8_000_000 // escaping may double it, then it fits the 16 MiB of MariaDB's max_allowed_packet
+	maxClaims    = 10        // attempts to insert or find the row: Clear or Purge may delete it meanwhile
 	removalTime  = time.Second
 )
 
-// Options are the conditions of a call. The zero value is safe.
+// Options are the options of [Do] and [DoValue]. The zero value is ready to use.
 type Options struct {
-	// Fingerprint stands for the payload, at most 64 bytes, see [idempotency.Fingerprint]. The same
-	// key with another fingerprint is refused with a *lockcore.MismatchError. Empty: not compared.
+	// Fingerprint stands for the payload, see [idempotency.Fingerprint]. A call for a key with
+	// another fingerprint fails with a *lockcore.MismatchError. At most 64 bytes. Default:
+	// fingerprints are not compared.
 	Fingerprint []byte
 	// Codec encodes the result of DoValue. Default: [idempotency.JSON].
 	Codec idempotency.Codec
-	// MaxResult bounds the encoded result in bytes. Default 256 KiB, at most 8,000,000. A larger result
-	// leaves a tombstone: the key is done, and a replay returns guard.ErrNoResult. In MySQL and MariaDB
-	// max_allowed_packet of server and driver must exceed twice MaxResult by 64 KiB. The default of
-	// MariaDB is 16 MiB.
+	// MaxResult bounds the encoded result in bytes. A larger result leaves a tombstone: the key is
+	// done, and a replay returns guard.ErrNoResult. In MySQL and MariaDB max_allowed_packet of
+	// server and driver must exceed twice MaxResult by 64 KiB. MariaDB has 16 MiB by default.
+	// Default: 256 KiB. At most 8,000,000.
 	MaxResult int
 }
 
-// Validate returns every problem of o. Each names the field, its value and the bound.
+// Validate reports every problem of o at once. Each message names the field, its value and the
+// bound.
 func (o Options) Validate() error {
 	var errs []error
 	if len(o.Fingerprint) > lockcore.MaxFingerprint {
@@ -55,12 +57,13 @@ func (o Options) Validate() error {
 	return errtext.Join(errs...)
 }
 
-// Do runs fn unless the key is done, and makes the key done with the commit of tx. It is [DoValue]
-// without a value, and costs one statement (MySQL and MariaDB: two). The record is part of the first
-// statement, so Do does not notice if fn ends the transaction or deletes the row.
+// Do runs fn unless the key is done. The commit of tx makes the key done. Do is [DoValue] without a
+// value, and costs one statement (MySQL and MariaDB: two). The first statement stores the record.
+// So Do does not detect that fn has ended the transaction or deleted the row.
 //
-// If fn fails, Do removes the record, for which it has one second more than ctx. If that fails in a
-// transaction that may still be committed, the error of the statement follows that of fn.
+// If fn fails, Do removes the record. This may take until one second after the end of ctx. If the
+// removal fails and the transaction may still be committed, the returned error wraps fn's error and
+// that of the statement.
 func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) error) (guard.Outcome, error) {
 	if fn == nil {
 		return guard.NotRun, errNoFunc
@@ -69,30 +72,38 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 	return r.Outcome, err
 }
 
-// DoValue runs fn unless the key is done, and returns what fn returned or what was recorded. fn must
-// make its effect in the transaction tx. Call DoValue before any other statement of tx. It costs two
-// statements (MySQL and MariaDB: three), a replay two.
+// DoValue runs fn unless the key is done, and returns the result of fn or the recorded one. fn must
+// make its effect in the transaction tx. Call DoValue before any other statement of tx. It costs
+// two statements (MySQL and MariaDB: three), a replay two.
 //
-//	fn returns nil            Outcome Ran: commit tx
-//	fn returns an error       that error: roll tx back, and the next call runs
-//	fn panics                 the panic passes on: roll tx back
-//	the key is done           Outcome Replayed and the value: fn did not run
-//	its result was not kept   Outcome Replayed and guard.ErrNoResult
-//	another fingerprint       a *lockcore.MismatchError
-//	a transaction was         an error that wraps a *lockcore.AbandonedError: the effect may be there or
-//	committed after an error  not. Check the effect, then call [Clear] or record it by hand
-//	fn calls DoValue or Do    the inner call returns an error. Nesting is found through ctx, by key and
-//	with the same key         dialect. A second database of the same dialect needs another key
-//	the record does not       an error that wraps lockcore.ErrRecord
-//	decode
-//	the result does not       Outcome Ran, the value and the error of the codec. A tombstone is recorded:
-//	encode                    commit or roll back
-//	an error of the driver    that error, unchanged: roll tx back. The package documentation says which
-//	                          of them allow you to run the whole transaction again
+// If fn runs:
 //
-// If fn did not run, every error except guard.ErrNoResult and those of the driver satisfies
-// errors.Is(err, lockcore.ErrNotRun). The marks guard.Final, guard.NoEffect and guard.Unknown have no meaning here, because no
-// error is recorded. Return a refusal that must be remembered as a value.
+//   - fn returns nil: Outcome is Ran. Commit tx.
+//   - fn returns an error: DoValue returns that error. Roll tx back. Then the next call runs.
+//   - fn panics: the panic continues. Roll tx back.
+//   - fn calls DoValue or Do with the same key: the inner call returns an error. Such a call is
+//     detected through ctx, by key and dialect. So a second database of the same dialect needs
+//     another key.
+//   - The result cannot be encoded: Outcome is Ran. DoValue returns the value and the error of the
+//     codec, and records a tombstone. Commit tx or roll it back.
+//
+// If fn does not run:
+//
+//   - The key is done: Outcome is Replayed, and DoValue returns the recorded value.
+//   - The key is done without a stored result: Outcome is Replayed, and the error is
+//     guard.ErrNoResult.
+//   - The row has another fingerprint: the error is a *lockcore.MismatchError.
+//   - The row has no record, because its transaction was committed after an error: the error wraps
+//     a *lockcore.AbandonedError. The effect may exist or not. Check that, then call [Clear], or
+//     record the effect by hand.
+//   - The record does not decode: the error wraps lockcore.ErrRecord.
+//
+// DoValue returns errors of the driver unchanged. Roll tx back. The package documentation lists the
+// errors after which you can run the whole transaction again. If fn did not run, every other error
+// except guard.ErrNoResult satisfies errors.Is(err, lockcore.ErrNotRun).
+//
+// The marks guard.Final, guard.NoEffect and guard.Unknown have no effect, because no error is
+// recorded. Return a refusal that must be remembered as a value.
 func DoValue[T any](ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) (T, error)) (guard.Result[T], error) {
 	if fn == nil {
 		return guard.Result[T]{}, errNoFunc
@@ -102,13 +113,13 @@ func DoValue[T any](ctx context.Context, tx Tx, key string, o Options, fn func(c
 
 var (
 	errNoFunc = notRun(errors.New("sqlonce: fn must not be nil"))
-	errNoTx   = errors.New("sqlonce: tx must be made by Postgres, Pgx, MySQL or SQLite, of a transaction that is not nil")
+	errNoTx   = errors.New("sqlonce: tx must be made by Postgres, Pgx, MySQL or SQLite from a transaction that is not nil")
 )
 
 // notRun returns an error that wraps lockcore.ErrNotRun and err.
 func notRun(err error) error { return errtext.Prefix("sqlonce", errtext.Wrap(lockcore.ErrNotRun, err)) }
 
-// do runs fn. valued is false for Do, whose finished record is part of the first statement.
+// do is Do and DoValue. valued is false for Do, whose first statement stores the finished record.
 func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, fn func(context.Context) (T, error)) (res guard.Result[T], err error) {
 	if err := check(tx, key, o); err != nil {
 		return res, notRun(err)
@@ -147,7 +158,8 @@ func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, f
 	res.Outcome = guard.Ran
 	returned := false
 	if !valued {
-		// The record says done. If fn fails and tx is committed all the same, the row must not say so.
+		// The row has a finished record. If fn fails and tx is committed nevertheless, the row must
+		// have no record.
 		defer func() {
 			if !returned || err != nil {
 				if failed := c.removeRecord(ctx); failed != nil {
@@ -183,8 +195,8 @@ func check(tx Tx, key string, o Options) error {
 	return o.Validate()
 }
 
-// running is a call of do that ctx carries. Its key cannot be claimed again: in the same transaction
-// the row is already there, and in another one the claim would wait for its own caller.
+// running is a call of do that ctx carries. Its key cannot be claimed again: in the same
+// transaction the row exists, and in another one the claim would wait for its own caller.
 type running struct {
 	key     string
 	dialect fence.SQL
@@ -198,7 +210,7 @@ func runningIn(ctx context.Context) *running {
 	return r
 }
 
-// removeRecord sets the record of the row to NULL. It has one second more than ctx.
+// removeRecord sets the record of the row to NULL. It ends at most a second after ctx.
 func (c *insertion) removeRecord(ctx context.Context) error {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -210,8 +222,8 @@ func (c *insertion) removeRecord(ctx context.Context) error {
 	return errtext.Prefix(fmt.Sprintf("sqlonce: the row of key %q still says done, roll back", c.key), err)
 }
 
-// ended reports whether err says that the transaction has ended or cannot be committed. Then it has
-// no row.
+// ended reports whether err means that the transaction has ended or cannot be committed. Then no
+// row remains.
 func ended(err error) bool {
 	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, driver.ErrBadConn) {
 		return true
@@ -264,12 +276,12 @@ func (c *insertion) insert(ctx context.Context, record []byte) (other *otherRow,
 	return nil, notRun(fmt.Errorf("sqlonce: the row of key %q was deleted %d times meanwhile", c.key, maxClaims))
 }
 
-// doneRecord is the record of Do, the same as that of guard.Once.
+// doneRecord is the record of Do. It equals that of guard.Once.
 //
 //nolint:gochecknoglobals // constant
 var doneRecord, _ = idempotency.Content{Ending: idempotency.Done, Codec: "none"}.Encode()
 
-// replay fills res with what the row of another call records.
+// replay fills res from the row of another call.
 func replay[T any](res *guard.Result[T], key string, other *otherRow, o Options, valued bool) error {
 	if len(other.fingerprint) > 0 && len(o.Fingerprint) > 0 && !bytes.Equal(other.fingerprint, o.Fingerprint) {
 		return &lockcore.MismatchError{Key: key, Done: other.record != nil}
@@ -297,8 +309,8 @@ func replay[T any](res *guard.Result[T], key string, other *otherRow, o Options,
 	return nil
 }
 
-// encode returns the record of a result. The work is done, so a result that cannot be kept leaves a
-// tombstone.
+// encode returns the record of a result. A result that is too large or cannot be encoded leaves a
+// tombstone, because fn has succeeded.
 func encode(o Options, v any) (record []byte, tombstone bool, err error) {
 	data, err := encodeValue(o.Codec, v)
 	if err == nil && len(data) <= o.MaxResult {
@@ -322,8 +334,8 @@ func encodeValue(c idempotency.Codec, v any) (data []byte, err error) {
 	return c.Encode(v)
 }
 
-// abandonedError is the error for a row without a record. It wraps a *lockcore.AbandonedError, whose
-// own text does not fit: a row knows no holder and no attempt.
+// abandonedError is the error for a row without a record. It wraps a *lockcore.AbandonedError, but
+// has another text, because a row has no holder and no attempt.
 type abandonedError struct{ cause lockcore.AbandonedError }
 
 func (e *abandonedError) Error() string {

@@ -14,13 +14,17 @@ import (
 
 // Status is the row of a key.
 type Status struct {
-	Done    bool                // false: no row, or a row without a record
-	At      time.Time           // when the row was inserted (PostgreSQL: when its transaction began), by the clock of the database; zero without a row
-	Content idempotency.Content // zero unless Done
+	// Done is true if the row has a record. It is false without a row.
+	Done bool
+	// At is the time when the row was inserted, in PostgreSQL the time when its transaction began,
+	// by the clock of the database. It is zero without a row.
+	At time.Time
+	// Content is the content of the record. It is zero unless Done is true.
+	Content idempotency.Content
 }
 
-// Lookup returns the row of key as tx sees it. A row that another transaction has not committed is
-// not seen. A record that does not decode is an error that wraps [idempotency.ErrFormat].
+// Lookup returns the row of key that is visible to tx. The row of a transaction that has not
+// committed is not visible. If the record does not decode, the error wraps [idempotency.ErrFormat].
 func Lookup(ctx context.Context, tx Tx, key string) (Status, error) {
 	if err := check(tx, key, Options{}); err != nil {
 		return Status{}, err
@@ -45,9 +49,9 @@ func Lookup(ctx context.Context, tx Tx, key string) (Status, error) {
 	return s, nil
 }
 
-// Clear deletes the row of key, so that the key runs again. It reports whether there was one. If
-// another transaction has the key, Clear waits for its end. In PostgreSQL Clear inserts the row first,
-// because a DELETE does not wait for a row that is not committed.
+// Clear deletes the row of key, so that the key runs again. It reports whether the row existed. If
+// another transaction has the key, Clear waits until it has ended. In PostgreSQL Clear inserts the
+// row first, because a DELETE does not wait for a row that is not committed.
 func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 	if err := check(tx, key, Options{}); err != nil {
 		return false, err
@@ -68,7 +72,7 @@ func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		// Without a row to delete, another transaction has deleted it after the INSERT found it.
+		// No row was deleted: another transaction has deleted it after the INSERT found it.
 		if rows > 0 || tx.dialect != fence.Postgres {
 			return rows > 0 && !inserted, nil
 		}
@@ -76,14 +80,15 @@ func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 	return false, fmt.Errorf("sqlonce: Clear: the row of key %q was deleted %d times meanwhile", key, maxClaims)
 }
 
-// Purge deletes the rows whose Status.At is more than older ago, oldest first and at most limit of
-// them. It returns how many it deleted. Call it in one transaction for each batch, until it returns 0.
-// A purged key runs again, so older must exceed the time within which the same work may come again.
-// older is 1 s to 100 years, limit 1 to 100,000. Rows that another transaction has locked are skipped (PostgreSQL,
-// MySQL 8, MariaDB 10.6).
+// Purge deletes at most limit rows whose Status.At is more than older ago, the oldest first. It
+// returns the number of deleted rows. Call it in one transaction for each batch, until it returns
+// 0. A purged key runs again, so older must exceed the time within which the same work may arrive
+// again. older is 1 s to 100 years, limit 1 to 100,000. PostgreSQL, MySQL 8 and MariaDB 10.6 skip
+// rows that another transaction has locked.
 //
-// Begin the transaction with sql.LevelReadCommitted. At REPEATABLE READ, which is the default of MySQL
-// and MariaDB, and at SERIALIZABLE calls for new keys wait until the transaction of Purge has ended.
+// Begin the transaction with sql.LevelReadCommitted. At REPEATABLE READ, which is the default of
+// MySQL and MariaDB, and at SERIALIZABLE calls for new keys wait until the transaction of Purge has
+// ended.
 func Purge(ctx context.Context, tx Tx, older time.Duration, limit int) (purged int64, err error) {
 	switch {
 	case tx.exec == nil:

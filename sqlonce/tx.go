@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 )
 
-// Tx is an open transaction of the caller and its dialect. Make it with [Postgres], [Pgx], [MySQL]
-// or [SQLite]. The functions of this package neither commit it nor roll it back.
+// Tx is an open transaction of the caller and its dialect. [Postgres], [Pgx], [MySQL] and [SQLite]
+// return one. The functions of this package neither commit it nor roll it back.
 type Tx struct {
 	dialect  fence.SQL
 	exec     func(ctx context.Context, query string, args ...any) (rows int64, err error)
@@ -21,12 +21,12 @@ type Tx struct {
 // scanner is a *sql.Row or a pgx.Row.
 type scanner interface{ Scan(dest ...any) error }
 
-// Postgres returns tx as a transaction of PostgreSQL. tx is a *sql.Tx or a wrapper of one that passes
-// statements on unchanged, such as *sqlx.Tx. With bun pass the field Tx of bun.Tx.
+// Postgres returns tx as a transaction of PostgreSQL. tx is a *sql.Tx or a wrapper of one that
+// passes statements on unchanged, such as *sqlx.Tx. With bun pass the field Tx of bun.Tx.
 func Postgres(tx fence.Tx) Tx { return fromSQL(fence.Postgres, tx) }
 
-// MySQL returns tx as a transaction of MySQL, version 8.0.13 or newer, or MariaDB, version 10.6 or newer
-// (10.2 without Purge). tx is a *sql.Tx or a wrapper of one.
+// MySQL returns tx as a transaction of MySQL, version 8.0.13 or newer, or MariaDB, version 10.6 or
+// newer (10.2 without Purge). tx is a *sql.Tx or a wrapper of one.
 func MySQL(tx fence.Tx) Tx { return fromSQL(fence.MySQL, tx) }
 
 // SQLite returns tx as a transaction of SQLite, version 3.35 or newer. tx is a *sql.Tx or a wrapper
@@ -34,7 +34,8 @@ func MySQL(tx fence.Tx) Tx { return fromSQL(fence.MySQL, tx) }
 func SQLite(tx fence.Tx) Tx { return fromSQL(fence.SQLite, tx) }
 
 // PgxTx has the methods of pgx.Tx that this package needs. Commit and Rollback are not called. They
-// keep out a pool and a connection, on which each statement is its own transaction.
+// are in the interface to exclude a pool and a connection, on which each statement is its own
+// transaction.
 type PgxTx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) error }] interface {
 	Exec(ctx context.Context, query string, args ...any) (T, error)
 	QueryRow(ctx context.Context, query string, args ...any) R
@@ -42,8 +43,8 @@ type PgxTx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) e
 	Rollback(ctx context.Context) error
 }
 
-// Pgx returns a pgx.Tx of pgx 5.7 or newer as a transaction of PostgreSQL. The compiler infers both type parameters:
-// sqlonce.Pgx(tx).
+// Pgx returns tx, a pgx.Tx of pgx 5.7 or newer, as a transaction of PostgreSQL. The compiler infers
+// both type parameters: sqlonce.Pgx(tx).
 func Pgx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) error }](tx PgxTx[T, R]) Tx {
 	if isNil(tx) {
 		return Tx{}
@@ -91,10 +92,10 @@ func isNil(tx any) bool {
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the statementsOf of a dialect.
+// statements are the statements of a dialect.
 type statements struct{ create, claim, seen, record, lookup, clear, purge string }
 
-//nolint:gochecknoglobals // constant statementsOf, read once
+//nolint:gochecknoglobals // constant, read once
 var statementsOf = map[fence.SQL]*statements{
 	fence.Postgres: readStatements(fence.Postgres), fence.MySQL: readStatements(fence.MySQL), fence.SQLite: readStatements(fence.SQLite),
 }
@@ -114,10 +115,10 @@ func readStatements(d fence.SQL) *statements {
 }
 
 // Create returns the text that creates the table holdfast_once and its index, if they do not exist.
-// Several instances may run it at the same time. For PostgreSQL it is one DO statement, which takes an
-// advisory lock. For SQLite it is two statements. The table is in the schema that the connection's search_path or database selects. A row
-// takes about 230 bytes and the length of its key and record. Create panics if d is not a constant
-// of package fence.
+// The search_path or the database of the connection selects the schema. Several instances may run
+// the text at the same time. For PostgreSQL it is one DO statement, which takes an advisory lock.
+// For SQLite it is two statements. A row takes about 230 bytes and the length of its key and
+// record. Create panics if d is not a constant of package fence.
 func Create(d fence.SQL) string {
 	s := statementsOf[d]
 	if s == nil {

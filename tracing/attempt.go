@@ -45,8 +45,8 @@ const (
 	eventReleaseFailed = "holdfast.release_failed"
 )
 
-// attempt is one guarded run. It travels in the ctx of Start. Its events come one after another, except CompletionFailed and
-// CompletionStored: mu decides which of them and Released comes first.
+// attempt is one guarded run. The ctx of Start carries it. Its events arrive one after another,
+// except CompletionFailed and CompletionStored: mu decides which of them and Released comes first.
 type attempt struct {
 	*class
 
@@ -64,7 +64,7 @@ type attempt struct {
 func (a *attempt) event(ctx context.Context, e lockcore.Event) {
 	switch e := e.(type) {
 	case lockcore.Waiting:
-		if e.Nested { // the run goes on: a call inside it waits for another one
+		if e.Nested { // a nested call waits, and the run continues
 			a.span.AddEvent(eventNestedWait, trace.WithAttributes(attribute.Int(attrQueue, e.Queue)))
 			return
 		}
@@ -155,7 +155,8 @@ func (a *attempt) released(ctx context.Context, e lockcore.Released) {
 	a.end(ctx, o, class)
 }
 
-// pending begins the span of a completion that goes on in the background, unless it has ended already.
+// pending begins the span of a completion that is retried asynchronously. If the completion has
+// been settled already, it ends the span too.
 func (a *attempt) pending(ctx context.Context) {
 	_, span := a.o.tracer.Start(ctx, "complete", trace.WithAttributes(a.kind, a.name))
 	a.mu.Lock()
@@ -165,8 +166,8 @@ func (a *attempt) pending(ctx context.Context) {
 	}
 }
 
-// settle ends the span of a completion. If the span has not begun yet, pending ends it. err is why the record could not
-// be stored, or nil.
+// settle ends the span of a completion. If the span has not begun yet, pending ends it. err is why
+// the record could not be stored, or nil.
 func (a *attempt) settle(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,7 +196,7 @@ func (a *attempt) ofCause(cause string) metric.MeasurementOption {
 	return labels(a.kind, a.name, attribute.String(attrCause, cause))
 }
 
-// waited is the end of the wait, if there was one.
+// waited ends the span of the wait, if there was one, and records the time.
 func (a *attempt) waited(ctx context.Context, d time.Duration, contended bool) {
 	if a.acquire != nil {
 		a.acquire.End()
@@ -207,7 +208,7 @@ func (a *attempt) waited(ctx context.Context, d time.Duration, contended bool) {
 	}
 }
 
-// end is the last of an attempt. The class of what went wrong counts only if o is an error.
+// end ends the span of an attempt. class is the error.type, and is used only if o is an error.
 func (a *attempt) end(ctx context.Context, o outcome, class string) {
 	out := attribute.String(attrOutcome, string(o))
 	a.o.in.acquisitions.Add(ctx, 1, a.outcomes[o])

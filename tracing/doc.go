@@ -1,17 +1,60 @@
-// Package tracing shows in OpenTelemetry what a [lockcore.Locker] does: what ran, what waited, who
-// blocked it, what was lost. Hand [New]'s Observer to lockcore.Options; nothing else of holdfast
-// imports OpenTelemetry.
+// Package tracing makes OpenTelemetry spans and metrics of the calls of a [lockcore.Locker].
+//
+// This program prints the name of the span of a run:
+//
+//	package main
+//
+//	import (
+//		"context"
+//		"fmt"
+//
+//		sdktrace "go.opentelemetry.io/otel/sdk/trace"
+//		"go.opentelemetry.io/otel/sdk/trace/tracetest"
+//
+//		"github.com/holdfast-go/holdfast/guard"
+//		"github.com/holdfast-go/holdfast/lockcore"
+//		"github.com/holdfast-go/holdfast/tracing"
+//	)
+//
+//	func main() {
+//		ctx, spans := context.Background(), tracetest.NewInMemoryExporter() // in production: the OTLP exporter
+//		provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+//		observer, err := tracing.New(tracing.Options{TracerProvider: provider})
+//		if err != nil {
+//			panic(err)
+//		}
+//		locks, err := lockcore.NewMemory(lockcore.Options{Observer: observer})
+//		if err != nil {
+//			panic(err)
+//		}
+//		defer locks.Close(ctx)
+//		o := guard.OnceOptions{Terms: lockcore.Terms{Name: "charge"}}
+//		outcome, err := guard.Once(ctx, locks, "charge:42", o, func(context.Context) error { return nil })
+//		fmt.Println(outcome, err, "-", spans.GetSpans()[0].Name)
+//	}
+//
+// A program that sets the global providers of OpenTelemetry calls tracing.New(tracing.Options{}).
+// The telemetry shows the calls that ran, waited, were refused or lost their lease, and their
+// holders. Of holdfast, only this package and tracing/asynqtrace import OpenTelemetry. To use
+// slogobs too, see [lockcore.Join].
 //
 // # Spans
 //
-// One span for each guarded run, from the call to the end of the run, named by kind and Terms.Name:
-// "exclusive account", "limited partner", "once charge". It is the parent of the handler's spans. A call that waited
-// has a child span "acquire", from its place in the wait queue to the grant or the refusal. Both
-// link to the holder's span if its trace context, which is stored with the key, was known by then.
-// An invalid trace context is not linked. A run whose record Redis did not confirm at once has a
-// child span "complete", from the end of the handler until the record is stored, or given up: then
-// its status is Error. There is no span for a call on a key that ctx already holds, a call with
-// invalid arguments, and a call whose ctx has already ended.
+// Each guarded run has one span, from the call to the end of the run. Its name is the kind and
+// Terms.Name: "exclusive account", "limited partner", "once charge". It is the parent of the
+// handler's spans.
+//
+//   - A call that waited has a child span "acquire". It begins when the call enters the wait queue,
+//     and ends with the grant or the refusal.
+//   - Both spans link to the span of the holder if its trace context is known at that time. The
+//     trace context is stored with the key. An invalid one is not linked.
+//   - A run whose record Redis did not confirm at once has a child span "complete". It begins at
+//     the end of the handler, and ends when the record is stored or given up. If it is given up,
+//     the status of the span is Error.
+//   - A nested call, a call with invalid arguments, and a call whose ctx has ended before it have
+//     no span.
+//
+// The attributes of the span of a run:
 //
 //	holdfast.kind            string  exclusive, once; shared or limited for a call that gets a share
 //	holdfast.name            string  Terms.Name
@@ -23,55 +66,64 @@
 //	holdfast.wait.duration   double  s, from the call to its outcome or the grant
 //	holdfast.contended       bool    the call waited for another holder
 //	holdfast.queue.length    int     longest wait queue that the call saw; on "acquire": at its start
-//	holdfast.attempt         int     which run of the key this is, or was, from 1
+//	holdfast.attempt         int     number of this run of the key, or of the recorded run, from 1
 //	holdfast.takeover        bool    the previous holder abandoned the key
 //	holdfast.limit           int     Terms.Limit; only if the kind is limited
 //	holdfast.token           int     fencing token
-//	holdfast.hold.duration   double  s, from the grant to the handler's end
+//	holdfast.hold.duration   double  s, from the grant to the end of the handler
 //	holdfast.renewals        int     renewals that succeeded
 //	holdfast.renewal_errors  int     renewals that got no reply
-//	holdfast.cause           string  why the lease was lost: lost, max_hold, stalled, revoked, given_up; only on a lost one
-//	holdfast.stale           bool    at the end Redis no longer knew the hold; only if so
+//	holdfast.cause           string  why the lease was lost: lost, max_hold, stalled, revoked, given_up; only if it was lost
+//	holdfast.stale           bool    true if Redis no longer had the hold at its end; else not set
 //	error.type               string  only if the status is Error
 //
-// error.type follows the semantic conventions: what the error's method ErrorType() string returns,
-// else a class of this module (lost, max_hold, unavailable, …), canceled, timeout, panic, else the
-// Go type at the end of the error's chain, else _OTHER.
+// error.type follows the semantic conventions. It is the first of these that exists:
 //
-// Span events: "holdfast.lost" and "holdfast.overrun" (the handler ran on after its ctx had ended)
-// with holdfast.cause, "holdfast.renewal_failed" and "holdfast.release_failed" (no reply; the key
-// is free at the end of its lease at the latest) with error.type.
+//  1. the result of the error's method ErrorType() string
+//  2. a class of this module (lost, max_hold, unavailable, …), canceled, timeout or panic
+//  3. the Go type at the end of the error's chain
+//  4. _OTHER
+//
+// The events of the span of a run:
+//
+//   - "holdfast.lost", with holdfast.cause: the lease ended early.
+//   - "holdfast.overrun", with holdfast.cause: the handler continued after its ctx had ended.
+//   - "holdfast.renewal_failed", with error.type: a renewal got no reply.
+//   - "holdfast.release_failed", with error.type: the release got no reply. The key is free at the
+//     end of its lease at the latest.
+//   - "holdfast.nested_wait", with holdfast.queue.length: a nested call waits for another one.
 //
 // # Outcomes
 //
 //	completed    the handler ran and returned nil
 //	took_over    the same, for a key that the previous holder had abandoned
-//	handed_over  the handler handed its hold to another process, see lockcore.Lease.Ticket
+//	handed_over  the handler handed over its hold to another process, see lockcore.Lease.Ticket
 //	bad_ticket   the ticket of an Adopt was used, late, revoked or malformed
-//	failed       the handler returned an error, panicked, or under httpmw.Idempotent answered what is not recorded, such as a 500
+//	failed       the handler returned an error, panicked, or under httpmw.Idempotent wrote a response that is not recorded, such as a 500
 //	replayed     the key was done
 //	busy         another holder has the key, or had it until the caller gave up
 //	mismatch     the key was used with another fingerprint
-//	canceled     the caller gave up first
-//	abandoned    an earlier run abandoned the key, and at most once was asked for
-//	unavailable  Redis did not answer, or cannot serve
+//	canceled     the ctx of the call ended first
+//	abandoned    an earlier run abandoned the key, and the call does not take it over (AtMostOnce)
+//	unavailable  Redis did not reply, or cannot serve the command
 //	closed       the Locker was closed while the call waited
 //	bad_record   the key is done, but its record does not decode
-//	lost         the handler ran, but the lease ended before it returned; holdfast.cause says why
-//	unknown      the handler ran and abandoned its key: a panic under at most once, guard.Unknown, or no effect after a takeover
+//	lost         the handler ran, but the lease ended before it returned; holdfast.cause has the reason
+//	unknown      the handler ran and abandoned its key: a panic with AtMostOnce, guard.Unknown, or guard.NoEffect after a takeover
 //
-// The span's status is Error, with error.type, for failed and from abandoned on; otherwise it is
-// not set. The text of an error is in no span or metric, because it may name the key or a host.
-// httpmw.Exclusive does not see the status that a handler writes. There a 500 counts as completed;
-// the HTTP server's own span and metrics have the status.
+// The status of the span is Error, with error.type, for failed, abandoned, unavailable, closed,
+// bad_record, lost and unknown. Otherwise it is not set.
+//
+// Under httpmw.Exclusive, Shared and Limited a response with status 500 counts as completed,
+// because they do not observe the status. The span and the metrics of the HTTP server have it.
 //
 // # Metrics
 //
 //	holdfast.wait.duration       histogram        s              kind name
 //	holdfast.hold.duration       histogram        s              kind name
 //	holdfast.acquisitions        counter          {acquisition}  kind name outcome  calls that have ended
-//	holdfast.contentions         counter          {acquisition}  kind name          of these, those that waited for another holder
-//	holdfast.takeovers           counter          {lease}        kind name          leases of abandoned keys, however their runs end
+//	holdfast.contentions         counter          {acquisition}  kind name          calls that waited for another holder
+//	holdfast.takeovers           counter          {lease}        kind name          leases of abandoned keys, whatever the outcome of their runs
 //	holdfast.lease.held          up-down counter  {lease}        kind name
 //	holdfast.lease.lost          counter          {lease}        kind name cause
 //	holdfast.overruns            counter          {lease}        kind name
@@ -81,47 +133,56 @@
 //	holdfast.no_key              counter          {job}          name               jobs and requests without a key
 //	holdfast.payload_mismatches  counter          {acquisition}  name               done keys that were called with another payload
 //	holdfast.tick.abandoned      counter          {tick}         name               cron ticks whose instance died and which no other instance ran
-//	holdfast.parked              counter          {task}         kind name again    times that a task was parked; again is false for its first time, true if it came back to a busy key
+//	holdfast.parked              counter          {task}         kind name again    times that a task was parked; again is false for its first time, true if it was parked before
 //	holdfast.parked.duration     histogram        s              kind name          from the first parking of a task until it got its key or ended
 //	holdfast.parked.tasks        gauge            {task}         kind name          see below
 //	holdfast.parked.oldest       gauge            s              kind name          see below
 //	holdfast.bad_records         counter          {record}
 //	holdfast.cleanup.failed      counter          {lease}                           withdrawals and releases that Redis did not confirm
 //	holdfast.group.calls         histogram        {call}                            calls in a group
-//	holdfast.group.wait          histogram        s                                 how long the first call of a group waited
-//	holdfast.misconfigured       counter          {problem}
+//	holdfast.group.wait          histogram        s                                 time that the first call of a group waited
+//	holdfast.misconfigured       counter          {problem}                         problems of the setup
 //
-// Each label has the prefix holdfast. too. Units are those of UCUM. The number of time series grows
-// with the number of your names only: keys, hosts, tasks and Lockers are never labels. A run counts
-// in holdfast.lease.held while it goes on, and in holdfast.acquisitions when it has ended.
+// Each label has the prefix "holdfast." too. Units are those of UCUM.
 //
-// For a key that is shared, holdfast.lease.held is the number of its shares in this process, without
-// their weights. A parked task counts under the kind of its key, which is exclusive for a share too.
+//   - Only the number of your names increases the number of time series. Keys, hosts, tasks and
+//     Lockers are never labels.
+//   - A run counts in holdfast.lease.held until it ends, and in holdfast.acquisitions when it has
+//     ended.
+//   - For a shared key, holdfast.lease.held is the number of its shares in this process, without
+//     their weights.
+//   - A parked task counts under the kind of its key. For a share that is exclusive.
 //
-// A class is a kind and a name. Its counters exist with the value 0 from its first call on, for
-// every outcome and cause that the kind can have. Counters without a name exist from New on. So
-// rate and increase also see the first event of a class, unless that belongs to the first call of
+// A class is a kind and a name. From the first call of a class its counters exist with the value 0,
+// for every outcome and cause of the kind. Counters without a name exist from New on. So rate and
+// increase also include the first event of a class, unless that event belongs to the first call of
 // the class.
 //
 // The instrumentation scope has the version of this module, and the schema URL of the semantic
-// conventions that error.type follows.
+// conventions for error.type.
 //
 // # Parked tasks
 //
-// A task is parked when it waits for a busy key outside of its worker, see asynqmw.Configure. Each
-// event about a parked task has the number of parked tasks of its key, and the time since the
-// oldest was parked for the first time. holdfast.parked.tasks is the sum over the keys of the
-// class, and holdfast.parked.oldest is the age of the oldest task:
+// A parked task waits for a busy key outside of its worker, see asynqmw.Configure. Each event about
+// a parked task has the number of parked tasks of its key, and the time since the oldest was parked
+// for the first time. holdfast.parked.tasks is the sum over the keys of the class.
+// holdfast.parked.oldest is the age of the oldest task.
 //
-//   - A process reports the last event of each key for which it parked or ran tasks. Processes that
-//     share keys report the same tasks: take the maximum over them, not the sum.
+//   - A process reports the last event of each key for which it parked or ran tasks. Processes with
+//     the same keys report the same tasks. So use the maximum over the processes, not the sum.
 //   - A process gets no event when another process runs a task. So it drops the values of a key
 //     when the tasks that it parked must have come back: 30 s after the end of their delays. Until
 //     then it reports the number and the age of the last event. The age does not grow meanwhile.
-//   - A task that comes back in vain is parked again, and reports its key anew. So a task that
-//     stays parked stays visible, with an age that is at most one delay old.
+//   - A task that comes back to a busy key is parked again, and reports its key again. So a task
+//     that stays parked remains visible, with an age that is at most one delay old.
 //   - A process reports at most 4,096 keys at a time. A class is reported from its first parked
 //     task on, and is 0 without parked tasks.
 //   - If two Observers of one MeterProvider both have parked tasks of a class, only the values of
 //     one of them are reported.
+//
+// # Guarantees
+//
+//   - No span or metric has the text of an error, because it may contain the key or a host name.
+//   - No span or metric has the key, unless Options.ExposeRawKeys is set. With it the spans have
+//     the key, and the metrics do not.
 package tracing

@@ -13,10 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-// Every guarded run is a span that says what it came to. A program that has set the global providers of OpenTelemetry
-// needs no more than tracing.New(tracing.Options{}).
-func Example() {
-	spans := tracetest.NewInMemoryExporter() // in a program: the OTLP exporter
+// Every guarded run has a span with its outcome.
+func Example_outcome() {
+	spans := tracetest.NewInMemoryExporter() // in production: the OTLP exporter
 	observer, err := tracing.New(tracing.Options{
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)),
 	})

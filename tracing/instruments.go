@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Boundaries in seconds. OpenTelemetry's own, from 5 to 10,000, are for milliseconds.
+// Boundaries in seconds. The defaults of OpenTelemetry, from 5 to 10,000, are for milliseconds.
 var (
 	waitBuckets  = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	groupBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
@@ -81,7 +81,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 	if err := errtext.Join(errs...); err != nil {
 		return in, err
 	}
-	// A counter that first appears with its first event hides that event from rate and increase.
+	// rate and increase miss the first event of a counter that has no earlier value.
 	ctx := context.Background()
 	for _, r := range []metric.MeasurementOption{in.kept, in.gone, in.failed} {
 		in.renewals.Add(ctx, 0, r)
@@ -101,9 +101,9 @@ type class struct {
 	again      map[bool]metric.MeasurementOption // of a parked task
 }
 
-// classOf returns the class of an attempt. For the first call of a class it creates the series of its counters with the
-// value 0. If two first calls race, the one that stores the class creates the series. The other may count earlier,
-// which changes no sum.
+// classOf returns the class of an attempt. For the first call of a class it creates the series of
+// its counters with the value 0. If two first calls race, the one that stores the class creates the
+// series. The other may count earlier, which changes no sum.
 func (o *observer) classOf(at lockcore.Acquisition) *class {
 	type id struct{ kind, name string }
 	kind := kindOf(at)

@@ -20,19 +20,21 @@ import (
 
 const scope = "github.com/holdfast-go/holdfast/tracing"
 
-// Options of an Observer. The zero value is ready to use and gives no key away.
+// Options are the options of [New]. The zero value is ready to use and exposes no keys.
 type Options struct {
 	// TracerProvider makes the spans. Default: otel.GetTracerProvider(), also if it is set later.
 	TracerProvider trace.TracerProvider
 	// MeterProvider makes the metrics. Default: otel.GetMeterProvider(), also if it is set later.
 	MeterProvider metric.MeterProvider
-	// ExposeRawKeys puts the key itself on every span of a run, as holdfast.key. Keys often name people or accounts:
-	// who can read the traces can then read them. Default: only a digest. Metrics never have keys.
+	// ExposeRawKeys adds the key to the span of each run, as holdfast.key. Keys often name people
+	// or accounts, and all readers of the traces can then read them. Default: only a digest.
+	// Metrics never have keys.
 	ExposeRawKeys bool
 }
 
-// New returns an Observer for [lockcore.Options] that makes the spans and metrics of the package's documentation. One
-// serves any number of Lockers. It fails only if the MeterProvider refuses an instrument.
+// New returns an Observer for [lockcore.Options] that makes the spans and metrics in the
+// documentation of this package. One Observer can serve any number of Lockers. New returns an error
+// only if the MeterProvider refuses an instrument.
 func New(o Options) (lockcore.Observer, error) {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()
@@ -55,10 +57,12 @@ type observer struct {
 	classes sync.Map // of kind and name to *class
 }
 
-// attemptKey has the observer in it: of two on one Locker (lockcore.Join), each finds its own attempt.
+// attemptKey contains the observer, so two Observers on one Locker (lockcore.Join) each find their
+// own attempt.
 type attemptKey struct{ *observer }
 
-// Start begins the span of a run. The state of an outer attempt that ctx may carry is shadowed, not touched.
+// Start begins the span of a run. The returned ctx carries the new attempt. An outer attempt that
+// ctx carries does not change.
 func (o *observer) Start(ctx context.Context, at lockcore.Acquisition) context.Context {
 	a := &attempt{o: o, class: o.classOf(at)}
 	title := a.kind.Value.AsString()
@@ -80,7 +84,7 @@ func (o *observer) Start(ctx context.Context, at lockcore.Acquisition) context.C
 	return context.WithValue(ctx, attemptKey{o}, a)
 }
 
-// Event passes e to the attempt of ctx. What can be reported by itself is counted with any ctx.
+// Event passes e to the attempt of ctx. Events that belong to no attempt are counted with any ctx.
 func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 	a, _ := ctx.Value(attemptKey{o}).(*attempt)
 	switch e := e.(type) {
@@ -97,11 +101,11 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 	case guard.Parked:
 		c := o.classOf(lockcore.Acquisition{Kind: e.Kind, Name: e.Name})
 		o.in.parked.Add(ctx, 1, c.again[e.Again])
-		o.in.parkedKeys.hear(c, e.Key, e.Count, e.Oldest, e.Delay)
+		o.in.parkedKeys.record(c, e.Key, e.Count, e.Oldest, e.Delay)
 	case guard.Unparked:
 		c := o.classOf(lockcore.Acquisition{Kind: e.Kind, Name: e.Name})
 		o.in.parkedTime.Record(ctx, e.Parked.Seconds(), c.both)
-		o.in.parkedKeys.hear(c, e.Key, e.Count, e.Oldest, 0)
+		o.in.parkedKeys.record(c, e.Key, e.Count, e.Oldest, 0)
 	case lockcore.CleanupFailed:
 		o.in.cleanupsFailed.Add(ctx, int64(e.N))
 	case lockcore.GroupSent:
@@ -112,7 +116,7 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 	case lockcore.BadRecord:
 		o.in.badRecords.Add(ctx, 1)
 	default:
-		if a != nil { // else it is an attempt that another Observer started
+		if a != nil { // else another Observer has started the attempt
 			a.event(ctx, e)
 		}
 	}
@@ -125,8 +129,9 @@ func (o *observer) Traceparent(ctx context.Context) string {
 	return c.Get("traceparent")
 }
 
-// spanOf is the span that a holder's traceparent stands for. It is extracted into an empty context: into one with a
-// span, a bad traceparent would leave that span there, and the waiter would link to itself.
+// spanOf returns the span of a holder's traceparent. It extracts into an empty context: if the
+// context had a span, an invalid traceparent would leave it there, and the waiter would link to
+// itself.
 func spanOf(traceparent string) trace.SpanContext {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
 	return trace.SpanContextFromContext(ctx)

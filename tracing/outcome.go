@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// outcome is how a call ended: the value of holdfast.outcome.
+// outcome is the outcome of a call, the value of holdfast.outcome.
 type outcome string
 
 const (
@@ -35,12 +35,12 @@ var (
 		outcomeCompleted, outcomeTookOver, outcomeFailed, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeLost,
 		outcomeHandedOver, outcomeTicket,
 	}
-	// onceOutcomes are those of keys of Once, which have records and can be left without an outcome.
+	// onceOutcomes are those of once keys, which have records and can be abandoned.
 	onceOutcomes = append([]outcome{outcomeReplayed, outcomeMismatch, outcomeAbandoned, outcomeBadRecord, outcomeUnknown}, exclusiveOutcomes...)
 )
 
-// isError reports whether the span of the call has the status Error. A key that is busy, done or used with another
-// payload is not an error.
+// isError reports whether the span of the call has the status Error. A key that is busy, done or
+// used with another payload is not an error.
 func (o outcome) isError() bool {
 	switch o {
 	case outcomeFailed, outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown:
@@ -50,7 +50,8 @@ func (o outcome) isError() bool {
 	return false
 }
 
-// outcomeOf returns the outcome of a refusal. An error may match several outcomes, such as busy and canceled.
+// outcomeOf returns the outcome of a refusal. An error may match several outcomes, such as busy and
+// canceled. The first match counts.
 func outcomeOf(err error) outcome {
 	switch {
 	case errors.Is(err, lockcore.ErrBusy):
@@ -71,8 +72,8 @@ func outcomeOf(err error) outcome {
 	return outcomeCanceled
 }
 
-// outcomeOfRun returns the outcome of a call whose handler ran, and its error.type. A lost lease outranks the handler's error, which is
-// often only the canceled ctx.
+// outcomeOfRun returns the outcome of a call whose handler ran, and its error.type. A lost lease
+// takes precedence over the handler's error, which is often only that of the canceled ctx.
 func outcomeOfRun(e lockcore.Released, tookOver bool) (o outcome, class string) {
 	switch {
 	case e.HandedOver:
@@ -102,8 +103,8 @@ func holderOf(err error) lockcore.Holder {
 	return lockcore.Holder{}
 }
 
-// classes are the error types of this module. The first that matches counts: an ErrMaxHold wraps nothing, an ErrRecord
-// may wrap others.
+// classes are the error types of this module. The first match counts, because an ErrRecord may wrap
+// other errors.
 var classes = []struct {
 	err  error
 	name string
@@ -124,13 +125,14 @@ var classes = []struct {
 // causes are the classes that Lost.Cause can have.
 var causes = []string{"lost", "max_hold", "stalled", "revoked", "given_up"}
 
-// nameless are error types whose names say nothing; the conventions use _OTHER for them.
+// nameless are error types whose names have no information. The conventions use _OTHER for them.
 var nameless = map[string]bool{
 	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true, "*errtext.joined": true,
 }
 
-// errorType returns the value of error.type for err: what its method ErrorType returns, a class of this module, the Go type at the end of
-// its chain, or _OTHER. It is never the text of err, which may name the key or a host.
+// errorType returns the value of error.type for err: the result of its method ErrorType, a class of
+// this module, the Go type at the end of its chain, or _OTHER. It is never the text of err, which
+// may contain the key or a host name.
 func errorType(err error) string {
 	if err == nil {
 		return semconv.ErrorTypeOther.Value.AsString()

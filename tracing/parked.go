@@ -27,7 +27,7 @@ const (
 type parkedKeys struct {
 	mu      sync.Mutex
 	keys    map[parkedKey]parkedTasks
-	classes map[*class]bool // that had parked tasks
+	classes map[*class]bool // that have had parked tasks
 }
 
 type parkedKey struct {
@@ -41,8 +41,8 @@ type parkedTasks struct {
 	end    time.Time // when these values are dropped
 }
 
-// hear stores the values of an event. delay is that of the task that was parked, or 0.
-func (p *parkedKeys) hear(c *class, key string, count int, oldest, delay time.Duration) {
+// record stores the values of an event. delay is that of the parked task, or 0.
+func (p *parkedKeys) record(c *class, key string, count int, oldest, delay time.Duration) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()

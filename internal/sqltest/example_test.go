@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 )
 
-// withdraw runs its transaction again, whole and under the same hold, where the server could not serialize it. Any other error ends it, ErrStale
-// above all: somebody else has the account now.
+// withdraw runs its transaction again, whole and under the same hold, if the server could not
+// serialize it. It returns any other error. After ErrStale a retry does not help: another holder
+// has the account.
 func withdraw(ctx context.Context, db *sql.DB, hold fence.Hold, amount int64) error {
 	for try := 1; ; try++ {
 		err := withdrawOnce(ctx, db, hold, amount)
@@ -25,13 +26,14 @@ func withdraw(ctx context.Context, db *sql.DB, hold fence.Hold, amount int64) er
 	}
 }
 
-// withdrawOnce is one transaction: first the fence, then what is read, and then what is written because of it.
+// withdrawOnce is one transaction: first the fence, then the read, and then the write that depends
+// on it.
 func withdrawOnce(ctx context.Context, db *sql.DB, hold fence.Hold, amount int64) error {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	defer func() { _ = tx.Rollback() }() // has no effect after Commit
 	if err := fence.Postgres.Advance(ctx, tx, hold); err != nil {
 		return err
 	}

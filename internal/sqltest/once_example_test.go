@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
-// pay books a payment once, and returns the same receipt each time. It runs its transaction again if the server could not
-// serialize it.
+// pay books a payment once, and returns the same receipt each time. It runs its transaction again
+// if the server could not serialize it.
 func pay(ctx context.Context, db *sql.DB, payment, account, amount int64) (receipt, error) {
 	for try := 1; ; try++ {
 		r, err := payOnce(ctx, db, payment, account, amount)

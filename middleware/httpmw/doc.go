@@ -1,51 +1,101 @@
-// Package httpmw makes POST and PATCH requests (see IdempotentOptions.Methods) that carry an
-// Idempotency-Key safe to repeat: the handler runs once, and a repeat of the request gets the
-// answer that was recorded. It works with any router of net/http's shape, such as http.ServeMux and
-// chi.
+// Package httpmw makes HTTP requests with an Idempotency-Key safe to repeat, and runs one request,
+// or at most n requests, at a time for a key such as an account.
 //
-//	orders := httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(http.HandlerFunc(create))
-//	mux.Handle("POST /orders", orders)
+// This server answers a repeated order without running the handler again:
 //
-// [Exclusive] runs one request at a time for each key, such as an account. Where both are used Idempotent stands outside.
+//	package main
 //
-// A request that waits for its key occupies a connection and a goroutine. At most 64 requests of a process wait for one key
-// (Terms.MaxWaiting). Further ones are answered 409 with Retry-After at once and cost no command of Redis. So one hot key
-// cannot occupy a server. The bound is for one key and one process: with ten hot keys up to 640 requests wait. docs/performance.md
-// has measurements.
+//	import (
+//		"fmt"
+//		"log"
+//		"net/http"
+//		"time"
 //
-// It follows draft-ietf-httpapi-idempotency-key-header and, where that is silent, Stripe's practice
-// (https://docs.stripe.com/api/idempotent_requests). One departure: a repeat that arrives while the first request runs
-// waits up to Terms.Wait before it is answered 409. With lockcore.NoWait it is answered at once, as the draft requires.
+//		"github.com/holdfast-go/holdfast/lockcore"
+//		"github.com/holdfast-go/holdfast/middleware/httpmw"
+//	)
+//
+//	func main() {
+//		locks, err := lockcore.NewMemory(lockcore.Options{}) // several processes: lockcore.New
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		tenant := func(*http.Request) (string, error) { return "acme", nil } // from the credentials
+//		create := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+//			fmt.Fprintln(w, "order of", time.Now())
+//		})
+//		mux := http.NewServeMux()
+//		mux.Handle("POST /orders", httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(create))
+//		log.Fatal(http.ListenAndServe("localhost:8080", mux))
+//	}
+//
+// Send the request twice, and both responses have the same time:
+//
+//	curl -d tea -H 'Idempotency-Key: 7' localhost:8080/orders
+//
+// The middlewares work with any router that takes an http.Handler, such as http.ServeMux and chi:
+//
+//   - [Idempotent] runs the handler once for each Idempotency-Key. A repeat gets the recorded
+//     response. It guards POST and PATCH, see IdempotentOptions.Methods.
+//   - [Exclusive] runs one request at a time for each key, such as an account.
+//   - [Shared] runs readers of a key beside each other, but not beside requests of Exclusive.
+//   - [Limited] and [LimitedFunc] run at most n requests at a time for each key.
+//
+// If a handler needs Idempotent and another one of these, put Idempotent outside.
+//
+// Idempotent follows draft-ietf-httpapi-idempotency-key-header. Where the draft leaves a choice, it
+// follows Stripe (https://docs.stripe.com/api/idempotent_requests). It departs from the draft in
+// one point: a repeat that arrives while the first request runs waits up to Terms.Wait before it
+// gets 409. With lockcore.NoWait it gets 409 at once, as the draft requires.
 //
 // # Guarantees
 //
-// Among requests of one scope, method, path and key, within IdempotentOptions.Keep and as long as
-// Redis keeps what it acknowledged: no two handlers run at the same time; after an answer was
-// recorded no handler runs again; every replay has the recorded status, headers and body (which
-// headers are recorded: see IdempotentOptions.OmitHeaders). The record is stored before the answer
-// is sent, so that a client that saw a success can always have it again. Requests of two scopes, or
-// of two paths, never meet.
+// The guarantees of Idempotent apply to requests with the same scope, method, path and key, within
+// IdempotentOptions.Keep, and as long as Redis keeps what it has acknowledged:
 //
-// # What it cannot promise
+//   - No two handlers run at the same time.
+//   - After a response was recorded, no handler runs again.
+//   - Each replay has the recorded status, headers and body. IdempotentOptions.OmitHeaders lists
+//     the headers that are not recorded.
+//   - The record is stored before the response is sent. So a client that received a success gets it
+//     again when it repeats the request. Limits has the exceptions.
+//   - Requests of two scopes, or of two paths, never share a record.
 //
-// A process that dies between the handler's effect and its record leaves the outcome unknown.
-// IdempotentOptions.Mode chooses: by default the next request runs the handler again, with
-// guard.AtMostOnce it is refused until an operator clears the key. Pass [Key] downstream, or write
-// it in the transaction of the effect, where neither is enough. If Redis fails for more than about
-// a second just when an answer is to be stored, the answer is sent all the same and storing goes on
-// in the background. An answer that was streamed, or was too large, is not kept: its repetition is
-// refused, not run.
+// The guarantees of Exclusive, Shared and Limited are those of package guard.
+//
+// # Limits
+//
+//   - If a process dies between the effect of the handler and its record, the outcome is unknown.
+//     IdempotentOptions.Mode decides what happens then. By default the next request runs the
+//     handler again. With guard.AtMostOnce it is refused until an operator clears the key. If
+//     neither is enough, pass [Key] downstream, or write it in the transaction of the effect.
+//   - If Redis does not reply for more than about a second while a response is being recorded, the
+//     response is sent nevertheless, and the record is stored asynchronously.
+//   - A response that was streamed, or was too large, is not recorded. Its repeat is refused and
+//     does not run.
+//   - A request that waits for its key occupies a connection and a goroutine. At most 64 requests
+//     of a process wait for one key (Terms.MaxWaiting). Further requests get 409 (under Limited
+//     429) with Retry-After at once, and send no command to Redis. So one hot key cannot occupy a
+//     server. The bound is for one key and one process: with ten hot keys up to 640 requests wait.
+//     docs/performance.md has measurements.
 //
 // # What you must do
 //
-// Install Idempotent behind authentication and rate limits and in front of the business handler: what stands behind it is
-// recorded too. Nothing in front of it may use up the body, and no http.TimeoutHandler may stand behind it: that returns
-// while the handler runs on. Give it a scope that names the caller. The host is not part of the key: two APIs with the same scopes and
-// paths on one Redis need a Prefix each. Let cross-origin clients see the header Idempotent-Replayed by
-// Access-Control-Expose-Headers. The handler gets a ctx that the client's disconnect does not cancel; it must still obey
-// it, for it ends before the lease can. docs/payments.md says all this at length, docs/problems.md what each refusal means.
+//   - Put Idempotent behind authentication and rate limits, and in front of the business handler.
+//     It records the responses of all code behind it.
+//   - Do not let code in front of Idempotent read the body.
+//   - Do not put http.TimeoutHandler behind Idempotent, because it returns while its handler still
+//     runs.
+//   - Write a [Scope] that names the caller.
+//   - Give two APIs with the same scopes and paths on one Redis different Prefixes, because the
+//     host is not part of the key.
+//   - For cross-origin clients, name Idempotent-Replayed in Access-Control-Expose-Headers.
+//   - Let the handler stop when its ctx ends. The disconnect of the client does not cancel this
+//     ctx, but it ends before the lease can.
+//
+// docs/payments.md has the details, and docs/problems.md explains each refusal.
 //
 // # Testing
 //
-// See package locktest; httptest is all that a test of your own handlers needs besides.
+// Tests of your handlers need httptest and package locktest.
 package httpmw

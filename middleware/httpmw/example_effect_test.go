@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// At most once a 5xx is recorded, for its effect may have happened. A handler that has failed before its effect says so, and
-// the client may repeat.
+// With AtMostOnce a 5xx is recorded, because the request may have had an effect. A handler that
+// fails before its effect calls NoEffect. Then the client can repeat the request.
 func ExampleNoEffect() {
 	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
@@ -21,10 +21,10 @@ func ExampleNoEffect() {
 	defer locks.Close(context.Background())
 
 	tenant := func(*http.Request) (string, error) { return "acme", nil }
-	databaseAway := true
+	databaseDown := true
 	pay := httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{Mode: guard.AtMostOnce})(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if databaseAway { // and no money has moved
+			if databaseDown {
 				httpmw.NoEffect(r.Context())
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
@@ -40,7 +40,7 @@ func ExampleNoEffect() {
 		fmt.Printf("%d, replayed: %q\n", w.Code, w.Header().Get("Idempotent-Replayed"))
 	}
 	send()
-	databaseAway = false
+	databaseDown = false
 	send()
 	send()
 	// Output:

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// One charge at a time for each account. A nightly job that guards the same account by the same key keeps requests out,
-// and only those of its account.
+// One charge runs at a time for each account. While a job holds the key of an account, requests for
+// that account are refused, and requests for other accounts run.
 func ExampleExclusive() {
 	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
@@ -21,7 +21,7 @@ func ExampleExclusive() {
 	defer locks.Close(context.Background())
 
 	account := httpmw.Exclusive(locks, httpmw.ByPathValue("account", "id"), httpmw.ExclusiveOptions{
-		Terms:  lockcore.Terms{Wait: lockcore.NoWait}, // by default it waits 2 s for its turn
+		Terms:  lockcore.Terms{Wait: lockcore.NoWait}, // by default a request waits for 2 s
 		Status: http.StatusLocked,
 	})
 	charge := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,7 +29,7 @@ func ExampleExclusive() {
 		_, _ = fmt.Fprintln(w, "charged, alone:", held)
 	})
 	mux := http.NewServeMux()
-	mux.Handle("POST /accounts/{id}/charges", account(charge)) // the handler, not the mux
+	mux.Handle("POST /accounts/{id}/charges", account(charge)) // account wraps the handler, not the mux
 
 	send := func(id string) {
 		w := httptest.NewRecorder()

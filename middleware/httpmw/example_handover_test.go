@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// The handler answers 202, and a job in another process completes the request.
+// The handler hands over its hold to a job and responds with 202. Repetitions get that response
+// until the job, which may be in another process, completes the request.
 func ExampleComplete() {
 	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: lockcore.New
 	if err != nil {
@@ -28,7 +29,7 @@ func ExampleComplete() {
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}
-		jobs <- ticket // in a queue: with guard.Detach(r.Context())
+		jobs <- ticket // a call that sends it to a queue needs guard.Detach(r.Context())
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	post := func() {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// At most 2 reports of a tenant are made at a time, by all instances and jobs together.
+// At most 2 reports of a tenant are made at the same time, by all instances and jobs together.
 func ExampleLimited() {
 	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
@@ -21,7 +21,7 @@ func ExampleLimited() {
 	defer locks.Close(context.Background())
 
 	reports := httpmw.Limited(locks, httpmw.ByPathValue("reports", "tenant"), 2, httpmw.LimitedOptions{
-		Terms: lockcore.Terms{Wait: lockcore.NoWait}, // by default it waits 2 s for its turn
+		Terms: lockcore.Terms{Wait: lockcore.NoWait}, // by default a request waits for 2 s
 	})
 	mux := http.NewServeMux()
 	mux.Handle("POST /{tenant}/reports", reports(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
@@ -31,7 +31,7 @@ func ExampleLimited() {
 		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "POST", "/acme/reports", nil))
 		fmt.Println(w.Code)
 	}
-	// A job makes a report that counts as two.
+	// A job makes a report that takes both permits.
 	_ = guard.Limited(context.Background(), locks, "reports:acme", 2, lockcore.Terms{Weight: 2}, func(context.Context) error {
 		send()
 		return nil
@@ -42,7 +42,7 @@ func ExampleLimited() {
 	// 200
 }
 
-// Each tenant has a limit of its own.
+// Each tenant has its own limit.
 func ExampleLimitedFunc() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -70,7 +70,8 @@ func ExampleLimitedFunc() {
 	// initech 500
 }
 
-// Reads of a price list run side by side. While a job imports a new one, they wait.
+// Reads of a price list run beside each other. While a job imports a new list, a read with NoWait
+// is refused.
 func ExampleShared() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

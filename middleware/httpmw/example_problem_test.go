@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// IdempotentOptions.Problem sees every refusal with its reason: that is for the log, the rest for
-// the client.
+// IdempotentOptions.Problem gets every refusal. Problem.Err is for the log, and the other fields
+// are for the client.
 func ExampleWriteProblem() {
 	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
@@ -19,8 +19,8 @@ func ExampleWriteProblem() {
 	}
 	defer locks.Close(context.Background())
 
-	nobody := func(*http.Request) (string, error) { return "", nil } // a mistake: keys of all callers would meet
-	orders := httpmw.Idempotent(locks, nobody, httpmw.IdempotentOptions{
+	noScope := func(*http.Request) (string, error) { return "", nil } // wrong: it does not name the caller
+	orders := httpmw.Idempotent(locks, noScope, httpmw.IdempotentOptions{
 		Problem: func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
 			fmt.Println("log:", p.Err)
 			httpmw.WriteProblem(w, r, p)

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// A client that got no answer sends its order again: the handler runs once, and both answers are equal.
+// A client that received no response sends its order again. The handler runs once, and both
+// responses have the same body.
 func ExampleIdempotent() {
 	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
 	if err != nil {
@@ -20,7 +21,7 @@ func ExampleIdempotent() {
 	}
 	defer locks.Close(context.Background())
 
-	tenant := func(r *http.Request) (string, error) { // who the key belongs to
+	tenant := func(r *http.Request) (string, error) { // the caller that the key belongs to
 		if user, _, ok := r.BasicAuth(); ok {
 			return user, nil
 		}
@@ -49,7 +50,7 @@ func ExampleIdempotent() {
 	}
 	send("tea")
 	send("tea")
-	send("milk") // another request under the same key
+	send("milk") // another request with the same key
 	// Output:
 	// 201 order 1, replayed: ""
 	// 201 order 1, replayed: "true"

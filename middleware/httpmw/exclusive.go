@@ -15,26 +15,28 @@ import (
 )
 
 // KeyFunc returns the key of a request, such as guard.Key{Class: "account", ID: "42"}. A request
-// excludes asynqmw.ByJSON("account", …) and guard.Exclusive(ctx, locks, "account:42", …) on the same
-// Redis and prefix. Redis and the errors of guards contain the key unchanged, so it must not contain
-// secrets. A KeyFunc is called from several goroutines and must not read r.Body.
+// excludes asynqmw.ByJSON("account", …) and guard.Exclusive(ctx, locks, "account:42", …) on the
+// same Redis and prefix. Redis and the errors of guards contain the key unchanged, so it must not
+// contain secrets. A KeyFunc is called from several goroutines and must not read r.Body.
 //
 //   - The error guard.Unguarded: the handler runs without a guard.
 //   - Any other error, a key that [guard.Key.Validate] refuses, or one of more than 512 bytes: the
-//     request is refused, and the Observer gets guard.NoKey, with the Class that the KeyFunc returns
-//     beside the error.
+//     request is refused, and the Observer gets guard.NoKey, with the Class that the KeyFunc
+//     returns beside the error.
 type KeyFunc func(r *http.Request) (guard.Key, error)
 
-// ByPathValue is what the pattern's wildcard name stands for: behind mux.Handle("POST /accounts/{id}/charges", …)
-// ByPathValue("account", "id") makes account:42 of /accounts/42/charges. A value that is empty is an error.
+// ByPathValue returns a KeyFunc that makes the key from the value of the wildcard name in the
+// pattern. Behind mux.Handle("POST /accounts/{id}/charges", …) ByPathValue("account", "id") returns
+// account:42 for /accounts/42/charges. An empty value is an error.
 //
-// A path value is known when the router has run, not before: wrap the handler that is given to the router, never the
-// router. ServeMux sets path values, and so do chi and any other router that calls [http.Request.SetPathValue]. If the
-// request has no such value and its Pattern has no such wildcard, that is a mistake of the program, not of the client.
-// Then the request is answered 500, and the Observer gets lockcore.Misconfigured once. Behind a router that sets no
-// Pattern an empty value gets the same answer.
+// A path value exists only after the router has run. So wrap the handler that is registered with
+// the router, not the router. ServeMux, chi and all routers that call [http.Request.SetPathValue]
+// set path values. If the request has no value and its Pattern has no such wildcard, the program is
+// wrong, not the client. Then the response is 500, and the Observer gets lockcore.Misconfigured
+// once. Behind a router that sets no Pattern an empty value has the same effect.
 //
-// It panics if class is empty, has a colon or more than 128 bytes, and if name is empty or has braces.
+// ByPathValue panics if class is empty, has a colon or more than 128 bytes, or if name is empty or
+// has braces.
 func ByPathValue(class, name string) KeyFunc {
 	var errs []error
 	if class == "" {
@@ -58,7 +60,8 @@ func ByPathValue(class, name string) KeyFunc {
 	}
 }
 
-// hasWildcard reports whether pattern, of ServeMux or chi, has the wildcard name: {name}, {name...} or {name:regexp}.
+// hasWildcard reports whether pattern, of ServeMux or chi, has the wildcard name: {name}, {name...}
+// or {name:regexp}.
 func hasWildcard(pattern, name string) bool {
 	for _, end := range []string{"}", "...}", ":"} {
 		if strings.Contains(pattern, "{"+name+end) {
@@ -68,25 +71,30 @@ func hasWildcard(pattern, name string) bool {
 	return false
 }
 
-// ExclusiveOptions of [Exclusive] and [Shared]. The zero value is ready to use.
+// ExclusiveOptions are the options of [Exclusive] and [Shared]. The zero value is ready to use.
 type ExclusiveOptions struct {
-	// Terms of each run. Wait is how long a request waits for its key, by default the Locker's (2 s);
-	// then it is answered with Status. MaxWaiting is how many requests of this process wait for one
-	// key: one more is answered with Status at once. By default it is the Locker's, or 64 if the Locker
-	// has none. 1,000,000 has no effect. MaxHold bounds the handler, by default to 5 min, whatever the
-	// Locker's own Terms say: long uploads and hijacked connections may need more. Name is the Class
-	// of the key by default, and "http" for a key without a Class. Limit and Weight must be 0, see
-	// [Limited].
+	// Terms are those of each run:
+	//
+	//   - Wait bounds the time that a request waits for its key. Then it gets Status. Default: that
+	//     of the Locker (2 s).
+	//   - MaxWaiting bounds how many requests of this process wait for one key. A further request
+	//     gets Status at once. Default: that of the Locker, or 64 if the Locker has none. 1,000,000
+	//     has no effect.
+	//   - MaxHold bounds the handler. Long uploads and hijacked connections may need more than the
+	//     default. Default: 5 min, whatever the Terms of the Locker are.
+	//   - Name is the Class of the key by default, and "http" for a key without a Class.
+	//   - Limit and Weight must be 0, see [Limited].
 	Terms lockcore.Terms
-	// Status of the answer to a request whose key is busy: http.StatusConflict (409), the default, or
-	// http.StatusLocked (423).
+	// Status is the status of the response to a request whose key is busy: http.StatusConflict
+	// (409) or http.StatusLocked (423). Default: http.StatusConflict.
 	Status int
-	// Problem writes the answers of this package, for APIs with an error format of their own. Retry-After is set
-	// already. Default [WriteProblem].
+	// Problem writes the responses of this package, for APIs with another error format. Retry-After
+	// is set before the call. Default: [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 }
 
-// Validate reports every problem of o at once; each names the field, its value and the bound.
+// Validate reports every problem of o at once. Each message names the field, its value and the
+// bound.
 func (o ExclusiveOptions) Validate() error {
 	var errs []error
 	if err := o.Terms.Validate(); err != nil {
@@ -112,37 +120,46 @@ func (o ExclusiveOptions) withDefaults(locks *lockcore.Locker) ExclusiveOptions 
 	return o
 }
 
-// Exclusive returns a middleware under which one request at a time runs for each key, anywhere on the same Redis and
-// prefix: an account, an upload. It panics if locks or key is nil or o is not valid; [ExclusiveOptions.Validate] tells
-// before.
+// Exclusive returns a middleware that runs one request at a time for each key, in all processes
+// with the same Redis and prefix. The key is that of an account or an upload, for example.
+// Exclusive panics if locks or key is nil, or if [ExclusiveOptions.Validate] refuses o.
 //
-//	the key is free                             runs
-//	another holder has it                       waits up to Terms.Wait for its turn, then 409 or 423 with Retry-After
-//	the same while Terms.MaxWaiting wait        409 or 423 with Retry-After at once
-//	the key function returns guard.Unguarded    runs, unguarded
-//	it fails · no key, or one above 512 bytes   400
-//	ByPathValue in front of the router          500
-//	Redis away, locks closed                    503 with Retry-After
-//	the request's ctx ends before it runs       the same; leaves the line
+//	request                                       response
+//	key is free                                   that of the handler
+//	key is busy                                   waits up to Terms.Wait, then 409 or 423 with Retry-After
+//	the same, and Terms.MaxWaiting requests wait  409 or 423 with Retry-After at once
+//	KeyFunc returns guard.Unguarded               that of the handler, unguarded
+//	KeyFunc returns another error                 400
+//	key is invalid or longer than 512 bytes       400
+//	ByPathValue in front of the router            500
+//	Redis unavailable, locks closed               503 with Retry-After
+//	ctx ended before the handler began            503 with Retry-After; the request leaves the wait queue
 //
-// These answers are problems of RFC 9457, each with a Type of its own. A refused request has left no trace: an
-// [Idempotent] around this middleware does not record the answer. Where both are used Idempotent stands outside, so that
-// a replay waits for nobody.
+// The responses of this package are problems of RFC 9457. Each kind has its own Type. An
+// [Idempotent] around this middleware does not record them, because the handler did not run. If a
+// handler needs both, put Idempotent outside. Then a replay does not wait for the key.
 //
-// The handler gets the server's ResponseWriter itself and an unread body, so that it can stream, flush and hijack. The
-// request's context is that of the lease: it ends with the client's disconnect, as always in net/http, and before the
-// lease can; context.Cause then says lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp. A guard inside the handler
-// enters the key that the request has, and guard.Token knows it. The key is given back when the handler has returned, not before, even if it
-// panics; the panic passes on. So who hijacks the connection keeps the key until it returns, and must watch the ctx
-// itself. The answer is the handler's, also when the lease was lost on the way.
+// The handler gets the ResponseWriter of the server and an unread body, so it can stream, flush and
+// hijack.
 //
-// With HTTP/1 net/http learns of a disconnect only when the request's body has been read. A request with a body, whose
-// client goes away while it stands in line, may therefore stay there for Terms.Wait.
+//   - The request's context is that of the lease. It ends when the client disconnects, as always in
+//     net/http, and before the lease can. context.Cause then returns lockcore.ErrLost, ErrMaxHold,
+//     ErrStalled, ErrRevoked or ErrGivenUp.
+//   - A guard of the same key inside the handler is nested. guard.Token returns the token of the
+//     key.
+//   - The key is released when the handler has returned or panicked, and not before. A panic
+//     continues. A handler that hijacks the connection holds the key until it returns, and must
+//     watch its ctx.
+//   - The handler's response is sent, also if the lease was lost meanwhile.
+//
+// With HTTP/1 net/http detects a disconnect only after the body has been read. So a request with a
+// body whose client disconnects while it waits may stay in the wait queue for Terms.Wait.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) func(http.Handler) http.Handler {
 	return newExclusive("Exclusive", &exclusive{locks: locks, key: key}, o, o.Validate())
 }
 
-// newExclusive returns a middleware of this package other than Idempotent. invalid says what is wrong with its options.
+// newExclusive returns a middleware of this package other than Idempotent. invalid is the error of
+// its options.
 func newExclusive(name string, m *exclusive, o ExclusiveOptions, invalid error) func(http.Handler) http.Handler {
 	must(name, notNil("locks", m.locks != nil), notNil("key", m.key != nil), invalid)
 	m.ExclusiveOptions = o.withDefaults(m.locks)
@@ -200,7 +217,7 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		return nil
 	})
 	switch {
-	case ran: // what the handler has answered stands; but if it has said nothing, that is no answer
+	case ran: // its response is valid; if it wrote none, an Idempotent around must not record a 200
 		if err != nil {
 			eachRun(w, func(outer *running) { outer.cut.Store(true) })
 		}
@@ -215,7 +232,7 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	}
 }
 
-// hold runs fn while it holds the key, or its share of it.
+// hold runs fn while it holds the key or a share of it.
 func (m *exclusive) hold(ctx context.Context, key string, limit int, terms lockcore.Terms, fn func(context.Context) error) error {
 	switch {
 	case m.shared:
@@ -227,7 +244,7 @@ func (m *exclusive) hold(ctx context.Context, key string, limit int, terms lockc
 	}
 }
 
-// name returns what telemetry calls key.
+// name returns the class of key in telemetry.
 func (m *exclusive) name(key guard.Key) string { return cmp.Or(m.Terms.Name, key.Class, defaultName) }
 
 func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key guard.Key, err error) {
@@ -251,8 +268,8 @@ func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key guard.Key
 	refuse(w, r, m.Problem, p)
 }
 
-// serveUnder runs next on r under ctx. The server removes a form's files, and instruments read the route, in the request
-// that they know.
+// serveUnder runs next on a copy of r with ctx. It copies the form and the pattern back to r,
+// because the server removes the files of the form, and telemetry in front reads the route.
 func serveUnder(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler) {
 	req := r.WithContext(ctx)
 	defer func() { r.MultipartForm, r.Pattern = req.MultipartForm, req.Pattern }()

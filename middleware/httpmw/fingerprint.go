@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// target returns path and query as the client sent them. URL.Path may be cut by http.StripPrefix: then /charge/7 and
-// /refund/7 would meet.
+// target returns path and query as the client sent them. It does not use URL.Path, which
+// http.StripPrefix shortens: then /charge/7 and /refund/7 could have the same key.
 func target(r *http.Request) (path, query string) {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		path, query, _ = strings.Cut(r.RequestURI, "?")
@@ -30,7 +30,7 @@ func target(r *http.Request) (path, query string) {
 	return u.EscapedPath(), u.RawQuery
 }
 
-// fingerprint is what must be equal when a key is used again.
+// fingerprint returns the digest that must be equal when a key is used again.
 func (m *idempotent) fingerprint(r *http.Request, path, query string, body []byte) []byte {
 	if m.Fingerprint != nil {
 		return idempotency.Fingerprint(m.Secret, m.Fingerprint(r, body))
@@ -40,8 +40,9 @@ func (m *idempotent) fingerprint(r *http.Request, path, query string, body []byt
 		body) //planted:fingerprint-has-body
 }
 
-// sorted puts the parameters of a query in order, by their names as a parser reads them. Those of one name stay as they are, for there
-// order may matter, and what stands there is not decoded: what a parser would drop must still tell two requests apart.
+// sorted returns query with its parameters sorted by their decoded names. Parameters with the same
+// name keep their order, because it may matter. The parameters are not decoded: two requests that
+// differ only in something that a parser drops must have different fingerprints.
 func sorted(query string) string {
 	if !strings.Contains(query, "&") {
 		return query
@@ -62,7 +63,7 @@ func nameIn(param string) string {
 	return name
 }
 
-// trusted is how much memory a length that is only announced may take.
+// trusted bounds the memory that readBody allocates because of a Content-Length alone.
 const trusted = 64 << 10
 
 // readBody reads the body of r, up to limit bytes.
@@ -78,7 +79,7 @@ func readBody(r *http.Request, limit int) ([]byte, error) {
 	}
 	size := int64(bytes.MinRead)
 	if r.ContentLength >= 0 {
-		size = min(r.ContentLength, trusted) + 1 // one byte more, so that the Read that finds the end needs no larger body
+		size = min(r.ContentLength, trusted) + 1 // the Read that returns io.EOF needs a free byte
 	}
 	body := make([]byte, 0, size)
 	var err error
@@ -93,7 +94,7 @@ func readBody(r *http.Request, limit int) ([]byte, error) {
 	switch {
 	case len(body) > limit:
 		return nil, errTooLarge
-	case err == io.EOF: // compared as io.ReadAll does: a wrapped io.EOF is an error of the connection
+	case err == io.EOF: // not errors.Is: a wrapped io.EOF is an error of the connection, as in io.ReadAll
 		if len(body) == 0 && r.ContentLength > 0 {
 			return nil, errBodyGone
 		}
@@ -104,7 +105,7 @@ func readBody(r *http.Request, limit int) ([]byte, error) {
 	return nil, errtext.Wrap(errBody, err)
 }
 
-// giveBody hands body to the handler as if it had not been read.
+// giveBody makes body the body of r, as if it had not been read.
 func giveBody(r *http.Request, body []byte) {
 	r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, int64(len(body)), nil
 	if len(body) > 0 {

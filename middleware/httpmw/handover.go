@@ -14,20 +14,25 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A handler under Idempotent may hand its hold to a job with guard.Ticket, and answer 202. That
-// answer is not the record of the key, because the work has not ended. It is stored beside the hold,
-// see access.Locker.Interim, so it ends with the hold: by Complete, by a release or as abandoned.
+// A handler under Idempotent may hand over its hold to a job with guard.Ticket, and respond with
+// 202. That response is not the record of the key, because the work has not ended. It is stored
+// with the hold as an interim answer, see access.Locker.Interim. So it is removed when the hold
+// ends by Complete, by a release or as abandoned.
 
-// Complete ends the hold of a request whose handler under [Idempotent] has called guard.Ticket. lease
-// is what [lockcore.Locker.Adopt] returned for that ticket. From now on, and for as long as
-// IdempotentOptions.Keep says, repetitions of the request get status, header and body, with
-// Idempotent-Replayed: true.
+// Complete records the response to a request whose handler under [Idempotent] has called
+// guard.Ticket, and ends the hold. lease is the result of [lockcore.Locker.Adopt] for that ticket.
+// From then on, and for IdempotentOptions.Keep, repetitions of the request get status, header and
+// body, with Idempotent-Replayed: true.
 //
-// The headers that IdempotentOptions.OmitHeaders lists as never recorded or not recorded by default
-// are left out. header may be nil. The key of lease must be one of Idempotent, see [Key]. status must
-// be 200 to 999, and body at most 16 MiB, and empty for a status without a body. Otherwise Complete
-// returns an error that names the reason, and the lease goes on. If the answer can be recorded,
-// Complete returns what [lockcore.Lease.Complete] returns.
+//   - status is 200 to 999.
+//   - header may be nil. The headers that the documentation of IdempotentOptions.OmitHeaders lists
+//     are not recorded.
+//   - body has at most 16 MiB. It is empty for a status without a body.
+//   - The key of lease is one of Idempotent, see [Key].
+//
+// If an argument is invalid or the response cannot be encoded, Complete returns an error that names
+// the reason, and the lease continues. Otherwise it returns the result of
+// [lockcore.Lease.Complete].
 func Complete(ctx context.Context, lease *lockcore.Lease, status int, header http.Header, body []byte) error {
 	if lease.Keep() == 0 || !strings.HasPrefix(lease.Key(), keyPrefix) {
 		return fmt.Errorf("httpmw: Complete: the key of lease is %q, must be the Key of a request under Idempotent", lease.Key())
@@ -57,8 +62,9 @@ func maxBody(status int) int {
 	return 0
 }
 
-// keepInterim stores the answer of a handler that has called guard.Ticket, for the repetitions until
-// the adopter ends. ctx carries the hold. Without the stored answer they get 409.
+// keepInterim stores the interim answer: the response of a handler that has called guard.Ticket.
+// Repetitions get it until the adopter ends. ctx carries the hold. Without an interim answer
+// repetitions get 409.
 func (m *idempotent) keepInterim(ctx context.Context, key string, own *response, before http.Header) {
 	if own.streamed || !m.keeps(own) {
 		return
@@ -70,15 +76,15 @@ func (m *idempotent) keepInterim(ctx context.Context, key string, own *response,
 	_ = m.locks.Internal().Interim(ctx, key, data)
 }
 
-// replayInterim answers r with a stored answer of keepInterim. busy says how long the adopter has the
-// key. A Retry-After that the handler has set stays.
+// replayInterim writes an interim answer to w. Retry-After comes from busy, unless the handler has
+// set it.
 func (m *idempotent) replayInterim(w http.ResponseWriter, r *http.Request, answer []byte, busy *lockcore.BusyError) error {
 	var a response
 	if err := (codec{}).Decode(answer, &a); err != nil {
 		m.locks.Internal().Report(r.Context(), lockcore.BadRecord{Err: err})
 		return busy
 	}
-	eachRun(w, func(outer *running) { outer.noEffect.Store(true) }) // it is not the last answer
+	eachRun(w, func(outer *running) { outer.noEffect.Store(true) }) // an Idempotent around must not record it
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(busy.RetryAfter().Seconds()))))
 	w.Header().Set(HeaderReplayed, "true")
 	a.write(w, r.Method)

@@ -8,17 +8,19 @@ import (
 	"strings"
 )
 
-// usualHeaders are the headers that most answers have. Decoded records share these strings as names.
+// usualHeaders are the headers that most responses have. Decoded records share these strings as
+// names.
 var usualHeaders = []string{
 	"Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location",
 	"Content-Range", "Content-Type", "Etag", "Expires", "Last-Modified", "Link", "Location", "Retry-After", "Vary",
 	"X-Content-Type-Options",
 }
 
-// bodyHeaders are always recorded, because without them the bytes of the body mean something else.
+// bodyHeaders are always recorded, because they define the meaning of the body.
 var bodyHeaders = []string{"Content-Encoding", "Content-Type"}
 
-// refusedHeaders are never recorded, whatever the options say: they belong to one client, one connection or one moment.
+// refusedHeaders are never recorded, whatever the options are. They belong to one client, one
+// connection or one moment.
 var refusedHeaders = []string{
 	"Authentication-Info", "Authorization", "Connection", "Content-Length", "Cookie", "Date", "Idempotent-Replayed",
 	"Keep-Alive", "Proxy-Authenticate", "Proxy-Authentication-Info", "Proxy-Authorization", "Proxy-Connection",
@@ -26,7 +28,7 @@ var refusedHeaders = []string{
 	"Set-Cookie2", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Www-Authenticate",
 }
 
-// omittedHeaders are recorded only if OnlyHeaders names them: they belong to one request, one
+// omittedHeaders are recorded only if OnlyHeaders names them. They belong to one request, one
 // caller or one moment. The documentation of IdempotentOptions.OmitHeaders lists them and
 // refusedHeaders. A name that ends in a hyphen is a prefix of names.
 var omittedHeaders = []string{
@@ -48,7 +50,8 @@ func omitted(name string) bool {
 
 func neverKept(name string) bool { return slices.Contains(refusedHeaders, name) }
 
-// neverTrailer are names that frame the answer: announced as a trailer they make clients refuse all of it.
+// neverTrailer reports whether clients refuse a response that announces name as a trailer, because
+// the header frames the message.
 func neverTrailer(name string) bool {
 	return name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer"
 }
@@ -66,9 +69,10 @@ func (o IdempotentOptions) records(name string) bool {
 	return !omitted(name) && !slices.Contains(o.OmitHeaders, name)
 }
 
-// kept returns the headers of sent that are recorded: those that the handler has set, changed or deleted. before has
-// the headers that the handler found. The code in front of Idempotent has set them, and sets them again for a replay. A
-// deleted header is recorded without a value; a Content-Type without a value is not guessed.
+// kept returns the headers of sent that are recorded: those that the handler has set, changed or
+// deleted. before has the headers from before the handler. The code in front of Idempotent has set
+// them, and sets them again for a replay. A deleted header is recorded without a value. So net/http
+// does not detect a Content-Type for a replay if the handler has deleted it.
 func (o IdempotentOptions) kept(sent, before http.Header) http.Header {
 	sent, before = canonical(sent), canonical(before)
 	hop := connectionOptions(sent)
@@ -89,10 +93,10 @@ func (o IdempotentOptions) kept(sent, before http.Header) http.Header {
 	return k
 }
 
-// canonical returns h with canonical names, and with values as net/http writes them.
+// canonical returns h with canonical names, and with the values that net/http would write.
 func canonical(h http.Header) http.Header {
 	c := make(http.Header, len(h))
-	for _, written := range slices.Sorted(maps.Keys(h)) { // the order counts if two names are one
+	for _, written := range slices.Sorted(maps.Keys(h)) { // a fixed order for names that are equal in canonical form
 		name := http.CanonicalHeaderKey(written)
 		if c[name] == nil {
 			c[name] = []string{}
@@ -104,7 +108,8 @@ func canonical(h http.Header) http.Header {
 	return c
 }
 
-// connectionOptions returns the names that the header Connection lists: those headers are for this connection only.
+// connectionOptions returns the names that the header Connection lists. Those headers are for one
+// connection only.
 func connectionOptions(h http.Header) []string {
 	var names []string
 	for _, list := range h["Connection"] {
@@ -115,7 +120,8 @@ func connectionOptions(h http.Header) []string {
 	return names
 }
 
-// oneLine does what net/http does when it writes a header, so that nothing is recorded that could split an answer.
+// oneLine replaces line ends as net/http does when it writes a header. So no record contains a
+// value that could split a response.
 var oneLine = strings.NewReplacer("\r", " ", "\n", " ", "\x00", " ")
 
 // replace makes dst equal to src.
@@ -126,7 +132,7 @@ func replace(dst, src http.Header) {
 	}
 }
 
-// isToken says whether s is a token of RFC 9110, section 5.6.2.
+// isToken reports whether s is a token of RFC 9110, section 5.6.2.
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -138,5 +144,5 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// isMethod says whether s can be a method that routers know.
+// isMethod reports whether s can be a method that routers know.
 func isMethod(s string) bool { return isToken(s) && s == strings.ToUpper(s) }

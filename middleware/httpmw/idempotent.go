@@ -14,45 +14,57 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Scope names the caller that a key belongs to, such as the tenant of the verified credentials. Two
-// callers with equal keys never meet if their scopes differ. An error is answered 401, without
-// WWW-Authenticate: let authentication in front answer first, or set it in
-// IdempotentOptions.Problem. An empty scope is answered 500, because it would mix callers.
+// Scope returns the caller that a key belongs to, such as the tenant of the verified credentials.
+// Two callers with equal keys share no record if their scopes differ. If Scope returns an error,
+// the response is 401 without WWW-Authenticate. Let authentication in front of Idempotent refuse
+// such a request, or set the header in IdempotentOptions.Problem. If the scope is empty, the
+// response is 500, because an empty scope would mix callers.
 type Scope func(*http.Request) (string, error)
 
-// Idempotent returns a middleware that runs the handler once for each Idempotency-Key. It panics if locks or scope is
-// nil or o is not valid; [IdempotentOptions.Validate] tells before.
+// Idempotent returns a middleware that runs the handler once for each Idempotency-Key. It panics if
+// locks or scope is nil, or if [IdempotentOptions.Validate] refuses o.
 //
-//	first time                                  runs; recorded before it is sent
-//	same key while the first runs               waits up to Terms.Wait, then 409 with Retry-After
-//	the same while Terms.MaxWaiting wait        409 with Retry-After at once
-//	same key, same request, done                what was recorded, with Idempotent-Replayed: true
-//	same key, other request                     422
-//	done, but too large or streamed             409
-//	the handler called guard.Ticket             its answer, until the adopter ends, with Retry-After
-//	outcome unknown (guard.AtMostOnce)          409
-//	no key, a malformed one, two headers        400
-//	the scope fails · is empty                  401 · 500
-//	body above o.MaxRequest · broken off        413 · 400
-//	Redis away, locks closed, time over         503 with Retry-After
-//	body read before, wrapped twice, bad record 500
-//	a method that is not in o.Methods           runs unguarded, with a key or without
+//	request                                          response
+//	first with its key                               that of the handler, recorded before it is sent
+//	key is held by another run                       waits up to Terms.Wait, then 409 with Retry-After
+//	the same, and Terms.MaxWaiting requests wait     409 with Retry-After at once
+//	key is done                                      the recorded one, with Idempotent-Replayed: true
+//	key was used for another request                 422
+//	key is done, response was too large or streamed  409
+//	the handler called guard.Ticket                  that of the handler, with Retry-After, until the adopter ends
+//	key is abandoned, with guard.AtMostOnce          409
+//	no key, a malformed key, or two headers          400
+//	Scope returns an error                           401
+//	Scope returns an empty string                    500
+//	body above o.MaxRequest                          413
+//	body cannot be read to its end                   400
+//	Redis unavailable, locks closed, ctx ended       503 with Retry-After
+//	body was read before, Idempotent inside itself   500
+//	record does not decode                           500
+//	method is not in o.Methods                       that of the handler, unguarded
 //
-// These answers are problems of RFC 9457, each with a Type of its own. An answer that is not recorded (see Store) frees
-// the key, and so does a panic, which passes on; with guard.AtMostOnce a panic leaves the outcome unknown.
+// The responses of this package are problems of RFC 9457. Each kind has its own Type. A response
+// that is not recorded (see Store) releases the key. A panic releases the key and continues. With
+// guard.AtMostOnce a panic leaves the key abandoned.
 //
-// A handler may hand the work to a job: it calls guard.Ticket with [Key], sends the ticket, and answers,
-// mostly with 202. Repetitions get that answer with Retry-After and Idempotent-Replayed: true until the
-// job has called [Complete]; then they get the answer of the job. If no process adopts the hold in time,
-// or the job dies, the key is abandoned, as after a crash. The ctx of the request ends with guard.Ticket,
-// so send the ticket with guard.Detach. If that fails, adopt the ticket and release the lease before the
-// handler answers, else repetitions get 409 until the end of the ticket.
+// A handler may hand over its work to a job: it calls guard.Ticket with [Key], sends the ticket,
+// and responds, usually with 202.
 //
-// The handler writes into memory: a Flush is remembered, not obeyed, until the answer exceeds
-// o.MaxResponse or is flushed as text/event-stream. From then on it is streamed. Hijack is refused
-// with http.ErrNotSupported; 1xx pass. The request's context is that of the lease: the client's
-// disconnect does not end it (see o.CancelOnDisconnect); it ends before the lease can, with the
-// same causes as under [Exclusive].
+//   - Repetitions get that response with Retry-After and Idempotent-Replayed: true, until the job
+//     calls [Complete]. Then they get the response of the job.
+//   - If no process adopts the hold in time, or the job dies, the key is abandoned, as after a
+//     crash.
+//   - guard.Ticket cancels the ctx of the request, so send the ticket with guard.Detach. If that
+//     fails, adopt the ticket and release the lease before the handler responds. Otherwise
+//     repetitions get 409 until the end of the ticket.
+//
+// The handler's response is collected in memory. It is streamed from the moment when it exceeds
+// o.MaxResponse, or when a response with Content-Type text/event-stream is flushed. An earlier
+// Flush has no effect until then. Hijack fails with http.ErrNotSupported. Responses with a status
+// of 1xx are sent at once.
+//
+// The request's context is that of the lease. The client's disconnect does not cancel it (see
+// o.CancelOnDisconnect). It ends before the lease can, with the same causes as under [Exclusive].
 func Idempotent(locks *lockcore.Locker, scope Scope, o IdempotentOptions) func(http.Handler) http.Handler {
 	must("Idempotent", notNil("locks", locks != nil), notNil("scope", scope != nil), o.Validate())
 	o = o.withDefaults(locks)
@@ -100,7 +112,7 @@ func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	m.refuse(w, r, op.key, err)
 }
 
-// warn tells the Observer what an operator should hear.
+// warn reports the errors that an operator should know to the Observer.
 func (m *idempotent) warn(r *http.Request, err error) {
 	misconfigured := func() {
 		m.locks.Internal().Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()})
@@ -117,9 +129,9 @@ func (m *idempotent) warn(r *http.Request, err error) {
 	}
 }
 
-// operation is what a request asks for.
+// operation is a request with its key.
 type operation struct {
-	key         string // as Redis sees it
+	key         string // in Redis
 	fingerprint []byte
 	body        []byte
 }
@@ -141,22 +153,23 @@ func (m *idempotent) operation(r *http.Request, client string) (operation, error
 	return op, nil
 }
 
-// once answers r by running next or by replaying. An error is still to be answered.
+// once runs next or replays its record. It writes no response if it returns an error.
 func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Handler, op operation) error {
-	// While the request waits, the client's disconnect ends it; from the start of the handler on it does not.
+	// The client's disconnect ends the call while it waits for the key. From the start of the
+	// handler on it does not.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer cancel(nil)
 	stay := context.AfterFunc(r.Context(), func() { cancel(context.Cause(r.Context())) })
 	defer stay()
 
-	var own *response // what next answered to this request
+	var own *response // of next to this request
 	var holding context.Context
 	var interim access.Interim
 	o := m.guard
 	o.Fingerprint = op.fingerprint
 	stored, err := guard.OnceValue(access.WithInterim(ctx, &interim), m.locks, op.key, o, func(ctx context.Context) (a response, err error) {
 		//planted:gone-before-the-run
-		if !m.CancelOnDisconnect && !stay() { // the client has gone, even if ctx does not know yet
+		if !m.CancelOnDisconnect && !stay() { // the client has disconnected; ctx may not be canceled yet
 			return a, guard.NoEffect(cmp.Or(context.Cause(r.Context()), context.Canceled))
 		}
 		holding = access.WithInterim(ctx, nil) //nolint:fatcontext // it is for this key only, and the function runs once
@@ -172,17 +185,17 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 	if own == nil {
 		return m.replay(w, r, stored, err)
 	}
-	if stored.Outcome == guard.HandedOver { // before the client can know the answer and repeat the request
+	if stored.Outcome == guard.HandedOver { // before the client gets the response and can repeat the request
 		m.keepInterim(holding, op.key, own, w.Header())
 	}
-	if !own.streamed { // whatever became of its record, this is the true answer
+	if !own.streamed { // sent also if the record could not be stored
 		clear(w.Header())
 		own.write(w, r.Method)
 	}
 	return nil
 }
 
-// replay answers r with what another run recorded, or returns why not.
+// replay writes the recorded response of another run, or returns why it cannot.
 func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard.Result[response], err error) error {
 	switch {
 	case errors.As(err, new(*guard.RecordedError)): // this package records no errors
@@ -198,7 +211,8 @@ func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard
 	return nil
 }
 
-// run runs next on r with its body under ctx. It returns what next answered, or nil if it was cut short; and why that is not to be recorded.
+// run runs next on r with its body under ctx. It returns the response of next, or nil if next was
+// interrupted without a response. The error says why the response must not be recorded.
 func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, op operation) (*response, error) {
 	run := &running{key: op.key}
 	rec := &recorder{w: w, run: run, limit: m.MaxResponse, deaf: !m.CancelOnDisconnect, header: w.Header().Clone()}
@@ -210,7 +224,8 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 	own := rec.response()
 	switch {
 	case own.silent && (ctx.Err() != nil && !handedOver(ctx) || run.cut.Load()): //planted:cut-short-in-silence
-		// It obeyed its ctx and returned: net/http's 200 is nobody's answer.
+		// The handler returned without a response because its context, or that of a guard inside,
+		// ended. net/http's implicit 200 must not be recorded.
 		return nil, guard.Unknown(m.cutShort(context.Cause(ctx)))
 	case run.unknown.Load():
 		eachRun(w, func(outer *running) { outer.unknown.Store(true) })
@@ -224,8 +239,8 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return own, nil
 }
 
-// cutShort is the error of a handler that has not answered. cause is why its ctx ended, or nil if only the ctx of an
-// inner guard ended.
+// cutShort returns the error of a handler that was interrupted without a response. cause is why its
+// ctx ended, or nil if only the ctx of a guard inside ended.
 func (m *idempotent) cutShort(cause error) error {
 	err := errCut
 	if m.Mode == guard.AtMostOnce {

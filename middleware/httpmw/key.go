@@ -24,8 +24,8 @@ const (
 	keyPrefix = "http:" // of the keys in Redis
 )
 
-// clientKey reads the client's key: a string of RFC 8941, as the draft has it, or the bare text that most clients send.
-// Both are the same key.
+// clientKey returns the client's key. The header is a string of RFC 8941, as in the draft, or the
+// bare text that most clients send. Both are the same key.
 func (o IdempotentOptions) clientKey(h http.Header) (string, error) {
 	values := h.Values(o.Header)
 	switch len(values) {
@@ -64,7 +64,7 @@ func (o IdempotentOptions) parseKey(value string) (string, error) {
 	return key, nil
 }
 
-// UUIDKey is an IdempotentOptions.ValidKey that takes UUIDs only, in the form of RFC 9562:
+// UUIDKey is an IdempotentOptions.ValidKey that accepts only UUIDs in the form of RFC 9562:
 // 8e03978e-40d5-43dd-bc93-6894a57f9324. Upper case is allowed, and is another key than lower case.
 func UUIDKey(key string) error {
 	if len(key) != 36 {
@@ -88,7 +88,8 @@ func UUIDKey(key string) error {
 
 var errNoUUID = errors.New("it is not a UUID")
 
-// unquote reads an RFC 8941 string after its first quote. Parameters are refused: the draft defines none.
+// unquote decodes an RFC 8941 string after its first quote. It refuses parameters, because the
+// draft defines none.
 func unquote(s string) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -106,15 +107,21 @@ func unquote(s string) (string, bool) {
 	return "", false
 }
 
-// digest is the key of an operation in Redis. It gives away none of its parts, which cannot run into each other.
+// digest returns the key of an operation in Redis. It does not reveal its parts. Different parts
+// have different digests, because Digest prefixes each part with its length.
 func digest(secret []byte, scope, method, path, client string) string {
 	return keyPrefix + idempotency.Digest(secret, "http", scope, method, path, client) //planted:digest-parts
 }
 
-// KeyOf is what [Key] says inside the handler of such a request, for an operator who looks a key up or clears it
-// (idempotency.Lookup, idempotency.Clear). path is the request's, escaped and without query, as the client sent it; header is the
-// Idempotency-Key, quoted or bare. Of o it needs Secret and, if set, ValidKey. It fails if one of them cannot be a
-// request's. What is recorded has a format of this package's own (codec "http"), which no exported function reads.
+// KeyOf returns what [Key] returns inside the handler of a request. An operator needs it for
+// idempotency.Lookup and idempotency.Clear.
+//
+//   - path is the path of the request, escaped and without query, as the client sent it.
+//   - header is the value of the Idempotency-Key header, quoted or bare.
+//   - o needs the Secret of the middleware and, if it has one, its ValidKey.
+//
+// KeyOf returns an error that lists every argument that no guarded request can have. The records of
+// this package use a private encoding (codec "http") that no exported function decodes.
 func (o IdempotentOptions) KeyOf(scope, method, path, header string) (string, error) {
 	var errs []error
 	if scope == "" {
@@ -133,15 +140,15 @@ func (o IdempotentOptions) KeyOf(scope, method, path, header string) (string, er
 	return digest(o.Secret, scope, method, path, client), nil
 }
 
-// running is what a handler under Idempotent can ask for and say.
+// running is the run of a handler under Idempotent.
 type running struct {
 	key      string
-	noEffect atomic.Bool // nothing has happened
-	unknown  atomic.Bool // nobody knows what has happened
-	cut      atomic.Bool // a lease inside has ended before its handler
+	noEffect atomic.Bool // the handler called NoEffect, or a middleware inside refused the request
+	unknown  atomic.Bool // the handler called Unknown, or was interrupted under a middleware inside
+	cut      atomic.Bool // the lease of a middleware inside has ended before its handler
 }
 
-// eachRun calls f for every Idempotent whose answer is written to w.
+// eachRun calls f for every Idempotent that records what is written to w.
 func eachRun(w http.ResponseWriter, f func(*running)) {
 	for {
 		switch v := w.(type) {
@@ -163,9 +170,10 @@ func runningIn(ctx context.Context) *running {
 	return r
 }
 
-// Key returns the key under which this package guards the request of ctx, or "" outside of it: a digest that gives
-// away neither the client's key nor its scope. It is the same for every repetition, so it can be passed downstream as
-// an idempotency key, or stored in the transaction of the effect; guard.Token and guard.Attempt take it, and so does an operator's
+// Key returns the key under which [Idempotent] guards the request of ctx, or "" outside of it. The
+// key is a digest that reveals neither the client's key nor its scope. It is the same for every
+// repetition. So you can pass it downstream as an idempotency key, or store it in the transaction
+// of the effect. It is also the key for guard.Token, guard.Attempt, guard.Ticket and
 // idempotency.Clear.
 func Key(ctx context.Context) string {
 	if r := runningIn(ctx); r != nil {
@@ -174,19 +182,21 @@ func Key(ctx context.Context) string {
 	return ""
 }
 
-// NoEffect says that nothing has happened: whatever the handler answers is not recorded and frees the key, also with
-// guard.AtMostOnce, so that the same request can be sent again. It is for a handler that fails before its effect, as
-// guard.NoEffect is. A panic is no answer: with guard.AtMostOnce it leaves the outcome unknown all the same. Outside of Idempotent it does
-// nothing, and so it does beside [Unknown].
+// NoEffect reports that the request had no effect. The handler's response is not recorded, and the
+// key is released, also with guard.AtMostOnce. So the client can send the same request again. It is
+// for a handler that fails before its effect, like guard.NoEffect. If the handler panics, NoEffect
+// does nothing: with guard.AtMostOnce the key is abandoned. It also does nothing outside of
+// Idempotent, and if the handler calls [Unknown] too.
 func NoEffect(ctx context.Context) {
 	if r := runningIn(ctx); r != nil {
 		r.noEffect.Store(true)
 	}
 }
 
-// Unknown says that nobody knows whether the effect happened, as after a timeout of a payment provider: whatever the handler answers is
-// not recorded, and the key is left abandoned, as guard.Unknown does. The next request runs and is told that it takes over; with
-// guard.AtMostOnce it is refused as [TypeOutcomeUnknown]. Outside of Idempotent it does nothing.
+// Unknown reports that the effect of the request is unknown, for example after a timeout of a
+// payment provider. The handler's response is not recorded, and the key is abandoned, like with
+// guard.Unknown. The next request takes the key over, see guard.Attempt. With guard.AtMostOnce it
+// is refused as [TypeOutcomeUnknown]. Outside of Idempotent Unknown does nothing.
 func Unknown(ctx context.Context) {
 	if r := runningIn(ctx); r != nil {
 		r.unknown.Store(true)

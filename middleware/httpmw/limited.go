@@ -9,23 +9,25 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Shared returns a middleware under which any number of requests of the same key run at the same time, but never beside a
-// request or job of [Exclusive] with that key: the requests are readers, see [guard.Shared]. Otherwise it behaves as
-// Exclusive, and answers what Exclusive answers. It panics if locks or key is nil, or if o is not valid.
+// Shared returns a middleware that runs any number of requests of the same key at the same time,
+// but never beside a request or job of [Exclusive] with that key. The requests are readers, see
+// [guard.Shared]. Otherwise it behaves as Exclusive and has the same responses. It panics if locks
+// or key is nil, or if [ExclusiveOptions.Validate] refuses o.
 func Shared(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) func(http.Handler) http.Handler {
 	return newExclusive("Shared", &exclusive{locks: locks, key: key, shared: true}, o, o.Validate())
 }
 
-// LimitedOptions of [Limited] and [LimitedFunc]. The zero value is ready to use.
+// LimitedOptions are the options of [Limited] and [LimitedFunc]. The zero value is ready to use.
 type LimitedOptions struct {
-	// Terms are those of [ExclusiveOptions]. Limit must be 0. Weight is how much of the limit a request takes, by default 1.
+	// Terms are those of [ExclusiveOptions]. Limit must be 0. Weight is how much of the limit a
+	// request takes. Default: 1.
 	Terms lockcore.Terms
 	// Problem is that of [ExclusiveOptions].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 }
 
-// Validate reports every problem of o at once. Each message names the field, its value and the bound. Validate cannot
-// compare Terms.Weight with a limit that it does not know.
+// Validate reports every problem of o at once. Each message names the field, its value and the
+// bound. Validate cannot compare Terms.Weight with a limit that it does not know.
 func (o LimitedOptions) Validate() error {
 	var limit error
 	if o.Terms.Limit != 0 {
@@ -40,13 +42,14 @@ func (o LimitedOptions) Validate() error {
 	return errtext.Join(limit, err)
 }
 
-// Limited returns a middleware under which at most n requests of the same key run at the same time, anywhere on the same
-// Redis and prefix. With Terms.MinHold at most n requests begin within that time, which is a rate limit. See
-// [guard.Limited] for what n and Terms.Weight mean beside other calls of the key.
+// Limited returns a middleware that runs at most n requests of the same key at the same time, in
+// all processes with the same Redis and prefix. With Terms.MinHold at most n requests begin within
+// that time, which is a rate limit. [guard.Limited] documents n and Terms.Weight.
 //
-// A request for which there is no room waits up to Terms.Wait for its turn. Then it is answered 429 with Retry-After.
-// While Terms.MaxWaiting requests wait, further requests get that answer at once. Otherwise Limited behaves as [Exclusive]. n is 1 to 1,000,000 and at least
-// Terms.Weight. Limited panics if locks or key is nil, or if n or o is not valid.
+// A request that does not fit waits up to Terms.Wait. Then it gets 429 with Retry-After. While
+// Terms.MaxWaiting requests wait, further requests get 429 at once. Otherwise Limited behaves as
+// [Exclusive]. n is 1 to 1,000,000 and at least Terms.Weight. Limited panics if locks or key is
+// nil, or if n or o is not valid.
 func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) func(http.Handler) http.Handler {
 	invalid := o.Validate()
 	if invalid == nil {
@@ -56,14 +59,14 @@ func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) func(
 	return newExclusive("Limited", &exclusive{locks: locks, key: key, limit: limit}, o.exclusive(), invalid)
 }
 
-// LimitFunc returns the limit of a request, for example that of its tenant: 1 to 1,000,000, and at least Terms.Weight.
-// All requests of a key should have the same limit. It is called once per request, from several goroutines, and must not read
-// r.Body. If it returns an error or another number, the request is answered 500, and the Observer gets
-// guard.NoKey.
+// LimitFunc returns the limit of a request, for example that of its tenant: 1 to 1,000,000, and at
+// least Terms.Weight. All requests of a key should have the same limit. It is called once per
+// request, from several goroutines, and must not read r.Body. If it returns an error or another
+// number, the response is 500, and the Observer gets guard.NoKey.
 type LimitFunc func(r *http.Request) (int, error)
 
-// LimitedFunc is [Limited] with a limit that depends on the request. It panics if locks, key or limit is nil, or if o is
-// not valid.
+// LimitedFunc is [Limited] with a limit that depends on the request. It panics if locks, key or
+// limit is nil, or if o is not valid.
 func LimitedFunc(locks *lockcore.Locker, key KeyFunc, limit LimitFunc, o LimitedOptions) func(http.Handler) http.Handler {
 	invalid := o.Validate()
 	if limit == nil {

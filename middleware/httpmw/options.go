@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	statusClientClosed = 499 // of nginx and of gateways: the client has gone, or the time was over
+	statusClientClosed = 499 // of nginx and gateways: the client disconnected, or the time was over
 
 	defaultName    = "http"
 	defaultHold    = 5 * time.Minute
@@ -22,89 +22,115 @@ const (
 	maxLimit       = 16 << 20
 )
 
-// Store says which answers are recorded.
+// Store selects the responses that are recorded.
 type Store int
 
 const (
-	// StoreFinal records every status below 500 but 401, 403, 408, 425, 429, 499 and any 4xx with Retry-After, after which
-	// the same request may succeed.
+	// StoreFinal records every status below 500, except 401, 403, 408, 425, 429, 499 and any 4xx
+	// with Retry-After. After these the same request may succeed.
 	StoreFinal Store = iota
-	// StoreAll records every status, 5xx too, as Stripe's API v1 does.
+	// StoreAll records every status, also 5xx, as Stripe's API v1 does.
 	StoreAll
-	// StoreSuccess records 2xx only: a request that was refused can be corrected under the same key.
+	// StoreSuccess records 2xx only. So a client can correct a refused request and use the same
+	// key.
 	StoreSuccess
 )
 
-// IdempotentOptions of [Idempotent]. The zero value is ready to use.
+// IdempotentOptions are the options of [Idempotent]. The zero value is ready to use.
 type IdempotentOptions struct {
-	// Terms of each run. Wait, by default the Locker's (2 s), is how long a request waits for a running one of its key, or
-	// for Redis; then it is answered 409, or 503. MaxHold bounds the handler, by default to 5 min, whatever the Locker's
-	// own Terms say. MaxWaiting is how many requests of this process wait for one key: one more is answered 409 at once.
-	// By default it is the Locker's, or 64 if the Locker has none. 1,000,000 has no effect. Name is "http" by default.
-	Terms lockcore.Terms
-	// Keep is how long an answer can be replayed. Default 24 h. 1 s to 366 days. Publish it: clients must not repeat later.
-	Keep time.Duration
-	// Mode is guard.AtLeastOnce by default. With guard.AtMostOnce a key whose run never said how it ended (the process
-	// died, the handler panicked) is refused as [TypeOutcomeUnknown], and a 5xx, whose outcome is known, is recorded
-	// whatever Store says.
-	Mode guard.Mode
-	// Secret makes the digests of scope, key and request HMACs, so that nobody who can read Redis can test guesses. 32
-	// random bytes, the same in every process, unchanged within Keep. Default: plain SHA-256.
-	Secret []byte
-	// Header is the request header that has the client's key. Default Idempotency-Key.
-	Header string
-	// ValidKey returns an error if a client's key is not acceptable. A key must always have 1 to 255 printable ASCII
-	// characters. A refused key is answered 400 as [TypeKeyMalformed]; the error is in Problem.Err, for logs. [UUIDKey]
-	// accepts only UUIDs. Default: every key is acceptable.
-	ValidKey func(key string) error
-	// Methods that are guarded and need a key. All others run unguarded, even with a key: name PUT and DELETE here if
-	// clients send keys with them. Default POST and PATCH.
-	Methods []string
-	// Optional lets requests without a key pass unguarded. Default: they are answered 400.
-	Optional bool
-	// Fingerprint returns what must be equal when a key is used again, else the answer is 422. It must not read r.Body;
-	// body has all of it. Its result may be of any length; only a digest is stored. Default: method, path, sorted query,
-	// Content-Type and body.
-	Fingerprint func(r *http.Request, body []byte) []byte
-	// Store says which answers are recorded. Default StoreFinal. What is not recorded frees the key.
-	Store Store
-	// OmitHeaders are names of headers that are not recorded, beside the list below. Default: the headers that the
-	// handler has set, changed or deleted are recorded and replayed. A header that was set in front of Idempotent is
-	// recorded only if the handler has changed it, because the code that set it sets it again for a replay. These
-	// headers and trailers are not recorded:
-	//   - of one connection: Connection and the headers that it names, Keep-Alive, Proxy-Connection, Te, Trailer,
-	//     Transfer-Encoding, Upgrade, and Content-Length, which is counted anew
-	//   - credentials: Authorization, Authentication-Info, Cookie, Proxy-Authenticate, Proxy-Authentication-Info,
-	//     Proxy-Authorization, Set-Cookie, Set-Cookie2, Www-Authenticate; and, unless OnlyHeaders names them: X-Access-Token,
-	//     X-Api-Key, X-Auth-Token, X-Csrf-Token, X-Refresh-Token, X-Xsrf-Token
-	//   - Date and Idempotent-Replayed, and, unless OnlyHeaders names them: Age, Clear-Site-Data, Server-Timing
-	//   - ids of requests and traces, unless OnlyHeaders names them: B3, Baggage, Correlation-Id, Request-Id, Trace-Id,
-	//     Traceparent, Traceresponse, Tracestate, Uber-Trace-Id, X-Amz-Request-Id, X-Amzn-Requestid, X-Amzn-Trace-Id, X-B3-…,
-	//     X-Cloud-Trace-Context, X-Correlation-Id, X-Datadog-…, X-Request-Id, X-Trace-Id
-	//   - CORS, unless OnlyHeaders names them: Access-Control-…, Timing-Allow-Origin
-	//   - rate limits, unless OnlyHeaders names them: Ratelimit, Ratelimit-…, X-Rate-Limit-…, X-Ratelimit-…
+	// Terms are those of each run:
 	//
-	// Content-Type and Content-Encoding cannot be omitted. An answer whose recorded headers and trailers exceed 64 KiB is not
-	// kept, see [TypeNotReplayable].
+	//   - Wait bounds the time that a request waits while another one of its key runs, or while
+	//     Redis is unavailable. Then the response is 409, or 503. Default: that of the Locker (2
+	//     s).
+	//   - MaxHold bounds the handler. Default: 5 min, whatever the Terms of the Locker are.
+	//   - MaxWaiting bounds how many requests of this process wait for one key. A further request
+	//     gets 409 at once. Default: that of the Locker, or 64 if the Locker has none. 1,000,000
+	//     has no effect.
+	//   - Name is "http" by default.
+	//   - Limit and Weight must be 0.
+	Terms lockcore.Terms
+	// Keep is how long a response can be replayed. Default: 24 h. 1 s to 366 days. Publish it,
+	// because clients must not repeat a request later.
+	Keep time.Duration
+	// Mode decides what happens to an abandoned key. A key is abandoned if the process of its run
+	// has died, for example. Default: guard.AtLeastOnce. With guard.AtMostOnce such a key is
+	// refused as [TypeOutcomeUnknown], a panic of the handler leaves the key abandoned, and a 5xx
+	// is recorded whatever Store is.
+	Mode guard.Mode
+	// Secret makes the digests of scope, key and request HMACs. Without it, a reader of Redis can
+	// test guesses of them. Use 32 random bytes, the same in every process. Do not change it within
+	// Keep. Default: plain SHA-256.
+	Secret []byte
+	// Header is the request header that contains the client's key. Default: Idempotency-Key.
+	Header string
+	// ValidKey returns an error if a client's key is not acceptable. A key must always have 1 to
+	// 255 printable ASCII characters. A request with a refused key gets 400 as [TypeKeyMalformed].
+	// The error is in Problem.Err, for logs. [UUIDKey] accepts only UUIDs. Default: every key is
+	// acceptable.
+	ValidKey func(key string) error
+	// Methods are the methods that are guarded and need a key. Requests with another method run
+	// unguarded, even with a key. Add PUT and DELETE if clients send keys with them. Default: POST
+	// and PATCH.
+	Methods []string
+	// Optional lets requests without a key run unguarded. Default: they get 400.
+	Optional bool
+	// Fingerprint returns the part of a request that must be equal when its key is used again.
+	// Otherwise the response is 422. Fingerprint must not read r.Body, because body contains all of
+	// it. The result may have any length. Only a digest of it is stored. Default: method, path,
+	// sorted query, Content-Type and body.
+	Fingerprint func(r *http.Request, body []byte) []byte
+	// Store selects the responses that are recorded. Default: StoreFinal. A response that is not
+	// recorded releases the key.
+	Store Store
+	// OmitHeaders are names of headers that are not recorded, in addition to the list below.
+	// Default: none. The headers that the handler has set, changed or deleted are recorded and
+	// replayed. A header that was set in front of Idempotent is recorded only if the handler has
+	// changed it, because the code that set it sets it again for a replay. These headers and
+	// trailers are not recorded:
+	//
+	//   - of one connection: Connection and the headers that it names, Keep-Alive,
+	//     Proxy-Connection, Te, Trailer, Transfer-Encoding, Upgrade, and Content-Length, which is
+	//     computed again
+	//   - credentials: Authorization, Authentication-Info, Cookie, Proxy-Authenticate,
+	//     Proxy-Authentication-Info, Proxy-Authorization, Set-Cookie, Set-Cookie2,
+	//     Www-Authenticate; and, unless OnlyHeaders names them: X-Access-Token, X-Api-Key,
+	//     X-Auth-Token, X-Csrf-Token, X-Refresh-Token, X-Xsrf-Token
+	//   - Date and Idempotent-Replayed, and, unless OnlyHeaders names them: Age, Clear-Site-Data,
+	//     Server-Timing
+	//   - ids of requests and traces, unless OnlyHeaders names them: B3, Baggage, Correlation-Id,
+	//     Request-Id, Trace-Id, Traceparent, Traceresponse, Tracestate, Uber-Trace-Id,
+	//     X-Amz-Request-Id, X-Amzn-Requestid, X-Amzn-Trace-Id, X-B3-…, X-Cloud-Trace-Context,
+	//     X-Correlation-Id, X-Datadog-…, X-Request-Id, X-Trace-Id
+	//   - CORS, unless OnlyHeaders names them: Access-Control-…, Timing-Allow-Origin
+	//   - rate limits, unless OnlyHeaders names them: Ratelimit, Ratelimit-…, X-Rate-Limit-…,
+	//     X-Ratelimit-…
+	//
+	// Content-Type and Content-Encoding cannot be omitted. A response whose recorded headers and
+	// trailers exceed 64 KiB is not recorded, see [TypeNotReplayable].
 	OmitHeaders []string
-	// OnlyHeaders are names of the only headers that are recorded, if the handler has set them, beside Content-Type and
-	// Content-Encoding. Default: all but those of OmitHeaders. Only one of OnlyHeaders and OmitHeaders may be set.
+	// OnlyHeaders are names of headers. If set, only these headers are recorded, and Content-Type
+	// and Content-Encoding. Default: all except those of OmitHeaders. Only one of OnlyHeaders and
+	// OmitHeaders may be set.
 	OnlyHeaders []string
-	// MaxRequest bounds the request's body in bytes, which is read before the handler runs. Above it the answer is 413.
-	// Default 1 MiB, at most 16 MiB.
+	// MaxRequest bounds the body of the request in bytes. The body is read before the handler runs.
+	// Above the bound the response is 413. Default: 1 MiB. At most 16 MiB.
 	MaxRequest int
-	// MaxResponse bounds the recorded body in bytes. An answer above it is streamed and not kept, see [TypeNotReplayable].
-	// Default 1 MiB, at most 16 MiB. Recorded headers have 64 KiB beside it.
+	// MaxResponse bounds the recorded body in bytes. A response above it is streamed and not
+	// recorded, see [TypeNotReplayable]. Recorded headers and trailers have a separate bound of 64
+	// KiB. Default: 1 MiB. At most 16 MiB.
 	MaxResponse int
-	// CancelOnDisconnect ends the handler's ctx when the client goes away, and shows it errors of writes. By default it
-	// runs to its end, at most Terms.MaxHold, and what it did is recorded.
+	// CancelOnDisconnect cancels the handler's ctx when the client disconnects, and returns errors
+	// of writes to the handler. By default the handler runs to its end, for at most Terms.MaxHold,
+	// and its response is recorded.
 	CancelOnDisconnect bool
-	// Problem writes the answers of this package, for APIs with an error format of their own. Retry-After is set
-	// already. Default [WriteProblem].
+	// Problem writes the responses of this package, for APIs with another error format. Retry-After
+	// is set before the call. Default: [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 }
 
-// Validate reports every problem of o at once; each names the field, its value and the bound.
+// Validate reports every problem of o at once. Each message names the field, its value and the
+// bound.
 func (o IdempotentOptions) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -170,7 +196,8 @@ func withDefaults(t lockcore.Terms, locks *lockcore.Locker) lockcore.Terms {
 	return t
 }
 
-// must panics with all of errs, if any: arguments of a constructor that are mistakes of the program.
+// must panics if one of errs is not nil. errs are invalid arguments of a constructor, which are
+// mistakes in the program.
 func must(constructor string, errs ...error) {
 	if err := errtext.Join(errs...); err != nil {
 		panic(errtext.Prefix("httpmw: "+constructor, err).Error())
@@ -192,11 +219,11 @@ func canonicalNames(names []string) []string {
 	return canonical
 }
 
-// keeps says whether an answer is recorded.
+// keeps reports whether a is recorded.
 func (o IdempotentOptions) keeps(a *response) bool {
 	status := a.status
 	switch {
-	case status < 200: // 101: the connection is no longer ours
+	case status < 200: // 101: another protocol uses the connection
 		return false
 	case o.Store == StoreAll, o.Mode == guard.AtMostOnce && status >= 500:
 		return true

@@ -17,45 +17,56 @@ import (
 
 const typeBase = "https://github.com/holdfast-go/holdfast/blob/main/docs/problems.md#"
 
-// The types of problem that this package answers with. They do not change, and each is the address of its description.
+// The types of problem in the responses of this package. They do not change. Each is the address of
+// its description.
 const (
 	TypeKeyMissing       = typeBase + "key-missing"       // 400
 	TypeKeyMalformed     = typeBase + "key-malformed"     // 400
-	TypeBodyUnreadable   = typeBase + "body-unreadable"   // 400: the client broke off
-	TypeResourceUnnamed  = typeBase + "resource-unnamed"  // 400: Exclusive: the request does not say what it is about
-	TypeUnauthorized     = typeBase + "unauthorized"      // 401: the scope function failed
+	TypeBodyUnreadable   = typeBase + "body-unreadable"   // 400: the request ended before its body did
+	TypeResourceUnnamed  = typeBase + "resource-unnamed"  // 400: Exclusive: KeyFunc returned no valid key
+	TypeUnauthorized     = typeBase + "unauthorized"      // 401: Scope returned an error
 	TypeInProgress       = typeBase + "in-progress"       // 409: a request with this key is running; repeat later
-	TypeBusy             = typeBase + "busy"              // 409, 423: Exclusive: another request or job has what this one needs; repeat later
-	TypeLimitReached     = typeBase + "limit-reached"     // 429: Limited: no room for the request under the limit; repeat later
-	TypeInterrupted      = typeBase + "interrupted"       // 503: the handler was cut short; repeat later
-	TypeOutcomeUnknown   = typeBase + "outcome-unknown"   // 409: an earlier run never said how it ended
-	TypeNotReplayable    = typeBase + "not-replayable"    // 409: done, but the answer was not kept
+	TypeBusy             = typeBase + "busy"              // 409, 423: Exclusive: another request or job has the key; repeat later
+	TypeLimitReached     = typeBase + "limit-reached"     // 429: Limited: the request does not fit under the limit; repeat later
+	TypeInterrupted      = typeBase + "interrupted"       // 503: the handler ended without a response; repeat later
+	TypeOutcomeUnknown   = typeBase + "outcome-unknown"   // 409: an earlier run ended without an outcome
+	TypeNotReplayable    = typeBase + "not-replayable"    // 409: done, but the response was not recorded
 	TypeBodyTooLarge     = typeBase + "body-too-large"    // 413
 	TypeKeyReused        = typeBase + "key-reused"        // 422: this key belongs to another request
 	TypeInternal         = typeBase + "internal"          // 500: the scope is empty, or a mistake in the program
 	TypeRecordUnreadable = typeBase + "record-unreadable" // 500: done, but the record does not decode
-	TypeUnavailable      = typeBase + "unavailable"       // 503: Redis is away, the process shuts down, or the request's time is over; repeat later
+	TypeUnavailable      = typeBase + "unavailable"       // 503: Redis is unavailable, the Locker is closed, or the request's ctx has ended; repeat later
 )
 
 // retryUnavailable is the Retry-After of a 503.
 const retryUnavailable = 5 * time.Second
 
-// Problem is an answer of this package, in the words of RFC 9457. The handler did not run for this request, or with
-// [TypeInterrupted] did not answer it.
+// Problem is a response of this package, in the terms of RFC 9457. The handler did not run for this
+// request, or with [TypeInterrupted] returned without a response.
 type Problem struct {
-	Type       string        // one of the constants above
-	Title      string        // the same for every problem of the type
-	Status     int           // of the answer
-	Detail     string        // what the client can do
-	RetryAfter time.Duration // what the header says, or 0
-	Key        string        // that the request was about, as Key says it inside the handler, or Exclusive's; "" before it is known. Not for the client
-	Err        error         // why: for logs, not for the client. It names no key except Key and those in errors of a KeyFunc, Scope or ValidKey
+	// Type is one of the constants above.
+	Type string
+	// Title is the same for every problem of the type.
+	Title string
+	// Status is the status of the response.
+	Status int
+	// Detail tells the client what it can do.
+	Detail string
+	// RetryAfter is the value of the header Retry-After, or 0 if it is not set.
+	RetryAfter time.Duration
+	// Key is the key of the request: under Idempotent the result of the function Key, under
+	// Exclusive the key of the KeyFunc. It is empty if it is not known. Do not send it to the
+	// client.
+	Key string
+	// Err is the reason, for logs. Do not send it to the client. It contains no keys except Key and
+	// those in errors of a KeyFunc, Scope or ValidKey.
+	Err error
 }
 
-// WriteProblem writes p as application/problem+json. It is the default of IdempotentOptions.Problem
-// and needs nothing of r. Before any such function is called, Retry-After and Cache-Control:
-// no-store are set, and headers that were set for another answer are removed. Content-Encoding
-// stays, as http.Error leaves it: who has set it in front of us may be compressing what we write
+// WriteProblem writes p as application/problem+json. It is the default of
+// IdempotentOptions.Problem, and does not use r. Before this package calls such a function, it sets
+// Retry-After and Cache-Control: no-store, and removes headers that were set for another response.
+// Content-Encoding stays, as in http.Error, because a middleware in front may compress the response
 // (https://go.dev/issue/66343).
 func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) { //nolint:revive // r has a name for the documentation
 	body, _ := json.Marshal(map[string]any{"type": p.Type, "title": p.Title, "status": p.Status, "detail": p.Detail})
@@ -66,20 +77,21 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) { //nolint:
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// otherAnswers are the headers that would lie about a problem. Content-Length is the server's to count.
-var otherAnswers = []string{
+// staleHeaders are headers of another response that would be wrong for a problem. The server sets
+// Content-Length.
+var staleHeaders = []string{
 	"Accept-Ranges", "Content-Disposition", "Content-Language", "Content-Length", "Content-Location", "Content-Range", "Etag",
 	"Expires", "Last-Modified", "Location", "Trailer",
 }
 
-// refuse answers r with the problem that err is.
+// refuse writes the problem of err.
 func (m *idempotent) refuse(w http.ResponseWriter, r *http.Request, key string, err error) {
 	p := problemOf(r.Context(), err)
 	p.Key, p.Detail = key, strings.ReplaceAll(p.Detail, HeaderKey, m.Header)
 	refuse(w, r, m.Problem, p)
 }
 
-// refuse answers r with p. It asks for a repetition, so an Idempotent around must not record it.
+// refuse writes p. The client may repeat the request, so an Idempotent around must not record p.
 func refuse(w http.ResponseWriter, r *http.Request, write func(http.ResponseWriter, *http.Request, Problem), p Problem) {
 	eachRun(w, func(outer *running) {
 		if errors.Is(p.Err, errCut) {
@@ -89,7 +101,7 @@ func refuse(w http.ResponseWriter, r *http.Request, write func(http.ResponseWrit
 		}
 	})
 	h := w.Header()
-	for _, name := range otherAnswers {
+	for _, name := range staleHeaders {
 		h.Del(name)
 	}
 	h.Set("Cache-Control", "no-store")
@@ -99,7 +111,7 @@ func refuse(w http.ResponseWriter, r *http.Request, write func(http.ResponseWrit
 	write(w, r, p)
 }
 
-// problemOf is the problem that err is. ctx is the request's own.
+// problemOf returns the problem of err. ctx is that of the request.
 func problemOf(ctx context.Context, err error) Problem {
 	p := internal
 	if i := slices.IndexFunc(problems, func(row problem) bool { return errors.Is(err, row.err) }); i >= 0 {
@@ -116,34 +128,36 @@ func problemOf(ctx context.Context, err error) Problem {
 	return p
 }
 
-// timeOver says that err is the end of the request's own ctx: its client has gone, or what stands in front of us has
-// bounded its time, perhaps with a cause of its own.
+// timeOver reports whether err comes from the end of the request's ctx: the client has
+// disconnected, or code in front of this package has canceled the ctx, perhaps with another cause.
 func timeOver(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
 }
 
-// Why a request is refused before Redis is asked, and errDropped, why a done one is after it.
+// Reasons to refuse a request. This package finds all of them except errDropped, errTaken and
+// errFull before it sends a command to Redis.
 var (
 	errKeyMissing   = errors.New("httpmw: no " + HeaderKey)
 	errKeyMalformed = errors.New("httpmw: malformed " + HeaderKey)
-	errUnnamed      = errors.New("httpmw: no key for Exclusive")
-	// A mistake of the program, see ByPathValue.
-	errMisplaced = errors.New("httpmw: no such path value; wrap the handler that is given to the router, not the router")
+	errUnnamed      = errors.New("httpmw: no valid key")
+	// errMisplaced is a mistake in the program, see ByPathValue.
+	errMisplaced = errors.New("httpmw: no such path value; wrap the handler that is registered with the router, not the router")
 	errScope     = errors.New("httpmw: scope")
 	errNoScope   = errors.New("httpmw: scope is empty")
 	errTooLarge  = errors.New("httpmw: request body is too large")
 	errBody      = errors.New("httpmw: read request body")
-	errBodyGone  = errors.New("httpmw: the request body was read before Idempotent; put Idempotent in front of whatever reads or parses it")
-	errDropped   = errors.New("httpmw: done, but the answer was not kept")
-	errTaken     = errors.New("httpmw: another request has the key") // of Exclusive; it wraps what lockcore says
-	errFull      = errors.New("httpmw: the limit is reached")        // of Limited, as errTaken
-	errLimit     = errors.New("httpmw: limit")                       // a mistake of the program
+	errBodyGone  = errors.New("httpmw: the request body was read before Idempotent; put Idempotent in front of the code that reads or parses it")
+	errDropped   = errors.New("httpmw: done, but the response was not recorded")
+	errTaken     = errors.New("httpmw: another request has the key") // of Exclusive; it wraps the error of lockcore
+	errFull      = errors.New("httpmw: the limit is reached")        // of Limited; it wraps the error of lockcore
+	errLimit     = errors.New("httpmw: limit")                       // a mistake in the program
 )
 
-// Why an answer that was not given is not recorded: the handler was cut short, with guard.AtMostOnce for good.
+// Errors of a handler that ended without a response. errUnknown is that with guard.AtMostOnce: then
+// a repetition is refused.
 var (
-	errCut     = errors.New("httpmw: the handler was cut short")
+	errCut     = errors.New("httpmw: the handler ended without a response")
 	errUnknown = fmt.Errorf("%w: its outcome is unknown", errCut)
 )
 
@@ -152,8 +166,8 @@ type problem struct {
 	Problem
 }
 
-// problems is the one place where an error becomes an answer. Our own come first: what a user's function returns may
-// wrap anything.
+// problems maps errors to problems. The first match counts. The errors of this package come first,
+// because they may wrap any error of a user's function.
 var problems = []problem{
 	{errKeyMissing, Problem{
 		Type: TypeKeyMissing, Status: http.StatusBadRequest, Title: "Idempotency-Key is missing",
@@ -162,12 +176,12 @@ var problems = []problem{
 	{errKeyMalformed, Problem{
 		Type: TypeKeyMalformed, Status: http.StatusBadRequest, Title: "Idempotency-Key is malformed",
 		Detail: "The Idempotency-Key header must appear once, with 1 to 255 printable ASCII characters, bare without a comma or as a quoted string. " +
-			"This API may ask for more, such as a UUID.",
+			"This API may require more, such as a UUID.",
 	}},
 	{errMisplaced, internal},
 	{errUnnamed, Problem{
 		Type: TypeResourceUnnamed, Status: http.StatusBadRequest, Title: "Resource is not named",
-		Detail: "The request does not say, or not in a way that can be used, what it needs for itself.",
+		Detail: "The request does not name the resource that it needs, or names it in an invalid way.",
 	}},
 	{errScope, Problem{
 		Type: TypeUnauthorized, Status: http.StatusUnauthorized, Title: "Caller is not known",
@@ -177,15 +191,15 @@ var problems = []problem{
 	{errBodyGone, internal},
 	{errTooLarge, Problem{
 		Type: TypeBodyTooLarge, Status: http.StatusRequestEntityTooLarge, Title: "Request body is too large",
-		Detail: "The body is larger than this operation takes.",
+		Detail: "The body is larger than this operation accepts.",
 	}},
 	{errBody, Problem{
 		Type: TypeBodyUnreadable, Status: http.StatusBadRequest, Title: "Request body cannot be read",
 		Detail: "The request ended before its body did. Send it again, with the same Idempotency-Key.",
 	}},
 	{errDropped, Problem{
-		Type: TypeNotReplayable, Status: http.StatusConflict, Title: "Answer was not kept",
-		Detail: "The operation is done and will not run again, but its answer was too large or was streamed. Read its result instead.",
+		Type: TypeNotReplayable, Status: http.StatusConflict, Title: "Response was not recorded",
+		Detail: "The operation is done and will not run again, but its response was too large or was streamed. Read its result instead.",
 	}},
 	{errTaken, Problem{
 		Type: TypeBusy, Status: http.StatusConflict, RetryAfter: time.Second, Title: "Resource is busy",
@@ -205,13 +219,13 @@ var problems = []problem{
 	}},
 	{errUnknown, unknown},
 	{errCut, Problem{
-		Type: TypeInterrupted, Status: http.StatusServiceUnavailable, RetryAfter: retryUnavailable, Title: "Operation was cut short",
-		Detail: "Whether it took effect is not known. Send the request again later, unchanged, with the same Idempotency-Key.",
+		Type: TypeInterrupted, Status: http.StatusServiceUnavailable, RetryAfter: retryUnavailable, Title: "Operation was interrupted",
+		Detail: "It is not known whether the operation took effect. Send the request again later, unchanged, with the same Idempotency-Key.",
 	}},
 	{lockcore.ErrAbandoned, unknown},
 	{lockcore.ErrRecord, Problem{
-		Type: TypeRecordUnreadable, Status: http.StatusInternalServerError, Title: "Recorded answer cannot be read",
-		Detail: "This request did not run the operation. What was recorded under this Idempotency-Key cannot be read.",
+		Type: TypeRecordUnreadable, Status: http.StatusInternalServerError, Title: "Recorded response cannot be read",
+		Detail: "This request did not run the operation. The record of this Idempotency-Key cannot be read.",
 	}},
 	{lockcore.ErrUnavailable, unavailable},
 	{lockcore.ErrClosed, unavailable},

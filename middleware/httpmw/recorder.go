@@ -12,27 +12,28 @@ import (
 	"time"
 )
 
-// recorder is the ResponseWriter that the handler gets. It hides the server's, also from http.ResponseController: what
-// reached that one would be sent before it is recorded. When the handler has returned it is over: what a goroutine writes that
-// the handler left behind must not reach an answer that is being recorded. mu decides that race; like every ResponseWriter it is
-// otherwise for one goroutine at a time.
+// recorder is the ResponseWriter of the handler. It hides that of the server, also from
+// http.ResponseController, because a response must not be sent before it is recorded. After the
+// handler has returned, over is true: writes of a goroutine that the handler has left must not
+// change a response that is being recorded. mu decides that race. Otherwise a recorder is for one
+// goroutine at a time, like any ResponseWriter.
 type recorder struct {
 	w      http.ResponseWriter
 	run    *running
 	limit  int  // of the body
-	deaf   bool // errors of writes are not shown: the client's disconnect must not end the handler
+	deaf   bool // hides errors of writes from the handler: the client's disconnect must not end it
 	header http.Header
 
 	mu        sync.Mutex
 	over      bool
 	status    int         // 0 until it is written
-	sent      http.Header // header as it was then
+	sent      http.Header // copy of header from when status was written
 	body      bytes.Buffer
-	flushed   bool // a Flush was asked for
-	streaming bool // what the handler writes goes to the client
+	flushed   bool // the handler called Flush
+	streaming bool // writes go to the client
 }
 
-// Header is what the handler sets, at first what stands in front of it has set.
+// Header returns the headers of the response. At first they are those that code in front has set.
 func (r *recorder) Header() http.Header {
 	if r.header == nil {
 		r.header = http.Header{}
@@ -40,7 +41,8 @@ func (r *recorder) Header() http.Header {
 	return r.header
 }
 
-// WriteHeader passes 1xx on and keeps the first final status. It panics on what is no status, as net/http does.
+// WriteHeader sends 1xx at once and keeps the first final status. It panics if status is invalid,
+// as net/http does.
 func (r *recorder) WriteHeader(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +65,7 @@ func (r *recorder) writeHeaderLocked(status int) {
 	}
 }
 
-// Write keeps p, or begins to stream if that would exceed the limit.
+// Write keeps p, or begins to stream if p would exceed the limit.
 func (r *recorder) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,11 +89,11 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.passLocked(p)
 }
 
-// Flush is FlushError for who does not ask for the error.
+// Flush is FlushError without a result.
 func (r *recorder) Flush() { _ = r.FlushError() }
 
-// FlushError sends what was written if the answer streams or is an event stream; else it only notes the wish. A proxy
-// flushes a chunked answer twice however short it is, and that one can be kept.
+// FlushError sends what was written if the response is streamed or is an event stream. Otherwise it
+// only sets flushed. A proxy flushes even a short chunked response, which can be recorded.
 func (r *recorder) FlushError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,12 +117,12 @@ func (r *recorder) FlushError() error {
 	return err
 }
 
-// SetWriteDeadline lets a slow handler move the server's WriteTimeout.
+// SetWriteDeadline lets a slow handler extend the WriteTimeout of the server.
 func (r *recorder) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(r.w).SetWriteDeadline(t)
 }
 
-// streamLocked sends what is there; from now on nothing is kept.
+// streamLocked sends what was written, and makes later writes go to the client.
 func (r *recorder) streamLocked() {
 	r.streaming = true
 	replace(r.w.Header(), r.sent)
@@ -142,14 +144,14 @@ func (r *recorder) passLocked(p []byte) (int, error) {
 	return n, err
 }
 
-// end is called when the handler has returned, or panicked.
+// end is called after the handler has returned or panicked.
 func (r *recorder) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
 }
 
-// response is what the handler answered, once it has returned.
+// response returns the response of the handler, after it has returned.
 func (r *recorder) response() *response {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +161,7 @@ func (r *recorder) response() *response {
 	}
 	r.over = true
 	if r.streaming {
-		maps.Copy(r.w.Header(), r.header) // of what comes after the body the server sends the trailers
+		maps.Copy(r.w.Header(), r.header) // the server sends the trailers among them
 		return &response{status: r.status, streamed: true}
 	}
 	a := &response{status: r.status, silent: silent, header: r.sent, trailer: http.Header{}, body: r.body.Bytes()}
@@ -184,7 +186,7 @@ func (r *recorder) response() *response {
 
 var errOver = errors.New("httpmw: the handler has returned")
 
-// bodyAllowed says whether an answer of this status can have a body.
+// bodyAllowed reports whether a response with this status can have a body.
 func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

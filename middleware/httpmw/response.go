@@ -15,20 +15,20 @@ const (
 	version1   = 1
 	whole      = 1
 	streamed   = 2
-	maxHeaders = 64 << 10 // of recorded headers; above it the answer is not kept
+	maxHeaders = 64 << 10 // of recorded headers and trailers; above it the response is not recorded
 )
 
-// response is an answer: the handler's, or the part of it that is recorded.
+// response is the response of a handler, or the part of it that is recorded.
 type response struct {
 	status   int
-	streamed bool // the rest is empty: it was sent while it was made
-	silent   bool // the handler has written nothing, so that the status is net/http's
+	streamed bool // the fields below are empty, because the response was sent at once
+	silent   bool // the handler has written nothing, so status is the 200 that net/http implies
 	header   http.Header
 	trailer  http.Header
 	body     []byte
 }
 
-// kept returns the part of a that may be recorded. before are the headers that the handler found.
+// kept returns the part of a that may be recorded. before has the headers from before the handler.
 func (a *response) kept(o IdempotentOptions, before http.Header) response {
 	if a.streamed {
 		return *a
@@ -36,12 +36,12 @@ func (a *response) kept(o IdempotentOptions, before http.Header) response {
 	return response{status: a.status, header: o.kept(a.header, before), trailer: o.kept(a.trailer, nil), body: a.body}
 }
 
-// write sends a, its headers over those that w has.
+// write sends a. The headers of a replace those of w with the same names.
 func (a *response) write(w http.ResponseWriter, method string) {
 	h := w.Header()
 	maps.Copy(h, a.header)
 	switch {
-	case len(a.trailer) > 0: // the server sends them only if they were announced and the length is open
+	case len(a.trailer) > 0: // the server sends trailers only if they are announced and there is no Content-Length
 		h["Trailer"] = slices.Sorted(maps.Keys(a.trailer))
 		h.Del("Content-Length")
 	case bodyAllowed(a.status) && h.Get("Transfer-Encoding") == "" && (method != http.MethodHead || len(a.body) > 0):
@@ -49,18 +49,19 @@ func (a *response) write(w http.ResponseWriter, method string) {
 	}
 	w.WriteHeader(a.status)
 	if len(a.body) > 0 {
-		_, _ = w.Write(a.body) // the client may have gone
+		_, _ = w.Write(a.body) // fails if the client has disconnected
 	}
 	maps.Copy(h, a.trailer)
 }
 
-// codec records responses, in version 1:
+// codec encodes responses, in version 1:
 //
 //	1 byte version · 1 byte 1 · 2 bytes status · headers · trailers · uvarint n · n bytes body
 //	1 byte version · 1 byte 2 · 2 bytes status                                    streamed
 //
-// where headers are their number, and for each, by name in order: its name, the number of its values, and these. All
-// numbers are uvarints, each text stands after its length.
+// headers and trailers are the number of headers, and for each header, sorted by name: its name,
+// the number of its values, and the values. All numbers are uvarints. Each text is preceded by its
+// length.
 type codec struct{}
 
 func (codec) Name() string { return "http" }
@@ -99,7 +100,7 @@ func (codec) Decode(data []byte, v any) error {
 	}
 	a := response{status: int(binary.BigEndian.Uint16(data[2:])), streamed: data[1] == streamed}
 	rest := data[4:]
-	r := reader{rest: rest[:min(len(rest), maxHeaders)]} // they take more memory than it looks
+	r := reader{rest: rest[:min(len(rest), maxHeaders)]} // decoded headers take more memory than encoded ones
 	if a.status < 200 || a.status > 999 {
 		r.fail("status")
 	}
@@ -142,7 +143,7 @@ func appendText[T string | []byte](b []byte, s T) []byte {
 
 var errResponse = errors.New("httpmw: bad response record")
 
-// reader takes a record apart. After the first error it returns nothing but zeros.
+// reader decodes a record. After the first error its methods return zero values.
 type reader struct {
 	rest []byte
 	err  error
@@ -155,7 +156,8 @@ func (r *reader) fail(what string) {
 	r.rest = nil
 }
 
-// number reads a length or a count: what it counts takes at least a byte each.
+// number reads a length or a count. It fails if the rest has fewer bytes than that, because each
+// counted element takes at least one.
 func (r *reader) number() int {
 	n, used := binary.Uvarint(r.rest)
 	if used <= 0 || n > uint64(len(r.rest)-used) || used > 1 && n>>(7*(used-1)) == 0 { // or not in its shortest form
@@ -201,8 +203,8 @@ func (r *reader) header() http.Header {
 	return h
 }
 
-// nameOf returns b as a string. For a usual name it returns the shared string, and known is true: the
-// name is valid.
+// nameOf returns b as a string. If b is one of usualHeaders, it returns the shared string, and
+// known is true. Such a name is valid.
 func nameOf(b []byte) (name string, known bool) {
 	if name, known = usual[string(b)]; known {
 		return name, true
@@ -218,10 +220,11 @@ var usual = func() map[string]string {
 	return names
 }()
 
-// statusError is the error that telemetry gets for an answer that is not recorded.
+// statusError is the error that the Observer gets for a response that is not recorded.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("httpmw: status %d", int(e)) }
 
-// ErrorType returns the value of error.type: the status code, as in OpenTelemetry's conventions for HTTP.
+// ErrorType returns the value of error.type: the status code, as in OpenTelemetry's conventions for
+// HTTP.
 func (e statusError) ErrorType() string { return strconv.Itoa(int(e)) }

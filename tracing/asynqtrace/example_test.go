@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/tracing/asynqtrace"
 )
 
-// Headers of one's own go along with those of the trace.
+// A task has your own headers and those of the trace.
 func ExampleNewTaskWithHeaders() {
 	ctx, request := sdktrace.NewTracerProvider().Tracer("shop").Start(context.Background(), "POST /orders")
 	defer request.End()
@@ -21,8 +21,8 @@ func ExampleNewTaskWithHeaders() {
 }
 
 // The span of a delivery links to the span in which the task was made.
-func Example() {
-	spans := tracetest.NewInMemoryExporter() // in a program: the OTLP exporter
+func ExampleMiddleware() {
+	spans := tracetest.NewInMemoryExporter() // in production: the OTLP exporter
 	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 
 	// The producer, in one process:

@@ -17,14 +17,14 @@ import (
 
 const scope = "github.com/holdfast-go/holdfast/tracing/asynqtrace"
 
-// Options of [Middleware]. The zero value is ready to use.
+// Options are the options of [Middleware]. The zero value is ready to use.
 type Options struct {
 	// TracerProvider makes the spans. Default: otel.GetTracerProvider(), also if it is set later.
 	TracerProvider trace.TracerProvider
 }
 
-// Middleware returns a middleware that makes the span of the package's documentation for each delivery of a task. What the
-// handler returns is what asynq gets, and a panic passes on.
+// Middleware returns a middleware that makes the span in the documentation of this package for each
+// delivery of a task. It returns the result of the handler unchanged. A panic continues.
 func Middleware(o Options) asynq.MiddlewareFunc {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()
@@ -44,7 +44,7 @@ func deliver(ctx context.Context, tracer trace.Tracer, t *asynq.Task, next asynq
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from}))
 	}
 	ctx, span := tracer.Start(ctx, process+" "+t.Type(), opts...)
-	class := errorPanic // if nothing is returned
+	class := errorPanic // unless ProcessTask returns
 	defer func() {
 		if class != "" {
 			span.SetAttributes(semconv.ErrorTypeKey.String(class))
@@ -60,7 +60,8 @@ func deliver(ctx context.Context, tracer trace.Tracer, t *asynq.Task, next asynq
 	return err
 }
 
-// attributes leaves out what only a server knows where there is none, as in a test.
+// attributes returns the attributes of a delivery. Without an asynq server, as in a test, the
+// values that only a server has are missing.
 func attributes(ctx context.Context, t *asynq.Task) []attribute.KeyValue {
 	as := []attribute.KeyValue{
 		system, operationName, operationType, attribute.String(attrTaskType, t.Type()),
@@ -77,14 +78,15 @@ func attributes(ctx context.Context, t *asynq.Task) []attribute.KeyValue {
 	return as
 }
 
-// isFailure says that err counts against the task. A guard that had the last word on a busy key says so itself; a busy key
-// that the handler asked for on its own counts on the last attempt, which asynq archives.
+// isFailure reports whether err counts as a failure of the task. The errors of the guards of
+// asynqmw have a method IsFailure. A busy key of a guard inside the handler counts only on the last
+// attempt, after which asynq archives the task.
 func isFailure(ctx context.Context, err error) bool {
 	var guard interface{ IsFailure() bool }
 	switch {
 	case err == nil, errors.Is(err, asynq.RevokeTask):
 		return false
-	case errors.Is(err, asynq.SkipRetry): // archived, whatever else err is
+	case errors.Is(err, asynq.SkipRetry): // asynq archives the task, whatever else err wraps
 		return true
 	case errors.As(err, &guard):
 		return guard.IsFailure()
@@ -96,13 +98,13 @@ func isFailure(ctx context.Context, err error) bool {
 	return true
 }
 
-// nameless are error types whose names say nothing; the conventions use _OTHER for them.
+// nameless are error types whose names have no information. The conventions use _OTHER for them.
 var nameless = map[string]bool{
 	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true, "*errtext.joined": true,
 }
 
-// errorType returns the value of error.type for err: what its method ErrorType returns, canceled, timeout, the Go type at the end of
-// its chain, or _OTHER. It is never the text of err.
+// errorType returns the value of error.type for err: the result of its method ErrorType, canceled,
+// timeout, the Go type at the end of its chain, or _OTHER. It is never the text of err.
 func errorType(err error) string {
 	var typed interface{ ErrorType() string }
 	if errors.As(err, &typed) && typed.ErrorType() != "" {

@@ -2,7 +2,8 @@ package asynqtrace
 
 import semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
-// The attributes are those of OpenTelemetry's semantic conventions for messaging (not stable), and two of asynq.
+// The attributes are those of OpenTelemetry's semantic conventions for messaging, which are not
+// stable, and two for asynq.
 const (
 	attrTaskType = "asynq.task.type"
 	attrRetried  = "asynq.task.retried"

@@ -9,17 +9,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// NewTask is asynq.NewTask for a task that takes the trace context of ctx along. It is a constructor, and not something
-// around Enqueue, because asynq does not give the options of a task back.
+// NewTask is asynq.NewTask for a task that stores the trace context of ctx in its headers. It is a
+// constructor and does not wrap Enqueue, because the options of an asynq.Task cannot be read.
 //
-// A task that is enqueued again and again, as by a scheduler, is better made with asynq.NewTask: all its deliveries would
-// link to the one span that made it.
+// Use asynq.NewTask for a task that is enqueued repeatedly, for example by a scheduler. With
+// NewTask all its deliveries would link to the one span in which it was made.
 func NewTask(ctx context.Context, typename string, payload []byte, opts ...asynq.Option) *asynq.Task {
 	return NewTaskWithHeaders(ctx, typename, payload, nil, opts...)
 }
 
-// NewTaskWithHeaders is [NewTask] with headers of your own. The map is not changed. If ctx has a span, its trace context
-// replaces one among the headers; if not, that one is passed on.
+// NewTaskWithHeaders is [NewTask] with your own headers. It does not change the map. If ctx has a
+// span, its trace context replaces that in headers. Otherwise that in headers stays.
 func NewTaskWithHeaders(ctx context.Context, typename string, payload []byte, headers map[string]string, opts ...asynq.Option) *asynq.Task {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		headers = maps.Clone(headers)
@@ -27,7 +27,7 @@ func NewTaskWithHeaders(ctx context.Context, typename string, payload []byte, he
 			headers = map[string]string{}
 		}
 		for _, name := range w3c.Fields() {
-			delete(headers, name) // a tracestate must not stay behind beside another traceparent
+			delete(headers, name) // a tracestate must not stay with another traceparent
 		}
 		w3c.Inject(ctx, propagation.MapCarrier(headers))
 	}
@@ -36,8 +36,9 @@ func NewTaskWithHeaders(ctx context.Context, typename string, payload []byte, he
 
 var w3c propagation.TraceContext
 
-// producer is the span that made t, or an invalid one. It is extracted into an empty context: into one with a span, bad
-// headers would leave that span there, and the delivery would link to itself.
+// producer returns the span in which t was made, or an invalid one. It extracts into an empty
+// context: if the context had a span, invalid headers would leave it there, and the delivery would
+// link to itself.
 func producer(t *asynq.Task) trace.SpanContext {
 	return trace.SpanContextFromContext(w3c.Extract(context.Background(), propagation.MapCarrier(t.Headers())))
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/tracing/slogobs"
 )
 
-func Example() {
-	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTimes})) // in a program: slog.Default()
+// A call that is refused has a record.
+func ExampleNew() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTimes})) // in production: slog.Default()
 	locks, err := lockcore.NewMemory(lockcore.Options{Observer: slogobs.New(logger, slogobs.Options{})})
 	if err != nil {
 		log.Fatal(err)
@@ -22,7 +23,7 @@ func Example() {
 
 	terms := lockcore.Terms{Name: "account", Wait: lockcore.NoWait}
 	_ = guard.Exclusive(context.Background(), locks, "account:42", terms, func(ctx context.Context) error {
-		// A ctx without the hold is another caller.
+		// The call is not nested, because its ctx does not carry the hold.
 		_ = guard.Exclusive(guard.Detach(ctx), locks, "account:42", terms, func(context.Context) error { return nil })
 		return nil
 	})
@@ -30,7 +31,7 @@ func Example() {
 	// level=INFO msg="holdfast: refused" kind=exclusive name=account key_digest=38dbcc9b3c91186a outcome=busy queue=0
 }
 
-// withoutTimes makes the output of the example the same each time.
+// withoutTimes removes the attributes that differ from run to run.
 func withoutTimes(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey || strings.Contains(a.Key, "holder") || a.Key == "locker" || a.Value.Kind() == slog.KindDuration {
 		return slog.Attr{}

@@ -1,51 +1,3 @@
-// Package slogobs writes what a [lockcore.Locker] does to a log/slog logger: losses, refusals and problems of the
-// setup. It is for programs without OpenTelemetry, and does not import it. To use both, join the Observers:
-//
-//	lockcore.Options{Observer: lockcore.Join(traces, slogobs.New(slog.Default(), slogobs.Options{}))}
-//
-// # Records
-//
-//	lease lost                    error  Redis no longer knew the lease, or did not answer until it ended
-//	lease ended early             warn   max_hold, stalled, revoked, given_up
-//	handler ignores its context   warn   it runs on after the lease or the caller's ctx ended
-//	renewal failed                warn   no reply; once until a renewal succeeds
-//	record not stored             error  the work is done, and the next call may do it again
-//	record stored late            info
-//	outcome unknown               error  the handler abandoned the key: guard.Unknown, or a panic under at most once
-//	release failed                info   no reply; the key is free at the end of its lease at the latest
-//	took over                     warn   a once key that the previous holder abandoned: its work may be half done
-//	refused                       info   busy, closed
-//	                              debug  canceled
-//	                              warn   mismatch
-//	                              error  abandoned, unavailable, bad_record
-//	job lost to a conflict        error  the key was busy on the job's last attempt
-//	no key                        warn   a job or request without a key
-//	another payload               warn   a done key was called with another payload, and replayed
-//	tick abandoned                error  an instance died during a cron tick, and no other ran it
-//	cleanup failed                warn   Redis did not confirm withdrawals or releases: a key may stay held until its lease ends
-//	record does not decode        error
-//	misconfigured                 error
-//	waiting, granted, released, replayed, handler failed
-//	                              debug  a handler's error is the program's to log
-//	parked, unparked              debug  a task waits for its key outside of its worker; it got the key, or ended
-//
-// For each of these messages and each Terms.Name, at most 10 records a second are written. The next record after that
-// second has the attribute "suppressed": the number of records that were not written.
-//
-// # Attributes
-//
-// kind and name; limit, only of a share, -1 without a limit; key_digest, the first 8 bytes of the SHA-256 of the key in hex, as on spans;
-// holder, where one is known; waited, held, queue, token, attempt, cause, leases and error, where
-// they apply. Records of parked tasks have tasks (the number of parked tasks of the key) and oldest
-// (the age of the oldest). parked also has before, again and delay, and unparked has parked, see
-// guard.Parked and guard.Unparked. A record with holder also has locker, the UUID of the Locker that
-// made the call, and holder_locker, that of the holder while its hold goes on. If they are equal,
-// the holder is a call of the same process.
-//
-// The records of a call are logged with its ctx, so a slog.Handler that adds trace IDs finds them
-// there. The key itself is written only with [Options.ExposeRawKeys]: keys often name people or
-// accounts. An error is written as its text, in which the digest replaces the key. If the key is
-// not known here, only the class of the error is written.
 package slogobs
 
 import (
@@ -64,19 +16,21 @@ import (
 )
 
 const (
-	burst  = 10          // records of one message and name that are written in one window
+	burst  = 10          // greatest number of records of one message and name in a window
 	window = time.Second // of burst
-	short  = 4           // a key of fewer bytes is replaced in a text only where it is quoted
+	short  = 4           // a key of fewer bytes is replaced in a text only if it is quoted
 )
 
-// Options of an Observer. The zero value is ready to use.
+// Options are the options of [New]. The zero value is ready to use.
 type Options struct {
-	// ExposeRawKeys writes the key itself, as key, instead of key_digest. Default: only the digest.
+	// ExposeRawKeys writes the key, as key, instead of key_digest, and does not replace keys in the
+	// texts of errors. Default: only the digest.
 	ExposeRawKeys bool
 }
 
-// New returns an Observer for [lockcore.Options] that writes the records of the package's documentation to l. nil is
-// slog.Default() at the time of the call. One serves any number of Lockers.
+// New returns an Observer for [lockcore.Options] that writes the records in the documentation of
+// this package to l. If l is nil, it writes to the slog.Default() of the time of the call. One
+// Observer can serve any number of Lockers.
 func New(l *slog.Logger, o Options) lockcore.Observer {
 	if l == nil {
 		l = slog.Default()
@@ -92,7 +46,7 @@ type observer struct {
 	seen map[line]*count
 }
 
-// line is what the limit on records counts by.
+// line identifies the records that have a common limit.
 type line struct{ message, name string }
 
 type count struct {
@@ -100,7 +54,8 @@ type count struct {
 	written, suppressed int
 }
 
-// attemptKey contains the observer, so two Observers on one Locker (lockcore.Join) each find their own attempt.
+// attemptKey contains the observer, so two Observers on one Locker (lockcore.Join) each find their
+// own attempt.
 type attemptKey struct{ *observer }
 
 // Start stores the attempt in ctx for the events.
@@ -108,7 +63,7 @@ func (o *observer) Start(ctx context.Context, a lockcore.Acquisition) context.Co
 	return context.WithValue(ctx, attemptKey{o}, &a)
 }
 
-// Traceparent returns "": a logger has no trace context.
+// Traceparent returns "", because a logger has no trace context.
 func (o *observer) Traceparent(context.Context) string { return "" }
 
 // Event writes at most one record.
@@ -136,7 +91,7 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 	case lockcore.BadRecord:
 		o.write(ctx, a, slog.LevelError, "record does not decode", o.problem(a, e.Err))
 	default:
-		if a != nil { // else another Observer has started it
+		if a != nil { // else another Observer has started the attempt
 			o.ofAttempt(ctx, a, e)
 		}
 	}
@@ -148,7 +103,7 @@ func (o *observer) ofAttempt(ctx context.Context, a *lockcore.Acquisition, e loc
 		o.write(ctx, a, slog.LevelDebug, "waiting", slog.Int("queue", e.Queue), holder(a, e.Holder))
 	case lockcore.Granted:
 		level, message := slog.LevelDebug, "granted"
-		if e.Abandoned && a.Kind == lockcore.KindOnce { // with an exclusive key it means a crash, but no work is half recorded
+		if e.Abandoned && a.Kind == lockcore.KindOnce { // the work of an exclusive key has no record
 			level, message = slog.LevelWarn, "took over"
 		}
 		o.write(ctx, a, level, message, slog.Duration("waited", e.Waited), slog.Int64("token", e.Token), slog.Int("attempt", e.Attempt))
@@ -204,7 +159,8 @@ func (o *observer) refused(ctx context.Context, a *lockcore.Acquisition, e lockc
 	o.write(ctx, a, level, "refused", attrs...)
 }
 
-// released writes what no other event reports: Lost and CompletionFailed have their own records.
+// released writes the record of a Released. A loss and a failed completion have records of their
+// own events, so here they do not raise the level.
 func (o *observer) released(ctx context.Context, a *lockcore.Acquisition, e lockcore.Released) {
 	level, message := slog.LevelDebug, "released"
 	attrs := []slog.Attr{slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals)}
@@ -225,7 +181,7 @@ func (o *observer) released(ctx context.Context, a *lockcore.Acquisition, e lock
 	o.write(ctx, a, level, message, attrs...)
 }
 
-// write writes a record, unless its level is not enabled or there were too many of its kind.
+// write writes a record, unless its level is not enabled or admit refuses it.
 func (o *observer) write(ctx context.Context, a *lockcore.Acquisition, level slog.Level, message string, attrs ...slog.Attr) {
 	if !o.log.Enabled(ctx, level) {
 		return
@@ -256,7 +212,8 @@ func (o *observer) write(ctx context.Context, a *lockcore.Acquisition, level slo
 	o.log.LogAttrs(ctx, level, "holdfast: "+message, attrs...)
 }
 
-// admit returns whether a record may be written, and how many of its kind were suppressed since the last one.
+// admit reports whether a record of l may be written. suppressed is the number of records of l that
+// were not written since the last one that was.
 func (o *observer) admit(l line) (suppressed int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -277,7 +234,8 @@ func (o *observer) admit(l line) (suppressed int, ok bool) {
 	return suppressed, true
 }
 
-// problem returns the attribute for an error: its text without the key, or its class where the key is not known.
+// problem returns the attribute for an error: its text without the key, or its class if the key is
+// not known.
 func (o *observer) problem(a *lockcore.Acquisition, err error) slog.Attr {
 	switch {
 	case err == nil:
@@ -316,7 +274,7 @@ func digest(key string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// class returns a word for err, the same as package tracing.
+// class returns the class of err, with the words of package tracing.
 func class(err error) string {
 	for _, c := range []struct {
 		err  error
@@ -333,7 +291,7 @@ func class(err error) string {
 		{lockcore.ErrRevoked, "revoked"},
 		{lockcore.ErrLost, "lost"},
 		{lockcore.ErrTicket, "bad_ticket"},
-		{context.Canceled, "canceled"}, // before unavailable: a caller that canceled a command is no outage
+		{context.Canceled, "canceled"}, // before unavailable: a canceled command is not an outage
 		{lockcore.ErrUnavailable, "unavailable"},
 		{context.DeadlineExceeded, "timeout"},
 	} {

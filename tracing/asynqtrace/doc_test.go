@@ -1,0 +1,13 @@
+package asynqtrace_test
+
+import (
+	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/docprogram"
+)
+
+func TestDocProgram(t *testing.T) {
+	if err := docprogram.Check("doc.go", "example_doc_test.go", 30); err != nil {
+		t.Error(err)
+	}
+}
