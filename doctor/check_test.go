@@ -20,8 +20,8 @@ import (
 // sound are the settings of a server without problems.
 var sound = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// examine runs Check. It fails t if a finding lacks a field. Because Check bounds its calls to a second, examine repeats a
-// Check that a pause of the machine left without a reply, at most twice.
+// examine runs Check. It fails t if a finding lacks a field. Check bounds its calls to a second, so
+// examine repeats a Check that a pause of the machine left without a reply, at most twice.
 func examine(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) []doctor.Finding {
 	t.Helper()
 	findings, err := doctor.Check(t.Context(), rdb, o)
@@ -208,7 +208,7 @@ func TestCheckSlow(t *testing.T) {
 		return examine(t, s.Client(t, slowly(20*time.Millisecond)), lease(1500*time.Millisecond))
 	}
 	findings := warned()
-	for range 3 { // a pause of the machine makes a problem of the warning
+	for range 3 { // a pause of the machine turns the warning into a problem
 		if f, found := find(findings, doctor.CodeLatency); !found || f.Severity != doctor.SeverityProblem {
 			break
 		}
@@ -226,7 +226,7 @@ func TestCheckSlow(t *testing.T) {
 	}
 }
 
-// A server that another program's script blocks is a finding, not an error.
+// A server that a script of another program blocks is a finding, not an error.
 func TestCheckBusy(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

@@ -101,7 +101,7 @@ func TestListOverFailover(t *testing.T) {
 		t.Errorf("refused INFO is not asked for once: %v", log)
 	}
 	if _, err := list(t, 15, primary.Client(t), asUser(t, replica, rules)); err == nil {
-		t.Error("it was known which server it was, and then it was not: no error")
+		t.Error("the server was identified at first and not later: no error")
 	}
 }
 
