@@ -9,9 +9,10 @@
 //	go -C examples/inventory run . -work 200ms                                each sale takes 200 ms more, so stripes are faster
 //	go -C examples/inventory run . -only 'SQL: row lock' -users 5000          one way, and a larger crowd
 //
-// On a server it creates a schema or database, and removes it at the end, also after Ctrl-C and SIGTERM. It also deletes its keys in
-// Redis. It exits with 1 unless the two controls go wrong and all other ways are right. It needs Unix, because it stops a process
-// with SIGSTOP. Read strategies.go first.
+// On a server it creates a schema or database, and removes it at the end, also after Ctrl-C and
+// SIGTERM. It also deletes its keys in Redis. It exits with 1 unless the two controls go wrong and
+// all other strategies are right. It needs Unix, because it stops a process with SIGSTOP. Read
+// strategies.go first.
 package main
 
 import (
@@ -148,7 +149,7 @@ func (m *market) open(ctx context.Context, addr, db string) (remove func() error
 	var inside *miniredis.Miniredis
 	if m.simulated = addr == ""; m.simulated {
 		inside = miniredis.NewMiniRedis()
-		inside.ClockTTL(true) // else nothing expires
+		inside.ClockTTL(true) // without it, no key would expire
 		if err := inside.Start(); err != nil {
 			return nil, err
 		}
@@ -267,7 +268,7 @@ const conclusions = `What this says
   Work in one database needs no lock in Redis. One UPDATE with sqlonce is the shortest correct way.
   A counter in Redis refuses late clicks before they reach the database.
   Stripes pay if the work under the lock takes long. Try -work 200ms.
-  The provider drops every fifth answer, and the client asks again. Only the key of the order keeps the provider from charging twice.
+  The provider drops every fifth response, and the client repeats the request. Only the key of the order keeps the provider from charging twice.
 
 What it does not say
   The rates are those of one machine, with one process and one pool of connections. Compare them only with each other.

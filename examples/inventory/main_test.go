@@ -109,7 +109,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The provider charges for each request without a key, and once for a key. It drops every fifth answer.
+// The provider charges for each request without a key, and once for a key. It drops every fifth
+// response.
 func TestProvider(t *testing.T) {
 	p, err := newProvider(t.Context())
 	if err != nil {

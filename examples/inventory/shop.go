@@ -75,7 +75,7 @@ func (s *shop) order(ctx context.Context, r runner, user int) error {
 	return err
 }
 
-// work stands for the rest of a sale, such as a check of the address.
+// work simulates the rest of a sale, such as a check of the address.
 func (s *shop) work(ctx context.Context) {
 	select {
 	case <-time.After(s.workTime):

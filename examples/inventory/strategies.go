@@ -40,7 +40,8 @@ var strategies = []strategy{
 
 const item = "item:1"
 
-// noLock reads, then writes, as many programs do. Between the two a millisecond passes, so that each run shows the harm.
+// noLock reads, then writes, as many programs do. It waits for a millisecond in between, so that
+// each run shows the harm.
 func noLock(ctx context.Context, s *shop, user int) error { return s.sell(ctx, s.db, user, 0) }
 
 // exclusive runs one click of the item at a time, in all processes.

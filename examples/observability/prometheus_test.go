@@ -83,7 +83,7 @@ func TestPromtool(t *testing.T) {
 	t.Logf("%d alerts fire in alerts_test.yaml", len(alerts))
 }
 
-// stanza is an expression, and where it comes from.
+// stanza is an expression and its source.
 type stanza struct{ where, expr string }
 
 // queries returns the queries of the dashboard, with its variables filled in as Grafana does, and of the alerts.
@@ -124,7 +124,7 @@ func TestPrometheus(t *testing.T) {
 	demo, ended := start(t, "-redis", server.Addr(), "-pause", "100ms")
 	api := scraper(t, binary, strings.TrimPrefix(demo.url, "http://"))
 
-	demo.tour(t) // each trouble once
+	demo.tour(t) // each fault once
 	server.Pause()
 	time.Sleep(4 * time.Second) // beyond two renewals of a lease of 6 s
 	server.Resume()
@@ -164,7 +164,7 @@ func scraper(t *testing.T, binary, target string) endpoint {
 		t.Fatal(err)
 	}
 	addr := listener.Addr().String()
-	if err := listener.Close(); err != nil { // the port is free for Prometheus
+	if err := listener.Close(); err != nil { // frees the port for Prometheus
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "--config.file="+config(t, target), "--storage.tsdb.path="+t.TempDir(),
@@ -248,7 +248,7 @@ func start(t *testing.T, args ...string) (*running, <-chan error) {
 			if after, ok := strings.CutPrefix(lines.Text(), "metrics    "); ok {
 				found <- strings.TrimSuffix(after, "/metrics")
 			}
-			if strings.Contains(lines.Text(), "all the trouble there is") {
+			if strings.Contains(lines.Text(), "all faults were made") {
 				once()
 			}
 		}
@@ -261,12 +261,12 @@ func start(t *testing.T, args ...string) (*running, <-chan error) {
 	return r, ended
 }
 
-// tour waits until each trouble was made once.
+// tour waits until each fault was made once.
 func (r *running) tour(t *testing.T) {
 	t.Helper()
 	select {
 	case <-r.tours:
 	case <-time.After(2 * time.Minute):
-		t.Fatal("not each trouble was made within 2 min")
+		t.Fatal("not each fault was made within 2 min")
 	}
 }
