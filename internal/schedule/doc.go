@@ -22,12 +22,13 @@
 // arrives less than a minute after it was sent, because ended ids are kept for so long. In a Cluster
 // PUBLISH does not count each receiver.
 //
-// At the end no fault occurs any more. Each waiter must get the key, and the server must forget all.
+// At the end no fault occurs any more. Each waiter must get the key, and the server must keep no
+// data.
 //
 // # Checks
 //
-//   - A: one holder at a time. Each process that believes in its lease, from the time of its request
-//     on, has the key on the server. No lease is revived.
+//   - A: one holder at a time. Each process whose lease is valid by its own clock, counted from its
+//     request, has the key on the server. No lease is revived.
 //   - B: tokens grow from hold to hold. The shares of a phase have one token, and name one phase.
 //   - C: no request is granted, or enters the queue, after it has ended, and no other request is
 //     refused as ended.
@@ -55,7 +56,7 @@
 //
 // A script takes 15 µs on a [Lua], which keeps one Lua state and its own data, and 140 µs on
 // miniredis. So the schedules use a Lua. TestLikeMiniredis and TestCommands compare the two. A
-// schedule has 37 commands on the average and takes 0.7 ms of processor time: two idle cores run
+// schedule has 37 commands on average and takes 0.7 ms of processor time: two idle cores run
 // 2,000,000 schedules in about 15 minutes.
 //
 // # Limits
@@ -64,8 +65,8 @@
 //   - Processes have no fingerprints, and all clocks agree.
 //   - A late duplicate is dropped if 15 commands that may have added an ended id ran after it was sent: a
 //     key remembers 16 ids.
-//   - A late interim answer may be stored in a run with the same number, after a record or a clear: runs
-//     are then counted anew.
-//   - A late duplicate of a clear that was refused may clear the key. clear.lua does not remember it,
-//     because a repeat must not report success.
+//   - A late interim answer may be stored in a run with the same number, after a record or a clear:
+//     runs are then counted from 1 again.
+//   - A late duplicate of a clear that was refused may clear the key. clear.lua does not remember
+//     it, because a repeat must not report success.
 package schedule

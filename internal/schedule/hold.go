@@ -45,7 +45,7 @@ func (p *process) handOver() {
 	p.w.begin(h.id, h.token, "")
 }
 
-// renew extends the lease. The process goes on meanwhile.
+// renew extends the lease. The process continues meanwhile.
 func (p *process) renew() {
 	h, w, sent := &p.hold, p.w, p.w.now
 	id, life, token := h.id, p.life, int64(0)
@@ -117,7 +117,7 @@ func (p *process) rotate() {
 		if rep == nil {
 			p.releaseLater(command{op: release, id: c.id, token: c.token, keep: c.keep}, until)
 		}
-		p.answered(sent, rep)
+		p.replied(sent, rep)
 	})
 }
 

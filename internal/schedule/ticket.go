@@ -6,16 +6,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// ticket is that of lockcore/ticket.go.
+// ticket has the fields of lockcore/ticket.go that the schedule needs.
 type ticket struct {
 	id, mode string
 	token    int64
 	attempt  int64
-	until    int64 // no process wants it after this time
+	until    int64 // no process adopts it after this time
 }
 
-// giveAway is Lease.Ticket: it extends the lease, and ends the hold locally. The process goes on
-// meanwhile.
+// giveAway simulates Lease.Ticket: it extends the lease, and ends the hold locally. The process
+// continues meanwhile.
 func (p *process) giveAway() {
 	h, w := &p.hold, p.w
 	id, life, d := h.id, p.life, max(h.lease, pick(w, []int64{3e6, 30e6}))
@@ -44,7 +44,7 @@ func (p *process) answer() {
 	p.w.send(p, command{op: interim, id: t.id, attempt: t.attempt, record: "answer of " + t.id}, func(*reply) {})
 }
 
-// adopt takes over the hold of a ticket, as lockcore/adopt.go does. The ticket may be delivered again.
+// adopt adopts the hold of a ticket, like lockcore/adopt.go. The ticket may be delivered again.
 func (p *process) adopt() {
 	w, sent := p.w, p.w.now
 	i := w.rnd.IntN(len(w.tickets))
