@@ -1,13 +1,14 @@
-// Planted puts known mistakes into the code, one at a time. A named test must find each of them. The product's code stays as
-// it is: go test -overlay replaces the changed files, also embedded scripts, for one build.
+// Planted puts known mistakes into the code, one at a time. A named test must find each of them.
+// The code of the product does not change: go test -overlay replaces the changed files, also
+// embedded scripts, for one build.
 //
-//	go run ./internal/planted            all
-//	go run ./internal/planted -fast      those that stand for the rest
+//	go run ./internal/planted            all mistakes
+//	go run ./internal/planted -fast      a small selection
 //	go run ./internal/planted -only watchdog-one-error,no-token-floor
 //	go run ./internal/planted -list
 //
-// Each named test must pass on the code as it is. Then it must fail with the mistake: a broken build, a timeout and a skipped
-// test do not count.
+// Each named test must pass on the unchanged code, and fail with the mistake. A broken build, a
+// timeout and a skipped test do not count as a failure.
 //
 // # Markers
 //

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// listed is a package as go list says it.
+// listed is a package in the output of go list.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
