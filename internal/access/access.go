@@ -1,5 +1,5 @@
-// Package access gives the packages of this module the part of a lockcore.Locker that users do not
-// see.
+// Package access gives the packages of this module the part of a lockcore.Locker that is hidden
+// from users.
 package access
 
 import (
@@ -15,7 +15,8 @@ type Locker struct {
 	// Report passes a lockcore.Event to the Observer, if there is one. A panic of the Observer
 	// reaches the caller.
 	Report func(ctx context.Context, event any)
-	// Context returns a ctx that ends with the Locker: when Close has no holds left, or gives up.
+	// Context returns a ctx that ends with the Locker: when Close has no holds left, or stops
+	// waiting for them.
 	Context func() context.Context
 	// Subscribe keeps the subscription of the Locker open for at least d and a minute.
 	Subscribe func(d time.Duration)
@@ -55,6 +56,6 @@ type Parked uint8
 // The states.
 const (
 	ParkedHeld Parked = iota // this process has acquired the key
-	ParkedFree               // no process has the key: a hold of this process has ended, or a notification says so
+	ParkedFree               // no process has the key: a hold of this process has ended, or a notification reports it
 	ParkedDone               // the key has a record
 )

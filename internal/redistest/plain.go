@@ -99,12 +99,12 @@ func (m *Memory) Fields(hash string) map[string]string {
 }
 
 func (m *Memory) read(hash string) map[string]string {
-	value, _ := m.Redis.Get(hash) // an error means that it is no string
+	value, _ := m.Redis.Get(hash) // an error means that it is not a string
 	if fields, ok := Plain(value); ok {
 		return fields
 	}
 	fields := map[string]string{}
-	names, _ := m.Redis.HKeys(hash) // an error means that it is no hash
+	names, _ := m.Redis.HKeys(hash) // an error means that it is not a hash
 	for _, name := range names {
 		fields[name] = m.Redis.HGet(hash, name)
 	}
@@ -113,7 +113,7 @@ func (m *Memory) read(hash string) map[string]string {
 
 // Unfold does the same as the function [Unfold], without a command.
 func (m *Memory) Unfold(hash string) {
-	value, _ := m.Redis.Get(hash) // an error means that it is no string
+	value, _ := m.Redis.Get(hash) // an error means that it is not a string
 	fields, ok := Plain(value)
 	if !ok {
 		return
