@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// markdown is the report as a file of its own.
+// markdown is the report as a Markdown file.
 func (r report) markdown() string {
 	var b strings.Builder
 	if r.options.onlyFaults() {
@@ -80,7 +80,7 @@ func (sh sheet) markdown(b *strings.Builder) {
 	}
 }
 
-// virtue is something of which less is better.
+// virtue is a figure of which less is better.
 type virtue struct {
 	name string
 	cost func(result) float64
@@ -100,9 +100,9 @@ var virtues = []virtue{
 	{"bytes per waiter", named(bytesPerWaiter)},
 }
 
-const noticeable = 1.02 // less than that is noise
+const noticeable = 1.02 // a smaller difference is noise
 
-// losses says for every cell of another library what it does better than holdfast.
+// losses lists, for every cell of another library, the figures in which it is better than holdfast.
 func losses(rs results) []string {
 	var lines []string
 	for _, r := range rs {

@@ -125,10 +125,11 @@ func runMemory(ctx context.Context, srv *server, s scenario, p point, library st
 // state is a part of the replies to INFO and DBSIZE.
 type state struct {
 	used float64 // used_memory without the buffers of clients, in bytes
-	keys float64 // when it was first read
+	keys float64 // of the first read
 }
 
-// settled waits until the memory stays the same: Redis shrinks its tables in the background.
+// settled waits until the memory does not change any more: Redis shrinks its tables in the
+// background.
 func (s *server) settled(ctx context.Context) (state, error) {
 	var st state
 	keys, err := s.admin.DBSize(ctx).Result()

@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// resamples is how many samples the bootstrap draws.
+// resamples is the number of samples that the bootstrap draws.
 const resamples = 2000
 
 // interval is a figure with its 95 % interval. The interval of a figure of a single round is that figure alone.
 type interval struct{ Median, Low, High float64 }
 
-// exactly is a figure without an interval.
+// exactly returns a figure without an interval.
 func exactly(v float64) interval { return interval{v, v, v} }
 
 func (i interval) String() string {
@@ -68,8 +68,8 @@ func ratio(mine, its result, get func(result) float64) (i interval, ok bool) {
 	return bootstrap(vs), true
 }
 
-// over is holdfast's figure divided by that of other, at the same point. The zero result, which is that of a cell that
-// was not measured, has no ratio.
+// over returns holdfast's figure divided by that of other, at the same point. The zero result,
+// which stands for a cell that was not measured, has no ratio.
 func (rs results) over(other result, get func(result) float64) (interval, bool) {
 	mine, ok := rs.get(other.Scenario, other.Point, holdfastName)
 	if !ok || other.Library == holdfastName {
@@ -91,7 +91,7 @@ func (rs results) withRatios(r result) result {
 	return r
 }
 
-// runs are the rounds of r, or r itself if it is not a median.
+// runs returns the rounds of r, or r itself if it is not a median.
 func (r result) runs() []result {
 	if len(r.rounds) == 0 {
 		return []result{r}
@@ -101,5 +101,5 @@ func (r result) runs() []result {
 
 func opsOf(r result) float64 { return r.OpsPerS }
 
-// cpuOf is the CPU time of an operation, of Redis and of the clients.
+// cpuOf returns the CPU time of an operation, of Redis and of the clients.
 func cpuOf(r result) float64 { return r.RedisCPUPerOp + r.ClientCPUPerOp }
