@@ -96,7 +96,8 @@ type redissonHeld struct {
 	key, reader, timeouts string
 }
 
-// latchKept is how long Redisson keeps the reply of an unlock, with its default timeout and retries.
+// latchKept is how long Redisson keeps the reply of an unlock, with its default timeout and
+// retries.
 const latchKept = 18 * time.Second
 
 // unlock sends the DEL of the kept reply with the script. Redisson sends it later, in a separate

@@ -64,8 +64,9 @@ func (t *memoryTask) collect(o *outcome) {
 	runtime.KeepAlive(t.locker) // its connections stay open until the parent has read the memory
 }
 
-// measureMemory reads the memory of Redis before the keys are acquired, while they are held and after their release. The
-// memory of connections does not count, because Redis resizes their buffers every few seconds.
+// measureMemory reads the memory of Redis before the keys are acquired, while they are held and
+// after their release. The memory of connections does not count, because Redis resizes their
+// buffers every few seconds.
 func (r *report) measureMemory(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
 	for _, p := range s.points {
 		for _, library := range r.options.librariesOf(s) {

@@ -117,7 +117,8 @@ func (p *proxy) accept() { // ends with the listener
 	}
 }
 
-// socket returns a duplicate of the socket of conn and closes conn, because the runtime would also poll it.
+// socket returns a duplicate of the socket of conn and closes conn, because the runtime would also
+// poll it.
 func socket(conn net.Conn) int {
 	defer conn.Close()
 	fd := -1

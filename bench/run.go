@@ -25,7 +25,8 @@ type child struct {
 	answers chan answer
 }
 
-// runOnce measures one library at one point of a scenario. Its processes run program, or this one if it is empty.
+// runOnce measures one library at one point of a scenario. Its processes run program, or this one
+// if it is empty.
 func runOnce(ctx context.Context, srv *server, sc scenario, p point, library, program, prefix string, d time.Duration) (result, error) {
 	path, err := newWitnessFile(p.Keys)
 	if err != nil {

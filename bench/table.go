@@ -246,8 +246,8 @@ func overIt(head string, rs results, get func(result) float64) column {
 	}}
 }
 
-// beside is the throughput of a cell divided by that of the same library in the scenario beside s. They are not measured in
-// turns, so the ratio has no interval.
+// beside is the throughput of a cell divided by that of the same library in the scenario beside s.
+// They are not measured in turns, so the ratio has no interval.
 func (rs results) beside(s scenario, r result) (over float64, ok bool) {
 	other, ok := rs.get(s.beside, "", r.Library)
 	return r.OpsPerS / other.OpsPerS, ok && other.OpsPerS > 0

@@ -62,9 +62,9 @@ func want(t *testing.T, findings []doctor.Finding, code doctor.Code, s doctor.Se
 	}
 }
 
-// A sound server causes no problem, and no warning but that about its version number. Check leaves no
-// key there: behind a client for one server, a ClusterClient and a wrapper, also with a prefix that
-// has glob characters.
+// A sound server causes no problem, and no warning but that about its version number. Check leaves
+// no key there: behind a client for one server, a ClusterClient and a wrapper, also with a prefix
+// that has glob characters.
 func TestCheckSound(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -131,8 +131,8 @@ func TestCheckConfig(t *testing.T) {
 	}
 }
 
-// Check refuses what New refuses, and returns ErrUnavailable without a server or without a login. It
-// ends with ctx.
+// Check refuses what New refuses, and returns ErrUnavailable without a server or without a login.
+// It ends with ctx.
 func TestCheckErrors(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

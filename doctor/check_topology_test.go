@@ -35,8 +35,8 @@ func replicaOf(t *testing.T, primary *redistest.Server) *redistest.Server {
 	return s
 }
 
-// A replica is a problem. A primary with a replica needs min-replicas-to-write. More ReplicaAcks than
-// replicas are a problem.
+// A replica is a problem. A primary with a replica needs min-replicas-to-write. More ReplicaAcks
+// than replicas are a problem.
 func TestCheckReplicas(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -92,8 +92,8 @@ func TestCheckMinReplicasOff(t *testing.T) {
 	}
 }
 
-// If no Sentinel names the master, Check returns an error: the reply of a Sentinel, or of a Redis in
-// its place, is not a reply of the server.
+// If no Sentinel names the master, Check returns an error: the reply of a Sentinel, or of a Redis
+// in its place, is not a reply of the server.
 func TestCheckNoMaster(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

@@ -121,7 +121,8 @@ func TestListHeldUp(t *testing.T) {
 		l := listLocker(t, s, "p")
 		s.before = func(n int) redis.UniversalClient {
 			if n == at {
-				// A call whose ctx ends before it is sent is not held up. The bound ends a test that would not.
+				// A call whose ctx ends before it is sent is not held up. The bound ends a test
+				// that would not.
 				for end := time.Now().Add(time.Minute); held.Load() < limit && time.Now().Before(end); {
 					var all sync.WaitGroup
 					for range limit - held.Load() {

@@ -1,4 +1,5 @@
-// Package locktest helps to test code that uses holdfast, in memory or on a Redis inside the test process.
+// Package locktest helps to test code that uses holdfast, in memory or on a Redis inside the test
+// process.
 //
 //	package orders_test
 //

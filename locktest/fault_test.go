@@ -67,8 +67,8 @@ func TestFaultStrikes(t *testing.T) {
 	}
 }
 
-// In a pipeline, a request before the target gets its reply. A request after a lost one is lost too. After a lost reply,
-// Redis acts on the later requests, and their replies are lost too.
+// In a pipeline, a request before the target gets its reply. A request after a lost one is lost
+// too. After a lost reply, Redis acts on the later requests, and their replies are lost too.
 func TestFaultInPipeline(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*locktest.Faults, locktest.Match) *locktest.Fault

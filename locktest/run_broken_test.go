@@ -60,7 +60,8 @@ func again(t *testing.T, every time.Duration, f func()) {
 	t.Cleanup(func() { close(stop); work.Wait() })
 }
 
-// twoPrimaries is a client whose connections go to one of two servers, as behind a name that resolves to both.
+// twoPrimaries is a client whose connections go to one of two servers, as behind a name that
+// resolves to both.
 func twoPrimaries(t *testing.T) *redis.Client {
 	t.Helper()
 	o, other := locktest.NewServer(t).Options(), locktest.NewServer(t).Options().Dialer

@@ -45,7 +45,8 @@ func open(tb testing.TB, o lockcore.Options, newLocker func(lockcore.Options) (*
 	return locks
 }
 
-// Server is a Redis inside the process that several Lockers can share. It is closed when its test ends.
+// Server is a Redis inside the process that several Lockers can share. It is closed when its test
+// ends.
 type Server struct {
 	tb    testing.TB
 	redis *miniredis.Miniredis

@@ -62,7 +62,8 @@ func TestServerShared(t *testing.T) {
 	})
 }
 
-// A held key conflicts with calls on the same Locker, until it is released; releasing it again is harmless.
+// A held key conflicts with calls on the same Locker, until it is released; releasing it again is
+// harmless.
 func TestHold(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
 		locks := locktest.New(t)

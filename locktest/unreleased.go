@@ -71,7 +71,8 @@ func (u *unreleased) String() string {
 	return strings.Join(lines, "")
 }
 
-// caller returns the innermost function outside of holdfast, or the outermost function if there is none.
+// caller returns the innermost function outside of holdfast, or the outermost function if there is
+// none.
 func (c *call) caller() string {
 	frames := runtime.CallersFrames(c.stack)
 	for {

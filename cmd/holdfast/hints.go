@@ -77,7 +77,8 @@ func (t *target) redisHints() []hint {
 		at, refused = "-sentinel", "No server listens at the address of the master that the Sentinels return: is it running and reachable from here?"
 	}
 	noAnswer := "No reply in time: is " + at + " right? Does that port use TLS (rediss://, -tls), or not?"
-	// In TLS 1.3 a client may write before the server rejects its certificate. The reset can then hide the reason.
+	// In TLS 1.3 a client may write before the server rejects its certificate. The reset can then
+	// hide the reason.
 	hangsUp := "The server closes the connection: if Redis requires TLS, use rediss:// or -tls."
 	switch {
 	case t.cert != "":

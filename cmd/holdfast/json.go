@@ -115,8 +115,8 @@ func keysOf(action string, complete bool, all ...keyed) keys {
 	return k
 }
 
-// print prints v as JSON. Characters that a terminal does not print become escapes; package json escapes only those
-// below a space.
+// print prints v as JSON. Characters that a terminal does not print become escapes; package json
+// escapes only those below a space.
 func (sh *shell) print(v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

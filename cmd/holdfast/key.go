@@ -32,8 +32,8 @@ func (sh *shell) version(_ context.Context, args []string) (int, error) {
 	return exitOK, nil
 }
 
-// key prints the key of an HTTP request. The secret is not an argument, because other users of the machine can read
-// arguments.
+// key prints the key of an HTTP request. The secret is not an argument, because other users of the
+// machine can read arguments.
 func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	f := sh.flagSet("key", " IDEMPOTENCY-KEY")
 	scope := f.String("scope", "", "result of the program's scope function for the caller, such as a tenant or a user")

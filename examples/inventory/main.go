@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command inventory sells a stock to a crowd in nine ways, and counts what goes wrong in each. 1,000 users want 100 units, and
-// each user clicks twice.
+// Command inventory sells a stock to a crowd in nine ways, and counts what goes wrong in each.
+// 1,000 users want 100 units, and each user clicks twice.
 //
 //	go -C examples/inventory run .                                            SQLite, and a Redis inside the process
 //	go -C examples/inventory run . -redis localhost:6379 -db postgres://localhost/test
@@ -192,8 +192,9 @@ const (
 	rowFormat  = "%5v %9v %11v %14v %5v %14v %12v %9v %8v %8v   %s\n"
 )
 
-// compare runs the strategies and prints their results. It returns an error unless the controls went wrong and all others were
-// right. If it returns nil and ran all strategies, it also prints the conclusions.
+// compare runs the strategies and prints their results. It returns an error unless the controls
+// went wrong and all others were right. If it returns nil and ran all strategies, it also prints
+// the conclusions.
 func (m *market) compare(ctx context.Context) (err error) {
 	fmt.Fprintf(m.stdout, "%d users want %d units, and each clicks %d times; %d clicks at once; locks in Redis, orders in %s\n\n",
 		m.users, m.units, m.clicks, m.atOnce, m.dialect)
@@ -276,7 +277,8 @@ What it does not say
   No process dies here. The first five ways have no transaction. If a process dies there between stock and order, a unit is neither in stock nor sold.
 `
 
-// judge returns what is wrong with r. A control must have oversold. Without a lock it must also have accepted two orders of a user.
+// judge returns what is wrong with r. A control must have oversold. Without a lock it must also
+// have accepted two orders of a user.
 func (t strategy) judge(r result, units int) error {
 	stale := 0
 	if t.pause && !t.control {
@@ -344,7 +346,8 @@ func (m *market) runStrategy(ctx context.Context, t strategy) (r result, err err
 	return r, err
 }
 
-// payAll pays once for each element of buyers. With the key of the order a repeated payment is harmless.
+// payAll pays once for each element of buyers. With the key of the order a repeated payment is
+// harmless.
 func (m *market) payAll(ctx context.Context, p *provider, buyers []int, keyless bool) error {
 	var mu sync.Mutex
 	var errs error

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The controls go wrong, and all other strategies are right: on SQLite, with a Redis inside the process and with a real one.
-// internal/sqltest runs the program on PostgreSQL and MariaDB.
+// The controls go wrong, and all other strategies are right: on SQLite, with a Redis inside the
+// process and with a real one. internal/sqltest runs the program on PostgreSQL and MariaDB.
 func TestCompare(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"memory": func(*testing.T) string { return "" },

@@ -83,8 +83,8 @@ func (s *shop) work(ctx context.Context) {
 	}
 }
 
-// pause stops the process if it is the buyer that is paused. The ctx that it returns does not end with the lock, because a
-// statement that was sent cannot be canceled.
+// pause stops the process if it is the buyer that is paused. The ctx that it returns does not end
+// with the lock, because a statement that was sent cannot be canceled.
 func (s *shop) pause(ctx context.Context) context.Context {
 	if s.paused == nil {
 		return ctx

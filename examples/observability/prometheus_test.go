@@ -25,7 +25,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// program returns the path of a program of Prometheus. Without the program the test is skipped, or fails if CI=true.
+// program returns the path of a program of Prometheus. Without the program the test is skipped, or
+// fails if CI=true.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -47,7 +48,8 @@ func absolute(t *testing.T, file string) string {
 	return path
 }
 
-// config writes a configuration that scrapes addr with the alerts of docs/observability, and returns its path.
+// config writes a configuration that scrapes addr with the alerts of docs/observability, and
+// returns its path.
 func config(t *testing.T, addr string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "prometheus.yml")
@@ -59,7 +61,8 @@ func config(t *testing.T, addr string) string {
 	return file
 }
 
-// promtool accepts the rules and the configurations, and each alert fires in its scene and is silent in the healthy one.
+// promtool accepts the rules and the configurations, and each alert fires in its scene and is
+// silent in the healthy one.
 func TestPromtool(t *testing.T) {
 	promtool := program(t, "promtool")
 	for _, args := range [][]string{
@@ -86,7 +89,8 @@ func TestPromtool(t *testing.T) {
 // stanza is an expression and its source.
 type stanza struct{ where, expr string }
 
-// queries returns the queries of the dashboard, with its variables filled in as Grafana does, and of the alerts.
+// queries returns the queries of the dashboard, with its variables filled in as Grafana does, and
+// of the alerts.
 func queries(t *testing.T) (board, alerts []stanza) {
 	t.Helper()
 	var d struct {
@@ -115,8 +119,9 @@ func queries(t *testing.T) (board, alerts []stanza) {
 	return board, alerts
 }
 
-// A real Prometheus scrapes the program, which runs on a real Redis that is stopped for a while. No query of the
-// dashboard or of the alerts has an empty answer, and no panel for events shows only zeros.
+// A real Prometheus scrapes the program, which runs on a real Redis that is stopped for a while. No
+// query of the dashboard or of the alerts has an empty answer, and no panel for events shows only
+// zeros.
 func TestPrometheus(t *testing.T) {
 	testlevel.Full(t)
 	binary := program(t, "prometheus")

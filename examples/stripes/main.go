@@ -110,7 +110,8 @@ func open(addr string) (locks *lockcore.Locker, closeAll func() error, err error
 	}, nil
 }
 
-// ordersPerSecond lets customers order one unit after another, and counts the orders that are done in the window.
+// ordersPerSecond lets customers order one unit after another, and counts the orders that are done
+// in the window.
 func ordersPerSecond(ctx context.Context, s *shop, customers int) (float64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -20,14 +20,14 @@ type Locker struct {
 	Context func() context.Context
 	// Subscribe keeps the subscription of the Locker open for at least d and a minute.
 	Subscribe func(d time.Duration)
-	// HandleParked adds handle, a function that wakes parked tasks. handle is called when a reply or
-	// a notification says that a key may have parked entries. It must not block.
+	// HandleParked adds handle, a function that wakes parked tasks. handle is called when a reply
+	// or a notification says that a key may have parked entries. It must not block.
 	HandleParked func(handle func(backend.Key, Parked))
-	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease, and
-	// its handler did not run. For a nested lease SkipMinHold does nothing.
+	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease,
+	// and its handler did not run. For a nested lease SkipMinHold does nothing.
 	SkipMinHold func(ctx context.Context)
-	// Interim stores an interim answer of a once key. ctx carries the hold, which lockcore.Ticket has
-	// ended. A call with WithInterim gets the answer until the run ends.
+	// Interim stores an interim answer of a once key. ctx carries the hold, which lockcore.Ticket
+	// has ended. A call with WithInterim gets the answer until the run ends.
 	Interim func(ctx context.Context, key string, answer []byte) error
 }
 

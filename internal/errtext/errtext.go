@@ -23,7 +23,8 @@ func Join(errs ...error) error {
 	return &joined{sep: "; ", errs: all}
 }
 
-// Wrap returns an error that wraps both, with the message "outer: inner". It returns outer if inner is nil.
+// Wrap returns an error that wraps both, with the message "outer: inner". It returns outer if inner
+// is nil.
 func Wrap(outer, inner error) error {
 	if inner == nil {
 		return outer

@@ -12,27 +12,30 @@
 //
 // # Markers
 //
-// A marker is a comment that names a place in the product's code, at the end of a line or alone above it:
+// A marker is a comment that names a place in the product's code, at the end of a line or alone
+// above it:
 //
 //	g.timer = time.AfterFunc(left, g.expire) //planted:local-timer
 //
 //	-- planted:token-floor
 //	local t = string.format('%.0f', math.max(f + 1, now))
 //
-// A mistake names the place and an operation, never a file or the text of the line. So renamed identifiers, rewritten
-// expressions and code that moves to another file keep the mistake, as long as the marker stays with the same step. Several
-// mistakes may use one place. A line has at most one marker; in Go the marker is a comment alone, not the end of another comment.
+// A mistake names the place and an operation, never a file or the text of the line. So renamed
+// identifiers, rewritten expressions and code that moves to another file keep the mistake, as long
+// as the marker stays with the same step. Several mistakes may use one place. A line has at most
+// one marker; in Go the marker is a comment alone, not the end of another comment.
 //
-// The quick tests of this package fail if the marker of a mistake is missing, exists twice, or marks code that the
-// operation does not fit. They also fail if no mistake uses a marker. The full level also compiles the code with each
-// mistake.
+// The quick tests of this package fail if the marker of a mistake is missing, exists twice, or
+// marks code that the operation does not fit. They also fail if no mistake uses a marker. The full
+// level also compiles the code with each mistake.
 //
 // # How to plant a mistake
 //
 //  1. Put a marker at the place. Its name says what the code does there, not what the mistake is.
 //
-//  2. Add a mistake to leases.go, scripts.go, rules.go, waits.go or above.go: its name, one sentence, the edits, the package and the test.
-//     Use several edits only if another safeguard of the code hides each of them alone.
+//  2. Add a mistake to leases.go, scripts.go, shares.go, rules.go, waits.go or above.go: its name,
+//     one sentence, the edits, the package and the test. Use several edits only if another
+//     safeguard of the code hides each of them alone.
 //
 //  3. Choose the operation that depends on the fewest names:
 //
@@ -50,8 +53,8 @@
 //
 //  4. Run go test ./internal/planted, then go run ./internal/planted -only NAME.
 //
-// In Go the operations apply to the first node that begins on the marked line: the statement, its condition, result or right-hand
-// side, or its first call. If an operand or an argument has its own line, they apply to it. In Lua they apply to the
-// line, which must hold a whole statement or the condition of an if. There value applies to that condition; arg and
-// call are not available.
+// In Go the operations apply to the first node that begins on the marked line: the statement, its
+// condition, result or right-hand side, or its first call. If an operand or an argument has its own
+// line, they apply to it. In Lua they apply to the line, which must hold a whole statement or the
+// condition of an if. There value applies to that condition; arg and call are not available.
 package main

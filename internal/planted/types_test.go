@@ -25,7 +25,8 @@ type listed struct {
 	GoFiles                 []string
 }
 
-// The code with a mistake compiles: the names in a replacement still exist, and nothing becomes unused.
+// The code with a mistake compiles: the names in a replacement still exist, and nothing becomes
+// unused.
 func TestMistakesCompile(t *testing.T) {
 	testlevel.Full(t)
 	marked, err := find(root)

@@ -112,7 +112,8 @@ func (s *Shards) Options() *redis.ClusterOptions {
 	return o
 }
 
-// Client returns a client that is closed when the test ends. Each edit may change the options before.
+// Client returns a client that is closed when the test ends. Each edit may change the options
+// before.
 func (s *Shards) Client(tb testing.TB, edit ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	tb.Helper()
 	o := s.Options()

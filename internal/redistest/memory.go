@@ -45,7 +45,8 @@ func (m *Memory) Options() *redis.Options {
 	}
 }
 
-// Client returns a client of m that is closed when the test ends. Each edit may change the options before.
+// Client returns a client of m that is closed when the test ends. Each edit may change the options
+// before.
 func (m *Memory) Client(tb testing.TB, edit ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	return client(tb, m.Options(), edit)

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Plain returns the fields of a plain hold or a plain record as those of a hash. ok is false if value is neither, see
-// plain.lua.
+// Plain returns the fields of a plain hold or a plain record as those of a hash. ok is false if
+// value is neither, see plain.lua.
 func Plain(value string) (fields map[string]string, ok bool) {
 	form, names := value[:min(len(value), 1)], []string{"h", "t", "d", "x", "o"}
 	switch form {
@@ -86,8 +86,8 @@ func Unfold(ctx context.Context, rdb redis.Cmdable, hash string) error {
 	return err
 }
 
-// Fields returns the fields of a key without a command. It reads in several steps, between which a script may run. So it
-// reads until two results are equal.
+// Fields returns the fields of a key without a command. It reads in several steps, between which a
+// script may run. So it reads until two results are equal.
 func (m *Memory) Fields(hash string) map[string]string {
 	for before := m.read(hash); ; {
 		now := m.read(hash)

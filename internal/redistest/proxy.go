@@ -21,7 +21,8 @@ type Relay struct {
 	closed bool
 }
 
-// Proxy starts a Relay to addr on a free port of the loopback interface and stops it when the test ends.
+// Proxy starts a Relay to addr on a free port of the loopback interface and stops it when the test
+// ends.
 func Proxy(tb testing.TB, addr string) *Relay {
 	tb.Helper()
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")

@@ -60,7 +60,8 @@ func (s *Trio) Options() *redis.FailoverOptions {
 	return o
 }
 
-// Client returns a client that follows the master and is closed when the test ends. Each edit may change the options before.
+// Client returns a client that follows the master and is closed when the test ends. Each edit may
+// change the options before.
 func (s *Trio) Client(tb testing.TB, edit ...func(*redis.FailoverOptions)) *redis.Client {
 	tb.Helper()
 	o := s.Options()

@@ -76,7 +76,8 @@ func (s *Server) Options() *redis.Options {
 	return &redis.Options{Addr: s.Addr(), Dialer: s.dial}
 }
 
-// Client returns a client of s that is closed when the test ends. Each edit may change the options before.
+// Client returns a client of s that is closed when the test ends. Each edit may change the options
+// before.
 func (s *Server) Client(tb testing.TB, edit ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	return client(tb, s.Options(), edit)

@@ -46,8 +46,8 @@ func (j *judge) passed(heard []string) {
 	}
 }
 
-// reserves judges for which waiter a command reserved a free key, and returns the notifications that
-// it sent after that.
+// reserves judges for which waiter a command reserved a free key, and returns the notifications
+// that it sent after that.
 func (j *judge) reserves(heard []string) (rest []string) {
 	j.reserved, j.reservedUntil, j.coolUntil = "", 0, 0
 	must := j.waiting()

@@ -72,8 +72,8 @@ func (w *world) deliver(i int) {
 	}
 }
 
-// arrive runs a late duplicate, and may keep it for later. A copy that arrives later than ended ids are
-// remembered is dropped.
+// arrive runs a late duplicate, and may keep it for later. A copy that arrives later than ended ids
+// are remembered is dropped.
 func (w *world) arrive() {
 	i := w.rnd.IntN(len(w.late))
 	c := w.late[i]

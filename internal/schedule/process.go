@@ -35,7 +35,7 @@ type process struct {
 	req       request
 	hold      hold
 	cleanups  []*cleanup
-	given     *ticket // of a once key: its interim answer is to be stored
+	handed    *ticket // of a once key: its interim answer is to be stored
 	quits     bool    // makes no new request
 }
 
@@ -86,7 +86,7 @@ func (p *process) name() string {
 func (p *process) restart() {
 	p.life++
 	p.locker, p.listening, p.state, p.cleanups, p.hold = p.w.id('L'), true, idle, nil, hold{}
-	p.given = nil
+	p.handed = nil
 	p.w.pending = slices.DeleteFunc(p.w.pending, func(d *pending) bool { return d.p == p })
 }
 
@@ -109,7 +109,7 @@ func (p *process) act() {
 		p.cleanUp()
 		return
 	}
-	if p.given != nil && w.chance(30) {
+	if p.handed != nil && w.chance(30) {
 		p.answer()
 		return
 	}

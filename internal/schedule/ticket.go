@@ -14,9 +14,9 @@ type ticket struct {
 	until    int64 // no process adopts it after this time
 }
 
-// giveAway simulates Lease.Ticket: it extends the lease, and ends the hold locally. The process
+// handOver simulates Lease.Ticket: it extends the lease, and ends the hold locally. The process
 // continues meanwhile.
-func (p *process) giveAway() {
+func (p *process) handOver() {
 	h, w := &p.hold, p.w
 	id, life, d := h.id, p.life, max(h.lease, pick(w, []int64{3e6, 30e6}))
 	c := command{op: renew, id: id, lease: d, retention: d + w.abandonedFor()}
@@ -32,15 +32,15 @@ func (p *process) giveAway() {
 		t := ticket{id: id, mode: h.mode, token: h.token, attempt: h.attempt, until: w.now + 2*d}
 		w.tickets = append(w.tickets, t)
 		if p.state, p.hold = idle, (hold{}); w.kind == backend.KindOnce {
-			p.given = &t
+			p.handed = &t
 		}
 	})
 }
 
-// answer stores the interim answer of the run that the process has given away.
+// answer stores the interim answer of the run that the process has handed over.
 func (p *process) answer() {
-	t := p.given
-	p.given = nil
+	t := p.handed
+	p.handed = nil
 	p.w.send(p, command{op: interim, id: t.id, attempt: t.attempt, record: "answer of " + t.id}, func(*reply) {})
 }
 

@@ -109,9 +109,9 @@ func (w *witness) collect() metricdata.ResourceMetrics {
 	return rm
 }
 
-// Payloads, results and hold ids leave a Locker nowhere. Keys are in errors, and in spans if
-// ExposeRawKeys is set. Holders are in errors and events. Each allowed canary must appear, so that
-// the test can fail.
+// Payloads, results and hold ids leave a Locker nowhere. Keys, tasks and failures are in errors and
+// may be in events. Keys are also in spans if ExposeRawKeys is set. Each canary must appear where
+// it is allowed, except in events, so that the test can fail.
 func TestCanaries(t *testing.T) {
 	testlevel.Full(t)
 	for _, expose := range []bool{false, true} {

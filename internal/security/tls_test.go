@@ -207,9 +207,9 @@ func TestTLSRefused(t *testing.T) {
 	}
 }
 
-// alertLost reports whether the alert of the server may have been lost. With TLS 1.3 the server refuses a client after the
-// client's handshake is over. If the client has sent a command by then, the kernel answers it with a reset, which can
-// overtake the alert.
+// alertLost reports whether the alert of the server may have been lost. With TLS 1.3 the server
+// refuses a client after the client's handshake is over. If the client has sent a command by then,
+// the kernel answers it with a reset, which can overtake the alert.
 func alertLost(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)
 }

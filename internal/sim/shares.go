@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// sharedKey is a key whose shares are judged: readers and writers, or permits and writers. Its data is
-// never lost.
+// sharedKey is a key whose shares are judged: readers and writers, or permits and writers. Its data
+// is never lost.
 type sharedKey struct {
 	name  string
 	limit int // of its shares
@@ -39,8 +39,8 @@ func newSharedKeys() []*sharedKey {
 	}
 }
 
-// share acquires a shared key, mostly beside others, and sometimes alone. Sometimes several calls of
-// the process do so at once.
+// share acquires a shared key, mostly beside others, and sometimes alone. Sometimes several calls
+// of the process do so at once.
 func (wk *worker) share() {
 	k := wk.w.shared[wk.rng.IntN(len(wk.w.shared))]
 	if !wk.rng.chance(20) {
@@ -114,8 +114,8 @@ func (wk *worker) upgrade(k *sharedKey, t lockcore.Terms, le *lockcore.Lease) {
 	}
 }
 
-// enter judges a new hold. I1: no hold of the key alone is beside another, and the weights are at most
-// the limit. I3: tokens grow, and only shares have the same.
+// enter judges a new hold. I1: no hold of the key alone is beside another, and the weights are at
+// most the limit. I3: tokens grow, and only shares have the same.
 func (w *world) enter(k *sharedKey, who string, t lockcore.Terms, le *lockcore.Lease) *visit {
 	v := &visit{who: who, terms: t, ctx: le.Context()}
 	k.mu.Lock()

@@ -263,8 +263,8 @@ func onlyFailed(said []string) bool {
 	})
 }
 
-// unended prints the output of tests that were still running when the process of their package ended. It reports
-// whether there are any.
+// unended prints the output of tests that were still running when the process of their package
+// ended. It reports whether there are any.
 func (t *tally) unended(pkg string) (found bool) {
 	for at, said := range t.output {
 		if at.pkg == pkg {

@@ -29,8 +29,8 @@ type span struct {
 	late     time.Duration // of a sleep, or of a piece of work
 }
 
-// watch starts as many threads as there are processors, because a host may stop only one processor. The threads end
-// with the process.
+// watch starts as many threads as there are processors, because a host may stop only one processor.
+// The threads end with the process.
 func (s *slowness) watch() {
 	for range runtime.NumCPU() {
 		go func() {
