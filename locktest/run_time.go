@@ -14,7 +14,7 @@ func (t *trial) waits() {
 	a, b, key := t.locker(), t.locker(), t.key("waits")
 	held := t.acquire(a, key, atOnce)
 	if busy := t.busy(b, key); busy.Holder.PID == 0 || busy.Remaining <= 0 || busy.Remaining > longLease {
-		t.Errorf("the busy error does not name the holder: %+v", busy)
+		t.Errorf("the busy error has no holder or a wrong remaining time: %+v", busy)
 	}
 	const patience = 300 * time.Millisecond
 	begin := time.Now()
@@ -140,7 +140,7 @@ func (t *trial) happens(what <-chan struct{}, name string) {
 	select {
 	case <-what:
 	case <-t.ctx.Done():
-		t.Fatalf("inconclusive: no %s happened", name)
+		t.Fatalf("inconclusive: %s did not happen", name)
 	}
 }
 
