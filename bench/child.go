@@ -13,11 +13,11 @@ import (
 	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
-// childEnv makes this program a child, whatever its arguments: also the test binary.
+// childEnv makes this program a child, with any arguments. That works for the test binary too.
 const childEnv = "HOLDFAST_BENCH_CHILD"
 
-// task is the work of a child. Its methods are called once each, in this order; collect may leave goroutines behind that
-// hang in their library, they end with the process.
+// task is the work of a child. Each of its methods is called once, in this order. collect may leave
+// goroutines behind that hang in their library; they end with the process.
 type task interface {
 	warmUp() error
 	open()  // the window opens
@@ -25,7 +25,7 @@ type task interface {
 	collect(*outcome)
 }
 
-// childMain obeys the parent until the outcome is told, or the parent is gone.
+// childMain follows the words of the parent until it has sent the outcome, or the parent has ended.
 func childMain(in io.Reader, out io.Writer) int {
 	lines := readLines(in)
 	enc := json.NewEncoder(out)
@@ -63,12 +63,12 @@ func childMain(in io.Reader, out io.Writer) int {
 			}
 			return 0
 		default:
-			err = fmt.Errorf("bench: a child cannot %q", line)
+			err = fmt.Errorf("bench: unknown word %q", line)
 		}
 	}
 }
 
-// readLines ends the process with the parent, also when that was killed: nobody then sends a line, nobody reads the answer.
+// readLines ends the process with the parent, also if the parent was killed.
 func readLines(in io.Reader) <-chan string {
 	lines := make(chan string)
 	go func() {
@@ -137,12 +137,12 @@ func newTask(j job, sent *wire.Counter) (task, error) {
 			return newOnceCrew(j, own, seen), nil
 		}
 		return newReentryCrew(j, own, seen)
-	case faultKind, memoryKind: // above
+	case faultKind, memoryKind: // handled above
 	}
 	return nil, fmt.Errorf("bench: no task %q for %s", j.Point.Kind, j.Library)
 }
 
-// meter reads what this process has used.
+// meter measures the resources that this process uses.
 type meter struct {
 	sent  *wire.Counter
 	began time.Time

@@ -19,8 +19,9 @@ const (
 	clusterTime = 30 * time.Second // for the nodes to agree
 )
 
-// startCluster starts a Redis Cluster of three primaries without replicas on free ports of the loopback interface. It
-// returns the first of them, which knows the others, when all of them serve all slots.
+// startCluster starts a Redis Cluster of three primaries without replicas on free ports of the
+// loopback interface. It returns the first one, which knows the others, when all of them serve all
+// slots.
 func startCluster(ctx context.Context) (*server, error) {
 	var nodes []*server
 	var err error
@@ -44,7 +45,7 @@ func startCluster(ctx context.Context) (*server, error) {
 	return nil, fmt.Errorf("bench: no Redis Cluster: %w", err)
 }
 
-// startNode starts a node, gives it its slots, and makes it and the first node know each other.
+// startNode starts a node, assigns its slots, and introduces it to the first node.
 func startNode(ctx context.Context, before []*server) (*server, error) {
 	bus, err := redisd.FreeAddr()
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *server) settle(ctx context.Context) error {
 	}
 }
 
-// agreed is nil if every node sees all slots served by all primaries.
+// agreed returns nil if every node sees all slots served by all primaries.
 func (s *server) agreed(ctx context.Context) error {
 	for _, node := range s.nodes() {
 		info, err := node.admin.ClusterInfo(ctx).Result()
@@ -91,17 +92,17 @@ func (s *server) agreed(ctx context.Context) error {
 		}
 		for _, want := range []string{"cluster_state:ok", fmt.Sprintf("cluster_slots_ok:%d\r", slots), fmt.Sprintf("cluster_size:%d\r", primaries)} {
 			if !strings.Contains(info, want) {
-				return fmt.Errorf("%s does not say %q", node.addr, want)
+				return fmt.Errorf("%s does not report %q", node.addr, want)
 			}
 		}
 	}
 	return nil
 }
 
-// nodes are s and the other primaries of its Cluster.
+// nodes returns s and the other primaries of its Cluster.
 func (s *server) nodes() []*server { return append([]*server{s}, s.others...) }
 
-// clusterAddrs are the addresses of the nodes of a Cluster, or nil for a server alone.
+// clusterAddrs returns the addresses of the nodes of a Cluster, or nil for a single server.
 func (s *server) clusterAddrs() []string {
 	if len(s.others) == 0 {
 		return nil
@@ -113,12 +114,12 @@ func (s *server) clusterAddrs() []string {
 	return addrs
 }
 
-// newClusterClient is the go-redis client of every library that takes one, on a Cluster.
+// newClusterClient returns the go-redis client of a library on a Cluster.
 func newClusterClient(s setup) redis.UniversalClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.cluster, Dialer: s.wire.Dial})
 }
 
-// addrs are those that a client begins with.
+// addrs returns the initial addresses of a client.
 func (s setup) addrs() []string {
 	if len(s.cluster) > 0 {
 		return s.cluster

@@ -44,7 +44,8 @@ func openRedsyncAs(u usage) func(*link, string, time.Duration) (contend, error) 
 	}
 }
 
-// obtainTime is longer than any run: a ctx without a deadline ends Obtain's waiting after one lease.
+// obtainTime is longer than any run. Without a deadline of the ctx, Obtain would stop waiting after
+// one lease.
 const obtainTime = time.Minute
 
 func openRedislockAs(u usage) func(*link, string, time.Duration) (contend, error) {
@@ -84,7 +85,7 @@ func openRueidislockUnder(l *link, addr string, lease time.Duration) (contend, e
 		if err != nil {
 			return nil, nil, err
 		}
-		return work, func() error { // it says nothing of how that went
+		return work, func() error { // it does not report the result
 			cancel()
 			return nil
 		}, nil

@@ -17,11 +17,11 @@ const (
 )
 
 const (
-	longWait = 10 * time.Second // who waits longer is counted as unserved
-	grace    = 2 * time.Second  // for workers to come back at the end; who does not hangs in its library
+	longWait = 10 * time.Second // a call that waits longer counts as unserved
+	grace    = 2 * time.Second  // for workers to return at the end; a worker that does not hangs in its library
 )
 
-// turn is one operation of a worker: it calls granted when what it waited for is there.
+// turn is one operation of a worker. It calls granted when it has what it waited for.
 type turn func(ctx context.Context, w *worker) error
 
 // crew is a task whose workers do one turn after another.
@@ -47,14 +47,15 @@ func newCrew(n int, seen *witness, t turn) *crew {
 	return c
 }
 
-// newLockCrew is the crew of most scenarios: lock, look that no more than may are there, unlock.
+// newLockCrew returns the crew of most scenarios: lock, check that no more than allowed are inside,
+// unlock.
 func newLockCrew(j job, l locker, seen *witness) *crew {
 	p := j.Point
 	keys := make([]string, p.Keys)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%s%d", j.Prefix, i)
 	}
-	first := 0 // the number of the first worker, so that processes begin with different keys
+	first := 0 // the number of the first worker of this process, so that processes begin with different keys
 	for i := range j.Process {
 		first += p.workersOf(i)
 	}
@@ -66,7 +67,7 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 		}
 		w.granted(1)
 		w.inside(key, p.Inside)
-		return h.unlock(context.Background()) // what is held is given back also when the run is over
+		return h.unlock(context.Background()) // a held lock is released also after the end of the run
 	})
 	for _, w := range c.workers {
 		w.limit = p.Limit
@@ -75,7 +76,8 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 	return c
 }
 
-// keyOf is the key that worker i wants next: the last one is shared if a part of the operations wants that one.
+// keyOf returns the next key of worker i. If Shared is set, that percentage of the operations uses
+// the last key.
 func (p point) keyOf(i int) int {
 	if p.Shared == 0 {
 		return i % p.Keys
@@ -98,13 +100,15 @@ func (c *crew) open() {
 	c.phase.Store(measuring)
 }
 
-// close comes before anything that takes time, so that nobody is served after it.
+// close sets the end first, before anything that takes time, so that no call counts as served after
+// it.
 func (c *crew) close() {
 	c.phase.Store(over)
 	c.window = time.Since(c.began)
 }
 
-// collect also counts the waits that are not over: a library that never serves somebody must not look better for it.
+// collect also counts the waits that are not over. Otherwise a library that never serves a call
+// would look better.
 func (c *crew) collect(o *outcome) {
 	pending := make([]time.Duration, len(c.workers))
 	for i, w := range c.workers {
@@ -137,14 +141,15 @@ func (c *crew) collect(o *outcome) {
 			o.Unserved++
 		}
 	}
-	if len(pairs.Counts) > 0 { // a short run may see no pair
+	if len(pairs.Counts) > 0 { // a short run may have no pair
 		o.Extra[pairP50US], o.Extra[pairP99US] = us(pairs.quantile(0.5)), us(pairs.quantile(0.99))
 	}
 	o.Violations = c.witness.violations.Load()
 }
 
-// empty waits for those who are inside. With some libraries the lock ends with the ctx that it was taken under: to cancel
-// that first would let the next one in, and look like a violation of theirs.
+// empty waits for the workers that are inside. With some libraries the lock ends with the ctx of
+// its acquisition. To cancel that ctx first would let the next worker in, which would look like a
+// violation.
 func (c *crew) empty() {
 	for late := time.Now().Add(grace); time.Now().Before(late); time.Sleep(100 * time.Microsecond) {
 		if !slices.ContainsFunc(c.workers, func(w *worker) bool { return w.within.Load() }) {
@@ -153,12 +158,12 @@ func (c *crew) empty() {
 	}
 }
 
-// worker is one goroutine. Only its own goroutine writes its counts, and only while the phase is measuring.
+// worker is one goroutine. Only that goroutine writes the counts, and only during the measurement.
 type worker struct {
 	crew   *crew
 	index  int
 	limit  int          // of its sections, see witness.enter
-	since  atomic.Int64 // when the wait that goes on began, in Unix ns; 0 while it does not wait
+	since  atomic.Int64 // when the present wait began, in Unix ns; 0 without a wait
 	within atomic.Bool  // inside a critical section
 	turns  int
 	waits  histogram
@@ -188,7 +193,7 @@ func (w *worker) work() {
 	}
 }
 
-// granted ends the wait and counts n operations, which shared it.
+// granted ends the wait and counts n operations that shared it.
 func (w *worker) granted(n int64) {
 	if w.crew.phase.Load() == measuring {
 		w.ops += n
@@ -197,8 +202,9 @@ func (w *worker) granted(n int64) {
 	w.since.Store(0)
 }
 
-// inside is the critical section. Nobody goes in when the run is over, see empty: first within is set, then the phase is
-// read. A worker's first section is cut at random, so that sections on different keys do not end all at once.
+// inside is the critical section. No worker enters it when the run is over, see empty: within is
+// set before the phase is read. A worker's first section is cut short at random, so that sections
+// on different keys do not all end at once.
 func (w *worker) inside(key int, d time.Duration) {
 	w.within.Store(true)
 	defer w.within.Store(false)
@@ -221,7 +227,8 @@ func (w *worker) inside(key int, d time.Duration) {
 	}
 }
 
-// unserved: it once waited for longer than longWait, or, in a shorter run, waits at the end and was never served.
+// unserved reports whether a call of the worker waited for longer than longWait or, in a shorter
+// run, waits at the end and the worker was never served.
 func (w *worker) unserved(pending, window time.Duration) bool {
 	if window >= longWait {
 		return max(w.waits.max, pending) > longWait

@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// reentries is how many make one turn: reading the clock takes about as long as one of them.
+// reentries is the number of nested calls in one turn. To read the clock takes about as long as one
+// nested call.
 const reentries = 1000
 
 func newReentryCrew(j job, l *holdfastLocker, seen *witness) (*crew, error) {
@@ -38,15 +39,16 @@ func newReentryCrew(j job, l *holdfastLocker, seen *witness) (*crew, error) {
 // anyTries is how many keys a worker of newAnyCrew tries before it waits.
 const anyTries = 3
 
-// newAnyCrew is the crew of orders that need any one of the keys, as examples/stripes has it: an order tries a few keys
-// without a wait, from a random one on, and then waits for the first of them.
+// newAnyCrew returns the crew of orders that need any one of the keys, as in examples/stripes. An
+// order tries a few keys without a wait, from a random one on, and then waits for the first of
+// them.
 func newAnyCrew(j job, l *holdfastLocker, seen *witness) *crew {
 	p := j.Point
 	keys := make([]string, p.Keys)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%s%d", j.Prefix, i)
 	}
-	begun := make([]atomic.Bool, p.Keys) // the first section of a key is cut, see worker.inside, and no other one
+	begun := make([]atomic.Bool, p.Keys) // only the first section of a key is cut short, see worker.inside
 	attempt := l.terms
 	attempt.Wait = lockcore.NoWait
 	return newCrew(p.workersOf(j.Process), seen, func(ctx context.Context, w *worker) error {

@@ -20,16 +20,17 @@ import (
 
 const (
 	leastWork, mostWork   = 20 * time.Millisecond, 50 * time.Millisecond  // of a handler
-	leastPause, mostPause = 50 * time.Millisecond, 150 * time.Millisecond // between two requests of a client with a key of its own
+	leastPause, mostPause = 50 * time.Millisecond, 150 * time.Millisecond // between two requests of a measured client
 	hotPause              = time.Second                                   // at most, after a request for the hot key was served
-	hotSettle             = 3 * time.Second                               // until the first clients of the hot key have waited and come again
+	hotSettle             = 3 * time.Second                               // until the first clients of the hot key have waited and repeated their requests
 
 	workHeader   = "Bench-Work-Us"
 	noMaxWaiting = 1_000_000
 )
 
-// hotTask is clients with a key each, which are measured, beside clients that all want one more key, the hot one. The
-// server guards every key by httpmw.Exclusive. Clients do as 409 says: they come again after Retry-After.
+// hotTask has measured clients with a key each, beside clients of one more key, the hot one. The
+// server guards every key with httpmw.Exclusive. A client that gets a 409 repeats its request after
+// Retry-After.
 type hotTask struct {
 	*crew
 	clients int // of the hot key
@@ -41,7 +42,7 @@ type hotTask struct {
 	served, refused      atomic.Int64 // in the window, of the hot key
 
 	mu     sync.Mutex
-	beyond histogram // what the measured requests took beyond their handlers
+	beyond histogram // time of the measured requests beyond their handlers
 }
 
 // newHotTask starts the server, which ends with the process.
@@ -66,7 +67,7 @@ func newHotTask(j job, l *holdfastLocker, seen *witness) *hotTask {
 	return t
 }
 
-// handler works for a while, and tells the client for how long.
+// handler works for a while, and reports the duration to the client.
 func handler(seen *witness) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -80,7 +81,8 @@ func handler(seen *witness) http.Handler {
 	})
 }
 
-// limited lets at most n requests into next at once, in the order of their arrival. The others wait.
+// limited admits at most n requests to next at once, in the order of their arrival. The others
+// wait.
 func limited(n int, next http.Handler) http.Handler {
 	if n == 0 {
 		return next
@@ -88,7 +90,7 @@ func limited(n int, next http.Handler) http.Handler {
 	places := semaphore.NewWeighted(int64(n))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if places.Acquire(r.Context(), 1) != nil {
-			return // the client has gone
+			return // the client has disconnected
 		}
 		defer places.Release(1)
 		next.ServeHTTP(w, r)
@@ -109,7 +111,8 @@ func (t *hotTask) counted(next http.Handler) http.Handler {
 	})
 }
 
-// post sends one request. It returns how long the handler worked or, if the key is busy, when to come again.
+// post sends one request. It returns the duration of the handler or, if the key is busy, the time
+// until the next try.
 func (t *hotTask) post(ctx context.Context, key int) (work, again time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/%d", t.target, key), http.NoBody)
 	if err != nil {
@@ -165,7 +168,7 @@ func (t *hotTask) turn(ctx context.Context, w *worker) error {
 
 // want is one client of the hot key.
 func (t *hotTask) want() {
-	time.Sleep(between(0, hotPause)) // clients do not come all at once
+	time.Sleep(between(0, hotPause)) // clients do not start all at once
 	for t.ctx.Err() == nil {
 		_, again, err := t.post(t.ctx, t.hotKey)
 		if err == nil && t.phase.Load() == measuring {

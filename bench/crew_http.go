@@ -19,8 +19,8 @@ const (
 	receipt        = `{"id":"ch_1","amount":499,"currency":"eur","status":"succeeded"}`
 )
 
-// newHandler returns a handler whose response to each key is in Redis: Idempotent records it when the first request runs,
-// and the floor stores it here and reads it by GET.
+// newHandler returns a handler whose response to each key is in Redis. Idempotent records it when
+// the first request runs. The floor stores it here and reads it with GET.
 func newHandler(j job, l locker) (http.Handler, error) {
 	switch l := l.(type) {
 	case *holdfastLocker:
@@ -55,14 +55,14 @@ func writeCharge(w http.ResponseWriter, body []byte) {
 type alone struct{ http.Handler }
 
 func (a alone) RoundTrip(r *http.Request) (*http.Response, error) {
-	r.RequestURI = r.URL.Path // as of a server
+	r.RequestURI = r.URL.Path // as a server sets it
 	w := httptest.NewRecorder()
 	a.ServeHTTP(w, r)
 	return w.Result(), nil
 }
 
-// newHTTPCrew is one client of h, which gets one request after another. Each key is requested once before the crew is
-// ready. The server ends with the process.
+// newHTTPCrew returns a crew with one client of h, which sends one request after another. It
+// requests each key once before it returns. The server ends with the process.
 func newHTTPCrew(j job, h http.Handler, seen *witness) (*crew, error) {
 	var transport http.RoundTripper = alone{h}
 	target := "http://bench"

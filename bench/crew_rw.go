@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// writeEvery is the time from the beginning of one write to that of the next.
+// writeEvery is the time from the start of one write to the start of the next.
 const writeEvery = 50 * time.Millisecond
 
-// rwTask is readers of one key. Process 0 also has the writer.
+// rwTask has readers of one key. Process 0 also has the writer.
 type rwTask struct {
 	*crew
 	writer *worker // nil in the other processes
@@ -48,7 +48,7 @@ func newRWTask(j job, l *holdfastLocker, seen *witness) *rwTask {
 	return t
 }
 
-// collect reports the waits of the writer, which are also part of all waits, by themselves.
+// collect reports the waits of the writer separately. They are also part of all waits.
 func (t *rwTask) collect(o *outcome) {
 	var writes waits
 	if t.writer != nil {

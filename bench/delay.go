@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	delayGroup = "delay" // what -scenario calls all scenarios with a delay
+	delayGroup = "delay" // the name in -scenario of all scenarios with a delay
 	pings      = 15
 )
 
-// behind is s as clients see it through p.
+// behind returns s as clients see it through p.
 func (s *server) behind(p *proxy) *server {
 	far := *s
 	far.addr = p.addr()
@@ -20,7 +20,7 @@ func (s *server) behind(p *proxy) *server {
 
 var errPing = errors.New("bench: no PONG")
 
-// ping is the median round trip to addr, of several.
+// ping returns the median of several round trips to addr.
 func ping(ctx context.Context, addr string) (time.Duration, error) {
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// environment is what a reader needs to know of where this ran; the machine has no name.
+// environment describes the machine and the programs of a run. It does not name the machine.
 type environment struct {
 	goVersion, redis string
 	cpus             int
 	versions         map[string]string // of modules
-	load             []string          // load averages at the start and at the end, where the system has them
+	load             []string          // load averages at the start and at the end, if the system has them
 }
 
 func newEnvironment(redis string) environment {
@@ -48,7 +48,7 @@ func (e *environment) readLoad() {
 	}
 }
 
-// versionOf names the release that was measured.
+// versionOf returns the release that was measured.
 func (e environment) versionOf(l library) string {
 	switch v := e.versions[l.module]; {
 	case l.module == "":
@@ -60,7 +60,8 @@ func (e environment) versionOf(l library) string {
 	}
 }
 
-// settings are the libraries that took part; contenderSheet has those of the scenarios with faults.
+// settings returns the libraries that took part. contenderSheet has those of the scenarios with
+// faults.
 func (r report) settings() []library {
 	var part []library
 	for _, l := range libraries {

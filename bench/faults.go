@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// faultTask runs all trials of one point for one contender at once: they only wait.
+// faultTask runs all trials of one point for one contender at once, because they only wait.
 type faultTask struct {
 	job    job
 	who    contender
@@ -37,7 +37,7 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// warmUp makes the clients, and lets one of them go through all commands, so that Redis knows the scripts.
+// warmUp makes the clients. One of them runs all commands once, so that Redis knows the scripts.
 func (t *faultTask) warmUp() error {
 	p := t.job.Point
 	for i := range p.Workers {
@@ -58,18 +58,20 @@ func (t *faultTask) warmUp() error {
 	if err != nil {
 		return fmt.Errorf("bench: %s cannot lock a free key: %w", t.who.name, err)
 	}
-	time.Sleep(p.Lease * 6 / 10) // longer than anybody waits before the first renewal
+	time.Sleep(p.Lease * 6 / 10) // longer than any library waits before its first renewal
 	return release()
 }
 
-// momentOf is when the i-th of n silences begins: at random in its own part of the lease that A was granted, so that all of the time between
-// two renewals has some. The last tenth of the lease has none: who renews nothing must still have the key.
+// momentOf returns when the i-th of n silences begins: at random in a separate part of the lease
+// that A was granted, so that the silences cover the time between two renewals. The last tenth of
+// the lease has none, because a holder without renewals must still have the key.
 func momentOf(i, n int, lease time.Duration) time.Duration {
 	part := lease * 9 / 10 / time.Duration(n)
 	return time.Duration(i)*part + rand.N(part)
 }
 
-// open lets the trials begin one after another, in the time of one lease: all clients at once would be a load of its own, and some libraries have timeouts of milliseconds.
+// open starts the trials one after another, within one lease. All clients at once would be an
+// additional load, and some libraries have timeouts of milliseconds.
 func (t *faultTask) open() {
 	part := t.job.Point.Lease / time.Duration(len(t.trials))
 	for i, tr := range t.trials {
@@ -92,7 +94,7 @@ func (t *faultTask) collect(o *outcome) {
 	sumUp(fs, o)
 }
 
-// sumUp is what all trials of a point have shown together.
+// sumUp combines the findings of all trials of a point.
 func sumUp(fs []finding, o *outcome) {
 	o.Extra = figures{}
 	var good []finding
@@ -124,7 +126,7 @@ func sumUp(fs []finding, o *outcome) {
 	}
 }
 
-// spread adds the median, the least and the most of what findings have, in seconds.
+// spread adds the median, the least and the greatest value of the findings, in seconds.
 func spread(to figures, name string, fs []finding, get func(finding) (time.Duration, bool)) {
 	var vs []float64
 	for _, f := range fs {
@@ -139,7 +141,8 @@ func spread(to figures, name string, fs []finding, get func(finding) (time.Durat
 	to[name+medianOf], to[name+leastOf], to[name+worstOf] = (vs[(len(vs)-1)/2]+vs[len(vs)/2])/2, vs[0], vs[len(vs)-1]
 }
 
-// saidOf groups what A's callers were told, most of them first, each with its median time.
+// saidOf groups the results for A's callers, the most frequent one first, each with its median
+// time.
 func saidOf(fs []finding) string {
 	groups := map[string][]finding{}
 	for _, f := range fs {
@@ -176,7 +179,8 @@ var (
 	errNeverGranted = errors.New("bench: never granted")
 )
 
-// doubt is the error for a cell in which a trial has shown nothing, or, unless it is a peer's, in which B waited in vain.
+// doubt returns an error for a cell in which a trial is inconclusive or, unless the cell is a
+// peer's, in which B was never granted the key.
 func (r result) doubt() error {
 	where := strings.TrimSpace(r.Scenario+" "+r.Point) + ", " + r.Library
 	all := r.Figures[inconclusive] + r.Figures[conclusive]

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// seconds is a column of one figure of the scenarios with faults.
+// seconds is the column of one figure of the scenarios with faults.
 func seconds(head, name string) column {
 	return column{head, func(r result) string { return brief(named(name)(r)) }}
 }
 
-// brief has hundredths, and a dash for what was not measured.
+// brief formats v with hundredths, or as a dash if it was not measured.
 func brief(v float64) string {
 	switch {
 	case math.IsNaN(v):
@@ -25,7 +25,8 @@ func brief(v float64) string {
 	return strings.Replace(fmt.Sprintf("%.2f", v), "-", "−", 1)
 }
 
-// atLeast marks what is a lower bound, for the run was over before it was: the worst if one round has that name, the median if half of them have.
+// atLeast marks a lower bound, because the run ended before the event did: the worst value if one
+// round has that figure, the median if half of them have.
 func atLeast(c column, name string, part float64) column {
 	return column{c.head, func(r result) string {
 		if n := r.Figures[name]; n > 0 && n >= part*r.Figures[conclusive] {
@@ -42,12 +43,12 @@ var (
 		rounds,
 		atLeast(seconds("two at once, s: median", togetherS+medianOf), untold, 0.5),
 		atLeast(seconds("worst", togetherS+worstOf), untold, 0),
-		seconds("A is told, s after B has the key: first", toldS+leastOf),
+		seconds("A is canceled, s after B has the key: first", toldS+leastOf),
 		seconds("median", toldS+medianOf),
 		seconds("last", toldS+worstOf),
 		seconds("B has the key, s after the silence: median", grantedS+medianOf),
 		seconds("worst", grantedS+worstOf),
-		{"A never told", counted(untold)},
+		{"A never canceled", counted(untold)},
 		{"B never granted", counted(neverB)},
 	}
 	lostColumns = []column{
@@ -56,7 +57,7 @@ var (
 		atLeast(seconds("worst", togetherS+worstOf), untold, 0),
 		atLeast(seconds("key stuck, s: median", stuckS+medianOf), neverB, 0.5),
 		atLeast(seconds("worst", stuckS+worstOf), neverB, 0),
-		{"A's caller was told", func(r result) string { return r.Said }},
+		{"result for A's caller", func(r result) string { return r.Said }},
 		{"B never granted", counted(neverB)},
 	}
 )
@@ -66,17 +67,17 @@ func counted(name string) func(result) string {
 }
 
 const (
-	partitionLegend = "A has the key and B waits for it when everything that A sends or is sent begins to get lost, at a random moment of the first 2.7 s. " +
-		"A's handler ends when it is told to. Two at once: from B's grant to that. A minus: A was told so long before B had the key, as it ought to be. " +
-		"Who was not told when the run ended, up to 30 s after the silence, counts until then."
-	lostLegend = "Redis does what A asked for, and the answer does not arrive: A's connection stays open and silent, or is cut; new ones are well. " +
-		"Acquire: B comes at that moment; a caller waits for up to 10 s, a handler takes 1 s; stuck is the time until one of the two works. " +
-		"Renew: the first renewal; B waits, A's handler works until it is told to stop, or 10 s; stuck is the time from its end to B's grant. " +
-		"Release: B waits; stuck is the time from A's call to B's grant. A library that waits by polling adds up to its interval. " +
-		"A's caller was told: the key, or what its call returned, so long after the call; renew: whether its handler was canceled, so long after the answer was lost."
+	partitionLegend = "A has the key and B waits for it. At a random moment of the first 2.7 s, all data from and to A begins to be lost. " +
+		"A's handler ends when its ctx is canceled. Two at once: from B's grant to that end. A negative value: A was canceled that long before B had the key, as it should be. " +
+		"If A was not canceled by the end of the run, up to 30 s after the silence, the time until then counts."
+	lostLegend = "Redis executes A's command, and the reply is lost: A's connection stays open and silent, or is cut; new connections work. " +
+		"Acquire: B starts at that moment; a call waits for up to 10 s, and a handler takes 1 s; stuck is the time until one of the two works. " +
+		"Renew: the first renewal; B waits, and A's handler works until its ctx is canceled, or for 10 s; stuck is the time from its end to B's grant. " +
+		"Release: B waits; stuck is the time from A's call to B's grant. A library that polls adds up to its interval. " +
+		"Result for A's caller: the key, or the result of its call, with the time since the call; renew: whether its handler was canceled, with the time since the reply was lost."
 )
 
-// faultColumns are those of a scenario with faults, and what explains them.
+// faultColumns returns the columns of a scenario with faults, and their legend.
 func faultColumns(m moment) ([]column, string) {
 	if m == partition {
 		return partitionColumns, partitionLegend
@@ -84,7 +85,8 @@ func faultColumns(m moment) ([]column, string) {
 	return lostColumns, lostLegend
 }
 
-// contenderSheet says how each library was used in the scenarios with faults; ok is false if none was run.
+// contenderSheet describes how each library was used in the scenarios with faults. ok is false if
+// none ran.
 func (r report) contenderSheet() (sh sheet, ok bool) {
 	sh = sheet{name: "faults", title: "how each is used in partition and lost-answer", head: []string{"used as", "version", "settings"}}
 	for _, c := range contenders {
@@ -108,8 +110,8 @@ func scenarioNamed(name string) (scenario, bool) {
 	return scenario{}, false
 }
 
-// asGood says at each point who else had no two at once, no noticeably longer delay, nobody who waits for ever and no error where holdfast
-// had none; and who of them was ahead.
+// asGood lists for each point the libraries with no two at once, no noticeably longer delay, no
+// waiter that is never served, and no error if holdfast had none. It marks those that were ahead.
 func asGood(rs results) []string {
 	var lines []string
 	for _, s := range scenarios {
@@ -119,14 +121,14 @@ func asGood(rs results) []string {
 		for _, p := range s.points {
 			if mine, ok := rs.get(s.name, p.Name, holdfastName); ok {
 				names := strings.Join(equals(mine, rs.peers(s.name, p.Name)), ", ")
-				lines = append(lines, fmt.Sprintf("%s: %s", strings.TrimSpace(s.name+" "+p.Name), cmp.Or(names, "nobody")))
+				lines = append(lines, fmt.Sprintf("%s: %s", strings.TrimSpace(s.name+" "+p.Name), cmp.Or(names, "none")))
 			}
 		}
 	}
 	return lines
 }
 
-const noticeableS = 0.25 // what polling adds, and a busy machine
+const noticeableS = 0.25 // the effect of polling and of a busy machine
 
 func equals(mine result, peers results) (names []string) {
 	for _, r := range peers {
@@ -142,7 +144,8 @@ func equals(mine result, peers results) (names []string) {
 	return names
 }
 
-// delay is the worst that others had of it. In the partition that counts from the silence: who is told sooner does not keep the key for longer.
+// delay is the longest delay for other callers. In the partition it counts from the silence,
+// because a holder that is canceled sooner does not keep the key longer.
 func (r result) delay() float64 {
 	if granted, ok := r.Figures[grantedS+worstOf]; ok && r.Scenario == string(partition) {
 		return granted
@@ -150,7 +153,7 @@ func (r result) delay() float64 {
 	return r.Figures[stuckS+worstOf]
 }
 
-// disappoints: somebody was told of an error, or that a lease was lost.
+// disappoints reports whether a caller got an error, or a handler was canceled.
 func (r result) disappoints() bool {
 	return strings.Contains(r.Said, "error") || strings.Contains(r.Said, "canceled")
 }

@@ -12,8 +12,8 @@ const (
 	allBuckets = (maxBits - subBits + 1) * subBuckets
 )
 
-// histogram counts durations in log-linear buckets. Each worker has its own, without a lock, and they are merged at the
-// end: what is recorded a million times a second must not be shared.
+// histogram counts durations in log-linear buckets. Each worker has one without a lock, and they
+// are merged at the end, because workers record a million values a second.
 type histogram struct {
 	counts [allBuckets]uint32
 	max    time.Duration
@@ -26,7 +26,7 @@ func bucketOf(d time.Duration) int {
 	return min(shift*subBuckets+int(v>>shift), allBuckets-1)
 }
 
-// bucketMiddle is the value that stands for a bucket.
+// bucketMiddle returns the value that represents a bucket.
 func bucketMiddle(b int) time.Duration {
 	shift := max(b/subBuckets-1, 0)
 	low := uint64(b-shift*subBuckets) << shift
@@ -38,7 +38,7 @@ func (h *histogram) add(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
-// waits is a histogram on its way between processes: only the buckets that are in use.
+// waits is a histogram as it is sent between processes: only the buckets that are in use.
 type waits struct {
 	Counts map[int]int64 `json:"counts"`
 	Max    time.Duration `json:"max"`
@@ -72,7 +72,7 @@ func (w *waits) merge(o waits) {
 	w.Max = max(w.Max, o.Max)
 }
 
-// quantile is the duration that a share q of all waits did not exceed; 0 if there was none.
+// quantile returns the duration that a part q of all waits did not exceed, or 0 without waits.
 func (w *waits) quantile(q float64) time.Duration {
 	var total int64
 	for _, n := range w.Counts {

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	acquirers = 64              // goroutines that take the leases, or open the connections
-	patience  = 5 * time.Second // for the next lease, before the rest is given up
+	acquirers = 64              // goroutines that acquire the leases, or open the connections
+	patience  = 5 * time.Second // for the next lease; then the rest is given up
 )
 
-var errNoLease = errors.New("bench: no lease could be taken")
+var errNoLease = errors.New("bench: no lease was granted")
 
-// holdTask keeps leases and measures what that costs.
+// holdTask holds leases and measures the cost.
 type holdTask struct {
 	job     job
 	locker  locker
@@ -27,7 +27,8 @@ type holdTask struct {
 	extra   figures
 }
 
-// warmUp takes the leases. Before that it opens the connections that this needs, so that they do not count as memory.
+// warmUp acquires the leases. It first opens the necessary connections, so that they do not count
+// as memory.
 func (t *holdTask) warmUp() error {
 	t.leases = make([]held, t.job.Point.Workers)
 	t.take("before", acquirers, func(_ int, h held) { _ = h.unlock(context.Background()) })
@@ -44,13 +45,14 @@ func (t *holdTask) warmUp() error {
 	return nil
 }
 
-// take locks n keys, each its own, by several goroutines, and says how many it got. Nobody else wants these keys, but
-// rueidislock hangs on some all the same: its SET may be answered after 20 ms, and then it waits for a message that
-// nobody sends (NoLoopTracking). One ctx for each would end that, but would count as memory of every lease.
+// take locks n different keys with several goroutines, and returns how many it got. These keys have
+// no other callers. rueidislock hangs on some of them nevertheless: the reply to its SET may take
+// more than 20 ms, and then it waits for a message that no client sends (NoLoopTracking). A
+// separate ctx for each key would end that, but would count as memory of every lease.
 func (t *holdTask) take(name string, n int, got func(int, held)) int {
 	var next, taken atomic.Int64
 	for range acquirers {
-		go func() { // ends when all are taken, or hangs in its library until the process ends
+		go func() { // ends when all are acquired, or hangs in its library until the process ends
 			for k := int(next.Add(1)) - 1; k < n; k = int(next.Add(1)) - 1 {
 				h, err := t.locker.lock(context.Background(), fmt.Sprintf("%s%s%d", t.job.Prefix, name, k))
 				if err == nil {
@@ -88,7 +90,7 @@ func (t *holdTask) collect(o *outcome) {
 	runtime.KeepAlive(t.leases)
 }
 
-// memory is what lives now.
+// memory is the memory and the goroutines in use.
 type memory struct {
 	heap, stacks uint64
 	goroutines   int
@@ -97,13 +99,13 @@ type memory struct {
 func readMemory() memory {
 	time.Sleep(100 * time.Millisecond) // for goroutines that are about to end
 	runtime.GC()
-	runtime.GC() // the second frees what sync.Pools kept over the first
+	runtime.GC() // the second run frees the data that sync.Pools kept during the first
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return memory{m.HeapAlloc, m.StackInuse, runtime.NumGoroutine()}
 }
 
-// since counts stacks too: a goroutine for each lease is memory for each lease.
+// since counts stacks too, because a goroutine for each lease is memory for each lease.
 func (m memory) since(before memory, leases int) figures {
 	bytes := float64(m.heap) + float64(m.stacks) - float64(before.heap) - float64(before.stacks)
 	return figures{

@@ -2,39 +2,41 @@ package main
 
 import "time"
 
-// job is what a child is told, as one line of JSON.
+// job is the first message to a child, as one line of JSON.
 type job struct {
 	Library string   `json:"library"`
 	Addr    string   `json:"addr"`
 	Cluster []string `json:"cluster"` // all nodes, if Addr is one of a Cluster
-	Prefix  string   `json:"prefix"`  // of every key, another one for each run
+	Prefix  string   `json:"prefix"`  // of every key; different for each run
 	Witness string   `json:"witness"`
 	Process int      `json:"process"`
 	Point   point    `json:"point"`
 
-	program string // that the child runs; empty: this one
+	program string // the program of the child; empty: this one
 }
 
-// The parent then sends these words, one a line, and gets an answer to each before it goes on; all children work in step.
+// The parent then sends these words, one a line, and waits for an answer to each. So all children
+// work in step.
 const (
-	warmUp  = "warm up" // begin to work, or set up what is to be measured
+	warmUp  = "warm up" // begin to work, or set up the measurement
 	measure = "measure" // the window opens
 	finish  = "finish"  // the window closes; the answer has the outcome, and the child ends
 
-	giveBack = "give back" // in memory only, before finish: release what is held
+	giveBack = "give back" // only in the scenario memory, before finish: release the held keys
 )
 
-// answer is one line of JSON from a child. The first one comes unasked: it is ready.
+// answer is one line of JSON from a child. A child sends the first one without a word, when it is
+// ready.
 type answer struct {
 	Error   string   `json:"error,omitempty"`
 	Outcome *outcome `json:"outcome,omitempty"`
 }
 
-// outcome is what one process did between measure and finish.
+// outcome is the result of one process between measure and finish.
 type outcome struct {
 	Window     time.Duration `json:"window"`
 	Ops        int64         `json:"ops"`
-	Errors     int64         `json:"errors"`   // calls that failed and were made again
+	Errors     int64         `json:"errors"`   // calls that failed and were repeated
 	Commands   int64         `json:"commands"` // sent to Redis
 	Trips      int64         `json:"trips"`
 	CPU        time.Duration `json:"cpu"`
@@ -42,12 +44,12 @@ type outcome struct {
 	Waits      waits         `json:"waits"`
 	Unserved   int64         `json:"unserved"`
 	Violations int64         `json:"violations"`
-	Inside     time.Duration `json:"inside"` // in critical sections, in all
+	Inside     time.Duration `json:"inside"` // total time in critical sections
 	Extra      figures       `json:"extra"`
-	Said       string        `json:"said,omitempty"` // faults: what A's callers were told
+	Said       string        `json:"said,omitempty"` // faults: the results of A's calls
 }
 
-// figures are what only some scenarios have, by name.
+// figures are the figures that only some scenarios have, by name.
 type figures map[string]float64
 
 // The names of figures.
@@ -75,7 +77,7 @@ const (
 	pingUS             = "ping_us" // the round trip of a PING before the run
 	pairP50US          = "pair_p50_us"
 	pairP99US          = "pair_p99_us"
-	beyondP50US        = "beyond_handler_p50_us" // what a request took beyond its handler
+	beyondP50US        = "beyond_handler_p50_us" // time of a request beyond its handler
 	beyondP99US        = "beyond_handler_p99_us"
 	hotServedS         = "hot_key_served_per_s"
 	hotRefusedS        = "hot_key_refused_per_s"
@@ -90,7 +92,7 @@ const (
 	lowEnd   = "_low"
 	highEnd  = "_high"
 
-	// Of the scenarios with faults. Those in _s have one of the three ends.
+	// Figures of the scenarios with faults. Those in _s have one of the three ends.
 	conclusive   = "rounds"
 	inconclusive = "rounds_inconclusive"
 	untold       = "rounds_untold"

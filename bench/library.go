@@ -8,36 +8,37 @@ import (
 	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
-// locker is one process's end of a library.
+// locker is a library in one process.
 type locker interface {
 	// lock waits for key as long as ctx allows.
 	lock(ctx context.Context, key string) (held, error)
 }
 
-// held is what lock returns. Implementations are shaped like a pointer, so that the interface costs no allocation.
+// held is a held lock. Implementations are shaped like a pointer, so that the interface needs no
+// allocation.
 type held interface {
 	unlock(ctx context.Context) error
 }
 
-// setup is what a library is opened with.
+// setup has the settings with which a library is opened.
 type setup struct {
 	addr    string
 	cluster []string // all nodes, if addr is one of a Cluster
 	wire    *wire.Counter
-	lease   time.Duration // 0: what the library's README says
-	limit   int           // how many may have a key, as Terms.Limit; 0: one
-	passes  *passes       // hears renewals, if the library can tell
+	lease   time.Duration // 0: the one in the library's README
+	limit   int           // as Terms.Limit; 0: one
+	passes  *passes       // records renewals, if the library reports them
 }
 
 // library is one row of every table.
 type library struct {
 	name     string
-	module   string // whose version is reported; empty for what is written here
+	module   string // its version is reported; empty for code of this repository
 	settings string
-	peer     bool // somebody else's library: "best library" is the best of these
-	watchdog bool // keeps a lease for as long as its holder runs
-	limit    bool // no lock to use but a limit to compare with, only where a scenario has limits
-	reads    bool // takes shares alone, only where a scenario names it
+	peer     bool // a library of another project: "best library" is the best of these
+	watchdog bool // renews a lease for as long as its holder runs
+	limit    bool // not a lock to use but a limit to compare with, only in scenarios with limits
+	reads    bool // acquires only shares, only in scenarios that name it
 	open     func(setup) (locker, error)
 }
 
@@ -79,7 +80,7 @@ var libraries = []library{
 	},
 	{
 		name: patientName, module: "github.com/bsm/redislock", peer: true, open: openPatientRedislock,
-		settings: "the same with the 100 ms of its example; only where there is contention: with 1,000 waiters it does far more so, with few they wait longer",
+		settings: "the same with the 100 ms of its example; only where there is contention: with 1,000 waiters it is far faster this way, with few they wait longer",
 	},
 	{
 		name: "rueidislock", module: "github.com/redis/rueidis", peer: true, watchdog: true, open: openRueidislock,
@@ -87,7 +88,7 @@ var libraries = []library{
 	},
 	{
 		name: semaphoreName, module: "golang.org/x/sync", limit: true, open: openSemaphore,
-		settings: "weight 1, without Redis: the limit of what goroutines of one process can do; only in hot and hot1k",
+		settings: "weight 1, without Redis: the limit for the goroutines of one process; only in hot and hot1k",
 	},
 	{
 		name: modelName, limit: true, open: openModel,
@@ -99,7 +100,7 @@ var libraries = []library{
 	},
 	{
 		name: redissonName, peer: true, reads: true, open: openRedisson,
-		settings: "what RedissonReadLock sends (Redisson 3.x of 2024, source at commit 0482efe), by EVALSHA from go-redis, in scripts written for this measurement; lease 30 s without its watchdog; only in shared",
+		settings: "the commands of RedissonReadLock (Redisson 3.x of 2024, source at commit 0482efe), by EVALSHA from go-redis, in scripts written for this measurement; lease 30 s without its watchdog; only in shared",
 	},
 	{
 		name: holdfastName, watchdog: true, open: openHoldfast,
@@ -138,7 +139,7 @@ var libraries = []library{
 // variant reports whether l is holdfast with another setting. Only some scenarios have variants.
 func (l library) variant() bool { return strings.HasPrefix(l.name, holdfastName+"+") }
 
-// libraryNames are those that -only takes.
+// libraryNames returns the names for -only.
 func libraryNames() []string {
 	var names []string
 	for _, l := range libraries {
@@ -149,7 +150,7 @@ func libraryNames() []string {
 	return names
 }
 
-// libraryNamed also finds the library of a contender, whose way to use it stands after a +.
+// libraryNamed also finds the library of a contender, whose name has a + and a way to use it.
 func libraryNamed(name string) (library, bool) {
 	for _, l := range libraries {
 		if l.name == name {

@@ -11,12 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// floorLease is how long a lock of the floor lives; it has no watchdog.
+// floorLease is the lease of a lock of the floor, which has no watchdog.
 const floorLease = 30 * time.Second
 
 var compareAndDelete = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
 
-// newClient is the go-redis client of every library that takes one: its defaults, with what it sends counted.
+// newClient returns the go-redis client of a library, with its defaults. It counts the commands
+// that it sends.
 func newClient(s setup) redis.UniversalClient {
 	if len(s.cluster) > 0 {
 		return newClusterClient(s)
@@ -24,7 +25,7 @@ func newClient(s setup) redis.UniversalClient {
 	return redis.NewClient(&redis.Options{Addr: s.addr, Dialer: s.wire.Dial})
 }
 
-// floor is the least that a lock on Redis can do, written as most people first write it.
+// floor is the minimal lock on Redis, written as most programs first write it.
 type floor struct {
 	rdb   redis.Cmdable
 	lease time.Duration

@@ -53,7 +53,8 @@ func openShare(s setup) (locker, error) {
 	return openHoldfast(s)
 }
 
-// hashLocker makes each key one that remembers an ended request, before it locks it for the first time.
+// hashLocker adds the id of an ended request to each key before its first lock, so that every hold
+// of the key is a hash.
 type hashLocker struct {
 	*holdfastLocker
 	rdb  redis.UniversalClient
@@ -81,7 +82,7 @@ func (l *hashLocker) lock(ctx context.Context, key string) (held, error) {
 	return l.holdfastLocker.lock(ctx, key)
 }
 
-// remember looks for the name that the key has in Redis while it is held.
+// remember finds the name of the key in Redis while it is held, and adds an id.
 func (l *hashLocker) remember(ctx context.Context, key string) error {
 	h, err := l.holdfastLocker.lock(ctx, key)
 	if err != nil {
@@ -115,7 +116,7 @@ type holdfastHeld struct{ lease *lockcore.Lease }
 
 func (h holdfastHeld) unlock(ctx context.Context) error { return h.lease.Release(ctx) }
 
-// passes is an Observer that remembers the longest pass of renewals and how many leases were lost.
+// passes is an Observer that records the longest pass of renewals and the number of lost leases.
 type passes struct {
 	mu      sync.Mutex
 	longest time.Duration
@@ -129,7 +130,8 @@ func (p *passes) Start(ctx context.Context, _ lockcore.Acquisition) context.Cont
 // Traceparent implements lockcore.Observer.
 func (p *passes) Traceparent(context.Context) string { return "" }
 
-// Event implements lockcore.Observer. The batches of a pass run side by side, so that the longest batch is the pass.
+// Event implements lockcore.Observer. The batches of a pass run at the same time, so the longest
+// batch is the duration of the pass.
 func (p *passes) Event(_ context.Context, e lockcore.Event) {
 	switch e := e.(type) {
 	case lockcore.RenewPass:
@@ -144,7 +146,7 @@ func (p *passes) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// seen is what has happened since the last call.
+// seen returns the values since the last call.
 func (p *passes) seen() (longest time.Duration, renewed, lost int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// semaphoreLocker has a semaphore of weight 1 for each key and uses no Redis. It shows how fast the goroutines of one
-// process can pass a key on.
+// semaphoreLocker has a semaphore of weight 1 for each key and uses no Redis. It shows how fast the
+// goroutines of one process can pass a key on.
 type semaphoreLocker struct{ keys sync.Map }
 
 func openSemaphore(setup) (locker, error) { return &semaphoreLocker{}, nil }
@@ -37,9 +37,9 @@ const (
 	modelBatch    = 5 * time.Millisecond
 )
 
-// model is holdfast's design without its features: a process holds the lock in Redis, its callers wait in FIFO order and
-// hand the key over without a command, each with a token and a ctx that ends with the lease. It shows what the design itself
-// costs.
+// model is holdfast's design without its features. A process holds the lock in Redis. Its callers
+// wait in FIFO order and hand the key off without a command, each with a token and a ctx that ends
+// with the lease. It shows the cost of the design itself.
 type model struct {
 	floor
 
@@ -60,7 +60,7 @@ type modelKey struct {
 	until    time.Time // the end of the lease, which renew moves
 }
 
-// modelHold is a call of lock, and then what it holds.
+// modelHold is a call of lock, and then its hold.
 type modelHold struct {
 	key    *modelKey
 	turn   chan bool // true: the hold has begun; false: get the key from Redis
@@ -160,7 +160,7 @@ func (h *modelHold) unlock(ctx context.Context) error {
 	return err
 }
 
-// passOn makes the next waiter get the key from Redis. Without a waiter the next caller does.
+// passOn makes the next waiter get the key from Redis. Without a waiter, the next caller gets it.
 func (k *modelKey) passOn() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -181,7 +181,7 @@ func (k *modelKey) nextWaiter() *modelHold {
 	return next
 }
 
-// renew keeps the locks of all keys that are held.
+// renew extends the locks of all held keys.
 func (m *model) renew() {
 	for range time.Tick(floorLease / 3) {
 		m.mu.Lock()

@@ -11,8 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The scripts send the commands that RedissonReadLock sends, in the same order. A lock is a hash with its mode and a counter for
-// each reader, and one more key for each hold, whose TTL is the end of that hold.
+// The scripts send the same commands as RedissonReadLock, in the same order. A lock is a hash with
+// its mode and a counter for each reader, and one more key for each hold, whose TTL is the end of
+// that hold.
 var (
 	readLock = redis.NewScript(`
 local call, lock, lease = redis.call, KEYS[1], ARGV[1]
@@ -32,7 +33,7 @@ call('pexpire', hold, lease)
 call('pexpire', lock, math.max(call('pttl', lock), lease))
 return false`)
 
-	// The reply is kept under a name of the call, in case that the call is sent again.
+	// The reply is kept under a name of the call, in case the call is sent again.
 	readUnlock = redis.NewScript(`
 local call, lock = redis.call, KEYS[1]
 local reply = call('get', KEYS[5])
@@ -68,7 +69,7 @@ call('publish', KEYS[2], ARGV[1])
 return done(1)`)
 )
 
-// redisson takes read locks as Redisson does. Nothing writes, so that no reader waits.
+// redisson acquires read locks like Redisson. There are no writers, so no reader waits.
 type redisson struct {
 	rdb     redis.UniversalClient
 	client  string // the id of the process
@@ -95,10 +96,12 @@ type redissonHeld struct {
 	key, reader, timeouts string
 }
 
-// latchKept is how long Redisson keeps the reply of an unlock, with its default timeout and retries.
+// latchKept is how long Redisson keeps the reply of an unlock, with its default timeout and
+// retries.
 const latchKept = 18 * time.Second
 
-// unlock sends the DEL of the kept reply with the script. Redisson sends it later, by itself.
+// unlock sends the DEL of the kept reply with the script. Redisson sends it later, in a separate
+// command.
 func (h *redissonHeld) unlock(ctx context.Context) error {
 	latch := fmt.Sprintf("redisson_unlock_latch:{%s}:%s", h.key, rand.Text())
 	pipe := h.l.rdb.Pipeline()

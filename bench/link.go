@@ -15,25 +15,26 @@ var dialer = net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Minute} //
 
 const dialTimeout = 5 * time.Second // the default of go-redis and of rueidis
 
-// link is all of one client's network. It can fall silent as a network does whose packets are dropped, and it can lose the reply
-// to one command. The zero link has no fault.
+// link is the whole network of one client. It can become silent, like a network that drops packets,
+// and it can lose the reply to one command. The zero link has no fault.
 type link struct {
 	mu     sync.Mutex
 	silent bool
-	prey   []byte // the reply to the next command that has this in it is lost; nil: to none
-	cut    bool   // and the connection ends with it, rather than to fall silent
+	prey   []byte // the reply to the next command that contains it is lost; nil: none
+	cut    bool   // then the connection is closed, otherwise it becomes silent
 	sprung func() // called when the reply has been lost
 }
 
-// silence begins to lose whatever is sent, in both directions and on new connections too; nothing is closed.
+// silence begins to lose all data, in both directions and on new connections too. No connection is
+// closed.
 func (l *link) silence() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.silent = true
 }
 
-// trap loses the reply to the next command that names key, once Redis has acted on it. Its connection is cut then, or stays open and
-// silent; others, and new ones, are well.
+// trap loses the reply to the next command that names key, after Redis has executed it. Then its
+// connection is cut, or stays open and silent. Other connections, and new ones, work.
 func (l *link) trap(key string, cut bool, sprung func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,17 +67,18 @@ func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return &linkConn{TCPConn: tcp, link: l}, nil
 }
 
-// linkConn embeds the TCPConn for the same reason as wireConn. Its deadlines and its Close are those of the TCPConn, also while it is silent.
+// linkConn embeds the TCPConn for the same reason as wireConn. Its deadlines and its Close are
+// those of the TCPConn, also while it is silent.
 type linkConn struct {
 	*net.TCPConn
 	link *link
 
 	// These are guarded by link.mu.
-	caught bool // what is read next is the reply to be lost
-	dead   bool // silent for good
+	caught bool // the next data to read is the reply that is lost
+	dead   bool // silent forever
 }
 
-// Write says that all was sent also when it is lost, as a socket does that has room.
+// Write reports success also for data that is lost, like a socket with room in its buffer.
 func (c *linkConn) Write(b []byte) (int, error) {
 	l := c.link
 	l.mu.Lock()
@@ -108,7 +110,7 @@ func (c *linkConn) Read(b []byte) (int, error) {
 	}
 }
 
-// judge says what becomes of that which was just read.
+// judge decides what happens to the data that was just read.
 func (c *linkConn) judge() (lost, cut bool) {
 	l := c.link
 	l.mu.Lock()

@@ -53,7 +53,8 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 	return errors.Join(r.cells.violated(), r.broken)
 }
 
-// run measures s on srv, behind a proxy if s has a delay, or on a Cluster that is started for it. Without a Cluster the other scenarios are measured.
+// run measures s on srv, behind a proxy if s has a delay, or on a Cluster that it starts. If the
+// Cluster does not start, the other scenarios are still measured.
 func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
 	switch {
 	case s.faults():
@@ -82,8 +83,9 @@ func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.W
 	return r.measure(ctx, srv, s, progress)
 }
 
-// measure runs every library at every point of s, in an order that is rotated with each round: no library always runs
-// after the same other one. A run that fails is noted, and ends the others only if ctx has ended.
+// measure runs every library at every point of s. The order is rotated with each round, so that no
+// library always runs after the same other one. A run that fails is recorded, and ends the others
+// only if ctx has ended.
 func (r *report) measure(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
 	libs := r.options.librariesOf(s)
 	for _, p := range s.points {
@@ -96,7 +98,7 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 				}
 				var rtt time.Duration
 				if s.delay > 0 {
-					rtt, _ = ping(ctx, srv.addr) // 0 if it fails: runOnce then says why
+					rtt, _ = ping(ctx, srv.addr) // 0 if it fails: the error of runOnce then names the cause
 				}
 				program := ""
 				if libs[i] == beforeName {
@@ -128,10 +130,10 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 	return nil
 }
 
-// newPrefix is another one for each run.
+// newPrefix returns a new prefix for each run.
 func newPrefix(s scenario) string { return fmt.Sprintf("bench:%d:%s:", time.Now().UnixNano(), s.name) }
 
-// fail notes a run that did not come to a result. Of a peer that is all: it is shown.
+// fail records a run without a result. For a peer this is all: the report shows it.
 func (r *report) fail(library string, err error) {
 	r.failures = append(r.failures, err.Error())
 	if l, _ := libraryNamed(library); !l.peer {
@@ -139,13 +141,13 @@ func (r *report) fail(library string, err error) {
 	}
 }
 
-// report is what has been measured, and how.
+// report has the results, with the options and the environment.
 type report struct {
 	options     options
 	environment environment
 	cells       results
-	failures    []string // runs that came to no result
-	broken      error    // those of them that this project answers for
+	failures    []string // runs without a result
+	broken      error    // those of them that make the program fail
 }
 
 func (r report) write(out io.Writer) error {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// markdown is the report as a file of its own.
+// markdown is the report as a Markdown file.
 func (r report) markdown() string {
 	var b strings.Builder
 	if r.options.onlyFaults() {
@@ -21,8 +21,8 @@ func (r report) markdown() string {
 		fmt.Fprintf(&b, "\nNot measured: %s\n", f)
 	}
 	if lines := asGood(r.cells); len(lines) > 0 {
-		b.WriteString("\n## Where others are as good\n\n")
-		fmt.Fprintf(&b, "No two at once in any round, everybody was served, at worst no more than %v s later than under holdfast (from the silence; else from when the key was stuck), and no caller or handler of A was told of an error where none of holdfast's was:\n\n", noticeableS)
+		b.WriteString("\n## Libraries that are as good\n\n")
+		fmt.Fprintf(&b, "These libraries never had two holders at once and served every caller, at most %v s later than holdfast (from the silence; otherwise from the moment at which the key was stuck). No caller or handler of A got an error if none of holdfast's did:\n\n", noticeableS)
 		for _, l := range lines {
 			fmt.Fprintf(&b, "- %s\n", l)
 		}
@@ -30,7 +30,7 @@ func (r report) markdown() string {
 	if r.options.onlyFaults() {
 		return b.String()
 	}
-	b.WriteString("\n## Where another one is ahead\n\n")
+	b.WriteString("\n## Where another library is ahead\n\n")
 	losses := losses(r.cells)
 	if len(losses) == 0 {
 		b.WriteString("Nowhere in this run.\n")
@@ -44,9 +44,9 @@ func (r report) markdown() string {
 func (r report) preface(b *strings.Builder) {
 	b.WriteString("# Measured\n\n")
 	b.WriteString("Written by `go -C bench run . -md FILE`. ")
-	fmt.Fprintf(b, "%s. Each run measured for %v; every cell is the median of %s", r.environment, r.options.window, plural(r.options.rounds, "round"))
-	b.WriteString(", in which the libraries took turns in a changing order; where waiting or keeping was counted, of one longer run. ")
-	b.WriteString("Machines are noisy: only the ratios count. A ratio is computed in each round, because the runs of one round are close together in time. ")
+	fmt.Fprintf(b, "%s. Each run measured for %v. Every cell is the median of %s", r.environment, r.options.window, plural(r.options.rounds, "round"))
+	b.WriteString(", in which the libraries ran in a changing order. The scenarios that count waiters or held leases have one longer run. ")
+	b.WriteString("Machines are noisy, so only the ratios are meaningful. A ratio is computed in each round, because the runs of one round are close together in time. ")
 	b.WriteString("The tables have its median over the rounds and the 95 % bootstrap interval in brackets.\n\n")
 	b.WriteString("| library | version | settings |\n|---|---|---|\n")
 	for _, l := range r.settings() {
@@ -58,16 +58,16 @@ func (r report) preface(b *strings.Builder) {
 func (r report) faultsPreface(b *strings.Builder) {
 	b.WriteString("# Two at once: what networks do to locks\n\n")
 	fmt.Fprintf(b, "Written by `go -C bench run . -scenario partition,lost-answer -md FAULTS.md` on %s: %s. ", time.Now().Format(time.DateOnly), r.environment)
-	b.WriteString("A and B are two clients of one redis-server, which is well all the time; the faults are on A's connections only. Every lease is 3 s. Each round has clients and a key ")
-	b.WriteString("of its own, and all of them run at the same time, for they only wait. The clients have the defaults of go-redis (a read may take 5 s and is tried up to 4 times, the deadline of a ctx is ignored ")
-	b.WriteString("while it goes on) and of rueidis, unless the table says otherwise. Only differences of about a second or more mean something.\n")
+	b.WriteString("A and B are two clients of one redis-server, which works all the time. Only A's connections have faults. Every lease is 3 s. Each round has separate clients ")
+	b.WriteString("and a separate key. All rounds run at the same time, because they only wait. The clients have the defaults of go-redis (a read may take 5 s and is tried up to 4 times, and it ignores the deadline of a ctx) ")
+	b.WriteString("and of rueidis, unless the table says otherwise. Only differences of about a second or more are meaningful.\n")
 }
 
-const legend = "p50, p99 and max are of the wait, from the call to the grant, of every call that was granted in the run or " +
-	"still waited at its end, with its wait so far: no wait looks longer than the run, which favors who lets others " +
-	"starve. Commands and round trips are what the clients wrote to their connections. Unserved waited for more than " +
-	"10 s or, in a shorter run, were never served in it. Violations: more inside the same key at once than may be, seen in " +
-	"memory that all processes share.\n"
+const legend = "p50, p99 and max are of the wait from the call to the grant. They include every call that was granted in the run, " +
+	"and every call that still waited at its end, with its wait so far. So no wait looks longer than the run, which favors " +
+	"libraries that let calls starve. Commands and round trips are those that the clients wrote to their connections. " +
+	"Unserved callers waited for more than 10 s or, in a shorter run, were never served in it. Violations: more sections " +
+	"inside the same key at once than allowed, detected in memory that all processes share.\n"
 
 func (sh sheet) markdown(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## %s: %s\n\n", sh.name, sh.title)
@@ -80,7 +80,7 @@ func (sh sheet) markdown(b *strings.Builder) {
 	}
 }
 
-// virtue is something of which less is better.
+// virtue is a figure of which less is better.
 type virtue struct {
 	name string
 	cost func(result) float64
@@ -100,9 +100,9 @@ var virtues = []virtue{
 	{"bytes per waiter", named(bytesPerWaiter)},
 }
 
-const noticeable = 1.02 // less than that is noise
+const noticeable = 1.02 // a smaller difference is noise
 
-// losses says for every cell of another library what it does better than holdfast.
+// losses lists, for every cell of another library, the figures in which it is better than holdfast.
 func losses(rs results) []string {
 	var lines []string
 	for _, r := range rs {

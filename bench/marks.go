@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// mark is one bound that holdfast is to keep.
+// mark is a target of holdfast.
 type mark struct {
 	scenario string
 	text     string
 	value    func(results) (interval, bool) // false: not measured in this run
-	atMost   bool                           // else at least
+	atMost   bool                           // otherwise at least
 	bound    float64
 }
 
-// fairWait is the longest wait of 64 waiters, with a section of 2 ms and the hand-off, if none is overtaken.
+// fairWait is the longest wait of 64 callers, with a section of 2 ms and the hand-off, if no call
+// overtakes another one.
 const fairWait = 160 * time.Millisecond
 
-// marks are all bounds. Those of peers compare with the best of them in this run.
+// marks has all targets. Those that name the best library compare with the best peer of this run.
 var marks = []mark{
 	{"seq", "≥ 0.9 × floor", opsOver("seq", floorName), false, 0.9},
 	{"seq", "ahead of every library", opsOverBest("seq"), false, 1},
@@ -73,10 +74,12 @@ var marks = []mark{
 	{"lost-answer", "no key is stuck for longer than a lease, in s", worstOfAll("lost-answer", stuckS+worstOf), true, faultLease.Seconds()},
 }
 
-// changes are the marks of a change of this project. Only a run with -before has them, and their whole intervals count.
+// changes are the marks of a change of this project. Only a run with -before has them, and their
+// whole intervals count.
 var changes = []mark{noSlower("seq"), noSlower("par"), noSlower("hot"), noSlower("multi")}
 
-// noSlower is about the CPU time of a pair, of Redis and of the client, beside that of the build before the change.
+// noSlower compares the CPU time of a pair, of Redis and of the client, with that of the build
+// before the change.
 func noSlower(scenario string) mark {
 	return mark{scenario, "CPU of a pair ≤ 1.03 × before, with its interval", func(rs results) (interval, bool) {
 		before, _ := rs.get(scenario, "", beforeName)
@@ -84,7 +87,7 @@ func noSlower(scenario string) mark {
 	}, true, 1.03}
 }
 
-// verdict is a mark with what was measured.
+// verdict is a mark with its measured value.
 type verdict struct {
 	mark     mark
 	value    interval
@@ -114,7 +117,7 @@ func (v verdict) String() string {
 	return "missed"
 }
 
-// judge is the verdict on every mark of the scenarios that were run.
+// judge returns the verdict on every mark of the scenarios that ran.
 func judge(rs results) []verdict {
 	ran := map[string]bool{}
 	for _, r := range rs {
@@ -147,7 +150,7 @@ func own(scenario, point string, get func(result) float64) func(results) (interv
 	}
 }
 
-// named is a figure; one that is not there is not a number, which no mark takes for measured.
+// named returns a figure. A missing figure is not a number, which no mark counts as measured.
 func named(name string) func(result) float64 {
 	return func(r result) float64 {
 		if v, ok := r.Figures[name]; ok {
@@ -157,7 +160,7 @@ func named(name string) func(result) float64 {
 	}
 }
 
-// round2 drops what connections that open during a run add to a count.
+// round2 removes from a count the part of connections that open during a run.
 func round2(v float64) float64 { return math.Round(v*100) / 100 }
 
 func trips(r result) float64 { return round2(named(tripsPerOp)(r)) }
@@ -205,7 +208,7 @@ func besideOf(scenario string) func(results) (interval, bool) {
 	}
 }
 
-// best is the cell with the least cost, or the zero result.
+// best returns the cell with the least cost, or the zero result.
 func (rs results) best(cost func(result) float64) (b result) {
 	for i, r := range rs {
 		if i == 0 || cost(r) < cost(b) {
@@ -218,7 +221,7 @@ func (rs results) best(cost func(result) float64) (b result) {
 func tripsOverBest(rs results) (interval, bool) {
 	mine, _ := rs.get("hold", "lease 9 s", holdfastName)
 	best := rs.peers("hold", "lease 9 s").best(named(tripsPerLeaseS))
-	_, renewed := mine.Figures[renewalsSeen] // else the run was too short to tell
+	_, renewed := mine.Figures[renewalsSeen] // otherwise the run was too short
 	i, ok := rs.over(best, named(tripsPerLeaseS))
 	return i, ok && renewed
 }
@@ -232,11 +235,11 @@ func tracedOverPlain(rs results) (interval, bool) {
 	return ratio(traced, plain, opsOf)
 }
 
-// busyShare is how much of the time somebody was inside: 1 is what is possible. A sleep takes longer than it is told to,
-// so that the measured length of a section counts.
+// busyShare returns the part of the time in which a section was inside; 1 is the maximum. A sleep
+// takes longer than requested, so the measured length of a section counts.
 func busyShare(r result) float64 { return r.OpsPerS * named(insideUS)(r) / 1e6 }
 
-// placesOverExclusive compares the two points of limited, each by what is possible at it.
+// placesOverExclusive compares the two points of limited, each relative to its maximum.
 func placesOverExclusive(rs results) (interval, bool) {
 	limited, ok := rs.get("limited", limited3, holdfastName)
 	alone, ok2 := rs.get("limited", exclusive, holdfastName)
@@ -247,7 +250,7 @@ func placesOverExclusive(rs results) (interval, bool) {
 	return interval{i.Median / limit, i.Low / limit, i.High / limit}, ok
 }
 
-// shareOver is the Redis CPU of a share divided by that of another hold.
+// shareOver returns the Redis CPU of a share divided by that of another hold.
 func shareOver(point, library string) func(results) (interval, bool) {
 	return func(rs results) (interval, bool) {
 		share, ok := rs.get("share-pair", point, shareName)
@@ -285,7 +288,7 @@ func shareSpread(r result) float64 {
 	return most
 }
 
-// leastStripes is the point that does worst for its number of keys.
+// leastStripes returns the lowest throughput for its number of keys, over all points.
 func leastStripes(rs results) (interval, bool) {
 	least, ok := math.Inf(1), false
 	for _, r := range rs {
@@ -300,13 +303,14 @@ func leastStripes(rs results) (interval, bool) {
 	return exactly(least), ok
 }
 
-// worstOfAll is the most that holdfast had of a figure, over all points; one that is missing at a point is not measured.
+// worstOfAll returns holdfast's greatest value of a figure, over all points. It is not a number if
+// a point lacks it.
 func worstOfAll(scenario, name string) func(results) (interval, bool) {
 	return func(rs results) (interval, bool) {
 		worst, ok := 0.0, false
 		for _, r := range rs {
 			if r.Scenario == scenario && r.Library == holdfastName {
-				worst, ok = max(worst, named(name)(r)), true // a NaN stays one
+				worst, ok = max(worst, named(name)(r)), true // a NaN remains
 			}
 		}
 		return exactly(worst), ok

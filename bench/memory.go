@@ -64,8 +64,9 @@ func (t *memoryTask) collect(o *outcome) {
 	runtime.KeepAlive(t.locker) // its connections stay open until the parent has read the memory
 }
 
-// measureMemory reads the memory of Redis before the keys are acquired, while they are held and after their release. The
-// memory of connections does not count, because Redis resizes their buffers every few seconds.
+// measureMemory reads the memory of Redis before the keys are acquired, while they are held and
+// after their release. The memory of connections does not count, because Redis resizes their
+// buffers every few seconds.
 func (r *report) measureMemory(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
 	for _, p := range s.points {
 		for _, library := range r.options.librariesOf(s) {
@@ -125,10 +126,11 @@ func runMemory(ctx context.Context, srv *server, s scenario, p point, library st
 // state is a part of the replies to INFO and DBSIZE.
 type state struct {
 	used float64 // used_memory without the buffers of clients, in bytes
-	keys float64 // when it was first read
+	keys float64 // of the first read
 }
 
-// settled waits until the memory stays the same: Redis shrinks its tables in the background.
+// settled waits until the memory does not change any more: Redis shrinks its tables in the
+// background.
 func (s *server) settled(ctx context.Context) (state, error) {
 	var st state
 	keys, err := s.admin.DBSize(ctx).Result()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// options are the flags.
+// options has the values of the flags.
 type options struct {
 	scenarios []scenario
 	only      []string // names of libraries
@@ -32,11 +32,11 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.SetOutput(errOut)
 	names := fs.String("scenario", "", "scenarios, separated by commas: "+strings.Join(scenarioNames(), ", ")+" (default all but memory and those with a delay)")
 	only := fs.String("only", "", "libraries, separated by commas: "+strings.Join(libraryNames(), ", ")+" (default all)")
-	fs.DurationVar(&o.window, "for", 3*time.Second, "how long each run measures (hold 7 times, hold100k 4 times, wait 2 times as long; partition 30 s, lost-answer 20 s)")
-	fs.IntVar(&o.rounds, "rounds", 6, "how often all libraries of a scenario run, in alternating order; medians are reported, and of ratios the 95 % interval (hold, hold100k, wait, commands, memory and those with faults: once)")
+	fs.DurationVar(&o.window, "for", 3*time.Second, "duration of each measurement (hold 7 times, hold100k 4 times, wait 2 times as long; partition 30 s, lost-answer 20 s)")
+	fs.IntVar(&o.rounds, "rounds", 6, "number of runs of each library of a scenario, in alternating order; the tables show medians, and the 95 % interval of ratios (hold, hold100k, wait, commands, memory and the scenarios with faults: once)")
 	fs.StringVar(&o.redis, "redis", "", "address of a Redis to use (default: start one)")
-	fs.StringVar(&o.before, "before", "", "another build of this program, of an earlier commit: its holdfast is measured beside this one in the scenarios without libraries of their own")
-	fs.IntVar(&o.keys, "keys", memoryKeys, "how many keys the scenario memory holds and releases")
+	fs.StringVar(&o.before, "before", "", "another build of this program, of an earlier commit: its holdfast is measured beside this one in the scenarios for all libraries")
+	fs.IntVar(&o.keys, "keys", memoryKeys, "number of keys in the scenario memory")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of tables")
 	fs.StringVar(&o.svg, "svg", "", "write a chart to this file")
 	fs.StringVar(&o.md, "md", "", "write the tables as Markdown to this file")
@@ -74,7 +74,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	return o, errors.Join(err1, err2, err3, err4, err5, err6)
 }
 
-// pick is what list names, nil if it is empty.
+// pick returns the names in list, or nil if it is empty.
 func pick(what, list string, all []string) ([]string, error) {
 	if list == "" {
 		return nil, nil
@@ -91,7 +91,7 @@ func pick(what, list string, all []string) ([]string, error) {
 	return picked, errors.Join(errs...)
 }
 
-// librariesOf are those of s that -only lets through.
+// librariesOf returns the libraries of s that -only allows.
 func (o options) librariesOf(s scenario) []string {
 	var names []string
 	for _, name := range namesFor(s) {
@@ -117,7 +117,7 @@ func namesFor(s scenario) []string {
 	return names
 }
 
-// roundsOf is how often each cell of s is measured.
+// roundsOf returns how often each cell of s is measured.
 func (o options) roundsOf(s scenario) int {
 	if s.single {
 		return 1
@@ -125,30 +125,30 @@ func (o options) roundsOf(s scenario) int {
 	return o.rounds
 }
 
-// onlyFaults says that nothing is measured but how libraries fail.
+// onlyFaults reports whether all scenarios are those with faults.
 func (o options) onlyFaults() bool {
 	return !slices.ContainsFunc(o.scenarios, func(s scenario) bool { return !s.faults() })
 }
 
-// estimate is about how long all of it takes.
+// estimate returns about how long the whole run takes.
 func (o options) estimate() time.Duration {
 	var all time.Duration
 	for _, s := range o.scenarios {
 		if s.faults() {
-			all += s.fixed + 5*time.Second // to start them all at once, and for their rehearsal
+			all += s.fixed + 5*time.Second // to start them all at once, and for the rehearsal
 			continue
 		}
 		for _, p := range s.points {
 			one := s.window(o.window) + p.warmTime(o.window) + 400*time.Millisecond // to start and end the processes
 			switch p.Kind {
 			case holdKind:
-				one += time.Duration(p.Workers) * 150 * time.Microsecond // to take them
+				one += time.Duration(p.Workers) * 150 * time.Microsecond // to acquire them
 			case waitKind:
 				one += settle
 			case hotKind:
 				one += hotSettle
 			case memoryKind:
-				one = 10*time.Second + time.Duration(p.Workers)*100*time.Microsecond // to take and to release them
+				one = 10*time.Second + time.Duration(p.Workers)*100*time.Microsecond // to acquire and to release them
 			default:
 			}
 			all += one * time.Duration(o.roundsOf(s)*len(o.librariesOf(s)))

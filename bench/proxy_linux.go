@@ -13,15 +13,15 @@ import (
 
 const (
 	prSetTimerSlack = 29       // of linux/prctl.h
-	chunkSize       = 64 << 10 // of what a proxy reads at once
+	chunkSize       = 64 << 10 // the most that a proxy reads at once
 	retryFull       = 100 * time.Microsecond
 )
 
-// proxy is a network with a round trip. It delivers each chunk half a round trip after it was read, in both directions. Meanwhile it reads
-// more, so it does not limit the bytes in flight.
+// proxy is a network with a round trip. It delivers each chunk half a round trip after it was read,
+// in both directions. Meanwhile it reads more, so it does not limit the bytes in flight.
 //
-// One thread reads and delivers, with system calls. Goroutines that sleep and wake each other take several times as long for a chunk, so
-// they would limit the throughput.
+// One thread reads and delivers, with system calls. Goroutines that sleep and wake each other take
+// several times as long for a chunk, so they would limit the throughput.
 type proxy struct {
 	to       string
 	by       time.Duration // one direction
@@ -117,7 +117,8 @@ func (p *proxy) accept() { // ends with the listener
 	}
 }
 
-// socket returns a duplicate of the socket of conn and closes conn, because the runtime would also poll it.
+// socket returns a duplicate of the socket of conn and closes conn, because the runtime would also
+// poll it.
 func socket(conn net.Conn) int {
 	defer conn.Close()
 	fd := -1
@@ -147,7 +148,7 @@ func (p *proxy) keep(client, server int) {
 // run reads and delivers until close.
 func (p *proxy) run() {
 	runtime.LockOSThread()                                                 // never unlocked: the thread, whose timer slack is changed, ends with the goroutine
-	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetTimerSlack, 1, 0) // else it may sleep 50 µs too long
+	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetTimerSlack, 1, 0) // otherwise it may sleep 50 µs too long
 	events := make([]syscall.EpollEvent, 256)
 	b := make([]byte, chunkSize)
 	for {
@@ -224,7 +225,7 @@ func (p *proxy) flush(s *stream) bool {
 		if again(err) {
 			return false
 		}
-		if err != nil { // the receiver is gone
+		if err != nil { // the receiver has closed the connection
 			break
 		}
 		s.rest = s.rest[n:]
@@ -236,8 +237,8 @@ func (p *proxy) flush(s *stream) bool {
 	return true
 }
 
-// end shuts the receiving socket of s down. Both sockets are closed when both directions have ended, because the number of a closed socket
-// may be used again.
+// end shuts down the receiving socket of s. Both sockets are closed when both directions have
+// ended, because the number of a closed socket may be used again.
 func (p *proxy) end(s *stream) {
 	s.ended = true
 	_ = syscall.Shutdown(s.to, syscall.SHUT_RDWR)

@@ -8,13 +8,14 @@ import (
 	"slices"
 )
 
-// resamples is how many samples the bootstrap draws.
+// resamples is the number of samples that the bootstrap draws.
 const resamples = 2000
 
-// interval is a figure with its 95 % interval. The interval of a figure of a single round is that figure alone.
+// interval is a figure with its 95 % interval. The interval of a figure of a single round is that
+// figure alone.
 type interval struct{ Median, Low, High float64 }
 
-// exactly is a figure without an interval.
+// exactly returns a figure without an interval.
 func exactly(v float64) interval { return interval{v, v, v} }
 
 func (i interval) String() string {
@@ -24,8 +25,8 @@ func (i interval) String() string {
 	return fmt.Sprintf("%s [%s, %s]", number(i.Median), number(i.Low), number(i.High))
 }
 
-// bootstrap returns the median of vs and its 95 % percentile interval. The seed is fixed, so that the same rounds
-// print the same interval. vs must not be empty.
+// bootstrap returns the median of vs and its 95 % percentile interval. The seed is fixed, so that
+// the same rounds print the same interval. vs must not be empty.
 func bootstrap(vs []float64) interval {
 	if len(vs) == 1 {
 		return exactly(vs[0])
@@ -51,8 +52,9 @@ func middle(vs []float64) float64 {
 	return (vs[(n-1)/2] + vs[n/2]) / 2
 }
 
-// ratio is a figure of mine divided by that of its, as the median over the rounds that measured both: the runs of one
-// round are close together in time. ok is false if it is not a number in any of these rounds.
+// ratio is a figure of mine divided by that of its, as the median over the rounds that measured
+// both: the runs of one round are close together in time. ok is false if it is not a number in any
+// of these rounds.
 func ratio(mine, its result, get func(result) float64) (i interval, ok bool) {
 	var vs []float64
 	for _, a := range mine.runs() {
@@ -68,8 +70,8 @@ func ratio(mine, its result, get func(result) float64) (i interval, ok bool) {
 	return bootstrap(vs), true
 }
 
-// over is holdfast's figure divided by that of other, at the same point. The zero result, which is that of a cell that
-// was not measured, has no ratio.
+// over returns holdfast's figure divided by that of other, at the same point. The zero result,
+// which stands for a cell that was not measured, has no ratio.
 func (rs results) over(other result, get func(result) float64) (interval, bool) {
 	mine, ok := rs.get(other.Scenario, other.Point, holdfastName)
 	if !ok || other.Library == holdfastName {
@@ -78,7 +80,8 @@ func (rs results) over(other result, get func(result) float64) (interval, bool) 
 	return ratio(mine, other, get)
 }
 
-// withRatios returns r with the ratios as figures. JSON has no infinity, so a ratio that is infinite is left out.
+// withRatios returns r with the ratios as figures. JSON has no infinity, so a ratio that is
+// infinite is left out.
 func (rs results) withRatios(r result) result {
 	all := figures{}
 	maps.Copy(all, r.Figures)
@@ -91,7 +94,7 @@ func (rs results) withRatios(r result) result {
 	return r
 }
 
-// runs are the rounds of r, or r itself if it is not a median.
+// runs returns the rounds of r, or r itself if it is not a median.
 func (r result) runs() []result {
 	if len(r.rounds) == 0 {
 		return []result{r}
@@ -101,5 +104,5 @@ func (r result) runs() []result {
 
 func opsOf(r result) float64 { return r.OpsPerS }
 
-// cpuOf is the CPU time of an operation, of Redis and of the clients.
+// cpuOf returns the CPU time of an operation, of Redis and of the clients.
 func cpuOf(r result) float64 { return r.RedisCPUPerOp + r.ClientCPUPerOp }

@@ -27,13 +27,13 @@ type result struct {
 	Shares         []int64 `json:"shares"` // operations of each process
 	Said           string  `json:"said,omitempty"`
 
-	Figures figures `json:"-"` // go into the same JSON object
+	Figures figures `json:"-"` // part of the same JSON object
 
-	round  int      // which round of its point this is
-	rounds []result // of a median: what it was computed from
+	round  int      // the number of the round
+	rounds []result // of a median: the runs that it was computed from
 }
 
-// newResult puts the outcomes of a run's processes together.
+// newResult combines the outcomes of the processes of a run.
 func newResult(scenario string, p point, library string, outcomes []*outcome, redisCPU time.Duration) result {
 	r := result{Scenario: scenario, Point: p.Name, Library: library, Figures: figures{}}
 	var all outcome
@@ -71,7 +71,7 @@ func newResult(scenario string, p point, library string, outcomes []*outcome, re
 
 func us(d time.Duration) float64 { return float64(d) / 1e3 }
 
-// MarshalJSON adds the figures as keys of their own.
+// MarshalJSON adds the figures as separate keys.
 func (r result) MarshalJSON() ([]byte, error) {
 	type plain result
 	b, err := json.Marshal(plain(r))
@@ -85,8 +85,8 @@ func (r result) MarshalJSON() ([]byte, error) {
 	return append(append(b[:len(b)-1], ','), more[1:]...), nil
 }
 
-// medianResult is the median of each figure by itself; violations add up and the worst round counts for unserved. The
-// shares are those of the round in the middle.
+// medianResult returns the median of each figure separately. Violations are added up, and the worst
+// round counts for unserved. The shares are those of the round with the median throughput.
 func medianResult(rounds []result) result {
 	byOps := slices.Clone(rounds)
 	slices.SortFunc(byOps, func(a, b result) int { return int(a.OpsPerS - b.OpsPerS) })
@@ -125,7 +125,7 @@ func median(rounds []result, get func(result) float64) float64 {
 // results are the cells of a whole run.
 type results []result
 
-// get is the cell of a library at a point; ok is false if it was not measured.
+// get returns the cell of a library at a point. ok is false if it was not measured.
 func (rs results) get(scenario, point, library string) (r result, ok bool) {
 	for _, r := range rs {
 		if r.Scenario == scenario && r.Point == point && r.Library == library {
@@ -135,7 +135,7 @@ func (rs results) get(scenario, point, library string) (r result, ok bool) {
 	return result{}, false
 }
 
-// peers are the cells of other people's libraries.
+// peers returns the cells of the libraries of other projects.
 func (rs results) peers(scenario, point string) results {
 	var ps results
 	for _, r := range rs {
@@ -146,9 +146,10 @@ func (rs results) peers(scenario, point string) results {
 	return ps
 }
 
-var errViolated = errors.New("bench: two were inside the same key at the same time")
+var errViolated = errors.New("bench: more sections than allowed were inside a key at the same time")
 
-// violated is the error for what this project answers for: holdfast and the floor. Those of peers stand in the table.
+// violated returns an error for violations of holdfast or the floor. Those of peers are only in the
+// table.
 func (rs results) violated() error {
 	for _, r := range rs {
 		if l, _ := libraryNamed(r.Library); r.Violations > 0 && !l.peer {

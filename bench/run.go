@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-const answerTime = 90 * time.Second // longest that a child may take for anything
+const answerTime = 90 * time.Second // longest time of a child for one word
 
-// crewOfChildren are the processes of one run, in step.
+// crewOfChildren are the processes of one run. They work in step.
 type crewOfChildren []*child
 
 // child is one process.
@@ -25,7 +25,8 @@ type child struct {
 	answers chan answer
 }
 
-// runOnce measures one library at one point of a scenario. Its processes run program, or this one if it is empty.
+// runOnce measures one library at one point of a scenario. Its processes run program, or this one
+// if it is empty.
 func runOnce(ctx context.Context, srv *server, sc scenario, p point, library, program, prefix string, d time.Duration) (result, error) {
 	path, err := newWitnessFile(p.Keys)
 	if err != nil {
@@ -48,12 +49,12 @@ func runOnce(ctx context.Context, srv *server, sc scenario, p point, library, pr
 	return newResult(sc.name, p, library, outcomes, cpu), nil
 }
 
-// run leads the children through one measurement; cpu is the server's.
+// run leads the children through one measurement. cpu is the CPU time of the server.
 func (cs crewOfChildren) run(ctx context.Context, srv *server, p point, window, d time.Duration) (os []*outcome, cpu time.Duration, err error) {
 	if _, err = cs.all(ctx, warmUp); err != nil {
 		return nil, 0, err
 	}
-	if p.Kind != holdKind && p.Kind != waitKind && p.Kind != faultKind { // those are warm when they answer
+	if p.Kind != holdKind && p.Kind != waitKind && p.Kind != faultKind { // the others are warm when they reply
 		if err = sleep(ctx, p.warmTime(d)); err != nil {
 			return nil, 0, err
 		}
@@ -68,14 +69,15 @@ func (cs crewOfChildren) run(ctx context.Context, srv *server, p point, window, 
 	if err = sleep(ctx, window); err != nil {
 		return nil, 0, err
 	}
-	if after, err2 := srv.cpu(ctx); err2 == nil { // before finish: what ends the run is not part of it
+	if after, err2 := srv.cpu(ctx); err2 == nil { // before finish, because the end of the run is not part of the measurement
 		cpu = after - before
 	}
 	os, err = cs.all(ctx, finish)
 	return os, cpu, err
 }
 
-// warmTime is how long workers work before anything counts, also their first sections, which are cut.
+// warmTime is how long workers work before anything counts. It also covers their first sections,
+// which are cut short.
 func (p point) warmTime(d time.Duration) time.Duration {
 	return max(min(max(d/5, 100*time.Millisecond), time.Second), 3*p.Inside)
 }
@@ -89,7 +91,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// startChildren returns when all are ready. It returns those that were started also with an error.
+// startChildren returns when all children are ready. With an error it returns those that it has
+// started.
 func startChildren(ctx context.Context, n int, j job) (crewOfChildren, error) {
 	var cs crewOfChildren
 	for i := range n {
@@ -145,7 +148,8 @@ func (cs crewOfChildren) all(ctx context.Context, word string) ([]*outcome, erro
 	return cs.allWithin(ctx, word, answerTime)
 }
 
-// allWithin sends one word to all children, so that they start at the same time, and then waits at most d for all their outcomes.
+// allWithin sends one word to all children, so that they start at the same time, and then waits at
+// most d for all their outcomes.
 func (cs crewOfChildren) allWithin(ctx context.Context, word string, d time.Duration) ([]*outcome, error) {
 	for _, c := range cs {
 		if word == "" {
@@ -168,7 +172,7 @@ func (cs crewOfChildren) allWithin(ctx context.Context, word string, d time.Dura
 			}
 			outcomes = append(outcomes, a.Outcome)
 		case <-late:
-			return nil, fmt.Errorf("bench: a child does not answer to %q", word)
+			return nil, fmt.Errorf("bench: a child does not reply to %q", word)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -176,12 +180,12 @@ func (cs crewOfChildren) allWithin(ctx context.Context, word string, d time.Dura
 	return outcomes, nil
 }
 
-// end ends the children, also those that hang.
+// end kills the children, also those that hang.
 func (cs crewOfChildren) end() {
 	for _, c := range cs {
 		_ = c.in.Close()
 		_ = c.cmd.Process.Kill()
-		for range c.answers { // Wait must not close the pipe under the reader
+		for range c.answers { // Wait must not close the pipe before the reader has ended
 		}
 		_ = c.cmd.Wait()
 	}

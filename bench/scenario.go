@@ -8,15 +8,15 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// kind says which task a child runs.
+// kind selects the task of a child.
 type kind string
 
 const (
 	lockKind    kind = "lock"    // workers lock and unlock
 	anyKind     kind = "any"     // workers lock any of the keys and unlock it
-	holdKind    kind = "hold"    // leases are kept
-	waitKind    kind = "wait"    // waiters stand behind one holder
-	reentryKind kind = "reentry" // a held key is entered again
+	holdKind    kind = "hold"    // leases are held
+	waitKind    kind = "wait"    // waiters wait behind one holder
+	reentryKind kind = "reentry" // nested calls acquire a held key
 	onceKind    kind = "once"    // guard.Once
 	httpKind    kind = "http"    // a handler serves requests
 	hotKind     kind = "hot"     // a server with a hot key serves requests for other keys
@@ -25,27 +25,27 @@ const (
 	rwKind      kind = "rw"      // readers and a writer of one key
 )
 
-// point is one way to run a scenario; most scenarios have one.
+// point is one setting of a scenario. Most scenarios have one.
 type point struct {
 	Name    string        `json:"name,omitempty"` // empty for the only one
 	Kind    kind          `json:"kind"`
 	Procs   int           `json:"procs"`
-	Workers int           `json:"workers"` // in all processes together; hold, memory: leases, wait: waiters, fault: rounds, each on a key of its own
+	Workers int           `json:"workers"` // in all processes together; hold, memory: leases; wait: waiters; fault: rounds, each on a separate key
 	Keys    int           `json:"keys"`
-	Shared  int           `json:"shared"` // percent of the operations that all want the last key
+	Shared  int           `json:"shared"` // percentage of the operations that use the last key
 	Pairs   bool          `json:"pairs"`  // a lock with its unlock is timed too, not only the wait for the lock
-	Limit   int           `json:"limit"`  // how many may be inside, as Terms.Limit; 0: one
-	Inside  time.Duration `json:"inside"` // what a critical section takes
-	Lease   time.Duration `json:"lease"`  // 0: what the library's README says
+	Limit   int           `json:"limit"`  // as Terms.Limit; 0: one
+	Inside  time.Duration `json:"inside"` // duration of a critical section
+	Lease   time.Duration `json:"lease"`  // 0: the one in the library's README
 	Replay  bool          `json:"replay"` // once: the key is done already
-	Hot     int           `json:"hot"`    // hot: clients of the last key, which no other client wants
-	Most    int           `json:"most"`   // hot: requests that the server serves at once; 0: no limit
-	Server  bool          `json:"server"` // http: the requests go through a server and a connection to it, else the handler is called
-	Moment  moment        `json:"moment"` // fault: what goes wrong
-	Cut     bool          `json:"cut"`    // fault: a connection that has lost a reply ends, rather than to fall silent
+	Hot     int           `json:"hot"`    // hot: clients of the last key, which no other client uses
+	Most    int           `json:"most"`   // hot: requests that the server processes at once; 0: no limit
+	Server  bool          `json:"server"` // http: the requests go through a server and a connection to it, otherwise the handler is called
+	Moment  moment        `json:"moment"` // fault: the kind of fault
+	Cut     bool          `json:"cut"`    // fault: a connection that has lost a reply is closed, otherwise it becomes silent
 }
 
-// workersOf is process i's part of the workers.
+// workersOf returns the number of workers of process i.
 func (p point) workersOf(i int) int {
 	n := p.Workers / p.Procs
 	if i < p.Workers%p.Procs {
@@ -60,16 +60,16 @@ type scenario struct {
 	libraries   []string      // empty: see has
 	cluster     bool          // on a Redis Cluster, which is started for it
 	delay       time.Duration // round trip through a proxy; selected by name only
-	contended   bool          // a caller waits for another one
+	contended   bool          // a call waits for another one
 	limits      bool          // limits are measured too
 	points      []point
 	beside      string        // the scenario with which the throughput of each library is compared
-	times       int           // the window is so many times -for; 0 is once
-	fixed       time.Duration // the window, whatever -for is
+	times       int           // the window is this many times -for; 0 means 1
+	fixed       time.Duration // the window, independent of -for
 	single      bool          // one round: its figures are counts, not speeds
 }
 
-// window is how long a run of s measures.
+// window returns how long a run of s measures.
 func (s scenario) window(d time.Duration) time.Duration {
 	if s.fixed > 0 {
 		return s.fixed
@@ -77,13 +77,14 @@ func (s scenario) window(d time.Duration) time.Duration {
 	return d * time.Duration(max(s.times, 1))
 }
 
-// faults: its contenders are measured at the same time, at all points, for they only wait.
+// faults reports whether s has faults. Its contenders are measured at the same time, at all points,
+// because they only wait.
 func (s scenario) faults() bool { return s.points[0].Kind == faultKind }
 
-// memory: what is read is the memory of Redis.
+// memory reports whether s measures the memory of Redis.
 func (s scenario) memory() bool { return s.points[0].Kind == memoryKind }
 
-// compares: two builds of holdfast can be measured beside each other.
+// compares reports whether two builds of holdfast can be measured beside each other.
 func (s scenario) compares() bool { return len(s.libraries) == 0 && !s.faults() }
 
 func (s scenario) has(library string) bool {
@@ -116,13 +117,13 @@ const (
 
 var onlyHoldfast = []string{holdfastName}
 
-// scenarios are all there are, in the order in which they run.
+// scenarios has all scenarios, in the order in which they run.
 var scenarios = []scenario{
 	{name: "seq", title: "1 goroutine locks and unlocks one key", points: locks(1, 1, 1, 0)},
 	{name: "par", title: "64 goroutines, a key each", points: locks(1, 64, 64, 0)},
 	{name: "par-cluster", title: "64 goroutines, a key each, on a Redis Cluster of 3 primaries", cluster: true, points: locks(1, 64, 64, 0)},
 	{
-		name: "par-5%", title: "64 goroutines, a key each, but 5 % of the operations want a key that all share", beside: "par",
+		name: "par-5%", title: "64 goroutines, a key each, but 5 % of the operations use a key that all share", beside: "par",
 		points: []point{{Kind: lockKind, Procs: 1, Workers: 64, Keys: 65, Shared: 5}},
 	},
 	{name: "hot", title: "64 goroutines in one process, one key", contended: true, limits: true, points: locks(1, 64, 1, 0)},
@@ -145,7 +146,7 @@ var scenarios = []scenario{
 		points: []point{{Kind: rwKind, Procs: 4, Workers: 64, Keys: 1, Limit: lockcore.Unlimited, Inside: sectionTime}},
 	},
 	{
-		name: "share-pair", title: "a share that nobody waits for, beside an exclusive hold in each of its forms",
+		name: "share-pair", title: "a share without waiters, beside an exclusive hold in each of its forms",
 		libraries: []string{shareName, hashName, holdfastName},
 		points: []point{
 			{Name: oneByOne, Kind: lockKind, Procs: 1, Workers: 1, Keys: 1},
@@ -153,14 +154,14 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "hold", title: "10,000 leases kept", libraries: []string{"rueidislock", holdfastName}, times: 7, single: true,
+		name: "hold", title: "10,000 leases held", libraries: []string{"rueidislock", holdfastName}, times: 7, single: true,
 		points: []point{
 			{Name: "lease by README", Kind: holdKind, Procs: 1, Workers: heldLeases, Keys: heldLeases},
 			{Name: "lease 9 s", Kind: holdKind, Procs: 1, Workers: heldLeases, Keys: heldLeases, Lease: 9 * time.Second},
 		},
 	},
 	{
-		name: "hold100k", title: "100,000 leases of 9 s kept", libraries: onlyHoldfast, times: 4, single: true,
+		name: "hold100k", title: "100,000 leases of 9 s held", libraries: onlyHoldfast, times: 4, single: true,
 		points: []point{{Kind: holdKind, Procs: 1, Workers: manyLeases, Keys: manyLeases, Lease: 9 * time.Second}},
 	},
 	{
@@ -195,7 +196,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "stripes", title: "orders of 200 ms: two at a time want each key, or seven for each key want any", libraries: onlyHoldfast,
+		name: "stripes", title: "orders of 200 ms: two callers for each key, or seven per key for any key", libraries: onlyHoldfast,
 		points: append(stripes(30, 60, 120), point{
 			Name: anyStripe, Kind: anyKind, Procs: 1, Workers: 7 * 120, Keys: 120, Inside: orderTime,
 		}),
@@ -206,7 +207,7 @@ var scenarios = []scenario{
 	},
 	{name: "commands", title: "commands sent per acquisition of one key, waiters × processes", libraries: onlyHoldfast, single: true, points: grid()},
 	{
-		name: "memory", title: "what keys take in Redis while they are held, and when they are released", single: true,
+		name: "memory", title: "memory of keys in Redis while they are held, and after their release", single: true,
 		libraries: []string{floorName, "redsync", "redislock", holdfastName},
 		points:    []point{{Kind: memoryKind, Procs: 1, Workers: memoryKeys, Lease: memoryLease}},
 	},
@@ -214,19 +215,21 @@ var scenarios = []scenario{
 	delayed("delay-1ms", time.Millisecond),
 	delayed("delay-10ms", 10*time.Millisecond),
 	{
-		name: "partition", title: "a holder's network falls silent, and nothing is closed", fixed: 30 * time.Second, single: true,
+		name: "partition", title: "a holder's network loses all data, and no connection is closed", fixed: 30 * time.Second, single: true,
 		points: []point{{Kind: faultKind, Procs: 1, Workers: 16, Keys: 1, Lease: faultLease, Moment: partition}},
 	},
 	{
-		name: "lost-answer", title: "Redis does what it is told, and its answer is lost", fixed: 20 * time.Second, single: true,
+		name: "lost-answer", title: "Redis executes a command, and its reply is lost", fixed: 20 * time.Second, single: true,
 		points: lostAnswers(loseAcquire, loseRenew, loseRelease),
 	},
 }
 
-// faultLease is short, so that a run does not take long, and as short as is advised for real servers.
+// faultLease is short, so that a run does not take long. It is the shortest lease that is
+// recommended for real servers.
 const faultLease = 3 * time.Second
 
-// lostAnswers has each in two kinds: a connection that ends is noticed at once, one that is silent only by waiting for it.
+// lostAnswers has two points for each moment: a closed connection is noticed at once, a silent one
+// only by a timeout.
 func lostAnswers(moments ...moment) []point {
 	var ps []point
 	for _, m := range moments {
@@ -242,8 +245,8 @@ func locks(procs, workers, keys int, inside time.Duration) []point {
 	return []point{{Kind: lockKind, Procs: procs, Workers: workers, Keys: keys, Inside: inside}}
 }
 
-// stripes has two workers for each key, so that an order always waits: with one, a key would be idle between two orders
-// and the time for that would look like the lock's.
+// stripes has two workers for each key, so that an order always waits. With one worker a key would
+// be idle between two orders, and that time would count as time of the lock.
 func stripes(keys ...int) []point {
 	var ps []point
 	for _, n := range keys {
@@ -252,7 +255,8 @@ func stripes(keys ...int) []point {
 	return ps
 }
 
-// grid is of sections that take no time, so that most acquisitions are hand-offs, and of such that outlast a batch, so that none is.
+// grid has sections that take no time, so that most acquisitions are hand-offs, and sections that
+// last longer than a batch, so that none is.
 func grid() []point {
 	var ps []point
 	for _, inside := range []time.Duration{0, longSection} {
@@ -272,7 +276,8 @@ func grid() []point {
 	return ps
 }
 
-// delayed is par over a network with a round trip of d. Its pairs are timed too, because both calls of a pair wait for the network.
+// delayed is par over a network with a round trip of d. Its pairs are timed too, because both calls
+// of a pair wait for the network.
 func delayed(name string, d time.Duration) scenario {
 	s := scenario{name: name, title: fmt.Sprintf("goroutines with a key each, a round trip of %v more", d), delay: d}
 	for _, n := range []int{1, 8, 64, 512} {
@@ -281,7 +286,7 @@ func delayed(name string, d time.Duration) scenario {
 	return s
 }
 
-// scenarioNames are those that -scenario takes; the last one selects all scenarios with a delay.
+// scenarioNames returns the names for -scenario. The last one selects all scenarios with a delay.
 func scenarioNames() []string {
 	var names []string
 	for _, s := range scenarios {
@@ -290,8 +295,8 @@ func scenarioNames() []string {
 	return append(names, delayGroup)
 }
 
-// selected says whether names, which are those of -scenario, select s. Without names all scenarios run but memory and those with a delay,
-// because these take as long as all others together.
+// selected reports whether names, the names of -scenario, select s. Without names all scenarios run
+// but memory and those with a delay, because these take as long as all others together.
 func (s scenario) selected(names []string) bool {
 	if s.delay > 0 && slices.Contains(names, delayGroup) {
 		return true

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/internal/redisd"
 )
 
-// server is the Redis that everything is measured on.
+// server is the Redis of the measurements.
 type server struct {
 	addr  string
 	admin *redis.Client
@@ -59,7 +59,7 @@ func (s *server) close() {
 	s.stop()
 }
 
-// clean removes what a run has left behind. On somebody else's server it runs out by itself.
+// clean removes the data of a run. On a server of the user the data expires.
 func (s *server) clean(ctx context.Context) error {
 	if !s.own {
 		return nil
@@ -71,7 +71,7 @@ func (s *server) clean(ctx context.Context) error {
 	return err
 }
 
-// cpu is what all nodes have used so far, with what they did for the benchmark's own INFO.
+// cpu returns the CPU time of all nodes so far, including that for the benchmark's INFO.
 func (s *server) cpu(ctx context.Context) (all time.Duration, err error) {
 	for _, node := range s.nodes() {
 		info, err := node.info(ctx, "cpu")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sheet is a table, before it is text or Markdown.
+// sheet is a table, before it becomes text or Markdown.
 type sheet struct {
 	name, title string
 	head        []string
@@ -96,8 +96,8 @@ var memoryColumns = []column{
 }
 
 const hotNote = "p50, p99 and max are of whole requests of the 100 clients, with their handlers, which take 20 to 50 ms. " +
-	"httpmw.Exclusive has its default options, but for MaxWaiting. A client of the hot key comes again after Retry-After, or up to a second after it was served. " +
-	"The last three columns are of the hot key; requests in the server run, wait, or are being refused. " +
+	"httpmw.Exclusive has its default options, except MaxWaiting. A client of the hot key sends its next request after Retry-After, or up to a second after it was served. " +
+	"The last three columns are of the hot key. Requests in the server run, wait, or are being refused. " +
 	"With a limit, the other requests wait in front of httpmw.Exclusive, in the order of their arrival."
 
 // hotColumns compare with the run without clients of the hot key.
@@ -122,12 +122,12 @@ func hotColumns(rs results) []column {
 	}
 }
 
-const memoryNote = "A key is account:N, as a user names it. used_memory is without mem_clients_normal, the buffers of connections. " +
+const memoryNote = "A key is account:N, like a key of a user. used_memory is without mem_clients_normal, the buffers of connections. " +
 	"The bytes of a key include its part of the tables of Redis. Without keys, the remaining bytes are those of tables and caches."
 
 const clusterNote = "Libraries on go-redis use a ClusterClient; rueidis recognizes a Cluster. All libraries can use one, so none is left out."
 
-// sheetOf lays the cells of s out.
+// sheetOf returns the table of s.
 func sheetOf(s scenario, rs results) sheet {
 	sh := sheet{name: s.name, title: s.title}
 	k := s.points[0].Kind
@@ -194,12 +194,12 @@ func sheetOf(s scenario, rs results) sheet {
 		sh.notes = append(sh.notes, clusterNote)
 	}
 	if k == holdKind && len(s.libraries) > 1 {
-		sh.notes = append(sh.notes, withoutWatchdog()+" have no watchdog: their locks run out under a handler that takes longer.")
+		sh.notes = append(sh.notes, withoutWatchdog()+" have no watchdog: their locks expire if a handler takes longer.")
 	}
 	return sh
 }
 
-// ofPossible is how much of the time the places of a key were taken.
+// ofPossible returns the part of the time in which the places of a key were taken.
 func (s scenario) ofPossible(r result) float64 {
 	for _, p := range s.points {
 		if p.Name == r.Point {
@@ -246,8 +246,8 @@ func overIt(head string, rs results, get func(result) float64) column {
 	}}
 }
 
-// beside is the throughput of a cell divided by that of the same library in the scenario beside s. They are not measured in
-// turns, so the ratio has no interval.
+// beside is the throughput of a cell divided by that of the same library in the scenario beside s.
+// They are not measured in turns, so the ratio has no interval.
 func (rs results) beside(s scenario, r result) (over float64, ok bool) {
 	other, ok := rs.get(s.beside, "", r.Library)
 	return r.OpsPerS / other.OpsPerS, ok && other.OpsPerS > 0
@@ -260,7 +260,7 @@ func besideText(rs results, s scenario, r result) string {
 	return "–"
 }
 
-// shares are the processes' parts of the mean, least and most.
+// shares returns the smallest and the greatest share of a process, divided by the mean.
 func shares(r result) string {
 	if meanShare(r) == 0 {
 		return "–"
@@ -272,9 +272,9 @@ func shares(r result) string {
 	return fmt.Sprintf("%.2f to %.2f", smallestShare(r), most)
 }
 
-// verdictSheet is what the run says of every mark.
+// verdictSheet returns the result of every mark.
 func verdictSheet(rs results) sheet {
-	sh := sheet{name: "marks", title: "what was aimed at", head: []string{"scenario", "mark", "measured", "verdict"}}
+	sh := sheet{name: "marks", title: "targets and results", head: []string{"scenario", "mark", "measured", "verdict"}}
 	for _, v := range judge(rs) {
 		value := "–"
 		if v.measured {
@@ -285,7 +285,7 @@ func verdictSheet(rs results) sheet {
 	return sh
 }
 
-// sheets are all tables of a run; the marks come last.
+// sheets returns all tables of a run. The marks are the last one.
 func (r report) sheets() []sheet {
 	var all []sheet
 	if sh, ok := r.contenderSheet(); ok {
@@ -325,7 +325,7 @@ func (r report) text() string {
 	return b.String()
 }
 
-// number has about three digits that count, and commas.
+// number formats v with about three significant digits, and commas.
 func number(v float64) string {
 	switch {
 	case v == 0:
@@ -348,7 +348,7 @@ func number(v float64) string {
 	return s
 }
 
-// micros is a duration given in µs, with three digits that count.
+// micros formats a duration given in µs with three significant digits.
 func micros(v float64) string {
 	d := time.Duration(v * 1e3)
 	unit := time.Nanosecond

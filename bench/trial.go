@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// moment says what goes wrong, and when.
+// moment is the kind of fault.
 type moment string
 
 const (
-	partition   moment = "partition" // A's network falls silent between two renewals
+	partition   moment = "partition" // A's network loses all data from a moment between two renewals on
 	loseAcquire moment = "acquire"   // the reply to A's first acquisition is lost
-	loseRenew   moment = "renew"     // that to A's first renewal
-	loseRelease moment = "release"   // that to A's release
+	loseRenew   moment = "renew"     // the reply to A's first renewal is lost
+	loseRelease moment = "release"   // the reply to A's release is lost
 )
 
 const (
-	callerTime = 10 * time.Second // how long A wants to wait for a key
-	startTime  = 2 * time.Second  // how long it may take to get a free one, before another try
+	callerTime = 10 * time.Second // how long A waits for a key
+	startTime  = 2 * time.Second  // how long A may wait for a free key, before another try
 	startTries = 4
-	workTime   = time.Second            // of a handler, where the lost reply is that of acquire
-	shortWork  = 300 * time.Millisecond // and where it is that of release
+	workTime   = time.Second            // of a handler, if the reply to acquire is lost
+	shortWork  = 300 * time.Millisecond // of a handler, if the reply to release is lost
 )
 
-// trial is one round: A has a key, B waits for it, and something happens to A's network.
+// trial is one round: A has a key, B waits for it, and A's network has a fault.
 type trial struct {
 	point point
 	key   string
@@ -35,18 +35,18 @@ type trial struct {
 
 	mu     sync.Mutex
 	loss   time.Time       // when the network failed
-	told   context.Context //nolint:containedctx // A's, which B looks at
+	told   context.Context //nolint:containedctx // of A; B reads it
 	inA    stay
 	inB    stay
-	called time.Time // A's call of what lost its reply
-	said   string    // what A's caller was told, and when
+	called time.Time // start of A's call whose reply is lost
+	said   string    // result for A's caller
 	saidAt time.Time
 }
 
-// stay is the time in which a handler works without having been told to stop.
-type stay struct{ from, to time.Time } // to is zero while it lasts
+// stay is the time in which a handler works and its ctx is not canceled.
+type stay struct{ from, to time.Time } // to is zero until the end
 
-// until is its end, now if it lasts.
+// until returns its end, or now before the end.
 func (s stay) until(now time.Time) time.Time {
 	if s.to.IsZero() {
 		return now
@@ -54,7 +54,8 @@ func (s stay) until(now time.Time) time.Time {
 	return s.to
 }
 
-// run returns when both have had the key and given it back, or ctx has ended. A goroutine may be left behind that hangs in a library.
+// run returns when both have had and released the key, or ctx has ended. It may leave a goroutine
+// behind that hangs in a library.
 func (t *trial) run(ctx context.Context) {
 	switch t.point.Moment {
 	case loseAcquire:
@@ -64,7 +65,8 @@ func (t *trial) run(ctx context.Context) {
 	}
 }
 
-// runAcquire: B comes when Redis has given the key to A, whose answer is lost. Both work for as long, one after the other or not.
+// runAcquire: B starts when Redis has granted the key to A and A's reply is lost. Both handlers
+// work for the same time.
 func (t *trial) runAcquire(ctx context.Context) {
 	lost := make(chan struct{})
 	t.net.trap(t.key, t.point.Cut, func() { t.lose(); close(lost) })
@@ -76,7 +78,7 @@ func (t *trial) runAcquire(ctx context.Context) {
 			t.enterA(told)
 			wait(told, workTime)
 			t.leave(&t.inA)
-			_ = release() // only what the first reply says is measured
+			_ = release() // only the result of the first call is measured
 		}
 	})
 	both.Go(func() {
@@ -93,7 +95,7 @@ func (t *trial) runAcquire(ctx context.Context) {
 	both.Wait()
 }
 
-// runHeld: A has the key and B waits for it, when A's network fails.
+// runHeld: A has the key and B waits for it when A's network fails.
 func (t *trial) runHeld(ctx context.Context) {
 	told, release, ok := t.start(ctx)
 	if !ok {
@@ -131,7 +133,8 @@ func (t *trial) runHeld(ctx context.Context) {
 	both.Wait()
 }
 
-// start gives A the key that is to be disturbed. Some libraries do not always get a free one on a busy machine; that is not the question here.
+// start acquires the key for A before the fault. Some libraries do not always get a free key on a
+// busy machine; that is not measured here.
 func (t *trial) start(ctx context.Context) (told context.Context, release func() error, ok bool) {
 	for range startTries {
 		told, release, err := lockFor(ctx, startTime, t.a, t.key)
@@ -143,7 +146,7 @@ func (t *trial) start(ctx context.Context) (told context.Context, release func()
 	return nil, nil, false
 }
 
-// work is A's handler, which works until it is told to stop.
+// work is A's handler, which works until its ctx is canceled.
 func (t *trial) work(ctx, told context.Context) {
 	switch t.point.Moment {
 	case partition:
@@ -161,7 +164,7 @@ func (t *trial) work(ctx, told context.Context) {
 	}
 }
 
-// lockFor ends the waiting after d, but not the lock: some derive it from the ctx.
+// lockFor ends the wait after d, but not the lock: some libraries derive the lock from the ctx.
 func lockFor(ctx context.Context, d time.Duration, c contend, key string) (context.Context, func() error, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(d, cancel)

@@ -20,7 +20,8 @@ func (t *trial) enterA(told context.Context) {
 	t.told, t.inA.from = told, time.Now()
 }
 
-// enterB looks at A's ctx first: what ended before B came in is no overlap, whenever A's goroutine gets to run.
+// enterB reads A's ctx first: a hold whose ctx ended before B's grant is no overlap, even if A's
+// goroutine has not run since.
 func (t *trial) enterB() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,7 +46,7 @@ func (t *trial) call() {
 	t.called = time.Now()
 }
 
-// tell notes what A's caller was told: good, or the end of err.
+// tell records the result for A's caller: good, or the end of err.
 func (t *trial) tell(good string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,7 +56,7 @@ func (t *trial) tell(good string, err error) {
 	}
 }
 
-// tellWork notes whether A's handler was told to stop.
+// tellWork records whether A's handler was canceled.
 func (t *trial) tellWork(told context.Context) {
 	if told.Err() == nil || errors.Is(told.Err(), context.DeadlineExceeded) {
 		t.tell("kept", nil)
@@ -64,28 +65,28 @@ func (t *trial) tellWork(told context.Context) {
 	t.tell("canceled", nil)
 }
 
-// gist is what says most of an error and has no addresses in it.
+// gist returns the last part of an error, which names the cause without addresses.
 func gist(err error) string {
 	text := strings.TrimSpace(err.Error())
 	text = text[strings.LastIndexByte(text, '\n')+1:]
 	return strings.TrimSpace(text[strings.LastIndex(text, ": ")+1:])
 }
 
-// finding is what one trial has shown.
+// finding is the result of one trial.
 type finding struct {
-	inconclusive string // why it has shown nothing
+	inconclusive string // why the trial has no result
 	together     time.Duration
-	untold       bool          // both were in when the run was over: together is a lower bound
-	told         time.Duration // from B's grant to A's end, negative if A was told before
+	untold       bool          // both were inside at the end of the run: together is a lower bound
+	told         time.Duration // from B's grant to A's end; negative if A was canceled before
 	hasTold      bool
 	bAfter       time.Duration // from the loss to B's grant
 	bNever       bool
-	stuck        time.Duration // the key was not to be had though nobody worked; to the end of the run where bNever
+	stuck        time.Duration // the time in which no handler worked and the key was not granted; until the end of the run if bNever
 	said         string
 	saidAfter    time.Duration
 }
 
-// find judges what has happened until now.
+// find evaluates the trial until now.
 func (t *trial) find(now time.Time) finding {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +100,7 @@ func (t *trial) find(now time.Time) finding {
 		return finding{inconclusive: "A did not send the command"}
 	}
 	f := finding{bNever: b.from.IsZero(), said: t.said}
-	began := now // of B, or of who was first
+	began := now // of B, or of the first one
 	if !f.bNever {
 		began, f.bAfter = b.from, b.from.Sub(t.loss)
 	}
@@ -130,7 +131,7 @@ func (t *trial) find(now time.Time) finding {
 	return f
 }
 
-// phrase is what A's caller was told, with the time where it says something.
+// phrase returns the result for A's caller, with its time if that is meaningful.
 func (f finding) phrase(after float64) string {
 	switch f.said {
 	case "kept", "nothing":

@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	settle      = time.Second     // for waiters to come to rest before anything is counted
-	enoughToSee = 3 * time.Second // who looks again every few seconds looks idle in a shorter run
+	settle      = time.Second     // until waiters are idle
+	enoughToSee = 3 * time.Second // a library that polls every few seconds looks idle in a shorter run
 )
 
-// waitTask parks waiters behind one holder and measures what their waiting costs.
+// waitTask has waiters behind one holder, and measures the cost of their waiting.
 type waitTask struct {
 	job    job
 	locker locker
@@ -18,7 +18,8 @@ type waitTask struct {
 	bytes  float64
 }
 
-// warmUp starts the waiters in two steps: what goroutines cost that do nothing is not the library's.
+// warmUp starts the waiters in two steps, because the cost of idle goroutines is not that of the
+// library.
 func (t *waitTask) warmUp() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.cancel = cancel
@@ -33,7 +34,7 @@ func (t *waitTask) warmUp() error {
 			<-start
 			for ctx.Err() == nil {
 				if _, err := t.locker.lock(ctx, key); err == nil {
-					<-ctx.Done() // the first holder's lock ran out, it has no watchdog: this one takes over
+					<-ctx.Done() // the lock of the first holder expired, because it has no watchdog: this waiter takes over
 				}
 			}
 		}()

@@ -10,15 +10,16 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const cellSize = 64 // a cache line, so that two keys do not disturb each other
+const cellSize = 64 // a cache line, so that two keys do not slow each other down
 
-// witness sees whether more than may are ever inside the same key: one cell per key, in memory that all processes map.
+// witness detects more sections in a key than allowed. It has one cell per key, in memory that all
+// processes map.
 type witness struct {
 	mem        []byte
 	violations atomic.Int64
 }
 
-// newWitnessFile makes the memory for n keys.
+// newWitnessFile creates the memory for n keys.
 func newWitnessFile(n int) (path string, err error) {
 	f, err := os.CreateTemp("", "holdfast-bench-*")
 	if err != nil {
@@ -56,8 +57,8 @@ func (w *witness) cell(key int) *int64 {
 // exclusiveUnit is what an exclusive section adds to the cell of its key; a share adds 1.
 const exclusiveUnit = 1 << 32
 
-// enter counts a section of key beside at most limit-1 others, or alone if limit is 0. It returns false, and counts
-// nothing, if there are more. Call leave only if it returns true.
+// enter counts a section of key beside at most limit-1 others, or alone if limit is 0. It returns
+// false, and counts a violation, if there are more. Call leave only if it returns true.
 func (w *witness) enter(key, limit int) (fits bool) {
 	cell := w.cell(key)
 	if limit == 0 {
@@ -74,7 +75,7 @@ func (w *witness) enter(key, limit int) (fits bool) {
 	return fits
 }
 
-// leave has the limit of enter.
+// leave must get the same limit as enter.
 func (w *witness) leave(key, limit int) {
 	if limit == 0 {
 		atomic.AddInt64(w.cell(key), -exclusiveUnit)

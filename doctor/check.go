@@ -1,6 +1,3 @@
-// Package doctor examines what a Locker depends on: Check examines the servers, List yields the
-// keys on them. It is for start-up checks, health pages and operators. The command cmd/holdfast
-// prints both.
 package doctor
 
 import (

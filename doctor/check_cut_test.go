@@ -27,8 +27,8 @@ func (c writes) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A Check whose ctx ends at any command leaves no key for longer than a minute, and returns the cause
-// of ctx.
+// A Check whose ctx ends at any command leaves no key for longer than a minute, and returns the
+// cause of ctx.
 func TestCheckCutShort(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

@@ -7,7 +7,7 @@ import (
 
 const memoryFull = 90 // percent
 
-// checkMemory examines what evicts keys, and what refuses new ones.
+// checkMemory examines settings that evict keys, and whether the memory limit is near.
 func (n *node) checkMemory() {
 	limit, _ := n.fact("maxmemory", "maxmemory")
 	if policy, ok := n.fact("maxmemory_policy", "maxmemory-policy"); ok && policy != "noeviction" {
@@ -18,7 +18,7 @@ func (n *node) checkMemory() {
 			consequence = "Redis evicts nothing today. Once maxmemory is set, it drops held keys and records silently."
 		}
 		n.say(CodeEviction, severity, seen, consequence,
-			"Set maxmemory-policy noeviction. Where a cache needs another one, give holdfast a Redis of its own.")
+			"Set maxmemory-policy noeviction. If a cache on this server needs another policy, give holdfast a separate Redis.")
 	}
 	used, most := count(n.info, "used_memory"), count(n.info, "maxmemory")
 	if used < 0 || most <= 0 || used/most*100+used%most*100/most < memoryFull {
@@ -89,7 +89,7 @@ func (n *node) checkDisk() {
 			continue
 		}
 		n.say(CodeDisk, SeverityProblem, field+" is "+strconv.Quote(status),
-			"Redis may refuse all writes (MISCONF): nothing is acquired, renewed or released until it can write again. A restart forgets what is not on disk.",
+			"Redis may refuse all writes (MISCONF): nothing is acquired, renewed or released until it can write again. A restart loses the data that is not on disk.",
 			"Look at the server's log, its disk and the rights of its directory.")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// lies returns a client that changes the replies to some commands. It stands for servers that this
-// machine does not have.
+// lies returns a client that changes the replies to some commands. It simulates servers that a test
+// cannot start.
 func lies(t *testing.T, tell map[string]func(is any) any) redis.UniversalClient {
 	t.Helper()
 	rdb := redistest.Real(t, sound...).Client(t)
@@ -107,8 +107,8 @@ func TestCheckVersions(t *testing.T) {
 	}
 }
 
-// A clock with an offset is a warning. A clock that jumps or runs at another rate is a problem, and a
-// constant offset is no such problem.
+// A clock with an offset is a warning. A clock that jumps or runs at another rate is a problem, and
+// a constant offset is no such problem.
 func TestCheckClocks(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -127,7 +127,7 @@ func TestCheckClocks(t *testing.T) {
 	}
 	findings = clock(func(passed time.Duration) time.Duration { return passed*2 + 5*time.Second })
 	want(t, findings, doctor.CodeClock, doctor.SeverityWarning, "ahead of")
-	want(t, findings, doctor.CodeClockDrift, doctor.SeverityProblem, "went on by")
+	want(t, findings, doctor.CodeClockDrift, doctor.SeverityProblem, "advanced by")
 	jumped := 0
 	findings = clock(func(passed time.Duration) time.Duration {
 		if jumped++; jumped > 25 {
@@ -135,7 +135,7 @@ func TestCheckClocks(t *testing.T) {
 		}
 		return passed
 	})
-	want(t, findings, doctor.CodeClockDrift, doctor.SeverityProblem, "went on by")
+	want(t, findings, doctor.CodeClockDrift, doctor.SeverityProblem, "advanced by")
 }
 
 // Check recognizes a Sentinel. Replies of any shape cause no panic.

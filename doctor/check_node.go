@@ -18,7 +18,7 @@ type node struct {
 	rdb  goredis.UniversalClient
 	key  string // a throw-away key that this server stores; empty if it can store none
 
-	info     map[string]string // of INFO; empty if that is refused
+	info     map[string]string // of INFO; empty if INFO is refused
 	config   map[string]string // of CONFIG GET
 	samples  []sample
 	unseen   []string // commands that were refused
@@ -56,7 +56,7 @@ func (n *node) examine(ctx context.Context) {
 	n.checkConnections()
 	n.tryOut(ctx)
 	if len(n.unseen) > 0 {
-		n.say(CodeNotSeen, SeverityNote, "not answered: "+strings.Join(n.unseen, "; "),
+		n.say(CodeNotSeen, SeverityNote, "refused or failed: "+strings.Join(n.unseen, "; "),
 			"The facts that these commands return are not checked. That alone is not a problem.",
 			"Run the doctor as a user with these rights, or check the facts with the operator of the server.")
 	}
@@ -66,7 +66,7 @@ func (n *node) examine(ctx context.Context) {
 func (n *node) blocked(err error) {
 	switch {
 	case goredis.HasErrorPrefix(err, "BUSY") && !noMaster(err):
-		n.say(CodeBusy, SeverityProblem, "it answers "+strconv.Quote(err.Error()),
+		n.say(CodeBusy, SeverityProblem, "it replies "+strconv.Quote(err.Error()),
 			"While that script runs nothing is acquired, renewed or released, and leases end.",
 			"Find the program that sent the script. SCRIPT KILL ends a script that has not written yet.")
 	case goredis.HasErrorPrefix(err, "LOADING") && !noMaster(err):
@@ -74,7 +74,7 @@ func (n *node) blocked(err error) {
 			"Until that is over nothing is acquired, renewed or released, and leases end.", "Wait, and check again.")
 	default:
 		n.err = err
-		n.say(CodeUnreachable, SeverityProblem, "it does not answer: "+err.Error(),
+		n.say(CodeUnreachable, SeverityProblem, "it does not reply: "+err.Error(),
 			"The keys of its slots can be neither acquired nor renewed.", "Look at this node, the network to it and the rights of the user there.")
 	}
 }

@@ -95,7 +95,7 @@ func (n *node) tryOut(ctx context.Context) {
 	}
 	if failed != nil && !n.found(CodeMemory, CodeDisk, CodeMinReplicas, CodeReplicaAcks, CodeClusterState, CodeClusterClient) {
 		n.say(CodeTrial, SeverityProblem, "a throw-away key could not be acquired and released: "+strings.TrimSpace(failed.Error()),
-			"Nothing that holdfast guards can run.", "The message comes from Redis, or from a proxy in front of it.")
+			"No task that holdfast guards can run.", "The message comes from Redis, or from a proxy in front of it.")
 	}
 }
 
@@ -116,7 +116,8 @@ func (n *node) refused(what []string) {
 		"A script fails at a command that the user may not use, in the worst case half-way. Nothing works reliably.", remedy)
 }
 
-// tryKind returns what is refused for a kind of key. The error is why it could not be tried.
+// tryKind returns the commands that are refused for a kind of key. The error is the reason why the
+// trial failed.
 func (n *node) tryKind(ctx context.Context, kind backend.Kind) (refused []string, err error) {
 	keys := n.b.Key(kind, n.key).Stored
 	_, err = n.ask(ctx, "EVALSHA", unknownScript, 2, keys[0], keys[1], "0")
@@ -169,8 +170,8 @@ func (n *node) trial(ctx context.Context) error {
 	return err
 }
 
-// sweep deletes what the trials have left. It first closes the Locker, whose background work could
-// write the keys again.
+// sweep deletes the keys of the trials. It first closes the Locker, because its background work
+// could write the keys again.
 func (e *examination) sweep(ctx context.Context, nodes []*node) {
 	e.closeLocker(ctx)
 	var wg sync.WaitGroup

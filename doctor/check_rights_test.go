@@ -35,8 +35,8 @@ func asUser(t *testing.T, s *redistest.Server, rules string) *redis.Client {
 	return s.Client(t, func(o *redis.Options) { o.Username, o.Password = "job", "pw" })
 }
 
-// With the least rights nothing is a problem, and a finding names the commands that are refused. Each
-// right less is a problem that names the command.
+// With the least rights there is no problem, and a finding names the commands that are refused.
+// Each missing right is a problem that names the command.
 func TestCheckRights(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -119,7 +119,7 @@ func TestCheckReplicaAcksUnseen(t *testing.T) {
 	select {
 	case <-late.Struck():
 	default:
-		t.Error("inconclusive: nothing was taken back")
+		t.Error("inconclusive: nothing was withdrawn")
 	}
 	if keys := s.Client(t).Keys(t.Context(), "*").Val(); len(keys) > 0 {
 		t.Errorf("left: %q", keys)

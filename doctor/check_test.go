@@ -20,8 +20,8 @@ import (
 // sound are the settings of a server without problems.
 var sound = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// examine runs Check. It fails t if a finding lacks a field. Because Check bounds its calls to a second, examine repeats a
-// Check that a pause of the machine left without a reply, at most twice.
+// examine runs Check. It fails t if a finding lacks a field. Check bounds its calls to a second, so
+// examine repeats a Check that a pause of the machine left without a reply, at most twice.
 func examine(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) []doctor.Finding {
 	t.Helper()
 	findings, err := doctor.Check(t.Context(), rdb, o)
@@ -62,9 +62,9 @@ func want(t *testing.T, findings []doctor.Finding, code doctor.Code, s doctor.Se
 	}
 }
 
-// A sound server causes no problem, and no warning but that about its version number. Check leaves no
-// key there: behind a client for one server, a ClusterClient and a wrapper, also with a prefix that
-// has glob characters.
+// A sound server causes no problem, and no warning but that about its version number. Check leaves
+// no key there: behind a client for one server, a ClusterClient and a wrapper, also with a prefix
+// that has glob characters.
 func TestCheckSound(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -131,8 +131,8 @@ func TestCheckConfig(t *testing.T) {
 	}
 }
 
-// Check refuses what New refuses, and returns ErrUnavailable without a server or without a login. It
-// ends with ctx.
+// Check refuses what New refuses, and returns ErrUnavailable without a server or without a login.
+// It ends with ctx.
 func TestCheckErrors(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -208,7 +208,7 @@ func TestCheckSlow(t *testing.T) {
 		return examine(t, s.Client(t, slowly(20*time.Millisecond)), lease(1500*time.Millisecond))
 	}
 	findings := warned()
-	for range 3 { // a pause of the machine makes a problem of the warning
+	for range 3 { // a pause of the machine turns the warning into a problem
 		if f, found := find(findings, doctor.CodeLatency); !found || f.Severity != doctor.SeverityProblem {
 			break
 		}
@@ -226,7 +226,7 @@ func TestCheckSlow(t *testing.T) {
 	}
 }
 
-// A server that another program's script blocks is a finding, not an error.
+// A server that a script of another program blocks is a finding, not an error.
 func TestCheckBusy(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

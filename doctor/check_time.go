@@ -86,7 +86,7 @@ func (n *node) checkClock() {
 	here := (last.sent.Sub(first.sent) + (last.took-first.took)/2).Abs() // monotonic
 	drift := last.clock.Sub(first.clock) - here
 	if drift.Abs() > (first.took+last.took)/2+here/100+clockNoise {
-		n.say(CodeClockDrift, SeverityProblem, fmt.Sprintf("in %v of this process the server's clock went on by %v", here.Round(time.Millisecond), (here+drift).Round(time.Millisecond)),
+		n.say(CodeClockDrift, SeverityProblem, fmt.Sprintf("in %v of this process the server's clock advanced by %v", here.Round(time.Millisecond), (here+drift).Round(time.Millisecond)),
 			"A lease ends by the server's clock: if that clock jumps or runs fast by more than 1 %, a second holder may run. If it runs slow, a dead holder's key is free later.",
 			"Look at the server's clock (NTP, a virtual machine that was moved or paused) and let it be slewed, not stepped.")
 	}
@@ -111,11 +111,11 @@ func (n *node) checkLatency() {
 	case worst > lease/10 || worst > callTimeout*9/10:
 		n.say(CodeLatency, SeverityProblem, seen,
 			fmt.Sprintf("A lease is renewed after a third of its time and canceled a tenth before its end, and a command may take %v. Replies as slow as these use up that time, and leases are lost.", callTimeout),
-			"Find out what is slow (network, CPU, slow commands of others), or take a longer Terms.Lease.")
+			"Find out what is slow (network, CPU, slow commands of others), or use a longer Terms.Lease.")
 	case worst > lease/100:
 		n.say(CodeLatency, SeverityWarning, seen,
 			"Every acquire and release takes that long, and slow replies use up part of a lease.",
-			"Find out what is slow, or take a longer Terms.Lease.")
+			"Find out what is slow, or use a longer Terms.Lease.")
 	}
 }
 
@@ -177,6 +177,6 @@ func (n *node) checkSlow(ctx context.Context) {
 	if slow > 0 {
 		n.say(CodeSlowCommands, SeverityWarning, fmt.Sprintf("the slow log has %d commands of more than %v, the slowest %v (%q)", slow, limit, worst.Round(time.Millisecond), command),
 			"Redis runs one command at a time: while a slow one runs, nothing is acquired or renewed. A command that takes nearly a lease ends all leases.",
-			"Move slow commands elsewhere, split them up, or give holdfast a Redis of its own.")
+			"Move slow commands elsewhere, split them up, or give holdfast a separate Redis.")
 	}
 }

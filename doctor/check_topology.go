@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-const sentinelChannel = "__sentinel__:hello" // every Sentinel that watches a server subscribes to it there
+const sentinelChannel = "__sentinel__:hello" // every Sentinel subscribes to it on each server that it watches
 
-// checkReplication examines replicas, and what a failover loses.
+// checkReplication examines replicas, and whether a failover loses data.
 func (n *node) checkReplication(ctx context.Context) {
 	role, ok := n.info["role"]
 	if !ok {
@@ -81,7 +81,7 @@ func (n *node) checkSentinel(ctx context.Context) {
 	if subscribers > 0 {
 		n.say(CodeSentinel, SeverityWarning, "Sentinels watch this server ("+strconv.FormatInt(subscribers, 10)+" subscribers), and the client has a fixed address",
 			"After a failover this client stays connected to the old primary. That one grants keys beside the new primary until it is a replica, and then refuses writes.",
-			"Make the client with redis.NewFailoverClient, and give the Locker one of its own.")
+			"Make the client with redis.NewFailoverClient, and use that client only for the Locker.")
 	}
 }
 
@@ -103,7 +103,7 @@ func (n *node) checkCluster(ctx context.Context) {
 	if state := facts["cluster_state"]; state != "ok" || facts["cluster_slots_assigned"] != "16384" || count(facts, "cluster_slots_fail") > 0 {
 		n.say(CodeClusterState, SeverityProblem, fmt.Sprintf("cluster_state is %s, %s of 16384 slots are assigned, %s of them fail",
 			state, facts["cluster_slots_assigned"], facts["cluster_slots_fail"]),
-			"Keys of slots that no node serves, or all keys, can be neither acquired nor renewed.", "Look at CLUSTER NODES; redis-cli --cluster check names what is missing.")
+			"Keys of slots that no node serves, or all keys, can be neither acquired nor renewed.", "Look at CLUSTER NODES; redis-cli --cluster check names the missing slots.")
 	}
 }
 
@@ -118,7 +118,7 @@ func (e *examination) checkClient(ctx context.Context, nodes []*node) []Finding 
 		findings = append(findings, Finding{
 			CodeSharedClient, SeverityNote, "", seen,
 			"The Locker uses it as it is: other commands that block its pool delay renewals, and leases may be lost. Behind a wrapper only one server was checked.",
-			"Give the Locker a client of its own.",
+			"Use a separate client for the Locker.",
 		})
 	}
 	return append(findings, e.checkChannel(ctx, nodes)...)

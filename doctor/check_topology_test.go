@@ -35,8 +35,8 @@ func replicaOf(t *testing.T, primary *redistest.Server) *redistest.Server {
 	return s
 }
 
-// A replica is a problem. A primary with a replica needs min-replicas-to-write. More ReplicaAcks than
-// replicas are a problem.
+// A replica is a problem. A primary with a replica needs min-replicas-to-write. More ReplicaAcks
+// than replicas are a problem.
 func TestCheckReplicas(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -46,7 +46,7 @@ func TestCheckReplicas(t *testing.T) {
 	findings := examine(t, replica.Client(t), lockcore.Options{})
 	want(t, findings, doctor.CodeReplica, doctor.SeverityProblem, "replica")
 	if f, found := find(findings, doctor.CodeTrial); found {
-		t.Errorf("said twice: %v", f)
+		t.Errorf("reported twice: %v", f)
 	}
 
 	rdb := primary.Client(t)
@@ -55,7 +55,7 @@ func TestCheckReplicas(t *testing.T) {
 	want(t, findings, doctor.CodeMinReplicas, doctor.SeverityWarning, "is 0")
 	want(t, findings, doctor.CodeReplicaAcks, doctor.SeverityProblem, "waits for 2 replicas, and 1 are")
 	if n := len(slices.DeleteFunc(findings, func(f doctor.Finding) bool { return f.Code != doctor.CodeReplicaAcks })); n != 1 {
-		t.Errorf("said %d times", n)
+		t.Errorf("reported %d times", n)
 	}
 
 	ok(t, rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
@@ -92,8 +92,8 @@ func TestCheckMinReplicasOff(t *testing.T) {
 	}
 }
 
-// If no Sentinel names the master, Check returns an error: the reply of a Sentinel, or of a Redis in
-// its place, is not a reply of the server.
+// If no Sentinel names the master, Check returns an error: the reply of a Sentinel, or of a Redis
+// in its place, is not a reply of the server.
 func TestCheckNoMaster(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -161,8 +161,8 @@ func TestCheckCluster(t *testing.T) {
 	want(t, examine(t, clusterClient(t, s), lockcore.Options{}), doctor.CodeClusterState, doctor.SeverityProblem, "cluster_state is fail, 16284 of 16384")
 }
 
-// Check examines every master of a Cluster. A finding names its master, also one that does not
-// answer.
+// Check examines every master of a Cluster. A finding names its master, also a master that does not
+// reply.
 func TestCheckClusterMasters(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -203,7 +203,7 @@ func TestCheckClusterMasters(t *testing.T) {
 		}
 	}
 	b.Pause()
-	want(t, examine(t, clusterClient(t, a), lockcore.Options{}), doctor.CodeUnreachable, doctor.SeverityProblem, "does not answer")
+	want(t, examine(t, clusterClient(t, a), lockcore.Options{}), doctor.CodeUnreachable, doctor.SeverityProblem, "does not reply")
 	b.Resume()
 }
 

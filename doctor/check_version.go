@@ -11,7 +11,7 @@ import (
 type version [3]int
 
 // The first releases of each branch with the fixes of CVE-2025-49844, -46817, -46818 and -46819.
-// Later branches have them.
+// Later branches have the fixes from their start.
 var (
 	luaFixedRedis  = []version{{6, 2, 20}, {7, 2, 11}, {7, 4, 6}, {8, 0, 4}, {8, 2, 2}}
 	luaFixedValkey = []version{{7, 2, 11}, {8, 0, 6}, {8, 1, 4}}
@@ -31,7 +31,7 @@ func (n *node) checkVersion() {
 	name, text := n.product()
 	v, ok := parseVersion(text)
 	if !ok {
-		return // INFO was refused, which CodeNotSeen reports; or another product, for which the trial decides
+		return // INFO was refused, which CodeNotSeen reports; or it is another product, for which the trial decides
 	}
 	fixed := luaFixedRedis
 	if name == "Valkey" {

@@ -10,9 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const maxMatchLen = 512 // as the longest key
+const maxMatchLen = 512 // the maximum length of a key
 
-// Entry is a key and what Redis knows of it.
 type Entry struct {
 	Kind lockcore.Kind
 	Key  string

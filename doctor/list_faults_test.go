@@ -101,7 +101,7 @@ func TestListOverFailover(t *testing.T) {
 		t.Errorf("refused INFO is not asked for once: %v", log)
 	}
 	if _, err := list(t, 15, primary.Client(t), asUser(t, replica, rules)); err == nil {
-		t.Error("it was known which server it was, and then it was not: no error")
+		t.Error("the server was identified at first and not later: no error")
 	}
 }
 
@@ -121,7 +121,8 @@ func TestListHeldUp(t *testing.T) {
 		l := listLocker(t, s, "p")
 		s.before = func(n int) redis.UniversalClient {
 			if n == at {
-				// A call whose ctx ends before it is sent is not held up. The bound ends a test that would not.
+				// A call whose ctx ends before it is sent is not held up. The bound ends a test
+				// that would not.
 				for end := time.Now().Add(time.Minute); held.Load() < limit && time.Now().Before(end); {
 					var all sync.WaitGroup
 					for range limit - held.Load() {

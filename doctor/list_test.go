@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// listed returns the states of what List yields, by kind and key.
+// listed returns the states of the keys that List yields, by kind and name.
 func listed(t *testing.T, l *lockcore.Locker, o doctor.ListOptions) map[string]lockcore.State {
 	t.Helper()
 	got := map[string]lockcore.State{}
@@ -113,7 +113,8 @@ func timeless(h lockcore.Holding) lockcore.Holding {
 	return h
 }
 
-// List yields every key of more than one SCAN returns, also after SCRIPT FLUSH. The loop may break.
+// List yields all keys if SCAN returns them in several steps, also after SCRIPT FLUSH. The loop may
+// break.
 func TestListMany(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

@@ -7,8 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Bubble runs test in a testing/synctest bubble, with a Locker on a Redis of its own: leases, waits and keeps of hours take
-// milliseconds, for time goes on when all goroutines of the test wait.
+// Bubble runs test in a testing/synctest bubble, with a new Locker in memory. Leases, waits and
+// retentions of hours take milliseconds, because the clock of a bubble advances when all of its
+// goroutines wait.
 //
 //	locktest.Bubble(t, func(t *testing.T, locks *lockcore.Locker) {
 //		release := locktest.Hold(t, locks, "account:42")
@@ -17,15 +18,19 @@ import (
 //		// an hour later
 //	})
 //
-// For several processes, or another configuration, make a [NewServer] in it. As in every bubble:
+// For several processes, or another configuration, call [NewServer] in the bubble. The rules of
+// every bubble apply:
 //
-//   - what it uses is made in it: Lockers, clients, channels, timers; not before, and not in another test,
-//   - it has no t.Run and no t.Parallel (before Bubble both are fine),
-//   - time stands still while a goroutine waits for a mutex, a socket or a process; so hold no mutex of yours over a call that
-//     asks Redis, and use no real server,
-//   - a client of your own to the Server needs the Options that it gives; with another, Addr must be an IP address, for a name
-//     would be looked up outside,
-//   - its goroutines must have ended when test returns; who holds a lease for longer fails it, who blocks for ever panics.
+//   - Make all Lockers, clients, channels and timers in the bubble, not before it and not in
+//     another test.
+//   - Do not call t.Run or t.Parallel in test. Both are allowed before Bubble.
+//   - The clock does not advance while a goroutine waits for a mutex, a socket or a process. So do
+//     not hold a mutex of your own during a call that sends a request to Redis, and use no real
+//     server.
+//   - A client of your own for the Server needs the Options that the Server returns. With another
+//     Addr, use an IP address: a host name would be looked up outside the bubble.
+//   - All goroutines must end before test returns. A lease that is not released within 1 s after
+//     that fails the test. A goroutine that is blocked forever causes a panic.
 func Bubble(t *testing.T, test func(t *testing.T, locks *lockcore.Locker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })

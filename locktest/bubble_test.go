@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// In a bubble an hour of waiting, and a lease that is kept for it, take no time.
+// In a bubble, an hour of waiting with a lease that is renewed takes almost no time.
 func TestBubble(t *testing.T) {
 	t.Parallel()
 	outside := time.Now()

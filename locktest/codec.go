@@ -11,19 +11,24 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// Codec fails t where c does not keep what [idempotency.Codec] promises for results of type T, of which values are samples. Give it
-// one at least, better several that differ, with all that a result may contain; run it with -race. It checks that
+// Codec fails t if c breaks a promise of [idempotency.Codec] for results of type T, of which values
+// are samples. Give it at least one value, better several different ones, with all that a result
+// may contain. Run it with -race. Codec checks that
 //
 //   - the name is 1 to 32 characters of printable ASCII and always the same,
-//   - each value is, by reflect.DeepEqual, the same after Encode and after Decode into a zero value, also in many goroutines at once,
-//   - what Encode returned is changed neither with the value nor by the next call,
-//   - Decode leaves its input as it is, and what it fills shares memory neither with that nor with what it filled before,
+//   - each value is, by reflect.DeepEqual, unchanged by Encode and equal after Decode into a zero
+//     value, also in many goroutines at once,
+//   - a later change of the value, or the next call, does not change the bytes that Encode
+//     returned,
+//   - Decode does not write to its input, and the decoded value shares memory neither with the
+//     input nor with values decoded before,
 //   - Decode of damaged input does not panic,
-//   - a channel or a function to encode, or a channel to decode into, is an error,
-//   - nothing else of this panics either.
+//   - to encode a channel or a function, or to decode into a channel, returns an error,
+//   - none of these calls panics.
 //
-// Decode into a value that is not zero is not checked: guard.OnceValue never does that, and encoding/json would keep some of what
-// was there. Nor is how much memory or time damaged input costs.
+// Codec does not check Decode into a value that is not zero: guard.OnceValue never does that, and
+// encoding/json would keep parts of the old value. It does not check how much memory or time
+// damaged input costs.
 func Codec[T any](t *testing.T, c idempotency.Codec, values ...T) {
 	t.Helper()
 	for _, err := range checkCodec(c, values) {
@@ -31,7 +36,7 @@ func Codec[T any](t *testing.T, c idempotency.Codec, values ...T) {
 	}
 }
 
-// checkCodec returns what is wrong with c, at most one error for each check.
+// checkCodec returns the broken promises of c, at most one error for each check.
 func checkCodec[T any](c idempotency.Codec, values []T) (problems []error) {
 	if c == nil || len(values) == 0 {
 		return []error{errors.New("it needs a codec and at least one value")}
@@ -45,22 +50,22 @@ func checkCodec[T any](c idempotency.Codec, values []T) (problems []error) {
 	}
 	check(k.sameName())
 	check(k.unsupported())
-	if check(k.roundTrip()) { // else all the others would say the same
+	if check(k.roundTrip()) { // without a round trip, the other checks would report the same
 		check(k.damaged())
 		check(k.wrongType())
-		if check(k.decoded()) && check(k.encoded()) { // else it is a data race too
+		if check(k.decoded()) && check(k.encoded()) { // a codec that shares memory would also cause a data race
 			check(k.concurrent())
 		}
 	}
 	return problems
 }
 
-// panicked is a panic of a codec.
+// panicked is a panic of a codec, as an error.
 type panicked struct{ value any }
 
 func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
-// tried is a codec whose panics are errors.
+// tried calls a codec and turns its panics into errors.
 type tried struct{ c idempotency.Codec }
 
 func caught(err *error) {
@@ -95,7 +100,7 @@ func (k codecChecks[T]) sameName() error {
 		return fmt.Errorf("name: %w", err)
 	}
 	if _, err := (idempotency.Content{Ending: idempotency.Done, Codec: first}).Encode(); err != nil {
-		return fmt.Errorf("name %q cannot stand in a record: %w", first, err)
+		return fmt.Errorf("name %q cannot be stored in a record: %w", first, err)
 	}
 	for _, v := range k.values {
 		_, _ = k.encode(v)
@@ -110,17 +115,17 @@ func (k codecChecks[T]) sameName() error {
 	return nil
 }
 
-// copied is a value that has been encoded and decoded.
+// copied encodes and decodes v, and returns the result. It fails if the result differs from v.
 func (k codecChecks[T]) copied(v T) (w T, err error) {
 	b, err := k.encode(v)
 	if err != nil {
 		return w, fmt.Errorf("encode of %s: %w", brief(v), err)
 	}
-	if err := k.decode(append([]byte{}, b...), &w); err != nil { // never nil, as it is read from a record
+	if err := k.decode(append([]byte{}, b...), &w); err != nil { // never nil, because data that is read from a record is not nil
 		return w, fmt.Errorf("decode of %s, encoded to %s: %w", brief(v), brief(b), err)
 	}
 	if !reflect.DeepEqual(v, w) {
-		return w, fmt.Errorf("%s comes back as %s", brief(v), brief(w))
+		return w, fmt.Errorf("%s is decoded as %s", brief(v), brief(w))
 	}
 	return w, nil
 }
@@ -159,7 +164,8 @@ func (k codecChecks[T]) concurrent() error {
 	return nil
 }
 
-// encoded checks that what Encode returned stays as it is. It changes only copies of the values: they are not ours.
+// encoded checks that the bytes that Encode returned do not change. It changes only copies of the
+// values, because the values belong to the caller.
 func (k codecChecks[T]) encoded() error {
 	for _, v := range k.values {
 		w, err := k.copied(v)
@@ -173,20 +179,20 @@ func (k codecChecks[T]) encoded() error {
 		was := bytes.Clone(b)
 		scribble(&w)
 		if !bytes.Equal(b, was) {
-			return fmt.Errorf("what Encode returned for %s changes with the value", brief(v))
+			return fmt.Errorf("the bytes that Encode returned for %s change with the value", brief(v))
 		}
-		_, _ = k.encode(w) // whatever that is now
+		_, _ = k.encode(w) // the value is arbitrary now
 		for _, other := range k.values {
 			_, _ = k.encode(other)
 		}
 		if !bytes.Equal(b, was) {
-			return fmt.Errorf("what Encode returned for %s is changed by the next call", brief(v))
+			return fmt.Errorf("the bytes that Encode returned for %s are changed by the next call", brief(v))
 		}
 	}
 	return nil
 }
 
-// decoded checks that what Decode filled stays as it is.
+// decoded checks that the values that Decode filled do not change.
 func (k codecChecks[T]) decoded() error {
 	for _, v := range k.values {
 		b, err := k.encode(v)
@@ -206,11 +212,11 @@ func (k codecChecks[T]) decoded() error {
 			b[i] = ^b[i]
 		}
 		if !reflect.DeepEqual(first, v) {
-			return fmt.Errorf("what Decode filled for %s shares memory with its input", brief(v))
+			return fmt.Errorf("the decoded value of %s shares memory with its input", brief(v))
 		}
 		scribble(&first)
 		if !reflect.DeepEqual(second, v) {
-			return fmt.Errorf("what Decode filled for %s changes with what it filled before", brief(v))
+			return fmt.Errorf("the decoded value of %s changes with an earlier decoded value", brief(v))
 		}
 	}
 	return nil
@@ -235,7 +241,7 @@ func (k codecChecks[T]) damaged() error {
 func (k codecChecks[T]) wrongType() error {
 	for _, v := range k.values {
 		b, err := k.encode(v)
-		if err != nil || empty(reflect.ValueOf(v)) { // JSON has null for that, which it decodes into anything
+		if err != nil || empty(reflect.ValueOf(v)) { // JSON encodes an empty value as null, which it decodes into any type
 			continue
 		}
 		for _, target := range []any{new(chan struct{}), make(chan struct{})} {
@@ -253,7 +259,7 @@ func (k codecChecks[T]) unsupported() error {
 			return fmt.Errorf("encode of a %T must be an error, not %w", v, orNothing(err))
 		}
 	}
-	if _, err := k.encode(nil); errors.As(err, new(*panicked)) { // a result of an interface type may be that
+	if _, err := k.encode(nil); errors.As(err, new(*panicked)) { // nil may be a result of an interface type
 		return fmt.Errorf("encode of nil: %w", err)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// broken is JSON, but for what is set.
+// broken is JSON, except for the functions that are set.
 type broken struct {
 	name   func() string
 	encode func(v any) ([]byte, error)
@@ -48,7 +48,8 @@ func (c broken) Decode(data []byte, v any) error {
 
 var errBroken = errors.New("does not work")
 
-// nameBroken, encodeBroken and so on are codecs that break one promise each, by what is said of them.
+// nameBroken, encodeBroken and so on return codecs that break one promise each, by a part of the
+// error.
 func nameBroken() map[string]idempotency.Codec {
 	calls := 0
 	named := func(f func() string) idempotency.Codec { return broken{name: f} }
@@ -72,7 +73,7 @@ func encodeBroken() map[string]idempotency.Codec {
 			}
 			return json.Marshal(v)
 		}),
-		"is changed by the next call": encode(func(v any) ([]byte, error) {
+		"are changed by the next call": encode(func(v any) ([]byte, error) {
 			b, err := json.Marshal(v)
 			mu.Lock()
 			defer mu.Unlock()
@@ -80,7 +81,7 @@ func encodeBroken() map[string]idempotency.Codec {
 			buf.Write(b)
 			return buf.Bytes(), err
 		}),
-		"comes back as": encode(func(v any) ([]byte, error) {
+		"is decoded as": encode(func(v any) ([]byte, error) {
 			if r, ok := v.(receipt); ok {
 				r.Tags = nil
 				v = r
@@ -154,7 +155,7 @@ func decodeBroken() map[string]idempotency.Codec {
 	}
 }
 
-// Each broken promise is found, and said.
+// Codec finds and names each broken promise.
 func TestCodecFindsWhatIsBroken(t *testing.T) {
 	for _, table := range []map[string]idempotency.Codec{nameBroken(), encodeBroken(), decodeBroken()} {
 		for want, c := range table {
@@ -178,10 +179,10 @@ func lazyBytes(v any) ([]byte, error) {
 	return nil, errBroken
 }
 
-// Memory that is shared is found.
+// Codec finds shared memory.
 func TestCodecFindsSharedMemory(t *testing.T) {
 	values := [][]byte{[]byte("one"), []byte("two")}
-	finds(t, "changes with the value", locktest.CheckCodec(broken{encode: lazyBytes, decode: idempotency.Bytes().Decode}, values...))
+	finds(t, "change with the value", locktest.CheckCodec(broken{encode: lazyBytes, decode: idempotency.Bytes().Decode}, values...))
 	finds(t, "shares memory with its input", locktest.CheckCodec(broken{
 		encode: idempotency.Bytes().Encode,
 		decode: func(data []byte, v any) error {
@@ -195,7 +196,7 @@ func TestCodecFindsSharedMemory(t *testing.T) {
 	}, values...))
 	var mu sync.Mutex
 	cache := map[string]*receipt{}
-	finds(t, "changes with what it filled before", locktest.CheckCodec(broken{decode: func(data []byte, v any) error {
+	finds(t, "changes with an earlier decoded value", locktest.CheckCodec(broken{decode: func(data []byte, v any) error {
 		mu.Lock()
 		defer mu.Unlock()
 		p, ok := v.(**receipt)
@@ -214,7 +215,7 @@ func TestCodecFindsSharedMemory(t *testing.T) {
 	}}, &receipts()[1]))
 }
 
-// A codec that is not safe for concurrent use is found, as far as it shows without -race.
+// Codec finds a codec that is not safe for concurrent use, as far as it shows without -race.
 func TestCodecFindsRaces(t *testing.T) {
 	var inside atomic.Int32
 	finds(t, "in many goroutines at once", locktest.CheckCodec(broken{encode: func(v any) ([]byte, error) {
@@ -229,12 +230,12 @@ func TestCodecFindsRaces(t *testing.T) {
 	}}, receipts()...))
 }
 
-// A codec that gives everybody the first value is found by the second one.
+// A codec that decodes everything to the first value is found by the second value.
 func TestCodecFindsConstants(t *testing.T) {
-	finds(t, "comes back as", locktest.CheckCodec(broken{decode: func(_ []byte, v any) error { return json.Unmarshal([]byte("1"), v) }}, 1, 2))
+	finds(t, "is decoded as", locktest.CheckCodec(broken{decode: func(_ []byte, v any) error { return json.Unmarshal([]byte("1"), v) }}, 1, 2))
 }
 
-// Nothing to check is no success.
+// Without a codec or a value, Codec fails.
 func TestCodecNeedsValues(t *testing.T) {
 	finds(t, "at least one value", locktest.CheckCodec[int](idempotency.JSON()))
 	finds(t, "needs a codec", locktest.CheckCodec(nil, 1))

@@ -32,7 +32,7 @@ func receipts() []receipt {
 	}
 }
 
-// gobCodec is a codec as somebody may write it.
+// gobCodec is a codec that an application may define.
 type gobCodec struct{}
 
 func (gobCodec) Name() string { return "gob" }
@@ -47,7 +47,8 @@ func (gobCodec) Decode(data []byte, v any) error {
 	return gob.NewDecoder(bytes.NewReader(data)).Decode(v)
 }
 
-// The codecs that there are pass, with whatever they can keep, in a bubble too; and the values stay as they were.
+// The existing codecs pass with all values that they support, also in a bubble, and Codec does not
+// change the values.
 func TestCodec(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
 		values := receipts()
@@ -67,7 +68,7 @@ func TestCodec(t *testing.T) {
 	})
 }
 
-// A codec that is wrong fails the test that runs the suite on it.
+// A wrong codec fails the test that calls Codec.
 func TestCodecFails(t *testing.T) {
 	const child = "HOLDFAST_TEST_BROKEN_CODEC"
 	if os.Getenv(child) != "" {
@@ -82,7 +83,7 @@ func TestCodecFails(t *testing.T) {
 	}
 }
 
-// Scribbling changes whatever can be reached and comes to an end.
+// scribble changes all reachable data and terminates.
 func TestScribble(t *testing.T) {
 	type all struct {
 		Bool    bool

@@ -12,26 +12,27 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
-// farewell bounds how long a connection that its client has closed waits for Redis to act on its last requests.
+// farewell is how long a connection that its client has closed waits for Redis to execute its last
+// requests.
 const farewell = time.Second
 
-// conn is the client's end of a connection through Faults. Everything below changed is guarded by f.mu.
+// conn is the client's end of a connection through Faults. f.mu guards every field below changed.
 type conn struct {
 	f       *Faults
 	server  net.Conn
 	changed sync.Cond // on f.mu
 
-	partial  []byte    // of a request that is not complete
+	partial  []byte    // the start of a request that is not complete
 	requests []packet  // on their way to Redis
-	awaiting []*Fault  // for each request at Redis without a reply the fault that hit it, or nil
+	awaiting []*Fault  // for each request that Redis has without a reply: the fault that hit it, or nil
 	replies  []packet  // on their way to the client
 	unread   []byte    // arrived at the client
-	readBy   deadline  // the client's
-	writeBy  deadline  // the client's
-	resp3    bool      // the client has asked for RESP3: messages are pushes
+	readBy   deadline  // the client's read deadline
+	writeBy  deadline  // the client's write deadline
+	resp3    bool      // the client has selected RESP3: messages are pushes
 	sub      bool      // the client has subscribed
-	lost     bool      // nothing more of what the client sends arrives
-	mute     bool      // nothing more of what Redis sends arrives
+	lost     bool      // no further data of the client arrives
+	mute     bool      // no further data of Redis arrives
 	closed   bool      // by the client
 	cut      bool      // by a fault
 	gone     bool      // the server's end is closed
@@ -47,7 +48,7 @@ type packet struct {
 	eof   bool
 }
 
-// deadline tells Reads or Writes that their time is up.
+// deadline ends Reads or Writes at its time.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer
@@ -60,13 +61,13 @@ func (d *deadline) setLocked(c *conn, t time.Time) {
 	d.at, d.timer = time.Time{}, nil
 	if !t.IsZero() {
 		left := time.Until(t)
-		d.at, d.timer = time.Now().Add(left), c.wakeLocked(left) // on the monotonic clock, as the timer is
+		d.at, d.timer = time.Now().Add(left), c.wakeLocked(left) // on the monotonic clock, like the timer
 	}
 }
 
 func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
-// wakeLocked wakes everything that waits on c after d.
+// wakeLocked wakes every goroutine that waits on c after d.
 func (c *conn) wakeLocked(d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() {
 		c.f.mu.Lock()
@@ -75,7 +76,7 @@ func (c *conn) wakeLocked(d time.Duration) *time.Timer {
 	})
 }
 
-// Read waits for what has arrived, until the deadline.
+// Read returns data that has arrived. It waits for data until the read deadline.
 func (c *conn) Read(b []byte) (int, error) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
@@ -106,8 +107,9 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
-// Write never blocks: the network takes everything, also on a connection that is cut: only Read tells. (A client's pool that
-// looks into an idle socket before use would see it; this is the harder case, in which it looked a moment too early.)
+// Write never blocks: the network accepts all data, also on a connection that is cut. Only Read
+// reports the cut. (The pool of a client that checks an idle socket before use would notice the
+// cut. This is the harder case, in which the check was a moment too early.)
 func (c *conn) Write(b []byte) (int, error) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
@@ -132,7 +134,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// dueLocked is when what is sent now arrives. Who waits for it is woken then.
+// dueLocked returns the time at which data that is sent now arrives. It wakes waiting goroutines
+// then.
 func (c *conn) dueLocked() time.Time {
 	if c.f.latency == nil {
 		return time.Time{}
@@ -142,7 +145,7 @@ func (c *conn) dueLocked() time.Time {
 	return time.Now().Add(d)
 }
 
-// sendLocked puts one request on its way, hit by a fault or not.
+// sendLocked sends one request on its way. A fault may hit it.
 func (c *conn) sendLocked(data []byte) {
 	p := packet{data: data, args: resp.Args(data), due: c.dueLocked()}
 	if len(p.args) > 0 {
@@ -160,7 +163,7 @@ func (c *conn) sendLocked(data []byte) {
 	}
 }
 
-// Close closes the client's end. Requests that are on their way still arrive, unless the network is silent.
+// Close closes the client's end. Requests on their way still arrive, unless the network is silent.
 func (c *conn) Close() error {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()

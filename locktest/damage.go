@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// damage yields what may become of b: cut, with other bytes in it, too long, or something else altogether.
+// damage yields damaged forms of b: cut, with changed bytes, too long, or random bytes.
 func damage(b []byte) iter.Seq[[]byte] {
 	const places, pieces = 200, 100
 	return func(yield func([]byte) bool) {
@@ -15,7 +15,7 @@ func damage(b []byte) iter.Seq[[]byte] {
 			if !yield(b[:i:i]) {
 				return
 			}
-			for _, flip := range []byte{0x01, 0x80, 0xff, b[i], ^b[i]} { // the last two: 0 and 255
+			for _, flip := range []byte{0x01, 0x80, 0xff, b[i], ^b[i]} { // the last two set the byte to 0 and to 255
 				bad := bytes.Clone(b)
 				if bad[i] ^= flip; !yield(bad) {
 					return

@@ -1,24 +1,49 @@
-// Package locktest helps to test code that uses holdfast: the real code in memory, or on a Redis inside the process. It
-// needs no server and no socket.
+// Package locktest helps to test code that uses holdfast, in memory or on a Redis inside the test
+// process.
 //
-//	locks := locktest.New(t)                         // a Locker of its own for this test
-//	release := locktest.Hold(t, locks, "account:42") // somebody else holds the key
-//	locktest.Abandon(t, locks, "order:7")            // somebody died while running it
-//	locktest.Lose(ctx)                               // the handler loses what it holds
-//	locktest.Codec(t, myCodec{}, Receipt{ID: "r-1"}) // a codec of your own keeps what it is given
+//	package orders_test
 //
-// [Bubble] is a test in a testing/synctest bubble, where a lease of an hour runs out in no time:
+//	import (
+//		"errors"
+//		"testing"
 //
-//	locktest.Bubble(t, func(t *testing.T, locks *lockcore.Locker) { time.Sleep(time.Hour) })
+//		"github.com/holdfast-go/holdfast/lockcore"
+//		"github.com/holdfast-go/holdfast/locktest"
+//	)
 //
-// [Run] shows on a Redis of your own what holdfast promises: the server, the topology, the provider, the user's rights and the client
-// that production has.
+//	func TestBusy(t *testing.T) {
+//		locks := locktest.New(t)                         // a Locker in memory, for this test only
+//		release := locktest.Hold(t, locks, "account:42") // another holder has the key
+//		_, err := locks.Acquire(t.Context(), "account:42", lockcore.Terms{Wait: lockcore.NoWait})
+//		if !errors.Is(err, lockcore.ErrBusy) {
+//			t.Errorf("error is %v, want ErrBusy", err)
+//		}
+//		release()
+//	}
 //
-//	locktest.Run(t, rdb, lockcore.Options{})
+// # What it does
 //
-// [New] and [Bubble] have a Locker in memory, as lockcore.NewMemory returns it: no other Locker sees its keys.
-// [NewServer] is for several Lockers on one Redis, as several processes have, and [Faults] for a network that fails on
-// command.
+//   - [New] returns a Locker in memory. [Bubble] does so in a testing/synctest bubble, where a
+//     lease of an hour expires at once.
+//   - [NewServer] starts a Redis in the process, without a socket, which several Lockers can share.
+//   - [Hold] and [HoldOnce] make a key busy, [Abandon] leaves it abandoned, and [Lose] makes a
+//     handler lose its keys.
+//   - [NewFaults] is a network that loses, delays or holds back requests and replies on command.
+//   - [Codec] checks an implementation of [github.com/holdfast-go/holdfast/idempotency.Codec].
+//   - [Run] checks that your own Redis keeps the promises of holdfast, with the topology, provider,
+//     user rights and client of production.
 //
-// All of it but Run and Bubble also works inside a bubble of your own; [Bubble] says what to mind there.
+// # Limits
+//
+//   - Other Lockers do not see the keys of a Locker in memory. Use [NewServer] for several Lockers
+//     that exclude each other.
+//   - The server of [NewServer] is miniredis. Only [Run] shows how your production Redis behaves.
+//   - Run does not work in a bubble. Everything else but Bubble works in a bubble of your own, with
+//     the rules of [Bubble].
+//
+// # Duties
+//
+//   - Release every lease before the test ends. A lease that is not released within 1 s after that
+//     fails the test.
+//   - In a bubble, end every goroutine before the test function returns.
 package locktest

@@ -15,16 +15,16 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// CheckCodec is what Codec reports.
+// CheckCodec returns the errors that Codec reports.
 func CheckCodec[T any](c idempotency.Codec, values ...T) []error { return checkCodec(c, values) }
 
-// Scribble changes what p points to.
+// Scribble changes the data that p points to.
 func Scribble(p any) { scribble(p) }
 
 // SetTime stops the clock of s.
 func (s *Server) SetTime(t time.Time) { s.redis.SetTime(t) }
 
-// Names are all that is stored in s.
+// Names returns all keys of s.
 func (s *Server) Names() []string { return s.redis.Keys() }
 
 // RunShortly is Run with -short.
@@ -33,7 +33,8 @@ func RunShortly(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) {
 	run(t, rdb, o, true)
 }
 
-// RunChecks runs those checks of Run whose names contain one of some, each shortly, and returns what those that failed have said.
+// RunChecks runs the checks of Run whose names contain one of some, each with -short. It returns
+// the messages of those that failed.
 func RunChecks(tb testing.TB, rdb redis.UniversalClient, some ...string) map[string]string {
 	tb.Helper()
 	s := newSuite(rdb, lockcore.Options{}, true)
@@ -69,7 +70,7 @@ type verdict struct {
 	said   strings.Builder
 }
 
-// in runs f where it can be ended.
+// in runs f in a goroutine that Fatal can end.
 func (v *verdict) in(f func()) {
 	done := make(chan struct{})
 	go func() {

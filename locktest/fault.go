@@ -8,14 +8,15 @@ import (
 // Request is a command on its way to Redis.
 type Request struct {
 	Name string   // in upper case: "EVALSHA"
-	Args []string // what follows
-	// Script is what a script calls itself in the last line that looks like `-- acquire.lua: …`, once its source has
-	// passed by on a connection of the same Faults; else "".
+	Args []string // what follows the name
+	// Script is the name of the script: the one in the last line of its source that has the form
+	// `-- acquire.lua: …`. It is "" until the source has passed through a connection of the same
+	// Faults.
 	Script string
 }
 
-// About reports whether one of the arguments contains text, a key's name for instance. The text of a script does not
-// count.
+// About reports whether one of the arguments contains text, such as the name of a key. The source
+// of a script does not count.
 func (r Request) About(text string) bool {
 	args := r.Args
 	if r.Name == "EVAL" && len(args) > 0 {
@@ -24,14 +25,15 @@ func (r Request) About(text string) bool {
 	return slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, text) })
 }
 
-// Match picks the requests that a fault may strike. It is never called from two goroutines at once and must not call
-// its Faults. A nil Match picks everything but what sets a connection up (HELLO, AUTH, SELECT, CLIENT, READONLY, PING).
+// Match selects the requests that a fault may hit. It is never called from two goroutines at once
+// and must not call its Faults. A nil Match selects every request but the ones that set up a
+// connection (HELLO, AUTH, SELECT, CLIENT, READONLY, PING).
 type Match func(Request) bool
 
-// Script picks the runs of the script that calls itself name, see [Request].
+// Script selects the runs of the script with that name, see [Request].
 func Script(name string) Match { return func(r Request) bool { return r.Script == name } }
 
-// Nth picks the n-th, from 1, of the requests that m picks.
+// Nth selects the n-th request, counted from 1, of those that m selects.
 func Nth(n int, m Match) Match {
 	seen := 0
 	return func(r Request) bool {
@@ -60,45 +62,49 @@ const (
 	hold
 )
 
-// Fault is one planted fault. It strikes one request, once.
+// Fault is one planted fault. It hits one request, once.
 type Fault struct {
 	f       *Faults
 	kind    kind
 	match   Match
 	struck  chan struct{}
 	replied chan struct{}
-	deliver bool // under f.mu: the held request may go on
+	deliver bool // under f.mu: the held request may continue
 }
 
-// LoseRequest loses the next request that m picks, and what is sent after it on its connection: Redis never sees them,
-// and the client hears nothing more there.
+// LoseRequest loses the next request that m selects, and all later data of its connection. Redis
+// receives neither, and the client receives nothing more on that connection.
 func (f *Faults) LoseRequest(m Match) *Fault { return f.plant(loseRequest, m) }
 
-// CutRequest cuts the connection of the next request that m picks before Redis sees it.
+// CutRequest cuts the connection of the next request that m selects. Redis does not receive the
+// request.
 func (f *Faults) CutRequest(m Match) *Fault { return f.plant(cutRequest, m) }
 
-// LoseReply lets Redis act on the next request that m picks, but the client gets neither the reply nor anything later on
-// that connection.
+// LoseReply lets Redis execute the next request that m selects. The client receives neither the
+// reply nor anything later on that connection.
 func (f *Faults) LoseReply(m Match) *Fault { return f.plant(loseReply, m) }
 
-// CutReply lets Redis act on the next request that m picks and cuts the connection instead of replying.
+// CutReply lets Redis execute the next request that m selects, and cuts the connection instead of
+// the reply.
 func (f *Faults) CutReply(m Match) *Fault { return f.plant(cutReply, m) }
 
-// Hold keeps the next request that m picks in the network, and what follows it on its connection, until Deliver: also when the
-// client has long given up, closed the connection and sent the same again on another one.
+// Hold keeps the next request that m selects in the network until Deliver, and the later data of
+// its connection behind it. The request stays held if the client gives up, closes the connection
+// and repeats the request on another one.
 func (f *Faults) Hold(m Match) *Fault { return f.plant(hold, m) }
 
-// Struck is closed when the fault has hit a request: it is lost, held, its connection is cut, or it is on its way to
-// Redis and its reply will be missing.
+// Struck is closed when the fault has hit a request: the request is lost or held, its connection is
+// cut, or it is on its way to Redis and its reply will be lost.
 func (x *Fault) Struck() <-chan struct{} { return x.struck }
 
-// Replied is closed when Redis has acted on the request that was hit. It is never closed for a lost request.
+// Replied is closed when Redis has executed the request that was hit. It is never closed for a lost
+// request.
 func (x *Fault) Replied() <-chan struct{} { return x.replied }
 
-// Deliver lets a held request go on to Redis; one that is not held yet will not be.
+// Deliver sends a held request on to Redis. If no request is held yet, none will be.
 func (x *Fault) Deliver() { x.f.set(func() { x.deliver = true }) }
 
-// Remove takes back a fault that has not struck. A request that is held goes on.
+// Remove removes a fault that has not hit a request. A request that is held continues to Redis.
 func (x *Fault) Remove() {
 	x.f.set(func() {
 		x.f.planted = slices.DeleteFunc(x.f.planted, func(y *Fault) bool { return x == y })
@@ -112,7 +118,8 @@ func (f *Faults) plant(k kind, m Match) *Fault {
 	return x
 }
 
-// strikeLocked returns the fault that hits r, or nil. Every match sees every request, so that Nth counts right.
+// strikeLocked returns the fault that hits r, or nil. Every Match sees every request, so that Nth
+// counts all of them.
 func (f *Faults) strikeLocked(r Request) *Fault {
 	hit := -1
 	for i, x := range f.planted {

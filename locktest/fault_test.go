@@ -30,12 +30,12 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Each fault strikes the request that it is meant for, once, and no other.
+// Each fault hits the selected request, once, and no other.
 func TestFaultStrikes(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*locktest.Faults, locktest.Match) *locktest.Fault
-		cut   bool // the client hears of it, else nothing
-		acts  bool // Redis does
+		cut   bool // the client sees the end of the stream, otherwise nothing
+		acts  bool // Redis executes the request
 	}{
 		"LoseRequest": {plant: (*locktest.Faults).LoseRequest},
 		"CutRequest":  {plant: (*locktest.Faults).CutRequest, cut: true},
@@ -67,8 +67,8 @@ func TestFaultStrikes(t *testing.T) {
 	}
 }
 
-// In a pipeline, a request before the target gets its reply. A request after a lost one is lost too. After a lost reply,
-// Redis acts on the later requests, and their replies are lost too.
+// In a pipeline, a request before the target gets its reply. A request after a lost one is lost
+// too. After a lost reply, Redis acts on the later requests, and their replies are lost too.
 func TestFaultInPipeline(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*locktest.Faults, locktest.Match) *locktest.Fault
@@ -98,7 +98,7 @@ func TestFaultInPipeline(t *testing.T) {
 	}
 }
 
-// go-redis sends a command again whose reply was cut off: it happens twice.
+// go-redis repeats a command whose reply was cut: Redis executes it twice.
 func TestFaultRetry(t *testing.T) {
 	both(t, func(n *faulty) {
 		o := n.c.Options()
@@ -113,7 +113,7 @@ func TestFaultRetry(t *testing.T) {
 	})
 }
 
-// A held request arrives after its client has given up and has sent it again on another connection.
+// A held request arrives after its client has given up and repeated it on another connection.
 func TestFaultHold(t *testing.T) {
 	both(t, func(n *faulty) {
 		n.c.Options().ReadTimeout = time.Second / 5
@@ -131,7 +131,7 @@ func TestFaultHold(t *testing.T) {
 	})
 }
 
-// A held request survives a silence, although its client does not.
+// A held request outlasts a silence, although its client has closed the connection.
 func TestFaultHoldInSilence(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		x := n.faults.Hold(about("k"))
@@ -146,7 +146,7 @@ func TestFaultHoldInSilence(t *testing.T) {
 	})
 }
 
-// A fault that is removed does not strike, and a request that it held goes on.
+// A fault that is removed hits nothing, and a request that it held continues.
 func TestFaultRemove(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		n.faults.CutRequest(nil).Remove()
@@ -157,7 +157,8 @@ func TestFaultRemove(t *testing.T) {
 	})
 }
 
-// Nth counts the requests that its match picks, also those that another fault strikes, whichever was planted first.
+// Nth counts the requests that its Match selects, also those that another fault hits, in both
+// orders of planting.
 func TestFaultOrder(t *testing.T) {
 	for name, nthFirst := range map[string]bool{"Nth first": true, "Nth last": false} {
 		t.Run(name, func(t *testing.T) {
@@ -185,7 +186,8 @@ func TestFaultOrder(t *testing.T) {
 	}
 }
 
-// scripted returns the client's end of a connection through faults, and the server's end for the test to play Redis.
+// scripted returns the client's end of a connection through faults, and the server's end, with
+// which the test acts as Redis.
 func (n *faulty) scripted() (client, server net.Conn) {
 	client, err := n.faults.Dial(func(context.Context, string, string) (c net.Conn, err error) {
 		c, server = net.Pipe()
@@ -196,7 +198,7 @@ func (n *faulty) scripted() (client, server net.Conn) {
 	return client, server
 }
 
-// In RESP3 a push message before the reply is not taken for the reply.
+// In RESP3 a push message before the reply does not count as the reply.
 func TestFaultPush(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		client, server := n.scripted()
@@ -254,7 +256,8 @@ func TestFaultMuteForEver(t *testing.T) {
 	})
 }
 
-// A script is found by its title, however it is sent, once its source has passed by; by its arguments always.
+// A Match finds a script by its title once its source has passed through, for EVAL and for EVALSHA,
+// and by its arguments always.
 func TestFaultScript(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		s := redis.NewScript("-- bump.lua: KEYS[1]=counter, not about-this\nreturn redis.call('INCR', KEYS[1])")
@@ -276,7 +279,7 @@ func TestFaultScript(t *testing.T) {
 	})
 }
 
-// After a subscription in RESP2 every message is an array, and none is taken for a reply.
+// After a subscription in RESP2 every message is an array, and none counts as a reply.
 func TestFaultSubscribed(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		o := n.c.Options()
@@ -289,7 +292,7 @@ func TestFaultSubscribed(t *testing.T) {
 		n.must(err)
 		x := n.faults.LoseReply(func(r locktest.Request) bool { return r.Name == "PING" })
 		n.must(sub.Ping(n.ctx))
-		synctest.Wait() // the pong is here
+		synctest.Wait() // the pong has arrived
 		n.redis.Publish("c", "hello")
 		if m, err := sub.ReceiveMessage(n.ctx); err != nil || m.Payload != "hello" {
 			n.Errorf("message %v, %v", m, err)

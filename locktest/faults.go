@@ -15,18 +15,19 @@ import (
 type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 var (
-	errDown   = errors.New("locktest: nobody listens")
-	errClosed = errors.New("locktest: Faults are closed")
+	errDown   = errors.New("locktest: the network is down")
+	errClosed = errors.New("locktest: the network is closed")
 )
 
-// Faults is a network that fails on command. It stands between clients and Redis:
+// Faults is a network between clients and Redis that fails on command:
 //
 //	faults := locktest.NewFaults(t)
 //	options.Dialer = faults.Dial(options.Dialer)
 //
-// It works with real connections and, in a testing/synctest bubble, with those of [Server]; it has no clock but time, and
-// obeys deadlines as a socket does. A client whose connection fails sees what it would see of a real network: it reads
-// nothing until its own deadline, or the end of the stream. Use one Faults for each process that a test plays.
+// It works with real connections and, in a testing/synctest bubble, with those of [Server]. It uses
+// no clock but that of package time, and honors deadlines like a socket. A client whose connection
+// fails sees what a real network would show: it reads nothing until its own deadline, or reads the
+// end of the stream. Use one Faults for each process that a test simulates.
 //
 // All methods may be called at any time from any goroutine.
 type Faults struct {
@@ -38,11 +39,11 @@ type Faults struct {
 	conns   map[*conn]struct{}
 	planted []*Fault
 	latency func() time.Duration
-	// What does not pass. Dials need both ways.
+	// The directions that are blocked. A dial needs both directions.
 	deafServer, deafClient, down, closed bool
 }
 
-// NewFaults returns a network without a fault. It is cut when the test ends.
+// NewFaults returns a network without faults. It cuts all connections when the test ends.
 func NewFaults(tb testing.TB) *Faults {
 	tb.Helper()
 	f := &Faults{conns: make(map[*conn]struct{})}
@@ -51,7 +52,8 @@ func NewFaults(tb testing.TB) *Faults {
 	return f
 }
 
-// Dial returns a dialer whose connections are next's, with f in between. With TLS next must do it: f reads what passes.
+// Dial returns a dialer that calls next and passes its connections through f. For TLS, next must
+// encrypt, because f reads the data.
 func (f *Faults) Dial(next Dialer) Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if err := f.mayDial(ctx); err != nil {
@@ -65,11 +67,13 @@ func (f *Faults) Dial(next Dialer) Dialer {
 	}
 }
 
-// Silence makes the network a black hole, without telling anybody: what is sent from now on arrives nowhere, and dials
-// hang. Heal delivers what was sent meanwhile on connections that are still open, as TCP does.
+// Silence makes the network a black hole. Data that is sent from now on does not arrive, and dials
+// hang; no error shows this. Heal delivers the data that was sent meanwhile on connections that are
+// still open, as TCP does.
 func (f *Faults) Silence() { f.set(func() { f.deafServer, f.deafClient = true, true }) }
 
-// SilenceReplies lets requests through, and Redis acts on them, but no reply or message comes back until Heal.
+// SilenceReplies lets requests pass, and Redis executes them, but no reply or message arrives until
+// Heal.
 func (f *Faults) SilenceReplies() { f.set(func() { f.deafClient = true }) }
 
 // Down cuts every connection and refuses new ones until Heal.
@@ -78,10 +82,11 @@ func (f *Faults) Down() {
 	f.Cut()
 }
 
-// Heal ends Silence, SilenceReplies and Down. Planted faults and delays stay.
+// Heal ends Silence, SilenceReplies and Down. Planted faults and delays remain.
 func (f *Faults) Heal() { f.set(func() { f.deafServer, f.deafClient, f.down = false, false, false }) }
 
-// Cut closes every connection on both sides. What was on its way is lost. New connections may be made at once.
+// Cut closes every connection on both sides. Data on its way is lost. New connections are possible
+// at once.
 func (f *Faults) Cut() {
 	f.set(func() {
 		for c := range f.conns {
@@ -90,13 +95,14 @@ func (f *Faults) Cut() {
 	})
 }
 
-// Delay makes every request and every reply take d longer, each way. They stay in order.
+// Delay delays every request and every reply by d. They stay in order.
 func (f *Faults) Delay(d time.Duration) { f.DelayFunc(func() time.Duration { return d }) }
 
-// DelayFunc calls latency for the delay of each request and each reply. nil ends all delays. latency must not call f.
+// DelayFunc calls latency for the delay of each request and each reply. A nil latency ends all
+// delays. latency must not call f.
 func (f *Faults) DelayFunc(latency func() time.Duration) { f.set(func() { f.latency = latency }) }
 
-// Conns returns how many connections clients hold open.
+// Conns returns the number of connections that clients have open.
 func (f *Faults) Conns() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +115,7 @@ func (f *Faults) Conns() int {
 	return n
 }
 
-// set changes what f does, and wakes everything that waits for a change.
+// set changes the behavior of f, and wakes every goroutine that waits for a change.
 func (f *Faults) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,7 +132,7 @@ func (f *Faults) close() {
 	f.work.Wait()
 }
 
-// mayDial hangs while nothing passes.
+// mayDial returns when a dial may continue. It waits while the network is silent in one direction.
 func (f *Faults) mayDial(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { f.set(func() {}) })
 	defer stop()
@@ -152,7 +158,7 @@ func (f *Faults) connect(server net.Conn) (net.Conn, error) {
 	c.changed.L = &f.mu
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || f.down { // meanwhile
+	if f.closed || f.down { // f changed during the dial
 		_ = server.Close()
 		return nil, &net.OpError{Op: "dial", Net: server.RemoteAddr().Network(), Err: errDown}
 	}

@@ -26,7 +26,7 @@ type faulty struct {
 	ctx    context.Context //nolint:containedctx // of the test
 	redis  *miniredis.Miniredis
 	faults *locktest.Faults
-	c      *redis.Client // through faults; sends nothing twice and reads for 3 s
+	c      *redis.Client // through faults; repeats no command and reads for 3 s
 }
 
 func newNet(t *testing.T, dial func(*miniredis.Miniredis) locktest.Dialer) *faulty {
@@ -79,7 +79,7 @@ func (n *faulty) must(err error) {
 	}
 }
 
-// wantTimeout asserts that the client heard nothing.
+// wantTimeout asserts that the client received nothing.
 func (n *faulty) wantTimeout(err error) {
 	n.Helper()
 	if !os.IsTimeout(err) {
@@ -87,7 +87,7 @@ func (n *faulty) wantTimeout(err error) {
 	}
 }
 
-// wantKey asserts what Redis knows.
+// wantKey asserts whether Redis has the key.
 func (n *faulty) wantKey(key string, want bool) {
 	n.Helper()
 	if got := n.redis.Exists(key); got != want {
@@ -123,7 +123,8 @@ func TestFaultsPass(t *testing.T) {
 	})
 }
 
-// In silence Redis hears nothing, the client reads until its own deadline, and dials hang until theirs.
+// In silence Redis receives nothing, the client reads until its own deadline, and dials hang until
+// theirs.
 func TestFaultsSilence(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		n.must(n.set("before"))
@@ -134,7 +135,7 @@ func TestFaultsSilence(t *testing.T) {
 			n.Errorf("the client read for %v, want its own 3s", took)
 		}
 		begin = time.Now()
-		n.wantTimeout(n.set("undialed")) // the connection was given up
+		n.wantTimeout(n.set("undialed")) // the client has closed the connection
 		if took := time.Since(begin); took != time.Second {
 			n.Errorf("the client dialed for %v, want its own 1s", took)
 		}
@@ -145,7 +146,7 @@ func TestFaultsSilence(t *testing.T) {
 	})
 }
 
-// What was sent in a short silence arrives late, as TCP sends it again.
+// Data that was sent during a short silence arrives late, because TCP sends it again.
 func TestFaultsSilenceShort(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		n.must(n.set("before"))
@@ -156,7 +157,7 @@ func TestFaultsSilenceShort(t *testing.T) {
 	})
 }
 
-// A dial that hangs in silence goes through when it ends.
+// A dial that hangs in a silence succeeds when the silence ends.
 func TestFaultsSilenceDial(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		n.faults.Silence()
@@ -165,7 +166,8 @@ func TestFaultsSilenceDial(t *testing.T) {
 	})
 }
 
-// A half-open network: Redis acts and the client does not know. A subscriber hears nothing either.
+// In a half-open network Redis executes requests and the client gets no reply. A subscriber gets no
+// message.
 func TestFaultsSilenceReplies(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		sub := n.c.Subscribe(n.ctx, "c")
@@ -186,7 +188,7 @@ func TestFaultsSilenceReplies(t *testing.T) {
 	})
 }
 
-// A cut ends every connection, open reads too; the next ones are made at once.
+// A cut ends every connection, also during a read. New connections are possible at once.
 func TestFaultsCut(t *testing.T) {
 	both(t, func(n *faulty) {
 		sub := n.c.Subscribe(n.ctx, "c")
@@ -233,7 +235,7 @@ func TestFaultsDown(t *testing.T) {
 	})
 }
 
-// A delay counts each way, in order, and once for a whole pipeline.
+// A delay applies in each direction, keeps the order, and applies once to a whole pipeline.
 func TestFaultsDelay(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		pipeline := func() {
@@ -245,7 +247,7 @@ func TestFaultsDelay(t *testing.T) {
 			})
 			n.must(err)
 		}
-		pipeline() // go-redis has a connection of its own for it
+		pipeline() // go-redis opens a separate connection for it
 		n.faults.Delay(200 * time.Millisecond)
 		begin := time.Now()
 		pipeline()
@@ -262,7 +264,7 @@ func TestFaultsDelay(t *testing.T) {
 	})
 }
 
-// A request that a client sent and then gave up still arrives.
+// A request arrives although its client gave up after sending it.
 func TestFaultsDelayed(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		n.must(n.set("before"))
@@ -275,7 +277,8 @@ func TestFaultsDelayed(t *testing.T) {
 	})
 }
 
-// Deadlines act as on a socket: also on a read that has begun, and a new one replaces the old one.
+// Deadlines work as on a socket: they end a read that has begun, and a new deadline replaces the
+// old one.
 func TestFaultsDeadline(t *testing.T) {
 	inBubble(t, func(n *faulty) {
 		dial := n.faults.Dial(func(context.Context, string, string) (net.Conn, error) { return n.redis.Dial() })
@@ -314,7 +317,8 @@ func TestFaultsDeadline(t *testing.T) {
 	})
 }
 
-// Redis hangs up: the client reads what was sent before, and then the end.
+// When Redis closes the connection, the client reads the data that was sent before, and then the
+// end.
 func TestFaultsServerGone(t *testing.T) {
 	both(t, func(n *faulty) {
 		n.must(n.set("before"))

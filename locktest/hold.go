@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Hold lets somebody else hold the exclusive key, until release is called or the test ends. It competes with every call
-// on locks. release may be called again; the test fails if the key is not free now.
+// Hold makes another holder hold the exclusive key until release is called or the test ends. The
+// hold competes with every call on locks. release may be called more than once. The test fails if
+// the key is not free.
 func Hold(tb testing.TB, locks *lockcore.Locker, key string) (release func()) {
 	tb.Helper()
 	lease, err := locks.Acquire(context.Background(), key, lockcore.Terms{Wait: lockcore.NoWait})
@@ -20,15 +21,15 @@ func Hold(tb testing.TB, locks *lockcore.Locker, key string) (release func()) {
 	return releaseOnce(tb, lease)
 }
 
-// HoldOnce lets somebody else run the once key, as [Hold] does an exclusive one. After release the run counts as failed:
-// the key runs again.
+// HoldOnce makes another holder run the once key until release is called or the test ends, like
+// [Hold]. A release counts as a failed run: the next call runs the key again.
 func HoldOnce(tb testing.TB, locks *lockcore.Locker, key string) (release func()) {
 	tb.Helper()
 	return releaseOnce(tb, claim(tb, locks, key))
 }
 
-// Abandon leaves the once key abandoned: somebody began to run it and died. The test fails if the key is done or not
-// free now.
+// Abandon leaves the once key abandoned, as if a holder had crashed during its run. The test fails
+// if the key is done or not free.
 func Abandon(tb testing.TB, locks *lockcore.Locker, key string) {
 	tb.Helper()
 	if err := claim(tb, locks, key).Abandon(context.Background()); err != nil {
@@ -36,8 +37,9 @@ func Abandon(tb testing.TB, locks *lockcore.Locker, key string) {
 	}
 }
 
-// Lose takes away the keys that ctx holds, as if Redis had been silent for too long: ctx is canceled with
-// lockcore.ErrLost at once. Call it from the handler under test, or with the ctx that it was given.
+// Lose ends all holds that ctx carries, as if Redis had been unavailable for too long. It cancels
+// ctx with lockcore.ErrLost at once. Call it from the handler under test, or with the ctx of that
+// handler.
 func Lose(ctx context.Context) { testhook.Lose(ctx) }
 
 func claim(tb testing.TB, locks *lockcore.Locker, key string) *lockcore.Lease {
@@ -47,7 +49,7 @@ func claim(tb testing.TB, locks *lockcore.Locker, key string) *lockcore.Lease {
 		tb.Fatalf("locktest: claim %q: %v", key, err)
 	}
 	if lease == nil {
-		tb.Fatalf("locktest: claim %q: it is done", key)
+		tb.Fatalf("locktest: claim %q: the key is done", key)
 	}
 	return lease
 }
@@ -55,7 +57,7 @@ func claim(tb testing.TB, locks *lockcore.Locker, key string) *lockcore.Lease {
 func releaseOnce(tb testing.TB, lease *lockcore.Lease) func() {
 	tb.Helper()
 	release := sync.OnceFunc(func() {
-		// That the lease was lost is for the code under test to tell.
+		// The code under test reports a lost lease.
 		_ = lease.Release(context.Background())
 	})
 	tb.Cleanup(release)

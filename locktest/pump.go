@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
-// toServer carries requests to Redis. It owns the server's end of the connection, and ends when the client has closed its end
-// and nothing is left to carry, when Redis has hung up, or when the connection is cut.
+// toServer sends requests to Redis. It owns the server's end of the connection. It ends when the
+// client has closed its end and no request is left, when Redis has closed its end, or when the
+// connection is cut.
 func (c *conn) toServer() {
 	for {
 		data, ok := c.next()
@@ -27,13 +28,14 @@ func (c *conn) toServer() {
 	delete(c.f.conns, c)
 }
 
-// next waits for the next request that may go on to Redis; false if there will be none.
+// next waits for the next request that may continue to Redis. It returns false if there will be
+// none.
 func (c *conn) next() (data []byte, ok bool) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	for !c.cut && !c.gone {
 		for c.closed && c.f.deafServer && len(c.requests) > 0 && !c.requests[0].held() {
-			c.requests = c.requests[1:] // nobody sends it again
+			c.requests = c.requests[1:] // a closed connection sends nothing again
 		}
 		switch {
 		case len(c.requests) > 0:
@@ -54,15 +56,15 @@ func (c *conn) next() (data []byte, ok bool) {
 	return nil, false
 }
 
-// passesLocked reports whether p, the first in line, may go on now.
+// passesLocked reports whether p, the first request, may continue now.
 func (c *conn) passesLocked(p packet) bool {
 	return !c.f.deafServer && !time.Now().Before(p.due) && (!p.held() || p.fault.deliver)
 }
 
-// held reports whether p was hit by Hold: it outlives its connection.
+// held reports whether a Hold fault hit p. A held request outlives its connection.
 func (p packet) held() bool { return p.fault != nil && p.fault.kind == hold }
 
-// expectLocked notes that p is about to be sent, before its reply can come.
+// expectLocked records that p is about to be sent. It is called before the reply can arrive.
 func (c *conn) expectLocked(p packet) {
 	switch {
 	case resp.Subscribes(p.args):
@@ -75,8 +77,8 @@ func (c *conn) expectLocked(p packet) {
 	}
 }
 
-// mayLeaveLocked reports whether the server's end of a connection that the client has closed may be closed too: a
-// request that has arrived is acted upon although nobody listens any more.
+// mayLeaveLocked reports whether to close the server's end of a connection that the client has
+// closed. Redis executes a request that has arrived although no client waits for its reply.
 func (c *conn) mayLeaveLocked() bool {
 	if c.leaveBy.IsZero() {
 		c.leaveBy = time.Now().Add(farewell)
@@ -85,7 +87,8 @@ func (c *conn) mayLeaveLocked() bool {
 	return len(c.awaiting) == 0 || !time.Now().Before(c.leaveBy)
 }
 
-// fromServer carries replies and messages to the client. It ends when the server's end is closed, from either side.
+// fromServer carries replies and messages to the client. It ends when either side closes the
+// server's end.
 func (c *conn) fromServer() {
 	var rest []byte
 	buf := make([]byte, 32<<10)
@@ -107,7 +110,7 @@ func (c *conn) fromServer() {
 	}
 }
 
-// arrive puts one reply, or one message, on its way to the client.
+// arrive sends one reply, or one message, on its way to the client.
 func (c *conn) arrive(data []byte, push bool) {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
@@ -129,7 +132,7 @@ func (c *conn) arrive(data []byte, push bool) {
 	c.changed.Broadcast()
 }
 
-// hangUp notes that Redis, or toServer, has closed the server's end.
+// hangUp records that Redis, or toServer, has closed the server's end.
 func (c *conn) hangUp() {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
@@ -140,7 +143,8 @@ func (c *conn) hangUp() {
 	c.changed.Broadcast()
 }
 
-// cutLocked closes both ends; what is on its way is lost. It does not wait: toServer may be writing.
+// cutLocked closes both ends; data on its way is lost. It does not wait, because toServer may be
+// writing.
 func (c *conn) cutLocked() {
 	c.cut = true
 	_ = c.server.Close()

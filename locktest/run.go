@@ -16,12 +16,13 @@ import (
 
 const (
 	checkTime = 20 * time.Second // of one check
-	runTime   = 2 * time.Minute  // of all, on a Redis with which nothing goes well
+	runTime   = 2 * time.Minute  // of all checks, if Redis does not respond
 )
 
-// Run shows on a Redis of your own what GUARANTEES.md promises, as far as a client can see it: alone, behind Sentinel or as a
-// Cluster, of Redis, Valkey or a provider. Give it what you give lockcore.New; of o only Prefix, NoGroups and ReplicaAcks
-// matter, and Terms.Lease for the first check. Each promise is a subtest.
+// Run checks on your own Redis the promises of GUARANTEES.md that a client can observe. It supports
+// Redis, Valkey and providers: a single server, a server behind Sentinel, or a Cluster. Pass the
+// arguments that you pass to lockcore.New. Run uses only Prefix, NoGroups and ReplicaAcks of o, and
+// Terms.Lease in the first check. Each promise is a subtest.
 //
 //	func TestRedis(t *testing.T) {
 //		rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS_ADDR")})
@@ -29,21 +30,32 @@ const (
 //		locktest.Run(t, rdb, lockcore.Options{})
 //	}
 //
-// Run it with go test -count=1 -v. Without -count=1, go test repeats a cached result even if the server has changed, and only -v
-// shows the warnings. Log lines of go-redis about failed connections are expected.
+// Run it with go test -count=1 -v. Without -count=1, go test repeats a cached result even if the
+// server has changed. Only -v shows the warnings. Log lines of go-redis about failed connections
+// are expected.
 //
-// It may run beside your own traffic, and beside other Runs: it adds only keys of its own, with random names, under the Prefix, so
-// that a user with the least rights will do; it needs no FLUSHALL, CONFIG, DEBUG, KEYS or SCAN. It deletes them at the end, also when it fails; if
-// the process dies first, their TTLs end within a day. It takes half a minute, about 20 s with -short, 2 min at most, and about 25 connections at
-// a time.
+// Effects on the server:
 //
-// The first check is [doctor.Check]. All that it finds is logged, and what is a problem fails it, except for latency and the
-// clock's rate, which a busy machine may look like. Several processes are several Lockers here. To cut the connections of one Run
-// makes a client as yours, so with a failover client or a wrapper there are no network faults: a dead holder is one that does not renew, and the
-// check that needs more is skipped.
+//   - Run may run beside your own traffic and beside other Runs. It adds only keys with random
+//     names under the Prefix.
+//   - A user with the least rights suffices. Run needs no FLUSHALL, CONFIG, DEBUG, KEYS or SCAN.
+//   - It deletes its keys at the end, also if it fails. If the process dies first, their TTLs end
+//     within a day.
+//   - It takes half a minute, about 20 s with -short, 2 min at most. It uses about 25 connections
+//     at a time.
 //
-// It shows the promises under the conditions that hold now: not what a failover loses, nor what a restart forgets. It cannot run in a
-// testing/synctest bubble. A client that lockcore.New refuses, as a *redis.Ring, fails t at once.
+// The first check is [doctor.Check]. Run logs all findings. A problem fails the check, except for
+// latency and clock drift, because a busy machine may look like that. The other checks simulate
+// several processes by several Lockers. To cut connections, Run makes a client like yours. With a
+// failover client or a wrapper it cannot. Then it injects no network faults: a dead holder is a
+// holder that does not renew, and the checks that need more are skipped.
+//
+// Limits:
+//
+//   - Run shows the promises under the present conditions. It does not show what a failover or a
+//     restart loses.
+//   - It does not work in a testing/synctest bubble.
+//   - A client that lockcore.New refuses, such as a *redis.Ring, fails t at once.
 func Run(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) {
 	t.Helper()
 	run(t, rdb, o, testing.Short())
@@ -55,31 +67,32 @@ func run(t *testing.T, rdb redis.UniversalClient, o lockcore.Options, short bool
 	if err := s.usable(t.Context()); err != nil {
 		t.Fatalf("locktest: run: %v", err)
 	}
-	defer s.clean(t) // not a Cleanup: the caller closes rdb in a defer, too
+	defer s.clean(t) // not a Cleanup, because the caller closes rdb in a defer too
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) { s.try(t, c) })
 	}
 }
 
-// check is one promise and what shows it.
+// check is one promise and the function that checks it.
 type check struct {
 	name string
 	run  func(*trial)
 }
 
-// checks are in the order in which a reader of a failure wants them: what is the matter with Redis first.
+// checks returns the checks in the order that helps to read a failure: defects of the Redis come
+// first.
 func checks() []check {
 	return []check{
 		{"doctor", (*trial).doctor},
-		{"one holder at a time in turns with growing tokens", (*trial).contention},
-		{"tokens grow when the data is gone", (*trial).tokens},
+		{"one holder at a time in FIFO order with growing tokens", (*trial).contention},
+		{"tokens grow after the data is lost", (*trial).tokens},
 		{"a nested call enters and sends nothing", (*trial).reentry},
 		{"calls of a process are served in order", (*trial).order},
-		{"a message wakes who waits", (*trial).wakes},
+		{"a message wakes a waiter", (*trial).wakes},
 		{"waiting is bounded", (*trial).waits},
-		{"the watchdog keeps many keys", (*trial).keeps},
-		{"the key of a dead holder is taken after its ctx has ended", (*trial).deadHolder},
-		{"what ran out is not revived", (*trial).ranOut},
+		{"the watchdog renews many leases", (*trial).keeps},
+		{"the key of a dead holder is granted after its ctx has ended", (*trial).deadHolder},
+		{"an expired lease is not revived", (*trial).ranOut},
 		{"a late renewal revives nothing", (*trial).lateRenewal},
 		{"lost requests and replies count once", (*trial).lostReplies},
 		{"revoke frees nothing under a running handler", (*trial).revoke},
@@ -87,8 +100,8 @@ func checks() []check {
 		{"permits never exceed the limit", (*trial).permits},
 		{"a writer is alone and no reader overtakes it", (*trial).readers},
 		{"a ticket hands a hold over once", (*trial).ticket},
-		{"one runs and all have its record", (*trial).records},
-		{"a record is forgotten when keep is over", (*trial).keep},
+		{"one call runs and all calls get its record", (*trial).records},
+		{"a record expires after its keep", (*trial).keep},
 		{"a failed run runs again", (*trial).failure},
 		{"another fingerprint is refused", (*trial).fingerprint},
 		{"an abandoned key is taken over or refused", (*trial).abandoned},
@@ -96,11 +109,11 @@ func checks() []check {
 	}
 }
 
-// suite is one Run.
+// suite is the state of one Run.
 type suite struct {
 	rdb   redis.UniversalClient
 	given lockcore.Options
-	o     lockcore.Options // of the Lockers
+	o     lockcore.Options // options of the Lockers
 	id    string           // part of every key
 	short bool
 	end   time.Time
@@ -116,7 +129,7 @@ func newSuite(rdb redis.UniversalClient, o lockcore.Options, short bool) *suite 
 	}
 }
 
-// usable is a first look, so that a Redis that is away fails once.
+// usable makes one request, so that an unavailable Redis fails once.
 func (s *suite) usable(ctx context.Context) error {
 	locks, err := lockcore.New(s.rdb, s.o)
 	if err != nil {
@@ -140,7 +153,7 @@ func (s *suite) try(tb testing.TB, c check) {
 	c.run(&trial{TB: tb, suite: s, ctx: ctx})
 }
 
-// key is a name that nobody else has. What it may become in Redis is deleted at the end.
+// key returns a name that no other Run uses. The suite deletes its keys in Redis at the end.
 func (s *suite) key(name string) string {
 	key := "locktest:" + s.id + ":" + name
 	s.mu.Lock()
@@ -151,10 +164,10 @@ func (s *suite) key(name string) string {
 	return key
 }
 
-// storedKeys are the keys in Redis of a key: its hash, its queue and its shares.
+// storedKeys are the names in Redis of a key: its hash, its queue and its shares.
 type storedKeys [3]string
 
-// stored returns the keys in Redis of a key of the suite, for each kind.
+// stored returns the names in Redis of a key of the suite, for each kind.
 func (s *suite) stored(key string) (names [2]storedKeys) {
 	prefix := s.o.Prefix
 	if prefix == "" {
@@ -167,23 +180,25 @@ func (s *suite) stored(key string) (names [2]storedKeys) {
 	return names
 }
 
-// As scripts, for the user may have the right to no more than what the scripts of a Locker use.
+// These commands are scripts, because the user may have no rights but those that the scripts of a
+// Locker need.
 const (
 	deleteKeys = `return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])`
 	keyTTLs    = `return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]), redis.call('PTTL', KEYS[3])}`
 )
 
-// forget deletes keys behind the Lockers' backs.
+// forget deletes keys without the knowledge of the Lockers.
 func (s *suite) forget(ctx context.Context, keys storedKeys) error {
 	return s.rdb.Eval(ctx, deleteKeys, keys[:]).Err()
 }
 
-// ttl returns what is left of each key in Redis, in ms: -1 without a TTL, -2 without the key.
+// ttl returns the TTL of each key in Redis, in ms: -1 for a key without a TTL, -2 for a missing
+// key.
 func (s *suite) ttl(ctx context.Context, keys storedKeys) ([]int64, error) {
 	return s.rdb.Eval(ctx, keyTTLs, keys[:]).Int64Slice()
 }
 
-// inRedis are the keys that were used.
+// inRedis returns the keys that were used.
 func (s *suite) inRedis() []storedKeys {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +215,7 @@ func (s *suite) clean(tb testing.TB) {
 	defer cancel()
 	for _, keys := range s.inRedis() {
 		if err := s.forget(ctx, keys); err != nil {
-			tb.Errorf("locktest: what the run has left behind is not deleted: %v", fmt.Errorf("%s: %w", keys[0], err))
+			tb.Errorf("locktest: cannot delete the keys of the run: %v", fmt.Errorf("%s: %w", keys[0], err))
 			return
 		}
 	}

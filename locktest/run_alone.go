@@ -29,7 +29,8 @@ func (t *trial) doctor() {
 	}
 }
 
-// contention has every Locker and every call of it compete for one key. Where holds are slow, it takes longer.
+// contention makes four Lockers with four calls each compete for one key. It takes longer if holds
+// are slow.
 func (t *trial) contention() {
 	const lockers, callers = 4, 4
 	during := 5 * time.Second
@@ -57,7 +58,7 @@ func (t *trial) contention() {
 			})
 		}
 	}
-	intruder := t.locker() // asks while others have the key; those who wait in turns seldom do
+	intruder := t.locker() // sends requests while others have the key; the waiting calls seldom do
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			o.hold(ctx, intruder, lockers, key, lockcore.NoWait)
@@ -68,14 +69,14 @@ func (t *trial) contention() {
 	o.judge()
 }
 
-// oracle stands outside of the lock. All Lockers are in this process, so that it needs no Redis.
+// oracle watches the holds without the lock. All Lockers are in this process, so it needs no Redis.
 type oracle struct {
 	t *trial
 
 	mu                    sync.Mutex
 	inside                *lockcore.Lease
-	token                 int64 // greatest
-	holds                 []int // by Locker, the last of one that does not wait
+	token                 int64 // the greatest so far
+	holds                 []int // by Locker; the last Locker does not wait
 	lost, overlaps, lower int
 	err                   error
 }
@@ -85,7 +86,7 @@ func (o *oracle) hold(ctx context.Context, locks *lockcore.Locker, i int, key st
 	if err != nil {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		end, _ := ctx.Deadline() // a connection's deadline may be noticed before the ctx's own
+		end, _ := ctx.Deadline() // a connection may report its deadline before ctx does
 		if ctx.Err() == nil && time.Now().Before(end) && !(wait == lockcore.NoWait && errors.Is(err, lockcore.ErrBusy)) {
 			o.err = err
 		}
@@ -107,7 +108,8 @@ func (o *oracle) hold(ctx context.Context, locks *lockcore.Locker, i int, key st
 func (o *oracle) enter(le *lockcore.Lease, i int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// First theirs: then both were in force when it was looked at. A lease that is lost already competes with nobody.
+	// Check the other lease first: then both leases were valid when it was checked. A lease that is
+	// lost already does not compete.
 	theirs := o.inside != nil && o.inside.Context().Err() == nil
 	if le.Context().Err() != nil {
 		return
@@ -130,7 +132,7 @@ func (o *oracle) leave(le *lockcore.Lease) {
 	}
 }
 
-// waited returns the holds of each Locker that waits in turns, and their sum.
+// waited returns the holds of each Locker that waits, and their sum.
 func (o *oracle) waited() (holds []int, all int) {
 	holds = o.holds[:len(o.holds)-1]
 	for _, n := range holds {
@@ -160,14 +162,14 @@ func (o *oracle) judge() {
 		o.t.Errorf("acquire: %v", o.err)
 	}
 	if all < 5*len(waited) || o.lost*4 > all {
-		o.t.Fatalf("inconclusive: %d holds, %d of them lost, show nothing", all, o.lost)
+		o.t.Fatalf("inconclusive: %d holds, %d of them lost, prove nothing", all, o.lost)
 	}
 	if least := slices.Min(waited); least*len(waited)*5 < all {
 		o.t.Errorf("a Locker got %d of %d holds, less than a fifth of its share", least, all)
 	}
 }
 
-// tokens takes a key's data away between holds of either kind.
+// tokens deletes the data of a key between holds, for both kinds of key.
 func (t *trial) tokens() {
 	a, b, key := t.locker(), t.locker(), t.key("tokens")
 	last := int64(0)
@@ -189,7 +191,7 @@ func (t *trial) tokens() {
 	hold(t.acquire(b, key, atOnce), "a release")
 	forget()
 	hold(t.acquire(b, key, atOnce), "the loss of the data")
-	last = 0 // the other namespace has tokens of its own
+	last = 0 // the other kind has separate tokens
 	hold(t.claim(a, key, lockcore.Claim{}), "nothing")
 	forget()
 	hold(t.claim(b, key, lockcore.Claim{}), "the loss of the data")
@@ -199,7 +201,7 @@ func (t *trial) tokens() {
 	hold(t.claim(a, key, lockcore.Claim{}), "Clear")
 }
 
-// reentry counts what is sent about a key, where the client can be copied.
+// reentry counts the commands for a key, if the client can be copied.
 func (t *trial) reentry() {
 	other, key := t.locker(), t.key("nested")
 	locks, faults := t.network()
@@ -208,7 +210,7 @@ func (t *trial) reentry() {
 		t.Log("commands are not counted: the client cannot be copied")
 		locks = t.locker()
 	} else {
-		faults.CutRequest(func(r Request) bool { // strikes never
+		faults.CutRequest(func(r Request) bool { // never hits
 			if r.About(key) {
 				sent.Add(1)
 			}
@@ -238,10 +240,10 @@ func (t *trial) reentry() {
 	t.release(t.acquire(other, key, atOnce))
 }
 
-// order has calls line up behind a hold of their own process, one after the other.
+// order makes calls wait behind a hold of their own process, one after the other.
 func (t *trial) order() {
 	const calls = 8
-	locks, key := t.locker(), t.key("line")
+	locks, key := t.locker(), t.key("order")
 	held := t.acquire(locks, key, atOnce)
 	var mu sync.Mutex
 	var served []int
@@ -261,7 +263,7 @@ func (t *trial) order() {
 		})
 		in := func() bool { return t.busy(locks, key).Queue > i }
 		if !t.until(checkTime/4, in) {
-			t.Errorf("call %d does not get into the line", i)
+			t.Errorf("call %d does not enter the wait queue", i)
 			break
 		}
 	}
@@ -275,7 +277,8 @@ func (t *trial) order() {
 	}
 }
 
-// wakes releases a key as soon as another process stands in Redis's line: without a message that asks again after more than two seconds.
+// wakes releases a key as soon as another process is in the remote wait queue. Without a message,
+// that process sends its next request after more than two seconds.
 func (t *trial) wakes() {
 	const rounds, soon = 3, time.Second
 	a, b, key := t.locker(), t.locker(), t.key("wakes")
@@ -285,7 +288,7 @@ func (t *trial) wakes() {
 		held := t.acquire(a, key, lockcore.Terms{Lease: longLease})
 		p := t.wait(b, key, lockcore.Terms{Wait: lockcore.Forever, Lease: longLease}, held)
 		if !t.inLine(a, key) {
-			t.Fatal("whoever waits does not get into Redis's line: " + t.channels())
+			t.Fatal("the waiter does not enter the wait queue in Redis: " + t.channels())
 		}
 		t.hasTTL(key)
 		begin := time.Now()
@@ -297,9 +300,9 @@ func (t *trial) wakes() {
 		}
 		t.release(next)
 	}
-	t.Logf("whoever waited had the key after %v", took)
-	if quick*2 < rounds { // one may be late on a busy machine
-		t.Errorf("whoever waits got the key only by asking again, after %v: %s", took, t.channels())
+	t.Logf("the waiter had the key after %v", took)
+	if quick*2 < rounds { // one round may be late on a busy machine
+		t.Errorf("the waiter got the key only by its next request, after %v: %s", took, t.channels())
 	}
 }
 

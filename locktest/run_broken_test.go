@@ -19,9 +19,10 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// A Redis, or a way to it, that does not do what it should is found. Each test breaks one thing.
+// Run finds a Redis, or a connection to it, that misbehaves. Each test breaks one thing.
 
-// failsWith fails unless the check whose name contains part fails and says want.
+// failsWith fails unless the check whose name contains part has failed with a message that contains
+// want.
 func failsWith(t *testing.T, failed map[string]string, part, want string) {
 	t.Helper()
 	for name, said := range failed {
@@ -29,7 +30,7 @@ func failsWith(t *testing.T, failed map[string]string, part, want string) {
 			return
 		}
 	}
-	t.Errorf("%q has not failed with %q; failed have %q", part, want, failed)
+	t.Errorf("%q has not failed with %q; failed checks: %q", part, want, failed)
 }
 
 func clientOf(t *testing.T, o *redis.Options) *redis.Client {
@@ -39,7 +40,7 @@ func clientOf(t *testing.T, o *redis.Options) *redis.Client {
 	return rdb
 }
 
-// again does f until the test ends.
+// again calls f until the test ends.
 func again(t *testing.T, every time.Duration, f func()) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -59,7 +60,8 @@ func again(t *testing.T, every time.Duration, f func()) {
 	t.Cleanup(func() { close(stop); work.Wait() })
 }
 
-// twoPrimaries is a client whose connections go to one of two servers, as behind a name that resolves to both.
+// twoPrimaries is a client whose connections go to one of two servers, as behind a name that
+// resolves to both.
 func twoPrimaries(t *testing.T) *redis.Client {
 	t.Helper()
 	o, other := locktest.NewServer(t).Options(), locktest.NewServer(t).Options().Dialer
@@ -74,14 +76,15 @@ func twoPrimaries(t *testing.T) *redis.Client {
 	return clientOf(t, o)
 }
 
-// Two primaries behind one address make two holders, or holders that lose their keys all the time.
+// Two primaries behind one address cause two holders, or holders that lose their keys all the time.
 func TestRunFindsTwoPrimaries(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	failsWith(t, locktest.RunChecks(t, twoPrimaries(t), "one holder"), "one holder", "")
 }
 
-// Run fails its test by a subtest that says what is wrong, and cleans up; what cannot be used is refused once.
+// Run fails its test with a subtest that names the defect, and deletes its keys. A Redis that
+// cannot be used fails once.
 func TestRunFails(t *testing.T) {
 	testlevel.Full(t)
 	const child = "LOCKTEST_BROKEN"
@@ -112,7 +115,7 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// A flush while somebody holds a key is seen as a second holder.
+// A flush during a hold appears as a second holder.
 func TestRunFindsFlush(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -122,7 +125,7 @@ func TestRunFindsFlush(t *testing.T) {
 	failsWith(t, locktest.RunChecks(t, rdb, "one holder", "watchdog"), "one holder", "a second holder was inside")
 }
 
-// A policy that evicts keys is a problem even while there is memory.
+// A policy that evicts keys is a problem even while memory is free.
 func TestRunFindsEviction(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -130,7 +133,7 @@ func TestRunFindsEviction(t *testing.T) {
 	failsWith(t, locktest.RunChecks(t, s.Client(t), "doctor"), "doctor", "maxmemory-policy is allkeys-random")
 }
 
-// evicting loses the keys of each script when it has run.
+// evicting deletes the keys of each script after the script has run.
 type evicting struct{ redis.UniversalClient }
 
 func (c evicting) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
@@ -138,24 +141,24 @@ func (c evicting) EvalSha(ctx context.Context, sha string, keys []string, args .
 	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
 
-// A server that evicts keys is found, also if it does not tell its policy.
+// Run finds a server that evicts keys, also if the server does not report its policy.
 func TestRunFindsEvicted(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	s := locktest.NewServer(t)
 	rdb := evicting{clientOf(t, s.Options())}
-	again(t, time.Millisecond, func() { rdb.Del(context.Background(), s.Names()...) }) // keys of pipelines too
+	again(t, time.Millisecond, func() { rdb.Del(context.Background(), s.Names()...) }) // also the keys of pipelines
 	failed := locktest.RunChecks(t, rdb, "watchdog", "failed run", "keeps the key", "permits", "a writer", "a ticket", "every key")
 	failsWith(t, failed, "watchdog", "another call got the key too")
 	failsWith(t, failed, "failed run", "")
 	failsWith(t, failed, "permits", "times the weights exceeded the limit")
 	failsWith(t, failed, "a writer", "")
 	failsWith(t, failed, "a ticket", "")
-	failsWith(t, failed, "keeps the key", "") // "want cooling", or a release that finds nothing any more
-	failsWith(t, failed, "every key", "nothing is left")
+	failsWith(t, failed, "keeps the key", "") // "want cooling", or a release that finds no data
+	failsWith(t, failed, "every key", "no key is left")
 }
 
-// deaf listens on channels to which nobody sends.
+// deaf subscribes to channels on which no message is published.
 type deaf struct{ redis.UniversalClient }
 
 func (d deaf) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
@@ -165,7 +168,7 @@ func (d deaf) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	return d.UniversalClient.Subscribe(ctx, channels...)
 }
 
-// Messages that do not arrive are missed: a key is handed on only when somebody asks again.
+// Run finds that messages do not arrive: a waiter gets the key only with its next request.
 func TestRunFindsSilentChannels(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -173,7 +176,7 @@ func TestRunFindsSilentChannels(t *testing.T) {
 	failsWith(t, locktest.RunChecks(t, rdb, "wakes"), "wakes", "messages do not arrive")
 }
 
-// immortal loses every TTL.
+// immortal removes every TTL.
 type immortal struct{ redis.UniversalClient }
 
 func (c immortal) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
@@ -185,7 +188,7 @@ func (c immortal) EvalSha(ctx context.Context, sha string, keys []string, args .
 	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
 
-// Keys that would stay for ever are found.
+// Run finds keys without a TTL.
 func TestRunFindsMissingTTLs(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -193,18 +196,18 @@ func TestRunFindsMissingTTLs(t *testing.T) {
 	failsWith(t, locktest.RunChecks(t, rdb, "failed run", "every key"), "every key", "has no TTL")
 }
 
-// A server whose clock stands still keeps a dead holder's key for ever, and one whose clock is three times as fast gives it away too
-// early.
+// A server whose clock has stopped keeps a dead holder's key forever. A server whose clock is three
+// times as fast grants the key too early.
 func TestRunFindsClocks(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	still := locktest.NewServer(t)
 	still.SetTime(time.Now())
 	failed := locktest.RunChecks(t, clientOf(t, still.Options()), "dead holder")
-	failsWith(t, failed, "dead holder", "whoever waits does not get the key")
+	failsWith(t, failed, "dead holder", "the waiter does not get the key")
 
 	fast, begin := locktest.NewServer(t), time.Now()
 	again(t, time.Millisecond, func() { fast.SetTime(begin.Add(3 * time.Since(begin))) })
-	failed = locktest.RunChecks(t, clientOf(t, fast.Options()), "ran out")
-	failsWith(t, failed, "ran out", "the ctx of its holder has not ended")
+	failed = locktest.RunChecks(t, clientOf(t, fast.Options()), "an expired")
+	failsWith(t, failed, "an expired", "the ctx of its holder has not ended")
 }

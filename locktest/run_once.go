@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// records has many calls of several processes claim a key at once, and one later.
+// records makes many calls of several processes claim a key at once, and one later.
 func (t *trial) records() {
 	const lockers, callers = 3, 4
 	const calls = lockers * callers
@@ -63,7 +63,7 @@ func (t *trial) records() {
 	}
 }
 
-// keep stores a record for the shortest time that there is.
+// keep stores a record for the shortest possible time.
 func (t *trial) keep() {
 	const keep = time.Second
 	a, b, key := t.locker(), t.locker(), t.key("forgotten")
@@ -81,7 +81,7 @@ func (t *trial) keep() {
 		return true
 	})
 	if took := time.Since(begin); !ran || took < keep*99/100 {
-		t.Errorf("kept for %v, and after %v it runs again: %v", keep, took, ran)
+		t.Errorf("the record is kept for %v; after %v the key runs again: %v", keep, took, ran)
 	}
 }
 
@@ -107,11 +107,11 @@ func (t *trial) failure() {
 		return err
 	})
 	if err != nil || h.Record == nil || h.State != lockcore.StateDone || h.KeepLeft > time.Hour {
-		t.Errorf("of a done key is said %+v, error %v", h, err)
+		t.Errorf("a done key is reported as %+v, error %v", h, err)
 	}
 }
 
-// fingerprint claims a key, running and done, for another payload.
+// fingerprint claims a key with another payload while it runs and when it is done.
 func (t *trial) fingerprint() {
 	a, b, key := t.locker(), t.locker(), t.key("fingerprint")
 	mine := lockcore.Claim{Terms: atOnce, Fingerprint: []byte("mine")}
@@ -132,7 +132,7 @@ func (t *trial) fingerprint() {
 	}
 }
 
-// abandoned leaves one key by a lease that runs out, and one by Abandon.
+// abandoned leaves one key abandoned by a lease that expires, and one by Abandon.
 func (t *trial) abandoned() {
 	a, b := t.locker(), t.locker()
 	dead, left := t.key("run-out"), t.key("abandoned")
@@ -145,7 +145,7 @@ func (t *trial) abandoned() {
 	}
 	state := func() lockcore.State { return t.state(b, lockcore.KindOnce, dead).State }
 	if !t.until(shortLease, func() bool { return state() == lockcore.StateAbandoned }) {
-		t.Errorf("its lease is over, and the key is %s, want abandoned", state())
+		t.Errorf("the lease has expired, and the key is %s, want abandoned", state())
 	}
 	for _, key := range []string{dead, left} {
 		if _, _, err := b.Claim(t.ctx, key, lockcore.Claim{Terms: atOnce, AtMostOnce: true}); !errors.Is(err, lockcore.ErrAbandoned) {
@@ -153,7 +153,7 @@ func (t *trial) abandoned() {
 		}
 		over := t.claim(b, key, lockcore.Claim{})
 		if !over.Abandoned() || over.Attempt() != 2 {
-			t.Errorf("at least once: attempt %d, told that it takes over: %v; want 2, true", over.Attempt(), over.Abandoned())
+			t.Errorf("at least once: attempt %d, reports a takeover: %v; want 2, true", over.Attempt(), over.Abandoned())
 		}
 		if err := over.Abandon(t.ctx); err != nil {
 			t.Error(err)
@@ -165,7 +165,7 @@ func (t *trial) abandoned() {
 	}
 }
 
-// hasTTL fails for a key of either kind that would stay for ever. It says how many there are.
+// hasTTL fails for a key of either kind without a TTL. It returns the number of keys found.
 func (t *trial) hasTTL(key string) (found int) {
 	t.Helper()
 	for _, keys := range t.stored(key) {
@@ -191,7 +191,7 @@ func (t *trial) stayNot(keys storedKeys) (found int) {
 	return found
 }
 
-// ttls looks at all that the checks before have left behind.
+// ttls checks all keys that the earlier checks have left behind.
 func (t *trial) ttls() {
 	all, found := t.inRedis(), 0
 	for _, keys := range all {
@@ -199,6 +199,6 @@ func (t *trial) ttls() {
 	}
 	t.Logf("%d keys in Redis, of %d that were used", found, len(all))
 	if len(all) > 0 && found == 0 {
-		t.Error("inconclusive: nothing is left of what the checks before have released and recorded a moment ago")
+		t.Error("inconclusive: no key is left of those that earlier checks released and recorded")
 	}
 }

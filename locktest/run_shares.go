@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// permits has four Lockers compete for the permits of a key, by weight, and for the key alone.
+// permits makes four Lockers compete for the permits of a key, by weight, and for the key alone.
 func (t *trial) permits() {
 	const lockers, limit = 4, 3
 	during := 3 * time.Second
@@ -56,7 +56,7 @@ func (t *trial) permits() {
 	}
 }
 
-// weighing stands outside of the lock, as oracle does, and sums up the weights.
+// weighing watches the shares without the lock, like oracle, and adds up the weights.
 type weighing struct {
 	limit int
 
@@ -83,7 +83,7 @@ func (w *weighing) enter(le *lockcore.Lease, terms lockcore.Terms) {
 		weight = w.limit
 	}
 	sum := weight
-	for other, n := range w.inside { // first theirs, see oracle.enter
+	for other, n := range w.inside { // the other leases first, see oracle.enter
 		if other.Context().Err() == nil {
 			sum += n
 		}
@@ -117,7 +117,8 @@ func (w *weighing) enough() bool {
 	return w.shares >= 20 && w.alone >= 5 && w.most >= 2
 }
 
-// readers shows that a writer waits for the readers that have a key, and that a later reader waits for the writer.
+// readers checks that a writer waits for the readers that have a key, and that a later reader waits
+// for the writer.
 func (t *trial) readers() {
 	key, a, b := t.key("read"), t.locker(), t.locker()
 	read := lockcore.Terms{Limit: lockcore.Unlimited, Lease: longLease, Wait: lockcore.NoWait}
@@ -143,7 +144,7 @@ func (t *trial) readers() {
 		}
 		time.Sleep(pollEvery)
 	}
-	// Not a reader: that could join the share of the first one for 5 ms.
+	// This share has a limit: a reader could join the share of the first reader for 5 ms.
 	if le, err := a.Acquire(t.ctx, key, lockcore.Terms{Limit: lockcore.MaxLimit, Lease: longLease, Wait: lockcore.NoWait}); !errors.Is(err, lockcore.ErrBusy) {
 		t.Errorf("a later share overtakes the writer: %v", err)
 		if err == nil {
@@ -161,7 +162,7 @@ func (t *trial) readers() {
 	}
 }
 
-// ticket hands a hold over, and shows that only one process gets it.
+// ticket hands a hold over, and checks that only one process adopts it.
 func (t *trial) ticket() {
 	key, a, b := t.key("ticket"), t.locker(), t.locker()
 	given := t.acquire(a, key, atOnce)
@@ -177,7 +178,7 @@ func (t *trial) ticket() {
 		t.Fatalf("adopt: %v", err)
 	}
 	if t.lease(le); le.Token() <= given.Token() {
-		t.Errorf("the token of the adopted hold is %d, and that of the giver was %d", le.Token(), given.Token())
+		t.Errorf("the token of the adopted hold is %d, and that of the hold handed over was %d", le.Token(), given.Token())
 	}
 	if again, err := a.Adopt(t.ctx, ticket, lockcore.Terms{}); !errors.Is(err, lockcore.ErrLost) {
 		t.Errorf("a second process adopts the hold: %v", err)

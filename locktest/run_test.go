@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// runs is a short Run as a subtest, beside others.
+// runs calls Run briefly in a parallel subtest.
 func runs(t *testing.T, name string, rdb redis.UniversalClient, o lockcore.Options) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -23,11 +23,11 @@ func runs(t *testing.T, name string, rdb redis.UniversalClient, o lockcore.Optio
 	})
 }
 
-// wrapped is a client whose type says nothing, as an application's own.
+// wrapped is a client of an unknown type, like the own type of an application.
 type wrapped struct{ redis.UniversalClient }
 
-// Run passes on the Redis of this package, also through a client that it cannot copy and that has few connections, and leaves
-// nothing in it.
+// Run passes on the Redis of this package, also through a client that it cannot copy and that has
+// few connections. It leaves no keys behind.
 func TestRun(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -52,12 +52,12 @@ func TestRun(t *testing.T) {
 
 const foreign = "holdfast:2:x:{foreign}"
 
-// leastRights are those that a Locker needs.
+// leastRights are the rights that a Locker needs.
 const leastRights = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard +zpopmin " +
 	"+publish +subscribe +unsubscribe +ping ~holdfast:2:* &holdfast:2:wake:*"
 
-// Run passes on a real server, beside another Run and for a user with the least rights; it touches no other key, and what it was refused
-// was asked by Check.
+// Run passes on a real server, beside another Run and for a user with the least rights. It touches
+// no other key, and only Check sends commands that are refused.
 func TestRunReal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestRunReal(t *testing.T) {
 
 func nothingElse(t *testing.T, s *redistest.Server) {
 	t.Helper()
-	ctx, rdb := context.Background(), redis.NewClient(s.Options()) // those of the test have ended
+	ctx, rdb := context.Background(), redis.NewClient(s.Options()) // the ctx and clients of the test have ended
 	defer rdb.Close()
 	if names, err := rdb.Keys(ctx, "*").Result(); err != nil || !slices.Equal(names, []string{foreign}) {
 		t.Errorf("in Redis are %q, error %v", names, err)
@@ -116,7 +116,7 @@ func TestRunCluster(t *testing.T) {
 	runs(t, "client", rdb, lockcore.Options{})
 }
 
-// Run passes behind Sentinel, where there are no network faults.
+// Run passes behind Sentinel, without network faults.
 func TestRunSentinel(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

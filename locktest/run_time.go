@@ -9,17 +9,17 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// waits shows the three ways not to wait for ever, and that none of them leaves something behind.
+// waits checks the three ways to bound a wait, and that none of them leaves a waiter behind.
 func (t *trial) waits() {
 	a, b, key := t.locker(), t.locker(), t.key("waits")
 	held := t.acquire(a, key, atOnce)
 	if busy := t.busy(b, key); busy.Holder.PID == 0 || busy.Remaining <= 0 || busy.Remaining > longLease {
-		t.Errorf("busy says nothing of the holder: %+v", busy)
+		t.Errorf("the busy error has no holder or a wrong remaining time: %+v", busy)
 	}
 	const patience = 300 * time.Millisecond
 	begin := time.Now()
 	if _, err := b.Acquire(t.ctx, key, lockcore.Terms{Wait: patience}); !errors.Is(err, lockcore.ErrBusy) {
-		t.Errorf("after %v in vain: %v, want busy", patience, err)
+		t.Errorf("after a wait of %v: %v, want busy", patience, err)
 	}
 	if took := time.Since(begin); took < patience {
 		t.Errorf("waited for %v, want %v", took, patience)
@@ -28,13 +28,13 @@ func (t *trial) waits() {
 	defer cancel()
 	_, err := b.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever})
 	if !errors.Is(err, lockcore.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("at the deadline of ctx: %v, want both busy and that", err)
+		t.Errorf("at the deadline of ctx: %v, want busy and the error of ctx", err)
 	}
 	t.release(held)
 	t.release(t.acquire(b, key, lockcore.Terms{Wait: shortLease}))
 }
 
-// keeps holds keys, of as many slots, for longer than their leases.
+// keeps holds many keys, on as many slots, for longer than their leases.
 func (t *trial) keeps() {
 	keys, during := 100, 3*shortLease
 	if t.short {
@@ -52,13 +52,13 @@ func (t *trial) keeps() {
 	for _, le := range held {
 		t.busy(other, le.Key())
 		if err := le.Release(t.ctx); err != nil {
-			t.Errorf("the process runs on, and has lost %d keys or less: %v", keys, err)
+			t.Errorf("the process is running, and has lost up to %d leases: %v", keys, err)
 			return
 		}
 	}
 }
 
-// deadHolder cuts a holder off, or has one that does not renew.
+// deadHolder cuts a holder off the network, or uses one that does not renew.
 func (t *trial) deadHolder() {
 	next, key := t.locker(), t.key("dead")
 	locks, faults := t.network()
@@ -70,23 +70,23 @@ func (t *trial) deadHolder() {
 	held := t.acquire(locks, key, terms)
 	p := t.wait(next, key, lockcore.Terms{Wait: 3 * shortLease, Lease: longLease}, held)
 	if !t.inLine(next, key) {
-		t.Error("whoever waits does not get into Redis's line")
+		t.Error("the waiter does not enter the wait queue in Redis")
 	}
 	if faults != nil {
 		faults.Silence()
-		defer faults.Heal() // else Close would wait
+		defer faults.Heal() // otherwise Close would wait
 	}
 	le := p.lease(t)
 	if err := t.over(held.Context()); !errors.Is(err, lockcore.ErrLost) {
 		t.Errorf("the ctx ended with %v, want lost", err)
 	}
 	if !le.Abandoned() {
-		t.Error("the next holder is not told that the one before never released")
+		t.Error("the next holder does not report that the key was abandoned")
 	}
 }
 
-// ranOut lets another have the key of a lease that was not renewed, as soon as Redis gives it away: who waits would ask when the
-// lease should be over.
+// ranOut lets another call acquire the key of a lease that was not renewed, as soon as Redis grants
+// it. It polls: a waiter would send its request only when the lease should be over.
 func (t *trial) ranOut() {
 	a, b, key := t.locker(), t.locker(), t.key("late")
 	held := t.acquire(a, key, lockcore.Terms{Lease: shortLease, NoRenew: true})
@@ -99,7 +99,7 @@ func (t *trial) ranOut() {
 		t.Fatalf("the key of a lease of %v is not free after %v", shortLease, 3*shortLease)
 	}
 	if t.lease(le); held.Context().Err() == nil {
-		t.Error("another has the key, and the ctx of its holder has not ended")
+		t.Error("another call has the key, and the ctx of its holder has not ended")
 	}
 	if err := held.Extend(t.ctx, shortLease); !errors.Is(err, lockcore.ErrLost) {
 		t.Errorf("extended too late: %v, want lost", err)
@@ -111,7 +111,8 @@ func (t *trial) ranOut() {
 	t.release(le)
 }
 
-// lateRenewal lets a renewal, and what is sent after it, reach Redis when another has the key.
+// lateRenewal lets a renewal, and the commands sent after it, reach Redis when another call has the
+// key.
 func (t *trial) lateRenewal() {
 	next, key := t.locker(), t.key("late-renewal")
 	locks, faults := t.network()
@@ -122,7 +123,7 @@ func (t *trial) lateRenewal() {
 	late := faults.Hold(func(r Request) bool { return r.About(key) })
 	p := t.wait(next, key, lockcore.Terms{Wait: 3 * shortLease, Lease: longLease}, held)
 	t.happens(late.Struck(), "a renewal")
-	faults.Silence() // else the next one keeps the lease
+	faults.Silence() // otherwise the next renewal extends the lease
 	if err := t.over(held.Context()); !errors.Is(err, lockcore.ErrLost) {
 		t.Errorf("the ctx ended with %v, want lost", err)
 	}
@@ -139,11 +140,11 @@ func (t *trial) happens(what <-chan struct{}, name string) {
 	select {
 	case <-what:
 	case <-t.ctx.Done():
-		t.Fatalf("inconclusive: without %s", name)
+		t.Fatalf("inconclusive: %s did not happen", name)
 	}
 }
 
-// lostReplies hits the first command of an acquire and that of a release.
+// lostReplies loses the first command of an acquire and the first command of a release.
 func (t *trial) lostReplies() {
 	other := t.locker()
 	locks, faults := t.network()
@@ -166,12 +167,12 @@ func (t *trial) lostReplies() {
 				t.Errorf("inconclusive: no %s was lost", name)
 			}
 		}
-		// The release may go on in the background.
+		// The release may continue in the background.
 		t.release(t.acquire(other, key, lockcore.Terms{Wait: 2 * shortLease, Lease: longLease}))
 	}
 }
 
-// revoke is done by another process.
+// revoke revokes a hold from another process.
 func (t *trial) revoke() {
 	a, b, key := t.locker(), t.locker(), t.key("revoked")
 	held := t.acquire(a, key, lockcore.Terms{Lease: shortLease})
@@ -183,7 +184,7 @@ func (t *trial) revoke() {
 	}
 	if h := t.state(b, lockcore.KindExclusive, key); h.State == lockcore.StateHeld {
 		t.busy(b, key)
-	} else if h.State != lockcore.StateAbandoned { // its lease is over meanwhile
+	} else if h.State != lockcore.StateAbandoned { // its lease has expired meanwhile
 		t.Errorf("the handler runs, and the key is %s", h.State)
 	}
 	if err := held.Release(t.ctx); !errors.Is(err, lockcore.ErrRevoked) {
@@ -205,7 +206,7 @@ func (t *trial) minHold() {
 	}
 	t.release(t.acquire(b, key, lockcore.Terms{Wait: 5 * least, Lease: longLease}))
 	if took := time.Since(begin); took < least*99/100 {
-		t.Errorf("another had the key after %v, want %v", took, least)
+		t.Errorf("another call had the key after %v, want %v", took, least)
 	}
 	terms.MinHold = time.Hour
 	t.release(t.acquire(a, key, terms))

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	shortLease = 2 * time.Second // a tenth of it is what a busy machine may be late
-	longLease  = time.Minute     // is not renewed while a check runs
+	shortLease = 2 * time.Second // a busy machine may be late by a tenth of it
+	longLease  = time.Minute     // needs no renewal during a check
 	pollEvery  = 5 * time.Millisecond
 )
 
 var atOnce = lockcore.Terms{Wait: lockcore.NoWait, Lease: longLease}
 
-// trial is one check that runs. Its ctx ends it; nothing of it waits longer.
+// trial is one check that runs. Its ctx bounds all waits of the check.
 type trial struct {
 	testing.TB
 	*suite
-	ctx context.Context //nolint:containedctx // the time of the check
+	ctx context.Context //nolint:containedctx // the deadline of the check
 }
 
-// locker is another process.
+// locker returns a new Locker, which acts as another process.
 func (t *trial) locker() *lockcore.Locker {
 	t.Helper()
 	return t.lockerOn(t.rdb)
@@ -49,7 +49,7 @@ func (t *trial) lockerOn(rdb redis.UniversalClient) *lockcore.Locker {
 	return locks
 }
 
-// network is a Locker behind faults, or nil for both where the client cannot be copied.
+// network returns a Locker behind faults, or nil for both if the client cannot be copied.
 func (t *trial) network() (*lockcore.Locker, *Faults) {
 	t.Helper()
 	faults := NewFaults(t)
@@ -57,11 +57,12 @@ func (t *trial) network() (*lockcore.Locker, *Faults) {
 	if rdb == nil {
 		return nil, nil
 	}
-	t.Cleanup(func() { _ = rdb.Close() }) // it was only a model
+	t.Cleanup(func() { _ = rdb.Close() }) // the Locker is closed before
 	return t.lockerOn(rdb), faults
 }
 
-// behind is a client as rdb with faults in between; nil where only rdb knows its way.
+// behind returns a client like rdb, with faults between it and the server. It returns nil if the
+// dialer of rdb cannot be wrapped.
 func behind(rdb redis.UniversalClient, faults *Faults) redis.UniversalClient {
 	// A live client writes to the configuration that its Options point to.
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -94,7 +95,7 @@ func (t *trial) acquire(locks *lockcore.Locker, key string, terms lockcore.Terms
 	return t.lease(le)
 }
 
-// claim is for a key that is to run.
+// claim claims a key that must not be done.
 func (t *trial) claim(locks *lockcore.Locker, key string, c lockcore.Claim) *lockcore.Lease {
 	t.Helper()
 	if c.Terms == (lockcore.Terms{}) {
@@ -110,9 +111,9 @@ func (t *trial) claim(locks *lockcore.Locker, key string, c lockcore.Claim) *loc
 	return t.lease(le)
 }
 
-// lease ends with the check at the latest.
+// lease releases le at the end of the check, if it is not released before.
 func (t *trial) lease(le *lockcore.Lease) *lockcore.Lease {
-	t.Cleanup(func() { _ = le.Release(context.Background()) }) // mostly done already
+	t.Cleanup(func() { _ = le.Release(context.Background()) }) // mostly released already
 	return le
 }
 
@@ -123,7 +124,7 @@ func (t *trial) release(le *lockcore.Lease) {
 	}
 }
 
-// busy fails unless others are kept out of key.
+// busy fails unless key is busy.
 func (t *trial) busy(locks *lockcore.Locker, key string) lockcore.BusyError {
 	t.Helper()
 	le, err := locks.Acquire(t.ctx, key, atOnce)
@@ -151,8 +152,8 @@ func (t *trial) state(locks *lockcore.Locker, kind lockcore.Kind, key string) lo
 	return h
 }
 
-// replied repeats call, a call for operators, at most twice if it gets no reply. Such a call sends
-// one command and does not repeat it, so a pause of the machine would fail the check.
+// replied repeats call, an operator call, at most twice if it gets no reply. Such a call sends one
+// command and does not repeat it, so a pause of the machine would fail the check.
 func (t *trial) replied(call func() error) error {
 	var err error
 	for range 3 {
@@ -167,8 +168,8 @@ func (t *trial) clear(locks *lockcore.Locker, kind lockcore.Kind, key string) er
 	return t.replied(func() error { return locks.Clear(t.ctx, kind, key) })
 }
 
-// until polls until done returns true, for at most d, and as long as the check may run. It polls once more
-// after d, so that a pause of the machine does not fail the check.
+// until polls until done returns true, for at most d and while the check may run. It polls once
+// more after d, so that a pause of the machine does not fail the check.
 func (t *trial) until(d time.Duration, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, d)
 	defer cancel()
@@ -203,11 +204,11 @@ func (t *trial) over(ctx context.Context) error {
 // pending is a call that waits for a key.
 type pending struct {
 	done chan struct{}
-	// When it is done.
+	// Set when done is closed.
 	le      *lockcore.Lease
 	err     error
 	at      time.Time
-	overlap bool // the ctx of the holder before had not ended
+	overlap bool // the ctx of the earlier holder had not ended
 }
 
 // wait begins to wait for a key that before holds.
@@ -229,20 +230,20 @@ func (t *trial) wait(locks *lockcore.Locker, key string, terms lockcore.Terms, b
 	return p
 }
 
-// lease is what the wait came to. It ends with the check.
+// lease waits for the result of the wait, and returns its lease, which ends with the check.
 func (p *pending) lease(t *trial) *lockcore.Lease {
 	t.Helper()
-	<-p.done // with the ctx of the check at the latest
+	<-p.done // the ctx of the check bounds this
 	if p.err != nil {
-		t.Fatalf("whoever waits does not get the key: %v", p.err)
+		t.Fatalf("the waiter does not get the key: %v", p.err)
 	}
 	if p.overlap {
-		t.Error("another has the key, and the ctx of its holder has not ended")
+		t.Error("another call has the key, and the ctx of its holder has not ended")
 	}
 	return p.le
 }
 
-// inLine waits until somebody stands in Redis's line.
+// inLine waits until a process is in the wait queue of key in Redis.
 func (t *trial) inLine(locks *lockcore.Locker, key string) bool {
 	t.Helper()
 	return t.until(checkTime/4, func() bool { return t.state(locks, lockcore.KindExclusive, key).Queue > 0 })

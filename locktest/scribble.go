@@ -6,13 +6,13 @@ import (
 	"reflect"
 )
 
-// scribble changes all that can be reached from p through exported fields, where it is.
+// scribble changes in place all data that can be reached from p through exported fields.
 func scribble(p any) { scribbleOn(reflect.ValueOf(p), map[uintptr]bool{}) }
 
 func scribbleOn(v reflect.Value, seen map[uintptr]bool) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice:
-		if v.IsNil() || seen[v.Pointer()] { // twice may be not at all
+		if v.IsNil() || seen[v.Pointer()] { // a second change may undo the first one
 			return
 		}
 		seen[v.Pointer()] = true
@@ -46,7 +46,8 @@ func scribbleOn(v reflect.Value, seen map[uintptr]bool) {
 	}
 }
 
-// scribbled is a changed copy of what cannot be changed where it is; what it points to is changed there.
+// scribbled returns a changed copy of a value that cannot be changed in place. Data that it points
+// to is changed in place.
 func scribbled(v reflect.Value, seen map[uintptr]bool) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	c.Set(v)
@@ -71,7 +72,7 @@ func scribbleOnPlain(v reflect.Value) {
 	}
 }
 
-// empty says that v, or what it leads to, is zero.
+// empty reports whether v, or the value that it points to, is zero.
 func empty(v reflect.Value) bool {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		v = v.Elem()
@@ -79,7 +80,7 @@ func empty(v reflect.Value) bool {
 	return !v.IsValid() || v.IsZero()
 }
 
-// brief shows a value in an error.
+// brief formats a value for an error, in about 200 bytes.
 func brief(v any) string {
 	const most = 200
 	s := fmt.Sprintf("%T %+v", v, v)

@@ -14,12 +14,13 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// closeTime is what Lockers get at the end of a test for handlers that still run.
+// closeTime is how long running handlers may take to release their leases after a test.
 const closeTime = time.Second
 
-// New returns a Locker in memory with default options. It is closed when the test ends. A lease that is not released
-// within 1 s after that fails the test and its ctx is canceled. The error names its key and the line that acquired it.
-// Use [NewServer] for several Lockers that exclude each other, and for faults.
+// New returns a Locker in memory with default options. It is closed when the test ends. A lease
+// that is not released within 1 s after that fails the test and its ctx is canceled. The error
+// names its key and the line that acquired it. Use [NewServer] for several Lockers that exclude
+// each other, and for faults.
 func New(tb testing.TB) *lockcore.Locker {
 	tb.Helper()
 	return open(tb, lockcore.Options{}, lockcore.NewMemory)
@@ -44,7 +45,8 @@ func open(tb testing.TB, o lockcore.Options, newLocker func(lockcore.Options) (*
 	return locks
 }
 
-// Server is a Redis inside the process that several Lockers can share. It is closed when its test ends.
+// Server is a Redis inside the process that several Lockers can share. It is closed when its test
+// ends.
 type Server struct {
 	tb    testing.TB
 	redis *miniredis.Miniredis
@@ -64,15 +66,15 @@ func NewServer(tb testing.TB) *Server {
 // Options returns fresh options for a client of s. Wrap their Dialer to put [Faults] in between.
 func (s *Server) Options() *redis.Options {
 	return &redis.Options{
-		Addr:            "127.0.0.1:1", // nobody dials it, but a host name would be looked up, outside the bubble
+		Addr:            "127.0.0.1:1", // never dialed; a host name would be looked up, outside the bubble
 		Dialer:          func(context.Context, string, string) (net.Conn, error) { return s.serve.Dial() },
 		DisableIdentity: true,
-		PoolSize:        1000, // waiting for a connection would use a timer that the next bubble may get too
+		PoolSize:        1000, // a wait for a connection would use a timer that the next bubble may get too
 	}
 }
 
-// Locker returns a new Locker on s, as another process would have; through faults, where that is given. It is closed when
-// the test ends, as that of [New].
+// Locker returns a new Locker on s, which acts as another process. Its connections pass through
+// faults, if given. It is closed when the test ends, like the one of [New].
 func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker {
 	s.tb.Helper()
 	co := s.Options()
@@ -80,10 +82,11 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 		co.Dialer = f.Dial(co.Dialer)
 	}
 	rdb := redis.NewClient(co)
-	s.tb.Cleanup(func() { _ = rdb.Close() }) // there is nothing left to lose
+	s.tb.Cleanup(func() { _ = rdb.Close() }) // the Locker is closed before
 	return open(s.tb, o, func(o lockcore.Options) (*lockcore.Locker, error) { return lockcore.New(rdb, o) })
 }
 
-// Forget makes s lose all its data, as a restart without persistence does. Holders learn with their next renewal,
-// after about a third of the lease, that their leases are lost (with NoRenew not at all); until then others can get the same keys.
+// Forget makes s lose all of its data, like a restart without persistence. Other calls can acquire
+// the same keys at once. Holders learn that their leases are lost with their next renewal, after
+// about a third of the lease; with NoRenew they do not learn it.
 func (s *Server) Forget() { s.redis.FlushAll() }

@@ -25,7 +25,7 @@ func inAndOut(t *testing.T, test func(t *testing.T)) {
 	t.Run("bubble", func(t *testing.T) { synctest.Test(t, test) })
 }
 
-// A new Locker works, apart from every other.
+// A new Locker works and shares no keys with another one.
 func TestNew(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
 		for range 2 {
@@ -38,7 +38,7 @@ func TestNew(t *testing.T) {
 	})
 }
 
-// Lockers of one server see each other's holds, and what one releases the other gets.
+// Lockers of one server see each other's holds, and one gets the key that another releases.
 func TestServerShared(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
 		s := locktest.NewServer(t)
@@ -62,7 +62,8 @@ func TestServerShared(t *testing.T) {
 	})
 }
 
-// A held key conflicts with calls on the same Locker, until it is released; releasing it again is harmless.
+// A held key conflicts with calls on the same Locker, until it is released; releasing it again is
+// harmless.
 func TestHold(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
 		locks := locktest.New(t)
@@ -72,11 +73,11 @@ func TestHold(t *testing.T) {
 		}
 		release()
 		release()
-		locktest.Hold(t, locks, "k") // and is released with the test
+		locktest.Hold(t, locks, "k") // the end of the test releases it
 	})
 }
 
-// The same for a once key; after the release it runs again.
+// HoldOnce does the same for a once key. After the release the key runs again.
 func TestHoldOnce(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
 		locks := locktest.New(t)
@@ -98,7 +99,7 @@ func TestHoldOnce(t *testing.T) {
 	})
 }
 
-// An abandoned key is refused where at most one run may begin, and taken over with a word elsewhere.
+// AtMostOnce refuses an abandoned key; otherwise a call takes it over and reports that.
 func TestAbandon(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
 		locks := locktest.New(t)
@@ -119,7 +120,7 @@ func TestAbandon(t *testing.T) {
 	})
 }
 
-// What cannot be held, or abandoned, ends the test and says why.
+// A key that cannot be held or abandoned ends the test with the reason.
 func TestHoldBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := locktest.New(t)
@@ -139,7 +140,7 @@ func TestHoldBusy(t *testing.T) {
 	})
 }
 
-// What has a time to live is gone after it.
+// Data with a TTL does not exist after it.
 func TestServerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := locktest.New(t)
@@ -156,7 +157,8 @@ func TestServerClock(t *testing.T) {
 	})
 }
 
-// A Redis that forgets everything lets another in; the holder is told with its next renewal.
+// After a Redis loses its data, another call gets the key. The holder learns of it with its next
+// renewal.
 func TestServerForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := locktest.NewServer(t)
@@ -178,8 +180,8 @@ func TestServerForget(t *testing.T) {
 	})
 }
 
-// Finding A11: a lease that is not released fails its test. The failure names the line that acquired the lease. An
-// Observer of the test still gets all events.
+// A lease that is not released fails its test. The failure names the line that acquired the lease.
+// An Observer of the test still gets all events.
 func TestServerLeak(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
 		rec, events := &recorder{TB: t}, new(eventNames)
@@ -209,7 +211,7 @@ func TestServerLeak(t *testing.T) {
 	})
 }
 
-// eventNames is an Observer that records the first events of each attempt, and that the attempt ends.
+// eventNames is an Observer that records the first events of each attempt, and its end.
 type eventNames struct {
 	mu    sync.Mutex
 	names []string
@@ -243,7 +245,7 @@ func (o *eventNames) Event(_ context.Context, e lockcore.Event) {
 
 func (*eventNames) Traceparent(context.Context) string { return "" }
 
-// A lease is lost in time when Redis falls silent, and kept when it replies before.
+// A lease is lost in time when Redis stops replying, and kept if Redis replies before.
 func TestFaultsWithLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults := locktest.NewFaults(t)
@@ -270,11 +272,11 @@ func TestFaultsWithLocker(t *testing.T) {
 			t.Errorf("cause is %v, want lost", cause)
 		}
 		faults.Heal()
-		_ = lease.Release(t.Context()) // lost, as said
+		_ = lease.Release(t.Context()) // lost, as checked above
 	})
 }
 
-// recorder is a test that notes how it ended.
+// recorder is a test that records how it ended.
 type recorder struct {
 	testing.TB
 	said     string
@@ -299,7 +301,8 @@ func wantFatal(t *testing.T, want string, f func(tb testing.TB)) {
 	}
 }
 
-// Lose cancels the handler with ErrLost and frees the key when it has returned, also that of an outer hold.
+// Lose cancels the handler with ErrLost. The keys, also that of an outer hold, are free when the
+// handler has returned.
 func TestLose(t *testing.T) {
 	locks := locktest.New(t)
 	outer, err := locks.Acquire(t.Context(), "outer", lockcore.Terms{})
@@ -318,6 +321,6 @@ func TestLose(t *testing.T) {
 		if err := lease.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
 			t.Errorf("%s: %v", lease.Key(), err)
 		}
-		locktest.Hold(t, locks, lease.Key()) // it is free
+		locktest.Hold(t, locks, lease.Key()) // the key is free
 	}
 }

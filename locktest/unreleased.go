@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// unreleased is the Observer of a Locker of a [Server]. It records where each unreleased lease was acquired, and passes
-// all calls on to the Observer of the test. mu guards calls.
+// unreleased is the Observer of each Locker that this package makes. It records where each
+// unreleased lease was acquired, and passes all calls on to the Observer of the test. mu guards
+// calls.
 type unreleased struct {
 	next  lockcore.Observer // nil if the test has none
 	mu    sync.Mutex
@@ -70,7 +71,8 @@ func (u *unreleased) String() string {
 	return strings.Join(lines, "")
 }
 
-// caller returns the innermost function outside of holdfast, or the outermost function if there is none.
+// caller returns the innermost function outside of holdfast, or the outermost function if there is
+// none.
 func (c *call) caller() string {
 	frames := runtime.CallersFrames(c.stack)
 	for {

@@ -21,7 +21,7 @@ type record struct {
 	process int
 }
 
-// crew is the worker processes of a run, and the events that they reported.
+// crew has the worker processes of a run, and the events that they reported.
 type crew struct {
 	order order
 
@@ -122,6 +122,6 @@ func (p *process) say(word string) error {
 // kill kills the process and returns when all its events have been recorded.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // an error means that it has ended
-	<-p.read                 // Wait must not close the pipe under the reader
+	<-p.read                 // Wait must not close the pipe before the reader has ended
 	_ = p.cmd.Wait()
 }

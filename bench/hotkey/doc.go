@@ -1,5 +1,5 @@
-// Command hotkey measures what a hot key does to the workers of an asynq server: tasks of a few hot
-// accounts and of many others share one queue, and each account runs one task at a time.
+// Command hotkey measures the effect of a hot key on the workers of an asynq server. Tasks of a few
+// hot accounts and of many others share one queue, and each account runs one task at a time.
 //
 //	go -C bench run ./hotkey -table marks             the default load, and the marks of parking: 8 min
 //	go -C bench run ./hotkey -table holds             holds of 5 ms, 50 ms and 2 s, 1, 3 and 20 hot accounts of 1,000: 6 to 12 min

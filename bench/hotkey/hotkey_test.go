@@ -68,8 +68,8 @@ func TestHoldsAreBounded(t *testing.T) {
 	}
 }
 
-// A result has the last end of each sort of tasks, the end of each hot account, and what ran again
-// or beside another.
+// A result has the last end of each sort of tasks, the end of each hot account, and the tasks that
+// ran again or beside another one.
 func TestJudge(t *testing.T) {
 	res := result{load: load{policy: policyWait, hot: 2, hotTasks: 3, others: 1}}
 	res.judge([]record{
@@ -112,7 +112,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// A gap begins when the key is free and a task is with no worker, whichever is later.
+// A gap begins when the key is free and no worker has one of its tasks, whichever is later.
 func TestGaps(t *testing.T) {
 	ss := []span{{begin: 0, end: 10}, {begin: 12, end: 20}, {begin: 30, end: 40}, {begin: 50, end: 60}, {begin: 70, end: 80}}
 	away := absences([]record{
@@ -129,8 +129,8 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// The verdict of a soak tells a handler that lost its lease from two at once, and finds a token
-// that does not grow.
+// The verdict of a soak distinguishes a handler that lost its lease from two runs at once, and
+// finds a token that does not grow.
 func TestVerdict(t *testing.T) {
 	v := judgeSoak([]record{
 		at(1, opBegan, "x", "a", 1), at(2, opLeft, "x", "b", 0), at(10, opLost, "x", "a", 1), at(9, opBegan, "x", "b", 2), at(11, opEnded, "x", "b", 2),
@@ -144,8 +144,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// The median decides on a mark, and the worst round on what must be 0. What was not done is above
-// every mark.
+// The median decides on a mark, and the worst round on a figure that must be 0. A figure of
+// unfinished tasks is above every mark.
 func TestMarks(t *testing.T) {
 	for _, tt := range []struct {
 		m    mark
@@ -195,7 +195,7 @@ func needsServer(t *testing.T) {
 	}
 }
 
-// A small load in two processes is done under each policy, one at a time where there is a lock.
+// A small load in two processes is done under each policy, one task at a time with a lock.
 func TestSmoke(t *testing.T) {
 	needsServer(t)
 	var out strings.Builder

@@ -18,8 +18,8 @@ type load struct {
 	procs, workers int           // worker processes, and asynq workers in each
 	check          time.Duration // TaskCheckInterval
 
-	hot, hotTasks, others int           // hot accounts, their tasks in all, and other accounts with one task each
-	hold, otherHold       time.Duration // of a hot account's handler, and of any other
+	hot, hotTasks, others int           // number of hot accounts, of their tasks in all, and of other accounts with one task each
+	hold, otherHold       time.Duration // of the handler of a hot account, and of any other one
 	backlog               int           // tasks of further accounts behind the load, each of backlogHold
 	standing              bool          // each backlog task that ends is replaced
 }

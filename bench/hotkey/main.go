@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// options are the flags.
+// options has the values of the flags.
 type options struct {
 	table    string
 	load     load
@@ -49,9 +49,9 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.SetOutput(errOut)
 	fs.StringVar(&o.table, "table", "load", strings.Join(tables, ", ")+": load is what the flags below describe")
 	policies := fs.String("policy", "", "none, wait and park, separated by commas (default: those of the table)")
-	fs.IntVar(&o.rounds, "rounds", 0, "how often all policies run, in alternating order (default: marks 3, else 1)")
+	fs.IntVar(&o.rounds, "rounds", 0, "number of runs of all policies, in alternating order (default: marks 3, else 1)")
 	fs.Float64Var(&o.factor, "limit", 2.5, "a run ends at this multiple of its least possible time, but not before 1 min")
-	fs.Float64Var(&o.minutes, "minutes", 10, "how long the soak causes faults")
+	fs.Float64Var(&o.minutes, "minutes", 10, "duration of the faults in the soak")
 	l := &o.load
 	fs.IntVar(&l.procs, "procs", 1, "worker processes (soak: 3)")
 	fs.IntVar(&l.workers, "workers", 10, "asynq workers in each process")
@@ -59,7 +59,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.IntVar(&l.hot, "hot", 1, "hot accounts")
 	fs.IntVar(&l.hotTasks, "hot-tasks", 200, "tasks of all hot accounts together")
 	fs.IntVar(&l.others, "others", 200, "other accounts, with one task each")
-	fs.DurationVar(&l.hold, "hold", 50*time.Millisecond, "how long the handler of a task takes; of other accounts at most 50ms")
+	fs.DurationVar(&l.hold, "hold", 50*time.Millisecond, "duration of a handler; of other accounts at most 50ms")
 	fs.IntVar(&l.backlog, "backlog", 0, "tasks of further accounts behind the load, which take 5ms each")
 	fs.BoolVar(&l.standing, "standing", false, "replace each backlog task that ends, so that the backlog stays")
 	if err := fs.Parse(args); err != nil {

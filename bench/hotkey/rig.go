@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/bench/internal/redisd"
 )
 
-// rig is the two servers and their clients.
+// rig has the two servers and their clients.
 type rig struct {
 	queue, locks *redisd.Server
 	admin        map[*redisd.Server]*redis.Client

@@ -58,7 +58,7 @@ const (
 	opEnded     op = "ended"
 	opLost      op = "lost" // the handler ended because its ctx did
 	opLeft      op = "left" // the delivery ended without a run of the handler
-	opSent      op = "sent" // the answer to wordCount
+	opSent      op = "sent" // the reply to wordCount
 )
 
 type worker struct {

@@ -20,24 +20,24 @@ import (
 
 const defaultAddr = "localhost:6379"
 
-// target says which Redis, and which keys there.
+// target selects a Redis and the keys on it.
 type target struct {
 	redis, sentinel, master, prefix string
 	tls, cert, key                  string // files
 	cluster                         bool
 
-	from, login string // what said the address, and user and password: for hints
+	from, login string // the sources of the address, and of user and password; for hints
 }
 
-// flags returns the flags of a command that all commands have.
+// flags returns the flags that all commands with a Redis share.
 func (sh *shell) flags(command, args string) (*flag.FlagSet, *target) {
 	f, t := sh.flagSet(command, args), new(target)
 	f.StringVar(&t.redis, "redis", "", "host:port, redis:// or rediss:// `address`; several with commas for a Cluster (default HOLDFAST_REDIS, else REDIS_ADDR, else "+defaultAddr+")")
-	f.BoolVar(&t.cluster, "cluster", false, "it is a Cluster: every primary is asked")
+	f.BoolVar(&t.cluster, "cluster", false, "use a Cluster, with all its primaries")
 	f.StringVar(&t.sentinel, "sentinel", "", "`addresses` of Sentinels, with commas, instead of -redis")
 	f.StringVar(&t.master, "master", "", "`name` of the master that the Sentinels watch")
-	f.StringVar(&t.tls, "tls", "", "speak TLS, and trust the certificates in this `file`")
-	f.StringVar(&t.cert, "cert", "", "speak TLS, and show Redis the certificate in this `file` (with -key)")
+	f.StringVar(&t.tls, "tls", "", "use TLS, and trust the certificates in this `file`")
+	f.StringVar(&t.cert, "cert", "", "use TLS, with the client certificate in this `file` (needs -key)")
 	f.StringVar(&t.key, "key", "", "`file` with the private key of -cert")
 	f.StringVar(&t.prefix, "prefix", "", "Options.Prefix of the program (default \"holdfast\")")
 	return f, t
@@ -64,17 +64,17 @@ func parse(f *flag.FlagSet, args []string, positional int) error {
 	case len(rest) == positional:
 		return nil
 	case positional == 0 && f.Lookup("match") != nil:
-		return fmt.Errorf("only flags are wanted, and %q is none: for keys use -match", rest[0])
+		return fmt.Errorf("unexpected argument %q, want only flags: for keys use -match", rest[0])
 	case positional == 0:
-		return fmt.Errorf("only flags are wanted, and %q is none: for an address use -redis", rest[0])
+		return fmt.Errorf("unexpected argument %q, want only flags: for an address use -redis", rest[0])
 	case len(rest) == 0:
 		return fmt.Errorf("KEY is missing: holdfast %s [flags] KEY", f.Name())
 	default:
-		return fmt.Errorf("flags come before KEY, and there is only one KEY: %q comes after it", rest[1])
+		return fmt.Errorf("unexpected argument %q after KEY: flags come before KEY, and there is only one KEY", rest[1])
 	}
 }
 
-// duration is a flag whose mistakes say what is wanted.
+// duration is a flag whose error names the expected form.
 type duration time.Duration
 
 func durationFlag(f *flag.FlagSet, name string, preset time.Duration, usage string) *time.Duration {
@@ -84,7 +84,7 @@ func durationFlag(f *flag.FlagSet, name string, preset time.Duration, usage stri
 
 func (d *duration) String() string { return time.Duration(*d).String() }
 
-// Set reads what time.ParseDuration does.
+// Set accepts the syntax of time.ParseDuration.
 func (d *duration) Set(s string) error {
 	v, err := time.ParseDuration(s)
 	if err != nil {
@@ -94,14 +94,14 @@ func (d *duration) Set(s string) error {
 	return nil
 }
 
-// client makes the client; the caller closes it.
+// client returns a client, which the caller closes.
 func (t *target) client(getenv func(string) string) (redis.UniversalClient, error) {
 	if (t.sentinel == "") != (t.master == "") || t.sentinel != "" && (t.redis != "" || t.cluster) {
 		return nil, errors.New("-sentinel and -master go together, without -redis and -cluster")
 	}
 	if u, err := url.Parse(t.redis); err == nil && u.User != nil {
 		if _, secret := u.User.Password(); secret {
-			return nil, errors.New("a password among the arguments can be read by others: set HOLDFAST_REDIS_PASSWORD, or the whole URL as HOLDFAST_REDIS")
+			return nil, errors.New("other users of the machine can read a password in the arguments: set HOLDFAST_REDIS_PASSWORD, or set HOLDFAST_REDIS to the URL")
 		}
 	}
 	o, err := t.options(t.address(getenv))
@@ -125,7 +125,7 @@ func (t *target) client(getenv func(string) string) (redis.UniversalClient, erro
 	return redis.NewClient(o), nil
 }
 
-// address is where the Redis is, and remembers who said so.
+// address returns the address of the Redis, and records its source.
 func (t *target) address(getenv func(string) string) string {
 	t.from = "-redis"
 	if t.redis != "" {
@@ -140,38 +140,38 @@ func (t *target) address(getenv func(string) string) string {
 	return defaultAddr
 }
 
-// authenticate sets user and password, and remembers who said them.
+// authenticate sets user and password, and records their sources.
 func (t *target) authenticate(o *redis.Options, getenv func(string) string) {
-	var said []string
+	var sources []string
 	for _, c := range []struct {
 		name  string
 		field *string
 	}{{"HOLDFAST_REDIS_USER", &o.Username}, {"HOLDFAST_REDIS_PASSWORD", &o.Password}} {
 		if v := getenv(c.name); v != "" {
 			*c.field = v
-			said = append(said, c.name)
+			sources = append(sources, c.name)
 		} else if *c.field != "" {
-			said = append(said, "the URL of "+t.from)
+			sources = append(sources, "the URL of "+t.from)
 		}
 	}
-	t.login = strings.Join(slices.Compact(said), " and ")
+	t.login = strings.Join(slices.Compact(sources), " and ")
 }
 
-// options reads an address or a URL.
+// options parses an address or a URL.
 func (t *target) options(addr string) (o *redis.Options, err error) {
 	o = &redis.Options{Addr: addr}
 	if strings.Contains(addr, "://") {
 		if o, err = redis.ParseURL(addr); err != nil {
-			return nil, fmt.Errorf("the URL of %s cannot be read: want redis://HOST:PORT/DB, rediss:// or unix://", t.from) // its error may quote a password
+			return nil, fmt.Errorf("the URL of %s cannot be read: want redis://HOST:PORT/DB, rediss:// or unix://", t.from) // the error of ParseURL may contain a password
 		}
-	} else if t.sentinel == "" { // else only a URL says something: user, password and TLS
+	} else if t.sentinel == "" { // with -sentinel, only a URL has an effect: user, password and TLS
 		for one := range strings.SplitSeq(addr, ",") {
 			if !strings.Contains(one, ":") {
 				return nil, fmt.Errorf("%q has no port: want host:port", one)
 			}
 		}
 		if strings.Contains(addr, ",") && !t.cluster {
-			return nil, errors.New("several addresses are for a Cluster: say -cluster")
+			return nil, errors.New("several addresses need -cluster")
 		}
 	}
 	o.MaxRetries, o.DialTimeout, o.ReadTimeout, o.DialerRetries = -1, 3*time.Second, 3*time.Second, 1
@@ -181,7 +181,7 @@ func (t *target) options(addr string) (o *redis.Options, err error) {
 // secure reads the files of -tls, -cert and -key.
 func (t *target) secure(o *redis.Options) error {
 	if (t.cert == "") != (t.key == "") {
-		return errors.New("-cert and -key go together: a certificate, and its private key")
+		return errors.New("-cert and -key go together: a certificate and its private key")
 	}
 	if t.tls == "" && t.cert == "" {
 		return nil
@@ -209,7 +209,8 @@ func (t *target) secure(o *redis.Options) error {
 	return nil
 }
 
-// with calls do with a Locker on the target, which holds nothing. An error says what is likely to help.
+// with calls do with a Locker on the target. The Locker holds nothing. An error has a hint if one
+// applies.
 func (sh *shell) with(t *target, do func(*lockcore.Locker) (int, error)) (code int, err error) {
 	rdb, err := t.client(sh.getenv)
 	if err != nil {

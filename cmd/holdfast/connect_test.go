@@ -39,7 +39,7 @@ var misuse = []mistake{
 	{call{}, "doctor localhost:6379", "for an address use -redis"},
 	{call{}, "show", "KEY is missing"},
 	{call{}, "revoke -yes", "KEY is missing"},
-	{call{}, "revoke account:42 -yes", `flags come before KEY, and there is only one KEY: "-yes"`},
+	{call{}, "revoke account:42 -yes", `unexpected argument "-yes" after KEY`},
 	{call{}, "doctor -lease 5", "want a duration like 5s"},
 	{call{}, "ls -timeout soon", "want a duration like 5s"},
 	{call{}, "ls -nonsense", "not defined"},
@@ -57,8 +57,8 @@ func wrong(addr, cluster string) []mistake {
 		return c
 	}
 	return []mistake{
-		{env(), "ls -redis 127.0.0.1:1", "Nothing listens there"},
-		{env(), "doctor -redis 127.0.0.1:1", "Nothing listens there"},
+		{env(), "ls -redis 127.0.0.1:1", "No server listens there"},
+		{env(), "doctor -redis 127.0.0.1:1", "No server listens there"},
 		{env(), "ls -redis " + addr, "HOLDFAST_REDIS_PASSWORD"},
 		{env("HOLDFAST_REDIS_PASSWORD", "canary"), "ls -redis " + addr, "password is wrong"},
 		{env("HOLDFAST_REDIS_PASSWORD", "canary"), "doctor -redis " + addr, "password is wrong"},
@@ -68,7 +68,7 @@ func wrong(addr, cluster string) []mistake {
 		{env("HOLDFAST_REDIS_PASSWORD", "right"), "ls -redis rediss://" + addr, "TLS"},
 		{env("HOLDFAST_REDIS_PASSWORD", "right"), "ls -cluster -redis " + addr, "leave -cluster out"},
 		{env(), "ls -redis localhost", "no port"},
-		{env(), "ls -redis a:1,b:2", "say -cluster"},
+		{env(), "ls -redis a:1,b:2", "need -cluster"},
 		{env(), "ls -sentinel a:1", "go together"},
 		{env(), "ls -sentinel a:1 -master m -cluster", "go together"},
 		{env("REDIS_ADDR", "127.0.0.1:1"), "ls", "is REDIS_ADDR right"},

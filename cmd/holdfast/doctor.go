@@ -13,10 +13,10 @@ import (
 // doctor prints the findings of doctor.Check.
 func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("doctor", "")
-	lease := durationFlag(f, "lease", 30*time.Second, "Terms.Lease of the program, a `duration` with which latency is compared")
+	lease := durationFlag(f, "lease", 30*time.Second, "Terms.Lease of the program, a `duration`; latency is compared with it")
 	acks := f.Int("replica-acks", 0, "Options.ReplicaAcks.N of the program")
 	asJSON := f.Bool("json", false, "print JSON: a list of findings")
-	strict := f.Bool("strict", false, "end with 1 for warnings too")
+	strict := f.Bool("strict", false, "exit with code 1 for warnings too")
 	if err := parse(f, args, 0); err != nil {
 		return exitFailed, err
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// holding is a key as -json prints it. docs/doctor.md lists the fields; their names must not change.
+// holding is a key in the output of -json. docs/doctor.md lists the fields; their names must not
+// change.
 type holding struct {
 	Kind        string         `json:"kind"`
 	Key         string         `json:"key"`
@@ -56,7 +57,7 @@ type person struct {
 	Traceparent string `json:"traceparent,omitempty"`
 }
 
-// result is how the run of a done key ended.
+// result is the outcome of a done key's run.
 type result struct {
 	Outcome string `json:"outcome"` // ok, failed, not_kept, bad_record
 	Error   string `json:"error,omitempty"`
@@ -93,7 +94,7 @@ func personOf(h lockcore.Holder) *person {
 	return &person{h.Locker, h.Host, h.PID, h.Task, h.Traceparent}
 }
 
-// keys is what ls, show, revoke, clear and wake print with -json.
+// keys is the output of ls, show, revoke, clear and wake with -json.
 type keys struct {
 	AsOf     time.Time `json:"as_of"`
 	Complete bool      `json:"complete"`           // false: ls has stopped at -max
@@ -114,8 +115,8 @@ func keysOf(action string, complete bool, all ...keyed) keys {
 	return k
 }
 
-// print prints v as JSON. Characters that a terminal does not print become escapes; package json escapes only those
-// below a space.
+// print prints v as JSON. Characters that a terminal does not print become escapes; package json
+// escapes only those below a space.
 func (sh *shell) print(v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -154,7 +155,7 @@ func headOf(head []byte) *result {
 	return &result{Outcome: succeeded}
 }
 
-// resultOf reads a whole record. data: also return its data.
+// resultOf decodes a whole record. If data is true, the result includes the data of the record.
 func resultOf(record []byte, data bool) *result {
 	r, err := idempotency.Decode(record)
 	if err != nil {

@@ -32,11 +32,11 @@ func (sh *shell) version(_ context.Context, args []string) (int, error) {
 	return exitOK, nil
 }
 
-// key prints the key of an HTTP request. The secret is not an argument, because other users of the machine can read
-// arguments.
+// key prints the key of an HTTP request. The secret is not an argument, because other users of the
+// machine can read arguments.
 func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	f := sh.flagSet("key", " IDEMPOTENCY-KEY")
-	scope := f.String("scope", "", "what the program's scope function returns for the caller, such as a tenant or a user")
+	scope := f.String("scope", "", "result of the program's scope function for the caller, such as a tenant or a user")
 	method := f.String("method", "POST", "method of the request")
 	path := f.String("path", "", "path of the request as it was sent: escaped, without the query")
 	file := f.String("secret-file", "", "`file` with IdempotentOptions.Secret, without its last newline; default: HOLDFAST_HTTP_SECRET, else no secret")
@@ -80,16 +80,16 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 const coolingText = `Clearing frees this key before the end of MinHold: the next call runs at once.
 `
 
-const clearText = `Clearing forgets that this key is %s: the next call runs again. The run may have had its effect, so check that first.
+const clearText = `Clearing removes the state of this key, %s: the next call runs again. The run may have had its effect, so check that first.
 If a run has begun or completed since the lines above were printed, the key is not cleared.
 `
 
-// clear clears a key, after a question, unless the key has changed since it was shown.
+// clear clears a key after a confirmation, unless the key has changed since it was shown.
 func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("clear", " KEY")
 	once := f.Bool("once", false, "clear a key of Once")
 	exclusive := f.Bool("exclusive", false, "clear a key of Exclusive that is cooling, or whose data in Redis cannot be read")
-	yes := f.Bool("yes", false, "do not ask")
+	yes := f.Bool("yes", false, "skip the confirmation")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
@@ -158,9 +158,10 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	})
 }
 
-// repair clears a key whose data cannot be read, which problem says, unless the data can be read by then.
+// repair clears a key whose data cannot be read (problem is the error), unless the data can be read
+// by then.
 func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k keyed, problem error, yes, asJSON bool) (int, error) {
-	fmt.Fprintf(sh.err, "%s\nA run of the key may be under way, or have had its effect, so check that first. Its record is forgotten.\n", oneLine(problem.Error()))
+	fmt.Fprintf(sh.err, "%s\nA run of the key may be under way, or have had its effect, so check that first. Clearing deletes its record.\n", oneLine(problem.Error()))
 	if err := sh.confirm(yes, "Clear it?", "not cleared"); err != nil {
 		return exitFailed, err
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// How a done key's run ended, in -json and, with a space, in the other output.
+// The outcomes of a done key's run, in -json and, with a space, in the other output.
 const (
 	succeeded = "ok"
 	failed    = "failed"
@@ -27,9 +27,9 @@ const (
 	badRecord = "bad_record"
 )
 
-const maxFailure = 80 // bytes of a failure's text in a state
+const maxFailure = 80 // bytes of a failure's text in the state column
 
-// keyed is a key and what is known of it.
+// keyed is a key and its state.
 type keyed struct {
 	doctor.Entry
 	result *result // of a done key
@@ -43,7 +43,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	exclusive := f.Bool("exclusive", false, "only keys of Exclusive")
 	all := f.Bool("all", false, "also list free keys of Exclusive whose last holder died")
 	most := f.Int("max", 1000, "print no more than this many")
-	limit := durationFlag(f, "timeout", time.Minute, "give up after this `duration`")
+	limit := durationFlag(f, "timeout", time.Minute, "stop after this `duration`")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 0); err != nil {
 		return exitFailed, err
@@ -63,7 +63,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	case *exclusive:
 		o.Kind = lockcore.KindExclusive
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("not done within %v; a longer -timeout helps, and so does another time of the day", *limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("not done within %v; a longer -timeout helps, or a time of less load", *limit))
 	defer cancel()
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
 		entries, cut, err := list(ctx, l, o, *most)
@@ -77,9 +77,9 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	})
 }
 
-const maxPattern = 512 // as doctor.ListOptions.Match
+const maxPattern = 512 // as in doctor.ListOptions.Match
 
-// list returns at most most keys, sorted. cut says that there are more.
+// list returns at most most keys, sorted. cut reports that there are more.
 func list(ctx context.Context, l *lockcore.Locker, o doctor.ListOptions, most int) (entries []keyed, cut bool, err error) {
 	type name struct {
 		kind lockcore.Kind
@@ -108,7 +108,7 @@ func list(ctx context.Context, l *lockcore.Locker, o doctor.ListOptions, most in
 
 func (sh *shell) table(entries []keyed, cut bool, most int) error {
 	if len(entries) == 0 {
-		fmt.Fprintln(sh.err, "no keys: nothing is held or remembered under this prefix and pattern (-prefix, -match)")
+		fmt.Fprintln(sh.err, "no keys: no key is held or stored under this prefix and pattern (-prefix, -match)")
 		return nil
 	}
 	w := tabwriter.NewWriter(sh.out, 0, 0, 2, ' ', 0)
@@ -116,7 +116,7 @@ func (sh *shell) table(entries []keyed, cut bool, most int) error {
 	for _, e := range entries {
 		left := cmp.Or(e.Remaining, e.KeepLeft)
 		if e.State == lockcore.StateFree {
-			left = 0 // nothing keeps it
+			left = 0 // nothing extends it
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", e.Kind, state(e), oneLine(e.Key), holder(e.Holder), age(e.HeldFor), age(left), e.Queue, e.Parked)
 	}
@@ -129,7 +129,7 @@ func (sh *shell) table(entries []keyed, cut bool, most int) error {
 	return nil
 }
 
-// inspect returns what is known of one key.
+// inspect returns the state of one key.
 func inspect(ctx context.Context, l *lockcore.Locker, kind lockcore.Kind, key string, data bool) (k keyed, err error) {
 	k.Kind, k.Key = kind, key
 	if k.Holding, err = l.Inspect(ctx, kind, key, lockcore.WithRecord); k.Record != nil {
@@ -138,7 +138,7 @@ func inspect(ctx context.Context, l *lockcore.Locker, kind lockcore.Kind, key st
 	return k, err
 }
 
-// show prints what is known of a key, of both kinds.
+// show prints the state of a key, of both kinds.
 func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("show", " KEY")
 	once := f.Bool("once", false, "only the key of Once")
@@ -193,7 +193,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 	})
 }
 
-// describe prints a key, one line a fact.
+// describe prints a key, one fact a line.
 func describe(out io.Writer, k keyed) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name string, v any) { fmt.Fprintf(w, "%s\t%v\n", name, v) }
@@ -208,7 +208,7 @@ func describe(out io.Writer, k keyed) error {
 		if k.Holder.Traceparent != "" {
 			line("trace", oneLine(k.Holder.Traceparent))
 		}
-		if k.State == lockcore.StateShared { // the holder is that of the last share
+		if k.State == lockcore.StateShared { // the holder is the one of the share that was granted last
 			line("shared for", age(k.HeldFor))
 		} else {
 			line("for", age(k.HeldFor))
@@ -271,15 +271,15 @@ func shareText(s *lockcore.Share) string {
 
 const revokeText = `%s is held by %s for %s.
 Revoking cancels that handler's ctx with the cause ErrRevoked: at once, or when the lease is a
-second old. The key is free when the handler has returned, or when its lease is over (%s left), not before. A handler that ignores its
-ctx goes on.
+second old. The key is free when the handler has returned, or when its lease has expired (%s left),
+not before. A handler that ignores its ctx continues to run.
 `
 
-// revoke takes a key away, after a question.
+// revoke revokes the lease of a held key after a confirmation.
 func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("revoke", " KEY")
 	once := f.Bool("once", false, "a key of Once, not of Exclusive")
-	yes := f.Bool("yes", false, "do not ask")
+	yes := f.Bool("yes", false, "skip the confirmation")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
@@ -292,7 +292,7 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 		}
 		if k.State != lockcore.StateHeld && k.State != lockcore.StateShared {
 			fmt.Fprintf(sh.err, "%s is %s, not held: nothing to revoke\n", oneLine(key), state(k))
-			switch k.State { //nolint:exhaustive // the other states explain themselves
+			switch k.State { //nolint:exhaustive // the other states need no advice
 			case lockcore.StateFree:
 				fmt.Fprintln(sh.err, sh.elsewhere(ctx, l, *once, key, "without -once"))
 			case lockcore.StateCooling:
@@ -322,7 +322,8 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 	})
 }
 
-// elsewhere returns a hint if the key of the other kind with that name is not free. exclusive selects a key of Exclusive.
+// elsewhere returns a hint if the key of the other kind with that name is not free. exclusive is
+// the flag that selects the exclusive key.
 func (sh *shell) elsewhere(ctx context.Context, l *lockcore.Locker, once bool, key, exclusive string) string {
 	say := "-once"
 	if once {
@@ -334,7 +335,8 @@ func (sh *shell) elsewhere(ctx context.Context, l *lockcore.Locker, once bool, k
 	return "is that the right key, prefix (-prefix) and kind (-once)?"
 }
 
-// confirm asks for a yes at the terminal. The question goes to stderr, so that stdout has only the result.
+// confirm reads a yes from the terminal. The question is printed on stderr, so that stdout has only
+// the result.
 func (sh *shell) confirm(yes bool, question, otherwise string) error {
 	if yes {
 		return nil
@@ -345,7 +347,7 @@ func (sh *shell) confirm(yes bool, question, otherwise string) error {
 	fmt.Fprint(sh.err, question+" (yes/no) ")
 	answer, err := bufio.NewReader(sh.in).ReadString('\n')
 	if err != nil && answer == "" {
-		return errors.New(otherwise + ": stdin has ended; without a terminal pass -yes")
+		return errors.New(otherwise + ": stdin has ended: without a terminal pass -yes")
 	}
 	if strings.TrimSpace(answer) != "yes" {
 		return errors.New(otherwise)
@@ -360,7 +362,8 @@ func kindOf(once bool) lockcore.Kind {
 	return lockcore.KindExclusive
 }
 
-// weights is the sum of the weights of a shared key, and the limit if all shares have the same.
+// weights returns the sum of the weights of a shared key, and the limit if all shares have the
+// same.
 func weights(k keyed) string {
 	if len(k.Shares) == 0 {
 		return fmt.Sprintf("weight %d", k.Weights)
@@ -375,7 +378,7 @@ func weights(k keyed) string {
 	return fmt.Sprintf("weight %d of %d", k.Weights, limit)
 }
 
-// state is the state of a key in words.
+// state returns the state of a key in words.
 func state(k keyed) string {
 	switch {
 	case k.State == lockcore.StateShared && k.Revoked:
@@ -411,7 +414,7 @@ func holder(h lockcore.Holder) string {
 	return oneLine(h.String())
 }
 
-// age is a duration, rounded; "-" for none.
+// age returns a rounded duration, or "-" for none.
 func age(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -424,7 +427,7 @@ func age(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// oneLine makes foreign text harmless to a terminal: characters that are not printable become escapes.
+// oneLine makes foreign text harmless to a terminal: it escapes characters that are not printable.
 func oneLine(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return fmt.Sprintf("%+q", s)

@@ -159,10 +159,10 @@ func TestClear(t *testing.T) {
 	}{
 		{call{}, []string{"payment:8"}, exitFailed, "", "-once or -exclusive is missing"},
 		{call{}, []string{"-once", "payment:8"}, exitFailed, "abandoned", "stdin is not a terminal: pass -yes"},
-		{call{terminal: true, answer: "no\n"}, []string{"-once", "payment:8"}, exitFailed, "Clearing forgets that this key is abandoned", "not cleared"},
+		{call{terminal: true, answer: "no\n"}, []string{"-once", "payment:8"}, exitFailed, "Clearing removes the state of this key, abandoned", "not cleared"},
 		{call{terminal: true, answer: "yes\n"}, []string{"-once", "payment:8"}, exitOK, "cleared\n", "Clear it?"},
 		{call{}, []string{"-once", "-yes", "payment:8"}, exitProblem, "", "is free: not cleared"},
-		{call{terminal: true}, []string{"-once", "payment:7"}, exitFailed, "", "stdin has ended; without a terminal pass -yes"},
+		{call{terminal: true}, []string{"-once", "payment:7"}, exitFailed, "", "stdin has ended: without a terminal pass -yes"},
 		{call{}, []string{"-once", "-yes", "account:3"}, exitProblem, "", "is cooling: try -exclusive"},
 		{call{}, []string{"-exclusive", "-yes", "account:3"}, exitOK, "cleared\n", ""},
 		{call{}, []string{"-exclusive", "-yes", "account:3"}, exitProblem, "", "is free: not cleared"},
@@ -336,7 +336,7 @@ func TestBadArguments(t *testing.T) {
 		"key -scope a k":          "-path is missing",
 		"key -scope a -path x k":  "must begin with /",
 		"key -scope a -path /x -method post abcdefgh": "upper case",
-		"version x":                             "only flags are wanted",
+		"version x":                             "want only flags",
 		"ls -match " + strings.Repeat("k", 513): "-match is 513 bytes long, must be at most 512",
 	} {
 		if code, out, errs := (call{}).run(t, strings.Fields(args)...); code != exitFailed || out != "" || !strings.Contains(errs, want) {

@@ -9,8 +9,9 @@
 //	holdfast key     -scope alice -path /charges "$IDEMPOTENCY_KEY"
 //	holdfast version
 //
-// User and password come from the environment, see holdfast help. It uses Redis as a Locker does, and needs the same
-// rights; ls also needs SCAN. docs/doctor.md has the exit codes and the fields of -json.
+// User and password come from the environment, see holdfast help. The command uses Redis like a
+// Locker and needs the same rights; ls also needs SCAN and, to detect a failover, INFO.
+// docs/doctor.md has the exit codes and the fields of -json.
 package main
 
 import (
@@ -26,14 +27,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The exit codes, as the table in usage has them.
+// The exit codes, see usage.
 const (
 	exitOK      = 0
 	exitProblem = 1
 	exitFailed  = 2
 )
 
-// shell is where the command was called.
+// shell is the environment of a command.
 type shell struct {
 	in       io.Reader
 	out, err io.Writer
@@ -60,11 +61,11 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 const usage = `holdfast shows and changes the keys of holdfast in Redis.
 
-  holdfast doctor  [flags]                      check Redis: what is wrong, what that means, what to do
+  holdfast doctor  [flags]                      check Redis: findings, consequences, remedies
   holdfast ls      [flags] [-match PATTERN]     list the keys that are not free
   holdfast show    [flags] [-result] KEY        show the key of that name, of both kinds
-  holdfast revoke  [flags] [-once] [-yes] KEY   take a held key away from its holder
-  holdfast clear   [flags] -once [-yes] KEY     forget a done, abandoned or cooling key, so that it runs again;
+  holdfast revoke  [flags] [-once] [-yes] KEY   revoke the lease of a held key
+  holdfast clear   [flags] -once [-yes] KEY     clear a done, abandoned or cooling key, so that it runs again;
                                                 -exclusive frees a cooling key of Exclusive
   holdfast wake    [flags] [-once] KEY          ask a worker process to wake the first parked task of a key
   holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
@@ -76,16 +77,16 @@ holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
   1  doctor: there are problems · show: the key is free · revoke: the key is not held
      clear: the key is free, held, or has changed since it was shown
      wake: the key has no parked tasks, or no process received the request
-  2  bad arguments, not confirmed, no answer, or refused by Redis
+  2  bad arguments, not confirmed, no reply, or refused by Redis
 
 From the environment:
-  HOLDFAST_REDIS              address or URL, where -redis is not given; without it REDIS_ADDR
+  HOLDFAST_REDIS              address or URL, if -redis is not given; default: REDIS_ADDR
   HOLDFAST_REDIS_USER, HOLDFAST_REDIS_PASSWORD
   HOLDFAST_SENTINEL_USER, HOLDFAST_SENTINEL_PASSWORD
   HOLDFAST_HTTP_SECRET        for key: httpmw's IdempotentOptions.Secret, if -secret-file is not given
 `
 
-// run is the whole command. It returns what the process ends with.
+// run executes the command and returns its exit code.
 func (sh *shell) run(ctx context.Context, args []string) int {
 	commands := map[string]func(context.Context, []string) (int, error){
 		"doctor": sh.doctor, "ls": sh.ls, "show": sh.show, "revoke": sh.revoke,
@@ -107,12 +108,12 @@ func (sh *shell) run(ctx context.Context, args []string) int {
 	}
 	code, err := command(ctx, args[1:])
 	switch {
-	case errors.Is(err, flag.ErrHelp): // it has been printed
+	case errors.Is(err, flag.ErrHelp): // help has been printed
 		return exitOK
-	case errors.As(err, new(flagError)): // likewise
+	case errors.As(err, new(flagError)): // package flag has printed it
 		return exitFailed
 	case err != nil:
-		fmt.Fprintf(sh.err, "holdfast %s: %v\n", args[0], oneLine(strings.ReplaceAll(err.Error(), "\n", "; "))) // joined errors have lines
+		fmt.Fprintf(sh.err, "holdfast %s: %v\n", args[0], oneLine(strings.ReplaceAll(err.Error(), "\n", "; "))) // a joined error has several lines
 		if h := new(hintedError); errors.As(err, h) {
 			fmt.Fprintln(sh.err, h.say)
 		}
@@ -121,5 +122,5 @@ func (sh *shell) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// flagError is a mistake in the flags, which package flag has printed.
+// flagError is an error in the flags that package flag has printed.
 type flagError struct{ error }

@@ -13,20 +13,20 @@ import (
 
 const (
 	notReceived = `No process received it: the process that parked a task of this key most recently has ended, or is not subscribed.
-The task comes back by itself at the next run that asynq shows.
+The task comes back without a wake-up at the next run that asynq shows.
 `
 	otherNode = `In a Cluster Redis counts the subscribers of one node: a process that is connected to another node may have received it.
 `
 )
 
-// parkedTask is a parked task as -json prints it.
+// parkedTask is a parked task in the output of -json.
 type parkedTask struct {
 	Deployment string `json:"deployment,omitempty"` // asynqmw.Parking.Deployment
 	Queue      string `json:"queue"`
 	ID         string `json:"id"`
 }
 
-// parkedTaskOf reads lockcore.Holding.OldestParked. Text of another form becomes the ID.
+// parkedTaskOf parses lockcore.Holding.OldestParked. Text of another form becomes the ID.
 func parkedTaskOf(entry string) parkedTask {
 	parts := strings.Split(entry, "/")
 	for i, part := range parts {

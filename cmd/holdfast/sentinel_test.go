@@ -22,8 +22,8 @@ func TestSentinel(t *testing.T) {
 			t.Errorf("%s: %d %s %s", command, code, out, errs)
 		}
 		for _, c := range []struct{ at, want string }{
-			{"127.0.0.1:1", "Nobody listens there as a Sentinel"},
-			{"127.0.0.1:1,127.0.0.1:2", "Nobody listens there as a Sentinel"},
+			{"127.0.0.1:1", "No Sentinel replies there"},
+			{"127.0.0.1:1,127.0.0.1:2", "No Sentinel replies there"},
 			{sentinels, "do not know a master of that name"},
 			{sentinels + ",127.0.0.1:1", "do not know a master of that name"},
 			{plain.Addr(), "That is no Sentinel: use -redis"},
@@ -49,12 +49,12 @@ func TestHints(t *testing.T) {
 		{watched, none + "NOAUTH Authentication required.", "HOLDFAST_SENTINEL_PASSWORD"},
 		{watched, none + "WRONGPASS invalid", "HOLDFAST_SENTINEL_PASSWORD"},
 		{watched, none + "NOPERM this user", "+sentinel"},
-		{watched, none + "dial tcp: lookup a: no such host", "Nobody listens there as a Sentinel"},
-		{watched, none + "dial tcp 10.0.0.1:1: i/o timeout", "Nobody listens there as a Sentinel"},
-		{watched, none + "tls: first record does not look like a TLS handshake", "does not speak TLS"},
+		{watched, none + "dial tcp: lookup a: no such host", "No Sentinel replies there"},
+		{watched, none + "dial tcp 10.0.0.1:1: i/o timeout", "No Sentinel replies there"},
+		{watched, none + "tls: first record does not look like a TLS handshake", "does not use TLS"},
 		{watched, "WRONGPASS invalid", "HOLDFAST_REDIS_PASSWORD"},
 		{watched, "context deadline exceeded", "is -sentinel right"},
-		{watched, "dial tcp 10.0.0.1:1: connect: connection refused", "the Sentinels say"},
+		{watched, "dial tcp 10.0.0.1:1: connect: connection refused", "the Sentinels return"},
 		{target{from: "REDIS_ADDR"}, "dial tcp: lookup a: no such host", "is REDIS_ADDR right"},
 		{target{}, "NOPERM this user", "https://github.com/holdfast-go/holdfast/blob/main/docs/doctor.md#rights"},
 		{target{}, "ERR ACL failure in script: User job has no permissions to run the 'hget' command", "docs/doctor.md#rights"},

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// role is an instance that has not entered yet.
+// role is an instance before it starts.
 type role struct {
 	name string
 	skew time.Duration
@@ -21,7 +21,7 @@ type role struct {
 
 var cast = []role{{"A", 0}, {"B", 600 * time.Millisecond}, {"C", -600 * time.Millisecond}}
 
-// instance is what a process has: a clock, a Locker, and a cable to Redis.
+// instance has what a process has: a clock, a Locker, and a network cable to Redis.
 type instance struct {
 	role
 	s     *stage
@@ -34,7 +34,8 @@ func (r role) enter(s *stage, prefix string) (*instance, error) {
 	in := &instance{role: r, s: s}
 	in.rdb = redis.NewClient(&redis.Options{Addr: s.addr, Dialer: in.cable.dial})
 	var err error
-	// The lease is short for the story's sake: a tick of an instance that dies is free when it is over.
+	// The lease is short to keep the story short: it must expire before another instance can run
+	// the tick of a dead one.
 	in.locks, err = lockcore.New(in.rdb, lockcore.Options{Prefix: prefix, Terms: lockcore.Terms{Lease: 2 * time.Second}})
 	if err != nil {
 		return nil, errors.Join(err, in.rdb.Close())
@@ -49,7 +50,7 @@ func (in *instance) leave() error {
 // now is the instance's clock.
 func (in *instance) now() time.Time { return time.Now().Add(in.skew) }
 
-// heard tells what a tick came to.
+// heard prints the result of a tick.
 func (in *instance) heard(r cronmw.Result) {
 	switch {
 	case r.Outcome == cronmw.TookOver:
@@ -58,18 +59,18 @@ func (in *instance) heard(r cronmw.Result) {
 		in.s.mu.Unlock()
 		in.s.say("  %s took over and is done", in.name)
 	case r.Outcome == cronmw.Elsewhere:
-		in.s.say("  %s leaves it to the others", in.name)
-	case r.Outcome == cronmw.NotRun && errors.Is(r.Err, context.DeadlineExceeded): // the chapter is over
-		in.s.say("  %s is stopped before the time of %s has come, and leaves it to the others", in.name, clock(r.Tick))
+		in.s.say("  %s leaves the tick to the others", in.name)
+	case r.Outcome == cronmw.NotRun && errors.Is(r.Err, context.DeadlineExceeded): // the end of the chapter
+		in.s.say("  %s is stopped before the time of %s, and leaves the tick to the others", in.name, clock(r.Tick))
 	case r.Err != nil:
 		in.s.say("  %s: %v: %v", in.name, r.Outcome, r.Err)
 	}
 }
 
-// cable is the way to Redis. It can be cut.
+// cable is the connection to Redis. It can be cut.
 type cable struct {
 	mu    sync.Mutex
-	gone  bool
+	isCut bool
 	conns []net.Conn
 }
 
@@ -80,7 +81,7 @@ func (c *cable) dial(ctx context.Context, network, addr string) (net.Conn, error
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone {
+	if c.isCut {
 		_ = conn.Close()
 		return nil, errors.New("the cable is cut")
 	}
@@ -91,13 +92,13 @@ func (c *cable) dial(ctx context.Context, network, addr string) (net.Conn, error
 func (c *cable) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gone = true
+	c.isCut = true
 	for _, conn := range c.conns {
 		_ = conn.Close()
 	}
 }
 
-// quiet is for go-redis, which would tell of each dial that fails: the story is told here.
+// quiet drops the log lines of go-redis about failed dials: the story reports them itself.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}

@@ -1,10 +1,12 @@
-// Command cron tells how a job is run by one of three instances, although their clocks differ: first with a lock on the job's name,
-// which is not enough, then with package cronmw, and then the instance that runs a tick is cut off in the middle of it.
+// Command cron shows how three instances with different clocks run one job. First they use a lock
+// on the job's name, which is not enough. Then they use package cronmw. At last the instance that
+// runs a tick is cut off in the middle of it.
 //
 //	go run ./examples/cron                        on a Redis inside the process
-//	go run ./examples/cron -redis localhost:6379  on yours; it uses names of its own and removes them
+//	go run ./examples/cron -redis localhost:6379  on your Redis; it removes the keys that it makes
 //
-// It takes half a minute, checks its own numbers and exits with 1 if the story does not come out as told. Read story.go first.
+// It takes half a minute, checks its own numbers, and exits with 1 if they are not as expected.
+// Read story.go first.
 package main
 
 import (
@@ -59,7 +61,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 			return fmt.Errorf("%s: %w", c.title, err)
 		}
 		if !c.right(r) {
-			return fmt.Errorf("%s: the story came out otherwise: %+v; want %s", c.title, r, c.want)
+			return fmt.Errorf("%s: unexpected result %+v, want %s", c.title, r, c.want)
 		}
 		r.name = c.title
 		rows = append(rows, r)
@@ -68,7 +70,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return table(stdout, rows)
 }
 
-// row is how a chapter came out.
+// row is the result of a chapter.
 type row struct {
 	name                   string
 	ticks, runs, takeovers int

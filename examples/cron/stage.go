@@ -15,15 +15,15 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// stage is what the chapters need around them: a Redis, and a clock for what they say.
+// stage is the environment of the chapters: a Redis, and a clock for the output.
 type stage struct {
-	name   string // in every key that the story makes
+	name   string // part of every key of the story
 	addr   string
 	rdb    *redis.Client
-	memory *miniredis.Miniredis // nil on a Redis of the user
+	memory *miniredis.Miniredis // nil with a Redis of the user
 	began  time.Time
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	out   io.Writer
 	acts  int
 	runs  map[string]int // by tick
@@ -49,7 +49,7 @@ func newStage(ctx context.Context, addr string, out io.Writer) (*stage, error) {
 	return s, nil
 }
 
-// close removes what the story left in Redis.
+// close deletes the keys of the story.
 func (s *stage) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -69,7 +69,7 @@ func (s *stage) disconnect() error {
 	return err
 }
 
-// say prints a line with the time since the story began; an empty one stays empty.
+// say prints a line with the time since the start. An empty format prints an empty line.
 func (s *stage) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *stage) report(_ context.Context, in *instance, t cronmw.Tick) error {
 
 func clock(t cronmw.Tick) string { return t.Name + " of " + t.Time.UTC().Format(time.TimeOnly) }
 
-// act lets three instances play for a while, and says what came of it.
+// act runs the three instances for a while, and returns the counts.
 func (s *stage) act(ctx context.Context, d time.Duration, play func(context.Context, *instance) error) (row, error) {
 	s.mu.Lock()
 	s.runs, s.taken = map[string]int{}, 0

@@ -14,7 +14,7 @@ const (
 	chapter = 9 * time.Second
 )
 
-// chapters are the story. right says whether it came out as told, want says what that is.
+// chapters are the parts of the story. right checks the result, and want describes it.
 var chapters = []struct {
 	title, want string
 	tell        func(context.Context, *stage) (row, error)
@@ -34,8 +34,8 @@ var chapters = []struct {
 	},
 }
 
-// Each instance asks for the lock when its own clock says that the job is due. The job is short: when the next clock says so, the
-// lock is free again.
+// Each instance acquires the lock when its own clock reaches the time of the job. The job is short,
+// so the lock is free again when the next clock reaches that time.
 func lockOnName(ctx context.Context, s *stage) (row, error) {
 	return s.act(ctx, chapter, func(ctx context.Context, in *instance) error {
 		for at := next(in.now()); ; at = at.Add(period) {
@@ -56,7 +56,8 @@ func lockOnName(ctx context.Context, s *stage) (row, error) {
 // next is the next tick by a clock.
 func next(now time.Time) time.Time { return now.Truncate(period).Add(period) }
 
-// The same job and the same clocks. Whoever asks first has the tick, waits for its time, and the others find it taken or done.
+// The job and the clocks are the same. The first instance to claim the tick waits for its time and
+// runs it. The others find the tick held or done.
 func keyPerTick(ctx context.Context, s *stage) (row, error) {
 	return s.act(ctx, chapter, func(ctx context.Context, in *instance) error {
 		jobs, err := cronmw.New(in.locks, cronmw.Options{Now: in.now})
@@ -73,8 +74,8 @@ func keyPerTick(ctx context.Context, s *stage) (row, error) {
 	})
 }
 
-// One tick of a job that takes 3 s. The instance that runs it loses its network, as if it had died; its ctx ends before its lease does, and
-// of the two that watch, one runs the tick again.
+// One tick of a job that takes 3 s. The instance that runs it loses its network, as if it had died.
+// Its ctx ends before its lease expires. Then one of the two standby instances runs the tick again.
 func winnerDies(ctx context.Context, s *stage) (row, error) {
 	due := time.Now().Add(2 * period).Truncate(time.Second)
 	spec := due.UTC().Format("5 4 15 2 1 *") // second, minute, hour, day, month

@@ -25,7 +25,7 @@ type api struct {
 }
 
 func (a *api) handler() http.Handler {
-	tenant := func(*http.Request) (string, error) { return "tenant", nil } // stands for a check of credentials
+	tenant := func(*http.Request) (string, error) { return "tenant", nil } // replaces a check of credentials
 	mux := http.NewServeMux()
 	mux.Handle("POST /reports", httpmw.Idempotent(a.locks, tenant, httpmw.IdempotentOptions{})(http.HandlerFunc(a.order)))
 	return mux
@@ -33,7 +33,7 @@ func (a *api) handler() http.Handler {
 
 func (a *api) order(w http.ResponseWriter, r *http.Request) {
 	ticket, err := guard.Ticket(r.Context(), httpmw.Key(r.Context()), adoptWithin)
-	if err != nil { // the hold goes on, and this answer frees the key
+	if err != nil { // the hold continues, and this response releases the key
 		http.Error(w, "try again", http.StatusServiceUnavailable)
 		return
 	}
@@ -48,7 +48,7 @@ func (a *api) order(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("the report will be made"))
 }
 
-// takeBack frees the key at once. Otherwise the key would be held for adoptWithin.
+// takeBack releases the key at once. Otherwise the key would be held for adoptWithin.
 func (a *api) takeBack(ctx context.Context, ticket string) {
 	if lease, err := a.locks.Adopt(ctx, ticket, lockcore.Terms{}); err == nil {
 		_ = lease.Release(ctx)

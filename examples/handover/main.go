@@ -1,12 +1,12 @@
-// Command handover is an API that answers 202 and lets an asynq task do the work. The hold of the
-// Idempotency-Key passes from the HTTP handler to the task with a ticket. So repetitions of the request
-// get the 202 until the task has completed it, and then the result.
+// Command handover is an API that responds 202 and lets an asynq task do the work. The hold of the
+// Idempotency-Key passes from the HTTP handler to the task with a ticket. So a repetition of the
+// request gets the 202 until the task has completed it, and then the result.
 //
 //	go run ./examples/handover                        on a Redis inside the process
-//	go run ./examples/handover -redis localhost:6379  on yours; it uses names of its own
+//	go run ./examples/handover -redis localhost:6379  on your Redis, with random names
 //
-// It sends the requests itself, checks the answers, and exits with 1 if one is not as expected. Read
-// api.go and worker.go first.
+// It sends the requests itself, checks the responses, and exits with 1 if one is not as expected.
+// Read api.go and worker.go first.
 package main
 
 import (
@@ -63,7 +63,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	defer func() { err = errors.Join(err, rdb.Close()) }()
 	name := "holdfast-handover-" + rand.Text()[:8] // of the queue and of the keys
 
-	// In production the API and the worker are two processes. So each has its own Locker here.
+	// In production the API and the worker are two processes. So each has a separate Locker here.
 	ofAPI, closeAPI, err := locker(rdb, name)
 	if err != nil {
 		return err

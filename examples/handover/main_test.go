@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
-// The story comes out as told, on a Redis inside the process and on a real one.
+// The story has the expected output, on a Redis inside the process and on a real one.
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")
 	t.Run("memory", func(t *testing.T) { tellStory(t) })

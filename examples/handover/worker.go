@@ -17,24 +17,24 @@ import (
 // worker makes reports. Its first attempt fails, so that the retry finds a used ticket.
 type worker struct {
 	locks *lockcore.Locker
-	begin chan struct{} // the story closes it
+	begin chan struct{} // closed by the story
 	done  chan struct{} // closed when a request is completed
 	say   func(string)
 }
 
-// ProcessTask completes the request that the task stands for.
+// ProcessTask completes the request of the task.
 func (w *worker) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	<-w.begin
 	lease, err := w.lease(ctx, t.Headers()[asynqmw.HeaderTicket])
 	if lease == nil {
-		return err // nil: an earlier delivery has completed the request
+		return err // nil if an earlier delivery has completed the request
 	}
-	// Without it the key is held until the process ends if report panics or Complete fails. A second
-	// release has no effect, and neither has one after Complete.
+	// This release ends the hold if report panics or Complete fails. Otherwise the key would be
+	// held until the process ends. After Complete or another release it has no effect.
 	defer func() { _ = lease.Release(ctx) }()
 	retry, _ := asynq.GetRetryCount(ctx)
 	report, err := w.report(lease.Context(), retry)
-	if err != nil { // the retry claims the key; a repetition of the request before that runs the handler again
+	if err != nil { // the retry claims the key; a repetition of the request before the retry runs the handler again
 		return err
 	}
 	defer close(w.done)

@@ -1,9 +1,10 @@
-// Command http is a small shop whose POST /orders is safe to repeat, with the spans of what happened at /debug/spans.
+// Command http is a small shop whose POST /orders is safe to repeat. Its spans are at /debug/spans.
 //
 //	go run ./examples/http                        on a Redis inside the process
-//	go run ./examples/http -redis localhost:6379  on yours; what it keeps there is gone after ten minutes
+//	go run ./examples/http -redis localhost:6379  on your Redis; the keys expire within ten minutes
 //
-// It serves until it is interrupted (Ctrl-C), and prints requests to paste into another terminal. Read shop.go first.
+// It serves until it is interrupted (Ctrl-C), and prints requests to paste into another terminal.
+// Read shop.go first.
 package main
 
 import (
@@ -67,7 +68,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { // after the server: its requests give their keys back first
+	defer func() { // after the server, whose requests release their keys first
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		err = errors.Join(err, locks.Close(ctx))
@@ -84,11 +85,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return serve(ctx, listener, mux)
 }
 
-// connect returns a client of the Redis at addr, or of one inside the process, and what ends both.
+// connect returns a client of the Redis at addr, or of one inside the process, and a function that
+// ends both.
 func connect(ctx context.Context, addr string) (*redis.Client, func() error, error) {
 	inside := miniredis.NewMiniRedis()
 	if addr == "" {
-		inside.ClockTTL(true) // else nothing would ever run out
+		inside.ClockTTL(true) // without it, no key would expire
 		if err := inside.Start(); err != nil {
 			return nil, nil, err
 		}
@@ -106,11 +108,11 @@ func connect(ctx context.Context, addr string) (*redis.Client, func() error, err
 	return rdb, end, nil
 }
 
-// serve answers until ctx ends, and then lets the requests under way end.
+// serve serves requests until ctx ends. Then it waits for the requests under way.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(l) }() // ends with Shutdown or by its error
+	go func() { failed <- srv.Serve(l) }() // ends with Shutdown or with an error
 	select {
 	case err := <-failed:
 		return err

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
-// What the program invites to paste does what it says, on a Redis inside the process and on a real one; it ends when its
-// ctx does.
+// The requests that the program prints have the printed results, on a Redis inside the process and
+// on a real one. The program ends with its ctx.
 func TestRun(t *testing.T) {
 	testlevel.Full(t)
 	t.Setenv("REDIS_ADDR", "")
@@ -84,7 +84,7 @@ func tour(t *testing.T, args ...string) {
 
 type call struct{ why, line string }
 
-// invited reads what the program invites to paste, and why.
+// invited reads the printed requests and their descriptions.
 func invited(t *testing.T, out io.Reader) []call {
 	t.Helper()
 	var calls []call
@@ -104,7 +104,7 @@ func invited(t *testing.T, out io.Reader) []call {
 	return nil
 }
 
-// twice pastes a line two times at once and returns the order that both got.
+// twice sends a request two times at once and returns the order that both got.
 func twice(t *testing.T, client *http.Client, line string) string {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -119,12 +119,12 @@ func twice(t *testing.T, client *http.Client, line string) string {
 	url := regexp.MustCompile(`http://\S+`).FindString(line)
 	_, _, spans := paste(t, client, "curl -i "+strings.TrimSuffix(url, "/orders")+"/debug/spans")
 	if !strings.Contains(spans, "waited for span") {
-		t.Errorf("nobody waited in\n%s", spans)
+		t.Errorf("no request waited in\n%s", spans)
 	}
 	return body[0]
 }
 
-// paste does what curl would.
+// paste sends the request of a curl command.
 func paste(t *testing.T, client *http.Client, line string) (status string, header http.Header, body string) {
 	t.Helper()
 	method, data := http.MethodGet, ""
@@ -152,7 +152,7 @@ func paste(t *testing.T, client *http.Client, line string) (status string, heade
 	return res.Status, res.Header, string(b)
 }
 
-// What cannot work is an error, at once.
+// A run that cannot work returns an error at once.
 func TestRunErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string

@@ -27,10 +27,10 @@ func (s shop) routes(mux *http.ServeMux, locks *lockcore.Locker) {
 	mux.Handle("POST /orders", once(http.HandlerFunc(s.create)))
 }
 
-// tenants stands for a real check of credentials.
+// tenants replaces a check of credentials.
 var tenants = map[string]string{"alice-token": "alice", "bob-token": "bob"}
 
-// tenant is the scope of a key: two tenants may use the same one.
+// tenant returns the scope of a key: two tenants may use the same key.
 func tenant(r *http.Request) (string, error) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	name, ok := tenants[token]
@@ -56,7 +56,7 @@ func (s shop) create(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case <-time.After(s.work):
-	case <-ctx.Done(): // the lease is about to end: whatever is done from here on may be done twice
+	case <-ctx.Done(): // the lease is about to end: work after this may be done twice
 		http.Error(w, "try again", http.StatusServiceUnavailable)
 		return
 	}
@@ -67,7 +67,7 @@ func (s shop) create(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(o)
 }
 
-// invite prints requests that are ready to be pasted.
+// invite prints requests that are ready to paste.
 func invite(w io.Writer, url string) {
 	const (
 		alice = " -H 'Authorization: Bearer alice-token'"
@@ -82,13 +82,13 @@ func invite(w io.Writer, url string) {
 		{"the first call: 201", call + alice + mine + tea},
 		{"the same again: 201, the same order, Idempotent-Replayed: true", call + alice + mine + tea},
 		{"another body under the same key: 422", call + alice + mine + milk},
-		{"another tenant with the same key: 201, an order of its own", call + " -H 'Authorization: Bearer bob-token'" + mine + tea},
+		{"another tenant with the same key: 201, another order", call + " -H 'Authorization: Bearer bob-token'" + mine + tea},
 		{"no key: 400", call + alice + tea},
 		{"no token: 401", call + mine + tea},
-		{"what happened, newest first: 200", "curl -i " + url + "/debug/spans"},
+		{"the spans, newest first: 200", "curl -i " + url + "/debug/spans"},
 	} {
 		_, _ = fmt.Fprintf(w, "\n# %s\n%s\n", c.why, c.line)
 	}
 	both := call + alice + key() + tea
-	_, _ = fmt.Fprintf(w, "\n# two at once: one runs, the other waits for its answer; its span links to the one it waited for\n%s & %s & wait\n", both, both)
+	_, _ = fmt.Fprintf(w, "\n# two at once: one runs, the other waits for its response, and links its span to the first one\n%s & %s & wait\n", both, both)
 }

@@ -16,13 +16,13 @@ import (
 
 const maxSpans = 50
 
-// ring keeps the last spans in memory and shows them. It takes the place of a real exporter and its web page.
+// ring keeps the last spans in memory and shows them, in place of an exporter and its web page.
 type ring struct {
 	mu    sync.Mutex
 	spans []sdktrace.ReadOnlySpan
 }
 
-// ExportSpans takes spans that have ended.
+// ExportSpans keeps spans that have ended.
 func (r *ring) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *ring) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) err
 	return nil
 }
 
-// Shutdown has nothing to do.
+// Shutdown does nothing.
 func (r *ring) Shutdown(context.Context) error { return nil }
 
 // ServeHTTP writes one line a span, the newest first.

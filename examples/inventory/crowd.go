@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// crowd has the numbers of buyers and clicks. Each user clicks a few times at nearly the same moment.
+// crowd has the numbers of buyers and clicks. Each user clicks a few times at nearly the same
+// moment.
 type crowd struct{ users, clicks, atOnce int }
 
 // result has the counts of one run of a strategy.
@@ -39,7 +40,8 @@ func (c crowd) order() []int {
 	return order
 }
 
-// click calls buy for each click, until ctx ends. It returns the user of each click for which buy returned no error.
+// click calls buy for each click, until ctx ends. It returns the user of each click for which buy
+// returned no error.
 func (c crowd) click(ctx context.Context, buy func(ctx context.Context, user int) error) (buyers []int, r result) {
 	var mu sync.Mutex
 	var took []time.Duration

@@ -74,7 +74,8 @@ func newDatabase(ctx context.Context, address, name string) (d *database, remove
 	return nil, nil, errors.New("-db must begin with postgres:// or mysql://") // it may have a password anywhere
 }
 
-// createOnServer creates a schema or database on a server, through dsn, and connects to it, through own.
+// createOnServer creates a schema or database on a server, through dsn, and connects to it, through
+// own.
 func createOnServer(ctx context.Context, dialect fence.SQL, dsn, own, create, drop string) (d *database, remove func() error, err error) {
 	admin, err := connect(dialect, dsn)
 	if err != nil {

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command inventory sells a stock to a crowd in nine ways, and counts what goes wrong in each. 1,000 users want 100 units, and
-// each user clicks twice.
+// Command inventory sells a stock to a crowd in nine ways, and counts what goes wrong in each.
+// 1,000 users want 100 units, and each user clicks twice.
 //
 //	go -C examples/inventory run .                                            SQLite, and a Redis inside the process
 //	go -C examples/inventory run . -redis localhost:6379 -db postgres://localhost/test
@@ -9,9 +9,10 @@
 //	go -C examples/inventory run . -work 200ms                                each sale takes 200 ms more, so stripes are faster
 //	go -C examples/inventory run . -only 'SQL: row lock' -users 5000          one way, and a larger crowd
 //
-// On a server it creates a schema or database, and removes it at the end, also after Ctrl-C and SIGTERM. It also deletes its keys in
-// Redis. It exits with 1 unless the two controls go wrong and all other ways are right. It needs Unix, because it stops a process
-// with SIGSTOP. Read strategies.go first.
+// On a server it creates a schema or database, and removes it at the end, also after Ctrl-C and
+// SIGTERM. It also deletes its keys in Redis. It exits with 1 unless the two controls go wrong and
+// all other strategies are right. It needs Unix, because it stops a process with SIGSTOP. Read
+// strategies.go first.
 package main
 
 import (
@@ -148,7 +149,7 @@ func (m *market) open(ctx context.Context, addr, db string) (remove func() error
 	var inside *miniredis.Miniredis
 	if m.simulated = addr == ""; m.simulated {
 		inside = miniredis.NewMiniRedis()
-		inside.ClockTTL(true) // else nothing expires
+		inside.ClockTTL(true) // without it, no key would expire
 		if err := inside.Start(); err != nil {
 			return nil, err
 		}
@@ -191,8 +192,9 @@ const (
 	rowFormat  = "%5v %9v %11v %14v %5v %14v %12v %9v %8v %8v   %s\n"
 )
 
-// compare runs the strategies and prints their results. It returns an error unless the controls went wrong and all others were
-// right. If it returns nil and ran all strategies, it also prints the conclusions.
+// compare runs the strategies and prints their results. It returns an error unless the controls
+// went wrong and all others were right. If it returns nil and ran all strategies, it also prints
+// the conclusions.
 func (m *market) compare(ctx context.Context) (err error) {
 	fmt.Fprintf(m.stdout, "%d users want %d units, and each clicks %d times; %d clicks at once; locks in Redis, orders in %s\n\n",
 		m.users, m.units, m.clicks, m.atOnce, m.dialect)
@@ -267,7 +269,7 @@ const conclusions = `What this says
   Work in one database needs no lock in Redis. One UPDATE with sqlonce is the shortest correct way.
   A counter in Redis refuses late clicks before they reach the database.
   Stripes pay if the work under the lock takes long. Try -work 200ms.
-  The provider drops every fifth answer, and the client asks again. Only the key of the order keeps the provider from charging twice.
+  The provider drops every fifth response, and the client repeats the request. Only the key of the order keeps the provider from charging twice.
 
 What it does not say
   The rates are those of one machine, with one process and one pool of connections. Compare them only with each other.
@@ -275,7 +277,8 @@ What it does not say
   No process dies here. The first five ways have no transaction. If a process dies there between stock and order, a unit is neither in stock nor sold.
 `
 
-// judge returns what is wrong with r. A control must have oversold. Without a lock it must also have accepted two orders of a user.
+// judge returns what is wrong with r. A control must have oversold. Without a lock it must also
+// have accepted two orders of a user.
 func (t strategy) judge(r result, units int) error {
 	stale := 0
 	if t.pause && !t.control {
@@ -343,7 +346,8 @@ func (m *market) runStrategy(ctx context.Context, t strategy) (r result, err err
 	return r, err
 }
 
-// payAll pays once for each element of buyers. With the key of the order a repeated payment is harmless.
+// payAll pays once for each element of buyers. With the key of the order a repeated payment is
+// harmless.
 func (m *market) payAll(ctx context.Context, p *provider, buyers []int, keyless bool) error {
 	var mu sync.Mutex
 	var errs error

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The controls go wrong, and all other strategies are right: on SQLite, with a Redis inside the process and with a real one.
-// internal/sqltest runs the program on PostgreSQL and MariaDB.
+// The controls go wrong, and all other strategies are right: on SQLite, with a Redis inside the
+// process and with a real one. internal/sqltest runs the program on PostgreSQL and MariaDB.
 func TestCompare(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"memory": func(*testing.T) string { return "" },
@@ -109,7 +109,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The provider charges for each request without a key, and once for a key. It drops every fifth answer.
+// The provider charges for each request without a key, and once for a key. It drops every fifth
+// response.
 func TestProvider(t *testing.T) {
 	p, err := newProvider(t.Context())
 	if err != nil {

@@ -37,9 +37,10 @@ const (
 	lineStale   = "stale"
 )
 
-// start starts a process that buys. It returns when that process holds the key and is stopped by SIGSTOP, like a process on an
-// overloaded machine. resume continues the process, and reports whether the fence refused its write. The buyer also waits for a
-// line on its standard input, because its threads run for a few milliseconds after SIGSTOP and could write.
+// start starts a process that buys. It returns when that process holds the key and is stopped by
+// SIGSTOP, like a process on an overloaded machine. resume continues the process, and reports
+// whether the fence refused its write. The buyer also waits for a line on its standard input,
+// because its threads run for a few milliseconds after SIGSTOP and could write.
 func (b pausedBuyer) start(ctx context.Context) (resume func() (stale bool, err error), err error) {
 	args, err := json.Marshal(b)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// provider is a payment provider. It drops the answer of every fifth request, after the charge.
+// provider is a payment provider. It drops the response to every fifth request, after the charge.
 type provider struct {
 	srv *http.Server
 	url string
@@ -62,7 +62,8 @@ func (p *provider) counts() (charged, twice int) {
 	return len(p.charges), twice
 }
 
-// pay pays for the order of a user. Without an answer it does not know whether the charge was made, so it repeats the request.
+// pay pays for the order of a user. Without a response it does not know whether the charge was
+// made, so it repeats the request.
 func (p *provider) pay(ctx context.Context, user int, key string) error {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/?buyer="+strconv.Itoa(user), http.NoBody)

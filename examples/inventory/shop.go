@@ -75,7 +75,7 @@ func (s *shop) order(ctx context.Context, r runner, user int) error {
 	return err
 }
 
-// work stands for the rest of a sale, such as a check of the address.
+// work simulates the rest of a sale, such as a check of the address.
 func (s *shop) work(ctx context.Context) {
 	select {
 	case <-time.After(s.workTime):
@@ -83,8 +83,8 @@ func (s *shop) work(ctx context.Context) {
 	}
 }
 
-// pause stops the process if it is the buyer that is paused. The ctx that it returns does not end with the lock, because a
-// statement that was sent cannot be canceled.
+// pause stops the process if it is the buyer that is paused. The ctx that it returns does not end
+// with the lock, because a statement that was sent cannot be canceled.
 func (s *shop) pause(ctx context.Context) context.Context {
 	if s.paused == nil {
 		return ctx

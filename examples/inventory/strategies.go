@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/guard"
 )
 
-// strategy is one way to sell. buy is called for each click. It returns nil if the user has an order, from this click or
-// another one, and errSoldOut if nothing is left.
+// strategy is one way to sell. buy is called for each click. It returns nil if the user has an
+// order, from this click or another one, and errSoldOut if nothing is left.
 type strategy struct {
 	name    string
 	control bool          // known to be wrong; a run in which it does no harm is repeated
@@ -40,7 +40,8 @@ var strategies = []strategy{
 
 const item = "item:1"
 
-// noLock reads, then writes, as many programs do. Between the two a millisecond passes, so that each run shows the harm.
+// noLock reads, then writes, as many programs do. It waits for a millisecond in between, so that
+// each run shows the harm.
 func noLock(ctx context.Context, s *shop, user int) error { return s.sell(ctx, s.db, user, 0) }
 
 // exclusive runs one click of the item at a time, in all processes.
@@ -50,8 +51,9 @@ func exclusive(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// striped has a tenth of the units under each of ten keys, so that ten clicks sell at the same time. Once keeps the two
-// clicks of a user from buying in two stripes. Empty stripes are remembered, so that late clicks do not try all ten.
+// striped has a tenth of the units under each of ten keys, so that ten clicks sell at the same
+// time. Once keeps the two clicks of a user from buying in two stripes. Empty stripes are
+// remembered, so that late clicks do not try all ten.
 func striped(ctx context.Context, s *shop, user int) error {
 	return s.onceInRedis(ctx, user, func(ctx context.Context) error {
 		for i := range s.empty {
@@ -71,8 +73,8 @@ func striped(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// counter decrements a counter in Redis first, so that late clicks do not reach the database. If a process dies between the
-// counter and the order, a unit is neither sold nor for sale.
+// counter decrements a counter in Redis first, so that late clicks do not reach the database. If a
+// process dies between the counter and the order, a unit is neither sold nor for sale.
 func counter(ctx context.Context, s *shop, user int) error {
 	return s.onceInRedis(ctx, user, func(ctx context.Context) error {
 		left, err := s.rdb.Decr(ctx, s.gate).Result()
@@ -104,7 +106,8 @@ func fenced(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// rowLock locks the row of the item until the transaction ends. SQLite has one writer, so it needs no FOR UPDATE.
+// rowLock locks the row of the item until the transaction ends. SQLite has one writer, so it needs
+// no FOR UPDATE.
 func rowLock(ctx context.Context, s *shop, user int) error {
 	return s.transaction(ctx, func(tx *sql.Tx) error {
 		lock := `SELECT units FROM stock WHERE id = 0`
@@ -118,7 +121,8 @@ func rowLock(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// versioned does not lock the row. It writes if the row has not changed since its read. Otherwise it begins again.
+// versioned does not lock the row. It writes if the row has not changed since its read. Otherwise
+// it begins again.
 func versioned(ctx context.Context, s *shop, user int) error {
 	return s.onceInSQL(ctx, user, func(ctx context.Context, tx *sql.Tx) error {
 		var left, version int
@@ -140,7 +144,8 @@ func versioned(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// oneUpdate changes the stock with one statement. This is the first choice for work in one database.
+// oneUpdate changes the stock with one statement. This is the first choice for work in one
+// database.
 func oneUpdate(ctx context.Context, s *shop, user int) error {
 	return s.onceInSQL(ctx, user, func(ctx context.Context, tx *sql.Tx) error {
 		n, err := s.exec(ctx, tx, `UPDATE stock SET units = units - 1 WHERE id = 0 AND units > 0`)

@@ -1,12 +1,13 @@
-// Command observability shows what can be seen of holdfast: two Lockers, as two processes would have, contend for a few
-// accounts, and now and then something goes wrong on purpose. /metrics is what Prometheus scrapes, /debug/spans what happened.
+// Command observability shows the telemetry of holdfast. Two Lockers, which act as two processes,
+// contend for a few accounts. At intervals the program causes a fault. Prometheus scrapes /metrics,
+// and /debug/spans shows the spans.
 //
 //	go run .                        on a Redis inside the process
-//	go run . -redis localhost:6379  on yours; it has a prefix of its own, and what it keeps there is gone after a day
+//	go run . -redis localhost:6379  on your Redis; it has a separate prefix, and its keys expire within a day
 //	docker compose up               the same with Prometheus, the alerts and the dashboard of docs/observability
 //
-// Read telemetry.go first: it is all that a program needs. This is a module of its own, so that the exporter is no
-// dependency of holdfast.
+// Read telemetry.go first: a program needs nothing else. This is a separate module, so that
+// holdfast does not depend on the exporter.
 package main
 
 import (
@@ -45,7 +46,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	flags.SetOutput(stdout)
 	addr := flags.String("addr", "127.0.0.1:8081", "`host:port` to listen on")
 	redisAddr := flags.String("redis", os.Getenv("REDIS_ADDR"), "`host:port` of a Redis; default: $REDIS_ADDR, else one inside the process")
-	pause := flags.Duration("pause", 20*time.Second, "between one trouble and the next; 0: no trouble")
+	pause := flags.Duration("pause", 20*time.Second, "`time` between two faults; 0: no faults")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	defer func() { err = errors.Join(err, tel.close()) }()
 	if *redisAddr == "" {
 		inside := miniredis.NewMiniRedis()
-		inside.ClockTTL(true) // else nothing would ever run out
+		inside.ClockTTL(true) // without it, no key would expire
 		if err := inside.Start(); err != nil {
 			return err
 		}
@@ -77,7 +78,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return d.serve(ctx, *addr, tel, *pause)
 }
 
-// demo is what the workers, the troubles and the server share.
+// demo is the state that the workers, the faults and the server share.
 type demo struct {
 	a, b     *node
 	observer lockcore.Observer // of both nodes
@@ -94,7 +95,7 @@ func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.out, format+"\n", args...)
 }
 
-// serve works and answers until ctx ends, and then lets end what is under way.
+// serve runs the work and the server until ctx ends. Then it waits for the work under way.
 func (d *demo) serve(ctx context.Context, addr string, tel *telemetry, pause time.Duration) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -107,7 +108,7 @@ func (d *demo) serve(ctx context.Context, addr string, tel *telemetry, pause tim
 	d.routes(mux)
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(listener) }() // ends with Shutdown or by its error
+	go func() { failed <- srv.Serve(listener) }() // ends with Shutdown or with an error
 
 	d.say("metrics    %s/metrics", d.url)
 	d.say("spans      %s/debug/spans", d.url)

@@ -23,8 +23,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
 const docs = "../../docs/observability/"
 
-// After one of each trouble all that docs/observability names is in the answer to a scrape, under these names: it was translated
-// as the exporter does. It is so on a Redis inside the process and on a real one, and the program ends when its ctx does.
+// After one fault of each kind, a scrape returns all metrics and labels that docs/observability
+// names, with the names that the exporter makes of them. This holds on a Redis inside the process
+// and on a real one. The program ends with its ctx.
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")
 	t.Run("memory", func(t *testing.T) { tour(t) })
@@ -47,10 +48,10 @@ func tour(t *testing.T, args ...string) {
 		if after, ok := strings.CutPrefix(lines.Text(), "metrics    "); ok {
 			url = strings.TrimSuffix(after, "/metrics")
 		}
-		if strings.Contains(lines.Text(), "not planned") {
+		if strings.Contains(lines.Text(), "unexpected result") {
 			t.Error(lines.Text())
 		}
-		if strings.Contains(lines.Text(), "all the trouble there is") {
+		if strings.Contains(lines.Text(), "all faults were made") {
 			break
 		}
 	}
@@ -58,7 +59,7 @@ func tour(t *testing.T, args ...string) {
 	checkScrape(t, get(t, url+"/metrics"))
 	spans := get(t, url+"/debug/spans")
 	if !regexp.MustCompile(`<td><a href="#([0-9a-f]{16})">[0-9a-f]{16}</a> <td>acquire`).MatchString(spans) {
-		t.Errorf("nobody waited in\n%s", spans)
+		t.Errorf("no call waited in\n%s", spans)
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -85,7 +86,8 @@ func get(t *testing.T, url string) string {
 	return string(b)
 }
 
-// checkScrape compares what was scraped with the table of metrics on the page, and with all that the dashboard and the alerts name.
+// checkScrape compares a scrape with the table of metrics on the page, and with all metrics that
+// the dashboard and the alerts name.
 func checkScrape(t *testing.T, scrape string) {
 	t.Helper()
 	scraped := map[string]string{} // name to type and labels
@@ -115,18 +117,18 @@ func checkScrape(t *testing.T, scrape string) {
 	for _, file := range []string{"dashboard.json", "alerts.yaml"} {
 		for _, name := range regexp.MustCompile(`\bholdfast_\w+`).FindAllString(read(t, docs+file), -1) {
 			if !regexp.MustCompile(`(?m)(^|[{,])` + name + `[={]`).MatchString(scrape) {
-				t.Errorf("%s asks for %s, which was not scraped", file, name)
+				t.Errorf("%s queries %s, which was not scraped", file, name)
 			}
 		}
 	}
 }
 
-// The program leads to every alert that docs/observability has for an event, and to no other.
+// The program causes every alert of docs/observability for an event, and no other.
 func TestEveryAlertHasItsTrouble(t *testing.T) {
 	alerts := regexp.MustCompile(`(?m)- alert: (\w+)$`).FindAllStringSubmatch(read(t, docs+"alerts.yaml"), -1)
 	var have, made []string
 	for _, a := range alerts {
-		if a[1] != "HoldfastWaitsLong" { // the daily work makes that one
+		if a[1] != "HoldfastWaitsLong" { // the normal work causes this alert
 			have = append(have, a[1])
 		}
 	}
@@ -138,11 +140,11 @@ func TestEveryAlertHasItsTrouble(t *testing.T) {
 	slices.Sort(have)
 	slices.Sort(made)
 	if made = slices.Compact(made); !slices.Equal(have, made) {
-		t.Errorf("alerts are %q, troubles lead to %q", have, made)
+		t.Errorf("alerts are %q, faults cause %q", have, made)
 	}
 }
 
-// What cannot work is an error, at once.
+// A run that cannot work returns an error at once.
 func TestRunErrors(t *testing.T) {
 	for want, args := range map[string][]string{
 		"-rediss":     {"-rediss", "x"},

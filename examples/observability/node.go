@@ -13,14 +13,14 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// node is what one process has: a client, a Locker, and a network that can be cut.
+// node has what a process has: a client, a Locker, and a network that can be cut.
 type node struct {
 	network
 	rdb   *redis.Client
 	locks *lockcore.Locker
 }
 
-// quiet keeps go-redis from a line for each connection that a cut network refuses.
+// quiet drops the log lines of go-redis about connections that a cut network refuses.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
@@ -38,14 +38,14 @@ func newNode(ctx context.Context, addr string, o lockcore.Observer) (*node, erro
 	return n, nil
 }
 
-// close ends the Locker before the client.
+// close closes the Locker before the client.
 func (n *node) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(n.locks.Close(ctx), n.rdb.Close())
 }
 
-// network is the way to Redis.
+// network is the connection to Redis.
 type network struct {
 	mu     sync.Mutex
 	broken bool
@@ -69,7 +69,7 @@ func (n *network) dial(ctx context.Context, proto, addr string) (net.Conn, error
 	return &conn{Conn: c, n: n}, nil
 }
 
-// cut ends all connections and makes no new ones, until mend.
+// cut closes all connections and refuses new ones until mend.
 func (n *network) cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -80,7 +80,8 @@ func (n *network) cut() {
 	}
 }
 
-// mend ends a cut, and returns when n has noticed: go-redis tries a server that it could not dial once a second.
+// mend ends a cut, and returns when n is connected again: go-redis dials a server that it could not
+// reach once a second.
 func (n *node) mend(ctx context.Context) {
 	n.mu.Lock()
 	n.broken = false

@@ -25,7 +25,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// program returns the path of a program of Prometheus. Without the program the test is skipped, or fails if CI=true.
+// program returns the path of a program of Prometheus. Without the program the test is skipped, or
+// fails if CI=true.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -47,7 +48,8 @@ func absolute(t *testing.T, file string) string {
 	return path
 }
 
-// config writes a configuration that scrapes addr with the alerts of docs/observability, and returns its path.
+// config writes a configuration that scrapes addr with the alerts of docs/observability, and
+// returns its path.
 func config(t *testing.T, addr string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "prometheus.yml")
@@ -59,7 +61,8 @@ func config(t *testing.T, addr string) string {
 	return file
 }
 
-// promtool accepts the rules and the configurations, and each alert fires in its scene and is silent in the healthy one.
+// promtool accepts the rules and the configurations, and each alert fires in its scene and is
+// silent in the healthy one.
 func TestPromtool(t *testing.T) {
 	promtool := program(t, "promtool")
 	for _, args := range [][]string{
@@ -83,10 +86,11 @@ func TestPromtool(t *testing.T) {
 	t.Logf("%d alerts fire in alerts_test.yaml", len(alerts))
 }
 
-// stanza is an expression, and where it comes from.
+// stanza is an expression and its source.
 type stanza struct{ where, expr string }
 
-// queries returns the queries of the dashboard, with its variables filled in as Grafana does, and of the alerts.
+// queries returns the queries of the dashboard, with its variables filled in as Grafana does, and
+// of the alerts.
 func queries(t *testing.T) (board, alerts []stanza) {
 	t.Helper()
 	var d struct {
@@ -115,8 +119,9 @@ func queries(t *testing.T) (board, alerts []stanza) {
 	return board, alerts
 }
 
-// A real Prometheus scrapes the program, which runs on a real Redis that is stopped for a while. No query of the
-// dashboard or of the alerts has an empty answer, and no panel for events shows only zeros.
+// A real Prometheus scrapes the program, which runs on a real Redis that is stopped for a while. No
+// query of the dashboard or of the alerts has an empty answer, and no panel for events shows only
+// zeros.
 func TestPrometheus(t *testing.T) {
 	testlevel.Full(t)
 	binary := program(t, "prometheus")
@@ -124,7 +129,7 @@ func TestPrometheus(t *testing.T) {
 	demo, ended := start(t, "-redis", server.Addr(), "-pause", "100ms")
 	api := scraper(t, binary, strings.TrimPrefix(demo.url, "http://"))
 
-	demo.tour(t) // each trouble once
+	demo.tour(t) // each fault once
 	server.Pause()
 	time.Sleep(4 * time.Second) // beyond two renewals of a lease of 6 s
 	server.Resume()
@@ -164,7 +169,7 @@ func scraper(t *testing.T, binary, target string) endpoint {
 		t.Fatal(err)
 	}
 	addr := listener.Addr().String()
-	if err := listener.Close(); err != nil { // the port is free for Prometheus
+	if err := listener.Close(); err != nil { // frees the port for Prometheus
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "--config.file="+config(t, target), "--storage.tsdb.path="+t.TempDir(),
@@ -248,7 +253,7 @@ func start(t *testing.T, args ...string) (*running, <-chan error) {
 			if after, ok := strings.CutPrefix(lines.Text(), "metrics    "); ok {
 				found <- strings.TrimSuffix(after, "/metrics")
 			}
-			if strings.Contains(lines.Text(), "all the trouble there is") {
+			if strings.Contains(lines.Text(), "all faults were made") {
 				once()
 			}
 		}
@@ -261,12 +266,12 @@ func start(t *testing.T, args ...string) (*running, <-chan error) {
 	return r, ended
 }
 
-// tour waits until each trouble was made once.
+// tour waits until each fault was made once.
 func (r *running) tour(t *testing.T) {
 	t.Helper()
 	select {
 	case <-r.tours:
 	case <-time.After(2 * time.Minute):
-		t.Fatal("not each trouble was made within 2 min")
+		t.Fatal("not each fault was made within 2 min")
 	}
 }

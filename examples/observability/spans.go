@@ -14,13 +14,13 @@ import (
 
 const maxSpans = 1000
 
-// ring keeps the last spans in memory and shows them. It takes the place of a real exporter and its web page.
+// ring keeps the last spans in memory and shows them, in place of an exporter and its web page.
 type ring struct {
 	mu    sync.Mutex
 	spans []sdktrace.ReadOnlySpan
 }
 
-// ExportSpans takes spans that have ended.
+// ExportSpans keeps spans that have ended.
 func (r *ring) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *ring) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) err
 	return nil
 }
 
-// Shutdown has nothing to do.
+// Shutdown does nothing.
 func (r *ring) Shutdown(context.Context) error { return nil }
 
 // row is a span on the page.
@@ -41,7 +41,8 @@ type row struct {
 	Links                                   []string // spans that it waited for
 }
 
-// ServeHTTP writes one line a span, the newest first. Who waited is one click away from who made him wait.
+// ServeHTTP writes one line a span, the newest first. The span of a waiter has a link to the span
+// of the holder.
 func (r *ring) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	r.mu.Lock()
 	spans := slices.Clone(r.spans)

@@ -18,7 +18,7 @@ import (
 
 type tracer = trace.Tracer
 
-// telemetry is what a program sets up once: where metrics and spans go, and the Observer that makes them.
+// telemetry is what a program sets up once: the exporters of metrics and spans, and the Observer.
 type telemetry struct {
 	observer lockcore.Observer
 	tracer   tracer // for the program's own spans

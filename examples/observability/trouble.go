@@ -17,40 +17,40 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// short makes a lost lease a matter of a second.
+// short is a lease for the faults, so that a lost lease ends within a second.
 const short = time.Second
 
-// troubles are one of each kind that docs/observability has an alert for.
+// troubles are the faults: at least one for each alert of docs/observability that needs a fault.
 var troubles = []struct {
 	title, alert string
 	make         func(*demo, context.Context) error
 }{
-	{"a handler runs longer than MaxHold, and does not stop when it is told to", "HoldfastLeaseEnded, HoldfastOverrun", (*demo).hang},
+	{"a handler runs longer than MaxHold, and ignores the end of its ctx", "HoldfastLeaseEnded, HoldfastOverrun", (*demo).hang},
 	{"an operator revokes a key", "HoldfastLeaseEnded", (*demo).revoke},
 	{"the network is cut under a handler, and other calls begin", "HoldfastLeaseLost, HoldfastRenewErrors, HoldfastUnavailable", (*demo).cutRunning},
-	{"the network is cut when a record is to be stored", "HoldfastCompletionFailed, HoldfastTookOver", (*demo).cutEnding},
+	{"the network is cut before a record is stored", "HoldfastCompletionFailed, HoldfastTookOver", (*demo).cutEnding},
 	{"a handler panics under at most once", "HoldfastOutcomeUnknown, HoldfastAbandoned, HoldfastTookOver", (*demo).panics},
 	{"a job meets a conflict on its last attempt", "HoldfastConflictOnLastAttempt", (*demo).lastAttempt},
 	{"a task of a hot account stays parked", "HoldfastParkedOld", (*demo).parked},
-	{"a record was written by a release with another type", "HoldfastBadRecord", (*demo).badRecord},
+	{"a done key has a record that a release with another type wrote", "HoldfastBadRecord", (*demo).badRecord},
 	{"a producer repeats a job with another payload", "", (*demo).otherPayload},
 	{"an instance dies in the middle of a cron tick", "", (*demo).deadTick},
-	{"a request comes without a key, another behind who has read its body", "HoldfastNoKey, HoldfastMisconfigured", (*demo).badRequests},
+	{"a request has no key, and the body of another one was read before Idempotent", "HoldfastNoKey, HoldfastMisconfigured", (*demo).badRequests},
 }
 
-// makeTrouble makes one after another until ctx ends.
+// makeTrouble makes one fault after another until ctx ends.
 func (d *demo) makeTrouble(ctx context.Context, pause time.Duration) {
 	for ctx.Err() == nil {
 		for _, t := range troubles {
 			if rest(ctx, pause) != nil {
 				return
 			}
-			d.say("trouble: %s (%s)", t.title, cmp.Or(t.alert, "no alert"))
+			d.say("fault: %s (%s)", t.title, cmp.Or(t.alert, "no alert"))
 			if err := t.make(d, ctx); err != nil && ctx.Err() == nil {
-				d.say("that was not planned: %v", err)
+				d.say("unexpected result: %v", err)
 			}
 		}
-		d.say("that was all the trouble there is; it begins again")
+		d.say("all faults were made; the first one follows")
 	}
 }
 
@@ -68,7 +68,7 @@ func (d *demo) revoke(ctx context.Context) error {
 		if err := d.b.locks.Revoke(ctx, lockcore.KindExclusive, "report:revoked"); err != nil {
 			return err
 		}
-		<-ctx.Done() // with the next renewal
+		<-ctx.Done() // the next renewal cancels it
 		return nil
 	})
 	return unless(err, lockcore.ErrRevoked)
@@ -101,7 +101,7 @@ func (d *demo) cutEnding(ctx context.Context) error {
 		d.b.cut()
 		return nil
 	})
-	// Nobody knows of that run: the next one, here on the other node, is told that it takes over.
+	// Redis has no outcome of that run: the next one, here on the other node, takes the key over.
 	outcome, err := guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { return nil })
 	if err == nil && outcome != guard.TookOver {
 		return errors.New("the second run " + outcome.String())
@@ -135,14 +135,15 @@ func (d *demo) lastAttempt(ctx context.Context) error {
 		if !errors.As(err, &busy) {
 			return errors.Join(errors.New("the key was not busy"), err)
 		}
-		// asynqmw reports this event; a worker without asynqmw passes it to its Observer.
+		// asynqmw reports this event. A worker without asynqmw passes it to its Observer.
 		d.observer.Event(ctx, guard.ConflictLost{Name: "account", Holder: busy.Holder})
 		return nil
 	})
 }
 
-// parked reports the events of two tasks that were parked for eleven minutes, and that one of them ran. In a program package
-// asynqmw reports these events. The demo reports them itself, so that it needs no queue.
+// parked reports the events of two tasks that were parked for eleven minutes, and that one of them
+// ran. In a program, package asynqmw reports these events. The demo reports them itself, so that it
+// needs no queue.
 func (d *demo) parked(ctx context.Context) error {
 	const name, key, old = "account", "account:hot", 11 * time.Minute
 	for _, again := range []bool{false, true} {
@@ -195,7 +196,8 @@ func (d *demo) otherPayload(ctx context.Context) error {
 	return nil
 }
 
-// deadTick leaves a tick of a cron job without an outcome, as an instance that dies would; the instance that has the next one reports it.
+// deadTick leaves a tick of a cron job without an outcome, as an instance does that dies. The
+// instance that has the next tick reports it.
 func (d *demo) deadTick(ctx context.Context) error {
 	const job = "sweep"
 	tick := cronmw.Tick{Name: job, Time: time.Now().Truncate(time.Second)}
@@ -219,7 +221,7 @@ func (d *demo) deadTick(ctx context.Context) error {
 	return jobs.Run(ctx)
 }
 
-// unless is err, if it is not the trouble that was to be made.
+// unless returns nil if err is the expected one, and otherwise an error.
 func unless(err, planned error) error {
 	switch {
 	case errors.Is(err, planned):

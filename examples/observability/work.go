@@ -47,7 +47,7 @@ func (d *demo) work(ctx context.Context) {
 	wg.Wait()
 }
 
-// job is what a queue would deliver: a transfer, or a charge that comes three times.
+// job is a job as a queue delivers it: a transfer, or a charge that is delivered three times.
 func (d *demo) job(ctx context.Context, n *node, w, i int) {
 	id := fmt.Sprintf("job-%d-%d", w, i)
 	ctx, span := d.tracer.Start(lockcore.WithTask(ctx, id), "job", trace.WithAttributes(attribute.String("job.id", id)))
@@ -60,21 +60,23 @@ func (d *demo) job(ctx context.Context, n *node, w, i int) {
 	}
 	took := time.Duration(20+rand.IntN(80)) * time.Millisecond
 	if i%17 == 0 {
-		took = 1500 * time.Millisecond // whoever wants this account now waits, and sees for whom
+		took = 1500 * time.Millisecond // calls that want this account now wait, and their spans name the holder
 	}
-	// A conflict here is an outcome, as all others: the metrics count it, and a queue would deliver the job again.
+	// A conflict here is an outcome like others: the metrics count it, and a queue would deliver
+	// the job again.
 	_ = guard.Exclusive(ctx, n.locks, fmt.Sprintf("account:%d", rand.IntN(accounts)), lockcore.Terms{Name: "account"},
 		func(ctx context.Context) error { return rest(ctx, took) })
 }
 
-// routes are orders that are safe to repeat, and the same behind something that reads the form first.
+// routes registers orders that are safe to repeat, and the same handler behind one that reads the
+// form first.
 func (d *demo) routes(mux *http.ServeMux) {
-	customer := func(*http.Request) (string, error) { return "anybody", nil }
+	customer := func(*http.Request) (string, error) { return "customer", nil }
 	once := httpmw.Idempotent(d.a.locks, customer, httpmw.IdempotentOptions{Terms: lockcore.Terms{Name: "order"}, Keep: keep})
 	create := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	mux.Handle("POST /orders", create)
 	mux.HandleFunc("POST /orders/wrong", func(w http.ResponseWriter, r *http.Request) {
-		_ = r.FormValue("csrf") // uses up the body that Idempotent must see
+		_ = r.FormValue("csrf") // consumes the body that Idempotent must see
 		create.ServeHTTP(w, r)
 	})
 }

@@ -1,13 +1,15 @@
-// Command stripes sells a stock of one product: first under one key, then in 120 segments with a key each. An order takes 200 ms
-// while it holds its key, so one key allows 5 orders a second, and 120 keys allow 600.
+// Command stripes sells a stock of one product: first under one key, then in 120 segments with a
+// key each. An order takes 200 ms while it holds its key, so one key allows 5 orders a second, and
+// 120 keys allow 600.
 //
 //	go run ./examples/stripes                        in the memory of the process
-//	go run ./examples/stripes -redis localhost:6379  with the locks on yours; its keys there expire within minutes
+//	go run ./examples/stripes -redis localhost:6379  with the locks on your Redis; the keys expire within minutes
 //
-// It takes ten seconds, checks its own numbers and exits with 1 if they are not as expected. Read stock.go first.
+// It takes ten seconds, checks its own numbers and exits with 1 if they are not as expected. Read
+// stock.go first.
 //
-// Stripes are for work that takes long. A key that is held for less than a millisecond passes thousands of times a second
-// from one caller to the next.
+// Use stripes for work that takes long. A key that is held for less than a millisecond passes
+// thousands of times a second from one caller to the next.
 package main
 
 import (
@@ -31,7 +33,7 @@ import (
 const (
 	segments = 120
 	warmUp   = 1100 * time.Millisecond
-	window   = 3 * time.Second // in which orders are counted
+	window   = 3 * time.Second // orders are counted during it
 )
 
 func main() {
@@ -108,7 +110,8 @@ func open(addr string) (locks *lockcore.Locker, closeAll func() error, err error
 	}, nil
 }
 
-// ordersPerSecond lets customers order one unit after another, and counts the orders that are done in the window.
+// ordersPerSecond lets customers order one unit after another, and counts the orders that are done
+// in the window.
 func ordersPerSecond(ctx context.Context, s *shop, customers int) (float64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	tries     = 3                      // segments that an order tries before it waits for one
-	orderTime = 200 * time.Millisecond // how long an order holds its segment, such as for a payment
+	tries     = 3                      // the number of segments that an order tries before it waits for one
+	orderTime = 200 * time.Millisecond // the time an order holds its segment, such as for a payment
 )
 
 var (
@@ -23,12 +23,12 @@ var (
 	errStale   = errors.New("a newer hold has written to the segment")
 )
 
-// table is the stock in segments. It stands for a table of a database:
+// table is the stock in segments. It replaces a table of a database:
 //
 //	CREATE TABLE stock (segment INT PRIMARY KEY, units INT NOT NULL, fence BIGINT NOT NULL DEFAULT 0)
 //
-// take stands for this statement, which changes no row if the segment is empty or if a hold with a greater token has
-// written to it:
+// take replaces this statement, which changes no row if the segment is empty, or if a hold with a
+// greater token has written to it:
 //
 //	UPDATE stock SET units = units - 1, fence = :token WHERE segment = :segment AND units > 0 AND fence <= :token
 type table struct {
@@ -76,19 +76,20 @@ func (t *table) units() (n int) {
 	return n
 }
 
-// shop sells the stock. Each segment has its own key, so orders of different segments run side by side.
+// shop sells the stock. Each segment has a separate key, so orders of different segments run at the
+// same time.
 type shop struct {
 	locks *lockcore.Locker
 	stock *table
 }
 
-// order takes one unit of any segment. It begins with a random one and tries the first few without a wait. If all of
-// these are busy, it waits for the first one. An empty segment sends it to the next one. It tries each segment at most
-// once with a wait.
+// order takes one unit of any segment. It begins with a random segment and tries the first few
+// without a wait. If all of these are busy, it waits for the first one. If a segment is empty, it
+// tries the next one. It tries each segment at most once with a wait.
 func (s *shop) order(ctx context.Context) error {
 	n := len(s.stock.rows)
 	first := rand.N(n)
-	empty := 0 // how many segments from the first one on are known to be empty
+	empty := 0 // the number of segments, from the first one on, that are known to be empty
 	for i := range min(tries, n) {
 		err := s.orderFrom(ctx, (first+i)%n, lockcore.NoWait)
 		switch {

@@ -2,7 +2,7 @@ package main
 
 import "sync"
 
-// counter counts the runs of a handler, and how many there were at once.
+// counter counts the runs of a handler, and the runs at the same time.
 type counter struct {
 	mu              sync.Mutex
 	runs, now, most int
@@ -29,7 +29,8 @@ func (c *counter) leave() {
 	}
 }
 
-// row waits until every run has returned, also those that asynq has given up, and says what was counted.
+// row waits until every run has returned, also those that asynq has given up, and returns the
+// counts.
 func (c *counter) row(state string) row {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -43,7 +43,7 @@ func hotAccount(ctx context.Context, s *stage) (row, error) {
 	return r, nil
 }
 
-// chargeAll serves the tasks of all accounts with 6 workers, and returns when each ran.
+// chargeAll processes the tasks of all accounts with 6 workers, and returns the time of each run.
 func chargeAll(ctx context.Context, s *stage, name string, parking ...asynqmw.Parking) (runs, error) {
 	locks, closeLocks, err := s.locker(nil)
 	if err != nil {

@@ -1,10 +1,11 @@
-// Command worker tells the story that holdfast exists for, on a real asynq server: a handler that outlives its deadline,
-// first without and then with holdfast; two workers that take turns on one account; and a payment that comes twice.
+// Command worker shows on a real asynq server why holdfast exists. A handler outlives its deadline,
+// first without and then with holdfast. Two workers take turns on one account. One hot account has
+// many tasks. A payment is sent twice.
 //
 //	go run ./examples/worker                        on a Redis inside the process
-//	go run ./examples/worker -redis localhost:6379  on yours; it uses names of its own and removes them
+//	go run ./examples/worker -redis localhost:6379  on your Redis; it removes the keys that it makes
 //
-// It checks its own numbers and exits with 1 if the story does not come out as told. Read story.go first.
+// It checks its own numbers, and exits with 1 if they are not as expected. Read story.go first.
 package main
 
 import (
@@ -53,7 +54,7 @@ func tell(ctx context.Context, args []string, stdout io.Writer) (err error) {
 			return fmt.Errorf("%s: %w", c.title, err)
 		}
 		if !c.right(r) {
-			return fmt.Errorf("%s: the story came out otherwise: %d runs, %d at once, %v; want %s", c.title, r.runs, r.most, r.state, c.want)
+			return fmt.Errorf("%s: unexpected result: %d runs, %d at once, %v; want %s", c.title, r.runs, r.most, r.state, c.want)
 		}
 		r.name = c.title
 		rows = append(rows, r)
@@ -62,7 +63,7 @@ func tell(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return table(stdout, rows)
 }
 
-// row is how a chapter came out.
+// row is the result of a chapter.
 type row struct {
 	name       string
 	runs, most int

@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
-// The story comes out as told on a Redis inside the process, and on a real one, of which it leaves what was there.
+// The story has the expected result on a Redis inside the process and on a real one. It leaves the
+// other keys of the real one untouched.
 func TestRun(t *testing.T) {
 	testlevel.Full(t)
 	t.Setenv("REDIS_ADDR", "")
@@ -58,12 +59,12 @@ func story(t *testing.T, args ...string) {
 	}
 	for _, word := range []string{"context deadline exceeded", "no retry is used up", "replayed, not run", "worker A", "worker B", "receipt 1001", "account 42 (hot)"} {
 		if !strings.Contains(out.String(), word) {
-			t.Errorf("the story does not say %q:\n%s", word, &out)
+			t.Errorf("the output lacks %q:\n%s", word, &out)
 		}
 	}
 }
 
-// What cannot work is an error, at once.
+// A run that cannot work returns an error at once.
 func TestRunErrors(t *testing.T) {
 	for want, args := range map[string][]string{
 		"-rediss":     {"-rediss", "x"},

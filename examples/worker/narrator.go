@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// narrator is an Observer that says what happens to keys. A real one logs, or is package tracing.
+// narrator is an Observer that prints what happens to keys. In production, use a log or package
+// tracing.
 type narrator struct{ s *stage }
 
 type keyOf struct{}
@@ -21,7 +22,7 @@ func (n narrator) Event(ctx context.Context, e lockcore.Event) {
 	key := ctx.Value(keyOf{})
 	switch e := e.(type) {
 	case lockcore.Waiting:
-		n.s.say("  %v is held by %v: in line", key, e.Holder)
+		n.s.say("  %v is held by %v: the task waits", key, e.Holder)
 	case lockcore.Refused:
 		if errors.Is(e.Err, lockcore.ErrBusy) {
 			n.s.say("  %v is still busy: the task comes back later, no retry is used up", key)

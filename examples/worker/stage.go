@@ -16,17 +16,18 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// stage is what the chapters need around them: a Redis, asynq's client and Inspector, and a clock for what they say.
+// stage is the environment of the chapters: a Redis, asynq's client and Inspector, and a clock for
+// the output.
 type stage struct {
-	name    string // in every key that the story makes
+	name    string // part of every key of the story
 	rdb     *redis.Client
-	memory  *miniredis.Miniredis // nil on a Redis of the user
+	memory  *miniredis.Miniredis // nil with a Redis of the user
 	client  *asynq.Client
 	inspect *asynq.Inspector
 	queues  []string
 	began   time.Time
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	out io.Writer
 }
 
@@ -49,7 +50,7 @@ func newStage(ctx context.Context, addr string, out io.Writer) (*stage, error) {
 	return s, nil
 }
 
-// close removes what the story left in Redis.
+// close deletes the keys of the story.
 func (s *stage) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -73,7 +74,7 @@ func (s *stage) disconnect() error {
 	return err
 }
 
-// say prints a line with the time since the story began; an empty one stays empty.
+// say prints a line with the time since the start. An empty format prints an empty line.
 func (s *stage) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,14 +85,15 @@ func (s *stage) say(format string, args ...any) {
 	fmt.Fprintf(s.out, "%6.2f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// queue names a queue of the story's own.
+// queue returns the name of a queue that only this chapter uses.
 func (s *stage) queue(chapter string) string {
 	q := s.name + "-" + chapter
 	s.queues = append(s.queues, q)
 	return q
 }
 
-// config is an asynq configuration with which a retry takes a fraction of a second, instead of asynq's 5 s and more.
+// config returns an asynq configuration with retries after a fraction of a second, instead of
+// asynq's 5 s and more.
 func (s *stage) config(queue string) asynq.Config {
 	return asynq.Config{
 		Concurrency:              2,
@@ -99,10 +101,10 @@ func (s *stage) config(queue string) asynq.Config {
 		TaskCheckInterval:        50 * time.Millisecond,
 		DelayedTaskCheckInterval: 200 * time.Millisecond,
 		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
-		LogLevel:                 asynq.FatalLevel, // the story is told here
+		LogLevel:                 asynq.FatalLevel, // the story prints the errors
 		ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, _ *asynq.Task, err error) {
 			retried, _ := asynq.GetRetryCount(ctx)
-			s.say("asynq gives attempt %d up: %v", retried+1, err)
+			s.say("asynq gives up attempt %d: %v", retried+1, err)
 		}),
 	}
 }
@@ -115,7 +117,7 @@ func (s *stage) serve(cfg asynq.Config, kind string, h asynq.Handler) (stop func
 	return srv.Shutdown, srv.Start(mux)
 }
 
-// locker makes a Locker. The returned function closes it.
+// locker returns a Locker and a function that closes it.
 func (s *stage) locker(o lockcore.Observer) (*lockcore.Locker, func(), error) {
 	locks, err := lockcore.New(s.rdb, lockcore.Options{Prefix: s.name, Observer: o})
 	if err != nil {
@@ -128,13 +130,14 @@ func (s *stage) locker(o lockcore.Observer) (*lockcore.Locker, func(), error) {
 	}, nil
 }
 
-// enqueue adds a task that asynq remembers for a while after it is completed.
+// enqueue adds a task that asynq keeps for a while after it is completed.
 func (s *stage) enqueue(queue, id string, t *asynq.Task, opts ...asynq.Option) error {
 	_, err := s.client.Enqueue(t, append(opts, asynq.Queue(queue), asynq.TaskID(id), asynq.Retention(time.Hour))...)
 	return err
 }
 
-// await waits for asynq to be done with the tasks, and returns how the last one ended, or the first that failed.
+// await waits until asynq has finished the tasks. It returns the state of the last one, or of the
+// first that failed.
 func (s *stage) await(ctx context.Context, queue string, ids ...string) (state string, err error) {
 	for _, id := range ids {
 		info, err := s.ended(ctx, queue, id)
@@ -170,7 +173,7 @@ func (s *stage) ended(ctx context.Context, queue, id string) (*asynq.TaskInfo, e
 	}
 }
 
-// finish enqueues a task and awaits its end.
+// finish enqueues a task and waits for its end.
 func (s *stage) finish(ctx context.Context, queue, id string, t *asynq.Task, opts ...asynq.Option) (string, error) {
 	if err := s.enqueue(queue, id, t, opts...); err != nil {
 		return "", err

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// chapters are the story. right says whether it came out as told, want says what that is.
+// chapters are the parts of the story. right checks the result, and want describes it.
 var chapters = []struct {
 	title, want string
 	tell        func(context.Context, *stage) (row, error)
@@ -38,7 +38,7 @@ var chapters = []struct {
 	},
 }
 
-// report takes 3 s and does not look at its ctx, as code does that waits for something slow.
+// report takes 3 s and ignores its ctx, like code that waits for something slow.
 func report(s *stage, c *counter) asynq.HandlerFunc {
 	return func(context.Context, *asynq.Task) error {
 		run, now := c.enter()
@@ -50,8 +50,8 @@ func report(s *stage, c *counter) asynq.HandlerFunc {
 	}
 }
 
-// The deadline of the task is 1 s. asynq gives each attempt up after that, but cannot stop it: the retry starts beside
-// it, and what the abandoned run returns is thrown away.
+// The deadline of the task is 1 s. Then asynq gives up the attempt, but cannot stop it. The retry
+// runs beside it, and asynq drops the result of the run that it gave up.
 func withoutHoldfast(ctx context.Context, s *stage) (row, error) {
 	var c counter
 	queue := s.queue("alone")
@@ -64,8 +64,9 @@ func withoutHoldfast(ctx context.Context, s *stage) (row, error) {
 	return c.row(state), err
 }
 
-// The same task under Once. Its key is held until the handler has returned, so that a retry finds it busy, which is no
-// failure; and what the late run came to is recorded, so that the next retry has nothing left to do.
+// The same task under Once. Its key is held until the handler has returned. So a retry finds the
+// key busy, which does not count as a failure. The result of the late run is recorded, so the next
+// retry replays it.
 func withHoldfast(ctx context.Context, s *stage) (row, error) {
 	locks, closeLocks, err := s.locker(narrator{s})
 	if err != nil {
@@ -85,7 +86,8 @@ func withHoldfast(ctx context.Context, s *stage) (row, error) {
 	return c.row(state), err
 }
 
-// Two workers, each with a server and a Locker of its own as two processes have, charge one account four times.
+// Two workers charge one account four times. Each has a separate server and Locker, like two
+// processes.
 func takingTurns(ctx context.Context, s *stage) (row, error) {
 	var c counter
 	queue := s.queue("turns")
@@ -121,8 +123,8 @@ func takingTurns(ctx context.Context, s *stage) (row, error) {
 	return c.row(state), err
 }
 
-// Two tasks for one payment, as a producer sends them that did not get an answer the first time. Once stands outside: a
-// payment that is done does not wait for its account.
+// Two tasks for one payment, as a producer sends them that got no reply the first time. Once is the
+// outer wrapper, so a payment that is done does not wait for its account.
 func paidOnce(ctx context.Context, s *stage) (row, error) {
 	locks, closeLocks, err := s.locker(narrator{s})
 	if err != nil {

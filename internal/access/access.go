@@ -1,5 +1,5 @@
-// Package access gives the packages of this module the part of a lockcore.Locker that users do not
-// see.
+// Package access gives the packages of this module the part of a lockcore.Locker that is hidden
+// from users.
 package access
 
 import (
@@ -15,18 +15,19 @@ type Locker struct {
 	// Report passes a lockcore.Event to the Observer, if there is one. A panic of the Observer
 	// reaches the caller.
 	Report func(ctx context.Context, event any)
-	// Context returns a ctx that ends with the Locker: when Close has no holds left, or gives up.
+	// Context returns a ctx that ends with the Locker: when Close has no holds left, or stops
+	// waiting for them.
 	Context func() context.Context
 	// Subscribe keeps the subscription of the Locker open for at least d and a minute.
 	Subscribe func(d time.Duration)
-	// HandleParked adds handle, a function that wakes parked tasks. handle is called when a reply or
-	// a notification says that a key may have parked entries. It must not block.
+	// HandleParked adds handle, a function that wakes parked tasks. handle is called when a reply
+	// or a notification says that a key may have parked entries. It must not block.
 	HandleParked func(handle func(backend.Key, Parked))
-	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease, and
-	// its handler did not run. For a nested lease SkipMinHold does nothing.
+	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease,
+	// and its handler did not run. For a nested lease SkipMinHold does nothing.
 	SkipMinHold func(ctx context.Context)
-	// Interim stores an interim answer of a once key. ctx carries the hold, which lockcore.Ticket has
-	// ended. A call with WithInterim gets the answer until the run ends.
+	// Interim stores an interim answer of a once key. ctx carries the hold, which lockcore.Ticket
+	// has ended. A call with WithInterim gets the answer until the run ends.
 	Interim func(ctx context.Context, key string, answer []byte) error
 }
 
@@ -55,6 +56,6 @@ type Parked uint8
 // The states.
 const (
 	ParkedHeld Parked = iota // this process has acquired the key
-	ParkedFree               // no process has the key: a hold of this process has ended, or a notification says so
+	ParkedFree               // no process has the key: a hold of this process has ended, or a notification reports it
 	ParkedDone               // the key has a record
 )

@@ -1,9 +1,10 @@
-// Package errtext makes errors whose message is one line that begins with one package name.
+// Package errtext makes errors whose message is one line and begins with one package name.
 //
-// errors.Join puts a newline between messages, and fmt.Errorf("%w: %w") repeats the package name: "lockcore: not run: lockcore: bad key".
-// With errors.Is and errors.As the results match what those would match. A package name is cut only if it belongs to
-// this module, begins its message, and another message precedes it. The messages of foreign errors stay as they are, also
-// if they have several lines.
+// errors.Join puts a newline between messages, and fmt.Errorf("%w: %w") repeats the package name:
+// "lockcore: not run: lockcore: bad key". The results of this package match the same errors with
+// errors.Is and errors.As. A package name is cut only if it belongs to this module, begins its
+// message, and another message precedes it. The messages of other errors do not change, even if
+// they have several lines.
 package errtext
 
 import "strings"
@@ -22,7 +23,8 @@ func Join(errs ...error) error {
 	return &joined{sep: "; ", errs: all}
 }
 
-// Wrap returns an error that wraps both, with the message "outer: inner". It returns outer if inner is nil.
+// Wrap returns an error that wraps both, with the message "outer: inner". It returns outer if inner
+// is nil.
 func Wrap(outer, inner error) error {
 	if inner == nil {
 		return outer

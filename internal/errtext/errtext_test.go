@@ -24,13 +24,13 @@ func TestJoin(t *testing.T) {
 			t.Errorf("%q, want %q", err, want)
 		}
 	}
-	if err := errtext.Wrap(a, nil); err != a { //nolint:errorlint // it is that error itself
+	if err := errtext.Wrap(a, nil); err != a { //nolint:errorlint // the same error value
 		t.Error(err)
 	}
 	if err := errtext.Join(nil, nil); err != nil {
 		t.Error(err)
 	}
 	if err := errtext.Wrap(a, errtext.Join(b, foreign)); !errors.Is(err, a) || !errors.Is(err, b) || !errors.Is(err, foreign) {
-		t.Errorf("%v is not all that it joins", err)
+		t.Errorf("%v does not match all errors that it joins", err)
 	}
 }

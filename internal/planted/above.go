@@ -14,17 +14,17 @@ func above() []mistake {
 			pkg:   "guard", test: "TestAllBusy",
 		},
 		{
-			name: "entry-stays-on-other-key", what: "A task that is parked on one of its keys stays parked on another one.",
+			name: "entry-stays-on-other-key", what: "A task that is parked on one of its keys keeps its parked entry on another one.",
 			edits: []edit{{"other-keys-left", always()}},
 			pkg:   "middleware/asynqmw", test: "TestExclusiveAllMoves",
 		},
 		{
-			name: "rest-of-wait-is-default", what: "When Wait is over, the next key is waited for as long as by default.",
+			name: "rest-of-wait-is-default", what: "After the whole Wait, the call waits for the next key for the default time.",
 			edits: []edit{{"all-wait", never()}},
 			pkg:   "guard", test: "TestAllWaitIsOver",
 		},
 		{
-			name: "other-payload-replayed", what: "The same key with another payload gets the record of the first.",
+			name: "other-payload-replayed", what: "A call with another payload gets the record of the first payload.",
 			edits: []edit{
 				{"other-payload", never()},
 				{"plain-record-of-other-payload", never()},
@@ -33,7 +33,7 @@ func above() []mistake {
 			pkg: "guard", test: "TestOnceFingerprint", fast: true,
 		},
 		{
-			name: "other-payload-unreported", what: "A done key that is called with another payload is replayed without a word.",
+			name: "other-payload-unreported", what: "A done key that is called with another payload is replayed without an event.",
 			edits: []edit{{"payload-differs", never()}},
 			pkg:   "middleware/asynqmw", test: "TestOncePayloadDiffers", fast: true,
 		},
@@ -43,7 +43,7 @@ func above() []mistake {
 			pkg:   "guard", test: "TestOnceFailure",
 		},
 		{
-			name: "refusal-recorded", what: "An inner guard that did not let the handler run makes the outer one record that it failed.",
+			name: "refusal-recorded", what: "An inner guard that did not let the handler run makes the outer one record a failure.",
 			edits: []edit{{"conflict-has-no-effect", call("$0")}},
 			pkg:   "middleware/asynqmw", test: "TestOnceAroundBusyExclusive",
 		},
@@ -63,7 +63,7 @@ func above() []mistake {
 			pkg:   "middleware/cronmw", test: "TestAddToOvertaken", fast: true,
 		},
 		{
-			name: "claim-withdrawn-at-stop", what: "An instance that stops gives back a tick that the others have seen held.",
+			name: "claim-withdrawn-at-stop", what: "An instance that stops withdraws its claim of a tick that the others have seen as held.",
 			edits: []edit{{"claim-withdrawn", always()}},
 			pkg:   "middleware/cronmw", test: "TestStopWhileClaiming",
 		},
@@ -73,22 +73,22 @@ func above() []mistake {
 			pkg:   "middleware/cronmw", test: "TestAddToLateGoroutine",
 		},
 		{
-			name: "scope-not-in-key", what: "Two tenants with the same key get each other's answers.",
+			name: "scope-not-in-key", what: "Two tenants with the same key get each other's responses.",
 			edits: []edit{{"digest-parts", arg(2, "$[:0]")}},
 			pkg:   "middleware/httpmw", test: "TestKeysNeverMeet", fast: true,
 		},
 		{
-			name: "body-not-compared", what: "The same key with another body is taken for the same request.",
+			name: "body-not-compared", what: "A request with the same key and another body counts as the same request.",
 			edits: []edit{{"fingerprint-has-body", value("$[:0]")}},
 			pkg:   "middleware/httpmw", test: "TestSecondRequest",
 		},
 		{
-			name: "answer-of-nobody", what: "A handler that was cut short and wrote nothing has net/http's 200 recorded as its answer.",
+			name: "answer-of-nobody", what: "If a handler was cut short and wrote nothing, net/http's 200 is recorded as its response.",
 			edits: []edit{{"cut-short-in-silence", never()}},
 			pkg:   "middleware/httpmw", test: "TestCutShort",
 		},
 		{
-			name: "disconnect-ends-the-handler", what: "A client that goes away ends the handler in the middle of its effect.",
+			name: "disconnect-ends-the-handler", what: "A client that disconnects cancels the handler in the middle of its effect.",
 			edits: []edit{{"gone-before-the-run", value("ctx.Err() != nil")}},
 			pkg:   "middleware/httpmw", test: "TestDisconnectDoesNotEndTheHandlerAndItsAnswerIsRecorded",
 		},
@@ -103,7 +103,7 @@ func above() []mistake {
 			pkg:   "middleware/httpmw", test: "TestReplayedHeaders", fast: true,
 		},
 		{
-			name: "digest-without-lengths", what: "The parts of a digest run into each other: ab and c make the key of a and bc.",
+			name: "digest-without-lengths", what: "A digest has no lengths of its parts: ab and c have the digest of a and bc.",
 			edits: []edit{{"length-of-part", skip()}},
 			pkg:   "idempotency", test: "TestMovedBoundaries",
 		},

@@ -13,10 +13,11 @@ type edit struct {
 	do operation
 }
 
-// operation returns what it replaces of a place, and by what.
+// operation returns the part of a place that it replaces, and the new text.
 type operation func(all places, pl *place) (span, string, error)
 
-// skip keeps the statement from running. It is still compiled, so that nothing becomes unused.
+// skip keeps the statement from running. The statement is still compiled, so that nothing becomes
+// unused.
 func skip() operation {
 	return func(_ places, pl *place) (span, string, error) {
 		s, err := pl.statement()
@@ -54,7 +55,8 @@ func value(text string) operation {
 	}
 }
 
-// never and always replace the condition and keep it in the text, so that nothing becomes unused.
+// never and always make the condition constant. They keep it in the text, so that nothing becomes
+// unused.
 func never() operation  { return constant(false) }
 func always() operation { return constant(true) }
 
@@ -65,7 +67,7 @@ func constant(b bool) operation {
 	}
 }
 
-// fixed is the condition in s with the value b, and not evaluated.
+// fixed returns the condition in s with the constant value b. It is not evaluated.
 func fixed(pl *place, s span, b bool) string {
 	and, or := "&&", "||"
 	if !pl.isGo() {
@@ -77,7 +79,7 @@ func fixed(pl *place, s span, b bool) string {
 	return "(false " + and + " (" + pl.of(s) + "))"
 }
 
-// operandNever and operandAlways do that with operand i of a chain of && or ||.
+// operandNever and operandAlways do the same with operand i of a chain of && or ||.
 func operandNever(i int) operation {
 	return oneOperand(i, func(pl *place, s span) string { return fixed(pl, s, false) })
 }
@@ -137,7 +139,7 @@ func call(text string) operation {
 
 var blank = regexp.MustCompile(`\$(?:\d|\([a-z0-9-]+\))?`)
 
-// fill puts old for $, args for $0, $1 … and the statement at another place for $(NAME).
+// fill replaces $ by old, $0, $1 … by args, and $(NAME) by the statement at another place.
 func fill(text string, all places, old string, args []string) (string, error) {
 	var failed error
 	return blank.ReplaceAllStringFunc(text, func(b string) string {
@@ -165,13 +167,13 @@ func fill(text string, all places, old string, args []string) (string, error) {
 	}), failed
 }
 
-// change is an edit's effect on a file.
+// change is the effect of an edit on a file.
 type change struct {
 	span
 	text string
 }
 
-// apply makes the changes of one file.
+// apply returns the text of a file with its changes.
 func apply(text string, changes []change) (string, error) {
 	slices.SortFunc(changes, func(a, b change) int { return b.start - a.start })
 	for i, c := range changes {

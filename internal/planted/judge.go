@@ -13,27 +13,28 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// limit is what the tests of one mistake may take.
+// limit is the timeout of the tests of one mistake.
 const limit = 5 * time.Minute
 
-// report is what came of one go test.
+// report is the result of one go test.
 type report struct {
-	action map[string]string // the last one of each test: run, pass, fail, skip
-	failed bool              // something did
-	build  bool              // did not even build
+	action map[string]string // the last action of each test: run, pass, fail, skip
+	failed bool              // go test failed
+	build  bool              // the build failed
 	output string
 }
 
 // event is a line of go test -json, see go doc test2json.
 type event struct{ Action, Test, Output string }
 
-// test runs those tests of a package of the module in root, with the files of overlay if that is not empty.
+// test runs the named tests of a package of the module in root. If overlay is not empty, it names a
+// file for go test -overlay.
 func test(root, overlay, pkg string, names []string) (report, error) {
 	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout", limit.String(), "-run", "^(" + strings.Join(names, "|") + ")$"}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	cmd := exec.Command("go", append(args, "./"+pkg)...) //nolint:noctx // it ends with us: same process group
+	cmd := exec.Command("go", append(args, "./"+pkg)...) //nolint:noctx // same process group, so it ends with this process
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), testlevel.Env+"=full") // the quick level skips some of the tests named
 	var out bytes.Buffer
@@ -66,7 +67,7 @@ func read(out []byte, failed bool) report {
 	return r
 }
 
-// found is nil if the test has found the mistake.
+// found returns nil if the test has found the mistake.
 func (r report) found(test string) error {
 	switch action := r.action[test]; {
 	case r.build:
@@ -77,23 +78,23 @@ func (r report) found(test string) error {
 		return fmt.Errorf("%s was skipped:\n%s", test, r.end())
 	case action == "pass":
 		return fmt.Errorf("NOT CAUGHT by %s", test)
-	case r.failed && (action == "fail" || action == "run"): // it may have taken the process with it
+	case r.failed && (action == "fail" || action == "run"): // the test may have ended the process
 		return nil
 	}
 	return fmt.Errorf("%s did not run:\n%s", test, r.end())
 }
 
-// passed is nil if every test has passed.
+// passed returns nil if every test has passed.
 func (r report) passed(tests []string) error {
 	for _, name := range tests {
 		if action := r.action[name]; action != "pass" {
-			return fmt.Errorf("%s: %q on the code as it is, must pass:\n%s", name, action, r.end())
+			return fmt.Errorf("%s: %q on the unchanged code, must pass:\n%s", name, action, r.end())
 		}
 	}
 	return nil
 }
 
-// end is the last of what was said.
+// end returns the end of the output.
 func (r report) end() string {
 	const most = 3000
 	return r.output[max(len(r.output)-most, 0):]

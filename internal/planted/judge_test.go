@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// verdicts are mistakes in a small module, and what the runner must report for each.
+// verdicts are mistakes in a small module, with the report that the runner must print for each.
 var verdicts = []struct {
 	test, at string
 	do       operation
@@ -36,7 +36,8 @@ var module = map[string]string{
 	"no_test.go": "package m\n\nimport \"testing\"\n\nfunc TestNothing(*testing.T) {}\n\nfunc TestSkipped(t *testing.T) { t.Skip(\"no server\") }\n",
 }
 
-// The runner says of each mistake whether its test has found it, and takes nothing else for that.
+// The runner reports for each mistake whether its test has found it, and counts nothing else as
+// found.
 func TestVerdicts(t *testing.T) {
 	testlevel.Full(t)
 	root := t.TempDir()

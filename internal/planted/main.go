@@ -13,10 +13,10 @@ import (
 )
 
 func main() {
-	fast := flag.Bool("fast", false, "only those that stand for the rest")
-	only := flag.String("only", "", "only these, by name, separated by commas")
-	list := flag.Bool("list", false, "list them and end")
-	beside := flag.Int("p", 2, "how many at the same time")
+	fast := flag.Bool("fast", false, "only a small selection")
+	only := flag.String("only", "", "only these `names`, separated by commas")
+	list := flag.Bool("list", false, "list the mistakes and exit")
+	beside := flag.Int("p", 2, "`number` of mistakes at the same time")
 	flag.Parse()
 	chosen, err := choose(all(), *fast, *only)
 	if err == nil && *list {
@@ -51,7 +51,7 @@ func choose(from []mistake, fast bool, only string) ([]mistake, error) {
 	return chosen, nil
 }
 
-// run tells of each mistake by which test it was found, and fails if one was not.
+// run reports for each mistake the test that found it. It fails if a mistake was not found.
 func run(w io.Writer, root string, mistakes []mistake, beside int) error {
 	start := time.Now()
 	marked, err := find(root)
@@ -82,7 +82,7 @@ func run(w io.Writer, root string, mistakes []mistake, beside int) error {
 	return nil
 }
 
-// clean runs the tests on the code as it is.
+// clean runs the tests on the unchanged code.
 func clean(w io.Writer, root string, mistakes []mistake, beside int) error {
 	tests := map[string][]string{}
 	var pkgs []string
@@ -113,7 +113,7 @@ func clean(w io.Writer, root string, mistakes []mistake, beside int) error {
 	return errors.Join(errs...)
 }
 
-// plant is nil if the test has found m.
+// plant returns nil if the test has found m.
 func plant(root string, marked places, m mistake) error {
 	dir, err := os.MkdirTemp("", "planted")
 	if err != nil {
@@ -131,7 +131,7 @@ func plant(root string, marked places, m mistake) error {
 	return r.found(m.test)
 }
 
-// each calls do for all of list, so many at the same time.
+// each calls do for each element of list, at most beside of them at the same time.
 func each[T any](list []T, beside int, do func(T)) {
 	var wg sync.WaitGroup
 	room := make(chan struct{}, beside)

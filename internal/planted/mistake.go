@@ -8,22 +8,22 @@ import (
 	"slices"
 )
 
-// mistake is one that somebody could make, and the test that finds it.
+// mistake is a possible mistake, and the test that finds it.
 type mistake struct {
 	name  string
 	what  string // in one sentence
-	edits []edit // several where one alone is caught by another safeguard of the code, and so changes nothing
-	pkg   string // of the test, from the root
+	edits []edit // several if another safeguard of the code hides each of them alone
+	pkg   string // directory of the test's package, from the root
 	test  string
 	fast  bool
 }
 
-// all are the mistakes, as they are listed.
+// all returns the mistakes in the order of the list.
 func all() []mistake {
 	return slices.Concat(leases(), scripts(), shares(), rules(), waits(), above())
 }
 
-// overlay writes the changed files into dir, and what go test -overlay needs to use them instead.
+// overlay writes the changed files into dir, and returns the path of the file for go test -overlay.
 func (m mistake) overlay(root string, marked places, dir string) (string, error) {
 	changed, err := m.changed(marked)
 	if err != nil {

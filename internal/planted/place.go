@@ -14,15 +14,16 @@ import (
 	"strings"
 )
 
-// places are the marked places of the product's code, by name. A name that is there twice has two.
+// places are the marked places of the product's code, by name. A name with two markers has two
+// places.
 type places map[string][]*place
 
 // place is a marked line of a file.
 type place struct {
 	name, file string // file is relative to the root
-	text       string // of the file
-	line       int    // the marked one, from 1
-	start, end int    // its code in text, without the comment
+	text       string // text of the file
+	line       int    // the marked line, from 1
+	start, end int    // the marked code in text, without the comment
 }
 
 var (
@@ -30,7 +31,7 @@ var (
 	luaMarker = regexp.MustCompile(`^-- planted:([a-z][a-z0-9-]*)$`)
 )
 
-// find reads the markers of all Go files, tests excepted, and Lua files below root.
+// find reads the markers of all Go and Lua files below root, except tests.
 func find(root string) (places, error) {
 	all := places{}
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -68,7 +69,7 @@ func (p places) inGo(file, text string) error {
 	fset := token.NewFileSet()
 	f := fset.AddFile(file, -1, len(text))
 	s.Init(f, []byte(text), nil, scanner.ScanComments)
-	for last := -1; ; { // line of the last code
+	for last := -1; ; { // last is the line of the last code
 		pos, tok, lit := s.Scan()
 		switch {
 		case tok == token.EOF:
@@ -104,7 +105,7 @@ func (p places) inLua(file, text string) error {
 	return nil
 }
 
-// luaComment is where the comment of a line starts, or its end.
+// luaComment returns the index of the comment of a line, or the length of a line without one.
 func luaComment(line string) int {
 	var quote byte
 	for i := 0; i < len(line); i++ {
@@ -124,7 +125,8 @@ func luaComment(line string) int {
 	return len(line)
 }
 
-// add notes a marker at offset at of line: after code it marks that line, else the next one that is no comment.
+// add records a marker at offset at of line. After code it marks that line, otherwise the next line
+// that is not a comment.
 func (p places) add(name, file, text string, line int, trailing bool, at int, comment string) {
 	pl := &place{name: name, file: file, text: text, line: line, start: strings.LastIndexByte(text[:at], '\n') + 1, end: at}
 	if !trailing {
@@ -145,7 +147,7 @@ func (p places) add(name, file, text string, line int, trailing bool, at int, co
 	p[name] = append(p[name], pl)
 }
 
-// one is the place called name.
+// one returns the place called name.
 func (p places) one(name string) (*place, error) {
 	if n := len(p[name]); n != 1 {
 		return nil, fmt.Errorf("the mistake no longer fits the code: %d markers are called %q, must be one", n, name)
@@ -162,7 +164,7 @@ func (pl *place) misfit(want string) error {
 	return fmt.Errorf("the mistake no longer fits the code: %s:%d, marked %s, has no %s", pl.file, pl.line, pl.name, want)
 }
 
-// goNodes are the nodes that begin on the marked line, outer ones first.
+// goNodes returns the nodes that begin on the marked line, outer ones first.
 func (pl *place) goNodes() ([]ast.Node, func(ast.Node) span, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, pl.file, pl.text, parser.SkipObjectResolution)
@@ -173,7 +175,7 @@ func (pl *place) goNodes() ([]ast.Node, func(ast.Node) span, error) {
 	var nodes []ast.Node
 	var visit func(ast.Node) bool
 	visit = func(n ast.Node) bool {
-		if f, ok := n.(*ast.FuncDecl); ok && f.Body != nil { // its name and type are no code that runs
+		if f, ok := n.(*ast.FuncDecl); ok && f.Body != nil { // its name and type are not statements
 			ast.Inspect(f.Body, visit)
 			return false
 		}
@@ -186,7 +188,7 @@ func (pl *place) goNodes() ([]ast.Node, func(ast.Node) span, error) {
 	return nodes, func(n ast.Node) span { return span{offset(n.Pos()), offset(n.End())} }, nil
 }
 
-// statement is the marked one.
+// statement returns the marked statement.
 func (pl *place) statement() (span, error) {
 	if !pl.isGo() {
 		s := span{pl.start, pl.end}
@@ -211,7 +213,8 @@ func (pl *place) statement() (span, error) {
 	return span{}, pl.misfit("statement")
 }
 
-// expression is the marked one: of the statement its condition, result or right-hand side, of a key its value.
+// expression returns the marked expression: the condition, result or right-hand side of the
+// statement, or the value of a key.
 func (pl *place) expression() (span, ast.Expr, error) {
 	if !pl.isGo() {
 		s, err := pl.luaCondition()
@@ -243,7 +246,7 @@ func (pl *place) expression() (span, ast.Expr, error) {
 			e = alone(n.List)
 		case *ast.BlockStmt:
 			continue
-		case ast.Stmt: // another one has no such expression
+		case ast.Stmt: // other statements have no such expression
 		case ast.Expr:
 			e = n
 		default:
@@ -264,7 +267,7 @@ func alone(list []ast.Expr) ast.Expr {
 	return list[0]
 }
 
-// operands are those of the chain of && or || that is the marked expression.
+// operands returns the operands of the marked expression, which is a chain of && or ||.
 func (pl *place) operands() ([]span, error) {
 	s, e, err := pl.expression()
 	if err != nil {
@@ -292,7 +295,7 @@ func (pl *place) operands() ([]span, error) {
 	return list, nil
 }
 
-// called is the first call that begins on the marked line, and its arguments.
+// called returns the first call that begins on the marked line, and its arguments.
 func (pl *place) called() (call span, args []span, err error) {
 	if !pl.isGo() {
 		return span{}, nil, pl.misfit("Go call")
@@ -301,7 +304,7 @@ func (pl *place) called() (call span, args []span, err error) {
 	if err != nil {
 		return span{}, nil, err
 	}
-	for _, n := range nodes { // those of a right-hand side begin on the line too
+	for _, n := range nodes { // a call of a right-hand side begins on the line too
 		if c, ok := n.(*ast.CallExpr); ok {
 			for _, a := range c.Args {
 				args = append(args, at(a))
@@ -316,7 +319,7 @@ func (pl *place) isGo() bool { return filepath.Ext(pl.file) == ".go" }
 
 var luaWord = regexp.MustCompile(`^(?:[A-Za-z_]\w*|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")`)
 
-// luaCondition is what is between if, or elseif, and then.
+// luaCondition returns the condition between if, or elseif, and then.
 func (pl *place) luaCondition() (span, error) {
 	s, err := pl.statement()
 	if err != nil {
@@ -331,7 +334,7 @@ func (pl *place) luaCondition() (span, error) {
 	return span{s.start + from, to[0].start - 1}, nil
 }
 
-// luaTokens are the words in s that are word, outside of strings and parentheses.
+// luaTokens returns the occurrences of word in s outside of strings and parentheses.
 func (pl *place) luaTokens(s span, word string) (found []span) {
 	depth := 0
 	for i := s.start; i < s.end; {
@@ -354,7 +357,7 @@ func (pl *place) luaTokens(s span, word string) (found []span) {
 }
 
 func (pl *place) luaOperands(s span) ([]span, error) {
-	op := "or" // binds less than and
+	op := "or" // or binds less than and
 	at := pl.luaTokens(s, op)
 	if len(at) == 0 {
 		op = "and"

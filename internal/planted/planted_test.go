@@ -12,8 +12,8 @@ import (
 
 const root = "../.."
 
-// Each mistake fits the code as it is: its markers are there once, its operations fit, the result is Go, and its test exists. Each
-// marker is used.
+// Each mistake fits the code: its markers exist once, its operations fit, the result is Go, and its
+// test exists. Each marker is used.
 func TestMistakesFitTheCode(t *testing.T) {
 	marked, err := find(root)
 	if err != nil {
@@ -65,8 +65,9 @@ func TestMistakesFitTheCode(t *testing.T) {
 	}
 }
 
-// Every row of docs/peers.md has a reference and a test that exists, and every test that is called after a peer has a row.
-// Every case of a peer passes or differs in a subtest that exists, or does not apply.
+// Every row of docs/peers.md has a reference and a test that exists, and every test that is named
+// after a peer has a row. Every case of a peer passes, or differs in a subtest that exists, or does
+// not apply.
 func TestPeersHaveTests(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/peers.md"))
 	if err != nil {
@@ -120,7 +121,7 @@ func TestPeersHaveTests(t *testing.T) {
 func caseRow(t *testing.T, row string, cells []string, tests string) {
 	t.Helper()
 	if len(cells) != 3 || !regexp.MustCompile(`^ (passes|differs: |does not apply: )`).MatchString(cells[1]) {
-		t.Errorf("a row that does not say what became of a case: %s", row)
+		t.Errorf("a row without the result of a case: %s", row)
 		return
 	}
 	subtests := strings.Split(strings.TrimSpace(cells[0]), ", ")
@@ -137,7 +138,7 @@ func caseRow(t *testing.T, row string, cells []string, tests string) {
 	}
 }
 
-// testsOf is the text of the tests of a package.
+// testsOf returns the text of the tests of a package.
 func testsOf(t *testing.T, pkg string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))

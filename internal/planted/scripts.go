@@ -1,6 +1,6 @@
 package main
 
-// scripts are mistakes in what Redis runs.
+// scripts are mistakes in the scripts.
 func scripts() []mistake {
 	return []mistake{
 		{
@@ -14,22 +14,22 @@ func scripts() []mistake {
 			pkg:   "internal/schedule", test: "TestSchedules",
 		},
 		{
-			name: "blind-release", what: "A release does not look at whose hold it ends.",
+			name: "blind-release", what: "A release does not compare the id of the hold that it ends.",
 			edits: []edit{{"release-of-own-hold", operandNever(1)}},
 			pkg:   "lockcore", test: "TestLeaseMaxHold", fast: true,
 		},
 		{
-			name: "blind-renewal", what: "A renewal does not look at whose lease it keeps.",
+			name: "blind-renewal", what: "A renewal does not compare the id of the lease that it extends.",
 			edits: []edit{{"renewal-of-own-lease", operandNever(1)}},
 			pkg:   "internal/backend/redis", test: "TestScriptRenew",
 		},
 		{
-			name: "renewal-revives", what: "A renewal revives a lease that has run out.",
+			name: "renewal-revives", what: "A renewal revives an expired lease.",
 			edits: []edit{{"renewal-of-own-lease", operandNever(2)}},
 			pkg:   "internal/backend/redis", test: "TestScriptRenew",
 		},
 		{
-			name: "extend-or-set", what: "A renewal takes a key that is free.",
+			name: "extend-or-set", what: "A renewal acquires a free key.",
 			edits: []edit{{"renewal-of-own-lease", before("if not v[1] then call('HSET', key, 's', 'h', 'h', hold, 'x', now + lease, 'd', lease); v[1], v[2], x = 'h', hold, now + lease end")}},
 			pkg:   "internal/backend/redis", test: "TestScriptRenew",
 		},
@@ -39,67 +39,67 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestRenewUnreadable",
 		},
 		{
-			name: "renewal-shortens", what: "A renewal makes a lease shorter that was extended.",
+			name: "renewal-shortens", what: "A renewal shortens a lease that was extended.",
 			edits: []edit{{"renewal-never-shortens", always()}},
 			pkg:   "internal/backend/redis", test: "TestScriptExtend",
 		},
 		{
-			name: "no-token-floor", what: "A token is the last one and 1, so that they begin anew when the data is gone.",
+			name: "no-token-floor", what: "A token is the last one plus 1, so tokens start again after a data loss.",
 			edits: []edit{{"token-floor", after("t = string.format('%.0f', f + 1)")}},
 			pkg:   "internal/backend/redis", test: "TestScriptTokens", fast: true,
 		},
 		{
-			name: "tokens-of-a-batch-forgotten", what: "A holder that died is taken to have used one token, not all of its batch.",
+			name: "tokens-of-a-batch-forgotten", what: "A dead holder counts as having used one token, not all of its batch.",
 			edits: []edit{{"tokens-of-dead-holder", never()}},
 			pkg:   "internal/backend/redis", test: "TestScriptTokens",
 		},
 		{
-			name: "ask-not-idempotent", what: "Who sends an acquire again, for want of a reply, is told that the key is busy: by itself.",
+			name: "ask-not-idempotent", what: "A repeated acquire whose first reply was lost finds the key busy by its own hold.",
 			edits: []edit{{"same-request", never()}},
 			pkg:   "guard", test: "TestExclusiveLostReply",
 		},
 		{
-			name: "late-copy-granted", what: "A copy of an acquire that comes after its end takes the key for nobody.",
+			name: "late-copy-granted", what: "A late duplicate of an acquire acquires the key after its request has ended.",
 			edits: []edit{{"late-duplicate", never()}},
 			pkg:   "internal/sim", test: "TestLateCopyOfAcquire",
 		},
 		{
-			name: "reservation-ignored", what: "A newcomer takes the key that is reserved for the first in line.",
+			name: "reservation-ignored", what: "A new request is granted a key that is reserved for the first waiter.",
 			edits: []edit{{"key-is-taken", operand(1, "s ~= 'r'")}},
 			pkg:   "internal/sim", test: "TestReservationIsKept",
 		},
 		{
-			name: "dead-head-of-line", what: "A turn is reserved for the first in line although its process is gone, and once more for that one at every release.",
+			name: "dead-head-of-line", what: "A release reserves the key for the first waiter although its process has ended, and so does every later release.",
 			edits: []edit{{"waiter-lives", value("($) or true")}},
 			pkg:   "lockcore", test: "TestPeer_redissonDeadWaiterAtTheHead",
 		},
 		{
-			name: "leave-frees-another's-turn", what: "A waiter that gives up frees the turn that is reserved for another.",
+			name: "leave-frees-another's-turn", what: "A waiter that gives up ends the reservation of another one.",
 			edits: []edit{{"leaves-with-turn", value("k.s ~= 'r' and ($)")}},
 			pkg:   "internal/backend/redis", test: "TestScriptLeave",
 		},
 		{
-			name: "turn-not-passed-on", what: "A waiter that gives up keeps the turn that it was given.",
+			name: "turn-not-passed-on", what: "A waiter that gives up keeps its reservation.",
 			edits: []edit{{"turn-passed-on", skip()}},
 			pkg:   "lockcore", test: "TestWaitPassesTurnOn",
 		},
 		{
-			name: "complete-without-check", what: "A stale holder's completion replaces what its successor does.",
+			name: "complete-without-check", what: "The completion of a stale holder ends the hold of its successor.",
 			edits: []edit{{"completion-of-own-hold", operandNever(1)}},
 			pkg:   "lockcore", test: "TestLeaseLateCompletion", fast: true,
 		},
 		{
-			name: "complete-wakes-nobody", what: "A record is not told to who waits for it.",
+			name: "complete-wakes-nobody", what: "The waiters are not notified of a record.",
 			edits: []edit{{"record-told", skip()}},
 			pkg:   "lockcore", test: "TestPeer_rueidislockRecordWithoutAWord",
 		},
 		{
-			name: "abandoned-forgotten", what: "Who takes an abandoned key over is not told.",
+			name: "abandoned-forgotten", what: "A takeover of an abandoned key is not reported.",
 			edits: []edit{{"grant-reply", after("reply[4] = 0")}},
 			pkg:   "guard", test: "TestOnceAbandoned",
 		},
 		{
-			name: "abandoned-told-once", what: "That a key was abandoned is forgotten with the first one that takes it, even if that never ran.",
+			name: "abandoned-told-once", what: "The first takeover of an abandoned key clears the mark, even if it never ran.",
 			edits: []edit{{"abandoned-noted", never()}},
 			pkg:   "lockcore", test: "TestPeer_asynqOrphanForgotten",
 		},
@@ -109,7 +109,7 @@ func scripts() []mistake {
 			pkg:   "guard", test: "TestOnceAbandoned", fast: true,
 		},
 		{
-			name: "revoke-frees", what: "Revoke gives the key to others under the running handler.",
+			name: "revoke-frees", what: "Revoke frees the key while the handler runs.",
 			edits: []edit{{"revoked", stmt("call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd')")}},
 			pkg:   "lockcore", test: "TestRevoke",
 		},
@@ -119,12 +119,12 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestPeer_redissonKeysThatStay",
 		},
 		{
-			name: "memory-ends-with-hash", what: "An ended id is remembered for as long as the hash happens to live.",
+			name: "memory-ends-with-hash", what: "An ended id is remembered only for the TTL that the hash has.",
 			edits: []edit{{"remembered-for-a-minute", skip()}},
 			pkg:   "internal/backend/redis", test: "TestScriptRemembersLongEnough",
 		},
 		{
-			name: "queue-outlives-hash", what: "A reserved key keeps the TTL of a free one, so that its queue lives longer.",
+			name: "queue-outlives-hash", what: "A reserved key keeps the TTL of a free one, so its queue outlives it.",
 			edits: []edit{{"hash-outlives-queue", skip()}},
 			pkg:   "internal/backend/redis", test: "TestScriptHashOutlivesQueue",
 		},
@@ -134,7 +134,7 @@ func scripts() []mistake {
 			pkg:   "internal/backend/redis", test: "TestScriptRecordKeepsItsEnd",
 		},
 		{
-			name: "dead-queue-in-one-script", what: "One release looks for a live waiter behind any number of dead ones.",
+			name: "dead-queue-in-one-script", what: "One release searches for a live waiter behind any number of dead ones.",
 			edits: []edit{{"dead-members-per-script", after("most = 1000000")}},
 			pkg:   "internal/backend/redis", test: "TestScriptDeadQueue",
 		},
@@ -144,7 +144,7 @@ func scripts() []mistake {
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
-			name: "parked-at-the-end", what: "An entry that is parked again goes behind the others.",
+			name: "parked-at-the-end", what: "An entry that is parked again moves behind the others.",
 			edits: []edit{{"parked-in-its-place", stmt("call('ZADD', KEYS[2], now, entry)")}},
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
@@ -164,7 +164,7 @@ func scripts() []mistake {
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
-			name: "clock-set-back", what: "A server clock that was set back keeps a lease for as long.",
+			name: "clock-set-back", what: "If the server clock is set back, a lease lasts longer by that time.",
 			edits: []edit{{"clock-sane", always()}},
 			pkg:   "internal/backend/redis", test: "TestScriptClock",
 		},

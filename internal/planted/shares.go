@@ -1,7 +1,7 @@
 package main
 
-// shares are mistakes in shares: in the rules and in the scripts. The comparison of both finds them, and a
-// history finds what readers see.
+// shares are mistakes in the rules and the scripts of shares. The comparison of both finds them,
+// and a history finds mistakes that readers can observe.
 func shares() []mistake {
 	const pkg, test = "internal/backend/memory", "TestDifferentialFixed"
 	return []mistake{
@@ -76,12 +76,12 @@ func shares() []mistake {
 			pkg:   pkg, test: test, fast: true,
 		},
 		{
-			name: "share-comes-alone", what: "The request that opens a phase lets in none of those behind it.",
+			name: "share-comes-alone", what: "The request that opens a phase admits none of the requests behind it.",
 			edits: []edit{{"share-brings-others", skip()}},
 			pkg:   pkg, test: test,
 		},
 		{
-			name: "cooling-share-without-holder", what: "A cooling share forgets who had it.",
+			name: "cooling-share-without-holder", what: "A cooling share loses its holder.",
 			edits: []edit{{"cooldown-before-the-end", skip()}},
 			pkg:   pkg, test: test,
 		},
@@ -101,7 +101,7 @@ func shares() []mistake {
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
-			name: "share-clock-set-back", what: "A server clock that was set back keeps a share for as long.",
+			name: "share-clock-set-back", what: "If the server clock is set back, a share lasts longer by that time.",
 			edits: []edit{{"share-ends-with-its-phase", stmt("local kept = member")}},
 			pkg:   "internal/backend/redis", test: "TestScriptSharesClock",
 		},

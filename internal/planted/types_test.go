@@ -19,13 +19,14 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// listed is a package as go list says it.
+// listed is a package in the output of go list.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// The code with a mistake compiles: the names in a replacement still exist, and nothing becomes unused.
+// The code with a mistake compiles: the names in a replacement still exist, and nothing becomes
+// unused.
 func TestMistakesCompile(t *testing.T) {
 	testlevel.Full(t)
 	marked, err := find(root)

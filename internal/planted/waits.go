@@ -9,22 +9,22 @@ func waits() []mistake {
 			pkg:   "lockcore", test: "TestGroupShortCall",
 		},
 		{
-			name: "one-group-only", what: "Calls wait for the group under way, however long that takes.",
+			name: "one-group-only", what: "Calls wait for the group under way without a limit.",
 			edits: []edit{{"group-beside", skip()}},
 			pkg:   "lockcore", test: "TestGroupShortCall",
 		},
 		{
-			name: "only-messages", what: "A waiter asks again only for a message, so that a lost one parks it for ever.",
+			name: "only-messages", what: "A waiter sends its next request only after a message, so it waits forever if a message is lost.",
 			edits: []edit{{"request-again-at", value("$.Add(time.Hour)")}},
 			pkg:   "lockcore", test: "TestPeer_rueidislockLostMessage", fast: true,
 		},
 		{
-			name: "no-lease-timer", what: "A waiter does not look again when the lease of a holder that may be dead ends.",
+			name: "no-lease-timer", what: "A waiter does not send a request when the lease of a holder ends, which may be dead.",
 			edits: []edit{{"request-again-at", call("time.Now().Add(max($0, 2*time.Second))")}},
 			pkg:   "lockcore", test: "TestPeer_asynqDeadHolderIsFoundLate",
 		},
 		{
-			name: "woken-cleared-after", what: "A hint that comes between a reply's writing and its reading is cleared with it.",
+			name: "woken-cleared-after", what: "A signal that arrives between the sending and the reading of a reply is cleared with it.",
 			edits: []edit{
 				{"hints-cleared", skip()},
 				{"reply-noted", before("$(hints-cleared)")},
@@ -37,17 +37,17 @@ func waits() []mistake {
 			pkg:   "lockcore", test: "TestPeer_redissonUnsubscribedTooEarly",
 		},
 		{
-			name: "resubscribed-in-silence", what: "Nobody looks after what was said while the subscription was down.",
+			name: "resubscribed-in-silence", what: "Waiters send no request after a subscription is restored.",
 			edits: []edit{{"resubscribed", skip()}},
 			pkg:   "internal/sim", test: "TestResubscriptionWakes",
 		},
 		{
-			name: "wake-up-storm", what: "A forged or repeated message makes a waiter ask at any rate.",
+			name: "wake-up-storm", what: "A forged or repeated message makes a waiter send requests at any rate.",
 			edits: []edit{{"futile-hints", never()}},
 			pkg:   "lockcore", test: "TestWakeForged",
 		},
 		{
-			name: "place-not-given-up", what: "A waiter that gives up stays in Redis's queue, and is given a turn.",
+			name: "place-not-given-up", what: "A waiter that gives up stays in the wait queue of Redis, and gets a turn.",
 			edits: []edit{{"undo-of-request", operandNever(0)}},
 			pkg:   "lockcore", test: "TestWaitInVain",
 		},
@@ -62,7 +62,7 @@ func waits() []mistake {
 			pkg:   "lockcore", test: "TestRetryBrokenConnection",
 		},
 		{
-			name: "asker-fails-alone", what: "A call that asks for all in line and gives up leaves nobody who asks.",
+			name: "asker-fails-alone", what: "A leader that gives up passes the leadership to no waiter.",
 			edits: []edit{{"leader-gives-up", skip()}},
 			pkg:   "lockcore", test: "TestPeer_rueidislockAskerGivesUp",
 		},

@@ -17,15 +17,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The rights that docs/security.md publishes, for the default prefix; internal/security compares them with the page.
+// The rights that docs/security.md lists, for the default prefix. A test of internal/security
+// compares them with the page.
 const (
 	Commands = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard +zpopmin +publish +subscribe +unsubscribe +ping"
 	Keys     = "~holdfast:2:*"
 	Channels = "resetchannels &holdfast:2:wake:*"
 )
 
-// LeastUser is who the Lockers of a process are where the environment variable HOLDFAST_TEST_ACL is true: a user who has only the rights
-// above. Tests administer their servers as before. When a server stops, whatever was denied to that user fails the test.
+// LeastUser is the user of the Lockers of a process if the environment variable HOLDFAST_TEST_ACL
+// is true. The user has only the rights above and a few for tests. Tests administer their servers
+// as the default user. When a server stops, each command that was denied to LeastUser fails the
+// test.
 const LeastUser = "holdfast"
 
 const leastPassword = "only-for-tests"
@@ -35,7 +38,8 @@ func leastRights() bool {
 	return on
 }
 
-// MoreRights skips a test that needs more rights than [LeastUser] has, if the tests' Lockers run as that user.
+// MoreRights skips a test that needs more rights than [LeastUser] has, if the Lockers of the tests
+// have that user.
 func MoreRights(tb testing.TB) {
 	tb.Helper()
 	if leastRights() {
@@ -43,14 +47,14 @@ func MoreRights(tb testing.TB) {
 	}
 }
 
-// addUser makes the user, if the environment asks for it.
+// addUser creates the user if HOLDFAST_TEST_ACL is true.
 func (s *Server) addUser(ctx context.Context, c *redis.Client) error {
 	if !leastRights() {
 		return nil
 	}
-	args := []any{"ACL", "SETUSER", LeastUser, "reset", "on", ">" + leastPassword, "+wait", "+scan", "+info"} // of ReplicaAcks and List
+	args := []any{"ACL", "SETUSER", LeastUser, "reset", "on", ">" + leastPassword, "+wait", "+scan", "+info"} // +wait for ReplicaAcks, +scan and +info for List
 	for rule := range strings.FieldsSeq(Commands + " " + Keys + " " + Channels) {
-		if rule != "-@all" { // "reset" says so
+		if rule != "-@all" { // part of "reset"
 			args = append(args, rule)
 		}
 	}
@@ -59,8 +63,9 @@ func (s *Server) addUser(ctx context.Context, c *redis.Client) error {
 	return err
 }
 
-// dial makes the connections of a Locker those of the user with the least rights. A Locker makes its clients from the options of the test's
-// own one, so that nothing but who dials tells them apart.
+// dial authenticates the connections of a Locker as the user with the least rights. A Locker makes
+// its clients from the options of the test's own client. So only the call stack of the dial tells
+// them apart.
 func (s *Server) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, addr)
 	if err != nil || !s.least.Load() || !byLocker() {
@@ -82,7 +87,7 @@ func (s *Server) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, conn.SetDeadline(time.Time{})
 }
 
-// byLocker looks for the dialer of internal/backend/redis among the callers.
+// byLocker reports whether the dialer of internal/backend/redis is among the callers.
 func byLocker() bool {
 	pc := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
@@ -97,8 +102,8 @@ func byLocker() bool {
 	}
 }
 
-// denied fails the test if the user with the least rights was refused something. A server that does not answer, for a test has
-// stopped or crashed it, is not asked.
+// denied fails the test if a command was denied to the user with the least rights. It ignores a
+// server that does not reply, because a test has stopped or crashed it.
 func (s *Server) denied() {
 	s.tb.Helper()
 	if !s.least.Load() {
@@ -107,15 +112,15 @@ func (s *Server) denied() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	o := s.Options()
-	o.ContextTimeoutEnabled, o.MaxRetries, o.PoolSize = true, -1, 1000 // in a small pool go-redis would go on dialing
+	o.ContextTimeoutEnabled, o.MaxRetries, o.PoolSize = true, -1, 1000 // with a small pool go-redis would continue to dial
 	c := redis.NewClient(o)
 	defer func() { _ = c.Close() }()
 	log, err := c.ACLLog(ctx, 128).Result()
 	if err != nil {
-		s.tb.Logf("the ACL LOG is not known: %v", err)
+		s.tb.Logf("cannot read the ACL LOG: %v", err)
 	}
 	for _, e := range log {
-		if e.Username == LeastUser && e.Object != "client|setinfo" { // from 7.2 on go-redis says its name; it goes on without
+		if e.Username == LeastUser && e.Object != "client|setinfo" { // from Redis 7.2 on go-redis sets its name; it continues without
 			s.tb.Errorf("denied to a Locker: %s %s, %s, %d times", e.Reason, e.Object, e.Context, e.Count)
 		}
 	}

@@ -17,16 +17,17 @@ const (
 	masters = 3
 )
 
-// Shards is a Redis Cluster of three masters with a replica each; a node that is silent for a second counts as failed. Its methods are for
-// the test's own goroutine.
+// Shards is a Redis Cluster of three masters with a replica each. A node that does not reply for a
+// second counts as failed. Only the goroutine of the test may call the methods.
 type Shards struct {
 	tb    testing.TB
 	nodes []*Server
 	ids   map[string]string // by address
 }
 
-// Cluster starts Shards on free ports of the loopback interface, waits until all slots are served and every replica is in step, and stops them
-// when the test ends. args are passed to all six. It skips or fails as [Real] does.
+// Cluster starts Shards on free ports of the loopback interface, and stops them when the test ends.
+// It returns when all slots are served and every replica is in sync. args are passed to all six
+// servers. It skips or fails like [Real].
 func Cluster(tb testing.TB, args ...string) *Shards {
 	tb.Helper()
 	s := &Shards{tb: tb, ids: map[string]string{}}
@@ -43,7 +44,7 @@ func Cluster(tb testing.TB, args ...string) *Shards {
 		s.join(i, bus)
 	}
 	for i, replica := range s.nodes[masters:] {
-		settle(tb, "the cluster", func(ctx context.Context) error { // until it has heard of its master
+		settle(tb, "the cluster", func(ctx context.Context) error { // until the replica knows its master
 			return ask(ctx, replica.Addr(), func(ctx context.Context, c *redis.Client) error {
 				return c.ClusterReplicate(ctx, s.ids[s.nodes[i].Addr()]).Err()
 			})
@@ -53,7 +54,7 @@ func Cluster(tb testing.TB, args ...string) *Shards {
 	return s
 }
 
-// join makes node i known to the first one, and gives it its slots if it is to be a master.
+// join introduces node i to the first one, and assigns its slots if it is a master.
 func (s *Shards) join(i int, bus map[*Server]int) {
 	s.tb.Helper()
 	node, first := s.nodes[i], s.nodes[0]
@@ -82,13 +83,13 @@ func (s *Shards) ready(ctx context.Context) error {
 	return nil
 }
 
-// serves says that a node sees all slots served by three masters, of which it knows the replicas.
+// serves reports whether a node sees all slots served by three masters, and knows their replicas.
 func (s *Shards) serves(ctx context.Context, c *redis.Client) error {
 	info, err := c.ClusterInfo(ctx).Result()
 	if err != nil {
 		return err
 	}
-	ranges, err := c.ClusterSlots(ctx).Result() //nolint:staticcheck // its reply says all that is needed
+	ranges, err := c.ClusterSlots(ctx).Result() //nolint:staticcheck // its reply suffices
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,8 @@ func (s *Shards) Options() *redis.ClusterOptions {
 	return o
 }
 
-// Client returns a client that is closed when the test ends. Each edit may change the options before.
+// Client returns a client that is closed when the test ends. Each edit may change the options
+// before.
 func (s *Shards) Client(tb testing.TB, edit ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	tb.Helper()
 	o := s.Options()
@@ -123,7 +125,7 @@ func (s *Shards) Client(tb testing.TB, edit ...func(*redis.ClusterOptions)) *red
 	return c
 }
 
-// Slot is that of key.
+// Slot returns the slot of key.
 func (s *Shards) Slot(key string) int {
 	s.tb.Helper()
 	var slot int64
@@ -134,13 +136,14 @@ func (s *Shards) Slot(key string) int {
 	return int(slot)
 }
 
-// Master is the server that has slot, as the first node that answers sees it. Stop it and it is killed by SIGKILL.
+// Master returns the server that has slot, as the first node that replies sees it. Stop kills it
+// with SIGKILL.
 func (s *Shards) Master(slot int) *Server {
 	s.tb.Helper()
 	return s.owners(slot)[0]
 }
 
-// Replica is the replica of the master that has slot.
+// Replica returns the replica of the master that has slot.
 func (s *Shards) Replica(slot int) *Server {
 	s.tb.Helper()
 	owners := s.owners(slot)
@@ -150,7 +153,7 @@ func (s *Shards) Replica(slot int) *Server {
 	return owners[1]
 }
 
-// Masters are the servers that have slots.
+// Masters returns the servers that have slots.
 func (s *Shards) Masters() []*Server {
 	s.tb.Helper()
 	var all []*Server
@@ -174,14 +177,14 @@ func (s *Shards) owners(slot int) []*Server {
 			return owners
 		}
 	}
-	s.tb.Fatalf("nobody has slot %d", slot)
+	s.tb.Fatalf("no server has slot %d", slot)
 	return nil
 }
 
 func (s *Shards) slots() (ranges []redis.ClusterSlot) {
 	s.tb.Helper()
 	s.first(func(ctx context.Context, c *redis.Client) (err error) {
-		ranges, err = c.ClusterSlots(ctx).Result() //nolint:staticcheck // its reply says all that is needed
+		ranges, err = c.ClusterSlots(ctx).Result() //nolint:staticcheck // its reply suffices
 		return err
 	})
 	return ranges
@@ -190,7 +193,7 @@ func (s *Shards) slots() (ranges []redis.ClusterSlot) {
 // first calls do on the nodes until one replies.
 func (s *Shards) first(do func(context.Context, *redis.Client) error) {
 	s.tb.Helper()
-	settle(s.tb, "a node of the cluster replies", func(ctx context.Context) (err error) {
+	settle(s.tb, "a node of the cluster", func(ctx context.Context) (err error) {
 		for _, node := range s.nodes {
 			if err = ask(ctx, node.Addr(), do); err == nil {
 				return nil
@@ -207,11 +210,12 @@ func (s *Shards) named(addr string) *Server {
 			return node
 		}
 	}
-	s.tb.Fatalf("%q is no node of the cluster", addr)
+	s.tb.Fatalf("%q is not a node of the cluster", addr)
 	return nil
 }
 
-// Failover waits until another than old has slot and all nodes that answer say that all slots are served.
+// Failover waits until a server other than old has slot, and all other nodes report that all slots
+// are served. It returns the new master.
 func (s *Shards) Failover(slot int, old *Server) *Server {
 	s.tb.Helper()
 	settle(s.tb, "the failover", func(ctx context.Context) error {
@@ -230,7 +234,7 @@ func (s *Shards) Failover(slot int, old *Server) *Server {
 			}
 		}
 		if s.Master(slot) == old {
-			return errors.New("the old master has it")
+			return errors.New("the old master has the slot")
 		}
 		return nil
 	})

@@ -2,15 +2,16 @@
 
 package redistest
 
-// Migration is a slot on its way from one master to another, see [Shards.Begin].
+// Migration is a slot that moves from one master to another, see [Shards.Begin].
 type Migration struct {
 	s        *Shards
 	slot     int
 	from, to *Server
-	Moved    int // keys so far
+	Moved    int // number of keys so far
 }
 
-// Migrate moves a slot with all its keys, live: as redis-cli's reshard does it. It returns how many keys that were.
+// Migrate moves a slot with all its keys while it is in use, like redis-cli --cluster reshard. It
+// returns the number of keys.
 func (s *Shards) Migrate(slot int, to *Server) (keys int) {
 	s.tb.Helper()
 	m := s.Begin(slot, to)
@@ -19,19 +20,19 @@ func (s *Shards) Migrate(slot int, to *Server) (keys int) {
 	return m.Moved
 }
 
-// Begin opens a slot: from now on its old master answers ASK for a key that it does not have.
+// Begin opens a slot: from now on its old master replies ASK for a key that it does not have.
 func (s *Shards) Begin(slot int, to *Server) *Migration {
 	s.tb.Helper()
 	m := &Migration{s: s, slot: slot, from: s.Master(slot), to: to}
 	if m.from == to {
-		s.tb.Fatalf("slot %d is there already", slot)
+		s.tb.Fatalf("slot %d is on that server already", slot)
 	}
 	s.must(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", s.ids[m.from.Addr()])
 	s.must(m.from, "CLUSTER", "SETSLOT", slot, "MIGRATING", s.ids[to.Addr()])
 	return m
 }
 
-// Keys moves the keys that are there.
+// Keys moves the keys that the old master has.
 func (m *Migration) Keys() {
 	m.s.tb.Helper()
 	for {
@@ -47,7 +48,7 @@ func (m *Migration) Keys() {
 	}
 }
 
-// End gives the slot to its new master.
+// End assigns the slot to its new master.
 func (m *Migration) End() {
 	m.s.tb.Helper()
 	m.s.must(m.to, "CLUSTER", "SETSLOT", m.slot, "NODE", m.s.ids[m.to.Addr()])

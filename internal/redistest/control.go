@@ -8,20 +8,21 @@ import (
 )
 
 const (
-	controlMoment = time.Millisecond // pause between two hand-overs of a Control
-	controlUsual  = time.Millisecond // usual delay of a timer and a hand-over on an idle machine
+	controlMoment = time.Millisecond // pause between two passes of a Control
+	controlUsual  = time.Millisecond // usual delay of a timer and a pass on an idle machine
 )
 
-// Control measures how late the machine is while a test runs. It repeatedly sleeps for a moment, then hands a value
-// over to another goroutine and back. A time limit plus Late limits the code, not the machine.
+// Control measures how late the machine is while a test runs. It repeatedly sleeps for a moment,
+// then passes a value to another goroutine and back. A time limit plus Late limits the code, not
+// the machine.
 type Control struct {
 	mu    sync.Mutex
-	beat  time.Time // when the hand-over that is under way began
+	beat  time.Time // when the pass under way began
 	sums  []lateSum // by time
 	total time.Duration
 }
 
-// lateSum is the total delay of all hand-overs up to a time.
+// lateSum is the total delay of all passes up to a time.
 type lateSum struct {
 	at    time.Time
 	total time.Duration
@@ -65,8 +66,9 @@ func (c *Control) ended(now time.Time) {
 	c.beat = now
 }
 
-// Late returns how much longer than usual an action from start until now may have taken on this machine. That is twice
-// the delay of the control meanwhile: once for this process and once for the server that it talks to.
+// Late returns how much longer than usual an action from start until now may have taken on this
+// machine. That is twice the delay of the control in that time: once for this process and once for
+// the server.
 func (c *Control) Late(start time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

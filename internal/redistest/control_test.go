@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// In a bubble time stands still while a goroutine runs: nothing is late.
+// In a bubble the clock stops while a goroutine runs, so nothing is late.
 func TestControlOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, start := redistest.NewControl(t), time.Now()
@@ -19,7 +19,7 @@ func TestControlOnTime(t *testing.T) {
 	})
 }
 
-// A delay counts only for actions that were under way meanwhile, also while the delay goes on.
+// A delay counts only for actions that were under way during the delay, also before it has ended.
 func TestControlLate(t *testing.T) {
 	start := time.Now()
 	c := redistest.ControlAt(start)
@@ -28,7 +28,7 @@ func TestControlLate(t *testing.T) {
 	c.Ended(at(52 * time.Millisecond))  // 48 ms late
 	c.Ended(at(54 * time.Millisecond))  // usual
 	c.Ended(at(154 * time.Millisecond)) // 98 ms late
-	c.Ended(time.Now().Add(time.Hour))  // none is under way
+	c.Ended(time.Now().Add(time.Hour))  // no action is under way
 	hour := c.Late(at(200 * time.Millisecond))
 	if got := c.Late(at(60*time.Millisecond)) - hour; got != 2*98*time.Millisecond {
 		t.Errorf("since 60 ms: %v", got)

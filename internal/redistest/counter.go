@@ -12,9 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
-// Counter counts the commands that are sent on connections. A script counts under its title, its last line that
-// looks like `-- acquire.lua: …`; everything else under its own name in lower case. What sets a connection up is not
-// counted (HELLO, AUTH, SELECT, CLIENT, READONLY, PING). The zero value is ready.
+// Counter counts the commands that are sent on connections. A script counts under its title, the
+// last line of the form `-- acquire.lua: …`. Every other command counts under its own name in lower
+// case. The commands that set up a connection do not count (HELLO, AUTH, SELECT, CLIENT, READONLY,
+// PING). The zero value is ready to use.
 type Counter struct {
 	names resp.Names
 	mu    sync.Mutex
@@ -34,15 +35,15 @@ func (c *Counter) Dial(next Dialer) Dialer {
 	}
 }
 
-// Reset forgets what was sent so far, but not how the scripts are called. Warm up, Reset, then count: the first use of a
-// script on a server is an EVALSHA and then an EVAL.
+// Reset sets the counts to zero and keeps the titles of scripts. The first use of a script on a
+// server is an EVALSHA and then an EVAL. So warm up, call Reset, and then count.
 func (c *Counter) Reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent = nil
 }
 
-// Commands returns what was sent, in order.
+// Commands returns the commands that were sent, in order.
 func (c *Counter) Commands() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +68,7 @@ func (c *Counter) Count(name string) int {
 	return n
 }
 
-// String lists what was sent by name: "acquire 1, release 1".
+// String lists the commands by name: "acquire 1, release 1".
 func (c *Counter) String() string {
 	count := make(map[string]int)
 	for _, s := range c.Commands() {
@@ -94,11 +95,11 @@ type countedConn struct {
 	net.Conn
 	counter *Counter
 	mu      sync.Mutex // a connection may be written to from more than one goroutine
-	rest    []byte     // of a request that is not complete
+	rest    []byte     // the start of a request that is not complete
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
-	c.see(b) // before it is sent, so that who has the reply finds it counted
+	c.see(b) // before it is sent, so that it is counted when the reply arrives
 	return c.Conn.Write(b)
 }
 

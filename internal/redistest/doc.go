@@ -1,5 +1,5 @@
-// Package redistest gives tests a Redis: [Real] starts a redis-server, [Bubble] makes one in memory that lives inside a
-// testing/synctest bubble, and [Counter] says which commands were sent.
+// Package redistest gives tests a Redis. [Real] starts a redis-server, [Bubble] makes one in memory
+// inside a testing/synctest bubble, and [Counter] counts the commands that are sent.
 package redistest
 
 import (
@@ -13,7 +13,7 @@ import (
 // Dialer is the type of redis.Options.Dialer.
 type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// client makes a client of o, edited, that is closed when the test ends.
+// client returns a client of o, edited, that is closed when the test ends.
 func client(tb testing.TB, o *redis.Options, edit []func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	for _, e := range edit {

@@ -18,9 +18,9 @@ type Memory struct {
 	server *pipe.Server
 }
 
-// Bubble returns a Redis that follows the clock of the testing/synctest bubble that it is called in; outside one, the
-// real clock. It is closed when the test of the bubble ends. Clients must be made in the same bubble.
-// It skips the test if only tests on real servers are to run, see [testlevel.InMemory].
+// Bubble returns a Redis that follows the clock of the testing/synctest bubble, or the real clock
+// outside of a bubble. It is closed when the test ends. Clients must be made in the same bubble. It
+// skips the test if only tests on real servers are to run, see [testlevel.InMemory].
 func Bubble(tb testing.TB) *Memory {
 	tb.Helper()
 	testlevel.InMemory(tb)
@@ -41,11 +41,12 @@ func (m *Memory) Options() *redis.Options {
 		Addr:            "127.0.0.1:1",
 		Dialer:          func(context.Context, string, string) (net.Conn, error) { return m.server.Dial() },
 		DisableIdentity: true,
-		PoolSize:        1000, // waiting for a connection would use a timer that the next bubble may get too
+		PoolSize:        1000, // a wait for a connection would use a timer that the next bubble may get too
 	}
 }
 
-// Client returns a client of m that is closed when the test ends. Each edit may change the options before.
+// Client returns a client of m that is closed when the test ends. Each edit may change the options
+// before.
 func (m *Memory) Client(tb testing.TB, edit ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	return client(tb, m.Options(), edit)

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Plain returns the fields of a plain hold or a plain record as those of a hash. ok is false if value is neither, see
-// plain.lua.
+// Plain returns the fields of a plain hold or a plain record as those of a hash. ok is false if
+// value is neither, see plain.lua.
 func Plain(value string) (fields map[string]string, ok bool) {
 	form, names := value[:min(len(value), 1)], []string{"h", "t", "d", "x", "o"}
 	switch form {
@@ -86,8 +86,8 @@ func Unfold(ctx context.Context, rdb redis.Cmdable, hash string) error {
 	return err
 }
 
-// Fields returns the fields of a key without a command. It reads in several steps, between which a script may run. So it
-// reads until two results are equal.
+// Fields returns the fields of a key without a command. It reads in several steps, between which a
+// script may run. So it reads until two results are equal.
 func (m *Memory) Fields(hash string) map[string]string {
 	for before := m.read(hash); ; {
 		now := m.read(hash)
@@ -99,12 +99,12 @@ func (m *Memory) Fields(hash string) map[string]string {
 }
 
 func (m *Memory) read(hash string) map[string]string {
-	value, _ := m.Redis.Get(hash) // an error means that it is no string
+	value, _ := m.Redis.Get(hash) // an error means that it is not a string
 	if fields, ok := Plain(value); ok {
 		return fields
 	}
 	fields := map[string]string{}
-	names, _ := m.Redis.HKeys(hash) // an error means that it is no hash
+	names, _ := m.Redis.HKeys(hash) // an error means that it is not a hash
 	for _, name := range names {
 		fields[name] = m.Redis.HGet(hash, name)
 	}
@@ -113,7 +113,7 @@ func (m *Memory) read(hash string) map[string]string {
 
 // Unfold does the same as the function [Unfold], without a command.
 func (m *Memory) Unfold(hash string) {
-	value, _ := m.Redis.Get(hash) // an error means that it is no string
+	value, _ := m.Redis.Get(hash) // an error means that it is not a string
 	fields, ok := Plain(value)
 	if !ok {
 		return

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Relay is a TCP proxy that can fall silent: what is sent is then read and never arrives, in both directions, and no connection is closed. It is
-// for links on which a test has no dialer, such as that between a master and its replica.
+// Relay is a TCP proxy with a silent mode: it then drops all data in both directions, and closes no
+// connection. Use it for links without a dialer of the test, such as the one between a master and
+// its replica.
 type Relay struct {
 	to       string
 	listener net.Listener
@@ -20,7 +21,8 @@ type Relay struct {
 	closed bool
 }
 
-// Proxy starts a Relay to addr on a free port of the loopback interface and stops it when the test ends.
+// Proxy starts a Relay to addr on a free port of the loopback interface and stops it when the test
+// ends.
 func Proxy(tb testing.TB, addr string) *Relay {
 	tb.Helper()
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
@@ -33,25 +35,25 @@ func Proxy(tb testing.TB, addr string) *Relay {
 	return r
 }
 
-// Port is where the Relay listens.
+// Port returns the port on which the Relay listens.
 func (r *Relay) Port() string {
 	_, port, _ := net.SplitHostPort(r.listener.Addr().String()) // of a TCP listener
 	return port
 }
 
-// ReplicaOf are the arguments that make a server a replica of the one behind the Relay.
+// ReplicaOf returns the arguments that make a server a replica of the one behind the Relay.
 func (r *Relay) ReplicaOf() []string {
 	return []string{"--replicaof", "127.0.0.1 " + r.Port()}
 }
 
-// Silence begins to lose whatever passes by.
+// Silence makes the Relay drop all data.
 func (r *Relay) Silence() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.silent = true
 }
 
-// Heal ends a Silence. The connections that have lost something end too, for no stream goes on behind a gap.
+// Heal ends a Silence. It closes all connections, because a stream cannot continue after lost data.
 func (r *Relay) Heal() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +97,7 @@ func (r *Relay) serve(in net.Conn) {
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
 		both.Go(func() {
-			_, _ = io.Copy(&lossy{Conn: way[1], relay: r}, io.Reader(struct{ io.Reader }{way[0]})) // not by splice, which would pass lossy by
+			_, _ = io.Copy(&lossy{Conn: way[1], relay: r}, io.Reader(struct{ io.Reader }{way[0]})) // not by splice, which would bypass lossy
 			_ = way[0].Close()
 			_ = way[1].Close()
 		})
@@ -107,7 +109,7 @@ func (r *Relay) serve(in net.Conn) {
 	delete(r.conns, out)
 }
 
-// keep makes two connections end with the Relay.
+// keep makes two connections end with the Relay. It returns false if the Relay is closed.
 func (r *Relay) keep(conns ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +123,7 @@ func (r *Relay) keep(conns ...net.Conn) bool {
 	return !r.closed
 }
 
-// lossy is an end of a connection on which nothing arrives while the Relay is silent.
+// lossy is an end of a connection that drops data while the Relay is silent.
 type lossy struct {
 	net.Conn
 	relay *Relay
@@ -137,7 +139,7 @@ func (l *lossy) Write(b []byte) (int, error) {
 	return l.Conn.Write(b)
 }
 
-// ReadFrom hides that of the connection, which would not ask.
+// ReadFrom hides the ReadFrom of the connection, which would bypass Write.
 func (l *lossy) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{l}, r)
 }

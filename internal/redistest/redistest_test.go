@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A server starts empty, can be paused, resumed, stopped and started again, and is gone when its test has ended.
+// A server starts empty, can be paused, resumed, stopped and started again, and ends with its test.
 func TestReal(t *testing.T) {
 	var addr string
 	t.Run("life", func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestReal(t *testing.T) {
 
 		s.Pause()
 		if err := c.Get(ctx, "k").Err(); !os.IsTimeout(err) {
-			t.Errorf("a paused server answered: %v", err)
+			t.Errorf("a paused server replied: %v", err)
 		}
 		s.Resume()
 		if err := s.Client(t).Get(ctx, "k").Err(); err != nil {
@@ -41,13 +41,13 @@ func TestReal(t *testing.T) {
 		}
 		s.Stop()
 		if err := c.Get(ctx, "k").Err(); err == nil {
-			t.Error("a stopped server answered")
+			t.Error("a stopped server replied")
 		}
 		s.Start()
 		if n, err := s.Client(t).DBSize(ctx).Result(); n != 0 || err != nil {
 			t.Errorf("after a restart: %d keys, %v; want none", n, err)
 		}
-		s.Pause() // the end of the test must cope with it
+		s.Pause() // the cleanup must also stop a paused server
 	})
 	if addr == "" {
 		t.Skip(redistest.Missing + " see the test inside")
@@ -59,7 +59,7 @@ func TestReal(t *testing.T) {
 	}
 }
 
-// Arguments are passed on.
+// Arguments are passed to the server.
 func TestRealArgs(t *testing.T) {
 	c := redistest.Real(t, "--maxmemory", "123456789").Client(t)
 	got, err := c.ConfigGet(t.Context(), "maxmemory").Result()
@@ -68,7 +68,7 @@ func TestRealArgs(t *testing.T) {
 	}
 }
 
-// Without the program a test is skipped, and says so in the words that are counted; with CI=true it fails.
+// Without the program a test is skipped, with the prefix Missing; with CI=true it fails.
 func TestRealMissing(t *testing.T) {
 	t.Setenv("REDIS_SERVER", "redis-server-that-is-not-there")
 	for ci, want := range map[string]string{"": "skipped", "true": "failed"} {
@@ -96,7 +96,7 @@ func TestRealGuard(t *testing.T) {
 		os.Stdout.WriteString(s.Addr() + "\n")
 		select {}
 	}
-	self := redistest.Real(t) // skips where there is no server
+	self := redistest.Real(t) // skips without a server
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRealGuard$")
 	cmd.Env = append(os.Environ(), "REDISTEST_VICTIM=1")
 	out, err := cmd.StdoutPipe()
@@ -119,7 +119,7 @@ func TestRealGuard(t *testing.T) {
 	}
 }
 
-// In a bubble, keys run out by the bubble's clock and nothing is left behind.
+// In a bubble, keys expire by the clock of the bubble, and nothing is left behind.
 func TestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -165,7 +165,7 @@ func TestCounter(t *testing.T) {
 	})
 }
 
-// recorder is a test that notes how it ended.
+// recorder is a test that records how it ended.
 type recorder struct {
 	testing.TB
 	was, text string

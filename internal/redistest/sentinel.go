@@ -20,20 +20,21 @@ import (
 const (
 	masterName  = "trio"
 	quorum      = 2
-	settleLimit = 90 * time.Second // for a topology to settle; after a pause a sentinel does nothing for 30 s (TILT)
-	mustTime    = 10 * time.Second // time limit of a command on a server that is up
+	settleLimit = 90 * time.Second // for a topology to become ready; after a pause a sentinel does nothing for 30 s (TILT)
+	mustTime    = 10 * time.Second // time limit of a command on a running server
 )
 
-// Trio is a master with two replicas, watched by three sentinels: a master that is silent for a second is replaced. Its methods are for
-// the test's own goroutine.
+// Trio is a master with two replicas and three sentinels. The sentinels replace a master that does
+// not reply for a second. Only the goroutine of the test may call the methods.
 type Trio struct {
 	tb        testing.TB
 	servers   []*Server
 	sentinels []*Server
 }
 
-// Sentinel starts a Trio on free ports of the loopback interface, waits until all know each other and both replicas are in step, and stops it
-// when the test ends. args are passed to the three servers. It skips or fails as [Real] does.
+// Sentinel starts a Trio on free ports of the loopback interface, and stops it when the test ends.
+// It returns when all processes know each other and both replicas are in sync. args are passed to
+// the three servers. It skips or fails like [Real].
 func Sentinel(tb testing.TB, args ...string) *Trio {
 	tb.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}, args...)
@@ -59,7 +60,8 @@ func (s *Trio) Options() *redis.FailoverOptions {
 	return o
 }
 
-// Client returns a client that follows the master and is closed when the test ends. Each edit may change the options before.
+// Client returns a client that follows the master and is closed when the test ends. Each edit may
+// change the options before.
 func (s *Trio) Client(tb testing.TB, edit ...func(*redis.FailoverOptions)) *redis.Client {
 	tb.Helper()
 	o := s.Options()
@@ -71,7 +73,8 @@ func (s *Trio) Client(tb testing.TB, edit ...func(*redis.FailoverOptions)) *redi
 	return c
 }
 
-// Master is the server that the sentinels call the master. Stop it and it is killed by SIGKILL; Pause and Resume stop and thaw it.
+// Master returns the master that the sentinels name. Stop kills it with SIGKILL. Pause and Resume
+// stop and continue it.
 func (s *Trio) Master() *Server {
 	s.tb.Helper()
 	addr := s.masterAddr(s.tb.Context())
@@ -80,11 +83,11 @@ func (s *Trio) Master() *Server {
 			return server
 		}
 	}
-	s.tb.Fatalf("the sentinels name no master of ours: %q", addr)
+	s.tb.Fatalf("the sentinels name an unknown master: %q", addr)
 	return nil
 }
 
-// Replicas are the servers that are not the master.
+// Replicas returns the servers that are not the master.
 func (s *Trio) Replicas() []*Server {
 	s.tb.Helper()
 	master := s.Master()
@@ -97,7 +100,8 @@ func (s *Trio) Replicas() []*Server {
 	return others
 }
 
-// Failover waits until the sentinels call another server than old the master, and that says so too. It returns it.
+// Failover waits until the sentinels name a master other than old, and that server reports the role
+// of a master. It returns the new master.
 func (s *Trio) Failover(old *Server) *Server {
 	s.tb.Helper()
 	settle(s.tb, "the failover", func(ctx context.Context) error {
@@ -112,7 +116,7 @@ func (s *Trio) Failover(old *Server) *Server {
 	return s.Master()
 }
 
-// masterAddr is what the first sentinel that answers says.
+// masterAddr returns the address of the master that the first sentinel with a reply names.
 func (s *Trio) masterAddr(ctx context.Context) (addr string) {
 	for _, w := range s.sentinels {
 		err := ask(ctx, w.Addr(), func(ctx context.Context, c *redis.Client) error {
@@ -156,7 +160,8 @@ func sentinelSays(ctx context.Context, c *redis.Client, args ...any) *redis.Cmd 
 	return c.Do(ctx, append([]any{"SENTINEL"}, args...)...)
 }
 
-// sentinel starts one that watches master: the program is the same, its configuration must be a file.
+// sentinel starts a sentinel that watches master. It uses the same program; the configuration must
+// be a file.
 func sentinel(tb testing.TB, master *Server) *Server {
 	tb.Helper()
 	for try := 1; ; try++ {
@@ -189,7 +194,8 @@ func sentinel(tb testing.TB, master *Server) *Server {
 	}
 }
 
-// answers waits until the process answers; false if it does not within some seconds, as when another has its port.
+// answers waits until the process replies. It returns false if it does not within some seconds,
+// because another process has its port.
 func (s *Server) answers() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -204,7 +210,7 @@ func (s *Server) answers() bool {
 	}
 }
 
-// ask runs do with a client of addr, for at most half a second: the server may be paused.
+// ask calls do with a client of addr, for at most half a second, because the server may be paused.
 func ask(ctx context.Context, addr string, do func(context.Context, *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
@@ -215,7 +221,7 @@ func ask(ctx context.Context, addr string, do func(context.Context, *redis.Clien
 	return do(ctx, c)
 }
 
-// says checks that INFO section has each of parts.
+// says checks that a section of INFO contains each of parts.
 func says(ctx context.Context, c *redis.Client, section string, parts ...string) error {
 	info, err := c.Info(ctx, section).Result()
 	if err == nil && !contains(info, parts...) {
@@ -233,7 +239,7 @@ func contains(s string, parts ...string) bool {
 	return true
 }
 
-// settle asks until ok returns nil.
+// settle polls until ok returns nil.
 func settle(tb testing.TB, what string, ok func(context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), settleLimit)
@@ -244,7 +250,7 @@ func settle(tb testing.TB, what string, ok func(context.Context) error) {
 			return
 		}
 		if ctx.Err() != nil {
-			tb.Fatalf("%s: not after %v: %v", what, settleLimit, err)
+			tb.Fatalf("%s is not ready after %v: %v", what, settleLimit, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -19,12 +19,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Missing is what the reason of a test begins with that was skipped for want of a server.
+// Missing is the prefix of the reason of a test that was skipped because there is no redis-server.
 const Missing = "redis-server:"
 
-const startTries = 3 // another process may take the port that was free a moment ago
+const startTries = 3 // another process may take the free port before the server does
 
-// Server is a redis-server process of one test. It keeps nothing on disk. Its methods are for the test's own goroutine.
+// Server is a redis-server process of one test, without persistence. Only the goroutine of the test
+// may call the methods.
 type Server struct {
 	tb    testing.TB
 	path  string
@@ -32,13 +33,14 @@ type Server struct {
 	port  int
 	cmd   *exec.Cmd
 	guard *exec.Cmd   // kills the server if the test's process dies
-	alive io.Closer   // what guard waits on
+	alive io.Closer   // guard waits on it
 	least atomic.Bool // Lockers have the least rights, see [LeastUser]
 }
 
-// Real starts a server on a free port of the loopback interface and stops it when the test ends. The program is
-// redis-server, or what the environment variable REDIS_SERVER names. args are passed to it after the usual ones, which are no
-// persistence and DEBUG allowed. Without the program the test is skipped, or fails if CI is true.
+// Real starts a server on a free port of the loopback interface and stops it when the test ends.
+// The program is redis-server, or the one in the environment variable REDIS_SERVER. args follow the
+// usual arguments, which are no persistence and DEBUG allowed. Without the program the test is
+// skipped, or fails if CI is true.
 func Real(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	name := os.Getenv("REDIS_SERVER")
@@ -66,7 +68,7 @@ func Real(tb testing.TB, args ...string) *Server {
 	}
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // Options returns fresh options for a client of s. They have a Dialer, so that a test can wrap it.
@@ -74,13 +76,14 @@ func (s *Server) Options() *redis.Options {
 	return &redis.Options{Addr: s.Addr(), Dialer: s.dial}
 }
 
-// Client returns a client of s that is closed when the test ends. Each edit may change the options before.
+// Client returns a client of s that is closed when the test ends. Each edit may change the options
+// before.
 func (s *Server) Client(tb testing.TB, edit ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	return client(tb, s.Options(), edit)
 }
 
-// Pause stops the process with SIGSTOP: Redis falls silent, and its connections stay open.
+// Pause stops the process with SIGSTOP: Redis does not reply, and its connections stay open.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.
@@ -94,15 +97,15 @@ func (s *Server) Start() {
 	}
 }
 
-// Stop kills the server, and waits until it is gone. What it held is lost.
+// Stop kills the server, and waits until the process has ended. All data is lost.
 func (s *Server) Stop() {
 	if s.cmd == nil {
 		return
 	}
 	s.denied()
-	_ = s.cmd.Process.Kill() // also if it is stopped; an error means that it is gone already
+	_ = s.cmd.Process.Kill() // also a paused process; an error means that it has ended already
 	_ = s.cmd.Wait()
-	_ = s.guard.Process.Kill() // before its pipe closes, else it would kill a process id that is free again
+	_ = s.guard.Process.Kill() // before its pipe closes, otherwise it would kill a process id that is free again
 	_ = s.alive.Close()
 	_ = s.guard.Wait()
 	s.cmd = nil
@@ -115,7 +118,7 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// start starts the process and returns when it answers; or what it said instead.
+// start starts the process and returns when it replies. If it does not, said is its output.
 func (s *Server) start() (said string, ok bool) {
 	s.tb.Helper()
 	s.cmd = exec.Command(s.path, append([]string{ //nolint:noctx // it lives until Stop
@@ -151,7 +154,8 @@ func (s *Server) start() (said string, ok bool) {
 	return said, true
 }
 
-// watch starts a process that ends the server if the test's process dies before Stop, as it does at go test's timeout.
+// watch starts a process that kills the server if the test's process dies before Stop, as it does
+// at go test's timeout.
 func (s *Server) watch() {
 	s.tb.Helper()
 	s.guard = exec.Command("sh", "-c", "read _; kill -9 "+strconv.Itoa(s.cmd.Process.Pid)) //nolint:noctx // as above
@@ -166,7 +170,8 @@ func (s *Server) watch() {
 	s.alive = in
 }
 
-// ready reads what the server says until it accepts connections; false if it ends before.
+// ready reads the output of the server until it accepts connections. It returns false if the server
+// ends before that.
 func ready(out io.Reader) (said string, ok bool) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		said += lines.Text() + "\n"

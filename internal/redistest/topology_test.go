@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// A trio has a master with two replicas in step, and another master when that is killed.
+// A trio has a master with two replicas in sync, and another master when the master is killed.
 func TestSentinel(t *testing.T) {
 	testlevel.Full(t)
 	s := redistest.Sentinel(t)
@@ -34,7 +34,8 @@ func TestSentinel(t *testing.T) {
 	}
 }
 
-// A cluster serves every slot, moves one with its keys while it is used, and has another master when one is killed.
+// A cluster serves every slot, moves a slot with its keys while it is in use, and gets another
+// master when one is killed.
 func TestCluster(t *testing.T) {
 	testlevel.Full(t)
 	s := redistest.Cluster(t)
@@ -68,7 +69,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// A silent relay loses what is sent through it, in both directions, and serves new connections when it is healed.
+// A silent relay drops data in both directions, and serves new connections after Heal.
 func TestProxy(t *testing.T) {
 	s := redistest.Real(t)
 	r := redistest.Proxy(t, s.Addr())
@@ -79,7 +80,7 @@ func TestProxy(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := c.Set(ctx, "k", "lost", 0).Err(); err == nil {
-		t.Error("a silent relay answered")
+		t.Error("a silent relay replied")
 	}
 	if v := s.Client(t).Get(t.Context(), "k").Val(); v != "v" {
 		t.Errorf("%q arrived", v)

@@ -8,7 +8,7 @@ func (p *process) useHold() {
 	alone := !once && h.share.Limit == 0
 	alive := p.holds()
 	if w.passes && alive && w.chance(25) {
-		p.giveAway()
+		p.handOver()
 		return
 	}
 	switch x := w.rnd.IntN(100); {
@@ -17,7 +17,7 @@ func (p *process) useHold() {
 	case x < 25 && alive:
 		p.renew()
 	case x < 45 && alive && alone:
-		p.handOver()
+		p.handOff()
 	case x < 65 && once:
 		p.complete(h.repeated)
 	case x < 70 && (once || alone):
@@ -31,8 +31,8 @@ func (p *process) useHold() {
 	}
 }
 
-// handOver begins the next hold under the same grant.
-func (p *process) handOver() {
+// handOff begins the next hold under the same grant.
+func (p *process) handOff() {
 	h := &p.hold
 	left := h.first + backend.TokensPerGrant - 1 - h.token
 	if left <= 0 {
@@ -41,11 +41,11 @@ func (p *process) handOver() {
 	if h.token++; p.w.chance(20) {
 		h.token += p.w.rnd.Int64N(left)
 	}
-	p.w.trace("P%d hands over, token %d", p.n, h.token)
+	p.w.trace("P%d hands off, token %d", p.n, h.token)
 	p.w.begin(h.id, h.token, "")
 }
 
-// renew extends the lease. The process goes on meanwhile.
+// renew extends the lease. The process continues meanwhile.
 func (p *process) renew() {
 	h, w, sent := &p.hold, p.w, p.w.now
 	id, life, token := h.id, p.life, int64(0)
@@ -117,7 +117,7 @@ func (p *process) rotate() {
 		if rep == nil {
 			p.releaseLater(command{op: release, id: c.id, token: c.token, keep: c.keep}, until)
 		}
-		p.answered(sent, rep)
+		p.replied(sent, rep)
 	})
 }
 

@@ -6,15 +6,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// violation is what a schedule found. It is a panic value inside this package.
+// violation is a failed check. It is a panic value inside this package.
 type violation struct{ check, text string }
 
 func fail(check, format string, args ...any) {
 	panic(violation{check, fmt.Sprintf(format, args...)})
 }
 
-// judge knows from the replies and notifications what the server must have. It sees the reply of
-// each command that runs, also if no process receives it.
+// judge derives from the replies and notifications the state that the server must have. It sees the
+// reply of each command that runs, also if no process receives it.
 type judge struct {
 	now       int64
 	once      bool
@@ -24,11 +24,11 @@ type judge struct {
 	hold      *held
 	phase     *phase
 	abandoned bool  // a hold was abandoned, and no run has ended since
-	keptUntil int64 // the server keeps that it is abandoned at least until then
+	keptUntil int64 // the server reports that the key is abandoned at least until then
 	ended     map[string]bool
 	attempts  int64 // runs of a once key
-	anew      bool  // they were counted anew
-	counted   int64 // the server keeps them at least until then
+	anew      bool  // the server has counted from 1 again
+	counted   int64 // the server keeps attempts at least until then
 	token     int64 // the greatest one granted or used
 	record    *record
 
@@ -50,7 +50,7 @@ type held struct {
 	token, end int64
 	revoked    bool
 	before     []string // the grants from which the hold was passed on
-	answer     string   // interim
+	answer     string   // the interim answer
 }
 
 type record struct {
@@ -63,8 +63,8 @@ type waiter struct {
 	id, locker string
 	share      backend.Share
 	since      int64
-	asked      int64 // when it sent its request last
-	maybe      bool  // its process did not listen when the server looked for a waiter
+	lastSent   int64 // when it sent its request last
+	maybe      bool  // its process did not listen when the server searched for a waiter
 	vague      bool  // it may have entered the queue before since
 }
 
@@ -72,7 +72,7 @@ func newJudge(once, cluster bool, listening func(string) bool) judge {
 	return judge{once: once, cluster: cluster, listening: listening, ended: map[string]bool{}}
 }
 
-// holds reports whether the lease of id is in force.
+// holds reports whether the lease of id is valid.
 func (j *judge) holds(id string) bool { return j.live() && j.hold.id == id }
 
 func (j *judge) live() bool { return j.hold != nil && j.now < j.hold.end }

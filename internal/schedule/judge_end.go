@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// ends judges whether a command ended the hold of its id, and notes that it has ended.
+// ends judges whether a command ended the hold of its id, and records that it has ended.
 func (j *judge) ends(c *command, effect bool) {
 	own := j.hold != nil && j.hold.id == c.id
 	if effect && !own {

@@ -53,7 +53,7 @@ func (j *judge) cleared(now int64, c *command, r *reply, before, after backend.S
 		if j.reserved == "" {
 			j.passed(heard)
 		}
-	} else if !slices.Contains(j.closed, c.id) { // the first copy may have found nothing, then this one clears; no state shows all of that
+	} else if !slices.Contains(j.closed, c.id) { // the first copy may have found nothing, and this one cleared the key; the state does not show that
 		j.keptUntil, j.counted = now, now
 	}
 	j.ran = append(j.ran, c.id)
@@ -96,7 +96,7 @@ func (j *judge) inspected(now int64, s backend.Status) {
 	case want == backend.StateHeld && s.Locker != locker:
 		fail("D", "%s holds the key, want %s", s.Locker, locker)
 	case s.Queue > 0 && s.Token == 0 && j.token > 0:
-		fail("F", "the key has a queue, and its last token is forgotten")
+		fail("F", "the key has a queue, and its last token is lost")
 	case s.Queue < j.certain():
 		fail("F", "%d wait, want %d", s.Queue, j.certain())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// parked are the parked entries that the server must have.
+// parked has the parked entries that the server must have.
 type parked struct {
 	entries []parkedEntry // by their first parking
 	until   int64         // when they end
@@ -32,20 +32,20 @@ func (p *parked) at(name string) int {
 	return slices.IndexFunc(p.entries, func(e parkedEntry) bool { return e.name == name })
 }
 
-// says judges what a reply says of entries. A reply may end the flag.
+// says judges whether a reply reports parked entries correctly. A reply may end the flag.
 func (j *judge) says(c *command, parked bool) {
 	p := &j.parked
 	if parked && !p.flag || !parked && p.flag && j.now < p.certain {
-		fail("P", "%v of %s says of parked entries: %v", c.op, c.id, parked)
+		fail("P", "%v of %s reports parked entries: %v", c.op, c.id, parked)
 	}
 	p.flag = parked
 }
 
-// keeps notes how long the data of the key is kept.
+// keeps records how long the data of the key is kept.
 func (j *judge) keeps(us int64) { j.parked.certain = j.now + us }
 
-// keepsParked notes that a command may have shortened the time for which the data of the key is
-// kept. If the key may have entries, that is at least backend.ParkedTTL.
+// keepsParked records that a command may have shortened the time for which the data of the key is
+// kept. If the key may have entries, that time is at least backend.ParkedTTL.
 func (j *judge) keepsParked() {
 	switch {
 	case !j.parked.flag:
@@ -60,7 +60,7 @@ func (j *judge) frees(c *command, r *reply) {
 	if j.reserved == "" && j.coolUntil <= j.now {
 		j.says(c, r.parked)
 	} else if r.parked {
-		fail("P", "%v of %s says of parked entries: %v, and the key is not free", c.op, c.id, r.parked)
+		fail("P", "%v of %s reports parked entries: %v, and the key is not free", c.op, c.id, r.parked)
 	}
 	j.keepsParked()
 }

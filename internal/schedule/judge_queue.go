@@ -16,11 +16,11 @@ func (j *judge) enqueued(c *command, id string) {
 	j.queueUntil = j.now + backend.QueueTTL.Microseconds()
 	i := slices.IndexFunc(j.waiters, func(w waiter) bool { return w.id == id })
 	if i < 0 {
-		j.waiters = append(j.waiters, waiter{id: id, locker: c.locker, since: j.now, share: c.share, asked: j.now})
+		j.waiters = append(j.waiters, waiter{id: id, locker: c.locker, since: j.now, share: c.share, lastSent: j.now})
 		return
 	}
 	w := &j.waiters[i]
-	if w.asked = j.now; w.maybe {
+	if w.lastSent = j.now; w.maybe {
 		w.maybe, w.vague = false, true
 	}
 }
@@ -46,8 +46,8 @@ func (j *judge) passed(heard []string) {
 	}
 }
 
-// reserves judges for which waiter a command reserved a free key, and returns the notifications that
-// it sent after that.
+// reserves judges for which waiter a command reserved a free key, and returns the notifications
+// that it sent after that.
 func (j *judge) reserves(heard []string) (rest []string) {
 	j.reserved, j.reservedUntil, j.coolUntil = "", 0, 0
 	must := j.waiting()

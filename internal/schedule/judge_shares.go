@@ -11,7 +11,7 @@ const (
 	sharedKeep = 86400 * 1e6 // µs, for which the server keeps the data of a phase after its longest lease
 )
 
-// phase is the shares that the server must have.
+// phase has the shares that the server must have.
 type phase struct {
 	id      string
 	token   int64
@@ -94,7 +94,7 @@ func (j *judge) sweep() (closed bool) {
 	return closed
 }
 
-// admit notes a share, or that it lasts longer. A share that is granted anew must fit.
+// admit records a share, or its new end. A new share must fit.
 func (j *judge) admit(id string, s backend.Share, end int64) {
 	if own := j.phase.share(id); own != nil {
 		own.end = max(own.end, end)
@@ -268,7 +268,7 @@ func (j *judge) quiet(c *command, heard []string) {
 }
 
 // awake reports whether the server must not drop the waiter as the first of the queue.
-func (j *judge) awake(w *waiter) bool { return j.now-w.asked <= headSilent }
+func (j *judge) awake(w *waiter) bool { return j.now-w.lastSent <= headSilent }
 
 // serves judges the notifications of a command on a shared key, which granted shares to waiters.
 func (j *judge) serves(heard []string) {

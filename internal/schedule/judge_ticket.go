@@ -28,7 +28,7 @@ func (j *judge) adopts(c *command, r *reply) {
 		fail("E", "%s adopts run %d, abandoned %v, want run %d", c.id, r.attempt, r.abandoned, j.attempts)
 	}
 	j.says(c, r.parked)
-	if mine { // the retention stays
+	if mine { // a repeat does not change the retention
 		j.hold.end = max(j.hold.end, j.now+c.lease)
 		return
 	}
@@ -41,8 +41,8 @@ func (j *judge) adopts(c *command, r *reply) {
 	j.token, j.keptUntil, j.counted = r.token, j.now+c.retention, j.now+c.retention
 }
 
-// answers judges an interim answer: only the run that it belongs to takes it. After a record or a
-// clear the runs are counted anew, and a late one may be stored in a run with the same number.
+// answers judges an interim answer: only its own run accepts it. After a record or a clear the runs
+// are counted from 1 again, so a late answer may be stored in a run with the same number.
 func (j *judge) answers(c *command, r *reply) {
 	own := j.live() && (j.hold.id == c.id || slices.Contains(j.hold.before, c.id))
 	if r.done && !own && !(j.live() && j.anew && j.ended[c.id] && c.attempt == j.attempts) {

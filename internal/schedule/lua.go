@@ -10,16 +10,16 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// Lua runs scripts on a store, in one Lua state that all calls share. A script call takes a tenth of
-// the time that it takes on miniredis, which makes a new Lua state for each.
+// Lua runs scripts on a store, in one Lua state that all calls share. A script takes a tenth of the
+// time that it takes on miniredis, which makes a new Lua state for each call.
 type Lua struct {
 	state   *lua.LState
 	scripts map[string]*lua.FunctionProto
 	data    store
-	list    []string // of the command under way
+	list    []string // arguments of the running command
 }
 
-// NewLua compiles texts, the scripts by their names.
+// NewLua compiles texts, which maps the names of the scripts to their sources.
 func NewLua(texts map[string]string) (*Lua, error) {
 	s := &Lua{state: lua.NewState(lua.Options{SkipOpenLibs: true}), scripts: map[string]*lua.FunctionProto{}}
 	s.data.keys = map[string]*value{}
@@ -47,13 +47,13 @@ func NewLua(texts map[string]string) (*Lua, error) {
 	return s, nil
 }
 
-// OnPublish is that of Server.
+// OnPublish implements Server.
 func (s *Lua) OnPublish(f func(channel, message string) int64) { s.data.publish = f }
 
-// Flush is that of Server.
+// Flush implements Server.
 func (s *Lua) Flush() { clear(s.data.keys) }
 
-// Keys is that of Server.
+// Keys implements Server.
 func (s *Lua) Keys(now int64) map[string]int64 {
 	s.data.now = now
 	all := map[string]int64{}
@@ -65,7 +65,7 @@ func (s *Lua) Keys(now int64) map[string]int64 {
 	return all
 }
 
-// Run is that of Server.
+// Run implements Server.
 func (s *Lua) Run(now int64, script string, keys, args []string) (any, error) {
 	l := s.state
 	s.data.now = now
@@ -87,7 +87,7 @@ func table(l *lua.LState, texts []string) *lua.LTable {
 	return t
 }
 
-// fromLua converts the reply of a script as Redis does.
+// fromLua converts the reply of a script like Redis.
 func fromLua(v lua.LValue) (any, error) {
 	switch v := v.(type) {
 	case lua.LNumber:
@@ -118,7 +118,7 @@ func fromLua(v lua.LValue) (any, error) {
 	return nil, nil
 }
 
-// call is redis.call, or redis.pcall if strict is not set.
+// call implements redis.call, or redis.pcall if strict is false.
 func (s *Lua) call(l *lua.LState, strict bool) int {
 	s.list = s.list[:0]
 	for i := range l.GetTop() {
@@ -139,7 +139,7 @@ func (s *Lua) call(l *lua.LState, strict bool) int {
 	return 1
 }
 
-// digits writes an integer in full, as Redis does.
+// digits formats an integer without an exponent, like Redis.
 func digits(v lua.LNumber) string {
 	if n := int64(v); lua.LNumber(n) == v {
 		return strconv.FormatInt(n, 10)
@@ -147,7 +147,7 @@ func digits(v lua.LNumber) string {
 	return v.String()
 }
 
-// toLua converts the reply of a command as Redis does.
+// toLua converts the reply of a command like Redis.
 func toLua(l *lua.LState, reply any) lua.LValue {
 	switch v := reply.(type) {
 	case nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/schedule"
 )
 
-// mini runs scripts on miniredis. Commands are passed to it without a connection.
+// mini runs scripts on miniredis. It passes commands to miniredis without a connection.
 type mini struct {
 	t       *testing.T
 	m       *miniredis.Miniredis
@@ -91,7 +91,7 @@ type both struct {
 	*schedule.Lua
 	m       *mini
 	publish func(channel, message string) int64
-	heard   []notification // by the Lua server, and not yet by the other
+	heard   []notification // published by the Lua server, and not yet by the other one
 	diff    string
 }
 

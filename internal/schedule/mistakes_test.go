@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// mistakes replace a text of one script. check is the check that finds the mistake first. slow
-// mistakes take more than a few hundred schedules.
+// mistakes replace a text of one script. check is the first check that finds the mistake. A slow
+// mistake takes more than a few hundred schedules.
 var mistakes = []struct {
 	name, script, old, new string
 	check                  string
@@ -171,7 +171,7 @@ func TestFindsMistakes(t *testing.T) {
 			if !strings.Contains(texts[m.script], m.old) {
 				t.Fatalf("%s does not contain %q", m.script, m.old)
 			}
-			for name, text := range texts { // the parts of a script are also in others
+			for name, text := range texts { // a part of a script may also be in others
 				texts[name] = strings.ReplaceAll(text, m.old, m.new)
 			}
 			s, err := schedule.NewLua(texts)

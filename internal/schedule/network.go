@@ -31,8 +31,8 @@ func (w *world) send(p *process, c command, on func(*reply)) {
 	}
 }
 
-// resend sends two copies of a command, as a client does whose connection breaks. The process
-// receives the reply to the second one.
+// resend sends two copies of a command, like a client whose connection breaks. The process receives
+// the reply to the second one.
 func (w *world) resend(p *process, c command, on func(*reply)) {
 	switch w.rnd.IntN(3) {
 	case 0:
@@ -72,8 +72,8 @@ func (w *world) deliver(i int) {
 	}
 }
 
-// arrive runs a late duplicate, and may keep it for later. A copy that arrives later than ended ids are
-// remembered is dropped.
+// arrive runs a late duplicate, and may keep it for later. A copy that arrives later than ended ids
+// are remembered is dropped.
 func (w *world) arrive() {
 	i := w.rnd.IntN(len(w.late))
 	c := w.late[i]

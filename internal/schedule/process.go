@@ -9,15 +9,15 @@ import (
 const (
 	shortPause = 10_000    // µs, before a repeat
 	pollTime   = 2_000_000 // µs, the longest time between two requests of a waiter
-	extraRetry = 3600e6    // µs, for which the release of a once key is retried after the lease
+	extraRetry = 3600e6    // µs: the release of a once key is retried for this long after the lease
 )
 
-// state is what a process does.
+// state is the activity of a process.
 type state uint8
 
 const (
 	idle       state = iota
-	asking           // its request is to be sent
+	requesting       // its request is to be sent
 	awaiting         // a command is under way
 	waiting          // the key is busy
 	holding          // it has the key
@@ -35,11 +35,11 @@ type process struct {
 	req       request
 	hold      hold
 	cleanups  []*cleanup
-	given     *ticket // of a once key: its interim answer is to be stored
+	handed    *ticket // of a once key: its interim answer is to be stored
 	quits     bool    // makes no new request
 }
 
-// request is that of lockcore/request.go.
+// request has the fields of lockcore/request.go that the schedule needs.
 type request struct {
 	id                           string
 	lease                        int64
@@ -51,7 +51,7 @@ type request struct {
 	nextTry                      int64
 }
 
-// hold is that of lockcore/grant.go.
+// hold has the fields of lockcore/grant.go that the schedule needs.
 type hold struct {
 	id, mode     string
 	share        backend.Share
@@ -62,13 +62,13 @@ type hold struct {
 	repeated     bool
 	plain        bool
 	since        int64 // when the grant arrived
-	revoked      bool  // a notification of that came
+	revoked      bool  // a notification of the revocation arrived
 }
 
-// cleanup is that of backend/redis/cleanup.go.
+// cleanup has the fields of backend/redis/cleanup.go that the schedule needs.
 type cleanup struct {
 	command
-	blocks bool  // the next request waits for it
+	blocks bool  // the next request waits until it is confirmed
 	until  int64 // it is useless after this time; 0: no end
 	busy   bool  // a try is under way
 }
@@ -82,11 +82,11 @@ func (p *process) name() string {
 	return processNames[p.n]
 }
 
-// restart makes a new process, which knows nothing of the previous one.
+// restart replaces the process by a new one, which has no state of the previous one.
 func (p *process) restart() {
 	p.life++
 	p.locker, p.listening, p.state, p.cleanups, p.hold = p.w.id('L'), true, idle, nil, hold{}
-	p.given = nil
+	p.handed = nil
 	p.w.pending = slices.DeleteFunc(p.w.pending, func(d *pending) bool { return d.p == p })
 }
 
@@ -102,14 +102,14 @@ func (p *process) notify(message string) {
 	}
 }
 
-// act does one thing.
+// act does one random thing that fits the state of the process.
 func (p *process) act() {
 	w := p.w
 	if len(p.cleanups) > 0 && w.chance(35) {
 		p.cleanUp()
 		return
 	}
-	if p.given != nil && w.chance(30) {
+	if p.handed != nil && w.chance(30) {
 		p.answer()
 		return
 	}
@@ -122,14 +122,14 @@ func (p *process) act() {
 		default:
 			p.begin()
 		}
-	case asking:
+	case requesting:
 		switch {
 		case p.blocked():
 			p.cleanUp()
 		case w.chance(8):
 			p.cancel()
 		default:
-			p.ask()
+			p.sendRequest()
 		}
 	case awaiting:
 		if i := slices.IndexFunc(w.pending, func(d *pending) bool { return d.p == p }); i >= 0 && w.chance(60) {
@@ -138,7 +138,7 @@ func (p *process) act() {
 	case waiting:
 		switch {
 		case p.req.signal || w.now >= p.req.nextTry || w.chance(10):
-			p.ask()
+			p.sendRequest()
 		case w.chance(12):
 			p.cancel()
 		}
@@ -158,7 +158,7 @@ func (p *process) begin() {
 	if w.shares && w.chance(65) {
 		p.req.share = pick(w, []backend.Share{{Limit: backend.Unlimited, Weight: 1}, {Limit: 2, Weight: 1}, {Limit: 3, Weight: 1}, {Limit: 3, Weight: 2}, {Limit: 3, Weight: 3}})
 	}
-	p.state = asking
+	p.state = requesting
 }
 
 // blocked reports whether a withdrawal must be confirmed before the next request.
@@ -166,7 +166,7 @@ func (p *process) blocked() bool {
 	return slices.ContainsFunc(p.cleanups, func(c *cleanup) bool { return c.blocks })
 }
 
-func (p *process) ask() {
+func (p *process) sendRequest() {
 	if p.blocked() {
 		p.cleanUp()
 		return
@@ -180,17 +180,17 @@ func (p *process) ask() {
 	}
 	c.plain = r.share.Limit == 0 && !r.queued && !r.repeated && !r.unresolved
 	c.deal = c.plain && r.mode == exclusive && p.w.chance(50)
-	p.w.send(p, c, func(rep *reply) { p.answered(sent, rep) })
+	p.w.send(p, c, func(rep *reply) { p.replied(sent, rep) })
 }
 
 func (w *world) abandonedFor() int64 { return max(w.keep, w.abandoned) }
 
-// answered receives the reply to the request.
-func (p *process) answered(sent int64, rep *reply) {
+// replied receives the reply to the request.
+func (p *process) replied(sent int64, rep *reply) {
 	r, now := &p.req, p.w.now
 	r.unresolved = rep == nil
 	if rep == nil {
-		r.repeated, p.state = true, asking
+		r.repeated, p.state = true, requesting
 		return
 	}
 	r.queued, r.repeated = r.queued || r.queue, r.repeated || rep.again
@@ -216,7 +216,7 @@ func (p *process) granted(sent int64, rep *reply) {
 		p.reissue()
 		return
 	}
-	if p.w.chance(4) && !p.w.calm { // the call has ended meanwhile
+	if p.w.chance(4) && !p.w.calm { // the call has ended before the grant arrived
 		r.unresolved = true
 		p.cancel()
 		return
@@ -252,7 +252,7 @@ func (p *process) reissue() {
 	r.unresolved, r.repeated = true, true
 	p.withdraw()
 	*r = request{id: p.w.id('R'), lease: r.lease, mode: r.mode, share: r.share, queue: r.queue}
-	p.state = asking
+	p.state = requesting
 }
 
 // cleanUp tries the first cleanup that is not under way.

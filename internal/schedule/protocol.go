@@ -46,7 +46,7 @@ const (
 	atMostOnce  = "most"
 )
 
-// command is what a process sends: the fields of the requests of package backend, with durations in
+// command has the fields of the requests of package backend that a process sends, with durations in
 // µs.
 type command struct {
 	op        op
@@ -58,25 +58,25 @@ type command struct {
 	mode      string
 	share     backend.Share
 	lease     int64
-	retention int64 // acquire, renew, rotate: of an abandoned hold
-	keep      int64 // release, rotate, leave: of the free key; complete: of the record; park: of the entries
-	token     int64 // the greatest one used; renew: of the hold to publish, or 0
+	retention int64 // acquire, renew, rotate: how long an abandoned hold is kept
+	keep      int64 // release, rotate, leave: how long the free key is kept; complete: the record; park: the entries
+	token     int64 // the greatest token used; renew: the token of the hold to publish, or 0
 	cooldown  int64
 	record    string // interim: the answer
 	queue     bool   // enter the queue
 	abandon   bool
 	repeated  bool // the script remembers the id
-	plain     bool // acquire: the grant may be a plain hold; complete: it was a plain hold; release: so too, and the clock is past its tokens
-	deal      bool // a plain acquire or release: deal.lua comes first, then, if that does nothing, its own script
+	plain     bool // acquire: the grant may be a plain hold; complete: it was a plain hold; release: the same, and the clock is past its tokens
+	deal      bool // a plain acquire or release: deal.lua runs first, and if it does nothing, the script of the command
 	late      bool // a late duplicate
 
 	entry  string   // to park
 	remove []string // entries to unpark
-	woken  int      // how many entries with the prefix are to be woken
+	woken  int      // how many entries with the prefix to wake
 	prefix string
 
 	sent     int64
-	finished int // commands that had finished an id when this one was sent
+	finished int // number of commands that had added an ended id when this one was sent
 }
 
 // reply is the reply to a command.
@@ -97,8 +97,8 @@ type reply struct {
 	unpark    backend.UnparkReply
 }
 
-// protocol turns commands into script calls and replies into values. It has all that depends on the
-// arguments and the replies of the scripts.
+// protocol converts commands into script calls and replies into values. All knowledge of the
+// arguments and replies of the scripts is here.
 type protocol struct {
 	server  Server
 	kind    backend.Kind
@@ -305,7 +305,7 @@ func unparkReply(list []any) backend.UnparkReply {
 	return u
 }
 
-// acquired reads a reply of acquire.lua.
+// acquired decodes a reply of acquire.lua.
 func acquired(list []any) (r reply, err error) {
 	outcomes := [...]backend.Outcome{
 		backend.OutcomeBusy, backend.OutcomeGranted, backend.OutcomeDone, backend.OutcomeMismatch, backend.OutcomeAbandoned, backend.OutcomeEnded,

@@ -5,10 +5,10 @@ import "fmt"
 const (
 	leastSteps = 60
 	moreSteps  = 90
-	settling   = 60e6 // µs, in which each waiter gets the key once no fault occurs: two leases of 30 s at most
+	settling   = 60e6 // µs: each waiter gets the key in this time once no fault occurs; the longest lease is 30 s
 )
 
-// Violation is what a schedule found.
+// Violation is a failed check of a schedule.
 type Violation struct {
 	Check string // a letter, see the documentation of the package, or "error"
 	Text  string
@@ -17,12 +17,12 @@ type Violation struct {
 
 func (v *Violation) Error() string { return fmt.Sprintf("%s: %s", v.Check, v.Text) }
 
-// Run plays the schedule of a seed. It returns the number of commands, and a violation or nil.
+// Run runs the schedule of a seed. It returns the number of commands, and a violation or nil.
 func Run(s Server, seed uint64) (commands int, v *Violation) {
 	return play(s, seed, parts{})
 }
 
-// parts says which steps of a schedule are played.
+// parts says which steps of a schedule run.
 type parts struct {
 	skip map[int]bool
 	last int          // the schedule stops after this step; 0: after the end

@@ -17,8 +17,8 @@ import (
 const fullCount = 20_000
 
 var (
-	seed      = flag.Uint64("seed", 0, "the only schedule to run, or with -schedules the first; 0: another one each time")
-	schedules = flag.Int("schedules", 0, "how many schedules TestSchedules runs; 0: as the test level says")
+	seed      = flag.Uint64("seed", 0, "the only schedule to run, or with -schedules the first; 0: a random one")
+	schedules = flag.Int("schedules", 0, "how many schedules TestSchedules runs; 0: the number of the test level")
 )
 
 // TestSchedules runs random schedules against the scripts.

@@ -1,7 +1,7 @@
 package schedule
 
-// settle ends the schedule without faults. Each waiter gets the key in time, and the server forgets
-// all.
+// settle ends the schedule without faults. Each waiter must get the key in time, and the server
+// must keep no data.
 func (w *world) settle() {
 	w.trace("from here on there is no fault")
 	w.calm, w.late = true, nil
@@ -23,8 +23,8 @@ func (w *world) settle() {
 	}
 }
 
-// serve lets each process act until it waits, and time pass until the first of them acts again. It
-// returns false if no process wants anything.
+// serve lets each process act until it waits, and advances the clock until the first of them acts
+// again. It returns false if no process wants the key.
 func (w *world) serve() bool {
 	next, wants := int64(0), false
 	for _, p := range w.procs {
@@ -33,8 +33,8 @@ func (w *world) serve() bool {
 				p.cleanUp()
 			}
 			switch p.state {
-			case asking, waiting:
-				p.ask()
+			case requesting, waiting:
+				p.sendRequest()
 			case holding:
 				p.release(command{})
 			case completing:

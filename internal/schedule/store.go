@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// store has the data of a Redis: the commands that the scripts use, with a clock that the caller
-// sets. TestCommands compares it with miniredis.
+// store has the data of a Redis and executes the commands that the scripts use. The caller sets its
+// clock. TestCommands compares it with miniredis.
 type store struct {
 	now     int64 // µs
 	keys    map[string]*value
 	publish func(channel, message string) int64 // returns the number of receivers
 }
 
-// value is a stored value. Exactly one of its parts is in use, as kind says.
+// value is a stored value. kind says which of the other fields it uses.
 type value struct {
 	kind   string // as TYPE returns it
 	end    int64  // µs; 0: no TTL
@@ -155,7 +155,7 @@ func (s *store) get(a []string) any {
 	return v.text
 }
 
-// set knows NX, PX and KEEPTTL.
+// set supports NX, PX and KEEPTTL.
 func (s *store) set(a []string) any {
 	old, _ := s.look(a[0], "")
 	v := &value{kind: "string", text: a[1]}

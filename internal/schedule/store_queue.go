@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// zadd knows no options but NX and GT.
+// zadd supports no options but NX and GT.
 func (s *store) zadd(a []string) any {
 	once, greater := len(a) == 4 && a[1] == "NX", len(a) == 4 && a[1] == "GT"
 	if once || greater {
@@ -69,7 +69,7 @@ func (s *store) zrank(a []string) any {
 	return nil
 }
 
-// text is the score as Redis writes it.
+// text returns the score as Redis formats it.
 func (m member) text() string { return strconv.FormatFloat(m.score, 'f', -1, 64) }
 
 func (s *store) zrem(a []string) any {
@@ -114,7 +114,7 @@ func (s *store) zpopmin(a []string) any {
 	return []any{first.name, first.text()}
 }
 
-// zrange knows WITHSCORES, BYSCORE and both.
+// zrange supports WITHSCORES, BYSCORE and both.
 func (s *store) zrange(a []string) any {
 	v, err := s.look(a[0], "zset")
 	if err != nil {
@@ -143,7 +143,8 @@ func (s *store) zrange(a []string) any {
 	return list
 }
 
-// ranks returns which members have a rank from one to another. A negative one counts from the end.
+// ranks returns a function that reports whether a member has a rank in a range. A negative rank
+// counts from the end.
 func (v *value) ranks(from, to string) (func(i int) bool, error) {
 	first, err1 := strconv.Atoi(from)
 	last, err2 := strconv.Atoi(to)
@@ -159,7 +160,8 @@ func (v *value) ranks(from, to string) (func(i int) bool, error) {
 	return func(i int) bool { return first <= i && i <= last }, nil
 }
 
-// scores returns which members have a score from one to another. "(" before a score excludes it.
+// scores returns a function that reports whether a member has a score in a range. "(" before a
+// bound excludes it.
 func (v *value) scores(from, to string) (func(i int) bool, error) {
 	least, above := strings.CutPrefix(from, "(")
 	most, below := strings.CutPrefix(to, "(")

@@ -6,17 +6,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// ticket is that of lockcore/ticket.go.
+// ticket has the fields of lockcore/ticket.go that the schedule needs.
 type ticket struct {
 	id, mode string
 	token    int64
 	attempt  int64
-	until    int64 // no process wants it after this time
+	until    int64 // no process adopts it after this time
 }
 
-// giveAway is Lease.Ticket: it extends the lease, and ends the hold locally. The process goes on
-// meanwhile.
-func (p *process) giveAway() {
+// handOver simulates Lease.Ticket: it extends the lease, and ends the hold locally. The process
+// continues meanwhile.
+func (p *process) handOver() {
 	h, w := &p.hold, p.w
 	id, life, d := h.id, p.life, max(h.lease, pick(w, []int64{3e6, 30e6}))
 	c := command{op: renew, id: id, lease: d, retention: d + w.abandonedFor()}
@@ -32,19 +32,19 @@ func (p *process) giveAway() {
 		t := ticket{id: id, mode: h.mode, token: h.token, attempt: h.attempt, until: w.now + 2*d}
 		w.tickets = append(w.tickets, t)
 		if p.state, p.hold = idle, (hold{}); w.kind == backend.KindOnce {
-			p.given = &t
+			p.handed = &t
 		}
 	})
 }
 
-// answer stores the interim answer of the run that the process has given away.
+// answer stores the interim answer of the run that the process has handed over.
 func (p *process) answer() {
-	t := p.given
-	p.given = nil
+	t := p.handed
+	p.handed = nil
 	p.w.send(p, command{op: interim, id: t.id, attempt: t.attempt, record: "answer of " + t.id}, func(*reply) {})
 }
 
-// adopt takes over the hold of a ticket, as lockcore/adopt.go does. The ticket may be delivered again.
+// adopt adopts the hold of a ticket, like lockcore/adopt.go. The ticket may be delivered again.
 func (p *process) adopt() {
 	w, sent := p.w, p.w.now
 	i := w.rnd.IntN(len(w.tickets))

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// Trace returns a trace of a schedule that fails. It leaves out steps that the failure does not need.
+// Trace returns a trace of a schedule that fails. It leaves out steps that the failure does not
+// need.
 func Trace(s Server, seed uint64) string {
 	_, found := play(s, seed, parts{})
 	if found == nil {

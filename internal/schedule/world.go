@@ -13,8 +13,8 @@ import (
 const (
 	start       = 1_700_000_000_000_000
 	callTimeout = int64(backend.CallTimeout / time.Microsecond)
-	rememberFor = int64(time.Minute / time.Microsecond) // how long a late duplicate may arrive after it was sent
-	endedIDs    = 16                                    // that a key remembers
+	rememberFor = int64(time.Minute / time.Microsecond) // a late duplicate may arrive for this long after it was sent
+	endedIDs    = 16                                    // a key remembers this many
 )
 
 // world is the state of a schedule.
@@ -123,8 +123,8 @@ func (w *world) listens(locker string) bool {
 	return false
 }
 
-// published is PUBLISH. In a Cluster it counts the receivers of one node, where a process may or may
-// not listen.
+// published simulates PUBLISH. In a Cluster it counts the receivers of one node only, so a process
+// that listens may not be counted.
 func (w *world) published(channel, message string) int64 {
 	w.heard = append(w.heard, message)
 	locker := channel[len(channels):]

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// setUser makes a user with just these rights, and empties the log.
+// setUser creates a user with only these rights, and empties the ACL log.
 func setUser(t *testing.T, s *redistest.Server, rules string) {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", "job", "reset", "on", ">pw"}
@@ -29,13 +29,13 @@ func setUser(t *testing.T, s *redistest.Server, rules string) {
 	check(t, s.Client(t).Do(t.Context(), "ACL", "LOG", "RESET").Err())
 }
 
-// denials are what was refused to the user of setUser since then.
+// denials returns what was denied to the user of setUser since then.
 func denials(t *testing.T, s *redistest.Server) (names []string) {
 	t.Helper()
 	log, err := s.Client(t).ACLLog(t.Context(), 128).Result()
 	check(t, err)
 	for _, e := range log {
-		if e.Username == "job" && e.Object != "client|setinfo" { // from 7.2 on go-redis says its name; it goes on without
+		if e.Username == "job" && e.Object != "client|setinfo" { // from Redis 7.2 on go-redis sets its name; it continues without
 			names = append(names, e.Object)
 		}
 	}
@@ -50,8 +50,8 @@ const (
 	ofList      = " +scan +info"
 )
 
-// With the published rights nothing is denied to anything that a Locker does; each right less is missed, by its name. So the list is neither
-// too short nor too long.
+// With the published rights, nothing that a Locker does is denied. Without any one of them, that
+// right is denied by its name. So the list is neither too short nor too long.
 func TestRightsAreLeast(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -68,7 +68,7 @@ func TestRightsAreLeast(t *testing.T) {
 		}
 	})
 	for right := range strings.FieldsSeq(leastRights + ofList) {
-		if right == "-@all" || right == "resetchannels" || right == "+unsubscribe" { // the last is not sent today; a go-redis that says good-bye needs it
+		if right == "-@all" || right == "resetchannels" || right == "+unsubscribe" { // UNSUBSCRIBE is not sent today; a go-redis that ends its subscriptions needs it
 			continue
 		}
 		t.Run(right, func(t *testing.T) {
@@ -86,7 +86,8 @@ func TestRightsAreLeast(t *testing.T) {
 	}
 }
 
-// life is all that Lockers do: two of them take turns, renew, give up, complete, replay, revoke, park, list and clear. It ends with the first error.
+// life does everything that Lockers do: two of them take turns, renew, give up, complete, replay,
+// revoke, park, list and clear. It ends with the first error.
 func life(t *testing.T, rdb redis.UniversalClient, hold time.Duration) error {
 	t.Helper()
 	ctx := t.Context()
@@ -108,7 +109,8 @@ func life(t *testing.T, rdb redis.UniversalClient, hold time.Duration) error {
 	return nil
 }
 
-// turns renews a key for which another process waits, and one waits in vain, and hands it over.
+// turns renews a key while another process waits for it and one call gives up, and then passes it
+// on.
 func turns(ctx context.Context, a, b *lockcore.Locker, hold time.Duration) error {
 	le, err := a.Acquire(ctx, "k", lockcore.Terms{})
 	if err != nil {
@@ -122,7 +124,7 @@ func turns(ctx context.Context, a, b *lockcore.Locker, hold time.Duration) error
 		}
 		waited <- err
 	}()
-	time.Sleep(hold) // what is shown is what happens meanwhile: renewals and pings
+	time.Sleep(hold) // renewals and pings happen meanwhile
 	if _, err := b.Acquire(ctx, "k", lockcore.Terms{Wait: 50 * time.Millisecond}); !errors.Is(err, lockcore.ErrBusy) {
 		return fmt.Errorf("busy: %w", err)
 	}
@@ -130,7 +132,7 @@ func turns(ctx context.Context, a, b *lockcore.Locker, hold time.Duration) error
 	return errors.Join(err, <-waited, alone(ctx, a, b))
 }
 
-// alone waits for a key in vain, so that its ask has to be taken out of the queue.
+// alone waits for a key without success, so its request is removed from the queue.
 func alone(ctx context.Context, a, b *lockcore.Locker) error {
 	le, err := a.Acquire(ctx, "v", lockcore.Terms{})
 	if err != nil {
@@ -142,7 +144,7 @@ func alone(ctx context.Context, a, b *lockcore.Locker) error {
 	return le.Release(ctx)
 }
 
-// revoke takes a key away, which its holder hears of.
+// revoke revokes a hold, and checks that its holder is notified.
 func revoke(ctx context.Context, a, b *lockcore.Locker) error {
 	le, err := a.Acquire(ctx, "r", lockcore.Terms{})
 	if err != nil {
@@ -154,13 +156,13 @@ func revoke(ctx context.Context, a, b *lockcore.Locker) error {
 	select {
 	case <-le.Context().Done():
 	case <-time.After(5 * time.Second): // without the message, the next renewal finds the revocation after a second
-		return errors.New("the holder did not hear of it")
+		return errors.New("the holder was not notified")
 	}
-	_ = le.Release(ctx) // it says that it was revoked
+	_ = le.Release(ctx) // it returns ErrRevoked
 	return nil
 }
 
-// park parks a task at a key, wakes it and removes it.
+// park parks a task on a key, wakes it and removes it.
 func park(ctx context.Context, a, b *lockcore.Locker) error {
 	le, err := a.Acquire(ctx, "p", lockcore.Terms{})
 	if err != nil {
@@ -181,7 +183,7 @@ func park(ctx context.Context, a, b *lockcore.Locker) error {
 	return errors.Join(err, err2, err3, err4, le.Release(ctx))
 }
 
-// once completes a key for which another one waits, looks at it, replays it and clears it.
+// once completes a key that another call waits for, inspects it, replays it and clears it.
 func once(ctx context.Context, a, b *lockcore.Locker) error {
 	le, _, err := a.Claim(ctx, "o", lockcore.Claim{})
 	if err != nil {
@@ -191,7 +193,7 @@ func once(ctx context.Context, a, b *lockcore.Locker) error {
 	go func() {
 		_, rec, err := b.Claim(ctx, "o", lockcore.Claim{})
 		if err == nil && rec == nil {
-			err = errors.New("it ran twice")
+			err = errors.New("the key ran twice")
 		}
 		waited <- err
 	}()
@@ -210,7 +212,7 @@ func once(ctx context.Context, a, b *lockcore.Locker) error {
 
 const clusterRights = leastRights + ofList + " +cluster|slots +asking"
 
-// What a Locker in a Cluster needs beside, and that is all: nothing is denied.
+// With the rights that a Locker in a Cluster needs, nothing is denied.
 func TestRightsInACluster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -232,12 +234,13 @@ func formCluster(t *testing.T, s *redistest.Server) {
 	check(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the cluster is not there")
+			t.Fatal("the cluster is not ready")
 		}
 	}
 }
 
-// HOLDFAST_TEST_ACL makes the Lockers of any test, and nobody else, the user with the published rights; what is denied to them fails the test.
+// With HOLDFAST_TEST_ACL, the Lockers of each test, and no other client, have the published rights.
+// A denied command fails the test.
 func TestSuiteUnderLeastRights(t *testing.T) {
 	t.Setenv("HOLDFAST_TEST_ACL", "1")
 	rec := &recorder{TB: t}
@@ -266,7 +269,7 @@ func TestSuiteUnderLeastRights(t *testing.T) {
 	}
 }
 
-// recorder is a test whose failures are kept.
+// recorder is a test that records its failures.
 type recorder struct {
 	testing.TB
 	failures []string

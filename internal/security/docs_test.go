@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The page, its compiled copy and the configuration that the tests of TLS use are the same.
+// The page, its compiled copy and the configuration of the TLS tests are the same.
 func TestPublishedTLS(t *testing.T) {
 	all := files(t, ".go", ".md")
 	_, body, _ := strings.Cut(all["internal/security/tls_test.go"], "\nfunc secure(caFile, certFile, keyFile string) (*tls.Config, error) {\n")
@@ -18,7 +18,7 @@ func TestPublishedTLS(t *testing.T) {
 	}
 }
 
-// The versions of Redis that have the fixes are the same in all pages.
+// The pages name the same versions of Redis with the fixes.
 func TestPublishedVersions(t *testing.T) {
 	all := files(t, ".go", ".md")
 	for _, name := range []string{"docs/security.md", "SECURITY.md"} {

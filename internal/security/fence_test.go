@@ -15,17 +15,19 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// The rights that docs/security.md and package fence publish, of which balance:* and INCRBY are the user's own.
+// The rights that docs/security.md and package fence publish. balance:* and INCRBY belong to the
+// user's own data.
 const fenceRights = "~holdfast-fence:1:* ~balance:* resetchannels -@all +eval +evalsha +time +get +set +incrby"
 
 const balanceFence = "holdfast-fence:1:{balance:42}:balance:42"
 
-// newHold is one of a few microseconds after now.
+// newHold returns a hold with a token that is n microseconds after the present time.
 func newHold(n int64, id string) fence.Hold {
 	return fence.Hold{Key: "account:42", Token: time.Now().UnixMicro() + n, ID: id}
 }
 
-// fenced is all that a fence does: it is new to a key, is advanced, accepts writes, remembers, and refuses an older hold.
+// fenced does everything that a fence does: it is advanced on a new key, accepts writes, stores its
+// hold, and refuses an older hold.
 func fenced(ctx context.Context, rdb redis.UniversalClient) error {
 	f, old, h := fence.Redis{Client: rdb}, newHold(0, "a"), newHold(1000, "b")
 	if err := f.Advance(ctx, old, "balance:42"); err != nil {
@@ -42,7 +44,8 @@ func fenced(ctx context.Context, rdb redis.UniversalClient) error {
 	return nil
 }
 
-// With the published rights nothing is denied to a fence; each right less is missed, by its name, with an error that says whose it is.
+// With the published rights, nothing that a fence does is denied. Without any one of them, that
+// right is denied by its name, with an error that names the fenced key.
 func TestFenceRightsAreLeast(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -78,18 +81,18 @@ func TestFenceRightsAreLeast(t *testing.T) {
 		}
 	}
 	if denied, _ := run(leastRights); len(denied) == 0 {
-		t.Error("the rights of a Locker are enough: is the recipe still needed?")
+		t.Error("the rights of a Locker suffice: is the recipe still needed?")
 	}
 }
 
-// Whoever may write what a fence remembers can let an old hold in and keep the new ones out; what stands there names neither the lock's key nor a
-// hold in the lock's Redis.
+// A client that may write the data of a fence can admit an old hold and refuse new ones. That data
+// names neither the lock's key nor a hold in the lock's Redis.
 func TestFenceMemoryIsTrusted(t *testing.T) {
 	ctx, rdb := t.Context(), redistest.Real(t).Client(t)
 	f, old, h := fence.Redis{Client: rdb}, newHold(0, "a"), newHold(1000, "b")
 	check(t, f.Advance(ctx, h, "balance:42"))
 	if v := rdb.Get(ctx, balanceFence).Val(); v != fmt.Sprintf("%d %s", h.Token, h.ID) {
-		t.Errorf("it remembers %q", v)
+		t.Errorf("the fence has stored %q", v)
 	}
 	if err := f.Advance(ctx, old, "balance:42"); !errors.Is(err, fence.ErrStale) {
 		t.Errorf("inconclusive: %v", err)

@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// 100,000 forged messages to a process that waits and to one that holds, well-made, broken, binary and huge, grant nothing and cost no lease; what
-// they cause is a bounded number of commands a second (I12 of internal/sim).
+// 100,000 forged messages to a process that waits and to one that holds grant nothing and end no
+// lease. They are well formed, broken, binary or huge. They cause a bounded number of commands a
+// second (I12 of internal/sim).
 func TestForgedMessages(t *testing.T) {
 	testlevel.Full(t)
 	for name, terms := range map[string]lockcore.Terms{
@@ -34,7 +35,7 @@ func forge(t *testing.T, terms lockcore.Terms) {
 		return newLocker(t, s.Client(t, func(o *redis.Options) { o.Dialer = count[name].Dial(o.Dialer) }), lockcore.Options{})
 	}
 	holder, waiter := locker("holder"), locker("waiter")
-	_, err := holder.Acquire(ctx, "other", lockcore.Terms{}) // a process that renews listens, as long as it does
+	_, err := holder.Acquire(ctx, "other", lockcore.Terms{}) // a process that renews leases is subscribed
 	check(t, err)
 	le, err := holder.Acquire(ctx, "k", terms)
 	check(t, err)
@@ -46,17 +47,17 @@ func forge(t *testing.T, terms lockcore.Terms) {
 		}
 		got <- le
 	}()
-	var ask, hold string
+	var request, hold string
 	var channels []string
-	for deadline := time.Now().Add(20 * time.Second); len(channels) < 2 || ask == "" || hold == ""; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); len(channels) < 2 || request == "" || hold == ""; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("inconclusive: channels %q, ask %q, hold %q", channels, ask, hold)
+			t.Fatalf("inconclusive: channels %q, request %q, hold %q", channels, request, hold)
 		}
 		channels = admin.PubSubChannels(ctx, "holdfast:2:wake:*").Val()
 		fields, _ := redistest.Fields(ctx, admin, "holdfast:2:x:{k}")
 		hold = fields["h"]
 		if queue := admin.ZRange(ctx, "holdfast:2:x:{k}:q", 0, -1).Val(); len(queue) == 1 {
-			ask = queue[0][len(queue[0])-26:]
+			request = queue[0][len(queue[0])-26:]
 		}
 	}
 	for _, c := range count {
@@ -66,13 +67,13 @@ func forge(t *testing.T, terms lockcore.Terms) {
 	for sent < messages {
 		pipe := admin.Pipeline()
 		for range 1000 {
-			pipe.Publish(ctx, channels[sent%2], forged(sent, ask, hold))
+			pipe.Publish(ctx, channels[sent%2], forged(sent, request, hold))
 			sent++
 		}
 		_, err := pipe.Exec(ctx)
 		check(t, err)
 	}
-	if d := 3*time.Second - time.Since(start); d > 0 { // a lease's length at least, so that a lost one shows
+	if d := 3*time.Second - time.Since(start); d > 0 { // at least the length of the lease, so that a lost one shows
 		time.Sleep(d)
 	}
 	took := time.Since(start)
@@ -81,10 +82,11 @@ func forge(t *testing.T, terms lockcore.Terms) {
 	}
 	select {
 	case <-got:
-		t.Error("the waiter was granted what another holds")
+		t.Error("the waiter was granted a held key")
 	default:
 	}
-	// Two tries a second, a question every 100 ms about a hold that is said to be revoked, and a subscription that may be cut for its huge messages.
+	// The bound: two requests a second, a renewal every 100 ms for a hold that a message says is
+	// revoked, and a subscription that huge messages may end.
 	for name := range count {
 		if n := len(count[name].Commands()); float64(n) > 25*took.Seconds() {
 			t.Errorf("%s: %d commands in %v: %v", name, n, took, count[name])
@@ -97,17 +99,17 @@ func forge(t *testing.T, terms lockcore.Terms) {
 	}
 }
 
-// forged is the message number n.
-func forged(n int, ask, hold string) string {
+// forged returns message number n.
+func forged(n int, request, hold string) string {
 	switch n / 2 % 10 {
 	case 0:
-		return "w" + ask
+		return "w" + request
 	case 1:
 		return "v" + hold
 	case 2:
 		return "w" + hold
 	case 3:
-		return "v" + ask
+		return "v" + request
 	case 4:
 		return "w" + strings.Repeat("A", 26)
 	case 5:
@@ -122,9 +124,9 @@ func forged(n int, ask, hold string) string {
 		return string(b)
 	case 8:
 		if n%2000 < 2 {
-			return "w" + ask + strings.Repeat("x", 1<<20)
+			return "w" + request + strings.Repeat("x", 1<<20)
 		}
-		return "w" + ask + "x"
+		return "w" + request + "x"
 	}
-	return "w" + ask[:25]
+	return "w" + request[:25]
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A call of a group gets the same error as a call alone. Without the right to a command each call fails. Without the
-// right to a key only the calls for that key fail.
+// A call of a group gets the same error as a call alone. Without the right to a command each call
+// fails. Without the right to a key only the calls for that key fail.
 func TestRightsOfGroups(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

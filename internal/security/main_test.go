@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // refused connections are what these tests are about
+	redis.SetLogger(quiet{}) // the tests cause refused connections
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
@@ -22,7 +22,7 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// newLocker is closed when the test ends.
+// newLocker returns a Locker that is closed when the test ends.
 func newLocker(tb testing.TB, rdb redis.UniversalClient, o lockcore.Options) *lockcore.Locker {
 	tb.Helper()
 	l, err := lockcore.New(rdb, o)

@@ -18,13 +18,13 @@ import (
 // fields of a hash, see internal/backend/redis/scripts/lease.lua.
 var fields = strings.Fields("s h o x d m t f n v a g e r l")
 
-// bad are values that no script writes into most of them.
+// bad are values that no script writes into most fields.
 var bad = []string{
 	"", "abc", "-1", "-9007199254740993", "1e308", "-1e308", "nan", "-nan", "inf", "-inf", "0x1p60", "18446744073709551616", "1.5", " 7 ", "\x00\xff\xfe",
 	"h\nx\nt\n\n\n", "9007199254740992", "1795333188515267000", "1e300", "-7", "0x10", "d", "r", "p", "[[%a", strings.Repeat("9", 400),
 }
 
-// poisoned is a key on a real server into which somebody else writes.
+// poisoned is a key on a real server into which another program writes.
 type poisoned struct {
 	*testing.T
 	rdb   *redis.Client
@@ -46,7 +46,7 @@ func hashOf(kind lockcore.Kind) string {
 	return "holdfast:2:x:{k}"
 }
 
-// states are what a key is made into before it is poisoned.
+// states prepare a key before it is poisoned.
 var states = map[string]func(p *poisoned, kind lockcore.Kind){
 	"free": func(*poisoned, lockcore.Kind) {},
 	"held": func(p *poisoned, kind lockcore.Kind) {
@@ -83,7 +83,8 @@ func (p *poisoned) claim(l *lockcore.Locker, kind lockcore.Kind, most bool) (*lo
 	return p.keep(le), err
 }
 
-// keep remembers a lease that has to end with its case: its process would not ask Redis for the next one.
+// keep records a lease that must end with its case. Otherwise the process would serve the next call
+// without a request to Redis.
 func (p *poisoned) keep(le *lockcore.Lease) *lockcore.Lease {
 	if le != nil {
 		p.held = append(p.held, le)
@@ -91,7 +92,7 @@ func (p *poisoned) keep(le *lockcore.Lease) *lockcore.Lease {
 	return le
 }
 
-// clean tells whether err is one that callers know.
+// clean checks that err is an error that callers know.
 func (p *poisoned) clean(what string, err error) {
 	p.Helper()
 	p.calls++
@@ -101,7 +102,8 @@ func (p *poisoned) clean(what string, err error) {
 	}
 }
 
-// use asks for the key and does all that can be done with it. What is granted is held: nobody else gets it, and its token is one.
+// use acquires the key and calls every method for it. A granted key is held: another call does not
+// get it, and its token is valid.
 func (p *poisoned) use(kind lockcore.Kind, most bool) {
 	p.Helper()
 	ctx := p.Context()
@@ -123,7 +125,7 @@ func (p *poisoned) use(kind lockcore.Kind, most bool) {
 	other, err := p.claim(p.b, kind, most)
 	p.clean("claim of another", err)
 	if other != nil {
-		p.Errorf("both have it")
+		p.Errorf("both calls have the key")
 	}
 	p.clean("extend", le.Extend(ctx, time.Minute))
 	if kind == lockcore.KindOnce {
@@ -133,7 +135,7 @@ func (p *poisoned) use(kind lockcore.Kind, most bool) {
 	p.clean("release", le.Release(ctx))
 }
 
-// forget gives the key back for the next case, whatever became of it.
+// forget releases and deletes the key for the next case.
 func (p *poisoned) forget(kind lockcore.Kind) {
 	p.Helper()
 	for _, le := range p.held {
@@ -143,7 +145,8 @@ func (p *poisoned) forget(kind lockcore.Kind) {
 	check(p.T, p.rdb.Del(p.Context(), hashOf(kind), hashOf(kind)+":q").Err())
 }
 
-// Whatever stands in one field of a key, nothing panics, every answer is one that callers know, and what is granted is held by one.
+// For any value in one field of a key, nothing panics, every error is one that callers know, and at
+// most one call has the key.
 func TestPoisonedFields(t *testing.T) {
 	testlevel.Full(t)
 	for name, prepare := range states {
@@ -164,7 +167,7 @@ func TestPoisonedFields(t *testing.T) {
 	}
 }
 
-// The same for strings that look like a plain hold or a plain record.
+// The same holds for strings that look like a plain hold or a plain record.
 func TestPoisonedPlainHold(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A field that changes under a live hold costs the lease at most: what its holder does then has a result that callers know, and its process
-// lives.
+// A field that changes during a hold causes at most the loss of the lease. Later calls of its
+// holder return errors that callers know, and the process does not panic.
 func TestPoisonedHold(t *testing.T) {
 	p := newPoisoned(t)
 	for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
@@ -39,7 +39,8 @@ func TestPoisonedHold(t *testing.T) {
 	}
 }
 
-// A key of another type in place of the hash or of the queue is refused at once, with what Redis says of it.
+// A key of another type in place of the hash or the queue is refused at once, with the error of
+// Redis.
 func TestPoisonedTypes(t *testing.T) {
 	p := newPoisoned(t)
 	put := map[string]func(ctx context.Context, key string) error{
@@ -61,7 +62,7 @@ func TestPoisonedTypes(t *testing.T) {
 					continue
 				}
 				ctx := t.Context()
-				if place.end != "" { // an ask looks at the queue only if somebody has the key
+				if place.end != "" { // a request reads the queue only if the key is taken
 					_, err := p.claim(p.b, kind, false)
 					check(t, err)
 				}
@@ -94,7 +95,7 @@ func wrongType(t *testing.T, what string, err error) {
 	}
 }
 
-// Members that no Locker has put in a queue hold nobody up.
+// Members of a queue that no Locker has added delay no waiter.
 func TestPoisonedQueue(t *testing.T) {
 	p := newPoisoned(t)
 	ctx := t.Context()
@@ -117,7 +118,8 @@ func TestPoisonedQueue(t *testing.T) {
 	check(t, <-got)
 }
 
-// Values of 10 MB are read, refused or shown; a record that is none is refused by everything that reads records.
+// Values of 10 MB are read, refused or shown. A record that does not decode is refused by every
+// function that reads records.
 func TestPoisonedSizes(t *testing.T) {
 	testlevel.Full(t)
 	p := newPoisoned(t)
@@ -140,7 +142,8 @@ func TestPoisonedSizes(t *testing.T) {
 	}
 }
 
-// A record that is made up is replayed only if it is one; every other is refused, counted and never runs.
+// A forged record is replayed only if it decodes. Every other one is refused and counted, and the
+// handler does not run.
 func TestPoisonedRecords(t *testing.T) {
 	rdb := redistest.Real(t).Client(t)
 	w := &counting{}
@@ -152,14 +155,14 @@ func TestPoisonedRecords(t *testing.T) {
 	} {
 		check(t, rdb.HSet(ctx, hashOf(lockcore.KindOnce), "s", "d", "r", record, "n", 1, "t", 1).Err())
 		_, err := guard.OnceValue(ctx, l, "k", guard.OnceOptions{}, func(context.Context) (string, error) {
-			t.Errorf("it ran over %.20q", record)
+			t.Errorf("the handler ran with the record %.20q", record)
 			return "", nil
 		})
 		if !errors.Is(err, lockcore.ErrRecord) {
 			t.Errorf("%.20q: %v", record, err)
 		}
 		if _, err := idempotency.Lookup(ctx, l, "k"); err == nil && record != "\x01\x01\x04json\x02{]" && record != "\x01\x01\x04yaml\x02\"\"" {
-			t.Errorf("Lookup takes %.20q", record) // those two are for their codecs to refuse
+			t.Errorf("Lookup takes %.20q", record) // the codec refuses those two
 		}
 		refused++
 	}
@@ -168,7 +171,7 @@ func TestPoisonedRecords(t *testing.T) {
 	}
 }
 
-// counting is an Observer that counts records that are none. Its calls come from one goroutine.
+// counting is an Observer that counts BadRecord events. One goroutine calls it.
 type counting struct{ bad int }
 
 func (*counting) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }

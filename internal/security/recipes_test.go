@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// recipes are the blocks of docs/security.md that make a user.
+// recipes returns the blocks of docs/security.md that create a user.
 func recipes(t *testing.T, user string) (prompt, shell string) {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/security.md")
@@ -26,8 +26,8 @@ func recipes(t *testing.T, user string) (prompt, shell string) {
 	return find("\n"), find("sh\nredis-cli ")
 }
 
-// The page publishes the rights that the tests run under, to the letter: as one line for the prompt of redis-cli, and for a shell one that gives
-// redis-cli the same words.
+// The page shows exactly the rights with which the tests run: as one line for the prompt of
+// redis-cli, and as one line for a shell that passes redis-cli the same words.
 func TestPublishedRights(t *testing.T) {
 	for user, rights := range map[string]string{
 		"holdfast": redistest.Keys + " " + redistest.Channels + " " + redistest.Commands,
@@ -39,7 +39,7 @@ func TestPublishedRights(t *testing.T) {
 			t.Errorf("the page says %q, want %q", prompt, want)
 		}
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", `redis_cli() { printf '%s\n' "$*"; }; `+strings.Replace(shell, "redis-cli", "redis_cli", 1))
-		cmd.Dir = t.TempDir() // where a > would write
+		cmd.Dir = t.TempDir() // a > in the line would write there
 		out, err := cmd.CombinedOutput()
 		if err != nil || string(out) != want+"\n" {
 			t.Errorf("a shell makes %q of %q, %v", out, shell, err)
@@ -47,7 +47,7 @@ func TestPublishedRights(t *testing.T) {
 	}
 }
 
-// What other pages say of the rights is the same.
+// Other pages show the same rights.
 func TestPublishedRightsElsewhere(t *testing.T) {
 	for name, word := range map[string]string{
 		"docs/doctor.md": redistest.Commands, "fence/doc.go": "ACL SETUSER resource reset on >PASSWORD " + fenceRights,
@@ -56,12 +56,12 @@ func TestPublishedRightsElsewhere(t *testing.T) {
 		b, err := os.ReadFile("../../" + strings.TrimSuffix(name, "#"))
 		check(t, err)
 		if !strings.Contains(strings.Join(strings.Fields(string(b)), " "), word) {
-			t.Errorf("%s says something else than %s", name, word)
+			t.Errorf("%s does not contain %s", name, word)
 		}
 	}
 }
 
-// The line of the page, pasted with a password, makes the user: on, with just that password.
+// The line of the page, with a password, creates the user: on, with only that password.
 func TestRecipesWork(t *testing.T) {
 	s := redistest.Real(t)
 	for _, user := range []string{"holdfast", "resource"} {

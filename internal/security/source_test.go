@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// files are those of the repository with one of these endings, by their path from its root.
+// files returns the files of the repository with one of these endings, by their path from its root.
 func files(t *testing.T, endings ...string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -31,7 +31,7 @@ func files(t *testing.T, endings ...string) map[string]string {
 		}
 		b, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // somebody's temporary file
+			return nil // a temporary file of another process
 		}
 		name, _ := filepath.Rel(root, path)
 		texts[filepath.ToSlash(name)] = string(b)
@@ -43,7 +43,7 @@ func files(t *testing.T, endings ...string) map[string]string {
 	return texts
 }
 
-// product says whether a Go file ends up in programs of users.
+// product reports whether a Go file is part of programs of users.
 func product(name string) bool {
 	return !strings.HasSuffix(name, "_test.go") && (!strings.HasPrefix(name, "internal/") || strings.HasPrefix(name, "internal/backend/")) && !strings.HasPrefix(name, "bench/") &&
 		!strings.HasPrefix(name, "tools/") && !strings.HasPrefix(name, "examples/")
@@ -56,21 +56,21 @@ func parse(t *testing.T, name, text string) *ast.File {
 	return f
 }
 
-// Nobody who copies from this repository stops checking the server's certificate.
+// No code of this repository skips the check of the server's certificate, so no copy of it does.
 func TestCertificatesAreChecked(t *testing.T) {
 	word := "Insecure" + "SkipVerify" // not in this file either
 	for name, text := range files(t, ".go", ".md", ".yml", ".yaml", ".sh", "") {
 		if name == "docs/security.md" {
-			text = strings.Replace(text, "`"+word+"`", "", 1) // which says that it is never needed
+			text = strings.Replace(text, "`"+word+"`", "", 1) // the page says that it is never needed
 		}
-		if strings.Contains(text, word) && !strings.Contains(text, "\x00") { // a program that was built here has crypto/tls in it
+		if strings.Contains(text, word) && !strings.Contains(text, "\x00") { // a compiled program contains crypto/tls
 			t.Errorf("%s has %s", name, word)
 		}
 	}
 }
 
-// What must not be guessed, ids of holds, of Lockers and of their channels, comes from crypto/rand, 128 bits and more: only what spreads work in
-// time may be pseudo-random.
+// Ids of holds, of Lockers and of their channels must not be guessed. They come from crypto/rand
+// with at least 128 bits. Only values that spread work in time may be pseudo-random.
 func TestIDsAreRandom(t *testing.T) {
 	pseudo := []string{
 		"lockcore/request.go: IntN", "lockcore/watchdog.go: Int64N", "middleware/asynqmw/configure.go: Float64", "middleware/asynqmw/delivery.go: N", // jitter
@@ -104,7 +104,7 @@ func TestIDsAreRandom(t *testing.T) {
 	}
 }
 
-// uses are the names that f uses of an import.
+// uses returns the names that f uses of an import.
 func uses(f *ast.File, imp *ast.ImportSpec, name string) (used []string) {
 	if imp.Name != nil {
 		name = imp.Name.Name
@@ -120,7 +120,8 @@ func uses(f *ast.File, imp *ast.ImportSpec, name string) (used []string) {
 	return used
 }
 
-// The text of a script is a constant: a literal, a const, or an embedded file. Nothing that a program is given becomes part of it.
+// The text of a script is a constant: a literal, a const, or an embedded file. No input of a
+// program becomes part of it.
 func TestScriptsAreConstants(t *testing.T) {
 	all := files(t, ".go")
 	constants := map[string]bool{} // folder/name
@@ -148,7 +149,7 @@ func TestScriptsAreConstants(t *testing.T) {
 	}
 }
 
-// scriptTexts are the expressions in n, a call or a list, that Redis would run.
+// scriptTexts returns the expressions in n, a call or a list, that Redis would run as a script.
 func scriptTexts(n ast.Node) (found []ast.Expr) {
 	var list []ast.Expr
 	switch n := n.(type) {
@@ -192,7 +193,7 @@ func addConstants(t *testing.T, constants map[string]bool, name, text string) {
 	}
 }
 
-// Package redis joins files that literals name, and puts nothing between them.
+// Package redis joins files that literals name, and inserts nothing between them.
 func TestLoadedScripts(t *testing.T) {
 	text := files(t, ".go")["internal/backend/redis/scripts.go"]
 	f, loads := parse(t, "scripts.go", text), 0
@@ -206,15 +207,15 @@ func TestLoadedScripts(t *testing.T) {
 			loads++
 			for _, arg := range call.Args {
 				if _, ok := arg.(*ast.BasicLit); !ok {
-					t.Errorf("load is given %s", source(text, arg))
+					t.Errorf("an argument of load is %s", source(text, arg))
 				}
 			}
 		case "append":
 			if s := source(text, call); s != "append(text, b...)" {
-				t.Errorf("%s: what is that?", s)
+				t.Errorf("unexpected %s", s)
 			}
 		case "fmt.Sprintf", "strings.ReplaceAll", "strings.Replace":
-			t.Errorf("%s: what is that for?", source(text, call))
+			t.Errorf("unexpected %s", source(text, call))
 		}
 		return true
 	})
@@ -223,5 +224,5 @@ func TestLoadedScripts(t *testing.T) {
 	}
 }
 
-// source is a node as it is written. Positions of a file that is parsed alone begin at 1.
+// source returns the text of a node. Positions in a file that is parsed alone begin at 1.
 func source(text string, n ast.Node) string { return text[n.Pos()-1 : n.End()-1] }

@@ -30,7 +30,7 @@ import (
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-// Each canary begins what belongs to somebody and says what that is.
+// Each canary is the start of private data, and names the kind of that data.
 const (
 	inKey     = "canarykey77"
 	inTask    = "canarytask77"
@@ -39,7 +39,7 @@ const (
 	inFailure = "canaryfailure77"
 )
 
-// witness hears everything that leaves a Locker.
+// witness records all data that leaves a Locker.
 type witness struct {
 	*testing.T
 	spans   *tracetest.InMemoryExporter
@@ -66,7 +66,7 @@ func newWitness(t *testing.T, o tracing.Options) *witness {
 	return w
 }
 
-// ears writes down every event.
+// ears records every event.
 type ears struct{ w *witness }
 
 func (e ears) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
@@ -77,7 +77,7 @@ func (e ears) Event(_ context.Context, ev lockcore.Event) {
 	fmt.Fprintf(&e.w.events, "%T %+v\n", ev, ev)
 }
 
-// fails notes an error of a call, which must be one.
+// fails records the error of a call, which must match want.
 func (w *witness) fails(err error, want error) {
 	w.Helper()
 	if !errors.Is(err, want) {
@@ -88,7 +88,7 @@ func (w *witness) fails(err error, want error) {
 	fmt.Fprintf(&w.errors, "%v\n%+v\n", err, err)
 }
 
-// told is what has left by each way so far.
+// told returns the recorded data, by its way out.
 func (w *witness) told() map[string]string {
 	w.Helper()
 	spans, err := json.Marshal(w.spans.GetSpans())
@@ -109,8 +109,9 @@ func (w *witness) collect() metricdata.ResourceMetrics {
 	return rm
 }
 
-// Payload, result and hold-ids are told to nobody; the key to errors only, or to spans where that is asked for; who holds it to errors and
-// events. What is told is told, so that the test can fail.
+// Payloads, results and hold ids leave a Locker nowhere. Keys, tasks and failures are in errors and
+// may be in events. Keys are also in spans if ExposeRawKeys is set. Each canary must appear where
+// it is allowed, except in events, so that the test can fail.
 func TestCanaries(t *testing.T) {
 	testlevel.Full(t)
 	for _, expose := range []bool{false, true} {
@@ -144,13 +145,13 @@ func TestCanaries(t *testing.T) {
 	}
 }
 
-// found knows a text as it is, in hex, and in base64.
+// found reports whether where contains text as it is, in hex, or in base64.
 func found(where, text string) bool {
 	b64 := base64.StdEncoding.EncodeToString([]byte(text))
 	return strings.Contains(where, text) || strings.Contains(where, hex.EncodeToString([]byte(text))) || strings.Contains(where, b64[:len(b64)-4])
 }
 
-// live does what has an outcome of each kind, and returns the hold-ids that Redis saw.
+// live causes an outcome of each kind, and returns the hold ids that Redis received.
 func (w *witness) live() (ids []string) {
 	m := redistest.Bubble(w.T)
 	rdb := m.Client(w.T)
@@ -172,7 +173,7 @@ func (w *witness) live() (ids []string) {
 	}), lockcore.ErrLost)
 	ids = append(ids, w.once(ctx, a, rdb)...)
 	w.task(ctx, a, b)
-	away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody listens there
+	away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no server listens there
 	defer func() { _ = away.Close() }()
 	w.fails(guard.Exclusive(ctx, newLocker(w.T, away, lockcore.Options{Observer: w}), inKey, lockcore.Terms{}, nothing), lockcore.ErrUnavailable)
 	return ids
@@ -180,7 +181,8 @@ func (w *witness) live() (ids []string) {
 
 func nothing(context.Context) error { return nil }
 
-// once runs, replays, meets another payload, a record that is none, and a failure that is recorded.
+// once runs, replays, and then meets another payload, a record that does not decode, and a recorded
+// failure.
 func (w *witness) once(ctx context.Context, l *lockcore.Locker, rdb *redis.Client) (ids []string) {
 	o := guard.OnceOptions{Fingerprint: idempotency.Fingerprint(nil, []byte(inPayload))}
 	hash := "holdfast:2:o:{" + inKey + "}"
@@ -228,7 +230,7 @@ func (w *witness) task(ctx context.Context, a, b *lockcore.Locker) {
 		return asynqmw.SetResult(ctx, []byte(inResult))
 	}))
 	for range 2 {
-		_ = once.ProcessTask(ctx, task) // asynq's own end of the result is missing
+		_ = once.ProcessTask(ctx, task) // the result writer of asynq is missing
 	}
 	keyless := asynq.NewTask("charge", []byte(`{"card": "`+inPayload+`"}`))
 	err := once.ProcessTask(ctx, keyless)
@@ -236,7 +238,7 @@ func (w *witness) task(ctx context.Context, a, b *lockcore.Locker) {
 	w.fails(once.ProcessTask(ctx, asynq.NewTask("charge", []byte(inPayload))), lockcore.ErrNotRun)
 }
 
-// Ten thousand keys make as many series as one.
+// Ten thousand keys make as many series as ten.
 func TestCardinality(t *testing.T) {
 	testlevel.Full(t)
 	w := newWitness(t, tracing.Options{ExposeRawKeys: true})
@@ -260,7 +262,7 @@ func TestCardinality(t *testing.T) {
 	}
 }
 
-// series counts what a backend would keep.
+// series counts the time series that a metrics backend would store.
 func (w *witness) series() (n int) {
 	for _, s := range w.collect().ScopeMetrics {
 		for _, m := range s.Metrics {

@@ -62,7 +62,7 @@ func (a *authority) write(name, kind string, der []byte) string {
 	return file
 }
 
-// issue signs a certificate for 127.0.0.1, of a server or a client.
+// issue signs a certificate of a server or a client for 127.0.0.1.
 func (a *authority) issue(name string) (cert, key string) {
 	a.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -78,7 +78,8 @@ func (a *authority) issue(name string) (cert, key string) {
 	return a.write(name+".crt", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", bytes)
 }
 
-// tlsServer is a server that speaks TLS only to who has a certificate of ca. It returns where.
+// tlsServer starts a server that accepts only TLS clients with a certificate of ca. It returns the
+// server and its TLS address.
 func tlsServer(t *testing.T, ca *authority, args ...string) (*redistest.Server, string) {
 	t.Helper()
 	cert, key := ca.issue("server")
@@ -92,7 +93,7 @@ func tlsServer(t *testing.T, ca *authority, args ...string) (*redistest.Server, 
 	return s, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// secure is the configuration that docs/security.md shows.
+// secure returns the configuration that docs/security.md shows.
 func secure(caFile, certFile, keyFile string) (*tls.Config, error) {
 	ca, err := os.ReadFile(caFile)
 	if err != nil {
@@ -117,8 +118,8 @@ func secureBy(t *testing.T, server, client *authority) *tls.Config {
 	return config
 }
 
-// All that a Locker opens, for calls, releases, renewals and its subscription, is TLS with the client's certificate, as the user that the
-// credentials name, and so it works.
+// All connections of a Locker, for calls, releases, renewals and its subscription, use TLS with the
+// client's certificate and the user of the credentials.
 func TestTLS(t *testing.T) {
 	testlevel.Full(t)
 	ca := newAuthority(t, "ca")
@@ -144,10 +145,10 @@ func TestTLS(t *testing.T) {
 			}
 		})
 	}
-	s.Stop() // the default user is off: what the server thinks cannot be asked any more
+	s.Stop() // the default user is off, so the end of the test cannot read the ACL log
 }
 
-// The clients that a Locker makes for a Cluster are TLS too, with the user's credentials.
+// The clients that a Locker makes for a Cluster use TLS too, with the user's credentials.
 func TestTLSCluster(t *testing.T) {
 	testlevel.Full(t)
 	ca := newAuthority(t, "ca")
@@ -162,8 +163,9 @@ func TestTLSCluster(t *testing.T) {
 	}
 }
 
-// A server that somebody else vouches for, a client whom the server does not know, wrong credentials, and a client without TLS fail with what
-// is wrong, within the caller's patience; nothing runs.
+// A server with a certificate of another authority, a client with an unknown certificate, wrong
+// credentials, and a client without TLS fail with an error that names the cause, in bounded time.
+// Nothing runs.
 func TestTLSRefused(t *testing.T) {
 	testlevel.Full(t)
 	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
@@ -180,7 +182,7 @@ func TestTLSRefused(t *testing.T) {
 		"no certificate": {&tls.Config{RootCAs: secureBy(t, ca, ca).RootCAs}, asJob, "certificate required"},
 		"wrong name":     {func() *tls.Config { c := secureBy(t, ca, ca); c.ServerName = "redis.example"; return c }(), asJob, "redis.example"},
 		"wrong password": {secureBy(t, ca, ca), func(o *redis.Options) { o.Username, o.Password = "job", "other" }, "WRONGPASS"},
-		"no TLS":         {nil, asJob, ""}, // the server hangs up
+		"no TLS":         {nil, asJob, ""}, // the server closes the connection
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &redis.Options{Addr: addr, TLSConfig: c.config, MaxRetries: -1}
@@ -198,16 +200,16 @@ func TestTLSRefused(t *testing.T) {
 					return
 				}
 				if !errors.Is(err, lockcore.ErrUnavailable) || !alertLost(err) || try == 5 {
-					t.Fatalf("%v, want ErrUnavailable that says %q", err, c.says)
+					t.Fatalf("%v, want ErrUnavailable with %q", err, c.says)
 				}
 			}
 		})
 	}
 }
 
-// alertLost reports whether the alert of the server may have been lost. With TLS 1.3 the server refuses a client after the
-// client's handshake is over. If the client has sent a command by then, the kernel answers it with a reset, which can
-// overtake the alert.
+// alertLost reports whether the alert of the server may have been lost. With TLS 1.3 the server
+// refuses a client after the client's handshake is over. If the client has sent a command by then,
+// the kernel answers it with a reset, which can overtake the alert.
 func alertLost(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)
 }

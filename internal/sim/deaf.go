@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-var errSilent = errors.New("sim: no way")
+var errSilent = errors.New("sim: the network is silent")
 
-// dialer is the way to the server through n's faults. A subscription of go-redis dials, and greets the server, under a lock
-// that its readers need: in a bubble the time would stand still for ever if that took any. So nobody dials in a silence, and
-// no greeting is delayed.
+// dialer dials the server through n's faults. A subscription of go-redis dials, and does its
+// handshake, under a lock that its readers need. In a bubble the clock would then stop forever if
+// that took time. So a dial fails during a silence, and no handshake is delayed.
 func (n *node) dialer(next locktest.Dialer) locktest.Dialer {
 	next = n.faults.Dial(next)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -31,15 +31,15 @@ func (n *node) dialer(next locktest.Dialer) locktest.Dialer {
 	}
 }
 
-// deafConn drops messages, and only those, while nobody or its node may hear them, and sends copies of rotations. It is read by
-// one goroutine at a time, as go-redis does.
+// deafConn drops messages, and only those, while its node or all nodes must not receive them. It
+// also sends copies of rotations. One goroutine at a time reads it, as go-redis does.
 type deafConn struct {
 	net.Conn
 	n        *node
-	greeting atomic.Bool // from the first command to the first that is not a greeting
+	greeting atomic.Bool // from the first command to the first that is not part of a handshake
 	greeted  atomic.Bool
-	rest     []byte // not complete yet
-	heard    []byte // may be read
+	rest     []byte // a reply or message that is not complete
+	heard    []byte // data for Read
 }
 
 func (c *deafConn) Write(b []byte) (int, error) {
@@ -93,7 +93,7 @@ func (c *deafConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// hears says whether the next message reaches n.
+// hears reports whether the next message reaches n.
 func (n *node) hears() bool {
 	if n.drops.Add(-1) >= 0 {
 		return false
@@ -102,7 +102,7 @@ func (n *node) hears() bool {
 	return !n.deaf.Load() && !n.w.hush.Load()
 }
 
-// sendAgain lets a copy of a rotation arrive after it, as a proxy or a client that sends twice would.
+// sendAgain sends a copy of a rotation after it, like a proxy or a client that sends twice.
 func (n *node) sendAgain(args []string) {
 	if n.w.names.Of(n.w.names.Script(args)) != "rotate" || n.copies.Add(-1) < 0 {
 		return
@@ -112,7 +112,7 @@ func (n *node) sendAgain(args []string) {
 		after = 2 * time.Second
 	}
 	if n.copies.Load()%2 == 0 {
-		after += time.Second // the next ask has ended, or was handed off
+		after += time.Second // the next request has ended, or its grant was handed off
 	}
 	again := make([]any, len(args))
 	for i, a := range args {
@@ -121,7 +121,7 @@ func (n *node) sendAgain(args []string) {
 	n.w.copies.Go(func() {
 		time.Sleep(after)
 		if !n.killed.Load() {
-			_ = n.w.rdb.Do(n.w.root, again...).Err() // nobody waits for its reply
+			_ = n.w.rdb.Do(n.w.root, again...).Err() // no caller waits for its reply
 			n.w.struck("copy of rotate")
 		}
 	})

@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// end checks that good weather heals everything: each process gets each key, nobody stands in line, every process
-// closes at once, and nothing is left that does not run out. That no goroutine is left, the bubble checks.
+// end checks that the system recovers without faults: each process gets each key, no request is in
+// a wait queue, every process closes in time, and all remaining data expires. The bubble checks
+// that no goroutine is left.
 func (w *world) end() Stats {
 	time.Sleep(settled)
 	for _, n := range w.nodes() {
@@ -20,10 +21,10 @@ func (w *world) end() Stats {
 		}
 	}
 	w.serveShared()
-	time.Sleep(80 * time.Second) // the queue of the dead, and the subscriptions, end
+	time.Sleep(80 * time.Second) // the requests of killed processes, and the subscriptions, end
 	for name, k := range w.keys {
 		if q := w.queue(name); len(q) > 0 {
-			w.fail("I8", name, "in line at the end: %q", q)
+			w.fail("I8", name, "in the queue at the end: %q", q)
 		}
 		if s := w.look(name); s.live() {
 			w.fail("I8", name, "at the end: %v", s)
@@ -44,7 +45,7 @@ func (w *world) end() Stats {
 		all.Go(n.close)
 	}
 	all.Wait()
-	time.Sleep(2 * time.Second) // pools that could not dial notice
+	time.Sleep(2 * time.Second) // pools that could not dial notice it
 	if d := w.now(); d > 0 {
 		w.stats.Virtual = d
 	}
@@ -53,26 +54,27 @@ func (w *world) end() Stats {
 	return w.stats
 }
 
-// serve takes a key that nobody holds.
+// serve acquires a key that is free.
 func (w *world) serve(n *node, name string) {
 	k, start := w.key(name), w.now()
 	t := lockcore.Terms{Lease: time.Second, Wait: 10 * time.Second}
 	le, err := n.locks.Acquire(w.t.Context(), name, t)
 	if err != nil {
-		w.fail("I6", k.name, "process %d does not get it in the end: %v", n.index, err)
+		w.fail("I6", k.name, "process %d does not get the key at the end: %v", n.index, err)
 		return
 	}
 	ten := w.grant(k, &waiter{n: n, who: "end", since: start, terms: t}, le)
 	if took := w.now() - start; took > 4*time.Second {
-		w.fail("I6", k.name, "process %d got it in the end after %v", n.index, took)
+		w.fail("I6", k.name, "process %d got the key at the end after %v", n.index, took)
 	}
 	w.release(ten)
 	if err := le.Release(w.t.Context()); err != nil {
-		w.fail("I6", k.name, "process %d does not give it back in the end: %v", n.index, err)
+		w.fail("I6", k.name, "process %d cannot release the key at the end: %v", n.index, err)
 	}
 }
 
-// report says how often each invariant was broken; the first of each was reported in full.
+// report logs how often each invariant was violated. The first violation of each was reported in
+// full.
 func (w *world) report() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,6 +84,6 @@ func (w *world) report() {
 	}
 	slices.Sort(all)
 	if len(all) > 0 {
-		w.t.Logf("seed %d: broken: %s; faults %v", w.seed, strings.Join(all, ", "), w.kinds)
+		w.t.Logf("seed %d: violated: %s; faults %v", w.seed, strings.Join(all, ", "), w.kinds)
 	}
 }

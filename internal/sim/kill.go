@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// A process cannot be killed in a bubble. The nearest is: nothing of it reaches the server any more, nor the other way; nobody
-// calls it; its calls end some time later, as if nobody looked; and another process takes its place at once. What it still
-// believes to hold is judged until its ctx is canceled.
+// A process cannot be killed in a bubble. So a killed process loses its network in both directions,
+// and gets no new calls. Its calls end some time later, and another process takes its slot at once.
+// Its holds are judged until their ctxs are canceled.
 
 // doom is a hold whose process was killed.
 type doom struct {
 	hold string
-	by   time.Duration // when the server has let it go
+	by   time.Duration // when the lease must have ended on the server
 }
 
-// kill ends a process in the middle of a batch if there is one soon, else anywhere. The new one is calm from now on, or not.
+// kill kills a process in the middle of a batch if one occurs soon, otherwise at any point. calm
+// says whether the new process has no faults from the start.
 func (w *world) kill(ctx context.Context, r rng, calm bool) {
 	slot := &w.slots[r.IntN(len(w.slots))]
 	n := slot.Load()
@@ -26,7 +27,7 @@ func (w *world) kill(ctx context.Context, r rng, calm bool) {
 	case <-ctx.Done():
 	}
 	switch {
-	case !n.doomed.CompareAndSwap(true, false): // its worker was faster
+	case !n.doomed.CompareAndSwap(true, false): // mayDie was faster
 		<-n.died
 	case ctx.Err() != nil:
 		return
@@ -46,7 +47,7 @@ func (w *world) kill(ctx context.Context, r rng, calm bool) {
 	}
 }
 
-// mayDie is called with each hold that was handed off.
+// mayDie is called with each hold that was handed off. It kills a doomed process.
 func (n *node) mayDie() {
 	if n.doomed.CompareAndSwap(true, false) {
 		n.die(n.w.now()%2 == 0)
@@ -54,7 +55,8 @@ func (n *node) mayDie() {
 	}
 }
 
-// die takes n from the network: as a machine goes, or as a process does, whose connections the system closes.
+// die disconnects n: like a machine that fails, or like a process whose connections the system
+// closes (cut).
 func (n *node) die(cut bool) {
 	n.killed.Store(true)
 	n.calm.Store(0)
@@ -78,7 +80,7 @@ func (n *node) die(cut bool) {
 	}
 }
 
-// heal ends what has befallen n's network, unless it is dead.
+// heal ends the faults of n's network, unless n was killed.
 func (n *node) heal() {
 	if !n.killed.Load() {
 		n.silent.Store(false)
@@ -86,12 +88,12 @@ func (n *node) heal() {
 	}
 }
 
-// doomedLocked checks a part of I6: a process that was killed has a key for no longer than a lease. That others take it then, the
-// rest of I6 says.
+// doomedLocked checks a part of I6: a killed process has a key for no longer than a lease.
+// wakeLocked checks that others take it then.
 func (w *world) doomedLocked(k *keyState, s seen) {
 	for _, d := range k.dooms {
 		if w.now() > d.by+glance && s.state == "h" && s.left > 0 && d.hold != "" && s.hold == d.hold {
-			w.failLocked("I6", k, "a killed process has it until now: %v", s)
+			w.failLocked("I6", k, "a killed process still has the key: %v", s)
 		}
 	}
 	if n := len(k.dooms); n > 0 && w.now() > k.dooms[n-1].by+time.Minute {

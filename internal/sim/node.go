@@ -12,35 +12,35 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// node is one process: a Locker behind a network of its own.
+// node is a process: a Locker behind a separate network.
 type node struct {
 	w      *world
 	index  int
 	locks  *lockcore.Locker
 	rdb    *redis.Client
 	faults *locktest.Faults
-	calm   atomic.Int64 // since when nothing fails here, in ns of the run; 0: it fails
+	calm   atomic.Int64 // since when no fault occurs here, in ns of the run; 0: there is a fault
 
-	bad   atomic.Int64 // the same for single faults: latency may go on
+	bad   atomic.Int64 // the same for single faults; latency may continue
 	slow  atomic.Bool
-	swell time.Duration // latency between the faults of a storm; its own goroutine's
+	swell time.Duration // latency between the faults of a storm; used by one goroutine
 
 	life   context.Context //nolint:containedctx // of every call; ends after the process was killed
 	bury   context.CancelFunc
-	killed atomic.Bool   // nothing passes any more, ever
-	doomed atomic.Bool   // dies with its next hand-off
-	died   chan struct{} // closed by that
+	killed atomic.Bool   // no data passes any more
+	doomed atomic.Bool   // the process dies with its next hand-off
+	died   chan struct{} // closed by that death
 
-	silent    atomic.Bool  // nothing passes
+	silent    atomic.Bool  // no data passes
 	deaf      atomic.Bool  // no message passes
-	drops     atomic.Int64 // messages to drop
-	copies    atomic.Int64 // rotations to send twice
-	greetings atomic.Int64 // connections that greet the server just now
+	drops     atomic.Int64 // number of messages to drop
+	copies    atomic.Int64 // number of rotations to send twice
+	greetings atomic.Int64 // connections during their handshake
 
-	started, ended, held atomic.Int64 // what its Observer heard
+	started, ended, held atomic.Int64 // counted by the Observer
 }
 
-// newNode starts a process in slot i in which nothing fails since calm.
+// newNode starts a process in slot i that has no faults since calm.
 func (w *world) newNode(i int, calm time.Duration) *node {
 	n := &node{w: w, index: i, faults: locktest.NewFaults(w.t), died: make(chan struct{})}
 	n.life, n.bury = context.WithCancel(w.root)
@@ -49,19 +49,19 @@ func (w *world) newNode(i int, calm time.Duration) *node {
 	n.latency(breeze)
 	o := w.server.Options()
 	o.Dialer = n.dialer(o.Dialer)
-	// A call that waits for a connection borrows a timer that go-redis keeps for the whole process; one of another bubble
-	// would be fatal.
+	// A call that waits for a connection uses a timer that go-redis shares in the whole process. A
+	// timer of another bubble would be fatal.
 	o.PoolSize = 1000
 	n.rdb = redis.NewClient(o)
 	locks, err := lockcore.New(n.rdb, lockcore.Options{Observer: n})
 	if err != nil {
-		panic(err) // a constant
+		panic(err) // the options are constant
 	}
 	n.locks = locks
 	return n
 }
 
-// calmFor is for how long nothing has failed in this process's network.
+// calmFor returns for how long the network of the process has had no fault.
 func (n *node) calmFor() time.Duration {
 	since := n.calm.Load()
 	if since == 0 {
@@ -70,7 +70,7 @@ func (n *node) calmFor() time.Duration {
 	return n.w.now() - time.Duration(since)
 }
 
-// goodFor is for how long renewals can have had no trouble.
+// goodFor returns for how long no fault can have disturbed renewals.
 func (n *node) goodFor() time.Duration {
 	since := n.bad.Load()
 	if since == 0 || n.slow.Load() {
@@ -79,7 +79,7 @@ func (n *node) goodFor() time.Duration {
 	return n.w.now() - time.Duration(since)
 }
 
-// close closes the Locker in good weather, in which it has nothing to wait for.
+// close closes the Locker without faults, so it has nothing to wait for.
 func (n *node) close() {
 	n.bury()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -87,15 +87,15 @@ func (n *node) close() {
 	if err := n.locks.Close(ctx); err != nil {
 		n.w.fail("I14", "", "Close of process %d: %v", n.index, err)
 	}
-	_ = n.rdb.Close() // nothing is lost with it
+	_ = n.rdb.Close() // the Locker is closed
 	if s, e, h := n.started.Load(), n.ended.Load(), n.held.Load(); s != e || h != 0 {
-		n.w.fail("I13", "", "process %d: %d attempts were told to start, %d to end, and %d to be held in the end", n.index, s, e, h)
+		n.w.fail("I13", "", "process %d: %d attempts started, %d ended, and %d are held at the end", n.index, s, e, h)
 	}
 }
 
 type outcomeKey struct{}
 
-// outcome is what the Observer hears of one call's end.
+// outcome records the end of one call, as its Observer receives it.
 type outcome struct {
 	released atomic.Pointer[lockcore.Released]
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// How a run ended, as far as its worker has said so.
+// ending is how a run ended, as far as its worker has reported it.
 type ending int
 
 const (
@@ -20,7 +20,7 @@ const (
 	completed
 )
 
-// job is a once key and what is known of its runs. All are guarded by oracle.mu.
+// job is a once key with its runs. oracle.mu guards all fields.
 type job struct {
 	key     *keyState
 	name    string
@@ -28,9 +28,9 @@ type job struct {
 	most    bool // at most once
 	since   time.Duration
 	runs    []*run
-	record  *run // that the server is known to have
+	record  *run // the run whose record the server has
 	replays int
-	stuck   bool // abandoned for good
+	stuck   bool // abandoned forever
 }
 
 type run struct {
@@ -38,10 +38,10 @@ type run struct {
 	attempt int
 	data    []byte
 	end     ending
-	clean   time.Duration // when the server had said that it released it
+	clean   time.Duration // when the server had confirmed its release
 }
 
-// job returns the one that is worked on, or starts the next when the last is over.
+// job returns the current job, or starts the next one when the last one is over.
 func (w *world) job(r rng) *job {
 	w.mu.Lock()
 	n := len(w.jobs)
@@ -59,14 +59,14 @@ func (w *world) job(r rng) *job {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.jobs) > n { // somebody was faster
+	if len(w.jobs) > n { // another worker was faster
 		return w.jobs[n]
 	}
 	w.jobs = append(w.jobs, j)
 	return j
 }
 
-// once claims the current job and runs it, or hears its record.
+// once claims the current job, and runs it or gets its record.
 func (wk *worker) once() {
 	w, j, t := wk.w, wk.w.job(wk.rng), wk.terms()
 	t.MaxHold = 0
@@ -91,11 +91,11 @@ func (wk *worker) once() {
 	case errors.Is(err, lockcore.ErrAbandoned):
 		w.abandonedFor(j, wk.name)
 	case errors.Is(err, lockcore.ErrMismatch):
-		w.fail("I10", j.key.name, "%s: %v, with the right one", wk.name, err)
+		w.fail("I10", j.key.name, "%s: %v, with the right fingerprint", wk.name, err)
 	}
 }
 
-// stranger comes with another fingerprint when the job is done, and must not get anything, neither a run nor the record.
+// stranger claims a done job with another fingerprint. It must get neither a run nor the record.
 func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	wk.w.mu.Lock()
 	done := j.record != nil
@@ -106,16 +106,17 @@ func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	c.Fingerprint = []byte("another")
 	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
 	refused := errors.Is(err, lockcore.ErrMismatch) || errors.Is(err, lockcore.ErrUnavailable) || ctx.Err() != nil
-	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok { // what the process knew last, if Redis could not tell it more
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok { // the last reply that the process has, if Redis was not reachable
 		refused = refused || wk.n.calmFor() < settled || busy.Waiting > 0 && wk.w.hushedLately()
 	}
 	if le != nil || rec != nil || !refused {
-		wk.w.fail("I10", j.key.name, "%s came with another fingerprint: %v, %v, %v", wk.name, le, rec, err)
+		wk.w.fail("I10", j.key.name, "%s, with another fingerprint, got %v, %v, %v", wk.name, le, rec, err)
 	}
 	return true
 }
 
-// begin judges a run that starts. I9: not after a record, and after another run only if that failed or this one is told.
+// begin judges a new run. I9: it is not after a record, and after another run only if that one
+// failed or the new one reports a takeover.
 func (w *world) begin(j *job, who string, le *lockcore.Lease) *run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,20 +134,20 @@ func (w *world) begin(j *job, who string, le *lockcore.Lease) *run {
 	if n := len(j.runs); n > 0 {
 		last := j.runs[n-1]
 		if !le.Abandoned() && last.end != failed {
-			w.failLocked("I9", j.key, "%s was not told that run %d ended as %d", who, last.attempt, last.end)
+			w.failLocked("I9", j.key, "%s did not report a takeover, and run %d ended as %d", who, last.attempt, last.end)
 		}
 		if le.Attempt() <= last.attempt {
 			w.failLocked("I9", j.key, "%s is run %d after %d", who, le.Attempt(), last.attempt)
 		}
 		if le.Abandoned() && last.clean > 0 && w.calmSince(last.clean-settled) {
-			w.failLocked("I9", j.key, "%s was told that run %d was abandoned, which was released", who, last.attempt)
+			w.failLocked("I9", j.key, "%s reported that run %d was abandoned, and it was released", who, last.attempt)
 		}
 	}
 	j.runs = append(j.runs, r)
 	return r
 }
 
-// calmSince says whether nothing has failed anywhere since at.
+// calmSince reports whether no fault has occurred in any process since at.
 func (w *world) calmSince(at time.Duration) bool {
 	for _, n := range w.nodes() {
 		if c := n.calm.Load(); c == 0 || time.Duration(c) > at {
@@ -184,7 +185,7 @@ func (wk *worker) run(j *job, r *run, ten *hold, le *lockcore.Lease, out *outcom
 	w.noteLocked(j.key, "%s ended run %d as %d: %v, %+v", wk.name, r.attempt, end, err, told)
 	switch {
 	case told == nil:
-		w.failLocked("I13", j.key, "%s: Released was not told", wk.name)
+		w.failLocked("I13", j.key, "%s: the event Released is missing", wk.name)
 	case told.Err != nil || told.Stale:
 	case end == completed:
 		if j.record != nil && j.record != r {
@@ -196,7 +197,8 @@ func (wk *worker) run(j *job, r *run, ten *hold, le *lockcore.Lease, out *outcom
 	}
 }
 
-// replay judges a record. I10: it is what one completed run has stored, byte for byte, and always the same.
+// replay judges a record. I10: it is the record of one completed run, byte for byte, and always the
+// same.
 func (w *world) replay(j *job, who string, rec *lockcore.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,11 +212,11 @@ func (w *world) replay(j *job, who string, rec *lockcore.Record) {
 		}
 	}
 	if j.record == nil || !bytes.Equal(j.record.data, rec.Data) || j.record.attempt != rec.Attempt {
-		w.failLocked("I10", j.key, "%s got %q of run %d, stored is %+v", who, rec.Data, rec.Attempt, j.record)
+		w.failLocked("I10", j.key, "%s got %q of run %d, and the record is %+v", who, rec.Data, rec.Attempt, j.record)
 	}
 }
 
-// abandonedFor notes that nobody may run j any more.
+// abandonedFor records that the job may not run any more.
 func (w *world) abandonedFor(j *job, who string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,13 +16,13 @@ import (
 
 const remembered = 40 // events of a key that are printed when it fails
 
-// oracle judges. It knows of the lock only what callers and the server see.
+// oracle judges the run. It knows only the results of the calls and the data on the server.
 type oracle struct {
 	t     *testing.T
 	seed  uint64
 	start time.Time
 	redis *miniredis.Miniredis
-	clear func(*keyState) bool // nothing has failed for long, of this key neither
+	clear func(*keyState) bool // no fault has an effect on the key
 
 	mu     sync.Mutex
 	keys   map[string]*keyState
@@ -32,7 +32,7 @@ type oracle struct {
 	kinds  map[string]int // faults by name
 }
 
-// keyState is what is known of a key; name is that of its hash.
+// keyState is the state of a key. name is that of its hash.
 type keyState struct {
 	name    string
 	token   int64
@@ -43,8 +43,8 @@ type keyState struct {
 	server  seen
 	running int           // holds that have not been released, alive or not
 	last    *hold         // granted last
-	batch   int           // holds up to last under one grant
-	began   time.Duration // when that was given
+	batch   int           // number of holds under one grant, up to last
+	began   time.Duration // when the grant of the batch began
 	dooms   []doom
 	history []string
 }
@@ -60,18 +60,18 @@ type hold struct {
 	runs     int
 	at       time.Duration
 	over     bool          // Release was called
-	handed   bool          // inside its process
-	clean    time.Duration // when, if the lease was alive then
-	shortest time.Duration // lease that it may live on
+	handed   bool          // the grant was handed off inside its process
+	clean    time.Duration // when it was released with a valid lease
+	shortest time.Duration // the shortest lease that it may have
 	longest  time.Duration
-	lostBy   time.Duration // set by a loss of data: when it must know
-	hold     string        // its hold-id, if the server had it when the acquire returned
+	lostBy   time.Duration // set by a data loss: the end of the hold
+	hold     string        // request id of its grant, if the server had it when the acquire returned
 	checked  chan struct{} // closed when its cancellation has been judged
 }
 
 func (t *hold) alive() bool { return !t.over && t.ctx.Err() == nil }
 
-// margin is what the server's lease must have left when ctx ends.
+// margin is the time that the server's lease must have left when ctx ends.
 func (t *hold) margin() time.Duration { return t.shortest/10 + t.shortest/100 }
 
 func newOracle(t *testing.T, seed uint64, m *miniredis.Miniredis) *oracle {
@@ -86,7 +86,7 @@ func exclusiveKey(i int) string { return fmt.Sprintf("k%d", i) }
 
 func (o *oracle) now() time.Duration { return time.Since(o.start) }
 
-// key returns what is known of an exclusive key, or of a once key if its name says so.
+// key returns the state of an exclusive key, or of a once key if its name begins with "job".
 func (o *oracle) key(name string) *keyState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,7 +116,7 @@ func (o *oracle) note(k *keyState, format string, args ...any) {
 	o.noteLocked(k, format, args...)
 }
 
-// fail reports the first few times that an invariant is broken, with the history of the key.
+// fail reports the first violation of each invariant, with the history of the key.
 func (o *oracle) fail(invariant, key, format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,8 +143,8 @@ func (o *oracle) struck(name string) {
 	o.kinds[name]++
 }
 
-// grant is called when an acquire has returned a lease that is not a re-entry. I1: no other hold is alive. Tokens grow. I5: it has the
-// key on the server, with the margin that its ctx will need.
+// grant judges a lease that an acquire has returned and that is not nested. I1: no other hold is
+// alive. I3: tokens grow. I5: it has the key on the server, with the margin that its ctx needs.
 func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *hold {
 	who, t := wt.who, wt.terms
 	o.mu.Lock()
@@ -158,16 +158,16 @@ func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *hold {
 		who, le.Token(), t.Lease, t.Wait, t.NoRenew, t.MaxHold, le.Abandoned())
 	s, before := o.look(k.name), k.last
 	ten.handed = o.batchLocked(k, ten, s)
-	if ten.handed { // an Extend of the hold before holds for this one too
+	if ten.handed { // an Extend of the earlier hold applies to this one too
 		ten.longest = max(ten.longest, before.longest)
 	}
 	switch {
-	case ten.handed && before.lostBy > 0, k.lost > 0 && ten.token <= micros(o.start.Add(k.lost)): // it was lost before we heard of it
+	case ten.handed && before.lostBy > 0, k.lost > 0 && ten.token <= micros(o.start.Add(k.lost)): // it was lost before the call returned
 		ten.lostBy = k.lost + ten.longest
 	case ten.token <= k.token:
 		o.failLocked("I3", k, "%s got token %d after %d", who, ten.token, k.token)
 	case ten.alive() && (!s.has(ten) || s.left < ten.margin()):
-		o.failLocked("I5", k, "%s got %d and the server says %v, want at least %v left", who, ten.token, s, ten.margin())
+		o.failLocked("I5", k, "%s got %d, and the server has %v, want at least %v left", who, ten.token, s, ten.margin())
 	}
 	if s.has(ten) {
 		ten.hold = s.hold
@@ -193,7 +193,7 @@ func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *hold {
 	return ten
 }
 
-// reenter counts a nested run in.
+// reenter counts a nested run.
 func (o *oracle) reenter(ten *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,7 +201,7 @@ func (o *oracle) reenter(ten *hold) {
 	ten.runs++
 }
 
-// extend is called before an Extend: from then on the lease may be another.
+// extend is called before an Extend. From then on the lease may have the other length.
 func (o *oracle) extend(ten *hold, d time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -227,8 +227,8 @@ func (o *oracle) release(ten *hold) {
 	}
 }
 
-// canceled judges the moment at which a handler's ctx ended. I4: the lease has not ended on the server, and will not for as
-// long as the margin. Who holds waits for this before it releases.
+// canceled judges the moment at which a handler's ctx ended. I4: the lease has not ended on the
+// server, and has at least the margin left. The worker waits for this before it releases.
 func (o *oracle) canceled(ten *hold) {
 	defer close(ten.checked)
 	cause := context.Cause(ten.ctx)
@@ -239,9 +239,9 @@ func (o *oracle) canceled(ten *hold) {
 	case ten.over:
 		return
 	case errors.Is(cause, lockcore.ErrReleased):
-		o.failLocked("re-entry", ten.key, "%s: %d was released while a run goes on", ten.who, ten.token)
+		o.failLocked("re-entry", ten.key, "%s: %d was released during a run", ten.who, ten.token)
 		return
-	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded): // by the caller
+	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded): // canceled by the caller
 		return
 	}
 	o.stats.Losses++
@@ -250,7 +250,7 @@ func (o *oracle) canceled(ten *hold) {
 	}
 	s := o.look(ten.key.name)
 	if !s.has(ten) || s.left < ten.margin() {
-		o.failLocked("I4", ten.key, "%s was canceled (%v) too late, the server says %v, want at least %v left of %d",
+		o.failLocked("I4", ten.key, "%s was canceled (%v) too late: the server has %v, want at least %v left of %d",
 			ten.who, cause, s, ten.margin(), ten.token)
 	}
 	if good := ten.n.goodFor(); errors.Is(cause, lockcore.ErrLost) && !ten.fixed && good > ten.longest/2 {
@@ -258,7 +258,8 @@ func (o *oracle) canceled(ten *hold) {
 	}
 }
 
-// lose deletes the data of a key: whoever holds it may be followed by another, and must know soon.
+// lose deletes the data of a key. Another call may then get the key, and the holder must notice
+// within a lease.
 func (w *world) lose(name string, queueToo bool) {
 	o, k := w.oracle, w.key(name)
 	o.mu.Lock()
@@ -268,7 +269,7 @@ func (w *world) lose(name string, queueToo bool) {
 		o.redis.Del(k.name + ":q")
 	}
 	k.lost = o.now()
-	k.token = min(k.token, micros(o.start.Add(k.lost))) // what was handed out ahead of the clock is forgotten too
+	k.token = min(k.token, micros(o.start.Add(k.lost))) // tokens ahead of the clock are lost too
 	o.noteLocked(k, "DATA LOSS")
 	for _, ten := range k.holds {
 		if ten.lostBy == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// What the many seeds rarely come across.
+// These are cases that the seeds rarely reach.
 
 var patient = lockcore.Terms{Lease: 2 * time.Second, Wait: time.Minute}
 
@@ -55,12 +55,12 @@ func must(t *testing.T, p process, terms lockcore.Terms) *lockcore.Lease {
 	return le
 }
 
-// A late copy of an acquire whose hold has ended takes nothing.
+// A late duplicate of an acquire whose hold has ended acquires nothing.
 func TestLateCopyOfAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
 		p := newProcess(t, m)
-		_ = must(t, p, patient).Release(t.Context()) // the script is known now
+		_ = must(t, p, patient).Release(t.Context()) // loads the script
 		held := p.faults.Hold(locktest.Script("acquire"))
 		le := must(t, p, patient)
 		select {
@@ -80,7 +80,7 @@ func TestLateCopyOfAcquire(t *testing.T) {
 	})
 }
 
-// A key that is reserved for who came first is not given to who asks in between.
+// A key that is reserved for the first waiter is not granted to a call that comes in between.
 func TestReservationIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -114,8 +114,8 @@ func TestReservationIsKept(t *testing.T) {
 	})
 }
 
-// A message that was lost with its connection costs no more than the way to a new one: a waiter asks as soon as the
-// subscription stands again.
+// A message that was lost with its connection delays the waiter only by the time of a new
+// connection: a waiter sends its request when the subscription is active again.
 func TestResubscriptionWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -133,7 +133,7 @@ func TestResubscriptionWakes(t *testing.T) {
 			}
 			_ = le.Release(t.Context())
 		}()
-		time.Sleep(4500 * time.Millisecond) // its next question is more than a second away
+		time.Sleep(4500 * time.Millisecond) // its next request is more than a second away
 		b.faults.Down()
 		start := time.Now()
 		if err := le.Release(t.Context()); err != nil {
@@ -141,21 +141,22 @@ func TestResubscriptionWakes(t *testing.T) {
 		}
 		b.faults.Heal()
 		if d := (<-got).Sub(start); d > 700*time.Millisecond {
-			t.Errorf("it took %v to notice", d)
+			t.Errorf("the waiter got the key after %v", d)
 		}
 	})
 }
 
-// A grant whose answer took as long as its lease may be used is given back: no caller gets a lease that is about to end.
+// A grant whose reply took as long as its lease may be used is withdrawn: no caller gets a lease
+// that is about to end.
 func TestLateGrantIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
 		p := newProcess(t, m)
 		terms := lockcore.Terms{Lease: time.Second, Wait: 3 * time.Second, NoRenew: true}
-		_ = must(t, p, terms).Release(t.Context()) // the script is known, and a connection stands
-		p.faults.Delay(470 * time.Millisecond)     // 940 ms there and back: within a command's time, beyond the lease's
+		_ = must(t, p, terms).Release(t.Context()) // the script is loaded, and a connection is open
+		p.faults.Delay(470 * time.Millisecond)     // 940 ms both ways: less than the timeout of a command, and more than the usable part of the lease
 		if le, err := p.Acquire(t.Context(), "k", terms); err == nil {
-			t.Errorf("granted %d, its ctx says %v", le.Token(), context.Cause(le.Context()))
+			t.Errorf("granted %d, its ctx has %v", le.Token(), context.Cause(le.Context()))
 			_ = le.Release(t.Context())
 		}
 		p.faults.Delay(0)

@@ -11,45 +11,48 @@ import (
 )
 
 const (
-	glance   = 50 * time.Millisecond                      // between two looks at the server
-	told     = 250*time.Millisecond + 50*time.Millisecond // and a third of the lease: then the server knows the hold after a hand-off. Two renewals may get no reply on dead connections, each for a sixth
+	glance   = 50 * time.Millisecond                      // between two reads of the server
+	told     = 250*time.Millisecond + 50*time.Millisecond // the server knows the hold of a hand-off after this and a third of the lease. Two renewals may get no reply on dead connections, each for a sixth
 	prompt   = 250*time.Millisecond + 50*time.Millisecond
-	sluggish = 2*time.Second + 500*time.Millisecond // the wait cap, and a little
-	settled  = 10 * time.Second                     // after which a storm has left no trace in a connection
-	// forgotten is when the line is also free of those who could not leave it: each cost a claim window.
+	sluggish = 2*time.Second + 500*time.Millisecond // the longest time between two requests of a waiter, and a little more
+	settled  = 10 * time.Second                     // after this time a storm has no effect on connections
+	// forgotten is the time after which the wait queue has no requests of dead processes: each cost
+	// a reservation.
 	forgotten = 20 * time.Second
 )
 
-// seen is what the server says of a key.
+// seen is the state of a key on the server.
 type seen struct {
-	state string        // "", h, r, d
-	hold  string        // whose
+	state string        // request id of the holder
+	hold  string        // its locker
 	owner string        // its locker
-	token int64         // of the hold that it has been told of
-	top   int64         // greatest that may be out while it is held
+	token int64         // of the last hold that was published
+	top   int64         // the greatest token that the grant may use
 	end   int64         // µs
 	left  time.Duration // until end
-	free  time.Duration // since when nobody has it, reserved or not
-	idle  time.Duration // since when it is held and nobody runs
+	free  time.Duration // since when no hold has the key; it may be reserved
+	idle  time.Duration // since when the key is held and no handler runs
 }
 
 func (s seen) String() string {
 	return fmt.Sprintf("state %q, tokens %d to %d, %v left", s.state, s.token, s.top, s.left)
 }
 
-// has says whether the key is ten's. After a hand-off the server knows an earlier token of the grant, until the watchdog tells it.
+// has reports whether ten has the key. After a hand-off the server knows an earlier token of the
+// grant, until the watchdog publishes the hold.
 func (s seen) has(ten *hold) bool {
 	return s.state == "h" && s.left > 0 && s.token <= ten.token && ten.token <= s.top
 }
 
-// again says that a late duplicate of ten's acquire has come after its data was lost, and so holds the key for it.
+// again reports whether a late duplicate of ten's acquire has arrived after the loss of the data,
+// so that ten has the key again.
 func (s seen) again(ten *hold) bool { return s.state == "h" && s.left > 0 && s.hold == ten.hold }
 
 func (s seen) live() bool { return (s.state == "h" || s.state == "r") && s.left > 0 }
 
 // look reads a key without a command.
 func (o *oracle) look(name string) seen {
-	o.redis.DB(0) // which lets keys run out
+	o.redis.DB(0) // expires keys
 	f := redistest.On(o.redis).Fields(name)
 	s := seen{state: f["s"], hold: f["h"], owner: f["o"]}
 	s.token, _ = strconv.ParseInt(f["t"], 10, 64)
@@ -59,7 +62,7 @@ func (o *oracle) look(name string) seen {
 	return s
 }
 
-// watch looks at the server again and again until done.
+// watch reads the server repeatedly until done.
 func (w *world) watch(done <-chan struct{}) {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
@@ -90,9 +93,10 @@ func (w *world) inspectLocked(k *keyState) {
 	w.keptLocked(k, s)
 	w.doomedLocked(k, s)
 	before := k.server
-	// A greater token: it was another's or lost in between, and its ask, which never heard of the grant before, has been granted anew.
+	// With a greater token the lease is not revived: the request ended or was lost in between, and
+	// was granted again because it got no reply to the earlier grant.
 	if s.state == "h" && before.state == "h" && s.hold == before.hold && s.token <= before.top && before.end <= micros(time.Now().Add(-glance)) && s.end > before.end {
-		w.failLocked("I5", k, "a lease that had run out was revived: %v, before %v", s, before)
+		w.failLocked("I5", k, "an expired lease was revived: %v, before %v", s, before)
 	}
 	switch {
 	case s.state == "h" && s.left > 0:
@@ -107,7 +111,7 @@ func (w *world) inspectLocked(k *keyState) {
 			s.idle = w.now()
 		}
 		if w.now()-s.idle > prompt && w.clear(k) {
-			w.failLocked("I6", k, "nobody has it since %.3f, and the server says %v", s.idle.Seconds(), s)
+			w.failLocked("I6", k, "no handler runs since %.3f, and the server has %v", s.idle.Seconds(), s)
 		}
 	}
 	k.server = s
@@ -116,27 +120,28 @@ func (w *world) inspectLocked(k *keyState) {
 	}
 }
 
-// keptLocked checks I5: who is not canceled has the key on the server, for no longer than it asked for, and the server hears soon to
-// whom it was handed off; whose key was lost with the data knows within a lease, or has it again.
+// keptLocked checks I5. A hold whose ctx is not canceled has the key on the server, for no longer
+// than it requested. The server soon has the hold of a hand-off. A hold whose data was lost ends
+// within a lease, or has the key again.
 func (w *world) keptLocked(k *keyState, s seen) {
 	for _, ten := range k.holds {
 		switch {
 		case !ten.alive():
 		case ten.lostBy > 0:
 			if w.now() > ten.lostBy+glance && !s.again(ten) {
-				w.failLocked("I5", k, "%s still believes in %d, which was lost with the data at %v", ten.who, ten.token, k.lost)
+				w.failLocked("I5", k, "%s is not canceled, and %d was lost with the data at %v", ten.who, ten.token, k.lost)
 			}
 		case !s.has(ten):
-			w.failLocked("I5", k, "%s holds %d and the server says %v", ten.who, ten.token, s)
+			w.failLocked("I5", k, "%s holds %d, and the server has %v", ten.who, ten.token, s)
 		case s.token != ten.token && !ten.fixed && w.now()-ten.at > told+ten.longest/3 && ten.n.calmFor() > settled:
-			w.failLocked("I5", k, "%s holds %d for %v, and the server has not been told: %v", ten.who, ten.token, w.now()-ten.at, s)
+			w.failLocked("I5", k, "%s holds %d for %v, and it is not published: %v", ten.who, ten.token, w.now()-ten.at, s)
 		case s.left > ten.longest:
-			w.failLocked("I5", k, "%s holds %d for %v at most and the server says %v", ten.who, ten.token, ten.longest, s)
+			w.failLocked("I5", k, "%s holds %d for %v at most, and the server has %v", ten.who, ten.token, ten.longest, s)
 		}
 	}
 }
 
-// wakeLocked checks I6: a key that nobody has, and that somebody waits for, is taken.
+// wakeLocked checks I6: a free key with a waiter is taken.
 func (w *world) wakeLocked(k *keyState, s seen) {
 	now := w.now()
 	for wt := range k.waiters {
@@ -145,18 +150,19 @@ func (w *world) wakeLocked(k *keyState, s seen) {
 			continue
 		}
 		bound := sluggish
-		if w.clear(k) && s.state != "h" { // who asked last under an earlier hold learns only by the clock that this one ran out
+		if w.clear(k) && s.state != "h" { // a waiter whose last request saw an earlier hold learns only by the clock that this one has expired
 			bound = prompt
 		}
 		if calm > settled/2 && (bound == prompt || !s.live()) && now-max(s.free, wt.since, k.granted) > bound {
-			w.failLocked("I6", k, "%s waits since %.3f, the key is free since %.3f, %v is too long (calm for %v, hush %v, %v); queue %v",
+			w.failLocked("I6", k, "%s waits since %.3f, and the key is free since %.3f: longer than %v (calm for %v, hush %v, %v); queue %v",
 				wt.who, wt.since.Seconds(), s.free.Seconds(), bound, calm, w.hush.Load(), s, w.queue(k.name))
-			k.granted = now // once
+			k.granted = now // report it once
 		}
 	}
 }
 
-// calmLong says that what the last storm, loss, kill or lost message has done to k is over.
+// calmLong reports whether the effects of the last storm, data loss, kill or lost message on k are
+// over.
 func (w *world) calmLong(k *keyState) bool {
 	now := w.now()
 	return w.calmSince(now-forgotten) && !w.hushedLately() && now-k.lost > forgotten

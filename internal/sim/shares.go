@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// sharedKey is a key whose shares are judged: readers and writers, or permits and writers. Its data is
-// never lost.
+// sharedKey is a key whose shares are judged: readers and writers, or permits and writers. Its data
+// is never lost.
 type sharedKey struct {
 	name  string
 	limit int // of its shares
@@ -39,8 +39,8 @@ func newSharedKeys() []*sharedKey {
 	}
 }
 
-// share acquires a shared key, mostly beside others, and sometimes alone. Sometimes several calls of
-// the process do so at once.
+// share acquires a shared key, mostly beside others, and sometimes alone. Sometimes several calls
+// of the process do so at once.
 func (wk *worker) share() {
 	k := wk.w.shared[wk.rng.IntN(len(wk.w.shared))]
 	if !wk.rng.chance(20) {
@@ -62,7 +62,7 @@ func (wk *worker) share() {
 
 func (wk *worker) visit(k *sharedKey) {
 	t := wk.terms()
-	t.Lease, t.MinHold = 2*time.Second, 0 // most calls are alike, for only those share a lease
+	t.Lease, t.MinHold = 2*time.Second, 0 // most calls have the same terms, because only such calls share a lease
 	if wk.rng.chance(20) {
 		t.Lease = wk.rng.between(time.Second, 4*time.Second)
 	}
@@ -94,7 +94,7 @@ func (wk *worker) visit(k *sharedKey) {
 		wk.upgrade(k, t, le)
 	}
 	if v.ctx.Err() != nil && wk.rng.chance(30) {
-		time.Sleep(wk.rng.between(0, 7*time.Second)) // it does not obey
+		time.Sleep(wk.rng.between(0, 7*time.Second)) // it ignores the end of its ctx
 	}
 	k.mu.Lock()
 	delete(k.in, v)
@@ -102,7 +102,7 @@ func (wk *worker) visit(k *sharedKey) {
 	_ = le.Release(wt.ctx)
 }
 
-// upgrade makes a nested call. One that asks for more than the share is refused at once.
+// upgrade makes a nested call for the key alone. Inside a share it must be refused at once.
 func (wk *worker) upgrade(k *sharedKey, t lockcore.Terms, le *lockcore.Lease) {
 	inner, err := wk.n.locks.Acquire(le.Context(), k.name, lockcore.Terms{Wait: time.Minute})
 	if t.Limit == 0 && err != nil && le.Context().Err() == nil || t.Limit != 0 && err == nil ||
@@ -114,8 +114,8 @@ func (wk *worker) upgrade(k *sharedKey, t lockcore.Terms, le *lockcore.Lease) {
 	}
 }
 
-// enter judges a new hold. I1: no hold of the key alone is beside another, and the weights are at most
-// the limit. I3: tokens grow, and only shares have the same.
+// enter judges a new hold. I1: no hold of the key alone is beside another, and the weights are at
+// most the limit. I3: tokens grow, and only shares have the same.
 func (w *world) enter(k *sharedKey, who string, t lockcore.Terms, le *lockcore.Lease) *visit {
 	v := &visit{who: who, terms: t, ctx: le.Context()}
 	k.mu.Lock()
@@ -151,8 +151,8 @@ func (w *world) enter(k *sharedKey, who string, t lockcore.Terms, le *lockcore.L
 	return v
 }
 
-// serveShared checks that good weather heals the shared keys: each process gets each of them alone, and
-// then nothing is left but the last token.
+// serveShared checks that the shared keys recover without faults: each process gets each of them
+// alone, and then no data is left but the last token.
 func (w *world) serveShared() {
 	for _, k := range w.shared {
 		for _, n := range w.nodes() {
@@ -162,7 +162,7 @@ func (w *world) serveShared() {
 				w.fail("I6", "", "process %d does not get %s in the end: %v", n.index, k.name, err)
 				continue
 			}
-			if took := w.now() - start; took > 5*time.Second { // the longest lease, and a little
+			if took := w.now() - start; took > 5*time.Second { // the longest lease, and a little more
 				w.fail("I6", "", "process %d got %s in the end after %v", n.index, k.name, took)
 			}
 			_ = le.Release(w.t.Context())

@@ -1,15 +1,27 @@
-// Package sim plays a few processes that share keys over a bad network, for minutes of virtual time in a testing/synctest
-// bubble: real Lockers, real go-redis, the real scripts, on a Redis in memory. What must never happen is judged from
-// outside, by what the workers see and by looking at the server.
+// Package sim simulates processes that share keys over a faulty network, for minutes of virtual
+// time in a testing/synctest bubble. The Lockers, go-redis and the scripts are real; the Redis is
+// in memory. The oracle judges the invariants from outside: by the results of the workers' calls
+// and by the data on the server.
 //
-// A seed fixes what the workers want and how the network fails. It does not fix how goroutines are scheduled, nor the
-// random ids and jitter of a Locker: a seed that failed fails again often, not always.
+// A seed fixes the calls of the workers and the faults of the network. It does not fix the
+// scheduling of goroutines, nor the random ids and jitter of a Locker. So a seed that failed fails
+// again often, but not always.
 //
-// What is judged, by the names that violations have: I1 at most one un-canceled ctx per key · I3 tokens grow · I4 a ctx is
-// canceled before its lease ends · I5 who holds has it on the server · I6 a free key with waiters is taken · I8 nothing is
-// left behind and every key has a TTL · I9 no run beside another, nor after a record · I10 replays equal the record · I12
-// calls end in their time · I13 events add up · I14 Close returns within its bound · turns: in a process who came first is
-// served first, a batch is bounded, and another process in line goes before the next one.
+// Violations have the numbers of the invariants in ARCHITECTURE.md:
+//
+//   - I1: at most one ctx per key is not canceled.
+//   - I3: tokens grow.
+//   - I4: a ctx is canceled before its lease ends on the server.
+//   - I5: a hold whose ctx is not canceled has the key on the server.
+//   - I6: a free key with waiters is taken.
+//   - I8: nothing is left behind, and every key has a TTL.
+//   - I9: no run of a once key is beside another one or after a record.
+//   - I10: a replay equals the record.
+//   - I12: calls end in their time.
+//   - I13: events add up.
+//   - I14: Close returns within its bound.
+//   - turns: a process serves its calls in FIFO order, a batch is bounded, and another waiting
+//     process is served before the next batch.
 package sim
 
 import (
@@ -29,35 +41,35 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
-// Config of one run. Zero fields mean the default.
+// Config configures a run. A zero field means the default.
 type Config struct {
 	Seed    uint64
 	Minutes int // of virtual time; default 8
-	Lockers int // processes; default 1, 3, 4 or 8, as the seed says
+	Lockers int // processes; default 1, 3, 4 or 8, by the seed
 	Keys    int // exclusive keys, beside the once keys; default 3
 	Workers int // for exclusive keys in all processes, beside eight for once keys; default 12
 }
 
-// Stats says what happened in one run, so that one in which too little did does not pass.
+// Stats counts the events of a run, so that a run with too few events does not pass.
 type Stats struct {
 	Virtual    time.Duration
 	Grants     int // of exclusive and once keys
-	HandOffs   int // of them inside a process, without the server
+	HandOffs   int // grants without the server, inside a process
 	Batch      int // most holds under one grant
-	Cancels    int // of calls, just as their line moved
+	Cancels    int // canceled calls, at a moment when the wait queue of the key moved
 	Kills      int // of processes
 	Runs       int // grants of once keys
-	Takeovers  int // runs that were told of an abandoned one before
+	Takeovers  int // runs that reported an abandoned one
 	Replays    int
 	Reentries  int
-	Losses     int // leases that ended before their handlers, whatever the cause
+	Losses     int // leases that ended before their handlers, by any cause
 	Shares     int // grants of shares
 	Beside     int // most holds beside a share
-	Faults     int // that struck
+	Faults     int // faults that hit something
 	Violations int
 }
 
-// Add sums up.
+// Add adds o to s.
 func (s *Stats) Add(o Stats) {
 	s.Virtual += o.Virtual
 	s.Grants += o.Grants
@@ -83,26 +95,26 @@ func (s Stats) String() string {
 		s.Takeovers, s.Replays, s.Shares, s.Beside, s.Faults, s.Kills, s.Cancels, s.Violations)
 }
 
-// world is one run.
+// world is the state of a run.
 type world struct {
 	*oracle
 	c      Config
 	shared []*sharedKey
 	server *redistest.Memory
-	rdb    *redis.Client          // never faulty
-	slots  []atomic.Pointer[node] // the processes; one that is killed is followed by another
-	dead   []*node                // weather's, and end's
+	rdb    *redis.Client          // has no faults
+	slots  []atomic.Pointer[node] // the processes; a killed one is replaced by a new one
+	dead   []*node                // owned by weather, then by end
 	names  resp.Names
-	copies sync.WaitGroup  // of requests, on their way
+	copies sync.WaitGroup  // copies of requests on their way
 	leases []time.Duration // of most calls for an exclusive key
 	root   context.Context //nolint:containedctx // of every call; ends only if calls are stuck
 	giveUp context.CancelFunc
-	hush   atomic.Bool  // no message reaches anybody
-	heard  atomic.Int64 // since when hush is as it is, in ns of the run
+	hush   atomic.Bool  // no message arrives at any process
+	heard  atomic.Int64 // time of the last change of hush, in ns of the run
 }
 
-// Run plays one seed and fails t for each invariant that it finds broken, and if too little happened to judge. It tells add what happened,
-// also of a seed that failed: a bubble that fails ends its test.
+// Run runs one seed. It fails t for each violated invariant, and if too few events happened. It
+// passes the counts to add, also for a seed that failed: a bubble that fails ends its test.
 func Run(t *testing.T, c Config, add func(Stats)) {
 	t.Helper()
 	c.Minutes, c.Lockers = cmp.Or(c.Minutes, 8), cmp.Or(c.Lockers, []int{4, 1, 3, 8}[c.Seed%4])
@@ -139,7 +151,7 @@ func newWorld(t *testing.T, c Config) *world {
 	return w
 }
 
-// rng is the source of one actor.
+// rng returns the random source of an actor.
 func (w *world) rng(actor string, n int) rng {
 	h := uint64(n)
 	for _, b := range []byte(actor) {
@@ -148,7 +160,7 @@ func (w *world) rng(actor string, n int) rng {
 	return rng{rand.New(rand.NewPCG(w.c.Seed, h))}
 }
 
-// play lets everybody work and the network fail for the time of the run, and then waits for the last call.
+// play runs the workers and the faults for the time of the run, and then waits for the last call.
 func (w *world) play() {
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Duration(w.c.Minutes)*time.Minute)
 	defer cancel()
@@ -183,7 +195,7 @@ func (w *world) play() {
 	w.copies.Wait()
 }
 
-// nodes are the processes that live.
+// nodes returns the live processes.
 func (w *world) nodes() []*node {
 	all := make([]*node, len(w.slots))
 	for i := range w.slots {
@@ -192,7 +204,7 @@ func (w *world) nodes() []*node {
 	return all
 }
 
-// rng adds what the actors ask for.
+// rng adds the methods that the actors use.
 type rng struct{ *rand.Rand }
 
 func (r rng) chance(percent int) bool { return r.IntN(100) < percent }

@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 0, "how many seeds TestSim plays; 0: 120 at level full, 1000 at level exhaustive")
-	procs = flag.Int("procs", 0, "how many processes there are; 0: 1, 3, 4 or 8, as the seed says")
-	seed  = flag.Uint64("seed", 0, "the only seed that TestSim plays, or with -seeds the first")
+	seeds = flag.Int("seeds", 0, "number of seeds that TestSim runs; 0: 120 at level full, 1000 at level exhaustive")
+	procs = flag.Int("procs", 0, "number of processes; 0: 1, 3, 4 or 8, by the seed")
+	seed  = flag.Uint64("seed", 0, "the only seed that TestSim runs, or with -seeds the first")
 )
 
 type quiet struct{}
@@ -25,11 +25,12 @@ type quiet struct{}
 func (quiet) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // faults are what this is about
+	redis.SetLogger(quiet{}) // the tests cause faults
 	goleak.VerifyTestMain(m)
 }
 
-// I1, I3 (tokens grow), I4, I5, I6, I8, I9, I10, I13 and I14, for some processes over a bad network.
+// I1, I3 (tokens grow), I4, I5, I6, I8, I9, I10, I12, I13 and I14 hold for several processes over a
+// faulty network.
 func TestSim(t *testing.T) {
 	first, n := max(*seed, 1), *seeds
 	switch {

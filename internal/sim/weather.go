@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// weather alternates between storms, in which every network fails in its own way, and calms, in which nothing does.
+// weather alternates between storms, in which each network has its own faults, and calms without
+// faults.
 func (w *world) weather(ctx context.Context) {
 	r := w.rng("weather", 0)
 	for ctx.Err() == nil {
@@ -25,14 +26,14 @@ func (w *world) hushed(on bool) {
 	w.heard.Store(int64(w.now()))
 }
 
-// hushedLately reports whether a waiter may have missed a message and has not asked again since.
+// hushedLately reports whether a waiter may have missed a message and has not sent a request since.
 func (w *world) hushedLately() bool {
 	return w.hush.Load() || w.now()-time.Duration(w.heard.Load()) <= sluggish
 }
 
 func (w *world) calm(ctx context.Context, r rng) {
 	w.hushed(r.chance(30))
-	if len(w.dead) == 0 || r.chance(40) { // no run without a death
+	if len(w.dead) == 0 || r.chance(40) { // each run has at least one killed process
 		sleep(ctx, r.between(6*time.Second, 12*time.Second))
 		w.kill(ctx, r, true)
 	}
@@ -86,7 +87,7 @@ func (w *world) stormy(on bool) {
 	}
 }
 
-// disturb is what happens to the server.
+// disturb causes a fault of the server.
 func (w *world) disturb(ctx context.Context, r rng) {
 	switch {
 	case ctx.Err() != nil:
@@ -106,7 +107,7 @@ var scripts = []string{
 	"acquire_share", "release_share", "renew_share",
 }
 
-// strike lets one thing fail, and returns when it is over.
+// strike causes one fault, and returns when it is over.
 func (n *node) strike(ctx context.Context, r rng) {
 	n.bad.Store(0)
 	defer func() {
@@ -149,7 +150,7 @@ func (n *node) strike(ctx context.Context, r rng) {
 	case 7:
 		n.plant(ctx, f.LoseRequest(about), d, "lost request")
 	case 8:
-		n.plant(ctx, f.Hold(about), d, "late copy")
+		n.plant(ctx, f.Hold(about), d, "late duplicate")
 	case 9:
 		for1("dropped messages", func() { n.drops.Store(r.Int64N(3) + 1) })
 		n.drops.Store(0)
@@ -163,7 +164,7 @@ func (n *node) strike(ctx context.Context, r rng) {
 	}
 }
 
-// plant waits until x has struck or its time is over; what it holds arrives then.
+// plant waits for d, and then removes x. A request that x holds arrives then.
 func (n *node) plant(ctx context.Context, x *locktest.Fault, d time.Duration, name string) {
 	sleep(ctx, d+time.Second)
 	select {
@@ -175,14 +176,14 @@ func (n *node) plant(ctx context.Context, x *locktest.Fault, d time.Duration, na
 	x.Deliver()
 }
 
-// breeze is the latency of good weather.
+// breeze is the latency without faults.
 const breeze = 2 * time.Millisecond
 
-// latency is that of each request and of each reply from now on, at most.
+// latency sets the maximum latency of each request and each reply.
 func (n *node) latency(top time.Duration) {
 	r := n.w.rng("latency", n.index+int(n.w.now()))
 	n.slow.Store(top > 20*time.Millisecond)
-	n.bad.Store(max(int64(n.w.now()), 1)) // what is under way arrives late
+	n.bad.Store(max(int64(n.w.now()), 1)) // replies under way arrive late
 	n.faults.DelayFunc(func() time.Duration {
 		if n.greetings.Load() > 0 {
 			return 0

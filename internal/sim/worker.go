@@ -12,20 +12,20 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// slack is what a call may take beyond its own patience: a command that gets no reply.
+// slack is the time that a call may exceed its Wait: the time of a command that gets no reply.
 const slack = 2500 * time.Millisecond
 
-// worker is one goroutine of a process that wants keys.
+// worker is a goroutine of a process that acquires keys.
 type worker struct {
 	w    *world
 	slot *atomic.Pointer[node]
-	n    *node // the process for this turn
+	n    *node // the process of the current turn
 	rng  rng
 	name string
-	rush bool // nothing but the key, again and again
+	rush bool // acquires the key again and again, and does nothing else
 }
 
-// worker returns the i-th of a kind. They are spread over the processes.
+// worker returns worker i of a kind. The workers are spread over the processes.
 func (w *world) worker(kind string, i int) *worker {
 	slot := i % len(w.slots)
 	return &worker{w: w, slot: &w.slots[slot], rng: w.rng(kind, i), name: fmt.Sprintf("%d.%c%d", slot, kind[0], i)}
@@ -39,7 +39,7 @@ func (wk *worker) loop(ctx context.Context, turn func()) {
 	}
 }
 
-// terms are short leases and all kinds of patience.
+// terms returns random terms with a short lease.
 func (wk *worker) terms() lockcore.Terms {
 	r := wk.rng
 	t := lockcore.Terms{Lease: r.between(time.Second, 5*time.Second), NoRenew: r.chance(25)}
@@ -65,7 +65,8 @@ func (wk *worker) terms() lockcore.Terms {
 	return t
 }
 
-// equal makes most calls for a key alike, for only those hand it over to each other.
+// equal gives most calls for a key the same terms, because only such calls hand it off to each
+// other.
 func (wk *worker) equal(i int, t lockcore.Terms) lockcore.Terms {
 	if wk.rush || wk.rng.chance(80) {
 		t.Lease, t.NoRenew = wk.w.leases[i], i == 2
@@ -76,8 +77,8 @@ func (wk *worker) equal(i int, t lockcore.Terms) lockcore.Terms {
 	return t
 }
 
-// caller returns the next call. Some give up, while they wait or while they hold; a few at once, while their first question is
-// under way.
+// caller returns the next call. Some calls are canceled while they wait or hold, and a few while
+// their first request is under way.
 func (wk *worker) caller(t lockcore.Terms) *waiter {
 	wt := &waiter{n: wk.n, who: wk.name, terms: t}
 	switch {
@@ -93,7 +94,8 @@ func (wk *worker) caller(t lockcore.Terms) *waiter {
 	return wt
 }
 
-// exclusive takes one key, holds it for a while, and gives it back. Sometimes many want it at once.
+// exclusive acquires one key, holds it for a while, and releases it. Sometimes several calls do so
+// at once.
 func (wk *worker) exclusive() {
 	i := wk.rng.IntN(wk.w.c.Keys)
 	if wk.rng.chance(12) {
@@ -103,8 +105,8 @@ func (wk *worker) exclusive() {
 	wk.take(i, wk.section())
 }
 
-// burst lets a few more calls of the process want key i at once, a few times in a row; some bursts are long enough for more holds
-// than a batch may have.
+// burst makes several calls of the process acquire key i at once, several times in a row. Some
+// bursts have more holds than a batch may have.
 func (wk *worker) burst(i int) {
 	rounds := 1 + wk.rng.IntN(5)
 	top := time.Duration(wk.rng.IntN(3)) * time.Millisecond / 2
@@ -128,7 +130,7 @@ func (wk *worker) burst(i int) {
 	all.Wait()
 }
 
-// take says whether it got key i.
+// take reports whether it acquired key i.
 func (wk *worker) take(i int, section time.Duration) bool {
 	name, t := exclusiveKey(i), wk.equal(i, wk.terms())
 	wt, k := wk.caller(t), wk.w.key(name)
@@ -142,7 +144,7 @@ func (wk *worker) take(i int, section time.Duration) bool {
 	return err == nil
 }
 
-// returned checks how a call ended: in time, and with an error that says that nothing ran.
+// returned checks that a call ended in time, and that an error is ErrNotRun.
 func (wk *worker) returned(k *keyState, wt *waiter, err error) {
 	wk.w.noWaiter(k, wt)
 	took, t := wk.w.now()-wt.since, wt.terms
@@ -192,7 +194,7 @@ func (wk *worker) hold(ten *hold, le *lockcore.Lease, t lockcore.Terms, section 
 	}
 }
 
-// section is how long a handler takes.
+// section returns the duration of a handler.
 func (wk *worker) section() time.Duration {
 	r := wk.rng
 	switch {
@@ -217,7 +219,7 @@ func (wk *worker) long() time.Duration {
 	}
 }
 
-// handle is the handler: it takes its time and mostly obeys its ctx.
+// handle is the handler. In most cases it returns after its ctx has ended.
 func (wk *worker) handle(ten *hold, d time.Duration) {
 	r := wk.rng
 	if d > 0 {
@@ -225,11 +227,11 @@ func (wk *worker) handle(ten *hold, d time.Duration) {
 	}
 	wk.judged(ten)
 	if ten.ctx.Err() != nil && r.chance(30) {
-		time.Sleep(r.between(0, 7*time.Second)) // it does not obey
+		time.Sleep(r.between(0, 7*time.Second)) // it ignores the end of its ctx
 	}
 }
 
-// judged lets the oracle look at the server before a canceled handler releases.
+// judged waits until the oracle has read the server, before a canceled handler releases.
 func (wk *worker) judged(ten *hold) {
 	if ten.ctx.Err() != nil {
 		<-ten.checked
@@ -247,7 +249,7 @@ func (wk *worker) giveBack(ten *hold, le *lockcore.Lease) {
 	}
 }
 
-// nest asks for the key again from inside.
+// nest makes a nested call.
 func (wk *worker) nest(ten *hold, le *lockcore.Lease) *lockcore.Lease {
 	inner, err := wk.n.locks.Acquire(le.Context(), le.Key(), lockcore.Terms{Wait: lockcore.NoWait})
 	switch {

@@ -1,11 +1,13 @@
-// Tally runs go test with its arguments and counts the results, so that tests that were skipped without a redis-server,
-// or for the level of the run, are not overlooked. It prints a line for each package, the output of failed tests, with
-// -v also the log of the others, and the counts. It ends with the exit code of go test.
+// Tally runs go test with its arguments and counts the results, so that tests that were skipped
+// without a redis-server, or for the level of the run, are not overlooked. It prints a line for
+// each package, the output of failed tests, and the counts. With -v it also prints the log of the
+// other tests. It ends with the exit code of go test.
 //
-// A failure is inconclusive if during the test the machine stood still for more than 250 ms, or needed more than 50 ms for
-// work of about 5 ms. If HOLDFAST_TALLY_REPEAT is 1 and each failure is inconclusive, tally repeats the failed tests one
-// after the other, at most twice, and reports each repeat. A panic, a data race, a process that ended and a failure of a
-// package as a whole are never inconclusive. The checks that look for overlaps over minutes (simulation, history,
+// A failure is inconclusive if during the test the machine stopped for more than 250 ms, or needed
+// more than 50 ms for work of about 5 ms. If HOLDFAST_TALLY_REPEAT is 1 and each failure is
+// inconclusive, tally repeats the failed tests one after the other, at most twice, and reports each
+// repeat. A panic, a data race, a process that ended and a failure of a package as a whole are
+// never inconclusive. The checks that search for overlaps for minutes (simulation, history,
 // signals, faults, topology) run without repeats.
 package main
 
@@ -38,7 +40,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code of go test, or 1 with the reason why it has none.
+// run returns the exit code of go test, or 1 and the reason if there is none.
 func run(args []string, w io.Writer) (int, error) {
 	t := newTally(w)
 	t.verbose = slices.Contains(args, "-v")
@@ -54,7 +56,7 @@ func run(args []string, w io.Writer) (int, error) {
 // goTest runs go test once.
 func (t *tally) goTest(args []string) (int, error) {
 	failed := t.failed
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...) //nolint:noctx // it ends with us: same process group
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...) //nolint:noctx // same process group, so it ends with this process
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -68,7 +70,7 @@ func (t *tally) goTest(args []string) (int, error) {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.ExitCode() < 0:
-		return 1, fmt.Errorf("go test was ended: %w", err)
+		return 1, fmt.Errorf("go test was killed: %w", err)
 	case errors.As(err, &exit):
 		return exit.ExitCode(), nil
 	case err != nil:
@@ -76,7 +78,7 @@ func (t *tally) goTest(args []string) (int, error) {
 	case readErr != nil:
 		return 1, readErr
 	case t.failed > failed:
-		return 1, errors.New("go test ended well although tests failed")
+		return 1, errors.New("go test returned 0 although tests failed")
 	}
 	return 0, nil
 }
@@ -88,7 +90,7 @@ func (t *tally) inconclusive() bool {
 
 // again repeats the failed tests, one package at a time.
 func (t *tally) again(args []string) (code int, err error) {
-	tests := map[string][]string{} // of a package
+	tests := map[string][]string{} // by package
 	for _, f := range t.failures {
 		name, _, _ := strings.Cut(f.name, "/")
 		fmt.Fprintf(t.w, "Repeating %s %s: the machine was too slow during it, by up to %v.\n", f.pkg, name, f.late.Round(time.Millisecond))
@@ -114,7 +116,8 @@ func (t *tally) again(args []string) (code int, err error) {
 	return code, nil
 }
 
-// only returns the arguments of go test that run these tests of one package, one after the other, and no others.
+// only returns the arguments of go test that run only these tests of one package, one after the
+// other.
 func only(args []string, pkg string, tests []string) []string {
 	flags, rest := args, []string(nil)
 	if i := slices.Index(args, "-args"); i >= 0 {
@@ -134,13 +137,13 @@ type event struct {
 
 type test struct{ pkg, name string }
 
-// failure is a test that failed by itself.
+// failure is a test that failed itself, not only in a subtest.
 type failure struct {
 	test
-	late time.Duration // the longest delay of the machine meanwhile; 0: none
+	late time.Duration // the longest delay of the machine during the test; 0: none
 }
 
-// tally counts leaves: a test with subtests is counted only if it failed by itself.
+// tally counts leaves: a test with subtests counts only if it failed itself.
 type tally struct {
 	w                                                io.Writer
 	passed, failed, skipped, withoutServer, ofALevel int
@@ -192,7 +195,7 @@ func (t *tally) add(e event) {
 	case "output":
 		t.output[at] = append(t.output[at], e.Output)
 		if strings.HasPrefix(strings.TrimLeft(e.Output, " "), "--- FAIL: "+e.Test+" ") {
-			t.ended[at] = e.Time // its event comes later, with the next line of another test
+			t.ended[at] = e.Time // the event of the test comes later, with the next line of another test
 		}
 	case "pass", "skip", "fail":
 		t.end(at, e)
@@ -222,10 +225,10 @@ func (t *tally) end(at test, e event) {
 	switch {
 	case at.name == "":
 		if len(said) > 0 {
-			fmt.Fprint(t.w, said[len(said)-1]) // "ok  …", without what the tests of a good package said
+			fmt.Fprint(t.w, said[len(said)-1]) // "ok  …", without the output of the tests of a package that passed
 		}
 	case t.parent[at]:
-	case e.Action == "skip" || strings.Contains(text, testlevel.SkippedInMemory): // go test calls a skip in a bubble a pass
+	case e.Action == "skip" || strings.Contains(text, testlevel.SkippedInMemory): // go test reports a skip in a bubble as a pass
 		t.skipped++
 		if strings.Contains(text, "redis-server:") {
 			t.withoutServer++
@@ -238,8 +241,8 @@ func (t *tally) end(at test, e event) {
 	}
 }
 
-// late returns the longest delay of the machine during a test that failed. It returns 0 for a package and where a delay
-// cannot be the reason.
+// late returns the longest delay of the machine during a test that failed. It returns 0 for a
+// package, and if a delay cannot be the reason.
 func (t *tally) late(at test, said string) time.Duration {
 	began, ended := t.began[at], t.ended[at]
 	for _, bad := range []string{"panic: ", "fatal error: ", "race detected", "DATA RACE"} {
@@ -253,15 +256,15 @@ func (t *tally) late(at test, said string) time.Duration {
 	return t.slow.longest(began, ended)
 }
 
-// onlyFailed reports whether a package says no more than that tests of it failed.
+// onlyFailed reports whether the output of a package says only that tests failed.
 func onlyFailed(said []string) bool {
 	return !slices.ContainsFunc(said, func(line string) bool {
 		return line != "FAIL\n" && !strings.HasPrefix(line, "FAIL\t") && !strings.HasPrefix(line, "exit status ") && !strings.HasPrefix(line, "-test.shuffle ")
 	})
 }
 
-// unended prints the output of tests that were still running when the process of their package ended. It reports
-// whether there are any.
+// unended prints the output of tests that were still running when the process of their package
+// ended. It reports whether there are any.
 func (t *tally) unended(pkg string) (found bool) {
 	for at, said := range t.output {
 		if at.pkg == pkg {
@@ -273,7 +276,7 @@ func (t *tally) unended(pkg string) (found bool) {
 	return found
 }
 
-// logged prints what a test said, without what go test says of it.
+// logged prints the log of a test, without the lines of go test.
 func (t *tally) logged(at test, said []string) {
 	for _, line := range said {
 		if line := strings.TrimLeft(line, " "); at.name != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
@@ -282,7 +285,7 @@ func (t *tally) logged(at test, said []string) {
 	}
 }
 
-// outer is the test that at is a subtest of; of a test it is its package.
+// outer returns the test that at is a subtest of. For a test it returns the package.
 func outer(at test) test {
 	name := at.name[:max(strings.LastIndexByte(at.name, '/'), 0)]
 	return test{at.pkg, name}

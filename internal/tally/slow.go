@@ -16,8 +16,9 @@ const (
 	tooLong   = 50 * time.Millisecond
 )
 
-// slowness records the times at which the machine stood still or was too slow. That happens to a virtual machine when
-// its host runs others. A failure during such a time is inconclusive, because leases and limits are in wall-clock time.
+// slowness records the times at which the machine stopped or was too slow. That happens to a
+// virtual machine when its host runs others. A failure during such a time is inconclusive, because
+// leases and limits are in wall-clock time.
 type slowness struct {
 	mu    sync.Mutex
 	spans []span
@@ -28,8 +29,8 @@ type span struct {
 	late     time.Duration // of a sleep, or of a piece of work
 }
 
-// watch starts as many threads as there are processors, because a host may stop only one processor. The threads end
-// with the process.
+// watch starts as many threads as there are processors, because a host may stop only one processor.
+// The threads end with the process.
 func (s *slowness) watch() {
 	for range runtime.NumCPU() {
 		go func() {
@@ -58,7 +59,8 @@ func (s *slowness) slept(from, to time.Time) {
 	}
 }
 
-// worked records a piece of work that took too long. What it says holds since the work before it, at last.
+// worked records a piece of work that took too long. It counts for all the time since the previous
+// piece of work, at last.
 func (s *slowness) worked(last, from, to time.Time) {
 	if late := to.Sub(from); late > tooLong {
 		s.add(span{last, to, late})
@@ -85,7 +87,7 @@ func (s *slowness) longest(from, to time.Time) (d time.Duration) {
 
 var sink atomic.Uint64 // keeps the compiler from removing the work
 
-// work needs the same time on most processors: each step waits for the one before.
+// work needs the same time on most processors: each step waits for the previous one.
 func work() {
 	x := uint64(time.Now().UnixNano())
 	for range workSteps {

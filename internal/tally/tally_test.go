@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// With -v what tests log is printed too, but not what go test says of them.
+// With -v tally also prints the log of tests, but not the lines of go test.
 func TestVerbose(t *testing.T) {
 	const log = `{"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
@@ -28,7 +28,7 @@ func TestVerbose(t *testing.T) {
 	}
 }
 
-// What is counted, what is printed, and what is not.
+// This log covers what is counted, what is printed, and what is not.
 func TestTally(t *testing.T) {
 	const log = `{"Action":"build-output","ImportPath":"p/broken","Output":"broken.go:1: syntax error\n"}
 {"Action":"fail","Package":"p/broken"}
@@ -126,7 +126,7 @@ MORE{"Action":"fail","Package":"p"}
 	}
 }
 
-// A piece of work that took too long speaks of the time since the piece before it.
+// A piece of work that took too long counts for the time since the previous piece.
 func TestWorked(t *testing.T) {
 	var s slowness
 	at := func(ms int64) time.Time { return time.UnixMilli(ms) }

@@ -1,17 +1,20 @@
-// Package testlevel decides how much a test run does. The environment variable HOLDFAST_TEST_LEVEL selects the level:
+// Package testlevel decides how much a test run does. The environment variable HOLDFAST_TEST_LEVEL
+// selects the level:
 //
-//   - quick, the default: what go test ./... and make test run. No test waits for more than a second of real time,
-//     and no test depends on the speed of the machine.
-//   - full: what make check and CI run, with the race detector and real servers.
-//   - exhaustive: every step, with large samples. make soak runs the slow tests with larger ones.
+//   - quick, the default, is for go test ./... and make test. No test waits for more than a second
+//     of real time, and no test depends on the speed of the machine.
+//   - full is for make check and CI, with the race detector and real servers.
+//   - exhaustive runs every step, with large samples. make soak runs the slow tests with larger
+//     ones.
 //
-// A test calls [Full] or [Exhaustive] first if it does not belong to the quick level, and [Pick] for its sample size.
-// If HOLDFAST_TEST_REAL_ONLY is true, tests that use the server in memory are skipped. So the tests on real servers run
-// alone, for another program (REDIS_SERVER) or with other rights (HOLDFAST_TEST_ACL).
+// A test calls [Full] or [Exhaustive] first if it does not belong to the quick level, and [Pick]
+// for its sample size. If HOLDFAST_TEST_REAL_ONLY is true, tests that use the server in memory are
+// skipped. Then only the tests on real servers run, for another program (REDIS_SERVER) or with
+// other rights (HOLDFAST_TEST_ACL).
 //
-// Functions of this package are called inside tests, not in variable initializers: go test caches results by the
-// variables that the tests themselves read. Full and Exhaustive are called before synctest.Test: go test reports a test
-// that is skipped inside a bubble as passed.
+// Call the functions of this package inside tests, not in variable initializers: go test caches
+// results by the variables that the tests themselves read. Call Full and Exhaustive before
+// synctest.Test: go test reports a test that is skipped inside a bubble as passed.
 package testlevel
 
 import (
@@ -27,9 +30,9 @@ const (
 	// RealOnly is the environment variable that selects the tests on real servers.
 	RealOnly = "HOLDFAST_TEST_REAL_ONLY"
 
-	// Skipped is how the reason of a skipped test begins if the level is too low for it.
+	// Skipped is the prefix of the reason of a test that is skipped because the level is too low.
 	Skipped = "test level:"
-	// SkippedInMemory is how the reason begins if the test uses the server in memory.
+	// SkippedInMemory is the prefix of the reason if the test uses the server in memory.
 	SkippedInMemory = "real servers only:"
 )
 
@@ -94,7 +97,7 @@ func selected(tb testing.TB) level {
 	return l
 }
 
-// parse takes an unset variable for quick.
+// parse treats an unset variable as quick.
 func parse(value string) (level, error) {
 	if value == "" {
 		return quick, nil

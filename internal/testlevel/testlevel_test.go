@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// fake records how a test ends. FailNow and SkipNow end the goroutine, as those of testing.T do.
+// fake records how a test ends. Fatal and Skipf end the goroutine, like those of testing.T.
 type fake struct {
 	testing.TB
 	fatal, skipped string
@@ -91,7 +91,7 @@ func TestUnknownLevel(t *testing.T) {
 	}
 }
 
-// With RealOnly a test in memory is skipped, and a value that is no boolean fails it.
+// With RealOnly a test in memory is skipped, and a value that is not a boolean fails it.
 func TestInMemory(t *testing.T) {
 	for value, want := range map[string]fake{
 		"": {}, "false": {}, "0": {},

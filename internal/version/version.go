@@ -8,7 +8,8 @@ import (
 
 const module = "github.com/holdfast-go/holdfast"
 
-// Unknown is the version of a build without a version: a test, go run inside the module, or a replaced module.
+// Unknown is the version of a build without a version: a test, go run inside the module, or a
+// replaced module.
 const Unknown = "devel"
 
 // String returns the version of this module in the running program, such as "v1.2.3", or [Unknown].

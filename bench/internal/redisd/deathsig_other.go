@@ -4,5 +4,6 @@ package redisd
 
 import "os/exec"
 
-// dieWithParent does nothing where the kernel cannot do it: a server then stays if this process is killed.
+// dieWithParent does nothing, because this kernel cannot do it: a server remains if this process is
+// killed.
 func dieWithParent(*exec.Cmd) {}

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Counter counts what the clients that dial with it send. The server cannot tell: on Redis 7.0 both INFO commandstats and
-// total_commands_processed also count what scripts call inside (5 EVALSHA of a script with 3 commands: 20).
+// Counter counts the commands of the clients that dial with it. The server cannot count them: on
+// Redis 7.0 both INFO commandstats and total_commands_processed also count the commands that
+// scripts call (5 EVALSHA of a script with 3 commands: 20).
 type Counter struct {
 	Commands atomic.Int64
 	Trips    atomic.Int64 // writes: a pipeline that is flushed once is one round trip
@@ -18,7 +19,7 @@ type Counter struct {
 
 var dialer = net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Minute} // as go-redis dials by default
 
-// Dial is a dialer of go-redis whose connections are counted.
+// Dial is a dialer for go-redis whose connections are counted.
 func (c *Counter) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := dialer.DialContext(ctx, network, addr)
 	if err != nil {
@@ -31,8 +32,8 @@ func (c *Counter) Dial(ctx context.Context, network, addr string) (net.Conn, err
 	return &countedConn{TCPConn: tcp, counter: c}, nil
 }
 
-// countedConn embeds the TCPConn rather than a net.Conn: go-redis then still finds SyscallConn and checks an idle connection
-// as it does in production, at the same cost.
+// countedConn embeds the TCPConn rather than a net.Conn. So go-redis finds SyscallConn and checks
+// an idle connection as in production, at the same cost.
 type countedConn struct {
 	*net.TCPConn
 
@@ -47,12 +48,12 @@ func (c *countedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// frames counts commands in a stream of RESP, however it is cut: "*2\r\n$3\r\nGET\r\n$1\r\na\r\n" is one. What is inside
-// an argument is skipped by its length.
+// frames counts commands in a stream of RESP, however it is cut: "*2\r\n$3\r\nGET\r\n$1\r\na\r\n"
+// is one. It skips the content of an argument by its length.
 type frames struct {
 	kind   byte // of the line being read: * or $
 	number int  // in that line
-	skip   int  // bytes of an argument still to come
+	skip   int  // remaining bytes of an argument
 }
 
 func (f *frames) count(b []byte) (n int64) {

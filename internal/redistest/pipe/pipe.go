@@ -1,4 +1,4 @@
-// Package pipe gives an in-memory connection a send buffer, as a socket has.
+// Package pipe gives an in-memory connection a send buffer, like that of a socket.
 package pipe
 
 import (
@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Buffered returns conn with an unbounded send buffer: Write never blocks. Without it a pipeline that is longer than
-// the reader's buffer deadlocks on a net.Pipe. The server waits until its first reply is read, and the client until its
-// last command is read.
+// Buffered returns conn with an unbounded send buffer: Write never blocks. Without it a pipeline
+// that is longer than the reader's buffer deadlocks on a net.Pipe: the server waits until its first
+// reply is read, and the client until its last command is read.
 func Buffered(conn net.Conn) net.Conn {
 	c := &buffered{Conn: conn}
 	c.changed.L = &c.mu

@@ -1,15 +1,15 @@
 package resp
 
 import (
-	"crypto/sha1" // which is how Redis names a script
+	"crypto/sha1" // Redis names a script by it
 	"encoding/hex"
 	"regexp"
 	"strings"
 	"sync"
 )
 
-// Names learns what the scripts that pass by are called. The zero value is ready; it may be used from several
-// goroutines.
+// Names records the titles of the scripts that it sees. The zero value is ready to use, also by
+// several goroutines.
 type Names struct {
 	mu    sync.Mutex
 	known map[string]string // by SHA-1
@@ -32,8 +32,8 @@ func (n *Names) Script(args []string) (sha string) {
 	return ""
 }
 
-// Of returns the name of a script: its last title, a line `-- acquire.lua: …`, for what stands before it is shared with
-// others. It is "" until the source has passed by.
+// Of returns the name of a script: its last title, a line `-- acquire.lua: …`, because the parts
+// before it are shared with other scripts. It is "" until Names has seen the source.
 func (n *Names) Of(sha string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -54,7 +54,7 @@ func (n *Names) learn(source string) string {
 	return sha
 }
 
-// Handshake reports whether a request belongs to the set-up of a connection.
+// Handshake reports whether a request belongs to the setup of a connection.
 func Handshake(args []string) bool {
 	if len(args) == 0 {
 		return true
@@ -67,7 +67,7 @@ func Handshake(args []string) bool {
 	return false
 }
 
-// Subscribes reports whether a request is answered by pushes only.
+// Subscribes reports whether the replies to a request are all pushes.
 func Subscribes(args []string) bool {
 	return len(args) > 0 && strings.HasSuffix(strings.ToUpper(args[0]), "SUBSCRIBE")
 }

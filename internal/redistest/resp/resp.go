@@ -1,5 +1,6 @@
-// Package resp finds where the requests and replies on a Redis connection begin and end, so that a connection of a test
-// can count, lose or delay them one by one. It reads RESP2 and RESP3 and interprets nothing but names.
+// Package resp splits the data of a Redis connection into requests and replies, so that a
+// connection of a test can count, lose or delay them one by one. It reads RESP2 and RESP3, and
+// interprets only the names of commands.
 package resp
 
 import (
@@ -7,14 +8,15 @@ import (
 	"strconv"
 )
 
-// Split cuts the first value off b: its length in bytes, whether all of it is there, and whether it is an
-// out-of-band push. A value that is not RESP is taken as one line.
+// Split finds the first value of b. It returns its length in bytes, whether it is an out-of-band
+// push, and whether it is complete. A value that is not RESP counts as one line.
 func Split(b []byte) (size int, push, ok bool) {
 	n, ok := value(b, 0)
 	return n, len(b) > 0 && b[0] == '>', ok
 }
 
-// Args returns the elements of a request, an array of bulk strings; nil if b is something else.
+// Args returns the elements of a request, which is an array of bulk strings. It returns nil if b is
+// something else.
 func Args(b []byte) []string {
 	if len(b) == 0 || b[0] != '*' {
 		return nil
@@ -60,7 +62,7 @@ func value(b []byte, at int) (end int, ok bool) {
 	case '*', '~', '>':
 	case '%':
 		n *= 2
-	case '|': // attributes stand before the value that they describe
+	case '|': // attributes precede the value that they describe
 		n = n*2 + 1
 	default: // one line: status, error, integer, null, boolean, double, big number
 		return next, true
@@ -73,7 +75,8 @@ func value(b []byte, at int) (end int, ok bool) {
 	return next, true
 }
 
-// header reads the line at b[at:]: the number after its first byte (0 if there is none) and where the next line begins.
+// header reads the line at b[at:]: the number after its first byte (0 if there is none), and the
+// start of the next line.
 func header(b []byte, at int) (n, next int, ok bool) {
 	end := bytes.Index(b[at:], []byte("\r\n"))
 	if end < 1 {

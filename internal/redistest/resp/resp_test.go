@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
-// Every prefix of a value is incomplete, the whole is complete, and what follows is left alone.
+// Every proper prefix of a value is incomplete, the whole value is complete, and Split ignores the
+// bytes after it.
 func TestSplit(t *testing.T) {
 	for _, whole := range []string{
 		"+OK\r\n", "-ERR x\r\n", ":1\r\n", "_\r\n", "#t\r\n", ",1.5\r\n", "(123\r\n",
@@ -42,7 +43,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// A script is known by its last title as soon as its source has passed by, and by EVALSHA from then on.
+// Names knows a script by its last title when it has seen the source, and by EVALSHA from then on.
 func TestNames(t *testing.T) {
 	var n resp.Names
 	const source = "-- lease.lua is shared\nlocal x\n-- acquire.lua: KEYS[1]=lock\nreturn 1"
@@ -59,7 +60,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, a value ends inside them and never before it began.
+// For any bytes, a value ends inside of them, and has at least one byte.
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte("*2\r\n$1\r\na\r\n:1\r\n"))
 	f.Add([]byte("|1\r\n+a\r\n:1\r\n%-1\r\n"))

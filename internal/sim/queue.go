@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// waiter is one call, from before it begins until it has returned.
+// waiter is one call, from before its start until it has returned.
 type waiter struct {
 	n        *node
 	who      string
@@ -20,10 +20,10 @@ type waiter struct {
 	ctx      context.Context //nolint:containedctx // the caller's
 	cancel   context.CancelFunc
 	canceled atomic.Int64 // when cancel was called first, in ns of the run; 0 before
-	behind   string       // a call that came later and got the key first; then MaxWaiting must have refused this one
+	behind   string       // a call that came later and got the key first; MaxWaiting must then have refused this one
 }
 
-// wait notes a call that is about to begin; returned ends that.
+// wait records a call that is about to begin. returned ends that.
 func (o *oracle) wait(k *keyState, wt *waiter) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -52,8 +52,9 @@ func (o *oracle) whoWaits() string {
 	return strings.Join(s, ", ")
 }
 
-// startle cancels, now and then, a call of n for k: the one that waits longest, so the one that asks the server or the next to get
-// the key, or any: at once, or while the next question is under way. It is called when the line moves.
+// startle sometimes cancels a call of n for k: the one that waits longest, which is the leader or
+// the next to get the key, or any one. It cancels the call at once, or while the next request is
+// under way. It is called when the wait queue moves.
 func (wk *worker) startle(k *keyState) {
 	if wk.rush || !wk.rng.chance(4) {
 		return
@@ -85,11 +86,12 @@ func (wk *worker) startle(k *keyState) {
 	}
 }
 
-// fifoLocked judges that nobody in the process of wt was overtaken by it: who began before it, with equal terms, is served before it or has
-// given up. A call stands in line as soon as time goes on. A call that MaxWaiting has refused may not have returned yet.
+// fifoLocked judges that no call in the process of wt was overtaken by it. A call that began
+// earlier, with equal terms, is served earlier or has ended. A call is in the wait queue as soon as
+// the clock advances. A call that MaxWaiting has refused may not have returned yet.
 func (o *oracle) fifoLocked(k *keyState, wt *waiter) {
 	if wt.behind != "" {
-		o.failLocked("turns", k, "%s, here since %.4f, got it after %s, which came later", wt.who, wt.since.Seconds(), wt.behind)
+		o.failLocked("turns", k, "%s, waiting since %.4f, got the key after %s, which came later", wt.who, wt.since.Seconds(), wt.behind)
 	}
 	for other := range k.waiters {
 		if other.n == wt.n && other.since+time.Millisecond <= wt.since && other.until > o.now() && other.ctx.Err() == nil &&
@@ -98,22 +100,24 @@ func (o *oracle) fifoLocked(k *keyState, wt *waiter) {
 				other.behind = wt.who
 				continue
 			}
-			o.failLocked("turns", k, "%s, here since %.4f, got it before %s, here since %.4f", wt.who, wt.since.Seconds(), other.who, other.since.Seconds())
+			o.failLocked("turns", k, "%s, waiting since %.4f, got the key before %s, waiting since %.4f", wt.who, wt.since.Seconds(), other.who, other.since.Seconds())
 		}
 	}
 }
 
-// What is judged of a batch: the holds of a process under one grant.
+// Bounds of a batch: the holds of a process under one grant.
 const (
 	batchMost = 512
 	batchTime = 5 * time.Millisecond // after it the process hands the key to no other call
 )
 
-// batchLocked counts ten, which is the latest, in: handed off, or the first under a new grant. It says which.
+// batchLocked counts ten, the latest hold, in its batch. It reports whether ten was handed off;
+// otherwise ten is the first hold of a new grant.
 func (o *oracle) batchLocked(k *keyState, ten *hold, s seen) (handed bool) {
 	last := k.last
 	k.last = ten
-	// Of a grant the server knows the first token, and later, from the watchdog, one of a hold that runs, never the next.
+	// The server knows the first token of a grant, and later, from the watchdog, that of a hold
+	// that runs, but never the next one.
 	handed = last != nil && last.n == ten.n && ten.token == last.token+1 && s.token != ten.token
 	if !handed {
 		o.turnLocked(k, last, ten, s)
@@ -127,13 +131,14 @@ func (o *oracle) batchLocked(k *keyState, ten *hold, s seen) (handed bool) {
 		o.failLocked("turns", k, "%s is hold %d of a batch", ten.who, k.batch)
 	}
 	if d := o.now() - k.began; d > batchTime {
-		o.failLocked("turns", k, "%s was handed %d in a batch that lasts for %v already", ten.who, ten.token, d)
+		o.failLocked("turns", k, "%s was handed %d in a batch that has lasted for %v", ten.who, ten.token, d)
 	}
 	return true
 }
 
-// turnLocked judges that a process gets no new grant after a hold of its own that it ended well, while another process stands in
-// the server's line since before that. It is judged only in calm: who was told and does not come costs its turn.
+// turnLocked judges that a process gets no new grant after it released a hold with a valid lease,
+// if another process was in the wait queue before that release. It judges only without faults,
+// because a process that is notified and sends no request loses its turn.
 func (o *oracle) turnLocked(k *keyState, last, ten *hold, s seen) {
 	if last == nil || last.n != ten.n || last.clean == 0 || !o.clear(k) {
 		return
@@ -148,7 +153,7 @@ func (o *oracle) turnLocked(k *keyState, last, ten *hold, s seen) {
 			continue
 		}
 		if channel := "holdfast:2:wake:" + locker; o.redis.PubSubNumSub(channel)[channel] > 0 {
-			o.failLocked("turns", k, "%s got %d again after %d, although %s stands in line", ten.who, ten.token, last.token, member)
+			o.failLocked("turns", k, "%s got %d again after %d, although %s waits", ten.who, ten.token, last.token, member)
 		}
 	}
 }
