@@ -59,11 +59,12 @@ func serve(ctx context.Context, l net.Listener, rdb *redis.Client, secret []byte
 	ctx = context.WithoutCancel(ctx)
 	soon, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	// In this order: requests end, then their keys are given back, then the connections close.
+	// In this order: requests end, then their keys are released, then the connections close.
 	return errors.Join(err, srv.Shutdown(soon), locks.Close(ctx), rdb.Close())
 }
 
-// merchant is the scope of a key: whom signedIn let in. Keys of two merchants never meet.
+// merchant returns the scope of a key: the caller that signedIn has authenticated. Two merchants
+// never share a key.
 func merchant(r *http.Request) (string, error) {
 	name, ok := r.Context().Value(callerKey{}).(string)
 	if !ok {

@@ -18,11 +18,12 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// settle looks at the key of a client's request. charged asks the provider. locks has the API's Prefix, o its Secret.
+// settle inspects the key of a client's request, and clears it if the provider has not charged.
+// charged asks the provider. locks has the API's Prefix, and o its Secret.
 func settle(ctx context.Context, locks *lockcore.Locker, o httpmw.IdempotentOptions, clientKey string,
 	charged func(ctx context.Context, key string) (bool, error),
 ) error {
-	// Scope, method and path as the API saw them; key is what the handler had from httpmw.Key.
+	// Scope, method and path are those that the API received. key is the value that httpmw.Key returned to the handler.
 	key, err := o.KeyOf("acme", "POST", "/accounts/42/payments", clientKey)
 	if err != nil {
 		return err
@@ -33,13 +34,13 @@ func settle(ctx context.Context, locks *lockcore.Locker, o httpmw.IdempotentOpti
 	}
 	fmt.Printf("%s, run %d\n", e.State, e.Attempt) // and e.Holder, e.HeldFor, e.KeepLeft
 	if e.State != lockcore.StateAbandoned {
-		return nil // free: no run is known under this scope, path and Secret. held: wait. done: a repeat gets the answer, if it was kept
+		return nil // free: no run is known for this scope, path and Secret. held: wait. done: a repeat gets the answer, if it was kept
 	}
 	yes, err := charged(ctx, key)
 	if err != nil || yes {
-		return err // leave the key as it is: cleared, it would be charged again
+		return err // do not clear the key: a repeat would charge again
 	}
-	return idempotency.Clear(ctx, locks, key, e) // refused if the client's repeat has run meanwhile; else the next one runs
+	return idempotency.Clear(ctx, locks, key, e) // returns an error if a repeat has run meanwhile; otherwise the next repeat runs
 }
 
 // send is a client with a recover in front of h.

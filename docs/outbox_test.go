@@ -16,10 +16,11 @@ import (
 
 type store struct{ db *sql.DB }
 
-// deliver sends one message of the outbox. Any number of workers may have it in hand; one sends it.
+// deliver sends one message of the outbox. Several workers may call it for the same payment; one
+// of them sends.
 func (s store) deliver(ctx context.Context, locks *lockcore.Locker, payment int64, send func(context.Context) error) error {
 	_, err := guard.Once(ctx, locks, fmt.Sprintf("outbox:%d", payment), guard.OnceOptions{}, func(ctx context.Context) error {
-		if err := send(ctx); err != nil { // with the payment's own key: between this line and the next one a worker may die
+		if err := send(ctx); err != nil { // send passes the payment's key, because a worker may die between this line and the next
 			return err
 		}
 		_, err := s.db.ExecContext(ctx, `UPDATE outbox SET sent = now() WHERE payment = $1`, payment)

@@ -19,18 +19,18 @@ type shop struct{ provider provider }
 
 func (s shop) pay(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	key := httpmw.Key(ctx) // the same in every run of this operation, also in one that takes over after a crash
+	key := httpmw.Key(ctx) // the same in every run of this operation, also in a takeover after a crash
 	var o order
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.Amount <= 0 {
 		http.Error(w, "an order needs an amount", http.StatusUnprocessableEntity) // recorded
 		return
 	}
-	if attempt, _ := guard.Attempt(ctx, key); attempt > 1 { // an earlier run did not come to an answer that was recorded
+	if attempt, _ := guard.Attempt(ctx, key); attempt > 1 { // an earlier run began, and no answer of it was recorded
 		switch paid, err := s.provider.find(ctx, key); {
 		case err != nil:
 			later(w)
 			return
-		case paid != nil && paid.Amount != o.Amount: // a freed key may come back with another body
+		case paid != nil && paid.Amount != o.Amount: // a free key accepts another body
 			httpmw.NoEffect(ctx) // not recorded, so that the right body still gets its receipt
 			http.Error(w, "this key belongs to another payment", http.StatusUnprocessableEntity)
 			return
@@ -41,9 +41,9 @@ func (s shop) pay(w http.ResponseWriter, r *http.Request) {
 	}
 	paid, err := s.provider.charge(ctx, key, o)
 	switch {
-	case errors.Is(err, errDeclined): // the provider's last word: recorded
+	case errors.Is(err, errDeclined): // a final answer of the provider: recorded
 		http.Error(w, "declined", http.StatusPaymentRequired)
-	case err != nil: // a timeout, a 5xx: nobody knows. The key becomes free, and the next run looks first
+	case err != nil: // a timeout or a 5xx: the outcome is unknown. The key becomes free, and the next run calls find first
 		later(w)
 	default:
 		answer(w, paid)
@@ -76,7 +76,7 @@ var errDeclined = errors.New("declined")
 type provider struct{ url string }
 
 func (p provider) charge(ctx context.Context, key string, o order) (paid receipt, err error) {
-	body, err := json.Marshal(o) // no clock and no random number in it: the same key goes with the same bytes
+	body, err := json.Marshal(o) // no time and no random number: requests with the same key have the same bytes
 	if err != nil {
 		return paid, err
 	}

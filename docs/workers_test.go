@@ -39,8 +39,9 @@ func openLocks() (*lockcore.Locker, func()) {
 
 type transfer struct{ account, amount int }
 
-// work is a pool's worker: transfers of one account one after the other, those of others beside them. done hears what each came to;
-// one that did not run (lockcore.ErrNotRun) is to be put back.
+// work is one worker of a pool. While it books a transfer, no other worker books one of the same
+// account. done gets the error of each transfer. Put back a transfer that did not run
+// (lockcore.ErrNotRun).
 func work(ctx context.Context, locks *lockcore.Locker, jobs <-chan transfer, book func(context.Context, transfer) error, done func(transfer, error)) {
 	terms := lockcore.Terms{Name: "account", Wait: time.Minute}
 	for job := range jobs {
@@ -164,11 +165,11 @@ func consume(ctx context.Context, locks *lockcore.Locker, m message, handle func
 	_, err := guard.Once(ctx, locks, "order-created:"+m.id, o, func(ctx context.Context) error { return handle(ctx, m) })
 	switch {
 	case errors.Is(err, lockcore.ErrMismatch), errors.Is(err, lockcore.ErrRecord), errors.Is(err, lockcore.ErrKey):
-		dead(m, err) // it would come again for ever: the same ID with another body, a record that does not decode, no usable ID
+		dead(m, err) // a redelivery would fail again: the same ID with another body, a record that does not decode, or no usable ID
 		return true
 	default:
 		var recorded *guard.RecordedError
-		return err == nil || errors.As(err, &recorded) // done, now or before; anything else comes again
+		return err == nil || errors.As(err, &recorded) // done, now or before. Any other message is delivered again
 	}
 }
 

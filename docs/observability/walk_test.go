@@ -32,11 +32,11 @@ func connect(rdb redis.UniversalClient) (*lockcore.Locker, error) {
 	return lockcore.New(rdb, lockcore.Options{Observer: observer})
 }
 
-// give up at once, and say for whom.
+// try does not wait. If the key is busy it prints the holder.
 func try(ctx context.Context, locks *lockcore.Locker, transfer func(context.Context) error) error {
 	err := guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{Name: "account", Wait: lockcore.NoWait}, transfer)
 	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
-		fmt.Println("held by", busy.Holder.Task, "for", busy.HeldFor.Round(time.Second), "in line:", busy.Queue)
+		fmt.Println("held by", busy.Holder.Task, "for", busy.HeldFor.Round(time.Second), "waiting processes:", busy.Queue)
 		fmt.Printf("its span: %q\n", busy.Holder.Traceparent)
 	}
 	return err
@@ -72,7 +72,7 @@ func Example() {
 		return ask(ctx, locks)
 	})
 	// Output:
-	// held by job-7 for 0s in line: 0
+	// held by job-7 for 0s waiting processes: 0
 	// its span: ""
 	// held by job-7 for 0s
 }
