@@ -31,8 +31,8 @@ func ExampleByType_tooBroad_incorrect() {
 	// account:42 account:43
 }
 
-// A key that is too narrow: the payload has a time in it, so that the same payment has another key
-// each time it is sent.
+// The mistake: a key that is too narrow. The payload contains a time, so the same payment has
+// another key each time it is sent.
 func ExampleByPayload_tooNarrow_incorrect() {
 	a, b := asynq.NewTask("charge", []byte(`{"payment_id": 7, "sent": "12:00:01"}`)), asynq.NewTask("charge", []byte(`{"payment_id": 7, "sent": "12:00:02"}`))
 	for _, key := range []asynqmw.KeyFunc{asynqmw.ByPayload(), asynqmw.ByJSON("payment", "/payment_id")} {
@@ -45,8 +45,8 @@ func ExampleByPayload_tooNarrow_incorrect() {
 	// the same payment has the same key: true
 }
 
-// A handler that does not look at its ctx goes on when its key is lost, though it may have another
-// holder by then.
+// The mistake: a handler that does not check its ctx. It continues after it has lost its key,
+// although the key may have another holder.
 func ExampleExclusive_ignoresCtx_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -77,8 +77,8 @@ func ExampleExclusive_ignoresCtx_incorrect() {
 	// lockcore: lease lost
 }
 
-// A handler that stops when its lease is lost, and says nil: under Once the half of its work is
-// recorded as done. Return context.Cause(ctx), and the retry does the rest.
+// The mistake: a handler that stops when its lease is lost, and returns nil. Once records the half
+// of its work as done. If it returns context.Cause(ctx), the retry does the work.
 func ExampleOnce_nilAfterLoss_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -101,8 +101,8 @@ func ExampleOnce_nilAfterLoss_incorrect() {
 	// <nil>
 }
 
-// The ctx of a handler in a goroutine that outlives it: it has ended, and holds nothing. Use
-// guard.Detach's, and ask for the key anew.
+// The mistake: a goroutine that outlives the handler, and uses the handler's ctx. That ctx has
+// ended and holds no key. Use the ctx of guard.Detach, and acquire the key again.
 func ExampleExclusive_outlives_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -132,9 +132,9 @@ func ExampleExclusive_outlives_incorrect() {
 	// acquired again: <nil>
 }
 
-// Two handlers take two accounts in different orders. Neither gets its second one: each waits for
-// Terms.Wait and is tried again later, where it may meet the other again. Take keys in one order,
-// the smaller first.
+// The mistake: two handlers acquire two accounts in different orders. Each holds one account and
+// waits for the other until Terms.Wait is over. The retries may meet again. Use ExclusiveAll, or
+// acquire keys always in the same order.
 func ExampleExclusive_nestedOrders_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -160,8 +160,8 @@ func ExampleExclusive_nestedOrders_incorrect() {
 	// busy: true
 }
 
-// Keep is shorter than the time within which the producer sends a payment again: it is charged
-// twice.
+// The mistake: a Keep that is shorter than the time in which the producer may send a payment again.
+// The payment is charged twice.
 func ExampleOnce_shortKeep_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -179,8 +179,9 @@ func ExampleOnce_shortKeep_incorrect() {
 	// charged
 }
 
-// A result above MaxResult is not kept: the work is done and never runs again, but whoever comes
-// later gets no result. Store it elsewhere, and its address here.
+// The mistake: a result above MaxResult. It is not recorded: the work is done and does not run
+// again, but later tasks get no result. Store a large result elsewhere, and pass its address to
+// SetResult.
 func ExampleSetResult_tooLarge_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()

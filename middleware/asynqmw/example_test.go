@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// Five charges of one account: two workers, but one charge at a time. Other accounts would run
+// Two workers run five charges of one account, one at a time. Charges of other accounts would run
 // beside them.
 func ExampleExclusive() {
 	rdb, stop := exampleRedis()
@@ -125,8 +125,8 @@ func ExampleExclusiveAll() {
 	// Output: map[1:80 2:120]
 }
 
-// The same payment comes twice, as two tasks. It is charged once, and both tasks end with its
-// receipt. Once stands outside: a payment that is done does not wait for its account.
+// Two tasks have the same payment. It is charged once, and both tasks end with its receipt. Once is
+// outside of Exclusive, so a payment that is done does not wait for its account.
 func ExampleOnce() {
 	rdb, stop := exampleRedis()
 	defer stop()
@@ -170,8 +170,8 @@ func ExampleOnce() {
 	// second task: completed, receipt 1001
 }
 
-// A key function of one's own, here for the part of the payload before the colon. A task without
-// one is not guarded.
+// A KeyFunc of your own. Its key is the part of the payload before the colon. A task without a
+// colon runs without a guard.
 func ExampleKeyFunc() {
 	byTenant := func(_ context.Context, t *asynq.Task) (guard.Key, error) {
 		tenant, _, found := strings.Cut(string(t.Payload()), ":")

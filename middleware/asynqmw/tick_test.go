@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// Five schedulers, their clocks seconds apart, and a worker that is done with the first one's task
-// before the last one asks: a tick is one task.
+// Five schedulers, their clocks seconds apart, and a worker that is done with the first one's task before the last one
+// asks: a tick is one task.
 func TestEnqueueTick(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {

@@ -27,8 +27,8 @@ func (w *world) enqueueTicket(ctx context.Context, kind, payload, ticket string)
 	return info
 }
 
-// A task hands its hold to the next one, which runs before a task that waits. The ticket works for
-// one of two deliveries, and its retry acquires the key like any other.
+// A task hands its hold to the next one, which runs before a task that waits. The ticket works for one of two deliveries,
+// and its retry acquires the key like any other.
 func TestTicketExclusive(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -102,8 +102,7 @@ func TestTicketOnce(t *testing.T) {
 	})
 }
 
-// A task with a ticket that is none, or that is for another key, does not run, and its error does
-// not contain the ticket.
+// A task with a ticket that is none, or that is for another key, does not run, and its error does not contain the ticket.
 func TestTicketBad(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

@@ -72,8 +72,8 @@ func (w *world) pending() (ids []string) {
 
 var fiveMinutes = asynqmw.Periodic{Name: "report", Spec: "*/5 * * * *", Task: asynq.NewTask("report", nil)}
 
-// Five processes have clocks that differ by seconds. For hours each tick is enqueued exactly once,
-// under its nominal time. Redis keeps only the tasks.
+// Five processes have clocks that differ by seconds. For hours each tick is enqueued exactly once, under its nominal time.
+// Redis keeps only the tasks.
 func TestTicksFiveProcesses(t *testing.T) {
 	t.Parallel()
 	span := testlevel.Pick(t, 4*time.Hour, 24*time.Hour, 24*time.Hour)
@@ -107,8 +107,7 @@ func TestTicksFiveProcesses(t *testing.T) {
 	})
 }
 
-// Redis is away when a tick is due: it is enqueued when Redis is back, unless it is half of its
-// retention late, or the next is due.
+// Redis is away when a tick is due: it is enqueued when Redis is back, unless it is half of its retention late, or the next is due.
 func TestTicksRedisAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		retention, away time.Duration
@@ -141,8 +140,7 @@ func TestTicksRedisAway(t *testing.T) {
 	}
 }
 
-// In a zone that goes back an hour the repeated hour has ticks of its own, and that of the spring
-// has none.
+// In a zone that goes back an hour the repeated hour has ticks of its own, and that of the spring has none.
 func TestTicksDST(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
