@@ -50,11 +50,11 @@
 //     skipped because an earlier run continues or MinHold keeps the job's key after that run.
 //   - fn never begins before the tick's time, by the clock of Redis.
 //   - fn does not begin more than MaxLateness after the tick's time, by the clock of Redis, except
-//     under Standby: a takeover may begin later, and so may an instance that has waited for the
-//     tick since before that limit. With CatchUpLatest the limit is the next tick, if that is
-//     later. The limit applies to the time of the grant (lockcore.Hold.GrantedAt). fn begins a
-//     round trip later. If the clock of Redis is set back, a tick may be refused as late, but does
-//     not begin early.
+//     under Standby: a takeover may begin later, and so may a standby that has waited for a run
+//     that began within the limit. With CatchUpLatest the limit is the next tick, if that is later.
+//     The limit applies to the time of the grant (lockcore.Hold.GrantedAt). fn begins a round trip
+//     later. If the clock of Redis is set back, a tick may be refused as late, but does not begin
+//     early.
 //   - The outcome of a tick is kept for longer than the time in which the tick may begin. So no
 //     clock can make it run twice.
 //   - Without Standby, fn begins at most once for each tick. With Standby it begins again if the

@@ -13,7 +13,7 @@ import (
 type plan struct {
 	cron.Schedule
 	zone *time.Location
-	text string // spec and zone: plans with the same text have the same ticks
+	text string // spec and zone, which identify the ticks in notes of the job; without SkipRepeated
 }
 
 // parser parses the five standard fields, an optional field for seconds before them, and
