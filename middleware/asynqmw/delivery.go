@@ -243,7 +243,7 @@ func (v *delivery) leave(ctx context.Context) {
 }
 
 // leaveOthers removes the entries of a task with several keys on all of them but k, the busy one.
-// This process may not know that a key has parked tasks, so leaveOthers does not ask mayHave.
+// This process may not know that a key has parked tasks, so leaveOthers does not check mayHave.
 func (v *delivery) leaveOthers(ctx context.Context, k lockKey) {
 	if len(v.keys) == 1 || v.left == k { //planted:other-keys-left
 		return

@@ -17,7 +17,7 @@ func ExampleEnqueueTick() {
 	defer stop()
 	client, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
 
-	six := time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC) // what the schedule says, not time.Now()
+	six := time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC) // the time in the schedule, not time.Now()
 	for range 2 {
 		fmt.Println(asynqmw.EnqueueTick(context.Background(), client, "report", six, asynq.NewTask("report", nil)))
 	}

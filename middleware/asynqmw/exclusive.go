@@ -35,7 +35,7 @@ func (o ExclusiveOptions) Validate() error {
 	return errtext.Join(o.Terms.Validate(), checkNoShare(o.Terms), o.Busy.validate("ExclusiveOptions.Busy"))
 }
 
-// checkNoShare returns an error if t asks for a share.
+// checkNoShare returns an error if t has a limit or a weight.
 func checkNoShare(t lockcore.Terms) error {
 	if t.Limit == 0 && t.Weight == 0 {
 		return nil

@@ -15,21 +15,21 @@ const (
 
 // offset is the last measured difference between the clock of this instance and that of Redis.
 type offset struct {
-	mu    sync.Mutex
-	ahead time.Duration
-	asked time.Time
+	mu       sync.Mutex
+	ahead    time.Duration
+	measured time.Time
 }
 
 func (o *offset) get() (ahead time.Duration, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.ahead, !o.asked.IsZero() && time.Since(o.asked) < offsetAge
+	return o.ahead, !o.measured.IsZero() && time.Since(o.measured) < offsetAge
 }
 
 func (o *offset) set(ahead time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ahead, o.asked = ahead, time.Now()
+	o.ahead, o.measured = ahead, time.Now()
 }
 
 // early returns the time, by the clock of Redis, until the time of a tick that another instance
@@ -42,12 +42,12 @@ func (s *singleton) early(ctx context.Context, t Tick, busy *lockcore.BusyError)
 	}
 	ahead, known := s.offset.get()
 	if !known {
-		asked := s.now() // before the request: so an instance whose clock is right is never early
+		sent := s.now() // before the request, so an instance whose clock is right is never early
 		h, err := s.locks.Inspect(ctx, lockcore.KindOnce, t.Key())
 		if err != nil || h.State != lockcore.StateHeld {
 			return 0
 		}
-		ahead = asked.Sub(h.GrantedAt.Add(h.HeldFor))
+		ahead = sent.Sub(h.GrantedAt.Add(h.HeldFor))
 		s.offset.set(ahead)
 	}
 	return ahead - s.now().Sub(t.Time)

@@ -77,7 +77,7 @@ type Result struct {
 
 // LateError is the error of a tick that was granted too late, by the clock of Redis: the instance
 // was paused, its clock is behind, or Redis was unavailable. No instance runs the tick any more,
-// except for a standby that has waited for it since it was in time.
+// except for a standby that has waited for a run that began in time.
 type LateError struct{ By, Max time.Duration }
 
 func (e *LateError) Error() string {
