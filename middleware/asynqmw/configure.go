@@ -20,8 +20,8 @@ import (
 //     asynq looks for due tasks every DelayedTaskCheckInterval (5 s), so the delay is only that
 //     exact. The delay of a parked task is described under "Parking".
 //   - ErrorHandler is not called for a busy key if the task is tried again or dropped.
-//   - BaseContext carries a mark. A middleware that does not find it reports
-//     lockcore.Misconfigured.
+//   - BaseContext carries a mark. If a middleware with [RetryLater] or [Drop] does not find it, the
+//     Observer gets lockcore.Misconfigured, once for each middleware.
 //
 // A *lockcore.BusyError that the handler itself got from package guard and returned counts as a
 // busy key too. Nothing changes for a conflict under [Fail]. On the last attempt asynq archives the

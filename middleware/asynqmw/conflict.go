@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// ConflictPolicy decides what happens to a task whose key is still busy at the end of the wait.
+// ConflictPolicy decides what happens to a task whose key is still busy at the end of the wait. The
+// zero value is RetryLater.
 //
 //   - [RetryLater]: asynq gets a *lockcore.BusyError. The task comes back later, with [Parking] as
 //     a parked task. With [Configure] it uses up no retry.
@@ -27,10 +28,10 @@ import (
 // ends 1 s before the task's deadline, or a quarter of the remaining time before it if that is
 // less, because asynq counts every task that reaches its deadline as failed.
 //
-// On the last attempt asynq archives the task on any error, also on one that is not a failure. So
-// on this attempt RetryLater waits up to that point, and ignores Terms.Wait. If the key is still
-// busy, the task is archived with an error that names the holder, the Observer gets
-// guard.ConflictLost, and the user's ErrorHandler is called.
+// On the last attempt asynq archives the task on any error other than asynq.RevokeTask, also on one
+// that is not a failure. So on this attempt RetryLater waits up to that point, and ignores
+// Terms.Wait. If the key is still busy, the task is archived with an error that names the holder,
+// the Observer gets guard.ConflictLost, and the user's ErrorHandler is called.
 type ConflictPolicy int
 
 // The policies, see [ConflictPolicy].

@@ -19,14 +19,14 @@ import (
 // decorator for all tasks. It is made outside of the asynq.MiddlewareFunc, because asynq calls the
 // functions of mux.Use again for each task.
 type decorator struct {
-	locks *lockcore.Locker
-	keys  KeysFunc
-	terms lockcore.Terms
-	busy  ConflictPolicy
-	adopt bool
-	limit LimitFunc    // of LimitedFunc, else nil
-	told  sync.Once    // reports that Configure is missing
-	mean  atomic.Int64 // duration of a hold in ns, an exponential average; 0 before the first
+	locks    *lockcore.Locker
+	keys     KeysFunc
+	terms    lockcore.Terms
+	busy     ConflictPolicy
+	adopt    bool
+	limit    LimitFunc    // of LimitedFunc, else nil
+	reported sync.Once    // for the report that Configure is missing
+	mean     atomic.Int64 // duration of a hold in ns, an exponential average; 0 before the first
 }
 
 func (d *decorator) meanHold() time.Duration { return time.Duration(d.mean.Load()) }
@@ -88,7 +88,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 		ctx = lockcore.WithTask(ctx, id)
 	}
 	if missing := d.busy.withoutConfigure(); missing != "" && !configured(ctx) {
-		d.told.Do(func() {
+		d.reported.Do(func() {
 			d.locks.Internal().Report(ctx, lockcore.Misconfigured{
 				Problem: "asynqmw: the asynq.Config of this server did not pass through Configure: " + missing,
 			})

@@ -37,7 +37,7 @@ func AddTo(c *cron.Cron, locks *lockcore.Locker, name, spec string, j Job, fn fu
 		return 0, errtext.Join(err, errors.New("cronmw: AddTo: cron must not be nil"))
 	}
 	if j.CatchUp != CatchUpNone {
-		err = errtext.Join(err, errors.New("cronmw: AddTo: Job.CatchUp is for Jobs, must be CatchUpNone here: cron starts with the next tick"))
+		err = errtext.Join(err, errors.New("cronmw: AddTo: Job.CatchUp is for Jobs, must be CatchUpNone: cron starts with the next tick"))
 	}
 	for _, e := range c.Entries() {
 		if other, ok := e.Job.(*job); ok && other.name == name {

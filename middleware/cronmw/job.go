@@ -82,8 +82,8 @@ type Job struct {
 	//
 	// Every other error of fn is a failure, and so is a panic. A run that MaxHold, Stall or an
 	// operator ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked) is also a failure. A failed tick
-	// is not run again. But if fn ignores its ctx, its lease expires, and a standby runs the tick
-	// beside it.
+	// is not run again. But if fn ignores the end of its ctx, its lease expires, and a standby runs
+	// the tick beside it.
 	//
 	// Without Standby no instance waits, and a tick whose instance died is not run again. The
 	// instance that has the next tick, or the first one after the lease of the dead instance,
@@ -119,7 +119,7 @@ func (j Job) Validate() error {
 		bad("Terms.Limit is %d and Terms.Weight is %d, must be 0", j.Terms.Limit, j.Terms.Weight)
 	}
 	if j.Terms.NoRenew {
-		bad("Terms.NoRenew: " + noRenew)
+		bad("Terms.NoRenew is true, must be false: " + noRenew)
 	}
 	if j.Overlap != Forbid && j.Overlap != Allow {
 		bad("Overlap is %d, must be Forbid or Allow", j.Overlap)
