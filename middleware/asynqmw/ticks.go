@@ -32,8 +32,8 @@ type Periodic struct {
 
 // TickOptions are the options of [NewTicks]. The zero value is ready to use.
 type TickOptions struct {
-	// Location is the time zone of specs that name none. Default: UTC. An hour that the zone has
-	// twice has two ticks. An hour that it skips has none.
+	// Location is the time zone of specs that name none. Default: UTC. A time that the zone
+	// repeats has two ticks. A time that it skips has none.
 	Location *time.Location
 	// OnTick is called for each tick. err is nil if the task is enqueued, by this process or by
 	// another one. Otherwise err says why not. OnTick runs in the goroutine of the periodic task,

@@ -24,8 +24,8 @@ const (
 //   - ticks that were skipped because of such a lease
 //   - ticks that have run, but are not older than patience returns (a lease and 3 s)
 //
-// It stops at an older tick that has run. Under Allow a tick may be further
-// back, and is then not found, if its instance died after a long run beside others.
+// It stops at an older tick that has run. Under Allow a tick may be further back, and is then not
+// found, if its instance died after a long run beside others.
 //
 // Several instances may find the same tick, because each looks back over several ticks. A separate
 // once key decides which of them reports it. If that instance dies before the report, no instance

@@ -64,8 +64,8 @@ func New(locks *lockcore.Locker, o Options) (*Jobs, error) {
 // name identifies the job in all instances and releases: a renamed job is a new job. It has 1 to
 // 128 bytes. If two releases have different specs, each runs the ticks of its own spec.
 //
-// Add returns every problem of spec, name and j at once. It also returns an error for @every (use
-// [Jobs.Every]) and @reboot, for a name that was added before, and after Run was called.
+// Add returns every problem of spec, name, j and fn at once. It also returns an error for @every
+// (use [Jobs.Every]) and @reboot, for a name that was added before, and after Run was called.
 func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tick) error) error {
 	s, err := newSingleton(js.locks, name, j, fn)
 	spec, specErr := checkSpec(spec)
@@ -85,7 +85,8 @@ func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tic
 
 // Every is [Jobs.Add] with a tick at every multiple of d since 1970-01-01T00:00:00Z, on all
 // instances. With 5 min the ticks are at :00, :05 and so on, with 24 h at midnight UTC. With 7 min
-// they do not start again at each hour. d must be whole seconds, 1 s to 366 days.
+// they do not start again at each hour. d must be whole seconds, 1 s to 366 days, else Every
+// returns an error.
 func (js *Jobs) Every(name string, d time.Duration, j Job, fn func(ctx context.Context, t Tick) error) error {
 	s, err := newSingleton(js.locks, name, j, fn)
 	if d < time.Second || d > maxKeep || d%time.Second != 0 {

@@ -137,7 +137,7 @@ func repeated(t time.Time) bool {
 
 // latest returns the latest tick that is not after now, if there is one within a year.
 func (p plan) latest(now time.Time) (time.Time, bool) {
-	passed := func(ago time.Duration) bool { // there is a tick between ago before now and now
+	passed := func(ago time.Duration) bool { // there is a tick after now-ago and not after now
 		next := p.Next(now.Add(-ago))
 		return !next.IsZero() && !next.After(now)
 	}
