@@ -10,11 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// absent is a value that a document does not have.
+// absent stands for a value that a document does not have. It differs from null.
 type absent struct{}
 
-// decodeExact is decodeJSON for a payload whose text is valid Unicode. encoding/json replaces invalid text by U+FFFD,
-// so different payloads would be equal. It refuses more than 10,000 levels, which bounds the recursion here.
+// decodeExact is decodeJSON, but refuses a payload whose text is not valid Unicode. encoding/json
+// replaces invalid text by U+FFFD, so different payloads would be equal. encoding/json refuses more
+// than 10,000 levels, which bounds the recursion of appendCanonical.
 func decodeExact(b []byte) (any, error) {
 	if !utf8.Valid(b) || loneSurrogate(b) {
 		return nil, errInexact
@@ -22,8 +23,8 @@ func decodeExact(b []byte) (any, error) {
 	return decodeJSON(b)
 }
 
-// loneSurrogate reports whether b, if it is JSON, has an escaped half of a surrogate pair without the other one. JSON has
-// backslashes only in strings.
+// loneSurrogate reports whether b, if it is JSON, has an escaped half of a surrogate pair without
+// the other half. It looks at backslashes only, because JSON has them only in strings.
 func loneSurrogate(b []byte) bool {
 	for i := 0; i < len(b); i++ {
 		if b[i] != '\\' {
@@ -41,8 +42,8 @@ func loneSurrogate(b []byte) bool {
 	return false
 }
 
-// surrogate returns whether b begins with the escape of the high ('h') or the low half ('l') of a surrogate pair, or
-// with neither (0).
+// surrogate returns 'h' if b begins with the escape of the high half of a surrogate pair, 'l' if it
+// begins with that of the low half, and else 0.
 func surrogate(b []byte) byte {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0
@@ -58,8 +59,9 @@ func surrogate(b []byte) byte {
 	}
 }
 
-// appendCanonical appends a form of v, a document of decodeJSON, that is the same for equal documents only. Each value
-// begins with a letter for its type, and texts and lists have their lengths in front.
+// appendCanonical appends the canonical form of v, a document of decodeJSON. Two documents have the
+// same form only if they are equal. Each value begins with a letter for its type. The length of a
+// text, list or object precedes its content.
 func appendCanonical(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -92,8 +94,9 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// canonicalNumber returns the same text for all forms of one number: its digits without zeros at either end, and the
-// power of ten. Nothing is rounded. A number with an absurd exponent is returned unchanged.
+// canonicalNumber returns the same text for all forms of one number: its digits without leading and
+// trailing zeros, and the power of ten. It does not round. It returns a number unchanged if its
+// exponent is beyond ± 2³¹.
 func canonicalNumber(s string) string {
 	digits, negative := strings.CutPrefix(s, "-")
 	power := 0

@@ -10,22 +10,27 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Configure returns cfg with what the middlewares need of the server, and keeps the user's own functions for all else.
-// With a [Parking], tasks wait for busy keys outside of the workers, see "Parking" in the documentation of the package.
+// Configure returns a copy of cfg with four fields changed for the middlewares of this package. For
+// all other errors the functions that cfg had before are called, or asynq's defaults if they were
+// nil. With a [Parking], tasks wait for busy keys outside of the workers: see "Parking" in the
+// documentation of the package.
 //
-//	IsFailure        false for a busy key, so that no retry is used up
-//	RetryDelayFunc   for a busy key what lockcore.BusyError.RetryAfter says, 1 s to 1 min, ± 25 %; asynq looks for due
-//	                 tasks every DelayedTaskCheckInterval (5 s), so that is how exact it gets; for a parked task, see "Parking"
-//	ErrorHandler     not called for a busy key that is tried again or dropped
-//	BaseContext      carries a mark by which the middlewares know that Configure was not forgotten
+//   - IsFailure returns false for a busy key, so that the conflict uses up no retry.
+//   - RetryDelayFunc returns lockcore.BusyError.RetryAfter for a busy key: 1 s to 1 min, ± 25 %.
+//     asynq looks for due tasks every DelayedTaskCheckInterval (5 s), so the delay is only that
+//     exact. The delay of a parked task is described under "Parking".
+//   - ErrorHandler is not called for a busy key if the task is tried again or dropped.
+//   - BaseContext carries a mark. If a middleware with [RetryLater] or [Drop] does not find it, the
+//     Observer gets lockcore.Misconfigured, once for each middleware.
 //
-// A *lockcore.BusyError that the handler itself got from package guard, and returned, counts as a busy key too. What is
-// nil gets asynq's default. Nothing changes for a conflict under [Fail], or one that is left on the last attempt. All
-// other errors of the guards count as failures and use up a retry: lockcore.ErrUnavailable, lockcore.ErrClosed and
-// *lockcore.AbandonedError too.
+// A *lockcore.BusyError that the handler itself got from package guard and returned counts as a
+// busy key too. Nothing changes for a conflict under [Fail]. On the last attempt asynq archives the
+// task, and ErrorHandler is called. All other errors of the guards count as failures and use up a
+// retry, including lockcore.ErrUnavailable, lockcore.ErrClosed and *lockcore.AbandonedError.
 //
-// Parking reads Concurrency, TaskCheckInterval and DelayedTaskCheckInterval of cfg, so set them before the call.
-// Configure panics on a Parking that [Parking.Validate] refuses, and on more than one Parking.
+// Parking reads Concurrency, TaskCheckInterval and DelayedTaskCheckInterval of cfg, so set them
+// before the call. Configure panics on a Parking that [Parking.Validate] refuses, and on more than
+// one Parking.
 func Configure(cfg asynq.Config, o ...Parking) asynq.Config {
 	var mark any = true
 	switch len(o) {
@@ -71,19 +76,22 @@ func Configure(cfg asynq.Config, o ...Parking) asynq.Config {
 
 type configuredKey struct{}
 
-// configured says that a task does not come from a server that Configure has not seen. One in a test comes from none.
+// configured reports whether the server of a task was configured with Configure. It returns true
+// for a task without a server, such as one in a test.
 func configured(ctx context.Context) bool {
 	_, onServer := asynq.GetTaskID(ctx)
 	return !onServer || ctx.Value(configuredKey{}) != nil
 }
 
-// harmless says that err is a conflict that is tried again or was dropped by choice.
+// harmless reports whether err is a conflict after which the task is tried again, or was dropped
+// under Drop.
 func harmless(ctx context.Context, err error) bool {
 	_, busy := busyIn(err)
 	return busy && (errors.Is(err, asynq.RevokeTask) || !lastAttempt(ctx))
 }
 
-// jitter spreads d by a quarter up and down, so that those who met at a key do not come back together.
+// jitter returns d ± 25 %, so that the tasks that found a key busy together do not come back
+// together.
 func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.75 + rand.Float64()/2))
 }

@@ -13,22 +13,28 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// ConflictPolicy says what happens to a task whose key is still busy at the end of the wait.
+// ConflictPolicy decides what happens to a task whose key is still busy at the end of the wait. The
+// zero value is RetryLater.
 //
-//	RetryLater   a *lockcore.BusyError; the task comes back later and, with Configure, no retry is used up; with
-//	             [Parking] it is parked
-//	Skip         nil; the task ends as if it had run, completed if it has a retention
-//	Drop         an error that wraps asynq.RevokeTask; the task is deleted, whatever its retention
-//	Fail         an error; a retry is used up, and after the last the task is archived
+//   - [RetryLater]: asynq gets a *lockcore.BusyError. The task comes back later, with [Parking] as
+//     a parked task. With [Configure] it uses up no retry.
+//   - [Skip]: asynq gets nil. The task ends as if it had run: completed if it has a retention.
+//   - [Drop]: asynq gets an error that wraps asynq.RevokeTask. The task is deleted, even if it has
+//     a retention.
+//   - [Fail]: asynq gets an error that uses up a retry. After the last attempt the task is
+//     archived.
 //
-// The wait is Terms.Wait, inside the worker's process, whose calls are served in order. It always ends some time before the task's deadline (1 s, or a
-// quarter of the time left if that is less), for asynq counts every task that meets its deadline as failed. On the last
-// attempt asynq archives a task before it asks whether the error was a failure; so RetryLater waits then up to that
-// point, whatever Terms.Wait says, and if the key is still busy the task is archived with an error that says who holds
-// it. The Observer hears guard.ConflictLost, and the user's ErrorHandler is called.
+// The wait is Terms.Wait, in the process of the worker, whose calls are served in order. It always
+// ends 1 s before the task's deadline, or a quarter of the remaining time before it if that is
+// less, because asynq counts every task that reaches its deadline as failed.
+//
+// On the last attempt asynq archives the task on any error other than asynq.RevokeTask, also on one
+// that is not a failure. So on this attempt RetryLater waits up to that point, and ignores
+// Terms.Wait. If the key is still busy, the task is archived with an error that names the holder,
+// the Observer gets guard.ConflictLost, and the user's ErrorHandler is called.
 type ConflictPolicy int
 
-// The policies.
+// The policies, see [ConflictPolicy].
 const (
 	RetryLater ConflictPolicy = iota
 	Skip
@@ -58,7 +64,7 @@ func (b ConflictPolicy) String() string {
 	}
 }
 
-// withoutConfigure says what goes wrong on a server that Configure has not seen, or nothing.
+// withoutConfigure returns what goes wrong under b on a server without Configure, or "".
 func (b ConflictPolicy) withoutConfigure() string {
 	switch b {
 	case RetryLater:
@@ -70,12 +76,12 @@ func (b ConflictPolicy) withoutConfigure() string {
 	}
 }
 
-// conflict is a busy key as asynq gets to see it.
+// conflict is the error that asynq gets for a busy key.
 type conflict struct {
 	err  error // has a *lockcore.BusyError in its chain
 	busy ConflictPolicy
 	last bool // the last attempt
-	bare bool // the server does not run under Configure
+	bare bool // Configure was not used for the server
 
 	place *place // nil: the task is not parked
 }
@@ -85,7 +91,7 @@ func (c *conflict) Error() string {
 	case c.place != nil:
 		return c.parkedText()
 	case c.bare && c.busy == RetryLater:
-		return "asynqmw: a conflict that uses up a retry, for asynqmw.Configure was not used: " + c.err.Error()
+		return "asynqmw: a conflict uses up a retry, because asynqmw.Configure was not used: " + c.err.Error()
 	case c.busy == Drop:
 		return "asynqmw: task dropped: " + c.err.Error()
 	case c.last:
@@ -102,17 +108,17 @@ func (c *conflict) Unwrap() []error {
 	return []error{c.err}
 }
 
-// ErrorType names the class for telemetry.
+// ErrorType returns the class of the error for telemetry.
 func (c *conflict) ErrorType() string { return "busy" }
 
-// IsFailure says whether asynq will count it as one, for telemetry too: a conflict that is tried again or was dropped by
-// choice is none.
+// IsFailure reports whether asynq counts the conflict as a failure. Telemetry uses it too. A
+// conflict after which the task is tried again or dropped is not a failure.
 func (c *conflict) IsFailure() bool {
 	return c.busy == Fail || c.last || c.bare && c.busy == RetryLater
 }
 
-// busyIn returns the busy key that err stands for, unless that was to count as a failure. Errors of a guard that the
-// handler used itself count too.
+// busyIn returns the *lockcore.BusyError in err, but not if it counts as a failure (Fail). The
+// error may also come from a guard that the handler called itself.
 func busyIn(err error) (*lockcore.BusyError, bool) {
 	var c *conflict
 	if errors.As(err, &c) && c.busy == Fail {
@@ -122,8 +128,9 @@ func busyIn(err error) (*lockcore.BusyError, bool) {
 	return b, errors.As(err, &b)
 }
 
-// refused turns the error of a guard that did not run the handler into what asynq is told. The mark of NoEffect is for a
-// Once around this one: it must not record that its handler has failed.
+// refused returns what asynq gets for err, the error of a guard that did not run the handler. It is
+// marked with NoEffect, because a Once around this middleware must not record that its handler has
+// failed.
 func (d *decorator) refused(ctx context.Context, name string, at *place, err error) error {
 	var b *lockcore.BusyError
 	if !errors.As(err, &b) {
@@ -133,7 +140,8 @@ func (d *decorator) refused(ctx context.Context, name string, at *place, err err
 		return nil
 	}
 	c := &conflict{err: err, busy: d.busy, place: at, last: d.busy != Drop && lastAttempt(ctx), bare: !configured(ctx)}
-	// A ctx that was canceled is a shutdown, which uses up nothing, or an operator who knows.
+	// If ctx was canceled, the cause is a shutdown, which uses up no retry, or an operator, who
+	// knows of it.
 	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
 		d.locks.Internal().Report(ctx, guard.ConflictLost{Name: name, Holder: b.Holder})
 	}
@@ -141,11 +149,11 @@ func (d *decorator) refused(ctx context.Context, name string, at *place, err err
 }
 
 const (
-	maxWait   = 24 * time.Hour // the most that lockcore allows a wait that is not Forever
-	maxMargin = time.Second    // what is left of the task's time after a wait
+	maxWait   = 24 * time.Hour // the longest wait that lockcore allows, other than Forever
+	maxMargin = time.Second    // the longest time between the end of a wait and the task's deadline
 )
 
-// wait is how long this delivery stands in line.
+// wait returns how long this delivery waits for its key, see ConflictPolicy.
 func (d *decorator) wait(ctx context.Context) time.Duration {
 	wait := d.terms.Wait
 	if wait == 0 {
@@ -160,10 +168,10 @@ func (d *decorator) wait(ctx context.Context) time.Duration {
 	if d.busy == RetryLater && lastAttempt(ctx) {
 		return most
 	}
-	return min(wait, most) // NoWait is less than any
+	return min(wait, most) // NoWait is negative
 }
 
-// lastAttempt says that asynq will archive the task if it gets an error now.
+// lastAttempt reports whether asynq archives the task if it gets an error now.
 func lastAttempt(ctx context.Context) bool {
 	retried, ok := asynq.GetRetryCount(ctx)
 	limit, _ := asynq.GetMaxRetry(ctx)

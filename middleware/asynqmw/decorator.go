@@ -15,22 +15,24 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// decorator is what the middlewares of this package have in common. It is made outside the closure that asynq gets, for asynq wraps the handler
-// anew for every task.
+// decorator is the part that all middlewares of this package have in common. A middleware has one
+// decorator for all tasks. It is made outside of the asynq.MiddlewareFunc, because asynq calls the
+// functions of mux.Use again for each task.
 type decorator struct {
-	locks *lockcore.Locker
-	keys  KeysFunc
-	terms lockcore.Terms
-	busy  ConflictPolicy
-	adopt bool
-	limit LimitFunc    // of LimitedFunc, else nil
-	told  sync.Once    // reports that Configure is missing
-	mean  atomic.Int64 // duration of a hold in ns, an exponential average; 0 before the first
+	locks    *lockcore.Locker
+	keys     KeysFunc
+	terms    lockcore.Terms
+	busy     ConflictPolicy
+	adopt    bool
+	limit    LimitFunc    // of LimitedFunc, else nil
+	reported sync.Once    // for the report that Configure is missing
+	mean     atomic.Int64 // duration of a hold in ns, an exponential average; 0 before the first
 }
 
 func (d *decorator) meanHold() time.Duration { return time.Duration(d.mean.Load()) }
 
-// addHold adds a hold to the mean. If two calls run at the same time, one of them may have no effect.
+// addHold adds a hold to the mean. If two calls run at the same time, one of them may have no
+// effect.
 func (d *decorator) addHold(took time.Duration) {
 	mean := d.mean.Load()
 	if mean == 0 {
@@ -40,8 +42,8 @@ func (d *decorator) addHold(took time.Duration) {
 	d.mean.Store(max(mean+(int64(took)-mean)/8, 1))
 }
 
-// newDecorator panics if locks or keys is nil, or if invalid is not. what is the name of keys in the
-// text of the panic.
+// newDecorator panics if locks or keys is nil, or if invalid is not. what is the name of keys in
+// the text of the panic.
 func newDecorator(fn string, locks *lockcore.Locker, what string, keys KeysFunc, invalid error, t lockcore.Terms, b ConflictPolicy) *decorator {
 	var errs []error
 	if locks == nil {
@@ -56,9 +58,9 @@ func newDecorator(fn string, locks *lockcore.Locker, what string, keys KeysFunc,
 	return &decorator{locks: locks, keys: keys, terms: t, busy: b}
 }
 
-// answered returns what asynq gets for a run: the handler's result. If that is the error of a ctx, the guard's error
-// around it adds why the lease ended. A handler that returned nil has succeeded, also if its lease was lost: a retry
-// cannot undo the run.
+// answered returns what asynq gets for a run. answer is the handler's error, and err that of the
+// guard, which wraps answer. If answer is the error of a ctx, err adds why the lease ended. A
+// handler that returned nil has succeeded, also if its lease was lost: a retry cannot undo the run.
 func answered(answer, err error) error {
 	if answer == nil {
 		return nil
@@ -66,7 +68,7 @@ func answered(answer, err error) error {
 	return err
 }
 
-// middleware makes process the middleware of d.
+// middleware returns process as a middleware.
 func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.Handler) error) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		if next == nil {
@@ -76,16 +78,17 @@ func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.
 	}
 }
 
-// begin finds the keys of a delivery, the terms for them, and the ctx that names the task to those who
-// will wait for it. keys has at least one key, unless there is an error. The error is guard.Unguarded
-// or what asynq gets. begin sets one if all tasks of the key have the same payload, see payloadKey.
+// begin returns the keys of a delivery, the terms for them, and a ctx that names the task to the
+// waiters of its keys. keys has at least one key, unless there is an error. The error is
+// guard.Unguarded or what asynq gets. begin sets one if all tasks of the key have the same payload,
+// see payloadKey.
 func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (withTask context.Context, keys []guard.Key, terms lockcore.Terms, err error) {
 	id, onServer := asynq.GetTaskID(ctx)
 	if onServer {
 		ctx = lockcore.WithTask(ctx, id)
 	}
 	if missing := d.busy.withoutConfigure(); missing != "" && !configured(ctx) {
-		d.told.Do(func() {
+		d.reported.Do(func() {
 			d.locks.Internal().Report(ctx, lockcore.Misconfigured{
 				Problem: "asynqmw: the asynq.Config of this server did not pass through Configure: " + missing,
 			})

@@ -18,27 +18,27 @@ import (
 
 // delivery is one delivery of a task that can be parked.
 //
-// A task with several keys has at most one parked entry that counts: on the key that was busy in its
-// last delivery. An entry that it has on another of its keys keeps that key from the next task, which
-// is not woken. So the delivery removes it (leaveOthers) before it waits for the busy key and before it
-// is parked there. A process that dies in between leaves a stale entry, which the wakers remove.
+// A task with several keys needs at most one parked entry: on the key that was busy in its last
+// delivery. If it has an entry on another of its keys, the next task of that key is not woken. So
+// the delivery removes that entry (leaveOthers) before it waits for the busy key and before it is
+// parked there. A process that dies in between leaves a stale entry, which the wakers remove.
 //
-// While the task waits for a key it holds the keys before it, but counts no hold of them. The release of
-// such a key reports parked tasks as any release does, and they are woken.
+// While the task waits for a key, it holds the keys before it, but keyCounts has no hold of them.
+// The release of such a key reports parked tasks as any release does, and they are woken.
 type delivery struct {
 	*parking
 	d       *decorator
-	keys    []lockKey // different ones, in the order in which they are acquired
+	keys    []lockKey // without duplicates, in the order in which they are acquired
 	name    string    // of the class, for events
 	entry   string
 	waiters int           // workers that may wait for the key
 	lease   time.Duration // of the holds of this task
-	minHold time.Duration // of them
-	share   backend.Share // what the task needs of its key; zero: the key alone
+	minHold time.Duration // of the holds of this task
+	share   backend.Share // the share of the key that the task needs; zero: the key alone
 	slots   int           // tasks like this one that run at the same time
 	last    bool          // the last attempt: asynq archives it on an error, so it waits and is never parked
 	waits   bool          // startWait has counted it
-	waitsOn lockKey       // what it was counted for
+	waitsOn lockKey       // the key that it was counted for
 	left    lockKey       // the only key on which the task may have an entry, once leaveOthers was called
 }
 
@@ -87,9 +87,9 @@ func (v *delivery) checkInterval(ctx context.Context, mean time.Duration) {
 	}
 }
 
-// run calls attempt, which acquires the keys and runs the handler; the handler calls begin. If a key
-// stays busy, run parks the task on it, and at is its place. Without parking (v is nil) run calls
-// attempt once.
+// run calls attempt, which acquires the keys, calls begin, and runs the handler. If a key stays
+// busy, run parks the task on it, and at is its place. Without parking (v is nil) run calls attempt
+// once.
 func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(lockcore.Terms) (ran bool, err error)) (ran bool, at *place, err error) {
 	if v == nil {
 		ran, err = attempt(terms)
@@ -117,7 +117,8 @@ func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(l
 	}
 }
 
-// busyKey returns the conflict of err and its key, which is one of v. Without a conflict busy is nil.
+// busyKey returns the conflict of err and its key, which is one of v. Without a conflict busy is
+// nil.
 func (v *delivery) busyKey(err error) (busy *lockcore.BusyError, k lockKey) {
 	busy, ok := errors.AsType[*lockcore.BusyError](err)
 	if !ok {
@@ -219,9 +220,10 @@ func (v *delivery) endHolds() {
 	}
 }
 
-// wakeCooled wakes the next task at the end of MinHold, because the release of a key that cools does
-// not report parked tasks. A worker that waits gets the key then, and its hold wakes. Beside the holds of
-// other shares there may be room for a parked task.
+// wakeCooled wakes the next task at the end of MinHold, because the release of a key that cools
+// does not report parked tasks. If a worker of this server holds the key or waits for it, its hold
+// wakes them instead. A key with shares may have room for a parked task beside the holds, so it is
+// always checked.
 func (v *delivery) wakeCooled() {
 	for _, k := range v.keys {
 		if v.mayHave(k) && (v.share.Limit > 0 || !v.busyHere(k)) {
@@ -230,7 +232,8 @@ func (v *delivery) wakeCooled() {
 	}
 }
 
-// leave removes the entry of a task that ends without its keys, for example because the key is done.
+// leave removes the entry of a task that ends without its keys, for example because the key is
+// done.
 func (v *delivery) leave(ctx context.Context) {
 	for _, k := range v.keys {
 		if v.mayHave(k) {
@@ -239,8 +242,8 @@ func (v *delivery) leave(ctx context.Context) {
 	}
 }
 
-// leaveOthers removes the entries of a task with several keys on all of them but k, the busy one. This
-// process may not know that a key has parked tasks, so leaveOthers does not ask mayHave.
+// leaveOthers removes the entries of a task with several keys on all of them but k, the busy one.
+// This process may not know that a key has parked tasks, so leaveOthers does not check mayHave.
 func (v *delivery) leaveOthers(ctx context.Context, k lockKey) {
 	if len(v.keys) == 1 || v.left == k { //planted:other-keys-left
 		return
@@ -253,9 +256,9 @@ func (v *delivery) leaveOthers(ctx context.Context, k lockKey) {
 	}
 }
 
-// leaveKey removes the entry of the task on k. A task with several keys may have been woken for k, and
-// does not get k because of another key. So the next tasks of k are woken now. Otherwise a waker finds
-// them when it looks at k again.
+// leaveKey removes the entry of the task on k. A task with several keys may have been woken for k,
+// and does not get k because of another key. So the next tasks of k are woken now. Otherwise a
+// waker finds them when it looks at k again.
 func (v *delivery) leaveKey(ctx context.Context, k lockKey) {
 	r, err := v.unpark(ctx, k, []string{v.entry}, 0, 0)
 	if err != nil {
@@ -275,10 +278,10 @@ func (v *delivery) report(ctx context.Context, k lockKey, r backend.UnparkReply)
 	}
 }
 
-// park parks the task on k, which is busy, and returns its place. free is true if k is free or done, or
-// if look is true and k has room for the share of the task. Then the caller requests its keys again. If
-// k has too many parked tasks, or Redis is unavailable, park returns neither: the conflict is then
-// handled as without parking.
+// park parks the task on k, which is busy, and returns its place. free is true if k is free or
+// done, or if look is true and k has room for the share of the task. Then the caller requests its
+// keys again. If k has too many parked tasks, or Redis is unavailable, park returns neither: the
+// conflict is then handled as without parking.
 func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError, look bool) (at *place, free bool) {
 	hidden := v.d.locks.Internal()
 	hidden.Subscribe(0) // before the task is parked, because it may be woken at once
@@ -305,9 +308,9 @@ func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 	return at, false
 }
 
-// hasRoom reports whether there is room for the share of the task, and no request waits for the key. A
-// release before the task was parked did not report it. Without this look the task would wait for the
-// next release, although there is room. A release after it reports the task.
+// hasRoom reports whether there is room for the share of the task, and no request waits for the
+// key. A release before the task was parked did not report it. Without this look the task would
+// wait for the next release, although there is room. A release after it reports the task.
 func (v *delivery) hasRoom(ctx context.Context, key *backend.Key) bool {
 	if v.share.Limit == 0 {
 		return false
@@ -329,8 +332,8 @@ func (v *delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, befor
 	d += min(time.Duration(before)*each, maxExtraDelay)
 	d += rand.N(d/4 + 1)
 	if end, ok := ctx.Deadline(); ok && d > v.until(end) {
-		// asynq.Timeout sets a deadline of this delivery only, asynq.Deadline one of the task. The ctx
-		// does not say which of them it has.
+		// asynq.Timeout sets a deadline of this delivery only, asynq.Deadline one of the task. The
+		// ctx does not say which of them it has.
 		queue, id, _ := v.task(v.entry)
 		if info, err := v.inspector.GetTaskInfo(queue, id); err == nil {
 			end = info.Deadline

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// A key that is too broad: by type, every account waits for every other.
+// The mistake: a key that is too broad. With ByType the tasks of all accounts wait for each other.
 func ExampleByType_tooBroad_incorrect() {
 	a, b := asynq.NewTask("charge", []byte(`{"account_id": 42}`)), asynq.NewTask("charge", []byte(`{"account_id": 43}`))
 	for _, key := range []asynqmw.KeyFunc{asynqmw.ByType(), asynqmw.ByJSON("account", "/account_id")} {
@@ -31,7 +31,8 @@ func ExampleByType_tooBroad_incorrect() {
 	// account:42 account:43
 }
 
-// A key that is too narrow: the payload has a time in it, so that the same payment has another key each time it is sent.
+// The mistake: a key that is too narrow. The payload contains a time, so the same payment has
+// another key each time it is sent.
 func ExampleByPayload_tooNarrow_incorrect() {
 	a, b := asynq.NewTask("charge", []byte(`{"payment_id": 7, "sent": "12:00:01"}`)), asynq.NewTask("charge", []byte(`{"payment_id": 7, "sent": "12:00:02"}`))
 	for _, key := range []asynqmw.KeyFunc{asynqmw.ByPayload(), asynqmw.ByJSON("payment", "/payment_id")} {
@@ -44,7 +45,8 @@ func ExampleByPayload_tooNarrow_incorrect() {
 	// the same payment has the same key: true
 }
 
-// A handler that does not look at its ctx goes on when its key is lost, though it may have another holder by then.
+// The mistake: a handler that does not check its ctx. It continues after it has lost its key,
+// although the key may have another holder.
 func ExampleExclusive_ignoresCtx_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -58,7 +60,7 @@ func ExampleExclusive_ignoresCtx_incorrect() {
 				}
 				fmt.Println("step", step)
 				if step == 1 {
-					locktest.Lose(ctx) // as when Redis was away for too long
+					locktest.Lose(ctx) // as if Redis was unavailable for too long
 				}
 			}
 			return nil
@@ -75,8 +77,8 @@ func ExampleExclusive_ignoresCtx_incorrect() {
 	// lockcore: lease lost
 }
 
-// A handler that stops when its lease is lost, and says nil: under Once the half of its work is recorded as done. Return
-// context.Cause(ctx), and the retry does the rest.
+// The mistake: a handler that stops when its lease is lost, and returns nil. Once records the half
+// of its work as done. If it returns context.Cause(ctx), the retry does the work.
 func ExampleOnce_nilAfterLoss_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -99,8 +101,8 @@ func ExampleOnce_nilAfterLoss_incorrect() {
 	// <nil>
 }
 
-// The ctx of a handler in a goroutine that outlives it: it has ended, and holds nothing. Use guard.Detach's, and ask for the
-// key anew.
+// The mistake: a goroutine that outlives the handler, and uses the handler's ctx. That ctx has
+// ended and holds no key. Use the ctx of guard.Detach, and acquire the key again.
 func ExampleExclusive_outlives_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -110,13 +112,13 @@ func ExampleExclusive_outlives_incorrect() {
 		go func() {
 			defer close(done)
 			<-returned
-			_, held := guard.Token(ctx, "account:42") // wrong: its key went back when the handler returned
+			_, held := guard.Token(ctx, "account:42") // wrong: the key was released when the handler returned
 			fmt.Println("holds the account:", held, "because:", context.Cause(ctx))
 			err := guard.Exclusive(guard.Detach(ctx), locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
-				guard.MustHold(ctx, "account:42") // panics in code that must never run without it
+				guard.MustHold(ctx, "account:42") // panics if ctx does not hold the key
 				return nil
 			})
-			fmt.Println("asked anew:", err)
+			fmt.Println("acquired again:", err)
 		}()
 		return nil
 	}))
@@ -127,25 +129,26 @@ func ExampleExclusive_outlives_incorrect() {
 	<-done
 	// Output:
 	// holds the account: false because: lockcore: lease released
-	// asked anew: <nil>
+	// acquired again: <nil>
 }
 
-// Two handlers take two accounts in different orders. Neither gets its second one: each waits for Terms.Wait and is tried
-// again later, where it may meet the other again. Take keys in one order, the smaller first.
+// The mistake: two handlers acquire two accounts in different orders. Each holds one account and
+// waits for the other until Terms.Wait is over. The retries may meet again. Use ExclusiveAll, or
+// acquire keys always in the same order.
 func ExampleExclusive_nestedOrders_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
-	var holding, asked, end sync.WaitGroup
+	var holding, refused, end sync.WaitGroup
 	holding.Add(2)
-	asked.Add(2)
+	refused.Add(2)
 	transfer := func(from, to string) {
 		_ = guard.Exclusive(context.Background(), locks, from, lockcore.Terms{Wait: time.Minute}, func(ctx context.Context) error {
 			holding.Done()
-			holding.Wait() // each has its first
+			holding.Wait() // each handler has its first key
 			err := guard.Exclusive(ctx, locks, to, lockcore.Terms{Wait: 50 * time.Millisecond}, func(context.Context) error { return nil })
 			fmt.Println("busy:", errors.Is(err, lockcore.ErrBusy))
-			asked.Done()
-			asked.Wait()
+			refused.Done()
+			refused.Wait()
 			return err
 		})
 	}
@@ -157,7 +160,8 @@ func ExampleExclusive_nestedOrders_incorrect() {
 	// busy: true
 }
 
-// Keep is shorter than the time within which the producer sends a payment again: it is charged twice.
+// The mistake: a Keep that is shorter than the time in which the producer may send a payment again.
+// The payment is charged twice.
 func ExampleOnce_shortKeep_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -168,15 +172,16 @@ func ExampleOnce_shortKeep_incorrect() {
 	}))
 	task := asynq.NewTask("charge", []byte(`{"payment_id": 7}`))
 	_ = charge.ProcessTask(context.Background(), task)
-	time.Sleep(1100 * time.Millisecond) // the producer tries again, in life after hours
+	time.Sleep(1100 * time.Millisecond) // the producer sends it again; in production after hours
 	_ = charge.ProcessTask(context.Background(), task)
 	// Output:
 	// charged
 	// charged
 }
 
-// A result above MaxResult is not kept: the work is done and never runs again, but whoever comes later gets no result. Store
-// it elsewhere, and its address here.
+// The mistake: a result above MaxResult. It is not recorded: the work is done and does not run
+// again, but later tasks get no result. Store a large result elsewhere, and pass its address to
+// SetResult.
 func ExampleSetResult_tooLarge_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -197,7 +202,7 @@ func ExampleSetResult_tooLarge_incorrect() {
 	// done <nil> with a result: false
 }
 
-// exampleLocks is a Locker on a Redis inside the process.
+// exampleLocks returns a Locker on a Redis in the process.
 func exampleLocks() (rdb *redis.Client, locks *lockcore.Locker, stop func()) {
 	rdb, closeRedis := exampleRedis()
 	locks, err := lockcore.New(rdb, lockcore.Options{})

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// exampleServer runs n tasks of a type under a middleware, and returns the greatest number that ran at the same time.
+// exampleServer runs n tasks of a type under a middleware, and returns the greatest number that ran
+// at the same time.
 func exampleServer(n int, guarded func(locks *lockcore.Locker) asynq.MiddlewareFunc) int64 {
 	rdb, stop := exampleRedis()
 	defer stop()
@@ -51,7 +52,7 @@ func exampleServer(n int, guarded func(locks *lockcore.Locker) asynq.MiddlewareF
 	return most.Load()
 }
 
-// At most 3 tasks of a type run at a time, by all workers together.
+// At most 3 tasks of a type run at a time, in all workers together.
 func ExampleLimited() {
 	most := exampleServer(12, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
 		return asynqmw.Limited(locks, asynqmw.ByType(), 3, asynqmw.LimitedOptions{})
@@ -60,7 +61,7 @@ func ExampleLimited() {
 	// Output: more than 3: false
 }
 
-// Each queue has a limit of its own.
+// Each queue has its own limit.
 func ExampleLimitedFunc() {
 	limits := map[string]int{"default": 2, "bulk": 1}
 	var limit asynqmw.LimitFunc = func(ctx context.Context, _ *asynq.Task) (int, error) {
@@ -74,7 +75,8 @@ func ExampleLimitedFunc() {
 	// Output: more than 2: false
 }
 
-// Reports read the books side by side, but never while a task of Exclusive with the same key closes them.
+// Reports read the books at the same time, but never while a task of Exclusive with the same key
+// runs.
 func ExampleShared() {
 	most := exampleServer(6, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
 		return asynqmw.Shared(locks, asynqmw.ByType(), asynqmw.ExclusiveOptions{})

@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// Exclusive outside of Once: a task whose payment was made long ago waits for the account first, only to hear that. Put Once outside.
+// The mistake: Exclusive outside of Once. A task whose payment is done waits for the account before
+// Once replays it. Put Once outside.
 func ExampleExclusive_outsideOnce_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -22,7 +23,7 @@ func ExampleExclusive_outsideOnce_incorrect() {
 	right, wrong := payment(account(charge)), account(payment(charge)) // wrong: the second
 	fmt.Println("paid:", right.ProcessTask(context.Background(), task))
 
-	held, err := locks.Acquire(context.Background(), "account:42", lockcore.Terms{}) // another payment of the account
+	held, err := locks.Acquire(context.Background(), "account:42", lockcore.Terms{}) // for another payment
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,8 +36,9 @@ func ExampleExclusive_outsideOnce_incorrect() {
 	// again, Exclusive outside, has to wait: true
 }
 
-// A timeout of one's own that does not wait for its handler, inside the guard: the key is given back while the handler runs, and the
-// next task of the account runs beside it. Let the timeout end the handler's ctx, and return when the handler has.
+// The mistake: a timeout of your own, inside of the guard, that does not wait for its handler. The
+// key is released while the handler runs, and the next task of the account runs beside it. A
+// timeout must only end the handler's ctx, and return after the handler.
 func ExampleExclusive_timeoutGivesUp_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// A timeout that is shorter than the work, on the last attempt: asynq archives the task although its handler returns nil. Give
-// the task more time than its work takes; under Once the late success is at least recorded, and running the task again is a
-// no-op.
+// The mistake: a timeout that is shorter than the work. On the last attempt asynq archives the
+// task, although its handler returns nil later. Give the task more time than its work takes. Under
+// Once the late success is recorded, and a further run of the task does nothing.
 func ExampleExclusive_shortTimeout_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()
@@ -44,8 +44,9 @@ func ExampleExclusive_shortTimeout_incorrect() {
 	// Output: archived context deadline exceeded
 }
 
-// No retry, and a key that is busy until the task's deadline: there is nothing left to try. The task is archived with the holder's
-// name. Give tasks whose conflicts matter at least one retry: conflicts do not use it up.
+// The mistake: a task without retries. If its key is busy until its deadline, asynq archives it
+// with an error that names the holder. Give tasks whose conflicts matter at least one retry.
+// Conflicts do not use it up.
 func ExampleExclusive_noRetry_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()
@@ -70,8 +71,9 @@ func ExampleExclusive_noRetry_incorrect() {
 	// Output: lost to nightly-report
 }
 
-// As many tasks of one account as there are workers: those that wait for it keep the worker from everybody else. Give hot
-// keys a queue and a server of their own, or a shorter Terms.Wait.
+// The mistake: one account has as many tasks as there are workers. The tasks that wait for the
+// account occupy the workers, and the tasks of other accounts wait too. Turn on Parking, use a
+// queue and a server for hot keys, or shorten Terms.Wait.
 func ExampleExclusive_lowConcurrency_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()
@@ -94,8 +96,9 @@ func ExampleExclusive_lowConcurrency_incorrect() {
 	// Output: account 43 waited for account 42: true
 }
 
-// A handler that enqueues its own task again with Unique, or with its own ID, is refused: until it has returned, its task is the
-// one that is there. Return an error to be tried again, or enqueue the next step as a task of its own; Exclusive needs no Unique.
+// The mistake: a handler that enqueues its own task again with Unique, or with its own ID. asynq
+// refuses that until the handler has returned, because the task still exists. Return an error for a
+// retry, or enqueue the next step as another task. Exclusive needs no Unique.
 func ExampleExclusive_enqueueSelf_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()
@@ -119,7 +122,7 @@ func ExampleExclusive_enqueueSelf_incorrect() {
 	// task ID conflicts with another task
 }
 
-// Configure was forgotten: the conflict uses up a retry, and its text says why.
+// The mistake: a server without Configure. The conflict uses up a retry, and the error says why.
 func ExampleConfigure_forgotten_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()
@@ -131,7 +134,7 @@ func ExampleConfigure_forgotten_incorrect() {
 	srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{
 		Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,
 		IsFailure: func(err error) bool {
-			const why = "asynqmw: a conflict that uses up a retry, for asynqmw.Configure was not used"
+			const why = "asynqmw: a conflict uses up a retry, because asynqmw.Configure was not used"
 			fmt.Println(err.Error()[:len(why)])
 			return true
 		},
@@ -150,11 +153,12 @@ func ExampleConfigure_forgotten_incorrect() {
 	}
 	srv.Shutdown()
 	_ = held.Release(context.Background())
-	// Output: asynqmw: a conflict that uses up a retry, for asynqmw.Configure was not used
+	// Output: asynqmw: a conflict uses up a retry, because asynqmw.Configure was not used
 }
 
-// A recover inside the guard: the guard sees a handler that has returned. With at most once a panic in the middle leaves the
-// outcome unknown, and an operator has to look; here it is a failure that is known, as if nothing had happened.
+// The mistake: a recover inside of the guard. The guard sees a handler that has returned. With
+// AtMostOnce a panic must leave the key abandoned, because its outcome is unknown. Here it is
+// recorded as a failure with a known outcome.
 func ExampleOnce_recoverInside_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -171,7 +175,8 @@ func ExampleOnce_recoverInside_incorrect() {
 	// done <nil>
 }
 
-// Skip inside a Once: the Once takes the nil of a task that was skipped for that of one that was done.
+// The mistake: Skip inside a Once. The middleware with Skip returns nil for a skipped task, and
+// Once records the task as done.
 func ExampleOnce_skipInside_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
@@ -195,7 +200,7 @@ func ExampleOnce_skipInside_incorrect() {
 	// <nil>
 }
 
-// serve runs a server for as long as use takes.
+// serve runs a server until use returns.
 func serve(rdb *redis.Client, workers int, h asynq.Handler, use func(*asynq.Client)) {
 	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{
 		Concurrency: workers, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond,

@@ -18,7 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// Five charges of one account: two workers, but one charge at a time. Other accounts would run beside them.
+// Two workers run five charges of one account, one at a time. Charges of other accounts would run
+// beside them.
 func ExampleExclusive() {
 	rdb, stop := exampleRedis()
 	defer stop()
@@ -59,8 +60,8 @@ func ExampleExclusive() {
 		}
 	}
 	<-done
-	fmt.Println("charges that met another:", overlaps.Load())
-	// Output: charges that met another: 0
+	fmt.Println("charges that overlapped:", overlaps.Load())
+	// Output: charges that overlapped: 0
 }
 
 // Transfers between two accounts hold both. Two opposite transfers do not wait for each other.
@@ -124,8 +125,8 @@ func ExampleExclusiveAll() {
 	// Output: map[1:80 2:120]
 }
 
-// The same payment comes twice, as two tasks. It is charged once, and both tasks end with its receipt. Once stands
-// outside: a payment that is done does not wait for its account.
+// Two tasks have the same payment. It is charged once, and both tasks end with its receipt. Once is
+// outside of Exclusive, so a payment that is done does not wait for its account.
 func ExampleOnce() {
 	rdb, stop := exampleRedis()
 	defer stop()
@@ -169,7 +170,8 @@ func ExampleOnce() {
 	// second task: completed, receipt 1001
 }
 
-// A key function of one's own, here for the part of the payload before the colon. A task without one is not guarded.
+// A KeyFunc of your own. Its key is the part of the payload before the colon. A task without a
+// colon runs without a guard.
 func ExampleKeyFunc() {
 	byTenant := func(_ context.Context, t *asynq.Task) (guard.Key, error) {
 		tenant, _, found := strings.Cut(string(t.Payload()), ":")
@@ -185,7 +187,7 @@ func ExampleKeyFunc() {
 	//  guard: run unguarded
 }
 
-// exampleRedis is a Redis inside the process; yours is redis.NewClient alone.
+// exampleRedis returns a client of a Redis in the process. In a program: redis.NewClient.
 func exampleRedis() (rdb *redis.Client, stop func()) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true) // keys expire, as in Redis
@@ -214,13 +216,13 @@ func waitForTask(rdb *redis.Client, id string) *asynq.TaskInfo {
 	}
 }
 
-// Keys are made of the task: its payload, its headers, its ID or a function of your own.
+// A key of two values of the payload.
 func ExampleByJSON() {
 	key := asynqmw.Join(asynqmw.ByJSON("account", "/account_id"), asynqmw.ByJSON("currency", "/currency"))
 	task := asynq.NewTask("charge", []byte(`{"account_id": 42, "currency": "EUR"}`))
 	k, err := key(context.Background(), task)
 	fmt.Println(k, err)
-	fmt.Println(asynqmw.OnceKey(task.Type(), k)) // what locks.Clear(ctx, lockcore.KindOnce, …) takes
+	fmt.Println(asynqmw.OnceKey(task.Type(), k)) // the key for locks.Clear(ctx, lockcore.KindOnce, …)
 	_, err = key(context.Background(), asynq.NewTask("charge", []byte(`{"account_id": 42}`)))
 	fmt.Println(err)
 	// Output:

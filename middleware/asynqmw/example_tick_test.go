@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// Two processes come to the same tick. Both get nil, and one task is enqueued.
+// Two processes enqueue the same tick. Both get nil, and one task is enqueued.
 func ExampleEnqueueTick() {
 	rdb, stop := exampleRedis()
 	defer stop()
 	client, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
 
-	six := time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC) // what the schedule says, not time.Now()
+	six := time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC) // the time in the schedule, not time.Now()
 	for range 2 {
 		fmt.Println(asynqmw.EnqueueTick(context.Background(), client, "report", six, asynq.NewTask("report", nil)))
 	}
@@ -35,7 +35,7 @@ func ExampleEnqueueTick() {
 	// report report@1767247200
 }
 
-// The ID names the tick, for asynq's Inspector, whatever the zone.
+// The ID names the tick for asynq's Inspector. It does not depend on the zone.
 func ExampleTickID() {
 	six := time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC)
 	fmt.Println(asynqmw.TickID("report", six))
@@ -59,14 +59,15 @@ func ExampleTicks() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond) // in a program: until it is told to stop
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond) // in a program: signal.NotifyContext
 	defer cancel()
 	ticks.Run(ctx)
 	fmt.Println("stopped")
 	// Output: stopped
 }
 
-// @every counts from the start of its process: no two processes would have the same ticks.
+// The mistake: @every counts from the start of the process, so no two processes have the same
+// ticks.
 func ExampleNewTicks_every_incorrect() {
 	rdb, stop := exampleRedis()
 	defer stop()
@@ -74,5 +75,5 @@ func ExampleNewTicks_every_incorrect() {
 		Name: "report", Spec: "@every 5m", Task: asynq.NewTask("report", nil),
 	})
 	fmt.Println(err)
-	// Output: asynqmw: NewTicks: task 0, "report": spec "@every 5m" counts from the start of its process, so that no two have the same ticks: write */5 * * * * instead of @every 5m
+	// Output: asynqmw: NewTicks: task 0, "report": spec "@every 5m" counts from the start of the process, so no two processes have the same ticks: write */5 * * * * instead of @every 5m
 }

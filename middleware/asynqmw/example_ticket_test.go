@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// A task reserves stock and hands the account to the task that settles. No other task of the account
-// runs in between.
+// A task reserves stock and hands its hold of the account over to the task that settles. No other
+// task of the account runs in between.
 func ExampleExclusive_ticket() {
 	var locks *lockcore.Locker // from lockcore.New
 	var client *asynq.Client   // from asynq.NewClient
@@ -24,7 +24,7 @@ func ExampleExclusive_ticket() {
 			return err
 		}
 		settle := asynq.NewTaskWithHeaders("settle", t.Payload(), map[string]string{asynqmw.HeaderTicket: ticket})
-		if _, err := client.EnqueueContext(guard.Detach(ctx), settle); err != nil { // take the hold back
+		if _, err := client.EnqueueContext(guard.Detach(ctx), settle); err != nil { // release the key
 			lease, adoptErr := locks.Adopt(guard.Detach(ctx), ticket, lockcore.Terms{})
 			if adoptErr == nil {
 				_ = lease.Release(guard.Detach(ctx))

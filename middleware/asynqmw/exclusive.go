@@ -13,18 +13,20 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// ExclusiveOptions of [Exclusive], [ExclusiveAll] and [Shared]. The zero value waits 2 s for the key and then comes back
-// later.
+// ExclusiveOptions are the options of [Exclusive], [ExclusiveAll] and [Shared]. With the zero value
+// a task waits up to 2 s for its key, unless the Locker's Terms.Wait is another one, and then comes
+// back later.
 type ExclusiveOptions struct {
-	// Terms of the key. Name is the class of the key unless it is set here. Wait is cut short before the task's deadline,
-	// see [ConflictPolicy]. Limit and Weight must be 0, see [Limited].
+	// Terms of the key. Default of Name: the class of the key. Wait ends before the task's
+	// deadline, see [ConflictPolicy]. Limit and Weight must be 0, see [Limited].
 	Terms lockcore.Terms
-	// Busy says what becomes of a task whose key is busy when the wait is over. Default: RetryLater.
+	// Busy decides what happens to a task whose key is busy at the end of the wait. Default:
+	// RetryLater.
 	Busy ConflictPolicy
-	// Adopt makes a task whose header [HeaderTicket] has a ticket adopt the hold of that ticket,
-	// instead of waiting for it. The ticket must be for the key of the task, else the task fails with
-	// lockcore.ErrTicket. If the ticket is worthless, because it was used or is late, the task acquires
-	// the key like any other.
+	// Adopt makes a task with a ticket in its header [HeaderTicket] adopt the hold of that ticket,
+	// instead of waiting for it. The ticket must be for the key of the task, else the task fails
+	// with lockcore.ErrTicket. If the ticket was used or has expired, or its hold was revoked, the
+	// task acquires the key like any other. Shared and ExclusiveAll refuse Adopt. Default: false.
 	Adopt bool
 }
 
@@ -33,7 +35,7 @@ func (o ExclusiveOptions) Validate() error {
 	return errtext.Join(o.Terms.Validate(), checkNoShare(o.Terms), o.Busy.validate("ExclusiveOptions.Busy"))
 }
 
-// checkNoShare returns an error if t asks for a share.
+// checkNoShare returns an error if t has a limit or a weight.
 func checkNoShare(t lockcore.Terms) error {
 	if t.Limit == 0 && t.Weight == 0 {
 		return nil
@@ -41,16 +43,21 @@ func checkNoShare(t lockcore.Terms) error {
 	return fmt.Errorf("asynqmw: ExclusiveOptions: Terms.Limit is %d and Terms.Weight is %d, both must be 0: only Limited has a limit and weights", t.Limit, t.Weight)
 }
 
-// Exclusive returns a middleware under which no two tasks of the same key run at the same time, anywhere on the same
-// Redis and prefix. Tasks of different types meet if their keys are equal.
+// Exclusive returns a middleware under which no two tasks of the same key run at the same time, in
+// all processes with the same Redis and prefix. Tasks of different types exclude each other if
+// their keys are equal.
 //
-// The handler runs under a ctx that is canceled before the lease can end, at the task's deadline
-// and when asynq cancels the task. The key is given back when the handler has returned, also if it
-// panics, and not before: a handler that ignores its deadline keeps its retry out. asynq gets what
-// the handler returns. If that is context.Canceled or context.DeadlineExceeded and the lease had
-// ended before, the error also has why the lease ended. If the handler was not run, asynq gets what
-// ExclusiveOptions.Busy says, or an error that satisfies errors.Is(err, lockcore.ErrNotRun): Redis
-// is unavailable, the Locker is closed, or the task has no key.
+// The handler's ctx is canceled before the lease can end, at the task's deadline, and when asynq
+// cancels the task. The key is released when the handler has returned or panicked, not before. So a
+// handler that ignores its deadline keeps its retry out.
+//
+// asynq gets what the handler returns. If that is context.Canceled or context.DeadlineExceeded, and
+// the lease ended before the handler returned, the error also has the reason. If the handler does
+// not run, asynq gets one of these:
+//
+//   - If the key is busy: what ExclusiveOptions.Busy decides.
+//   - If Redis is unavailable, the Locker is closed, or the task has no key: an error that
+//     satisfies errors.Is(err, lockcore.ErrNotRun).
 //
 // Exclusive panics if locks or key is nil, or if o is not valid.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
@@ -59,14 +66,16 @@ func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.Mi
 	return d.middleware(d.exclusive)
 }
 
-// ExclusiveAll is [Exclusive] for tasks that need several keys, such as both accounts of a transfer. The handler runs
-// while it holds all keys of the task, see [guard.ExclusiveAll]: they are acquired in byte order, so two tasks never
-// wait for each other, and Terms.Wait bounds the time for all of them. A task with one key excludes those of Exclusive
-// with that key.
+// ExclusiveAll is [Exclusive] for tasks that need several keys, such as both accounts of a
+// transfer. The handler runs while it holds all keys of the task, see [guard.ExclusiveAll]. The
+// keys are acquired in byte order, so two tasks never wait for each other. Terms.Wait bounds the
+// time for all of them. A task of ExclusiveAll and a task of Exclusive exclude each other if they
+// have a key in common.
 //
-// The default of Terms.Name is the different classes of the keys, sorted and joined by a plus sign. A task whose key
-// is busy is treated as under Exclusive. With [Parking] it is parked on the key that is busy, and holds none of its keys.
-// When it is woken and finds another of its keys busy, it leaves its place and is parked on that key, at the end.
+// The default of Terms.Name is the different classes of the keys, sorted and joined by a plus sign.
+// A task whose key is busy is treated as under Exclusive. With [Parking] it is parked on the key
+// that is busy, and holds none of its keys. When it is woken and finds another of its keys busy, it
+// leaves its place and is parked on that key, at the end.
 //
 // ExclusiveAll panics if locks or keys is nil, or if o is not valid.
 func ExclusiveAll(locks *lockcore.Locker, keys KeysFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
@@ -74,7 +83,8 @@ func ExclusiveAll(locks *lockcore.Locker, keys KeysFunc, o ExclusiveOptions) asy
 	return d.middleware(d.exclusive)
 }
 
-// noAdopt returns an error if Adopt is set. why says which middleware refuses it, and the reason.
+// noAdopt returns an error if Adopt is set. why names the middleware that refuses it, and the
+// reason.
 func (o ExclusiveOptions) noAdopt(why string) error {
 	if o.Adopt {
 		return errors.New("asynqmw: ExclusiveOptions.Adopt is true, must be false for " + why)

@@ -10,15 +10,22 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// FingerprintFunc returns what must be equal in all tasks of a key. It may be of any length: only a digest is stored.
-// With an error the task does not run: asynq gets the error and retries, and the Observer gets guard.NoKey. It is
-// called once a delivery, from several goroutines. [Fields], [Except] and [WholePayload] make the usual ones.
+// FingerprintFunc returns the bytes that must be equal in all tasks of a key. They may have any
+// length, because only a digest is stored. If it returns an error, the task does not run, asynq
+// gets the error and retries, and the Observer gets guard.NoKey. It is called once per delivery,
+// from several goroutines. [Fields] and [Except] return a FingerprintFunc, and [WholePayload] is
+// one.
 type FingerprintFunc func(t *asynq.Task) ([]byte, error)
 
-// WholePayload is the FingerprintFunc of all of the payload. Two JSON payloads are equal if they have the same values.
-// The order of the names and white space do not count. 1.0 equals 1, and integers of any size are compared exactly. If
-// a name occurs twice in an object the last value counts, as in encoding/json. Any other payload is compared byte by
-// byte: one that is not JSON, is nested more than 10,000 levels deep, or has text that is not valid Unicode.
+// WholePayload is a [FingerprintFunc] that compares the whole payload. Two JSON payloads are equal
+// if they have the same values:
+//
+//   - The order of the names and white space do not count.
+//   - 1.0 equals 1, and integers of any size are compared exactly.
+//   - If a name occurs twice in an object, the last value counts, as in encoding/json.
+//
+// Any other payload is compared byte by byte: one that is not JSON, is nested more than 10,000
+// levels deep, or has text that is not valid Unicode. WholePayload never returns an error.
 func WholePayload(t *asynq.Task) ([]byte, error) {
 	if doc, err := decodeExact(t.Payload()); err == nil {
 		return appendCanonical([]byte{'j'}, doc), nil
@@ -26,12 +33,14 @@ func WholePayload(t *asynq.Task) ([]byte, error) {
 	return append([]byte{'b'}, t.Payload()...), nil
 }
 
-// Fields returns the FingerprintFunc of the values that JSON pointers (RFC 6901) name, such as "/amount" and "/currency".
-// Values are compared as [WholePayload] does, objects and arrays included. A missing value differs from all values,
-// null too. A payload that WholePayload would compare byte by byte is an error, and so is one that has none of the
+// Fields returns a [FingerprintFunc] that compares the values at JSON pointers (RFC 6901), such as
+// "/amount" and "/currency". Values are compared as by [WholePayload], including objects and
+// arrays. A missing value differs from every value, including null. The FingerprintFunc returns an
+// error for a payload that WholePayload compares byte by byte, and for one that has none of the
 // values.
 //
-// It panics on no pointer, on an empty one (use WholePayload) and on one that RFC 6901 does not allow.
+// Fields panics without a pointer, on an empty pointer (use WholePayload), and on one that RFC 6901
+// does not allow.
 func Fields(pointers ...string) FingerprintFunc {
 	compiled := mustPointers("Fields", pointers)
 	return func(t *asynq.Task) ([]byte, error) {
@@ -56,11 +65,12 @@ func Fields(pointers ...string) FingerprintFunc {
 	}
 }
 
-// Except returns the FingerprintFunc of all of a JSON payload except the values that JSON pointers (RFC 6901) name, such
-// as "/sent_at". Values are compared as [WholePayload] does. A pointer to a missing value is not an error. A payload
-// that WholePayload would compare byte by byte is an error.
+// Except returns a [FingerprintFunc] that compares a JSON payload without the values at JSON
+// pointers (RFC 6901), such as "/sent_at". Values are compared as by [WholePayload]. A pointer to a
+// missing value is not an error. The FingerprintFunc returns an error for a payload that
+// WholePayload compares byte by byte.
 //
-// It panics on no pointer, on an empty one and on one that RFC 6901 does not allow.
+// Except panics without a pointer, on an empty pointer, and on one that RFC 6901 does not allow.
 func Except(pointers ...string) FingerprintFunc {
 	compiled := mustPointers("Except", pointers)
 	return func(t *asynq.Task) ([]byte, error) {
@@ -75,7 +85,8 @@ func Except(pointers ...string) FingerprintFunc {
 	}
 }
 
-// mustPointers compiles pointers, in an order that does not depend on that of the caller.
+// mustPointers compiles pointers. It sorts them, so that their order does not change the
+// fingerprint.
 func mustPointers(fn string, pointers []string) []pointer {
 	if len(pointers) == 0 {
 		panic(fmt.Sprintf("asynqmw: %s: at least one JSON pointer is needed", fn))
@@ -91,8 +102,8 @@ func mustPointers(fn string, pointers []string) []pointer {
 	return compiled
 }
 
-// payloadKey is the ctx key of an *atomic.Bool. A KeyFunc sets it if a key has only one payload: ByTaskID and ByPayload
-// do, alone or inside a Join. Once does not compare payloads of such a key.
+// payloadKey is the ctx key of an *atomic.Bool. A KeyFunc sets it if a key has only one payload:
+// ByTaskID and ByPayload do, alone or inside a Join. Once does not compare payloads of such a key.
 type payloadKey struct{}
 
 func onePayload(ctx context.Context) {
@@ -101,4 +112,4 @@ func onePayload(ctx context.Context) {
 	}
 }
 
-var errInexact = errors.New("its text is not valid Unicode")
+var errInexact = errors.New("the text is not valid Unicode")

@@ -20,15 +20,15 @@ import (
 // default of Terms.Name.
 //
 //   - The error guard.Unguarded: the handler runs without a guard.
-//   - Any other error, or a key that [guard.Key.Validate] refuses: the task does not run, asynq gets
-//     the error and retries, and the Observer gets guard.NoKey.
-//   - An error that wraps asynq.SkipRetry: the same, but asynq archives the task at once. asynq keeps
-//     only the newest 10,000 archived tasks of a queue.
+//   - Any other error, or a key that [guard.Key.Validate] refuses: the task does not run, asynq
+//     gets the error and retries, and the Observer gets guard.NoKey.
+//   - An error that wraps asynq.SkipRetry: the same, but asynq archives the task at once. asynq
+//     keeps only the newest 10,000 archived tasks of a queue.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (guard.Key, error)
 
-// KeysFunc returns the keys of a task that needs several, for [ExclusiveAll]: 1 to 16 different keys in
-// any order. Duplicates count once. All else is as for a [KeyFunc]: how it is called, the meaning of
-// its errors, and that a bad list counts as a bad key.
+// KeysFunc returns the keys of a task that needs several, for [ExclusiveAll]: 1 to 16 different
+// keys in any order. Duplicates count once. It is called like a [KeyFunc], and its errors have the
+// same meaning. A list with too few or too many keys counts as a bad key.
 type KeysFunc func(ctx context.Context, t *asynq.Task) ([]guard.Key, error)
 
 const maxKeys = 16 // of a task, as of guard.ExclusiveAll
@@ -78,8 +78,10 @@ func className(keys []guard.Key) string {
 	return strings.Join(slices.Compact(classes), "+")
 }
 
-// ByTaskID is the task itself: its queue and its ID, which is unique in its queue only. The key is task:QUEUE,ID. With
-// Once it makes retries harmless; it does not know two tasks that mean the same work, use [ByJSON] for that.
+// ByTaskID returns a [KeyFunc] that makes a key of the task's queue and ID: task:QUEUE,ID. An ID is
+// unique only in its queue. With Once, a retry after a success does nothing. Two tasks for the same
+// work have different keys: use [ByJSON] for that. Without an asynq server the KeyFunc returns an
+// error.
 func ByTaskID() KeyFunc {
 	return func(ctx context.Context, _ *asynq.Task) (guard.Key, error) {
 		id, _ := asynq.GetTaskID(ctx)
@@ -92,15 +94,17 @@ func ByTaskID() KeyFunc {
 	}
 }
 
-// ByType is the task's type: with Exclusive one task of the type at a time, with Limited at most n. The key is type:TYPE.
+// ByType returns a [KeyFunc] that makes a key of the task's type: type:TYPE. With Exclusive one
+// task of the type runs at a time, with Limited at most n.
 func ByType() KeyFunc {
 	return func(_ context.Context, t *asynq.Task) (guard.Key, error) {
 		return guard.Key{Class: "type", ID: t.Type()}, nil
 	}
 }
 
-// ByPayload is the task's type and a digest of its payload, byte for byte: a timestamp or another order of fields makes
-// another key. The key is payload:TYPE,DIGEST.
+// ByPayload returns a [KeyFunc] that makes a key of the task's type and a digest of its payload:
+// payload:TYPE,DIGEST. The payload counts byte by byte, so another timestamp or another order of
+// fields makes another key.
 func ByPayload() KeyFunc {
 	return func(ctx context.Context, t *asynq.Task) (guard.Key, error) {
 		onePayload(ctx)
@@ -108,7 +112,8 @@ func ByPayload() KeyFunc {
 	}
 }
 
-// ByQueue is the queue that the task came from: with Exclusive one task of the queue at a time. The key is queue:QUEUE.
+// ByQueue returns a [KeyFunc] that makes a key of the task's queue: queue:QUEUE. With Exclusive one
+// task of the queue runs at a time. Without an asynq server the KeyFunc returns an error.
 func ByQueue() KeyFunc {
 	return func(ctx context.Context, _ *asynq.Task) (guard.Key, error) {
 		queue, _ := asynq.GetQueueName(ctx)
@@ -119,7 +124,9 @@ func ByQueue() KeyFunc {
 	}
 }
 
-// ByHeader is the value of a header of the task. The key is CLASS:VALUE. It panics on a bad class or an empty name.
+// ByHeader returns a [KeyFunc] that makes a key of a header of the task: CLASS:VALUE. The KeyFunc
+// returns an error if the header is missing or empty. ByHeader panics on a bad class or an empty
+// name. A class must not be empty or have a colon, and must be a valid Terms.Name.
 func ByHeader(class, name string) KeyFunc {
 	mustClass("ByHeader", class)
 	if name == "" {
@@ -134,14 +141,20 @@ func ByHeader(class, name string) KeyFunc {
 	}
 }
 
-// ByJSON is a value inside a JSON payload, named by a JSON pointer (RFC 6901): ByJSON("account", "/account_id") makes
-// account:42 of {"account_id": 42} and of {"account_id": "42"}. Strings stand as they are, numbers in the very text of
-// the payload (42 and 42.0 are two keys), booleans as true and false. Anything else, an empty string or a missing value
-// is an error that names the pointer.
+// ByJSON returns a [KeyFunc] that makes a key of a value in a JSON payload, at a JSON pointer (RFC
+// 6901). ByJSON("account", "/account_id") makes account:42 of {"account_id": 42} and of
+// {"account_id": "42"}.
 //
-// The values of several pointers are joined by commas; a comma inside one is written %2C and a percent sign %25, so that
-// no two lists make the same key. A single value stands unescaped. It panics on a bad class, on no pointer and on one
-// that RFC 6901 does not allow.
+//   - A string is used unchanged, a number with its text in the payload (42 and 42.0 are two keys),
+//     a boolean as true or false.
+//   - If the value is missing, an empty string, null, an object or an array, the KeyFunc returns an
+//     error that names the pointer.
+//   - The values of several pointers are joined by commas. In each of them a comma becomes %2C and
+//     a percent sign %25, so that different lists make different keys. A single value is not
+//     escaped.
+//
+// ByJSON panics on a bad class (see [ByHeader]), without a pointer, and on a pointer that RFC 6901
+// does not allow.
 func ByJSON(class string, pointers ...string) KeyFunc {
 	mustClass("ByJSON", class)
 	if len(pointers) == 0 {
@@ -168,9 +181,10 @@ func ByJSON(class string, pointers ...string) KeyFunc {
 	}
 }
 
-// Join makes one key of several: Join(ByQueue(), ByJSON("account", "/id")) gives queue+account:critical,42. The IDs are
-// joined as the values of ByJSON are. The first error of a part is the error of the whole, also
-// guard.Unguarded. Join panics without a function and on a nil one.
+// Join returns a [KeyFunc] that makes one key of several: Join(ByQueue(), ByJSON("account", "/id"))
+// makes queue+account:critical,42. The IDs are joined like the values of [ByJSON]. The KeyFunc
+// returns the first error of its parts, also guard.Unguarded. Join panics without a function and on
+// a nil one.
 func Join(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
 		panic("asynqmw: Join: at least one KeyFunc is needed")
@@ -210,8 +224,8 @@ func mustClass(fn, class string) {
 
 var partEscaper = strings.NewReplacer("%", "%25", ",", "%2C")
 
-// joinParts is injective for a given number of parts. One part alone stays as it is, so that account:42 is the key that
-// other code writes by hand.
+// joinParts returns different texts for different lists of the same length. It does not escape a
+// single part, so that other code can write its key by hand: account:42.
 func joinParts(parts ...string) string {
 	if len(parts) == 1 {
 		return parts[0]
@@ -225,14 +239,15 @@ func joinParts(parts ...string) string {
 
 var typeEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// OnceKey is the key under which [Once] records a task of this type and key, for idempotency.Lookup and Clear, guard.Token
-// and tests: OnceKey("charge", guard.Key{Class: "payment", ID: "7"}) is charge/payment:7. The first slash ends the type; a slash or percent
-// sign in the type is written %2F or %25.
+// OnceKey returns the key under which [Once] records a task of this type and key: OnceKey("charge",
+// guard.Key{Class: "payment", ID: "7"}) is charge/payment:7. Use it for idempotency.Lookup and
+// Clear, for guard.Token, and in tests. The first slash ends the type. In the type a slash becomes
+// %2F and a percent sign %25.
 func OnceKey(taskType string, k guard.Key) string {
 	return typeEscaper.Replace(taskType) + "/" + k.String() //planted:once-key-has-type
 }
 
-// keyError says that a task has no usable key, fingerprint or limit.
+// keyError is the error for a task without a usable key, fingerprint or limit.
 type keyError struct {
 	task string
 	what string // "key", "fingerprint" or "limit"

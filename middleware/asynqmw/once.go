@@ -16,33 +16,40 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// OnceOptions of [Once]. The zero value is safe: at least once, remembered for 24 h; another payload of a done key is reported.
+// OnceOptions are the options of [Once]. With the zero value an abandoned key runs again (at least
+// once), a record is kept for 24 h, and another payload of a done key is reported.
 type OnceOptions struct {
-	// Terms of the key while the handler runs. Name is the class of the key unless it is set here. Wait is cut short
+	// Terms of the key while the handler runs. Default of Name: the class of the key. Wait ends
 	// before the task's deadline, see [ConflictPolicy]. Limit and Weight must be 0.
 	Terms lockcore.Terms
-	// Busy says what becomes of a task whose key is being run by another when the wait is over. Default: RetryLater.
+	// Busy decides what happens to a task if another task of its key still runs at the end of the
+	// wait. Default: RetryLater.
 	Busy ConflictPolicy
-	// Keep is how long the record is remembered. Default 24 h. 1 s to 366 days. It must be longer than the last retry,
-	// and the producer, may bring the same work again; an operator may run an archived task after weeks.
+	// Keep is how long the record is kept: 1 s to 366 days. Default: 24 h. It must be longer than
+	// the time in which the last retry, the producer or an operator may bring the same work again.
+	// An operator may run an archived task after weeks.
 	Keep time.Duration
-	// Mode says what becomes of a key whose run never said how it ended. Default: guard.AtLeastOnce, it is run again.
+	// Mode decides what happens to an abandoned key. Default: guard.AtLeastOnce, the next task
+	// takes it over.
 	Mode guard.Mode
-	// Fingerprint says which part of the payload must be equal in all tasks of a key: [Fields], [Except], [WholePayload] or
-	// a function. The same key with another fingerprint, done, running or abandoned, is refused with a
-	// *lockcore.MismatchError, which asynq retries and in the end archives. A change of this option changes the
+	// Fingerprint returns the part of the payload that must be equal in all tasks of a key:
+	// [Fields], [Except], [WholePayload] or a function of your own. A task with another fingerprint
+	// is refused with a *lockcore.MismatchError if its key is done, running or abandoned. asynq
+	// retries the task, and archives it after its last retry. A change of this option changes the
 	// fingerprints: after such a deploy, tasks of done keys are refused until Keep is over.
 	//
-	// Default: nothing is refused. A task whose key is done and whose payload differs, compared as WholePayload does,
-	// completes without a run, and the Observer gets guard.PayloadDiffers. Payloads under keys of ByTaskID and
-	// ByPayload are not compared, because such a key has only one payload.
+	// By default no task is refused. If the key is done and the payload differs, compared as by
+	// WholePayload, the task completes without a run, and the Observer gets guard.PayloadDiffers.
+	// Payloads under keys of ByTaskID and ByPayload are not compared, because such a key has only
+	// one payload.
 	Fingerprint FingerprintFunc
-	// MaxResult bounds what SetResult stores, in bytes. Default 256 KiB, at most 32 MiB. A larger result is not replayed,
-	// but the key is done all the same.
+	// MaxResult is the maximum size of a result of [SetResult] in bytes. Default: 256 KiB. At most
+	// 32 MiB. A larger result is not replayed, but the key is done.
 	MaxResult int
-	// Adopt is ExclusiveOptions.Adopt. The key of a ticket contains the type of the task, see [OnceKey],
-	// so the task must have the same type as the one that made the ticket. A hold of httpmw has another
-	// key and another form of record: adopt it with lockcore.Locker.Adopt in the handler.
+	// Adopt has the meaning of ExclusiveOptions.Adopt. The key of a ticket contains the type of the
+	// task, see [OnceKey], so the task must have the same type as the one that made the ticket. A
+	// hold of httpmw has another key and another form of record: adopt it with
+	// lockcore.Locker.Adopt in the handler.
 	Adopt bool
 }
 
@@ -51,33 +58,46 @@ func (o OnceOptions) Validate() error {
 	return errtext.Join(o.guard().Validate(), o.Busy.validate("OnceOptions.Busy"))
 }
 
-// guard is what guard.OnceValue needs of o, except for the terms and the fingerprint of a task.
+// guard returns the options of guard.OnceValue, without the terms and the fingerprint of a task.
 func (o OnceOptions) guard() guard.OnceOptions {
 	return guard.OnceOptions{
 		Terms: o.Terms, Keep: o.Keep, Mode: o.Mode, MaxResult: o.MaxResult, Codec: idempotency.Bytes(),
 	}
 }
 
-// Once returns a middleware under which the work of a key is done once: after a handler has returned nil, and that is
-// recorded, no task of the same type and key is run within o.Keep. The key in Redis is the type, a slash and the key,
-// charge/payment:7, so that two types never share a record; see [OnceKey].
+// Once returns a middleware under which the work of a key is done once. After a handler has
+// returned nil, and that is recorded, no task of the same type and key runs within o.Keep. The key
+// in Redis is the type, a slash and the key (charge/payment:7), so that two types never share a
+// record: see [OnceKey].
 //
-//	not done                 the handler runs, as under Exclusive
-//	done                     nil; what SetResult stored goes to this task's ResultWriter
-//	done, another payload    the same, and a guard.PayloadDiffers; with o.Fingerprint a *lockcore.MismatchError
-//	another one is running   waits, then what o.Busy says
-//	the handler fails        its error; the key is freed and the retry runs. With guard.AtMostOnce the failure is
-//	                         recorded unless guard.NoEffect marks it, and each later attempt gets a *guard.RecordedError
-//	guard.Final(err)         the same in either mode
-//	it panics                the panic passes on; the key is freed, with guard.AtMostOnce left abandoned
-//	guard.Unknown(err)       its error; the key is left abandoned: the retry takes it over, see guard.Attempt; with
-//	                         guard.AtMostOnce it gets a *lockcore.AbandonedError
-//	the process died         the key is free one lease later, and asynq delivers the task again after 60 to 120 s: that
-//	                         attempt takes over; with guard.AtMostOnce a *lockcore.AbandonedError, until an operator has looked and cleared the key (holdfast clear -once), or Keep (at least 24 h)
-//	                         is over
+// If the key is free, the handler runs, as under Exclusive. Otherwise:
 //
-// Every error of ours, abandoned keys included, is one that asynq retries and in the end archives, so that nothing is
-// lost without a trace: none wraps asynq.SkipRetry. Such a task runs when the key is cleared and the task run again.
+//   - The key is done: asynq gets nil, and the stored result of SetResult is written to this task's
+//     ResultWriter.
+//   - The key is done by a task with another payload: the same, and the Observer gets
+//     guard.PayloadDiffers. With o.Fingerprint asynq gets a *lockcore.MismatchError instead.
+//   - Another task of the key runs: the task waits. At the end of the wait o.Busy decides.
+//   - The key is abandoned, for example because its process died: the task takes it over, see
+//     guard.Attempt. With guard.AtMostOnce asynq gets a *lockcore.AbandonedError until an operator
+//     clears the key (holdfast clear -once), or until Keep (at least 24 h) is over. After the death
+//     of a process the key is abandoned at the end of its lease, and asynq delivers the task again
+//     after 60 to 120 s.
+//
+// If the handler does not return nil:
+//
+//   - It returns an error: asynq gets it, the key is released, and the retry runs. With
+//     guard.AtMostOnce the failure is recorded, unless guard.NoEffect marks it, and each later
+//     attempt gets a *guard.RecordedError.
+//   - It returns guard.Final(err): the failure is recorded in either mode, and each later attempt
+//     gets a *guard.RecordedError.
+//   - It returns guard.Unknown(err): asynq gets the error, and the key is abandoned. The retry
+//     takes it over, or with guard.AtMostOnce gets a *lockcore.AbandonedError.
+//   - It panics: the panic passes on, and the key is released. With guard.AtMostOnce it is
+//     abandoned.
+//
+// No error of this package wraps asynq.SkipRetry. So asynq retries a task after each of them, also
+// for an abandoned key, and archives it after its last retry. To run such a task, clear the key and
+// run the archived task again.
 //
 // Once panics if locks or key is nil, or if o is not valid.
 func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFunc {
@@ -89,7 +109,8 @@ func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFu
 	})
 }
 
-// once runs next for t. fingerprint is the option, and g has all options that are the same for each task.
+// once runs next for t. fingerprint is the option, and g has all options that are the same for each
+// task.
 func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler, fingerprint FingerprintFunc, g guard.OnceOptions) error {
 	res, outer := newResult(ctx, t)
 	var one atomic.Bool // see payloadKey

@@ -139,7 +139,8 @@ func (p *parking) attach(locks *lockcore.Locker) {
 }
 
 // learn notes that k may have parked tasks, and how many workers may wait for it; 0 keeps the known
-// number. It returns how many workers of this server can wait for k, including those that do.
+// number. It returns the number of workers of this server that can wait for k, including those that
+// already wait.
 func (p *parking) learn(k lockKey, waiters int) (room int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,7 +245,7 @@ func (p *parking) dropLocked(k lockKey) {
 	}
 }
 
-// unpark removes entries of k, and marks others until want entries are woken.
+// unpark removes the entries of k that remove lists, and marks others until want entries are woken.
 func (p *parking) unpark(ctx context.Context, k lockKey, remove []string, want int, fresh time.Duration) (backend.UnparkReply, error) {
 	b, sent := k.locks.Internal().Backend, time.Now()
 	key := b.Key(k.kind, k.name)

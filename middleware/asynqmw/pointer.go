@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// pointer is a JSON pointer (RFC 6901), compiled.
+// pointer is a compiled JSON pointer (RFC 6901).
 type pointer struct {
 	text   string
 	tokens []string
 }
 
-// mustPointer panics on what section 3 of the RFC does not allow.
+// mustPointer compiles s. It panics if section 3 of RFC 6901 does not allow s. fn is the caller,
+// for the text of the panic.
 func mustPointer(fn, s string) pointer {
 	p := pointer{text: s}
 	if s == "" {
@@ -54,7 +55,8 @@ func (p pointer) find(doc any) (v any, ok bool) {
 	return doc, true
 }
 
-// remove removes the value that p points to from doc. The other elements of an array keep their places. p is not empty.
+// remove removes the value that p points to from doc. The other elements of an array keep their
+// indexes. p must not be empty.
 func (p pointer) remove(doc any) {
 	last := len(p.tokens) - 1
 	parent, _ := pointer{tokens: p.tokens[:last]}.find(doc)
@@ -91,25 +93,26 @@ func (p pointer) value(doc any) (string, error) {
 	}
 }
 
-// index reads an array index: digits without leading zeros. "-", the element after the last, does not exist.
+// index parses an array index: digits without leading zeros. It refuses "-", the element after the
+// last one, because that element does not exist.
 func index(token string) (int, bool) {
 	i, err := strconv.Atoi(token)
 	return i, err == nil && i >= 0 && strconv.Itoa(i) == token
 }
 
-// decodeJSON reads one JSON value and nothing after it. Numbers keep their text: as float64, two large account numbers
-// would be one.
+// decodeJSON decodes b, which must be one JSON value. Numbers keep their text, because two large
+// account numbers can be equal as float64.
 func decodeJSON(b []byte) (doc any, err error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	if err := d.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errors.New("it is empty")
+			err = errors.New("empty")
 		}
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the value")
+		return nil, errors.New("unexpected data after the value")
 	}
 	return doc, nil
 }

@@ -9,13 +9,17 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// SetResult stores b as the result of the task that ctx belongs to: in the record of the Once around the handler, from
-// where a duplicate or a retry gets it, and through this task's ResultWriter, where asynq's Inspector finds it. A later
-// call replaces it. The record is stored when the handler returns nil.
+// SetResult stores a copy of b as the result of the task of ctx. It writes b to this task's
+// ResultWriter at once, where asynq's Inspector finds it. When the handler returns nil, b becomes
+// part of the record of the Once around it, and a duplicate or a retry gets b from there. A later
+// call replaces b.
 //
-// After asynq has given the task up only the record is kept, which is no error: the retry hands it to asynq. SetResult
-// returns an error if ctx is not from a handler under Once, if that handler has returned, or if Redis did not take the
-// result; in the last case the record has it all the same.
+// After asynq has given up on the task, b is only part of the record. That is not an error, because
+// the retry writes it to asynq. SetResult returns an error in these cases:
+//
+//   - ctx is not from a handler under Once.
+//   - That handler has returned.
+//   - Redis did not accept the result. The record still gets it.
 func SetResult(ctx context.Context, b []byte) error {
 	r, _ := ctx.Value(resultKey{}).(*result)
 	if r == nil {
@@ -29,7 +33,7 @@ func SetResult(ctx context.Context, b []byte) error {
 
 type resultKey struct{}
 
-// result is what one run under Once will leave in its record.
+// result is the result of one run under Once, for its record.
 type result struct {
 	writer *asynq.ResultWriter
 	outer  *result // of a Once around this one: its record needs the result too
@@ -39,7 +43,7 @@ type result struct {
 	taken bool
 }
 
-// newResult returns the result of a run of t and that of the Once around it, if any.
+// newResult returns the result of a run of t, and that of the Once around it or nil.
 func newResult(ctx context.Context, t *asynq.Task) (r, outer *result) {
 	outer, _ = ctx.Value(resultKey{}).(*result)
 	return &result{writer: t.ResultWriter(), outer: outer}, outer
@@ -49,7 +53,8 @@ func (r *result) within(ctx context.Context) context.Context {
 	return context.WithValue(ctx, resultKey{}, r)
 }
 
-// set keeps a copy of b here and in the results around; false if the run is over. A nil r has nothing to keep.
+// set stores a copy of b in r and in the results of the Onces around it. It returns false if the
+// run of one of them has ended. A nil r stores nothing.
 func (r *result) set(b []byte) bool {
 	for b = bytes.Clone(b); r != nil; r = r.outer {
 		r.mu.Lock()
@@ -72,7 +77,7 @@ func (r *result) take() []byte {
 	return r.data
 }
 
-// replay gives a task the result of the run that did its work.
+// replay writes b, the recorded result of an earlier run, as the result of t.
 func replay(t *asynq.Task, outer *result, b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -81,10 +86,11 @@ func replay(t *asynq.Task, outer *result, b []byte) error {
 	return write(t.ResultWriter(), b)
 }
 
-// write ignores that asynq has given the task up, which its ResultWriter answers with the error of the task's ctx.
+// write writes b to w. If asynq has given up on the task, the ResultWriter returns the error of the
+// task's ctx, which write ignores.
 func write(w *asynq.ResultWriter, b []byte) error {
 	if w == nil {
-		return nil // not from a server: a test that calls the handler itself
+		return nil // the task is not from a server: a test calls the handler
 	}
 	_, err := w.Write(b)
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

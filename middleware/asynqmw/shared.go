@@ -11,16 +11,20 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// LimitedOptions of [Limited] and [LimitedFunc]. The zero value waits 2 s for room and then comes back later.
+// LimitedOptions are the options of [Limited] and [LimitedFunc]. With the zero value a task waits
+// up to 2 s for room, unless the Locker's Terms.Wait is another one, and then comes back later.
 type LimitedOptions struct {
-	// Terms of the key. Name is the class of the key unless it is set here. Wait is cut short before the task's deadline,
-	// see [ConflictPolicy]. Limit must be 0. Weight is how much of the limit a task takes, by default 1.
+	// Terms of the key. Default of Name: the class of the key. Wait ends before the task's
+	// deadline, see [ConflictPolicy]. Limit must be 0. Weight is the part of the limit that a task
+	// takes. Default: 1.
 	Terms lockcore.Terms
-	// Busy decides what happens to a task for which there is no room when the wait is over. Default: RetryLater.
+	// Busy decides what happens to a task for which there is still no room at the end of the wait.
+	// Default: RetryLater.
 	Busy ConflictPolicy
 }
 
-// Validate reports every problem of o at once. It cannot compare Terms.Weight with a limit that it does not know.
+// Validate reports every problem of o at once. It cannot compare Terms.Weight with a limit that it
+// does not know.
 func (o LimitedOptions) Validate() error {
 	var limit error
 	if o.Terms.Limit != 0 {
@@ -34,12 +38,13 @@ func (o LimitedOptions) terms(limit int) lockcore.Terms {
 	return o.Terms
 }
 
-// Shared returns a middleware under which any number of tasks of the same key run at the same time, but never beside a task
-// of [Exclusive] with that key: the tasks are readers. A reader does not overtake a task that waits for the key in its
-// worker, see [guard.Shared]. It may overtake a parked task of Exclusive.
+// Shared returns a middleware for readers: any number of tasks of the same key run at the same
+// time, but never beside a task of [Exclusive] with that key. A reader does not overtake a task
+// that waits for the key in its worker, see [guard.Shared]. It may overtake a parked task of
+// Exclusive.
 //
-// A task whose key is busy is treated as under Exclusive, and so are errors. Shared panics if locks or key is nil, or if o
-// is not valid or has Adopt.
+// A task whose key is busy is treated as under Exclusive, and so are errors. Shared panics if locks
+// or key is nil, or if o is not valid or has Adopt.
 func Shared(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
 	terms := o.Terms
 	terms.Limit = lockcore.Unlimited
@@ -47,18 +52,19 @@ func Shared(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.Middl
 	return d.middleware(d.exclusive)
 }
 
-// Limited returns a middleware under which at most n tasks of the same key run at the same time, anywhere on the same Redis
-// and prefix. This runs at most 3 tasks of a type at a time:
+// Limited returns a middleware under which at most n tasks of the same key run at the same time, in
+// all processes with the same Redis and prefix. This runs at most 3 tasks of a type at a time:
 //
 //	asynqmw.Limited(locks, asynqmw.ByType(), 3, asynqmw.LimitedOptions{})
 //
-// With Terms.MinHold at most n tasks begin within that time. A task of [Exclusive] with the same key waits until all
-// others have ended, and keeps new ones out. Each task is granted by its own n, so all middlewares of a key should have
-// the same n. A change of n needs no migration.
+// With Terms.MinHold at most n tasks begin within that time. A task of [Exclusive] with the same
+// key waits until all others have ended, and keeps new ones out. Each task is granted under the n
+// of its own middleware, so all middlewares of a key should have the same n. A change of n needs no
+// migration.
 //
-// A task for which there is no room is treated as a task of Exclusive whose key is busy, and so are errors. With [Parking]
-// it is parked, and is woken when there is room. n is 1 to 1,000,000. Limited panics if locks or key is nil, or if n or o
-// is not valid.
+// A task for which there is no room is treated as a task of Exclusive whose key is busy, and so are
+// errors. With [Parking] it is parked, and is woken when there is room. n is 1 to 1,000,000.
+// Limited panics if locks or key is nil, or if n or o is not valid.
 func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) asynq.MiddlewareFunc {
 	invalid := o.Validate()
 	if invalid == nil {
@@ -68,9 +74,10 @@ func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) asynq
 	return d.middleware(d.exclusive)
 }
 
-// LimitFunc returns the limit of a task, for example that of its tenant: 1 to 1,000,000, and at least Terms.Weight. All
-// tasks of a key should have the same limit. It is called once per delivery, from several goroutines. If it returns an error or
-// another number, the task does not run, asynq gets an error and retries, and the Observer gets guard.NoKey.
+// LimitFunc returns the limit of a task, for example that of its tenant: 1 to 1,000,000, and at
+// least Terms.Weight. All tasks of a key should have the same limit. It is called once per
+// delivery, from several goroutines. If it returns an error or another number, the task does not
+// run, asynq gets an error and retries, and the Observer gets guard.NoKey.
 type LimitFunc func(ctx context.Context, t *asynq.Task) (int, error)
 
 // of returns the limit of t.
@@ -92,8 +99,8 @@ func checkLimit(what string, n, weight int) error {
 	return nil
 }
 
-// LimitedFunc is [Limited] with a limit that depends on the task. It panics if locks, key or limit is nil, or if o is not
-// valid.
+// LimitedFunc is [Limited] with a limit that depends on the task. It panics if locks, key or limit
+// is nil, or if o is not valid.
 func LimitedFunc(locks *lockcore.Locker, key KeyFunc, limit LimitFunc, o LimitedOptions) asynq.MiddlewareFunc {
 	invalid := o.Validate()
 	if limit == nil {

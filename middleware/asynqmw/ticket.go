@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// HeaderTicket is the header of a task with a ticket of guard.Ticket. Make such a task with
-// asynq.NewTaskWithHeaders. See ExclusiveOptions.Adopt.
+// HeaderTicket is the name of the header for a ticket of guard.Ticket. Make a task with this header
+// with asynq.NewTaskWithHeaders. See ExclusiveOptions.Adopt.
 const HeaderTicket = "holdfast-ticket"
 
-// adopting returns a ctx in which the guard of key adopts the hold of the task's ticket, if there is
-// one. A text that is no ticket, and a ticket for another key, are mistakes of the producer: the task
-// does not run, and asynq retries and in the end archives it.
+// adopting returns a ctx in which the guard of key adopts the hold of the task's ticket, if there
+// is one. A text that is not a ticket, and a ticket for another key, are mistakes of the producer.
+// The task then does not run: asynq retries it, and archives it after the last retry.
 func (d *decorator) adopting(ctx context.Context, t *asynq.Task, kind lockcore.Kind, key string) (context.Context, error) {
 	if !d.adopt {
 		return ctx, nil

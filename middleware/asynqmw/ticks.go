@@ -14,42 +14,46 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// Periodic is a task that shall be enqueued at every tick of a schedule, once for all the processes that have it.
+// Periodic is a task that is enqueued at every tick of a schedule, once for all processes that have
+// it.
 type Periodic struct {
-	// Name and nominal time are the ID of each tick's task, see [TickID]: another name is another job.
+	// Name identifies the job. The name and the nominal time are the ID of each tick's task, see
+	// [TickID]. A renamed job is another job.
 	Name string
-	// Spec is a schedule as asynq's scheduler takes it: five fields, @hourly and the like, with CRON_TZ=ZONE in front if
-	// it is not of TickOptions.Location. @every is refused, for it counts from the start of its process: no two have the
-	// same ticks.
+	// Spec is a schedule of asynq's scheduler: five fields, or a descriptor such as @hourly.
+	// CRON_TZ=ZONE in front replaces TickOptions.Location. @every is refused, because it counts
+	// from the start of the process: no two processes have the same ticks.
 	Spec string
-	// Task is enqueued as it is at every tick.
+	// Task is enqueued unchanged at every tick.
 	Task *asynq.Task
-	// Opts are those of [EnqueueTick].
+	// Opts are the options for [EnqueueTick].
 	Opts []asynq.Option
 }
 
-// TickOptions of [NewTicks]. The zero value is ready to use.
+// TickOptions are the options of [NewTicks]. The zero value is ready to use.
 type TickOptions struct {
-	// Location is the time zone of specs that name none. Default: UTC. An hour that the zone has twice has two ticks, one
-	// that it skips none.
+	// Location is the time zone of specs that name none. Default: UTC. A time that the zone
+	// repeats has two ticks. A time that it skips has none.
 	Location *time.Location
-	// OnTick hears of each tick: err is nil if its task is enqueued, by this process or by another, and else why it is
-	// not. It is called from the goroutine of the periodic task, whose next tick waits for it. Default: nobody.
+	// OnTick is called for each tick. err is nil if the task is enqueued, by this process or by
+	// another one. Otherwise err says why not. OnTick runs in the goroutine of the periodic task,
+	// so the next tick of that task waits for it. Default: not called.
 	OnTick func(name string, at time.Time, err error)
 }
 
-// Ticks enqueue periodic tasks. Every process that runs Ticks of the same tasks comes to the same ticks, and each is
+// Ticks enqueue periodic tasks. If several processes run Ticks with the same tasks, each tick is
 // enqueued once. Make them with [NewTicks].
 //
-// They stand in for asynq.Scheduler, which enqueues each task once per process, and for its history: that would be a key
-// in Redis for each tick, without an expiry.
+// Ticks replace asynq.Scheduler, which enqueues each task once per process. Unlike asynq.Scheduler,
+// Ticks record no history: a tick leaves only its task in Redis.
 type Ticks struct {
 	client *asynq.Client
 	o      TickOptions
 	tasks  []scheduled
 }
 
-// NewTicks returns Ticks, whose Run enqueues the tasks. Every problem of the tasks is reported at once.
+// NewTicks returns Ticks. Their Run enqueues the tasks. NewTicks reports every problem of its
+// arguments at once: a nil client or task, a bad spec, option or name, or a name that occurs twice.
 func NewTicks(c *asynq.Client, o TickOptions, tasks ...Periodic) (*Ticks, error) {
 	var errs []error
 	if c == nil {
@@ -86,7 +90,7 @@ func (p Periodic) parse(zone *time.Location) (s cron.Schedule, err error) {
 	} else if s, err = cron.ParseStandard(spec); err != nil {
 		err = fmt.Errorf("spec %q: %w", p.Spec, err)
 	} else if _, every := s.(cron.ConstantDelaySchedule); every {
-		err = fmt.Errorf("spec %q counts from the start of its process, so that no two have the same ticks: write */5 * * * * instead of @every 5m", p.Spec)
+		err = fmt.Errorf("spec %q counts from the start of the process, so no two processes have the same ticks: write */5 * * * * instead of @every 5m", p.Spec)
 	} else if s.Next(time.Now().In(zone)).IsZero() {
 		err = fmt.Errorf("spec %q has no tick in the next five years", p.Spec)
 	}
@@ -103,13 +107,14 @@ type scheduled struct {
 }
 
 const (
-	lookAgain = time.Minute // at the clock while waiting for a tick: it may be set, and timers stand still with the machine
-	tryAgain  = time.Second // to enqueue, while Redis is away
+	lookAgain = time.Minute // the longest sleep without a look at the clock: it may be set, and timers stop while the machine is suspended
+	tryAgain  = time.Second // before the next attempt to enqueue a tick while Redis is unavailable
 )
 
-// Run enqueues each tick when it is due, until ctx ends; then it returns. While Redis is away a tick is tried again until
-// it is half of its Retention late, or the next is due. A tick at which no process runs is missed: for catching up, and
-// for jobs without a queue, see package cronmw.
+// Run enqueues each tick when it is due. It returns when ctx ends. While Redis is unavailable, Run
+// tries to enqueue a tick every second until the tick is late by half of its retention, or the next
+// tick is due. A tick at which no process runs is missed. Package cronmw can catch up, and runs
+// jobs without a queue.
 func (t *Ticks) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, p := range t.tasks {
@@ -142,13 +147,15 @@ func (t *Ticks) loop(ctx context.Context, p scheduled) {
 	}
 }
 
-// enqueue tries until it may not be known any more that another process has enqueued the tick, or the next one is due.
+// enqueue tries to enqueue the tick until half of its retention is over, or the next tick is due.
+// Later asynq may have deleted the task that another process enqueued, and the tick would be
+// enqueued again.
 func (t *Ticks) enqueue(ctx context.Context, p scheduled, at time.Time) error {
 	end := at.Add(retention(p.Opts) / 2)
 	if next := p.schedule.Next(at); !next.IsZero() && next.Before(end) {
 		end = next
 	}
-	err := errors.New("asynqmw: the tick was missed: it is late by " + time.Since(at).Round(time.Second).String())
+	err := errors.New("asynqmw: tick missed: it is late by " + time.Since(at).Round(time.Second).String())
 	for time.Now().Before(end) {
 		err = EnqueueTick(ctx, t.client, p.Name, at, p.Task, p.Opts...)
 		if err == nil || errors.Is(err, asynq.ErrDuplicateTask) || !pause(ctx, tryAgain) {
@@ -165,7 +172,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// pause returns false if ctx ends before.
+// pause sleeps for d. It returns false if ctx ends before.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -37,14 +37,14 @@ type wakers struct {
 
 // wakeJob is the work of a waker for one key.
 type wakeJob struct {
-	want    int      // how many tasks are to be woken, including those that are
-	entries []string // marked as woken; asynq does not run them yet
+	want    int      // how many tasks must count as woken, including those that already do
+	entries []string // of tasks that are marked as woken, but that asynq does not run yet
 	free    bool     // no task has the key: the next hold may depend on this job
 }
 
-// freeKey is a free key with parked tasks. A task that counts as woken may end without the key: it is
-// deleted, or a Once around this guard replays it. No hold follows then that wakes the next task. So
-// the key is looked at again, until a hold of this server begins or no task is parked.
+// freeKey is a free key with parked tasks. A task that counts as woken may end without the key: it
+// is deleted, or a Once around this guard replays it. Then no hold follows that wakes the next
+// task. So the key is looked at again, until a hold of this server begins or no task is parked.
 type freeKey struct {
 	since time.Time
 	want  int
@@ -77,8 +77,8 @@ func (p *parking) add(k lockKey, more wakeJob) {
 	w.jobs[k] = wakeJob{max(j.want, more.want), append(j.entries, more.entries...), j.free || more.free}
 	if w.running < maxWakers && !w.busy[k] {
 		w.running++
-		// Owner: p. It ends when there is no job. Each call ends with the Locker, or by the timeouts of
-		// the Inspector's client.
+		// Owner: p. It ends when there is no job. Each call ends with the Locker, or by the
+		// timeouts of the Inspector's client.
 		go p.runWakes()
 	}
 }
@@ -96,7 +96,8 @@ func (p *parking) runWakes() {
 	}
 }
 
-// nextWake removes the job of a key for which no other waker works. Without one the waker ends.
+// nextWake removes and returns the job of a key for which no other waker works. If there is none,
+// ok is false and the waker ends.
 func (p *parking) nextWake() (k lockKey, j wakeJob, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,8 +143,8 @@ func (p *parking) wakeKey(k lockKey, j wakeJob) {
 	}
 }
 
-// lookAgain sets the next look at a free key, unless it is set. It returns the age from which on a mark
-// is checked, and whether a pending task still counts as woken.
+// lookAgain sets the next look at a free key, unless it is set. It returns the age from which on a
+// mark is checked, and whether a pending task still counts as woken.
 func (p *parking) lookAgain(k lockKey, want int) (fresh time.Duration, waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,9 +188,9 @@ func (p *parking) stopLooking(k lockKey) {
 // wakeTask makes asynq run a task that is parked on k. It returns false if the task is not parked
 // on k: its entry must be removed.
 //
-//   - A pending task is on its way, but its queue may be paused or have a long backlog. So if
-//     waits is false it is not parked: its entry would count as woken, and no task of another
-//     queue would be woken.
+//   - A pending task will run, but its queue may be paused or have a long backlog. So if waits is
+//     false, wakeTask returns false for it. Otherwise its entry would count as woken for long, and
+//     no task of another queue would be woken.
 //   - RunTask also runs tasks that are completed, archived or scheduled, so GetTaskInfo looks up
 //     the state first. A task that comes back by itself may end between the two commands, and if
 //     it has a Retention, RunTask runs it again. So such a task is not run if it comes back within

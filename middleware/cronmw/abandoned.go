@@ -11,21 +11,27 @@ import (
 )
 
 const (
-	lookBack   = 32          // how many earlier ticks are checked, until one that has run
-	reportTime = time.Second // how long the check may delay fn when Redis does not answer
-	reportKeep = 7 * 24 * time.Hour
+	lookBack   = 32                 // the maximum number of earlier ticks that are checked
+	reportTime = time.Second        // the longest time by which the check delays fn if Redis is unavailable
+	reportKeep = 7 * 24 * time.Hour // how long a report is remembered, so that no other instance repeats it
 )
 
-// reportAbandoned reports the tick before a's if its instance died and no standby takes it over. It goes further back
-// past three kinds of ticks: free ones, for which no instance was there; held ones, whose instance may have died before
-// the lease ended; and ticks that were skipped because of such a lease. It stops at a tick that has run and is older
-// than a lease. Under Allow a tick whose instance died after a long run beside others may be further back, and is then
-// not found.
+// reportAbandoned reports the tick before that of a if its instance died and no standby takes it
+// over. It looks at earlier ticks past these:
 //
-// Several instances may find the same tick, because each looks back over several ticks. A separate once key decides
-// which of them reports it. If that instance dies before the report, no instance reports it.
+//   - free ticks: no instance claimed them
+//   - held ticks: their instance may have died before the lease ended
+//   - ticks that were skipped because of such a lease
+//   - ticks that have run, but are not older than patience returns (a lease and 3 s)
+//
+// It stops at an older tick that has run. Under Allow a tick may be further back, and is then not
+// found, if its instance died after a long run beside others.
+//
+// Several instances may find the same tick, because each looks back over several ticks. A separate
+// once key decides which of them reports it. If that instance dies before the report, no instance
+// reports it.
 func (a *attempt) reportAbandoned(ctx context.Context) {
-	if a.job.Standby { // a standby takes it over, or has done so
+	if a.job.Standby { // a standby takes the tick over, or has taken it over
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTime)
@@ -51,7 +57,8 @@ func (a *attempt) reportAbandoned(ctx context.Context) {
 	}
 }
 
-// report reports that t was abandoned, as h shows, unless another instance has done so.
+// report reports that t was abandoned, with the holder of h, unless another instance has reported
+// it.
 func (a *attempt) report(ctx context.Context, t Tick, h lockcore.Holding) {
 	o := guard.OnceOptions{Keep: reportKeep, Terms: lockcore.Terms{Name: a.job.Terms.Name, Wait: lockcore.NoWait, MinHold: 1}}
 	out, err := guard.Once(ctx, a.locks, t.Key()+"#abandoned", o, func(context.Context) error { return nil })
@@ -66,7 +73,7 @@ func (a *attempt) report(ctx context.Context, t Tick, h lockcore.Holding) {
 	}
 }
 
-// skippedText begins the record of a tick that was skipped.
+// skippedText is the start of the failure in the record of a skipped tick.
 const skippedText = "cronmw: skipped: "
 
 func skippedIn(rec *lockcore.Record) bool {

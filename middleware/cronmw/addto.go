@@ -12,28 +12,32 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// AddTo adds a singleton job to a cron that you already have: each tick of spec is run by one of all the instances that
-// add a job of this name. spec is parsed by c's own parser in c's own zone, which must be the same on all instances
-// (cron.WithLocation(time.UTC): the default is the zone of the machine). The entry can be removed, and goes through c's
-// chain. name must be new to c.
+// AddTo adds a job to a cron that you already have. Each tick of spec runs on one of the instances
+// that add a job of this name. The parser of c parses spec in the zone of c, which must be the same
+// on all instances. The default zone of a cron is that of the machine: use
+// cron.WithLocation(time.UTC). The entry can be removed from c, and runs through the chain of c.
 //
-// fn's ctx ends with the lease, not with c.Stop, whose ctx waits for the runs, and with Standby also for those that other
-// instances run: close locks before you wait for it. What a tick came to is told to Job.OnResult. A panic of fn is
-// recorded as the tick's failure and passes on, as a *PanicError: it ends the process unless cron.Recover is in the
-// chain.
+//   - The ctx of fn ends with the lease, not at c.Stop. The ctx that c.Stop returns waits for the
+//     runs of this instance, and with Standby also for those of other instances. Close locks before
+//     you wait for it.
+//   - Job.OnResult gets the result of each tick.
+//   - A panic of fn is recorded as the tick's failure, and passes on as a *PanicError. It ends the
+//     process unless cron.Recover is in the chain.
+//   - After a pause of the process, cron runs one of the missed ticks, the oldest.
+//   - A wrapper of the chain that skips a run drops the tick on this instance. A wrapper that
+//     delays runs (DelayIfStillRunning) runs the newest tick first.
+//   - A call of the entry's job by your own code runs nothing, except for a tick that a wrapper
+//     skipped.
 //
-// After a pause of the process cron runs one of the missed ticks, the oldest. A wrapper of the chain that skips a run drops
-// the tick on this instance; one that delays runs (DelayIfStillRunning) lets the newest go first. Calling the entry's job by
-// hand runs nothing, except for a tick that was skipped.
-//
-// Errors: an invalid name, spec or Job, @every and @reboot, CatchUp (use Jobs), nil arguments.
+// AddTo returns an error for an invalid name, spec or Job, for @every and @reboot, for Job.CatchUp
+// (use [Jobs]), for a name that c already has, and for nil arguments.
 func AddTo(c *cron.Cron, locks *lockcore.Locker, name, spec string, j Job, fn func(ctx context.Context, t Tick) error) (cron.EntryID, error) {
 	s, err := newSingleton(locks, name, j, fn)
 	if c == nil {
 		return 0, errtext.Join(err, errors.New("cronmw: AddTo: cron must not be nil"))
 	}
 	if j.CatchUp != CatchUpNone {
-		err = errtext.Join(err, errors.New("cronmw: AddTo: Job.CatchUp is for Jobs: cron starts with the next tick"))
+		err = errtext.Join(err, errors.New("cronmw: AddTo: Job.CatchUp is for Jobs, must be CatchUpNone: cron starts with the next tick"))
 	}
 	for _, e := range c.Entries() {
 		if other, ok := e.Job.(*job); ok && other.name == name {
@@ -51,8 +55,8 @@ func AddTo(c *cron.Cron, locks *lockcore.Locker, name, spec string, j Job, fn fu
 	return c.Schedule(h, &job{s, h}), nil
 }
 
-// parsedBy lets c parse the spec, for its parser can be reached in no other way: it takes a job that does nothing and
-// loses it again.
+// parsedBy returns spec as parsed by c. It adds a job that does nothing and removes it again,
+// because cron has no other way to use its parser.
 func parsedBy(c *cron.Cron, spec string) (cron.Schedule, error) {
 	spec, err := checkSpec(spec)
 	if err != nil {
@@ -66,13 +70,13 @@ func parsedBy(c *cron.Cron, spec string) (cron.Schedule, error) {
 	return c.Entry(id).Schedule, nil
 }
 
-// job is what cron runs.
+// job is a cron.Job for a singleton.
 type job struct {
 	*singleton
 	ticks *handover
 }
 
-// Run is cron's.
+// Run implements cron.Job: it runs the tick of the calling goroutine, if there is one.
 func (j *job) Run() {
 	at, ok := j.ticks.take() //planted:tick-taken
 	if !ok {

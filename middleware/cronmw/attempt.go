@@ -15,24 +15,25 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// attempt is one claim of a tick and what comes of it.
+// attempt is one claim of a tick, its run and its result.
 type attempt struct {
 	*singleton
 	Result
 	stopping <-chan struct{} // closed when Run's ctx ends, which ends the waits before fn
-	begin    func() bool     // fn may begin: from now on Run waits for it
-	since    time.Time       // when the run began that this claim has waited for; zero: for none
+	begin    func() bool     // called just before fn: returns false if fn must not begin; afterwards Run waits for fn
+	since    time.Time       // when the run began for whose end this claim has waited; zero: it has not waited
 
 	token    int64
 	tookOver bool
 	repeated bool   // the tick was granted before
-	quiet    func() // ends what keeps the tick's key from being stalled
-	cut      error  // why fn's ctx ended before fn
+	quiet    func() // ends the beats that keep the tick's key from being stalled
+	cut      error  // why fn's ctx ended before fn returned
 }
 
-// claim asks for the tick, and waits for it as long as wait says. The end of ctx ends every wait, but not a request that
-// is under way: if Redis grants the tick at once, fn runs. If the claim were withdrawn then, the tick would be lost: the
-// other instances may have seen it held and do not ask again. Only CancelOnStop, which ends fn's ctx too, withdraws it.
+// claim claims the tick, and waits for it up to wait. The end of ctx ends every wait, but not a
+// request that is under way: if Redis grants the tick at once, fn runs. If claim withdrew the
+// request, the tick would not run at all: the other instances may have found it held, and do not
+// request it again. Only with CancelOnStop, which ends fn's ctx too, the request is withdrawn.
 func (e *tickRun) claim(ctx context.Context, wait time.Duration, since time.Time) {
 	if ctx.Err() != nil {
 		e.Outcome, e.Err = NotRun, errtext.Wrap(lockcore.ErrNotRun, context.Cause(ctx))
@@ -54,7 +55,7 @@ func (e *tickRun) claim(ctx context.Context, wait time.Duration, since time.Time
 	out, err := guard.Once(call, e.locks, e.Tick.Key(), e.once(e.Tick.Time, wait), a.run)
 	switch {
 	case a.ran() && a.Err == nil:
-		a.Err = err // the lease ended early
+		a.Err = err // not nil if the lease ended early
 	case a.ran() || a.Err != nil:
 	case out == guard.Replayed, errors.Is(err, lockcore.ErrBusy):
 		a.Outcome, a.Err = Elsewhere, err
@@ -72,7 +73,8 @@ func (e *tickRun) claim(ctx context.Context, wait time.Duration, since time.Time
 
 func (a *attempt) ran() bool { return a.Outcome == Ran || a.Outcome == TookOver }
 
-// run has the tick. What it returns says to guard.Once whether the tick is decided (nil and Final) or free for others.
+// run is called when the instance has the tick. With nil or an error of guard.Final the tick is
+// decided. With an error of guard.NoEffect other instances may claim it.
 func (a *attempt) run(ctx context.Context) error {
 	a.quiet = a.beat(ctx)
 	defer a.quiet()
@@ -80,7 +82,7 @@ func (a *attempt) run(ctx context.Context) error {
 	a.token, a.repeated, a.tookOver = h.Token, h.Attempt > 1, h.TookOver
 	late := h.GrantedAt.Sub(a.Tick.Time)
 	switch {
-	case !held: // the timer of a lease that is over may not have fired yet: then ctx has no cause
+	case !held: // the lease is over, but its timer may not have fired yet: then ctx has no cause
 		return a.refuse(NotRun, cmp.Or(context.Cause(ctx), lockcore.ErrLost))
 	case a.late(h.GrantedAt):
 		return a.refuse(Late, &LateError{By: late, Max: a.lateness(a.Tick.Time)})
@@ -107,8 +109,9 @@ func (a *attempt) run(ctx context.Context) error {
 	}
 }
 
-// late reports whether a hold granted then comes too late. A takeover does not, nor an instance that
-// has waited for a run that began in time.
+// late reports whether a hold that was granted at granted is too late for fn to begin. A takeover
+// is never too late. If the instance has waited for a run of the tick, the time at which that run
+// began counts instead.
 func (a *attempt) late(granted time.Time) bool {
 	by := granted.Sub(a.Tick.Time)
 	if !a.since.IsZero() {
@@ -117,7 +120,8 @@ func (a *attempt) late(granted time.Time) bool {
 	return by > a.lateness(a.Tick.Time) && !a.tookOver
 }
 
-// beat keeps the tick's key from being stalled until fn begins: that Stall counts from there.
+// beat keeps the tick's key from being stalled until stop is called, before fn begins. Stall counts
+// from the start of fn.
 func (a *attempt) beat(ctx context.Context) (stop func()) {
 	stall := a.job.Terms.Stall
 	if stall == 0 {
@@ -143,7 +147,7 @@ func (a *attempt) alone(ctx context.Context) error {
 	terms.Wait = lockcore.NoWait
 	for began := time.Now(); ; {
 		err := guard.Exclusive(ctx, a.locks, a.Tick.OverlapKey(), terms, a.call)
-		in := a.askOverlap(err, time.Since(began))
+		in := a.retryOverlap(err, time.Since(began))
 		if in == 0 {
 			return err
 		}
@@ -153,7 +157,7 @@ func (a *attempt) alone(ctx context.Context) error {
 	}
 }
 
-// sleep returns false if the hold or a.stopping ends before.
+// sleep sleeps for d. It returns false if ctx, that of the hold, or a.stopping ends before.
 func (a *attempt) sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -166,27 +170,30 @@ func (a *attempt) sleep(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// ended is why sleep returned false.
+// ended returns why sleep returned false.
 func (a *attempt) ended(ctx context.Context) error {
 	return cmp.Or(context.Cause(ctx), context.Canceled)
 }
 
-// askOverlap says in what time to ask for the overlap key again; 0: not any more. Another tick's run has the job, and
-// that decides this one; but one of this very tick, which died, was cut short or has not reached Redis with its release,
-// is waited for.
-func (a *attempt) askOverlap(err error, waited time.Duration) time.Duration {
+// retryOverlap returns the time after which alone requests the overlap key again; 0: not again. If
+// a run of another tick holds the key, that decides this tick: it is skipped. But alone waits for a
+// run of the same tick: it may have died, may have been cut short, or its release may not have
+// reached Redis.
+func (a *attempt) retryOverlap(err error, waited time.Duration) time.Duration {
 	busy, isBusy := errors.AsType[*lockcore.BusyError](err)
 	switch {
 	case a.ran() || a.Err != nil:
-	case isBusy && busy.Holder == lockcore.Holder{} && a.repeated: // kept for its MinHold
+	case isBusy && busy.Holder == lockcore.Holder{} && a.repeated: // MinHold keeps the key after a run of this tick
 		return min(busy.Remaining+settling, lookAgain)
 	case waited > a.patience():
-	case isBusy && (a.tookOver || busy.Holder.Task != "" && strings.HasPrefix(a.Tick.String(), busy.Holder.Task)): // long ones are cut
-		return min(busy.Remaining+settling, askAgain)
+	case isBusy && (a.tookOver || busy.Holder.Task != "" && strings.HasPrefix(a.Tick.String(), busy.Holder.Task)): // lockcore cuts a long Task
+		return min(busy.Remaining+settling, retryAfter)
 	}
 	return 0
 }
 
+// allowed calls fn under Allow. There is no overlap key, so allowed itself ends fn's ctx after
+// MaxHold.
 func (a *attempt) allowed(ctx context.Context) error {
 	if d := a.job.Terms.MaxHold; d != 0 {
 		var cancel context.CancelFunc
@@ -203,7 +210,7 @@ func (a *attempt) allowed(ctx context.Context) error {
 	return a.decide(err)
 }
 
-// refuse leaves the tick to others.
+// refuse sets the result, and returns the error with which other instances may claim the tick.
 func (a *attempt) refuse(o Outcome, err error) error {
 	if !errors.Is(err, lockcore.ErrNotRun) {
 		err = errtext.Wrap(lockcore.ErrNotRun, err)
@@ -212,10 +219,10 @@ func (a *attempt) refuse(o Outcome, err error) error {
 	return guard.NoEffect(err)
 }
 
-// call calls fn. A panic becomes an error, so that the tick is recorded as failed rather than tried by one instance after
-// the other.
+// call calls fn. A panic becomes an error, so that the tick is recorded as failed. Otherwise each
+// instance would run it and panic.
 func (a *attempt) call(ctx context.Context) (err error) {
-	if h, held := lockcore.HoldOf(ctx, a.Tick.OverlapKey()); held && a.late(h.GrantedAt) { // it has waited
+	if h, held := lockcore.HoldOf(ctx, a.Tick.OverlapKey()); held && a.late(h.GrantedAt) { // it waited too long for the overlap key
 		return a.refuse(Late, &LateError{By: h.GrantedAt.Sub(a.Tick.Time), Max: a.lateness(a.Tick.Time)})
 	}
 	if !a.begin() {
@@ -237,13 +244,14 @@ func (a *attempt) call(ctx context.Context) (err error) {
 	return a.fn(ctx, a.Tick)
 }
 
-// failed says that a run which this cause ended is the job's failure: on the next instance it would come to the same.
+// failed reports whether a run that cause ended is a failure of the job. Another instance would
+// fail in the same way.
 func failed(cause error) bool {
 	return errors.Is(cause, lockcore.ErrMaxHold) || errors.Is(cause, lockcore.ErrStalled) || errors.Is(cause, lockcore.ErrRevoked)
 }
 
-// because adds to the error of a ctx why fn's lease, or under Allow its MaxHold, ended. The error of a ctx does not say
-// that.
+// because returns err. If err is the error of a ctx, because adds why fn's lease, or under Allow
+// its MaxHold, ended.
 func (a *attempt) because(err error) error {
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, a.cut) {
 		return err
@@ -256,9 +264,10 @@ func (a *attempt) because(err error) error {
 	return err
 }
 
-// decide says what is recorded of a run that ended with err, its own or why the overlap key was lost: a failure is what
-// the tick came to, and nobody runs it again. A run that was cut short from outside is not a failure of the job: a
-// standby takes it over, as that of an instance that died.
+// decide returns the error for guard.Once, which decides what is recorded of a run. err is the
+// error of fn, or why the overlap key was lost. A failure is the outcome of the tick, and no
+// instance runs it again. A run that was cut short from outside is not a failure of the job: a
+// standby takes it over, like the run of an instance that died.
 func (a *attempt) decide(err error) error {
 	own := a.Err
 	a.Err = a.because(err)

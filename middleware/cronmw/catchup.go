@@ -11,10 +11,12 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// quarter is how often it is noted anew that a job exists. A note is kept for a year, and the last four are read.
+// quarter is the interval at which a new note of a job is made. A note records since when the job
+// has existed. It is kept for a year, and the last four are read.
 const quarter = 90 * 24 * time.Hour
 
-// missed returns the latest tick before now if there was a job then. Whether it ran is for its key to say.
+// missed returns the latest tick before now if the job existed then. The tick may have run: its key
+// decides that.
 func (s *singleton) missed(ctx context.Context, now time.Time) (time.Time, bool) {
 	at, ok := s.latest(now.In(s.zone))
 	if !ok {
@@ -25,13 +27,14 @@ func (s *singleton) missed(ctx context.Context, now time.Time) (time.Time, bool)
 		if err == nil {
 			return at, !since.After(at)
 		}
-		if s.now().Sub(at) > s.gap(at) || !sleep(ctx, askAgain) { // the next tick is due, and this one the latest no more
+		if s.now().Sub(at) > s.gap(at) || !sleep(ctx, retryAfter) { // the next tick is due, so this one is no longer the latest
 			return at, false
 		}
 	}
 }
 
-// since returns since when there has been a job of this name with these ticks. It notes that there is one now.
+// since returns since when a job of this name with these ticks has existed. It also makes the note
+// of this quarter.
 func (s *singleton) since(ctx context.Context, now time.Time) (time.Time, error) {
 	first, err := s.note(ctx, now)
 	for ago := quarter; err == nil && ago <= 3*quarter; ago += quarter {
@@ -47,7 +50,8 @@ func (s *singleton) since(ctx context.Context, now time.Time) (time.Time, error)
 	return first, err
 }
 
-// note notes that there is a job in this quarter, and returns since when in it.
+// note makes the note of the job for this quarter, unless there is one. It returns the time of the
+// note: when the job was first noted in this quarter.
 func (s *singleton) note(ctx context.Context, now time.Time) (time.Time, error) {
 	key := s.noteKey(now)
 	o := guard.OnceOptions{Keep: maxKeep, Terms: lockcore.Terms{Name: "cronmw"}}
@@ -58,15 +62,17 @@ func (s *singleton) note(ctx context.Context, now time.Time) (time.Time, error) 
 	return time.UnixMicro(r.Value), err
 }
 
-// noteKey never is the key of a tick, which ends with a time.
+// noteKey returns the key of the note for the quarter of now. It is never the key of a tick, which
+// ends with a time.
 func (s *singleton) noteKey(now time.Time) string {
 	ticks := sha256.Sum256([]byte(s.text))
 	return fmt.Sprintf("%s%s#%x/%d", prefix, s.name, ticks[:8], now.Unix()/int64(quarter/time.Second))
 }
 
-// notes remembers when the process has noted a job.
+// notes remembers the quarter for which the process has noted a job.
 type notes struct{ quarter int64 }
 
+// stale reports whether now is in another quarter, and remembers that quarter.
 func (n *notes) stale(now time.Time) bool {
 	q := now.Unix() / int64(quarter/time.Second)
 	if n.quarter == q {

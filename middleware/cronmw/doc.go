@@ -1,86 +1,136 @@
-// Package cronmw runs a cron job on one of many instances: each tick once.
+// Package cronmw runs each tick of a cron job once, on one of many instances of a program.
 //
-//	jobs, err := cronmw.New(locks, cronmw.Options{})
-//	err = jobs.Add("report", "0 7 * * *", cronmw.Job{}, func(ctx context.Context, t cronmw.Tick) error {
-//		return report(ctx, t.Time)
-//	})
-//	err = jobs.Run(ctx)
+//	package main
 //
-// Every instance does this; for a robfig/cron that you already have there is [AddTo].
+//	import (
+//		"context"
+//		"log"
+//		"os"
+//		"os/signal"
 //
-// A lock on the job's name is no singleton: where the job is shorter than the clocks are apart, the second instance finds
-// the lock free again and the job runs twice. And a leader that is replaced misses ticks. Here the key is the tick: the
-// job's name and the nominal time that the schedule says, claimed with guard.Once. The clocks decide only who asks first.
+//		"github.com/holdfast-go/holdfast/lockcore"
+//		"github.com/holdfast-go/holdfast/middleware/cronmw"
+//	)
+//
+//	func main() {
+//		locks, err := lockcore.NewMemory(lockcore.Options{})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		defer locks.Close(context.Background())
+//		jobs, err := cronmw.New(locks, cronmw.Options{})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		report := func(_ context.Context, t cronmw.Tick) error { log.Print("report of ", t.Time); return nil }
+//		if err := jobs.Add("report", "* * * * *", cronmw.Job{}, report); err != nil {
+//			log.Fatal(err)
+//		}
+//		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+//		defer stop()
+//		log.Print("stopped: ", jobs.Run(ctx)) // ends at Ctrl-C
+//	}
+//
+// For one instance, keys in memory are enough. For several instances replace NewMemory by
+// lockcore.New with a client of the Redis that they share, and run the same program on each
+// instance. [AddTo] adds a job to a robfig/cron that you already have.
+//
+// A lock on the job's name does not run each tick once. If the job is shorter than the difference
+// of two clocks, the second instance finds the lock free again and runs the tick a second time. A
+// leader that is replaced misses ticks. So the key of this package is the tick: the job's name and
+// its nominal time in the schedule. An instance claims it with guard.Once. The clocks decide only
+// which instance requests it first.
 //
 // # Guarantees
 //
-// Under the conditions of package lockcore, for instances that have added the same name, spec and zone:
+// These hold under the conditions of package lockcore, for instances that have added the same name,
+// spec and zone:
 //
-//   - Each tick is decided once, whatever the clocks of the instances say: it runs, or is skipped because an earlier run
-//     goes on, or MinHold keeps the job's key after it.
-//   - fn never begins before the tick's time, nor, except as a standby, more than MaxLateness after it, by the clock of
-//     Redis. The time of the grant is read from the token, which is that clock in µs; fn begins a round trip later. If
-//     the server's clock is set back it errs towards late.
-//   - What a tick came to is remembered for longer than the time in which it may begin: that is why no clock can run it
-//     twice.
-//   - Without Standby, fn is begun at most once for each tick. With it, again if the instance died, one at a time, and fn
-//     can see that (guard.Attempt with Tick.Key).
-//   - With Forbid no two runs of a job overlap, wherever they run.
-//   - A tick that is due while Redis is away is asked for again until it would be too late, or the next one is due. An
-//     instance that had the tick, but could not begin because Redis went away, begins when it is back, also after more
-//     than a lease. If it was not even told that it has the tick, and Redis is away for longer than a lease, nobody knows
-//     that it did not begin: the tick counts as that of an instance that died.
-//   - A failure is what the tick came to: nobody runs it again, unless fn marked it with guard.NoEffect; then a standby,
-//     or an instance that asks in time, runs it. A panic is a failure, and so is a run that MaxHold, Stall or an
-//     operator (Revoke) ended. A run that failed because it was ended by Options.CancelOnStop, by a lost lease or by the
-//     end of Close is not, to a standby.
-//   - fn gets the nominal time that was due, also if its goroutine starts late.
+//   - Each tick is decided once, however much the clocks of the instances differ. It runs, or it is
+//     skipped because an earlier run continues or MinHold keeps the job's key after that run.
+//   - fn never begins before the tick's time, by the clock of Redis.
+//   - fn does not begin more than MaxLateness after the tick's time, by the clock of Redis, except
+//     under Standby: a takeover may begin later, and so may a standby that has waited for a run
+//     that began within the limit. With CatchUpLatest the limit is the next tick, if that is later.
+//     The limit applies to the time of the grant (lockcore.Hold.GrantedAt). fn begins a round trip
+//     later. If the clock of Redis is set back, a tick may be refused as late, but does not begin
+//     early.
+//   - The outcome of a tick is kept for longer than the time in which the tick may begin. So no
+//     clock can make it run twice.
+//   - Without Standby, fn begins at most once for each tick. With Standby it begins again if the
+//     instance dies. The runs of a tick do not overlap, and fn can detect a further run:
+//     guard.Attempt with Tick.Key.
+//   - With Forbid no two runs of a job overlap, on all instances.
+//   - If Redis is unavailable when a tick is due, the instance requests the tick again until it is
+//     too late, or until the next tick is due. An instance that had the tick, but could not begin
+//     because Redis became unavailable, begins when Redis is back in time, also after more than a
+//     lease. If the reply to its claim was lost, and Redis is unavailable for longer than a lease,
+//     no instance knows that fn did not begin. The tick then counts as one whose instance died.
+//   - A failure of fn is the outcome of the tick: no instance runs it again. If fn marks its error
+//     with guard.NoEffect, a standby, or an instance that requests the tick in time, runs it. A
+//     panic is a failure, and so is a run that MaxHold, Stall or an operator (Revoke) ended. With
+//     Standby, a run that failed because of Options.CancelOnStop, a lost lease or the end of Close
+//     is not a failure: a standby runs the tick again.
+//   - fn gets the nominal time of its tick, also if its goroutine starts late.
 //
-// # What it cannot promise
+// # Limits
 //
-// That a tick runs: all instances may be away for longer than MaxLateness (see CatchUpLatest), or, without Standby, the
-// one that has it dies. That fn's effect happens once: with Standby a run that died may have had it. Punctuality: a tick
-// begins when an instance asks, and one whose clock is ahead has it until its time has come (if it is stopped before, the
-// others ask once more at that time). A process that is paused for longer than its lease may overlap the next run, see
-// package lockcore.
-//
-// # Zones
-//
-// A spec is in UTC unless Options.Location (AddTo: the cron) has another zone, or the spec has its own (CRON_TZ=Europe/Rome 0 7
-// * * *). In a zone that changes its clocks a time that is left out in spring has no tick on that day, and one that is
-// repeated in autumn has two, an hour apart, unless SkipRepeated. Both are robfig/cron's ways. Choose UTC, or a time that
-// neither happens to.
+//   - A tick may not run. All instances may be stopped for longer than MaxLateness (see
+//     [CatchUpLatest]), or, without Standby, the instance that has the tick may die.
+//   - The effect of fn may happen twice: with Standby, a run whose instance died may already have
+//     had it.
+//   - A tick may begin late. It begins when an instance requests it. An instance whose clock is
+//     ahead keeps the tick until its time. If that instance stops before, the others request the
+//     tick once more at its time.
+//   - A process that is paused for longer than its lease may overlap the next run: see package
+//     lockcore.
 //
 // # What you must do
 //
-//   - Give the job the same name, spec and zone everywhere. A renamed job is a new job: during a deploy both names run, a
-//     run under the old name does not hold one under the new name up, and it has nothing to catch up with. While two
-//     releases have different specs, each runs its own ticks.
-//   - Use Every, not @every, which counts from the start of each process; it is refused.
-//   - Bound fn with Terms.MaxHold where it may hang: with Forbid a run that never returns skips all ticks after it. It must
-//     obey its ctx: with Standby one that does not is begun again elsewhere, beside the one that hangs.
-//   - Give a job that runs more often than once a minute a Terms.Lease below its interval: with Forbid an instance that is
-//     killed holds the job up for a lease, 30 s by default, and the ticks in between are skipped for all instances.
-//   - Change MaxLateness, Keep and CatchUp one at a time: a tick is remembered for as long as the release that ran it
-//     says, and may run again where another release lets it begin later than that. By default it is remembered until an
-//     hour after the next, which lets CatchUp be introduced at any time.
-//   - Listen to Job.OnResult: NotRun, Late, Early and Skipped are ticks that did not run.
-//   - Close in this order: end Run's ctx and wait for Run (or c.Stop), locks.Close, rdb.Close. With AddTo and Standby
-//     close locks before waiting for the ctx that c.Stop returns.
-//   - Put the tick's key downstream where an effect must not happen twice.
+//   - Give the job the same name, spec and zone on all instances. A renamed job is a new job.
+//     During a deploy both names run, a run under the old name does not delay one under the new
+//     name, and the new name has no missed ticks. While two releases have different specs, each
+//     runs its own ticks.
+//   - Use [Jobs.Every], not @every. @every is refused, because it counts from the start of each
+//     process.
+//   - Bound fn with Terms.MaxHold if it may hang. With Forbid a run that never returns skips all
+//     later ticks. fn must obey its ctx. With Standby a run that ignores it is repeated by another
+//     instance, beside the run that hangs.
+//   - Give a job that runs more often than once a minute a Terms.Lease below its interval. With
+//     Forbid, an instance that is killed blocks the job for a lease, 30 s by default, and all
+//     instances skip the ticks in between.
+//   - Change MaxLateness, Keep and CatchUp one at a time. A tick is remembered for as long as the
+//     release that ran it says. It may run twice if another release lets it begin later than that.
+//     By default it is remembered until an hour after the next tick, so CatchUp can be introduced
+//     at any time.
+//   - Check the results of Job.OnResult. NotRun, Late, Early and Skipped are ticks that did not
+//     run.
+//   - Stop in this order: end Run's ctx and wait for Run (or c.Stop), locks.Close, rdb.Close. With
+//     AddTo and Standby call locks.Close before you wait for the ctx that c.Stop returns.
+//   - Pass the tick's key to downstream systems if an effect must not happen twice.
 //
-// Other schedulers need no more than the nominal time. gocron's Locker is given only the job's name; where the task
-// itself knows its time,
+// # Testing
+//
+// Options.Now gives an instance its own clock. Package locktest has a Locker in the process. This
+// package works in testing/synctest bubbles, where a year of ticks takes seconds. Look up the
+// outcome of a tick with idempotency.Lookup(ctx, locks, tick.Key()).
+//
+// # Zones
+//
+// A spec is in UTC, unless Options.Location (with AddTo: the cron) has another zone, or the spec
+// begins with one (CRON_TZ=Europe/Rome 0 7 * * *). If a zone changes its clocks, a time that the
+// zone leaves out in spring has no tick on that day. A time that it repeats in autumn has two
+// ticks, an hour apart, unless SkipRepeated is set. Both are the behavior of robfig/cron. Choose
+// UTC, or a time that is neither left out nor repeated.
+//
+// # Other schedulers
+//
+// Other schedulers need only the nominal time. gocron's Locker gets only the job's name. If the
+// task itself knows its nominal time, this is the central step of this package:
 //
 //	o := guard.OnceOptions{Mode: guard.AtMostOnce}
 //	guard.Once(ctx, locks, cronmw.Tick{Name: "report", Time: t}.Key(), o, fn)
 //
-// is the heart of this package. What is left out then: fn runs however early or late it is called, beside the run before,
-// and a tick that is due while Redis is away is not asked for again.
-//
-// # Testing
-//
-// Options.Now gives an instance a clock of its own. Package locktest has a Locker in the process, and all of this works
-// in testing/synctest bubbles, where a year of ticks takes seconds. What a tick came to can be looked up:
-// idempotency.Lookup(ctx, locks, tick.Key()).
+// It does less: fn runs however early or late it is called, it runs beside the previous run, and a
+// tick that is due while Redis is unavailable is not requested again.
 package cronmw

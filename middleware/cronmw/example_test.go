@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// One instance needs no Redis. Several instances need lockcore.New: see the example Instances.
-func Example() {
+// A job that runs every second: the first of the six fields are seconds.
+func ExampleJobs_Add() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
 		panic(err)
@@ -42,7 +42,7 @@ func Example() {
 	// report UTC 0
 }
 
-// Two instances of a program on one Redis. Each tick runs on one of them.
+// Two instances of a program use one Redis. Each tick runs on one of them.
 func Example_instances() {
 	server, err := miniredis.Run() // in a program: the Redis that all instances share
 	if err != nil {
@@ -94,7 +94,7 @@ func Example_instances() {
 	// report UTC 0
 }
 
-// A cron that is there already.
+// A job for a cron that you already have.
 func ExampleAddTo() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -112,7 +112,7 @@ func ExampleAddTo() {
 	}
 	c.Start()
 	fmt.Println("in time:", <-ran)
-	for stopped := c.Stop(); stopped.Err() == nil; { // and what has begun meanwhile
+	for stopped := c.Stop(); stopped.Err() == nil; { // receives also from runs that began meanwhile
 		select {
 		case <-ran:
 		case <-stopped.Done():
@@ -121,7 +121,7 @@ func ExampleAddTo() {
 	// Output: in time: true
 }
 
-// No instance was there when a tick was due: it runs when one is.
+// A tick is due while no instance runs. With CatchUpLatest it runs when an instance starts.
 func ExampleCatchUp_latest() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -145,7 +145,7 @@ func ExampleCatchUp_latest() {
 		fmt.Println(jobs.Run(ctx))
 	}
 	deploy(func(cronmw.Result) bool { return true })
-	time.Sleep(1500 * time.Millisecond) // there is a tick in it
+	time.Sleep(1500 * time.Millisecond) // longer than the interval, so a tick is missed
 	again := time.Now()
 	deploy(func(r cronmw.Result) bool { return r.Tick.Time.Before(again) })
 	// Output:
@@ -153,7 +153,8 @@ func ExampleCatchUp_latest() {
 	// <nil>
 }
 
-// The mistake: @every counts from the start of the process, so that no two instances have a tick in common.
+// The mistake: @every counts from the start of the process, so no two instances have the same
+// ticks.
 func ExampleJobs_Add_every_incorrect() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -166,11 +167,11 @@ func ExampleJobs_Add_every_incorrect() {
 	}
 	err = jobs.Add("sync", "@every 5m", cronmw.Job{}, func(context.Context, cronmw.Tick) error { return nil })
 	fmt.Println(err)
-	// Output: cronmw: spec "@every 5m" counts from the start of the process, so that each instance has ticks of its own: use Jobs.Every, or fields such as */5
+	// Output: cronmw: spec "@every 5m" counts from the start of the process, so each instance has other ticks: use Jobs.Every, or fields such as */5
 }
 
-// The mistake: a name with something of the instance in it. Each instance then has a job of its own, and runs every tick. A renamed job is
-// likewise new: during a deploy both names run.
+// The mistake: a name that contains the name of the instance. Each instance then has another job,
+// and runs every tick. A renamed job is another job too: during a deploy both names run.
 func ExampleJobs_Add_name_incorrect() {
 	for _, host := range []string{"pod-1", "pod-2"} {
 		fmt.Println(cronmw.Tick{Name: "report-" + host, Time: time.Date(2026, 3, 8, 7, 30, 0, 0, time.UTC)}.Key())

@@ -8,24 +8,26 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-const maxDue = 1024 // ticks that chain wrappers hold back; what they skip is dropped from there
+const maxDue = 1024 // the maximum number of ticks that wrappers of the chain delay or skip; older ones are dropped
 
-// handover carries ticks from the Schedule, which cron asks for times, to the Job, which it starts without one.
+// handover passes ticks from the Schedule, which cron calls for times, to the Job, which cron calls
+// without a time.
 //
-// Cron starts the job for each time that Next has given it, in a goroutine that may come to Run late, or never, if a
-// wrapper of the chain skips it. So Run takes, of the times that Next has given and that have come, the newest that no
-// other Run has taken. As many goroutines get as many ticks, whichever is first; and what was skipped stays below what is
-// new. Reading Entry.Prev or a clock instead would give two goroutines the same tick. Next may be called by anybody, with
-// any time: what has not come is not taken, and of what has not come only the nearest is kept, which is the one that cron
-// waits for.
+// Cron starts the job for each time that Next has returned, in a goroutine. That goroutine may call
+// Run late, or never, if a wrapper of the chain skips it. So Run takes the newest due tick that no
+// other Run has taken. Then n goroutines take n ticks, in any order, and skipped ticks remain
+// behind newer ones. With Entry.Prev or a clock instead, two goroutines could get the same tick.
+//
+// Other code may call Next with any time. So Run takes only ticks that are due. Of the future ticks
+// only the nearest is kept, because cron waits for that one.
 type handover struct {
 	cron.Schedule
 	mu   sync.Mutex
-	next time.Time   // the nearest that has not come
-	due  []time.Time // that have come, in order
+	next time.Time   // the nearest future tick
+	due  []time.Time // ticks that are due and not taken, in order
 }
 
-// Next is cron's: the next tick after t.
+// Next implements cron.Schedule: it returns the next tick after t.
 func (h *handover) Next(t time.Time) time.Time {
 	tick := h.Schedule.Next(t)
 	h.mu.Lock()
@@ -42,7 +44,8 @@ func (h *handover) Next(t time.Time) time.Time {
 	return tick
 }
 
-// take gives the tick of a goroutine that cron has started; false if there is none, because somebody else has called Run.
+// take returns the tick for a goroutine that cron has started. It returns false if there is none,
+// because other code has called Run.
 func (h *handover) take() (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,8 +59,9 @@ func (h *handover) take() (time.Time, bool) {
 	return tick, true
 }
 
+// comeLocked moves next to due if it is due now.
 func (h *handover) comeLocked(now time.Time) {
-	if !h.next.IsZero() && !h.next.After(now) { // as cron compares
+	if !h.next.IsZero() && !h.next.After(now) { // the same comparison as in cron
 		h.addLocked(h.next)
 		h.next = time.Time{}
 	}

@@ -16,72 +16,92 @@ const (
 
 	defaultLateness = 5 * time.Minute
 	maxLateness     = 7 * 24 * time.Hour
-	maxEarly        = time.Minute // by which an instance may ask too soon
-	leastSlack      = time.Minute // of Keep beyond the time after which a tick is refused
-	defaultSlack    = time.Hour
+	maxEarly        = time.Minute // the longest time before the tick's time at which an instance may claim it
+	leastSlack      = time.Minute // the least difference between Keep and the greatest lateness of a tick
+	defaultSlack    = time.Hour   // the same difference for the default of Keep
 	maxKeep         = 366 * 24 * time.Hour
 )
 
-// Overlap says what becomes of a tick while an earlier run of the job still goes on.
+// Overlap decides what happens to a tick while an earlier run of the job continues.
 type Overlap int
 
 const (
-	// Forbid skips the tick, for all instances: the skip is recorded as what the tick came to, so that it does not depend
-	// on which instance asks when. The run before is seen wherever it runs. One whose process died counts until its lease
-	// is over.
+	// Forbid skips the tick on all instances: the skip is recorded as the outcome of the tick, so
+	// it does not depend on when an instance requests the tick. The earlier run may be on any
+	// instance. A run whose process died counts until its lease is over.
 	Forbid Overlap = iota
-	// Allow runs it beside the earlier one.
+	// Allow runs the tick beside the earlier run.
 	Allow
 )
 
-// CatchUp says what becomes of ticks that no instance was there for.
+// CatchUp decides what happens to missed ticks: ticks that were due while no instance ran.
 type CatchUp int
 
 const (
-	// CatchUpNone leaves them out.
+	// CatchUpNone runs no missed tick.
 	CatchUpNone CatchUp = iota
-	// CatchUpLatest runs the latest of them once, as soon as an instance is there, but not after the next tick is due.
-	// MaxLateness does not bound it if the next tick is later. It is for Jobs, not for AddTo. What a job has missed is
-	// known by what is remembered of it: since when it has existed, for 9 to 12 months, and its ticks, until the one
-	// after. A job that is new, or has another spec or name than before, has missed nothing. A tick that was skipped,
-	// failed, or began and was cut short by a crash (without Standby) was not missed.
+	// CatchUpLatest runs the latest missed tick once, as soon as an instance runs, but not after
+	// the next tick is due. If the next tick is due after MaxLateness, MaxLateness does not apply.
+	// It is for [Jobs]. [AddTo] refuses it.
+	//
+	// The backend remembers for 9 to 12 months since when the job has existed, and each tick at
+	// least until the next one.
+	//
+	//   - A job that is new, or has another spec or name than before, has missed nothing.
+	//   - A tick that was skipped, failed, or (without Standby) was cut short by a crash was not
+	//     missed.
 	CatchUpLatest
 )
 
-// Job is how the ticks of a job run. The zero value is safe: each tick is begun at most once, not beside the run before,
-// and not more than 5 min late.
+// Job has the options of a job. With the zero value fn begins at most once for each tick, at most 5
+// min late, and not while an earlier run continues.
 type Job struct {
-	// Terms of each run; what is zero is as the Locker has it. Lease, MaxHold and Stall count from the start of fn.
-	// MinHold, with Forbid, keeps the job's key after a run: a tick that comes due meanwhile is skipped, and one that a
-	// standby runs again waits. Name is by default the job's. Wait must be zero: a tick does not wait, see Standby.
-	// NoRenew is refused, also of the Locker: a run longer than Lease would lose its keys. MaxWaiting, also of the Locker,
-	// bounds only the standbys for one tick that share a Locker.
+	// Terms of each run. Fields that are zero are those of the Locker.
+	//
+	//   - Lease, MaxHold and Stall count from the start of fn.
+	//   - With Forbid, MinHold keeps the job's key after a run. A tick that is due meanwhile is
+	//     skipped. If a standby runs the same tick again, it waits.
+	//   - Default of Name: the name of the job.
+	//   - Wait must be 0: a tick does not wait, see Standby.
+	//   - NoRenew is refused, also that of the Locker, because a run longer than Lease would lose
+	//     its keys.
+	//   - MaxWaiting, also that of the Locker, bounds only the standbys for one tick that share a
+	//     Locker.
 	Terms lockcore.Terms
-	// Overlap is Forbid by default.
+	// Overlap decides what happens to a tick while an earlier run continues. Default: Forbid.
 	Overlap Overlap
-	// MaxLateness is by how much a tick may begin after its time, both by the clock of Redis: a tick that an instance
-	// hears of later is refused, see Late. Default 5 min. 1 s to 7 days. Standbys that take over, or have waited since
-	// the tick was in time, are not bound by it.
+	// MaxLateness is the longest time from a tick's time until it is granted, by the clock of
+	// Redis: 1 s to 7 days. Default: 5 min. A tick that is granted later is refused, see Late. It
+	// does not apply to a standby that takes the tick over. For a standby that has waited for a run
+	// of the tick, the time at which that run began counts instead.
 	MaxLateness time.Duration
-	// Standby lets the other instances watch the one that runs a tick. If that dies, one of them runs the tick again
-	// about a lease later. One of them runs it again at once if fn returns guard.NoEffect, or fails after its ctx
-	// was ended by Options.CancelOnStop, a lost lease or Locker.Close (lockcore.ErrGivenUp). All else that fn returns, a
-	// panic, and a run that MaxHold, Stall or an operator ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked) is a failure,
-	// which is not run again; unless fn ignores its ctx: then its lease runs out, and a standby begins beside it. Without Standby nobody watches, and a tick
-	// whose instance died stays undone: the instance that has the next tick, or the first one after the lease of the dead
-	// one, reports it as Abandoned.
+	// Standby makes the other instances wait while one runs a tick. If that instance dies, one of
+	// the others runs the tick again about a lease later. One of them runs it again at once if fn
+	// returns an error of guard.NoEffect, or fails after its ctx was ended by Options.CancelOnStop,
+	// a lost lease or Locker.Close (lockcore.ErrGivenUp).
+	//
+	// Every other error of fn is a failure, and so is a panic. A run that MaxHold, Stall or an
+	// operator ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked) is also a failure. A failed tick
+	// is not run again. But if fn ignores the end of its ctx, its lease expires, and a standby runs
+	// the tick beside it.
+	//
+	// Without Standby no instance waits, and a tick whose instance died is not run again. The
+	// instance that has the next tick, or the first one after the lease of the dead instance,
+	// reports it as Abandoned. Default: false.
 	Standby bool
-	// CatchUp is CatchUpNone by default.
+	// CatchUp decides what happens to missed ticks. Default: CatchUpNone.
 	CatchUp CatchUp
-	// SkipRepeated leaves out the second pass of an hour that the zone repeats. It is for specs of fixed hours. Default:
-	// both passes are ticks, an hour apart.
+	// SkipRepeated removes the ticks in the second pass of an hour that the zone repeats. Use it
+	// for specs with fixed hours. Default: both passes have ticks, an hour apart.
 	SkipRepeated bool
-	// Keep is how long it is remembered what a tick came to; see idempotency.Lookup. At least 1 min longer than the
-	// tick may be late, which is enough whatever the instances' clocks say; at most 366 days. Default: an hour longer than MaxLateness or
-	// the time to the next tick, whichever is longer.
+	// Keep is how long the outcome of a tick is remembered, see idempotency.Lookup. It must be at
+	// least 1 min longer than MaxLateness, which is enough for every difference of the clocks, and
+	// at most 366 days. Default: an hour longer than MaxLateness or the time to the next tick,
+	// whichever is longer.
 	Keep time.Duration
-	// OnResult gets the result of each tick on this instance, when fn has returned. Before fn is called it may get the
-	// result Abandoned of an earlier tick. It is called from the tick's goroutine.
+	// OnResult gets the result of each tick on this instance, after fn has returned. Before fn
+	// begins, it may get the result Abandoned of an earlier tick. It is called in the goroutine of
+	// the tick. Default: not called.
 	OnResult func(Result)
 }
 
@@ -93,13 +113,13 @@ func (j Job) Validate() error {
 		errs = append(errs, errtext.Prefix("cronmw: Job", err))
 	}
 	if j.Terms.Wait != 0 {
-		bad("Terms.Wait is %v, must be 0: a tick does not wait, unless Standby says so", j.Terms.Wait)
+		bad("Terms.Wait is %v, must be 0: a tick waits only with Standby", j.Terms.Wait)
 	}
 	if j.Terms.Limit != 0 || j.Terms.Weight != 0 {
 		bad("Terms.Limit is %d and Terms.Weight is %d, must be 0", j.Terms.Limit, j.Terms.Weight)
 	}
 	if j.Terms.NoRenew {
-		bad("Terms.NoRenew: " + noRenew)
+		bad("Terms.NoRenew is true, must be false: " + noRenew)
 	}
 	if j.Overlap != Forbid && j.Overlap != Allow {
 		bad("Overlap is %d, must be Forbid or Allow", j.Overlap)
@@ -111,17 +131,19 @@ func (j Job) Validate() error {
 		bad("MaxLateness is %v, must be between 1s and %v", j.MaxLateness, maxLateness)
 	}
 	if least := j.withDefaults().MaxLateness + leastSlack; j.Keep != 0 && (j.Keep < least || j.Keep > maxKeep) {
-		bad("Keep is %v, must be between %v, which is MaxLateness and a minute, and %v", j.Keep, least, maxKeep)
+		bad("Keep is %v, must be between %v (MaxLateness plus a minute) and %v", j.Keep, least, maxKeep)
 	}
 	return errtext.Join(errs...)
 }
 
+// withDefaults returns j with the defaults that do not depend on the Locker.
 func (j Job) withDefaults() Job {
 	j.MaxLateness = cmp.Or(j.MaxLateness, defaultLateness)
 	return j
 }
 
-// completed has the defaults, and of the Locker's terms those that j leaves open: both keys of a tick need them said.
+// completed returns j with all defaults, also those of l, the Locker's terms. once computes the
+// terms of the tick's key from the final values.
 func (j Job) completed(name string, l lockcore.Terms) Job {
 	j = j.withDefaults()
 	t := &j.Terms
@@ -133,29 +155,30 @@ func (j Job) completed(name string, l lockcore.Terms) Job {
 	return j
 }
 
-// once are the options of the tick's key. Without Standby a tick is begun at most once.
+// once returns the options for the key of a tick. Without Standby fn begins at most once for each
+// tick.
 func (s *singleton) once(at time.Time, wait time.Duration) guard.OnceOptions {
 	j := s.job
 	o := guard.OnceOptions{Terms: j.Terms, Keep: max(j.Keep, s.lateness(at)+leastSlack), Mode: guard.AtMostOnce}
-	if j.Keep == 0 { // also for a release in which the job has CatchUpLatest
+	if j.Keep == 0 { // until after the next tick, so that a later release can introduce CatchUpLatest
 		o.Keep = min(max(j.MaxLateness, s.gap(at))+defaultSlack, maxKeep)
 	}
 	if j.Standby {
 		o.Mode = guard.AtLeastOnce
 	}
 	o.Terms.Wait = wait
-	o.Terms.MinHold = 1       // the shortest: who refuses a tick leaves it to the others at once
-	if o.Terms.MaxHold != 0 { // it counts from the start of fn, before which an instance may wait for the tick's time and for the overlap key
+	o.Terms.MinHold = 1       // the shortest: an instance that refuses a tick leaves it to the others at once
+	if o.Terms.MaxHold != 0 { // Job.Terms.MaxHold counts from fn; before it an instance may wait for the tick's time and for the overlap key
 		o.Terms.MaxHold = min(o.Terms.MaxHold+maxEarly+s.patience()+j.Terms.MinHold, maxHold)
 	}
 	return o
 }
 
-const maxHold = 30 * 24 * time.Hour // what Terms allow
+const maxHold = 30 * 24 * time.Hour // the longest Terms.MaxHold
 
 const noRenew = "a run that takes longer than Terms.Lease would lose its keys"
 
-// checkLocker refuses a Locker whose terms no job could change.
+// checkLocker refuses a Locker with NoRenew, because Job.Terms cannot unset it.
 func checkLocker(t lockcore.Terms) error {
 	if t.NoRenew {
 		return errors.New("cronmw: the Locker has Terms.NoRenew: " + noRenew)

@@ -11,17 +11,21 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const lookAgain = time.Minute // at the clock while waiting for a tick: it may be set, and timers stand still with the machine
+// lookAgain is the longest sleep without a look at the clock: the clock may be set, and timers stop
+// while the machine is suspended.
+const lookAgain = time.Minute
 
-// Options of [Jobs]. The zero value is ready to use.
+// Options are the options of [Jobs]. The zero value is ready to use.
 type Options struct {
-	// Location is the zone of specs that name none. Default UTC. It must be the same on all instances.
+	// Location is the zone of specs that name none. Default: UTC. It must be the same on all
+	// instances.
 	Location *time.Location
-	// CancelOnStop ends the ctx of the running jobs together with Run's. By default they run to their end, which
-	// Terms.MaxHold bounds.
+	// CancelOnStop ends the ctx of running jobs when the ctx of Run ends. Default: false, the jobs
+	// run to their end, which Terms.MaxHold bounds.
 	CancelOnStop bool
-	// Now is the clock by which ticks become due, for tests of instances whose clocks differ. Default time.Now. It
-	// decides only when this instance asks for a tick; whether that is in time is decided by the clock of Redis.
+	// Now is the clock that decides when ticks are due on this instance. Default: time.Now. Set it
+	// in tests of instances with different clocks. It decides only when this instance requests a
+	// tick. The clock of Redis decides whether the tick is in time.
 	Now func() time.Time
 }
 
@@ -35,8 +39,8 @@ type Jobs struct {
 	running bool
 }
 
-// New returns Jobs without a job. It returns an error if locks is nil or has Terms.NoRenew, with which
-// a run longer than its lease would lose its keys.
+// New returns Jobs without a job. It returns an error if locks is nil or has Terms.NoRenew, with
+// which a run longer than its lease would lose its keys.
 func New(locks *lockcore.Locker, o Options) (*Jobs, error) {
 	if locks == nil {
 		return nil, errors.New("cronmw: New: locks must not be nil")
@@ -53,14 +57,15 @@ func New(locks *lockcore.Locker, o Options) (*Jobs, error) {
 	return &Jobs{locks: locks, o: o, jobs: map[string]*singleton{}}, nil
 }
 
-// Add adds a job that one of all instances runs at each tick of spec: the five fields of cron or six, of which the first are
-// seconds, or a descriptor such as @daily; in front CRON_TZ=zone for a zone of its own. robfig/cron parses it.
+// Add adds a job. Each tick of spec runs on one of the instances that add a job of this name. spec
+// has the five fields of cron, or six, the first of which is for seconds, or is a descriptor such
+// as @daily. CRON_TZ=zone in front sets its zone. robfig/cron parses it.
 //
-// name is the job's identity, over all instances and releases: a job that is renamed is a new one. Between
-// releases with different specs each runs the ticks of its own.
+// name identifies the job in all instances and releases: a renamed job is a new job. It has 1 to
+// 128 bytes. If two releases have different specs, each runs the ticks of its own spec.
 //
-// Errors: an invalid spec, name or Job, all at once; @every, for which there is Every; a name that was added before; a
-// Jobs that runs.
+// Add returns every problem of spec, name, j and fn at once. It also returns an error for @every
+// (use [Jobs.Every]) and @reboot, for a name that was added before, and after Run was called.
 func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tick) error) error {
 	s, err := newSingleton(js.locks, name, j, fn)
 	spec, specErr := checkSpec(spec)
@@ -78,8 +83,10 @@ func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tic
 	return js.add(s)
 }
 
-// Every is Add with a tick at every multiple of d since 1970-01-01T00:00:00Z, on all instances: 5 min are :00, :05, …; 24
-// h are midnight UTC; 7 min do not begin anew with the hour. d is whole seconds, 1 s to 366 days.
+// Every is [Jobs.Add] with a tick at every multiple of d since 1970-01-01T00:00:00Z, on all
+// instances. With 5 min the ticks are at :00, :05 and so on, with 24 h at midnight UTC. With 7 min
+// they do not start again at each hour. d must be whole seconds, 1 s to 366 days, else Every
+// returns an error.
 func (js *Jobs) Every(name string, d time.Duration, j Job, fn func(ctx context.Context, t Tick) error) error {
 	s, err := newSingleton(js.locks, name, j, fn)
 	if d < time.Second || d > maxKeep || d%time.Second != 0 {
@@ -106,15 +113,17 @@ func (js *Jobs) add(s *singleton) error {
 	return nil
 }
 
-// Run asks for each tick when it is due, until ctx ends. Then it asks for no more and stops waiting as a standby. It
-// returns nil when all jobs that run here have returned; close locks after it. A tick that Redis grants at the moment when
-// ctx ends still runs, unless CancelOnStop is set. Run can be called once, else it returns an error.
+// Run requests each tick when it is due, until ctx ends. Then it requests no further tick and stops
+// waiting as a standby. It returns nil when all jobs that run on this instance have returned. Close
+// locks after it. A tick that Redis grants at the moment when ctx ends still runs, unless
+// CancelOnStop is set. A second call of Run returns an error.
 //
-// Each tick runs in a goroutine of its own, with the values of ctx. If several ticks of a job have become due at once,
-// because the process was paused, the latest is asked for.
+// Each tick runs in its own goroutine, with the values of ctx. If several ticks of a job are due at
+// once, because the process was paused, Run requests only the latest.
 //
-// A panic of a job is recorded as its tick's failure and told to Job.OnResult; the other jobs go on. Where there is no
-// OnResult it passes on and ends the process, for else nobody would hear of it.
+// A panic of a job is recorded as its tick's failure and passed to Job.OnResult. The other jobs
+// continue. Without OnResult the panic passes on and ends the process, because no other code would
+// see it.
 func (js *Jobs) Run(ctx context.Context) error {
 	js.mu.Lock()
 	again := js.running
@@ -132,7 +141,8 @@ func (js *Jobs) Run(ctx context.Context) error {
 	return nil
 }
 
-// loop is the life of a job on this instance. wg waits for it and for what it starts.
+// loop starts the ticks of a job on this instance until ctx ends. wg waits for the goroutines that
+// it starts.
 func (s *singleton) loop(ctx context.Context, wg *sync.WaitGroup) {
 	start := func(at time.Time) {
 		wg.Go(func() {
@@ -143,7 +153,7 @@ func (s *singleton) loop(ctx context.Context, wg *sync.WaitGroup) {
 	}
 	var note notes
 	begun := s.now()
-	seen := begun // all ticks up to here have been dealt with
+	seen := begun // all ticks up to this time were started
 	if s.job.CatchUp == CatchUpLatest {
 		wg.Go(func() {
 			if at, missed := s.missed(ctx, begun); missed {
@@ -156,14 +166,14 @@ func (s *singleton) loop(ctx context.Context, wg *sync.WaitGroup) {
 		if at, due := s.due(seen, now); due {
 			start(at)
 		}
-		seen = now // also if the clock was set back: what runs again then is found done
+		seen = now // also if the clock was set back: ticks that are started again are done
 		if s.job.CatchUp == CatchUpLatest && note.stale(now) {
-			wg.Go(func() { _, _ = s.note(ctx, now) }) // if Redis is away, the next process notes it
+			wg.Go(func() { _, _ = s.note(ctx, now) }) // if Redis is unavailable, the next process makes the note
 		}
 	}
 }
 
-// wait waits for the next tick, for a minute at most; false if ctx ends.
+// wait waits for the next tick, for at most a minute. It returns false if ctx ends.
 func (s *singleton) wait(ctx context.Context, seen time.Time) bool {
 	d := lookAgain
 	if next := s.Next(seen.In(s.zone)); !next.IsZero() {

@@ -9,44 +9,45 @@ import (
 )
 
 const (
-	settling  = 50 * time.Millisecond // after the moment at which something is expected at Redis
-	offsetAge = time.Hour
+	settling  = 50 * time.Millisecond // added to the time until an expected change in Redis
+	offsetAge = time.Hour             // for which a measured offset is used
 )
 
-// offset is by how much the clock of this instance is ahead of that of Redis, as it was not long ago.
+// offset is the last measured difference between the clock of this instance and that of Redis.
 type offset struct {
-	mu    sync.Mutex
-	ahead time.Duration
-	asked time.Time
+	mu       sync.Mutex
+	ahead    time.Duration
+	measured time.Time
 }
 
 func (o *offset) get() (ahead time.Duration, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.ahead, !o.asked.IsZero() && time.Since(o.asked) < offsetAge
+	return o.ahead, !o.measured.IsZero() && time.Since(o.measured) < offsetAge
 }
 
 func (o *offset) set(ahead time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ahead, o.asked = ahead, time.Now()
+	o.ahead, o.measured = ahead, time.Now()
 }
 
-// early says how long it is, by the clock of Redis, until the time of a tick that another instance has; 0 or less: it has
-// come. Until then that instance has not begun and may leave the tick to others. Redis is asked once an hour, by those
-// that find a tick taken.
+// early returns the time, by the clock of Redis, until the time of a tick that another instance
+// holds. With 0 or less the tick's time has come. Until then that instance has not begun fn, and
+// may leave the tick to others. The offset is measured at most once an hour, and only by an
+// instance that finds a tick taken.
 func (s *singleton) early(ctx context.Context, t Tick, busy *lockcore.BusyError) time.Duration {
 	if busy.HeldFor > maxEarly {
 		return 0
 	}
 	ahead, known := s.offset.get()
 	if !known {
-		asked := s.now() // before the answer: an instance whose clock is right is never early
+		sent := s.now() // before the request, so an instance whose clock is right is never early
 		h, err := s.locks.Inspect(ctx, lockcore.KindOnce, t.Key())
 		if err != nil || h.State != lockcore.StateHeld {
 			return 0
 		}
-		ahead = asked.Sub(h.GrantedAt.Add(h.HeldFor))
+		ahead = sent.Sub(h.GrantedAt.Add(h.HeldFor))
 		s.offset.set(ahead)
 	}
 	return ahead - s.now().Sub(t.Time)

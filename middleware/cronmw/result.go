@@ -13,10 +13,10 @@ import (
 // Replayed and HandedOver, and those that only ticks have.
 type Outcome int
 
-// The outcomes that guard.Once has too, with the same values and texts.
+// These outcomes have the values and texts of guard.Outcome.
 const (
-	// NotRun means that fn did not run, and Err says why: Redis is unavailable, the Locker is closed,
-	// Run has ended, or (without Standby) the instance that ran the tick died.
+	// NotRun means that fn did not run, and Err says why: Redis is unavailable, the Locker is
+	// closed, Run has ended, or (without Standby) the instance that ran the tick died.
 	NotRun = Outcome(guard.NotRun)
 	// Ran means that fn ran here. Err is its error.
 	Ran = Outcome(guard.Ran)
@@ -24,19 +24,19 @@ const (
 	TookOver = Outcome(guard.TookOver)
 )
 
-// The outcomes that only ticks have.
+// These outcomes exist only for ticks.
 const (
 	// Elsewhere means that another instance runs the tick or has decided it.
 	Elsewhere Outcome = iota + Outcome(guard.HandedOver) + 1
-	// Skipped means that an earlier run continues, or that MinHold keeps the job's key after one. Err
-	// is a *lockcore.BusyError with the holder, which is empty after a run.
+	// Skipped means that an earlier run continues, or that MinHold keeps the job's key after one.
+	// Err is a *lockcore.BusyError with the holder, which is empty after a run.
 	Skipped
 	// Late means that the tick was refused. Err is a *LateError.
 	Late
 	// Early means that the tick was refused. Err is an *EarlyError.
 	Early
-	// Abandoned means that the instance that ran the tick died, and that no other instance runs it. The
-	// instance that has the next tick reports it. Err is a *lockcore.AbandonedError.
+	// Abandoned means that the instance that ran the tick died, and that no other instance runs it.
+	// The instance that has the next tick reports it. Err is a *lockcore.AbandonedError.
 	Abandoned
 )
 
@@ -59,20 +59,25 @@ func (o Outcome) String() string {
 	}
 }
 
-// Result is what a tick came to on one instance.
+// Result is the result of a tick on one instance, see Job.OnResult.
 type Result struct {
 	Tick    Tick
 	Outcome Outcome
-	// Err is, after Ran and TookOver: nil, what fn returned, a *PanicError, or why the lease ended before a fn that returned nil
-	// (lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrGivenUp). Else it says why fn did not run, and satisfies
-	// errors.Is(err, lockcore.ErrNotRun); nil after Elsewhere.
+	// Err depends on the outcome:
+	//
+	//   - Ran and TookOver: nil, the error of fn, a *PanicError, or, if fn returned nil after its
+	//     lease had ended, the reason (lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or
+	//     ErrGivenUp).
+	//   - Elsewhere: nil.
+	//   - All others: why fn did not run. It satisfies errors.Is(err, lockcore.ErrNotRun).
 	Err error
 
 	panicked bool
 }
 
-// LateError says that a tick was asked for too late, by the clock of Redis: the instance was paused, its clock is behind, or
-// Redis was away. Nobody runs it any more.
+// LateError is the error of a tick that was granted too late, by the clock of Redis: the instance
+// was paused, its clock is behind, or Redis was unavailable. No instance runs the tick any more,
+// except for a standby that has waited for a run that began in time.
 type LateError struct{ By, Max time.Duration }
 
 func (e *LateError) Error() string {
@@ -82,11 +87,11 @@ func (e *LateError) Error() string {
 // Is makes a LateError match lockcore.ErrNotRun.
 func (*LateError) Is(target error) bool { return target == lockcore.ErrNotRun }
 
-// ErrorType names the class for telemetry.
+// ErrorType returns the class of the error for telemetry.
 func (*LateError) ErrorType() string { return "late" }
 
-// EarlyError says that a tick was asked for more than a minute too soon, by the clock of Redis: the clock of the instance is ahead.
-// The tick is left to the others.
+// EarlyError is the error of a tick that was granted more than a minute early, by the clock of
+// Redis: the clock of the instance is ahead. The instance leaves the tick to the others.
 type EarlyError struct{ By time.Duration }
 
 func (e *EarlyError) Error() string {
@@ -96,22 +101,22 @@ func (e *EarlyError) Error() string {
 // Is makes an EarlyError match lockcore.ErrNotRun.
 func (*EarlyError) Is(target error) bool { return target == lockcore.ErrNotRun }
 
-// ErrorType names the class for telemetry.
+// ErrorType returns the class of the error for telemetry.
 func (*EarlyError) ErrorType() string { return "early" }
 
-// PanicError is a panic of fn. The tick has failed.
+// PanicError is the error of a run of fn that panicked. The tick has failed.
 type PanicError struct {
-	Value any
-	Stack []byte // where it was raised
+	Value any    // of the panic
+	Stack []byte // of the goroutine at the panic
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack) }
 
-// Unwrap returns the value if it is an error.
+// Unwrap returns the value of the panic if it is an error, else nil.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// ErrorType names the class for telemetry.
+// ErrorType returns the class of the error for telemetry.
 func (*PanicError) ErrorType() string { return "panic" }

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	askAgain = time.Second     // while Redis is away
-	takeover = 3 * time.Second // by which the overlap key of a dead instance may outlive its tick
+	retryAfter = time.Second     // before the next request while Redis is unavailable
+	takeover   = 3 * time.Second // the overlap key of a dead instance may expire this much later than its tick
 )
 
-// singleton is a job as it runs: what AddTo and Jobs share.
+// singleton is a job on one instance. AddTo and Jobs share it.
 type singleton struct {
 	plan
 	locks  *lockcore.Locker
 	name   string
-	job    Job // with nothing left open in its Terms
+	job    Job // completed
 	fn     func(context.Context, Tick) error
 	now    func() time.Time
-	cancel bool // fn's ctx ends with that of Run
+	cancel bool // Options.CancelOnStop
 	offset offset
 }
 
@@ -38,7 +38,7 @@ func newSingleton(locks *lockcore.Locker, name string, j Job, fn func(context.Co
 	return &singleton{locks: locks, name: name, job: j, fn: fn, now: time.Now}, errtext.Join(errs...)
 }
 
-// lateness is by how much the tick may begin late.
+// lateness returns how late the tick may be granted.
 func (s *singleton) lateness(at time.Time) time.Duration {
 	if s.job.CatchUp == CatchUpNone {
 		return s.job.MaxLateness
@@ -46,10 +46,11 @@ func (s *singleton) lateness(at time.Time) time.Duration {
 	return min(max(s.job.MaxLateness, s.gap(at)), maxKeep-defaultSlack)
 }
 
-// patience is for how long a tick waits for the overlap key of a run of the same tick.
+// patience returns how long a tick waits for the overlap key of an earlier run of the same tick.
 func (s *singleton) patience() time.Duration { return s.job.Terms.Lease + takeover }
 
-// tick does what is to be done for one tick on this instance, and reports it. Waiting ends with ctx.
+// tick claims one tick on this instance, runs it if it is granted, and reports the result. The end
+// of ctx ends all waits.
 func (s *singleton) tick(ctx context.Context, at time.Time) Result {
 	t := Tick{
 		Name: s.name,
@@ -63,20 +64,20 @@ func (s *singleton) tick(ctx context.Context, at time.Time) Result {
 	return r
 }
 
-// tickRun is a tick on this instance. The instance asks for it until the outcome is known.
+// tickRun claims a tick on this instance until the outcome is known.
 type tickRun struct {
 	*singleton
-	Result           // of the last time
-	until  time.Time // a newer tick is worth more than an old one that Redis was away for
-	unused int64     // token of a hold under which fn was not called, if Redis may not know that it has ended
-	unsure time.Time // when a claim was given up that Redis may have granted
-	waited bool      // for the tick's time
+	Result           // of the last claim
+	until  time.Time // end of retries while Redis is unavailable: the tick is too late then, or the next one is due
+	unused int64     // token of a hold under which fn was not called, and whose release may not have reached Redis
+	unsure time.Time // when a claim ended without a reply, which Redis may have granted
+	waited bool      // do has waited for the tick's time
 }
 
 func (e *tickRun) do(ctx context.Context) Result {
 	for {
 		if e.settled(ctx) {
-			e.ask(ctx)
+			e.try(ctx)
 		}
 		if in, again := e.again(ctx); !again || !sleep(ctx, in) {
 			break
@@ -88,29 +89,33 @@ func (e *tickRun) do(ctx context.Context) Result {
 	return e.Result
 }
 
-// ask does not wait for another instance; a standby does, but only once it is known that there is one: else all ticks
-// of an outage would wait for its end.
-func (e *tickRun) ask(ctx context.Context) {
+// try claims the tick without waiting for another instance. With Standby it then waits, but only if
+// another instance has the tick. If it waited at once, the ticks of an outage would all wait for
+// the end of the outage.
+func (e *tickRun) try(ctx context.Context) {
 	e.claim(ctx, lockcore.NoWait, time.Time{})
 	if busy, ok := errors.AsType[*lockcore.BusyError](e.Err); ok && e.Outcome == Elsewhere && e.job.Standby {
 		e.claim(ctx, lockcore.Forever, time.Now().Add(-busy.HeldFor))
-		if errors.Is(e.Err, lockcore.ErrClosed) && e.Outcome == NotRun { // it has stopped to watch
+		if errors.Is(e.Err, lockcore.ErrClosed) && e.Outcome == NotRun { // Close ended the wait, and the other instance still has the tick
 			e.Outcome = Elsewhere
 		}
 	}
 }
 
-// again says whether to ask again, and in what time.
+// again returns whether to claim the tick again, and after which time.
 func (e *tickRun) again(ctx context.Context) (time.Duration, bool) {
 	busy, isBusy := errors.AsType[*lockcore.BusyError](e.Err)
 	switch {
-	case e.Outcome == NotRun: // Redis was away before fn could begin
-		away := errors.Is(e.Err, lockcore.ErrUnavailable) || errors.Is(e.Err, lockcore.ErrLost)
-		return askAgain, away && e.now().Before(e.until)
+	case e.Outcome == NotRun:
+		// Redis was unavailable before fn could begin.
+		unavailable := errors.Is(e.Err, lockcore.ErrUnavailable) || errors.Is(e.Err, lockcore.ErrLost)
+		return retryAfter, unavailable && e.now().Before(e.until)
 	case e.Outcome != Elsewhere || !isBusy:
 		return 0, false
-	case time.Since(e.unsure) < e.patience() && busy.Holder.Locker == e.locks.ID(): // an earlier claim of this process got no reply, or its job of the same name has the tick
-		return askAgain, true
+	case time.Since(e.unsure) < e.patience() && busy.Holder.Locker == e.locks.ID():
+		// This process has the tick: by an earlier claim that got no reply, or by another job of
+		// the same name.
+		return retryAfter, true
 	case e.waited:
 		return 0, false
 	}
@@ -119,9 +124,10 @@ func (e *tickRun) again(ctx context.Context) (time.Duration, bool) {
 	return early + settling, early > 0
 }
 
-// settled sees to it that this instance does not take a hold of its own, under which fn was not called, for a run of the
-// tick. Such a hold is left where Redis went away before it was released, and is abandoned when its lease is over. False:
-// not yet.
+// settled reports whether the instance may claim the tick. It returns false while Redis has an
+// earlier hold of this instance under which fn was not called. Such a hold remains if Redis became
+// unavailable before its release. When its lease is over, the hold is abandoned, and settled clears
+// it. Otherwise the instance would take it for a run of the tick.
 func (e *tickRun) settled(ctx context.Context) bool {
 	if e.unused == 0 {
 		return true
@@ -139,7 +145,7 @@ func (e *tickRun) settled(ctx context.Context) bool {
 	return true
 }
 
-// sleep returns false if ctx ends before.
+// sleep sleeps for d. It returns false if ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

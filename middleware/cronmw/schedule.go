@@ -9,17 +9,19 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// plan is a schedule and the zone in which it thinks.
+// plan is a schedule and its zone.
 type plan struct {
 	cron.Schedule
 	zone *time.Location
-	text string // the same text means the same ticks
+	text string // spec and zone, which identify the ticks in notes of the job; without SkipRepeated
 }
 
-// parser reads the standard five fields, a sixth one in front for seconds, and the descriptors.
+// parser parses the five standard fields, an optional field for seconds before them, and
+// descriptors.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// checkSpec refuses what means another tick on each instance, and what robfig's parser panics at.
+// checkSpec returns spec without surrounding space. It refuses a spec that has other ticks on each
+// instance, and one on which robfig's parser panics: a zone without fields.
 func checkSpec(spec string) (string, error) {
 	spec = strings.TrimSpace(spec)
 	rest := spec
@@ -32,14 +34,15 @@ func checkSpec(spec string) (string, error) {
 	}
 	switch {
 	case strings.HasPrefix(rest, "@every"):
-		return "", fmt.Errorf("cronmw: spec %q counts from the start of the process, so that each instance has ticks of its own: use Jobs.Every, or fields such as */5", spec)
+		return "", fmt.Errorf("cronmw: spec %q counts from the start of the process, so each instance has other ticks: use Jobs.Every, or fields such as */5", spec)
 	case strings.HasPrefix(rest, "@reboot"):
-		return "", fmt.Errorf("cronmw: spec %q has no tick that instances could share: call guard.Once at the start of the program", spec)
+		return "", fmt.Errorf("cronmw: spec %q has no ticks that instances can share: call guard.Once at the start of the program", spec)
 	}
 	return spec, nil
 }
 
-// newPlan completes a schedule. Specs without a zone think in zone.
+// newPlan returns the plan of s. zone is the zone of a spec that names none. text is the spec.
+// newPlan refuses a constant delay, and a schedule without a tick after now.
 func newPlan(s cron.Schedule, zone *time.Location, text string, skipRepeated bool, now time.Time) (plan, error) {
 	switch s := s.(type) {
 	case *cron.SpecSchedule:
@@ -59,9 +62,10 @@ func newPlan(s cron.Schedule, zone *time.Location, text string, skipRepeated boo
 	return plan{s, zone, text + " " + zone.String()}, nil
 }
 
-// steady has the same ticks from wherever it is asked. robfig's Next counts the hours from where it begins, across a
-// change of the clocks: where that is of half an hour, it passes over the next midnight, and where midnight comes twice,
-// it goes back. So the time after a change is asked for again, from points of it.
+// steady has the same ticks for every start of Next. robfig's Next counts the hours from its start,
+// across a change of the zone's clocks. If the clocks change by half an hour, it skips the next
+// midnight. If midnight occurs twice, it can return a time before its start. So Next of steady
+// searches the time after a change again, from several starts within it.
 type steady struct {
 	cron.Schedule
 	zone *time.Location
@@ -90,9 +94,9 @@ func (s steady) Next(t time.Time) time.Time {
 	return next.In(t.Location())
 }
 
-const affected = 26 * time.Hour // by a change: up to the midnight after the next
+const affected = 26 * time.Hour // the time after a change that it affects: up to the midnight after the next one
 
-// every has its ticks at the multiples of a duration since the Unix epoch, whichever process asks.
+// every has its ticks at the multiples of a duration since the Unix epoch, in all processes.
 type every time.Duration
 
 func (e every) Next(t time.Time) time.Time {
@@ -104,7 +108,7 @@ func (e every) Next(t time.Time) time.Time {
 	return time.Unix(unix-into+d, 0).In(t.Location())
 }
 
-// noRepeats leaves out the second pass of an hour that the zone repeats.
+// noRepeats is a schedule without the ticks in the second pass of an hour that the zone repeats.
 type noRepeats struct {
 	cron.Schedule
 	zone *time.Location
@@ -119,8 +123,8 @@ func (s noRepeats) Next(t time.Time) time.Time {
 	}
 }
 
-// repeated says whether the clocks of t's zone have shown this time before: they went back, and t is less than that after
-// it.
+// repeated reports whether the clocks of t's zone have shown the time of t before: they were set
+// back, and less time has passed since then than they were set back by.
 func repeated(t time.Time) bool {
 	start, _ := t.ZoneBounds()
 	if start.IsZero() {
@@ -133,7 +137,7 @@ func repeated(t time.Time) bool {
 
 // latest returns the latest tick that is not after now, if there is one within a year.
 func (p plan) latest(now time.Time) (time.Time, bool) {
-	passed := func(ago time.Duration) bool { // a tick lies between then and now
+	passed := func(ago time.Duration) bool { // there is a tick after now-ago and not after now
 		next := p.Next(now.Add(-ago))
 		return !next.IsZero() && !next.After(now)
 	}
@@ -153,7 +157,7 @@ func (p plan) latest(now time.Time) (time.Time, bool) {
 	return p.Next(now.Add(-far)), true
 }
 
-// gap is the time from a tick to the next.
+// gap returns the time from a tick to the next one.
 func (p plan) gap(at time.Time) time.Duration {
 	next := p.Next(at)
 	if next.IsZero() {
