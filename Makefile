@@ -119,6 +119,10 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 bench: ## holdfast against other locks, on a real server; the numbers stay in bench/RESULTS.md and bench/chart.svg
 	$(GO) -C bench run . -md RESULTS.md -svg chart.svg
 
+.PHONY: pictures
+pictures: ## draw bench/chart.svg again, from the figures of bench/RESULTS.md
+	$(GO) -C bench test -count=1 -run '^TestChartOfResults$$' . -args -update
+
 .PHONY: bench-faults
 bench-faults: ## how long two are inside when networks fail, beside other locks; the numbers stay in bench/FAULTS.md
 	$(GO) -C bench run . -scenario partition,lost-answer -md FAULTS.md

@@ -10,142 +10,276 @@ import (
 
 // The chart's measures, in px.
 const (
-	chartWidth  = 880
-	chartLeft   = 150 // of the bars; left of it are the names
-	chartRight  = 190 // right of the longest possible bar, for its label
-	chartTop    = 82
-	groupHeight = 42 // of a scenario's title, with the space above it
-	barHeight   = 14
-	barStep     = 19
+	chartWidth  = 800
+	chartLeft   = 140 // of the bars; left of it are the names
+	chartRight  = 80  // right of the longest bar, for its figure
+	chartTop    = 62
+	groupHeight = 38 // of a scenario's title, with the space above it
+	barHeight   = 15
+	barStep     = 20
+	noteStep    = 18
 )
 
-// chartScenarios are those whose answer is the throughput of each library at a single point.
-var chartScenarios = []string{"seq", "par", "hot", "hot1k", "multi"}
+// aboutEqual is a ratio of throughputs that is too small for a finding, and ahead one that is no noise.
+const (
+	aboutEqual = 1.15
+	ahead      = 1.05
+)
 
-// The colors of each kind are told apart with the common kinds of color blindness, on light and on dark ground.
+// chartScenarios are the scenarios of the chart, with their titles in it. Each has a single point.
+var chartScenarios = []struct{ name, title string }{
+	{"hot", "One key, 64 goroutines of one process"},
+	{"multi", "One key, 4 processes of 16 goroutines"},
+	{"par", "64 goroutines, a key each"},
+	{"seq", "One goroutine alone"},
+}
+
+// chartLibraries are the bars of a scenario. Of two libraries with the same class the chart has the
+// faster one: they are one library with two settings.
+var chartLibraries = []struct{ library, name, class string }{
+	{holdfastName, "holdfast", "holdfast"},
+	{"redsync", "redsync", "redsync"},
+	{"redislock", "redislock", "redislock"},
+	{patientName, "redislock", "redislock"},
+	{"rueidislock", "rueidislock", "rueidislock"},
+	{floorName, "SET NX", "floor"},
+	{pipelinedName, "pipelined SET NX", "floor"},
+}
+
+// The colors of other libraries are pale, so that holdfast's is seen first. They can be told apart
+// with the common kinds of color blindness. The chart has its own ground, so that it can be read if
+// the page does not have the colors that the browser prefers.
 const chartStyle = `<style>
-text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
-.title { font-size: 15px; font-weight: 600 }
+text { font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
+.title { font-size: 18px; font-weight: 600 }
 .bold { font-weight: 600 }
-.small { font-size: 11px; fill: #59636e }
+.finding { fill: #b34700 }
+.small { font-size: 13px; fill: #59636e }
+.ground { fill: #ffffff }
 .line { stroke: #d1d9e0 }
-.mine { fill: #d55e00 }
-.peer { fill: #4a90c4 }
-.base { fill: #a3abb3 }
+.holdfast { fill: #d55e00 }
+.redsync { fill: #7fb2d9 }
+.redislock { fill: #8cc3a0 }
+.rueidislock { fill: #b9a3d6 }
+.floor { fill: #b3bac2 }
 @media (prefers-color-scheme: dark) {
   text { fill: #f0f6fc }
+  .finding { fill: #ff8a3d }
   .small { fill: #9198a1 }
+  .ground { fill: #0d1117 }
   .line { stroke: #3d444d }
-  .mine { fill: #ff8a3d }
-  .peer { fill: #6cb6ff }
-  .base { fill: #6e7681 }
+  .holdfast { fill: #ff8a3d }
+  .redsync { fill: #3f7cab }
+  .redislock { fill: #478a60 }
+  .rueidislock { fill: #7d64a6 }
+  .floor { fill: #6e7681 }
 }
 </style>
 `
 
-// chart draws the operations per second of every library, a group of bars for each scenario, on a logarithmic scale.
-func chart(rs results) string {
-	groups := chartGroups(rs)
-	low, high := decades(slices.Concat(groups...))
-	height := chartTop
-	for _, g := range groups {
-		height += groupHeight + barStep*len(g)
+// measured says how the figures of a chart were measured.
+type measured struct {
+	machine  string
+	rounds   int
+	versions map[string]string // of libraries, by their names
+}
+
+// bar is the throughput of a library in a scenario.
+type bar struct {
+	name, class string
+	ops         float64
+}
+
+// barGroup is a scenario with its bars, the fastest first.
+type barGroup struct {
+	scenario, title string
+	bars            []bar
+}
+
+// chart draws the figures of the report.
+func (r report) chart() string {
+	e := r.environment
+	e.load = nil
+	m := measured{machine: e.String(), rounds: r.options.rounds, versions: map[string]string{}}
+	for _, l := range libraries {
+		m.versions[l.name] = e.versions[l.module]
 	}
+	return chart(r.cells, m)
+}
+
+// chart draws the operations per second of each library, a group of bars for each scenario. The
+// scale is linear. It depends only on figures that the tables have too.
+func chart(rs results, m measured) string {
+	groups := barGroups(rs)
+	bottom, longest := chartTop, 10.0
+	for _, g := range groups {
+		bottom += groupHeight + barStep*len(g.bars)
+		longest = max(longest, g.bars[0].ops)
+	}
+	notes := m.notes()
+	scale := (chartWidth - chartLeft - chartRight) / longest
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="Lock and unlock operations per second by scenario and library">`+"\n", chartWidth, height+24)
-	b.WriteString(chartStyle)
-	b.WriteString(`<text class="title" x="10" y="24">Lock and unlock, operations per second</text>` + "\n")
-	b.WriteString(`<text class="small" x="10" y="42">Longer is better. The scale is logarithmic: each vertical line is 10 times the one before.</text>` + "\n")
-	drawLegend(&b)
-	for d := low; d <= high; d++ {
-		x := chartX(math.Pow10(d), low, high)
-		fmt.Fprintf(&b, `<line class="line" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x, chartTop, x, height+4)
-		fmt.Fprintf(&b, `<text class="small" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, height+18, whole(math.Pow10(d)))
+	height := bottom + 36 + noteStep*len(notes)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+"\n", chartWidth, height, chartTitle(groups))
+	fmt.Fprintf(&b, "<!-- Written by make bench, and by make pictures from the figures of RESULTS.md. -->\n%s", chartStyle)
+	fmt.Fprintf(&b, `<rect class="ground" width="%d" height="%d" rx="6"/>`+"\n", chartWidth, height)
+	fmt.Fprintf(&b, `<text class="title" x="10" y="28">%s</text>`+"\n", chartTitle(groups))
+	b.WriteString(`<text class="small" x="10" y="50">Lock and unlock, operations a second: longer is faster.</text>` + "\n")
+	var ticks []float64
+	for v := 0.0; v <= longest; v += tick(longest) {
+		ticks = append(ticks, v)
+		fmt.Fprintf(&b, `<text class="small" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", chartLeft+v*scale, bottom+16, whole(v))
 	}
 	y := chartTop
 	for _, g := range groups {
-		s, _ := scenarioNamed(g[0].Scenario)
 		y += groupHeight
-		fmt.Fprintf(&b, `<text class="bold" x="10" y="%d">%s: %s</text>`+"\n", y-10, s.name, s.title)
-		for _, r := range g {
-			drawBar(&b, r, rs, y, low, high)
+		for _, v := range ticks {
+			x := chartLeft + v*scale
+			fmt.Fprintf(&b, `<line class="line" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x, y-3, x, y+barStep*len(g.bars)-2)
+		}
+		fmt.Fprintf(&b, `<text class="bold" x="10" y="%d">%s<tspan class="finding" dx="10">%s</tspan></text>`+"\n", y-9, g.title, g.lead())
+		for _, r := range g.bars {
+			drawBar(&b, g, r, y, scale)
 			y += barStep
 		}
+	}
+	for i, n := range notes {
+		fmt.Fprintf(&b, `<text class="small" x="10" y="%d">%s</text>`+"\n", bottom+44+noteStep*i, n)
 	}
 	b.WriteString("</svg>\n")
 	return b.String()
 }
 
-// chartGroups are the cells of each scenario, the fastest first.
-func chartGroups(rs results) [][]result {
-	var groups [][]result
-	for _, name := range chartScenarios {
-		var g []result
-		for _, r := range rs {
-			if l, _ := libraryNamed(r.Library); r.Scenario == name && !l.limit {
-				g = append(g, r)
+func barGroups(rs results) []barGroup {
+	var groups []barGroup
+	for _, s := range chartScenarios {
+		g := barGroup{scenario: s.name, title: s.title}
+		for _, l := range chartLibraries {
+			r, ok := rs.get(s.name, "", l.library)
+			if !ok {
+				continue
+			}
+			next := bar{l.name, l.class, math.Round(r.OpsPerS)} // as the tables have it
+			if i := slices.IndexFunc(g.bars, func(b bar) bool { return b.class == l.class }); i < 0 {
+				g.bars = append(g.bars, next)
+			} else if next.ops > g.bars[i].ops {
+				g.bars[i] = next
 			}
 		}
-		if len(g) > 0 {
-			slices.SortStableFunc(g, func(a, b result) int { return cmp.Compare(b.OpsPerS, a.OpsPerS) })
+		if len(g.bars) > 0 {
+			slices.SortStableFunc(g.bars, func(a, b bar) int { return cmp.Compare(b.ops, a.ops) })
 			groups = append(groups, g)
 		}
 	}
 	return groups
 }
 
-// decades are the powers of ten around all speeds. A bar of no operations has no length.
-func decades(rs results) (low, high int) {
-	low, high = 2, 3
-	for _, r := range rs {
-		if r.OpsPerS > 0 {
-			low = min(low, int(math.Floor(math.Log10(r.OpsPerS))))
-			high = max(high, int(math.Ceil(math.Log10(r.OpsPerS))))
+// chartTitle is the finding of the chart: by how much holdfast is ahead on a contended key.
+func chartTitle(groups []barGroup) string {
+	least := math.Inf(1)
+	for _, g := range groups {
+		if g.scenario == "hot" || g.scenario == "multi" {
+			if over := g.overNext(); over > 0 {
+				least = min(least, over)
+			}
 		}
 	}
-	return low, high
-}
-
-func chartX(v float64, low, high int) float64 {
-	at := (math.Log10(max(v, math.Pow10(low))) - float64(low)) / float64(high-low)
-	return chartLeft + at*(chartWidth-chartLeft-chartRight)
-}
-
-func drawBar(b *strings.Builder, r result, rs results, y, low, high int) {
-	end := chartX(r.OpsPerS, low, high)
-	name := ""
-	if r.Library == holdfastName {
-		name = ` class="bold"`
+	if math.IsInf(least, 1) || least < 2 {
+		return "Operations a second by scenario and library"
 	}
-	fmt.Fprintf(b, `<text%s x="%d" y="%d" text-anchor="end">%s</text>`+"\n", name, chartLeft-8, y+barHeight-3, r.Library)
-	fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d" rx="2"><title>%s, %s: %s ops/s</title></rect>`+"\n",
-		barClass(r.Library), chartLeft, y, end-chartLeft, barHeight, r.Scenario, r.Library, number(r.OpsPerS))
-	fmt.Fprintf(b, `<text%s x="%.1f" y="%d">%s/s<tspan class="small" dx="8">%s</tspan></text>`+"\n",
-		name, end+6, y+barHeight-3, whole(r.OpsPerS), timesHoldfast(rs, r))
+	return fmt.Sprintf("One busy key: holdfast is %s as fast as the next lock library", times(least))
 }
 
-func barClass(library string) string {
-	switch l, _ := libraryNamed(library); {
-	case library == holdfastName:
-		return "mine"
-	case l.peer:
-		return "peer"
-	default:
-		return "base"
-	}
-}
-
-// timesHoldfast is the throughput of r as a multiple of holdfast's, or as a fraction if it is far below. It is the inverse
-// of the table's ratio.
-func timesHoldfast(rs results, r result) string {
-	over, ok := rs.over(r, opsOf)
+// lead says how far holdfast is ahead of the next library, and what else is faster.
+func (g barGroup) lead() string {
+	over := g.overNext()
+	var s string
 	switch {
-	case !ok || r.OpsPerS == 0:
+	case over == 0:
 		return ""
-	case over.Median > 10:
-		return "1/" + whole(over.Median) + " × holdfast"
+	case over >= aboutEqual:
+		s = times(over) + " the next library"
+	case over > 1/aboutEqual:
+		s = "about equal"
 	default:
-		return number(1/over.Median) + " × holdfast"
+		s = "holdfast is behind"
+	}
+	mine, _ := g.of("holdfast")
+	if floor, ok := g.of("floor"); ok && floor.ops > ahead*mine.ops {
+		s += "; " + floor.name + " is faster"
+	}
+	return s
+}
+
+// overNext is the throughput of holdfast as a multiple of that of the fastest other library. It is 0
+// if one of them is missing or did nothing.
+func (g barGroup) overNext() float64 {
+	mine, ok := g.of("holdfast")
+	for _, b := range g.bars {
+		if ok && b.class != "holdfast" && b.class != "floor" && b.ops > 0 {
+			return mine.ops / b.ops
+		}
+	}
+	return 0
+}
+
+func (g barGroup) of(class string) (bar, bool) {
+	for _, b := range g.bars {
+		if b.class == class {
+			return b, true
+		}
+	}
+	return bar{}, false
+}
+
+// times rounds a ratio down, to half of its first digit: it differs from round to round.
+func times(ratio float64) string {
+	if ratio >= 10 {
+		half := math.Pow10(int(math.Log10(ratio))) / 2
+		return "about " + whole(math.Floor(ratio/half)*half) + " times"
+	}
+	return fmt.Sprintf("%.1f times", math.Floor(ratio*10)/10)
+}
+
+// tick is the distance of two lines of the scale: 1, 2 or 5 times a power of ten, at most 6 of them.
+func tick(longest float64) float64 {
+	unit := math.Pow10(int(math.Floor(math.Log10(longest))))
+	for _, step := range []float64{0.2, 0.5, 1} {
+		if longest/(step*unit) <= 6 {
+			return step * unit
+		}
+	}
+	return 2 * unit
+}
+
+func drawBar(b *strings.Builder, g barGroup, r bar, y int, scale float64) {
+	bold := ""
+	if r.class == "holdfast" {
+		bold = ` class="bold"`
+	}
+	text := y + barHeight - 3
+	fmt.Fprintf(b, `<text%s x="%d" y="%d" text-anchor="end">%s</text>`+"\n", bold, chartLeft-8, text, r.name)
+	fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"><title>%s, %s: %s ops/s</title></rect>`+"\n",
+		r.class, chartLeft, y, r.ops*scale, barHeight, g.scenario, r.name, whole(r.ops))
+	fmt.Fprintf(b, `<text%s x="%.1f" y="%d">%s</text>`+"\n", bold, chartLeft+r.ops*scale+6, text, whole(r.ops))
+}
+
+// notes say what was measured, and where.
+func (m measured) notes() []string {
+	var versions []string
+	for _, name := range []string{"redsync", "redislock", "rueidislock"} {
+		if v := m.versions[name]; v != "" {
+			versions = append(versions, name+" "+v)
+		}
+	}
+	settings := "settings and more scenarios: bench/RESULTS.md"
+	if len(versions) > 0 {
+		settings = strings.Join(versions, ", ") + "; " + settings
+	}
+	return []string{
+		"SET NX: the least that a lock on Redis does, without a library. Of two settings of a library, the faster one is drawn.",
+		settings,
+		fmt.Sprintf("%s, median of %s", m.machine, plural(m.rounds, "round")),
 	}
 }
 
@@ -155,17 +289,4 @@ func whole(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	}
 	return number(v)
-}
-
-func drawLegend(b *strings.Builder) {
-	x := 10
-	for _, kind := range []struct{ class, text string }{
-		{"mine", "holdfast"},
-		{"peer", "other libraries"},
-		{"base", "floor: the least that a lock on Redis does, no library"},
-	} {
-		fmt.Fprintf(b, `<rect class="%s" x="%d" y="54" width="12" height="12" rx="2"/>`+"\n", kind.class, x)
-		fmt.Fprintf(b, `<text x="%d" y="64">%s</text>`+"\n", x+18, kind.text)
-		x += 48 + 6*len(kind.text)
-	}
 }

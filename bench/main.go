@@ -164,7 +164,7 @@ func (r report) write(out io.Writer) error {
 		err = errors.Join(err, os.WriteFile(r.options.md, []byte(r.markdown()), 0o644))
 	}
 	if r.options.svg != "" {
-		err = errors.Join(err, os.WriteFile(r.options.svg, []byte(chart(r.cells)), 0o644))
+		err = errors.Join(err, os.WriteFile(r.options.svg, []byte(r.chart()), 0o644))
 	}
 	return err
 }

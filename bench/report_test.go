@@ -137,47 +137,6 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-func TestChartIsWellFormed(t *testing.T) {
-	for _, rs := range []results{nil, cells(), {{Scenario: "seq", Library: holdfastName}}, {{Scenario: "hot", Library: "redsync", OpsPerS: 1}}} {
-		svg := chart(rs)
-		checkXML(t, svg)
-		if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") || strings.Contains(svg, "∞") {
-			t.Errorf("not a number in\n%s", svg)
-		}
-	}
-}
-
-// Every bar has its library, its throughput and its ratio to holdfast. The fastest is the first of its scenario, and what
-// is no comparison of libraries has no bar.
-func TestChart(t *testing.T) {
-	rs := append(cells(), result{Scenario: "multi-hold", Library: "rueidislock", OpsPerS: 10}, result{Scenario: "hot", Library: modelName, OpsPerS: 1e6})
-	svg := chart(rs)
-	at := -1
-	for _, want := range []string{
-		">seq: ", ">floor<", "10,000/s", ">1.05 × holdfast<", ">holdfast<", "9,500/s", ">redsync<", ">0.84 × holdfast<",
-		">hot: ", ">holdfast<", "19,000/s", ">redsync<", ">1/19 × holdfast<", ">redislock<", ">1/38 × holdfast<",
-	} {
-		next := strings.Index(svg[at+1:], want)
-		if next < 0 {
-			t.Fatalf("no %s there in\n%s", want, svg)
-		}
-		at += 1 + next
-	}
-	for _, not := range []string{"rueidislock", modelName, "multi"} {
-		if strings.Contains(svg, ">"+not) {
-			t.Errorf("%s has a bar", not)
-		}
-	}
-	if !strings.Contains(svg, "prefers-color-scheme: dark") {
-		t.Error("no colors for dark ground")
-	}
-	for _, name := range chartScenarios {
-		if s, ok := scenarioNamed(name); !ok || len(s.points) != 1 {
-			t.Errorf("%s is no scenario of one point", name)
-		}
-	}
-}
-
 func TestNumbers(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 0.0049: "0.0049", 0.00003: "0.00003", 1e-9: "< 0.00001", math.Inf(1): "∞", 0.254: "0.25", 9.87: "9.87", 12.34: "12.3", 999.6: "1,000", 1234567: "1,234,567"} {
 		if got := number(v); got != want {
