@@ -20,7 +20,7 @@ func TestDocProgram(t *testing.T) {
 	_, program, _ := strings.Cut(file("doc.go"), "//\tpackage main\n")
 	program, _, _ = strings.Cut(program, "//\t}\n//\n")
 	program = strings.ReplaceAll("\n"+program, "\n//\t", "\n")
-	program = strings.ReplaceAll(program, "\n//\n", "\n\n")
+	program = strings.ReplaceAll(program, "\n//\n", "\n\n")[1:]
 	imports, body, found := strings.Cut(program, "func main() {")
 	example := file("example_program_test.go")
 	if !found || !strings.HasPrefix(example, "package asynqmw_test\n"+imports) || !strings.HasSuffix(example, body+"}\n") {
