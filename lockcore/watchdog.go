@@ -267,7 +267,7 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	p.Took = time.Since(start)
 	w.settle(batch, replies, start, late)
 	for _, g := range batch { // last, because a slow Observer must not delay the renewal
-		if h := g.holder(); h != nil {
+		if h := g.holder(); h != nil && g.live() { // after a loss, the release decides whether the handler was late
 			h.checkOverrun()
 		}
 	}

@@ -1,0 +1,41 @@
+package lockcore_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// A handler that stops within 100 ms after the reply to a renewal ended its lease has no overrun. A later one has.
+func TestOverrunAfterRevocation(t *testing.T) {
+	for after, want := range map[time.Duration]int{time.Millisecond: 0, 200 * time.Millisecond: 1} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				heard := new(heardEvents)
+				l, _, _ := w.locker(lockcore.Options{Observer: heard})
+				other, _, _ := w.locker(lockcore.Options{})
+				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+				time.Sleep(5 * time.Second)
+				if err := other.Revoke(t.Context(), lockcore.KindExclusive, "k"); err != nil {
+					t.Fatal(err)
+				}
+				<-le.Context().Done()
+				time.Sleep(after)
+				_ = le.Release(context.Background())
+				n := 0
+				for _, e := range heard.got {
+					if _, ok := e.(lockcore.Overrun); ok {
+						n++
+					}
+				}
+				if n != want {
+					t.Errorf("%d overruns, want %d", n, want)
+				}
+			})
+		})
+	}
+}
