@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // A field that changes under a live hold costs the lease at most: what its holder does then has a result that callers know, and its process
@@ -143,7 +144,7 @@ func TestPoisonedSizes(t *testing.T) {
 // A record that is made up is replayed only if it is one; every other is refused, counted and never runs.
 func TestPoisonedRecords(t *testing.T) {
 	rdb := redistest.Real(t).Client(t)
-	w := &counting{}
+	w := new(locktest.Recorder)
 	l := newLocker(t, rdb, lockcore.Options{Observer: w})
 	ctx, refused := t.Context(), 0
 	for _, record := range []string{
@@ -163,18 +164,7 @@ func TestPoisonedRecords(t *testing.T) {
 		}
 		refused++
 	}
-	if w.bad != refused {
-		t.Errorf("%d of %d counted", w.bad, refused)
-	}
-}
-
-// counting is an Observer that counts records that are none. Its calls come from one goroutine.
-type counting struct{ bad int }
-
-func (*counting) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*counting) Traceparent(context.Context) string                                { return "" }
-func (c *counting) Event(_ context.Context, e lockcore.Event) {
-	if _, ok := e.(lockcore.BadRecord); ok {
-		c.bad++
+	if bad := locktest.EventsOf[lockcore.BadRecord](w); len(bad) != refused {
+		t.Errorf("%d of %d counted", len(bad), refused)
 	}
 }
