@@ -1,10 +1,10 @@
 package doctor_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -12,13 +12,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quietLogger{}) // these tests cause the faults that go-redis would log
+	logging.Disable() // these tests cause the faults that go-redis would log
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
-
-type quietLogger struct{}
-
-func (quietLogger) Printf(context.Context, string, ...any) {}
 
 // wrapper is a client of another type than those of go-redis.
 type wrapper struct{ redis.UniversalClient }

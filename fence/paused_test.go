@@ -6,48 +6,45 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const (
-	childEnv = "HOLDFAST_FENCE_CHILD" // address of the Redis on which this process is to be the writer that gets paused
-	lease    = 3 * time.Second
-)
+const lease = 3 * time.Second
 
-// child takes the key, says so, and writes after a line on its standard input: once as anybody would, once through the fence.
-func child() int {
+// child is the writer that gets paused, on the Redis at addr. It takes the key, says so, and writes after a line on its
+// standard input: once without a fence, once through it.
+func child(addr string, in *bufio.Scanner) error {
 	ctx := context.Background()
-	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(childEnv)})
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	locks, err := lockcore.New(rdb, lockcore.Options{})
 	if err != nil {
-		return 1
+		return err
 	}
 	le, err := locks.Acquire(ctx, "account:42", lockcore.Terms{Lease: lease})
 	if err != nil {
-		return 1
+		return err
 	}
 	h, err := fence.Of(le.Context(), "account:42")
-	fmt.Println("held", err)
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil { // here it is stopped, between its check and its write
-		return 1
+	if err != nil {
+		return err
 	}
+	chaos.WriteLine(os.Stdout, "held")
+	in.Scan() // here it is stopped, between its check and its write
 	plain := rdb.Set(ctx, "plain", "old", 0).Err()
 	_, err = fence.Redis{Client: rdb}.Do(ctx, h, "fenced", "SET", "old")
-	fmt.Println("plain:", plain, "fenced:", err)
-	return 0
+	chaos.WriteLine(os.Stdout, fmt.Sprint("plain: ", plain, " fenced: ", err))
+	return nil
 }
 
 // A process that is stopped for longer than its lease, between its check and its write, overwrites what its successor wrote, unless the resource is
@@ -57,60 +54,22 @@ func TestPausedProcess(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
 	rdb := s.Client(t)
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+s.Addr())
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	p, said := chaos.Listen[string](t, s.Addr())
+	if line := <-said; line != "held" {
+		t.Fatalf("the process said %q", line)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	said := bufio.NewReader(out)
-	if line, err := said.ReadString('\n'); line != "held <nil>\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
-	stop(t, cmd.Process.Pid)
-	if _, err := io.WriteString(in, "go\n"); err != nil {
-		t.Fatal(err)
-	}
+	p.Pause()
+	p.Tell("go")
 	succeed(t, rdb)
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	line, err := said.ReadString('\n')
-	if err != nil || !strings.HasPrefix(line, "plain: <nil> fenced: fence: token ") || !strings.Contains(line, "is stale") {
-		t.Errorf("the paused process said %q, %v", line, err)
+	p.Resume()
+	if line := <-said; !strings.HasPrefix(line, "plain: <nil> fenced: fence: token ") || !strings.Contains(line, "is stale") {
+		t.Errorf("the paused process said %q", line)
 	}
 	if v := rdb.Get(t.Context(), "plain").Val(); v != "old" {
 		t.Errorf("inconclusive: without a fence it is %q", v)
 	}
 	if v := rdb.Get(t.Context(), "fenced").Val(); v != "new" {
 		t.Errorf("with a fence it is %q", v)
-	}
-}
-
-// stop returns when the process has stopped: for a moment after the signal it still runs.
-func stop(t *testing.T, pid int) {
-	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	var state syscall.WaitStatus
-	for {
-		_, err := syscall.Wait4(pid, &state, syscall.WUNTRACED, nil)
-		switch {
-		case err == syscall.EINTR:
-		case err != nil || !state.Stopped():
-			t.Fatalf("not stopped: %v, %v", state, err)
-		default:
-			return
-		}
 	}
 }
 

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/guard"
@@ -20,13 +20,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quietLogger{}) // faults are what these tests are about
+	logging.Disable() // faults are what these tests are about
 	goleak.VerifyTestMain(m)
 }
-
-type quietLogger struct{}
-
-func (quietLogger) Printf(context.Context, string, ...any) {}
 
 // fixture is two processes on one Redis, the first behind faults.
 type fixture struct {
@@ -34,7 +30,7 @@ type fixture struct {
 	faults       *locktest.Faults
 	count        *redistest.Counter
 	memory       *redistest.Memory
-	events       *recorder
+	events       *locktest.Recorder
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, f *fixture)) {
@@ -42,7 +38,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether a dead server is back
 		m := redistest.Bubble(t)
-		f := &fixture{memory: m, faults: locktest.NewFaults(t), count: new(redistest.Counter), events: new(recorder)}
+		f := &fixture{memory: m, faults: locktest.NewFaults(t), count: new(redistest.Counter), events: new(locktest.Recorder)}
 		locker := func(o lockcore.Options, edit ...func(*redis.Options)) *lockcore.Locker {
 			rdb := m.Client(t, edit...)
 			o.NoGroups = true // in a bubble
@@ -258,26 +254,8 @@ func once(t *testing.T, l *lockcore.Locker, key string, o guard.OnceOptions, fn 
 	return err
 }
 
-// recorder keeps the events that it hears.
-type recorder struct {
-	mu  sync.Mutex
-	got []lockcore.Event
-}
-
-func (r *recorder) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (r *recorder) Traceparent(context.Context) string                                { return "" }
-
-func (r *recorder) Event(_ context.Context, e lockcore.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.got = append(r.got, e)
-}
-
-// heard says whether there was an event of type E, and forgets them all.
-func heard[E lockcore.Event](r *recorder) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	found := slices.ContainsFunc(r.got, func(e lockcore.Event) bool { _, ok := e.(E); return ok })
-	r.got = nil
-	return found
+// heard reports whether there was an event of type E, and forgets all events.
+func heard[E lockcore.Event](r *locktest.Recorder) bool {
+	defer r.Reset()
+	return len(locktest.EventsOf[E](r)) > 0
 }

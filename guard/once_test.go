@@ -361,17 +361,14 @@ func TestOnceReportOnly(t *testing.T) {
 				if errors.Is(err, lockcore.ErrMismatch) != r.mismatch {
 					t.Errorf("%s %d: %v, want a mismatch: %v", name, i, err, r.mismatch)
 				}
-				events := 0
-				for _, e := range f.events.got {
-					if e, ok := e.(guard.PayloadDiffers); ok {
-						events++
-						if want := (guard.PayloadDiffers{Name: "charge", Key: "charge:7"}); e != want {
-							t.Errorf("%s %d: event %+v, want %+v", name, i, e, want)
-						}
+				events := locktest.EventsOf[guard.PayloadDiffers](f.events)
+				for _, e := range events {
+					if want := (guard.PayloadDiffers{Name: "charge", Key: "charge:7"}); e != want {
+						t.Errorf("%s %d: event %+v, want %+v", name, i, e, want)
 					}
 				}
-				if events != r.events {
-					t.Errorf("%s %d: %d events, want %d", name, i, events, r.events)
+				if len(events) != r.events {
+					t.Errorf("%s %d: %d events, want %d", name, i, len(events), r.events)
 				}
 			}
 			if ran != 1 {

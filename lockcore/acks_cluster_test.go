@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // bus is a free port for the talk between the nodes of a cluster.
@@ -82,9 +83,9 @@ func TestReplicaAcksNewMaster(t *testing.T) {
 	slot := s.Slot("holdfast:2:x:{k}")
 	old := s.Master(slot).Client(t)
 	fresh := grown(t, old)
-	count := renewals{}
+	count := new(locktest.Recorder)
 	l := lockerFor(t, s.Client(t), lockcore.Options{
-		ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}, Observer: &count,
+		ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}, Observer: count,
 	})
 	held := take(t, l, "k", lockcore.Terms{})
 	send(t, fresh, "CLUSTER", "SETSLOT", slot, "IMPORTING", myID(t, old))
@@ -96,12 +97,13 @@ func TestReplicaAcksNewMaster(t *testing.T) {
 	send(t, old, args...)
 	renewed := func(le *lockcore.Lease) {
 		t.Helper()
-		kept := count.kept.Load()
+		before, _ := renewals(count)
 		eventually(t, "renewals", func() bool {
+			kept, failed := renewals(count)
 			if err := context.Cause(le.Context()); err != nil {
-				t.Fatalf("%v after %d failed renewals", err, count.failed.Load())
+				t.Fatalf("%v after %d failed renewals", err, failed)
 			}
-			return count.kept.Load() > kept+2
+			return kept > before+2
 		})
 	}
 	for _, c := range []*redis.Client{fresh, old} { // scripts of two keys are told to try again until now

@@ -1,7 +1,6 @@
 package lockcore_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -14,20 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
-
-// lostRecords hears of completions that failed.
-type lostRecords chan error
-
-func (lostRecords) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-
-func (r lostRecords) Event(_ context.Context, e lockcore.Event) {
-	if f, ok := e.(lockcore.CompletionFailed); ok {
-		r <- f.Err
-	}
-}
-
-func (lostRecords) Traceparent(context.Context) string { return "" }
 
 // claimFor takes a once key.
 func claimFor(t *testing.T, l *lockcore.Locker, key string) *lockcore.Lease {
@@ -46,9 +33,9 @@ func TestReplicaAcksRecord(t *testing.T) {
 	for name, heals := range map[string]bool{"in time": true, "never": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, failed := newPair(t), make(lostRecords, 1)
+			p, heard := newPair(t), new(locktest.Recorder)
 			l := lockerFor(t, p.master.Client(t), lockcore.Options{
-				ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 6 * time.Second}, Observer: failed,
+				ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 6 * time.Second}, Observer: heard,
 			})
 			if err := claimFor(t, l, "done").Complete(t.Context(), []byte("r"), time.Hour); err != nil {
 				t.Fatal(err)
@@ -62,8 +49,8 @@ func TestReplicaAcksRecord(t *testing.T) {
 				t.Errorf("a replay: %v, %v", rec, err)
 			}
 			if !heals {
-				eventually(t, "it is reported", func() bool { return len(failed) > 0 })
-				if err := <-failed; !errors.Is(err, lockcore.ErrReplicaAcks) {
+				eventually(t, "it is reported", func() bool { return len(locktest.EventsOf[lockcore.CompletionFailed](heard)) > 0 })
+				if err := locktest.EventsOf[lockcore.CompletionFailed](heard)[0].Err; !errors.Is(err, lockcore.ErrReplicaAcks) {
 					t.Errorf("reported: %v", err)
 				}
 				return
@@ -77,8 +64,8 @@ func TestReplicaAcksRecord(t *testing.T) {
 			if _, rec, err := p.on(p.replica, 0).Claim(t.Context(), "k", lockcore.Claim{}); err != nil || rec == nil {
 				t.Errorf("on the promoted replica: %v, %v", rec, err)
 			}
-			if len(failed) > 0 {
-				t.Error(<-failed)
+			if failed := locktest.EventsOf[lockcore.CompletionFailed](heard); len(failed) > 0 {
+				t.Error(failed)
 			}
 		})
 	}
@@ -209,9 +196,9 @@ func TestReplicaAcksCluster(t *testing.T) {
 	refusedFor(t, err, 0, 1)
 	frozen.Resume()
 
-	count := renewals{}
+	count := new(locktest.Recorder)
 	l = lockerFor(t, s.Client(t), lockcore.Options{
-		ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}, Observer: &count,
+		ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}, Observer: count,
 	})
 	_ = take(t, l, "k", lockcore.Terms{Wait: 20 * time.Second}).Release(t.Context())
 	var to *redistest.Server
@@ -223,8 +210,8 @@ func TestReplicaAcksCluster(t *testing.T) {
 	held := take(t, l, "k", lockcore.Terms{})
 	m := s.Begin(slot("k"), to)
 	m.Keys()
-	kept := count.kept.Load()
-	eventually(t, "renewals of a key on the move", func() bool { return count.kept.Load() > kept+1 })
+	before, _ := renewals(count)
+	eventually(t, "renewals of a key on the move", func() bool { kept, _ := renewals(count); return kept > before+1 })
 	m.End()
 	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)
@@ -232,21 +219,15 @@ func TestReplicaAcksCluster(t *testing.T) {
 	if err := take(t, l, "k", lockcore.Terms{Wait: 20 * time.Second}).Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := count.failed.Load(); n > 0 {
+	if _, n := renewals(count); n > 0 {
 		t.Errorf("%d renewals failed", n)
 	}
 }
 
-// renewals is an Observer that counts them.
-type renewals struct{ kept, failed atomic.Int64 }
-
-func (*renewals) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-
-func (r *renewals) Event(_ context.Context, e lockcore.Event) {
-	if p, ok := e.(lockcore.RenewPass); ok {
-		r.kept.Add(int64(p.Kept))
-		r.failed.Add(int64(p.Failed))
+// renewals returns how many renewals have kept a lease, and how many have failed.
+func renewals(r *locktest.Recorder) (kept, failed int) {
+	for _, e := range locktest.EventsOf[lockcore.RenewPass](r) {
+		kept, failed = kept+e.Kept, failed+e.Failed
 	}
+	return kept, failed
 }
-
-func (*renewals) Traceparent(context.Context) string { return "" }

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // farFrom is the port of a way to addr on which what comes from there takes d.
@@ -85,17 +86,18 @@ func TestReplicaAcksFar(t *testing.T) {
 	p := &pair{T: t, master: redistest.Real(t, "--repl-diskless-sync-delay", "0")}
 	p.replica = redistest.Real(t, "--replicaof", "127.0.0.1 "+farFrom(t, p.master.Addr(), 450*time.Millisecond))
 	p.linked()
-	count := &renewals{}
+	count := new(locktest.Recorder)
 	l := lockerFor(t, p.master.Client(t), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1, Timeout: 750 * time.Millisecond}, Observer: count})
 	_, err := l.Acquire(t.Context(), "short", lockcore.Terms{Lease: 3 * time.Second, Wait: lockcore.NoWait})
 	refusedFor(t, err, 0, 1)
 	le := take(t, l, "long", lockcore.Terms{Lease: 7500 * time.Millisecond, Wait: 20 * time.Second}) // a tenth of the lease is the whole Timeout
-	kept := count.kept.Load()
+	before, _ := renewals(count)
 	eventually(t, "three renewals", func() bool {
+		kept, failed := renewals(count)
 		if err := context.Cause(le.Context()); err != nil {
-			t.Fatalf("%v: %d renewals kept it, %d failed", err, count.kept.Load()-kept, count.failed.Load())
+			t.Fatalf("%v: %d renewals kept it, %d failed", err, kept-before, failed)
 		}
-		return count.kept.Load() > kept+2
+		return kept > before+2
 	})
 	if err := le.Release(t.Context()); err != nil {
 		t.Error(err)

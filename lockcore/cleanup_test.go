@@ -2,12 +2,10 @@ package lockcore_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -18,28 +16,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-const waitersEnv = "HOLDFAST_TEST_WAITERS" // address of Redis, and the number of keys for which this process waits
-
-// dropped is an Observer that counts the cleanups that the Locker has given up.
-type dropped struct {
-	n   atomic.Int64
-	err atomic.Value
-}
-
-func (*dropped) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*dropped) Traceparent(context.Context) string                                { return "" }
-
-func (d *dropped) Event(_ context.Context, e lockcore.Event) {
-	if f, ok := e.(lockcore.CleanupFailed); ok {
-		d.n.Add(int64(f.N))
-		d.err.Store(f.Err)
+// dropped returns how many cleanups the Locker has given up, and the last error.
+func dropped(r *locktest.Recorder) (n int, err error) {
+	for _, e := range locktest.EventsOf[lockcore.CleanupFailed](r) {
+		n, err = n+e.N, e.Err
 	}
+	return n, err
 }
 
 // waitingIn returns how many requests are in the queues of n keys.
@@ -115,38 +104,29 @@ func handOver(t *testing.T, held map[string]*lockcore.Lease, keys []string, next
 
 // manyWaiters is TestCleanupManyCanceled's other process: a waiter on each of many keys, which all are canceled when
 // stdin has a line. It ends with stdin.
-func manyWaiters() bool {
-	addr, n := os.Getenv(waitersEnv), 0
-	if addr == "" {
-		return false
-	}
-	_, _ = fmt.Sscan(addr, &addr, &n)
-	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: addr}), lockcore.Options{})
+func manyWaiters(r role, in *bufio.Scanner) error {
+	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: r.Addr}), lockcore.Options{})
 	if err != nil {
-		panic(err)
+		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var waiters sync.WaitGroup
-	for _, key := range keyNames(n) {
+	for _, key := range keyNames(r.Waiters) {
 		waiters.Go(func() {
 			le, err := l.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever})
 			switch {
 			case err == nil: // the key was released before the cancellation arrived
 				_ = le.Release(ctx)
 			case !errors.Is(err, context.Canceled):
-				fmt.Println("not canceled:", err)
+				chaos.WriteLine(os.Stdout, fmt.Sprint("not canceled: ", err))
 			}
 		})
 	}
-	stdin := bufio.NewReader(os.Stdin)
-	_, _ = stdin.ReadString('\n') // or the test has ended
+	in.Scan() // or the test has ended
 	cancel()
 	waiters.Wait()
-	_, _ = stdin.ReadString('\n')
-	if err := l.Close(context.Background()); err != nil {
-		fmt.Println("Close:", err)
-	}
-	return true
+	in.Scan()
+	return l.Close(context.Background())
 }
 
 // Finding A6: 5,000 waiters of one process on 5,000 keys are canceled at once. All leave the queues, and the next waiter
@@ -164,20 +144,9 @@ func TestCleanupManyCanceled(t *testing.T) {
 	}
 	control := handOver(t, held, keys[n:], next, nil)
 	keys = keys[:n]
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test binary
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", waitersEnv, w.rdb.Options().Addr, n))
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }() // no effect after its end
+	p, said := chaos.Listen[string](t, role{Addr: w.rdb.Options().Addr, Waiters: n})
 	eventually(t, "the queues", func() bool { return waitingIn(t, w.rdb, keys) == n })
-	waits := handOver(t, held, keys[n-sample:], next, func() { _, _ = stdin.Write([]byte("\n")) })
+	waits := handOver(t, held, keys[n-sample:], next, func() { p.Tell("") })
 	at := func(all []time.Duration, p int) time.Duration { return all[len(all)*p/100] }
 	t.Logf("wait after the release: p50 %v, p99 %v, max %v; control without canceled waiters: p50 %v, p99 %v, max %v",
 		at(waits, 50), at(waits, 99), waits[sample-1], at(control, 50), at(control, 99), control[sample-1])
@@ -189,9 +158,9 @@ func TestCleanupManyCanceled(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		left = waitingIn(t, w.rdb, keys)
 	}
-	_ = stdin.Close()
-	if err := cmd.Wait(); err != nil || said.Len() > 0 {
-		t.Errorf("the process of the canceled waiters: %v\n%s", err, said.String())
+	p.Close()
+	for line := range said {
+		t.Errorf("the process of the canceled waiters: %s", line)
 	}
 	if left != 0 {
 		t.Errorf("%d canceled requests are still in the queues", left)
@@ -354,7 +323,7 @@ func TestCleanupBeforeNextRequest(t *testing.T) {
 func TestCleanupBound(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
-		w, obs := newWorld(t), new(dropped)
+		w, obs := newWorld(t), new(locktest.Recorder)
 		l, faults, _ := w.locker(lockcore.Options{Observer: obs})
 		takeOnce(t, l, "warm")
 		le := w.must(l.Acquire(t.Context(), "held", lockcore.Terms{Lease: time.Minute}))
@@ -392,7 +361,7 @@ func TestCleanupBound(t *testing.T) {
 		if h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "held"); err != nil || h.State != lockcore.StateFree {
 			t.Errorf("the release through the gap: %+v, %v", h, err)
 		}
-		if n := obs.n.Load(); n != 0 || lockcore.Cleanups(l) != 0 {
+		if n, _ := dropped(obs); n != 0 || lockcore.Cleanups(l) != 0 {
 			t.Errorf("%d given up, %d left", n, lockcore.Cleanups(l))
 		}
 	})
@@ -412,7 +381,7 @@ func TestCleanupClose(t *testing.T) {
 			t.Run(way+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const n = 300
-					w, faults, obs := newWorld(t), locktest.NewFaults(t), new(dropped)
+					w, faults, obs := newWorld(t), locktest.NewFaults(t), new(locktest.Recorder)
 					o := w.dial()
 					o.Dialer = faults.Dial(o.Dialer)
 					rdb := redis.NewClient(o)
@@ -429,8 +398,8 @@ func TestCleanupClose(t *testing.T) {
 					if err := l.Close(ctx); err != nil {
 						t.Error(err)
 					}
-					took, lost := time.Since(start), obs.n.Load()
-					err, _ = obs.err.Load().(error)
+					took := time.Since(start)
+					lost, err := dropped(obs)
 					if way == "answers" {
 						if took >= 1500*time.Millisecond || lost != 0 {
 							t.Errorf("closed after %v, %d given up", took, lost)
@@ -454,7 +423,7 @@ func TestCleanupClose(t *testing.T) {
 // Finding A6: a cleanup that Redis refuses for good is reported and does not delay the rest.
 func TestCleanupRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, obs := newWorld(t), new(dropped)
+		w, obs := newWorld(t), new(locktest.Recorder)
 		l, _, _ := w.locker(lockcore.Options{Observer: obs})
 		takeOnce(t, l, "warm")
 		for i := range 3 {
@@ -462,7 +431,7 @@ func TestCleanupRefused(t *testing.T) {
 		}
 		lockcore.PileUp(l, 150)
 		time.Sleep(time.Second)
-		if n := obs.n.Load(); n != 3 || lockcore.Cleanups(l) != 0 {
+		if n, _ := dropped(obs); n != 3 || lockcore.Cleanups(l) != 0 {
 			t.Errorf("%d given up, %d left; want 3 and 0", n, lockcore.Cleanups(l))
 		}
 	})

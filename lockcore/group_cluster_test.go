@@ -1,7 +1,6 @@
 package lockcore_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,21 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
-
-// groupCounter is an Observer that counts groups and their calls.
-type groupCounter struct{ groups, calls atomic.Int64 }
-
-func (*groupCounter) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-
-func (*groupCounter) Traceparent(context.Context) string { return "" }
-
-func (c *groupCounter) Event(_ context.Context, e lockcore.Event) {
-	if g, ok := e.(lockcore.GroupSent); ok {
-		c.groups.Add(1)
-		c.calls.Add(int64(g.Calls))
-	}
-}
 
 // In a Cluster each server has its own groups. While slots move, a call that a server redirects is sent again alone, and
 // each call is granted its key.
@@ -32,8 +18,8 @@ func TestGroupCluster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Cluster(t)
-	var seen groupCounter
-	l, err := lockcore.New(s.Client(t), lockcore.Options{Observer: &seen})
+	var heard locktest.Recorder
+	l, err := lockcore.New(s.Client(t), lockcore.Options{Observer: &heard})
 	ok(t, err)
 	var over atomic.Bool
 	var served atomic.Int64
@@ -64,7 +50,10 @@ func TestGroupCluster(t *testing.T) {
 	over.Store(true)
 	calls.Wait()
 	ok(t, l.Close(t.Context()))
-	groups, n := seen.groups.Load(), seen.calls.Load()
+	groups, n := 0, 0
+	for _, e := range locktest.EventsOf[lockcore.GroupSent](&heard) {
+		groups, n = groups+1, n+e.Calls
+	}
 	t.Logf("%d pairs, %d calls in %d groups", served.Load(), n, groups)
 	if groups == 0 || n < 2*groups {
 		t.Errorf("%d calls in %d groups", n, groups)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // badReply replaces the reply to rotate.lua, which the server runs. It closes ran when the reply is there, and passes
@@ -44,27 +44,12 @@ func (c *badReply) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// waits is an Observer that reports the first call that waits.
-type waits struct {
-	quiet
-	once   sync.Once
-	waiter chan struct{}
-}
-
-func (w *waits) Traceparent(context.Context) string { return "" }
-
-func (w *waits) Event(_ context.Context, e lockcore.Event) {
-	if _, is := e.(lockcore.Waiting); is {
-		w.once.Do(func() { close(w.waiter) })
-	}
-}
-
 // After a reply of another shape to release-and-acquire the next request may have the key, so it is withdrawn.
 func TestRotateBadReply(t *testing.T) {
 	for _, reply := range []string{"*1\r\n+x\r\n", "*0\r\n", "+OK\r\n", "*2\r\n:1\r\n+x\r\n", "*3\r\n:1\r\n:1\r\n+x\r\n"} {
 		t.Run(fmt.Sprintf("%q", reply), func(t *testing.T) {
 			t.Parallel()
-			o, obs := redistest.Real(t).Options(), &waits{waiter: make(chan struct{})}
+			o, obs := redistest.Real(t).Options(), new(locktest.Recorder)
 			ran, gone, dial := make(chan struct{}), make(chan struct{}), redis.NewDialer(o)
 			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				conn, err := dial(ctx, network, addr)
@@ -80,7 +65,7 @@ func TestRotateBadReply(t *testing.T) {
 				defer close(left)
 				_, _ = l.Acquire(ctx, "k", lockcore.Terms{Wait: lockcore.Forever, Lease: time.Hour}) // another lease: no hand-off
 			}()
-			<-obs.waiter
+			eventually(t, "a waiter", func() bool { return len(locktest.EventsOf[lockcore.Waiting](obs)) > 0 })
 			go func() {
 				defer close(released)
 				_ = held.Release(t.Context())

@@ -3,37 +3,26 @@ package lockcore_test
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(spinEnv) != "" {
-		compute(nil)
-	}
-	if manyWaiters() {
-		return
-	}
-	if role() { // this process is the holder that a test will kill
-		return
-	}
-	redis.SetLogger(quietLogger{}) // faults are what these tests are about
+	chaos.Work(role.play)
+	logging.Disable() // faults are what these tests are about
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
-
-type quietLogger struct{}
-
-func (quietLogger) Printf(context.Context, string, ...any) {}
 
 // world is one Redis and the lockers on it, each behind a network of its own.
 type world struct {

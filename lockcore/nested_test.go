@@ -27,13 +27,13 @@ type nest struct {
 	outer *lockcore.Lease
 	fail  func() // makes Redis silent
 	sent  func() int
-	heard *heardEvents
+	heard *locktest.Recorder
 }
 
 func inNest(t *testing.T, test func(t *testing.T, n *nest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		n := &nest{world: newWorld(t), heard: new(heardEvents)}
+		n := &nest{world: newWorld(t), heard: new(locktest.Recorder)}
 		l, faults, count := n.locker(lockcore.Options{Observer: n.heard})
 		n.l, n.fail = l, faults.Silence
 		n.outer = n.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
@@ -96,32 +96,6 @@ func releaseAll(t *testing.T, leases ...*lockcore.Lease) {
 			t.Error(err)
 		}
 	}
-}
-
-// heardEvents keeps the events of an Observer.
-type heardEvents struct {
-	mu  sync.Mutex
-	got []lockcore.Event
-}
-
-func (*heardEvents) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*heardEvents) Traceparent(context.Context) string                                { return "" }
-
-func (h *heardEvents) Event(_ context.Context, e lockcore.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.got = append(h.got, e)
-}
-
-func (h *heardEvents) waiting() (out []lockcore.Waiting) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, e := range h.got {
-		if w, ok := e.(lockcore.Waiting); ok {
-			out = append(out, w)
-		}
-	}
-	return out
 }
 
 // Finding B1: goroutines with the ctx of one handler were inside the same key at once. Now nested calls of one entry
@@ -693,11 +667,11 @@ func TestNestedWaitingEvent(t *testing.T) {
 		c := n.call(n.outer.Context(), forever)
 		time.Sleep(1999 * time.Millisecond)
 		synctest.Wait()
-		if got := n.heard.waiting(); len(got) > 0 {
+		if got := locktest.EventsOf[lockcore.Waiting](n.heard); len(got) > 0 {
 			t.Errorf("early: %+v", got)
 		}
 		time.Sleep(time.Minute)
-		got := n.heard.waiting()
+		got := locktest.EventsOf[lockcore.Waiting](n.heard)
 		if len(got) != 1 || !got[0].Nested || got[0].Holder.Host == "" || got[0].Queue != 1 {
 			t.Errorf("%+v", got)
 		}
@@ -713,7 +687,7 @@ func TestNestedWaitingEvent(t *testing.T) {
 func TestNestedObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{Observer: panicsOnWaiting{}})
+		l, _, _ := w.locker(lockcore.Options{Observer: panicsOn[lockcore.Waiting]{}})
 		outer := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		inner := w.must(l.Acquire(outer.Context(), "k", noWait))
 		func() {
@@ -727,18 +701,6 @@ func TestNestedObserverPanics(t *testing.T) {
 		releaseAll(t, inner)
 		releaseAll(t, w.must(l.Acquire(outer.Context(), "k", noWait)), outer)
 	})
-}
-
-type panicsOnWaiting struct{}
-
-func (panicsOnWaiting) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-
-func (panicsOnWaiting) Traceparent(context.Context) string { return "" }
-
-func (panicsOnWaiting) Event(_ context.Context, e lockcore.Event) {
-	if _, ok := e.(lockcore.Waiting); ok {
-		panic("of the Observer")
-	}
 }
 
 // Finding B3: a call that did not get its handler's ctx gets an error that says that this process has the key. In another process it does not say so.

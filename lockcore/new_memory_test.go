@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 func memoryLocker(t *testing.T, o lockcore.Options) *lockcore.Locker {
@@ -116,35 +117,18 @@ func TestNewMemoryMaxBytes(t *testing.T) {
 	})
 }
 
-// completions counts the records that were not stored.
-type completions struct {
-	lockcore.Observer
-	failed chan error
-}
-
-func (c completions) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-
-func (c completions) Traceparent(context.Context) string { return "" }
-
-func (c completions) Event(_ context.Context, e lockcore.Event) {
-	if e, is := e.(lockcore.CompletionFailed); is {
-		c.failed <- e.Err
-	}
-}
-
 // A record that does not fit is reported, and the next run takes the key over.
 func TestNewMemoryRecordTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		failed := make(chan error, 10)
-		l := memoryLocker(t, lockcore.Options{MaxBytes: 4 << 10, Observer: completions{failed: failed}})
+		heard := new(locktest.Recorder)
+		l := memoryLocker(t, lockcore.Options{MaxBytes: 4 << 10, Observer: heard})
 		le, _, err := l.Claim(t.Context(), "once", lockcore.Claim{})
 		ok(t, err)
 		ok(t, le.Complete(t.Context(), make([]byte, 64<<10), time.Hour))
-		if err := <-failed; !strings.Contains(fmt.Sprint(err), "Options.MaxBytes is 4096") {
-			t.Errorf("CompletionFailed with %v, want an error that names MaxBytes", err)
-		}
-		if len(failed) > 0 {
-			t.Error("CompletionFailed came twice")
+		eventually(t, "it is reported", func() bool { return len(locktest.EventsOf[lockcore.CompletionFailed](heard)) > 0 })
+		failed := locktest.EventsOf[lockcore.CompletionFailed](heard)
+		if len(failed) != 1 || !strings.Contains(fmt.Sprint(failed), "Options.MaxBytes is 4096") {
+			t.Errorf("CompletionFailed %v, want it once with an error that names MaxBytes", failed)
 		}
 		_, _, err = l.Claim(t.Context(), "once", lockcore.Claim{AtMostOnce: true, Terms: lockcore.Terms{Wait: time.Minute}})
 		if !errors.Is(err, lockcore.ErrAbandoned) {

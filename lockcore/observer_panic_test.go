@@ -3,7 +3,6 @@ package lockcore_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,38 +24,12 @@ func (*fragile) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// types counts events by type.
-type types struct {
-	mu                                               sync.Mutex
-	renewed, failed, lost, completion, misconfigured int
-}
-
-func (*types) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*types) Traceparent(context.Context) string                                { return "" }
-
-func (y *types) Event(_ context.Context, e lockcore.Event) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	switch e.(type) {
-	case lockcore.RenewPass:
-		y.renewed++
-	case lockcore.RenewFailed:
-		y.failed++
-	case lockcore.Lost:
-		y.lost++
-	case lockcore.CompletionFailed:
-		y.completion++
-	case lockcore.Misconfigured:
-		y.misconfigured++
-	}
-}
-
 // Finding A9: an Observer that panics on the watchdog's goroutine, a timer or in the background ends neither the
 // process nor a lease. An Observer that is joined with it gets the same events.
 func TestObserverPanicsInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		heard := new(types)
+		heard := new(locktest.Recorder)
 		l, faults, _ := w.locker(lockcore.Options{Observer: lockcore.Join(new(fragile), heard)})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(time.Minute) // it is renewed
@@ -72,13 +45,13 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // the record cannot be stored
 		faults.Heal()
-		heard.mu.Lock()
-		defer heard.mu.Unlock()
-		if heard.renewed == 0 || heard.failed == 0 || heard.lost != 1 || heard.completion != 1 || heard.misconfigured != 1 {
-			t.Errorf("heard %+v", heard)
+		renewed, failed := len(locktest.EventsOf[lockcore.RenewPass](heard)), len(locktest.EventsOf[lockcore.RenewFailed](heard))
+		lost, completion := len(locktest.EventsOf[lockcore.Lost](heard)), len(locktest.EventsOf[lockcore.CompletionFailed](heard))
+		if misconfigured := len(locktest.EventsOf[lockcore.Misconfigured](heard)); renewed == 0 || failed == 0 || lost != 1 || completion != 1 || misconfigured != 1 {
+			t.Errorf("heard %+v", heard.Events())
 		}
-		if n := l.ObserverPanics(); n < int64(heard.renewed+heard.failed+heard.lost+heard.completion) {
-			t.Errorf("%d panics were counted, heard %+v", n, heard)
+		if n := l.ObserverPanics(); n < int64(renewed+failed+lost+completion) {
+			t.Errorf("%d panics were counted, heard %+v", n, heard.Events())
 		}
 	})
 }
@@ -127,7 +100,7 @@ func TestObserverPanicsOnReleased(t *testing.T) {
 func TestObserverPanicsOnOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		heard := new(heardEvents)
+		heard := new(locktest.Recorder)
 		l, _, _ := w.locker(lockcore.Options{Observer: lockcore.Join(panicsOn[lockcore.Lost]{}, panicsOn[lockcore.Overrun]{}, heard)})
 		le, _, err := l.Claim(t.Context(), "o", lockcore.Claim{})
 		if err != nil {
@@ -138,7 +111,8 @@ func TestObserverPanicsOnOverrun(t *testing.T) {
 		if err := le.Complete(t.Context(), []byte("record"), time.Minute); !errors.Is(err, lockcore.ErrLost) {
 			t.Error(err)
 		}
-		if e, ok := heard.got[len(heard.got)-1].(lockcore.Released); !ok || l.ObserverPanics() != 2 {
+		events := heard.Events()
+		if e, ok := events[len(events)-1].(lockcore.Released); !ok || l.ObserverPanics() != 2 {
 			t.Errorf("the last event is %T, %d panics were counted", e, l.ObserverPanics())
 		}
 		other, _, _ := w.locker(lockcore.Options{})

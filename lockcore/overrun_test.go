@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // A handler that stops within 100 ms after the reply to a renewal ended its lease has no overrun. A later one has.
@@ -15,7 +16,7 @@ func TestOverrunAfterRevocation(t *testing.T) {
 		t.Run(after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				heard := new(heardEvents)
+				heard := new(locktest.Recorder)
 				l, _, _ := w.locker(lockcore.Options{Observer: heard})
 				other, _, _ := w.locker(lockcore.Options{})
 				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -26,13 +27,7 @@ func TestOverrunAfterRevocation(t *testing.T) {
 				<-le.Context().Done()
 				time.Sleep(after)
 				_ = le.Release(context.Background())
-				n := 0
-				for _, e := range heard.got {
-					if _, ok := e.(lockcore.Overrun); ok {
-						n++
-					}
-				}
-				if n != want {
+				if n := len(locktest.EventsOf[lockcore.Overrun](heard)); n != want {
 					t.Errorf("%d overruns, want %d", n, want)
 				}
 			})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // groupsOnNodes acquires and releases keys at the same time, in a cluster of one server whose client node makes. It
@@ -26,8 +27,8 @@ func groupsOnNodes(t *testing.T, node func(*redis.Options) *redis.Client) (w *wo
 		Dialer: dial.Dialer, NewClient: node,
 	})
 	defer func() { _ = rdb.Close() }()
-	var seen groupCounter
-	l, err := lockcore.New(rdb, lockcore.Options{Observer: &seen})
+	var heard locktest.Recorder
+	l, err := lockcore.New(rdb, lockcore.Options{Observer: &heard})
 	ok(t, err)
 	for i := range callers {
 		keys = append(keys, fmt.Sprint("k", i))
@@ -35,7 +36,7 @@ func groupsOnNodes(t *testing.T, node func(*redis.Options) *redis.Client) (w *wo
 	errs, _ := atOnce(lockAndUnlock(t.Context(), l, lockcore.Terms{}))
 	ok(t, errors.Join(errs...))
 	ok(t, l.Close(t.Context()))
-	eventually(t, "a group is counted", func() bool { return seen.groups.Load() > 0 })
+	eventually(t, "a group is counted", func() bool { return len(locktest.EventsOf[lockcore.GroupSent](&heard)) > 0 })
 	return w, keys
 }
 

@@ -247,25 +247,10 @@ func TestEndingsHaveRoom(t *testing.T) {
 	})
 }
 
-// order keeps what it hears of one attempt at a time.
-type order struct {
-	mu  sync.Mutex
-	got []lockcore.Event
-}
-
-func (o *order) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (o *order) Traceparent(context.Context) string                                { return "" }
-
-func (o *order) Event(_ context.Context, e lockcore.Event) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.got = append(o.got, e)
-}
-
 // Granted is told first, also of a lease that ends at once, and Released last.
 func TestEventOrder(t *testing.T) {
 	testlevel.Full(t) // in real time: in a bubble the lease never ends before Release
-	w, o, lost := newWorld(t), new(order), 0
+	w, o, lost := newWorld(t), new(locktest.Recorder), 0
 	l, _, _ := w.locker(lockcore.Options{Observer: o})
 	for i := range 1000 {
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait, MaxHold: 1}))
@@ -273,19 +258,18 @@ func TestEventOrder(t *testing.T) {
 			<-le.Context().Done() // the other leases end in a race with Release
 		}
 		_ = le.Release(t.Context())
-		o.mu.Lock()
-		if _, ok := o.got[0].(lockcore.Granted); !ok {
-			t.Fatalf("%T came first", o.got[0])
+		got := o.Events()
+		if _, ok := got[0].(lockcore.Granted); !ok {
+			t.Fatalf("%T came first", got[0])
 		}
-		r, ok := o.got[len(o.got)-1].(lockcore.Released)
-		if !ok || r.Lost != nil && len(o.got) < 3 {
-			t.Fatalf("%T came last of %d", o.got[len(o.got)-1], len(o.got))
+		r, ok := got[len(got)-1].(lockcore.Released)
+		if !ok || r.Lost != nil && len(got) < 3 {
+			t.Fatalf("%T came last of %d", got[len(got)-1], len(got))
 		}
 		if r.Lost != nil {
 			lost++
 		}
-		o.got = nil
-		o.mu.Unlock()
+		o.Reset()
 	}
 	if lost == 0 {
 		t.Error("no lease ended on its own")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -14,25 +13,36 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const roleEnv = "HOLDFAST_TEST_HOLD" // address of the Redis on which this process is to hold a key until it is killed
+// role is what another process of a test does on the Redis at Addr.
+type role struct {
+	Addr    string
+	Spin    bool // it is busy until it is killed
+	Waiters int  // it waits for as many keys, see manyWaiters; 0: it holds a key until it is killed
+}
 
-func role() bool {
-	addr := os.Getenv(roleEnv)
-	if addr == "" {
-		return false
+func (r role) play(in *bufio.Scanner) error {
+	switch {
+	case r.Spin:
+		compute(nil)
+	case r.Waiters > 0:
+		return manyWaiters(r, in)
 	}
-	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: addr}), lockcore.Options{})
-	if err == nil {
-		_, err = l.Acquire(context.Background(), "k", lockcore.Terms{Lease: 3 * time.Second})
+	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: r.Addr}), lockcore.Options{})
+	if err != nil {
+		return err
 	}
-	fmt.Println("held", err)
-	time.Sleep(time.Minute) // bounded, if nobody kills it
-	return true
+	if _, err := l.Acquire(context.Background(), "k", lockcore.Terms{Lease: 3 * time.Second}); err != nil {
+		return err
+	}
+	chaos.WriteLine(os.Stdout, "held")
+	in.Scan() // until the test kills it, or is gone
+	return nil
 }
 
 // A killed holder's key is taken within its lease and 250 ms.
@@ -42,17 +52,9 @@ func TestRealKilledHolder(t *testing.T) {
 	w, control := realWorld(t), redistest.NewControl(t)
 	l, _, _ := w.locker(lockcore.Options{})
 	for _, after := range []time.Duration{100 * time.Millisecond, 3500 * time.Millisecond} {
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // ourselves
-		cmd.Env = append(os.Environ(), roleEnv+"="+w.rdb.Options().Addr)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "held <nil>\n" {
-			t.Fatalf("%q, %v", line, err)
+		p, said := chaos.Listen[string](t, role{Addr: w.rdb.Options().Addr})
+		if line := <-said; line != "held" {
+			t.Fatalf("the holder said %q", line)
 		}
 		got := make(chan *lockcore.Lease)
 		go func() {
@@ -65,8 +67,7 @@ func TestRealKilledHolder(t *testing.T) {
 		time.Sleep(after) // it renews, or not yet
 		left := w.left(l, "k")
 		killed := time.Now()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		p.Kill()
 		le := <-got
 		took := time.Since(killed)
 		t.Logf("killed %v after the grant with %v left: taken after %v", after, left, took)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,23 +166,6 @@ func TestRenewUnanswered(t *testing.T) {
 	})
 }
 
-// failures are the errors of RenewFailed.
-type failures struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (*failures) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*failures) Traceparent(context.Context) string                                { return "" }
-
-func (f *failures) Event(_ context.Context, e lockcore.Event) {
-	if e, ok := e.(lockcore.RenewFailed); ok {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.all = append(f.all, e.Err.Error())
-	}
-}
-
 // Finding A2: a key that cannot be read does not end the other leases of the same renewal script. Its own lease
 // expires, and RenewFailed names the key and the field.
 func TestRenewUnreadable(t *testing.T) {
@@ -233,7 +215,7 @@ func renewUnreadable(t *testing.T, w *world) {
 		23: {[]any{"HSET", hash(23), "x", "nan"}, `field "x"`},
 		31: {[]any{"SET", hash(31), "abc"}, "WRONGTYPE"},
 	}
-	heard := new(failures)
+	heard := new(locktest.Recorder)
 	l, _, _ := w.locker(lockcore.Options{Observer: heard, Terms: lockcore.Terms{Lease: 3 * time.Second}})
 	leases := make([]*lockcore.Lease, 50)
 	for i := range leases {
@@ -256,11 +238,9 @@ func renewUnreadable(t *testing.T, w *world) {
 			if !errors.Is(err, lockcore.ErrLost) {
 				t.Errorf("%v: %v", b.do, err)
 			}
-			heard.mu.Lock()
-			if all := strings.Join(heard.all, "\n"); !strings.Contains(all, b.said) || !strings.Contains(all, hash(i)) {
+			if all := fmt.Sprint(locktest.EventsOf[lockcore.RenewFailed](heard)); !strings.Contains(all, b.said) || !strings.Contains(all, hash(i)) {
 				t.Errorf("%v: RenewFailed said %s", b.do, all)
 			}
-			heard.mu.Unlock()
 		} else if err != nil {
 			lost++
 		}

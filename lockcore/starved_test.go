@@ -5,14 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -23,8 +22,6 @@ var (
 	starvedSpins  = flag.String("starved-spins", "16", "busy goroutines of TestStarvedLeases")
 )
 
-const spinEnv = "HOLDFAST_TEST_SPIN" // this process is to be busy until it is killed
-
 // Finding A13: a process that lacks CPU time keeps its leases as long as Redis answers. The test measures how many
 // leases are lost beside busy goroutines in the holder's process and two busy processes. It judges only the promised
 // case, 3 s beside 16 goroutines. For a table: -starved-leases "1s 3s 10s" -starved-spins "2 8 16" -starve 10m, the time
@@ -33,12 +30,7 @@ func TestStarvedLeases(t *testing.T) {
 	testlevel.Exhaustive(t)
 	s := redistest.Real(t)
 	for range 2 {
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test binary
-		cmd.Env = append(os.Environ(), spinEnv+"=1")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+		chaos.Listen[string](t, role{Spin: true})
 	}
 	for _, lease := range parsed(t, *starvedLeases, time.ParseDuration) {
 		for _, spins := range parsed(t, *starvedSpins, func(s string) (n int, err error) { _, err = fmt.Sscan(s, &n); return n, err }) {

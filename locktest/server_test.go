@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,7 +183,7 @@ func TestServerForget(t *testing.T) {
 // An Observer of the test still gets all events.
 func TestServerLeak(t *testing.T) {
 	inAndOut(t, func(t *testing.T) {
-		rec, events := &recorder{TB: t}, new(eventNames)
+		rec, events := &recorder{TB: t}, new(locktest.Recorder)
 		locks := locktest.NewServer(rec).Locker(lockcore.Options{Observer: events})
 		lease, err := locks.Acquire(t.Context(), "released", noWait)
 		if err == nil {
@@ -205,45 +204,12 @@ func TestServerLeak(t *testing.T) {
 			!strings.Contains(rec.said, want) || strings.Contains(rec.said, `"released"`) {
 			t.Errorf("the test was told %q, want %q", rec.said, want)
 		}
-		if got := events.String(); got != "start granted released start granted" {
-			t.Errorf("the Observer heard %q", got)
+		granted, released := locktest.EventsOf[lockcore.Granted](events), locktest.EventsOf[lockcore.Released](events)
+		if len(events.Attempts()) != 2 || len(granted) != 2 || len(released) != 1 {
+			t.Errorf("the Observer heard %+v", events.Events())
 		}
 	})
 }
-
-// eventNames is an Observer that records the first events of each attempt, and its end.
-type eventNames struct {
-	mu    sync.Mutex
-	names []string
-}
-
-func (o *eventNames) note(name string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.names = append(o.names, name)
-}
-
-func (o *eventNames) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Join(o.names, " ")
-}
-
-func (o *eventNames) Start(ctx context.Context, _ lockcore.Acquisition) context.Context {
-	o.note("start")
-	return ctx
-}
-
-func (o *eventNames) Event(_ context.Context, e lockcore.Event) {
-	switch e.(type) {
-	case lockcore.Granted:
-		o.note("granted")
-	case lockcore.Released:
-		o.note("released")
-	}
-}
-
-func (*eventNames) Traceparent(context.Context) string { return "" }
 
 // A lease is lost in time when Redis stops replying, and kept if Redis replies before.
 func TestFaultsWithLocker(t *testing.T) {

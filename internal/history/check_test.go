@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	linger   = int64(time.Second) // how long a call that gave up may keep the key from others: its place is taken back in the background
+	linger   = int64(time.Second) // how long a call that gave up may keep the key from others: its request is withdrawn asynchronously
 	mostTime = 10 * time.Second   // for the history of one key in one round
 	enough   = 3                  // keys with a violation: what is wrong costs time to explain
 	shown    = 12                 // events around a violation
@@ -22,7 +22,7 @@ const (
 // checker checks histories round after round. Between two rounds nothing is under way.
 type checker struct {
 	keys    []state        // by key, of exclusive ones
-	unknown map[int32]bool // keys for which a call got no reply: whoever is refused there may be right
+	unknown map[int32]bool // keys for which a call got no reply: a refusal there may be right
 	problem []string
 }
 
@@ -116,7 +116,8 @@ func (h history) check(init state, vague bool) (problem string, unanswered bool)
 	}
 }
 
-// link gives each grant the token before its own. It returns one whose token is not new. Shares may have the token of another one.
+// link gives each grant the token before its own. It returns one whose token is not new. Shares may
+// have the token of another one.
 func (h history) link(init state) (again *event) {
 	last, share, before := init.last, init.share, init.last
 	var grants history
@@ -140,8 +141,8 @@ func (h history) link(init state) (again *event) {
 	return nil
 }
 
-// findLines marks the refused calls during which somebody else stood in line: then the key may have been on its way to that one. h is
-// sorted.
+// findLines marks the refused calls during which another call was waiting: then the key may have
+// been reserved for that one. h is sorted.
 func (h history) findLines(all bool) {
 	type end struct {
 		at int64

@@ -16,7 +16,7 @@ const (
 	extend               // the lease
 	leave                // Release, of the hold or of a nested run
 	complete             // a once key
-	revoke               // whoever has it
+	revoke               // the hold of any worker
 	lose                 // no call: the hold's ctx was seen canceled with ErrLost
 )
 
@@ -33,7 +33,8 @@ const (
 	unknown               // Redis did not answer
 )
 
-// event is one call. The clock is that of the run; a call that may have its effect later returns at never.
+// event is one call. The clock is that of the run; a call that may have its effect later returns at
+// never.
 type event struct {
 	call, ret   int64
 	token, prev int64 // granted, entered: the token, and of a grant the one before it in the history of the key
@@ -47,7 +48,7 @@ type event struct {
 	answer      answer
 	shared      bool // a share, or the end of one
 	joins       bool // of a share that was granted: another one has the same token
-	inLine      bool // busy: somebody stood in line at some moment of the call, so that the key need not be held
+	inLine      bool // busy: another call waited at some moment of this one, so that the key need not be held
 }
 
 const never = int64(1) << 62

@@ -1,13 +1,12 @@
 package history_test
 
 import (
-	"context"
 	"flag"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -23,9 +22,10 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
-// What many goroutines of several Lockers get from a real server can be put into an order in which a fenced reentrant mutex would have
-// given it to them: one holder at a time, tokens that grow from hold to hold and stay the same on re-entry, busy only while
-// somebody has the key or stands in line, revoked only after a Revoke, one record for all. And no increment of a fenced register gets lost.
+// The replies that many goroutines of several Lockers get can be put into an order in which a
+// fenced reentrant mutex gives them: one holder at a time, tokens that grow from hold to hold and
+// stay the same on re-entry, busy only while the key is held or waited for, revoked only after a
+// Revoke, one record for all. No increment of a fenced register is lost.
 func TestHistory(t *testing.T) {
 	n := *ops
 	if n == 0 {
@@ -37,9 +37,10 @@ func TestHistory(t *testing.T) {
 	l.judge()
 }
 
-// The same of readers and writers: what they get can be put into an order in which a lock with epochs gives it to them. Readers are
-// together under one token and no writer is beside them. Each sees the value of the last writer before its token. And a register that
-// checks tokens of reads and writes refuses none of theirs.
+// The replies that readers and writers get can be put into an order in which a lock with epochs
+// gives them. Readers are together under one token, and no writer is beside them. Each sees the
+// value of the last writer before its token. A register that checks the tokens of reads and writes
+// refuses none.
 func TestHistoryShares(t *testing.T) {
 	n := *ops
 	if n == 0 {
@@ -57,18 +58,7 @@ func realLoad(t *testing.T, s *redistest.Server) *load {
 	t.Helper()
 	l := newLoad(t, *keys)
 	for range *lockers {
-		rdb := redis.NewClient(s.Options())
-		locks, err := lockcore.New(rdb, lockcore.Options{Observer: l})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := locks.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-			_ = rdb.Close()
-		})
-		l.lockers = append(l.lockers, locks)
+		l.lockers = append(l.lockers, chaos.Locker(t, s.Client(t), lockcore.Options{Observer: l}))
 	}
 	return l
 }

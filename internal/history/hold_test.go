@@ -26,7 +26,7 @@ func (n *hold) hold(slow bool) {
 		n.enter()
 	}
 	r := &n.registers[n.key]
-	value := r.read()
+	value := r.Value()
 	yield()
 	if chance(20) {
 		n.extend()
@@ -38,7 +38,7 @@ func (n *hold) hold(slow bool) {
 		n.stay(rand.N(2*time.Millisecond), nil)
 	}
 	yield()
-	if !r.write(n.leases[0].Token(), n.id, value+1) && !errors.Is(context.Cause(n.ctx()), lockcore.ErrLost) {
+	if !r.Write(n.leases[0].Token(), n.id, value+1) && !errors.Is(context.Cause(n.ctx()), lockcore.ErrLost) {
 		n.stale.Add(1)
 	}
 	n.look()
@@ -56,7 +56,8 @@ func (n *hold) hold(slow bool) {
 	}
 }
 
-// stay ends after d, with the hold, or with the round if over says when that is: not before the watchdog has renewed something.
+// stay ends after d, with the hold, or with the round if over says when that is: not before the
+// watchdog has renewed something.
 func (n *hold) stay(d time.Duration, over <-chan struct{}) {
 	if n.renewals.Load() < slowKeys {
 		over = nil
@@ -95,7 +96,7 @@ func (n *hold) extend() {
 		n.end(e, yes)
 	case errors.Is(err, lockcore.ErrRevoked):
 		n.end(e, revoked)
-	} // else it is lost, or Redis did not answer: no effect that anybody could see
+	} // else it is lost, or Redis did not answer: no visible effect
 }
 
 // look notes that the hold is not lost yet.

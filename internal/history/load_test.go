@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 const (
 	lease    = 3 * time.Second
-	stuck    = 30 * time.Second // who still waits after that is stuck
+	stuck    = 30 * time.Second // a longer wait means that something is stuck
 	hotKeys  = 8
 	slowKeys = 4  // whose holders stay until the watchdog has renewed the lease
 	onceUses = 16 // calls of one once key
@@ -25,7 +26,7 @@ type load struct {
 	*testing.T
 	lockers   []*lockcore.Locker
 	names     []string // of the exclusive keys: first the hot ones, last the slow ones
-	registers []register
+	registers []chaos.Register
 	base      time.Time
 	shared    bool // workers read and write the registers, see share
 	checker   *checker
@@ -48,7 +49,7 @@ type counts struct {
 
 func newLoad(t *testing.T, keys int, lockers ...*lockcore.Locker) *load {
 	t.Helper()
-	l := &load{T: t, lockers: lockers, base: time.Now(), checker: newChecker(keys), registers: make([]register, keys)}
+	l := &load{T: t, lockers: lockers, base: time.Now(), checker: newChecker(keys), registers: make([]chaos.Register, keys)}
 	for i := range keys {
 		l.names = append(l.names, fmt.Sprint("account:", i))
 	}
@@ -148,8 +149,8 @@ func (l *load) judge() {
 func (l *load) violations() []string {
 	all := l.checker.problem
 	for i := range l.registers {
-		if r := &l.registers[i]; r.value != r.accepted {
-			all = append(all, fmt.Sprintf("register %d has %d after %d writes", i, r.value, r.accepted))
+		if err := l.registers[i].Check(); err != nil {
+			all = append(all, fmt.Sprintf("%s: %v", l.names[i], err))
 		}
 	}
 	if n := l.stale.Load(); n > 0 {
@@ -158,13 +159,14 @@ func (l *load) violations() []string {
 	return all
 }
 
-// Start and what follows make the load the Observer of its Lockers: it hears of renewals, and of ends that got no reply.
+// Start makes the load, with Event and Traceparent, the Observer of its Lockers. It hears of
+// renewals, and of releases that got no reply.
 func (l *load) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
 
-// Traceparent is that of nobody.
+// Traceparent returns "".
 func (l *load) Traceparent(context.Context) string { return "" }
 
-// Event is called by the goroutine of the worker, as far as it ends something.
+// Event is called by the goroutine of the worker for the release of its hold.
 func (l *load) Event(ctx context.Context, e lockcore.Event) {
 	switch e := e.(type) {
 	case lockcore.RenewPass:

@@ -4,9 +4,10 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// state is a key as the model sees it: a reentrant mutex with fencing tokens that, as a once key, can also be done. Shares are
-// readers of its register: all that are held at the same time have one token, and a reader and the holder exclude each other. Between two rounds
-// nobody has a key, and only last, done, by and runs go on.
+// state is a key as the model sees it: a reentrant mutex with fencing tokens that, as a once key,
+// can also be done. Shares are readers of its register: all that are held at the same time have one
+// token, and a reader and the holder exclude each other. Between two rounds no key is held, and
+// only last, done, by and runs remain.
 type state struct {
 	last    int64 // token
 	holder  int32 // hold, 0: free
@@ -65,13 +66,14 @@ func (s state) step(e *event) (state, bool) {
 	case revoke: // between two holds of a batch it strikes the second
 		s.revoked = true
 		return s, true
-	default: // the ctx was canceled before anybody else could have the key
+	default: // the ctx was canceled before another hold could have the key
 		s.holder, s.depth = 0, 0
 		return s, mine
 	}
 }
 
-// asked is a call that wants the key. Tokens grow with each grant, so the one before e's has the greatest token that is smaller.
+// asked is a call that wants the key. Tokens grow with each grant, so the one before e's has the
+// greatest token that is smaller.
 func (s state) asked(e *event) (state, bool) {
 	switch e.answer {
 	case yes:

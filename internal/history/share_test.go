@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// share reads the register of a key under a share, or writes it in a hold of the key alone, or tries to.
+// share reads the register of a key under a share, or writes it in a hold of the key alone, or
+// tries to.
 func (w *worker) share(ctx context.Context) {
 	key, t, k := w.key(), lockcore.Terms{Wait: lockcore.Forever, Lease: lease}, acquire
 	switch n := rand.IntN(20); {
@@ -40,7 +41,7 @@ func (w *worker) share(ctx context.Context) {
 	if e.shared {
 		by = 0
 	}
-	value, ok := r.readBy(e.token, by)
+	value, ok := r.Read(e.token, by)
 	e.value = value
 	w.end(e, yes)
 	yield()
@@ -48,11 +49,11 @@ func (w *worker) share(ctx context.Context) {
 		time.Sleep(rand.N(2 * time.Millisecond))
 	}
 	if writes && ok {
-		if ok = r.write(e.token, by, value+1); ok {
+		if ok = r.Write(e.token, by, value+1); ok {
 			value++
 		}
 	} else if ok {
-		value, ok = r.readBy(e.token, by)
+		value, ok = r.Read(e.token, by)
 	}
 	alive := w.now()
 	if kept := le.Context().Err() == nil; kept && !ok {

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
@@ -95,7 +96,8 @@ func span(keys, clients int) time.Duration {
 	return 2*time.Second + time.Duration(keys*clients)*time.Second/perSecond
 }
 
-// moments says when what is asked: each key has its time, at which half of its requests come together; the others follow by and by.
+// moments says when what is asked: each key has its time, at which half of its requests come
+// together; the others follow by and by.
 func moments(keys, clients int) []ask {
 	var asks []ask
 	span := span(keys, clients)
@@ -113,7 +115,8 @@ func moments(keys, clients int) []ask {
 	return asks
 }
 
-// send sends all requests, calls sent when the last one has been, which ends the lures too, and returns when all have their answers.
+// send sends all requests, calls sent when the last one has been, which ends the lures too, and
+// returns when all have their answers.
 func (c *crowd) send(asks []ask, sent func()) {
 	var wg sync.WaitGroup
 	todo, start := make(chan ask), time.Now()
@@ -135,7 +138,8 @@ func (c *crowd) send(asks []ask, sent func()) {
 	c.client.CloseIdleConnections()
 }
 
-// lure makes a run of a new key under m begin at addr, and lets others ask for the same when that has ended, by death most often.
+// lure makes a run of a new key under m begin at addr, and lets others ask for the same when that
+// has ended, by death most often.
 func (c *crowd) lure(m mount, addr string, clients int) {
 	c.mu.Lock()
 	k := &keyTries{name: fmt.Sprint("lure", len(c.lures)), mount: m}
@@ -200,7 +204,7 @@ func (c *crowd) try(k *keyTries, addr string) (t try, a *answer, retry time.Dura
 	if err != nil {
 		return t, nil, 0, err
 	}
-	t.got, t.status, t.replayed = now(), resp.StatusCode, resp.Header.Get(httpmw.HeaderReplayed) != ""
+	t.got, t.status, t.replayed = chaos.Now(), resp.StatusCode, resp.Header.Get(httpmw.HeaderReplayed) != ""
 	if resp.Header.Get("Content-Type") == "application/problem+json" {
 		var p struct{ Type string }
 		if err := json.Unmarshal(body, &p); err != nil {
@@ -217,7 +221,7 @@ func (c *crowd) try(k *keyTries, addr string) (t try, a *answer, retry time.Dura
 func (k *keyTries) send() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at := now()
+	at := chaos.Now()
 	if k.since == 0 {
 		k.since = at
 	}

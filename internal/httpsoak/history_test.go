@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// history is all that is known from outside the lock: what servers wrote, which of them were killed, what clients got.
+// history is all that is known from outside the lock: what servers wrote, which of them were
+// killed, what clients got.
 type history struct {
 	lines  []line
 	deaths map[string]*death
@@ -120,8 +121,9 @@ func (h *history) died(v *verdict) {
 	}
 }
 
-// fault is excused only by the death of its process. Without one a lease is lost where the machine is so busy that a process did not get to renew
-// within a lease: then other checks may fail too, and the machine is to blame.
+// fault is excused only by the death of its process. Without one a lease is lost where the machine
+// is so busy that a process did not get to renew within a lease: then other checks may fail too,
+// and the machine is to blame.
 func (h *history) fault(v *verdict, l line) {
 	if d := h.deaths[l.Proc]; d == nil || l.At < d.at {
 		v.fail("fault", "%s: %s: %s %s", l.Proc, l.Key, l.Op, l.Text)

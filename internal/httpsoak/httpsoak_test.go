@@ -2,15 +2,13 @@ package httpsoak_test
 
 import (
 	"flag"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
@@ -24,20 +22,15 @@ var (
 )
 
 const (
-	serverEnv = "HOLDFAST_HTTPSOAK_SERVER"
-	endTime   = 5 * time.Second // in which a server ends when it is told to
+	endTime   = 5 * time.Second // in which a server ends after its standard input
 	tellFirst = 5               // mistakes that each check prints
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(serverEnv) != "" {
-		os.Exit(serve())
-	}
-	goleak.VerifyTestMain(m, redistest.PoolProbes())
-}
+func TestMain(m *testing.M) { chaos.Main(m, serve) }
 
-// While servers are killed and started again at random, each key's handler completes once per recorded completion, all replays are equal
-// byte for byte, takeovers are reported, and nobody waits longer than the lease for a dead server; at most once, what was killed never runs
+// While servers are killed and started again at random, the handler of a key completes once per
+// recorded completion. All replays are equal byte for byte, takeovers are reported, and no request
+// waits longer than the lease for a dead server. At most once, a run that was killed never runs
 // again.
 func TestHTTPSoak(t *testing.T) {
 	testlevel.Full(t)
@@ -65,7 +58,7 @@ func TestHTTPSoak(t *testing.T) {
 	v := h.judge()
 	report(t, v, c, took)
 	if *kill > 0 && (v.midRun == 0 || v.takeovers == 0 || v.unknown == 0) {
-		t.Error("inconclusive: nobody was killed in the middle of a run, nobody took over, or nobody's outcome is unknown")
+		t.Error("inconclusive: no kill in the middle of a run, no takeover, or no unknown outcome")
 	}
 	if n := int(c.asked.Load()); v.requests < n || n < *keys**clients {
 		t.Errorf("%d of %d requests and more have a final answer", v.requests, n)

@@ -1,14 +1,14 @@
 package httpsoak_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/chaos"
 )
 
 // What a line of the journal says.
@@ -22,8 +22,8 @@ const (
 	opFault   = "fault"   // a lost lease, a failed completion, an unreadable record, a leaked goroutine
 )
 
-// line is one line of the journal. Servers write it, outside of the lock, each with a single write at the end of one file: so it is there
-// whatever becomes of its writer.
+// line is one line of the journal. Servers write it outside of the lock, each with a single write
+// at the end of one file.
 type line struct {
 	Op       string
 	Proc     string
@@ -48,36 +48,20 @@ func openJournal(path, proc string) (*journal, error) {
 	return &journal{f: f, proc: proc}, err
 }
 
-// write panics if it cannot: a run that is not in the journal would be none.
 func (j *journal) write(l line) {
-	l.Proc, l.At = j.proc, now()
-	b, err := json.Marshal(l)
-	if err == nil {
-		_, err = j.f.Write(append(b, '\n'))
-	}
-	if err != nil {
-		panic(err)
-	}
+	l.Proc, l.At = j.proc, chaos.Now()
+	chaos.WriteLine(j.f, l)
 }
 
-func readJournal(path string) ([]line, error) {
-	b, err := os.ReadFile(path)
+func readJournal(path string) (lines []line, err error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	var lines []line
-	for s := range bytes.Lines(b) {
-		var l line
-		if err := json.Unmarshal(s, &l); err != nil {
-			return nil, fmt.Errorf("journal: %q: %w", s, err)
-		}
-		lines = append(lines, l)
-	}
-	return lines, nil
+	defer f.Close()
+	err = chaos.ReadLines(f, func(l line) { lines = append(lines, l) })
+	return lines, err
 }
-
-// now is the machine's clock, the same for all processes.
-func now() int64 { return time.Now().UnixNano() }
 
 // ownHeaders are the headers that the handler may set. All are recorded.
 var ownHeaders = []string{"Content-Type", "Etag", "Location", "X-Part", "X-Receipt"}

@@ -12,8 +12,8 @@ import (
 
 func ms(n int) int64 { return int64(n) * int64(time.Millisecond) }
 
-// story is a history without a mistake. At 1 s two runs begin in p1, which is killed 20 ms later; p2 takes the order over at 4.05 s, and the outcome of
-// the payout is unknown.
+// story is a history without a mistake. At 1 s two runs begin in p1, which is killed 20 ms later;
+// p2 takes the order over at 4.05 s, and the outcome of the payout is unknown.
 func story() *history {
 	a := &answer{header: http.Header{"X-Receipt": {"B"}}, body: []byte("B\n...")}
 	begin := func(proc, key, run string, attempt int, tookOver bool, at int) []line {
@@ -92,7 +92,7 @@ var mistakes = []struct {
 	{"most", "B begins", func(_ *history, o, _ *keyTries) { o.mount = payouts }},
 	{"unknown", "not killed", func(h *history, _, _ *keyTries) { delete(h.deaths, "p1") }},
 	{"unknown", "some have it", func(_ *history, o, p *keyTries) { p.tries[1] = o.tries[2] }},
-	{"unknown", "nobody was killed", func(h *history, _, p *keyTries) { p.name = "new"; h.deaths["p1"].gone = 0 }},
+	{"unknown", "no server was killed", func(h *history, _, p *keyTries) { p.name = "new"; h.deaths["p1"].gone = 0 }},
 	{"fault", "p2", func(h *history, _, _ *keyTries) { h.lines = append(h.lines, line{Op: opFault, Proc: "p2", At: ms(1)}) }},
 	{"fault", "p1", func(h *history, _, _ *keyTries) {
 		h.lines = append(h.lines, line{Op: opFault, Proc: "p1", At: ms(1019)})
@@ -101,7 +101,8 @@ var mistakes = []struct {
 	{"death", "p2", func(h *history, _, _ *keyTries) { h.lines = append(h.lines, line{Op: opDie, Proc: "p2", At: ms(1)}) }},
 }
 
-// unseen is a story in which p3 has the order for a lease after p1, and dies before anybody knows.
+// unseen is a story in which p3 has the order for a lease after p1, and dies before the Observer
+// hears of it.
 func unseen() *history {
 	h := story()
 	h.deaths["p3"] = &death{at: ms(4051), gone: ms(4052)}

@@ -1,22 +1,20 @@
 package httpsoak_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/chaos"
 )
 
-// aimTime bounds the time until a server reaches the step at which it is to be killed. After that it is killed at any step.
+// aimTime bounds the time until a server reaches the step at which it is to be killed. After that
+// it is killed at any step.
 const aimTime = 5 * time.Second
 
 // aim says at which step of a run to kill; without a step it is from outside, at a random moment.
@@ -69,32 +67,27 @@ type killer struct {
 type slot struct {
 	name, addr string
 	n          int // processes so far
-	cmd        *exec.Cmd
-	in         io.Closer
-	ready      chan struct{} // closed when it listens, or has ended
-	ended      chan struct{} // closed then; err says how
-	err        error
+	*chaos.Process
+	ready chan struct{} // closed when it listens
 }
 
 func newKiller(t *testing.T, task task, servers int) *killer {
 	t.Helper()
 	k := &killer{t: t, task: task, deaths: map[string]*death{}, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
-	t.Cleanup(k.end)
 	for i := range servers {
 		s := &slot{name: fmt.Sprintf("server%d", i), addr: freeAddr(t)}
-		if err := k.start(s); err != nil {
-			t.Fatal(err)
-		}
+		k.start(s)
 		k.slots = append(k.slots, s)
 	}
 	for _, s := range k.slots {
-		<-s.ready
+		s.await()
 	}
 	return k
 }
 
-// freeAddr is below the ports that the system gives to connections: a client that tries to connect while nobody listens could else get
-// that very port, and then be connected with itself.
+// freeAddr returns an address below the ports that the system gives to connections. Otherwise a
+// client that connects while no server listens could get that very port, and be connected with
+// itself.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -116,37 +109,27 @@ func (k *killer) addrs() (all []string) {
 }
 
 // start starts the next process of s.
-func (k *killer) start(s *slot) error {
-	cmd := exec.Command(os.Args[0]) //nolint:noctx // it lives until kill or end
-	cmd.Env, cmd.Stderr = append(os.Environ(), serverEnv+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")), os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
+func (k *killer) start(s *slot) {
 	s.n++
-	s.cmd, s.in, s.ready, s.ended = cmd, in, make(chan struct{}), make(chan struct{})
-	go func() { // ends with the process
-		_, _ = bufio.NewReader(out).ReadString('\n')
-		close(s.ready)
-		s.err = cmd.Wait()
-		close(s.ended)
-	}()
-	task := k.task
+	task, ready := k.task, make(chan struct{})
 	task.Name, task.Addr = s.proc(), s.addr
-	return json.NewEncoder(in).Encode(task)
+	s.ready = ready
+	s.Process = chaos.Start(k.t, task, func(*chaos.Process, string) { close(ready) })
+}
+
+// await waits until the process listens, or has ended.
+func (s *slot) await() {
+	select {
+	case <-s.ready:
+	case <-s.Ended:
+	}
 }
 
 // proc is the name of the process that s has now.
 func (s *slot) proc() string { return fmt.Sprintf("%s.%d", s.name, s.n) }
 
-// kill kills the server that is chosen by chance every so often, and starts it again at once, until stop.
+// kill kills the server that is chosen by chance every so often, and starts it again at once, until
+// stop.
 func (k *killer) kill(every time.Duration, stop <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {
@@ -155,12 +138,9 @@ func (k *killer) kill(every time.Duration, stop <-chan struct{}) {
 		case <-time.After(every/2 + rand.N(every)):
 		}
 		s := k.slots[rand.IntN(len(k.slots))]
-		<-s.ready
+		s.await()
 		k.killOne(s, plan[n%len(plan)])
-		if err := k.start(s); err != nil {
-			k.t.Error(err)
-			return
-		}
+		k.start(s)
 	}
 }
 
@@ -168,17 +148,15 @@ func (k *killer) killOne(s *slot, how aim) {
 	if how.step != "" && k.order(s, how) == nil {
 		k.lure(how.mount, s.addr)
 		select {
-		case <-s.ended:
+		case <-s.Ended:
 		case <-time.After(aimTime):
 		}
 	}
-	d := &death{at: now()}
-	_ = s.cmd.Process.Kill() // an error means that it has died as it was asked to: then the journal knows when
-	<-s.ended
-	d.gone = now()
-	_ = s.in.Close()
-	if s.cmd.ProcessState.Exited() {
-		k.t.Errorf("%s ended by itself: %v", s.proc(), s.err)
+	d := &death{at: chaos.Now()}
+	s.Kill() // no effect if it has died as it was asked to: then the journal knows when
+	d.gone = chaos.Now()
+	if !s.Killed() {
+		k.t.Errorf("%s ended by itself: %v", s.proc(), s.Err)
 	}
 	k.deaths[s.proc()] = d
 }
@@ -199,22 +177,19 @@ func (k *killer) order(s *slot, how aim) error {
 	return resp.Body.Close()
 }
 
-// end ends what still runs, properly if it can. It is called twice: before the journal is read, and if the test fails before that.
+// end ends all servers, properly if it can, before the journal is read.
 func (k *killer) end() {
-	slots := k.slots
-	k.slots = nil
-	for _, s := range slots {
-		_ = s.in.Close()
+	for _, s := range k.slots {
+		s.Close()
 	}
-	for _, s := range slots {
+	for _, s := range k.slots {
 		select {
-		case <-s.ended:
+		case <-s.Ended:
 		case <-time.After(2 * endTime):
-			_ = s.cmd.Process.Kill()
-			<-s.ended
+			s.Kill()
 		}
-		if s.err != nil && k.deaths[s.proc()] == nil {
-			k.t.Errorf("%s: %v", s.proc(), s.err)
+		if s.Err != nil {
+			k.t.Errorf("%s: %v", s.proc(), s.Err)
 		}
 	}
 }

@@ -10,13 +10,13 @@ import (
 const (
 	lease = 3 * time.Second
 
-	// What lockcore promises to who waits for a dead holder, and what the operating system may add to that between a client, a server
-	// and Redis on a busy machine.
+	// What lockcore promises to a waiter behind a dead holder, and what the operating system may
+	// add between a client, a server and Redis on a busy machine.
 	afterLease = 250 * time.Millisecond
 	slack      = 750 * time.Millisecond
 
-	// A lease is renewed at a third of it, give or take a tenth, and no sooner can it be over. unwritten is what may pass between a grant, or a
-	// renewal that is due, and its being seen.
+	// A lease is renewed at a third of it, give or take a tenth, and no sooner can it be over.
+	// unwritten is what may pass between a grant, or a renewal that is due, and its being seen.
 	renewal   = lease * 11 / 30
 	unwritten = 500 * time.Millisecond
 )
@@ -44,7 +44,8 @@ func (h *history) judge() *verdict {
 	return v
 }
 
-// judgeRuns: one after the other, the next only after the death of the one before and not before its lease was over, told so, and counted.
+// judgeRuns: one after the other, the next only after the death of the one before and not before
+// its lease was over, told so, and counted.
 func (h *history) judgeRuns(v *verdict, k *keyTries, runs []*runLog) {
 	for i, r := range runs {
 		last, free := new(runLog), k.since
@@ -56,14 +57,14 @@ func (h *history) judgeRuns(v *verdict, k *keyTries, runs []*runLog) {
 			}
 			v.judgeNext(k, last, r)
 		}
-		if skipped := r.attempt - last.attempt - 1; skipped != 0 { // by who died with the key before the Observer heard of it
+		if skipped := r.attempt - last.attempt - 1; skipped != 0 { // by a process that died with the key before the Observer heard of it
 			if skipped < 0 || h.deathsBetween(free, r.granted-int64(lease-renewal-unwritten)) < skipped {
 				v.fail("attempt", "%s: attempt %d follows attempt %d", k.name, r.attempt, last.attempt)
 			}
 			v.unseen += max(skipped, 0)
 		}
 		if told := r.attempt > 1 || i > 0; r.tookOver != told {
-			v.fail("takeover", "%s: attempt %d, run %d in the journal, is told that it takes over: %v", k.name, r.attempt, i+1, r.tookOver)
+			v.fail("takeover", "%s: attempt %d, run %d in the journal, takes over: %v", k.name, r.attempt, i+1, r.tookOver)
 		}
 		if r.tookOver {
 			v.takeovers++

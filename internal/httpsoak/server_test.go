@@ -1,11 +1,9 @@
 package httpsoak_test
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -29,7 +28,7 @@ type mount struct {
 var (
 	orders  = mount{path: "/orders", wait: 10 * time.Second}              // longer than a lease
 	payouts = mount{path: "/payouts", wait: 10 * time.Second, most: true} // a run that was killed is never repeated
-	quick   = mount{path: "/quick", wait: 50 * time.Millisecond}          // who comes second is sent away
+	quick   = mount{path: "/quick", wait: 50 * time.Millisecond}          // the second request is refused
 )
 
 func (m mount) options() httpmw.IdempotentOptions {
@@ -40,7 +39,7 @@ func (m mount) options() httpmw.IdempotentOptions {
 	return o
 }
 
-// task is what a server process is told on its standard input. It ends when that does.
+// task is what a server process does. It ends with its standard input.
 type task struct {
 	Name, Redis, Addr, Journal string
 	Longest                    time.Duration // of a rare run
@@ -54,22 +53,10 @@ type server struct {
 	locks *lockcore.Locker
 }
 
-func serve() int {
-	if err := serveUntilEOF(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func serveUntilEOF() error {
-	s := new(server)
-	in := json.NewDecoder(os.Stdin)
-	err := in.Decode(&s.task)
-	if err == nil {
-		s.journal, err = openJournal(s.Journal, s.Name)
-	}
-	if err != nil {
+// serve serves until its standard input ends.
+func serve(t task, in *bufio.Scanner) (err error) {
+	s := &server{task: t}
+	if s.journal, err = openJournal(s.Journal, s.Name); err != nil {
 		return err
 	}
 	s.doomed.journal = s.journal
@@ -88,8 +75,8 @@ func serveUntilEOF() error {
 	watching, stopWatch := context.WithCancel(context.Background())
 	watched := make(chan struct{})
 	go func() { defer close(watched); s.watch(watching, rdb) }()
-	fmt.Println("ready")
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the test closes it, or is gone
+	chaos.WriteLine(os.Stdout, "ready")
+	in.Scan() // until the test closes it, or is gone
 	stopWatch()
 	<-watched
 	s.end(srv, rdb)
@@ -108,7 +95,8 @@ func (s *server) end(srv *http.Server, rdb *redis.Client) {
 	}
 }
 
-// watch writes down how late everything is in this process, and in Redis, when the machine is busy with something else.
+// watch writes down how late everything is in this process, and in Redis, when the machine is busy
+// with something else.
 func (s *server) watch(ctx context.Context, rdb *redis.Client) {
 	for ctx.Err() == nil {
 		begin := time.Now()
@@ -139,7 +127,8 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// front stands before httpmw. It lets the Observer know the client's key, and may die as soon as the handler's answer comes out.
+// front stands before httpmw. It lets the Observer know the client's key, and may die as soon as
+// the handler's answer comes out.
 type front struct {
 	s *server
 	m mount

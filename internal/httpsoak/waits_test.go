@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// judgeUnknown: the outcome of an at-most-once key is unknown if and only if its run was killed, to everybody, and not before the
-// lease was over. Any other key is done in the end.
+// judgeUnknown checks that the outcome of an at-most-once key is unknown if and only if its run was
+// killed, to all clients, and not before the lease was over. Any other key is done in the end.
 func (h *history) judgeUnknown(v *verdict, k *keyTries, runs []*runLog) {
 	i := slices.IndexFunc(k.tries, try.unknown)
 	if i < 0 {
 		if k.first == nil && len(k.tries) > 0 {
-			v.fail("done", "%s: nobody got its answer", k.name)
+			v.fail("done", "%s: no client got its answer", k.name)
 		}
 		if n := len(runs); k.mount.most && n > 1 {
 			v.fail("most", "%s: granted %d times", k.name, n)
@@ -28,7 +28,7 @@ func (h *history) judgeUnknown(v *verdict, k *keyTries, runs []*runLog) {
 		case !t.unknown():
 		case len(runs) == 0:
 			if h.deathsBetween(k.since, t.got-int64(lease-renewal-unwritten)) == 0 {
-				v.fail("unknown", "%s: nobody was killed", k.name)
+				v.fail("unknown", "%s: no server was killed", k.name)
 			}
 		case !runs[len(runs)-1].dead(t.got):
 			v.fail("unknown", "%s: %s was not killed before", k.name, runs[len(runs)-1].id)
@@ -41,9 +41,9 @@ func (h *history) judgeUnknown(v *verdict, k *keyTries, runs []*runLog) {
 	}
 }
 
-// judgeWaits: while no living run of its key runs, a request that is at a living server does not wait for longer than for one lease, and
-// the little that lockcore promises. Attempts that are in no line of the journal cost one each. What
-// servers wrote about the machine itself is added.
+// judgeWaits: while no living run of its key runs, a request that is at a living server does not
+// wait for longer than for one lease, and the little that lockcore promises. Attempts that are in
+// no line of the journal cost one each. What servers wrote about the machine itself is added.
 func (v *verdict) judgeWaits(k *keyTries, runs []*runLog) {
 	for i, r := range runs {
 		if r.ended > 0 && (i < len(runs)-1 || k.first == nil) {

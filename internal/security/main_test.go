@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -14,13 +15,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // the tests cause refused connections
+	logging.Disable() // the tests cause refused connections
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
-
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
 
 // newLocker returns a Locker that is closed when the test ends.
 func newLocker(tb testing.TB, rdb redis.UniversalClient, o lockcore.Options) *lockcore.Locker {

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // A field that changes during a hold causes at most the loss of the lease. Later calls of its
@@ -146,7 +147,7 @@ func TestPoisonedSizes(t *testing.T) {
 // handler does not run.
 func TestPoisonedRecords(t *testing.T) {
 	rdb := redistest.Real(t).Client(t)
-	w := &counting{}
+	w := new(locktest.Recorder)
 	l := newLocker(t, rdb, lockcore.Options{Observer: w})
 	ctx, refused := t.Context(), 0
 	for _, record := range []string{
@@ -166,18 +167,7 @@ func TestPoisonedRecords(t *testing.T) {
 		}
 		refused++
 	}
-	if w.bad != refused {
-		t.Errorf("%d of %d counted", w.bad, refused)
-	}
-}
-
-// counting is an Observer that counts BadRecord events. One goroutine calls it.
-type counting struct{ bad int }
-
-func (*counting) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*counting) Traceparent(context.Context) string                                { return "" }
-func (c *counting) Event(_ context.Context, e lockcore.Event) {
-	if _, ok := e.(lockcore.BadRecord); ok {
-		c.bad++
+	if bad := locktest.EventsOf[lockcore.BadRecord](w); len(bad) != refused {
+		t.Errorf("%d of %d counted", len(bad), refused)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 	"github.com/holdfast-go/holdfast/tracing"
 )
@@ -45,36 +46,25 @@ type witness struct {
 	spans   *tracetest.InMemoryExporter
 	metrics *sdkmetric.ManualReader
 	lockcore.Observer
+	heard *locktest.Recorder
 
 	mu     sync.Mutex
-	events strings.Builder
 	errors strings.Builder
 	logs   bytes.Buffer
 }
 
 func newWitness(t *testing.T, o tracing.Options) *witness {
 	t.Helper()
-	w := &witness{T: t, spans: tracetest.NewInMemoryExporter(), metrics: sdkmetric.NewManualReader()}
+	w := &witness{T: t, spans: tracetest.NewInMemoryExporter(), metrics: sdkmetric.NewManualReader(), heard: new(locktest.Recorder)}
 	o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))
 	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.metrics))
 	traces, err := tracing.New(o)
 	check(t, err)
-	w.Observer = lockcore.Join(traces, ears{w})
+	w.Observer = lockcore.Join(traces, w.heard)
 	out := log.Writer()
 	log.SetOutput(&w.logs)
 	t.Cleanup(func() { log.SetOutput(out) })
 	return w
-}
-
-// ears records every event.
-type ears struct{ w *witness }
-
-func (e ears) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (e ears) Traceparent(context.Context) string                                { return "" }
-func (e ears) Event(_ context.Context, ev lockcore.Event) {
-	e.w.mu.Lock()
-	defer e.w.mu.Unlock()
-	fmt.Fprintf(&e.w.events, "%T %+v\n", ev, ev)
 }
 
 // fails records the error of a call, which must match want.
@@ -95,10 +85,14 @@ func (w *witness) told() map[string]string {
 	check(w.T, err)
 	metrics, err := json.Marshal(w.collect())
 	check(w.T, err)
+	var events strings.Builder
+	for _, e := range w.heard.Events() {
+		fmt.Fprintf(&events, "%T %+v\n", e, e)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return map[string]string{
-		"spans": string(spans), "metrics": string(metrics), "events": w.events.String(), "errors": w.errors.String(), "logs": w.logs.String(),
+		"spans": string(spans), "metrics": string(metrics), "events": events.String(), "errors": w.errors.String(), "logs": w.logs.String(),
 	}
 }
 

@@ -1,3 +1,3 @@
-// Package serverfault has the tests of what a real redis-server may do to its clients: answer late, not at all, with errors, or forget
-// what it knew. What a bad network does is in internal/sim.
+// Package serverfault tests what a real redis-server may do to its clients: it replies late, not at
+// all or with errors, or loses its data. Faults of the network are in internal/sim.
 package serverfault

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -35,7 +36,7 @@ type load struct {
 	forgot  atomic.Bool // the server has lost its data: two may hold a key until they hear of it
 
 	mu       sync.Mutex
-	holders  [keys]context.Context // of who is inside, last come
+	holders  [keys]context.Context // of the hold that began last
 	tokens   [keys]int64
 	overlaps int
 	refused  int // calls that did not run
@@ -45,16 +46,8 @@ func newLoad(t *testing.T, s *redistest.Server) *load {
 	t.Helper()
 	ld := &load{t: t, stop: make(chan struct{})}
 	for range lockers {
-		l, err := lockcore.New(s.Client(t), lockcore.Options{Terms: lockcore.Terms{Lease: lease, Wait: 10 * time.Second}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := l.Close(context.Background()); err != nil {
-				t.Errorf("close: %v", err)
-			}
-		})
-		ld.locks = append(ld.locks, l)
+		o := lockcore.Options{Terms: lockcore.Terms{Lease: lease, Wait: 10 * time.Second}}
+		ld.locks = append(ld.locks, chaos.Locker(t, s.Client(t), o))
 	}
 	for i := range lockers * each {
 		ld.callers.Go(func() { ld.call(i) })
@@ -67,7 +60,8 @@ func (ld *load) end() {
 	ld.callers.Wait()
 }
 
-// call calls until the end: exclusive keys, and now and then a key that is new to all and runs once.
+// call calls until the end: exclusive keys, and now and then a key that is new to all and runs
+// once.
 func (ld *load) call(i int) {
 	for n := i; ; n++ {
 		select {
@@ -83,7 +77,7 @@ func (ld *load) call(i int) {
 	}
 }
 
-// inside checks that nobody else is, and that tokens grow.
+// inside checks that no other hold runs, and that tokens grow.
 func (ld *load) inside(ctx context.Context, key int) error {
 	token, held := guard.Token(ctx, fmt.Sprint("k", key))
 	ld.mu.Lock()
@@ -111,7 +105,8 @@ func (ld *load) inside(ctx context.Context, key int) error {
 	return nil
 }
 
-// judge knows what a call may come to: it ran, it ran and its lease was lost, or it did not run because of the server.
+// judge checks how a call ended: it ran, it ran and lost its lease, or it did not run because of
+// the server.
 func (ld *load) judge(err error) {
 	if err == nil || errors.Is(err, lockcore.ErrLost) {
 		return
@@ -124,7 +119,8 @@ func (ld *load) judge(err error) {
 	ld.refused++
 }
 
-// witness asks the server all the time, so that it is known that a fault struck: calls wait until it is over. What it heard comes when ctx has ended.
+// witness asks the server all the time, so that it is known that a fault struck: calls wait until
+// it is over. What it heard comes when ctx has ended.
 func witness(ctx context.Context, rdb *redis.Client) <-chan string {
 	heard := make(chan string, 1)
 	go func() {
@@ -144,11 +140,9 @@ func witness(ctx context.Context, rdb *redis.Client) <-chan string {
 
 // more waits for that many grants from now on.
 func (ld *load) more(n int64, within time.Duration) error {
-	want := ld.grants.Load() + n
-	for end := time.Now().Add(within); ld.grants.Load() < want; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			return fmt.Errorf("%d grants of %d in %v", n-(want-ld.grants.Load()), n, within)
-		}
+	before := ld.grants.Load()
+	if !chaos.Within(within, func() bool { return ld.grants.Load() >= before+n }) {
+		return fmt.Errorf("%d grants of %d in %v", ld.grants.Load()-before, n, within)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -22,7 +23,7 @@ type death struct {
 	role  string
 	point point
 	nth   int
-	freed bool // its key is free then, or nobody waits for its lease
+	freed bool // its key is free then, so no process waits for the end of its lease
 }
 
 var deaths = []death{
@@ -44,9 +45,10 @@ var deaths = []death{
 	{"line", "", 0, true},
 }
 
-// A worker that is killed at whatever point leaves its key to the others within its lease and 250 ms; where it was in line, or had let go,
-// they have it sooner. A once key has been run as often as it was taken over, and once more; all have the same record. Nothing is left
-// without a TTL, and nobody is stuck.
+// Another process gets the key of a killed worker within its lease and 250 ms, whatever the point.
+// It gets it sooner if the worker was a waiter or had released the key. A once key runs once more
+// than it is taken over, and all calls get the same record. Each key has a TTL, and no call is
+// stuck.
 func TestKills(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -68,9 +70,9 @@ func TestKills(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	p.checkLeftovers()
+	chaos.CheckLeftovers(p, p.rdb, 2*time.Second)
 	t.Logf("%d kills in %.1f s: %d keys taken from the dead, at most %v after their death with leases of %v; %d once keys with %d runs, %d taken over; machine late by up to %v",
-		all.n, time.Since(begin).Seconds(), all.abandoned, all.longest, lease, all.once, all.runs, all.takeovers, p.lateBetween(0, now()))
+		all.n, time.Since(begin).Seconds(), all.abandoned, all.longest, lease, all.once, all.runs, all.takeovers, p.lateBetween(0, chaos.Now()))
 	if all.n != *kills || all.abandoned == 0 || all.takeovers == 0 {
 		t.Error("inconclusive")
 	}
@@ -107,7 +109,7 @@ func (p *place) taken(all *toll, key string, d death, died, granted int64, aband
 
 // killHolder kills one that holds the key, or is about to, while two others want it.
 func (p *place) killHolder(all *toll, key string, d death) {
-	reg := new(register)
+	reg := new(chaos.Register)
 	w := start(p.T, p.task(task{Key: key, Role: d.role, Point: d.point, Nth: d.nth}), reg)
 	m, err := w.await(opBegan, opPoint)
 	if err != nil {
@@ -132,9 +134,9 @@ func (p *place) killHolder(all *toll, key string, d death) {
 	}
 	h.died.Store(m.At)
 	wg.Wait()
-	<-w.ended
+	<-w.Ended
 	p.taken(all, key, d, m.At, h.first, h.abandoned)
-	if err := reg.problem(); err != nil {
+	if err := reg.Check(); err != nil {
 		p.Errorf("%s: %v", key, err)
 	}
 }
@@ -142,7 +144,7 @@ func (p *place) killHolder(all *toll, key string, d death) {
 // heirs want the key of one that dies.
 type heirs struct {
 	key  string
-	reg  *register
+	reg  *chaos.Register
 	died atomic.Int64
 
 	mu        sync.Mutex
@@ -176,7 +178,7 @@ func briefly() {}
 
 // killOnce kills one that runs a once key; then two others call, twice each.
 func (p *place) killOnce(all *toll, key string, d death) {
-	w := start(p.T, p.task(task{Key: key, Role: d.role, Point: d.point, Nth: d.nth}), new(register))
+	w := start(p.T, p.task(task{Key: key, Role: d.role, Point: d.point, Nth: d.nth}), new(chaos.Register))
 	r := runs{key: key, values: map[string]int{}}
 	m, err := w.await(opBegan, opPoint)
 	if err == nil && m.Op == opBegan {
@@ -196,7 +198,7 @@ func (p *place) killOnce(all *toll, key string, d death) {
 		})
 	}
 	wg.Wait()
-	<-w.ended
+	<-w.Ended
 	p.taken(all, key, d, m.At, r.first, r.takeovers > 0)
 	expected := 1 + r.takeovers
 	if d.point == "acquire answered" { // the dead one's run never began
@@ -227,7 +229,7 @@ func (r *runs) call(locks *lockcore.Locker) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.n++
-		r.first = now()
+		r.first = chaos.Now()
 		if _, took := guard.Attempt(ctx, r.key); took {
 			r.takeovers++
 		}
@@ -237,37 +239,36 @@ func (r *runs) call(locks *lockcore.Locker) error {
 	defer r.mu.Unlock()
 	r.values[res.Value]++
 	if r.first == 0 {
-		r.first = now()
+		r.first = chaos.Now()
 	}
 	return err
 }
 
-// killInLine kills one that is the first in line, and then lets go: the second has the key.
+// killInLine kills the first waiter and then releases the key: the second waiter gets it.
 func (p *place) killInLine(all *toll, key string) {
 	le, err := p.locks[0].Acquire(context.Background(), key, p.locks[0].Terms())
 	if err != nil {
 		p.Error(err)
 		return
 	}
-	w := start(p.T, p.task(task{Key: key, Role: "line"}), new(register))
+	w := start(p.T, p.task(task{Key: key, Role: "line"}), new(chaos.Register))
 	if _, err := w.await(opWaits); err != nil {
 		p.Error(err)
 	}
 	p.awaitLine(key, 1)
 	got := make(chan int64)
 	go func() {
-		at, _, err := p.turn(p.locks[1], key, new(register), briefly)
+		at, _, err := p.turn(p.locks[1], key, new(chaos.Register), briefly)
 		if err != nil {
 			p.Error(err)
 		}
 		got <- at
 	}()
 	p.awaitLine(key, 2)
-	_ = w.cmd.Process.Kill()
-	<-w.ended
-	at := now()
+	w.Kill()
+	at := chaos.Now()
 	if err := le.Release(context.Background()); err != nil {
 		p.Error(err)
 	}
-	p.taken(all, key, death{role: "line", point: "in line", freed: true}, at, <-got, false)
+	p.taken(all, key, death{role: "line", point: "waiting", freed: true}, at, <-got, false)
 }

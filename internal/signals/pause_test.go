@@ -5,11 +5,13 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// pause is what a worker does that will be stopped: three holds, in each of which it reads the register, looks at its ctx, and writes. A write
-// that is refused is one of a hold in which it was stopped.
+// pause is what a worker does that will be stopped: three holds, in each of which it reads the
+// register, looks at its ctx, and writes. A write that is refused is one of a hold in which it was
+// stopped.
 func (w *worker) pause() {
 	for range 3 {
 		before := w.fired.Load()
@@ -24,7 +26,7 @@ func (w *worker) pause() {
 			w.canceled(le)
 		}
 		if !taken && !stopped {
-			w.fail(errors.New("a write was refused although nobody was stopped"))
+			w.fail(errors.New("a write was refused although the worker was not stopped"))
 		}
 		if err := le.Release(context.Background()); err != nil && w.fired.Load() == before {
 			w.fail(err)
@@ -52,10 +54,10 @@ func (w *worker) hold(le *lockcore.Lease) (taken bool) {
 
 // canceled tells how the hold in which the worker was stopped ends.
 func (w *worker) canceled(le *lockcore.Lease) {
-	since := now()
+	since := chaos.Now()
 	select {
 	case <-le.Context().Done():
-		w.say(message{Op: opCanceled, Text: context.Cause(le.Context()).Error(), Value: int(time.Duration(now() - since).Microseconds())})
+		w.say(message{Op: opCanceled, Text: context.Cause(le.Context()).Error(), Value: time.Duration(chaos.Now() - since).Microseconds()})
 	case <-time.After(100 * time.Millisecond): // it has not lost the lease
 		w.say(message{Op: opCanceled})
 	}

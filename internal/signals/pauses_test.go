@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -19,12 +19,12 @@ var pauses = flag.Int("pauses", 20, "workers that are stopped, all at the same t
 // pausePoints are where workers are stopped: mostly where it hurts.
 var pausePoints = []point{
 	"after the check", "after the check", "renew answered", "after the check", "acquire answered",
-	"after the check", "release sent", "after the check", "in line", "renew sent",
+	"after the check", "release sent", "after the check", "waiting", "renew sent",
 }
 
-// A worker that is stopped with SIGSTOP for half a lease to three, at whatever point, and then goes on: what it writes late is refused by a
-// resource that checks tokens, and taken by one that does not. Its key is others' after its lease, nobody else notices, and afterwards it
-// works like the others.
+// A worker is stopped with SIGSTOP for half a lease to three, at any point, and resumed. A resource
+// that checks tokens refuses its late writes, and one that does not accepts them. Another process
+// gets the key after the lease, without an error. Afterwards the worker works like the others.
 func TestPauses(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -37,9 +37,9 @@ func TestPauses(t *testing.T) {
 		wg.Go(func() { p.pauseOne(&all, fmt.Sprint("pause:", i), pausePoints[i%len(pausePoints)], d) })
 	}
 	wg.Wait()
-	p.checkLeftovers()
+	chaos.CheckLeftovers(p, p.rdb, 2*time.Second)
 	t.Logf("%d pauses in %.1f s: %d late writes refused, %d overlaps in the control, %d leases lost, longest wait for a stopped holder %v over its lease, ctx canceled at most %v after the end of a pause, machine late by up to %v",
-		all.n, time.Since(begin).Seconds(), all.late, all.overlaps, all.lost, all.over, all.canceled, p.lateBetween(0, now()))
+		all.n, time.Since(begin).Seconds(), all.late, all.overlaps, all.lost, all.over, all.canceled, p.lateBetween(0, chaos.Now()))
 	if all.overlaps == 0 || all.late < all.overlaps || all.lost == 0 {
 		t.Error("inconclusive")
 	}
@@ -52,12 +52,13 @@ type verdict struct {
 	over, canceled          time.Duration
 }
 
-func (v *verdict) add(reg *register, end message, over time.Duration) {
+func (v *verdict) add(reg *chaos.Register, end message, over time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.n++
-	v.late += reg.late
-	v.overlaps += reg.overlaps
+	_, refused, overlaps := reg.Counts()
+	v.late += refused
+	v.overlaps += overlaps
 	v.over = max(v.over, over)
 	if end.Text != "" {
 		v.lost++
@@ -67,8 +68,8 @@ func (v *verdict) add(reg *register, end message, over time.Duration) {
 
 // pauseOne stops one worker for d, while two others want its key.
 func (p *place) pauseOne(all *verdict, key string, at point, d time.Duration) {
-	reg := new(register)
-	if at == "in line" {
+	reg := new(chaos.Register)
+	if at == "waiting" {
 		p.pauseInLine(all, key, reg, d)
 		return
 	}
@@ -97,17 +98,17 @@ func (p *place) pauseOne(all *verdict, key string, at point, d time.Duration) {
 		p.Errorf("%s: after a pause at %q: %v", key, at, err)
 	}
 	over := time.Duration(<-first-m.At) - lease
-	if limit := recovery + p.lateBetween(m.At, now()); d > lease+limit && over > limit {
+	if limit := recovery + p.lateBetween(m.At, chaos.Now()); d > lease+limit && over > limit {
 		p.Errorf("%s: taken %v after the lease of a stopped worker", key, over)
 	}
-	if err := reg.problem(); err != nil {
+	if err := reg.Check(); err != nil {
 		p.Errorf("%s, stopped at %q for %v: %v", key, at, d, err)
 	}
 	all.add(reg, end, over)
 }
 
 // others take the key, each once. It returns when the first had it.
-func (p *place) others(key string, reg *register, stay func()) int64 {
+func (p *place) others(key string, reg *chaos.Register, stay func()) int64 {
 	var wg sync.WaitGroup
 	granted := make([]int64, len(p.locks))
 	for i, locks := range p.locks {
@@ -123,19 +124,20 @@ func (p *place) others(key string, reg *register, stay func()) int64 {
 	return slices.Min(granted)
 }
 
-// pauseInLine stops a worker that stands in line: the key that is reserved for it is another's after the claim window.
-func (p *place) pauseInLine(all *verdict, key string, reg *register, d time.Duration) {
+// pauseInLine stops a waiter: another process gets the key that is reserved for it, after the
+// reservation.
+func (p *place) pauseInLine(all *verdict, key string, reg *chaos.Register, d time.Duration) {
 	le, err := p.locks[0].Acquire(context.Background(), key, lockcore.Terms{})
 	if err != nil {
 		p.Error(err)
 		return
 	}
-	w := start(p.T, p.task(task{Key: key, Role: "pause", Point: "in line", Stop: true}), reg)
+	w := start(p.T, p.task(task{Key: key, Role: "pause", Point: "waiting", Stop: true}), reg)
 	if _, err := w.await(opWaits); err != nil {
 		p.Error(err)
 	}
 	p.awaitLine(key, 1)
-	w.signal(syscall.SIGSTOP)
+	w.Pause()
 	var wg sync.WaitGroup
 	var granted int64
 	wg.Go(func() {
@@ -146,32 +148,31 @@ func (p *place) pauseInLine(all *verdict, key string, reg *register, d time.Dura
 		granted = at
 	})
 	p.awaitLine(key, 2)
-	released := now()
+	released := chaos.Now()
 	if err := le.Release(context.Background()); err != nil {
 		p.Error(err)
 	}
 	time.Sleep(d)
-	w.signal(syscall.SIGCONT)
+	w.Resume()
 	if _, err := w.await(opDone); err != nil {
-		p.Errorf("%s: after a pause in line: %v", key, err)
+		p.Errorf("%s: after a pause as a waiter: %v", key, err)
 	}
 	wg.Wait()
-	if took := time.Duration(granted - released); took > unheard+p.lateBetween(released, now()) {
-		p.Errorf("%s: the next in line behind a stopped worker waited %v", key, took)
+	if took := time.Duration(granted - released); took > unheard+p.lateBetween(released, chaos.Now()) {
+		p.Errorf("%s: the next waiter behind a stopped one waited %v", key, took)
 	}
-	if err := reg.problem(); err != nil {
+	if err := reg.Check(); err != nil {
 		p.Error(err)
 	}
 	all.add(reg, message{}, 0)
 }
 
-// awaitLine waits until n processes stand in line at Redis.
+// awaitLine waits until n processes are in the queue of key.
 func (p *place) awaitLine(key string, n int) {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	if !chaos.Within(patience, func() bool {
 		h, err := p.locks[0].Inspect(context.Background(), lockcore.KindExclusive, key)
-		if err != nil || h.Queue >= n {
-			return
-		}
+		return err != nil || h.Queue >= n
+	}) {
+		p.Errorf("%s: not %d in its queue", key, n)
 	}
-	p.Errorf("%s: not %d in line", key, n)
 }

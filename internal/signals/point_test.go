@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
-// point is where a worker stops or dies. One at a command is a script's name and "sent", before Redis has it, or "answered", when Redis
-// has acted and nobody has seen the reply. Others are steps of the handler.
+// point is where a worker stops or dies. A point at a command is the name of a script and "sent",
+// before Redis has it, or "answered", when Redis has run it and the worker has not read the reply.
+// The other points are steps of the handler.
 type point string
 
 // at says whether p is at the script, and when.
@@ -43,8 +44,8 @@ func (w *tripwire) dial(next dialer) dialer {
 	}
 }
 
-// look says whether to act now, or with the reply. A script whose text has not passed yet has no name: then Redis is asked for one that it cannot know,
-// and so the text comes.
+// look says whether to act now, or with the reply. A script whose text has not passed yet has no
+// name: then Redis is asked for one that it cannot know, and so the text comes.
 func (w *tripwire) look(request []byte) (sent, answered bool) {
 	args := resp.Args(request)
 	sha := w.names.Script(args)

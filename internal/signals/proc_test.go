@@ -1,89 +1,48 @@
 package signals_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/chaos"
 )
 
-// proc is a worker as the test sees it.
+// proc is a worker as the test sees it, and the register that it works on.
 type proc struct {
-	t     *testing.T
-	task  task
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	reg   *register
-	said  chan message  // but reads and writes
-	ended chan struct{} // closed when it is gone
-	died  int64         // then: when that was
+	*chaos.Process
+	said chan message // all but reads, writes and faults; closed when the worker has ended
 }
 
-func start(t *testing.T, task task, reg *register) *proc {
+func start(t *testing.T, task task, reg *chaos.Register) *proc {
 	t.Helper()
-	p := &proc{t: t, task: task, reg: reg, said: make(chan message, 100), ended: make(chan struct{})}
-	p.cmd = exec.CommandContext(t.Context(), os.Args[0])
-	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), workerEnv+"=1"), os.Stderr
-	out, err := p.cmd.StdoutPipe()
-	if err == nil {
-		p.in, err = p.cmd.StdinPipe()
-	}
-	if err == nil {
-		err = p.cmd.Start()
-	}
-	if err == nil {
-		err = json.NewEncoder(p.in).Encode(task)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	go p.listen(out)
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // also if it is stopped
-		<-p.ended
-	})
-	return p
-}
-
-// listen answers the worker and passes on what else it says. It ends with the process.
-func (p *proc) listen(out io.Reader) {
-	defer close(p.ended)
-	defer close(p.said)
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		var m message
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			p.t.Errorf("%v: %q", err, lines.Text())
-			continue
-		}
+	p := &proc{said: make(chan message, 100)}
+	p.Process = chaos.Start(t, task, func(c *chaos.Process, m message) {
 		switch m.Op {
 		case opRead:
-			p.tell(fmt.Sprint(p.reg.read()))
+			c.Tell(fmt.Sprint(reg.Value()))
 		case opWrite:
 			answer := "refused"
-			if p.reg.write(m.Token, "worker", m.Value) {
+			if reg.Write(m.Token, "worker", m.Value) {
 				answer = "taken"
 			}
-			p.tell(answer)
+			c.Tell(answer)
 		case opFault:
-			p.t.Errorf("worker of %s at %q: %s", p.task.Key, p.task.Point, m.Text)
+			t.Errorf("worker of %s at %q: %s", task.Key, task.Point, m.Text)
 		default:
 			p.said <- m
 		}
-	}
-	p.died = now()
-	_ = p.cmd.Wait()
+	})
+	go func() {
+		<-p.Ended
+		close(p.said)
+	}()
+	return p
 }
 
-func (p *proc) tell(line string) { _, _ = io.WriteString(p.in, line+"\n") }
-
-var errGone = errors.New("the worker is gone, or says nothing")
+var errGone = errors.New("the worker has ended, or says nothing")
 
 // await waits until the worker says one of ops.
 func (p *proc) await(ops ...string) (message, error) {
@@ -107,12 +66,6 @@ func (p *proc) await(ops ...string) (message, error) {
 // pause keeps a worker that has stopped itself from going on for d.
 func (p *proc) pause(d time.Duration) {
 	time.Sleep(d) // that is the pause
-	p.tell("go on")
-	p.signal(syscall.SIGCONT)
-}
-
-func (p *proc) signal(s syscall.Signal) {
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Errorf("%v: %v", s, err)
-	}
+	p.Tell("go on")
+	p.Resume()
 }

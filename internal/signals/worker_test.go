@@ -3,7 +3,6 @@ package signals_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -15,30 +14,31 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 const (
-	workerEnv = "HOLDFAST_SIGNALS_WORKER"
-	lease     = 3 * time.Second
-	patience  = 40 * time.Second // who waits longer is stuck
+	lease    = 3 * time.Second
+	patience = 40 * time.Second // a longer wait means that something is stuck
 )
 
-// task is what a worker is told on its standard input.
+// task is what a worker does.
 type task struct {
 	Addr, Key string
-	Role      string // what it does: exclusive, once, batch, line, pause
+	Role      string // exclusive, once, batch, line, pause
 	Point     point  // where
 	Nth       int    // of the commands that pass there
 	Stop      bool   // it stops, else it dies
 }
 
-// message is a line that a worker writes: what it has come to, or a write to the register, which is answered.
+// message is a line that a worker writes: a step that it reached, or a call of the register, which
+// is answered.
 type message struct {
 	Op       string // see below
 	At       int64  // ns of the machine's clock
 	Token    int64  `json:",omitempty"`
-	Value    int    `json:",omitempty"`
+	Value    int64  `json:",omitempty"`
 	Text     string `json:",omitempty"`
 	TookOver bool   `json:",omitempty"`
 }
@@ -49,7 +49,7 @@ const (
 	opPoint    = "point"    // it is there, and stops or dies now
 	opRead     = "read"     // the register
 	opWrite    = "write"    // to it; answered by whether it was taken
-	opWaits    = "waits"    // in line
+	opWaits    = "waits"    // it is a waiter
 	opCanceled = "canceled" // the ctx of the hold in which it was stopped; Text says why
 	opDone     = "done"     // it ends now
 	opFault    = "fault"
@@ -64,19 +64,15 @@ type worker struct {
 	fired atomic.Bool
 }
 
-func work() int {
-	w := &worker{in: bufio.NewScanner(os.Stdin)}
-	if !w.in.Scan() || json.Unmarshal(w.in.Bytes(), &w.task) != nil {
-		return 1
-	}
+func work(t task, in *bufio.Scanner) error {
+	w := &worker{task: t, in: in}
 	wire := &tripwire{point: w.Point, nth: max(w.Nth, 1), key: w.Key, act: w.act}
 	o := &redis.Options{Addr: w.Addr}
 	o.Dialer = wire.dial(redis.NewDialer(o))
 	rdb := redis.NewClient(o)
 	locks, err := lockcore.New(rdb, lockcore.Options{Observer: hears{w}, NoGroups: true, Terms: lockcore.Terms{Lease: lease, Wait: patience}})
 	if err != nil {
-		w.fail(err)
-		return 1
+		return err
 	}
 	w.locks = locks
 	switch w.Role {
@@ -93,19 +89,12 @@ func work() int {
 	w.fail(locks.Close(context.Background()))
 	w.fail(rdb.Close())
 	w.say(message{Op: opDone})
-	return 0
+	return nil
 }
 
-// say writes a message, with a single write: it arrives whatever becomes of us.
 func (w *worker) say(m message) {
-	m.At = now()
-	b, err := json.Marshal(m)
-	if err == nil {
-		_, err = os.Stdout.Write(append(b, '\n'))
-	}
-	if err != nil {
-		panic(err) // the test is gone
-	}
+	m.At = chaos.Now()
+	chaos.WriteLine(os.Stdout, m)
 }
 
 // ask is say with a reply.
@@ -174,8 +163,8 @@ func (w *worker) increment(token int64) error {
 }
 
 // number is what the register has.
-func (w *worker) number() int {
-	n, err := strconv.Atoi(w.ask(message{Op: opRead}))
+func (w *worker) number() int64 {
+	n, err := strconv.ParseInt(w.ask(message{Op: opRead}), 10, 64)
 	w.fail(err)
 	return n
 }
@@ -220,9 +209,7 @@ func (w *worker) batch() {
 	wg.Wait()
 }
 
-func now() int64 { return time.Now().UnixNano() }
-
-// hears tells the test when the worker stands in line.
+// hears tells the test when the worker waits.
 type hears struct{ w *worker }
 
 func (hears) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }

@@ -1,13 +1,12 @@
 package sim_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"sync"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/sim"
@@ -20,12 +19,8 @@ var (
 	seed  = flag.Uint64("seed", 0, "the only seed that TestSim runs, or with -seeds the first")
 )
 
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
-
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // the tests cause faults
+	logging.Disable() // the tests cause faults
 	goleak.VerifyTestMain(m)
 }
 

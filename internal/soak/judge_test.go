@@ -5,10 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/chaos"
 )
 
-// judge holds what the workers reported against what Redis has. It returns how often a holder had died.
+// judge holds what the workers reported against what Redis has. It returns how often a holder had
+// died.
 func (r *run) judge(reports []report) (abandoned int) {
 	r.Helper()
 	var hot []int
@@ -45,14 +46,15 @@ func (r *run) judge(reports []report) (abandoned int) {
 	return abandoned
 }
 
-// checkCounts compares the shared counter of each key, which loses an increment if two are ever inside, with what each process has
-// counted alone, also those that were killed, and that with what the workers say.
+// checkCounts compares the shared counter of each key, which loses an increment if two are ever
+// inside, with what each process has counted alone, also those that were killed, and that with what
+// the workers say.
 func (r *run) checkCounts(reports []report) {
 	r.Helper()
 	rdb, sums := r.server.Client(r), map[string]int{}
 	own, err := rdb.Keys(r.Context(), "by:*").Result()
 	if err != nil || len(own) == 0 {
-		r.Fatalf("nobody counted: %v", err)
+		r.Fatalf("no process counted: %v", err)
 	}
 	for _, key := range own {
 		n, err := rdb.Get(r.Context(), key).Int()
@@ -75,28 +77,12 @@ func (r *run) checkCounts(reports []report) {
 	}
 }
 
-// checkLeftovers checks that each key has a TTL, each queue is empty and no channel has a subscriber. There may be no key
-// at all, because the release of a plain hold deletes it.
+// checkLeftovers checks that no key is held and no channel has a subscriber.
 func (r *run) checkLeftovers() {
 	r.Helper()
-	rdb, ctx := r.server.Client(r), r.Context()
-	all, err := rdb.Keys(ctx, "holdfast:*").Result()
-	if err != nil {
-		r.Error(err)
-	}
-	for _, key := range all {
-		if rdb.PTTL(ctx, key).Val() == -1 { // -2: it has expired since
-			r.Errorf("%s has no TTL", key)
-		}
-		if strings.HasSuffix(key, ":q") {
-			if n := rdb.ZCard(ctx, key).Val(); n > 0 {
-				r.Errorf("%d members are left in %s", n, key)
-			}
-		} else if fields, err := redistest.Fields(ctx, rdb, key); err != nil || fields["s"] != "" {
-			r.Errorf("%s is in state %q, %v", key, fields["s"], err)
-		}
-	}
-	if ch := rdb.PubSubChannels(ctx, "holdfast:*").Val(); len(ch) != 0 {
+	rdb := r.server.Client(r)
+	chaos.CheckLeftovers(r, rdb, 0)
+	if ch := rdb.PubSubChannels(r.Context(), "holdfast:*").Val(); len(ch) != 0 {
 		r.Errorf("still subscribed: %v", ch)
 	}
 }

@@ -11,20 +11,21 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// joinTime is longer than a lease is open for calls of its process that join it or take it over. So a
-// lease may be that much older than the call that has it.
+// joinTime is longer than a lease is open for calls of its process that join it or take it over. So
+// a lease may be that much older than the call that has it.
 const joinTime = 10 * time.Millisecond
 
-// shareProblems returns what is wrong with the holds, which it sorts. A hold counts from the time when its worker
-// saw it first to the last time at which its lease was valid: a process that was stopped learns of the loss
-// of its lease when it goes on. So each key is in order if, whenever a hold begins,
+// shareProblems returns what is wrong with the holds, which it sorts. A hold counts from the time
+// when its worker saw it first to the last time at which its lease was valid: a process that was
+// stopped learns of the loss of its lease when it goes on. So each key is in order if, whenever a
+// hold begins,
 //
 //   - an exclusive hold is alone, and its token is greater than all before,
 //   - a share is beside no exclusive hold, and has the token of the others, or a greater one,
 //   - the shares can have been granted one after the other, each within its own limit.
 //
-// Redis may grant a share to a waiter some time before the waiter learns of it. So the grant is between the call and
-// the time when the worker saw the hold.
+// Redis may grant a share to a waiter some time before the waiter learns of it. So the grant is
+// between the call and the time when the worker saw the hold.
 func shareProblems(holds []*inside) (bad []string) {
 	slices.SortStableFunc(holds, func(a, b *inside) int { return cmp.Compare(a.Seen, b.Seen) })
 	now, last := map[string][]*inside{}, map[string]int64{}
@@ -59,8 +60,8 @@ func (h *inside) beside(others []*inside, last int64) string {
 	return ""
 }
 
-// tooHeavy looks for an order of grants in which each share was within its limit. It takes out one after the
-// other that may have been granted last.
+// tooHeavy looks for an order of grants in which each share was within its limit. It takes out one
+// after the other that may have been granted last.
 func tooHeavy(shares []*inside) string {
 	left := slices.Clone(shares)
 	for len(left) > 0 {

@@ -1,21 +1,16 @@
 package soak_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os/exec"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -27,19 +22,15 @@ const (
 	faults       = 3                      // that are under way at the same time
 )
 
-// Processes that share a few keys, each behind a proxy that can fall silent, some of them stopped for a
-// while and some killed. Limits change meanwhile. The parent is the witness: see shareProblems. The permits of
-// a killed process are free within its lease and 250 ms, and at the end none is lost and none is added.
+// Processes that share a few keys, each behind a proxy that can fall silent, some of them stopped
+// for a while and some killed. Limits change meanwhile. The parent is the witness: see
+// shareProblems. The permits of a killed process are free within its lease and 250 ms, and at the
+// end none is lost and none is added.
 func TestSoakShares(t *testing.T) {
 	testlevel.Full(t)
 	s := &sharing{T: t, server: redistest.Real(t), control: redistest.NewControl(t), end: time.Now().Add(*sharesFor)}
 	for range 2 {
-		rdb := s.server.Client(t)
-		locks, err := lockcore.New(rdb, lockcore.Options{Terms: lockcore.Terms{Lease: shareLease}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.locks = append(s.locks, locks)
+		s.locks = append(s.locks, chaos.Locker(t, s.server.Client(t), lockcore.Options{Terms: lockcore.Terms{Lease: shareLease}}))
 	}
 	slots := make([]*slot, sharingProcs)
 	for i := range slots {
@@ -48,7 +39,9 @@ func TestSoakShares(t *testing.T) {
 	}
 	s.disturb(slots)
 	for _, p := range slots {
-		<-p.ended
+		if <-p.Ended; !p.reported {
+			t.Errorf("%s ended without a report: %v", p.name, p.Err)
+		}
 	}
 	s.judge()
 	s.count()
@@ -72,61 +65,37 @@ type sharing struct {
 // slot is a process, and the next one when it was killed.
 type slot struct {
 	*sharing
+	*chaos.Process
 	n, generation int
 	link          *redistest.Relay
 	name          string
-	cmd           *exec.Cmd
-	killed        bool // guarded by sharing.mu
-	ended         chan struct{}
+	reported      bool // the process, guarded by sharing.mu until it has ended
 }
 
+// start starts the next process, and notes what it says until it ends.
 func (p *slot) start() {
-	p.name = fmt.Sprintf("w%d.%d", p.n, p.generation)
+	p.name, p.reported = fmt.Sprintf("w%d.%d", p.n, p.generation), false
 	p.generation++
-	var in bytes.Buffer
-	err := json.NewEncoder(&in).Encode(task{
-		Name: p.name, Addr: "127.0.0.1:" + p.link.Port(), For: time.Until(p.end), Lease: shareLease, Shares: true,
-	})
-	p.cmd = command(p.Context(), &in)
-	out, err2 := p.cmd.StdoutPipe()
-	if err := errors.Join(err, err2, p.cmd.Start()); err != nil {
-		p.Fatal(err)
-	}
-	p.killed, p.ended = false, make(chan struct{})
-	go p.listen(p.name, p.cmd, p.ended, out)
-}
-
-// listen notes what the process says until it ends.
-func (p *slot) listen(name string, cmd *exec.Cmd, ended chan struct{}, out io.Reader) {
-	defer close(ended)
-	byID, reported := map[int64]*inside{}, false
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		var l line
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			continue // cut by the kill; a process that was not killed reports
-		}
+	t := task{Name: p.name, Addr: "127.0.0.1:" + p.link.Port(), For: time.Until(p.end), Lease: shareLease, Shares: true}
+	byID := map[int64]*inside{}
+	p.Process = chaos.Start(p, t, func(_ *chaos.Process, l line) {
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		switch {
 		case l.Report != nil:
-			p.reports, reported = append(p.reports, *l.Report), true
+			p.reports, p.reported = append(p.reports, *l.Report), true
 		case l.Hold != nil:
 			h := l.Hold
-			h.proc, h.Valid = name, h.Seen
+			h.proc, h.Valid = t.Name, h.Seen
 			byID[l.ID], p.holds = h, append(p.holds, h)
 		case byID[l.ID] != nil:
 			byID[l.ID].Valid = l.Valid
 		}
-		p.mu.Unlock()
-	}
-	err := cmd.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !reported && !p.killed {
-		p.Errorf("%s ended without a report: %v", name, err)
-	}
+	})
 }
 
-// disturb kills, stops and cuts off processes, a few at the same time, until two leases before the end.
+// disturb kills, stops and cuts off processes, a few at the same time, until two leases before the
+// end.
 func (s *sharing) disturb(slots []*slot) {
 	until := s.end.Add(-2 * shareLease)
 	idle, turns := make(chan *slot, len(slots)), make(chan struct{}, faults)
@@ -156,9 +125,9 @@ func (p *slot) fault(until time.Time) {
 	case 0, 1:
 		p.kill()
 	case 2:
-		p.signal(syscall.SIGSTOP)
+		p.Pause()
 		time.Sleep(d)
-		p.signal(syscall.SIGCONT)
+		p.Resume()
 		p.add(&p.pauses)
 	default:
 		p.link.Silence()
@@ -174,13 +143,8 @@ func (s *sharing) add(n *int) {
 	*n++
 }
 
-func (p *slot) signal(sig syscall.Signal) {
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.Errorf("%s: %v: %v", p.name, sig, err)
-	}
-}
-
-// kill kills the process while the parent waits for the permits of its own key, and starts the next one.
+// kill kills the process while the parent waits for the permits of the key of its name, and starts
+// the next one.
 func (p *slot) kill() {
 	ctx, cancel := context.WithTimeout(p.Context(), time.Minute)
 	defer cancel()
@@ -199,16 +163,12 @@ func (p *slot) kill() {
 	}()
 	p.await(ctx, func(h lockcore.Holding) bool { return h.Queue > 0 || len(granted) > 0 })
 	time.Sleep(rand.N(shareLease / 3)) // at any moment between two renewals
-	p.mu.Lock()
-	p.killed = true
-	p.kills++
-	p.mu.Unlock()
 	died := time.Now()
-	_ = p.cmd.Process.Kill()
+	p.Kill()
 	free := (<-granted).Sub(died)
 	late := p.control.Late(died)
-	<-p.ended
 	p.mu.Lock()
+	p.kills++
 	switch {
 	case free < 0: // an earlier fault had taken the lease
 		p.unjudged++
@@ -224,13 +184,12 @@ func (p *slot) kill() {
 
 // await waits until the process's own key is as ok says.
 func (p *slot) await(ctx context.Context, ok func(lockcore.Holding) bool) {
-	for ctx.Err() == nil {
-		if h, err := p.locks[1].Inspect(ctx, lockcore.KindExclusive, p.name); err == nil && ok(h) {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+	if !chaos.Within(time.Minute, func() bool {
+		h, err := p.locks[1].Inspect(ctx, lockcore.KindExclusive, p.name)
+		return err == nil && ok(h)
+	}) {
+		p.Errorf("the permits of %s: not in a minute", p.name)
 	}
-	p.Errorf("the permits of %s: %v", p.name, ctx.Err())
 }
 
 // judge holds the holds of each key against the rules, and logs what the workers reported.

@@ -1,17 +1,15 @@
 package soak_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -27,7 +25,8 @@ const (
 // shareKeys are the keys of the soak of shares. All have exclusive calls.
 var shareKeys = []string{"permits", "readers", "mixed"}
 
-// line is what a worker says: a hold that begins, a hold that is still valid or ends, or its report.
+// line is what a worker says: a hold that begins, a hold that is still valid or ends, or its
+// report.
 type line struct {
 	ID     int64   `json:"i,omitempty"`
 	Hold   *inside `json:"h,omitempty"`
@@ -47,9 +46,9 @@ type inside struct {
 	proc   string
 }
 
-// shares calls guard.Limited, guard.Shared and guard.Exclusive until the end. Beside that it holds all
-// permits of the key of its own name, for the parent to wait for them.
-func (w *worker) shares() int {
+// shares calls guard.Limited, guard.Shared and guard.Exclusive until the end. It also holds all
+// permits of the key that has its name, so that the parent can wait for them.
+func (w *worker) shares() {
 	w.end = time.Now().Add(w.For)
 	ctx, cancel := context.WithDeadline(context.Background(), w.end)
 	defer cancel()
@@ -63,8 +62,7 @@ func (w *worker) shares() int {
 	wg.Wait()
 	w.fail("close", w.locks.Close(context.Background()))
 	w.fail("close", w.rdb.Close())
-	w.say(line{Report: &w.out})
-	return 0
+	chaos.WriteLine(os.Stdout, line{Report: &w.out})
 }
 
 // keep holds permits of the key of the worker's name. It gets them again when it has lost them.
@@ -123,7 +121,7 @@ func (w *worker) inside(ctx context.Context, called time.Time, key string, limit
 		return
 	}
 	id := w.ids.Add(1)
-	w.say(line{ID: id, Hold: &inside{
+	chaos.WriteLine(os.Stdout, line{ID: id, Hold: &inside{
 		Key: key, Limit: limit, Weight: weight, Token: hold.Token, Called: called.UnixNano(), Seen: seen.UnixNano(),
 	}})
 	w.note(func(r *report) { r.Acquired[key]++ })
@@ -140,7 +138,7 @@ func (w *worker) inside(ctx context.Context, called time.Time, key string, limit
 		if _, ok := lockcore.HoldOf(ctx, key); !ok {
 			return
 		}
-		w.say(line{ID: id, Valid: now.UnixNano()})
+		chaos.WriteLine(os.Stdout, line{ID: id, Valid: now.UnixNano()})
 		if !now.Before(end) {
 			return
 		}
@@ -162,19 +160,5 @@ func (w *worker) ended(ctx context.Context, terms lockcore.Terms, err error) {
 	case ctx.Err() != nil && !time.Now().Before(w.end) && time.Now().Before(w.end.Add(shareLease)): // of keep
 	default:
 		w.fail("call", err)
-	}
-}
-
-// say writes one line with one write, so that none is cut but that of a process that is killed.
-func (w *worker) say(l line) {
-	var b bytes.Buffer
-	err := json.NewEncoder(&b).Encode(l)
-	if err == nil {
-		w.saying.Lock()
-		_, err = os.Stdout.Write(b.Bytes())
-		w.saying.Unlock()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
 	}
 }

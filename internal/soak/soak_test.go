@@ -1,22 +1,17 @@
 package soak_test
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
@@ -32,22 +27,17 @@ var (
 )
 
 const (
-	workerEnv = "HOLDFAST_SOAK_WORKER"
-	lease     = 3 * time.Second
+	lease = 3 * time.Second
 
 	evenShare   = 0.8              // of the mean: what the process with the smallest share of the hot key has at least
 	judgeShares = 10 * time.Second // in a run that is long enough
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(workerEnv) != "" {
-		os.Exit(work())
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { chaos.Main(m, work) }
 
-// Processes that contend for a few keys: never two inside at once, tokens grow, nobody is stuck, nobody gets much less than the others,
-// a process that dies costs a lease, and nothing is left behind.
+// Processes compete for a few keys. Two holds of a key never overlap, tokens grow, no call is
+// stuck, no process gets much less than the others, a process that dies costs a lease, and nothing
+// is left behind.
 func TestSoak(t *testing.T) {
 	testlevel.Full(t)
 	kills, abandoned := 0, 0
@@ -77,49 +67,30 @@ type run struct {
 
 // contend runs the workers, and those that get killed, and returns what the workers reported.
 func (r *run) contend() []report {
-	reports := make([]report, r.procs)
-	var wg sync.WaitGroup
-	for i := range reports {
-		wg.Go(func() {
-			var in bytes.Buffer
-			cmd := r.worker(r.Context(), fmt.Sprint("w", i), &in)
-			out, err := cmd.Output()
-			if err == nil {
-				err = json.Unmarshal(out, &reports[i])
-			}
-			if err != nil {
-				r.Errorf("worker %d: %v", i, err)
-			}
-		})
+	reports, workers := make([]report, r.procs), make([]*chaos.Process, r.procs)
+	for i := range workers {
+		workers[i] = r.start(fmt.Sprint("w", i), &reports[i])
 	}
 	if *kill > 0 {
 		r.killSome(time.Now().Add(*runFor - 2*lease)) // the keys that the last one had are taken before the end
 	}
-	wg.Wait()
+	for i, p := range workers {
+		if <-p.Ended; reports[i].Acquired == nil {
+			r.Errorf("worker %d ended without a report: %v", i, p.Err)
+		}
+	}
 	return reports
 }
 
-// worker is a process of the soak that has not been started.
-func (r *run) worker(ctx context.Context, name string, in *bytes.Buffer) *exec.Cmd {
+// start starts a process of the soak. Its report is complete when it has ended.
+func (r *run) start(name string, out *report) *chaos.Process {
 	each := max(*goroutines/r.procs, 1)
-	if err := json.NewEncoder(in).Encode(task{
-		Name: name, Addr: r.server.Addr(), For: *runFor, Lease: lease, Goroutines: each, Hot: each, Keys: *keys, Together: r.procs,
-	}); err != nil {
-		r.Error(err)
-	}
-	return command(ctx, in)
+	t := task{Name: name, Addr: r.server.Addr(), For: *runFor, Lease: lease, Goroutines: each, Hot: each, Keys: *keys, Together: r.procs}
+	return chaos.Start(r, t, func(_ *chaos.Process, said report) { *out = said })
 }
 
-// command is a process of this package that reads its task from in.
-func command(ctx context.Context, in *bytes.Buffer) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), workerEnv+"=1")
-	cmd.Stdin, cmd.Stderr = in, os.Stderr
-	return cmd
-}
-
-// killSome starts further processes like the others, one after another, and kills each at a random moment. It kills every
-// second one while that process holds the hot key.
+// killSome starts further processes like the others, one after another, and kills each at a random
+// moment. It kills every second one while that process holds the hot key.
 func (r *run) killSome(until time.Time) {
 	rdb := r.server.Client(r)
 	for {
@@ -127,18 +98,12 @@ func (r *run) killSome(until time.Time) {
 		if time.Now().Add(alive).After(until) {
 			return
 		}
-		var in bytes.Buffer
-		cmd := r.worker(r.Context(), fmt.Sprint("victim", r.kills), &in)
-		if err := cmd.Start(); err != nil {
-			r.Error(err)
-			return
-		}
+		p := r.start(fmt.Sprint("victim", r.kills), new(report))
 		time.Sleep(alive)
-		for r.kills%2 == 0 && !r.holdsHot(rdb, cmd.Process.Pid) && time.Now().Before(until) {
+		for r.kills%2 == 0 && !r.holdsHot(rdb, p.PID()) && time.Now().Before(until) {
 			time.Sleep(time.Millisecond)
 		}
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		p.Kill()
 		r.kills++
 		time.Sleep(*kill / 2)
 	}

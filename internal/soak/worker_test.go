@@ -1,8 +1,8 @@
 package soak_test
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,10 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// task is what a worker process is told on its standard input, and report what it says at its end.
+// task is what a worker process does, and report what it writes at its end.
 type (
 	task struct {
 		Name, Addr            string
@@ -53,24 +54,17 @@ type worker struct {
 	mu  sync.Mutex
 	out report
 
-	ids    atomic.Int64 // of holds that the parent heard of
-	saying sync.Mutex   // one line at a time
+	ids atomic.Int64 // of holds that the parent heard of
 }
 
-func work() int {
-	w := &worker{out: report{Acquired: map[string]int{}}}
-	if err := json.NewDecoder(os.Stdin).Decode(&w.task); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	w.rdb = redis.NewClient(&redis.Options{Addr: w.Addr})
-	var err error
+func work(t task, _ *bufio.Scanner) (err error) {
+	w := &worker{task: t, rdb: redis.NewClient(&redis.Options{Addr: t.Addr}), out: report{Acquired: map[string]int{}}}
 	if w.locks, err = lockcore.New(w.rdb, lockcore.Options{Terms: lockcore.Terms{Lease: w.Lease}}); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	if w.Shares {
-		return w.shares()
+		w.shares()
+		return nil
 	}
 	w.meet()
 	var wg sync.WaitGroup
@@ -84,13 +78,11 @@ func work() int {
 	w.fail("close", w.locks.Close(context.Background()))
 	w.fail("close", w.rdb.Close())
 	w.fail("goroutines left", goleak.Find())
-	if err := json.NewEncoder(os.Stdout).Encode(w.out); err != nil {
-		return 1
-	}
-	return 0
+	chaos.WriteLine(os.Stdout, w.out)
+	return nil
 }
 
-// meet waits until all who begin together are there.
+// meet waits until all processes that begin together are ready.
 func (w *worker) meet() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -105,7 +97,7 @@ func (w *worker) meet() {
 
 func (w *worker) run(call func(context.Context)) {
 	for time.Now().Before(w.end) {
-		ctx, cancel := context.WithDeadline(context.Background(), w.end.Add(20*time.Second)) // who is still in line then is stuck
+		ctx, cancel := context.WithDeadline(context.Background(), w.end.Add(20*time.Second)) // a call that still waits then is stuck
 		call(ctx)
 		cancel()
 	}
@@ -164,9 +156,10 @@ func (w *worker) turn(ctx context.Context, key string, terms lockcore.Terms) {
 	}
 }
 
-// count is the oracle: a counter that is read, incremented and written back in three steps loses an increment if two are
-// inside at once; the tokens must grow from holder to holder. What this process has counted is written with it, for the case that the process
-// is killed. A token that follows the one before is of a hand-off: tokens of new grants are times.
+// count is the oracle: a counter that is read, incremented and written back in three steps loses an
+// increment if two are inside at once; the tokens must grow from holder to holder. What this
+// process has counted is written with it, for the case that the process is killed. A token that
+// follows the one before is of a hand-off: tokens of new grants are times.
 func (w *worker) count(key string, token int64) (handed bool, err error) {
 	ctx := context.Background()
 	v, err := w.rdb.MGet(ctx, "count:"+key, "token:"+key).Result()

@@ -40,7 +40,8 @@ func TestClusterFailover(t *testing.T) {
 	})
 }
 
-// Cluster, slots move from master to master with the keys that are held and waited for: no overlap, no lost lease, no second run.
+// Cluster, slots move from master to master with the keys that are held and waited for: no overlap,
+// no lost lease, no second run.
 func TestClusterMigrations(t *testing.T) {
 	testlevel.Full(t)
 	migrate(t, lockcore.Options{}, *migrations)

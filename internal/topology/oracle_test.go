@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/chaos"
 )
 
 // oracle judges what handlers see. It knows nothing of the servers but when they were made to fail.
@@ -19,7 +21,6 @@ type oracle struct {
 	faults   []time.Time
 	overlaps []overlap
 	holds    int
-	stale    int // writes and reads that a register has refused
 	lost     int // leases that ended before their handler
 	replays  int
 	gap      time.Duration // longest time between two holds of a key
@@ -27,14 +28,10 @@ type oracle struct {
 	longest  time.Duration // that a call took besides its handler
 }
 
-// register is a resource that checks tokens: with a token it has seen a greater one than, nobody reads or writes. A read counts, so that whoever reads and
-// then writes is alone or refused.
+// register is the resource of a key. A read counts too, so a hold that reads and then writes is
+// alone or refused.
 type register struct {
-	floor    int64
-	holder   *hold // of floor
-	value    int
-	accepted int
-
+	chaos.Register
 	alive map[*hold]struct{}
 	last  int64 // greatest token of a hold that has begun
 	begun time.Time
@@ -87,7 +84,7 @@ func (o *oracle) registerLocked(key string) *register {
 }
 
 // enter is called first by a handler of an exclusive key.
-func (o *oracle) enter(ctx context.Context, key string, token int64) *hold {
+func (o *oracle) enter(ctx context.Context, key string, token int64) (*hold, *chaos.Register) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, ten, r := time.Now(), &hold{ctx: ctx, token: token}, o.registerLocked(key)
@@ -111,7 +108,7 @@ func (o *oracle) enter(ctx context.Context, key string, token int64) *hold {
 	r.last = max(r.last, token)
 	r.alive[ten] = struct{}{}
 	context.AfterFunc(ctx, func() { o.end(ten) })
-	return ten
+	return ten, &r.Register
 }
 
 func (o *oracle) end(ten *hold) {
@@ -128,20 +125,6 @@ func (o *oracle) leave(key string, ten *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.keys[key].alive, ten)
-}
-
-// pass lets a hold through to the register, or refuses it: it has met a greater token, or its own with another hold.
-func (o *oracle) pass(key string, ten *hold, do func(*register)) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	r := o.keys[key]
-	if ten.token < r.floor || ten.token == r.floor && r.holder != ten {
-		o.stale++
-		return false
-	}
-	r.floor, r.holder = ten.token, ten
-	do(r)
-	return true
 }
 
 // ran notes a run of a once key.
@@ -179,19 +162,20 @@ type rules struct {
 	holds      int           // below which the run is inconclusive
 }
 
-// judge is called when nobody runs any more.
+// judge is called when no handler runs any more.
 func (o *oracle) judge(must rules) {
 	o.t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	writes := 0
+	writes, stale := 0, 0
 	for key, r := range o.keys {
-		writes += r.accepted
-		if r.value != r.accepted {
-			o.t.Errorf("%s: %d writes accepted, and %d counted: one was made on a stale read", key, r.accepted, r.value)
+		accepted, refused, _ := r.Counts()
+		writes, stale = writes+accepted, stale+refused
+		if err := r.Check(); err != nil {
+			o.t.Errorf("%s: %v: one was made on a stale read", key, err)
 		}
 		if len(o.faults) > 0 && r.since == 0 && key != longKey {
-			o.t.Errorf("%s: nobody had it after the last fault", key)
+			o.t.Errorf("%s: not held after the last fault", key)
 		}
 		if len(r.alive) > 0 {
 			o.t.Errorf("%s: %d handlers still run", key, len(r.alive))
@@ -200,12 +184,12 @@ func (o *oracle) judge(must rules) {
 	sum := o.judgeOverlapsLocked(must)
 	again := o.judgeJobsLocked(must)
 	if o.keys[longKey] == nil {
-		o.t.Error("inconclusive: nobody held a key for long")
+		o.t.Error("inconclusive: no key was held for long")
 	}
 	o.t.Logf("%d faults: %d holds, %d writes accepted, %d refused as stale, %d leases lost, %d overlaps%s; %d once keys, %d replays, %d second runs; longest gap of a key %v, longest call %v; refusals %v",
-		len(o.faults), o.holds, writes, o.stale, o.lost, len(o.overlaps), sum, len(o.jobs), o.replays, again, o.gap.Round(time.Millisecond), o.longest.Round(time.Millisecond), o.errs)
-	if o.stale > 0 && len(o.faults) == 0 {
-		o.t.Errorf("%d writes refused without a fault", o.stale)
+		len(o.faults), o.holds, writes, stale, o.lost, len(o.overlaps), sum, len(o.jobs), o.replays, again, o.gap.Round(time.Millisecond), o.longest.Round(time.Millisecond), o.errs)
+	if stale > 0 && len(o.faults) == 0 {
+		o.t.Errorf("%d writes refused without a fault", stale)
 	}
 	if o.lost > 0 && len(o.faults) == 0 {
 		o.t.Errorf("%d leases lost without a fault", o.lost)
@@ -214,7 +198,7 @@ func (o *oracle) judge(must rules) {
 		o.t.Errorf("a call was stuck for %v", o.longest)
 	}
 	if o.gap > must.gap {
-		o.t.Errorf("nobody had a key for %v", o.gap)
+		o.t.Errorf("a key was not held for %v", o.gap)
 	}
 	if n := o.errs["unavailable"]; n > 0 && len(o.faults) == 0 {
 		o.t.Errorf("%d calls were told that Redis is away, without a fault", n)

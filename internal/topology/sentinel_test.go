@@ -1,27 +1,24 @@
 package topology_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quietLogger{}) // faults are what these tests are about
+	logging.Disable() // faults are what these tests are about
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
-
-type quietLogger struct{}
-
-func (quietLogger) Printf(context.Context, string, ...any) {}
 
 // afterFailover is what holds without ReplicaAcks: a grant or a record may be lost with the master.
 var afterFailover = rules{overlaps: true, secondRuns: true, longest: wait + slack, gap: recovery, holds: 600}
@@ -40,7 +37,8 @@ func sentinels(t *testing.T, s *redistest.Trio, o lockcore.Options) *load {
 	return start(t, o, func() redis.UniversalClient { return redis.NewFailoverClient(s.Options()) })
 }
 
-// Sentinel, the master is killed: two holders for at most a lease, a resource that checks tokens never takes a stale write, and all go on.
+// Sentinel, the master is killed: two holders for at most a lease, a resource that checks tokens
+// never takes a stale write, and all go on.
 func TestSentinelKill(t *testing.T) {
 	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
@@ -60,25 +58,25 @@ func TestSentinelKill(t *testing.T) {
 	})
 }
 
-// backAgain checks that a new master was taught the scripts, and that every process is subscribed there.
+// backAgain checks that a new master was taught the scripts, and that every process is subscribed
+// there.
 func backAgain(t *testing.T, master *redistest.Server) {
 	t.Helper()
 	c := master.Client(t)
 	if errs := c.Info(t.Context(), "errorstats").Val(); !strings.Contains(errs, "errorstat_NOSCRIPT") {
 		t.Errorf("inconclusive: the new master knew the scripts: %s", errs)
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		channels, err := c.PubSubChannels(t.Context(), "holdfast:*").Result()
-		if len(channels) == processes {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d of %d processes are subscribed, %v", len(channels), processes, err)
-		}
+	var channels []string
+	if !chaos.Within(20*time.Second, func() bool {
+		channels = c.PubSubChannels(t.Context(), "holdfast:*").Val()
+		return len(channels) == processes
+	}) {
+		t.Fatalf("%d of %d processes are subscribed", len(channels), processes)
 	}
 }
 
-// Sentinel, the master is stopped, replaced, and thawed: for some seconds there are two that take writes.
+// Sentinel, the master is stopped, replaced, and thawed: for some seconds there are two that take
+// writes.
 func TestSentinelThaw(t *testing.T) {
 	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
@@ -89,7 +87,8 @@ func TestSentinelThaw(t *testing.T) {
 	})
 }
 
-// The same with ReplicaAcks: no overlap and no second run, for the sentinels promote the replica that has most.
+// The same with ReplicaAcks: no overlap and no second run, for the sentinels promote the replica
+// that has most.
 func TestSentinelThawReplicaAcks(t *testing.T) {
 	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
@@ -104,14 +103,12 @@ func TestSentinelThawReplicaAcks(t *testing.T) {
 func (l *load) demoted(old *redistest.Server) {
 	l.t.Helper()
 	c := old.Client(l.t)
-	for end := time.Now().Add(90 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a late sentinel does nothing for 30 s (TILT)
-		said, err := c.Info(l.t.Context(), "replication").Result()
-		if strings.Contains(said, "role:slave") {
-			return
-		}
-		if time.Now().After(end) {
-			l.t.Fatalf("it is still a master: %s, %v", said, err)
-		}
+	said := ""
+	if !chaos.Within(90*time.Second, func() bool { // a late sentinel does nothing for 30 s (TILT)
+		said = c.Info(l.t.Context(), "replication").Val()
+		return strings.Contains(said, "role:slave")
+	}) {
+		l.t.Fatalf("it is still a master: %s", said)
 	}
 }
 

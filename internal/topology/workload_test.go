@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -29,27 +30,27 @@ const (
 	lease     = 3 * time.Second
 	wait      = 5 * time.Second
 	slack     = 3 * time.Second  // of a call beyond its wait, on a slow machine
-	recovery  = 20 * time.Second // a failover takes 2 to 4 s; who does not find the new master takes a minute
+	recovery  = 20 * time.Second // a failover takes 2 to 4 s; a client that does not find the new master takes a minute
 	processes = 3                // Lockers with a client of their own
 	workers   = 12               // of each
 	keys      = 6
 	callsEach = 8 // of a once key
 
 	longKey  = "long"
-	longHold = 3 * lease // so that somebody holds it through every fault, and others wait
+	longHold = 3 * lease // so that it is held through every fault, and others wait
 )
 
-// load is processes that contend for keys, with the same code whatever the client is.
+// load is processes that compete for keys, with the same code for each client.
 type load struct {
 	*oracle
 	control *redistest.Control
-	lockers []*lockcore.Locker
 	calls   atomic.Int64 // of once keys
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
 }
 
-// start starts the load, each process on a client that dial makes, and waits until every key has been held.
+// start starts the load, each process on a client that dial makes, and waits until every key has
+// been held.
 func start(t *testing.T, o lockcore.Options, dial func() redis.UniversalClient) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -57,19 +58,8 @@ func start(t *testing.T, o lockcore.Options, dial func() redis.UniversalClient) 
 	o.Terms = lockcore.Terms{Lease: lease, Wait: wait}
 	for range processes {
 		rdb := dial()
-		locks, err := lockcore.New(rdb, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.lockers = append(l.lockers, locks)
-		t.Cleanup(func() { // before the servers stop
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			if err := locks.Close(ctx); err != nil {
-				t.Errorf("close: %v", err)
-			}
-			_ = rdb.Close()
-		})
+		t.Cleanup(func() { _ = rdb.Close() })
+		locks := chaos.Locker(t, rdb, o)
 		l.wg.Go(func() { l.holdLong(ctx, locks) })
 		for range workers {
 			l.wg.Go(func() { l.work(ctx, locks) })
@@ -89,19 +79,17 @@ func (l *load) end() {
 // each waits until each key has had n holds since the last fault.
 func (l *load) each(n int) {
 	l.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	least := 0
+	if !chaos.Within(time.Minute, func() bool {
 		l.mu.Lock()
-		least := n
+		defer l.mu.Unlock()
+		least = n
 		for i := range keys {
 			least = min(least, l.registerLocked(keyName(i)).since)
 		}
-		l.mu.Unlock()
-		if least >= n {
-			return
-		}
-		if time.Now().After(end) {
-			l.t.Fatalf("a key had %d holds in a minute", least)
-		}
+		return least >= n
+	}) {
+		l.t.Fatalf("a key had %d holds in a minute", least)
 	}
 }
 
@@ -138,7 +126,8 @@ func (l *load) exclusive(locks *lockcore.Locker, key string) {
 	l.called(err, time.Since(began)-inside-l.control.Late(began))
 }
 
-// holdLong takes the one key that is held for longer than a lease, through failovers too, until ctx ends.
+// holdLong takes the one key that is held for longer than a lease, through failovers too, until ctx
+// ends.
 func (l *load) holdLong(ctx context.Context, locks *lockcore.Locker) {
 	for ctx.Err() == nil {
 		err := guard.Exclusive(ctx, locks, longKey, lockcore.Terms{Wait: lockcore.Forever}, func(ctx context.Context) error {
@@ -151,24 +140,24 @@ func (l *load) holdLong(ctx context.Context, locks *lockcore.Locker) {
 	}
 }
 
-// readAndWrite reads the register of a key and writes it later. A write that was on its way when ctx ended is sent all the same: it is for the
-// register to refuse.
+// readAndWrite reads the register of a key and writes it later. A write that was on its way when
+// ctx ended is sent all the same: it is for the register to refuse.
 func (l *load) readAndWrite(ctx context.Context, key string, later time.Duration) {
 	token, _ := guard.Token(ctx, key)
 	if token == 0 {
 		return // the lease is over already
 	}
-	ten := l.enter(ctx, key, token)
+	ten, r := l.enter(ctx, key, token)
 	defer l.leave(key, ten)
-	value := 0
-	if !l.pass(key, ten, func(r *register) { value = r.value }) {
+	value, ok := r.Read(token, ten)
+	if !ok {
 		return
 	}
 	select {
 	case <-time.After(later):
 	case <-ctx.Done():
 	}
-	l.pass(key, ten, func(r *register) { r.value = value + 1; r.accepted++ })
+	r.Write(token, ten, value+1)
 }
 
 func (l *load) once(locks *lockcore.Locker, name string) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
@@ -67,9 +68,9 @@ func TestExclusiveAll(t *testing.T) {
 						w.Errorf("%d at once under key %d", most, i)
 					}
 				}
-				for _, name := range w.heard.names() {
-					if name != "test" {
-						w.Errorf("an acquisition has the name %q", name)
+				for _, a := range w.heard.Attempts() {
+					if a.Name != "test" {
+						w.Errorf("an acquisition has the name %q", a.Name)
 					}
 				}
 			})
@@ -254,7 +255,7 @@ func TestExclusiveAllKeys(t *testing.T) {
 				w.Errorf("%s: %v, %d runs; want %q", name, err, runs, tt.want)
 			}
 		}
-		if n := len(of[guard.NoKey](w.heard)); n != 5 {
+		if n := len(locktest.EventsOf[guard.NoKey](w.heard)); n != 5 {
 			w.Errorf("NoKey %d times, want 5", n)
 		}
 	})

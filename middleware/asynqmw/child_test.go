@@ -2,22 +2,19 @@ package asynqmw_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -26,26 +23,18 @@ import (
 // long runs what takes minutes: go test ./middleware/asynqmw -run 'TestHotKey|TestKilledWorker' -v -args -long.
 var long = flag.Bool("long", false, "the hot key in full, with NoWait beside it, and asynq's own recovery of a killed worker's task: about 2 min")
 
-const childEnv = "HOLDFAST_ASYNQMW_CHILD"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		os.Exit(child())
-	}
+	chaos.Work(order.serve)
 	flag.Parse()
-	redis.SetLogger(quiet{})            // faults are what some tests are about
+	logging.Disable()                   // faults are what some tests are about
 	_ = flag.Set("test.parallel", "32") // the tests that run beside each other wait for asynq, they do not work
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
-
 // order is what a child process is told: to be an asynq server, with the guards of another Redis.
 type order struct {
 	Asynq, Locks string // addresses
-	Hang         bool   // the handler says that it has begun and never returns, else it works for 50 ms on its key
+	Hang         bool   // the handler says that it runs and never returns, else it works for 50 ms on its key
 	Workers      int
 	Terms        lockcore.Terms
 	Parks        string // the queue that it serves, with parking; empty: the default one without
@@ -60,25 +49,8 @@ type account struct {
 	End        time.Time // of the last run
 }
 
-// child is a worker in a process of its own. It serves after a line on its standard input, and until that is closed.
-func child() int {
-	in := bufio.NewReader(os.Stdin)
-	var o order
-	line, err := in.ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &o)
-	}
-	if err == nil {
-		err = o.serve(in)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func (o order) serve(in *bufio.Reader) error {
+// serve is a worker in a process of its own. It serves after a line on its standard input, and until that is closed.
+func (o order) serve(in *bufio.Scanner) error {
 	var commands redistest.Counter
 	co := &redis.Options{Addr: o.Locks}
 	co.Dialer = commands.Dial(redis.NewDialer(co))
@@ -101,22 +73,21 @@ func (o order) serve(in *bufio.Reader) error {
 		parking = []asynqmw.Parking{{Inspector: asynq.NewInspectorFromRedisClient(rdb)}}
 	}
 	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(cfg, parking...))
-	if _, err := in.ReadBytes('\n'); err != nil {
-		return err
-	}
+	in.Scan()
 	if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		w.note(func(a *account) { a.Deliveries++ })
 		return guarded.ProcessTask(ctx, t)
 	})); err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, in)
+	in.Scan()
 	srv.Shutdown()
 	if err := locks.Close(context.Background()); err != nil {
 		return err
 	}
 	w.Commands = len(commands.Commands())
-	return json.NewEncoder(os.Stdout).Encode(&w.account)
+	chaos.WriteLine(os.Stdout, w.account)
+	return nil
 }
 
 type hotWorker struct {
@@ -134,7 +105,7 @@ func (w *hotWorker) note(f func(*account)) {
 }
 
 func (w *hotWorker) hang(context.Context, *asynq.Task) error {
-	fmt.Println("begun")
+	chaos.WriteLine(os.Stdout, account{Runs: 1})
 	select {}
 }
 
@@ -156,51 +127,17 @@ func (w *hotWorker) work(ctx context.Context, _ *asynq.Task) error {
 	return w.rdb.Decr(ctx, "inside").Err()
 }
 
-// process is a child that was started, and has not got its second line.
+// process is a child, and what it says it did.
 type process struct {
-	*exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	*chaos.Process
+	said <-chan account
 }
 
 func (w *world) start(o order) *process {
 	w.Helper()
-	var first bytes.Buffer
-	p := &process{Cmd: exec.CommandContext(context.Background(), os.Args[0])}
-	p.Env, p.Stderr = append(os.Environ(), childEnv+"=1"), os.Stderr
-	in, err := p.StdinPipe()
-	if err != nil {
-		w.Fatal(err)
-	}
-	out, err := p.StdoutPipe()
-	if err != nil {
-		w.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() {
-		_ = p.Process.Kill() // no harm if it has ended
-		_ = p.Wait()
-	})
-	p.in, p.out = in, bufio.NewReader(out)
-	if err := json.NewEncoder(&first).Encode(o); err != nil {
-		w.Fatal(err)
-	}
-	if _, err := in.Write(first.Bytes()); err != nil {
-		w.Fatal(err)
-	}
-	return p
+	p, said := chaos.Listen[account](w, o)
+	return &process{p, said}
 }
 
 // serve lets the child begin.
-func (p *process) serve() error {
-	_, err := p.in.Write([]byte("\n"))
-	return err
-}
-
-// end tells the child to stop and returns what it did.
-func (p *process) end() (a account, err error) {
-	_ = p.in.Close()
-	return a, json.NewDecoder(p.out).Decode(&a)
-}
+func (p *process) serve() { p.Tell("") }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
@@ -119,7 +120,7 @@ func TestLostLeaseIsNoError(t *testing.T) {
 				w.Error(err)
 			}
 		}
-		if n := len(of[lockcore.Lost](w.heard)); n != 2 {
+		if n := len(locktest.EventsOf[lockcore.Lost](w.heard)); n != 2 {
 			w.Errorf("%d Lost events, want 2", n)
 		}
 	})

@@ -67,9 +67,7 @@ func contend(t *testing.T, tasks int, terms lockcore.Terms, limit time.Duration)
 	r := result{tasks: tasks}
 	began := time.Now()
 	for _, p := range workers {
-		if err := p.serve(); err != nil {
-			t.Fatal(err)
-		}
+		p.serve()
 	}
 	for time.Since(began) < limit && r.done < tasks {
 		w.eventually(func() bool {
@@ -82,9 +80,10 @@ func contend(t *testing.T, tasks int, terms lockcore.Terms, limit time.Duration)
 		})
 	}
 	for i, p := range workers {
-		a, err := p.end()
-		if err != nil {
-			t.Fatalf("worker %d: %v", i, err)
+		p.Close()
+		a, ok := <-p.said
+		if !ok {
+			t.Fatalf("worker %d has ended without a word", i)
 		}
 		r.Deliveries += a.Deliveries
 		r.Runs += a.Runs

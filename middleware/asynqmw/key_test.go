@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
@@ -160,9 +161,9 @@ func TestKeyReachesLockcore(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, want) {
 			w.Errorf("keys %q, want %q", got, want)
 		}
-		for _, name := range w.heard.names() {
-			if name != "account" {
-				w.Errorf("name %q", name)
+		for _, a := range w.heard.Attempts() {
+			if a.Name != "account" {
+				w.Errorf("name %q", a.Name)
 			}
 		}
 	})
@@ -179,7 +180,7 @@ func TestNoKey(t *testing.T) {
 		if info.Retried != 2 || !strings.Contains(info.LastErr, `"/account_id"`) {
 			w.Errorf("retried %d, last error %q; want 2 and the pointer", info.Retried, info.LastErr)
 		}
-		if got := of[guard.NoKey](w.heard); len(got) != 3 || got[0].Name != "account" {
+		if got := locktest.EventsOf[guard.NoKey](w.heard); len(got) != 3 || got[0].Name != "account" {
 			w.Errorf("events %+v, want 3 of account", got)
 		}
 		if runs, _ := g.counts(); runs != 0 {
@@ -212,7 +213,7 @@ func TestUnguarded(t *testing.T) {
 		if runs, _ := g.counts(); runs != 2 {
 			w.Errorf("%d runs, want 2", runs)
 		}
-		if n := len(of[guard.NoKey](w.heard)); n != 1 {
+		if n := len(locktest.EventsOf[guard.NoKey](w.heard)); n != 1 {
 			w.Errorf("%d NoKey events, want 1", n)
 		}
 	})

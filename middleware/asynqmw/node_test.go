@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
@@ -18,14 +19,14 @@ import (
 type node struct {
 	*world
 	locks *lockcore.Locker
-	heard *events
+	heard *locktest.Recorder
 	srv   *asynq.Server
 }
 
 // node starts a server with one worker for h, which gets the Locker of the node.
 func (w *world) node(h func(*lockcore.Locker) asynq.Handler) *node {
 	w.Helper()
-	n := &node{world: w, heard: new(events)}
+	n := &node{world: w, heard: new(locktest.Recorder)}
 	locks, err := lockcore.New(w.rdb, lockcore.Options{Observer: n.heard, NoGroups: true})
 	if err != nil {
 		w.Fatal(err)
@@ -66,7 +67,7 @@ func TestShutdownHandsOver(t *testing.T) {
 		ctx := <-begun
 		next := w.node(alone(func(context.Context) { taken.Store(time.Now().UnixNano()) }))
 		second := w.enqueue("charge", "7")
-		if !w.eventually(func() bool { return len(of[lockcore.Waiting](next.heard)) == 1 }) {
+		if !w.eventually(func() bool { return len(locktest.EventsOf[lockcore.Waiting](next.heard)) == 1 }) {
 			w.Error("the next worker does not wait")
 		}
 		stopped := make(chan struct{})
@@ -140,7 +141,7 @@ func TestShutdownBoundEndsFirst(t *testing.T) {
 		info := w.ends(task, asynq.TaskStateCompleted)
 		close(finish)
 		g.counts()
-		if lost := of[lockcore.Lost](old.heard); len(lost) != 1 || !errors.Is(lost[0].Cause, lockcore.ErrGivenUp) {
+		if lost := locktest.EventsOf[lockcore.Lost](old.heard); len(lost) != 1 || !errors.Is(lost[0].Cause, lockcore.ErrGivenUp) {
 			w.Errorf("events %+v, want one of ErrGivenUp", lost)
 		}
 		w.noRetry(info) // neither a shutdown nor a conflict uses one up

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
@@ -84,7 +85,7 @@ func TestParkingDeployments(t *testing.T) {
 			t.Parallel()
 			story := func(w *world, other *redis.Client) {
 				x := &world{
-					T: w.T, rdb: other, lockRedis: w.lockRedis, locks: w.locker(), heard: new(events),
+					T: w.T, rdb: other, lockRedis: w.lockRedis, locks: w.locker(), heard: new(locktest.Recorder),
 					client: asynq.NewClientFromRedisClient(other), inspect: asynq.NewInspectorFromRedisClient(other),
 				}
 				var g gauge
@@ -229,7 +230,7 @@ func TestParkingRoom(t *testing.T) {
 					_ = lease.Release(context.Background())
 				}
 				w.all(tasks)
-				w.Logf("%d times parked", len(of[guard.Parked](w.heard)))
+				w.Logf("%d times parked", len(locktest.EventsOf[guard.Parked](w.heard)))
 			})
 		})
 	}
@@ -277,11 +278,11 @@ func TestParkingPolicies(t *testing.T) {
 			case asynqmw.Fail:
 				w.ends(task, asynq.TaskStateArchived)
 			}
-			parked := len(of[guard.Parked](w.heard))
+			parked := len(locktest.EventsOf[guard.Parked](w.heard))
 			if want := busy == asynqmw.RetryLater; want != (parked == 1) || want != (w.entries("test:7") == 1) {
 				w.Errorf("%v: %d times parked, %d entries", busy, parked, w.entries("test:7"))
 			}
-			if n := len(of[lockcore.Waiting](w.heard)); n != 0 {
+			if n := len(locktest.EventsOf[lockcore.Waiting](w.heard)); n != 0 {
 				w.Errorf("%v: %d waited", busy, n)
 			}
 			g.counts()
@@ -322,7 +323,7 @@ func TestParkingCheckInterval(t *testing.T) {
 				}
 				w.all(tasks)
 				var problems []string
-				for _, e := range of[lockcore.Misconfigured](w.heard) {
+				for _, e := range locktest.EventsOf[lockcore.Misconfigured](w.heard) {
 					problems = append(problems, e.Problem)
 				}
 				if tt.want == "" && len(problems) > 0 || tt.want != "" && (len(problems) != 1 || !strings.Contains(problems[0], tt.want) || !strings.Contains(problems[0], "TaskCheckInterval was 1s")) {
@@ -395,7 +396,7 @@ func TestParkingOtherInspector(t *testing.T) {
 			w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateCompleted })
 		}
 		n := 0
-		for _, e := range of[lockcore.Misconfigured](w.heard) {
+		for _, e := range locktest.EventsOf[lockcore.Misconfigured](w.heard) {
 			if strings.Contains(e.Problem, `Parking.Inspector does not know queue "default"`) {
 				n++
 			}

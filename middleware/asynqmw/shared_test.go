@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
@@ -49,7 +50,7 @@ func TestLimitedParking(t *testing.T) {
 				if n := w.entries("type:charge"); n != 0 {
 					w.Errorf("%d entries are left", n)
 				}
-				w.Logf("done after %v, parked %d times", took, len(of[guard.Parked](w.heard)))
+				w.Logf("done after %v, parked %d times", took, len(locktest.EventsOf[guard.Parked](w.heard)))
 			})
 		})
 	}
@@ -142,7 +143,7 @@ func TestLimitedParkingFindsRoom(t *testing.T) {
 
 // refusal is an Observer that calls fn for each call that is refused.
 type refusal struct {
-	events
+	locktest.Recorder
 
 	fn func()
 }
@@ -179,7 +180,7 @@ func TestLimitedFunc(t *testing.T) {
 				w.Errorf("%s: %v, %d runs; want %q", payload, err, runs, tt.want)
 			}
 		}
-		if n := len(of[guard.NoKey](w.heard)); n != 4 {
+		if n := len(locktest.EventsOf[guard.NoKey](w.heard)); n != 4 {
 			w.Errorf("NoKey %d times, want 4", n)
 		}
 	})

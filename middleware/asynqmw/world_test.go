@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // world is one Redis with an asynq client and a Locker on it. asynq's Inspector is the witness.
@@ -26,7 +27,7 @@ type world struct {
 	rdb       *redis.Client
 	lockRedis redis.UniversalClient
 	locks     *lockcore.Locker
-	heard     *events
+	heard     *locktest.Recorder
 	client    *asynq.Client
 	inspect   *asynq.Inspector
 	servers   []*asynq.Server
@@ -79,7 +80,7 @@ func newWorld(t *testing.T, rdb *redis.Client) *world {
 // newWorldOn is newWorld with the locks on another Redis.
 func newWorldOn(t *testing.T, rdb *redis.Client, lockRedis redis.UniversalClient) *world {
 	t.Helper()
-	w := &world{T: t, rdb: rdb, lockRedis: lockRedis, heard: new(events)}
+	w := &world{T: t, rdb: rdb, lockRedis: lockRedis, heard: new(locktest.Recorder)}
 	w.client, w.inspect = asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
 	locks, err := lockcore.New(lockRedis, lockcore.Options{Observer: w.heard, NoGroups: true})
 	if err != nil {
@@ -173,7 +174,7 @@ func (w *world) eventually(ok func() bool) bool {
 // waits waits until a call of the Locker has waited for a lock.
 func (w *world) waits() {
 	w.Helper()
-	if !w.eventually(func() bool { return len(of[lockcore.Waiting](w.heard)) > 0 }) {
+	if !w.eventually(func() bool { return len(locktest.EventsOf[lockcore.Waiting](w.heard)) > 0 }) {
 		w.Error("no call waits")
 	}
 }
@@ -273,46 +274,6 @@ func nothing(context.Context, int, *asynq.Task) error { return nil }
 // byPayload is a key of the plain text of the payload.
 func byPayload(_ context.Context, t *asynq.Task) (guard.Key, error) {
 	return guard.Key{Class: "test", ID: string(t.Payload())}, nil
-}
-
-// events is an Observer that remembers.
-type events struct {
-	mu    sync.Mutex
-	list  []lockcore.Event
-	asked []string // names of the attempts
-}
-
-func (e *events) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.asked = append(e.asked, a.Name)
-	return ctx
-}
-
-func (e *events) names() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.asked)
-}
-
-func (*events) Traceparent(context.Context) string { return "" }
-
-func (e *events) Event(_ context.Context, x lockcore.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.list = append(e.list, x)
-}
-
-// of returns the events of one type.
-func of[E lockcore.Event](e *events) (found []E) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, x := range e.list {
-		if x, ok := x.(E); ok {
-			found = append(found, x)
-		}
-	}
-	return found
 }
 
 // complaints is an asynq.ErrorHandler that remembers.

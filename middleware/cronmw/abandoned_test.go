@@ -3,31 +3,14 @@ package cronmw_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
-
-// abandoned is an Observer that records the events of abandoned ticks.
-type abandoned struct {
-	mu   sync.Mutex
-	list []guard.TickAbandoned
-}
-
-func (*abandoned) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*abandoned) Traceparent(context.Context) string                                { return "" }
-
-func (a *abandoned) Event(_ context.Context, e lockcore.Event) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if e, ok := e.(guard.TickAbandoned); ok {
-		a.list = append(a.list, e)
-	}
-}
 
 // Finding B13: the instance that runs a tick dies, without Standby. Exactly one of the remaining instances reports
 // that, once: the instance that has the next tick. If the next ticks were skipped because the lease went on, or no
@@ -46,7 +29,7 @@ func TestAbandonedTickIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
-				first, heard := w.process(), new(abandoned)
+				first, heard := w.process(), new(locktest.Recorder)
 				js := first.jobs()
 				j := cronmw.Job{Overlap: row.overlap, OnResult: w.heard}
 				died, over := make(chan struct{}), make(chan struct{})
@@ -72,10 +55,9 @@ func TestAbandonedTickIsReported(t *testing.T) {
 				if len(got) != 1 || got[0].Tick.Time.UTC().Format("02 15:04:05") != dead || !errors.Is(got[0].Err, lockcore.ErrAbandoned) {
 					w.Errorf("reported %v, want the tick %s once", got, dead)
 				}
-				heard.mu.Lock()
-				defer heard.mu.Unlock()
-				if len(heard.list) != 1 || len(got) == 1 && heard.list[0].Key != got[0].Tick.Key() || heard.list[0].Name != "report" || heard.list[0].Holder.PID == 0 {
-					w.Errorf("events %+v", heard.list)
+				events := locktest.EventsOf[guard.TickAbandoned](heard)
+				if len(events) != 1 || len(got) == 1 && events[0].Key != got[0].Tick.Key() || events[0].Name != "report" || events[0].Holder.PID == 0 {
+					w.Errorf("events %+v", events)
 				}
 			})
 		})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -24,13 +25,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(instanceEnv) != "" {
 		os.Exit(instance())
 	}
-	redis.SetLogger(quietLogger{}) // faults are what these tests are about
+	logging.Disable() // faults are what these tests are about
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
-
-type quietLogger struct{}
-
-func (quietLogger) Printf(context.Context, string, ...any) {}
 
 var errBoom = errors.New("boom")
 

@@ -188,12 +188,13 @@ func TestRefusalsAreCounted(t *testing.T) {
 func TestNothingRawLeavesTheProcess(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(http.ResponseWriter, *http.Request) {})
 	f.wantRan(f.post("k"), 200)
-	all := f.redis.Dump() + strings.Join(f.events.keys, " ") + fmt.Sprintf("%#v", f.events.all)
+	attempts := f.events.Attempts()
+	all := f.redis.Dump() + fmt.Sprintf("%#v %#v", attempts, f.events.Events())
 	if strings.Contains(all, canary) {
 		t.Errorf("raw text in %s", all)
 	}
-	if len(f.events.keys) != 1 || !strings.HasPrefix(f.events.keys[0], "http:") {
-		t.Errorf("keys are %q", f.events.keys)
+	if len(attempts) != 1 || !strings.HasPrefix(attempts[0].Key, "http:") {
+		t.Errorf("attempts %+v", attempts)
 	}
 }
 

@@ -86,16 +86,16 @@ func TestExclusiveIsNamedByClass(t *testing.T) {
 			return httpmw.Exclusive(l, fixed(row.key), o)(http.HandlerFunc(created))
 		})
 		f.wantRan(f.do("GET", "/", ""), 201)
-		if !slices.Equal(f.events.names, []string{row.want}) {
-			t.Errorf("%+v: named %q", row, f.events.names)
+		if got := f.events.Attempts(); len(got) != 1 || got[0].Name != row.want {
+			t.Errorf("%+v: attempts %+v", row, got)
 		}
 	}
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		return httpmw.Exclusive(l, fixed("account:"), httpmw.ExclusiveOptions{})(http.HandlerFunc(created))
 	})
 	f.wantProblem(f.do("GET", "/", ""), 400, "resource-unnamed")
-	if want := (guard.NoKey{Name: "account"}); !slices.Contains(f.events.all, lockcore.Event(want)) {
-		t.Errorf("events %+v, want %+v", f.events.all, want)
+	if want := (guard.NoKey{Name: "account"}); !slices.Contains(f.events.Events(), lockcore.Event(want)) {
+		t.Errorf("events %+v, want %+v", f.events.Events(), want)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
@@ -205,15 +206,13 @@ func (f *fixture) wantProblem(a answer, status int, problem string) {
 	}
 }
 
-// events is an Observer that remembers.
+// events is a Recorder that also passes events on.
 type events struct {
+	locktest.Recorder
 	waiting chan struct{} // hears of one Waiting, if there is room
 
-	mu    sync.Mutex
-	all   []lockcore.Event
-	keys  []string
-	names []string             // Terms.Name of each attempt
-	on    func(lockcore.Event) // called without the lock
+	mu sync.Mutex
+	on func(lockcore.Event) // called without the lock
 }
 
 // hear calls on with every event from now on.
@@ -223,16 +222,9 @@ func (e *events) hear(on func(lockcore.Event)) {
 	e.on = on
 }
 
-func (e *events) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+func (e *events) Event(ctx context.Context, ev lockcore.Event) {
+	e.Recorder.Event(ctx, ev)
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.keys, e.names = append(e.keys, a.Key), append(e.names, a.Name)
-	return ctx
-}
-
-func (e *events) Event(_ context.Context, ev lockcore.Event) {
-	e.mu.Lock()
-	e.all = append(e.all, ev)
 	on := e.on
 	e.mu.Unlock()
 	if on != nil {
@@ -246,16 +238,4 @@ func (e *events) Event(_ context.Context, ev lockcore.Event) {
 	}
 }
 
-func (e *events) Traceparent(context.Context) string { return "" }
-
-func count[E lockcore.Event](e *events) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := 0
-	for _, ev := range e.all {
-		if _, ok := ev.(E); ok {
-			n++
-		}
-	}
-	return n
-}
+func count[E lockcore.Event](e *events) int { return len(locktest.EventsOf[E](&e.Recorder)) }

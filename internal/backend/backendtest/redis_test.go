@@ -1,10 +1,10 @@
 package backendtest_test
 
 import (
-	"context"
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -15,13 +15,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goredis.SetLogger(quiet{}) // go-redis logs that subscriptions are closed
+	logging.Disable() // the tests close subscriptions
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
-
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
 
 // world returns a World on a Redis server. dial returns a client of that server.
 func world(t *testing.T, noGroups bool, dial func() *goredis.Client) backendtest.World {

@@ -1,0 +1,177 @@
+//go:build unix
+
+package chaos
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+)
+
+const workerEnv = "HOLDFAST_CHAOS_WORKER"
+
+// Work runs work and exits if [Start] started this process. It returns in the process of the tests.
+// work gets the task of Start, and in has the lines of Tell.
+func Work[T any](work func(task T, in *bufio.Scanner) error) {
+	if os.Getenv(workerEnv) == "" {
+		return
+	}
+	in, task := bufio.NewScanner(os.Stdin), *new(T)
+	in.Scan()
+	err := json.Unmarshal(in.Bytes(), &task)
+	if err == nil {
+		err = work(task, in)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Main is the TestMain of a package with workers, see [Work].
+func Main[T any](m *testing.M, work func(task T, in *bufio.Scanner) error) {
+	Work(work)
+	goleak.VerifyTestMain(m, redistest.PoolProbes())
+}
+
+// Process is a worker of a test.
+type Process struct {
+	Ended chan struct{} // closed when the process has ended, and was reaped
+	Err   error         // how it ended, valid after Ended
+
+	tb  testing.TB
+	cmd *exec.Cmd
+	in  io.WriteCloser
+}
+
+// Start starts a process that gets task, see [Work]. hear is called with each line that the process
+// writes, see [WriteLine], one after the other and for the last time before Ended is closed. The
+// process is killed at the end of the test. The test fails if it exits with another code than 0.
+func Start[T any](tb testing.TB, task any, hear func(*Process, T)) *Process {
+	tb.Helper()
+	p := &Process{Ended: make(chan struct{}), tb: tb, cmd: exec.CommandContext(tb.Context(), os.Args[0])}
+	p.cmd.Env = append(os.Environ(), workerEnv+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err == nil {
+		p.in, err = p.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err == nil {
+		err = json.NewEncoder(p.in).Encode(task)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	go func() {
+		defer close(p.Ended)
+		if err := ReadLines(out, func(line T) { hear(p, line) }); err != nil {
+			tb.Errorf("process %d: %v", p.PID(), err)
+		}
+		_, _ = io.Copy(io.Discard, out)
+		p.Err = p.cmd.Wait()
+		if p.cmd.ProcessState.ExitCode() > 0 {
+			tb.Errorf("process %d: %v", p.PID(), p.Err)
+		}
+	}()
+	tb.Cleanup(p.Kill)
+	return p
+}
+
+// Listen is Start with a channel for the lines, which is closed when the process has ended.
+func Listen[T any](tb testing.TB, task any) (*Process, <-chan T) {
+	tb.Helper()
+	said := make(chan T, 100)
+	p := Start(tb, task, func(_ *Process, line T) { said <- line })
+	go func() {
+		<-p.Ended
+		close(said)
+	}()
+	return p, said
+}
+
+// PID returns the id of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Tell writes a line to the standard input of the process. It has no effect if the process has
+// ended.
+func (p *Process) Tell(line string) { _, _ = io.WriteString(p.in, line+"\n") }
+
+// Close closes the standard input of the process.
+func (p *Process) Close() { _ = p.in.Close() }
+
+// Kill kills the process, also if it is stopped, and waits until it has ended.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // an error means that it has ended already
+	<-p.Ended
+}
+
+// Pause stops the process with SIGSTOP. It returns when the process has stopped: for a moment after
+// the signal its threads still run.
+func (p *Process) Pause() {
+	p.signal(syscall.SIGSTOP)
+	var state syscall.WaitStatus
+	_, err := syscall.Wait4(p.PID(), &state, syscall.WUNTRACED, nil)
+	for errors.Is(err, syscall.EINTR) {
+		_, err = syscall.Wait4(p.PID(), &state, syscall.WUNTRACED, nil)
+	}
+	if err != nil || !state.Stopped() {
+		p.tb.Errorf("process %d is not stopped: %v, %v", p.PID(), state, err)
+	}
+}
+
+// Resume ends a Pause.
+func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
+
+func (p *Process) signal(s syscall.Signal) {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.tb.Errorf("process %d: %v: %v", p.PID(), s, err)
+	}
+}
+
+// Killed reports whether a signal ended the process. It is valid after Ended.
+func (p *Process) Killed() bool { return !p.cmd.ProcessState.Exited() }
+
+// WriteLine writes v as a line of JSON with a single write. So the line is complete whatever
+// happens to the process afterwards, and lines of several goroutines or processes do not mix.
+// WriteLine panics if it fails, because a test must not miss a line.
+func WriteLine(f *os.File, v any) {
+	b, err := json.Marshal(v)
+	if err == nil {
+		_, err = f.Write(append(b, '\n'))
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// ReadLines calls hear with each line of WriteLine. A last line that a kill has cut is no error.
+func ReadLines[T any](r io.Reader, hear func(T)) error {
+	for lines := json.NewDecoder(r); ; {
+		var line T
+		switch err := lines.Decode(&line); {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		hear(line)
+	}
+}
+
+// Now is the clock of the machine, which all processes share.
+func Now() int64 { return time.Now().UnixNano() }

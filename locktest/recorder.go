@@ -1,0 +1,73 @@
+package locktest
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Recorder is a [lockcore.Observer] that records what it receives, for tests of what a Locker, a
+// middleware or an application reports. The zero Recorder is ready to use. It must not be copied.
+// Its methods may be called at the same time.
+//
+// A Recorder keeps every event until Reset, so it is not for production. It has no traceparent: use
+// [lockcore.Join] to record beside another Observer.
+type Recorder struct {
+	mu       sync.Mutex
+	attempts []lockcore.Acquisition
+	events   []lockcore.Event
+}
+
+// Start records a.
+func (r *Recorder) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attempts = append(r.attempts, a)
+	return ctx
+}
+
+// Event records e.
+func (r *Recorder) Event(_ context.Context, e lockcore.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// Traceparent returns "".
+func (*Recorder) Traceparent(context.Context) string { return "" }
+
+// Attempts returns what Start received, in this order.
+func (r *Recorder) Attempts() []lockcore.Acquisition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.attempts)
+}
+
+// Events returns all events in the order in which they came. [EventsOf] returns those of one type.
+func (r *Recorder) Events() []lockcore.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
+}
+
+// Reset forgets all attempts and events.
+func (r *Recorder) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attempts, r.events = nil, nil
+}
+
+// EventsOf returns the events of type E that r has recorded, in the order in which they came.
+func EventsOf[E lockcore.Event](r *Recorder) []E {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []E
+	for _, e := range r.events {
+		if e, ok := e.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}

@@ -1,0 +1,69 @@
+package locktest_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// A call that does not wait is refused while another call has the key, and reports who has it.
+func ExampleRecorder() {
+	rec := new(locktest.Recorder)
+	locks, err := lockcore.NewMemory(lockcore.Options{Observer: rec})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	terms := lockcore.Terms{Wait: lockcore.NoWait}
+	_ = guard.Exclusive(ctx, locks, "account:42", terms, func(context.Context) error {
+		return guard.Exclusive(ctx, locks, "account:42", terms, func(context.Context) error { return nil }) // with the ctx of another call
+	})
+
+	fmt.Println("attempts:", len(rec.Attempts()))
+	fmt.Println("granted:", len(locktest.EventsOf[lockcore.Granted](rec)))
+	for _, refused := range locktest.EventsOf[lockcore.Refused](rec) {
+		fmt.Println("refused:", refused.Contended)
+	}
+	// Output:
+	// attempts: 2
+	// granted: 1
+	// refused: true
+}
+
+// A Recorder keeps what several goroutines report, in order, and forgets it on Reset.
+func TestRecorder(t *testing.T) {
+	const goroutines, each = 8, 100
+	var rec locktest.Recorder
+	var all sync.WaitGroup
+	for g := range goroutines {
+		all.Go(func() {
+			for i := range each {
+				ctx := rec.Start(t.Context(), lockcore.Acquisition{Key: fmt.Sprint(g)})
+				rec.Event(ctx, lockcore.Granted{Token: int64(g), Attempt: i})
+				rec.Event(ctx, lockcore.Released{})
+			}
+		})
+	}
+	all.Wait()
+	next := map[int64]int{}
+	for _, e := range locktest.EventsOf[lockcore.Granted](&rec) {
+		if e.Attempt != next[e.Token] {
+			t.Errorf("event %d of goroutine %d, want %d", e.Attempt, e.Token, next[e.Token])
+		}
+		next[e.Token]++
+	}
+	if n, m := len(rec.Attempts()), len(rec.Events()); len(next) != goroutines || n != goroutines*each || m != 2*n {
+		t.Errorf("%d attempts, %d events of %d goroutines", n, m, len(next))
+	}
+	rec.Reset()
+	if rec.Attempts() != nil || rec.Events() != nil {
+		t.Errorf("after Reset: %v, %v", rec.Attempts(), rec.Events())
+	}
+}
