@@ -1,3 +1,4 @@
-// Package serverfault has the tests of what a real redis-server may do to its clients: answer late, not at all, with errors, or forget
-// what it knew. What a bad network does is in internal/sim.
+// Package serverfault has the tests of what a real redis-server may do to its clients: reply late,
+// not reply, reply with errors, or forget what it has stored. The faults of a network are in
+// internal/sim.
 package serverfault
