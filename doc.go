@@ -1,16 +1,20 @@
-// Package holdfast makes a job run once, run alone, and shows who holds it: decorators for Go job workers, HTTP handlers,
-// cron jobs and plain functions, on Redis. It holds no code; these packages do:
+// Package holdfast makes a job run once, run alone, and shows who holds it: decorators for Go job
+// workers, HTTP handlers, cron jobs and plain functions, on Redis. It has no code. These packages
+// have it:
 //
 //   - guard: Exclusive and Once around any function
 //   - middleware/asynqmw, middleware/httpmw: the same around asynq handlers and net/http handlers
 //   - middleware/cronmw: cron jobs on several instances, each tick once
-//   - lockcore: the lease they stand on: reentrant, kept by a watchdog, with waiting in turns and fencing tokens
+//   - lockcore: the leases under these packages: reentrant, renewed by a watchdog, with a wait
+//     queue and fencing tokens
 //   - idempotency: what a done key remembers
-//   - tracing: spans and metrics with OpenTelemetry; tracing/asynqtrace carries traces through asynq's tasks
-//   - fence: for the side of the resource: writes of old holds are refused
-//   - doctor: Check, what is wrong with a Redis, and List, all keys
-//   - locktest: for your tests, and the conformance suite for your Redis
-//   - cmd/holdfast: the doctor, and who holds what, from a shell
+//   - sqlonce: work that happens once, in the SQL transaction that has its effect
+//   - tracing: spans and metrics with OpenTelemetry; tracing/asynqtrace carries traces through
+//     asynq's tasks
+//   - fence: for the resource: refuses writes of old holds
+//   - doctor: Check reports what is wrong with a Redis, and List yields all keys
+//   - locktest: a Locker for your tests, and the conformance test for your Redis
+//   - cmd/holdfast: the command for operators: runs the doctor, and shows who holds a key
 //
 // Composed, from the outside in:
 //

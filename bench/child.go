@@ -68,7 +68,7 @@ func childMain(in io.Reader, out io.Writer) int {
 	}
 }
 
-// readLines ends the process with the parent, also if the parent was killed.
+// readLines ends the process with the parent, even if the parent was killed.
 func readLines(in io.Reader) <-chan string {
 	lines := make(chan string)
 	go func() {

@@ -180,7 +180,7 @@ func (cs crewOfChildren) allWithin(ctx context.Context, word string, d time.Dura
 	return outcomes, nil
 }
 
-// end kills the children, also those that hang.
+// end kills the children, including those that hang.
 func (cs crewOfChildren) end() {
 	for _, c := range cs {
 		_ = c.in.Close()

@@ -105,9 +105,9 @@ func (f Finding) String() string {
 //   - Facts that the user may not read are a finding (CodeNotSeen). If an ACL refuses INFO,
 //     CONFIG, SLOWLOG, PUBSUB or CLUSTER, its log gets an entry for each.
 //
-// The findings are sorted, worst first. They are true at this moment; an empty result proves
-// nothing. The error is that of lockcore.New; or it satisfies ErrUnavailable, and no server could
-// be examined; or it is the cause of ctx.
+// The findings are sorted, worst first. They are true at this moment. An empty result proves
+// nothing about later times. The error is that of lockcore.New, or the cause of ctx. Or it
+// satisfies ErrUnavailable, because no server could be examined.
 func Check(ctx context.Context, rdb goredis.UniversalClient, o lockcore.Options) ([]Finding, error) {
 	o.Observer = nil // the trial is not part of the program's telemetry
 	l, err := lockcore.New(rdb, o)

@@ -12,6 +12,7 @@ import (
 
 const maxMatchLen = 512 // the maximum length of a key
 
+// Entry is a key that [List] yields, and its state.
 type Entry struct {
 	Kind lockcore.Kind
 	Key  string
@@ -51,7 +52,7 @@ func (o ListOptions) validate() error {
 // A free key is not listed, even if tasks are parked on it.
 //
 // Exclusive keys have the names that were given to Acquire. Once keys have the names that the
-// package above made; httpmw stores digests, which do not show what the client sent. List leaves
+// package above made. httpmw stores digests, which do not show what the client sent. List leaves
 // out a key that Inspect refuses with ErrRecord.
 //
 // List uses SCAN, on one primary of a Cluster after the other:

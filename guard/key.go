@@ -16,7 +16,7 @@ var Unguarded = errors.New("guard: run unguarded") //nolint:revive,staticcheck /
 
 const maxClass = 128 // bytes, the limit of Terms.Name
 
-// Key names what a job or a request locks. The KeyFuncs of the middlewares return a Key; the
+// Key names what a job or a request locks. The KeyFuncs of the middlewares return a Key. The
 // functions of this package take the string. Key{Class: "account", ID: "42"} is the key
 // "account:42". It excludes Exclusive(ctx, locks, "account:42", …) on the same Redis and prefix,
 // and it is another key than "user:42".

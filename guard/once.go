@@ -184,7 +184,7 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //     error of the codec. Later calls return ErrNoResult.
 //   - fn returns [Final](err): the error is recorded. Later calls return a *[RecordedError] with
 //     its text.
-//   - fn returns [NoEffect](err): the key is released, also with AtMostOnce. If this run was a
+//   - fn returns [NoEffect](err): the key is released, even with AtMostOnce. If this run was a
 //     takeover, the key is abandoned again, so the next run is a takeover too.
 //   - fn returns [Unknown](err): the key is abandoned. The next call takes it over, or with
 //     AtMostOnce is refused.

@@ -19,8 +19,8 @@ import (
 // The call around the handler ends without an outcome:
 //
 //   - [Exclusive] returns the handler's error, or nil.
-//   - [Once] returns Outcome HandedOver with the handler's error. It records nothing, also for
-//     [Final] and with AtMostOnce.
+//   - [Once] returns Outcome HandedOver with the handler's error. It records nothing, not even for
+//     [Final] or with AtMostOnce.
 //   - An error of the handler does not undo the hand-over.
 //
 // A repetition of the job finds the key busy until the hold of the adopter has ended. It runs again

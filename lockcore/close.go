@@ -27,7 +27,7 @@ import (
 //
 //   - Code of the user hangs: code that go-redis calls, such as OnConnect, or Traceparent of the
 //     Observer.
-//   - Redis is unavailable. Once a second go-redis checks whether Redis is available again. That
+//   - Redis is unavailable. go-redis checks once a second whether Redis is available again. That
 //     goroutine ends up to a second later.
 //   - A failover client or a wrapper ignores its ctx. Its calls end by the timeouts of that client.
 //     Nothing depends on them.

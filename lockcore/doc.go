@@ -65,7 +65,7 @@
 //   - Tokens start at the server's clock. So they also grow over a deletion, a flush and a
 //     failover, unless the new primary's clock is behind by more than the time between the two
 //     grants.
-//   - A command takes effect at most once, also if it arrives twice or its reply is late or lost.
+//   - A command takes effect at most once, even if it arrives twice or its reply is late or lost.
 //     Every script takes the random id of a request.
 //   - The calls of one process are served in the order of their arrival, and processes take turns,
 //     see Wait queues.
@@ -94,7 +94,7 @@
 //     harm.
 //   - Release in a defer. Never hand a lease's context to a goroutine that outlives the handler:
 //     use [Detach].
-//   - Acquire nested keys in one order everywhere, also those that ctx holds already.
+//   - Acquire nested keys in one order everywhere, including those that ctx holds already.
 //   - Inside a nested call use the ctx of that call, not that of a run around it.
 //   - Close the Locker after the workers and before the Redis client.
 //   - With Sentinel use a client that serves only the Locker. The Locker cannot make its own
@@ -202,7 +202,7 @@
 // The rules of shares:
 //
 //   - Limit and Weight belong to the call. Redis stores no number of permits, so a call with
-//     another Limit needs no set-up. Calls with different Limits are each granted by their own.
+//     another Limit needs no setup. Calls with different Limits are each granted by their own.
 //   - Requests are granted in the order of their arrival. The first one that does not fit keeps all
 //     behind it waiting, so that neither a writer nor a heavy call starves. A waiting process that
 //     sends nothing for 5 s counts as dead and is dropped.
@@ -217,7 +217,7 @@
 //     of hand-offs.
 //   - Each hold of a share has its own ctx and its own MaxHold and Stall. A share whose process has
 //     died is free at the end of its lease. It does not make the key abandoned.
-//   - A nested call that wants more than the share of its hold fails with [ErrUpgrade] at once.
+//   - A nested call that requests more than the share of its hold fails with [ErrUpgrade] at once.
 //     Release the share first.
 //   - Shares are for exclusive keys only, not for Claim, and they have no tickets.
 //

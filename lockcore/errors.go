@@ -38,7 +38,7 @@ var (
 	//   - A Redis key of the key has another type, or is a string that holdfast did not write.
 	//     Delete it.
 	ErrRecord = notRun("lockcore: stored record does not decode")
-	// ErrUpgrade: ctx holds a share of the key, and the call wants more than that share: the key
+	// ErrUpgrade: ctx holds a share of the key, and the call requests more than that share: the key
 	// alone, a share with a smaller Limit, or a greater Weight. Two such calls would wait for each
 	// other. The text of the error names both shares.
 	ErrUpgrade = notRun("lockcore: a nested call asks for more than the share that its ctx holds")

@@ -141,7 +141,7 @@ func holdingOf(s *backend.Status) Holding {
 // sooner. A key without a holder is not an error. The errors are those of Inspect.
 //
 // The holder receives a notification. Its process subscribes to notifications while it waits for a
-// key, or has held any lease, also with NoRenew, for longer than a second:
+// key, or has held any lease, even with NoRenew, for longer than a second:
 //
 //   - A subscribed process cancels the ctx within milliseconds.
 //   - A process that is not subscribed yet cancels it when it subscribes.

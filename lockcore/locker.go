@@ -69,7 +69,7 @@ func (o Options) Validate() error {
 }
 
 // Locker acquires, renews and releases the leases of one process. Make one per process with [New]
-// and share it; it is safe for concurrent use.
+// and share it. It is safe for concurrent use.
 type Locker struct {
 	id                string // a UUID, see ID; also in remote queues and in the name of its channel
 	processID         string // describes this process, see holderText
@@ -168,7 +168,7 @@ func (l *Locker) Terms() Terms { return l.terms }
 //   - ErrClosed
 //   - ErrKey, or an error of t.Validate
 //   - ErrRecord if the data in Redis is not that of an exclusive key
-//   - ErrUpgrade if ctx holds a share of the key, and the call wants more than that share
+//   - ErrUpgrade if ctx holds a share of the key, and the call requests more than that share
 //   - when ctx ends, [context.Cause], joined with a *BusyError or ErrUnavailable if one is known
 //
 // The lease is renewed until it is released. If a program drops a *Lease without Release, the key
@@ -238,7 +238,7 @@ type Record struct {
 	Attempt int // number of the run that was recorded, from 1
 }
 
-// Claim waits for a once key, which can also be done, and returns a lease on it or its record. Once
+// Claim waits for a once key, and returns a lease on it, or its record if the key is done. Once
 // keys have a separate namespace: the same name in Acquire is another key. Exactly one of the
 // results is not nil:
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// Kind names the two namespaces of keys. The zero value is no kind.
+// Kind names the two namespaces of keys. The zero value is not a kind.
 type Kind uint8
 
 // The kinds of keys.
@@ -182,7 +182,7 @@ type RenewPass struct {
 }
 
 // GroupSent reports a group: calls that waited for another send and were then sent together, see
-// Options.NoGroups. The event comes when the send of the group has ended, also if it failed, and
+// Options.NoGroups. The event comes when the send of the group has ended, even if it failed, and
 // belongs to no attempt.
 //
 //   - A group may have one call.

@@ -148,9 +148,9 @@ func (q *keyQueue) openShare(g *grant, c *call) {
 }
 
 // handOffShare hands the share of a hold that has ended under g to the leader, which is the oldest
-// waiting call. It does so until batchTime after the backend granted the share, also if g joined
+// waiting call. It does so until batchTime after the backend granted the share, even if g joined
 // the share later. The next leader takes over the request of the leader, which may be in the remote
-// queue. A leader that sends, or that wants another share, gets nothing. No other call gets the
+// queue. A leader that sends, or that requests another share, gets nothing. No other call gets the
 // share either, because it would overtake the leader. Then the share is released.
 //
 // handed is the number of hand-offs under g, or 0 if the share was not handed off.

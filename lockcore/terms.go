@@ -16,7 +16,7 @@ const (
 	// request.
 	NoWait time.Duration = -1
 	// Forever as Terms.Wait waits until the key is acquired, ctx ends or the Locker is closed. Set
-	// it explicitly: it is no default.
+	// it explicitly: it is not a default.
 	Forever time.Duration = math.MaxInt64
 
 	// MaxLimit is the greatest Terms.Limit.

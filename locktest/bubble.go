@@ -25,10 +25,9 @@ import (
 //     another test.
 //   - Do not call t.Run or t.Parallel in test. Both are allowed before Bubble.
 //   - The clock does not advance while a goroutine waits for a mutex, a socket or a process. So do
-//     not hold a mutex of your own during a call that sends a request to Redis, and use no real
-//     server.
-//   - A client of your own for the Server needs the Options that the Server returns. With another
-//     Addr, use an IP address: a host name would be looked up outside the bubble.
+//     not hold your own mutex during a call that sends a request to Redis, and use no real server.
+//   - Your own client for the Server needs the Options that the Server returns. With another Addr,
+//     use an IP address: a host name would be looked up outside the bubble.
 //   - All goroutines must end before test returns. A lease that is not released within 1 s after
 //     that fails the test. A goroutine that is blocked forever causes a panic.
 func Bubble(t *testing.T, test func(t *testing.T, locks *lockcore.Locker)) {

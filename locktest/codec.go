@@ -17,7 +17,7 @@ import (
 //
 //   - the name is 1 to 32 characters of printable ASCII and always the same,
 //   - each value is, by reflect.DeepEqual, unchanged by Encode and equal after Decode into a zero
-//     value, also in many goroutines at once,
+//     value, even in many goroutines at once,
 //   - a later change of the value, or the next call, does not change the bytes that Encode
 //     returned,
 //   - Decode does not write to its input, and the decoded value shares memory neither with the

@@ -38,8 +38,8 @@
 //   - Other Lockers do not see the keys of a Locker in memory. Use [NewServer] for several Lockers
 //     that exclude each other.
 //   - The server of [NewServer] is miniredis. Only [Run] shows how your production Redis behaves.
-//   - Run does not work in a bubble. Everything else but Bubble works in a bubble of your own, with
-//     the rules of [Bubble].
+//   - Run does not work in a bubble. Everything else but Bubble works in your own bubble, with the
+//     rules of [Bubble].
 //
 // # Duties
 //

@@ -68,7 +68,7 @@ func (f *Faults) Dial(next Dialer) Dialer {
 }
 
 // Silence makes the network a black hole. Data that is sent from now on does not arrive, and dials
-// hang; no error shows this. Heal delivers the data that was sent meanwhile on connections that are
+// hang. No error shows this. Heal delivers the data that was sent meanwhile on connections that are
 // still open, as TCP does.
 func (f *Faults) Silence() { f.set(func() { f.deafServer, f.deafClient = true, true }) }
 

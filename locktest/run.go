@@ -39,7 +39,7 @@ const (
 //   - Run may run beside your own traffic and beside other Runs. It adds only keys with random
 //     names under the Prefix.
 //   - A user with the least rights suffices. Run needs no FLUSHALL, CONFIG, DEBUG, KEYS or SCAN.
-//   - It deletes its keys at the end, also if it fails. If the process dies first, their TTLs end
+//   - It deletes its keys at the end, even if it fails. If the process dies first, their TTLs end
 //     within a day.
 //   - It takes half a minute, about 20 s with -short, 2 min at most. It uses about 25 connections
 //     at a time.

@@ -88,5 +88,5 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 
 // Forget makes s lose all of its data, like a restart without persistence. Other calls can acquire
 // the same keys at once. Holders learn that their leases are lost with their next renewal, after
-// about a third of the lease; with NoRenew they do not learn it.
+// about a third of the lease. With NoRenew they do not learn that.
 func (s *Server) Forget() { s.redis.FlushAll() }

@@ -45,8 +45,9 @@
 // effect. One commit stores both or none. There is no lease, no watchdog and no state "held".
 //
 // Call [Do] or [DoValue] first in the transaction, make the effect in that transaction, and commit
-// if there is no error. [Create] has the table. The package imports no driver. It works with
-// database/sql and pgx on PostgreSQL, and with database/sql on MySQL, MariaDB and SQLite.
+// if there is no error. [Create] returns the text that creates the table. The package imports no
+// driver. It works with database/sql and pgx on PostgreSQL, and with database/sql on MySQL, MariaDB
+// and SQLite.
 //
 // # Guarantees
 //

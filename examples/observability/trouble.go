@@ -196,7 +196,7 @@ func (d *demo) otherPayload(ctx context.Context) error {
 	return nil
 }
 
-// deadTick leaves a tick of a cron job without an outcome, as an instance does that dies. The
+// deadTick leaves a tick of a cron job without an outcome, as an instance that dies does. The
 // instance that has the next tick reports it.
 func (d *demo) deadTick(ctx context.Context) error {
 	const job = "sweep"

@@ -29,7 +29,7 @@ func (c *counter) leave() {
 	}
 }
 
-// row waits until every run has returned, also those that asynq has given up, and returns the
+// row waits until every run has returned, including those that asynq has given up, and returns the
 // counts.
 func (c *counter) row(state string) row {
 	c.mu.Lock()

@@ -34,8 +34,8 @@
 //     refused as ended.
 //   - D: a release, a completion, a withdrawal, a revocation or a clear takes effect on the hold
 //     that it names, and on no other. A late duplicate of an operator's command has no effect.
-//   - E: a grant reports an abandoned hold exactly if the last hold expired or was abandoned. At
-//     most once refuses such a key. The runs of a once key are numbered.
+//   - E: a grant reports an abandoned hold if and only if the last hold expired or was abandoned.
+//     At most once refuses such a key. The runs of a once key are numbered.
 //   - F: a command that frees the key notifies the first waiter that listens. The key is reserved
 //     for it. A key is busy only if it is held, reserved or cooling, and for as long as the reply
 //     says. A key with a queue has its last token. At the end each waiter gets the key.

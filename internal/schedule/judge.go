@@ -14,7 +14,7 @@ func fail(check, format string, args ...any) {
 }
 
 // judge derives from the replies and notifications the state that the server must have. It sees the
-// reply of each command that runs, also if no process receives it.
+// reply of each command that runs, even if no process receives it.
 type judge struct {
 	now       int64
 	once      bool

@@ -59,8 +59,8 @@ func (s *slowness) slept(from, to time.Time) {
 	}
 }
 
-// worked records a piece of work that took too long. It counts for all the time since the previous
-// piece of work, at last.
+// worked records a piece of work that took too long. It counts for all the time since last, the end
+// of the previous piece of work.
 func (s *slowness) worked(last, from, to time.Time) {
 	if late := to.Sub(from); late > tooLong {
 		s.add(span{last, to, late})

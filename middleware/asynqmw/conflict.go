@@ -28,7 +28,7 @@ import (
 // ends 1 s before the task's deadline, or a quarter of the remaining time before it if that is
 // less, because asynq counts every task that reaches its deadline as failed.
 //
-// On the last attempt asynq archives the task on any error other than asynq.RevokeTask, also on one
+// On the last attempt asynq archives the task on any error other than asynq.RevokeTask, even on one
 // that is not a failure. So on this attempt RetryLater waits up to that point, and ignores
 // Terms.Wait. If the key is still busy, the task is archived with an error that names the holder,
 // the Observer gets guard.ConflictLost, and the user's ErrorHandler is called.

@@ -51,9 +51,9 @@
 // # Guarantees
 //
 //   - The key belongs to one execution of the handler, not to the task ID. It is held until the
-//     handler's goroutine has returned, also after asynq has given up on the task.
+//     handler's goroutine has returned, even after asynq has given up on the task.
 //   - A retry that finds the key busy is a conflict, not a failure. It waits for a short time, then
-//     comes back later. By default, and with [Configure], it uses up no retry. See
+//     comes back later. With [Configure] and the default policy it uses up no retry. See
 //     [ConflictPolicy].
 //   - Once records a late success. The retry then does nothing, and the task ends as completed.
 //   - The handler's ctx is canceled before the lease can end, at the task's deadline, and when
@@ -133,9 +133,9 @@
 //     itself. If it is inside, a guard sees that the handler has returned. Once then records half
 //     of a run, with guard.AtMostOnce or if the recover middleware returns nil.
 //   - Tracing belongs outside of the guards, so that the span of the delivery contains the wait.
-//   - A timeout of your own belongs inside, so that the wait for the key does not shorten the time
-//     of the handler. It must wait until its handler has returned. If it gives up on the handler,
-//     as http.TimeoutHandler does, the key is released while the handler still runs.
+//   - Your own timeout belongs inside, so that the wait for the key does not shorten the time of
+//     the handler. It must wait until its handler has returned. If it gives up on the handler, as
+//     http.TimeoutHandler does, the key is released while the handler still runs.
 //   - Among the guards, Once belongs outside and Exclusive inside, so that a replay does not wait
 //     for the account.
 //   - Use several Exclusive always in the same order, or one [ExclusiveAll].
@@ -222,6 +222,6 @@
 // # Schedules
 //
 // If several of asynq's schedulers run, each of them enqueues every task. [Ticks] enqueue a task
-// once for each tick, also if they run in several processes. [EnqueueTick] does the same for a cron
-// of your own.
+// once for each tick, even if they run in several processes. [EnqueueTick] does the same for your
+// own cron.
 package asynqmw

@@ -33,8 +33,8 @@ type OnceOptions struct {
 	// takes it over.
 	Mode guard.Mode
 	// Fingerprint returns the part of the payload that must be equal in all tasks of a key:
-	// [Fields], [Except], [WholePayload] or a function of your own. A task with another fingerprint
-	// is refused with a *lockcore.MismatchError if its key is done, running or abandoned. asynq
+	// [Fields], [Except], [WholePayload] or your own function. A task with another fingerprint is
+	// refused with a *lockcore.MismatchError if its key is done, running or abandoned. asynq
 	// retries the task, and archives it after its last retry. A change of this option changes the
 	// fingerprints: after such a deploy, tasks of done keys are refused until Keep is over.
 	//

@@ -20,7 +20,7 @@ const (
 
 // EnqueueTick enqueues the task of one tick of a schedule. If several schedulers call it for the
 // same tick, one of them enqueues the task. It returns nil if the task is enqueued, by this call or
-// by another one. Use it with a cron of your own. [Ticks] contain a cron.
+// by another one. Use it with your own cron. [Ticks] contain a cron.
 //
 // at is the nominal time of the tick in the schedule, never time.Now(). It identifies the tick,
 // also for schedulers that are late or whose clocks differ.

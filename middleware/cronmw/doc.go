@@ -49,12 +49,12 @@
 //   - Each tick is decided once, however much the clocks of the instances differ. It runs, or it is
 //     skipped because an earlier run continues or MinHold keeps the job's key after that run.
 //   - fn never begins before the tick's time, by the clock of Redis.
-//   - fn does not begin more than MaxLateness after the tick's time, by the clock of Redis, except
-//     under Standby: a takeover may begin later, and so may a standby that has waited for a run
-//     that began within the limit. With CatchUpLatest the limit is the next tick, if that is later.
-//     The limit applies to the time of the grant (lockcore.Hold.GrantedAt). fn begins a round trip
-//     later. If the clock of Redis is set back, a tick may be refused as late, but does not begin
-//     early.
+//   - fn does not begin more than MaxLateness after the tick's time, by the clock of Redis. Under
+//     Standby there are two exceptions: a takeover may begin later, and so may a standby that has
+//     waited for a run that began within the limit. With CatchUpLatest the limit is the next tick,
+//     if that is later. The limit applies to the time of the grant (lockcore.Hold.GrantedAt). fn
+//     begins a round trip later. If the clock of Redis is set back, a tick may be refused as late,
+//     but does not begin early.
 //   - The outcome of a tick is kept for longer than the time in which the tick may begin. So no
 //     clock can make it run twice.
 //   - Without Standby, fn begins at most once for each tick. With Standby it begins again if the
@@ -63,7 +63,7 @@
 //   - With Forbid no two runs of a job overlap, on all instances.
 //   - If Redis is unavailable when a tick is due, the instance requests the tick again until it is
 //     too late, or until the next tick is due. An instance that had the tick, but could not begin
-//     because Redis became unavailable, begins when Redis is back in time, also after more than a
+//     because Redis became unavailable, begins when Redis is back in time, even after more than a
 //     lease. If the reply to its claim was lost, and Redis is unavailable for longer than a lease,
 //     no instance knows that fn did not begin. The tick then counts as one whose instance died.
 //   - A failure of fn is the outcome of the tick: no instance runs it again. If fn marks its error
@@ -71,7 +71,7 @@
 //     panic is a failure, and so is a run that MaxHold, Stall or an operator (Revoke) ended. With
 //     Standby, a run that failed because of Options.CancelOnStop, a lost lease or the end of Close
 //     is not a failure: a standby runs the tick again.
-//   - fn gets the nominal time of its tick, also if its goroutine starts late.
+//   - fn gets the nominal time of its tick, even if its goroutine starts late.
 //
 // # Limits
 //

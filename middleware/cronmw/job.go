@@ -105,7 +105,8 @@ type Job struct {
 	OnResult func(Result)
 }
 
-// Validate reports every problem of j at once; each names the field, its value and the bound.
+// Validate reports every problem of j at once. Each message names the field, its value and the
+// bound.
 func (j Job) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("cronmw: Job."+format, args...)) }
@@ -142,8 +143,8 @@ func (j Job) withDefaults() Job {
 	return j
 }
 
-// completed returns j with all defaults, also those of l, the Locker's terms. once computes the
-// terms of the tick's key from the final values.
+// completed returns j with all defaults, including those of l, the Locker's terms. once computes
+// the terms of the tick's key from the final values.
 func (j Job) completed(name string, l lockcore.Terms) Job {
 	j = j.withDefaults()
 	t := &j.Terms

@@ -58,8 +58,8 @@ func New(locks *lockcore.Locker, o Options) (*Jobs, error) {
 }
 
 // Add adds a job. Each tick of spec runs on one of the instances that add a job of this name. spec
-// has the five fields of cron, or six, the first of which is for seconds, or is a descriptor such
-// as @daily. CRON_TZ=zone in front sets its zone. robfig/cron parses it.
+// has the five fields of cron, or six, the first of which is for seconds. It may also be a
+// descriptor such as @daily. CRON_TZ=zone in front sets its zone. robfig/cron parses it.
 //
 // name identifies the job in all instances and releases: a renamed job is a new job. It has 1 to
 // 128 bytes. If two releases have different specs, each runs the ticks of its own spec.

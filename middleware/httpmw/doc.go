@@ -44,9 +44,10 @@
 // If a handler needs Idempotent and another one of these, put Idempotent outside.
 //
 // Idempotent follows draft-ietf-httpapi-idempotency-key-header. Where the draft leaves a choice, it
-// follows Stripe (https://docs.stripe.com/api/idempotent_requests). It departs from the draft in
-// one point: a repeat that arrives while the first request runs waits up to Terms.Wait before it
-// gets 409. With lockcore.NoWait it gets 409 at once, as the draft requires.
+// follows Stripe (https://docs.stripe.com/api/idempotent_requests), except that it does not record
+// a 5xx by default. It departs from the draft in one point: a repeat that arrives while the first
+// request runs waits up to Terms.Wait before it gets 409. With lockcore.NoWait it gets 409 at once,
+// as the draft requires.
 //
 // # Guarantees
 //

@@ -150,7 +150,7 @@ func (o ExclusiveOptions) withDefaults(locks *lockcore.Locker) ExclusiveOptions 
 //   - The key is released when the handler has returned or panicked, and not before. A panic
 //     continues. A handler that hijacks the connection holds the key until it returns, and must
 //     watch its ctx.
-//   - The handler's response is sent, also if the lease was lost meanwhile.
+//   - The handler's response is sent, even if the lease was lost meanwhile.
 //
 // With HTTP/1 net/http detects a disconnect only after the body has been read. So a request with a
 // body whose client disconnects while it waits may stay in the wait queue for Terms.Wait.

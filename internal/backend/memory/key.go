@@ -128,8 +128,8 @@ func (k *key) expire(now instant) {
 	}
 }
 
-// clampEnd corrects an end that is further away than the state can last. Such an end means that the
-// clock was set back.
+// clampEnd corrects an end that is later than the state can last. Such an end means that the clock
+// was set back.
 func (k *key) clampEnd(now instant) {
 	k.end = min(k.end, now+min(k.length, longest))
 }

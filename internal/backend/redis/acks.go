@@ -228,8 +228,8 @@ func pointsTo(err error) (addr string, ask bool) {
 }
 
 // follow returns the master to which an error of a cluster redirects. It returns nil if the error
-// is no redirection, or if the client has no such master. go-redis shows only masters with slots.
-// ForEachMaster reloads the slots first.
+// is not a redirection, or if the client has no such master. go-redis shows only masters with
+// slots. ForEachMaster reloads the slots first.
 func follow(ctx context.Context, rdb redis.UniversalClient, err error) (node *redis.Client, ask bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	addr, ask := pointsTo(err)
