@@ -17,7 +17,7 @@ import (
 
 var noWait = lockcore.Terms{Wait: lockcore.NoWait}
 
-// conflicted serves one task whose key somebody else holds.
+// conflicted serves one task whose key has another holder.
 func conflicted(w *world, cfg asynq.Config, o asynqmw.ExclusiveOptions, opts ...asynq.Option) (*gauge, *complaints, *lockcore.Lease, *asynq.TaskInfo) {
 	w.Helper()
 	g, c := new(gauge), new(complaints)
@@ -27,7 +27,7 @@ func conflicted(w *world, cfg asynq.Config, o asynqmw.ExclusiveOptions, opts ...
 	return g, c, lease, w.enqueue("charge", "7", opts...)
 }
 
-// RetryLater: a conflict uses up no retry and is nobody's error, however often it comes.
+// RetryLater: conflicts use up no retry and do not reach the ErrorHandler.
 func TestBusyRetryLater(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -45,12 +45,12 @@ func TestBusyRetryLater(t *testing.T) {
 			w.Errorf("ErrorHandler heard %v", got)
 		}
 		if !strings.Contains(info.LastErr, `"test:7" is busy`) || !strings.Contains(info.LastErr, `task "the-holder"`) {
-			w.Errorf("last error %q does not say who held it", info.LastErr)
+			w.Errorf("last error %q does not name the holder", info.LastErr)
 		}
 	})
 }
 
-// The wait comes first: a key that is free in time costs no delivery.
+// The key is released before Wait is over. The task runs in its first delivery.
 func TestBusyWaits(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g, _, lease, task := conflicted(w, quick(), asynqmw.ExclusiveOptions{})
@@ -64,7 +64,7 @@ func TestBusyWaits(t *testing.T) {
 	})
 }
 
-// The wait ends before the deadline, so that the conflict is not counted as a failure.
+// The wait ends before the deadline of the task, so asynq does not count the conflict as a failure.
 func TestBusyWaitEndsBeforeDeadline(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -81,7 +81,8 @@ func TestBusyWaitEndsBeforeDeadline(t *testing.T) {
 	})
 }
 
-// On the last attempt RetryLater waits on, up to that point, although Terms.Wait says not to wait.
+// On the last attempt RetryLater waits until shortly before the deadline, although Terms.Wait is
+// NoWait.
 func TestBusyLastAttemptWaitsLonger(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -95,7 +96,8 @@ func TestBusyLastAttemptWaitsLonger(t *testing.T) {
 	})
 }
 
-// A conflict that is left on the last attempt is loud: archived with the holder's name, an event, ErrorHandler.
+// The key is still busy at the end of the last attempt. The task is archived with the name of the
+// holder, and the Observer and the ErrorHandler get the conflict.
 func TestBusyLastAttemptLost(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -116,12 +118,13 @@ func TestBusyLastAttemptLost(t *testing.T) {
 			error
 			IsFailure() bool
 		}](got[0]); !ok || !f.IsFailure() {
-			w.Error("the error does not say that it is a failure")
+			w.Error("the error has no method IsFailure that returns true")
 		}
 	})
 }
 
-// A shutdown ends the wait of a last attempt; asynq puts the task back, so nothing is lost and nothing is said.
+// A shutdown ends the wait of a last attempt. asynq puts the task back, so there is no
+// ConflictLost.
 func TestBusyLastAttemptShutdown(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.hold("test:7")
