@@ -46,7 +46,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fixture)) {
 		f := &fixture{memory: m, faults: locktest.NewFaults(t), count: new(redistest.Counter), events: new(recorder)}
 		locker := func(o lockcore.Options, edit ...func(*redis.Options)) *lockcore.Locker {
 			rdb := m.Client(t, edit...)
-			o.NoGroups = true // group commands do not work in a bubble
+			o.NoGroups = true // tests count the commands of each call
 			l, err := lockcore.New(rdb, o)
 			if err != nil {
 				t.Fatal(err)

@@ -258,7 +258,7 @@ func (g *gauge) counts() (runs, most int) {
 	return g.runs, g.most
 }
 
-// handler counts its runs and does fn, which gets the number of the run from 1.
+// handler returns a handler that counts its runs and calls fn with the number of the run, from 1.
 func (g *gauge) handler(fn func(ctx context.Context, run int, t *asynq.Task) error) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		run := g.enter()

@@ -29,14 +29,15 @@ func (a *abandoned) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// Finding B13: the instance that runs a tick dies, without Standby. Exactly one of the remaining instances reports
-// that, once: the instance that has the next tick. If the next ticks were skipped because the lease went on, or no
-// instance was there for them, it is the one that has the first tick after those.
+// The instance that runs a tick dies, without Standby. Exactly one other instance reports the tick
+// as abandoned, once: the instance that has the next tick. If the next ticks are skipped because
+// the lease still holds the key, or if no instance is there for them, it is the instance that has
+// the first tick after those.
 func TestAbandonedTickIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		every   time.Duration
 		overlap cronmw.Overlap
-		away    time.Duration // how long there is no other instance
+		away    time.Duration // the time without another instance
 	}{
 		"next tick":          {time.Hour, cronmw.Forbid, 0},
 		"next tick, allow":   {time.Hour, cronmw.Allow, 0},
@@ -82,7 +83,8 @@ func TestAbandonedTickIsReported(t *testing.T) {
 	}
 }
 
-// A tick whose instance lives, however long it runs, is not reported, nor one that a standby takes over.
+// A tick is not reported as abandoned if its instance lives, after any run time, or if a standby
+// takes it over.
 func TestTickThatIsNotAbandoned(t *testing.T) {
 	for name, j := range map[string]cronmw.Job{"long run": {}, "long run beside others": {Overlap: cronmw.Allow}, "standby": {Standby: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// The program at the beginning of the documentation of the package is that of Example, which is
-// compiled with the tests.
+// The program in the package documentation is that of Example, which is compiled with the tests.
 func TestDocProgram(t *testing.T) {
 	t.Parallel()
 	file := func(name string) string {
