@@ -213,7 +213,7 @@ func TestAllLost(t *testing.T) {
 							t.Error(err)
 						}
 						<-ctx.Done()
-						if cause := context.Cause(ctx); cause != lockcore.ErrRevoked { //nolint:errorlint // the cause is not wrapped
+						if cause := context.Cause(ctx); cause != lockcore.ErrRevoked { //nolint:errorlint // exactly that
 							t.Errorf("the ctx ended with %v", cause)
 						}
 						return result(ctx)

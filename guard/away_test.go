@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// awayAfterGrant loses the reply to the next grant, and then makes Redis unavailable for the time
-// away.
+// awayAfterGrant loses the reply to the next grant, and then makes Redis unavailable for that
+// time.
 func (f *fixture) awayAfterGrant(away time.Duration) {
 	granted := f.faults.LoseReply(locktest.Script("acquire"))
 	go func() { // ends with the bubble

@@ -28,7 +28,7 @@ type quietLogger struct{}
 
 func (quietLogger) Printf(context.Context, string, ...any) {}
 
-// fixture has two Lockers, which stand for two processes on one Redis. The connections of the first
+// fixture has two Lockers, which represent two processes on one Redis. The connections of the first
 // one pass through faults.
 type fixture struct {
 	locks, other *lockcore.Locker

@@ -71,7 +71,7 @@ func TestTicketExclusive(t *testing.T) {
 	})
 }
 
-// A handler of Once hands over its hold. The adopter goes on with the same run, and only the
+// A handler of Once hands over its hold. The adopter continues the same run, and only the
 // adopter's result is recorded. A ticket for another key or kind is not used.
 func TestTicketOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {

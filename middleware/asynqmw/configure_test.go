@@ -81,7 +81,7 @@ func TestConfigureMissing(t *testing.T) {
 						w.Errorf("%v, configured %v: events %+v", busy, configured, got)
 					}
 				case len(got) != 1 || !strings.Contains(got[0].Problem, "Configure") || !strings.Contains(got[0].Problem, want):
-					w.Errorf("%v: events %+v, want one that says %q", busy, got, want)
+					w.Errorf("%v: events %+v, want one with %q", busy, got, want)
 				}
 			})
 		}

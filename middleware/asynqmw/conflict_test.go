@@ -42,7 +42,7 @@ func TestBusyRetryLater(t *testing.T) {
 			w.Errorf("%d runs, want 1", runs)
 		}
 		if got := c.all(); len(got) != 0 {
-			w.Errorf("ErrorHandler heard %v", got)
+			w.Errorf("ErrorHandler got %v", got)
 		}
 		if !strings.Contains(info.LastErr, `"test:7" is busy`) || !strings.Contains(info.LastErr, `task "the-holder"`) {
 			w.Errorf("last error %q does not name the holder", info.LastErr)
@@ -113,7 +113,7 @@ func TestBusyLastAttemptLost(t *testing.T) {
 			w.Errorf("events %+v, want one that names the holder", lost)
 		}
 		if got := c.all(); len(got) != 1 || !errors.Is(got[0], lockcore.ErrBusy) || !errors.Is(got[0], lockcore.ErrNotRun) {
-			w.Errorf("ErrorHandler heard %v, want the conflict", got)
+			w.Errorf("ErrorHandler got %v, want the conflict", got)
 		} else if f, ok := errors.AsType[interface {
 			error
 			IsFailure() bool

@@ -80,7 +80,7 @@ func TestAsynqFact_errorHandlerHearsEveryError(t *testing.T) {
 		}))
 		w.vanishes(w.enqueue("charge", ""))
 		if got := c.all(); len(got) != 2 || !errors.Is(got[0], errBoom) || !errors.Is(got[1], asynq.RevokeTask) {
-			w.Errorf("ErrorHandler heard %v, want both errors", got)
+			w.Errorf("ErrorHandler got %v, want both errors", got)
 		}
 	})
 }

@@ -75,9 +75,9 @@ func TestKilledWorker(t *testing.T) {
 	t.Logf("asynq returned the task to the queue after %v", time.Since(killed).Round(time.Second))
 }
 
-// A process is killed with SIGKILL at a random moment while it wakes parked tasks: a release gives
-// its task the key, and the end of that task's hold wakes the next one. All parked tasks run, one
-// at a time.
+// A process is killed with SIGKILL at a random moment while it wakes parked tasks. A release gives
+// its task the key, and at the beginning of that hold the process wakes the next task. All parked
+// tasks run, one at a time.
 func TestKilledWaker(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

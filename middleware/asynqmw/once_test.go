@@ -118,7 +118,7 @@ func TestOncePanic(t *testing.T) {
 			w.Errorf("%d runs, want 2", runs)
 		}
 		if got := c.all(); len(got) != 1 || !asynq.IsPanicError(got[0]) {
-			w.Errorf("ErrorHandler heard %v, want the panic", got)
+			w.Errorf("ErrorHandler got %v, want the panic", got)
 		}
 	})
 }

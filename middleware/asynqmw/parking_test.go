@@ -37,8 +37,8 @@ func (w *world) state(s asynq.TaskState, tasks ...*asynq.TaskInfo) {
 	}
 }
 
-// A third of the workers wait for a busy key. The other tasks of the key are parked, and run soon after
-// the key is free. If one worker waits, they run in the order in which they were parked.
+// A third of the workers wait for a busy key. The other tasks of the key are parked, and run soon
+// after the key is free. If one worker waits, they run in the order in which they were parked.
 func TestParking(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

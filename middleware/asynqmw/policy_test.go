@@ -40,8 +40,8 @@ func (w *world) holdOnce(key string) *lockcore.Lease {
 	return lease
 }
 
-// For each guard and each policy a conflict has the documented results: the state in asynq's
-// Inspector, the calls of ErrorHandler, the events, and the retries that are used up.
+// For each guard and each policy a conflict has the documented results: the state in asynq, the
+// calls of ErrorHandler, the events, and the number of retries that are used up.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -83,7 +83,7 @@ func TestPolicies(t *testing.T) {
 				runs, _ := g.counts()
 				lost := len(of[guard.ConflictLost](w.heard)) - before
 				if runs != 0 || len(c.all()) != tt.heard || lost != tt.lost {
-					w.Errorf("%s, %v with %v: %d runs, ErrorHandler heard %v, %d ConflictLost; want 0, %d and %d",
+					w.Errorf("%s, %v with %v: %d runs, ErrorHandler got %v, %d ConflictLost; want 0, %d and %d",
 						name, tt.busy, tt.opts, runs, c.all(), lost, tt.heard, tt.lost)
 				}
 			}
@@ -114,7 +114,7 @@ func TestFiftyConflicts(t *testing.T) {
 		_ = lease.Release(context.Background())
 		info := w.ends(task, asynq.TaskStateCompleted)
 		if runs, _ := g.counts(); runs != 1 || info.Retried != 0 || len(c.all()) != 0 {
-			w.Errorf("%d runs, retried %d, ErrorHandler heard %v; want 1, 0 and nothing", runs, info.Retried, c.all())
+			w.Errorf("%d runs, retried %d, ErrorHandler got %v; want 1, 0 and nothing", runs, info.Retried, c.all())
 		}
 	})
 }

@@ -76,8 +76,8 @@ func TestTicketExclusive(t *testing.T) {
 	})
 }
 
-// A task hands over a once key. The run goes on in the next task, and the result of that task is
-// recorded.
+// A task hands over a once key. The run continues in the next task, and the result of that
+// task is recorded.
 func TestTicketOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

@@ -93,7 +93,7 @@ func TestTicksFiveProcesses(t *testing.T) {
 			w.Errorf("enqueued %v, want %v", got, want)
 		}
 		if len(heard.ok) != 5*len(want) || len(heard.errs) > 0 {
-			w.Errorf("heard of %d ticks, want %d; %v", len(heard.ok), 5*len(want), heard.errs)
+			w.Errorf("OnTick got %d ticks, want %d; %v", len(heard.ok), 5*len(want), heard.errs)
 		}
 		keys, err := w.rdb.Keys(w.Context(), "*").Result()
 		if err != nil {
@@ -133,7 +133,7 @@ func TestTicksRedisAway(t *testing.T) {
 				<-time.After(13*time.Minute - time.Minute - c.away - 4*time.Minute)
 				stop()
 				if got := w.pending(); len(got) != c.want || len(heard.ok) != c.want || len(heard.errs) != c.missed {
-					t.Errorf("enqueued %v; heard %v, %v", got, heard.ok, heard.errs)
+					t.Errorf("enqueued %v; OnTick got %v, %v", got, heard.ok, heard.errs)
 				}
 				<-time.After(2 * time.Second) // go-redis checks once a second whether a dead server replies again
 			})
@@ -180,7 +180,7 @@ func TestTicksRefused(t *testing.T) {
 		<-time.After(11 * time.Minute)
 		stop()
 		if len(heard.ok) != 1 || len(heard.errs) != 1 || !errors.Is(heard.errs[0], asynq.ErrDuplicateTask) {
-			w.Errorf("heard %v, %v", heard.ok, heard.errs)
+			w.Errorf("OnTick got %v, %v", heard.ok, heard.errs)
 		}
 	})
 }

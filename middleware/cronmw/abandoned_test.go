@@ -30,9 +30,9 @@ func (a *abandoned) Event(_ context.Context, e lockcore.Event) {
 }
 
 // The instance that runs a tick dies, without Standby. Exactly one other instance reports the tick
-// as abandoned, once: the instance that has the next tick. If the next ticks are skipped because
-// the lease still holds the key, or if no instance is there for them, it is the instance that has
-// the first tick after those.
+// as abandoned, once: the instance that has the next tick. The next ticks may be skipped because
+// the lease still holds the key, or come when there is no instance. Then it is the instance that
+// has the first tick after those.
 func TestAbandonedTickIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		every   time.Duration

@@ -124,7 +124,7 @@ func TestOmitAndOnlyHeaders(t *testing.T) {
 	}
 }
 
-// The decoder does not check the usual names, so each must be one that a record may have.
+// The decoder does not check the usual names, so each of them must be valid in a record.
 func TestUsualHeadersAreValid(t *testing.T) {
 	for _, name := range httpmw.UsualHeaders {
 		if http.CanonicalHeaderKey(name) != name || httpmw.NeverKept(name) {

@@ -192,7 +192,7 @@ func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprint(w, n)
 }
 
-// Each row of the contract is tested with each form of the key, each size of the response, and each
+// Each row of the contract is tested with each form of the key, each kind of response, and each
 // moment at which a request may come.
 func TestMatrix(t *testing.T) {
 	m := newMatrix(t)

@@ -20,7 +20,7 @@ import (
 
 // described is a type of problem in problem.go or docs/problems.md.
 type described struct {
-	status string // or several: "409, 423"
+	status string // one status, or several: "409, 423"
 	again  bool   // a later repetition may succeed
 }
 
