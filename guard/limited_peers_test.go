@@ -212,8 +212,7 @@ func TestPeer_redissonPermitExpirableSemaphore(t *testing.T) {
 			f.weights(t, 0)
 		},
 		// Expired permits do not affect permits that are released.
-		// testReleaseManyExpiredDoesNotThrow, testTryReleaseManyExpired and
-		// testReleaseManyNotExistOrExpired check the same.
+		// testReleaseManyExpiredDoesNotThrow and testReleaseManyNotExistOrExpired check the same.
 		"testTryReleaseManyExpired": func(t *testing.T, f *fixture) {
 			timed := get(t.Context(), t, f.locks, fixedLease(tryPermits(3, 10))(time.Second))
 			kept := get(t.Context(), t, f.locks, tryPermits(3, 10))
