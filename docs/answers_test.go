@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// The table of what is recorded, as the page has it: for each status and setting, whether a repeat is replayed.
+// TestRecorded checks the page's table of recorded responses: for each status and setting, whether
+// a repetition is replayed.
 func TestRecorded(t *testing.T) {
 	final, all, success := httpmw.IdempotentOptions{}, httpmw.IdempotentOptions{Store: httpmw.StoreAll}, httpmw.IdempotentOptions{Store: httpmw.StoreSuccess}
 	most := httpmw.IdempotentOptions{Mode: guard.AtMostOnce}
@@ -35,8 +36,8 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// An answer that is not recorded frees the key with its fingerprint: the repeat may have another body. The count of
-// attempts stays.
+// A response that is not recorded frees the key with its fingerprint, so the repetition may have
+// another body. The count of attempts stays.
 func TestFreedKey(t *testing.T) {
 	var attempts []int
 	h := chain(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +53,7 @@ func TestFreedKey(t *testing.T) {
 	}
 }
 
-// A smaller limit outside is answered like Idempotent's own.
+// An outer http.MaxBytesHandler with a smaller limit causes the same response as MaxRequest.
 func TestMaxBytesOutside(t *testing.T) {
 	h := chain(t, httpmw.IdempotentOptions{}, http.NotFoundHandler())
 	w := post(http.MaxBytesHandler(h, 10), strings.Repeat("a", 11))
@@ -61,7 +62,7 @@ func TestMaxBytesOutside(t *testing.T) {
 	}
 }
 
-// Behind Idempotent a lost permission is not noticed by a replay.
+// The authorization is inside of Idempotent. A replay does not notice that a permission was lost.
 func TestAuthorizationInside(t *testing.T) {
 	allowed := true
 	check := func(next http.Handler) http.Handler {

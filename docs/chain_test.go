@@ -75,7 +75,7 @@ func merchant(r *http.Request) (string, error) {
 
 type callerKey struct{}
 
-// signedIn is the authentication: who comes with no valid credentials gets no further.
+// signedIn is the authentication. It refuses requests without valid credentials.
 func signedIn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -87,7 +87,7 @@ func signedIn(next http.Handler) http.Handler {
 	})
 }
 
-// recovered makes a 500 of a panic, unless it is the one that means: break the connection.
+// recovered responds with 500 to a panic, except for http.ErrAbortHandler.
 func recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -104,11 +104,11 @@ func recovered(next http.Handler) http.Handler {
 	})
 }
 
-// logged and limited stand for an access log and a rate limit.
+// logged and limited are placeholders for an access log and a rate limit.
 func logged(next http.Handler) http.Handler  { return next }
 func limited(next http.Handler) http.Handler { return next }
 
-// cors answers preflights and lets the page read what it needs.
+// cors responds to preflights, and lets the page read the headers that it needs.
 func cors(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -129,8 +129,8 @@ func cors(next http.Handler) http.Handler {
 	})
 }
 
-// The program of the page: one payment for two requests, nothing without credentials, a preflight without a key, and an
-// orderly end.
+// The program of the page makes one payment for two requests, and none without credentials. It
+// responds to a preflight without a key, and ends without an error.
 func TestServe(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -168,7 +168,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// paid is a handler that counts its runs and insists on both guards.
+// paid returns a handler that counts its runs and panics unless both guards hold their keys.
 func paid(runs *int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*runs++

@@ -1,5 +1,5 @@
-// Package docs_test keeps the pages of this directory true: their code is compiled and run, their links lead somewhere, and what
-// they say of behavior has a test.
+// Package docs_test checks the pages of this directory. Their code is compiled and run, their links
+// have a target, and their statements about behavior have tests.
 package docs_test
 
 import (
@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Every Go block of a page stands word for word in a file that is compiled and tested.
+// Every Go block of a page is in a file that is compiled and tested, apart from white space.
 func TestCode(t *testing.T) {
 	var code strings.Builder
 	for _, pattern := range []string{"*_test.go", "../*_test.go", "../lockcore/example*_test.go", "../middleware/*/*_test.go", "../tracing/example*_test.go", "../internal/sqltest/*_test.go"} {
@@ -36,7 +36,8 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// Every link inside the repository leads to a file, and to a heading of it if it names one.
+// Every link inside the repository has a file as its target, and a heading of it if the link names
+// one.
 func TestLinks(t *testing.T) {
 	links := 0
 	code := regexp.MustCompile("(?s)```.*?```")
@@ -65,7 +66,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Every metric, label and outcome that the page names is one of package tracing.
+// Every metric, label and outcome that the page names is in the documentation of package tracing.
 func TestMetricNames(t *testing.T) {
 	known, text := read(t, "../tracing/doc.go"), read(t, "payments.md")
 	_, text, _ = strings.Cut(text, "## 9.")
@@ -92,7 +93,7 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// anchors returns what GitHub calls the headings of a page, with a space around each.
+// anchors returns GitHub's anchors of the headings of a page, with a space around each.
 func anchors(page string) string {
 	names := " "
 	for _, h := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
@@ -117,5 +118,5 @@ func pages(t *testing.T, patterns ...string) map[string]string {
 	return texts
 }
 
-// squeeze makes indentation and line ends the same.
+// squeeze replaces each run of white space by one space.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// fit is what a program may do before it begins.
+// fit is a check that a program may make before it begins.
 func fit(ctx context.Context, rdb redis.UniversalClient, options lockcore.Options) error {
 	findings, err := doctor.Check(ctx, rdb, options)
 	if err != nil {
@@ -26,7 +26,7 @@ func fit(ctx context.Context, rdb redis.UniversalClient, options lockcore.Option
 	return nil
 }
 
-// A start on a Redis that works goes on, and one on a Redis that is away does not.
+// fit returns nil for a Redis that works, and ErrUnavailable for one that is not available.
 func TestFit(t *testing.T) {
 	m := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})

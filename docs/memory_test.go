@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// The figures of the page: what a recorded answer costs in a redis-server, in MEMORY USAGE and in the server's own count,
-// to within a tenth.
+// A recorded response needs the memory that the page states, by MEMORY USAGE and by used_memory of
+// a redis-server, within ten percent.
 func TestBytesPerKey(t *testing.T) {
 	testlevel.Full(t)
 	for _, tt := range []struct {
@@ -30,7 +30,7 @@ func TestBytesPerKey(t *testing.T) {
 	} {
 		rdb := redistest.Real(t, tt.settings...).Client(t)
 		const n = 1000
-		record(t, rdb, n, tt.size) // what a server needs for its first scripts and connections is not counted
+		record(t, rdb, n, tt.size) // so that the memory of the first scripts and connections is not counted
 		rdb.FlushAll(t.Context())
 		before := usedMemory(t, rdb)
 		record(t, rdb, n, tt.size)
@@ -49,7 +49,7 @@ func TestBytesPerKey(t *testing.T) {
 	}
 }
 
-// record sends n requests, each with a key of its own, that are answered as a payment may be.
+// record sends n requests with different keys. Their responses are similar to those of payments.
 func record(t *testing.T, rdb *redis.Client, n, size int) {
 	t.Helper()
 	locks, err := lockcore.New(rdb, lockcore.Options{Prefix: "pay"})

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// statuses says with which status each type of problem is answered.
+// statuses has the HTTP statuses of each type of problem.
 var statuses = map[string][]int{
 	httpmw.TypeKeyMissing:       {400},
 	httpmw.TypeKeyMalformed:     {400},
@@ -32,7 +32,8 @@ var statuses = map[string][]int{
 	httpmw.TypeInterrupted:      {503},
 }
 
-// The fragment has each type of problem under each of its statuses, and nothing else; the operation refers to all.
+// The fragment has each type of problem with each of its statuses, and no other. The operation
+// refers to each status.
 func TestOpenAPITypes(t *testing.T) {
 	text := read(t, "openapi/idempotency.yaml")
 	found := map[string][]int{}
@@ -59,7 +60,7 @@ func TestOpenAPITypes(t *testing.T) {
 	}
 }
 
-// What this file knows of types and statuses is what the code says.
+// statuses of this file agrees with the code.
 func TestOpenAPICode(t *testing.T) {
 	source := read(t, "../middleware/httpmw/problem.go")
 	names := regexp.MustCompile(`(?m)^\tType\w+ += typeBase \+ "(.+?)"`).FindAllStringSubmatch(source, -1)
@@ -83,10 +84,10 @@ func TestOpenAPICode(t *testing.T) {
 	}
 }
 
-// keyPattern is what a key looks like: a quoted string, or bare text without a comma.
+// keyPattern is the form of a key: a quoted string, or bare text without a comma.
 const keyPattern = `^("[ -~]+"|[ !#-+.-~-][ -+.-~-]*)$`
 
-// Names and bounds of the headers are those of the code.
+// The names and bounds of the headers in the fragment are those of the code.
 func TestOpenAPIHeaders(t *testing.T) {
 	text := read(t, "openapi/idempotency.yaml")
 	for _, want := range []string{"name: " + httpmw.HeaderKey + "\n", httpmw.HeaderReplayed + ": {$ref", "maxLength: 512\n", "pattern: '" + keyPattern + "'\n"} {
@@ -95,7 +96,7 @@ func TestOpenAPIHeaders(t *testing.T) {
 		}
 	}
 	h := chain(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	longest := `"` + strings.Repeat(`\"`, 255) + `"` // quoted, and all of it escaped
+	longest := `"` + strings.Repeat(`\"`, 255) + `"` // quoted, and every character of it escaped
 	if len(longest) != 512 {
 		t.Errorf("the longest header is of %d characters", len(longest))
 	}

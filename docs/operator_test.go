@@ -43,7 +43,7 @@ func settle(ctx context.Context, locks *lockcore.Locker, o httpmw.IdempotentOpti
 	return idempotency.Clear(ctx, locks, key, e) // returns an error if a repeat has run meanwhile; otherwise the next repeat runs
 }
 
-// send is a client with a recover in front of h.
+// send is a client of h behind recovered.
 func send(h http.Handler) {
 	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/accounts/42/payments", strings.NewReader(`{"amount":1}`))
 	r.Header.Set("Idempotency-Key", "8e03978e")
@@ -92,7 +92,8 @@ func Example_settle() {
 	// settled: <nil>
 }
 
-// What the page says of a key: its length and alphabet, also in Redis; and that Secret, scope and path make another one.
+// A key has the length and the alphabet that the page states. Another Secret, scope, method or path
+// makes another key.
 func TestKeyText(t *testing.T) {
 	o := httpmw.IdempotentOptions{}
 	first, err := o.KeyOf("acme", "POST", "/payments", "k")
@@ -114,7 +115,7 @@ func TestKeyText(t *testing.T) {
 	}
 }
 
-// NoEffect frees the key whatever the mode and the status.
+// NoEffect frees the key with any mode and status.
 func TestNoEffect(t *testing.T) {
 	for _, o := range []httpmw.IdempotentOptions{{}, {Store: httpmw.StoreAll}, {Mode: guard.AtMostOnce}} {
 		for _, status := range []int{http.StatusCreated, http.StatusBadRequest, http.StatusServiceUnavailable} {
@@ -130,7 +131,8 @@ func TestNoEffect(t *testing.T) {
 	}
 }
 
-// A busy account is answered with a Retry-After, and the key is free for that. A replay does not wait for the account.
+// Exclusive is inside of Idempotent. While the account is busy, the response is a refusal that is
+// not recorded. A replay does not wait for the account.
 func TestExclusiveInside(t *testing.T) {
 	locks := locktest.New(t)
 	once := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "acme", nil }, httpmw.IdempotentOptions{Store: httpmw.StoreAll})

@@ -29,7 +29,7 @@ func (s store) deliver(ctx context.Context, locks *lockcore.Locker, payment int6
 	return err
 }
 
-// table stands for the database of deliver.
+// table is a placeholder for the database of deliver.
 type table struct{}
 
 func (table) Connect(context.Context) (driver.Conn, error) { return table{}, nil }
@@ -42,7 +42,7 @@ func (table) ExecContext(context.Context, string, []driver.NamedValue) (driver.R
 	return driver.RowsAffected(1), nil
 }
 
-// What was delivered is not sent again; what failed is.
+// A message that was delivered is not sent again. One that failed is.
 func TestDeliver(t *testing.T) {
 	s := store{sql.OpenDB(table{})}
 	defer func() { _ = s.db.Close() }()

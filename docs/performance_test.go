@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// counted is a Locker on a real server whose commands are counted.
+// counted is a Locker on a real server that counts its commands.
 type counted struct {
 	*lockcore.Locker
 	count redistest.Counter
@@ -35,7 +35,7 @@ func newCounted(t *testing.T, srv *redistest.Server) *counted {
 	return c
 }
 
-// acquire waits without a limit, unless terms has one.
+// acquire waits forever, unless terms has a Wait.
 func (c *counted) acquire(t *testing.T, key string, terms lockcore.Terms) *lockcore.Lease {
 	t.Helper()
 	if terms.Wait == 0 {
@@ -55,7 +55,7 @@ func release(t *testing.T, lease *lockcore.Lease) {
 	}
 }
 
-// until waits until is returns true, for a state that only Redis shows.
+// until waits up to 10 s until is returns true, for a state that only Redis shows.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
@@ -74,7 +74,7 @@ func queued(t *testing.T, c *counted, key string, n int) func() bool {
 	}
 }
 
-// The commands of the page, by the names of the scripts.
+// Each call sends the commands that the page states, by the names of the scripts.
 func TestCommandsOfThePage(t *testing.T) {
 	srv := redistest.Real(t)
 	a, b := newCounted(t, srv), newCounted(t, srv)
@@ -84,7 +84,7 @@ func TestCommandsOfThePage(t *testing.T) {
 		release(t, lease)
 		done <- struct{}{}
 	}
-	handOver := func(key string, requests int) { // requests is how many acquires b sends before it waits for a message
+	handOver := func(key string, requests int) { // requests: the number of acquires that b sends before it waits for a notification
 		lease := a.acquire(t, key, lockcore.Terms{})
 		requests += b.count.Count("acquire")
 		go waitFor(b, key)
@@ -96,7 +96,7 @@ func TestCommandsOfThePage(t *testing.T) {
 	h := httpmw.Idempotent(a.Locker, func(*http.Request) (string, error) { return "acme", nil }, httpmw.IdempotentOptions{})(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	run := func(context.Context) error { return nil }
-	for _, c := range []*counted{a, b} { // a Counter learns the name of a script from its source
+	for _, c := range []*counted{a, b} { // so that each Counter gets the source of the script, and with it its name
 		if err := srv.Client(t).ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -130,8 +130,8 @@ func TestCommandsOfThePage(t *testing.T) {
 	}
 }
 
-// The memory of the page, by MEMORY USAGE. It depends on the names of the host and the task, so it is checked to within a
-// factor of 1.5.
+// The keys need the memory that the page states, by MEMORY USAGE. It depends on the names of the
+// host and the task, so the test allows a factor of 1.5.
 func TestMemoryOfThePage(t *testing.T) {
 	srv := redistest.Real(t)
 	rdb := srv.Client(t)
@@ -180,7 +180,8 @@ func TestMemoryOfThePage(t *testing.T) {
 	}
 }
 
-// The connections and goroutines of the page. Calls that are made one after another share one connection of each pool.
+// A Locker has the connections and goroutines that the page states. Calls that follow each other
+// share one connection of each pool.
 func TestConnectionsOfThePage(t *testing.T) {
 	srv := redistest.Real(t)
 	admin := srv.Client(t)
@@ -189,7 +190,7 @@ func TestConnectionsOfThePage(t *testing.T) {
 	}
 	other := newCounted(t, srv)
 	lease := other.acquire(t, "k", lockcore.Terms{})
-	rdb := srv.Client(t) // before the count of goroutines, because it has its own
+	rdb := srv.Client(t) // before goroutines are counted, because it starts some
 	before, goroutines := connections(), runtime.NumGoroutine()
 	locks, err := lockcore.New(rdb, lockcore.Options{})
 	if err != nil {
@@ -200,7 +201,7 @@ func TestConnectionsOfThePage(t *testing.T) {
 	check := func(when string, conns, gos int) {
 		t.Helper()
 		until(t, when, func() bool { return connections()-before >= conns && runtime.NumGoroutine()-goroutines <= gos })
-		time.Sleep(50 * time.Millisecond) // a connection or goroutine too many would exist by then
+		time.Sleep(50 * time.Millisecond) // by then a superfluous connection or goroutine would exist
 		if got := connections() - before; got != conns {
 			t.Errorf("%s: %d connections, want %d", when, got, conns)
 		}

@@ -72,7 +72,7 @@ type receipt struct {
 
 var errDeclined = errors.New("declined")
 
-// provider is the client of a payment provider that knows idempotency keys.
+// provider is the client of a payment provider that supports idempotency keys.
 type provider struct{ url string }
 
 func (p provider) charge(ctx context.Context, key string, o order) (paid receipt, err error) {
@@ -88,7 +88,7 @@ func (p provider) charge(ctx context.Context, key string, o order) (paid receipt
 	return p.do(r)
 }
 
-// find returns nil if the provider knows of no charge with this key.
+// find returns nil if the provider has no charge with this key.
 func (p provider) find(ctx context.Context, key string) (*receipt, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/charges?idempotency_key="+key, http.NoBody)
 	if err != nil {
@@ -117,7 +117,8 @@ func (p provider) do(r *http.Request) (paid receipt, err error) {
 	return paid, fmt.Errorf("the provider answered %s", a.Status)
 }
 
-// bank charges each key once and, if cut is set, breaks the connection of the first charge instead of answering.
+// bank charges each key once. If cut is set, it breaks the connection of the first charge and sends
+// no response.
 type bank struct {
 	cut     bool
 	charges []string
@@ -140,8 +141,9 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The provider's reply is lost, or the process ends between the charge and its record. In both cases the repeat finds the
-// charge by its key, and there is one charge. A request for another amount does not get its receipt.
+// The provider's reply is lost, or the process ends between the charge and its record. In both
+// cases a repetition finds the charge by its key, and there is one charge. A request for another
+// amount does not get its receipt.
 func TestPayOnce(t *testing.T) {
 	for name, dies := range map[string]bool{"lost reply": false, "crash": true} {
 		b := &bank{cut: !dies}
@@ -162,7 +164,7 @@ func TestPayOnce(t *testing.T) {
 		}
 		w := post(h, `{"amount":1}`)
 		if w.Code != http.StatusCreated || len(b.charges) != 1 || b.asked != 2 || runs != 3 {
-			t.Errorf("%s: %d %s after %d runs, charges %q, asked %d times", name, w.Code, w.Body, runs, b.charges, b.asked)
+			t.Errorf("%s: %d %s after %d runs, charges %q, %d calls of find", name, w.Code, w.Body, runs, b.charges, b.asked)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// secure is what security.md shows; internal/security has the same, on a server.
+// secure is the code of security.md. internal/security tests the same code on a server.
 func secure(caFile, certFile, keyFile string) (*tls.Config, error) {
 	ca, err := os.ReadFile(caFile)
 	if err != nil {
@@ -26,7 +26,7 @@ func secure(caFile, certFile, keyFile string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// Without its files, or with others, there is no configuration.
+// secure returns an error if its files are missing or invalid.
 func TestSecureNeedsItsFiles(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(other, []byte("not a certificate"), 0o600); err != nil {

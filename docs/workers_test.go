@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// openLocks stands for what main does once.
+// openLocks is a placeholder for code that main runs once.
 func openLocks() (*lockcore.Locker, func()) {
 	m, err := miniredis.Run()
 	if err != nil {
@@ -151,7 +151,7 @@ func Example_severalKeys() {
 	// Output: map[1:110 2:90]
 }
 
-// message is what a broker delivers at least once.
+// message is a message that a broker delivers at least once.
 type message struct {
 	id, body string
 }
@@ -186,7 +186,7 @@ func Example_consumer() {
 		return nil
 	}
 	dead := func(_ message, err error) { fmt.Println("dead letter:", err) }
-	for range 4 { // delivered again until it is acknowledged, and twice too often
+	for range 4 { // until it is acknowledged, and then twice more
 		fmt.Println("ack:", consume(context.Background(), locks, message{"7", "{}"}, handle, dead))
 	}
 	fmt.Println("ack:", consume(context.Background(), locks, message{"7", "{other}"}, handle, dead))
@@ -202,13 +202,13 @@ func Example_consumer() {
 	// runs: 2
 }
 
-// jobRow stands for *rivertype.JobRow.
+// jobRow is a placeholder for *rivertype.JobRow.
 type jobRow struct {
 	ID   int64
 	Kind string
 }
 
-// snooze stands for river.JobSnooze.
+// snooze is a placeholder for river.JobSnooze.
 func snooze(d time.Duration) error { return fmt.Errorf("snoozed for %v", d) }
 
 // once has the shape of River's rivertype.WorkerMiddleware.
@@ -227,7 +227,7 @@ func Example_river() {
 	defer done()
 	var ran []string
 	m := once{locks}
-	for range 2 { // River rescues a job whose worker seems stuck: the same ID again
+	for range 2 { // River rescues a job whose worker seems to hang, so the same ID comes again
 		err := m.Work(context.Background(), &jobRow{ID: 7, Kind: "invoice"}, func(context.Context) error { ran = append(ran, "invoice"); return nil })
 		fmt.Println(err)
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// chain is h behind Idempotent, for one caller.
+// chain returns h behind Idempotent, for one caller.
 func chain(t *testing.T, o httpmw.IdempotentOptions, h http.Handler) http.Handler {
 	t.Helper()
 	return httpmw.Idempotent(locktest.New(t), func(*http.Request) (string, error) { return "acme", nil }, o)(h)
 }
 
-// post sends body under the key "k" and returns the answer. A panic of h comes back as status 0.
+// post sends body with the key "k" and returns the response. If h panics, the status is 0.
 func post(h http.Handler, body string, header ...string) (w *httptest.ResponseRecorder) {
 	r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(body)) //nolint:noctx // Background will do
 	r.Header.Set("Idempotency-Key", "k")
@@ -45,8 +45,8 @@ func replayed(w *httptest.ResponseRecorder) bool {
 	return w.Header().Get("Idempotent-Replayed") == "true"
 }
 
-// A handler that panics after it has begun its answer. With recover outside the key is free and the repeat runs; with
-// recover inside half an answer is taken for the answer.
+// A handler panics after it has begun its response. With recover outside of Idempotent the key is
+// free. With recover inside, the incomplete response is recorded.
 func TestRecoverInside(t *testing.T) {
 	broken := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"status":`)
@@ -66,7 +66,8 @@ func TestRecoverInside(t *testing.T) {
 	}
 }
 
-// With at most once a panic leaves the outcome unknown. A recover inside turns that into a 500 that is recorded: known.
+// With AtMostOnce a panic leaves the outcome unknown. With recover inside of Idempotent, a 500 is
+// recorded as the outcome.
 func TestRecoverInsideAtMostOnce(t *testing.T) {
 	broken := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("after the effect") })
 	right := recovered(chain(t, httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, broken))
@@ -81,8 +82,8 @@ func TestRecoverInsideAtMostOnce(t *testing.T) {
 	}
 }
 
-// http.TimeoutHandler returns while the handler behind it runs on. Inside, its 503 frees the key: two run at the same
-// time. Outside, the key stays with the first.
+// http.TimeoutHandler returns while its handler runs. Inside of Idempotent its 503 frees the key,
+// and two requests run at the same time. Outside, the first request keeps the key.
 func TestTimeoutHandler(t *testing.T) {
 	for place, want := range map[string]int32{"inside": 2, "outside": 1} {
 		t.Run(place, func(t *testing.T) {
@@ -112,7 +113,8 @@ func TestTimeoutHandler(t *testing.T) {
 	}
 }
 
-// What is not on the list of recorded headers is lost in a replay: CORS belongs outside.
+// CORS headers are not recorded. If the CORS middleware is inside of Idempotent, a replay lacks
+// them.
 func TestCORSInside(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	for name, h := range map[string]http.Handler{
@@ -142,7 +144,8 @@ func gzipped(next http.Handler) http.Handler {
 	})
 }
 
-// Compressed inside, an answer is replayed compressed to a client that did not ask for it.
+// A middleware inside of Idempotent compresses a response. The replay is compressed too, also for a
+// client that does not accept this.
 func TestCompressionInside(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "paid") })
 	for name, h := range map[string]http.Handler{
@@ -156,9 +159,10 @@ func TestCompressionInside(t *testing.T) {
 	}
 }
 
-// Who reads the body in front of Idempotent hides it from the fingerprint. That is noticed, and nothing runs, where the
-// request has said how long its body is. A chunked one is not told from an empty one: another amount is answered with the
-// first one's receipt. Who puts it back does no harm.
+// A middleware outside of Idempotent reads the body, so the fingerprint does not contain it. With a
+// Content-Length this is noticed, and the handler does not run. A chunked body looks like an empty
+// one, so a request for another amount gets the first response. A middleware that restores the body
+// has no such effect.
 func TestBodyReadOutside(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	for _, tt := range []struct {

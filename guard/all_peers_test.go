@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Redisson 3.11.1: a MultiLock was held by several threads. Here the calls of two processes with a fixed lease follow each
-// other.
+// Redisson 3.11.1: several threads held a MultiLock at once. Here 20 calls of two processes acquire
+// the same three keys with a lease that is not renewed. Each call runs, one at a time.
 func TestPeer_redissonMultiLockHeldByMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		terms := lockcore.Terms{Wait: time.Minute, Lease: 10 * time.Second, NoRenew: true}
@@ -46,8 +46,9 @@ func TestPeer_redissonMultiLockHeldByMany(t *testing.T) {
 	})
 }
 
-// Redisson #4050: threads whose MultiLocks overlap give up all their locks and try again, and none gets further. Here
-// three sets of keys overlap in a circle.
+// Redisson #4050: threads whose MultiLocks overlap release all their locks and try again, and none
+// makes progress. Here the calls of two processes use three sets of keys that overlap in a circle.
+// All run.
 func TestPeer_redissonMultiLockInACircle(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		sets := [][]string{{"a", "b"}, {"b", "c"}, {"c", "a"}}
@@ -70,15 +71,16 @@ func TestPeer_redissonMultiLockInACircle(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		// Any two sets share a key, so the runs take 3 s one after the other.
+		// Any two sets share a key, so the runs follow each other and take 3 s.
 		if took := time.Since(began); runs != 30 || took > 3500*time.Millisecond {
 			t.Errorf("%d runs in %v", runs, took)
 		}
 	})
 }
 
-// RedissonMultiLock, one of its locks is held by another thread: lock waits until that is released. Here the key before
-// it is held meanwhile, and the key after it is free.
+// RedissonMultiLock: another thread holds one of the locks, and lock waits for its release. Here
+// the second of three keys is held. The call holds the first key while it waits, and the third key
+// is free.
 func TestPeer_redissonMultiLockOneIsTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		b := f.hold(t, "b")
@@ -99,14 +101,15 @@ func TestPeer_redissonMultiLockOneIsTaken(t *testing.T) {
 			t.Errorf("the first key: %v", err)
 		}
 		f.free(t, "c")
-		time.Sleep(time.Hour) // the watchdog keeps the first key
+		time.Sleep(time.Hour) // the watchdog renews the lease of the first key
 		_ = b.Release(t.Context())
 		wg.Wait()
 		f.free(t, "a", "b", "c")
 	})
 }
 
-// RedissonMultiLock.lock(leaseTime): when the lease is over, another thread gets all locks. Here the first one also learns of it.
+// RedissonMultiLock.lock(leaseTime): another thread gets all locks when the lease expires. Here a
+// call of another process does so, and the first call returns ErrLost.
 func TestPeer_redissonMultiLockLeaseTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		terms := lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}

@@ -21,7 +21,7 @@ import (
 
 var forever = lockcore.Terms{Wait: lockcore.Forever}
 
-// free fails the test if a call of another process does not get each of the keys at once.
+// free fails the test if f.other does not acquire each of the keys at once.
 func (f *fixture) free(t *testing.T, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
@@ -41,11 +41,12 @@ func (f *fixture) hold(t *testing.T, key string) *lockcore.Lease {
 	return lease
 }
 
-// 64 goroutines ask for random pairs of 8 keys, in any order. All get them, and no two runs of a key overlap.
+// 64 goroutines acquire random pairs of 8 keys, in any order. Each call gets its keys, and no two
+// runs of a key overlap.
 func TestAllPairs(t *testing.T) {
 	pairs := func(t *testing.T, rounds int, lockers ...*lockcore.Locker) {
 		t.Helper()
-		var running [8]int // the race detector checks it too
+		var running [8]int // the race detector checks these variables too
 		var wg sync.WaitGroup
 		for i := range 64 {
 			wg.Go(func() {
@@ -96,7 +97,7 @@ func TestAllPairs(t *testing.T) {
 	})
 }
 
-// Two processes name the same keys in opposite orders. Neither waits for ever.
+// Two processes name the same keys in opposite orders. No call times out.
 func TestAllOppositeOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		var wg sync.WaitGroup
@@ -122,8 +123,8 @@ func TestAllOppositeOrder(t *testing.T) {
 	})
 }
 
-// The second key is busy: the first one is free at once, also with a MinHold, and the error is that of the busy key. Wait
-// bounds the time for both keys.
+// The second key is busy until Wait is over. The error names the busy key, and the first key is
+// free at once, also with a MinHold. Wait bounds the time for both keys.
 func TestAllBusy(t *testing.T) {
 	for name, tt := range map[string]struct{ wait, took time.Duration }{
 		"NoWait":  {wait: lockcore.NoWait},
@@ -132,7 +133,7 @@ func TestAllBusy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fixture) {
-				if tt.took > 0 { // a part of Wait is used up for the first key
+				if tt.took > 0 { // a part of Wait passes before the first key is acquired
 					a := f.hold(t, "a")
 					time.AfterFunc(1500*time.Millisecond, func() { _ = a.Release(t.Context()) })
 				}
@@ -155,7 +156,7 @@ func TestAllBusy(t *testing.T) {
 	}
 }
 
-// Wait is over when the first key is acquired. The next one is tried once.
+// Wait is over when the call acquires the first key. The call tries the second key once.
 func TestAllWaitIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.faults.DelayFunc(func() time.Duration { return 10 * time.Millisecond })
@@ -172,7 +173,8 @@ func TestAllWaitIsOver(t *testing.T) {
 	})
 }
 
-// MinHold keeps each key after a run, and MaxHold bounds each hold from its own grant.
+// MinHold keeps each key after a run. MaxHold bounds each hold, and its time begins with the grant
+// of that key.
 func TestAllMinHoldMaxHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		if err := guard.ExclusiveAll(t.Context(), f.locks, []string{"a", "b"}, lockcore.Terms{MinHold: time.Minute}, nothing); err != nil {
@@ -198,14 +200,15 @@ func TestAllMinHoldMaxHold(t *testing.T) {
 	})
 }
 
-// The lease of either key ends early: the ctx of fn ends with the cause, and the error has it, also if fn returns nil.
+// The lease of one of the two keys ends early. The ctx of fn ends with the cause, and the error has
+// the cause, also if fn returns nil.
 func TestAllLost(t *testing.T) {
 	for _, key := range []string{"a", "b"} {
 		for name, result := range map[string]func(context.Context) error{"nil": func(context.Context) error { return nil }, "ctx": context.Context.Err} {
 			t.Run(key+"/"+name, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, f *fixture) {
 					err := guard.ExclusiveAll(t.Context(), f.locks, []string{"a", "b"}, noWait, func(ctx context.Context) error {
-						time.Sleep(5 * time.Second) // a lease of this age has a subscription
+						time.Sleep(5 * time.Second) // a lease of this age has a subscription, so it gets the notification
 						if err := f.other.Revoke(t.Context(), lockcore.KindExclusive, key); err != nil {
 							t.Error(err)
 						}
@@ -244,7 +247,7 @@ func TestAllLostBefore(t *testing.T) {
 	})
 }
 
-// fn panics: both keys are released, and the panic passes on.
+// fn panics. Both keys are released, and the panic passes through ExclusiveAll.
 func TestAllPanic(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		if v := panics(func() {
@@ -256,7 +259,8 @@ func TestAllPanic(t *testing.T) {
 	})
 }
 
-// The Locker is closed between two keys: the first one is released, and Close does not wait for more.
+// The Locker is closed while the call waits for the second key. The call returns ErrClosed, the
+// first key is released, and Close returns no error.
 func TestAllClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.hold(t, "b")
@@ -275,7 +279,8 @@ func TestAllClose(t *testing.T) {
 	})
 }
 
-// Duplicates count once, each key has its token, and a call for keys that ctx holds sends nothing.
+// Duplicate keys count once, each key has its token, and a call for keys that ctx holds sends no
+// command.
 func TestAllNested(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_ = guard.Exclusive(t.Context(), f.locks, "warm", noWait, nothing)
@@ -300,7 +305,7 @@ func TestAllNested(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 
-		// A key that ctx holds stays held after a call that is busy with another key.
+		// A key that ctx holds stays held after a nested call finds another key busy.
 		terms := lockcore.Terms{Wait: lockcore.NoWait, MinHold: time.Minute}
 		err := guard.Exclusive(t.Context(), f.locks, "b", terms, func(ctx context.Context) error {
 			c := f.hold(t, "c")
@@ -320,7 +325,7 @@ func TestAllNested(t *testing.T) {
 	})
 }
 
-// Bad input is refused before any key is acquired, with an error that names it.
+// ExclusiveAll refuses bad input before it acquires a key. The error names the bad value.
 func TestAllBadInput(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		many := make([]string, 17)

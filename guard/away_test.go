@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// awayAfterGrant loses the reply to the next grant, and Redis with it for so long.
+// awayAfterGrant loses the reply to the next grant, and then makes Redis unavailable for that
+// time.
 func (f *fixture) awayAfterGrant(away time.Duration) {
 	granted := f.faults.LoseReply(locktest.Script("acquire"))
 	go func() { // ends with the bubble
@@ -21,8 +22,9 @@ func (f *fixture) awayAfterGrant(away time.Duration) {
 	}()
 }
 
-// A key was granted, nobody heard of it, and Redis was away for longer than the lease: nothing ever ran, so that nothing is abandoned, for the same
-// call that still waits and for a redelivery.
+// Redis grants a key, the reply is lost, and Redis is unavailable for up to longer than the lease.
+// No handler ran, so the key is not abandoned: neither for the call, which still waits, nor for a
+// redelivery.
 func TestOnceGrantUnheard(t *testing.T) {
 	for name, c := range map[string]struct {
 		terms lockcore.Terms
@@ -42,7 +44,7 @@ func TestOnceGrantUnheard(t *testing.T) {
 					out, err := guard.Once(t.Context(), f.locks, "k", o, nothing)
 					if c.terms.Wait == 0 {
 						if err == nil {
-							t.Error("inconclusive: it has heard of its grant")
+							t.Error("inconclusive: the call received its grant")
 						}
 						time.Sleep(c.away + 2*time.Second)
 						out, err = guard.Once(t.Context(), f.other, "k", o, nothing)
@@ -56,7 +58,8 @@ func TestOnceGrantUnheard(t *testing.T) {
 	}
 }
 
-// A run that failed while Redis was away for longer than the lease is not abandoned once Redis has heard of it.
+// A run fails while Redis is unavailable for longer than the lease. The key is not abandoned once
+// Redis has received the release.
 func TestOnceFailureWhileAway(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +80,8 @@ func TestOnceFailureWhileAway(t *testing.T) {
 	}
 }
 
-// A completion without a reply goes on with a Redis that knows neither the hold nor the record, as after a failover: that is reported.
+// The reply to a completion is lost, and then Redis loses the hold and the record, as in a
+// failover. The Locker reports CompletionFailed.
 func TestOnceCompletionForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { f.faults.Down(); return nil })
@@ -88,7 +92,7 @@ func TestOnceCompletionForgotten(t *testing.T) {
 		f.faults.Heal()
 		time.Sleep(5 * time.Second)
 		if !heard[lockcore.CompletionFailed](f.events) {
-			t.Error("not reported")
+			t.Error("no event CompletionFailed")
 		}
 	})
 }

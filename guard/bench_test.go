@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// A key that runs: two round trips.
+// A key that runs takes two round trips.
 func BenchmarkOnceFresh(b *testing.B) {
 	locks := benchLocker(b)
 	b.ReportAllocs()
@@ -23,7 +23,7 @@ func BenchmarkOnceFresh(b *testing.B) {
 	}
 }
 
-// A key that is done: one round trip.
+// A key that is done takes one round trip.
 func BenchmarkOnceReplay(b *testing.B) {
 	locks := benchLocker(b)
 	benchOnce(b, locks, "k", guard.Ran)
@@ -51,7 +51,8 @@ func benchLocker(b *testing.B) *lockcore.Locker {
 	return locks
 }
 
-// What a call costs before it reaches Redis: the Locker is closed, so that the call ends there.
+// BenchmarkChecks measures the part of a call before its first command. The Locker is closed, so
+// the call ends there.
 func BenchmarkChecks(b *testing.B) {
 	locks := locktest.New(b)
 	if err := locks.Close(b.Context()); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Finding B2: a handler that returned the error of its ctx hid why its lease ended. Both are returned, in one line. The
-// marks on the error stay effective, and the record has the handler's own text.
+// The lease ends under a handler, and the handler returns the error of its ctx. The guard's error
+// has both that error and the cause of the end, in one line.
 func TestEndedLeaseIsNamed(t *testing.T) {
 	for name, end := range map[string]struct {
 		terms lockcore.Terms
@@ -63,7 +63,7 @@ func TestEndedLeaseIsNamed(t *testing.T) {
 	}
 }
 
-// The error of a ctx that the caller has ended is returned as it is: the lease was valid.
+// The caller cancels its ctx while the lease is valid. The handler's error is returned unchanged.
 func TestCanceledCallerIsNotALoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -74,8 +74,9 @@ func TestCanceledCallerIsNotALoss(t *testing.T) {
 	})
 }
 
-// Finding B2: when the cause is added, the marks on a handler's error keep their effect, on its own Once and on one
-// around it.
+// The cause of a lease's end is added to a handler's error that has a mark. The mark stays
+// effective, for the Once of the handler and for a Once around it, and the record has the handler's
+// text only.
 func TestEndedLeaseKeepsMarks(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for name, test := range map[string]struct {

@@ -10,10 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Mistakes around other libraries, each as a test here; docs/peers.md lists them all.
+// These tests repeat mistakes of other lock libraries and of their users. docs/peers.md lists them
+// all.
 
-// open-match #1578, blnk #355, ncps #913 and authgear #5721: the unlock runs on the request's ctx, which has ended, so that the lock
-// stays until it expires.
+// open-match #1578, blnk #355, ncps #913 and authgear #5721: the unlock uses the ctx of the
+// request. That ctx has ended, so the lock is held until it expires. Here the key is released.
 func TestPeer_openMatchUnlockOnACanceledCtx(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -30,7 +31,8 @@ func TestPeer_openMatchUnlockOnACanceledCtx(t *testing.T) {
 	})
 }
 
-// Redisson #1626, #3521 and #4368: a thread that dies with a lock leaves its watchdog behind, which keeps the lock for ever.
+// Redisson #1626, #3521 and #4368: a thread dies with a lock, and its watchdog keeps the lock
+// forever. Here the goroutine of a handler ends, the key is free, and no more commands are sent.
 func TestPeer_redissonThreadThatDied(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_ = guard.Exclusive(t.Context(), f.locks, "k", noWait, nothing)

@@ -20,11 +20,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // faults are what these tests are about
+	logging.Disable() // these tests cause faults
 	goleak.VerifyTestMain(m)
 }
 
-// fixture is two processes on one Redis, the first behind faults.
+// fixture has two Lockers, which represent two processes on one Redis. The connections of the first
+// one pass through faults.
 type fixture struct {
 	locks, other *lockcore.Locker
 	faults       *locktest.Faults
@@ -36,12 +37,12 @@ type fixture struct {
 func inBubble(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether a dead server is back
+		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis checks once a second whether a dead server replies again
 		m := redistest.Bubble(t)
 		f := &fixture{memory: m, faults: locktest.NewFaults(t), count: new(redistest.Counter), events: new(locktest.Recorder)}
 		locker := func(o lockcore.Options, edit ...func(*redis.Options)) *lockcore.Locker {
 			rdb := m.Client(t, edit...)
-			o.NoGroups = true // in a bubble
+			o.NoGroups = true // tests count the commands of each call
 			l, err := lockcore.New(rdb, o)
 			if err != nil {
 				t.Fatal(err)
@@ -67,7 +68,7 @@ var (
 
 func nothing(context.Context) error { return nil }
 
-// fails returns a handler that counts its runs and answers err each time.
+// fails returns a handler that counts its runs and returns err each time.
 func fails(runs *int, err error) func(context.Context) error {
 	return func(context.Context) error { *runs++; return err }
 }
@@ -78,7 +79,7 @@ func panics(f func()) (v any) {
 	return nil
 }
 
-// The handler panics: the key is given back and the panic passes on.
+// The handler panics. The key is released, and the panic passes through Exclusive.
 func TestExclusivePanic(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		if v := panics(func() {
@@ -92,8 +93,8 @@ func TestExclusivePanic(t *testing.T) {
 	})
 }
 
-// The handler ignores its ctx: the key stays held until it returns, however long that takes, and the caller learns what
-// became of the lease.
+// The handler ignores its ctx. The key stays held until it returns, after any time. Exclusive
+// returns an error if the lease ended before, and none if only the caller's ctx did.
 func TestExclusiveIgnoresCtx(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -106,36 +107,37 @@ func TestExclusiveIgnoresCtx(t *testing.T) {
 			return nil
 		})
 		if err != nil {
-			t.Errorf("the key was ours all the time: %v", err)
+			t.Errorf("the key was held all the time, want no error: %v", err)
 		}
 		err = guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{MaxHold: time.Second}, func(context.Context) error {
 			time.Sleep(time.Minute)
 			return nil
 		})
 		if !errors.Is(err, lockcore.ErrMaxHold) || errors.Is(err, lockcore.ErrNotRun) {
-			t.Errorf("run, but overlapped: %v", err)
+			t.Errorf("it ran longer than MaxHold, want ErrMaxHold without ErrNotRun: %v", err)
 		}
 	})
 }
 
-// Close gives up under a handler that returns nil: it has run, and the error does not say that it has not.
+// Close gives up the lease of a handler that then returns nil. The error is ErrGivenUp, and not
+// ErrNotRun.
 func TestExclusiveGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		err := guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{}, func(context.Context) error {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			if err := f.locks.Close(ctx); err == nil {
-				t.Error("Close did not say that a lease was held")
+				t.Error("Close returned no error although a lease was held")
 			}
 			return nil
 		})
 		if !errors.Is(err, lockcore.ErrGivenUp) || errors.Is(err, lockcore.ErrNotRun) {
-			t.Errorf("run, then given up: %v", err)
+			t.Errorf("want ErrGivenUp without ErrNotRun: %v", err)
 		}
 	})
 }
 
-// The first attempt fails and the redelivery runs; the handler's error comes back unchanged.
+// The first attempt fails and the redelivery runs. Exclusive returns the handler's error unchanged.
 func TestExclusiveFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -150,7 +152,8 @@ func TestExclusiveFailure(t *testing.T) {
 	})
 }
 
-// Redis acts but its reply is lost, at each command: the handler runs once, and the key is free afterwards.
+// Redis executes a command, and its reply is lost. For each command the handler runs once, and the
+// key is free afterwards.
 func TestExclusiveLostReply(t *testing.T) {
 	for _, script := range []string{"acquire", "release"} {
 		t.Run(script, func(t *testing.T) {
@@ -169,7 +172,7 @@ func TestExclusiveLostReply(t *testing.T) {
 	}
 }
 
-// Ten calls inside each other cost what one costs.
+// Ten nested calls send the commands of one call.
 func TestExclusiveNested(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_ = guard.Exclusive(t.Context(), f.locks, "k", noWait, nothing)
@@ -192,7 +195,8 @@ func TestExclusiveNested(t *testing.T) {
 	})
 }
 
-// MustHold panics without the key, with another one, after the release, and on a detached ctx.
+// MustHold panics for a key that is not held, on a detached ctx, after the release, and on a ctx
+// without a hold.
 func TestMustHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		var after context.Context
@@ -217,7 +221,7 @@ func TestMustHold(t *testing.T) {
 	})
 }
 
-// Bad input is a clear error that satisfies ErrNotRun, and the handler does not run.
+// Bad input causes an error that names it and satisfies ErrNotRun. The handler does not run.
 func TestBadInput(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -254,7 +258,7 @@ func once(t *testing.T, l *lockcore.Locker, key string, o guard.OnceOptions, fn 
 	return err
 }
 
-// heard reports whether there was an event of type E, and forgets all events.
+// heard reports whether there was an event of type E, and deletes all events.
 func heard[E lockcore.Event](r *locktest.Recorder) bool {
 	defer r.Reset()
 	return len(locktest.EventsOf[E](r)) > 0

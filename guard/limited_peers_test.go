@@ -14,20 +14,20 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// The cases of Redisson's RPermitExpirableSemaphore and RSemaphore, by the names that docs/peers.md lists.
-// A semaphore of Redisson stores how many permits there are. Here each call says its limit.
+// The cases of Redisson's RPermitExpirableSemaphore and RSemaphore, by the names that docs/peers.md
+// lists. A semaphore of Redisson stores the number of permits. Here each call passes its limit.
 
-// permits are terms that wait for weight permits of n.
+// permits returns terms that wait for weight permits of n.
 func permits(weight, n int) lockcore.Terms {
 	return lockcore.Terms{Limit: n, Weight: weight, Wait: lockcore.Forever}
 }
 
-// tryPermits are terms that do not wait.
+// tryPermits returns terms that do not wait for weight permits of n.
 func tryPermits(weight, n int) lockcore.Terms {
 	return lockcore.Terms{Limit: n, Weight: weight, Wait: lockcore.NoWait}
 }
 
-// weights fails the test if the permits held are not want.
+// weights fails the test if the weight of the held permits is not want.
 func (f *fixture) weights(t *testing.T, want int) {
 	t.Helper()
 	if h := stateOf(t, f.other); h.Weights != want {
@@ -35,7 +35,8 @@ func (f *fixture) weights(t *testing.T, want int) {
 	}
 }
 
-// never runs calls of both processes and fails the test if more than n run at once, or one does not run.
+// never starts calls of both processes. It fails the test if more than weight n runs at once, or if
+// a call does not run.
 func (f *fixture) never(t *testing.T, n, callers, rounds int, weight func(i int) int) {
 	t.Helper()
 	var now, runs atomic.Int32
@@ -72,7 +73,7 @@ func one(int) int { return 1 }
 func TestPeer_redissonPermitExpirableSemaphore(t *testing.T) {
 	fixed := func(d time.Duration) lockcore.Terms { return fixedLease(tryPermits(1, 1))(d) }
 	for name, test := range map[string]func(t *testing.T, f *fixture){
-		// The least lease is a second.
+		// The shortest lease is one second.
 		"testUpdateLeaseTime": func(t *testing.T, f *fixture) {
 			le := get(t.Context(), t, f.locks, fixed(time.Second))
 			if err := le.Extend(t.Context(), 3*time.Second); err != nil {
@@ -136,7 +137,8 @@ func TestPeer_redissonPermitExpirableSemaphore(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		// Differs: another number of permits is another n of the next call. Nothing is stored, set or repaired.
+		// Differs: to change the number of permits, the next call passes another n. No number is
+		// stored, set or corrected.
 		"testSetPermits": func(t *testing.T, f *fixture) {
 			var all []*lockcore.Lease
 			for range 3 {
@@ -194,7 +196,8 @@ func TestPeer_redissonPermitExpirableSemaphore(t *testing.T) {
 			f.weights(t, 0)
 		},
 		"testConcurrencyLoop_MultiInstance": func(t *testing.T, f *fixture) { f.never(t, 1, 16, 20, one) },
-		// Differs: a lease of weight 6 is released as a whole. Permits that end apart are leases of their own.
+		// Differs: a lease of weight 6 is released as a whole. Permits that end at different times
+		// need separate leases.
 		"testRelease": func(t *testing.T, f *fixture) {
 			four, two := get(t.Context(), t, f.locks, permits(4, 10)), get(t.Context(), t, f.locks, permits(2, 10))
 			f.weights(t, 6)
@@ -208,8 +211,8 @@ func TestPeer_redissonPermitExpirableSemaphore(t *testing.T) {
 			}
 			f.weights(t, 0)
 		},
-		// Permits that have expired do not disturb those that are released. testReleaseManyExpiredDoesNotThrow,
-		// testTryReleaseManyExpired and testReleaseManyNotExistOrExpired check the same.
+		// Expired permits do not affect permits that are released.
+		// testReleaseManyExpiredDoesNotThrow and testReleaseManyNotExistOrExpired check the same.
 		"testTryReleaseManyExpired": func(t *testing.T, f *fixture) {
 			timed := get(t.Context(), t, f.locks, fixedLease(tryPermits(3, 10))(time.Second))
 			kept := get(t.Context(), t, f.locks, tryPermits(3, 10))
@@ -222,7 +225,7 @@ func TestPeer_redissonPermitExpirableSemaphore(t *testing.T) {
 			}
 			f.weights(t, 0)
 		},
-		// Differs: each permit has a lease that ends, and Inspect shows when.
+		// Differs: each permit has a lease that ends, and Inspect returns the remaining time.
 		"testGetLeaseTime": func(t *testing.T, f *fixture) {
 			le := get(t.Context(), t, f.locks, fixed(2*time.Second))
 			time.Sleep(100 * time.Millisecond)
@@ -240,7 +243,7 @@ func TestPeer_redissonPermitExpirableSemaphore(t *testing.T) {
 
 func TestPeer_redissonSemaphore(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, f *fixture){
-		// Differs: a call for 2 permits that waits keeps later calls out, so that they do not starve it.
+		// Differs: a call that waits for 2 permits keeps later calls out, so they do not starve it.
 		"testAcquireAfterAddPermits": func(t *testing.T, f *fixture) {
 			first := get(t.Context(), t, f.locks, permits(1, 2))
 			done := make(chan struct{})
@@ -255,7 +258,7 @@ func TestPeer_redissonSemaphore(t *testing.T) {
 			<-done
 			within(t, began, 0, 50*time.Millisecond)
 		},
-		// Differs: no set-up, and no release that adds a permit.
+		// Differs: no call sets the number of permits, and no release adds a permit.
 		"testAcquireWithoutSetPermits": func(t *testing.T, f *fixture) {
 			release(t, get(t.Context(), t, f.locks, tryPermits(2, 2)))
 		},
@@ -300,8 +303,9 @@ func TestPeer_redissonSemaphore(t *testing.T) {
 	}
 }
 
-// Redisson #6664, #6687, #5762 and #3225: a call for several permits sleeps through their release until its wait is over.
-// Here a release wakes it, in whatever parts the permits are released.
+// Redisson #6664, #6687, #5762 and #3225: a call that waits for several permits does not notice
+// their release until its wait is over. Here a release wakes the call, also if the permits are
+// released in several parts.
 func TestPeer_redissonSemaphoreSleepsThroughARelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for _, parts := range [][]int{{2}, {1, 1}} {
@@ -337,8 +341,9 @@ func TestPeer_redissonSemaphoreSleepsThroughARelease(t *testing.T) {
 	})
 }
 
-// Redisson #4678: when all permits are taken, trySetPermits of a process that starts gives out as many again. Here a
-// process that starts finds the permits of the others, and 0 permits are refused as a mistake.
+// Redisson #4678: all permits are taken, and a process that starts and calls trySetPermits adds the
+// same number again. Here such a process finds the permits of the others busy. A limit of 0 permits
+// is an error.
 func TestPeer_redissonPermitsAfterZero(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		var held []*lockcore.Lease
@@ -355,8 +360,8 @@ func TestPeer_redissonPermitsAfterZero(t *testing.T) {
 	})
 }
 
-// Redisson #2045, #4462 and #2213: a machine that is lost keeps its permits for ever. Here they are free 250 ms after
-// their leases at the latest, and no permit is invented when the machine comes back.
+// Redisson #2045, #4462 and #2213: a machine that is lost keeps its permits forever. Here they are
+// free at most 250 ms after their leases, and no permit is added when the machine is back.
 func TestPeer_redissonLostMachineKeepsPermit(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		lost := []*lockcore.Lease{get(t.Context(), t, f.locks, permits(1, 3)), get(t.Context(), t, f.locks, permits(1, 3))}
@@ -376,7 +381,7 @@ func TestPeer_redissonLostMachineKeepsPermit(t *testing.T) {
 		}
 		for _, le := range lost {
 			if le.Context().Err() == nil {
-				t.Error("the lost machine still relies on its permit")
+				t.Error("the ctx of a permit of the lost machine has not ended")
 			}
 		}
 		f.faults.Heal()

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Each function refuses terms that are another function's, with an error that names field, value and
-// bound, and runs nothing.
+// Each function refuses terms that belong to another function. The error names field, value and
+// bound, and no handler runs.
 func TestSharedBadTerms(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

@@ -19,7 +19,8 @@ type receipt struct {
 	Cents int
 }
 
-// A value is recorded and replayed by every process, at two commands and one.
+// A run records a value with two commands. Later calls of both processes replay it, each with one
+// command, until Keep is over.
 func TestOnceValueReplay(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -51,7 +52,8 @@ func TestOnceValueReplay(t *testing.T) {
 	})
 }
 
-// The first delivery fails and the redelivery runs: nothing is marked before the handler has succeeded.
+// The first delivery fails and the redelivery runs. The key is done only after the handler has
+// succeeded.
 func TestOnceFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -66,7 +68,7 @@ func TestOnceFailure(t *testing.T) {
 	})
 }
 
-// What becomes of a handler's error, by mode and mark.
+// A handler's error with each mark, in each mode: either the next call replays it, or it runs.
 func TestOnceErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode     guard.Mode
@@ -96,7 +98,8 @@ func TestOnceErrors(t *testing.T) {
 	}
 }
 
-// The handler panics: at least once the redelivery runs, at most once the key is abandoned; the panic passes on.
+// The handler panics, and the panic passes through Once. With AtLeastOnce the redelivery runs. With
+// AtMostOnce the key is abandoned.
 func TestOncePanic(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +122,8 @@ func TestOncePanic(t *testing.T) {
 	}
 }
 
-// The handler outlives its ctx and its caller: the late success is recorded, and the retry is a no-op.
+// The handler runs longer than its ctx and its caller. Its late success is recorded, and the retry
+// replays it.
 func TestOnceLateSuccess(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -132,7 +136,7 @@ func TestOnceLateSuccess(t *testing.T) {
 				return nil
 			})
 		}()
-		time.Sleep(1100 * time.Millisecond) // the caller's time is over and the retry comes
+		time.Sleep(1100 * time.Millisecond) // the caller's ctx has ended, and the caller retries
 		if _, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{Terms: noWait}, fails(&runs, nil)); !errors.Is(err, lockcore.ErrBusy) {
 			t.Errorf("ran beside the first: %v", err)
 		}
@@ -143,7 +147,8 @@ func TestOnceLateSuccess(t *testing.T) {
 	})
 }
 
-// Redis acts but its reply is lost, at each command: one run, one record.
+// Redis executes a command, and its reply is lost. For each command there is one run and one
+// record.
 func TestOnceLostReply(t *testing.T) {
 	for _, script := range []string{"acquire", "complete"} {
 		t.Run(script, func(t *testing.T) {
@@ -162,7 +167,8 @@ func TestOnceLostReply(t *testing.T) {
 	}
 }
 
-// A gap at completion: the caller has its answer after a second, and the record is stored when Redis is back.
+// Redis is unavailable when a run completes. The call returns within 1.1 s, and the record is
+// stored when Redis is back.
 func TestOnceCompletesInBackground(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		start := time.Now()
@@ -178,13 +184,14 @@ func TestOnceCompletesInBackground(t *testing.T) {
 	})
 }
 
-// A longer gap: counted as a completion that failed, and the next one is told that it takes over.
+// Redis is unavailable for a minute when a run completes. The Locker reports CompletionFailed, and
+// the next call takes over.
 func TestOnceCompletionLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_, _ = guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { f.faults.Down(); return nil })
 		time.Sleep(time.Minute)
 		if !heard[lockcore.CompletionFailed](f.events) {
-			t.Error("not counted")
+			t.Error("no event CompletionFailed")
 		}
 		if out, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{}, nothing); err != nil || out != guard.TookOver {
 			t.Errorf("%v, %v", out, err)
@@ -192,7 +199,8 @@ func TestOnceCompletionLost(t *testing.T) {
 	})
 }
 
-// A dead holder: taken over, or refused, by choice.
+// The connections of a holder are silent until its lease expires. With AtLeastOnce the next call
+// takes over. With AtMostOnce it is refused.
 func TestOnceAbandoned(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +233,8 @@ func TestOnceAbandoned(t *testing.T) {
 	}
 }
 
-// Another fingerprint is refused at once, running or done; an empty one is not compared.
+// A call with another fingerprint is refused at once, while the key runs and when it is done. An
+// empty fingerprint is not compared.
 func TestOnceFingerprint(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		mine := guard.OnceOptions{Fingerprint: idempotency.Fingerprint(nil, []byte("a"))}
@@ -249,7 +258,8 @@ func TestOnceFingerprint(t *testing.T) {
 	})
 }
 
-// A result above the limit, or one that cannot be encoded, leaves a tombstone: done, and never run again.
+// A result that is too large, or cannot be encoded, leaves a tombstone. The key is done and does
+// not run again.
 func TestOnceTombstone(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		big := func(context.Context) (string, error) { return strings.Repeat("x", 300<<10), nil }
@@ -269,12 +279,13 @@ func TestOnceTombstone(t *testing.T) {
 			t.Errorf("%v, %v", r.Outcome, err)
 		}
 		if out, err := guard.Once(t.Context(), f.other, "big", guard.OnceOptions{}, nothing); err != nil || out != guard.Replayed {
-			t.Errorf("Once asks only whether: %v, %v", out, err)
+			t.Errorf("Once needs no value: %v, %v", out, err)
 		}
 	})
 }
 
-// A record that does not decode is refused and counted, never replayed, and nothing runs.
+// A record cannot be decoded. The call returns ErrRecord, the Locker reports BadRecord, and the
+// handler does not run.
 func TestOnceBadRecord(t *testing.T) {
 	for name, spoil := range map[string]string{"empty": "", "garbage": "\xff\x00garbage", "other version": "\x02\x01\x00\x00", "wrong JSON": "\x01\x01\x04json\x01{", "other codec": "\x01\x01\x05bytes\x00"} {
 		t.Run(name, func(t *testing.T) {
@@ -288,14 +299,15 @@ func TestOnceBadRecord(t *testing.T) {
 					t.Errorf("%v, %v", r.Outcome, err)
 				}
 				if !heard[lockcore.BadRecord](f.events) {
-					t.Error("not counted")
+					t.Error("no event BadRecord")
 				}
 			})
 		})
 	}
 }
 
-// A Once of a key inside itself is an error at once; inside an Exclusive of the same name it is another key.
+// A Once of a key inside itself returns ErrNested at once. Inside an Exclusive of the same name it
+// runs, because that is another key.
 func TestOnceNested(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_ = guard.Exclusive(t.Context(), f.locks, "k", noWait, func(ctx context.Context) error {
@@ -317,7 +329,8 @@ type nasty struct{}
 
 func (nasty) MarshalJSON() ([]byte, error) { panic("nil pointer") }
 
-// A result whose encoder panics is as one that does not encode: done, with an error, and the key is not held for ever.
+// The encoder of a result panics. The result counts as one that cannot be encoded: the call returns
+// an error, the key is done, and it is not held.
 func TestOnceCodecPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		r, err := guard.OnceValue(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) (nasty, error) { return nasty{}, nil })
@@ -330,13 +343,14 @@ func TestOnceCodecPanics(t *testing.T) {
 	})
 }
 
-// Finding B4: under ReportOnly another fingerprint of a done key changes nothing, and is reported each time. Records of
-// final failures and of results that were too large are compared too. Records without a fingerprint are not compared.
+// With ReportOnly a done key replays a call with another fingerprint, and reports PayloadDiffers
+// each time. Records of final failures and tombstones are compared too. Records without a
+// fingerprint are not compared.
 func TestOnceReportOnly(t *testing.T) {
 	type run struct {
 		fingerprint string
 		reportOnly  bool
-		events      int // in all, after this run
+		events      int // the number of events after this run
 		mismatch    bool
 	}
 	for name, row := range map[string]struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// The cases of Redisson's RReadWriteLock, by the names that docs/peers.md lists. A thread of Redisson
-// is a ctx or a process here: f.locks and f.other.
+// The cases of Redisson's RReadWriteLock, by the names that docs/peers.md lists. A ctx, or one of
+// the processes f.locks and f.other, takes the part of a thread of Redisson.
 
 var (
 	reader    = lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.Forever}
@@ -28,7 +28,7 @@ var (
 	writerFor = fixedLease(writer)
 )
 
-// fixedLease returns t with a lease of d that is not renewed.
+// fixedLease returns a function that adds a lease of d to t. The lease is not renewed.
 func fixedLease(t lockcore.Terms) func(d time.Duration) lockcore.Terms {
 	return func(d time.Duration) lockcore.Terms {
 		t.Lease, t.NoRenew = d, true
@@ -36,7 +36,7 @@ func fixedLease(t lockcore.Terms) func(d time.Duration) lockcore.Terms {
 	}
 }
 
-// get acquires "k" and fails the test if the call is refused.
+// get acquires "k". It fails the test if the call is refused.
 func get(ctx context.Context, t *testing.T, l *lockcore.Locker, terms lockcore.Terms) *lockcore.Lease {
 	t.Helper()
 	le, err := l.Acquire(ctx, "k", terms)
@@ -46,7 +46,7 @@ func get(ctx context.Context, t *testing.T, l *lockcore.Locker, terms lockcore.T
 	return le
 }
 
-// refused fails the test if a call for "k" is not refused at once.
+// refused fails the test if a call for "k" is not refused at once with the error want.
 func refused(ctx context.Context, t *testing.T, l *lockcore.Locker, terms lockcore.Terms, want error) {
 	t.Helper()
 	began := time.Now()
@@ -57,7 +57,7 @@ func refused(ctx context.Context, t *testing.T, l *lockcore.Locker, terms lockco
 	_ = le.Release(ctx)
 }
 
-// release ends a lease and fails the test if it had ended before.
+// release ends leases. It fails the test if one of them had ended before.
 func release(t *testing.T, leases ...*lockcore.Lease) {
 	t.Helper()
 	for _, le := range leases {
@@ -99,7 +99,7 @@ func held(ctx context.Context) bool {
 
 func TestPeer_redissonReadWriteLock(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, f *fixture){
-		// The reader with the shorter lease does not shorten that of the other one.
+		// The shorter lease of a reader does not shorten the lease of another reader.
 		"testReadLockExpiration": func(t *testing.T, f *fixture) {
 			began := time.Now()
 			first := get(t.Context(), t, f.locks, readerFor(10*time.Second))
@@ -110,7 +110,7 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 			release(t, get(t.Context(), t, f.other, writer))
 			within(t, began, 8800*time.Millisecond, 8900*time.Millisecond)
 		},
-		// Inspect shows the writer, and no reader of its own.
+		// Inspect shows the writer. It shows no share for the reader that is nested in it.
 		"testReadLockIsLocked": func(t *testing.T, f *fixture) {
 			w := get(t.Context(), t, f.locks, writer)
 			r := get(w.Context(), t, f.locks, tryReader)
@@ -119,7 +119,7 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 			}
 			release(t, r, w)
 		},
-		// 50 readers, ten at a time, each for longer than a lease.
+		// 50 readers run, ten at a time, and each runs for longer than a lease.
 		"testReadLockExpirationRenewal": func(t *testing.T, f *fixture) {
 			slots := make(chan struct{}, 10)
 			var wg sync.WaitGroup
@@ -138,7 +138,7 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 			}
 			wg.Wait()
 		},
-		// Readers of a key with braces come and go.
+		// Readers of a key with braces run and end.
 		"testName": func(t *testing.T, f *fixture) {
 			var wg sync.WaitGroup
 			for i := range 10 {
@@ -199,7 +199,7 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 			release(t, w)
 			f.free(t, "k")
 		},
-		// 20 readers behind a writer are granted together.
+		// 20 readers wait behind a writer. They run at the same time.
 		"testWriteRead": func(t *testing.T, f *fixture) {
 			w := get(t.Context(), t, f.locks, writer)
 			var wg sync.WaitGroup
@@ -216,7 +216,8 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 			wg.Wait()
 			within(t, began, 800*time.Millisecond, time.Second)
 		},
-		// Differs: a writer does not become a reader. The hold is the writer's until its last nested run ends.
+		// Differs: a writer does not become a reader. The writer's hold lasts until its last nested
+		// run ends.
 		"testWriteReadReentrancy": func(t *testing.T, f *fixture) {
 			w := get(t.Context(), t, f.locks, writer)
 			r := get(w.Context(), t, f.locks, tryReader)
@@ -259,11 +260,12 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		},
-		// Differs: Revoke cancels what holds the key, readers and writer alike, and frees nothing under a handler that runs.
+		// Differs: Revoke cancels the ctx of each holder, reader or writer. The key stays held
+		// until the handler returns.
 		"testForceUnlock": func(t *testing.T, f *fixture) {
 			for _, terms := range []lockcore.Terms{reader, writer} {
 				le := get(t.Context(), t, f.locks, terms)
-				time.Sleep(2 * time.Second) // it subscribes
+				time.Sleep(2 * time.Second) // the lease subscribes
 				if err := f.other.Revoke(t.Context(), lockcore.KindExclusive, "k"); err != nil {
 					t.Error(err)
 				}
@@ -315,7 +317,7 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 			f.faults.Heal()
 			_ = w.Release(t.Context())
 		},
-		// Instead of a thread, the ctx holds the key.
+		// The ctx holds the key, not the thread.
 		"testIsHeldByCurrentThread": func(t *testing.T, f *fixture) {
 			r := get(t.Context(), t, f.locks, reader)
 			if held(t.Context()) || !held(r.Context()) {
@@ -326,7 +328,7 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 				t.Error("the ctx of a released lease holds the key")
 			}
 		},
-		// Every process, and every goroutine, sees that a reader holds the key.
+		// Inspect in another process shows that a reader holds the key.
 		"testIsLocked": func(t *testing.T, f *fixture) {
 			r := get(t.Context(), t, f.locks, reader)
 			if h := stateOf(t, f.other); h.State != lockcore.StateShared {
@@ -365,7 +367,8 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 			release(t, r)
 			f.free(t, "k")
 		},
-		// Redisson's three tests of concurrency: each call runs, and no writer beside another call.
+		// Redisson's three tests of concurrency: each call runs, and no writer runs beside another
+		// call.
 		"testConcurrencyLoop_MultiInstance": func(t *testing.T, f *fixture) {
 			var readers, writers, runs atomic.Int32
 			var wg sync.WaitGroup
@@ -397,7 +400,8 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 				t.Errorf("%d runs", n)
 			}
 		},
-		// The share of a process that has ended does not outlive its lease, although another process renews its own.
+		// The share of a dead process does not outlive its lease, although another process renews a
+		// share of the same key.
 		"testMultiInstanceReadLockZombieCleanup": func(t *testing.T, f *fixture) {
 			dead := get(t.Context(), t, f.locks, reader)
 			f.faults.Silence()
@@ -411,12 +415,12 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 			f.faults.Heal()
 			_ = dead.Release(t.Context())
 		},
-		// 60 shares of a dead process delay a writer by no more than a lease.
+		// 60 shares of a dead process delay a writer by at most a lease and 250 ms.
 		"testMultiInstanceZombieReadLockPerformance": func(t *testing.T, f *fixture) {
 			var dead []*lockcore.Lease
 			for range 60 {
 				dead = append(dead, get(t.Context(), t, f.locks, reader))
-				time.Sleep(6 * time.Millisecond) // a share of its own
+				time.Sleep(6 * time.Millisecond) // so that the next call gets a separate share
 			}
 			f.faults.Silence()
 			began := time.Now()
@@ -432,8 +436,9 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 	}
 }
 
-// RedissonReadWriteLockTest.testInCluster and RedissonPermitExpirableSemaphoreTest.testGetInClusterNameMapper:
-// shares work in a Cluster, nested in a hold, and with a prefix.
+// RedissonReadWriteLockTest.testInCluster and
+// RedissonPermitExpirableSemaphoreTest.testGetInClusterNameMapper: shares work in a Redis Cluster,
+// nested in a hold, and with a prefix.
 func TestPeer_redissonSharesInCluster(t *testing.T) {
 	testlevel.Full(t)
 	s := redistest.Cluster(t)
@@ -462,8 +467,8 @@ func TestPeer_redissonSharesInCluster(t *testing.T) {
 	}
 }
 
-// Redisson #4796: a reader that asks for the write lock of its key waits for ever. It is refused at once, and so
-// are two readers that do so at the same time.
+// Redisson #4796: a reader that acquires the write lock of its key waits forever. Here it is
+// refused at once, and so are two readers that do this at the same time.
 func TestPeer_redissonUpgradeHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		var wg sync.WaitGroup
@@ -488,8 +493,8 @@ func TestPeer_redissonUpgradeHangs(t *testing.T) {
 	})
 }
 
-// Redisson #5379: while readers come and go, a writer does not get its turn. Here it waits for the readers before it
-// only.
+// Redisson #5379: a writer waits without end while readers begin and end. Here it waits only for
+// the readers that came before it.
 func TestPeer_redissonReadersUnfair(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		stop, cancel := context.WithCancel(t.Context())

@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Calls of one process that wait for a run get its result without asking Redis, each a value of its own.
+// 50 calls of one process wait for the same run. They get its result without a command, and each
+// gets a separate copy of the value.
 func TestOnceShared(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		const n = 50
@@ -36,7 +37,7 @@ func TestOnceShared(t *testing.T) {
 					t.Errorf("%+v, %v", results[i], err)
 					return
 				}
-				results[i].Value[0] = "mine" // nobody else's
+				results[i].Value[0] = "mine" // must not change the value of another call
 			})
 		}
 		wg.Wait()
@@ -52,7 +53,8 @@ func TestOnceShared(t *testing.T) {
 	})
 }
 
-// Calls of one process that wait for a run which fails do not share its error: the next of them runs.
+// Calls of one process wait for a run, and it fails. They do not share its error: the next of them
+// runs.
 func TestOnceSharedFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -82,7 +84,8 @@ func TestOnceSharedFailure(t *testing.T) {
 	})
 }
 
-// An abandoned key that is refused says by whom and since when, and Clear lets it run again.
+// The error of an abandoned key has the holder and the time since the end of its hold. After Clear
+// the key runs again.
 func TestOnceAbandonedSays(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		o := guard.OnceOptions{Mode: guard.AtMostOnce}
@@ -100,7 +103,7 @@ func TestOnceAbandonedSays(t *testing.T) {
 			t.Errorf("%+v", abandoned)
 		}
 		if text := err.Error(); !strings.Contains(text, "3h0m0s ago") || !strings.Contains(text, `task "charge-7"`) {
-			t.Errorf("says %q", text)
+			t.Errorf("the error text is %q", text)
 		}
 		if err := f.other.Clear(t.Context(), lockcore.KindOnce, "k"); err != nil {
 			t.Fatal(err)
@@ -111,7 +114,7 @@ func TestOnceAbandonedSays(t *testing.T) {
 	})
 }
 
-// A handler that ends its goroutine is as one that panics.
+// A handler that ends its goroutine has the same effect as one that panics.
 func TestOnceGoexit(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
@@ -131,14 +134,15 @@ func TestOnceGoexit(t *testing.T) {
 	}
 }
 
-// brittle is a codec that panics on what it reads.
+// brittle is a codec that panics in Decode.
 type brittle struct{}
 
 func (brittle) Name() string               { return "brittle" }
 func (brittle) Encode(any) ([]byte, error) { return []byte{1}, nil }
 func (brittle) Decode([]byte, any) error   { panic("index out of range") }
 
-// A codec that panics on a record is as one that cannot read it, for all that wait, and the key is not held for ever.
+// The codec panics on a record. Each call that waited gets ErrRecord, and the key is done and not
+// held.
 func TestOnceDecodePanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		o := guard.OnceOptions{Codec: brittle{}}
@@ -162,12 +166,13 @@ func TestOnceDecodePanics(t *testing.T) {
 	})
 }
 
-// nameless is a codec whose records nobody could read.
+// nameless is a codec without a name, so that no call could decode its records.
 type nameless struct{ brittle }
 
 func (nameless) Name() string { return "" }
 
-// A codec with a bad name is noticed before anything runs, not when the result is lost.
+// The name of a codec is not valid. The call is refused before the handler runs, so no result is
+// lost.
 func TestOnceCodecName(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -178,7 +183,7 @@ func TestOnceCodecName(t *testing.T) {
 	})
 }
 
-// The text of a recorded error is cut to 4 KiB between two characters.
+// The text of a recorded error is cut to at most 4 KiB, between two characters.
 func TestOnceErrorText(t *testing.T) {
 	for _, pad := range []string{"", "x", "xx", "xxx"} {
 		inBubble(t, func(t *testing.T, f *fixture) {
@@ -192,7 +197,7 @@ func TestOnceErrorText(t *testing.T) {
 	}
 }
 
-// An error that says that nobody knows leaves the key abandoned, and so does one of no effect on a key that was taken over.
+// Unknown leaves the key abandoned. So does NoEffect on a key that was taken over.
 func TestOnceUnknown(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0

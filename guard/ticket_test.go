@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A handler hands its hold to another process, which runs under the same key. Neither guard waits.
+// A handler hands over its hold, and another process adopts it and runs under the same key. Neither
+// guard waits.
 func TestTicketExclusive(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for name, answer := range map[string]error{"nil": nil, "an error": errors.New("after the ticket"), "the end of its ctx": context.Canceled} {
@@ -47,7 +48,7 @@ func TestTicketExclusive(t *testing.T) {
 				t.Errorf("%s: a used ticket: %v", name, err)
 			}
 		}
-		// A share adopts no hold, and does not use up the ticket.
+		// A share does not adopt the hold, and does not use up the ticket.
 		ticket := ""
 		err := guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{}, func(ctx context.Context) (err error) {
 			ticket, err = guard.Ticket(ctx, "k", time.Hour)
@@ -70,7 +71,8 @@ func TestTicketExclusive(t *testing.T) {
 	})
 }
 
-// The run of a Once goes on in the adopter, and only the adopter records. A ticket for another key or kind is not used.
+// A handler of Once hands over its hold. The adopter continues the same run, and only the
+// adopter's result is recorded. A ticket for another key or kind is not used.
 func TestTicketOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for name, answer := range map[string]error{"nil": nil, "final": guard.Final(errors.New("after the ticket")), "unknown": guard.Unknown(errors.New("?"))} {
@@ -109,7 +111,8 @@ func TestTicketOnce(t *testing.T) {
 
 func giver(context.Context) (string, error) { return "of the giver", nil }
 
-// Ticket races with the end of the handler. Either the guard has ended the hold, or the ticket works.
+// Ticket races with the end of the handler. If the guard ends the hold first, there is no ticket.
+// Otherwise the guard returns HandedOver, and the ticket works.
 func TestTicketRaces(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// rule is an alert as its text stands in alerts.yaml. The file is simple enough to be read without a YAML library.
+// rule is an alert of alerts.yaml. The file is simple enough to be parsed without a YAML library.
 type rule struct{ name, expr, wait, severity, summary, description, runbook string }
 
 func rules(t *testing.T) []rule {
@@ -20,7 +20,7 @@ func rules(t *testing.T) []rule {
 			if m == nil {
 				return ""
 			}
-			value, _, _ := strings.Cut(m[1], "\n          runbook_url") // what follows a block of the same depth
+			value, _, _ := strings.Cut(m[1], "\n          runbook_url") // the text after a block of the same depth
 			return strings.Join(strings.Fields(strings.TrimLeft(value, "|>- ")), " ")
 		}
 		r := rule{name: name, expr: field("expr"), wait: field("for"), severity: field("severity"), description: field("description")}
@@ -31,7 +31,8 @@ func rules(t *testing.T) []rule {
 	return found
 }
 
-// Every alert asks for what is emitted, says what happens and what to do first, and is on the page.
+// Every alert queries metrics that are emitted, describes the consequence and the first step, and
+// is on the page.
 func TestAlerts(t *testing.T) {
 	known, page := emitted(t), read(t, "README.md")
 	all := rules(t)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// dashboard is what the tests need of Grafana's format.
+// dashboard has the parts of Grafana's format that the tests need.
 type dashboard struct {
 	UID           string
 	SchemaVersion int
@@ -37,7 +37,8 @@ func loadDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// Everything that the dashboard asks for is emitted, and everything that is emitted is on the dashboard.
+// Every metric that the dashboard queries is emitted, and every metric that is emitted is on the
+// dashboard.
 func TestDashboardShowsWhatIsEmitted(t *testing.T) {
 	known, d := emitted(t), loadDashboard(t)
 	var shown []string
@@ -72,7 +73,8 @@ func TestDashboardShowsWhatIsEmitted(t *testing.T) {
 	}
 }
 
-// The dashboard can be imported anywhere: the data source is chosen there, and every panel says its unit and what it means.
+// The dashboard can be imported into any Grafana: it has a variable for the data source. Every
+// panel has a unit, a description and a query, and no two overlap.
 func TestDashboardIsComplete(t *testing.T) {
 	d := loadDashboard(t)
 	if d.UID == "" || d.SchemaVersion < 39 {

@@ -1,5 +1,5 @@
-// Package observability_test keeps this directory true: the dashboard, the alerts and the page name what the code emits, and
-// all of it.
+// Package observability_test checks this directory. The dashboard, the alerts and the page name
+// exactly the metrics that the code emits.
 package observability_test
 
 import (
@@ -13,16 +13,16 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// metric is one instrument as Prometheus sees it.
+// metric is an instrument with its name in Prometheus.
 type metric struct {
-	otel   string // its name in OpenTelemetry
-	prom   string // and in Prometheus, of a histogram without _bucket, _sum and _count
+	otel   string // the name in OpenTelemetry
+	prom   string // the name in Prometheus; for a histogram without _bucket, _sum and _count
 	kind   string
 	unit   string
-	labels map[string][]string // name in Prometheus to the values that were seen
+	labels map[string][]string // from the name in Prometheus to the values that were emitted
 }
 
-// names are those of the series.
+// names returns the names of the series of m.
 func (m metric) names() []string {
 	if m.kind == "histogram" {
 		return []string{m.prom + "_bucket", m.prom + "_sum", m.prom + "_count"}
@@ -30,14 +30,15 @@ func (m metric) names() []string {
 	return []string{m.prom}
 }
 
-// translated are the rules of the OpenTelemetry Prometheus exporter and of Prometheus's own OTLP receiver, as far as they are
-// needed here. The test of examples/observability holds the names in README.md, which follow these rules, against a real scrape.
+// translated applies the rules of the OpenTelemetry Prometheus exporter and of Prometheus's OTLP
+// receiver, as far as they are needed here. The test of examples/observability compares the names
+// in README.md, which follow these rules, with a real scrape.
 func translated(m metricdata.Metrics) metric {
 	p := metric{otel: m.Name, unit: m.Unit, prom: strings.ReplaceAll(m.Name, ".", "_"), labels: map[string][]string{}}
 	switch m.Unit {
 	case "s":
 		p.prom += "_seconds"
-	default: // {call}: what is in braces is a remark
+	default: // {call}: text in braces is not part of the name
 	}
 	see := func(s attribute.Set) {
 		for _, kv := range s.ToSlice() {
@@ -82,7 +83,7 @@ func translated(m metricdata.Metrics) metric {
 	return p
 }
 
-// emitted are the metrics that the code emits, by the names of their series.
+// emitted returns the metrics that the code emits, by the names of their series.
 func emitted(t *testing.T) map[string]metric {
 	t.Helper()
 	found := map[string]metric{}
@@ -100,7 +101,8 @@ func emitted(t *testing.T) map[string]metric {
 	return found
 }
 
-// The scene makes everything happen that package tracing says can: else the other tests here would prove too little.
+// The scene causes every outcome, cause and metric in the documentation of package tracing.
+// Otherwise the other tests here would check too little.
 func TestSceneIsComplete(t *testing.T) {
 	metrics := emitted(t)
 	said := read(t, "../../tracing/doc.go")
@@ -108,7 +110,7 @@ func TestSceneIsComplete(t *testing.T) {
 	outcomes, table, _ := strings.Cut(outcomes, "# Metrics")
 	for _, m := range regexp.MustCompile(`(?m)^//\t([a-z_]+)  `).FindAllStringSubmatch(outcomes, -1) {
 		if !slices.Contains(metrics["holdfast_acquisitions_total"].labels["holdfast_outcome"], m[1]) {
-			t.Errorf("no call came to the outcome %q", m[1])
+			t.Errorf("no call had the outcome %q", m[1])
 		}
 	}
 	causes := regexp.MustCompile(`why the lease was lost: ([a-z_, ]+);`).FindStringSubmatch(said)

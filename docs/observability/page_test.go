@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Every Go block of the page stands word for word in code that is compiled and run by a test.
+// Every Go block of the page is in code that is compiled and run by a test, apart from white space.
 func TestCode(t *testing.T) {
 	code := squeeze(read(t, "walk_test.go")) + squeeze(read(t, "../../examples/observability/telemetry.go"))
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
@@ -22,7 +22,7 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// Every link inside the repository leads to a file, or to a heading of the page.
+// Every link inside the repository has a file or a heading of the page as its target.
 func TestLinks(t *testing.T) {
 	page := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(read(t, "README.md"), "")
 	headings := " "
@@ -40,7 +40,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The table has every metric that is emitted, with the name, type, unit and labels that it has, and no other.
+// The table has exactly the metrics that are emitted, with their names, types, units and labels.
 func TestTableOfMetrics(t *testing.T) {
 	known := map[string]metric{}
 	for _, m := range emitted(t) {
@@ -70,7 +70,8 @@ func TestTableOfMetrics(t *testing.T) {
 	}
 }
 
-// The values that the page lists are those that labels have, and its queries ask for what is emitted.
+// The page lists exactly the values that labels have, and its queries name metrics that are
+// emitted.
 func TestValuesAndQueries(t *testing.T) {
 	known, page := emitted(t), read(t, "README.md")
 	values := map[string][]string{}
@@ -105,7 +106,8 @@ func TestValuesAndQueries(t *testing.T) {
 	}
 }
 
-// Every attribute and event of spans that the page names is one of package tracing.
+// Every attribute and event of spans that the page names is in the documentation of package
+// tracing.
 func TestNamesOfSpans(t *testing.T) {
 	page, known := read(t, "README.md"), read(t, "../../tracing/doc.go")
 	for _, name := range regexp.MustCompile(`\bholdfast\.[a-z_.]+[a-z]\b`).FindAllString(page, -1) {
@@ -120,5 +122,5 @@ func TestNamesOfSpans(t *testing.T) {
 	}
 }
 
-// squeeze makes indentation and line ends the same.
+// squeeze replaces each run of white space by one space.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

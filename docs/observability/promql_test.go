@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// ofScrape are labels that Prometheus adds to every series.
+// ofScrape has the labels that Prometheus adds to every series.
 var ofScrape = []string{"job", "instance"}
 
 var (
@@ -18,11 +18,11 @@ var (
 	reference = regexp.MustCompile(`\{\{\s*(?:\$labels\.)?([a-z_]+)\s*\}\}`) // in a legend or an annotation
 )
 
-// query is a PromQL expression that was looked through.
+// query is a PromQL expression that was checked.
 type query struct {
 	metrics []metric
-	by      []string // labels that the result has
-	wrong   []string // what no code emits
+	by      []string // the labels of the result
+	wrong   []string // the mistakes: names that no code emits
 }
 
 func parse(expr string, known map[string]metric) *query {
@@ -58,7 +58,7 @@ func (q *query) mistake(format string, args ...any) {
 	q.wrong = append(q.wrong, fmt.Sprintf(format, args...))
 }
 
-// match looks at one matcher. A value with a $ is a variable of the dashboard.
+// match checks one matcher. A value that begins with $ is a variable of the dashboard.
 func (q *query) match(m metric, label, op, value string) {
 	if !has(m, label) {
 		q.mistake("%s has no label %s", m.prom, label)
@@ -75,7 +75,7 @@ func (q *query) match(m metric, label, op, value string) {
 	}
 }
 
-// refer looks at the {{label}} of a text about the result.
+// refer checks each {{label}} in a text about the result.
 func (q *query) refer(text string) {
 	for _, r := range reference.FindAllStringSubmatch(text, -1) {
 		if !slices.Contains(q.by, r[1]) {
@@ -88,12 +88,12 @@ func has(m metric, label string) bool {
 	return m.labels[label] != nil || slices.Contains(ofScrape, label) || label == "le" && m.kind == "histogram"
 }
 
-// What the tests of the dashboard and of the alerts rest on finds what is wrong.
+// The checks of queries, which the tests of the dashboard and the alerts use, find mistakes.
 func TestMistakesInQueriesAreFound(t *testing.T) {
 	x := metric{prom: "holdfast_x_total", labels: map[string][]string{"holdfast_name": {"a"}}}
 	y := metric{prom: "holdfast_y_seconds", kind: "histogram", labels: map[string][]string{}}
 	known := map[string]metric{"holdfast_x_total": x, "holdfast_y_seconds_bucket": y}
-	for text, mistakes := range map[string]int{ // an expression and, after a semicolon, its legend
+	for text, mistakes := range map[string]int{ // from an expression and, after a semicolon, its legend, to the number of mistakes
 		`sum by (job, holdfast_name) (rate(holdfast_x_total{job="j", holdfast_name=~"$name"}[5m])); {{holdfast_name}}`: 0,
 		`histogram_quantile(0.5, sum by (le) (rate(holdfast_y_seconds_bucket[5m])))`:                                   0,
 		`holdfast_x + holdfast_x_total`:             1,

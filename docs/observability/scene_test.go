@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-// scene is two Lockers, as two processes have, on a Redis in memory, in a bubble.
+// scene has two Lockers, which represent two processes, on a Redis in memory, in a bubble.
 type scene struct {
 	*testing.T
 	redis  *redistest.Memory
@@ -36,7 +36,7 @@ var (
 	all  metricdata.ResourceMetrics
 )
 
-// provoke makes everything happen once that holdfast counts, on the real code, and returns what was counted.
+// provoke causes everything that holdfast counts, with the real code, and returns the metrics.
 func provoke(t *testing.T) metricdata.ResourceMetrics {
 	t.Helper()
 	once.Do(func() {
@@ -58,7 +58,7 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 			s.parks()
 			s.ticks()
 			s.closes()
-			time.Sleep(time.Second) // a go-redis subscription that met an error sleeps 100 ms before it sees that it is closed
+			time.Sleep(time.Second) // a go-redis subscription sleeps 100 ms after an error, before it notices that it is closed
 			if err := s.reader.Collect(t.Context(), &all); err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func (s *scene) locker(o lockcore.Observer, edit ...func(*redis.Options)) *lockc
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Cleanup(func() { _ = l.Close(context.Background()) }) // the last of the scene closes them too
+	s.Cleanup(func() { _ = l.Close(context.Background()) }) // closes has closed the Lockers of the scene before
 	return l
 }
 
@@ -81,7 +81,8 @@ func nothing(context.Context) error { return nil }
 
 func named(name string) lockcore.Terms { return lockcore.Terms{Name: name, Wait: time.Second} }
 
-// waits: one holds for a minute, so that its lease is renewed; one gives up before, one gets its turn.
+// waits: one call holds the key for a minute, so that its lease is renewed. One waiter times out,
+// and one gets the key.
 func (s *scene) waits() {
 	var wg sync.WaitGroup
 	holding := make(chan struct{})
@@ -118,7 +119,7 @@ func (s *scene) group(o lockcore.Observer) {
 	wg.Wait()
 }
 
-// repeats: of once keys.
+// repeats: calls of once keys that were used before, with different results.
 func (s *scene) repeats() {
 	o := guard.OnceOptions{Terms: named("charge"), Fingerprint: []byte("10 EUR")}
 	for range 2 {
@@ -156,7 +157,7 @@ func (s *scene) tickets() {
 	}
 }
 
-// ends: of leases, before their handlers.
+// ends: leases end before their handlers return.
 func (s *scene) ends() {
 	stubborn := func(ctx context.Context) error {
 		<-ctx.Done()
@@ -175,7 +176,8 @@ func (s *scene) ends() {
 	})
 }
 
-// outages: Redis is away while one runs and another begins, and when a record is to be stored.
+// outages: Redis is unavailable while a handler runs and other calls begin, and again when a record
+// should be stored.
 func (s *scene) outages() {
 	const away = "LOADING Redis is loading the dataset in memory"
 	_ = guard.Exclusive(s.Context(), s.a, "account:2", named("account"), func(ctx context.Context) error {
@@ -192,11 +194,12 @@ func (s *scene) outages() {
 		s.redis.Redis.SetError(away)
 		return nil
 	})
-	time.Sleep(time.Minute) // the record is tried for as long as the lease is valid
+	time.Sleep(time.Minute) // the record is retried while the lease is valid
 	s.redis.Redis.SetError("")
 }
 
-// jobs: on an asynq server that nobody has configured, one without a key and one whose only attempt meets a busy key.
+// jobs: an asynq server without Configure gets a task without a key, and a task whose only attempt
+// finds its key busy.
 func (s *scene) jobs() {
 	rdb := s.redis.Client(s)
 	mux := asynq.NewServeMux()
@@ -226,7 +229,8 @@ func (s *scene) jobs() {
 	})
 }
 
-// parks: a task is parked, comes back in vain, is parked again, and runs when the key is free.
+// parks: a task is parked, comes back and finds the key busy, is parked again, and runs when the
+// key is free.
 func (s *scene) parks() {
 	rdb := s.redis.Client(s)
 	inspector := asynq.NewInspectorFromRedisClient(rdb)
@@ -253,7 +257,7 @@ func (s *scene) parks() {
 	<-ran
 }
 
-// ticks: an instance dies in the middle of a tick; the instance that has the next tick reports that.
+// ticks: a tick is abandoned, and the instance that has the next tick reports that.
 func (s *scene) ticks() {
 	tick := cronmw.Tick{Name: "sweep", Time: time.Now().Truncate(time.Second)}
 	lease, _, err := s.b.Claim(s.Context(), tick.Key(), lockcore.Claim{Terms: named("sweep")})
@@ -278,7 +282,7 @@ func (s *scene) ticks() {
 	}
 }
 
-// closes: one Locker while a call waits, the other while a handler runs.
+// closes: one Locker is closed while a call waits, the other while a handler runs.
 func (s *scene) closes() {
 	var wg sync.WaitGroup
 	running := make(chan struct{})

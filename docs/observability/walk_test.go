@@ -51,7 +51,8 @@ func ask(ctx context.Context, locks *lockcore.Locker) error {
 	return nil
 }
 
-// Without a TracerProvider all is said but the trace.
+// Without a TracerProvider the error and Inspect have all fields of the holder except for the
+// trace.
 func Example() {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -77,10 +78,10 @@ func Example() {
 	// held by job-7 for 0s
 }
 
-// seen is what is there to see of a holder and of two that want its key.
+// seen has the data about a holder that two other calls can see.
 type seen struct {
-	busy    lockcore.Holder // in the error of one who gave up
-	holding lockcore.Holder // by Inspect, while the other waits
+	busy    lockcore.Holder // in the error of the call that timed out
+	holding lockcore.Holder // by Inspect, while the other call waits
 	spans   map[string]tracetest.SpanStub
 }
 
@@ -104,7 +105,7 @@ func walk(t *testing.T) (s seen) {
 		if !errors.As(err, &busy) {
 			t.Fatalf("not busy: %v", err)
 		}
-		go func() { // ends with its turn
+		go func() { // ends when the call has run
 			waited <- guard.Exclusive(t.Context(), b, "account:42", lockcore.Terms{Name: "waiter", Wait: time.Minute}, nothing)
 		}()
 		time.Sleep(5 * time.Second)
@@ -122,8 +123,9 @@ func walk(t *testing.T) (s seen) {
 	return s
 }
 
-// The walk of the page: the error of who gave up, Inspect while one waits, and the link of who waited lead to the holder's trace;
-// the digest leads to the key's spans.
+// Three things lead to the holder's trace: the traceparent in the error of a refused call, the
+// traceparent that Inspect returns while a call waits, and the links of both calls. The digest on
+// the page is that of the key's spans.
 func TestFromTheWaiterToTheHolder(t *testing.T) {
 	var s seen
 	synctest.Test(t, func(t *testing.T) { s = walk(t) })

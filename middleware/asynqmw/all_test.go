@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// eachPart has a key for each part of the payload: "a,b" has two.
+// eachPart returns a key for each part of the payload: "a,b" has two.
 func eachPart(_ context.Context, t *asynq.Task) (keys []guard.Key, err error) {
 	for id := range strings.SplitSeq(string(t.Payload()), ",") {
 		keys = append(keys, guard.Key{Class: "test", ID: id})
@@ -25,8 +25,9 @@ func eachPart(_ context.Context, t *asynq.Task) (keys []guard.Key, err error) {
 	return keys, nil
 }
 
-// Tasks with random pairs of keys, and tasks with one of these keys under Exclusive: no two of a key run at the same
-// time, all run, and no retry is used up. With and without Parking.
+// Tasks with random pairs of keys run beside tasks with one of these keys under Exclusive, with and
+// without Parking. No two tasks of a key run at the same time, all tasks run, and no retry is used
+// up.
 func TestExclusiveAll(t *testing.T) {
 	t.Parallel()
 	for _, parking := range []bool{false, true} {
@@ -78,7 +79,8 @@ func TestExclusiveAll(t *testing.T) {
 	}
 }
 
-// A task is parked on the key that is busy, and holds none of its keys. The release of that key wakes it.
+// A task is parked on the key that is busy, and holds none of its keys. The release of that key
+// wakes the task.
 func TestExclusiveAllParks(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -109,8 +111,9 @@ func TestExclusiveAllParks(t *testing.T) {
 	})
 }
 
-// A task is woken for one key and finds another one busy, on the same server or on another one. It gives up its place on the
-// first key at once, also if it then waits in its worker, and the next task of that key runs.
+// A task is woken for one key and finds another one busy, on the same server or on another one. It
+// gives up its place on the first key at once, also if it then waits in its worker. The next task
+// of the first key runs.
 func TestExclusiveAllMoves(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]time.Duration{"is parked": lockcore.NoWait, "waits": 20 * time.Second} {
@@ -132,7 +135,7 @@ func TestExclusiveAllMoves(t *testing.T) {
 					transfer := w.parked(w.enqueue("transfer", "a,b"))
 					statement := w.parked(w.enqueue("statement", "b"))
 					if other {
-						first.Stop() // takes no more tasks, but wakes
+						first.Stop() // takes no more tasks, but still wakes parked tasks
 						start(w.locker(), o)
 					} else {
 						first.Shutdown()
@@ -167,8 +170,8 @@ func TestExclusiveAllMoves(t *testing.T) {
 	}
 }
 
-// A woken task ends with an error that is no conflict, here because the data of another of its keys cannot be read. The next
-// task of the key for which it was woken runs.
+// A woken task ends with an error that is no conflict, because the data of another one of its keys
+// cannot be read. The next task of the key for which it was woken runs.
 func TestExclusiveAllEnds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -197,7 +200,7 @@ func TestExclusiveAllEnds(t *testing.T) {
 	})
 }
 
-// MinHold keeps all keys of a task that ran, and none of a task that was parked.
+// MinHold keeps all keys of a task that ran, and no key of a task that was parked.
 func TestExclusiveAllMinHold(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -222,8 +225,8 @@ func TestExclusiveAllMinHold(t *testing.T) {
 	})
 }
 
-// A task without usable keys does not run, asynq gets an error that says why, and the Observer gets NoKey. One that needs no
-// guard runs.
+// A task without valid keys does not run. asynq gets an error with the reason, and the Observer
+// gets NoKey. A task whose KeysFunc returns Unguarded runs.
 func TestExclusiveAllKeys(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -234,7 +237,7 @@ func TestExclusiveAllKeys(t *testing.T) {
 		for name, tt := range map[string]struct {
 			keys []guard.Key
 			err  error
-			want string // "": it runs
+			want string // "": the task runs
 		}{
 			"none":          {want: "KeysFunc returned 0 different keys, must return between 1 and 16"},
 			"17":            {keys: many, want: "KeysFunc returned 17 different keys"},

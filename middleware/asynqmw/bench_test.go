@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// What a delivery costs before it reaches Redis: the Locker is closed, so that the call ends there.
+// BenchmarkChecks measures the part of a delivery before its first command. The Locker is closed,
+// so the call ends there.
 func BenchmarkChecks(b *testing.B) {
 	locks := locktest.New(b)
 	if err := locks.Close(b.Context()); err != nil {

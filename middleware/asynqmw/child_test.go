@@ -20,36 +20,39 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// long runs what takes minutes: go test ./middleware/asynqmw -run 'TestHotKey|TestKilledWorker' -v -args -long.
+// long also runs the parts that take minutes: go test ./middleware/asynqmw -run
+// 'TestHotKey|TestKilledWorker' -v -args -long.
 var long = flag.Bool("long", false, "the hot key in full, with NoWait beside it, and asynq's own recovery of a killed worker's task: about 2 min")
 
 func TestMain(m *testing.M) {
 	chaos.Work(order.serve)
 	flag.Parse()
-	logging.Disable()                   // faults are what some tests are about
-	_ = flag.Set("test.parallel", "32") // the tests that run beside each other wait for asynq, they do not work
+	logging.Disable()                   // some tests cause faults
+	_ = flag.Set("test.parallel", "32") // parallel tests mostly wait for asynq, so more of them than CPUs can run
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
-// order is what a child process is told: to be an asynq server, with the guards of another Redis.
+// order is the JSON line that a child process gets. The child serves the tasks of one Redis, and
+// its guards use another one.
 type order struct {
 	Asynq, Locks string // addresses
-	Hang         bool   // the handler says that it runs and never returns, else it works for 50 ms on its key
+	Hang         bool   // true: the handler reports that it has begun and never returns; false: it works for 50 ms
 	Workers      int
 	Terms        lockcore.Terms
-	Parks        string // the queue that it serves, with parking; empty: the default one without
+	Parks        string // the queue that it serves, with parking; empty: the default queue without parking
 }
 
-// account is what one child did.
+// account is the work of one child.
 type account struct {
 	Deliveries int       // of tasks to the guard
 	Runs       int       // of the handler
-	Overlaps   int       // runs that found another one, anywhere
+	Overlaps   int       // runs that began while another one was inside, in any process
 	Commands   int       // sent for locks
 	End        time.Time // of the last run
 }
 
-// serve is a worker in a process of its own. It serves after a line on its standard input, and until that is closed.
+// serve is the main function of a child process. It serves after a line on its standard input, until
+// that input is closed.
 func (o order) serve(in *bufio.Scanner) error {
 	var commands redistest.Counter
 	co := &redis.Options{Addr: o.Locks}
@@ -109,7 +112,7 @@ func (w *hotWorker) hang(context.Context, *asynq.Task) error {
 	select {}
 }
 
-// work is inside for 50 ms, and Redis knows how many are.
+// work is inside for 50 ms. A counter in Redis has the number of runs inside, in all processes.
 func (w *hotWorker) work(ctx context.Context, _ *asynq.Task) error {
 	ctx = context.WithoutCancel(ctx)
 	n, err := w.rdb.Incr(ctx, "inside").Result()
@@ -127,7 +130,7 @@ func (w *hotWorker) work(ctx context.Context, _ *asynq.Task) error {
 	return w.rdb.Decr(ctx, "inside").Err()
 }
 
-// process is a child, and what it says it did.
+// process is a child that has started. It serves after serve was called.
 type process struct {
 	*chaos.Process
 	said <-chan account
@@ -139,5 +142,5 @@ func (w *world) start(o order) *process {
 	return &process{p, said}
 }
 
-// serve lets the child begin.
+// serve makes the child begin to serve.
 func (p *process) serve() { p.Tell("") }

@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// Configure asks the user's functions for everything but conflicts, and asynq's defaults where there are none.
+// Configure calls the user's functions for all errors except conflicts. Where the user has set
+// none, asynq's defaults apply.
 func TestConfigureComposes(t *testing.T) {
 	type ctxKey struct{}
 	busy := fmt.Errorf("wrapped: %w", &lockcore.BusyError{Key: "k", HeldFor: 8 * time.Second, Remaining: 20 * time.Second})
@@ -28,10 +29,10 @@ func TestConfigureComposes(t *testing.T) {
 		BaseContext:    func() context.Context { return context.WithValue(t.Context(), ctxKey{}, "mine") },
 	}))
 	if cfg.Concurrency != 7 || cfg.BaseContext().Value(ctxKey{}) != "mine" {
-		t.Error("Configure changed what it has no business with")
+		t.Error("Configure changed Concurrency or BaseContext")
 	}
 	if cfg.IsFailure(busy) || cfg.IsFailure(errBoom) || !cfg.IsFailure(errors.New("other")) {
-		t.Error("IsFailure: a conflict is none, errBoom is none by the user's word, others are")
+		t.Error("IsFailure: want false for a conflict, false for errBoom by the user's function, true for others")
 	}
 	low, high := time.Hour, time.Duration(0)
 	for range 1000 {
@@ -48,17 +49,17 @@ func TestConfigureComposes(t *testing.T) {
 		cfg.ErrorHandler.HandleError(t.Context(), nil, err)
 	}
 	if got := c.all(); len(got) != 2 || !errors.Is(got[0], errBoom) || !errors.Is(got[1], asynq.RevokeTask) || errors.Is(got[1], lockcore.ErrBusy) {
-		t.Errorf("ErrorHandler heard %v, want the two errors that are not ours", got)
+		t.Errorf("ErrorHandler got %v, want the two errors that are no conflicts", got)
 	}
 
 	cfg = asynqmw.Configure(asynq.Config{})
 	if cfg.ErrorHandler != nil || cfg.IsFailure(nil) || !cfg.IsFailure(errBoom) || cfg.RetryDelayFunc(0, errBoom, nil) < 15*time.Second {
-		t.Error("defaults are not asynq's")
+		t.Error("the defaults are not those of asynq")
 	}
 }
 
-// A server without Configure is noticed, and said once by each middleware that needs it, with what it costs; with Configure nothing
-// is said.
+// A server has no Configure. Each middleware whose policy needs it reports Misconfigured once, with
+// the consequence. With Configure there is no event.
 func TestConfigureMissing(t *testing.T) {
 	for busy, want := range map[asynqmw.ConflictPolicy]string{
 		asynqmw.RetryLater: "uses up a retry", asynqmw.Drop: "ErrorHandler is called", asynqmw.Skip: "", asynqmw.Fail: "",
@@ -81,14 +82,14 @@ func TestConfigureMissing(t *testing.T) {
 						w.Errorf("%v, configured %v: events %+v", busy, configured, got)
 					}
 				case len(got) != 1 || !strings.Contains(got[0].Problem, "Configure") || !strings.Contains(got[0].Problem, want):
-					w.Errorf("%v: events %+v, want one that says %q", busy, got, want)
+					w.Errorf("%v: events %+v, want one with %q", busy, got, want)
 				}
 			})
 		}
 	}
 }
 
-// Without Configure a conflict uses up a retry, and the error that asynq keeps says why.
+// Without Configure a conflict uses up a retry, and the error that asynq stores has the reason.
 func TestConfigureMissingCosts(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.hold("test:7")

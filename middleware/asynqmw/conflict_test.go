@@ -18,7 +18,7 @@ import (
 
 var noWait = lockcore.Terms{Wait: lockcore.NoWait}
 
-// conflicted serves one task whose key somebody else holds.
+// conflicted serves one task whose key has another holder.
 func conflicted(w *world, cfg asynq.Config, o asynqmw.ExclusiveOptions, opts ...asynq.Option) (*gauge, *complaints, *lockcore.Lease, *asynq.TaskInfo) {
 	w.Helper()
 	g, c := new(gauge), new(complaints)
@@ -28,7 +28,7 @@ func conflicted(w *world, cfg asynq.Config, o asynqmw.ExclusiveOptions, opts ...
 	return g, c, lease, w.enqueue("charge", "7", opts...)
 }
 
-// RetryLater: a conflict uses up no retry and is nobody's error, however often it comes.
+// RetryLater: conflicts use up no retry and do not reach the ErrorHandler.
 func TestBusyRetryLater(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -43,15 +43,15 @@ func TestBusyRetryLater(t *testing.T) {
 			w.Errorf("%d runs, want 1", runs)
 		}
 		if got := c.all(); len(got) != 0 {
-			w.Errorf("ErrorHandler heard %v", got)
+			w.Errorf("ErrorHandler got %v", got)
 		}
 		if !strings.Contains(info.LastErr, `"test:7" is busy`) || !strings.Contains(info.LastErr, `task "the-holder"`) {
-			w.Errorf("last error %q does not say who held it", info.LastErr)
+			w.Errorf("last error %q does not name the holder", info.LastErr)
 		}
 	})
 }
 
-// The wait comes first: a key that is free in time costs no delivery.
+// The key is released before Wait is over. The task runs in its first delivery.
 func TestBusyWaits(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g, _, lease, task := conflicted(w, quick(), asynqmw.ExclusiveOptions{})
@@ -65,7 +65,7 @@ func TestBusyWaits(t *testing.T) {
 	})
 }
 
-// The wait ends before the deadline, so that the conflict is not counted as a failure.
+// The wait ends before the deadline of the task, so asynq does not count the conflict as a failure.
 func TestBusyWaitEndsBeforeDeadline(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -82,7 +82,8 @@ func TestBusyWaitEndsBeforeDeadline(t *testing.T) {
 	})
 }
 
-// On the last attempt RetryLater waits on, up to that point, although Terms.Wait says not to wait.
+// On the last attempt RetryLater waits until shortly before the deadline, although Terms.Wait is
+// NoWait.
 func TestBusyLastAttemptWaitsLonger(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -96,7 +97,8 @@ func TestBusyLastAttemptWaitsLonger(t *testing.T) {
 	})
 }
 
-// A conflict that is left on the last attempt is loud: archived with the holder's name, an event, ErrorHandler.
+// The key is still busy at the end of the last attempt. The task is archived with the name of the
+// holder, and the Observer and the ErrorHandler get the conflict.
 func TestBusyLastAttemptLost(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -112,17 +114,18 @@ func TestBusyLastAttemptLost(t *testing.T) {
 			w.Errorf("events %+v, want one that names the holder", lost)
 		}
 		if got := c.all(); len(got) != 1 || !errors.Is(got[0], lockcore.ErrBusy) || !errors.Is(got[0], lockcore.ErrNotRun) {
-			w.Errorf("ErrorHandler heard %v, want the conflict", got)
+			w.Errorf("ErrorHandler got %v, want the conflict", got)
 		} else if f, ok := errors.AsType[interface {
 			error
 			IsFailure() bool
 		}](got[0]); !ok || !f.IsFailure() {
-			w.Error("the error does not say that it is a failure")
+			w.Error("the error has no method IsFailure that returns true")
 		}
 	})
 }
 
-// A shutdown ends the wait of a last attempt; asynq puts the task back, so nothing is lost and nothing is said.
+// A shutdown ends the wait of a last attempt. asynq puts the task back, so there is no
+// ConflictLost.
 func TestBusyLastAttemptShutdown(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.hold("test:7")

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// Finding B2: asynq gets the handler's error of a ctx together with why the lease ended, and nil from a handler that has succeeded.
+// The lease ends under a handler. asynq gets the handler's ctx error together with the cause, and
+// nil if the handler returns nil.
 func TestEndedLeaseIsNamed(t *testing.T) {
 	_, locks, stop := exampleLocks()
 	defer stop()

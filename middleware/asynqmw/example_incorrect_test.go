@@ -202,7 +202,7 @@ func ExampleSetResult_tooLarge_incorrect() {
 	// done <nil> with a result: false
 }
 
-// exampleLocks returns a Locker on a Redis in the process.
+// exampleLocks returns a Locker on a Redis in this process.
 func exampleLocks() (rdb *redis.Client, locks *lockcore.Locker, stop func()) {
 	rdb, closeRedis := exampleRedis()
 	locks, err := lockcore.New(rdb, lockcore.Options{})

@@ -122,7 +122,8 @@ func ExampleExclusive_enqueueSelf_incorrect() {
 	// task ID conflicts with another task
 }
 
-// The mistake: a server without Configure. The conflict uses up a retry, and the error says why.
+// The mistake: a server without Configure. The conflict uses up a retry, and the error has the
+// reason.
 func ExampleConfigure_forgotten_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()

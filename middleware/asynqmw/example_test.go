@@ -187,7 +187,7 @@ func ExampleKeyFunc() {
 	//  guard: run unguarded
 }
 
-// exampleRedis returns a client of a Redis in the process. In a program: redis.NewClient.
+// exampleRedis returns a client of a Redis in this process. In a program: redis.NewClient.
 func exampleRedis() (rdb *redis.Client, stop func()) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true) // keys expire, as in Redis

@@ -15,8 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// The retry of an abandoned handler has its task ID, but does not enter its hold: it waits, and then has a hold of its
-// own. Seen in sidekiq-unique-jobs, whose lock is reentrant by job ID.
+// asynq retries a task whose handler is still running after the deadline. The retry has the same
+// task ID, but does not enter that handler's hold. It waits, and then gets a separate hold. In
+// sidekiq-unique-jobs the lock is reentrant by job ID.
 func TestExclusiveSameTaskIDDoesNotReenter(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -25,7 +26,7 @@ func TestExclusiveSameTaskIDDoesNotReenter(t *testing.T) {
 		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})
 		w.serve(asynqmw.Configure(quick()), alone(g.handler(func(ctx context.Context, run int, _ *asynq.Task) error {
 			token, _ := guard.Token(ctx, "test:7")
-			tokens = append(tokens, token) // also proves to -race that no two run at once
+			tokens = append(tokens, token) // without a mutex, so the race detector reports two runs at once
 			if run == 1 {
 				stubborn(3 * time.Second)
 			}
@@ -44,13 +45,13 @@ func TestExclusiveSameTaskIDDoesNotReenter(t *testing.T) {
 	})
 }
 
-// Tasks of one key take turns, tasks of two keys do not.
+// Tasks of one key run one at a time. Tasks of two keys do not wait for each other.
 func TestExclusiveTakesTurns(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		var same gauge
 		alone := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account"), asynqmw.ExclusiveOptions{})
-		other := make(chan struct{}) // account 43 is at work
+		other := make(chan struct{}) // closed when account 43 runs
 		work := same.handler(func(context.Context, int, *asynq.Task) error {
 			select {
 			case <-other:
@@ -81,7 +82,7 @@ func TestExclusiveTakesTurns(t *testing.T) {
 	})
 }
 
-// A panic gives the key back and passes on.
+// The handler panics. The panic passes through Exclusive, and the key is released.
 func TestExclusivePanic(t *testing.T) {
 	inBubble(t, func(w *world) {
 		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
@@ -99,7 +100,8 @@ func TestExclusivePanic(t *testing.T) {
 	})
 }
 
-// A run to nil whose lease was lost on the way is answered with nil: a retry cannot undo it.
+// The lease is lost during a run that returns nil. asynq gets nil, because a retry cannot undo the
+// run.
 func TestLostLeaseIsNoError(t *testing.T) {
 	inBubble(t, func(w *world) {
 		revoke := func(kind lockcore.Kind, key string) asynq.Handler {
@@ -108,7 +110,7 @@ func TestLostLeaseIsNoError(t *testing.T) {
 					return err
 				}
 				if !w.eventually(func() bool { return ctx.Err() != nil }) {
-					w.Error("the handler was not told")
+					w.Error("the handler's ctx did not end")
 				}
 				return nil
 			})
@@ -126,7 +128,8 @@ func TestLostLeaseIsNoError(t *testing.T) {
 	})
 }
 
-// Redis away and a closed locker are plain errors that say that nothing was run.
+// A call with a closed Locker returns an error that satisfies ErrNotRun, and the handler does not
+// run.
 func TestNotRunIsAnError(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -144,7 +147,7 @@ func TestNotRunIsAnError(t *testing.T) {
 	})
 }
 
-// A mistake of the programmer is a panic that names all of it.
+// Invalid arguments of a constructor cause a panic that names each of them.
 func TestConstructorsPanic(t *testing.T) {
 	inBubble(t, func(w *world) {
 		bad := lockcore.Terms{Lease: time.Millisecond}

@@ -12,11 +12,11 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// These tests are about asynq alone, at the version that go.mod pins: what the middlewares rely on. When one fails after
-// an upgrade, the design has to be looked at again.
+// These tests check the behavior of asynq, at the version of go.mod, on which the middlewares rely.
+// If one fails after an upgrade, check the design again.
 
-// asynq does not wait for a handler that outlives its deadline: one task ID runs several times at once, and is archived
-// although every run returned nil.
+// asynq does not wait for a handler that outlives its deadline. Several runs of one task ID
+// overlap, and the task is archived although every run returned nil.
 func TestAsynqFact_abandonedHandlersOverlap(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -32,7 +32,7 @@ func TestAsynqFact_abandonedHandlersOverlap(t *testing.T) {
 	})
 }
 
-// The last attempt is archived before IsFailure is asked.
+// asynq archives the task after its last attempt, although IsFailure returns false.
 func TestAsynqFact_lastAttemptIsArchivedWhateverIsFailureSays(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -44,7 +44,7 @@ func TestAsynqFact_lastAttemptIsArchivedWhateverIsFailureSays(t *testing.T) {
 	})
 }
 
-// An error that is not a failure uses up no retry, however often it comes.
+// An error that is not a failure uses up no retry, after any number of attempts.
 func TestAsynqFact_notAFailureUsesNoRetry(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -63,7 +63,7 @@ func TestAsynqFact_notAFailureUsesNoRetry(t *testing.T) {
 	})
 }
 
-// ErrorHandler hears every error: those that are no failures, and RevokeTask too.
+// ErrorHandler gets every error, also RevokeTask and errors that are no failures.
 func TestAsynqFact_errorHandlerHearsEveryError(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -80,12 +80,12 @@ func TestAsynqFact_errorHandlerHearsEveryError(t *testing.T) {
 		}))
 		w.vanishes(w.enqueue("charge", ""))
 		if got := c.all(); len(got) != 2 || !errors.Is(got[0], errBoom) || !errors.Is(got[1], asynq.RevokeTask) {
-			w.Errorf("ErrorHandler heard %v, want both errors", got)
+			w.Errorf("ErrorHandler got %v, want both errors", got)
 		}
 	})
 }
 
-// Once ctx has ended, whatever the handler answers is counted as a failure.
+// After the end of ctx every result of the handler counts as a failure.
 func TestAsynqFact_answersAfterTheDeadlineAreFailures(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -97,7 +97,7 @@ func TestAsynqFact_answersAfterTheDeadlineAreFailures(t *testing.T) {
 				return nil
 			}
 			<-ctx.Done()
-			return errBoom // would not be a failure, had it come in time
+			return errBoom // would not be a failure before the deadline
 		}))
 		var tasks []*asynq.TaskInfo
 		for range 8 {
@@ -121,7 +121,8 @@ func TestAsynqFact_revokeIgnoresRetention(t *testing.T) {
 	})
 }
 
-// A retry that is due after 1 s comes back when DelayedTaskCheckInterval is over, 5 s by default.
+// A retry that is due after 1 s comes at the next check. DelayedTaskCheckInterval is 5 s by
+// default.
 func TestAsynqFact_retriesComeInSteps(t *testing.T) {
 	inBubble(t, func(w *world) {
 		cfg := quick()
@@ -144,7 +145,7 @@ func TestAsynqFact_retriesComeInSteps(t *testing.T) {
 	})
 }
 
-// Middleware is applied anew for every task.
+// ServeMux applies the middleware again for every task.
 func TestAsynqFact_middlewareIsAppliedPerTask(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var applied atomic.Int64
@@ -165,7 +166,7 @@ func TestAsynqFact_middlewareIsAppliedPerTask(t *testing.T) {
 	})
 }
 
-// A task ID is unique in its queue only.
+// A task ID is unique only within its queue.
 func TestAsynqFact_taskIDsArePerQueue(t *testing.T) {
 	inBubble(t, func(w *world) {
 		a := w.enqueue("charge", "", asynq.TaskID("t"), asynq.Queue("a"))
@@ -176,7 +177,7 @@ func TestAsynqFact_taskIDsArePerQueue(t *testing.T) {
 	})
 }
 
-// RunTask runs a task in any state but pending and active: parking looks at the state first.
+// RunTask runs a task in any state except pending and active. So parking checks the state first.
 func TestAsynqFact_runTaskRunsEndedTasks(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -219,7 +220,7 @@ func TestAsynqFact_runTaskRunsEndedTasks(t *testing.T) {
 	})
 }
 
-// The Inspector's errors for a task or a queue that does not exist are found by errors.Is.
+// errors.Is finds the Inspector's errors for a task or a queue that does not exist.
 func TestAsynqFact_inspectorNotFound(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.enqueue("charge", "")
@@ -234,7 +235,8 @@ func TestAsynqFact_inspectorNotFound(t *testing.T) {
 	})
 }
 
-// The last error of a task is stored in full, and is what the Inspector returns. A completed task keeps it.
+// asynq stores the last error of a task in full, and the Inspector returns it. A completed task
+// keeps it.
 func TestAsynqFact_lastErrorIsStoredInFull(t *testing.T) {
 	inBubble(t, func(w *world) {
 		long := strings.Repeat("an error\n\x00\"ä\"", 10_000)
@@ -252,7 +254,8 @@ func TestAsynqFact_lastErrorIsStoredInFull(t *testing.T) {
 	})
 }
 
-// A task with Deadline gets that in its ctx with each delivery. One with Timeout gets a new deadline with each delivery.
+// A task with Deadline has that deadline in its ctx in each delivery. A task with Timeout has a new
+// deadline in each delivery.
 func TestAsynqFact_timeoutIsOfADelivery(t *testing.T) {
 	inBubble(t, func(w *world) {
 		ends := make(chan time.Time, 4)

@@ -22,8 +22,8 @@ import (
 
 var byPaymentID = asynqmw.ByJSON("payment", "/payment_id")
 
-// Finding B4: a task whose key is done with another payload completes without a run, as before, but the difference is
-// reported. Another form of the same payload is not a difference.
+// A task has a key that is done with another payload. The task completes without a run, and the
+// Observer gets PayloadDiffers. Another form of the same payload is not a difference.
 func TestOncePayloadDiffers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -55,8 +55,8 @@ func TestOncePayloadDiffers(t *testing.T) {
 	})
 }
 
-// Finding B4: under Fingerprint the difference is refused, done or running, and asynq retries: SkipRetry would archive the
-// task at once.
+// With Fingerprint a task with another payload is refused, and asynq retries it until its retries
+// are used up. With SkipRetry it would be archived at once.
 func TestOnceFingerprintRefuses(t *testing.T) {
 	for name, row := range map[string]struct {
 		fingerprint asynqmw.FingerprintFunc
@@ -88,7 +88,8 @@ func TestOnceFingerprintRefuses(t *testing.T) {
 	}
 }
 
-// A deploy that begins to refuse, or to report, does not touch the keys that are done by then.
+// A deployment changes between reporting and refusing. Keys that were done before it keep their
+// behavior: a task with another payload completes without a run.
 func TestOnceFingerprintDeploy(t *testing.T) {
 	inBubble(t, func(w *world) {
 		reports := asynqmw.Once(w.locks, byPaymentID, asynqmw.OnceOptions{})
@@ -109,8 +110,8 @@ func TestOnceFingerprintDeploy(t *testing.T) {
 	})
 }
 
-// A key by task ID or by payload has only one payload, so no digest of it is stored. All other keys store one, also
-// with a failure.
+// A key by payload has only one payload, so the record has no digest of it. A record of any other
+// key has one, also the record of a failure.
 func TestOnceStoresADigest(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i, row := range []struct {
@@ -146,7 +147,7 @@ func TestOnceStoresADigest(t *testing.T) {
 	})
 }
 
-// A key by task ID stores nothing of the payload either.
+// The record of a key by task ID has no digest of the payload either.
 func TestOnceByTaskIDStoresNoDigest(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -160,7 +161,8 @@ func TestOnceByTaskIDStoresNoDigest(t *testing.T) {
 	})
 }
 
-// A task whose payload has no fingerprint does not run: asynq gets an error that it retries, and the task is counted.
+// A payload has no fingerprint. The task does not run, asynq gets an error that it retries, and the
+// Observer gets NoKey.
 func TestNoFingerprint(t *testing.T) {
 	inBubble(t, func(w *world) {
 		key := func(_ context.Context, _ *asynq.Task) (guard.Key, error) {
@@ -192,7 +194,7 @@ func fingerprintOf(t interface{ Fatal(...any) }, f asynqmw.FingerprintFunc, payl
 	return string(b)
 }
 
-// What counts as the same payload, and what does not.
+// Pairs of payloads, and whether their fingerprints are equal.
 func TestWholePayload(t *testing.T) {
 	long := strings.Repeat("9", 400)
 	for _, row := range []struct {
@@ -215,7 +217,7 @@ func TestWholePayload(t *testing.T) {
 		{`1`, `"1"`, false},
 		{`"a"`, `"\u0061"`, true},
 		{`"😀"`, `"\ud83d\ude00"`, true},
-		{`"\u00e9"`, `"e\u0301"`, false}, // composed and not: texts are compared as they are
+		{`"\u00e9"`, `"e\u0301"`, false}, // composed and decomposed: texts are not normalized
 		{`{"a":1,"a":2}`, `{"a":2}`, true},
 		{`{"a":1,"a":2}`, `{"a":1}`, false},
 		{`{"a":null}`, `{}`, false},
@@ -224,16 +226,16 @@ func TestWholePayload(t *testing.T) {
 		{`["ab","c"]`, `["a","bc"]`, false},
 		{`{"a":"b"}`, `{"b":"a"}`, false},
 		{`{}`, `{ }`, true},
-		{``, ` `, false}, // no JSON: byte by byte
+		{``, ` `, false}, // not JSON: compared byte by byte
 		{`{"a":1`, `{"a": 1`, false},
 		{`{} {}`, `{}  {}`, false},
 		{"\"\xff\"", "\"\xfe\"", false}, // encoding/json makes U+FFFD of both
 		{`"\ud800"`, `"\ud801"`, false},
 		{`"\ud800"`, `"\ufffd"`, false},
-		{`"\\ud800"`, ` "\\ud800"`, true}, // a backslash, and no escape
+		{`"\\ud800"`, ` "\\ud800"`, true}, // an escaped backslash, not an escape of a surrogate
 		{`"\udc00\ud800"`, `"\udc01\ud800"`, false},
 		{"\"\xff\"", "\"\xff\" ", false},
-		{`{"a":"` + "\x00" + `"}`, `{"a":"\u0000"}`, false}, // a control character is no JSON
+		{`{"a":"` + "\x00" + `"}`, `{"a":"\u0000"}`, false}, // JSON must not contain a control character
 	} {
 		if a, b := fingerprintOf(t, asynqmw.WholePayload, row.a), fingerprintOf(t, asynqmw.WholePayload, row.b); (a == b) != row.same {
 			t.Errorf("%q and %q: same is %v, want %v", row.a, row.b, a == b, row.same)
@@ -241,7 +243,7 @@ func TestWholePayload(t *testing.T) {
 	}
 }
 
-// A payload that is nested too deeply is compared byte by byte, and does not use up the stack.
+// A payload that is nested too deeply is compared byte by byte. This does not overflow the stack.
 func TestWholePayloadDeep(t *testing.T) {
 	for depth, same := range map[int]bool{1_000: true, 10_000: true, 10_001: false, 1_000_000: false} {
 		deep := strings.Repeat("[", depth) + strings.Repeat("]", depth)
@@ -251,7 +253,7 @@ func TestWholePayloadDeep(t *testing.T) {
 	}
 }
 
-// Numbers are compared exactly, whatever their form.
+// Numbers are compared by their exact value, in any notation.
 func TestWholePayloadNumbers(t *testing.T) {
 	number := rapid.Custom(func(t *rapid.T) string {
 		return rapid.StringMatching(`-?(0|[1-9][0-9]{0,3})(\.[0-9]{1,3})?([eE][+-]?[0-9])?`).Draw(t, "number")
@@ -269,7 +271,8 @@ func TestWholePayloadNumbers(t *testing.T) {
 	})
 }
 
-// Which values count, and that it does not matter in which order they are named.
+// The values at the pointers of Fields, or all others for Except, make the fingerprint. The order
+// of the pointers does not matter.
 func TestFieldsAndExcept(t *testing.T) {
 	const doc = `{"amount":5,"to":{"iban":"X","name":"A"},"list":[1,{"t":2},3],"note":null}`
 	for _, row := range []struct {
@@ -298,11 +301,12 @@ func TestFieldsAndExcept(t *testing.T) {
 		}
 	}
 	if a, b := fingerprintOf(t, asynqmw.Fields("/amount", "/note"), doc), fingerprintOf(t, asynqmw.Fields("/note", "/amount", "/note"), doc); a != b {
-		t.Error("the order of the pointers counts")
+		t.Error("the order of the pointers changes the fingerprint")
 	}
 }
 
-// A mistake in a pointer is reported when the option is made, with the function and the pointer.
+// An invalid pointer causes a panic when the function is made. The text has the function and the
+// pointer.
 func TestBadFingerprintPointers(t *testing.T) {
 	for want, call := range map[string]func(){
 		"asynqmw: Fields: at least one JSON pointer is needed":                       func() { asynqmw.Fields() },
@@ -323,7 +327,7 @@ func TestBadFingerprintPointers(t *testing.T) {
 	}
 }
 
-// No payload makes a fingerprint panic, and equal bytes make equal fingerprints.
+// No payload causes a panic, and equal payloads have equal fingerprints.
 func FuzzFingerprint(f *testing.F) {
 	for _, s := range []string{``, `{"a":1}`, `[[],{}]`, `"\ud800\udc00"`, `"\`, `1e5`, "\xff"} {
 		f.Add([]byte(s))

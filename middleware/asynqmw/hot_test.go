@@ -9,9 +9,10 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A hot key with default options: 20 workers in 2 processes, tasks of 50 ms, all on one account. All are done, never two
-// at once, with at most 1.2 deliveries and 12 lock commands a task; with -long it is 200 tasks, in at most 1.3 times the
-// pure work, and what NoWait comes to is reported beside it.
+// A hot key with default options: 20 workers in 2 processes, and tasks of 50 ms that all use one
+// account. All tasks are done, one at a time, with at most 1.2 deliveries and 12 lock commands per
+// task. With -long there are 200 tasks. They take at most 1.3 times the time of the work alone, and
+// the result with NoWait is logged for comparison.
 func TestHotKey(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -24,21 +25,21 @@ func TestHotKey(t *testing.T) {
 		t.Errorf("%d of %d done, %d runs, %d overlaps", r.done, tasks, r.Runs, r.Overlaps)
 	}
 	if each := r.per(r.Deliveries); each > 1.2 {
-		t.Errorf("%.2f deliveries a task, want 1.2 at most", each)
+		t.Errorf("%.2f deliveries per task, want at most 1.2", each)
 	}
 	if each := r.per(r.Commands); each > 12 {
-		t.Errorf("%.2f lock commands a task, want 12 at most", each)
+		t.Errorf("%.2f lock commands per task, want at most 12", each)
 	}
 	if !*long {
 		return
 	}
 	if r.factor() > 1.3 {
-		t.Errorf("%.2f times the pure work, want 1.3 at most", r.factor())
+		t.Errorf("%.2f times the work alone, want at most 1.3", r.factor())
 	}
 	contend(t, tasks, lockcore.Terms{Wait: lockcore.NoWait}, time.Minute)
 }
 
-// result is what both processes did, and how long that took.
+// result is the work of both processes, and the time that it took.
 type result struct {
 	account
 
@@ -52,7 +53,7 @@ func (r result) factor() float64 {
 	return r.took.Seconds() / (float64(r.tasks) * 0.05)
 }
 
-// contend lets two processes with ten workers each do the tasks of one key, for as long as limit allows.
+// contend runs the tasks of one key in two processes with ten workers each, for at most limit.
 func contend(t *testing.T, tasks int, terms lockcore.Terms, limit time.Duration) result {
 	t.Helper()
 	queue, locks := redistest.Real(t), redistest.Real(t)
@@ -91,7 +92,7 @@ func contend(t *testing.T, tasks int, terms lockcore.Terms, limit time.Duration)
 		r.Commands += a.Commands
 		r.took = max(r.took, a.End.Sub(began))
 	}
-	t.Logf("wait %v: %d of %d tasks done in %v, %.2f times the pure work; %.2f deliveries and %.2f lock commands a task; runs %d, overlaps %d",
+	t.Logf("wait %v: %d of %d tasks done in %v, %.2f times the work alone; %.2f deliveries and %.2f lock commands per task; runs %d, overlaps %d",
 		terms.Wait, r.done, tasks, r.took.Round(time.Millisecond), r.factor(), r.per(r.Deliveries), r.per(r.Commands), r.Runs, r.Overlaps)
 	if info, err := w.inspect.GetQueueInfo("default"); err == nil && info.Archived+info.Retry > 0 {
 		t.Logf("%d archived, %d in retry", info.Archived, info.Retry)

@@ -65,7 +65,7 @@ func TestByJSON(t *testing.T) {
 	}
 }
 
-// No two lists of parts make the same key.
+// Different lists of parts make different keys.
 func TestJoinIsInjective(t *testing.T) {
 	part := rapid.StringMatching(`[a,%2C]{1,4}`)
 	rapid.Check(t, func(t *rapid.T) {
@@ -91,7 +91,7 @@ func TestJoinIsInjective(t *testing.T) {
 	})
 }
 
-// What the key functions make of a task on a server.
+// Each key function returns the expected key for a task on a server.
 func TestKeysOnServer(t *testing.T) {
 	inBubble(t, func(w *world) {
 		keys := map[string]asynqmw.KeyFunc{
@@ -133,7 +133,8 @@ func TestKeysOnServer(t *testing.T) {
 	}
 }
 
-// The class is the default name, the task stands with the hold, and a Once key begins with the type.
+// The default name is the class of the key, the holder has the task ID, and a once key begins with
+// the task type.
 func TestKeyReachesLockcore(t *testing.T) {
 	inBubble(t, func(w *world) {
 		seen := map[string]string{}
@@ -169,7 +170,8 @@ func TestKeyReachesLockcore(t *testing.T) {
 	})
 }
 
-// A task without the key is not run: asynq gets an error that it retries, and it is counted.
+// A task without the value for its key does not run. asynq gets an error that it retries, and the
+// Observer gets NoKey.
 func TestNoKey(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -189,7 +191,8 @@ func TestNoKey(t *testing.T) {
 	})
 }
 
-// guard.Unguarded runs the task unguarded, and SetResult still works; an empty ID is a mistake.
+// A KeyFunc returns guard.Unguarded. The task runs without a guard, and SetResult works. An empty
+// ID is an error.
 func TestUnguarded(t *testing.T) {
 	inBubble(t, func(w *world) {
 		key := func(_ context.Context, t *asynq.Task) (guard.Key, error) {

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// A worker is killed with SIGKILL in the middle of a task. Another task of its key runs when the lease is over, and is
-// told that it takes over. With -long the test waits until asynq brings the killed worker's own task back, which takes 60 to
-// 120 s by its constants: that task completes without a run, for its work is done.
+// A worker is killed with SIGKILL during a task. When the lease is over, another task of the key
+// runs and takes over. With -long the test also waits until asynq returns the killed worker's task
+// to the queue, after 60 to 120 s. That task completes without a run, because its key is done.
 func TestKilledWorker(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -38,7 +38,7 @@ func TestKilledWorker(t *testing.T) {
 	w.serve(asynqmw.Configure(quick()), once(g.handler(func(ctx context.Context, _ int, _ *asynq.Task) error {
 		attempt, tookOver := guard.Attempt(ctx, "charge/test:7")
 		if !tookOver {
-			t.Error("the handler is not told that it takes over")
+			t.Error("guard.Attempt does not report the takeover")
 		}
 		attempts <- attempt
 		return asynqmw.SetResult(ctx, []byte("receipt"))
@@ -48,14 +48,14 @@ func TestKilledWorker(t *testing.T) {
 		t.Errorf("attempt %d, want 2", got)
 	}
 	if info := w.until(task, func(*asynq.TaskInfo) bool { return true }); info.State != asynq.TaskStateActive {
-		t.Errorf("the victim's task is %v, want active: asynq does not know yet", info.State)
+		t.Errorf("the victim's task is %v, want active: asynq has not noticed the kill yet", info.State)
 	}
 	if !*long {
 		return
 	}
 	killed := time.Now()
 	var info *asynq.TaskInfo
-	for range 6 { // each looks for 30 s
+	for range 6 { // each waits for up to 2 min
 		if w.eventually(func() bool {
 			info, _ = w.inspect.GetTaskInfo(task.Queue, task.ID)
 			return info == nil || info.State != asynq.TaskStateActive && info.State != asynq.TaskStateRetry && info.State != asynq.TaskStatePending
@@ -69,11 +69,12 @@ func TestKilledWorker(t *testing.T) {
 	if runs, _ := g.counts(); runs != 1 {
 		t.Errorf("%d runs after the kill, want 1", runs)
 	}
-	t.Logf("asynq brought the task back after %v", time.Since(killed).Round(time.Second))
+	t.Logf("asynq returned the task to the queue after %v", time.Since(killed).Round(time.Second))
 }
 
-// A process is killed with SIGKILL at a random moment while it wakes parked tasks: its own task is woken by a release,
-// begins to hold the key and wakes the next. The parked tasks run all the same, and never two at once.
+// A process is killed with SIGKILL at a random moment while it wakes parked tasks. A release gives
+// its task the key, and at the beginning of that hold the process wakes the next task. All parked
+// tasks run, one at a time.
 func TestKilledWaker(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// node is what one of several processes has: an asynq server and a Locker, on the Redis of the world.
+// node is the part of one of several processes: an asynq server and a Locker on the Redis of the
+// world.
 type node struct {
 	*world
 	locks *lockcore.Locker
@@ -23,7 +24,7 @@ type node struct {
 	srv   *asynq.Server
 }
 
-// node starts a server with one worker for h, which gets the Locker of the node.
+// node starts a server with one worker for the handler that h returns for the node's Locker.
 func (w *world) node(h func(*lockcore.Locker) asynq.Handler) *node {
 	w.Helper()
 	n := &node{world: w, heard: new(locktest.Recorder)}
@@ -31,7 +32,7 @@ func (w *world) node(h func(*lockcore.Locker) asynq.Handler) *node {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.Cleanup(func() { _ = locks.Close(context.Background()) }) // some tests have closed it with an error
+	w.Cleanup(func() { _ = locks.Close(context.Background()) }) // some tests have closed the Locker before, with an error
 	n.locks = locks
 	cfg := quick()
 	cfg.Concurrency, cfg.ShutdownTimeout = 1, 20*time.Second
@@ -40,8 +41,8 @@ func (w *world) node(h func(*lockcore.Locker) asynq.Handler) *node {
 	return n
 }
 
-// A worker that is told to stop keeps its lease for as long as its handler runs, longer than a lease, and the next worker
-// has the key when the handler has returned.
+// A server shuts down while its handler runs for longer than a lease. The lease is renewed
+// meanwhile, and the next worker gets the key when the handler returns.
 func TestShutdownHandsOver(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -77,7 +78,7 @@ func TestShutdownHandsOver(t *testing.T) {
 		}()
 		<-time.After(9 * time.Second) // a lease and a half
 		if err := context.Cause(ctx); err != nil {
-			w.Errorf("the handler was told to stop: %v", err)
+			w.Errorf("the handler's ctx ended: %v", err)
 		}
 		close(finish)
 		w.ends(first, asynq.TaskStateCompleted)
@@ -90,22 +91,23 @@ func TestShutdownHandsOver(t *testing.T) {
 			w.Errorf("%d runs, %d at once; want two, one after the other", runs, most)
 		}
 		gap := time.Duration(taken.Load() - returned.Load())
-		if gap < 0 || gap > 3*time.Second+control.Late(time.Unix(0, returned.Load())) { // half a lease: it did not wait for one to end
+		if gap < 0 || gap > 3*time.Second+control.Late(time.Unix(0, returned.Load())) { // half a lease: the key did not have to expire
 			w.Errorf("taken %v after the handler had returned", gap)
 		}
 	})
 }
 
-// Where the bound of Close ends first, the handler is told, its lease is not renewed any more, and the key is free at the
-// lease's end, not sooner, although asynq has put the task back long before.
+// The ctx of Close ends before the handler returns. The handler's ctx ends and its lease is not
+// renewed. The key is free when the lease expires and not before, although asynq put the task back
+// before that.
 func TestShutdownBoundEndsFirst(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		var g gauge
-		var runs [2]atomic.Int64 // when each began
+		var runs [2]atomic.Int64 // the time when each run began
 		begun, finish := make(chan context.Context, 2), make(chan struct{})
 		alone := func(locks *lockcore.Locker) asynq.Handler {
-			o := asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Lease: 10 * time.Second, Wait: 100 * time.Millisecond}} // long enough not to be lost before Close
+			o := asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Lease: 10 * time.Second, Wait: 100 * time.Millisecond}} // long enough that the lease is not lost before Close
 			return asynqmw.Exclusive(locks, byPayload, o)(g.handler(func(ctx context.Context, run int, _ *asynq.Task) error {
 				runs[run-1].Store(time.Now().UnixNano())
 				begun <- ctx
@@ -126,14 +128,14 @@ func TestShutdownBoundEndsFirst(t *testing.T) {
 			w.Error("Close returned nil while a handler ran")
 		}
 		if ctx.Err() == nil {
-			w.Error("the handler was not told")
+			w.Error("the handler's ctx did not end")
 		}
 		next := w.node(alone)
 		held, err := next.locks.Inspect(w.Context(), lockcore.KindExclusive, "test:7")
 		if err != nil || held.State != lockcore.StateHeld || held.Remaining <= 0 {
 			w.Fatalf("after Close: %+v, %v", held, err)
 		}
-		free := time.Now().Add(held.Remaining - 10*time.Millisecond) // both clocks are in whole milliseconds
+		free := time.Now().Add(held.Remaining - 10*time.Millisecond) // both clocks have whole milliseconds
 		<-begun
 		if took := time.Unix(0, runs[1].Load()); took.Before(free) {
 			w.Errorf("the key was taken %v before the lease's end", free.Sub(took))
@@ -144,11 +146,11 @@ func TestShutdownBoundEndsFirst(t *testing.T) {
 		if lost := locktest.EventsOf[lockcore.Lost](old.heard); len(lost) != 1 || !errors.Is(lost[0].Cause, lockcore.ErrGivenUp) {
 			w.Errorf("events %+v, want one of ErrGivenUp", lost)
 		}
-		w.noRetry(info) // neither a shutdown nor a conflict uses one up
+		w.noRetry(info) // neither a shutdown nor a conflict uses up a retry
 	})
 }
 
-// stopping is a node whose server gives its handlers 200 ms at a shutdown.
+// stopping returns a node whose server waits 200 ms for its handlers at a shutdown.
 func (w *world) stopping(h func(*lockcore.Locker) asynq.Handler) *node {
 	w.Helper()
 	n := &node{world: w, locks: w.locks, heard: w.heard}
@@ -158,8 +160,9 @@ func (w *world) stopping(h func(*lockcore.Locker) asynq.Handler) *node {
 	return n
 }
 
-// A handler that outlives the shutdown of its server, beside its own task on the next one: it does not run twice under
-// Once, where its late success is recorded, and never twice at once under Exclusive.
+// A handler outlives the shutdown of its server, and the next server gets the same task. With Once
+// the task does not run again, because the late success is recorded. With Exclusive it runs again,
+// but not at the same time.
 func TestShutdownZombie(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// What TestAsynqFact_abandonedHandlersOverlap shows runs once under Once: the late success is recorded, and the retry
-// finds it, hands the result to asynq and completes the task.
+// A handler outlives its deadline, as in TestAsynqFact_abandonedHandlersOverlap. With Once it runs
+// once. The late success is recorded, and the retry replays it, passes the result to asynq and
+// completes the task.
 func TestOnceOutlivesDeadline(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -35,7 +36,8 @@ func TestOnceOutlivesDeadline(t *testing.T) {
 	})
 }
 
-// Where the attempt that timed out was the last, asynq archives the task; running it again is a no-op.
+// The last attempt outlives its deadline, and asynq archives the task. RunTask then completes it
+// without another run.
 func TestOnceLastAttemptOutlivesDeadline(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -56,7 +58,8 @@ func TestOnceLastAttemptOutlivesDeadline(t *testing.T) {
 	})
 }
 
-// The first delivery fails, the redelivery runs; a dedupe that marks the key before the handler loses the task here.
+// The first delivery fails and the redelivery runs. A deduplication that marks the key before the
+// handler runs would lose this task.
 func TestOnceFailureIsRunAgain(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -75,7 +78,8 @@ func TestOnceFailureIsRunAgain(t *testing.T) {
 	})
 }
 
-// A duplicate completes without a run and with the same result, byte for byte; another type with the same key runs.
+// A duplicate completes without a run and with the same result, byte for byte. A task of another
+// type with the same key runs.
 func TestOnceReplay(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -90,12 +94,12 @@ func TestOnceReplay(t *testing.T) {
 			}
 		}
 		if runs, _ := g.counts(); runs != 2 {
-			w.Errorf("%d runs, want one a type", runs)
+			w.Errorf("%d runs, want one per type", runs)
 		}
 	})
 }
 
-// A panic frees the key, and asynq still sees that it was one.
+// A handler panics. The key is free, and asynq still detects the panic.
 func TestOncePanic(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var c complaints
@@ -114,13 +118,13 @@ func TestOncePanic(t *testing.T) {
 			w.Errorf("%d runs, want 2", runs)
 		}
 		if got := c.all(); len(got) != 1 || !asynq.IsPanicError(got[0]) {
-			w.Errorf("ErrorHandler heard %v, want the panic", got)
+			w.Errorf("ErrorHandler got %v, want the panic", got)
 		}
 	})
 }
 
-// Under AtMostOnce a panic leaves the key abandoned: no attempt runs, and the task ends archived until an operator has
-// cleared the key and runs it again.
+// With AtMostOnce a panic leaves the key abandoned. No later attempt runs, and the task is
+// archived. When an operator has cleared the key, RunTask runs the task again.
 func TestOnceAtMostOnceAbandoned(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -148,7 +152,7 @@ func TestOnceAtMostOnceAbandoned(t *testing.T) {
 	})
 }
 
-// Final is recorded, and each retry gets its text without a run.
+// A Final error is recorded. Each retry replays its text without a run.
 func TestOnceFinal(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -163,7 +167,7 @@ func TestOnceFinal(t *testing.T) {
 	})
 }
 
-// The same key with another payload is refused if a fingerprint was asked for.
+// With a Fingerprint, the same key with another payload is refused.
 func TestOnceFingerprint(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -181,7 +185,8 @@ func TestOnceFingerprint(t *testing.T) {
 	})
 }
 
-// A Once must not record that its handler failed when an Exclusive inside did not let it run.
+// An Exclusive inside a Once finds its key busy. The Once does not record a failure, because its
+// handler did not run.
 func TestOnceAroundBusyExclusive(t *testing.T) {
 	inBubble(t, func(w *world) {
 		lease := w.hold("account:42")
@@ -201,7 +206,8 @@ func TestOnceAroundBusyExclusive(t *testing.T) {
 	})
 }
 
-// With a Once inside a Once the result reaches both records, also that of an inner one that is replayed.
+// A Once is nested in another Once. The result is in both records, also if the inner one is
+// replayed.
 func TestOnceNestedResult(t *testing.T) {
 	inBubble(t, func(w *world) {
 		h := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { return asynqmw.SetResult(ctx, []byte("receipt")) })
@@ -222,7 +228,7 @@ func TestOnceNestedResult(t *testing.T) {
 	})
 }
 
-// A duplicate of two nested Onces gets the result of the outer record.
+// A duplicate of a task with two nested Onces gets the result of the outer record.
 func TestOnceNestedReplay(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -242,7 +248,7 @@ func TestOnceNestedReplay(t *testing.T) {
 	})
 }
 
-// SetResult says when it has nowhere to write.
+// SetResult returns an error outside of a Once, and after its handler has returned.
 func TestSetResultOutside(t *testing.T) {
 	inBubble(t, func(w *world) {
 		if err := asynqmw.SetResult(w.Context(), nil); err == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/tracing/asynqtrace"
 )
 
-// chain puts h behind middlewares, the first outermost, as (*asynq.ServeMux).Use does.
+// chain wraps h in middlewares. The first one is the outermost, as in (*asynq.ServeMux).Use.
 func chain(h asynq.Handler, mws ...asynq.MiddlewareFunc) asynq.Handler {
 	for _, mw := range slices.Backward(mws) {
 		h = mw(h)
@@ -26,7 +26,7 @@ func chain(h asynq.Handler, mws ...asynq.MiddlewareFunc) asynq.Handler {
 	return h
 }
 
-// recovered makes an error of a panic.
+// recovered returns an error for a panic.
 func recovered(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) (err error) {
 		defer func() {
@@ -38,7 +38,7 @@ func recovered(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// limited gives a handler d.
+// limited gives a handler d of time.
 func limited(d time.Duration) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
@@ -49,8 +49,9 @@ func limited(d time.Duration) asynq.MiddlewareFunc {
 	}
 }
 
-// The order that the package asks for, whole: the panic leaves the guard before it is recovered, the guard's span is below the
-// delivery's, and the handler has all of its time however long it stood in line.
+// All middlewares in the recommended order. The panic passes through the guard before it is
+// recovered. The guard's span is below the span of the delivery. The handler has its full timeout,
+// after any time in the wait queue.
 func TestOrder(t *testing.T) {
 	inBubble(t, func(w *world) {
 		spans := tracetest.NewInMemoryExporter()
@@ -83,7 +84,7 @@ func TestOrder(t *testing.T) {
 			w.Errorf("the handler had %v left of its second", left)
 		}
 		if held, err := locks.Inspect(w.Context(), lockcore.KindOnce, "charge/test:7"); err != nil || held.State != lockcore.StateAbandoned {
-			w.Errorf("after the panic the key is %v, %v; want abandoned: nobody knows how far the handler came", held.State, err)
+			w.Errorf("after the panic the key is %v, %v; want abandoned: the outcome of the run is unknown", held.State, err)
 		}
 		below := map[string]string{}
 		names := map[string]string{}
@@ -101,8 +102,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// What recover inside the guard costs: with at most once a panic whose effect nobody knows is recorded as a failure that is
-// known, and under either mode a recover that answers nil makes it done.
+// A recover inside the guard, with AtMostOnce: a panic with an unknown outcome is recorded as a
+// failure, and the key is done.
 func TestOrderRecoverInside_incorrect(t *testing.T) {
 	inBubble(t, func(w *world) {
 		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Mode: guard.AtMostOnce})
@@ -114,7 +115,7 @@ func TestOrderRecoverInside_incorrect(t *testing.T) {
 	})
 }
 
-// What a timeout outside the guard costs: the time in line is taken from the handler's.
+// A timeout outside of the guard: the time in the wait queue is taken from the handler's time.
 func TestOrderTimeoutOutside_incorrect(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var left time.Duration
@@ -130,13 +131,14 @@ func TestOrderTimeoutOutside_incorrect(t *testing.T) {
 			w.Error(err)
 		}
 		if left > 1500*time.Millisecond {
-			w.Errorf("%v left; this test shows that the wait is taken off", left)
+			w.Errorf("%v left; this test shows that the wait reduces the handler's time", left)
 		}
 	})
 }
 
-// What a timeout that gives up on its handler, as http.TimeoutHandler does, costs inside the guard: the key is given back while
-// the handler runs. Outside, the guard is given up with its handler, and keeps the key.
+// A timeout returns before its handler does, like http.TimeoutHandler. Inside the guard this
+// releases the key while the handler runs. Outside, the guard still waits for the handler and keeps
+// the key.
 func TestOrderTimeoutThatGivesUp(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for _, inside := range []bool{true, false} {
@@ -160,7 +162,7 @@ func TestOrderTimeoutThatGivesUp(t *testing.T) {
 	})
 }
 
-// givingUp answers after 100 ms whether the handler has returned or not.
+// givingUp returns after 100 ms, also if the handler has not returned.
 func givingUp(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		done := make(chan error, 1)

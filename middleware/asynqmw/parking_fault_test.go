@@ -19,16 +19,17 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// parkAtOnce are the terms of tasks that never wait in a worker. They come back by themselves 15 to
+// parkAtOnce has the terms of tasks that never wait in a worker. They come back by themselves 15 to
 // 19 s after they were parked, which is longer than backend.WokenTime.
 var parkAtOnce = asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait, Lease: 15 * time.Second}}
 
 const (
-	soon   = 5 * time.Second  // at most, until a woken task has run
-	itself = 14 * time.Second // at least, until a task comes back by itself
+	soon   = 5 * time.Second  // the longest time until a woken task has run
+	itself = 14 * time.Second // the shortest time until a task comes back by itself
 )
 
-// crowd serves tasks, which add their ID to order, and parks n of them on the key test:7 of the lease.
+// crowd parks n tasks on the key test:7, which lease holds. Each task that runs sends its ID to
+// order.
 func (w *world) crowd(n int, opts ...asynq.Option) (lease *lockcore.Lease, tasks []*asynq.TaskInfo, g *gauge, order chan string) {
 	w.Helper()
 	g, order = new(gauge), make(chan string, 1000)
@@ -46,13 +47,13 @@ func (w *world) crowd(n int, opts ...asynq.Option) (lease *lockcore.Lease, tasks
 	return lease, tasks, g, order
 }
 
-// exclusive is an exclusive key of the backend.
+// exclusive returns the backend's key for an exclusive key.
 func (w *world) exclusive(name string) *backend.Key {
 	key := w.locks.Internal().Backend.Key(backend.KindExclusive, name)
 	return &key
 }
 
-// entries returns how many tasks are parked on an exclusive key.
+// entries returns the number of tasks that are parked on an exclusive key.
 func (w *world) entries(name string) int {
 	w.Helper()
 	s, err := w.locks.Internal().Backend.Inspect(context.Background(), w.exclusive(name), backend.NoRecord)
@@ -62,7 +63,7 @@ func (w *world) entries(name string) int {
 	return s.Parked
 }
 
-// unpark does what a waker does first: it removes entries, and marks the next one as woken.
+// unpark executes the first step of a waker: it removes entries, and marks the next one as woken.
 func (w *world) unpark(name string, remove ...string) (woken []string) {
 	w.Helper()
 	ctx := context.Background()
@@ -79,7 +80,8 @@ func (w *world) unpark(name string, remove ...string) (woken []string) {
 	}
 }
 
-// all waits until all tasks are completed, checks noRetry of each, and returns how long it took.
+// all waits until all tasks are completed, checks noRetry for each, and returns the time that this
+// took.
 func (w *world) all(tasks []*asynq.TaskInfo) time.Duration {
 	w.Helper()
 	began := time.Now()
@@ -89,7 +91,7 @@ func (w *world) all(tasks []*asynq.TaskInfo) time.Duration {
 	return time.Since(began)
 }
 
-// once checks that each of n tasks ran once, one after the other, and that none is parked any more.
+// once checks that each of n tasks ran once, one at a time, and that none is parked.
 func (w *world) once(g *gauge, n int) {
 	w.Helper()
 	if runs, most := g.counts(); runs != n || most != 1 {
@@ -100,8 +102,8 @@ func (w *world) once(g *gauge, n int) {
 	}
 }
 
-// A waker dies after each of its steps. The tasks run all the same: soon after the release, because that
-// server looks at the free key again, or by themselves if no entry is left.
+// A waker dies after each of its steps. All tasks run: soon after the release, because that server
+// checks the free key again, or by themselves if no entry is left.
 func TestParkingWakerDies(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -116,13 +118,13 @@ func TestParkingWakerDies(t *testing.T) {
 		"running": {
 			die: func(w *world, tasks []*asynq.TaskInfo) {
 				w.unpark("test:7")
-				if err := w.inspect.RunTask("default", tasks[0].ID); err != nil && w.virtual { // a reply of a busy machine may be late
+				if err := w.inspect.RunTask("default", tasks[0].ID); err != nil && w.virtual { // in real time a slow reply may be an error
 					w.Error(err)
 				}
 			},
 			most: soon,
 		},
-		"removing": { // the hold of the first task, which then is not known to be parked
+		"removing": { // removes the entry of the first task, as its hold would, so the task is no longer known to be parked
 			die:   func(w *world, _ []*asynq.TaskInfo) { w.unpark("test:7", w.unpark("test:7")...) },
 			hold:  true,
 			least: backend.WokenTime, most: itself + 10*time.Second,
@@ -149,7 +151,7 @@ func TestParkingWakerDies(t *testing.T) {
 	}
 }
 
-// What is known of the parked tasks is lost. They come back by themselves.
+// The data about the parked tasks is lost. The tasks come back by themselves.
 func TestParkingLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(w *world){
@@ -172,8 +174,8 @@ func TestParkingLost(t *testing.T) {
 	}
 }
 
-// The Redis of asynq or that of the locks falls silent when parked tasks are to be woken. They come back by
-// themselves without a retry used up. Shutdown and Close return during a second outage.
+// The Redis of asynq or of the locks stops replying when parked tasks should be woken. The tasks
+// come back by themselves and use up no retry. Shutdown and Close return during a second outage.
 func TestParkingOutage(t *testing.T) {
 	t.Parallel()
 	for name, silent := range map[string]func(w *apartWorld) *locktest.Faults{
@@ -200,7 +202,7 @@ func TestParkingOutage(t *testing.T) {
 				_ = lease.Release(context.Background())
 				began := time.Now()
 				w.servers[0].Shutdown()
-				if took := time.Since(began); net == w.locksNet && w.late(took, time.Second) { // asynq itself waits for its Redis
+				if took := time.Since(began); net == w.locksNet && w.late(took, time.Second) { // asynq waits for its own Redis
 					w.Errorf("Shutdown took %v", took)
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -211,7 +213,7 @@ func TestParkingOutage(t *testing.T) {
 					w.Errorf("Close took %v", took)
 				}
 				net.Heal()
-				<-time.After(10 * time.Second) // wakers end, and go-redis sees that the server is back
+				<-time.After(10 * time.Second) // so that wakers end, and go-redis finds the server again
 			})
 		})
 	}
@@ -223,7 +225,7 @@ type apartWorld struct {
 	asynqNet, locksNet *locktest.Faults
 }
 
-// apart is both for an apartWorld. Calls of Redis end after 500 ms, or 2 s on a real server.
+// apart is both for an apartWorld. Redis calls time out after 500 ms, on a real server after 2 s.
 func apart(t *testing.T, story func(w *apartWorld)) {
 	t.Helper()
 	build := func(t *testing.T, timeout time.Duration, client func(edit ...func(*redis.Options)) *redis.Client) *apartWorld {
@@ -273,8 +275,8 @@ func TestParkingCluster(t *testing.T) {
 	w.once(g, 5)
 }
 
-// The Redis of the Inspector never replies. Handlers begin and end without a delay, also those of parked
-// tasks, and so do Shutdown and Close.
+// The Redis of the Inspector never replies. Handlers begin and end without a delay, also those of
+// parked tasks. Shutdown returns without a delay.
 func TestParkingInspectorHangs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -317,12 +319,12 @@ func TestParkingInspectorHangs(t *testing.T) {
 			w.Errorf("Shutdown took %v", took)
 		}
 		net.Heal()
-		<-time.After(10 * time.Second) // wakers end, and go-redis sees that the server is back
+		<-time.After(10 * time.Second) // so that wakers end, and go-redis finds the server again
 	})
 }
 
-// The queue of a woken task is paused. The tasks of other queues go on when the first of them comes back by
-// itself, although the paused task counts as woken until then.
+// The queue of a woken task is paused. The tasks of another queue run when the first of them comes
+// back by itself, although the paused task counts as woken until then.
 func TestParkingPaused(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

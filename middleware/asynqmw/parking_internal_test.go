@@ -27,7 +27,7 @@ func (panics[E]) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// The counts of a server return to zero, however a delivery ends.
+// The counts of a server return to zero after every kind of end of a delivery.
 func TestParkingCounts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// The holder is no task of asynq. Its release wakes a parked task at once: in the process that parked it, and
-// from another process, also a long time after the parking.
+// The holder is not a task of asynq. Its release wakes a parked task at once, in the process that
+// parked it and from another process, also long after the parking.
 func TestParkingForeignHolder(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -65,7 +65,7 @@ func TestParkingForeignHolder(t *testing.T) {
 	}
 }
 
-// locker is the Locker of another process.
+// locker returns a Locker that takes the part of another process.
 func (w *world) locker() *lockcore.Locker {
 	w.Helper()
 	locks, err := lockcore.New(w.lockRedis, lockcore.Options{NoGroups: true})
@@ -76,8 +76,8 @@ func (w *world) locker() *lockcore.Locker {
 	return locks
 }
 
-// Two deployments of asynq share a key. Neither runs the other's tasks, and all are done, also if both have the
-// same name.
+// Two deployments of asynq share a key. Neither runs tasks of the other, and all tasks are done,
+// also if both deployments have the same name.
 func TestParkingDeployments(t *testing.T) {
 	t.Parallel()
 	for name, names := range map[string][2]string{"two names": {"a", "b"}, "same name": {}} {
@@ -129,8 +129,8 @@ func TestParkingDeployments(t *testing.T) {
 	}
 }
 
-// Tasks of two types meet at one key. One of them takes a once key first: it is parked on the key inside, and frees
-// the key outside.
+// Tasks of two types use one key. One type first acquires a once key: its tasks are parked on the
+// inner key, and free the once key.
 func TestParkingNested(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -161,7 +161,8 @@ func TestParkingNested(t *testing.T) {
 	})
 }
 
-// Duplicates of a task that is running are parked by two processes. When it is done all of them end without a run.
+// Two processes park duplicates of a task that runs. When it is done, all of them end without a
+// run.
 func TestParkingDuplicates(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -192,8 +193,8 @@ func TestParkingDuplicates(t *testing.T) {
 	})
 }
 
-// At most a third of the workers wait for busy keys, for all keys together. The other tasks are parked, so that
-// tasks of free keys find a worker.
+// At most a third of the workers wait for busy keys, for all keys together. The other tasks are
+// parked, so the other workers are free.
 func TestParkingRoom(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ workers, most int }{{2, 1}, {12, 4}} {
@@ -236,7 +237,8 @@ func TestParkingRoom(t *testing.T) {
 	}
 }
 
-// A key with the most parked tasks: the next one is refused as without parking, and comes back soon.
+// A key has the maximum number of parked tasks. The next task is refused as without parking, and
+// comes back soon.
 func TestParkingFull(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -290,8 +292,8 @@ func TestParkingPolicies(t *testing.T) {
 	}
 }
 
-// A TaskCheckInterval that leaves a hot key idle is reported once, with a better one. Without parked tasks, and
-// with the better one, nothing is reported.
+// A TaskCheckInterval leaves a hot key idle. It is reported once, with a better value. Nothing is
+// reported with that value, or without parked tasks.
 func TestParkingCheckInterval(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -334,7 +336,7 @@ func TestParkingCheckInterval(t *testing.T) {
 	}
 }
 
-// Configure refuses a Parking that cannot work, with a text that names the mistake.
+// Configure panics for a Parking that cannot work, with a text that names the mistake.
 func TestParkingInvalid(t *testing.T) {
 	i := new(asynq.Inspector)
 	for want, o := range map[string][]asynqmw.Parking{
@@ -353,8 +355,8 @@ func TestParkingInvalid(t *testing.T) {
 	}
 }
 
-// A woken task that ends without the key, here because the Once outside replays it, does not keep the
-// next tasks from being woken.
+// A woken task ends without the key, because the Once outside of the guard replays it. The next
+// tasks are woken nevertheless.
 func TestParkingEndsOutside(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -380,7 +382,7 @@ func TestParkingEndsOutside(t *testing.T) {
 	})
 }
 
-// An Inspector of another Redis wakes no task. That is reported once.
+// An Inspector uses another Redis and wakes no task. This is reported once.
 func TestParkingOtherInspector(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {

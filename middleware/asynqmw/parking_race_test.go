@@ -20,8 +20,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// Two processes and a holder that is no task share hot keys. Their Inspectors are slow, so that holds begin and end
-// while wakers work for the key. No wake-up is lost: a task that needs its own delay, of 10 min, does not end in time.
+// Two processes, and a holder that is not a task, share hot keys. The Inspectors are slow, so holds
+// begin and end while wakers work on the key. Every parked task is woken: a task that had to come
+// back by itself, after 10 min, would fail the test.
 func TestParkingWakesAll(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -56,7 +57,7 @@ func wakesAll(t *testing.T, wait time.Duration, pairs bool, client func(testing.
 				o.Dialer = redis.NewDialer(o)
 			}
 			o.Dialer = net.Dial(o.Dialer)
-			o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // dials under a mutex, on which a bubble hangs
+			o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // it dials under a mutex, which would block the bubble
 		}))
 		cfg := quick()
 		cfg.Concurrency, cfg.TaskCheckInterval = 6, 10*time.Millisecond
@@ -99,8 +100,9 @@ func wakesAll(t *testing.T, wait time.Duration, pairs bool, client func(testing.
 	}
 }
 
-// Between a waker's look at a task and RunTask the task comes back by itself and is done. A task with Retention then
-// runs again under Exclusive, and not under Once. Without Retention it does not run again.
+// A waker has checked a parked task, and before its RunTask the task comes back by itself and is
+// done. With Retention the task then runs again with Exclusive, and does not with Once. Without
+// Retention it does not run again.
 func TestParkingRunsAgain(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -132,7 +134,7 @@ func TestParkingRunsAgain(t *testing.T) {
 				_ = lease.Release(context.Background())
 				<-run.Struck()
 				if !w.eventually(func() bool { runs, _ := g.counts(); return runs == 1 }) {
-					t.Error("it did not come back by itself")
+					t.Error("the task did not come back by itself")
 				}
 				synctest.Wait()
 				run.Deliver()

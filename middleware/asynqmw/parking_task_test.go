@@ -18,13 +18,13 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// An operator deletes, archives or runs the task that was parked first. The others are woken in order, and
-// the task itself is left alone, or parked again at its place.
+// An operator deletes, archives or runs the first parked task. The other tasks are woken in order.
+// The first task is not changed, or it is parked again at its place.
 func TestParkingOperator(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		do   func(w *world, id string) error
-		left asynq.TaskState // 0: the task runs too
+		left asynq.TaskState // 0: the task runs too; -1: it does not exist
 	}{
 		"delete":  {do: func(w *world, id string) error { return w.inspect.DeleteTask("default", id) }, left: -1},
 		"archive": {do: func(w *world, id string) error { return w.inspect.ArchiveTask("default", id) }, left: asynq.TaskStateArchived},
@@ -66,7 +66,8 @@ func TestParkingOperator(t *testing.T) {
 	}
 }
 
-// A server stops with parked tasks. The last release of its handlers wakes one, and the tasks run on the next server.
+// A server shuts down while tasks are parked. The last release of its handlers wakes one task, and
+// all run on the next server.
 func TestParkingShutdown(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -90,7 +91,7 @@ func TestParkingShutdown(t *testing.T) {
 			old.Shutdown()
 			close(stopped)
 		}()
-		<-time.After(time.Second) // no more tasks are taken
+		<-time.After(time.Second) // the server takes no more tasks
 		close(finish)
 		<-stopped
 		w.state(asynq.TaskStateCompleted, tasks[0])
@@ -103,8 +104,9 @@ func TestParkingShutdown(t *testing.T) {
 	})
 }
 
-// The last attempt of a task is never parked. It waits up to its deadline, also without room, and is archived
-// with the holder's name if the key stays busy.
+// The last attempt of a task is never parked. It waits until shortly before its deadline, also if a
+// third of the workers wait. If the key is still busy then, the task is archived with the name of
+// the holder.
 func TestParkingLastAttempt(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]asynq.Option{
@@ -149,7 +151,7 @@ func TestParkingLastAttempt(t *testing.T) {
 	}
 }
 
-// A parked task with Deadline comes back before that.
+// A parked task with Deadline comes back before its deadline.
 func TestParkingDeadline(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -170,7 +172,7 @@ func TestParkingDeadline(t *testing.T) {
 	})
 }
 
-// A task with Timeout has that for each delivery, so its time while it is parked is not limited.
+// A task with Timeout has the full timeout in each delivery, so it may be parked for any time.
 func TestParkingTimeout(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -191,7 +193,7 @@ func TestParkingUnique(t *testing.T) {
 		lease, tasks, g, _ := w.crowd(1, asynq.Unique(5*time.Second))
 		twin := asynq.NewTask("charge", []byte("7"))
 		if _, err := w.client.Enqueue(twin, asynq.Unique(5*time.Second)); !errors.Is(err, asynq.ErrDuplicateTask) {
-			w.Errorf("a second one while it is parked: %v, want a duplicate", err)
+			w.Errorf("a second task while the first one is parked: %v, want a duplicate", err)
 		}
 		var info *asynq.TaskInfo
 		if !w.eventually(func() bool {
@@ -199,7 +201,7 @@ func TestParkingUnique(t *testing.T) {
 			info, err = w.client.Enqueue(twin, asynq.Unique(5*time.Second), asynq.Retention(time.Hour))
 			return err == nil
 		}) {
-			w.Fatal("no second one after the TTL")
+			w.Fatal("no second task after the TTL")
 		}
 		w.parked(info)
 		_ = lease.Release(context.Background())
@@ -208,8 +210,8 @@ func TestParkingUnique(t *testing.T) {
 	})
 }
 
-// Wakers died before they removed the entries of tasks that are not parked any more. No later waker runs these
-// tasks, whatever became of them.
+// Wakers died before they removed the entries of tasks that are no longer parked. No later waker
+// runs these tasks, in any of their states.
 func TestParkingStaleEntry(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -246,7 +248,7 @@ func TestParkingStaleEntry(t *testing.T) {
 		}
 		for _, i := range []int{0, 2} {
 			if !strings.Contains(tasks[i].LastErr, `asynqmw: parked on key "test:7"`) {
-				w.Errorf("task %d does not look like a parked one: %q", i, tasks[i].LastErr)
+				w.Errorf("task %d does not have the error of a parked task: %q", i, tasks[i].LastErr)
 			}
 		}
 		for range testlevel.Pick(w.T, 20, 50, 200) { // of 5 tasks each

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// parking is quick with parking.
+// parking returns quick with parking.
 func (w *world) parking(workers int) asynq.Config {
 	cfg := quick()
 	cfg.Concurrency = workers
@@ -38,8 +38,8 @@ func (w *world) state(s asynq.TaskState, tasks ...*asynq.TaskInfo) {
 	}
 }
 
-// A third of the workers wait for a busy key. The other tasks of the key are parked, and run soon after
-// the key is free. If one worker waits, they run in the order in which they were parked.
+// A third of the workers wait for a busy key. The other tasks of the key are parked, and run soon
+// after the key is free. If one worker waits, they run in the order in which they were parked.
 func TestParking(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -55,7 +55,7 @@ func TestParking(t *testing.T) {
 		for i := range 5 {
 			task := w.enqueue("charge", "7", asynq.MaxRetry(1))
 			if tasks = append(tasks, task); i == 0 {
-				w.waits() // asynq says active already before the task reaches the lock
+				w.waits() // asynq reports active before the task reaches the lock
 			} else {
 				info := w.parked(task)
 				if want := fmt.Sprintf(`asynqmw: parked on key "test:7" with %d before it; held for `, i-1); !strings.HasPrefix(info.LastErr, want) || !strings.Contains(info.LastErr, `task "the-holder"`) {
@@ -68,7 +68,7 @@ func TestParking(t *testing.T) {
 		}
 		w.state(asynq.TaskStateActive, tasks[0])
 		other := w.enqueue("charge", "8")
-		w.ends(other, asynq.TaskStateCompleted) // the other workers are free
+		w.ends(other, asynq.TaskStateCompleted) // other workers are free
 		if id := <-order; id != other.ID {
 			w.Errorf("task %s ran, want %s", id, other.ID)
 		}

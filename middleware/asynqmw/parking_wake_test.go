@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// A release that leaves the key cooling wakes no task. The end of MinHold does, also if no worker waits.
+// A release that leaves the key cooling wakes no task. The end of MinHold wakes one, also if no
+// worker waits.
 func TestParkingMinHold(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

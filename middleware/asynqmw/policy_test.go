@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// guards are the guards with a policy and terms, and a holder of the key that they ask for.
+// guards has a constructor for each guard, which also returns the lease of another holder of the
+// key.
 var guards = map[string]func(*world, lockcore.Terms, asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease){
 	"exclusive": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
 		return asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: t, Busy: b}), w.hold("test:7")
@@ -29,7 +30,7 @@ var guards = map[string]func(*world, lockcore.Terms, asynqmw.ConflictPolicy) (as
 	},
 }
 
-// holdOnce takes a once key as somebody else.
+// holdOnce acquires a once key as another holder.
 func (w *world) holdOnce(key string) *lockcore.Lease {
 	w.Helper()
 	lease, _, err := w.locks.Claim(lockcore.WithTask(context.Background(), "the-holder"), key, lockcore.Claim{})
@@ -40,8 +41,8 @@ func (w *world) holdOnce(key string) *lockcore.Lease {
 	return lease
 }
 
-// Under each guard every policy ends in the state of its table: what asynq's Inspector sees, what ErrorHandler and the
-// Observer hear, and how many retries are used up.
+// For each guard and each policy a conflict has the documented results: the state in asynq, the
+// calls of ErrorHandler, the events, and the number of retries that are used up.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -49,8 +50,8 @@ func TestPolicies(t *testing.T) {
 			for _, tt := range []struct {
 				busy           asynqmw.ConflictPolicy
 				opts           []asynq.Option
-				state          asynq.TaskState // 0: asynq does not know the task any more
-				retried, heard int             // by ErrorHandler
+				state          asynq.TaskState // 0: asynq has deleted the task
+				retried, heard int             // calls of ErrorHandler
 				lost           int             // ConflictLost
 			}{
 				{busy: asynqmw.RetryLater, opts: []asynq.Option{asynq.MaxRetry(1)}, state: asynq.TaskStateRetry},
@@ -83,7 +84,7 @@ func TestPolicies(t *testing.T) {
 				runs, _ := g.counts()
 				lost := len(locktest.EventsOf[guard.ConflictLost](w.heard)) - before
 				if runs != 0 || len(c.all()) != tt.heard || lost != tt.lost {
-					w.Errorf("%s, %v with %v: %d runs, ErrorHandler heard %v, %d ConflictLost; want 0, %d and %d",
+					w.Errorf("%s, %v with %v: %d runs, ErrorHandler got %v, %d ConflictLost; want 0, %d and %d",
 						name, tt.busy, tt.opts, runs, c.all(), lost, tt.heard, tt.lost)
 				}
 			}
@@ -91,7 +92,7 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-// Over 50 conflicts the retry counter stands still, nobody is told of an error, and the task is run in the end.
+// 50 conflicts use up no retry and do not reach ErrorHandler. Then the task runs.
 func TestFiftyConflicts(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -101,7 +102,7 @@ func TestFiftyConflicts(t *testing.T) {
 		cfg.DelayedTaskCheckInterval = 50 * time.Millisecond
 		cfg.ErrorHandler = c
 		cfg = asynqmw.Configure(cfg)
-		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 } // else a second each
+		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 } // otherwise a second per conflict
 		mw, lease := guards["exclusive"](w, noWait, asynqmw.RetryLater)
 		w.serve(cfg, mw(g.handler(nothing)))
 		task := w.enqueue("charge", "7", asynq.MaxRetry(1))
@@ -114,13 +115,14 @@ func TestFiftyConflicts(t *testing.T) {
 		_ = lease.Release(context.Background())
 		info := w.ends(task, asynq.TaskStateCompleted)
 		if runs, _ := g.counts(); runs != 1 || info.Retried != 0 || len(c.all()) != 0 {
-			w.Errorf("%d runs, retried %d, ErrorHandler heard %v; want 1, 0 and nothing", runs, info.Retried, c.all())
+			w.Errorf("%d runs, retried %d, ErrorHandler got %v; want 1, 0 and nothing", runs, info.Retried, c.all())
 		}
 	})
 }
 
-// With MaxRetry(0) a conflict is not archived if the holder ends before the task's deadline, up to the last moment: the wait
-// ends a quarter of the time, at most 1 s, before it.
+// With MaxRetry(0) the last attempt waits until shortly before the deadline: a quarter of the
+// timeout, at most 1 s, is left. If the holder ends before that, the task runs. Otherwise it is
+// archived.
 func TestLastAttemptWaitsUpToTheDeadline(t *testing.T) {
 	t.Parallel()
 	for name, decorate := range guards {

@@ -16,8 +16,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// At most three of 40 tasks run at a time, on two servers with parking. All of them run once, and no retry is used up. Tasks
-// that wait in their workers, tasks that never wait, and tasks with a MinHold behave the same.
+// Two servers with parking run 40 tasks under a limit of three. At most three run at a time, each
+// runs once, and no retry is used up. This holds for tasks that wait in their workers, that never
+// wait, and that have a MinHold.
 func TestLimitedParking(t *testing.T) {
 	t.Parallel()
 	for name, terms := range map[string]lockcore.Terms{
@@ -41,7 +42,7 @@ func TestLimitedParking(t *testing.T) {
 					all = append(all, w.enqueue("charge", ""))
 				}
 				took := w.all(all)
-				if w.late(took, time.Minute) { // a task that nothing wakes comes back after 10 min
+				if w.late(took, time.Minute) { // a task that is not woken comes back after 10 min
 					w.Errorf("done after %v", took)
 				}
 				if runs, most := g.counts(); runs != tasks || most > limit || w.virtual && most < limit {
@@ -56,8 +57,8 @@ func TestLimitedParking(t *testing.T) {
 	}
 }
 
-// A writer is parked while readers run. The last of them wakes it, and it runs alone. The end of a hold wakes the readers
-// that are parked behind it, and they run side by side.
+// A writer is parked while readers run. The end of the last reader wakes it, and it runs alone. The
+// end of a hold wakes the readers that are parked behind it, and they run at the same time.
 func TestSharedParking(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -113,8 +114,8 @@ func TestSharedParking(t *testing.T) {
 	})
 }
 
-// A permit is released after a task has found none, and before the task is parked. The task runs at once, although another
-// holder keeps its permit.
+// A permit is released after a task has found none free, and before the task is parked. The task
+// runs at once, although another holder keeps a second permit.
 func TestLimitedParkingFindsRoom(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -154,15 +155,15 @@ func (r *refusal) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// The limit of a task may depend on the task, and so may be wrong: then the task does not run, asynq gets an error that says
-// why, and the Observer gets NoKey.
+// LimitFunc returns an invalid limit or an error. The task does not run, asynq gets an error with
+// the reason, and the Observer gets NoKey.
 func TestLimitedFunc(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		for payload, tt := range map[string]struct {
 			limit int
 			err   error
-			want  string // "": it runs
+			want  string // "": the task runs
 		}{
 			"2": {limit: 2}, "max": {limit: 1_000_000},
 			"1": {limit: 1, want: "Terms.Weight is 2, must be at most the limit of LimitFunc, which is 1"}, "-1": {limit: lockcore.Unlimited, want: "the limit of LimitFunc is -1"},
@@ -186,7 +187,7 @@ func TestLimitedFunc(t *testing.T) {
 	})
 }
 
-// Each middleware panics on terms of a share that are not its own, and Validate reports them before.
+// Each middleware panics for terms of a share that do not belong to it.
 func TestShareOptions(t *testing.T) {
 	t.Parallel()
 	locks, err := lockcore.NewMemory(lockcore.Options{})

@@ -12,14 +12,14 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// Five schedulers, their clocks seconds apart, and a worker that is done with the first one's task before the last one
-// asks: a tick is one task.
+// Five schedulers enqueue one tick, two seconds apart, and a worker completes the first task before
+// the second scheduler. The tick has one task.
 func TestEnqueueTick(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		var g gauge
 		w.serve(quick(), g.handler(nothing))
-		task := asynq.NewTask("report", nil, asynq.TaskID("mine"), asynq.Retention(time.Second)) // both are replaced
+		task := asynq.NewTask("report", nil, asynq.TaskID("mine"), asynq.Retention(time.Second)) // EnqueueTick replaces both options
 		noon := time.Date(2000, 1, 1, 12, 0, 0, 0, time.UTC)
 		for range 5 {
 			if err := asynqmw.EnqueueTick(w.Context(), w.client, "report", noon, task); err != nil {
@@ -34,7 +34,7 @@ func TestEnqueueTick(t *testing.T) {
 		if err != nil || info.ID != "report@946728000" || info.State != asynq.TaskStateCompleted || info.Retention != time.Hour {
 			w.Errorf("task %+v, %v", info, err)
 		}
-		later := noon.Add(time.Minute).In(time.FixedZone("X", 3600)) // the zone is not part of the name
+		later := noon.Add(time.Minute).In(time.FixedZone("X", 3600)) // the zone is not part of the task ID
 		for _, at := range []time.Time{later, later.UTC()} {
 			if err := asynqmw.EnqueueTick(w.Context(), w.client, "report", at, task, asynq.Retention(24*time.Hour), asynq.MaxRetry(7)); err != nil {
 				w.Error(err)
@@ -42,16 +42,16 @@ func TestEnqueueTick(t *testing.T) {
 		}
 		info, err = w.inspect.GetTaskInfo("default", asynqmw.TickID("report", later))
 		if err != nil || info.Retention != 24*time.Hour || info.MaxRetry != 7 {
-			w.Errorf("task %+v, %v: the options were not taken over", info, err)
+			w.Errorf("task %+v, %v: the options of the call were not used", info, err)
 		}
 		w.ends(info, asynq.TaskStateCompleted)
 		if runs, _ := g.counts(); runs != 2 {
-			w.Errorf("%d runs, want one a tick", runs)
+			w.Errorf("%d runs, want one per tick", runs)
 		}
 	})
 }
 
-// Five at the very same time: one task, and an error for nobody.
+// Five schedulers enqueue a tick at the same time. There is one task, and each call returns nil.
 func TestEnqueueTickAtOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -73,7 +73,8 @@ func TestEnqueueTickAtOnce(t *testing.T) {
 	})
 }
 
-// A tick that was not enqueued is an error: one that the caller made, and one of asynq.
+// EnqueueTick returns an error if the tick was not enqueued: because of the arguments, or because
+// of asynq.
 func TestEnqueueTickErrors(t *testing.T) {
 	inBubble(t, func(w *world) {
 		at, task := time.Now(), asynq.NewTask("report", nil)

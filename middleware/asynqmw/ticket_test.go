@@ -27,8 +27,8 @@ func (w *world) enqueueTicket(ctx context.Context, kind, payload, ticket string)
 	return info
 }
 
-// A task hands its hold to the next one, which runs before a task that waits. The ticket works for one of two deliveries,
-// and its retry acquires the key like any other.
+// A task hands over its hold to the next task, which runs before a task that waits. The ticket
+// works for one of two deliveries. The retry of the adopter acquires the key like any other task.
 func TestTicketExclusive(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -76,7 +76,8 @@ func TestTicketExclusive(t *testing.T) {
 	})
 }
 
-// The run of a once key goes on in the next task, whose result is recorded.
+// A task hands over a once key. The run continues in the next task, and the result of that
+// task is recorded.
 func TestTicketOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -102,7 +103,8 @@ func TestTicketOnce(t *testing.T) {
 	})
 }
 
-// A task with a ticket that is none, or that is for another key, does not run, and its error does not contain the ticket.
+// A task has an invalid ticket, or one for another key. It does not run, and its error does not
+// contain the ticket.
 func TestTicketBad(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// ticker runs Ticks until the test ends, or stop is called.
+// ticker runs Ticks until stop is called or the test ends.
 func (w *world) ticker(o asynqmw.TickOptions, tasks ...asynqmw.Periodic) (stop func()) {
 	w.Helper()
 	ticks, err := asynqmw.NewTicks(w.client, o, tasks...)
@@ -39,7 +39,7 @@ func (w *world) ticker(o asynqmw.TickOptions, tasks ...asynqmw.Periodic) (stop f
 	return stop
 }
 
-// heardTicks remembers what OnTick is told.
+// heardTicks records the calls of OnTick.
 type heardTicks struct {
 	mu   sync.Mutex
 	ok   []string
@@ -56,7 +56,7 @@ func (h *heardTicks) heard(name string, at time.Time, err error) {
 	}
 }
 
-// pending are the IDs of the tasks that are enqueued, oldest first.
+// pending returns the sorted IDs of the tasks that are enqueued.
 func (w *world) pending() (ids []string) {
 	w.Helper()
 	tasks, err := w.inspect.ListPendingTasks("default", asynq.PageSize(1000))
@@ -72,8 +72,8 @@ func (w *world) pending() (ids []string) {
 
 var fiveMinutes = asynqmw.Periodic{Name: "report", Spec: "*/5 * * * *", Task: asynq.NewTask("report", nil)}
 
-// Five processes have clocks that differ by seconds. For hours each tick is enqueued exactly once, under its nominal time.
-// Redis keeps only the tasks.
+// Five processes have clocks that differ by up to seconds. For hours each tick is enqueued exactly
+// once, with its nominal time. Redis has no other data than the tasks.
 func TestTicksFiveProcesses(t *testing.T) {
 	t.Parallel()
 	span := testlevel.Pick(t, 4*time.Hour, 24*time.Hour, 24*time.Hour)
@@ -93,7 +93,7 @@ func TestTicksFiveProcesses(t *testing.T) {
 			w.Errorf("enqueued %v, want %v", got, want)
 		}
 		if len(heard.ok) != 5*len(want) || len(heard.errs) > 0 {
-			w.Errorf("heard of %d ticks, want %d; %v", len(heard.ok), 5*len(want), heard.errs)
+			w.Errorf("OnTick got %d ticks, want %d; %v", len(heard.ok), 5*len(want), heard.errs)
 		}
 		keys, err := w.rdb.Keys(w.Context(), "*").Result()
 		if err != nil {
@@ -107,7 +107,8 @@ func TestTicksFiveProcesses(t *testing.T) {
 	})
 }
 
-// Redis is away when a tick is due: it is enqueued when Redis is back, unless it is half of its retention late, or the next is due.
+// Redis is unavailable when a tick is due. The tick is enqueued when Redis is back, unless it is
+// late by half of its retention, or the next tick is due.
 func TestTicksRedisAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		retention, away time.Duration
@@ -132,15 +133,16 @@ func TestTicksRedisAway(t *testing.T) {
 				<-time.After(13*time.Minute - time.Minute - c.away - 4*time.Minute)
 				stop()
 				if got := w.pending(); len(got) != c.want || len(heard.ok) != c.want || len(heard.errs) != c.missed {
-					t.Errorf("enqueued %v; heard %v, %v", got, heard.ok, heard.errs)
+					t.Errorf("enqueued %v; OnTick got %v, %v", got, heard.ok, heard.errs)
 				}
-				<-time.After(2 * time.Second) // go-redis looks once a second whether a dead server is back
+				<-time.After(2 * time.Second) // go-redis checks once a second whether a dead server replies again
 			})
 		})
 	}
 }
 
-// In a zone that goes back an hour the repeated hour has ticks of its own, and that of the spring has none.
+// The time of the zone changes. In fall the repeated hour has a separate tick, and in spring the
+// skipped hour has none.
 func TestTicksDST(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -168,7 +170,7 @@ func TestTicksDST(t *testing.T) {
 	}
 }
 
-// A tick that has no task is told.
+// A tick that asynq refuses is reported to OnTick.
 func TestTicksRefused(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var heard heardTicks
@@ -178,12 +180,12 @@ func TestTicksRefused(t *testing.T) {
 		<-time.After(11 * time.Minute)
 		stop()
 		if len(heard.ok) != 1 || len(heard.errs) != 1 || !errors.Is(heard.errs[0], asynq.ErrDuplicateTask) {
-			w.Errorf("heard %v, %v", heard.ok, heard.errs)
+			w.Errorf("OnTick got %v, %v", heard.ok, heard.errs)
 		}
 	})
 }
 
-// Every problem of the tasks is reported at once, with the task's name.
+// NewTicks reports all problems of the tasks at once, with the names of the tasks.
 func TestTicksErrors(t *testing.T) {
 	task := asynq.NewTask("report", nil)
 	_, err := asynqmw.NewTicks(nil, asynqmw.TickOptions{},

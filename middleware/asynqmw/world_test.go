@@ -21,7 +21,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// world is one Redis with an asynq client and a Locker on it. asynq's Inspector is the witness.
+// world has an asynq client, an Inspector and a Locker, normally on one Redis. Tests check the
+// states of tasks with the Inspector.
 type world struct {
 	*testing.T
 	rdb       *redis.Client
@@ -34,7 +35,7 @@ type world struct {
 	virtual   bool // in a bubble
 }
 
-// both tells a story on an asynq server in a bubble, where time costs nothing, and from level full on one with a real Redis.
+// both runs story in a bubble, where time is virtual, and from level full also on a real Redis.
 func both(t *testing.T, story func(*world)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) { inBubble(t, story) })
@@ -60,8 +61,8 @@ func inBubble(t *testing.T, story func(*world)) {
 	})
 }
 
-// bubble is redistest.Bubble for servers with parking. A waker ends by the timeouts of its Inspector's client, and the
-// time of a bubble stops with its test.
+// bubble is redistest.Bubble for servers with parking. A waker ends by the timeouts of its
+// Inspector's client, and virtual time stops at the end of the test, so the cleanup sleeps.
 func bubble(t *testing.T) *redistest.Memory {
 	t.Helper()
 	t.Cleanup(func() { time.Sleep(time.Minute) })
@@ -95,7 +96,7 @@ func newWorldOn(t *testing.T, rdb *redis.Client, lockRedis redis.UniversalClient
 	return w
 }
 
-// quick is a configuration with which a retry does not take asynq's usual 5 s.
+// quick returns a configuration in which a retry does not take asynq's 5 s.
 func quick() asynq.Config {
 	return asynq.Config{
 		Concurrency: 8, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond, Logger: silent{},
@@ -103,7 +104,7 @@ func quick() asynq.Config {
 	}
 }
 
-// serve starts a server that is shut down when the test ends, before the Locker is closed.
+// serve starts a server. It is shut down when the test ends, before the Locker is closed.
 func (w *world) serve(cfg asynq.Config, h asynq.Handler) *asynq.Server {
 	w.Helper()
 	srv := asynq.NewServerFromRedisClient(w.rdb, cfg)
@@ -115,7 +116,7 @@ func (w *world) serve(cfg asynq.Config, h asynq.Handler) *asynq.Server {
 	return srv
 }
 
-// enqueue enqueues a task that stays visible for an hour after it is completed.
+// enqueue enqueues a task that asynq keeps for an hour after it is completed.
 func (w *world) enqueue(kind, payload string, opts ...asynq.Option) *asynq.TaskInfo {
 	w.Helper()
 	info, err := w.client.Enqueue(asynq.NewTask(kind, []byte(payload)), append([]asynq.Option{asynq.Retention(time.Hour)}, opts...)...)
@@ -125,7 +126,7 @@ func (w *world) enqueue(kind, payload string, opts ...asynq.Option) *asynq.TaskI
 	return info
 }
 
-// until waits for the task to meet ok, for at most 2 min, or 5 min of virtual time.
+// until waits until ok returns true for the task, for at most 2 min, in a bubble 5 min.
 func (w *world) until(task *asynq.TaskInfo, ok func(*asynq.TaskInfo) bool) *asynq.TaskInfo {
 	w.Helper()
 	var info *asynq.TaskInfo
@@ -141,7 +142,7 @@ func (w *world) until(task *asynq.TaskInfo, ok func(*asynq.TaskInfo) bool) *asyn
 	return info
 }
 
-// vanishes waits until asynq does not know the task any more.
+// vanishes waits until asynq has deleted the task.
 func (w *world) vanishes(task *asynq.TaskInfo) {
 	w.Helper()
 	if !w.eventually(func() bool {
@@ -152,7 +153,8 @@ func (w *world) vanishes(task *asynq.TaskInfo) {
 	}
 }
 
-// eventually looks every 10 ms, for at most 2 min: less than the 10 min after which a task comes back that nothing has woken.
+// eventually calls ok every 10 ms until it returns true, for at most 2 min. In a bubble it is 5 min
+// of virtual time. Both are less than the 10 min after which some tasks come back by themselves.
 func (w *world) eventually(ok func() bool) bool {
 	w.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -171,7 +173,7 @@ func (w *world) eventually(ok func() bool) bool {
 	return true
 }
 
-// waits waits until a call of the Locker has waited for a lock.
+// waits waits until a call of the Locker has begun to wait for a lock.
 func (w *world) waits() {
 	w.Helper()
 	if !w.eventually(func() bool { return len(locktest.EventsOf[lockcore.Waiting](w.heard)) > 0 }) {
@@ -179,7 +181,7 @@ func (w *world) waits() {
 	}
 }
 
-// ends waits until asynq is done with the task, and checks how it ended.
+// ends waits until the task is completed or archived, and checks its state.
 func (w *world) ends(task *asynq.TaskInfo, want asynq.TaskState) *asynq.TaskInfo {
 	w.Helper()
 	info := w.until(task, func(i *asynq.TaskInfo) bool {
@@ -191,8 +193,8 @@ func (w *world) ends(task *asynq.TaskInfo, want asynq.TaskState) *asynq.TaskInfo
 	return info
 }
 
-// noRetry checks that the task has used up no retry. On a real server an outage counts as a failure, and a Redis that a busy
-// machine keeps from replying in time is one. So there one retry is only logged.
+// noRetry checks that the task has used up no retry. On a real server asynq counts a late reply of
+// Redis as a failure, and a busy machine may cause one. So there one retry is only logged.
 func (w *world) noRetry(info *asynq.TaskInfo) {
 	w.Helper()
 	if info.Retried == 0 {
@@ -206,10 +208,10 @@ func (w *world) noRetry(info *asynq.TaskInfo) {
 	w.Error(text)
 }
 
-// hold takes an exclusive key as somebody else.
+// hold acquires an exclusive key as another holder.
 func (w *world) hold(key string) *lockcore.Lease {
 	w.Helper()
-	lease, err := w.locks.Acquire(lockcore.WithTask(context.Background(), "the-holder"), key, lockcore.Terms{Wait: time.Minute}) // a reply of a busy machine may be late
+	lease, err := w.locks.Acquire(lockcore.WithTask(context.Background(), "the-holder"), key, lockcore.Terms{Wait: time.Minute}) // a busy machine may delay the reply
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -217,7 +219,7 @@ func (w *world) hold(key string) *lockcore.Lease {
 	return lease
 }
 
-// gauge counts the runs of a handler and how many there were at once.
+// gauge counts the runs of a handler, and the greatest number at the same time.
 type gauge struct {
 	mu              sync.Mutex
 	runs, now, most int
@@ -244,7 +246,7 @@ func (g *gauge) leave() {
 	}
 }
 
-// counts waits until no run is left.
+// counts waits until no run is left, and returns the counts.
 func (g *gauge) counts() (runs, most int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -257,7 +259,7 @@ func (g *gauge) counts() (runs, most int) {
 	return g.runs, g.most
 }
 
-// handler counts its runs and does fn, which gets the number of the run from 1.
+// handler returns a handler that counts its runs and calls fn with the number of the run, from 1.
 func (g *gauge) handler(fn func(ctx context.Context, run int, t *asynq.Task) error) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		run := g.enter()
@@ -266,12 +268,12 @@ func (g *gauge) handler(fn func(ctx context.Context, run int, t *asynq.Task) err
 	})
 }
 
-// stubborn works for d whatever ctx says.
+// stubborn works for d and ignores every ctx.
 func stubborn(d time.Duration) { <-time.After(d) }
 
 func nothing(context.Context, int, *asynq.Task) error { return nil }
 
-// byPayload is a key of the plain text of the payload.
+// byPayload makes a key of the payload.
 func byPayload(_ context.Context, t *asynq.Task) (guard.Key, error) {
 	return guard.Key{Class: "test", ID: string(t.Payload())}, nil
 }

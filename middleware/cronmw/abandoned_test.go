@@ -19,7 +19,7 @@ func TestAbandonedTickIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		every   time.Duration
 		overlap cronmw.Overlap
-		away    time.Duration // how long there is no other instance
+		away    time.Duration // the time without another instance
 	}{
 		"next tick":          {time.Hour, cronmw.Forbid, 0},
 		"next tick, allow":   {time.Hour, cronmw.Allow, 0},
@@ -64,7 +64,8 @@ func TestAbandonedTickIsReported(t *testing.T) {
 	}
 }
 
-// A tick whose instance lives, however long it runs, is not reported, nor one that a standby takes over.
+// A tick is not reported as abandoned if its instance lives, after any run time, or if a standby
+// takes it over.
 func TestTickThatIsNotAbandoned(t *testing.T) {
 	for name, j := range map[string]cronmw.Job{"long run": {}, "long run beside others": {Overlap: cronmw.Allow}, "standby": {Standby: true}} {
 		t.Run(name, func(t *testing.T) {

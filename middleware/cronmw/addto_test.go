@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// run starts a cron and stops it when the test ends.
+// run starts a cron, and stops it when the test ends.
 func (w *world) run(c *cron.Cron) {
 	c.Start()
 	w.Cleanup(func() { <-c.Stop().Done() })
@@ -45,7 +45,8 @@ func TestAddTo(t *testing.T) {
 	})
 }
 
-// cron's own options decide how a spec is read, and in which zone; the entry is an ordinary one.
+// The options of cron decide how a spec is parsed, and the zone. The entry is a normal entry of
+// cron.
 func TestAddToOptions(t *testing.T) {
 	inBubble(t, func(w *world) {
 		tokyo := time.FixedZone("Tokyo", 9*3600)
@@ -69,7 +70,8 @@ func TestAddToOptions(t *testing.T) {
 	})
 }
 
-// The handler panics: the tick has failed for all, the panic reaches the chain, and with cron.Recover in it the next tick runs.
+// The handler panics. The tick has failed on all instances, and the panic reaches the chain. With
+// cron.Recover in the chain the next tick runs.
 func TestAddToPanic(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var logged []error
@@ -94,7 +96,7 @@ type errorLog func(error)
 func (errorLog) Info(string, ...any)                   {}
 func (f errorLog) Error(err error, _ string, _ ...any) { f(err) }
 
-// The entry's job, called by hand, has no tick and runs nothing.
+// The job of an entry is called directly. It has no tick, so nothing runs.
 func TestAddToByHand(t *testing.T) {
 	inBubble(t, func(w *world) {
 		c := w.cron()
@@ -108,8 +110,8 @@ func TestAddToByHand(t *testing.T) {
 	})
 }
 
-// c.Stop waits for what runs, with Standby also for what runs elsewhere; closing the Locker ends that at once. The tick of a cron and
-// that of Jobs is the same.
+// With Standby c.Stop also waits for a run on another instance, until the Locker is closed. A tick
+// of a cron and the same tick of Jobs run once together.
 func TestAddToStop(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{Standby: true, OnResult: w.heard}
@@ -132,14 +134,14 @@ func TestAddToStop(t *testing.T) {
 		w.must(p.locks.Close(w.Context()))
 		<-stopped.Done()
 		if took := time.Since(start); took > time.Second {
-			w.Errorf("it waited on for %v", took)
+			w.Errorf("Stop waited for another %v", took)
 		}
 		until("2000-01-01 00:17:00")
 		w.wantTicks("01 00:10:00")
 	})
 }
 
-// What cannot work is an error, and leaves nothing in the cron.
+// AddTo returns an error for each invalid argument, and adds no entry then.
 func TestAddToErrors(t *testing.T) {
 	inBubble(t, func(w *world) {
 		locks := w.process().locks
@@ -165,7 +167,7 @@ func TestAddToErrors(t *testing.T) {
 	})
 }
 
-// odd is a parser of a user.
+// odd is a custom parser of a user.
 type odd struct{}
 
 func (odd) Parse(spec string) (cron.Schedule, error) {

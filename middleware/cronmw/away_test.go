@@ -11,11 +11,12 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// Redis goes away between the two commands with which a tick begins, or just before them, and is back in time, sooner or later than a
-// lease: the tick runs, once. An instance does not take its own hold for another's.
+// Redis becomes unavailable between the two commands that begin a tick, or just before them, for
+// less or more than a lease. It is back in time, and the tick runs once. An instance does not
+// report its own hold as that of another instance.
 func TestRedisAwayInBetween(t *testing.T) {
 	for name, c := range map[string]struct {
-		skew, from, step time.Duration // of the instance's clock; how long Redis is away, from 2 s before the tick
+		skew, from, step time.Duration // skew of the instance's clock; the shortest outage, from 2 s before the tick, and the step between outages
 		instances        int
 		standby          bool
 	}{
@@ -59,17 +60,17 @@ func TestRedisAwayInBetween(t *testing.T) {
 	}
 }
 
-// Redis grants a key, the reply is lost, and Redis is then unavailable for a while. Afterwards the instance finds the key
-// held by its own earlier request. The tick runs once.
+// Redis grants a key, the reply is lost, and Redis is then unavailable for a while. Afterwards its
+// own earlier request holds the key. The tick runs once.
 func TestGrantedUnheard(t *testing.T) {
-	for nth := range 2 { // the tick's key, the job's
+	for nth := range 2 { // the key of the tick, then the key of the job
 		for i := range 12 {
 			inBubble(t, func(w *world) {
 				p := w.process()
 				js := p.jobs()
 				w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
 				w.start(js)
-				until("2000-01-01 01:30:00") // now the scripts are known by name
+				until("2000-01-01 01:30:00") // so that Redis has loaded the scripts
 				n := 0
 				away := make(chan bool, 1)
 				p.faults.LoseReply(func(r locktest.Request) bool {
@@ -84,7 +85,7 @@ func TestGrantedUnheard(t *testing.T) {
 				})
 				<-away
 				p.faults.Down()
-				for range 3 { // what would take the grant back is late
+				for range 3 { // the withdrawal of the grant is late
 					p.faults.LoseRequest(func(r locktest.Request) bool { return r.Script != "acquire" && r.About("cron:report") })
 				}
 				time.Sleep(time.Duration(2000+i*370) * time.Millisecond)
@@ -98,8 +99,9 @@ func TestGrantedUnheard(t *testing.T) {
 	}
 }
 
-// An instance that took over and could not begin, for Redis was away for longer than a lease, has not forgotten that the one
-// before it had begun: without a standby's consent nobody runs that again.
+// An instance takes over a tick and cannot begin, because Redis is unavailable for longer than a
+// lease. The tick is still abandoned, because the first instance had begun it. Without Standby it
+// does not run again.
 func TestAwayKeepsAbandoned(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -128,7 +130,8 @@ func TestAwayKeepsAbandoned(t *testing.T) {
 	})
 }
 
-// The instance has the tick before its time, and loses it while it waits, for Redis is away.
+// An instance claims the tick before its time, and loses the key while it waits, because Redis is
+// unavailable. The tick runs once when Redis is back.
 func TestAwayWhileEarly(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")

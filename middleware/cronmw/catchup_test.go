@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// deploy starts three instances with a job, their clocks 20 s apart, and returns how to stop them all.
+// deploy starts three instances with a job, whose clocks differ by 20 s each. stop stops all of
+// them.
 func (w *world) deploy(spec string, j cronmw.Job) (stop func()) {
 	w.Helper()
 	var stops []func()
@@ -28,12 +29,13 @@ func (w *world) deploy(spec string, j cronmw.Job) (stop func()) {
 	}
 }
 
-// No instance was there when ticks were due: with CatchUpLatest the latest of them runs once, as soon as one is there.
+// Ticks are due while no instance runs. With CatchUpLatest the latest of them runs once, as soon as
+// an instance starts.
 func TestCatchUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		catchUp cronmw.CatchUp
 		standby bool
-		gone    string // until
+		gone    string // the time at which instances start again
 		ticks   []string
 	}{
 		"none":             {cronmw.CatchUpNone, false, "2000-01-02 01:30:00", nil},
@@ -61,7 +63,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// A first deploy has missed nothing, nor has one with a new spec: what was due before there were such ticks is not run.
+// A first deployment, or one with a new spec, has missed no tick. Ticks that were due before the
+// spec was deployed do not run.
 func TestCatchUpFirstDeploy(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest}
@@ -76,7 +79,7 @@ func TestCatchUpFirstDeploy(t *testing.T) {
 	})
 }
 
-// A restart after a tick that ran, failed, or was skipped runs nothing; there is nothing to catch up with.
+// Instances restart after a tick that ran. No tick was missed, so nothing runs.
 func TestCatchUpNothingMissed(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest}
@@ -91,7 +94,8 @@ func TestCatchUpNothingMissed(t *testing.T) {
 	})
 }
 
-// A job that has existed for longer than anything is remembered is still known after an outage: that is noted anew.
+// A job runs for longer than Redis keeps the note of its first deployment. The note is renewed, so
+// after an outage CatchUp still works.
 func TestCatchUpRemembers(t *testing.T) {
 	testlevel.Exhaustive(t)
 	inBubble(t, func(w *world) {
@@ -102,7 +106,7 @@ func TestCatchUpRemembers(t *testing.T) {
 		until("2001-03-01 00:00:00")
 		stop()
 		n := len(w.ticks())
-		until("2001-09-01 00:00:00") // the first notes are forgotten
+		until("2001-09-01 00:00:00") // the first notes have expired
 		w.deploy("@weekly", j)
 		time.Sleep(2 * time.Minute)
 		if got := w.ticks()[n:]; len(got) != 1 || got[0] != "26 00:00:00" {
@@ -111,7 +115,8 @@ func TestCatchUpRemembers(t *testing.T) {
 	})
 }
 
-// Redis is away, too, when the instances come back, or it was the outage: the tick runs when Redis is there.
+// Redis is unavailable when the instances start again, or Redis was the outage. The missed tick
+// runs when Redis is available.
 func TestCatchUpRedisAway(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest, OnResult: w.heard}
@@ -137,7 +142,8 @@ func TestCatchUpRedisAway(t *testing.T) {
 	})
 }
 
-// An instance that died in the middle of a tick has begun it: catching up runs it again with Standby, and not without.
+// An instance dies during a tick that it has begun. CatchUp runs the tick again with Standby, and
+// not without.
 func TestCatchUpAfterCrash(t *testing.T) {
 	for name, standby := range map[string]bool{"alone": false, "standby": true} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +169,8 @@ func TestCatchUpAfterCrash(t *testing.T) {
 	}
 }
 
-// While CatchUp is introduced, a tick that an instance of the old release ran is not caught up with by those of the new one.
+// CatchUp is introduced while instances of the old release run. Instances of the new release do not
+// catch up a tick that an old one ran.
 func TestCatchUpRollout(t *testing.T) {
 	inBubble(t, func(w *world) {
 		old, canary := w.process(), w.process()

@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/docprogram"
 )
 
-// The program in the package documentation is Example, which is compiled and run.
+// The program in the package documentation is that of Example, which is compiled with the tests.
 func TestDocProgram(t *testing.T) {
 	t.Parallel()
 	if err := docprogram.Check("doc.go", "example_program_test.go", 30); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// The instance that asked first, too soon, is stopped before the tick's time: another that asked too soon, and was told that the tick
-// is taken, asks again at the tick's time.
+// Three instances claim a tick too early. The one that has it stops before the time of the tick.
+// The others found the tick taken, and claim it again at its time.
 func TestEarlyStops(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -32,8 +32,9 @@ func TestEarlyStops(t *testing.T) {
 	})
 }
 
-// What asking again costs: one command a tick for an instance that finds the tick taken before its time; none for one whose clock is
-// right. Each asks once an hour what Redis' time is.
+// An instance that finds a tick taken before its time claims it again at its time, with one more
+// command per tick. An instance with a correct clock sends one command per tick. Each instance
+// reads the time of Redis once an hour.
 func TestEarlyCosts(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:00:30")
@@ -59,11 +60,11 @@ func TestEarlyCosts(t *testing.T) {
 		}
 		early, right := count(20*time.Second), count(-time.Second)
 		until("2000-01-01 00:30:30")
-		if got := early.Load(); got < 2*30+1 || got > 2*30+2 { // a script is sent once more if Redis does not know it
-			w.Errorf("%d commands of an early one for 30 ticks, want 61", got)
+		if got := early.Load(); got < 2*30+1 || got > 2*30+2 { // a script is sent again if Redis has not loaded it
+			w.Errorf("%d commands of an early instance for 30 ticks, want 61", got)
 		}
 		if got := right.Load(); got != 30+1 {
-			w.Errorf("%d commands of one that is right for 30 ticks, want 31", got)
+			w.Errorf("%d commands of an instance with a correct clock for 30 ticks, want 31", got)
 		}
 		if n := len(w.ticks()); n != 30 {
 			w.Errorf("%d runs, want 30", n)

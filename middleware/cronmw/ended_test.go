@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// Finding B2: a fn that returns the error of its ctx does not hide in the Result why its lease ended.
+// The lease ends, and fn returns the error of its ctx. The Result has that error and the cause.
 func TestEndedLeaseIsNamed(t *testing.T) {
 	for name, overlap := range map[string]cronmw.Overlap{"forbid": cronmw.Forbid, "allow": cronmw.Allow} {
 		t.Run(name, func(t *testing.T) {

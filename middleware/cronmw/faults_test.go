@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// Redis acts but the reply is lost, at each command of a run: one run.
+// Redis executes a command and its reply is lost, for each command of a run. The tick runs once.
 func TestLostReply(t *testing.T) {
 	for _, script := range []string{"acquire", "complete", "release"} {
 		for nth := range 2 {
@@ -21,7 +21,7 @@ func TestLostReply(t *testing.T) {
 					js := p.jobs()
 					w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
 					w.start(js)
-					until("2000-01-01 01:30:00") // now the scripts are known by name
+					until("2000-01-01 01:30:00") // so that Redis has loaded the scripts
 					other := w.process()
 					other.skew = -10 * time.Second
 					js = other.jobs()
@@ -46,7 +46,8 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
-// Redis is away when a tick is due: it is asked again until the tick would be too late, and then the tick runs once.
+// Redis is unavailable when a tick is due. The instances repeat the claim until the tick would be
+// too late. If Redis is back before that, the tick runs once.
 func TestRedisAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		standby bool
@@ -85,8 +86,8 @@ func TestRedisAway(t *testing.T) {
 	}
 }
 
-// A tick that an instance asks for too late, or more than a minute too soon, by the clock of Redis, does not run there, whatever the
-// instance's own clock says; the result says by how much.
+// By the clock of Redis an instance claims a tick too late, or more than a minute too early. The
+// tick does not run there, whatever the instance's clock shows. The Result has the difference.
 func TestClocksFarOff(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -111,8 +112,8 @@ func TestClocksFarOff(t *testing.T) {
 	})
 }
 
-// However late an instance asks, and however long ago the tick ran: it never runs twice. What is remembered of it outlives the
-// time in which it may begin.
+// 100 instances claim a tick one after the other, up to hours late. The tick runs once, because its
+// record outlives the time in which it may begin.
 func TestNoClockRunsTwice(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for late := range 100 {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// late is a wrapper of a chain that keeps the first n runs back until told.
+// late returns a wrapper for a chain that delays the first n runs until release is closed.
 func late(n int32, release <-chan struct{}) cron.Option {
 	var begun atomic.Int32
 	return cron.WithChain(func(j cron.Job) cron.Job {
@@ -25,7 +25,8 @@ func late(n int32, release <-chan struct{}) cron.Option {
 	})
 }
 
-// A goroutine that starts late does not take the next tick: it gets its own, although Entry.Prev names the next by then.
+// Goroutines of cron start late. Each gets its own tick, although Entry.Prev is the next one by
+// then.
 func TestAddToLateGoroutine(t *testing.T) {
 	inBubble(t, func(w *world) {
 		release := make(chan struct{})
@@ -61,7 +62,8 @@ func TestAddToLateGoroutine(t *testing.T) {
 	})
 }
 
-// Only the first is late: the second runs at its time with its own tick, and the first still with its own.
+// Only the first run is late. The second one runs at its time with its own tick, and the first one
+// still gets its own.
 func TestAddToOvertaken(t *testing.T) {
 	inBubble(t, func(w *world) {
 		release := make(chan struct{})
@@ -76,7 +78,7 @@ func TestAddToOvertaken(t *testing.T) {
 	})
 }
 
-// A wrapper that skips a run drops its tick; later runs have ticks of their own.
+// A wrapper skips a run. The tick of that run is dropped, and later runs have their own ticks.
 func TestAddToSkipIfStillRunning(t *testing.T) {
 	inBubble(t, func(w *world) {
 		c := w.cron(cron.WithChain(cron.SkipIfStillRunning(cron.DiscardLogger)))
@@ -87,7 +89,7 @@ func TestAddToSkipIfStillRunning(t *testing.T) {
 	})
 }
 
-// A wrapper that delays runs, as cron.DelayIfStillRunning does with a mutex, loses none.
+// A wrapper delays runs, as cron.DelayIfStillRunning does with a mutex. No tick is lost.
 func TestAddToDelay(t *testing.T) {
 	inBubble(t, func(w *world) {
 		free := make(chan struct{}, 1)
@@ -112,7 +114,7 @@ func TestAddToDelay(t *testing.T) {
 	})
 }
 
-// Whoever asks the schedule what comes next, or what was, does not change what runs; nor does a stop.
+// Other callers of the schedule's Next, and a stop of the cron, do not change which ticks run.
 func TestAddToNextByOthers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		c := w.cron()
@@ -140,12 +142,12 @@ func TestAddToNextByOthers(t *testing.T) {
 	})
 }
 
-// After a pause cron runs one of the missed ticks, the oldest, and that is the tick that fn gets.
+// After a pause cron runs one of the missed ticks, the oldest one. fn gets that tick.
 func TestAddToPause(t *testing.T) {
 	inBubble(t, func(w *world) {
 		pause := 35 * time.Minute
 		c := w.cron(cron.WithLogger(onRun(func() {
-			time.Sleep(pause) // of cron's own goroutine, which counts on from here
+			time.Sleep(pause) // blocks cron's goroutine, which then continues with the current time
 			pause = 0
 		})))
 		w.add(c, "*/10 * * * *", cronmw.Job{MaxLateness: time.Hour}, w.fn)

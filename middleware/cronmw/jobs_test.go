@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// 50 instances whose clocks are up to 20 s off, a job that takes no time, 1,000 ticks: each tick is run once, and none before its
-// time. A lock on the job's name would run it up to 50 times a tick.
+// 50 instances have clocks that are wrong by up to 20 s, and a job is short. Each tick runs once,
+// and not before its time. A lock on the name of the job would allow up to 50 runs per tick.
 func TestSkewedInstances(t *testing.T) {
 	const instances = 50
 	ticks := testlevel.Pick(t, 3, 30, 1000)
@@ -52,7 +52,8 @@ func TestSkewedInstances(t *testing.T) {
 	})
 }
 
-// What becomes of a tick is told on every instance, and one that runs elsewhere is no error.
+// Each instance reports an outcome for a tick. On an instance that did not run it, the outcome is
+// Elsewhere without an error.
 func TestOutcomes(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for range 3 {
@@ -68,8 +69,8 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// The first attempt fails: that is what the tick came to, and no other instance runs it, with Standby or without, unless the
-// error says that nothing happened. The next tick runs.
+// A run fails. That is the outcome of the tick, and no other instance runs it, with or without
+// Standby. Only a standby runs it again, if the error is marked with NoEffect. The next tick runs.
 func TestFailure(t *testing.T) {
 	for name, c := range map[string]struct {
 		standby bool
@@ -103,8 +104,8 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// The handler panics: the tick has failed and nobody runs it again, the result has the value and where it was raised, and both this job
-// and the others go on.
+// The handler panics. The tick has failed and does not run again, and the Result has the panic
+// value and the stack. Later ticks of this job and of other jobs run.
 func TestPanic(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for range 2 {
@@ -126,8 +127,8 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// The handler ignores its ctx: the ticks that come due until it has returned are skipped on every instance, and each skip
-// says who holds the job up; the next tick runs.
+// A handler runs past the next ticks. These are skipped on every instance, and each skip names the
+// holder of the job. The first tick after the run runs.
 func TestForbid(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:00:30")
@@ -157,11 +158,11 @@ func TestForbid(t *testing.T) {
 	})
 }
 
-// Allow runs a tick beside the run before it; MaxHold bounds each run.
+// With Allow a tick runs while the run before it lasts. MaxHold bounds each run.
 func TestAllow(t *testing.T) {
 	inBubble(t, func(w *world) {
 		p := w.process()
-		p.skew = 20 * time.Second // it asks too soon, and MaxHold counts from the start of fn
+		p.skew = 20 * time.Second // it claims the tick early, and MaxHold begins with fn
 		js := p.jobs()
 		j := cronmw.Job{Overlap: cronmw.Allow, Terms: lockcore.Terms{MaxHold: 90 * time.Second}, OnResult: w.heard}
 		w.must(js.Every("report", time.Minute, j, w.lasting(100*time.Second)))
@@ -175,7 +176,7 @@ func TestAllow(t *testing.T) {
 	})
 }
 
-// MaxHold bounds a run under Forbid, too, from the start of fn.
+// MaxHold bounds a run with Forbid too, and begins with fn.
 func TestForbidMaxHold(t *testing.T) {
 	inBubble(t, func(w *world) {
 		p := w.process()
@@ -191,7 +192,8 @@ func TestForbidMaxHold(t *testing.T) {
 	})
 }
 
-// Run stops asking when its ctx ends, lets what runs run to its end, and returns then; with CancelOnStop the handlers are told.
+// The ctx of Run ends. Run claims no more ticks, waits for the handlers that run, and returns. With
+// CancelOnStop the ctx of the handlers ends too.
 func TestStop(t *testing.T) {
 	for name, c := range map[string]struct {
 		cancel bool
@@ -218,7 +220,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// An instance that asked too soon and is stopped before the tick's time leaves it to the others.
+// An instance has claimed a tick early and stops before the time of the tick. Another instance runs
+// the tick.
 func TestStopBeforeTime(t *testing.T) {
 	inBubble(t, func(w *world) {
 		fast := w.process()
@@ -237,10 +240,10 @@ func TestStopBeforeTime(t *testing.T) {
 	})
 }
 
-// A pause of the process: of several ticks that have become due the latest is asked for.
+// The process pauses while several ticks are due. Only the latest of them is claimed.
 func TestPause(t *testing.T) {
 	inBubble(t, func(w *world) {
-		var behind atomic.Int64 // a clock that stood still with the machine and was then set
+		var behind atomic.Int64 // a clock that stopped with the machine and was then set
 		js := w.process().with(cronmw.Options{Now: func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }})
 		w.must(js.Every("report", 10*time.Minute, cronmw.Job{OnResult: w.heard}, w.fn))
 		w.start(js)
@@ -253,7 +256,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// What cannot work is an error that says why and what to do, and everything that is wrong is said at once.
+// Each invalid argument causes an error with the reason and a remedy. All errors of a Job are
+// reported together.
 func TestAddErrors(t *testing.T) {
 	inBubble(t, func(w *world) {
 		js := w.process().jobs()
@@ -288,7 +292,7 @@ func TestAddErrors(t *testing.T) {
 	})
 }
 
-// robfig/cron itself has @every count from the start of the process: that is why it is refused.
+// robfig/cron counts @every from the start of the process. That is why Jobs refuses it.
 func TestCronFact_everyIsRelative(t *testing.T) {
 	s, err := cron.ParseStandard("@every 5m")
 	if err != nil {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 var errBoom = errors.New("boom")
 
-// world is a Redis in a bubble, and what the instances on it have run.
+// world has a Redis in a bubble, and a journal of the instances on it.
 type world struct {
 	*testing.T
 	redis *redistest.Memory
@@ -41,12 +41,12 @@ type world struct {
 func inBubble(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether a dead server is back
+		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis checks once a second whether a dead server replies again
 		test(&world{T: t, redis: redistest.Bubble(t)})
 	})
 }
 
-// process is what one instance has: a way to Redis that can fail, and a Locker.
+// process is the part of one instance: a connection to Redis with faults, and a Locker.
 type process struct {
 	w      *world
 	locks  *lockcore.Locker
@@ -57,7 +57,7 @@ type process struct {
 func (w *world) process(edit ...func(*lockcore.Options)) *process {
 	w.Helper()
 	p := &process{w: w, faults: locktest.NewFaults(w.T)}
-	o := lockcore.Options{NoGroups: true} // in a bubble
+	o := lockcore.Options{NoGroups: true} // each call is one command
 	for _, e := range edit {
 		e(&o)
 	}
@@ -87,7 +87,7 @@ func (p *process) with(o cronmw.Options) *cronmw.Jobs {
 	return js
 }
 
-// start runs the Jobs until stop is called, which returns when Run has.
+// start runs the Jobs until stop is called. stop returns when Run has returned.
 func (w *world) start(js *cronmw.Jobs) (stop func()) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -103,7 +103,7 @@ func (w *world) start(js *cronmw.Jobs) (stop func()) {
 	return stop
 }
 
-// until sleeps up to a time of the bubble's clock, which starts at 2000-01-01T00:00:00Z.
+// until sleeps until a time of the bubble's clock, which begins at 2000-01-01T00:00:00Z.
 func until(clock string) { time.Sleep(time.Until(at(clock))) }
 
 func at(clock string) time.Time {
@@ -121,7 +121,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// journal remembers the runs of fn and the results that were told.
+// journal records the runs of fn, and the results.
 type journal struct {
 	mu      sync.Mutex
 	runs    []string // ticks, in the order in which they began
@@ -134,10 +134,10 @@ func (j *journal) ran(t cronmw.Tick) {
 	j.runs = append(j.runs, t.Time.UTC().Format("02 15:04:05"))
 }
 
-// fn is a short job.
+// fn is a job that takes no time.
 func (j *journal) fn(_ context.Context, t cronmw.Tick) error { j.ran(t); return nil }
 
-// lasting is a job that takes d and looks at its ctx.
+// lasting returns a job that takes d and returns early when its ctx ends.
 func (j *journal) lasting(d time.Duration) func(context.Context, cronmw.Tick) error {
 	return func(ctx context.Context, t cronmw.Tick) error {
 		j.ran(t)
@@ -201,6 +201,6 @@ func (w *world) wantOutcomes(want ...cronmw.Outcome) {
 func (w *world) wantError(err error, text string) {
 	w.Helper()
 	if err == nil || !strings.Contains(err.Error(), text) {
-		w.Errorf("%v, want an error that says %q", err, text)
+		w.Errorf("%v, want an error with %q", err, text)
 	}
 }

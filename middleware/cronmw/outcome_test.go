@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// Outcomes of guard keep their values and texts, and no other outcome has the value of one of guard's.
+// The outcomes that guard has too keep their values and texts. All other outcomes have different
+// values.
 func TestOutcomesOfGuard(t *testing.T) {
 	for ours, guards := range map[cronmw.Outcome]guard.Outcome{
 		cronmw.NotRun: guard.NotRun, cronmw.Ran: guard.Ran, cronmw.TookOver: guard.TookOver,

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// pair starts two instances, the second a second behind, at half past midnight.
+// pair starts two instances at half past midnight. The clock of the second one is a second slow.
 func (w *world) pair(j cronmw.Job, o cronmw.Options, fn func(context.Context, cronmw.Tick) error) (stopFirst func()) {
 	w.Helper()
 	until("2000-01-01 00:30:00")
@@ -29,7 +29,8 @@ func (w *world) pair(j cronmw.Job, o cronmw.Options, fn func(context.Context, cr
 	return stopFirst
 }
 
-// What MinHold keeps after a run that came to nothing holds the same tick up, and does not decide it.
+// A run that had no effect leaves the key in its MinHold. That delays another run of the same tick,
+// and does not decide the tick.
 func TestMinHoldStandby(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{Standby: true, OnResult: w.heard, Terms: lockcore.Terms{MinHold: time.Minute}}
@@ -50,7 +51,7 @@ func TestMinHoldStandby(t *testing.T) {
 	})
 }
 
-// The same after a run that was cut short.
+// A run is canceled by a shutdown during its MinHold. The standby runs the tick again.
 func TestMinHoldCutShort(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{Standby: true, OnResult: w.heard, Terms: lockcore.Terms{MinHold: time.Minute}}
@@ -62,7 +63,8 @@ func TestMinHoldCutShort(t *testing.T) {
 	})
 }
 
-// MinHold of an earlier tick's run skips the tick, and the result says that nobody runs.
+// The MinHold of an earlier tick's run skips a tick. The Result names no holder, because no run
+// holds the key.
 func TestMinHoldSkips(t *testing.T) {
 	inBubble(t, func(w *world) {
 		js := w.process().jobs()
@@ -76,7 +78,8 @@ func TestMinHoldSkips(t *testing.T) {
 	})
 }
 
-// The instance that ran a tick could not release the job's key: that is no earlier run which would decide the tick.
+// The instance that ran a tick cannot release the key of the job. A standby does not treat this
+// hold as an earlier run, so the tick is not skipped.
 func TestOverlapUnreleased(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -103,7 +106,8 @@ func TestOverlapUnreleased(t *testing.T) {
 	})
 }
 
-// A standby that waits for the dead instance's hold of the job is not stalled, however short Stall is.
+// A standby waits for the job's key that a dead instance holds. This wait does not count for Stall,
+// even if Stall is short.
 func TestStallTakeover(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -131,7 +135,7 @@ func TestStallTakeover(t *testing.T) {
 	})
 }
 
-// Terms that the Locker has count as the job's own: MaxHold from the start of fn, with Allow too.
+// The Terms of the Locker apply like those of the job: MaxHold begins with fn, also with Allow.
 func TestLockerTerms(t *testing.T) {
 	for name, overlap := range map[string]cronmw.Overlap{"forbid": cronmw.Forbid, "allow": cronmw.Allow} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +165,7 @@ func TestLockerTerms(t *testing.T) {
 	}
 }
 
-// NoRenew, of the job or of the Locker, is refused.
+// Terms.NoRenew is refused, for a job and for a Locker.
 func TestNoRenew(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.wantError(cronmw.Job{Terms: lockcore.Terms{NoRenew: true}}.Validate(), "would lose its keys")

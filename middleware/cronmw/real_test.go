@@ -26,19 +26,20 @@ var runFor = flag.Duration("for", 5*time.Second, "how long TestRealProcesses run
 const (
 	instanceEnv = "HOLDFAST_CRON_INSTANCE"
 	instances   = 4
-	upIn        = 8 * time.Second // more than a process needs until it can run a tick, also on a machine that stands still
+	upIn        = 8 * time.Second // longer than a process needs to be ready for a tick, also on a busy machine
 )
 
-// order is what an instance is told, in its environment.
+// order is the JSON value that an instance gets in its environment.
 type order struct {
 	Addr  string
 	Skew  time.Duration
 	Until time.Time // zero: the parent sends it when all processes are ready
 	Panic bool
-	Once  time.Time // the only tick of a job that hangs; zero: a short job with a tick a second
+	Once  time.Time // the only tick of a job that hangs; zero: a short job with a tick every second
 }
 
-// Processes whose clocks differ by up to a second, on a real server, with a tick a second: each tick runs once.
+// The clocks of processes on a real server differ by up to a second, and a tick is due every
+// second. Each tick runs once.
 func TestRealProcesses(t *testing.T) {
 	testlevel.Full(t)
 	server := redistest.Real(t)
@@ -67,7 +68,7 @@ func TestRealProcesses(t *testing.T) {
 	}
 	wg.Wait()
 	ticks := 0
-	// all ran their jobs from 3 s after the beginning to 1 s before the end
+	// All processes ran their jobs from 3 s after the beginning to 1 s before the end.
 	for at := begin.Truncate(time.Second).Add(3 * time.Second); at.Before(end.Add(-time.Second)); at = at.Add(time.Second) {
 		ticks++
 		if n, err := rdb.Get(context.Background(), runsOf(at)).Int(); err != nil || n != 1 {
@@ -84,12 +85,12 @@ func TestRealProcesses(t *testing.T) {
 		}
 	}
 	if ticks == 0 {
-		t.Error("inconclusive: no tick was judged")
+		t.Error("inconclusive: no tick was checked")
 	}
-	t.Logf("%d ticks ran, %d of them judged to have run at all", len(keys), ticks)
+	t.Logf("%d ticks ran, %d of them were expected", len(keys), ticks)
 }
 
-// The process that runs a tick is killed with SIGKILL: one of the others runs the tick again.
+// The process that runs a tick is killed with SIGKILL. One of the others runs the tick again.
 func TestRealKilled(t *testing.T) {
 	testlevel.Full(t)
 	server := redistest.Real(t)
@@ -117,7 +118,7 @@ func TestRealKilled(t *testing.T) {
 		select {
 		case cmd := <-winners:
 			return cmd
-		case <-time.After(time.Until(tick.Add(time.Minute))): // the instances end then
+		case <-time.After(time.Until(tick.Add(time.Minute))): // then the instances end
 			t.Fatal("no instance runs the tick")
 			return nil
 		}
@@ -136,7 +137,7 @@ func TestRealKilled(t *testing.T) {
 	}
 }
 
-// A panic that nobody would hear of ends the process, as that of any goroutine does.
+// A job without OnResult panics. The panic ends the process, like a panic of any goroutine.
 func TestRealPanic(t *testing.T) {
 	testlevel.Full(t)
 	tick := time.Now().Add(upIn).Truncate(time.Second)
@@ -159,7 +160,7 @@ func child(t *testing.T, o order) *exec.Cmd {
 
 func runsOf(at time.Time) string { return "runs:" + at.UTC().Format(time.RFC3339) }
 
-// instance is a process of its own.
+// instance is the main function of a child process.
 func instance() int {
 	var o order
 	err := json.Unmarshal([]byte(os.Getenv(instanceEnv)), &o)

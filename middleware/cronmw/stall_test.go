@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// Stall counts from the start of fn: neither an instance that asks early nor a handler that beats is stalled, one that hangs is.
+// Stall begins with fn. A claim that came early does not count, and neither does a handler that
+// calls Beat. A handler that hangs is stalled.
 func TestStall(t *testing.T) {
 	for name, overlap := range map[string]cronmw.Overlap{"forbid": cronmw.Forbid, "allow": cronmw.Allow} {
 		t.Run(name, func(t *testing.T) {
@@ -29,7 +30,7 @@ func TestStall(t *testing.T) {
 						guard.Beat(ctx)
 					}
 					if ctx.Err() != nil {
-						w.Errorf("stalled although it beats: %v", context.Cause(ctx))
+						w.Errorf("stalled although it calls Beat: %v", context.Cause(ctx))
 					}
 					if runs++; runs == 2 {
 						<-ctx.Done()
@@ -49,7 +50,8 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// What hangs here would hang on the next instance too: with standbys, a run that is stalled has failed, and nobody runs it again.
+// A run is stalled. It would probably stall on other instances too, so it has failed, and no
+// standby runs it again.
 func TestStallIsAFailure(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{Standby: true, OnResult: w.heard, Terms: lockcore.Terms{Stall: time.Second}}
@@ -71,7 +73,7 @@ func TestStallIsAFailure(t *testing.T) {
 	})
 }
 
-// A standby whose Locker is closed while it watches does not say that the tick did not run.
+// The Locker of a standby is closed while it waits. Its outcome is Elsewhere, not NotRun.
 func TestStandbyIsClosed(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{Standby: true, OnResult: w.heard}

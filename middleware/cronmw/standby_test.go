@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// The instance that runs a tick dies in the middle of it, and so does its clock's idea of the time: one of the others takes the tick
-// over, exactly one, within a lease and a little, although the next ticks are due meanwhile; all others hear that it is done. A
-// MaxWaiting of the Lockers keeps no standby from waiting.
+// The instance that runs a tick becomes silent during the run. Exactly one of the others takes the
+// tick over, within a lease and 4 s, and all others report Elsewhere. MaxWaiting of the Lockers
+// does not keep a standby from waiting.
 func TestStandby(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var began []time.Time
@@ -31,7 +31,7 @@ func TestStandby(t *testing.T) {
 				n, tookOver := guard.Attempt(ctx, t.Key())
 				if runs == 1 {
 					time.Sleep(10 * time.Minute)
-					p.faults.Silence() // nobody hears of it any more
+					p.faults.Silence() // its releases and renewals do not arrive
 					time.Sleep(time.Hour)
 					return nil
 				}
@@ -56,8 +56,8 @@ func TestStandby(t *testing.T) {
 	})
 }
 
-// The instance that dies had the tick for a while before its time, so that its overlap key outlives the tick's: whoever takes over
-// waits for that, too.
+// The instance that dies claimed the tick before its time, so the key of the job expires after that
+// of the tick. The standby that takes over waits for both.
 func TestStandbyAfterEarly(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -81,7 +81,8 @@ func TestStandbyAfterEarly(t *testing.T) {
 	})
 }
 
-// Without Standby a tick whose instance died stays undone: an instance whose clock is behind finds it, and says so.
+// The instance of a tick dies, without Standby. The tick does not run again. An instance whose
+// clock is slow finds it abandoned, and reports that.
 func TestNoStandby(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -107,8 +108,8 @@ func TestNoStandby(t *testing.T) {
 	})
 }
 
-// A run that is canceled by a shutdown, or gives up because its lease is lost, has not failed: a standby runs the tick
-// again. Without Standby it has failed.
+// A run that ends because of a shutdown has not failed: a standby runs the tick again. Without
+// Standby it has failed.
 func TestCutShort(t *testing.T) {
 	for name, c := range map[string]struct {
 		standby bool
@@ -138,8 +139,8 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// MaxLateness does not bound it: neither a run that is cut short after it, nor one that came to nothing. Who has waited since the tick was
-// in time is in time.
+// A run is lost, or has no effect, after MaxLateness. A standby runs the tick again, because it
+// began to wait in time.
 func TestStandbyLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error // of the first run, after 10 min; nil: its lease is lost
@@ -150,7 +151,7 @@ func TestStandbyLate(t *testing.T) {
 				j := cronmw.Job{Standby: true, OnResult: w.heard}
 				w.pair(j, cronmw.Options{}, func(ctx context.Context, t cronmw.Tick) error {
 					if w.ran(t); len(w.ticks()) > 1 {
-						time.Sleep(time.Second) // so that the results arrive in order
+						time.Sleep(time.Second) // so that the results arrive in this order
 						return nil
 					}
 					time.Sleep(10 * time.Minute)
@@ -168,14 +169,15 @@ func TestStandbyLate(t *testing.T) {
 	}
 }
 
-// Instances that all come too late, at once, do not run the tick because the first of them has refused it.
+// Five instances claim a tick too late at the same time. The first one refuses it, and the others
+// do not run it because of that.
 func TestStandbyAllLate(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
 		for range 5 {
 			p := w.process()
 			p.skew = -10 * time.Minute
-			p.faults.Delay(time.Millisecond) // so that they meet
+			p.faults.Delay(time.Millisecond) // so that the claims overlap
 			js := p.jobs()
 			w.must(js.Every("report", time.Hour, cronmw.Job{Standby: true, OnResult: w.heard}, w.fn))
 			w.start(js)
@@ -188,7 +190,7 @@ func TestStandbyAllLate(t *testing.T) {
 	})
 }
 
-// A standby that is shut down stops waiting at once.
+// A standby that waits is shut down. It stops at once.
 func TestStandbyStops(t *testing.T) {
 	inBubble(t, func(w *world) {
 		first := w.process().jobs()
@@ -210,7 +212,7 @@ func TestStandbyStops(t *testing.T) {
 	})
 }
 
-// What a tick came to can be looked up by its key: done, failed with its error, or skipped.
+// idempotency.Lookup returns the ending of a tick by its key: done or failed.
 func TestLookup(t *testing.T) {
 	inBubble(t, func(w *world) {
 		p := w.process()

@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// From wherever it is asked, the schedule has the ticks that the zone's wall clock shows, also around changes of half an hour, and where
-// midnight comes twice: as if each minute were looked at.
+// For any argument the schedule's Next returns the next tick that the wall clock of the zone shows.
+// The test compares it with a search of each minute, also at changes of half an hour, and where
+// midnight comes twice.
 func TestNextAroundChanges(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for spec, fits := range map[string]func(time.Time) bool{
@@ -36,11 +37,11 @@ func TestNextAroundChanges(t *testing.T) {
 	})
 }
 
-// wantNext asks s at each half hour of the day before change and of that after it.
+// wantNext calls s.Next for each half hour of the day before change and of the day after it.
 func (w *world) wantNext(name string, s cron.Schedule, fits func(time.Time) bool, change time.Time) {
 	w.Helper()
 	want := change.Add(9 * 24 * time.Hour).Truncate(time.Minute)
-	var last time.Time // the tick after the one that was wanted last: none comes twice
+	var last time.Time // the tick after the last one that was wanted, because no tick comes twice
 	for at := want; at.After(change.Add(-25 * time.Hour)); at = at.Add(-time.Minute) {
 		if fits(at) {
 			want, last = at, want
@@ -55,7 +56,8 @@ func (w *world) wantNext(name string, s cron.Schedule, fits func(time.Time) bool
 	}
 }
 
-// A daily job on the day on which Lord Howe's clocks go back by half an hour, and the day after.
+// A daily job runs on the day on which the clocks of Lord Howe go back by half an hour, and on the
+// day after.
 func TestAddToHalfHour(t *testing.T) {
 	inBubble(t, func(w *world) {
 		loc, err := time.LoadLocation("Australia/Lord_Howe")
@@ -65,7 +67,7 @@ func TestAddToHalfHour(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2000, 3, 24, 12, 0, 0, 0, loc)))
 		c := cron.New(cron.WithLocation(loc))
 		w.add(c, "0 0 * * *", cronmw.Job{}, func(_ context.Context, t cronmw.Tick) error {
-			w.ran(cronmw.Tick{Time: t.Time.Add(10*time.Hour + 30*time.Minute)}) // as its clock shows it in winter
+			w.ran(cronmw.Tick{Time: t.Time.Add(10*time.Hour + 30*time.Minute)}) // the time that the zone's clock shows in winter
 			return nil
 		})
 		w.run(c)

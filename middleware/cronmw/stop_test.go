@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// An instance stops at each moment of its claim while the others find the tick held: the tick runs once.
+// An instance stops during its claim, at different moments, while others find the tick held. The
+// tick runs once.
 func TestStopWhileClaiming(t *testing.T) {
 	for after := 20 * time.Millisecond; after < time.Second; after += 40 * time.Millisecond {
 		t.Run(after.String(), func(t *testing.T) {
@@ -24,7 +25,7 @@ func TestStopWhileClaiming(t *testing.T) {
 					w.must(js.Every("report", 10*time.Minute, cronmw.Job{OnResult: w.heard}, w.fn))
 					w.start(js)
 				}
-				until("2000-01-01 01:05:00") // all are connected
+				until("2000-01-01 01:05:00") // all instances are connected
 				slow.faults.Delay(100 * time.Millisecond)
 				until("2000-01-01 01:10:00")
 				time.Sleep(after)

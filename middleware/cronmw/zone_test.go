@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// Both days of a year on which the clocks of a zone are changed, on three instances whose own clocks differ: an hour that is repeated
-// is two ticks, or one by choice; one that is left out has none; and no tick runs twice.
+// The clocks of a zone change, on three instances whose own clocks differ. A repeated hour has two
+// ticks, or one with SkipRepeated. A skipped hour has none. No tick runs twice.
 func TestClockChange(t *testing.T) {
 	const newYork = "CRON_TZ=America/New_York "
 	for name, c := range map[string]struct {
@@ -51,7 +51,7 @@ func TestClockChange(t *testing.T) {
 	}
 }
 
-// A spec without a zone thinks in UTC, or in Options.Location.
+// A spec without a zone is in UTC, or in Options.Location.
 func TestLocation(t *testing.T) {
 	inBubble(t, func(w *world) {
 		tokyo := time.FixedZone("Tokyo", 9*3600)
@@ -66,7 +66,8 @@ func TestLocation(t *testing.T) {
 	})
 }
 
-// Every has its ticks at the multiples since the epoch, whenever an instance starts.
+// The ticks of Every are the multiples of the interval since the epoch, whenever an instance
+// starts.
 func TestEveryAligned(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for _, start := range []string{"2000-01-01 00:00:05", "2000-01-01 00:03:20"} {

@@ -20,8 +20,8 @@ import (
 
 const receipt = `{"id":"ch_1","amount":499,"currency":"eur","status":"succeeded"}`
 
-// A replay beside a handler that does one GET with the same client: each alone, from many goroutines, and from many
-// clients of a real server.
+// BenchmarkReplay compares a replay with a handler that sends one GET with the same client: one
+// request at a time, from many goroutines, and from many clients of a real server.
 func BenchmarkReplay(b *testing.B) {
 	rdb := redistest.Real(b).Client(b)
 	locks, err := lockcore.New(rdb, lockcore.Options{})
@@ -33,7 +33,7 @@ func BenchmarkReplay(b *testing.B) {
 		name string
 		http.Handler
 	}{{"get", getter(b, rdb)}, {"replay", httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(http.HandlerFunc(pay))}}
-	for i := range 1000 { // every key has its record before the clock runs
+	for i := range 1000 { // so that every key has its record before the measurement
 		serveOnce(b, handlers[1], i)
 	}
 	for _, h := range handlers {
@@ -67,7 +67,7 @@ func pay(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, receipt)
 }
 
-// getter answers with what it reads from Redis.
+// getter responds with a value that it reads from Redis.
 func getter(b *testing.B, rdb *redis.Client) http.Handler {
 	b.Helper()
 	if err := rdb.Set(b.Context(), "receipt", receipt, 0).Err(); err != nil {
@@ -85,7 +85,8 @@ func getter(b *testing.B, rdb *redis.Client) http.Handler {
 	})
 }
 
-// keyOf is one of so many keys that requests at the same time rarely meet: each replay asks Redis.
+// keyOf returns one of 1000 keys. Concurrent requests rarely have the same key, so each replay
+// sends a command.
 func keyOf(i int) string { return strconv.Itoa(i % 1000) }
 
 func serveOnce(b *testing.B, h http.Handler, i int) {
@@ -133,7 +134,8 @@ func throughServer(b *testing.B, h http.Handler) {
 	})
 }
 
-// What a request costs before it reaches Redis: the Locker is closed, so that the call ends there.
+// BenchmarkChecks measures the part of a request before its first command. The Locker is closed, so
+// the call ends there.
 func BenchmarkChecks(b *testing.B) {
 	locks := locktest.New(b)
 	if err := locks.Close(b.Context()); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// rawClient is a client that decides itself when it sends what.
+// rawClient is a client that controls when each part of a request is sent.
 type rawClient struct {
 	t    *testing.T
 	conn *net.TCPConn
@@ -39,7 +39,7 @@ func (c *rawClient) write(format string, args ...any) {
 	}
 }
 
-// head sends the head of a POST of tenant a, with these lines in it.
+// head sends the head of a POST of tenant a with the given lines.
 func (c *rawClient) head(lines ...string) {
 	c.t.Helper()
 	lines = append(lines, "Host: x", "Authorization: Bearer "+canary+"-authorization", "", "")
@@ -49,7 +49,7 @@ func (c *rawClient) head(lines ...string) {
 	c.write("POST /orders HTTP/1.1\r\n%s", strings.Join(lines, "\r\n"))
 }
 
-// answer reads the next answer, which may be an informational one.
+// answer reads the next response, which may be an informational one.
 func (c *rawClient) answer() answer {
 	c.t.Helper()
 	res, err := http.ReadResponse(c.in, &http.Request{Method: http.MethodPost})
@@ -66,7 +66,8 @@ func (c *rawClient) answer() answer {
 
 func keyLine(key string) string { return "Idempotency-Key: " + secretKey(key) }
 
-// A client that asks first is told of a refusal at once and keeps its body; only a request that may run is told to go on.
+// A client sends Expect: 100-continue. A refusal comes at once and without the body. Only a request
+// that may run gets 100.
 func TestExpectContinue(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -106,7 +107,8 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// While a client drips its body nobody asks Redis, and another request with its key runs.
+// A client sends its body slowly. No command is sent meanwhile, and another request with the same
+// key runs.
 func TestSlowBodyHoldsNothing(t *testing.T) {
 	var runs atomic.Int64
 	f := guarded(t, httpmw.IdempotentOptions{}, order(&runs))
@@ -114,7 +116,7 @@ func TestSlowBodyHoldsNothing(t *testing.T) {
 	before := f.sent.Load()
 	c := f.raw()
 	c.head(keyLine("k"), "Content-Length: "+fmt.Sprint(len(body)), "Expect: 100-continue")
-	if a := c.answer(); a.status != http.StatusContinue { // now the middleware reads
+	if a := c.answer(); a.status != http.StatusContinue { // the middleware reads the body now
 		t.Fatalf("got %d, want 100", a.status)
 	}
 	c.write("%s", body[:3])
@@ -129,7 +131,7 @@ func TestSlowBodyHoldsNothing(t *testing.T) {
 	}
 }
 
-// A client that breaks off in its body has not asked for anything: Redis hears nothing, and its repetition runs.
+// A client disconnects within its body. No command is sent, and its repetition runs.
 func TestBrokenRequestBody(t *testing.T) {
 	for name, part := range map[string]string{
 		"length": "Content-Length: 100\r\n\r\n" + secret("bod"), "chunked": "Transfer-Encoding: chunked\r\n\r\n64\r\n" + secret("bod"),
@@ -152,7 +154,7 @@ func TestBrokenRequestBody(t *testing.T) {
 	}
 }
 
-// The limit counts bytes of the body, whether their number is announced or not.
+// MaxRequest bounds the bytes of the body, with and without a Content-Length.
 func TestBodyLimit(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{MaxRequest: 1000}, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -178,7 +180,7 @@ func TestBodyLimit(t *testing.T) {
 	}
 }
 
-// The trailers of a chunked request reach the handler, announced or not.
+// The trailers of a chunked request reach the handler, also those that are not announced.
 func TestRequestTrailers(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -192,7 +194,8 @@ func TestRequestTrailers(t *testing.T) {
 	}
 }
 
-// The handler that reads its body only after the client has gone gets all of it, and its answer is recorded.
+// A client disconnects before the handler reads the body. The handler still gets the whole body,
+// and its response is recorded.
 func TestDisconnectBeforeTheBodyIsRead(t *testing.T) {
 	var runs atomic.Int64
 	entered, gone := make(chan struct{}, 1), make(chan struct{})
@@ -216,8 +219,7 @@ func TestDisconnectBeforeTheBodyIsRead(t *testing.T) {
 	}
 }
 
-// What a client sends after its request is still there for the next one: connections are used again after a replay and
-// after a refusal of a small body.
+// A connection is used again after a replay, and after a refusal of a request with a small body.
 func TestConnectionIsUsedAgain(t *testing.T) {
 	var runs atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler { return idempotent(l, httpmw.IdempotentOptions{})(order(&runs)) })

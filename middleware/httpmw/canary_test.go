@@ -28,17 +28,19 @@ import (
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-// canary begins everything that belongs to one client: its key, its body, its name, its credentials, its cookies. During
-// the whole run of this package's tests it must not be seen in Redis, events, logs, spans or metrics.
+// canary begins all data that belongs to one client: its key, body, name, credentials and cookies.
+// During the whole run of this package's tests it must not appear in Redis, events, logs, spans or
+// metrics.
 const canary = "canary9d41"
 
-const fewestWrites = 1000 // to Redis, in a full run: fewer mean that nobody watched
+const fewestWrites = 1000 // to Redis in a full run; fewer mean that the watch does not work
 
-// secretKey is the client's key of a test with a canary in it: still quoted if it was, and still malformed.
+// secretKey returns the client's key of a test with a canary in it. A quoted key stays quoted, and
+// a malformed one stays malformed.
 func secretKey(key string) string {
 	quoted, isQuoted := strings.CutPrefix(key, `"`)
 	switch {
-	case key == "" || key == `""` || len(key) > 200: // its length is what matters
+	case key == "" || key == `""` || len(key) > 200: // tests depend on the length of these keys
 		return key
 	case isQuoted:
 		return `"` + canary + "-key-" + quoted
@@ -46,7 +48,7 @@ func secretKey(key string) string {
 	return canary + "-key-" + key
 }
 
-// secret is a request's body with a canary in it, unless there is none.
+// secret returns a request's body with a canary in it. An empty body stays empty.
 func secret(body string) string {
 	if body == "" {
 		return ""
@@ -61,10 +63,10 @@ func secretTenant(name string) string {
 	return canary + "-tenant-" + name
 }
 
-// lookout watches the whole run. A test binary has one run, and its end is in TestMain.
+// lookout is the watch of the whole run. TestMain checks it at the end.
 var lookout = newWatch()
 
-// watch looks for canaries in what leaves the process.
+// watch searches for canaries in the data that leaves the process.
 type watch struct {
 	observer lockcore.Observer // of every fixture
 	metrics  *sdkmetric.ManualReader
@@ -89,17 +91,18 @@ func newWatch() *watch {
 	return w
 }
 
-// needles are the forms in which text would be recognized: as it is, in hex, and in base64 at each of three offsets.
+// needles returns the forms of text that are searched for: unchanged, in hex, and in base64 at each
+// of three offsets.
 func needles(text string) [][]byte {
 	all := [][]byte{[]byte(text), []byte(hex.EncodeToString([]byte(text))), []byte(strings.ToUpper(hex.EncodeToString([]byte(text))))}
 	for skip := range 3 {
 		b := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x00", skip) + text))
-		all = append(all, []byte(b[(skip*8+5)/6:(skip+len(text))*8/6])) // only what does not depend on the neighbors
+		all = append(all, []byte(b[(skip*8+5)/6:(skip+len(text))*8/6])) // only the characters that do not depend on the neighboring bytes
 	}
 	return all
 }
 
-// look searches text, which came from what.
+// look searches text. what names its source.
 func (w *watch) look(what, text string) { w.search(what, []byte(text)) }
 
 func (w *watch) search(what string, b []byte) {
@@ -114,7 +117,8 @@ func (w *watch) search(what string, b []byte) {
 	}
 }
 
-// stream returns what is to be told all that is written to one place: a canary may lie across two writes.
+// stream returns a writer that searches all data that is written to it. A canary may extend over
+// two writes.
 func (w *watch) stream(what string) *stream { return &stream{w: w, what: what} }
 
 type stream struct {
@@ -139,7 +143,8 @@ func (s *stream) Write(b []byte) (int, error) {
 
 func (w *watch) logger(what string) *log.Logger { return log.New(w.stream(what), "", 0) }
 
-// dial returns a dialer for one fixture, whose connections to Redis are watched both ways and their writes counted.
+// dial returns a dialer for one fixture. Its connections to Redis are searched in both directions,
+// and their writes are counted.
 func (w *watch) dial(next redistest.Dialer, sent *atomic.Int64) redistest.Dialer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,7 +178,7 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// lines is an Observer that would log all that it hears.
+// lines is an Observer that searches the text of all events.
 type lines struct{ w *watch }
 
 func (l lines) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
@@ -187,7 +192,7 @@ func (l lines) Event(_ context.Context, e lockcore.Event) {
 
 func (lines) Traceparent(context.Context) string { return "" }
 
-// spans is a SpanProcessor that looks at each span that ends and keeps none.
+// spans is a SpanProcessor that searches each span that ends and keeps none.
 type spans struct{ w *watch }
 
 func (s spans) OnEnd(span sdktrace.ReadOnlySpan) {
@@ -202,7 +207,7 @@ func (spans) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 func (spans) Shutdown(context.Context) error                  { return nil }
 func (spans) ForceFlush(context.Context) error                { return nil }
 
-// watchedRun is a run of tests that fails if a canary was seen, or if nobody looked.
+// watchedRun is a run of tests. It fails if a canary was found, or if too little was searched.
 type watchedRun struct{ m *testing.M }
 
 func (r watchedRun) Run() int {
@@ -216,12 +221,12 @@ func (r watchedRun) Run() int {
 	return code
 }
 
-// redisLog is a logger of go-redis, which tells of every failed dial.
+// redisLog is a logger for go-redis, which logs every failed dial.
 type redisLog struct{ *log.Logger }
 
 func (l redisLog) Printf(_ context.Context, format string, v ...any) { l.Logger.Printf(format, v...) }
 
-// filtered says whether only some of the tests were asked for.
+// filtered reports whether only some of the tests run.
 func filtered() bool {
 	for _, name := range []string{"run", "skip", "list", "fuzz"} {
 		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != "" {
@@ -232,7 +237,7 @@ func filtered() bool {
 	return worker != nil && worker.Value.String() == "true"
 }
 
-// verdict is what is wrong with the run.
+// verdict returns the problems of the run.
 func (w *watch) verdict(some bool) []string {
 	var rm metricdata.ResourceMetrics
 	if err := w.metrics.Collect(context.Background(), &rm); err != nil {
@@ -261,7 +266,8 @@ func (w *watch) verdict(some bool) []string {
 	return wrong
 }
 
-// The watch finds a canary as it is, in hex and in base64, across writes too, and nothing else.
+// The watch finds a canary unchanged, in hex and in base64, also across two writes. It does not
+// join the data of two streams, and it reports that too little was searched.
 func TestWatch(t *testing.T) {
 	hidden := "x" + canary + "-key-k"
 	for name, text := range map[string]string{
@@ -284,6 +290,6 @@ func TestWatch(t *testing.T) {
 	_, _ = io.WriteString(w.stream("there"), canary[9:])
 	w.fixtures = 1
 	if len(w.seen) > 0 || len(w.verdict(true)) != 1 || len(w.verdict(false)) < 2 {
-		t.Errorf("saw %q, says %q", w.seen, w.verdict(true))
+		t.Errorf("found %q, verdict %q", w.seen, w.verdict(true))
 	}
 }

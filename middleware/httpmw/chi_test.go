@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// Before chi's router and on one route of it: the handler sees its URL parameters, and routes do not meet.
+// Idempotent is around chi's router or on one of its routes. The handler gets the URL parameters,
+// and different paths do not share keys.
 func TestChi(t *testing.T) {
 	for name, mount := range map[string]func(chi.Router, func(http.Handler) http.Handler, http.HandlerFunc){
 		"Use": func(c chi.Router, once func(http.Handler) http.Handler, h http.HandlerFunc) {
@@ -59,7 +60,8 @@ func TestChi(t *testing.T) {
 	}
 }
 
-// chi's Timeout in front ends the wait of a request, but not a handler that runs: that one is answered and recorded.
+// chi's Timeout is outside of Idempotent. It ends the wait of a request, and not the ctx of a
+// handler that runs. The response of that handler is sent and recorded.
 func TestChiTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
@@ -89,7 +91,7 @@ func TestChiTimeout(t *testing.T) {
 	})
 }
 
-// chi's Recoverer in front answers a panic 500, and the key is free.
+// chi's Recoverer is outside of Idempotent. It responds to a panic with 500, and the key is free.
 func TestChiRecoverer(t *testing.T) {
 	var runs atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
@@ -111,7 +113,7 @@ func TestChiRecoverer(t *testing.T) {
 	f.wantReplayed(f.post("k"), 201)
 }
 
-// chiLog logs what chi's own log would say.
+// chiLog logs the data that chi's own logger would log.
 type chiLog struct{ *log.Logger }
 
 func (l chiLog) NewLogEntry(r *http.Request) middleware.LogEntry {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// order answers 201 with a number that grows with every run.
+// order returns a handler that responds with 201 and a number that grows with every run.
 func order(runs *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -28,12 +28,14 @@ func order(runs *atomic.Int64) http.HandlerFunc {
 	}
 }
 
-// orderText is what order answers the nth time to a body: a digest of it, for answers are recorded as they are.
+// orderText returns the nth response of order to a body. It has a digest of the body, because
+// responses are recorded unchanged.
 func orderText(n int, body string) string {
 	return fmt.Sprintf("order %d of %x", n, sha256.Sum256([]byte(secret(body))))
 }
 
-// Each row is a second request after a first one, POST /orders?a=1&b=2 with "body" and the key k of tenant a.
+// Each row is a second request. The first one is POST /orders?a=1&b=2 of tenant a with "body" and
+// the key k.
 func TestSecondRequest(t *testing.T) {
 	const ran, replayed = "ran", "replayed"
 	for _, row := range []struct {
@@ -42,7 +44,7 @@ func TestSecondRequest(t *testing.T) {
 		body         string
 		headers      []string
 		status       int
-		want         string // ran, replayed or a type of problem
+		want         string // ran, replayed, or the type of a problem
 	}{
 		{"the same", "", "", "", []string{"Idempotency-Key", "k"}, 201, replayed},
 		{"quoted key", "", "", "", []string{"Idempotency-Key", `"k"`}, 201, replayed},
@@ -97,7 +99,8 @@ func or(s, def string) string {
 	return s
 }
 
-// Each row is a status, and whether the answer is recorded under the options.
+// Each row has the statuses whose responses are recorded with these options, and the others, whose
+// key is free afterwards.
 func TestWhichAnswersAreRecorded(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -170,7 +173,7 @@ func TestProblemIsReplaceable(t *testing.T) {
 	}
 }
 
-// What the package refuses by itself is told to the Observer.
+// Refusals of the package reach the Observer.
 func TestRefusalsAreCounted(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, nil)
 	f.do("POST", "/", "")
@@ -180,11 +183,11 @@ func TestRefusalsAreCounted(t *testing.T) {
 		t.Errorf("%d NoKey, want 1", n)
 	}
 	if n := count[lockcore.Misconfigured](f.events); n != 1 {
-		t.Errorf("%d Misconfigured, want 1: it is said once", n)
+		t.Errorf("%d Misconfigured, want 1, because it is reported once", n)
 	}
 }
 
-// Neither the client's key, nor the scope, nor the body can be read in Redis or is told to the Observer.
+// The client's key, the scope and the body appear neither in Redis nor in events.
 func TestNothingRawLeavesTheProcess(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(http.ResponseWriter, *http.Request) {})
 	f.wantRan(f.post("k"), 200)
@@ -211,7 +214,7 @@ func TestSecretChangesTheKeys(t *testing.T) {
 	}
 }
 
-// Inside the handler the request's context holds the key that Key names.
+// Inside the handler the request's ctx holds the key that Key returns.
 func TestTokenInsideTheHandler(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		token, ok := guard.Token(r.Context(), httpmw.Key(r.Context()))

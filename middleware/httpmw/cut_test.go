@@ -19,7 +19,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// silentOnce obeys its ctx on its first run, and answers 201 later. told is what later runs were told of the first one.
+// silentOnce returns without a response when the ctx of its first run ends, and responds with 201
+// later. told counts the runs that take over.
 type silentOnce struct {
 	runs, told atomic.Int64
 	began      chan struct{}
@@ -39,7 +40,8 @@ func (s *silentOnce) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// A handler that obeys its ctx and returns has answered nothing: net/http's 200 is neither sent nor recorded.
+// A handler returns without a response because its ctx ended. The implicit 200 of net/http is
+// neither sent nor recorded.
 func TestCutShort(t *testing.T) {
 	short := lockcore.Terms{MaxHold: time.Second}
 	t.Run("at least once", func(t *testing.T) {
@@ -49,7 +51,7 @@ func TestCutShort(t *testing.T) {
 		f.wantProblem(f.post("k"), 503, "interrupted")
 		f.wantRan(f.post("k"), 201)
 		if h.told.Load() != 1 {
-			t.Error("the next run was not told that it takes over")
+			t.Error("the next run did not take over")
 		}
 	})
 	t.Run("at most once", func(t *testing.T) {
@@ -83,7 +85,8 @@ func TestCutShort(t *testing.T) {
 	})
 }
 
-// A client that goes away at the hand-off, before anybody has heard of it, leaves the key as it was: free, or abandoned.
+// A client disconnects when the key is granted, before the handler runs. The key keeps its state:
+// free, or abandoned.
 func TestDisconnectAtTheHandOver(t *testing.T) {
 	var runs, told atomic.Int64
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -129,11 +132,12 @@ func TestDisconnectAtTheHandOver(t *testing.T) {
 		f.wantReplayed(f.post(key), 201)
 	}
 	if runs.Load() != 50 || told.Load() != 25 {
-		t.Errorf("%d runs, %d told that they take over; want 50 and 25", runs.Load(), told.Load())
+		t.Errorf("%d runs, %d of them took over; want 50 and 25", runs.Load(), told.Load())
 	}
 }
 
-// What a guard refuses inside a handler that answers something else says nothing of the handler: its answer is recorded.
+// A guard refuses a request inside a handler, and the handler writes a different response. That
+// response is recorded.
 func TestRefusalInsideABatch(t *testing.T) {
 	var effects atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
@@ -159,7 +163,7 @@ func TestRefusalInsideABatch(t *testing.T) {
 	}
 }
 
-// What the handler says of its answer holds for every Idempotent that the answer passes.
+// NoEffect and Unknown of a handler apply to every Idempotent around it.
 func TestNestedNoEffect(t *testing.T) {
 	for name, say := range map[string]func(context.Context){"no effect": httpmw.NoEffect, "unknown": httpmw.Unknown} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +186,8 @@ func TestNestedNoEffect(t *testing.T) {
 	}
 }
 
-// A handler that does not know leaves the key abandoned: told to the next run, or refused.
+// A handler calls Unknown, and the key is abandoned. With AtLeastOnce the next run takes over. With
+// AtMostOnce it is refused.
 func TestUnknown(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
@@ -205,13 +210,13 @@ func TestUnknown(t *testing.T) {
 			}
 			f.wantRan(f.post("k"), 200)
 			if told.Load() != 1 {
-				t.Error("not told that it takes over")
+				t.Error("the next run did not take over")
 			}
 		})
 	}
 }
 
-// Answers of a server behind that ask to come again are not recorded.
+// Responses of an upstream server that ask the client to repeat the request are not recorded.
 func TestComeAgainIsNotRecorded(t *testing.T) {
 	for _, again := range []func(w http.ResponseWriter){
 		func(w http.ResponseWriter) { w.Header().Set("Retry-After", "1"); w.WriteHeader(http.StatusConflict) },
@@ -236,7 +241,8 @@ func TestComeAgainIsNotRecorded(t *testing.T) {
 	}
 }
 
-// A goroutine that the handler left behind does not change an answer that is being recorded.
+// A goroutine outlives its handler and writes. It does not change the response that is being
+// recorded.
 func TestLateWriter(t *testing.T) {
 	returned, wrote := make(chan struct{}), make(chan error, 1)
 	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 64}, func(w http.ResponseWriter, _ *http.Request) {
@@ -253,11 +259,11 @@ func TestLateWriter(t *testing.T) {
 	})
 	var once sync.Once
 	f.events.hear(func(e lockcore.Event) {
-		if _, ok := e.(lockcore.Released); ok { // the handler has returned, and its answer is not sent yet
+		if _, ok := e.(lockcore.Released); ok { // the handler has returned, and its response is not yet sent
 			once.Do(func() {
 				close(returned)
 				if err := <-wrote; err == nil {
-					t.Error("a late write is said to have gone well")
+					t.Error("a late write returned no error")
 				}
 			})
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// A handler that says that nothing has happened frees the key, whatever it answers and whatever is usually recorded.
+// A handler calls NoEffect. The key is free, with any status and any options.
 func TestNoEffect(t *testing.T) {
 	for name, o := range map[string]httpmw.IdempotentOptions{
 		"by default": {}, "all": {Store: httpmw.StoreAll}, "at most once": {Mode: guard.AtMostOnce}, "streamed": {MaxResponse: 1},
@@ -33,10 +33,11 @@ func TestNoEffect(t *testing.T) {
 			f.wantReplayed(f.post("k"), 200)
 		})
 	}
-	httpmw.NoEffect(t.Context()) // outside it does nothing
+	httpmw.NoEffect(t.Context()) // has no effect outside of a handler
 }
 
-// An operator who knows scope, method, path and header finds the key.
+// KeyOf returns the key for a scope, method, path and header. An operator can look it up and clear
+// it.
 func TestKeyOf(t *testing.T) {
 	o := httpmw.IdempotentOptions{Mode: guard.AtMostOnce, Secret: []byte("pepper")}
 	var runs atomic.Int64
@@ -67,7 +68,8 @@ func TestKeyOf(t *testing.T) {
 	}
 }
 
-// A body that is gone before it could be compared is a mistake of the program: 500, said once, and nothing runs.
+// The body was read before Idempotent. That is a mistake of the program: the response is 500,
+// Misconfigured is reported once, and the handler does not run.
 func TestBodyReadBefore(t *testing.T) {
 	for name, read := range map[string]func(*http.Request){
 		"form":      func(r *http.Request) { _ = r.FormValue("amount") },
@@ -97,7 +99,8 @@ func TestBodyReadBefore(t *testing.T) {
 	}
 }
 
-// Who looks for a form in front of Idempotent, but finds another kind of body there, does no harm.
+// A handler outside of Idempotent calls FormValue for a request whose body is no form. The body is
+// still compared.
 func TestFormLookedForBefore(t *testing.T) {
 	var runs atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
@@ -111,7 +114,7 @@ func TestFormLookedForBefore(t *testing.T) {
 	f.wantProblem(f.do("POST", "/orders?a=1", "[]", "Idempotency-Key", "k", "Content-Type", "application/json"), 422, "key-reused")
 }
 
-// With a secret the stored fingerprint cannot be computed from the request alone.
+// With a Secret the stored fingerprint cannot be computed from the request alone.
 func TestSecretChangesTheFingerprint(t *testing.T) {
 	stored := func(o httpmw.IdempotentOptions) string {
 		f := guarded(t, o, func(http.ResponseWriter, *http.Request) {})

@@ -19,8 +19,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// What a KeyFunc answers decides: unguarded, or refused and counted. Its words are not told to the client and its
-// errors are not taken for ours.
+// The result of a KeyFunc decides whether a request runs, runs unguarded, or is refused and
+// counted. The text of its error does not reach the client, and an error such as ErrBusy in it has
+// no special meaning.
 func TestExclusiveKeys(t *testing.T) {
 	long := strings.Repeat("x", 600)
 	for name, row := range map[string]struct {
@@ -59,7 +60,7 @@ func TestExclusiveKeys(t *testing.T) {
 	}
 }
 
-// guard.Unguarded passes although another holder has the key.
+// The KeyFunc returns guard.Unguarded. The request runs, although the key has another holder.
 func TestExclusiveRunsUnguarded(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		account := guard.Key{Class: "account", ID: "42"}
@@ -76,7 +77,7 @@ func TestExclusiveRunsUnguarded(t *testing.T) {
 	f.wantProblem(f.do("POST", "/", ""), 409, "busy")
 }
 
-// Terms.Name is the Class of the key unless the options name one; a key without a Class is of "http".
+// Terms.Name defaults to the Class of the key. For a key without a Class it is "http".
 func TestExclusiveIsNamedByClass(t *testing.T) {
 	for _, row := range []struct{ key, name, want string }{
 		{"account:42", "", "account"}, {"42", "", "http"}, {"account:42", "mine", "mine"}, {"42", "mine", "mine"},
@@ -99,8 +100,9 @@ func TestExclusiveIsNamedByClass(t *testing.T) {
 	}
 }
 
-// A path value exists only behind the router. Finding B12: around it, and under a pattern without it, the request is
-// answered 500, not run unguarded and not as if the client had made a mistake; and the Observer gets one Misconfigured.
+// A path value exists only behind the router. If the middleware is around the router, or on a
+// pattern without the name, the response is 500. The request does not run unguarded, and the client
+// gets no 4xx. The Observer gets Misconfigured once.
 func TestByPathValue(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		guarded := httpmw.Exclusive(l, byAccount, httpmw.ExclusiveOptions{})
@@ -125,14 +127,14 @@ func TestByPathValue(t *testing.T) {
 		}
 	}
 	if n := count[lockcore.Misconfigured](f.events); n != 1 {
-		t.Errorf("%d Misconfigured, want 1: it is one middleware", n)
+		t.Errorf("%d Misconfigured, want 1, because there is one middleware", n)
 	}
 	if n := count[guard.NoKey](f.events); n != 2 {
 		t.Errorf("%d NoKey, want 2, of /rest/", n)
 	}
 }
 
-// Finding B12: also with chi a path value exists on a route, and not in front of the router.
+// With chi too, a path value exists on a route, and not outside of the router.
 func TestByPathValueWithChi(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		guarded := httpmw.Exclusive(l, byAccount, httpmw.ExclusiveOptions{})

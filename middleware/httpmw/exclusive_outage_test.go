@@ -13,12 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// exclusively guards h by the key account:42.
+// exclusively returns h behind Exclusive with the key account:42.
 func (b bubble) exclusively(o httpmw.ExclusiveOptions, h http.HandlerFunc) http.Handler {
 	return httpmw.Exclusive(b.locks, fixed("account:42"), o)(h)
 }
 
-// Redis away is told, nothing runs, and after the outage all is as before. The same for a Locker that is closed.
+// Redis is unavailable. The response is 503, and nothing runs. After the outage requests run again.
+// A closed Locker has the same response.
 func TestExclusiveRedisAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
@@ -46,7 +47,7 @@ func TestExclusiveRedisAway(t *testing.T) {
 	})
 }
 
-// A wait of 2 s by default, then 409.
+// By default a request waits for 2 s for its key. Then the response is 409.
 func TestExclusiveWaitsTwoSecondsByDefault(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		h := b.exclusively(httpmw.ExclusiveOptions{}, created)
@@ -58,7 +59,8 @@ func TestExclusiveWaitsTwoSecondsByDefault(t *testing.T) {
 	})
 }
 
-// A lease that is lost under the handler ends its ctx in time; the answer is still the handler's.
+// The lease is lost while the handler runs. The handler's ctx ends in time, and the response is
+// that of the handler.
 func TestExclusiveLeaseLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		h := b.exclusively(httpmw.ExclusiveOptions{}, func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +78,8 @@ func TestExclusiveLeaseLost(t *testing.T) {
 	})
 }
 
-// A handler that ignores its ctx keeps the others out for MaxHold, by default 5 min, and one lease; its answer counts.
+// A handler ignores its ctx. Other requests wait for MaxHold, by default 5 min, and a lease. The
+// response of the handler is sent.
 func TestExclusiveHandlerIgnoresItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		start := time.Now()
@@ -105,7 +108,8 @@ func TestExclusiveHandlerIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// Redis acts, but its reply is lost: at the start the handler runs once all the same, at the end the key is free.
+// Redis executes a command, and its reply is lost. The handler runs once per request, and the key
+// is free afterwards.
 func TestExclusiveReplyIsLost(t *testing.T) {
 	for _, script := range []string{"acquire", "release"} {
 		inBubble(t, func(t *testing.T, b bubble) {
@@ -120,7 +124,7 @@ func TestExclusiveReplyIsLost(t *testing.T) {
 			select {
 			case <-lost.Replied():
 			default:
-				t.Fatalf("%s: no answer was lost", script)
+				t.Fatalf("%s: no reply was lost", script)
 			}
 			if runs.Load() != 2 {
 				t.Errorf("%s: %d runs, want 2", script, runs.Load())
@@ -131,8 +135,9 @@ func TestExclusiveReplyIsLost(t *testing.T) {
 
 var errOwnCause = errors.New("the chain's own time is over")
 
-// A request whose own time is over, before or while Redis is asked or in line, did not run and may be repeated: it is no
-// error of the program, whatever the cause is called.
+// The ctx of a request ends, before the first command or while Redis does not reply. The handler
+// did not run, so the response is 503 with Retry-After. It is not an error of the program, whatever
+// the cause of the ctx is.
 func TestTimeOfTheRequestIsOver(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()

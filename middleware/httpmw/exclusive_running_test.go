@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// Who leaves while it stands in line does not run, and its place goes to the next.
+// A client disconnects while its request is in the wait queue. The request does not run, and the
+// next one runs.
 func TestExclusiveDisconnectWhileWaiting(t *testing.T) {
 	var runs atomic.Int64
 	f, fr := alone(t, httpmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}}, func(http.ResponseWriter, *http.Request) { runs.Add(1) })
@@ -34,7 +35,8 @@ func TestExclusiveDisconnectWhileWaiting(t *testing.T) {
 	}
 }
 
-// A disconnect ends the handler's ctx, as ever in net/http; the key stays with the handler until it has returned.
+// A client disconnects while its handler runs. As always in net/http the handler's ctx ends. The
+// key is held until the handler returns.
 func TestExclusiveDisconnectWhileRunning(t *testing.T) {
 	entered, leave, cause := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	f, fr := alone(t, httpmw.ExclusiveOptions{Terms: noWait}, func(_ http.ResponseWriter, r *http.Request) {
@@ -57,7 +59,8 @@ func TestExclusiveDisconnectWhileRunning(t *testing.T) {
 	f.wantHeld("account:42", false)
 }
 
-// A panic frees the key and passes on, and so does the one that breaks an answer off.
+// A handler panics, also with http.ErrAbortHandler. The key is free, and the panic passes through
+// Exclusive.
 func TestExclusivePanic(t *testing.T) {
 	for _, value := range []any{http.ErrAbortHandler, "a mistake"} {
 		var runs atomic.Int64
@@ -76,7 +79,7 @@ func TestExclusivePanic(t *testing.T) {
 	}
 }
 
-// An attempt that failed leaves nothing behind: the next one runs.
+// A run fails. The key is free, and the next request runs.
 func TestExclusiveFailureFreesTheKey(t *testing.T) {
 	status := 500
 	f, _ := alone(t, httpmw.ExclusiveOptions{Terms: noWait}, func(w http.ResponseWriter, _ *http.Request) {
@@ -87,7 +90,7 @@ func TestExclusiveFailureFreesTheKey(t *testing.T) {
 	f.wantRan(f.do("POST", "/accounts/42", ""), 200)
 }
 
-// both guards /accounts/{id} with Idempotent outside and Exclusive inside.
+// both returns a fixture with Idempotent outside of Exclusive for /accounts/{id}.
 func both(t *testing.T, o httpmw.IdempotentOptions, e httpmw.ExclusiveOptions, h http.HandlerFunc) *fixture {
 	t.Helper()
 	return newFixture(t, func(l *lockcore.Locker) http.Handler {
@@ -97,7 +100,7 @@ func both(t *testing.T, o httpmw.IdempotentOptions, e httpmw.ExclusiveOptions, h
 	})
 }
 
-// With Idempotent outside a replay does not wait for the account.
+// Idempotent is outside of Exclusive. A replay does not wait for the account.
 func TestReplayDoesNotWaitForExclusive(t *testing.T) {
 	f := both(t, httpmw.IdempotentOptions{}, httpmw.ExclusiveOptions{Terms: noWait}, func(w http.ResponseWriter, r *http.Request) {
 		_, once := guard.Token(r.Context(), httpmw.Key(r.Context()))
@@ -113,7 +116,8 @@ func TestReplayDoesNotWaitForExclusive(t *testing.T) {
 	f.wantProblem(f.do("POST", "/accounts/42", "", "Idempotency-Key", "other"), 409, "busy")
 }
 
-// "Come again" is no answer to keep: whoever comes again runs, whatever Idempotent records.
+// Exclusive refuses a request inside Idempotent. The refusal is not recorded, with any options, and
+// a repetition runs.
 func TestRefusalOfExclusiveIsNotRecorded(t *testing.T) {
 	for name, o := range map[string]httpmw.IdempotentOptions{
 		"by default": {}, "all": {Store: httpmw.StoreAll}, "at most once": {Mode: guard.AtMostOnce},
@@ -133,7 +137,8 @@ func TestRefusalOfExclusiveIsNotRecorded(t *testing.T) {
 	}
 }
 
-// The same where Exclusive gives up because the time of the request is over, which is a 503.
+// The deadline of the request ends inside Idempotent, and Exclusive responds with 503. That
+// response is not recorded either.
 func TestTimeoutOfExclusiveIsNotRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		late := true

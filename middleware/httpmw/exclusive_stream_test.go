@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// overBoth runs test with h behind Exclusive on HTTP/1.1 and on HTTP/2; the key is account:42.
+// overBoth runs test with h behind Exclusive, over HTTP/1.1 and over HTTP/2. The key is account:42.
 func overBoth(t *testing.T, o httpmw.ExclusiveOptions, h http.HandlerFunc, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -34,7 +34,7 @@ func overBoth(t *testing.T, o httpmw.ExclusiveOptions, h http.HandlerFunc, test 
 	}
 }
 
-// The handler writes to the server's own writer, whatever that can do.
+// The handler gets the server's ResponseWriter unchanged.
 func TestExclusivePassesTheWriterOn(t *testing.T) {
 	var outside, inside http.ResponseWriter
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
@@ -50,7 +50,7 @@ func TestExclusivePassesTheWriterOn(t *testing.T) {
 	}
 }
 
-// Events reach the client while the handler runs, and the key is held for as long.
+// Events reach the client while the handler runs, and the key is held until it returns.
 func TestExclusiveEventStream(t *testing.T) {
 	next := make(chan struct{})
 	overBoth(t, httpmw.ExclusiveOptions{}, func(w http.ResponseWriter, _ *http.Request) {
@@ -81,7 +81,8 @@ func TestExclusiveEventStream(t *testing.T) {
 	})
 }
 
-// An upload goes through as it comes, and what the handler says to it comes back meanwhile: nothing is kept in between.
+// An upload reaches the handler while it is sent, and the response reaches the client meanwhile.
+// Nothing is buffered in between.
 func TestExclusiveUploadStreams(t *testing.T) {
 	const chunk, chunks = 64 << 10, 200
 	overBoth(t, httpmw.ExclusiveOptions{}, func(w http.ResponseWriter, r *http.Request) {
@@ -130,7 +131,7 @@ func TestExclusiveUploadStreams(t *testing.T) {
 	})
 }
 
-// unread is a body that nobody may ask for.
+// unread is a body that fails the test if it is read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -138,7 +139,8 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A client that asks before it sends its upload is refused without it.
+// A client sends Expect: 100-continue, and the key is busy. The request is refused without its
+// body.
 func TestExclusiveRefusesBeforeTheUpload(t *testing.T) {
 	f, _ := alone(t, httpmw.ExclusiveOptions{Terms: noWait}, created)
 	locktest.Hold(t, f.locks, "account:42")
@@ -156,7 +158,7 @@ func TestExclusiveRefusesBeforeTheUpload(t *testing.T) {
 	f.wantProblem(a, 409, "busy")
 }
 
-// A connection that the handler takes over is its own, and the key is held until the handler returns.
+// A handler hijacks its connection. The key is held until the handler returns.
 func TestExclusiveHijack(t *testing.T) {
 	f, fr := alone(t, httpmw.ExclusiveOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -197,7 +199,8 @@ func TestExclusiveHijack(t *testing.T) {
 	f.wantHeld("account:42", false)
 }
 
-// With HTTP/2 too a client that leaves ends the ctx of its handler, and others of its connection do not notice.
+// A client closes an HTTP/2 stream. The ctx of its handler ends, and another stream of the same
+// connection is not affected.
 func TestExclusiveDisconnectOfAStream(t *testing.T) {
 	f := unstarted(t, func(l *lockcore.Locker) http.Handler {
 		return httpmw.Exclusive(l, fixed("account:42"), httpmw.ExclusiveOptions{Terms: patience})(http.HandlerFunc(

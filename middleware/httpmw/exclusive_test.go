@@ -24,7 +24,7 @@ var (
 	patience  = lockcore.Terms{Wait: time.Minute}
 )
 
-// alone is a fixture whose /accounts/{id} runs h, one request for each account at a time.
+// alone returns a fixture whose /accounts/{id} runs h for one request of each account at a time.
 func alone(t *testing.T, o httpmw.ExclusiveOptions, h http.HandlerFunc) (*fixture, *front) {
 	t.Helper()
 	fr := &front{gone: make(chan struct{}, 1), done: make(chan any, 1)}
@@ -37,7 +37,7 @@ func alone(t *testing.T, o httpmw.ExclusiveOptions, h http.HandlerFunc) (*fixtur
 	return f, fr
 }
 
-// get sends a GET on another goroutine and returns what hears its answer.
+// get sends a GET on another goroutine and returns a channel for its response.
 func (f *fixture) get(ctx context.Context, path string) <-chan answer {
 	r := f.request("GET", path, "").WithContext(ctx)
 	c := make(chan answer, 1)
@@ -48,7 +48,8 @@ func (f *fixture) get(ctx context.Context, path string) <-chan answer {
 	return c
 }
 
-// wantHeld asserts whether somebody has the key, and goes on having it.
+// wantHeld checks whether the key has a holder. If want is true, the holder must keep it for
+// another 50 ms.
 func (f *fixture) wantHeld(key string, want bool) {
 	f.t.Helper()
 	terms := noWait
@@ -61,7 +62,8 @@ func (f *fixture) wantHeld(key string, want bool) {
 	}
 }
 
-// Of many requests no two of one account are ever inside, and each is served.
+// Many requests for two accounts come at once. No two requests of one account overlap, and all are
+// served.
 func TestExclusiveRunsOneOfManyAtATime(t *testing.T) {
 	var inside, runs [2]atomic.Int64
 	f, _ := alone(t, httpmw.ExclusiveOptions{Terms: patience}, func(_ http.ResponseWriter, r *http.Request) {
@@ -70,7 +72,7 @@ func TestExclusiveRunsOneOfManyAtATime(t *testing.T) {
 			t.Errorf("%d inside", n)
 		}
 		runs[i].Add(1)
-		time.Sleep(time.Millisecond) // gives the others a chance to be wrong
+		time.Sleep(time.Millisecond) // makes an overlap likely if the guard is wrong
 		inside[i].Add(-1)
 	})
 	const n = 60
@@ -89,8 +91,8 @@ func TestExclusiveRunsOneOfManyAtATime(t *testing.T) {
 	}
 }
 
-// A guard on account:42 anywhere keeps requests of account 42 out, and no others; they are told to repeat later, by the
-// status that was chosen, and not who has it.
+// Another guard holds account:42. Requests of account 42 are refused with the Status of the options
+// and a Retry-After, and the body does not name the key. Requests of other accounts run.
 func TestExclusiveMeetsOtherGuards(t *testing.T) {
 	for status, want := range map[int]int{0: 409, http.StatusConflict: 409, http.StatusLocked: 423} {
 		var runs atomic.Int64
@@ -102,7 +104,7 @@ func TestExclusiveMeetsOtherGuards(t *testing.T) {
 				t.Errorf("Retry-After is %q", a.header.Get("Retry-After"))
 			}
 			if strings.Contains(a.body, "account:") || !strings.Contains(a.body, fmt.Sprintf(`"status":%d`, want)) {
-				t.Errorf("told %q", a.body)
+				t.Errorf("the body is %q", a.body)
 			}
 			f.wantRan(f.do("POST", "/accounts/43", ""), 200)
 			return nil
@@ -117,7 +119,7 @@ func TestExclusiveMeetsOtherGuards(t *testing.T) {
 	}
 }
 
-// Retry-After is what BusyError advises, in whole seconds, never less.
+// Retry-After is BusyError.RetryAfter, rounded up to whole seconds.
 func TestExclusiveAdvisesWhenToComeAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		h := httpmw.Exclusive(b.locks, fixed("account:42"), httpmw.ExclusiveOptions{Terms: noWait})(http.NotFoundHandler())
@@ -130,7 +132,7 @@ func TestExclusiveAdvisesWhenToComeAgain(t *testing.T) {
 	})
 }
 
-// fixed returns the KeyFunc of one key, CLASS:ID or ID.
+// fixed returns a KeyFunc that always returns one key, CLASS:ID or ID.
 func fixed(key string) httpmw.KeyFunc {
 	class, id, found := strings.Cut(key, ":")
 	if !found {
@@ -139,7 +141,7 @@ func fixed(key string) httpmw.KeyFunc {
 	return func(*http.Request) (guard.Key, error) { return guard.Key{Class: class, ID: id}, nil }
 }
 
-// A request waits for its turn and then runs.
+// A request waits until the key is released, and then runs.
 func TestExclusiveWaitsForItsTurn(t *testing.T) {
 	f, _ := alone(t, httpmw.ExclusiveOptions{Terms: patience}, created)
 	release := locktest.Hold(t, f.locks, "account:42")
@@ -149,7 +151,7 @@ func TestExclusiveWaitsForItsTurn(t *testing.T) {
 	f.wantRan(<-second, 201)
 }
 
-// The handler holds the key: it has a token, and a guard of the same key inside it enters at once.
+// The handler holds the key: it has a token, and a guard of the same key inside it is nested.
 func TestExclusiveIsEnteredAgain(t *testing.T) {
 	f, _ := alone(t, httpmw.ExclusiveOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		token, ok := guard.Token(r.Context(), "account:42")
@@ -171,7 +173,7 @@ func TestExclusiveIsEnteredAgain(t *testing.T) {
 
 type locksKey struct{}
 
-// withLocks gives the handlers of f its Locker, see locksOf.
+// withLocks puts the Locker of f into the ctx of its requests, see locksOf.
 func withLocks(f *fixture) {
 	next := f.srv.Config.Handler
 	f.srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -184,7 +186,8 @@ func locksOf(r *http.Request) *lockcore.Locker {
 	return l
 }
 
-// What stands in front sees the route and the form that the handler's request got.
+// A handler outside of Exclusive sees the pattern and the form of the request that the inner
+// handler got.
 func TestExclusiveHandsTheRequestBack(t *testing.T) {
 	var seen *http.Request
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {

@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// handsOver is a handler that passes its hold to tickets and answers 202.
+// handsOver returns a handler that hands over its hold, sends the ticket to tickets and responds
+// with 202.
 func handsOver(t *testing.T, tickets chan<- string) http.HandlerFunc {
 	t.Helper()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +48,8 @@ func (f *fixture) wantInterim(a answer) {
 	}
 }
 
-// The handler's 202 is repeated at once until the job has completed, then the answer of the job.
+// A handler hands over its hold. Repetitions get its 202 at once until the job completes, and then
+// the response of the job.
 func TestHandOver(t *testing.T) {
 	tickets := make(chan string, 1)
 	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: time.Hour}, Keep: 2 * time.Hour}, handsOver(t, tickets))
@@ -103,7 +105,8 @@ func (f *fixture) foreignLeases() []*lockcore.Lease {
 	return []*lockcore.Lease{exclusive, once}
 }
 
-// A job that fails frees the key, and the next request runs. One that dies leaves it abandoned.
+// A job releases the key, and the next request runs. A job abandons the key, and the next request
+// is refused.
 func TestHandOverFails(t *testing.T) {
 	tickets := make(chan string, 1)
 	f := guarded(t, httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, handsOver(t, tickets))
@@ -119,8 +122,9 @@ func TestHandOverFails(t *testing.T) {
 	f.wantProblem(f.post("k"), http.StatusConflict, "outcome-unknown")
 }
 
-// Repetitions that wait for the handler get its 202 when they ask again; a handler that writes nothing answers 200; one whose answer
-// is not kept leaves 409.
+// A repetition waits while the handler hands over its hold. It gets the response of the handler,
+// which is 200 if the handler writes nothing. It gets 409 if the response of the handler is not
+// recorded.
 func TestHandOverAnswers(t *testing.T) {
 	for name, test := range map[string]struct {
 		write  func(http.ResponseWriter)
@@ -162,7 +166,8 @@ func TestHandOverAnswers(t *testing.T) {
 	}
 }
 
-// An interim answer is for its own key: a Claim in the handler does not get it.
+// An interim answer is used only for a request with its key. A Claim of that key in a handler waits
+// instead.
 func TestHandOverInside(t *testing.T) {
 	tickets := make(chan string, 1)
 	var locks *lockcore.Locker

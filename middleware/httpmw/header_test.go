@@ -15,8 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// Finding B5: the headers that the handler has set, changed or deleted are replayed. Headers that were set in front of
-// Idempotent are set again for the replay. Headers that belong to one connection, caller or moment are not replayed.
+// Headers that the handler has set, changed or deleted are replayed. Headers that were set outside
+// of Idempotent are set again for the replay. Headers that belong to one connection, caller or
+// moment are not replayed.
 func TestReplayedHeaders(t *testing.T) {
 	kept := []string{"Content-Type", "Location", "Etag", "Cache-Control", "X-Receipt", "X-Own-Version", "Retry-After", "Server"}
 	dropped := []string{
@@ -57,7 +58,7 @@ func TestReplayedHeaders(t *testing.T) {
 		}
 	}
 	for h, want := range map[string][2]string{
-		"X-Front":         {"1", "2"}, // of what stands in front: set again
+		"X-Front":         {"1", "2"}, // set outside of Idempotent: set again
 		"X-Front-Changed": {"handler", "handler"},
 		"X-Front-Deleted": {"", ""},
 		"Vary":            {"Origin Accept", "Origin Accept"},
@@ -72,7 +73,7 @@ func TestReplayedHeaders(t *testing.T) {
 	}
 }
 
-// Headers that Connection names are for one connection, in the answer and in its trailers.
+// A header that Connection names is not replayed.
 func TestConnectionHeadersAreNotReplayed(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "x-hop, Keep-Alive")
@@ -87,8 +88,8 @@ func TestConnectionHeadersAreNotReplayed(t *testing.T) {
 	}
 }
 
-// OmitHeaders removes headers. OnlyHeaders removes all others, and can restore headers that are omitted by default.
-// Both leave the headers that give the body its meaning.
+// OmitHeaders removes headers. OnlyHeaders removes all others, and can restore headers that are
+// omitted by default. Both keep the headers that describe the body. They apply to trailers too.
 func TestOmitAndOnlyHeaders(t *testing.T) {
 	all := []string{"Content-Type", "Content-Encoding", "Location", "X-Receipt", "X-Request-Id", "Set-Cookie"}
 	for _, row := range []struct {
@@ -123,7 +124,7 @@ func TestOmitAndOnlyHeaders(t *testing.T) {
 	}
 }
 
-// The decoder does not check the usual names, so each must be one that a record may have.
+// The decoder does not check the usual names, so each of them must be valid in a record.
 func TestUsualHeadersAreValid(t *testing.T) {
 	for _, name := range httpmw.UsualHeaders {
 		if http.CanonicalHeaderKey(name) != name || httpmw.NeverKept(name) {
@@ -132,7 +133,8 @@ func TestUsualHeadersAreValid(t *testing.T) {
 	}
 }
 
-// The size of recorded headers is limited. An answer above the limit reaches the client unchanged, and is not kept.
+// The size of recorded headers is limited. A response above the limit reaches the client unchanged,
+// and is not recorded.
 func TestHeadersAboveTheBound(t *testing.T) {
 	for size, kept := range map[int]bool{60 << 10: true, 70 << 10: false} {
 		runs := 0

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// overHTTP2 is a fixture with h behind Idempotent, to which the client speaks HTTP/2.
+// overHTTP2 returns a fixture with h behind Idempotent, whose client uses HTTP/2.
 func overHTTP2(t *testing.T, o httpmw.IdempotentOptions, h http.HandlerFunc) (*fixture, *front) {
 	t.Helper()
 	fr := &front{gone: make(chan struct{}, 1), done: make(chan any, 1)}
@@ -26,7 +26,8 @@ func overHTTP2(t *testing.T, o httpmw.IdempotentOptions, h http.HandlerFunc) (*f
 	return f, fr
 }
 
-// Over HTTP/2 an answer with trailers is replayed as it was, and a body without a known length is compared.
+// Over HTTP/2 a response is replayed with its trailers, and a body without a Content-Length is
+// compared.
 func TestHTTP2(t *testing.T) {
 	var runs atomic.Int64
 	next := order(&runs)
@@ -57,7 +58,7 @@ func TestHTTP2(t *testing.T) {
 	f.wantProblem(f.do("POST", "/orders", "other"), 400, "key-missing")
 }
 
-// Over HTTP/2 a large answer reaches the client while it is made.
+// Over HTTP/2 a large response reaches the client while the handler writes it.
 func TestHTTP2Stream(t *testing.T) {
 	read := make(chan struct{})
 	f, _ := overHTTP2(t, httpmw.IdempotentOptions{MaxResponse: 4}, func(w http.ResponseWriter, _ *http.Request) {
@@ -85,8 +86,9 @@ func TestHTTP2Stream(t *testing.T) {
 	f.wantProblem(f.post("k"), 409, "not-replayable")
 }
 
-// Over HTTP/2 a client that takes its stream back does not end the handler, before the answer and in the middle of it:
-// what it wrote is whole in its eyes, it ran once, and who asks again hears of it.
+// Over HTTP/2 a client cancels its stream, before or within the response. The handler's ctx does
+// not end, and its reads and writes succeed. It runs once, and a repetition gets its response, or
+// 409 if that was streamed.
 func TestHTTP2Disconnect(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams %v", streams), func(t *testing.T) {

@@ -19,7 +19,7 @@ func TestClientKey(t *testing.T) {
 		{`"k"`, "k"},
 		{`8e03978e-40d5-43dd-bc93-6894a57f9324`, "8e03978e-40d5-43dd-bc93-6894a57f9324"},
 		{`a b`, "a b"},
-		{`a, b`, ""}, // finding B15: two headers that a proxy has made one
+		{`a, b`, ""}, // two headers that a proxy has joined
 		{`a,b`, ""},
 		{`a, "b"`, ""},
 		{`,`, ""},
@@ -63,7 +63,8 @@ func TestClientKey(t *testing.T) {
 	}
 }
 
-// Finding B15: the key comes from the header that the options name, and from no other; and only a valid one is a key.
+// The key comes only from the header that the options name, and ValidKey decides whether it is
+// valid.
 func TestKeyOptions(t *testing.T) {
 	var runs atomic.Int64
 	o := httpmw.IdempotentOptions{Header: "x-idempotency-key", ValidKey: httpmw.UUIDKey}
@@ -96,7 +97,7 @@ func TestKeyOptions(t *testing.T) {
 	}
 }
 
-// A method that is not guarded needs no valid key either.
+// ValidKey is not called for a method that is not guarded.
 func TestValidKeyOfOtherMethods(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{ValidKey: func(string) error { panic("called") }}, created)
 	f.wantRan(f.do("PUT", "/orders", "", "Idempotency-Key", "k"), 201)
@@ -123,7 +124,8 @@ func TestUUIDKey(t *testing.T) {
 	}
 }
 
-// A key that is read is printable and short, and its quoted form is the same key.
+// FuzzClientKey checks that a valid key is printable and short, and that its quoted form is the
+// same key.
 func FuzzClientKey(f *testing.F) {
 	f.Add("k")
 	f.Add(`"a\"b"`)

@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// shares is a fixture whose /accounts/{id} is guarded by what wrap returns. Its handler enters and then waits for leave.
+// shares returns a fixture whose /accounts/{id} is behind the middleware that wrap returns. Its
+// handler sends to entered and then waits for leave.
 func shares(t *testing.T, wrap func(l *lockcore.Locker) func(http.Handler) http.Handler) (f *fixture, entered, leave chan struct{}) {
 	t.Helper()
 	entered, leave = make(chan struct{}), make(chan struct{})
@@ -27,7 +28,7 @@ func shares(t *testing.T, wrap func(l *lockcore.Locker) func(http.Handler) http.
 	return f, entered, leave
 }
 
-// As many requests as the limit says run, the next is answered 429, and there is room again when one has ended.
+// Requests up to the limit run, and the next one gets 429. When one has ended, another one runs.
 func TestLimited(t *testing.T) {
 	for name, wrap := range map[string]func(l *lockcore.Locker) func(http.Handler) http.Handler{
 		"number": func(l *lockcore.Locker) func(http.Handler) http.Handler {
@@ -66,7 +67,7 @@ func TestLimited(t *testing.T) {
 	}
 }
 
-// Readers run side by side, and a writer keeps them out.
+// Readers run at the same time. While a writer holds the key, they are refused.
 func TestShared(t *testing.T) {
 	f, entered, leave := shares(t, func(l *lockcore.Locker) func(http.Handler) http.Handler {
 		return httpmw.Shared(l, byAccount, httpmw.ExclusiveOptions{Terms: noWait, Status: http.StatusLocked})
@@ -89,7 +90,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// A LimitFunc that fails or returns a bad number is a mistake of the program.
+// A LimitFunc returns an error or an invalid limit. The response is 500, and Problem.Err has the
+// reason.
 func TestLimitFuncFails(t *testing.T) {
 	for want, limit := range map[string]httpmw.LimitFunc{
 		"no tenant": func(*http.Request) (int, error) { return 1, errors.New("no tenant") },

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(watchedRun{m}, redistest.PoolProbes()) }
 
-// tenant is the scope of these tests.
+// tenant is the scope function of these tests.
 func tenant(r *http.Request) (string, error) {
 	switch t := r.Header.Get("X-Tenant"); t {
 	case "nobody":
@@ -45,7 +45,8 @@ type fixture struct {
 	srv    *httptest.Server
 }
 
-// newFixture starts a real server whose handler is what serve makes of a Locker. All that leaves it is watched.
+// newFixture starts a real server with the handler that serve returns. Its connections, events and
+// logs are searched for canaries.
 func newFixture(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixture {
 	t.Helper()
 	f := unstarted(t, serve)
@@ -53,7 +54,7 @@ func newFixture(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixtur
 	return f
 }
 
-// unstarted is a fixture whose server is still to be started.
+// unstarted returns a fixture whose server is not started.
 func unstarted(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixture {
 	t.Helper()
 	f := &fixture{t: t, redis: miniredis.RunT(t), sent: new(atomic.Int64), events: &events{waiting: make(chan struct{}, 1)}}
@@ -80,14 +81,14 @@ func unstarted(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixture
 	return f
 }
 
-// guarded is a fixture with h behind Idempotent.
+// guarded returns a fixture with h behind Idempotent.
 func guarded(t *testing.T, o httpmw.IdempotentOptions, h http.HandlerFunc) *fixture {
 	t.Helper()
 	return newFixture(t, func(l *lockcore.Locker) http.Handler { return idempotent(l, o)(h) })
 }
 
-// idempotent is the middleware of these tests: its problems are watched, and each answer of the handler has something
-// in it that belongs to one client.
+// idempotent returns the middleware of these tests. Its problems are searched for canaries, and
+// each response of the handler has headers that belong to one client.
 func idempotent(l *lockcore.Locker, o httpmw.IdempotentOptions) func(http.Handler) http.Handler {
 	write := o.Problem
 	if write == nil {
@@ -116,7 +117,7 @@ type answer struct {
 
 func (a answer) replayed() bool { return a.header.Get("Idempotent-Replayed") == "true" }
 
-// problem is the last part of the type of a problem, or "".
+// problem returns the last part of the type of a problem, or "".
 func (a answer) problem() string {
 	if a.header.Get("Content-Type") != "application/problem+json" {
 		return ""
@@ -126,7 +127,7 @@ func (a answer) problem() string {
 	return name
 }
 
-// request makes a request whose key, body, tenant and credentials nobody else may see.
+// request makes a request whose key, body, tenant and credentials have a canary.
 func (f *fixture) request(method, path, body string, headers ...string) *http.Request {
 	f.t.Helper()
 	r, err := http.NewRequestWithContext(f.t.Context(), method, f.srv.URL+path, strings.NewReader(secret(body)))
@@ -148,7 +149,7 @@ func (f *fixture) request(method, path, body string, headers ...string) *http.Re
 	return r
 }
 
-// send reads an answer to its end. It may be used on any goroutine.
+// send reads a response to its end. It may be called on any goroutine.
 func (f *fixture) send(r *http.Request) (answer, error) {
 	res, err := f.srv.Client().Do(r)
 	if err != nil {
@@ -159,7 +160,7 @@ func (f *fixture) send(r *http.Request) (answer, error) {
 	return answer{res.StatusCode, res.Header, res.Trailer, string(b)}, err
 }
 
-// start sends a POST and returns what hears its answer.
+// start sends a POST and returns a channel for its response.
 func (f *fixture) start(ctx context.Context, key string) <-chan answer {
 	r := f.request("POST", "/orders", "body", "Idempotency-Key", key).WithContext(ctx)
 	c := make(chan answer, 1)
@@ -179,7 +180,7 @@ func (f *fixture) do(method, path, body string, headers ...string) answer {
 	return a
 }
 
-// post sends the same POST whenever it is called with the same key.
+// post sends the same POST in each call with the same key.
 func (f *fixture) post(key string) answer {
 	f.t.Helper()
 	return f.do("POST", "/orders", "body", "Idempotency-Key", key)
@@ -188,7 +189,7 @@ func (f *fixture) post(key string) answer {
 func (f *fixture) wantRan(a answer, status int) {
 	f.t.Helper()
 	if a.status != status || a.replayed() || a.problem() != "" {
-		f.t.Fatalf("got %d %q, replayed %v; want a first answer with %d", a.status, a.body, a.replayed(), status)
+		f.t.Fatalf("got %d %q, replayed %v; want the response of a run with %d", a.status, a.body, a.replayed(), status)
 	}
 }
 
@@ -215,7 +216,7 @@ type events struct {
 	on func(lockcore.Event) // called without the lock
 }
 
-// hear calls on with every event from now on.
+// hear makes Event call on for each later event.
 func (e *events) hear(on func(lockcore.Event)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

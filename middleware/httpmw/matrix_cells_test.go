@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// ask makes a request of a cell, with its key in that form.
+// ask makes the request of a cell with the key in the given form.
 func (m *matrix) ask(r rule, c cell, id, form, body string) *http.Request {
 	if r.large {
 		body = strings.Repeat(body, matrixLimit)
@@ -25,8 +25,8 @@ func (m *matrix) ask(r rule, c cell, id, form, body string) *http.Request {
 	return m.request(or(r.method, "POST"), "/"+r.mount, body, headers...)
 }
 
-// play sends the requests of a cell, whose last one is what the cell is about. One valid key comes bare at first: in both
-// forms it is the same key.
+// play sends the requests of a cell. The last one is the subject of the cell. The first request has
+// a valid key in its bare form, which is the same key as the quoted form.
 func (m *matrix) play(t *testing.T, r rule, c cell, id string, gate *gate) (first, last answer) {
 	t.Helper()
 	start := func(form, body string) <-chan answer {
@@ -74,7 +74,7 @@ func (m *matrix) play(t *testing.T, r rule, c cell, id string, gate *gate) (firs
 	return <-one, <-two
 }
 
-// wantAnswer checks that a is refused in that way, or else that it is what the handler answered.
+// wantAnswer checks that a is the given refusal, or, without one, a response of the handler.
 func wantAnswer(t *testing.T, id string, a answer, refused *refusal, replayed bool) {
 	t.Helper()
 	got := refusal{a.status, a.problem(), a.header.Get("Retry-After") != ""}
@@ -94,7 +94,8 @@ func wantAnswer(t *testing.T, id string, a answer, refused *refusal, replayed bo
 	}
 }
 
-// wantEqual checks that a replay is the first answer, except for what was for the first client only.
+// wantEqual checks that a replay equals the first response, except for the headers that belong to
+// the first client.
 func wantEqual(t *testing.T, id string, first, again answer) {
 	t.Helper()
 	for _, a := range []answer{first, again} {

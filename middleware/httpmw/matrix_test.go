@@ -19,18 +19,18 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// A rule is a line of the contract. Exactly one of refused, passes and once says what it promises.
+// A rule is a line of the contract. Exactly one of refused, passes, once and waits applies.
 type rule struct {
 	name    string
-	mount   string              // which of the middlewares of newMatrix
+	mount   string              // the name of a middleware of newMatrix
 	method  string              // POST if empty
 	keys    map[string][]string // the headers in each form; one valid key if nil
 	tenant  string              // a if empty
 	large   bool                // the body is above the limit
 	panics  bool                // a run before the cell panicked
-	refused *refusal            // every request, and the handler never runs
+	refused *refusal            // the result of every request; the handler never runs
 	passes  bool                // every request runs
-	once    *refusal            // the first runs; what is told to one that comes while it runs, nil: it waits and is replayed
+	once    *refusal            // the first request runs, and this is the result of a concurrent repetition; nil: it waits and is replayed
 	waits   bool
 }
 
@@ -77,7 +77,7 @@ var contract = []rule{
 	{name: "large body", mount: "once", large: true, refused: &refusal{413, "body-too-large", false}},
 }
 
-// A cell is what happens in a row.
+// A cell is one case of a row.
 type cell struct{ form, answer, phase string }
 
 func cells() (all []cell) {
@@ -93,7 +93,8 @@ func cells() (all []cell) {
 
 func (c cell) running() bool { return c.phase == "concurrent" || c.phase == "mismatch while it runs" }
 
-// last is what the last request of a cell must come to: refused, nil and replayed, or nil and ran.
+// last returns the expected result of the last request of a cell: a refusal, or nil and whether it
+// is replayed.
 func (r rule) last(c cell) (refused *refusal, replayed bool) {
 	switch {
 	case r.refused != nil, r.passes, c.phase == "first":
@@ -108,7 +109,7 @@ func (r rule) last(c cell) (refused *refusal, replayed bool) {
 	return nil, true
 }
 
-// runs is how often the handler runs in a cell.
+// runs returns how often the handler runs in a cell.
 func (r rule) runs(c cell) int64 {
 	switch {
 	case r.refused != nil:
@@ -119,13 +120,13 @@ func (r rule) runs(c cell) int64 {
 	return 1
 }
 
-const matrixLimit = 1000 // of the bodies of requests and recorded answers
+const matrixLimit = 1000 // of the bodies of requests and of recorded responses
 
-// matrix is a server with every middleware that the rows need, whose handlers can be held.
+// matrix is a server with every middleware of the rows. Its handlers can be made to wait.
 type matrix struct {
 	*fixture
 	mu    sync.Mutex
-	gates map[string]*gate // of the cells that hold their first request
+	gates map[string]*gate // of the cells whose first request waits
 	runs  map[string]*atomic.Int64
 }
 
@@ -191,7 +192,8 @@ func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprint(w, n)
 }
 
-// Each row of the contract with each form of the key, each kind of answer, and each moment at which a request may come.
+// Each row of the contract is tested with each form of the key, each kind of response, and each
+// moment at which a request may come.
 func TestMatrix(t *testing.T) {
 	m := newMatrix(t)
 	n := 0
@@ -200,7 +202,7 @@ func TestMatrix(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			var wg sync.WaitGroup
 			for _, c := range cells() {
-				if r.mount == "away" { // each takes as long as it takes to see that Redis is away
+				if r.mount == "away" { // each waits until the Locker finds Redis unavailable
 					wg.Go(func() { m.check(t, r, c) })
 				} else {
 					m.check(t, r, c)
@@ -212,7 +214,7 @@ func TestMatrix(t *testing.T) {
 	t.Logf("%d cells", n)
 }
 
-// check plays a cell.
+// check runs a cell.
 func (m *matrix) check(t *testing.T, r rule, c cell) {
 	t.Helper()
 	id := fmt.Sprintf("%s/%s/%s/%s", r.name, c.form, c.answer, c.phase)
@@ -227,7 +229,7 @@ func (m *matrix) check(t *testing.T, r rule, c cell) {
 	if r.panics {
 		req := m.ask(r, c, id, "bare", "body")
 		req.Header.Set("Panic", "yes")
-		_, _ = m.send(req) // no answer, or what the second try of net/http's client got, which comes by itself
+		_, _ = m.send(req) // no response, or that of the retry of net/http's client
 	}
 	first, last := m.play(t, r, c, id, gate)
 	refused, replayed := r.last(c)

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// wantCrowded checks that 64 requests wait and that the next one is answered at once with a Retry-After.
+// wantCrowded checks that a is a refusal with a valid Retry-After.
 func wantCrowded(t *testing.T, a answer, status int, problem string) {
 	t.Helper()
 	if n, err := strconv.Atoi(a.header.Get("Retry-After")); a.status != status || a.problem() != problem || err != nil || n < 1 || n > 60 {
@@ -26,8 +26,8 @@ func wantCrowded(t *testing.T, a answer, status int, problem string) {
 	}
 }
 
-// While a key is held, 64 requests wait and the next is answered at once, by the Status of the options. Those that wait
-// are served.
+// A key is held, 64 requests wait, and the next one is refused at once with the Status of the
+// options. The waiting requests run after the release.
 func TestExclusiveMaxWaiting(t *testing.T) {
 	for status, want := range map[int]int{0: 409, http.StatusLocked: 423} {
 		inBubble(t, func(t *testing.T, b bubble) {
@@ -42,20 +42,20 @@ func TestExclusiveMaxWaiting(t *testing.T) {
 			start := time.Now()
 			wantCrowded(t, post(h), want, "busy")
 			if d := time.Since(start); d != 0 {
-				t.Errorf("answered after %v", d)
+				t.Errorf("refused after %v", d)
 			}
 			if busy, ok := errors.AsType[*lockcore.BusyError](refusal); !ok || busy.Waiting != 64 {
 				t.Errorf("refused because of %+v", refusal)
 			}
 			release()
 			if served := wait(); served[201] != 64 {
-				t.Errorf("those that waited got %v", served)
+				t.Errorf("the waiting requests got %v", served)
 			}
 		})
 	}
 }
 
-// inLine starts n requests that wait. wait returns how many were answered with each status.
+// inLine starts n requests that wait. wait returns the number of responses with each status.
 func inLine(h http.Handler, n int) (wait func() map[int]int) {
 	var mu sync.Mutex
 	var calls sync.WaitGroup
@@ -75,7 +75,8 @@ func inLine(h http.Handler, n int) (wait func() map[int]int) {
 	}
 }
 
-// While the first request of a key runs, 64 repeats wait and the next is answered at once. Those that wait are replayed.
+// The first request of a key runs, 64 repetitions wait, and the next one is refused at once. The
+// waiting requests are replayed.
 func TestIdempotentMaxWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		g := newGate(created)
@@ -84,7 +85,7 @@ func TestIdempotentMaxWaiting(t *testing.T) {
 		wantCrowded(t, post(h), 409, "in-progress")
 		close(g.leave)
 		if served := wait(); served[201] != 65 || g.runs.Load() != 1 {
-			t.Errorf("%d runs, and those that waited got %v", g.runs.Load(), served)
+			t.Errorf("%d runs, and the waiting requests got %v", g.runs.Load(), served)
 		}
 		if a := post(h); a.status != 201 || !a.replayed() {
 			t.Errorf("later: %d, replayed: %v", a.status, a.replayed())
@@ -92,7 +93,8 @@ func TestIdempotentMaxWaiting(t *testing.T) {
 	})
 }
 
-// MaxWaiting of the options goes before that of the Locker, and that before 64.
+// MaxWaiting of the options has precedence over that of the Locker, and both over the default of
+// 64.
 func TestMaxWaitingOverride(t *testing.T) {
 	for name, c := range map[string]struct{ locker, options, want int }{
 		"default": {0, 0, 64}, "locker": {3, 0, 3}, "options": {3, 5, 5}, "none": {3, 1_000_000, 200},
@@ -130,8 +132,9 @@ func TestMaxWaitingOverride(t *testing.T) {
 	}
 }
 
-// 1,000 clients want one key again and again, and obey Retry-After. Never do more than 64 requests wait, all clients of
-// the hot key are answered, and other keys are served meanwhile. Nothing depends on the speed of the machine.
+// 1,000 clients request one key repeatedly, and obey Retry-After. At most 64 requests wait at any
+// time, some clients are served, and requests of other keys run meanwhile. The result does not
+// depend on the speed of the machine.
 func TestMaxWaitingManyClients(t *testing.T) {
 	testlevel.Full(t)
 	const clients, others, rounds = 1000, 20, 10
@@ -146,7 +149,7 @@ func TestMaxWaitingManyClients(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		w.WriteHeader(http.StatusCreated)
 	})
-	f.events.hear(func(e lockcore.Event) { // the queue as it was under its mutex
+	f.events.hear(func(e lockcore.Event) { // events have the length of the queue, read under its mutex
 		queue := 0
 		switch e := e.(type) {
 		case lockcore.Waiting:

@@ -14,15 +14,15 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// heap is the memory in use by objects, dead ones that were not swept yet included.
+// heap returns the memory that objects use, including dead objects that are not yet swept.
 func heap() int {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
 	metrics.Read(s)
 	return int(s[0].Value.Uint64() + s[1].Value.Uint64()) //nolint:gosec // less than 2^63
 }
 
-// An answer of 1 GiB goes through to a client that reads it, and the heap, client and server together, grows by at most
-// 16 MiB. It is sampled at every MiB that the handler writes.
+// A response of 1 GiB is streamed to a client that reads it. The heap of client and server together
+// grows by at most 16 MiB. It is measured at every MiB that the handler writes.
 func TestMemoryOfAStream(t *testing.T) {
 	const size, bound = 1 << 30, 16 << 20
 	before, peak := 0, 0
@@ -57,8 +57,8 @@ func TestMemoryOfAStream(t *testing.T) {
 	f.wantProblem(f.do("POST", "/export", "body", "Idempotency-Key", "k"), 409, "not-replayable")
 }
 
-// What requests cost that wait for another one, each with a body of 1 MiB: the body, which must be whole before the key
-// is asked for, and less than as much again.
+// 64 requests with a body of 1 MiB wait for another one. Each uses less memory than twice its body.
+// The body is read completely before the key is acquired.
 func TestMemoryOfWaitingRequests(t *testing.T) {
 	const waiters, size = 64, 1<<20 - 64
 	g := newGate(created)

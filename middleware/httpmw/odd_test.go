@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// Two queries that a parser reads as two lists of values are two requests, however their names are escaped.
+// Queries whose parsed names have their values in different orders are different requests, also if
+// a name is escaped.
 func TestEscapedNamesInAQuery(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, created)
 	f.wantRan(f.do("POST", "/orders?amount=1&%61mount=1000", "b", "Idempotency-Key", "k"), 201)
@@ -21,7 +22,8 @@ func TestEscapedNamesInAQuery(t *testing.T) {
 	f.wantReplayed(f.do("POST", "/orders?amount=1&%61mount=1000", "b", "Idempotency-Key", "k"), 201)
 }
 
-// Request targets without a path never meet, and the two forms of one with a path do.
+// Request targets without a path have different keys. The absolute form of a target has the same
+// key as its path.
 func TestRequestTargets(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, created)
 	seen := map[string]string{}
@@ -60,7 +62,8 @@ func TestUnusualCaseOfHeaders(t *testing.T) {
 	}
 }
 
-// A trailer that would frame the answer is dropped, not the answer.
+// A trailer that would change the framing of the response is dropped. The response and its other
+// trailers are kept.
 func TestTrailersThatFrame(t *testing.T) {
 	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer", "a b"} {
 		f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
@@ -76,7 +79,8 @@ func TestTrailersThatFrame(t *testing.T) {
 	}
 }
 
-// Headers above 64 KiB leave a tombstone; a record that has more of them, or more values than bytes, does not decode.
+// Headers above 64 KiB, or too many values, cannot be encoded. A record with more values than its
+// limit does not decode.
 func TestBoundOfRecordedHeaders(t *testing.T) {
 	many := httpmw.Recorded{Status: 200, Header: http.Header{"Link": make([]string, 70_000)}, Trailer: http.Header{}}
 	if _, err := httpmw.Encode(many); err == nil {
@@ -102,7 +106,7 @@ func TestBoundOfRecordedHeaders(t *testing.T) {
 	}
 }
 
-// A status that no answer has is neither written nor read.
+// A status that no recorded response can have is not encoded.
 func TestBoundOfStatus(t *testing.T) {
 	for _, status := range []int{0, 101, 199, 1000} {
 		if _, err := httpmw.Encode(httpmw.Recorded{Status: status}); err == nil {

@@ -35,8 +35,8 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 	}
 }
 
-// All problems of the options are in one line, also those that other packages have found. The line begins with the name
-// of the options.
+// Validate returns all problems in one line, also those that other packages have found. The line
+// begins with the name of the options.
 func TestEachProblemOfOptionsSaysWhere(t *testing.T) {
 	terms := lockcore.Terms{Lease: 1, MaxHold: -1}
 	for _, c := range []struct {
@@ -77,7 +77,8 @@ func TestMistakesOfTheProgramPanic(t *testing.T) {
 	}
 }
 
-// What a scope function returns is not for the client and not taken for an error of ours.
+// A scope function returns an error. Its text does not reach the client, and an error such as
+// ErrBusy in it has no special meaning.
 func TestScopeErrorIsNotTold(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		return httpmw.Idempotent(l, func(*http.Request) (string, error) {
@@ -87,6 +88,6 @@ func TestScopeErrorIsNotTold(t *testing.T) {
 	a := f.post("k")
 	f.wantProblem(a, 401, "unauthorized")
 	if strings.Contains(a.body, "secret") {
-		t.Errorf("told %q", a.body)
+		t.Errorf("the body is %q", a.body)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// bubble is a Locker on a faulty connection, in a bubble's time.
+// bubble has a Locker whose connections pass through faults. It runs in virtual time.
 type bubble struct {
 	locks  *lockcore.Locker
 	faults *locktest.Faults
@@ -42,7 +42,7 @@ func inBubble(t *testing.T, test func(*testing.T, bubble)) {
 	})
 }
 
-// post calls h as a server would.
+// post calls h directly with a request.
 func post(h http.Handler) answer {
 	r := httptest.NewRequestWithContext(context.Background(), "POST", "/orders", strings.NewReader(secret("body")))
 	r.Header.Set("Idempotency-Key", secretKey("k"))
@@ -83,7 +83,8 @@ func TestLockerClosed(t *testing.T) {
 	})
 }
 
-// The answer waits about a second for its record, no longer; storing goes on, and the record is there afterwards.
+// Redis is unavailable when a response is recorded. The client gets the response within 1.1 s.
+// The Locker continues to store the record, and a repetition after the outage is replayed.
 func TestRedisAwayWhenTheAnswerIsStored(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
@@ -106,7 +107,7 @@ func TestRedisAwayWhenTheAnswerIsStored(t *testing.T) {
 	})
 }
 
-// Redis has stored the record, but the reply to that is lost.
+// Redis stores a record, and its reply is lost. The response is sent, and a repetition is replayed.
 func TestReplyToTheRecordIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
@@ -142,7 +143,8 @@ func TestMaxHoldIsFiveMinutesByDefault(t *testing.T) {
 	})
 }
 
-// A handler that ignores its ctx is answered truly, and recorded unless another run has begun.
+// A handler ignores its ctx. The client gets its response, and the response is recorded, because no
+// other run has begun.
 func TestHandlerIgnoresItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64

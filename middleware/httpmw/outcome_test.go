@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-// Finding B9: a request that is answered with 500 or panics has failed, with the conventions' error.type, and is not counted as completed.
+// A request whose response is 500, or whose handler panics, has the outcome failed with the
+// error.type of the conventions. It does not count as completed.
 func TestOutcomesOfAnswers(t *testing.T) {
 	m := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})

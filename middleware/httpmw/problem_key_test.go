@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// A problem that an API writes in its own form knows the key, so that a log can name it, and is as little to be cached as ours.
+// The Problem function of an API gets the key, for example for a log. Its response has no-store and
+// no ETag, like that of WriteProblem.
 func TestProblemKnowsTheKey(t *testing.T) {
 	var seen httpmw.Problem
 	var key string

@@ -18,13 +18,14 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// described is a type of problem as problem.go or docs/problems.md has it.
+// described is a type of problem in problem.go or docs/problems.md.
 type described struct {
-	status string // or several: "409, 423"
-	again  bool   // it helps to repeat the request later
+	status string // one status, or several: "409, 423"
+	again  bool   // a later repetition may succeed
 }
 
-// typesInCode reads the constants of problem.go, each with its comment, and where they lead to.
+// typesInCode returns the constants of problem.go with the facts of their comments, and the address
+// to which they lead.
 func typesInCode(t *testing.T) (types map[string]described, base string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "problem.go", nil, parser.ParseComments)
@@ -61,7 +62,8 @@ var (
 	typeRow     = regexp.MustCompile(`(?m)^\| \[(\S+)\]\(#(\S+)\) \| ([0-9, ]+) \| (yes|no) \|`)
 )
 
-// Each type leads to a heading of a page that exists, and the page describes no other.
+// Each type leads to a heading of docs/problems.md with the same facts. The page describes no other
+// type.
 func TestTypesAreDescribed(t *testing.T) {
 	types, base := typesInCode(t)
 	_, page, _ := strings.Cut(base, "/blob/main/")
@@ -89,7 +91,8 @@ func TestTypesAreDescribed(t *testing.T) {
 	}
 }
 
-// lying sets headers of another answer before next, as a middleware in front may, and some that are true of any.
+// lying sets headers for another response before it calls next, as an outer middleware may. Some of
+// them apply to any response.
 func lying(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range map[string]string{
@@ -104,7 +107,8 @@ func lying(next http.Handler) http.Handler {
 	})
 }
 
-// A problem is all there and not to be cached, whatever was set for the answer that was hoped for.
+// A problem is complete and not cacheable. Headers that an outer middleware set for the expected
+// response are removed.
 func TestProblemInheritsNoLies(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		mux := http.NewServeMux()
@@ -142,7 +146,8 @@ type gzipped struct {
 
 func (g gzipped) Write(b []byte) (int, error) { return g.z.Write(b) }
 
-// What compresses in front of us, and has said so beforehand, can still be read.
+// A compressor outside of the middleware has set Content-Encoding. The client can decode the
+// problem.
 func TestProblemThroughACompressor(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		h := httpmw.Exclusive(l, fixed(""), httpmw.ExclusiveOptions{})(http.NotFoundHandler())

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// An upstream behind a ReverseProxy is asked once; its chunked answer, which the proxy flushes, is replayed whole.
+// An upstream behind a ReverseProxy gets one request. Its chunked response, which the proxy
+// flushes, is replayed completely.
 func TestReverseProxy(t *testing.T) {
 	var runs atomic.Int64
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,8 +50,8 @@ func TestReverseProxy(t *testing.T) {
 	}
 }
 
-// An upstream that breaks off in the middle of its answer makes the proxy abort: nothing is recorded, whether the answer
-// had begun to stream or not, and the next request runs.
+// An upstream aborts within its response, and so does the proxy. Nothing is recorded, whether or
+// not the response had begun to stream, and the next request runs.
 func TestReverseProxyAborts(t *testing.T) {
 	for _, limit := range []int{1000, 4} {
 		var runs atomic.Int64
@@ -76,7 +77,8 @@ func TestReverseProxyAborts(t *testing.T) {
 	}
 }
 
-// A ReverseProxy in front passes all on: the key, refusals, and the first answer and its replay with their trailers.
+// A ReverseProxy outside of Idempotent passes the key, refusals, the first response and its replay,
+// with their trailers.
 func TestBehindReverseProxy(t *testing.T) {
 	var runs atomic.Int64
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
@@ -102,12 +104,12 @@ func TestBehindReverseProxy(t *testing.T) {
 			t.Errorf("%d: got %d %q, trailer %v, replayed %v", i, a.status, a.body, a.trailer, a.replayed())
 		}
 	}
-	f.wantReplayed(f.do("POST", "/orders?a=1", "body", "Idempotency-Key", "k"), 201) // without the proxy it is the same request
+	f.wantReplayed(f.do("POST", "/orders?a=1", "body", "Idempotency-Key", "k"), 201) // the same request without the proxy
 	f.wantProblem(send("other", "Idempotency-Key", "k"), 422, "key-reused")
 	f.wantProblem(send("body"), 400, "key-missing")
 }
 
-// proxyTo is a ReverseProxy in front of up.
+// proxyTo returns a ReverseProxy to up.
 func proxyTo(t *testing.T, up *httptest.Server) *httputil.ReverseProxy {
 	t.Helper()
 	target, err := url.Parse(up.URL)

@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// A Flush neither makes a 200 of a later 201 nor sends anything before it is recorded.
+// A Flush before the end of the handler sends nothing before the response is recorded, and does not
+// change its status.
 func TestFlushIsRemembered(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "/orders/1")
@@ -66,7 +67,8 @@ func TestRawWriterIsHidden(t *testing.T) {
 	f.wantReplayed(f.post("k"), 201)
 }
 
-// Informational answers reach the client at once, and their headers stay with them.
+// Informational responses reach the client at once. They are not replayed, and their headers are
+// not in the final response.
 func TestInformationalPass(t *testing.T) {
 	hinted := make(chan struct{}, 1)
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
@@ -103,7 +105,7 @@ func TestInformationalPass(t *testing.T) {
 	}
 }
 
-// Answers without a body stay so, first and replayed.
+// Responses without a body have none in the first response and in the replay.
 func TestBodilessAnswers(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{Methods: []string{"HEAD", "POST"}}, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -137,7 +139,7 @@ func TestBodilessAnswers(t *testing.T) {
 	}
 }
 
-// The handler can read the body as if nobody had, with its length known, and connections are used again.
+// The handler can read a chunked body, whose length is known by then, and its trailers.
 func TestRequestBodyIsHandedOn(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(_ http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
@@ -153,7 +155,8 @@ func TestRequestBodyIsHandedOn(t *testing.T) {
 	}
 }
 
-// Trailers that were not announced arrive too, first and replayed, and so do values that net/http would have cleaned.
+// Trailers that were not announced, and header values that net/http cleans, are the same in the
+// first response and in the replay.
 func TestTrailersAndUncleanHeaders(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Content-Type"] = nil
@@ -174,7 +177,7 @@ func TestTrailersAndUncleanHeaders(t *testing.T) {
 	}
 }
 
-// A status that is none panics as it does in net/http, and 101 belongs to nobody who comes later.
+// An invalid status panics as in net/http. A response of 101 is not recorded.
 func TestUnusualStatus(t *testing.T) {
 	f, fr := fronted(t, httpmw.IdempotentOptions{Store: httpmw.StoreAll}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/101" {
@@ -196,7 +199,7 @@ func TestUnusualStatus(t *testing.T) {
 	}
 }
 
-// A limit that stands in front of ours is a limit too.
+// An outer http.MaxBytesReader limits the body too, and the response is 413.
 func TestMaxBytesReader(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		next := idempotent(l, httpmw.IdempotentOptions{})(http.NotFoundHandler())
@@ -208,7 +211,7 @@ func TestMaxBytesReader(t *testing.T) {
 	f.wantProblem(f.post("k"), 413, "body-too-large")
 }
 
-// A handler that wants the connection and does not get it answers 500: the key is free.
+// Hijack fails, and the handler responds with 500. The key is free.
 func TestRefusedHijackFreesTheKey(t *testing.T) {
 	runs := 0
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
@@ -223,7 +226,7 @@ func TestRefusedHijackFreesTheKey(t *testing.T) {
 	f.wantReplayed(f.post("k"), 200)
 }
 
-// A compressed answer is replayed byte for byte, with the header that says so.
+// A compressed response is replayed byte for byte with its Content-Encoding.
 func TestCompressedAnswer(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -235,7 +238,7 @@ func TestCompressedAnswer(t *testing.T) {
 		_, _ = w.Write(packed.Bytes())
 	})
 	for i := range 2 {
-		a := f.do("POST", "/", "", "Idempotency-Key", "k", "Accept-Encoding", "gzip") // so that the client leaves it as it is
+		a := f.do("POST", "/", "", "Idempotency-Key", "k", "Accept-Encoding", "gzip") // so that the client does not decompress the response
 		if a.body != packed.String() || a.header.Get("Content-Encoding") != "gzip" || a.header.Get("Vary") == "" || a.replayed() != (i == 1) {
 			t.Errorf("%d: got %d bytes with %v", i, len(a.body), a.header)
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// What version 1 looks like. These bytes must be readable as long as records of this version may be kept.
+// golden has the encoding of version 1. These bytes must stay readable while records of this
+// version may be stored.
 var golden = []struct {
 	name string
 	hex  string
@@ -28,7 +29,7 @@ var golden = []struct {
 			Body: []byte("hello"),
 		},
 	},
-	{ // of a release that had it on its list
+	{ // of a release in which this header was recorded
 		"a header that is not recorded by default", "0101 00c9 01" + " 0c582d526571756573742d4964 01 0161" + " 00 00",
 		httpmw.Recorded{Status: 201, Header: http.Header{"X-Request-Id": {"a"}}, Body: []byte{}},
 	},
@@ -88,7 +89,8 @@ func TestBadRecordsDoNotDecode(t *testing.T) {
 	}
 }
 
-// What decodes is the only encoding of what it decodes to; nothing panics.
+// FuzzDecode checks that a valid record is the only encoding of its value, and that no input
+// panics.
 func FuzzDecode(f *testing.F) {
 	for _, row := range golden {
 		f.Add(fromHex(f, row.hex))
@@ -105,7 +107,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A record that was tampered with is neither replayed nor run over, and it is counted.
+// A record was changed. It is not replayed, the handler does not run, and the Observer gets
+// BadRecord.
 func TestBadRecordIsRefused(t *testing.T) {
 	for name, spoil := range map[string]func(string) string{
 		"cut":           func(s string) string { return s[:len(s)-1] },

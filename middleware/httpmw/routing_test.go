@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// Behind StripPrefix both requests have the path /7: their keys must not meet.
+// Behind StripPrefix two routes see the same path /7. Their keys differ.
 func TestStripPrefix(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		once := idempotent(l, httpmw.IdempotentOptions{})
@@ -33,7 +33,8 @@ func TestStripPrefix(t *testing.T) {
 	}
 }
 
-// Around a ServeMux and inside of it: the handler sees its path values, and what stands in front sees the pattern.
+// Idempotent is around a ServeMux or inside of it. The handler gets its path values, and outer
+// handlers see the pattern.
 func TestServeMux(t *testing.T) {
 	for _, outside := range []bool{true, false} {
 		var pattern string
@@ -61,7 +62,7 @@ func TestServeMux(t *testing.T) {
 	}
 }
 
-// Mounted twice on one route it would wait for itself: that is said at once.
+// Idempotent is on one route twice, so a request would wait for itself. It gets 500 at once.
 func TestMountedTwice(t *testing.T) {
 	var runs atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
@@ -74,7 +75,8 @@ func TestMountedTwice(t *testing.T) {
 	}
 }
 
-// One key under paths, methods and tenants that only look alike: none meets another, and each is replayed.
+// One client key is used with similar paths, methods and tenants. No two of them share a key, and
+// each is replayed.
 func TestKeysNeverMeet(t *testing.T) {
 	type place struct{ tenant, method, target string }
 	places := []place{}
@@ -90,7 +92,7 @@ func TestKeysNeverMeet(t *testing.T) {
 	}
 	var runs atomic.Int64
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
-		mux := http.NewServeMux() // of the methods and the hosts it knows nothing
+		mux := http.NewServeMux() // it uses neither methods nor hosts
 		h := idempotent(l, httpmw.IdempotentOptions{Methods: []string{"POST", "PATCH", "PUT"}})(order(&runs))
 		mux.Handle("/charge/", http.StripPrefix("/charge", h))
 		mux.Handle("/refund/", http.StripPrefix("/refund", h))
@@ -105,7 +107,7 @@ func TestKeysNeverMeet(t *testing.T) {
 	for round := range 2 {
 		for i, p := range places {
 			r := f.request(p.method, "/", "body", "Idempotency-Key", "k", "X-Tenant", p.tenant)
-			r.URL.Opaque = "//" + f.srv.Listener.Addr().String() + p.target // as it is
+			r.URL.Opaque = "//" + f.srv.Listener.Addr().String() + p.target // without normalization
 			a, err := f.send(r)
 			if err != nil || a.status != 201 || a.body != orderText(i+1, "body") || a.replayed() != (round == 1) {
 				t.Errorf("%v: got %d %q, replayed %v, %v", p, a.status, a.body, a.replayed(), err)
@@ -117,8 +119,8 @@ func TestKeysNeverMeet(t *testing.T) {
 	}
 }
 
-// The host is no part of a key: two hosts behind one scope are one API, as it must be behind a proxy. Where a host means
-// a tenant the scope has to name it.
+// The host is not part of a key. Two hosts with one scope are one API, as behind a proxy. If a host
+// identifies a tenant, the scope must contain it.
 func TestHosts(t *testing.T) {
 	send := func(f *fixture, host string) answer {
 		r := f.request("POST", "/orders", "body", "Idempotency-Key", "k")

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// gate is a handler that says when it runs, and runs until it is let go.
+// gate is a handler that sends to entered when it runs, and waits for leave.
 type gate struct {
 	entered, leave chan struct{}
 	runs           atomic.Int64
@@ -35,8 +35,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func created(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
 
-// Finding B14: the draft wants a concurrent repeat answered 409. With Terms.Wait: NoWait that happens at once. By
-// default the repeat waits first, see TestSecondWaitsByDefault.
+// A repetition comes while the first request runs. With NoWait it gets 409 at once, as the draft of
+// the IETF requires. By default it waits first, see TestSecondWaitsByDefault.
 func TestSecondIsToldToComeAgainWhileTheFirstRuns(t *testing.T) {
 	g := newGate(created)
 	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}}, g.ServeHTTP)
@@ -55,17 +55,17 @@ func TestSecondIsToldToComeAgainWhileTheFirstRuns(t *testing.T) {
 	f.wantReplayed(f.post("k"), 201)
 }
 
-// Finding B14: by default a concurrent repeat waits for the first answer.
+// By default a repetition waits while the first request runs.
 func TestSecondWaitsByDefault(t *testing.T) {
 	g := newGate(created)
 	f := guarded(t, httpmw.IdempotentOptions{}, g.ServeHTTP)
 	first := f.start(t.Context(), "k")
 	<-g.entered
 	second := f.start(t.Context(), "k")
-	<-f.events.waiting // with NoWait this never comes
+	<-f.events.waiting // with NoWait there is no such event
 	close(g.leave)
 	f.wantRan(<-first, 201)
-	if a := <-second; a.problem() != "" && a.problem() != "in-progress" { // on a slow machine its 2 s may be over
+	if a := <-second; a.problem() != "" && a.problem() != "in-progress" { // on a slow machine its wait of 2 s may end
 		t.Errorf("got %d %q", a.status, a.body)
 	}
 }
@@ -108,11 +108,11 @@ func TestOneOfManyRuns(t *testing.T) {
 	}
 }
 
-// front hands every request to next, and lets the test hear what became of it.
+// front passes every request to next, and reports its end to the test.
 type front struct {
 	next http.Handler
-	gone chan struct{} // the first client has gone
-	done chan any      // a request was served, with what it panicked
+	gone chan struct{} // gets a value when the ctx of a request has ended
+	done chan any      // gets the panic value of a request that was served, or nil
 }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -190,7 +190,7 @@ func TestCancelOnDisconnectEndsTheHandler(t *testing.T) {
 	f.wantRan(f.post("k"), 200)
 }
 
-// Who left while it stood in line does not run when its turn comes.
+// A client disconnects while its request is in the wait queue. The request does not run.
 func TestDisconnectWhileWaitingEndsTheWait(t *testing.T) {
 	g := newGate(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	f, fr := fronted(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}}, g)
@@ -201,7 +201,7 @@ func TestDisconnectWhileWaitingEndsTheWait(t *testing.T) {
 	<-f.events.waiting
 	cancel()
 	<-second
-	<-fr.done // the second: the first is still in its handler
+	<-fr.done // of the second request: the first one is still in its handler
 	close(g.leave)
 	f.wantRan(<-first, 500)
 	if n := g.runs.Load(); n != 1 {
@@ -245,7 +245,7 @@ func TestPanicAtMostOnceLeavesTheOutcomeUnknown(t *testing.T) {
 	a := f.post("k")
 	f.wantProblem(a, 409, "outcome-unknown")
 	if s := a.header.Get("Retry-After"); s != "" {
-		t.Errorf("Retry-After is %q: it does not help", s)
+		t.Errorf("Retry-After is %q: want none, because a repetition does not help", s)
 	}
 	if err := f.locks.Clear(t.Context(), lockcore.KindOnce, key); err != nil {
 		t.Fatal(err)

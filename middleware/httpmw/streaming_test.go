@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// Above the limit the answer is streamed whole and not kept: who asks again is refused, and nothing runs.
+// A response above MaxResponse is streamed completely and not recorded. A repetition is refused,
+// and the handler does not run.
 func TestLargeAnswerIsStreamedAndNotKept(t *testing.T) {
 	var runs atomic.Int64
 	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 1000}, func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +43,7 @@ func TestLargeAnswerIsStreamedAndNotKept(t *testing.T) {
 	}
 }
 
-// More headers than a record takes leave a tombstone; the first answer has them all.
+// Headers above the limit of a record leave a tombstone. The first response has all of them.
 func TestLargeHeadersAreNotKept(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 1}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", strings.Repeat("x", 70<<10))
@@ -84,7 +85,8 @@ func TestEventStream(t *testing.T) {
 	f.wantProblem(f.post("k"), 409, "not-replayable")
 }
 
-// Above the limit a Flush that was only remembered is obeyed, and so are later ones.
+// A Flush comes before the response exceeds MaxResponse. It takes effect when the limit is
+// exceeded, and later ones at once.
 func TestFlushAboveTheLimit(t *testing.T) {
 	read := make(chan struct{})
 	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 2}, func(w http.ResponseWriter, _ *http.Request) {
@@ -109,7 +111,8 @@ func TestFlushAboveTheLimit(t *testing.T) {
 	}
 }
 
-// A client that goes away while an answer streams does not end the handler: what it did is known.
+// A client disconnects while a response is streamed. The handler's reads and writes succeed, it
+// runs once, and a repetition is refused.
 func TestDisconnectWhileStreaming(t *testing.T) {
 	var runs atomic.Int64
 	gone := make(chan struct{})
@@ -144,12 +147,12 @@ func TestDisconnectWhileStreaming(t *testing.T) {
 	}
 }
 
-// A client that goes away with its answer unread can have it again.
+// A client disconnects before it has read the response. A repetition is replayed.
 func TestDisconnectWithTheAnswerUnread(t *testing.T) {
 	var runs atomic.Int64
 	f, fr := fronted(t, httpmw.IdempotentOptions{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		runs.Add(1)
-		_, _ = w.Write(make([]byte, 1<<20)) // more than the buffers on the way hold
+		_, _ = w.Write(make([]byte, 1<<20)) // larger than the buffers between handler and client
 	}))
 	c := f.raw()
 	if err := c.conn.SetReadBuffer(4096); err != nil {
