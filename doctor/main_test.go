@@ -20,7 +20,7 @@ type quietLogger struct{}
 
 func (quietLogger) Printf(context.Context, string, ...any) {}
 
-// wrapper is a client of another type than those of go-redis.
+// wrapper is a client whose type go-redis does not export.
 type wrapper struct{ redis.UniversalClient }
 
 var noWait = lockcore.Terms{Wait: lockcore.NoWait}

@@ -23,11 +23,12 @@ import (
 )
 
 const (
-	childEnv = "HOLDFAST_FENCE_CHILD" // address of the Redis on which this process is to be the writer that gets paused
+	childEnv = "HOLDFAST_FENCE_CHILD" // address of the Redis; it makes this process the writer that is paused
 	lease    = 3 * time.Second
 )
 
-// child takes the key, says so, and writes after a line on its standard input: once as anybody would, once through the fence.
+// child acquires the key, prints that, and waits for a line on its standard input. Then it writes
+// twice: without a fence, and through the fence.
 func child() int {
 	ctx := context.Background()
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(childEnv)})
@@ -41,7 +42,7 @@ func child() int {
 	}
 	h, err := fence.Of(le.Context(), "account:42")
 	fmt.Println("held", err)
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil { // here it is stopped, between its check and its write
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil { // the process is stopped here, between its check and its write
 		return 1
 	}
 	plain := rdb.Set(ctx, "plain", "old", 0).Err()
@@ -50,8 +51,8 @@ func child() int {
 	return 0
 }
 
-// A process that is stopped for longer than its lease, between its check and its write, overwrites what its successor wrote, unless the resource is
-// fenced.
+// A process is stopped between its check and its write for longer than its lease. Its late write
+// replaces that of the next holder, except if the resource is fenced.
 func TestPausedProcess(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -85,7 +86,7 @@ func TestPausedProcess(t *testing.T) {
 	}
 	line, err := said.ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, "plain: <nil> fenced: fence: token ") || !strings.Contains(line, "is stale") {
-		t.Errorf("the paused process said %q, %v", line, err)
+		t.Errorf("the paused process printed %q, %v", line, err)
 	}
 	if v := rdb.Get(t.Context(), "plain").Val(); v != "old" {
 		t.Errorf("inconclusive: without a fence it is %q", v)
@@ -95,7 +96,8 @@ func TestPausedProcess(t *testing.T) {
 	}
 }
 
-// stop returns when the process has stopped: for a moment after the signal it still runs.
+// stop sends SIGSTOP and returns when the process has stopped, because it still runs for a moment
+// after the signal.
 func stop(t *testing.T, pid int) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -114,7 +116,7 @@ func stop(t *testing.T, pid int) {
 	}
 }
 
-// succeed takes the key when the lease of the paused process is over, and writes.
+// succeed waits until the lease of the paused process has expired, acquires the key, and writes.
 func succeed(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	locks, err := lockcore.New(rdb, lockcore.Options{})

@@ -91,7 +91,8 @@ func TestSharedLateCacheFill(t *testing.T) {
 	})
 }
 
-// A fence does not tell two permits of one phase apart: the resource takes the writes of both, in any order.
+// A fence does not distinguish two permits of one phase: the resource accepts the writes of both,
+// in any order.
 func TestPermitsOfOnePhase(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
