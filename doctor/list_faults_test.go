@@ -98,7 +98,7 @@ func TestListOverFailover(t *testing.T) {
 	}
 	log := primary.Client(t).ACLLog(t.Context(), 128).Val()
 	if i := slices.IndexFunc(log, func(e *redis.ACLLogEntry) bool { return e.Object == "info" }); i < 0 || log[i].Count != 1 {
-		t.Errorf("refused INFO is not asked for once: %v", log)
+		t.Errorf("INFO was not refused exactly once: %v", log)
 	}
 	if _, err := list(t, 15, primary.Client(t), asUser(t, replica, rules)); err == nil {
 		t.Error("the server was identified only at first, and List returned no error")
@@ -121,8 +121,8 @@ func TestListHeldUp(t *testing.T) {
 		l := listLocker(t, s, "p")
 		s.before = func(n int) redis.UniversalClient {
 			if n == at {
-				// If its ctx ends before it is sent, a call does not wait in heldUp, so the loop
-				// starts more. The minute bounds the loop.
+				// A call whose ctx ends before its command is sent does not count in held, so the loop
+				// starts more calls. The minute bounds the loop.
 				for end := time.Now().Add(time.Minute); held.Load() < limit && time.Now().Before(end); {
 					var all sync.WaitGroup
 					for range limit - held.Load() {

@@ -20,7 +20,7 @@ type quietLogger struct{}
 
 func (quietLogger) Printf(context.Context, string, ...any) {}
 
-// wrapper is a client whose type go-redis does not export.
+// wrapper is a client of a type that is not one of go-redis.
 type wrapper struct{ redis.UniversalClient }
 
 var noWait = lockcore.Terms{Wait: lockcore.NoWait}

@@ -39,7 +39,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig, m *redistest.Memory,
 		time.Sleep(time.Second) // a go-redis subscription sleeps 100 ms after an error before it notices that it is closed
 		r.addsUp(t)
 		host, err := os.Hostname()
-		if err != nil || len(host) < 4 { // too short to look for
+		if err != nil || len(host) < 4 { // too short to search for
 			host = "no host"
 		}
 		out := r.exported(t)
@@ -155,7 +155,7 @@ func TestALostLeaseIsAnError(t *testing.T) {
 			t.Errorf("span: %v with status %v", a, s.Status)
 		}
 		if gone := r.count(t, "holdfast.renewals", "holdfast.result", "gone"); gone != 1 {
-			t.Errorf("renewals gone: %d, want 1", gone)
+			t.Errorf("renewals with result gone: %d, want 1", gone)
 		}
 		if n := r.count(t, "holdfast.lease.lost", "holdfast.cause", "lost"); n != 1 {
 			t.Errorf("lease.lost is %d, want 1", n)

@@ -84,7 +84,7 @@ func TestParkedGaugesOfBothKinds(t *testing.T) {
 	}
 }
 
-// The number of keys is bounded. A collection makes room for others when keys have ended.
+// The number of keys is bounded. A collection removes expired keys and so makes room for new ones.
 func TestParkedGaugesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, tracing.Options{})
