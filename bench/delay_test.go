@@ -89,8 +89,8 @@ func TestProxyDelays(t *testing.T) {
 	all.Wait()
 }
 
-// The proxy delays the messages of a connection in parallel, so 200 messages take little more than
-// one delay. Their order stays.
+// The proxy delays the messages of a connection in parallel, so 200 messages take much less than
+// 200 delays. Their order stays.
 func TestProxyInFlight(t *testing.T) {
 	const (
 		by       = 50 * time.Millisecond

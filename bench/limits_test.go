@@ -45,7 +45,7 @@ func TestModel(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				hold := h.(*modelHold) //nolint:errcheck // lock of model returns this type
+				hold := h.(*modelHold) //nolint:errcheck // what model returns
 				if d, ok := hold.ctx.Deadline(); !ok || time.Until(d) > floorLease {
 					t.Errorf("the ctx ends at %v", d)
 				}
@@ -76,7 +76,7 @@ func TestModelQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := l.(*model).keyNamed("key") //nolint:errcheck // openModel returns this type
+	k := l.(*model).keyNamed("key") //nolint:errcheck // what openModel returns
 	waiting := func(n int) {
 		for {
 			k.mu.Lock()

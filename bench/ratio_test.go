@@ -88,7 +88,7 @@ func TestRatioInTable(t *testing.T) {
 	}
 }
 
-// Every scenario in which operations are counted shows the CPU time of an operation.
+// Each scenario that counts operations shows the CPU time per operation.
 func TestCPUColumns(t *testing.T) {
 	for _, s := range scenarios {
 		head := strings.Join(sheetOf(s, nil).head, "|")

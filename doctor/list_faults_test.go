@@ -121,8 +121,8 @@ func TestListHeldUp(t *testing.T) {
 		l := listLocker(t, s, "p")
 		s.before = func(n int) redis.UniversalClient {
 			if n == at {
-				// A call whose ctx ends before its command is sent does not count in held, so the loop
-				// starts more calls. The minute bounds the loop.
+				// A call whose ctx ends before its command is sent does not count in held, so the
+				// loop starts more calls. The minute bounds the loop.
 				for end := time.Now().Add(time.Minute); held.Load() < limit && time.Now().Before(end); {
 					var all sync.WaitGroup
 					for range limit - held.Load() {

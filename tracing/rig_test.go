@@ -94,7 +94,8 @@ func (r *rig) collect(tb testing.TB) metricdata.ResourceMetrics {
 	return rm
 }
 
-// point is one time series: the sum of a counter, the count of a histogram, or the value of a gauge.
+// point is one time series: the sum of a counter, the count of a histogram, or the value of a
+// gauge.
 type point struct {
 	labels map[string]any
 	n      int64
