@@ -22,8 +22,8 @@ func TestChartIsWellFormed(t *testing.T) {
 }
 
 // Each bar has its library and its throughput, and the fastest bar of a scenario is the first. For
-// two variants of a library the chart has the faster one. It has no bar for a variant that no user
-// would choose as a lock.
+// two variants of a library the chart has the faster one. It has no bar for a limit, because a
+// limit is not a lock library.
 func TestChart(t *testing.T) {
 	rs := append(cells(),
 		result{Scenario: "multi-hold", Library: "rueidislock", OpsPerS: 10},

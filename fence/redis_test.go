@@ -254,7 +254,7 @@ func TestRedisFull(t *testing.T) {
 	}
 }
 
-// In Cluster mode a key and its memory are in one slot, for all braces in the key. Two keys never
+// In Cluster mode a key and its memory are in one slot, for any braces in the key. Two keys never
 // share a memory.
 func TestRedisCluster(t *testing.T) {
 	testlevel.Full(t)

@@ -88,7 +88,7 @@ func (w *witness) fails(err error, want error) {
 	fmt.Fprintf(&w.errors, "%v\n%+v\n", err, err)
 }
 
-// told returns the recorded data, by its way out.
+// told returns the recorded data by its kind: spans, metrics, events, errors and logs.
 func (w *witness) told() map[string]string {
 	w.Helper()
 	spans, err := json.Marshal(w.spans.GetSpans())
