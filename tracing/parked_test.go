@@ -36,7 +36,7 @@ func (r *rig) gauges(t *testing.T, when string, tasks int64, oldest time.Duratio
 }
 
 // The gauges show the last event of each key: the sum of the tasks and the greatest age. The data
-// of a key expires 30 s after the last delay of a task that was parked by this process.
+// of a key expires 30 s after the latest end of a delay of a task that this process parked.
 func TestParkedGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, tracing.Options{})
