@@ -265,6 +265,6 @@ func TestAsGood(t *testing.T) {
 	}
 	lines = asGood(results{told(holdfastName, 0.3), told("redislock+careful", 1.1)})
 	if want := "partition: redislock+careful"; len(lines) != 1 || lines[0] != want {
-		t.Errorf("a short wait of holdfast must not exclude the library: got %s", strings.Join(lines, "\n"))
+		t.Errorf("an early cancel must not count as a delay: got %s", strings.Join(lines, "\n"))
 	}
 }

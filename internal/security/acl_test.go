@@ -35,7 +35,7 @@ func denials(t *testing.T, s *redistest.Server) (names []string) {
 	log, err := s.Client(t).ACLLog(t.Context(), 128).Result()
 	check(t, err)
 	for _, e := range log {
-		if e.Username == "job" && e.Object != "client|setinfo" { // sent by go-redis since Redis 7.2; if it is denied, go-redis continues
+		if e.Username == "job" && e.Object != "client|setinfo" { // Redis 7.2 and later have this command; go-redis continues if it is denied
 			names = append(names, e.Object)
 		}
 	}
