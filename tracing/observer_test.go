@@ -106,7 +106,7 @@ var outcomes = []struct {
 // typedError is an error with a class. The class "" means that it has none.
 type typedError string
 
-func (typedError) Error() string       { return "the text of an error, which is not exported" }
+func (typedError) Error() string       { return "the text of an error, which is nowhere" }
 func (e typedError) ErrorType() string { return string(e) }
 
 func ran(e ...lockcore.Event) []lockcore.Event { return e }
