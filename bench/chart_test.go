@@ -21,8 +21,9 @@ func TestChartIsWellFormed(t *testing.T) {
 	}
 }
 
-// Every bar has its library and its throughput. The fastest is the first of its scenario. Of two
-// settings of a library the chart has the faster one, and no bar for what is no lock to use.
+// Each bar has its library and its throughput, and the fastest bar of a scenario is the first. For
+// two variants of a library the chart has the faster one. It has no bar for a limit, because a
+// limit is not a lock library.
 func TestChart(t *testing.T) {
 	rs := append(cells(),
 		result{Scenario: "multi-hold", Library: "rueidislock", OpsPerS: 10},
@@ -40,7 +41,7 @@ func TestChart(t *testing.T) {
 	} {
 		next := strings.Index(svg[at+1:], want)
 		if next < 0 {
-			t.Fatalf("no %s there in\n%s", want, svg)
+			t.Fatalf("%s is missing or in the wrong order in\n%s", want, svg)
 		}
 		at += 1 + next
 	}
@@ -50,7 +51,7 @@ func TestChart(t *testing.T) {
 		}
 	}
 	if !strings.Contains(svg, "prefers-color-scheme: dark") {
-		t.Error("no colors for dark ground")
+		t.Error("the chart has no colors for a dark background")
 	}
 	for _, c := range chartScenarios {
 		if s, ok := scenarioNamed(c.name); !ok || len(s.points) != 1 {
@@ -64,7 +65,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// The chart says so where holdfast is not ahead, and claims nothing that was not measured.
+// The chart also reports where holdfast is not ahead, and claims nothing that was not measured.
 func TestChartFindings(t *testing.T) {
 	const noFinding = "Operations a second by scenario and library"
 	for _, c := range []struct {
@@ -94,7 +95,7 @@ func TestChartFindings(t *testing.T) {
 	}
 }
 
-// chart.svg has the figures of RESULTS.md. With -update it is drawn from them again.
+// chart.svg has the figures of RESULTS.md. With -update the test draws it again.
 func TestChartOfResults(t *testing.T) {
 	svg := chart(readResults(t))
 	if *update {
@@ -119,7 +120,7 @@ func readResults(t *testing.T) (results, measured) {
 	preface, _, _ := strings.Cut(readFile(t, "RESULTS.md"), "\n## ")
 	said := regexp.MustCompile("(go[0-9][^`]*?)(?:, load averages .*?)?\\. Each run measured .* the median of ([0-9]+) rounds?,").FindStringSubmatch(preface)
 	if said == nil {
-		t.Fatalf("RESULTS.md does not say how it was measured:\n%s", preface)
+		t.Fatalf("RESULTS.md lacks the conditions of the measurement:\n%s", preface)
 	}
 	rounds, err := strconv.Atoi(said[2])
 	if err != nil {
@@ -135,7 +136,7 @@ func readResults(t *testing.T) (results, measured) {
 	return readCells(t), m
 }
 
-// readCells reads the throughputs of the chart's scenarios.
+// readCells reads the throughputs of the scenarios from RESULTS.md.
 func readCells(t *testing.T) results {
 	t.Helper()
 	var rs results

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
-// All nodes of a Cluster serve slots, clean empties all of them, and their CPU time adds up.
+// Each node of a Cluster has some of the keys. clean empties all nodes, and cpu returns the sum of
+// their CPU times.
 func TestCluster(t *testing.T) {
 	newServer(t) // skips the test without a redis-server
 	c, err := startCluster(t.Context())
@@ -60,7 +61,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Every library works on a Cluster.
+// Each library completes operations on a Cluster, without a violation.
 func TestClusterScenario(t *testing.T) {
 	newServer(t)
 	var out strings.Builder
@@ -82,7 +83,7 @@ func TestClusterScenario(t *testing.T) {
 	}
 }
 
-// Without a Cluster the scenario is reported as not measured, and the others go on.
+// Without a Cluster the scenario is reported as not measured, and run returns no error.
 func TestClusterMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	s, _ := scenarioNamed("par-cluster")

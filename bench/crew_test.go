@@ -10,7 +10,7 @@ import (
 )
 
 func run(c *crew, d time.Duration) (o outcome) {
-	_ = c.warmUp() // cannot fail
+	_ = c.warmUp() // it cannot fail here
 	c.open()
 	time.Sleep(d)
 	c.close()
@@ -18,7 +18,8 @@ func run(c *crew, d time.Duration) (o outcome) {
 	return o
 }
 
-// A library that ignores its ctx holds nobody up, and those who wait in it count with their waits.
+// The run ends although a library ignores its ctx. A call that still waits in the library counts
+// with the time it has waited.
 func TestCrewHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forever := make(chan struct{})
@@ -39,8 +40,8 @@ func TestCrewHangs(t *testing.T) {
 	})
 }
 
-// Nobody is inside when the ctx ends: with rueidislock that ends the lock, and the next one's entry would be counted as a
-// violation of theirs.
+// The ctx of a worker ends only when no worker is inside. With rueidislock the end of the ctx ends
+// the lock, and the next worker would count as a violation.
 func TestCrewCancelsAfterSections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, err := newWitnessFile(1)
@@ -67,7 +68,7 @@ func TestCrewCancelsAfterSections(t *testing.T) {
 	})
 }
 
-// A call that fails is made again, and its time is part of the wait.
+// A call that fails is repeated, and its time is part of the wait.
 func TestCrewRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
@@ -86,7 +87,8 @@ func TestCrewRetries(t *testing.T) {
 	})
 }
 
-// Who is unserved depends on how long the run was.
+// In a short run a worker is unserved if it was never served. In a long run it is unserved if it
+// waits for too long.
 func TestWorkerUnserved(t *testing.T) {
 	served := &worker{ops: 1}
 	never := &worker{}

@@ -26,7 +26,7 @@ func newProxy(t *testing.T, addr string, roundTrip time.Duration) *proxy {
 	return p
 }
 
-// newEcho is a server that sends back what it reads, and a proxy in front of it.
+// newEcho starts a server that returns what it receives, and a proxy before it.
 func newEcho(t *testing.T, by time.Duration) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
@@ -39,7 +39,7 @@ func newEcho(t *testing.T, by time.Duration) *proxy {
 			if err != nil {
 				return
 			}
-			go func() { // ends with the proxy's connection
+			go func() { // ends with the connection of the proxy
 				defer conn.Close()
 				_, _ = io.Copy(conn, conn)
 			}()
@@ -53,7 +53,7 @@ func newEcho(t *testing.T, by time.Duration) *proxy {
 	return p
 }
 
-// A reply never comes before the delay is over, on any of several connections, and it is whole.
+// On each of several connections a reply arrives complete, and not before the delay is over.
 func TestProxyDelays(t *testing.T) {
 	const by = 20 * time.Millisecond
 	p := newEcho(t, by)
@@ -77,7 +77,7 @@ func TestProxyDelays(t *testing.T) {
 					return
 				}
 				if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
-					t.Errorf("another reply, or none: %v", err)
+					t.Errorf("the reply is wrong or missing: %v", err)
 					return
 				}
 				if took := time.Since(start); took < by {
@@ -89,8 +89,8 @@ func TestProxyDelays(t *testing.T) {
 	all.Wait()
 }
 
-// The proxy delays all messages of a connection at the same time, so many of them take little more than one delay. Their
-// order is kept.
+// The proxy delays the messages of a connection in parallel, so 200 messages take much less than
+// 200 delays. Their order stays.
 func TestProxyInFlight(t *testing.T) {
 	const (
 		by       = 50 * time.Millisecond
@@ -106,7 +106,7 @@ func TestProxyInFlight(t *testing.T) {
 	go func() { // ends with the connection
 		for i := range messages {
 			_, _ = conn.Write([]byte{byte(i)})
-			time.Sleep(10 * time.Microsecond) // so that the proxy reads many chunks and not one
+			time.Sleep(10 * time.Microsecond) // makes the proxy read many chunks and not one
 		}
 	}()
 	got := make([]byte, messages)
@@ -115,7 +115,7 @@ func TestProxyInFlight(t *testing.T) {
 	}
 	for i, b := range got {
 		if b != byte(i) {
-			t.Fatalf("message %d came as number %d", b, i)
+			t.Fatalf("message %d arrived as number %d", b, i)
 		}
 	}
 	if took := time.Since(start); took < by || took > messages*by/10 {
@@ -123,7 +123,7 @@ func TestProxyInFlight(t *testing.T) {
 	}
 }
 
-// A long stream arrives whole and in order, because its parts are delayed and not its end.
+// A long stream arrives complete and in order: the proxy delays its parts and not only its end.
 func TestProxyStreams(t *testing.T) {
 	p := newEcho(t, time.Millisecond)
 	conn, err := dialer.DialContext(t.Context(), "tcp", p.addr())
@@ -142,7 +142,7 @@ func TestProxyStreams(t *testing.T) {
 	}
 }
 
-// Both ends are passed on: a client's to the server, and a server's to the client, after what it has sent before.
+// The proxy passes on the end of either side, after all data that was sent before.
 func TestProxyEnds(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
 	if err != nil {
@@ -175,7 +175,7 @@ func TestProxyEnds(t *testing.T) {
 	}
 }
 
-// close ends the connections of clients that wait for a reply, and the delivery of what they wait for.
+// close ends the connection of a client that waits for a reply, also if the reply is delayed.
 func TestProxyClose(t *testing.T) {
 	p := newEcho(t, 0)
 	second := newProxy(t, p.addr(), 50*time.Millisecond)
@@ -192,12 +192,12 @@ func TestProxyClose(t *testing.T) {
 		defer close(read)
 		_, _ = io.Copy(io.Discard, conn) // the proxy may reset the connection
 	}()
-	time.Sleep(10 * time.Millisecond) // the message is on its way
+	time.Sleep(10 * time.Millisecond) // the proxy now delays the message
 	second.close()
 	<-read
 }
 
-// The scenarios with a delay run only if they are named, by their own names or all together.
+// The scenarios with a delay run only if -scenario names them, one by one or together.
 func TestDelaySelected(t *testing.T) {
 	for list, want := range map[string][]string{
 		"delay":             {"delay-0.1ms", "delay-1ms", "delay-10ms"},
@@ -219,7 +219,7 @@ func TestDelaySelected(t *testing.T) {
 	}
 }
 
-// Behind the proxy no operation is faster than the network, and the table shows the round trip that was measured.
+// With the proxy no operation is faster than the network. The table shows the measured round trip.
 func TestDelayScenario(t *testing.T) {
 	newServer(t)
 	var out strings.Builder

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// granted is a library that grants after a while, and tells its holder after another while, counted from the grant; 0 is never.
+// granted returns a library that grants after a time, and cancels the ctx of its holder a time
+// after the grant. 0 means that it never cancels.
 func granted(after, told time.Duration) contend {
 	return func(ctx context.Context, _ string) (context.Context, func() error, error) {
 		if wait(ctx, after); ctx.Err() != nil {
@@ -24,7 +25,7 @@ func granted(after, told time.Duration) contend {
 	}
 }
 
-// find runs a trial for d and says what it has shown.
+// find runs a trial for d and returns its finding.
 func find(t *testing.T, tr *trial, d time.Duration) (f finding) {
 	t.Helper()
 	if tr.net == nil {
@@ -46,7 +47,7 @@ func inPartition(a, b contend) *trial {
 	return &trial{point: point{Moment: partition}, after: 500 * time.Millisecond, a: a, b: b}
 }
 
-// A library that tells its holder late is seen to let two run, for exactly so long.
+// If a library cancels the ctx of the holder a second late, the trial finds an overlap of a second.
 func TestPartitionToldLate(t *testing.T) {
 	f := find(t, inPartition(granted(0, 4*time.Second), granted(3*time.Second, 0)), 20*time.Second)
 	if f.together != time.Second || f.told != time.Second || f.bAfter != 2500*time.Millisecond || f.untold || f.bNever || f.stuck != 0 {
@@ -54,7 +55,7 @@ func TestPartitionToldLate(t *testing.T) {
 	}
 }
 
-// One that tells it early lets nobody run beside it, and the margin is seen.
+// If a library cancels the ctx early, the trial finds no overlap, and the margin.
 func TestPartitionToldEarly(t *testing.T) {
 	f := find(t, inPartition(granted(0, 2700*time.Millisecond), granted(3*time.Second, 0)), 20*time.Second)
 	if f.together != 0 || f.told != -300*time.Millisecond || f.stuck != 300*time.Millisecond {
@@ -62,7 +63,7 @@ func TestPartitionToldEarly(t *testing.T) {
 	}
 }
 
-// One that never tells it counts for as long as the run lasts.
+// If a library never cancels the ctx, the overlap lasts until the end of the run.
 func TestPartitionNeverTold(t *testing.T) {
 	f := find(t, inPartition(granted(0, 0), granted(3*time.Second, 0)), 20*time.Second)
 	if f.together != 17*time.Second || !f.untold || f.hasTold {
@@ -70,7 +71,7 @@ func TestPartitionNeverTold(t *testing.T) {
 	}
 }
 
-// A waiter that is never served is seen, and what did not come to a fault shows nothing.
+// A waiter that is never served is found. A trial without the fault is inconclusive.
 func TestPartitionInVain(t *testing.T) {
 	if f := find(t, inPartition(granted(0, time.Second), granted(time.Hour, 0)), 20*time.Second); !f.bNever || f.together != 0 || f.stuck != 19*time.Second {
 		t.Errorf("got %+v", f)
@@ -85,7 +86,8 @@ func TestPartitionInVain(t *testing.T) {
 	}
 }
 
-// What had been told when B came in is no overlap, even if A's goroutine runs only later.
+// If the ctx of A was canceled before B entered, there is no overlap, also if the goroutine of A
+// runs later.
 func TestTrialToldButNotYetRun(t *testing.T) {
 	told, cancel := context.WithCancel(t.Context())
 	tr := &trial{point: point{Moment: partition}}
@@ -100,14 +102,15 @@ func TestTrialToldButNotYetRun(t *testing.T) {
 	}
 }
 
-// spring does what a connection does when the answer has been lost.
+// spring does what a connection does after it has lost a reply.
 func spring(n *link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sprung()
 }
 
-// losing is a library whose call loses its answer, and returns late what it returns.
+// losing returns a library whose call loses its reply. The call returns late, with err or with a
+// grant.
 func losing(n *link, late time.Duration, err error) contend {
 	return func(ctx context.Context, key string) (context.Context, func() error, error) {
 		spring(n)
@@ -118,7 +121,8 @@ func losing(n *link, late time.Duration, err error) contend {
 	}
 }
 
-// A grant that is believed although another one has the key by now is seen; the key was stuck until somebody ran.
+// A grant whose lost reply the library accepts while another caller has the key is an overlap. The
+// key is stuck until the first caller runs.
 func TestAcquireAnswerBelievedLate(t *testing.T) {
 	n := &link{}
 	f := find(t, &trial{point: point{Moment: loseAcquire}, net: n, a: losing(n, 1500*time.Millisecond, nil), b: granted(time.Second, 0)}, 20*time.Second)
@@ -127,7 +131,7 @@ func TestAcquireAnswerBelievedLate(t *testing.T) {
 	}
 }
 
-// An error is reported with its time, and no overlap.
+// An error is reported with its time, and is no overlap.
 func TestAcquireError(t *testing.T) {
 	n := &link{}
 	f := find(t, &trial{point: point{Moment: loseAcquire}, net: n, a: losing(n, 5*time.Second, errors.New("x: i/o timeout")), b: granted(3*time.Second, 0)}, 20*time.Second)
@@ -136,7 +140,8 @@ func TestAcquireError(t *testing.T) {
 	}
 }
 
-// A handler that goes on although its key is another's by now is seen; one that goes on rightly is "kept".
+// A handler that continues although another caller has its key is an overlap. If it rightly
+// continues, the result is "kept".
 func TestRenewAnswerLost(t *testing.T) {
 	renewing := func(n *link, told time.Duration) contend {
 		return func(ctx context.Context, key string) (context.Context, func() error, error) {
@@ -156,7 +161,7 @@ func TestRenewAnswerLost(t *testing.T) {
 	}
 }
 
-// A key that stays stuck after its release is seen, and what the release returned.
+// A key that stays stuck after its release is found, with the result of the release.
 func TestReleaseAnswerLost(t *testing.T) {
 	n := &link{}
 	a := func(ctx context.Context, key string) (context.Context, func() error, error) {
@@ -169,7 +174,8 @@ func TestReleaseAnswerLost(t *testing.T) {
 	}
 }
 
-// Rounds add up: the worst is kept, what overlapped is counted, and what showed nothing makes the cell doubtful.
+// sumUp keeps the worst figure and counts the overlaps. A round that showed nothing makes the cell
+// doubtful.
 func TestSumUp(t *testing.T) {
 	var o outcome
 	sumUp([]finding{
@@ -190,7 +196,7 @@ func TestSumUp(t *testing.T) {
 	}
 }
 
-// Nothing that is measured for nobody is a number.
+// A figure that no round measured is not a number.
 func TestSumUpNothing(t *testing.T) {
 	var o outcome
 	sumUp([]finding{{inconclusive: "x"}}, &o)
@@ -202,7 +208,8 @@ func TestSumUpNothing(t *testing.T) {
 	}
 }
 
-// A lower bound is marked as one: the median when half of the rounds were not over, the worst when one was not.
+// A lower bound is marked: the median if half of the rounds did not end, and the worst figure if
+// one did not.
 func TestAtLeast(t *testing.T) {
 	for n, want := range map[float64]string{0: "2.00 3.00", 1: "2.00 ≥ 3.00", 2: "≥ 2.00 ≥ 3.00"} {
 		r := result{Figures: figures{conclusive: 4, untold: n, togetherS + medianOf: 2, togetherS + worstOf: 3}}
@@ -212,7 +219,7 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
-// The silences of a run begin all over the lease, the last tenth left out.
+// The silences of a run begin in all parts of the lease except its last tenth.
 func TestMomentOf(t *testing.T) {
 	const n = 16
 	for i := range n {
@@ -223,7 +230,8 @@ func TestMomentOf(t *testing.T) {
 	}
 }
 
-// The way to use a library is not another library: an overlap of holdfast is an error, one of a peer is not, however it is used.
+// A variant of a library counts as that library: an overlap of holdfast is an error, and one of a
+// peer is not.
 func TestContendersHaveLibraries(t *testing.T) {
 	for _, c := range contenders {
 		l, ok := libraryNamed(c.name)
@@ -236,7 +244,8 @@ func TestContendersHaveLibraries(t *testing.T) {
 	}
 }
 
-// Who is as good is said, who is ahead too, and an error or an overlap is not as good.
+// asGood lists the libraries that are as good as holdfast, and marks those that are ahead. An error
+// or an overlap excludes a library.
 func TestAsGood(t *testing.T) {
 	cell := func(library string, stuck float64, violations int64, said string) result {
 		return result{
@@ -256,6 +265,6 @@ func TestAsGood(t *testing.T) {
 	}
 	lines = asGood(results{told(holdfastName, 0.3), told("redislock+careful", 1.1)})
 	if want := "partition: redislock+careful"; len(lines) != 1 || lines[0] != want {
-		t.Errorf("who is told sooner keeps nobody waiting: got %s", strings.Join(lines, "\n"))
+		t.Errorf("an early cancel must not count as a delay: got %s", strings.Join(lines, "\n"))
 	}
 }

@@ -26,7 +26,8 @@ func newServer(t *testing.T) *server {
 	return srv
 }
 
-// Callers of the model never overlap, their tokens increase, and a batch of hand-offs ends: the key goes back to Redis.
+// Calls of the model never overlap, and their tokens increase. A batch of hand-offs ends, and then
+// the key is released in Redis.
 func TestModel(t *testing.T) {
 	srv, sent := newServer(t), new(wire.Counter)
 	l, err := openModel(setup{addr: srv.addr, wire: sent})
@@ -34,7 +35,7 @@ func TestModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	const callers, each = 16, 200
-	var tokens []int64 // written by the holder only
+	var tokens []int64 // only the holder writes it
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
@@ -67,7 +68,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// Callers are served in the order in which they came. One that gives up leaves the queue, and its successor gets the key.
+// Callers are served in the order of their calls. A caller that gives up leaves the queue, and the
+// one after it gets the key.
 func TestModelQueue(t *testing.T) {
 	srv := newServer(t)
 	l, err := openModel(setup{addr: srv.addr, wire: new(wire.Counter)})
@@ -124,7 +126,7 @@ func TestModelQueue(t *testing.T) {
 	}
 }
 
-// The semaphore lets one caller in at a time and obeys its ctx.
+// The semaphore admits one caller per key at a time, and a waiter obeys its ctx.
 func TestSemaphore(t *testing.T) {
 	l, _ := openSemaphore(setup{})
 	h, err := l.lock(t.Context(), "key")
@@ -147,7 +149,8 @@ func TestSemaphore(t *testing.T) {
 	}
 }
 
-// Limits are measured in hot and hot1k only. They are neither the best library, nor ahead of holdfast, nor in the chart.
+// The limits are measured in hot and hot1k only. They do not count as the best library or as ahead
+// of holdfast.
 func TestLimitsAreNoLibraries(t *testing.T) {
 	for _, s := range scenarios {
 		for _, name := range []string{semaphoreName, modelName} {
@@ -166,6 +169,6 @@ func TestLimitsAreNoLibraries(t *testing.T) {
 		}
 	}
 	if got, want := len(losses(rs)), len(losses(cells())); got != want {
-		t.Errorf("%d libraries are ahead, without limits %d", got, want)
+		t.Errorf("with limits %d libraries are ahead, without them %d", got, want)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// echo answers with what it was sent and says what that was.
+// echo starts a server that returns what it receives, and reports it on heard.
 func echo(t *testing.T) (addr string, heard <-chan string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -57,7 +57,7 @@ func dialed(t *testing.T, l *link, addr string) net.Conn {
 	return conn
 }
 
-// ask sends one line and returns what comes back within a short time, which only an answer that is lost takes.
+// ask sends a line and returns the reply. It waits for 300 ms, which only a lost reply exceeds.
 func ask(t *testing.T, conn net.Conn, line string) (string, error) {
 	t.Helper()
 	if _, err := io.WriteString(conn, line); err != nil {
@@ -85,7 +85,8 @@ func wellOn(t *testing.T, conn net.Conn) {
 	}
 }
 
-// In silence nothing arrives, nothing is closed, nothing can be dialed, and other links are well.
+// During a silence no data arrives, no connection is closed, and a dial does not succeed. Other
+// links work.
 func TestLinkSilence(t *testing.T) {
 	addr, heard := echo(t)
 	l := &link{}
@@ -96,11 +97,11 @@ func TestLinkSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-heard + <-heard; got != "welly" {
-		t.Fatalf("heard %q", got)
+		t.Fatalf("received %q", got)
 	}
 	l.silence()
 	if got, err := ask(t, onItsWay, "x"); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("an answer that was on its way: got %q, %v", got, err)
+		t.Errorf("a connection with a reply under way: got %q, %v", got, err)
 	}
 	if got, err := ask(t, conn, "x"); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %q, %v", got, err)
@@ -117,7 +118,8 @@ func TestLinkSilence(t *testing.T) {
 	wellOn(t, dialed(t, &link{}, addr))
 }
 
-// A trap lets the command through and loses its answer; it is for the next one that names its key, and for its connection alone.
+// A trap lets the next command that names its key through, and loses the reply. Other connections,
+// and new ones, work.
 func TestLinkTrap(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		addr, heard := echo(t)
@@ -129,17 +131,18 @@ func TestLinkTrap(t *testing.T) {
 			t.Errorf("cut %v: %v", cut, err)
 		}
 		if <-heard != "well" || <-heard != "a key" || sprung != 1 {
-			t.Errorf("cut %v: the command did not arrive, or the loss was not told: %d", cut, sprung)
+			t.Errorf("cut %v: the command did not arrive, or the loss was reported %d times, want once", cut, sprung)
 		}
 		if _, err := ask(t, conn, "more"); err == nil {
-			t.Error("the connection is well again")
+			t.Error("the connection works again")
 		}
 		wellOn(t, other)
 		wellOn(t, dialed(t, l, addr))
 	}
 }
 
-// On a real server and with shorter leases: a library that tells late is seen, holdfast has no overlap, and a lost answer costs it about a second.
+// On a real server, with short leases: the measurement finds the overlap of a library that cancels
+// its ctx late. holdfast has no overlap, and a lost reply costs it at least half a second.
 func TestFaultsSmoke(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("no redis-server")
@@ -162,9 +165,9 @@ func TestFaultsSmoke(t *testing.T) {
 	late, ok1 := r.cells.get("short", string(partition), "redislock+watchdog+timeouts")
 	mine, ok2 := r.cells.get("short", string(loseAcquire), holdfastName)
 	if !ok1 || late.Violations == 0 {
-		t.Errorf("no overlap was seen where there is one: %+v", late)
+		t.Errorf("the overlap was not found: %+v", late)
 	}
 	if v := mine.Figures[stuckS+leastOf]; !ok2 || v < 0.5 || !strings.Contains(mine.Said, "the key") {
-		t.Errorf("the lost answer was not seen: %+v", mine)
+		t.Errorf("the lost reply was not found: %+v", mine)
 	}
 }

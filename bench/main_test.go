@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// TestMain lets the smoke test start this binary as its children.
+// TestMain runs a child process of the benchmark if the environment asks for one. TestSmoke starts
+// them.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(childMain(os.Stdin, os.Stdout))
@@ -25,7 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A quantile is within a bucket of what sorting says, over the whole range of a wait.
+// A quantile of the histogram differs from that of the sorted waits by at most the width of a
+// bucket, over the whole range.
 func TestHistogramQuantiles(t *testing.T) {
 	var h histogram
 	var sorted []time.Duration
@@ -49,7 +51,7 @@ func TestHistogramQuantiles(t *testing.T) {
 	}
 }
 
-// Buckets follow one another, and what is longer than any of them is in the last one.
+// Buckets have no gaps, and the last one also has all longer waits.
 func TestHistogramBuckets(t *testing.T) {
 	for b := 1; b < allBuckets; b++ {
 		if got := bucketOf(bucketMiddle(b)); got != b {
@@ -61,7 +63,7 @@ func TestHistogramBuckets(t *testing.T) {
 	}
 }
 
-// Waits of several processes add up, and nothing at all has no quantile.
+// merge adds the waits of several processes. The quantile of no waits is 0.
 func TestWaitsMerge(t *testing.T) {
 	var a, b, none waits
 	a.add(time.Millisecond)
@@ -72,11 +74,12 @@ func TestWaitsMerge(t *testing.T) {
 		t.Errorf("median %v, max %v, want 1ms and 1s", got, none.Max)
 	}
 	if got := (&waits{}).quantile(0.5); got != 0 {
-		t.Errorf("got %v from nothing", got)
+		t.Errorf("got %v without waits, want 0", got)
 	}
 }
 
-// Two inside one key are seen, also through another mapping, and the second one's end does not hide the first.
+// The witness finds two workers inside one key, also through two mappings of its file. The end of
+// the second one does not hide the first.
 func TestWitness(t *testing.T) {
 	path, err := newWitnessFile(2)
 	if err != nil {
@@ -92,18 +95,19 @@ func TestWitness(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !a.enter(0, 0) || !b.enter(1, 0) {
-		t.Fatal("alone in a key each, but not seen as such")
+		t.Fatal("each worker is alone in its key, and enter reports a violation")
 	}
 	if b.enter(0, 0) || b.violations.Load() != 1 {
-		t.Fatal("two inside, but not seen")
+		t.Fatal("two workers are inside, and enter reports no violation")
 	}
 	a.leave(0, 0)
 	if !b.enter(0, 0) {
-		t.Error("the key is empty, but not seen as such")
+		t.Error("the key is empty, and enter reports a violation")
 	}
 }
 
-// As many as a limit allows are inside side by side, one more is seen, and so is an exclusive section beside shares.
+// The witness accepts as many workers at the same time as the limit. One more is a violation, and
+// so is an exclusive section together with shares.
 func TestWitnessLimit(t *testing.T) {
 	path, err := newWitnessFile(1)
 	if err != nil {
@@ -130,7 +134,7 @@ func TestWitnessLimit(t *testing.T) {
 	}
 }
 
-// A wrong flag is named together with what there is, all problems at once.
+// The error of parseOptions names all wrong flags, and the allowed values.
 func TestOptionsProblems(t *testing.T) {
 	_, err := parseOptions([]string{"-scenario", "seq,sqe", "-only", "redlock", "-for", "1ms", "-rounds", "0", "more"}, io.Discard)
 	if err == nil {
@@ -143,7 +147,8 @@ func TestOptionsProblems(t *testing.T) {
 	}
 }
 
-// The default run has every scenario but memory and those with a delay, takes less than 45 minutes, and -only also picks what derives from a library.
+// The default run has all scenarios except memory and those with a delay, and takes less than 45
+// minutes. -only also selects the variants of a library.
 func TestOptionsDefaults(t *testing.T) {
 	o, err := parseOptions(nil, io.Discard)
 	if err != nil {
@@ -167,7 +172,7 @@ func TestOptionsDefaults(t *testing.T) {
 	}
 }
 
-// Every process has its part of the workers.
+// The workers of all processes together are the workers of the point.
 func TestPointWorkers(t *testing.T) {
 	for _, p := range grid() {
 		sum := 0
@@ -180,7 +185,7 @@ func TestPointWorkers(t *testing.T) {
 	}
 }
 
-// Without a redis-server there is nothing to measure; with one, nine scenarios give plausible cells, tables and files.
+// A run of nine scenarios gives plausible cells, tables and files. It needs a redis-server.
 func TestSmoke(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("no redis-server")
@@ -202,7 +207,7 @@ func TestSmoke(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Library == unboundedName { // in so short a run it may serve nothing
+		if r.Library == unboundedName { // in such a short run it may complete no operation
 			continue
 		}
 		if r.OpsPerS < 1 || r.P99US < r.P50US || r.MaxUS < r.P99US || r.CmdsPerOp <= 0 || r.Violations != 0 {

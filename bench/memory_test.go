@@ -46,10 +46,10 @@ func TestMemorySelected(t *testing.T) {
 	}
 	s, _ := scenarioNamed("memory")
 	if s.points[0].Workers != memoryKeys {
-		t.Errorf("the flag has changed the scenario: %+v", s)
+		t.Errorf("the flag changed the scenario: %+v", s)
 	}
 	if slices.Contains(namesOf(t), "memory") {
-		t.Error("it runs by default")
+		t.Error("the scenario memory runs by default")
 	}
 	if _, err := parseOptions([]string{"-keys", "0"}, t.Output()); err == nil || !strings.Contains(err.Error(), "-keys is 0") {
 		t.Errorf("got %v", err)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The interval contains the median, narrows with more rounds, and contains the true median about as often as it says.
+// The interval contains the median and is narrower with more rounds. It contains the true median in
+// at least 87 % of the runs.
 func TestBootstrap(t *testing.T) {
 	if i := bootstrap([]float64{1.5}); i != exactly(1.5) || i.String() != "1.50" {
 		t.Errorf("one round: got %v", i)
@@ -41,7 +42,8 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// cellOf is the median of cells whose throughput is given for each round. A zero is a round that failed.
+// cellOf returns the median of cells with the given throughput of each round. A zero is a round
+// that failed.
 func cellOf(library string, ops ...float64) result {
 	var rs []result
 	for i, v := range ops {
@@ -52,8 +54,8 @@ func cellOf(library string, ops ...float64) result {
 	return medianResult(rs)
 }
 
-// Each round is compared with itself: a machine that is slow in one round changes no ratio. A round that one of the two
-// did not measure does not count.
+// A ratio compares the figures of the same round, so a slow round of the machine does not change
+// it. A round without a figure of both does not count.
 func TestRatioByRound(t *testing.T) {
 	rs := results{cellOf("redsync", 100, 900, 200, 0), cellOf(holdfastName, 200, 1800, 400, 9000)}
 	got, ok := rs.over(rs[0], opsOf)
@@ -71,7 +73,7 @@ func TestRatioByRound(t *testing.T) {
 	}
 }
 
-// A table has the median with its interval, in the form that RESULTS.md shows.
+// The table has the median with its interval, in the form of RESULTS.md.
 func TestRatioInTable(t *testing.T) {
 	rs := results{cellOf("redsync", 100, 100, 100, 100), cellOf(holdfastName, 98, 105, 105, 110)}
 	s, _ := scenarioNamed("seq")
@@ -86,7 +88,7 @@ func TestRatioInTable(t *testing.T) {
 	}
 }
 
-// Every scenario in which operations are counted shows the CPU time of an operation.
+// Each scenario that counts operations shows the CPU time per operation.
 func TestCPUColumns(t *testing.T) {
 	for _, s := range scenarios {
 		head := strings.Join(sheetOf(s, nil).head, "|")
@@ -96,7 +98,7 @@ func TestCPUColumns(t *testing.T) {
 	}
 }
 
-// JSON has the ratios too, but no infinity, which it cannot express.
+// The JSON has the ratios, but no infinity, because JSON has no such number.
 func TestRatioJSON(t *testing.T) {
 	rs := results{cellOf("redsync", 100, 100), cellOf(holdfastName, 200, 200)}
 	b, err := json.Marshal(rs.withRatios(rs[0]))
@@ -109,11 +111,11 @@ func TestRatioJSON(t *testing.T) {
 		t.Error(err)
 	}
 	if v, ok := r.Figures[opsRatio]; ok {
-		t.Errorf("the ratio to nothing is %v", v)
+		t.Errorf("the ratio to 0 is %v", v)
 	}
 }
 
-// The header has the load averages from before and after the run.
+// The header has the load averages before and after the run.
 func TestLoadAverages(t *testing.T) {
 	e := environment{load: []string{"0.10 0.20 0.30", "1.10 0.40 0.35"}}
 	if got := e.String(); !strings.HasSuffix(got, ", load averages 0.10 0.20 0.30 before and 1.10 0.40 0.35 after") {
@@ -137,7 +139,8 @@ func TestIntervalText(t *testing.T) {
 	}
 }
 
-// Of a change the whole interval counts: it is no slower, it is slower, or the run does not tell. Without -before there is no such mark.
+// The verdict on a change uses the whole interval: not slower, slower, or not resolved. Without
+// -before there is no such mark.
 func TestChanges(t *testing.T) {
 	before := cellOf(beforeName, 1e4, 1e4, 1e4, 1e4, 1e4, 1e4)
 	for want, ops := range map[string][]float64{

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// cells are a small run in which holdfast is fast where it waits and slow where it does not.
+// cells is a small run in which holdfast is fast under contention and slow without it.
 func cells() results {
 	cell := func(scenario, library string, ops, p99 float64) result {
 		return result{Scenario: scenario, Library: library, OpsPerS: ops, P50US: p99 / 2, P99US: p99, MaxUS: p99, Shares: []int64{1}, Figures: figures{}}
@@ -24,9 +24,9 @@ func TestMarks(t *testing.T) {
 	want := map[string]string{
 		"≥ 0.9 × floor":              "met",
 		"ahead of every library":     "met",
-		"≥ 20 × best library":        "missed", // 19: of the fastest
+		"≥ 20 × best library":        "missed", // 19 times the fastest library
 		"≥ 0.5 × the model":          "not measured",
-		"p99 ≤ 1/40 of the best p99": "met", // 0.0225: of the one with the shortest waits
+		"p99 ≤ 1/40 of the best p99": "met", // 0.0225 of the library with the shortest waits
 	}
 	vs := judge(cells())
 	if len(vs) != len(want) {
@@ -39,7 +39,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// A mark whose figure is not there is neither met nor missed.
+// A mark without its figure is neither met nor missed.
 func TestMarksNotMeasured(t *testing.T) {
 	for _, v := range judge(results{{Scenario: "hold", Point: "lease by README", Library: holdfastName, Figures: figures{}}}) {
 		if v.String() != "not measured" {
@@ -48,7 +48,7 @@ func TestMarksNotMeasured(t *testing.T) {
 	}
 }
 
-// Every mark is about a scenario that exists, at a point that exists.
+// Each mark names an existing scenario and an existing point.
 func TestMarksNameScenarios(t *testing.T) {
 	var all results
 	for _, s := range scenarios {
@@ -73,7 +73,7 @@ func TestMarksNameScenarios(t *testing.T) {
 	}
 }
 
-// The median is of each figure by itself; of what must never happen nothing is averaged away.
+// The median is computed for each figure separately. Violations and unserved workers are added up.
 func TestMedianResult(t *testing.T) {
 	m := medianResult([]result{
 		{OpsPerS: 30, P99US: 1, Violations: 1, Shares: []int64{30}, Figures: figures{"x": 1}},
@@ -85,10 +85,10 @@ func TestMedianResult(t *testing.T) {
 	}
 }
 
-// A violation of holdfast or the floor is an error, one of a peer is only shown.
+// A violation of holdfast or of the floor is an error. A violation of a peer is only shown.
 func TestViolated(t *testing.T) {
 	if err := (results{{Library: "redsync", Violations: 1}, {Library: holdfastName}}).violated(); err != nil {
-		t.Errorf("a peer's: %v", err)
+		t.Errorf("a violation of a peer: %v", err)
 	}
 	for _, name := range []string{floorName, holdfastName, tracedName} {
 		if err := (results{{Library: name, Violations: 1}}).violated(); !errors.Is(err, errViolated) {
@@ -97,7 +97,7 @@ func TestViolated(t *testing.T) {
 	}
 }
 
-// What a scenario has besides stands in the same JSON object.
+// The additional figures of a scenario are in the same JSON object.
 func TestResultJSON(t *testing.T) {
 	b, err := json.Marshal(result{Scenario: "hold", Shares: []int64{1}, Figures: figures{bytesPerLease: 2}})
 	if err != nil {
@@ -117,7 +117,8 @@ func TestResultJSON(t *testing.T) {
 	}
 }
 
-// Markdown has the settings, every table with as many cells in each row as in its head, and where others are ahead.
+// The Markdown has the settings, the tables, and the figures in which other libraries are ahead.
+// Each row has as many cells as its head.
 func TestMarkdown(t *testing.T) {
 	o := options{scenarios: scenarios, window: time.Second, rounds: 1}
 	r := report{options: o, cells: cells(), environment: newEnvironment("7.0.15")}
@@ -147,6 +148,6 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	if !math.IsNaN(named("none")(result{})) {
-		t.Error("a figure that is not there is a number")
+		t.Error("a missing figure is a number")
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// About 5 % of the operations want the shared key, and a worker's other operations want its own key.
+// About 5 % of the operations use the shared key. The other operations of a worker use its own key.
 func TestSharedKey(t *testing.T) {
 	s, _ := scenarioNamed("par-5%")
 	p := s.points[0]
@@ -18,22 +18,23 @@ func TestSharedKey(t *testing.T) {
 				shared++
 			case i:
 			default:
-				t.Fatalf("worker %d wants key %d", i, key)
+				t.Fatalf("worker %d uses key %d", i, key)
 			}
 		}
 	}
 	if share := float64(shared) / draws; share < 0.04 || share > 0.06 {
-		t.Errorf("%.3f of the operations want the shared key", share)
+		t.Errorf("%.3f of the operations use the shared key", share)
 	}
 	par, _ := scenarioNamed("par")
 	for i := range 64 {
 		if key := par.points[0].keyOf(i); key != i {
-			t.Errorf("par: worker %d wants key %d", i, key)
+			t.Errorf("par: worker %d uses key %d", i, key)
 		}
 	}
 }
 
-// The table has the throughput beside that of the same library in par, and the mark is about that of holdfast.
+// The table has the ratio of the throughput to that of the same library in par. The mark uses the
+// ratio of holdfast.
 func TestBeside(t *testing.T) {
 	rs := results{
 		{Scenario: "par", Library: "redsync", OpsPerS: 100},

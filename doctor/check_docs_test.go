@@ -23,7 +23,7 @@ func TestCheckDocs(t *testing.T) {
 		code, text, _ := strings.Cut(part, "`\n")
 		described = append(described, code)
 		if !strings.Contains(text, "\n**Means:** ") || !strings.Contains(text, "\n**Do:** ") {
-			t.Errorf("%s lacks what it means or what to do", code)
+			t.Errorf("%s lacks its meaning or its remedy", code)
 		}
 	}
 	slices.Sort(codes)

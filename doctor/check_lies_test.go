@@ -107,8 +107,8 @@ func TestCheckVersions(t *testing.T) {
 	}
 }
 
-// A clock with an offset is a warning. A clock that jumps or runs at another rate is a problem, and
-// a constant offset is no such problem.
+// A clock with an offset is a warning. A clock that jumps or runs at another rate is a problem, but
+// a constant offset is not.
 func TestCheckClocks(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

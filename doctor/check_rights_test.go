@@ -91,7 +91,7 @@ func TestCheckRightsScope(t *testing.T) {
 	findings := examine(t, asUser(t, s, least+keys+channels), acks)
 	want(t, findings, doctor.CodeRights, doctor.SeverityProblem, "WAIT: ")
 	if f, _ := find(findings, doctor.CodeRights); !strings.Contains(f.Remedy, "+wait") || !strings.Contains(f.Remedy, "https://") {
-		t.Errorf("what to do about WAIT: %s", f.Remedy)
+		t.Errorf("the remedy for WAIT: %s", f.Remedy)
 	}
 	if keys := s.Client(t).Keys(t.Context(), "*").Val(); len(keys) > 0 {
 		t.Errorf("left: %q", keys)
@@ -176,7 +176,7 @@ func TestCheckTriesAllCommands(t *testing.T) {
 	}
 	used, tried := called(all.String(), `\bp?call\('([A-Z]+)'`), called(doctor.Probe, `try\('([A-Z]+)'`)
 	if len(used) < 10 || !slices.Equal(used, tried) {
-		t.Errorf("the scripts use %q, tried are %q", used, tried)
+		t.Errorf("the scripts use %q, Check tries %q", used, tried)
 	}
 	for _, name := range used {
 		if !strings.Contains(least, "+"+strings.ToLower(name)) {

@@ -122,7 +122,7 @@ func TestCheckConfig(t *testing.T) {
 			args := append(slices.Clone(sound), strings.Fields(c.args)...)
 			findings := examine(t, redistest.Real(t, args...).Client(t), lockcore.Options{})
 			want(t, findings, c.code, c.severity, c.seen)
-			for _, f := range findings { // and no other problem
+			for _, f := range findings { // no other finding is a problem
 				if f.Severity == doctor.SeverityProblem && f.Code != c.code && f.Code != doctor.CodeLatency && f.Code != doctor.CodeClockDrift {
 					t.Errorf("also %v", f)
 				}
@@ -217,12 +217,12 @@ func TestCheckSlow(t *testing.T) {
 	want(t, findings, doctor.CodeLatency, doctor.SeverityWarning, "the lease is 1.5s")
 	want(t, examine(t, s.Client(t, slowly(120*time.Millisecond)), lease(time.Second)), doctor.CodeLatency, doctor.SeverityProblem, "the lease is 1s")
 	if f, found := find(examine(t, s.Client(t, slowly(20*time.Millisecond)), lease(time.Hour)), doctor.CodeLatency); found {
-		t.Errorf("for an hour's lease: %v", f)
+		t.Errorf("for a lease of an hour: %v", f)
 	}
 	ok(t, s.Client(t).Do(t.Context(), "DEBUG", "SLEEP", "0.1").Err())
 	want(t, examine(t, s.Client(t), lease(time.Second)), doctor.CodeSlowCommands, doctor.SeverityWarning, "DEBUG")
 	if f, found := find(examine(t, s.Client(t), lease(time.Hour)), doctor.CodeSlowCommands); found {
-		t.Errorf("for an hour's lease: %v", f)
+		t.Errorf("for a lease of an hour: %v", f)
 	}
 }
 

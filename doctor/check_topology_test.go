@@ -65,7 +65,7 @@ func TestCheckReplicas(t *testing.T) {
 	findings = examine(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})
 	for _, code := range []doctor.Code{doctor.CodeMinReplicas, doctor.CodeReplicaAcks, doctor.CodeTrial} {
 		if f, found := find(findings, code); found {
-			t.Errorf("of a sound pair: %v", f)
+			t.Errorf("for a sound pair: %v", f)
 		}
 	}
 }
@@ -83,12 +83,12 @@ func TestCheckMinReplicasOff(t *testing.T) {
 	want(t, examine(t, asUser(t, primary, least+" +info"+rest), lockcore.Options{}), doctor.CodeMinReplicas, doctor.SeverityWarning, "max-lag is 0")
 	for _, rights := range []string{"", " +config|get"} {
 		if f, found := find(examine(t, asUser(t, primary, least+rights+rest), lockcore.Options{}), doctor.CodeMinReplicas); found {
-			t.Errorf("without INFO, with %q: %v", rights, f)
+			t.Errorf("without INFO, with the right %q: %v", rights, f)
 		}
 	}
 	ok(t, primary.Client(t).ConfigSet(t.Context(), "min-replicas-max-lag", "10").Err())
 	if f, found := find(examine(t, asUser(t, primary, least+" +info"+rest), lockcore.Options{}), doctor.CodeMinReplicas); found {
-		t.Errorf("both are on: %v", f)
+		t.Errorf("both settings are on: %v", f)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestCheckClusterMasters(t *testing.T) {
 	findings := examine(t, clusterClient(t, a), lockcore.Options{})
 	f, _ := find(findings, doctor.CodeEviction)
 	if f.Node != b.Addr() {
-		t.Errorf("%+v, want it of %s", f, b.Addr())
+		t.Errorf("%+v, want Node %s", f, b.Addr())
 	}
 	if f, found := find(findings, doctor.CodeTrial); found {
 		t.Error(f)
@@ -199,7 +199,7 @@ func TestCheckClusterMasters(t *testing.T) {
 			t.Errorf("%d keys left on %s", n, s.Addr())
 		}
 		if calls := s.Client(t).Info(ctx, "commandstats").Val(); !strings.Contains(calls, "cmdstat_zadd") {
-			t.Errorf("nothing was tried on %s", s.Addr())
+			t.Errorf("the trial did not run on %s", s.Addr())
 		}
 	}
 	b.Pause()
@@ -226,7 +226,7 @@ func TestCheckDisk(t *testing.T) {
 	findings := examine(t, rdb, lockcore.Options{})
 	want(t, findings, doctor.CodeDisk, doctor.SeverityProblem, "rdb_last_bgsave_status")
 	if f, found := find(findings, doctor.CodeTrial); found {
-		t.Errorf("said twice: %v", f)
+		t.Errorf("reported twice: %v", f)
 	}
 }
 

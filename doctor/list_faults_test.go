@@ -75,13 +75,13 @@ func TestListOverFailover(t *testing.T) {
 	}
 	list := func(t *testing.T, at int, before, after redis.UniversalClient) (seen int, err error) {
 		for range 4 {
-			if err := primary.Client(t).ACLLogReset(t.Context()).Err(); err != nil { // only the last try counts
+			if err := primary.Client(t).ACLLogReset(t.Context()).Err(); err != nil { // only the last attempt counts
 				t.Fatal(err)
 			}
 			if seen, err = once(t, at, before, after); !errors.Is(err, context.DeadlineExceeded) {
 				break
 			}
-			t.Logf("repeated: the machine paused for the second of a round trip: %v", err)
+			t.Logf("repeated: a pause of the machine exceeded the one second of a round trip: %v", err)
 		}
 		return seen, err
 	}
@@ -98,15 +98,15 @@ func TestListOverFailover(t *testing.T) {
 	}
 	log := primary.Client(t).ACLLog(t.Context(), 128).Val()
 	if i := slices.IndexFunc(log, func(e *redis.ACLLogEntry) bool { return e.Object == "info" }); i < 0 || log[i].Count != 1 {
-		t.Errorf("refused INFO is not asked for once: %v", log)
+		t.Errorf("INFO was not refused exactly once: %v", log)
 	}
 	if _, err := list(t, 15, primary.Client(t), asUser(t, replica, rules)); err == nil {
-		t.Error("the server was identified at first and not later: no error")
+		t.Error("the server was identified only at first, and List returned no error")
 	}
 }
 
-// If a round trip cannot be sent because too many calls are held up, List ends with an error. It
-// omits no key silently.
+// If the limit of calls under way prevents a round trip, List ends with an error. It omits no key
+// silently.
 func TestListHeldUp(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -114,15 +114,15 @@ func TestListHeldUp(t *testing.T) {
 	const limit = 256
 	rdb := redistest.Real(t).Client(t)
 	holdMany(t, rdb, 10)
-	for at := 1; at <= 2; at++ { // the names, the keys
+	for at := 1; at <= 2; at++ { // 1: the names, 2: the keys
 		release := make(chan struct{})
 		var held atomic.Int64
 		s := &steps{UniversalClient: heldUp{rdb, &held, release}}
 		l := listLocker(t, s, "p")
 		s.before = func(n int) redis.UniversalClient {
 			if n == at {
-				// A call whose ctx ends before it is sent is not held up. The bound ends a test
-				// that would not.
+				// A call whose ctx ends before its command is sent does not count in held, so the
+				// loop starts more calls. The minute bounds the loop.
 				for end := time.Now().Add(time.Minute); held.Load() < limit && time.Now().Before(end); {
 					var all sync.WaitGroup
 					for range limit - held.Load() {
@@ -148,7 +148,7 @@ func TestListHeldUp(t *testing.T) {
 	}
 }
 
-// heldUp is a client whose scripts wait for release and ignore ctx. It counts those that wait.
+// heldUp is a client whose scripts ignore ctx and wait for release. It counts them.
 type heldUp struct {
 	redis.UniversalClient
 	held    *atomic.Int64

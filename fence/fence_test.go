@@ -33,10 +33,10 @@ func TestMain(m *testing.M) {
 	}
 	addr = server.Addr()
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) { server.Close(); os.Exit(code) }),
-		goleak.IgnoreAnyFunction("github.com/alicebob/miniredis/v2/server.(*Server).ServeConn")) // of the examples
+		goleak.IgnoreAnyFunction("github.com/alicebob/miniredis/v2/server.(*Server).ServeConn")) // serves the examples
 }
 
-// holds makes holds with tokens of now.
+// holds makes holds whose tokens are relative to the time of its creation.
 type holds int64
 
 func tokens() holds { return holds(time.Now().UnixMicro()) }
@@ -45,10 +45,10 @@ func (f holds) at(n int64, id string) fence.Hold {
 	return fence.Hold{Key: "account:42", Token: int64(f) + n, ID: id}
 }
 
-// newest is the fence under test: it accepts h, or refuses it and writes nothing.
+// newest is the fence under test. It accepts h, or refuses it and writes nothing.
 type newest func(h fence.Hold) (wrote bool, err error)
 
-// onEach runs a test on every fence that there is without a database.
+// onEach runs a test on each fence that needs no database.
 func onEach(t *testing.T, test func(t *testing.T, accept newest)) {
 	t.Run("guard", func(t *testing.T) {
 		var m fence.Memory
@@ -73,8 +73,8 @@ func onRedis(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
 	t.Run("real", func(t *testing.T) { test(t, redistest.Real(t).Client(t)) })
 }
 
-// A newer hold is accepted, the newest again and again, an older one never, nor another one with an equal token; a refusal writes nothing and
-// says what was seen.
+// A fence accepts a newer hold, and accepts the newest one repeatedly. It refuses an older hold,
+// and another hold with an equal token. A refusal writes nothing and names the token that was seen.
 func TestNewest(t *testing.T) {
 	onEach(t, func(t *testing.T, accept newest) {
 		now := tokens()
@@ -111,7 +111,7 @@ func TestNewest(t *testing.T) {
 	})
 }
 
-// What is no hold is refused, and nothing is written.
+// An invalid hold is refused with an error other than ErrStale, and nothing is written.
 func TestBadHold(t *testing.T) {
 	onEach(t, func(t *testing.T, accept newest) {
 		for name, h := range map[string]fence.Hold{
@@ -131,7 +131,9 @@ func TestBadHold(t *testing.T) {
 	})
 }
 
-// Eight writers at once, tokens out of order, some of them given to two holds: what is accepted never goes back, and no token is accepted of two.
+// Eight writers write at the same time with tokens out of order, and some tokens belong to two
+// holds. The tokens of accepted writes never decrease, and each token is accepted for one hold
+// only.
 func TestWriters(t *testing.T) {
 	const writers, each = 8, 200
 	check := func(t *testing.T, order []string, refused int64) {
@@ -196,7 +198,8 @@ func TestWriters(t *testing.T) {
 	})
 }
 
-// Of says what ctx holds: the same in nested runs, more under a later hold, and nothing after a release or a loss, with the reason.
+// Of returns the hold of ctx. It is equal in repeated calls, and larger under a later hold. After a
+// release or a loss, and in a detached context, Of returns ErrNoHold with the cause.
 func TestOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := locktest.New(t)
@@ -232,7 +235,8 @@ func TestOf(t *testing.T) {
 	})
 }
 
-// The errors say the same thing to errors.Is, to telemetry and to a reader, and never name the hold.
+// A StaleError matches ErrStale, has the class "stale" for telemetry and a text that says why. None
+// of them contains the id of the hold.
 func TestStaleError(t *testing.T) {
 	for want, e := range map[string]*fence.StaleError{
 		`fence: token 5 of "k" is stale: 7 was seen`:                                   {Key: "k", Token: 5, Seen: 7},
@@ -245,7 +249,7 @@ func TestStaleError(t *testing.T) {
 	}
 }
 
-// A write that fails or panics under a Memory leaves it usable, and its hold as the newest.
+// After a write that fails or panics, a Memory is usable and its hold is the newest one.
 func TestMemoryFailure(t *testing.T) {
 	var m fence.Memory
 	now := tokens()

@@ -47,8 +47,8 @@ func child(addr string, in *bufio.Scanner) error {
 	return nil
 }
 
-// A process that is stopped for longer than its lease, between its check and its write, overwrites what its successor wrote, unless the resource is
-// fenced.
+// A process is stopped between its check and its write for longer than its lease. Its late write
+// replaces that of the next holder, except if the resource is fenced.
 func TestPausedProcess(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

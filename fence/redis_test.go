@@ -18,7 +18,8 @@ import (
 
 const memory = "holdfast-fence:1:{r}:r" // of key r
 
-// A command's reply comes back as it is, nil too; what Redis says of a wrong one comes back as well, and the hold counts as seen.
+// Do returns the reply of the command unchanged, also nil. If Redis refuses the command, Do returns
+// that error, and the hold counts as seen.
 func TestDo(t *testing.T) {
 	onRedis(t, func(t *testing.T, rdb *redis.Client) {
 		f, now := fence.Redis{Client: rdb}, tokens()
@@ -51,7 +52,8 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// Advance keeps older holds out, writes nothing, and what is remembered has a TTL, longer than Keep and than a day.
+// Advance refuses older holds and does not write the resource. The memory has a TTL that is longer
+// than Keep and than a day.
 func TestRedisAdvance(t *testing.T) {
 	onRedis(t, func(t *testing.T, rdb *redis.Client) {
 		f, now := fence.Redis{Client: rdb, Keep: time.Hour}, tokens()
@@ -76,7 +78,7 @@ func TestRedisAdvance(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ttl := rdb.PTTL(t.Context(), memory).Val(); ttl <= 7*day || ttl > 7*day+time.Minute {
-			t.Errorf("of a long Keep: TTL %v", ttl)
+			t.Errorf("with a long Keep: TTL %v", ttl)
 		}
 		if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) != 2 {
 			t.Errorf("keys %q", keys)
@@ -84,8 +86,8 @@ func TestRedisAdvance(t *testing.T) {
 	})
 }
 
-// When what a resource remembered is forgotten, the holds that it would have refused are refused still, and new ones let in. Only a Redis that
-// loses its data sooner forgets them.
+// After the memory of a resource has expired, the fence still refuses the holds that it refused
+// before, and accepts new ones. Only if Redis loses its data earlier does it accept an old hold.
 func TestForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -107,7 +109,7 @@ func TestForgotten(t *testing.T) {
 			time.Sleep(3 * time.Hour)
 		}
 		if rdb.Exists(t.Context(), memory).Val() != 0 {
-			t.Error("inconclusive: it is remembered still")
+			t.Error("inconclusive: the memory still exists")
 		}
 		var stale *fence.StaleError
 		if err := do(old); !errors.As(err, &stale) || stale.Seen != 0 {
@@ -115,19 +117,20 @@ func TestForgotten(t *testing.T) {
 		}
 		recent := tokens().at(-time.Minute.Microseconds(), "c")
 		if err := do(recent); err != nil {
-			t.Errorf("a new one: %v", err)
+			t.Errorf("a new hold: %v", err)
 		}
 		if err := do(tokens().at(0, "d")); err != nil {
 			t.Error(err)
 		}
 		m.Redis.FlushAll()
 		if err := do(recent); err != nil {
-			t.Errorf("a flush is the end of the fence, or the docs are wrong: %v", err)
+			t.Errorf("after a flush the fence still refuses an old hold, which contradicts the documentation: %v", err)
 		}
 	})
 }
 
-// Writers may differ in Keep up to a day: what one of them has seen is remembered for as long as any other relies on it.
+// The Keep of writers may differ by up to a day: the memory of a hold lasts for as long as any
+// other writer relies on it.
 func TestKeepDiffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.Bubble(t).Client(t)
@@ -136,7 +139,7 @@ func TestKeepDiffers(t *testing.T) {
 		if err := (fence.Redis{Client: rdb, Keep: time.Minute}).Advance(t.Context(), tokens().at(0, "b"), "r"); err != nil {
 			t.Fatal(err)
 		}
-		for _, wait := range []time.Duration{3 * time.Minute, 2 * time.Hour, 22 * time.Hour} { // the last: it is forgotten
+		for _, wait := range []time.Duration{3 * time.Minute, 2 * time.Hour, 22 * time.Hour} { // after the last wait the memory has expired
 			time.Sleep(wait)
 			for _, keep := range []time.Duration{0, time.Minute, time.Hour, 24 * time.Hour} {
 				if _, err := (fence.Redis{Client: rdb, Keep: keep}).Do(t.Context(), old, "r", "SET", "old"); !errors.Is(err, fence.ErrStale) {
@@ -145,12 +148,13 @@ func TestKeepDiffers(t *testing.T) {
 			}
 		}
 		if rdb.Exists(t.Context(), memory).Val() != 0 {
-			t.Error("inconclusive: it is remembered still")
+			t.Error("inconclusive: the memory still exists")
 		}
 	})
 }
 
-// A key without a slot for its memory, a client without one, and other mistakes are errors, and nothing is sent.
+// A key whose memory cannot get the same slot, a client that is unsuitable, and other bad input are
+// errors. Do sends nothing.
 func TestRedisBadInput(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	ring := redis.NewRing(&redis.RingOptions{})
@@ -177,7 +181,8 @@ func TestRedisBadInput(t *testing.T) {
 	}
 }
 
-// What Redis, the client and the context say comes back with the key, in quotes, and can still be told apart.
+// An error of Redis, of the client or of the context is returned with the quoted key, and errors.Is
+// and errors.As still find it.
 func TestRedisErrors(t *testing.T) {
 	h := tokens().at(0, "a")
 	ended, cancel := context.WithCancel(t.Context())
@@ -199,11 +204,11 @@ func TestRedisErrors(t *testing.T) {
 		}
 	}
 	if _, ok := errors.AsType[redis.Error](said); !ok || !errors.Is(gone, redis.ErrClosed) || !errors.Is(over, context.Canceled) {
-		t.Errorf("the chain is cut: %v, %v, %v", said, gone, over)
+		t.Errorf("the wrapped errors are not found: %v, %v, %v", said, gone, over)
 	}
 }
 
-// What does not decode, or is of another type, lets nobody in.
+// If the memory does not decode or has another type, Do returns an error and does not write.
 func TestRedisStrangerInMemory(t *testing.T) {
 	onRedis(t, func(t *testing.T, rdb *redis.Client) {
 		f, h := fence.Redis{Client: rdb}, tokens().at(0, "a")
@@ -228,7 +233,8 @@ func TestRedisStrangerInMemory(t *testing.T) {
 	})
 }
 
-// At maxmemory nothing is written without being fenced: neither the command nor the memory, also if the command would free something.
+// At maxmemory Do returns an error and writes neither the resource nor the memory, also if the
+// command would free memory.
 func TestRedisFull(t *testing.T) {
 	rdb := redistest.Real(t).Client(t)
 	f, h := fence.Redis{Client: rdb}, tokens().at(0, "a")
@@ -248,7 +254,8 @@ func TestRedisFull(t *testing.T) {
 	}
 }
 
-// In Cluster mode a key and its memory are in one slot, whatever the key's braces, and two keys never share a memory.
+// In Cluster mode a key and its memory are in one slot, for any braces in the key. Two keys never
+// share a memory.
 func TestRedisCluster(t *testing.T) {
 	testlevel.Full(t)
 	s := redistest.Real(t, "--cluster-enabled", "yes")
@@ -256,7 +263,7 @@ func TestRedisCluster(t *testing.T) {
 	if err := node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for range 200 { // the node looks after itself ten times a second
+	for range 200 { // the node updates its state ten times a second
 		if strings.Contains(node.ClusterInfo(t.Context()).Val(), "cluster_state:ok") {
 			break
 		}
@@ -267,7 +274,7 @@ func TestRedisCluster(t *testing.T) {
 	f, now := fence.Redis{Client: rdb}, tokens()
 	keys := []string{"r", "{r}", "{r}:r", "x:{r}", "x{r}y{z}", "{{r}", "a}{r}", "{r}}", "a b", "é", "\x00\xff", "k:{a:b}", ":r", "r:"}
 	for i, key := range keys {
-		if _, err := f.Do(t.Context(), now.at(int64(len(keys)-i), key), key, "SET", key); err != nil { // falling: a shared one would be refused
+		if _, err := f.Do(t.Context(), now.at(int64(len(keys)-i), key), key, "SET", key); err != nil { // falling tokens: a shared memory would refuse the second key
 			t.Errorf("%q: %v", key, err)
 		}
 	}

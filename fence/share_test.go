@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A reader that was paused for longer than its lease does not fill a cache with what it read before a write. Readers of one
-// phase do not refuse each other, in one process or in two.
+// A reader is paused for longer than its lease, and a write follows. The fence refuses its late fill
+// of a cache. Readers of one phase do not refuse each other, in one process or in two.
 func TestSharedLateCacheFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -91,7 +91,8 @@ func TestSharedLateCacheFill(t *testing.T) {
 	})
 }
 
-// A fence does not tell two permits of one phase apart: the resource takes the writes of both, in any order.
+// A fence does not distinguish two permits of one phase: the resource accepts the writes of both,
+// in any order.
 func TestPermitsOfOnePhase(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// As httpmw makes them: scope, method, path and the client's key.
+// keyParts are the parts that httpmw uses: scope, method, path and the client's key.
 var keyParts = []string{"http", "tenant-4711", "POST", "/v1/accounts/42/charges", "6b1f6c3e-94a8-4a3e-8f0c-6d1f1f0e2a77"}
 
 var secrets = map[string][]byte{"plain": nil, "keyed": []byte(strings.Repeat("s", 32))}

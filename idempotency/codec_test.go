@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// The names stand in records: they do not change.
+// Records contain these names, so the names do not change.
 func TestCodecNames(t *testing.T) {
 	for want, c := range map[string]idempotency.Codec{"json": idempotency.JSON(), "bytes": idempotency.Bytes()} {
 		if got := c.Name(); got != want {
@@ -37,7 +37,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Bytes are kept as they are, and what is decoded does not share memory with the record.
+// Bytes stores its input unchanged. The decoded value does not share memory with the record.
 func TestBytes(t *testing.T) {
 	c := idempotency.Bytes()
 	for _, want := range [][]byte{nil, {}, {0}, []byte("\xff\x00text")} {

@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// Two lists of parts have one digest, and one fingerprint, only if they are the same list: no boundary can be moved, no
-// empty part left out.
+// Two lists of parts have equal digests, and equal fingerprints, only if the lists are equal. A
+// moved boundary or an omitted empty part changes both.
 func TestDigestsTellListsApart(t *testing.T) {
-	parts := rapid.SliceOfN(rapid.StringMatching("[ab\x00\x01]{0,3}"), 0, 4) // few letters, so that sums meet
+	parts := rapid.SliceOfN(rapid.StringMatching("[ab\x00\x01]{0,3}"), 0, 4) // few letters, so that the lists often have equal concatenations
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := parts.Draw(t, "a"), parts.Draw(t, "b")
 		secret := []byte(rapid.SampledFrom([]string{"", "s"}).Draw(t, "secret"))
@@ -43,7 +43,8 @@ func TestMovedBoundaries(t *testing.T) {
 	}
 }
 
-// A digest must not change as long as keys made with it are kept. It is computed here a second time.
+// The digest of given parts must not change, because stored keys contain it. The test computes it a
+// second time, independently.
 func TestDigestIsStable(t *testing.T) {
 	const input = "\x00\x00\x00\x00\x00\x00\x00\x04http\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01k"
 	plain := sha256.Sum256([]byte(input))

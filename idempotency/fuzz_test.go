@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// cut makes parts of flat: the numbers in cuts are their lengths, what is left is the last one.
+// cut splits flat into parts. cuts has their lengths, and the rest is the last part.
 func cut(flat, cuts []byte) [][]byte {
 	var parts [][]byte
 	for _, c := range cuts {
@@ -33,7 +33,7 @@ func words(parts [][]byte) []string {
 	return s
 }
 
-// reference is the definition of a digest.
+// reference computes a digest as its documentation defines it.
 func reference(secret []byte, parts [][]byte) []byte {
 	var all []byte
 	for _, p := range parts {
@@ -48,7 +48,8 @@ func reference(secret []byte, parts [][]byte) []byte {
 	return h.Sum(nil)
 }
 
-// secretKey is what HMAC makes of a secret (RFC 2104): a long one is hashed, a short one filled up with zeros. No secret is plain SHA-256.
+// secretKey returns the key that HMAC (RFC 2104) derives from a secret: a long secret is hashed, a
+// short one is padded with zeros. No secret means plain SHA-256.
 func secretKey(secret []byte) string {
 	if len(secret) == 0 {
 		return "plain"
@@ -94,7 +95,7 @@ func injective(t *testing.T, flatA, flatB, cutsA, cutsB, one, two []byte, sum fu
 	}
 }
 
-// Two fingerprints are equal exactly if their lists of parts are, and if their secrets are.
+// Two fingerprints are equal if and only if their lists of parts and their secrets are equal.
 func FuzzFingerprint(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, flatA, flatB, cutsA, cutsB, one, two []byte) {
@@ -104,7 +105,7 @@ func FuzzFingerprint(f *testing.F) {
 	})
 }
 
-// The same of digests.
+// Two digests are equal if and only if their lists of parts and their secrets are equal.
 func FuzzDigest(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, flatA, flatB, cutsA, cutsB, one, two []byte) {
@@ -119,7 +120,8 @@ func FuzzDigest(f *testing.F) {
 	})
 }
 
-// Short and long parts give what their definition says, wherever the boundaries of buffers are.
+// Digests of short and long parts equal the reference, at all positions relative to the boundaries
+// of internal buffers.
 func TestDigestsOfAllSizes(t *testing.T) {
 	flat := bytes.Repeat([]byte("0123456789abcdef"), 80)
 	for _, secret := range [][]byte{nil, []byte("secret")} {
@@ -137,7 +139,7 @@ func TestDigestsOfAllSizes(t *testing.T) {
 	}
 }
 
-// Neither a secret nor a part is written to.
+// Digest and Fingerprint do not modify a secret or a part.
 func TestDigestsLeaveTheirInput(t *testing.T) {
 	secret, part := []byte("secret"), bytes.Repeat([]byte("x"), 500)
 	for range 2 {
@@ -149,7 +151,7 @@ func TestDigestsLeaveTheirInput(t *testing.T) {
 	}
 }
 
-// What every replay computes costs one allocation, the result.
+// A digest costs one allocation, its result, because each replay computes one.
 func TestDigestAllocations(t *testing.T) {
 	parts := cut(bytes.Repeat([]byte("x"), 600), []byte{4, 20, 0, 16})
 	strings := words(parts)
@@ -161,7 +163,7 @@ func TestDigestAllocations(t *testing.T) {
 	}
 }
 
-var ( // results that must not be optimized away
+var ( // package variables, so that the compiler does not remove the calls
 	fingerprint []byte
 	digest      string
 )

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// Finding B7: the first 512 bytes of a record show how its run ended and the text of a failure. Other bytes are an
-// error.
+// Head reads from the first 512 bytes of a record how its run ended, and the text of a failure. It
+// refuses other bytes.
 func TestHead(t *testing.T) {
 	long := strings.Repeat("no such account; ", 200)
 	for _, r := range []idempotency.Content{

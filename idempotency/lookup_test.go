@@ -21,7 +21,7 @@ import (
 
 var errBoom = errors.New("boom")
 
-// once runs the key with what guard makes of fn, two hours before it is looked at.
+// once runs fn under guard.OnceValue and then sleeps for two hours.
 func once(t *testing.T, locks *lockcore.Locker, o guard.OnceOptions, fn func(context.Context) (string, error)) {
 	t.Helper()
 	ctx := lockcore.WithTask(t.Context(), "task-7")
@@ -31,7 +31,7 @@ func once(t *testing.T, locks *lockcore.Locker, o guard.OnceOptions, fn func(con
 	time.Sleep(2 * time.Hour)
 }
 
-// Lookup says of each state of a key what there is to know, without running anything.
+// Lookup reports each state of a key without running a handler.
 func TestLookup(t *testing.T) {
 	says := func(s string, err error) func(context.Context) (string, error) {
 		return func(context.Context) (string, error) { return s, err }
@@ -79,7 +79,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// Lookup says who holds a key and who has abandoned it; what is held cannot be cleared, what is abandoned can, and runs again.
+// Lookup reports the holder of a held key and of an abandoned one. Clear refuses a held key. It
+// clears an abandoned one, which then runs again.
 func TestLookupAndClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := locktest.New(t)
@@ -114,7 +115,7 @@ func TestLookupAndClear(t *testing.T) {
 		if _, err := guard.Once(ctx, locks, "k", most, nothing); !errors.Is(err, lockcore.ErrAbandoned) {
 			t.Errorf("%v", err)
 		}
-		for range 2 { // what is free is no error
+		for range 2 { // to clear a free key is no error
 			if err := clearAsSeen(t, locks, "k"); err != nil {
 				t.Error(err)
 			}
@@ -145,7 +146,8 @@ func clearAsSeen(t *testing.T, locks *lockcore.Locker, key string) error {
 	return idempotency.Clear(t.Context(), locks, key, e)
 }
 
-// What has happened between Lookup and Clear is not forgotten: a run that took over, one that failed, a late completion.
+// Clear refuses if the key changed after Lookup: another run took over, failed or was abandoned, or
+// the first one completed late.
 func TestClearOfWhatHasChanged(t *testing.T) {
 	least := lockcore.Claim{}
 	for name, happen := range map[string]func(t *testing.T, locks *lockcore.Locker, first *lockcore.Lease){
@@ -199,7 +201,7 @@ func TestClearOfWhatHasChanged(t *testing.T) {
 	}
 }
 
-// A record that does not decode is an ErrRecord, and the rest is known all the same.
+// For a record that does not decode, Lookup returns ErrFormat and the remaining fields.
 func TestLookupBadRecord(t *testing.T) {
 	for _, bad := range []string{"", "garbage", "\x02\x01\x00\x00", "\x01\x01\x00\x00"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -222,7 +224,7 @@ func TestLookupBadRecord(t *testing.T) {
 	}
 }
 
-// Lookup costs one command, and neither it nor Clear touches the exclusive key of the same name.
+// Lookup costs one command. Neither Lookup nor Clear affects the exclusive key of the same name.
 func TestLookupCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var count redistest.Counter
@@ -255,7 +257,8 @@ func TestLookupCosts(t *testing.T) {
 	})
 }
 
-// A key that cannot be, and a Redis that is away, are the errors of lockcore, and nothing is known.
+// For an invalid key and an unavailable Redis, Lookup and Clear return the errors of lockcore, and
+// the status is empty.
 func TestLookupErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults := locktest.NewFaults(t)

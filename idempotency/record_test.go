@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// What version 1 looks like. These bytes must be readable as long as records of this version may be kept.
+// golden has records of the existing versions. Decode must read them for as long as such records
+// may be kept.
 var golden = []struct {
 	name string
 	hex  string
@@ -95,7 +96,8 @@ func TestBadRecordsDoNotDecode(t *testing.T) {
 	}
 }
 
-// Every proper prefix of a record, and every record with something behind it, is refused.
+// Decode refuses each proper prefix of a record, and each record with an additional byte at its
+// end.
 func TestCutAndLongRecordsDoNotDecode(t *testing.T) {
 	for _, row := range golden {
 		b := fromHex(t, row.hex)
@@ -105,7 +107,7 @@ func TestCutAndLongRecordsDoNotDecode(t *testing.T) {
 			}
 		}
 		if got, err := idempotency.Decode(append(b, 0)); err == nil {
-			t.Errorf("%s with a byte behind: %+v", row.name, got)
+			t.Errorf("%s with an additional byte: %+v", row.name, got)
 		}
 	}
 }
@@ -152,7 +154,7 @@ func TestRecordsRoundTrip(t *testing.T) {
 	})
 }
 
-// The record with the most data is written and read; one with a byte more is not.
+// A record with the maximum of data is encoded and decoded. One with a byte more does not decode.
 func TestLargestRecord(t *testing.T) {
 	r := idempotency.Content{Ending: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20)}
 	b, err := r.Encode()
@@ -168,7 +170,7 @@ func TestLargestRecord(t *testing.T) {
 	}
 }
 
-// Who appends to a record's data does not write into what stands behind it.
+// An append to the data of a record does not write into the bytes after the record.
 func TestDataEndsWhereTheRecordEnds(t *testing.T) {
 	b := append(fromHex(t, "0101017801"+"61"), "behind"...)
 	r, err := idempotency.Decode(b[:6])
@@ -176,11 +178,11 @@ func TestDataEndsWhereTheRecordEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _ = append(r.Data, '!'); string(b[6:]) != "behind" {
-		t.Errorf("behind it stands %q", b[6:])
+		t.Errorf("the bytes after the record are now %q", b[6:])
 	}
 }
 
-// What decodes is the only encoding of what it decodes to; nothing panics, and every refusal is an ErrRecord.
+// A decoded record encodes to the same bytes. Decode does not panic, and each refusal is ErrFormat.
 func FuzzDecode(f *testing.F) {
 	for _, row := range golden {
 		f.Add(fromHex(f, row.hex))

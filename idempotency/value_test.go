@@ -8,12 +8,13 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// panics is a codec that does not keep its promise.
+// panics is a codec that breaks the contract of Codec: it panics.
 type panics struct{ idempotency.Codec }
 
 func (panics) Decode([]byte, any) error { panic("nil pointer") }
 
-// A value is there for the codec that wrote it, and for nobody else; whatever a codec does, it is an error and no panic.
+// Value decodes only with the codec that wrote the record. Each failure of a codec, also a panic,
+// is an error.
 func TestValue(t *testing.T) {
 	json := idempotency.JSON()
 	done := idempotency.Content{Ending: idempotency.Done, Codec: "json", Data: []byte(`"receipt"`)}
@@ -41,7 +42,7 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// What the codec says of the data can be found in the error.
+// The error of Value wraps that of the codec.
 func TestValueWrapsTheCodec(t *testing.T) {
 	boom := errors.New("boom")
 	r := idempotency.Content{Ending: idempotency.Done, Codec: "json"}
@@ -57,7 +58,7 @@ type refuses struct {
 
 func (c refuses) Decode([]byte, any) error { return c.err }
 
-// Only a failed run has the text of an error.
+// Failure returns a text only for a record of a failed run.
 func TestFailure(t *testing.T) {
 	for want, r := range map[string]idempotency.Content{
 		"card expired": {Ending: idempotency.Failed, Data: []byte("card expired")},

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The test in the package documentation is doc_test.go, but for the package clause.
+// The test in the package documentation is doc_test.go, except for the package clause.
 func TestDocCode(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

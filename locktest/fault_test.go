@@ -52,7 +52,7 @@ func TestFaultStrikes(t *testing.T) {
 				}
 				err := n.set("target")
 				if test.cut && !errors.Is(err, io.EOF) {
-					n.Errorf("the client heard %v, want EOF", err)
+					n.Errorf("the client got %v, want EOF", err)
 				}
 				if !test.cut {
 					n.wantTimeout(err)
@@ -209,7 +209,7 @@ func TestFaultPush(t *testing.T) {
 		hear := func(from net.Conn, want string) {
 			b := make([]byte, len(want))
 			if _, err := io.ReadFull(from, b); err != nil || string(b) != want {
-				n.Errorf("heard %q, %v; want %q", b, err, want)
+				n.Errorf("received %q, %v; want %q", b, err, want)
 			}
 		}
 		const hello, subscribe, get = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n", "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n", "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"

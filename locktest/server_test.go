@@ -171,7 +171,7 @@ func TestServerForget(t *testing.T) {
 		locktest.Hold(t, s.Locker(lockcore.Options{}), "k")
 		<-lease.Context().Done()
 		if took := time.Since(begin); took > 11*time.Second {
-			t.Errorf("the holder was told after %v, want about a third of the lease", took)
+			t.Errorf("the ctx of the holder ended after %v, want about a third of the lease", took)
 		}
 		if err := lease.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
 			t.Errorf("release of a lost lease: %v, want lost", err)
@@ -202,7 +202,7 @@ func TestServerLeak(t *testing.T) {
 		want := fmt.Sprintf("server_test.go:%d (github.com/holdfast-go/holdfast/locktest_test.TestServerLeak", line+1)
 		if !strings.Contains(rec.said, "leases still held: 1") || !strings.Contains(rec.said, `"left" was not released, acquired at`) ||
 			!strings.Contains(rec.said, want) || strings.Contains(rec.said, `"released"`) {
-			t.Errorf("the test was told %q, want %q", rec.said, want)
+			t.Errorf("the test failed with %q, want %q", rec.said, want)
 		}
 		granted, released := locktest.EventsOf[lockcore.Granted](events), locktest.EventsOf[lockcore.Released](events)
 		if len(events.Attempts()) != 2 || len(granted) != 2 || len(released) != 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-// BenchmarkObserver is what one uncontended run costs in this package alone.
+// BenchmarkObserver measures what this package alone adds to an uncontended run.
 func BenchmarkObserver(b *testing.B) {
 	obs := noopObserver(b)
 	a := lockcore.Acquisition{Kind: lockcore.KindExclusive, Name: "account", Key: "account:42"}
@@ -26,7 +26,8 @@ func BenchmarkObserver(b *testing.B) {
 	}
 }
 
-// BenchmarkExclusive is the whole run on a real server, without an Observer and with a no-op one.
+// BenchmarkExclusive measures a complete run on a real server, without an Observer and with a no-op
+// one.
 func BenchmarkExclusive(b *testing.B) {
 	for name, obs := range map[string]lockcore.Observer{"nil": nil, "noop": noopObserver(b)} {
 		b.Run(name, func(b *testing.B) {

@@ -18,11 +18,12 @@ import (
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-// canary is in every key of these tests, and in nothing else.
+// canary is part of each key in these tests and occurs nowhere else.
 const canary = "canary-7f3a"
 
-// inBubble runs test on a Locker whose Redis is in memory, with an Observer; afterwards the telemetry must add up and
-// the canary, the task and the host must be nowhere in it.
+// inBubble runs test on a Locker with an Observer, whose Redis is in memory. After that each span
+// has ended, no lease is counted as held, and the telemetry contains neither the canary nor the
+// task or the host.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig, m *redistest.Memory, locks *lockcore.Locker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -35,16 +36,16 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig, m *redistest.Memory,
 		if err := locks.Close(t.Context()); err != nil {
 			t.Errorf("close: %v", err)
 		}
-		time.Sleep(time.Second) // a go-redis subscription that met an error sleeps 100 ms before it sees that it is closed
+		time.Sleep(time.Second) // a go-redis subscription sleeps 100 ms after an error before it notices that it is closed
 		r.addsUp(t)
 		host, err := os.Hostname()
-		if err != nil || len(host) < 4 { // too short to look for
+		if err != nil || len(host) < 4 { // too short to search for
 			host = "no host"
 		}
 		out := r.exported(t)
 		for _, secret := range []string{canary, "task-9", "127.0.0.1", host} {
 			if strings.Contains(out, secret) {
-				t.Errorf("%q is in what is exported", secret)
+				t.Errorf("%q is exported", secret)
 			}
 		}
 	})
@@ -83,7 +84,7 @@ func TestAWaiterLinksToItsHolder(t *testing.T) {
 		a := attrs(waiter)
 		wait, _ := a["holdfast.wait.duration"].(float64)
 		if wait < 0.9 || wait > 1.2 || a["holdfast.contended"] != true || a["holdfast.queue.length"] != int64(1) {
-			t.Errorf("waiter: %v, want a contended wait of 1 s in a line of 1", a)
+			t.Errorf("waiter: %v, want a contended wait of 1 s in a queue of 1", a)
 		}
 		if acquire.Parent.SpanID() != waiter.SpanContext.SpanID() || !acquire.EndTime.Before(waiter.EndTime.Add(time.Nanosecond)) {
 			t.Errorf("acquire is not within the waiter's span")
@@ -127,7 +128,7 @@ func TestReplayAndRefusalsEndWithTheirOutcome(t *testing.T) {
 				t.Errorf("%s: acquisitions is %d, want 1", name, n)
 			}
 		}
-		// Who was refused without a wait sees by whom all the same.
+		// A call that is refused without a wait also has a link to the holder.
 		if links := linksOf(r.span(t, "once beside")); len(links) != 1 || links[0].span != r.span(t, "once first").SpanContext.SpanID() {
 			t.Errorf("beside: links are %v", links)
 		}
@@ -154,10 +155,10 @@ func TestALostLeaseIsAnError(t *testing.T) {
 			t.Errorf("span: %v with status %v", a, s.Status)
 		}
 		if gone := r.count(t, "holdfast.renewals", "holdfast.result", "gone"); gone != 1 {
-			t.Errorf("renewals gone: %d, want 1", gone)
+			t.Errorf("renewals with result gone: %d, want 1", gone)
 		}
 		if n := r.count(t, "holdfast.lease.lost", "holdfast.cause", "lost"); n != 1 {
-			t.Errorf("leases.lost is %d, want 1", n)
+			t.Errorf("lease.lost is %d, want 1", n)
 		}
 	})
 }
@@ -177,7 +178,7 @@ func TestAnOutageShowsAtEachStep(t *testing.T) {
 		}
 		failures, _ := attrs(running)["holdfast.renewal_errors"].(int64)
 		if failures == 0 || r.count(t, "holdfast.renewals", "holdfast.result", "failed") != failures {
-			t.Errorf("renew errors: %d on the span, %d counted", failures, r.count(t, "holdfast.renewals", "holdfast.result", "failed"))
+			t.Errorf("renewal errors: %d on the span, %d counted", failures, r.count(t, "holdfast.renewals", "holdfast.result", "failed"))
 		}
 		if len(running.Events) != 2 || running.Events[0].Name != "holdfast.renewal_failed" || running.Events[1].Name != "holdfast.lost" {
 			t.Errorf("running: events %v, want holdfast.renewal_failed once, then holdfast.lost", running.Events)
@@ -185,13 +186,13 @@ func TestAnOutageShowsAtEachStep(t *testing.T) {
 	})
 }
 
-// A nested call on a key that ctx holds is the same run: no span, no count.
+// A nested call on a key that ctx holds is part of the same run: it has no span and is not counted.
 func TestReentryIsNotASecondRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *redistest.Memory, locks *lockcore.Locker) {
 		terms := lockcore.Terms{Name: "account"}
 		err := guard.Exclusive(t.Context(), locks, "account:"+canary, terms, func(ctx context.Context) error {
 			return guard.Exclusive(ctx, locks, "account:"+canary, terms, func(context.Context) error {
-				time.Sleep(time.Minute) // renewed on the way
+				time.Sleep(time.Minute) // long enough for several renewals
 				return nil
 			})
 		})
@@ -205,14 +206,14 @@ func TestReentryIsNotASecondRun(t *testing.T) {
 	})
 }
 
-// Many calls on few keys, some of which give up: nothing is left open and the counts agree.
+// Many calls compete for few keys, and some time out. No span stays open, and the counts agree.
 func TestTheNumbersAddUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *redistest.Memory, locks *lockcore.Locker) {
 		const calls = 60
 		var wg sync.WaitGroup
 		for i := range calls {
 			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%5)*310*time.Millisecond) // never as a key is freed
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%5)*310*time.Millisecond) // does not end at the moment of a release
 				defer cancel()
 				key := canary + string(rune('a'+i%4))
 				_ = guard.Exclusive(ctx, locks, key, lockcore.Terms{Name: "many", Wait: 1050 * time.Millisecond}, func(context.Context) error {
@@ -236,8 +237,8 @@ func TestTheNumbersAddUp(t *testing.T) {
 	})
 }
 
-// Finding B9: a handler that returns an error, panics, or calls runtime.Goexit has failed, whatever the wrapper; one
-// that completed has not.
+// A handler that returns an error, panics, or calls runtime.Goexit has failed, under each
+// decorator. One that returns nil has completed.
 func TestAFailedHandlerIsNotCompleted(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, _ *redistest.Memory, locks *lockcore.Locker) {
 		handlers := map[string]func(context.Context) error{
@@ -266,7 +267,7 @@ func TestAFailedHandlerIsNotCompleted(t *testing.T) {
 				}
 			}
 		}
-		// A nested call is part of the outer handler, which decides.
+		// A nested call is part of the outer handler, whose result decides.
 		err := guard.Exclusive(t.Context(), locks, "nest:"+canary, lockcore.Terms{Name: "nest"}, func(ctx context.Context) error {
 			_ = guard.Exclusive(ctx, locks, "nest:"+canary, lockcore.Terms{Name: "nest"}, func(context.Context) error { return errors.New("handled") })
 			return nil
@@ -277,7 +278,8 @@ func TestAFailedHandlerIsNotCompleted(t *testing.T) {
 	})
 }
 
-// Finding B9: a record that Redis did not confirm at once, and then stored, is a completed run: no span says that something failed.
+// A record that Redis does not confirm at once but stores later belongs to a completed run. No span
+// has an error.
 func TestALateRecordIsNoFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig, m *redistest.Memory, locks *lockcore.Locker) {
 		_, err := guard.Once(t.Context(), locks, "charge:"+canary, guard.OnceOptions{Terms: lockcore.Terms{Name: "charge"}}, func(context.Context) error {

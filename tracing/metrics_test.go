@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-// What belongs to no attempt is counted with any ctx, also with that of an attempt, and leaves its span alone.
+// Events that belong to no attempt are counted with any ctx, also with that of an attempt. They do
+// not change its span.
 func TestReportsAreCounted(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	attempt := r.Start(t.Context(), charge)
@@ -67,7 +68,8 @@ func TestReportsAreCounted(t *testing.T) {
 	}
 }
 
-// Events of an attempt that this observer did not start, and events it does not know, change nothing.
+// Events of an attempt that this Observer did not start, and events of an unknown type, have no
+// effect.
 func TestStrangeEventsAreIgnored(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	for _, e := range []lockcore.Event{
@@ -94,7 +96,7 @@ func TestStrangeEventsAreIgnored(t *testing.T) {
 	r.addsUp(t)
 }
 
-// The ctx of a run has often ended when the run has: that must not cost its last numbers.
+// The ctx of a run has often ended at its last event. That event still counts.
 func TestACanceledContextStillCounts(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	parent, cancel := context.WithCancel(t.Context())
@@ -108,8 +110,8 @@ func TestACanceledContextStillCounts(t *testing.T) {
 	}
 }
 
-// Finding B9: a record that is stored late leaves no failure on any span. A record that is not stored is an error on an
-// exported span. Both hold whichever comes first, Released or the event about the record.
+// A record that is stored late leaves no error on a span. A record that is not stored is an error
+// on a span of its own. Both hold for each order of Released and the event about the record.
 func TestALateRecordIsASpanOfItsOwn(t *testing.T) {
 	released := lockcore.Released{Completed: true, Err: lockcore.ErrUnavailable}
 	for _, tt := range []struct {
@@ -143,7 +145,8 @@ func TestALateRecordIsASpanOfItsOwn(t *testing.T) {
 	}
 }
 
-// Finding B9: the counters of a class exist before its first event, with every outcome and cause of its kind, so that rate sees that event.
+// The counters of a class exist before its first event, with every outcome and cause of its kind.
+// So the function rate of a monitoring system sees that event.
 func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	for _, name := range []string{"holdfast.bad_records", "holdfast.cleanup.failed", "holdfast.misconfigured"} {
@@ -185,7 +188,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	}
 }
 
-// A takeover is counted with the grant, however its run ends.
+// A takeover is counted at the grant, independent of the end of its run.
 func TestTakeoversAreCountedAtTheGrant(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	ctx := r.Start(t.Context(), charge)
@@ -197,7 +200,8 @@ func TestTakeoversAreCountedAtTheGrant(t *testing.T) {
 	r.addsUp(t)
 }
 
-// Finding B9: names and values are snake_case, units are those of UCUM, and the instrumentation scope has a version and a schema.
+// Names and values are snake_case, and units follow UCUM. The instrumentation scope has a version
+// and a schema.
 func TestNamesFollowTheConventions(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
@@ -267,7 +271,7 @@ func TestDurationsAreInSecondsWithBucketsForThem(t *testing.T) {
 	}
 }
 
-// A label that is not in the list would be the first step to one series a key.
+// Metrics have only the known labels. Another label could lead to one series per key.
 func TestLabelsAreFew(t *testing.T) {
 	r := newRig(t, tracing.Options{ExposeRawKeys: true})
 	for _, tt := range outcomes {
@@ -291,7 +295,7 @@ func TestLabelsAreFew(t *testing.T) {
 	}
 }
 
-// A meter that refuses instruments makes New say so, all at once.
+// If a meter refuses instruments, New returns all these errors.
 func TestNewReportsRefusedInstruments(t *testing.T) {
 	obs, err := tracing.New(tracing.Options{MeterProvider: refusingProvider{}})
 	if obs != nil || !errors.Is(err, errRefused) {

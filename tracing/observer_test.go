@@ -26,7 +26,7 @@ var charge = lockcore.Acquisition{
 	Kind: lockcore.KindOnce, Name: "charge", Key: "charge:42", Backend: "redis", Locker: "0b6c6d3e-8f7a-4f0e-9a34-5f0a4a0f3c11",
 }
 
-// outcomes are the lives of an attempt, and how they show.
+// outcomes are the possible courses of an attempt, and what its span shows.
 var outcomes = []struct {
 	name      string
 	events    []lockcore.Event
@@ -103,7 +103,7 @@ var outcomes = []struct {
 	},
 }
 
-// typedError is an error that names its class; "" names none.
+// typedError is an error with a class. The class "" means that it has none.
 type typedError string
 
 func (typedError) Error() string       { return "the text of an error, which is nowhere" }
@@ -139,7 +139,7 @@ func TestEveryOutcomeEndsItsSpanAndIsCountedOnce(t *testing.T) {
 			}
 			if tt.cause != "" {
 				if a["holdfast.cause"] != tt.cause || r.count(t, "holdfast.lease.lost", "holdfast.cause", tt.cause) != 1 {
-					t.Errorf("cause is %v, and leases.lost is not 1 for %v", a["holdfast.cause"], tt.cause)
+					t.Errorf("cause is %v, and lease.lost is not 1 for %v", a["holdfast.cause"], tt.cause)
 				}
 			}
 			for _, e := range s.Events {
@@ -206,7 +206,8 @@ func TestASpanTellsTheWholeRun(t *testing.T) {
 	r.addsUp(t)
 }
 
-// A run of a Locker in memory says so, and names its Locker. No metric does: each process would add time series.
+// The span of a Locker in memory has its backend and its id. No metric has them, because each
+// process would add time series.
 func TestSpanNamesBackendAndLocker(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	l, err := lockcore.NewMemory(lockcore.Options{Observer: r})
@@ -246,7 +247,7 @@ func TestARunThatDidNotWaitHasNoChild(t *testing.T) {
 	}
 }
 
-// A refusal without a wait, and one for an abandoned key, link to the holder too.
+// A refusal without a wait has a link to the holder, also that of an abandoned key.
 func TestRefusalsLinkToTheHolder(t *testing.T) {
 	h := lockcore.Holder{Traceparent: traceparent}
 	for _, err := range []error{&lockcore.BusyError{Holder: h}, &lockcore.AbandonedError{Holder: h}} {
@@ -259,7 +260,8 @@ func TestRefusalsLinkToTheHolder(t *testing.T) {
 	}
 }
 
-// The span in ctx is there to be linked to by mistake: in the run's ctx it is the run itself.
+// A bad traceparent gives no link. outer has a valid span, and the ctx of the run has that of the
+// run: a wrong implementation links to one of them.
 func TestABadTraceparentLinksToNothing(t *testing.T) {
 	for _, bad := range []string{
 		"", "x", "00", traceparent[:54], strings.ToUpper(traceparent), "ff" + traceparent[2:],
@@ -296,7 +298,8 @@ func TestTraceparentIsThatOfTheRun(t *testing.T) {
 	}
 }
 
-// An inner run on the ctx of an outer one is its own attempt; the outer one goes on afterwards.
+// A nested run on another key is a separate attempt. Its events leave the span of the outer run
+// unchanged.
 func TestNestedRunsDoNotMeet(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	outer := r.Start(t.Context(), charge)
@@ -316,7 +319,7 @@ func TestNestedRunsDoNotMeet(t *testing.T) {
 	r.addsUp(t)
 }
 
-// A share has a kind for telemetry, and a limited one its limit.
+// The kind of a share in telemetry is "shared" or "limited". A limited share also has its limit.
 func TestSharesHaveTheirKind(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	for kind, limit := range map[string]int{"exclusive": 0, "shared": lockcore.Unlimited, "limited": 3} {
@@ -331,7 +334,7 @@ func TestSharesHaveTheirKind(t *testing.T) {
 	r.addsUp(t)
 }
 
-// Two observers on one Locker each find their own attempt.
+// Of two joined Observers each finds its own attempt.
 func TestJoinedObserversKeepApart(t *testing.T) {
 	a, b := newRig(t, tracing.Options{}), newRig(t, tracing.Options{})
 	both := lockcore.Join(a.Observer, b.Observer)

@@ -35,8 +35,8 @@ func (r *rig) gauges(t *testing.T, when string, tasks int64, oldest time.Duratio
 	}
 }
 
-// The gauges show the last event of each key: the sum of the tasks and the greatest age. What is
-// known of a key ends 30 s after the last of its tasks that were parked here must have come back.
+// The gauges show the last event of each key: the sum of the tasks and the greatest age. The data
+// of a key expires 30 s after the latest end of a delay of a task that this process parked.
 func TestParkedGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, tracing.Options{})
@@ -44,7 +44,7 @@ func TestParkedGauges(t *testing.T) {
 			t.Errorf("%d series before the first event, want 0", n)
 		}
 		r.Event(t.Context(), parkedTask("a", 1, 0, time.Minute))
-		r.Event(t.Context(), parkedTask("a", 2, 5*time.Second, 10*time.Second)) // does not end what is known sooner
+		r.Event(t.Context(), parkedTask("a", 2, 5*time.Second, 10*time.Second)) // does not shorten the time until the data expires
 		r.Event(t.Context(), parkedTask("b", 3, time.Second, 10*time.Second))
 		r.gauges(t, "two keys", 5, 5*time.Second)
 		time.Sleep(40*time.Second - 1)
@@ -69,7 +69,8 @@ func TestParkedGauges(t *testing.T) {
 	})
 }
 
-// The kind of a key is part of its class: keys of both kinds with the same name are counted separately.
+// The kind of a key is part of its class: keys with the same name and different kinds are counted
+// separately.
 func TestParkedGaugesOfBothKinds(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	once := parkedTask("a", 2, time.Second, 0)
@@ -83,7 +84,7 @@ func TestParkedGaugesOfBothKinds(t *testing.T) {
 	}
 }
 
-// The number of keys is bounded. A collection makes room for others when keys have ended.
+// The number of keys is bounded. A collection removes expired keys and so makes room for new ones.
 func TestParkedGaugesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, tracing.Options{})
@@ -91,7 +92,7 @@ func TestParkedGaugesAreBounded(t *testing.T) {
 			r.Event(t.Context(), parkedTask(fmt.Sprint("old:", i), 1, 0, 0))
 		}
 		r.gauges(t, "5,000 keys", 4096, 0)
-		r.Event(t.Context(), parkedTask("old:0", 2, 0, time.Hour)) // is known, so it needs no room
+		r.Event(t.Context(), parkedTask("old:0", 2, 0, time.Hour)) // the key is known, so it needs no room
 		r.gauges(t, "a known key", 4097, 0)
 		time.Sleep(time.Minute)
 		r.gauges(t, "after the others have ended", 2, 0)
@@ -100,7 +101,7 @@ func TestParkedGaugesAreBounded(t *testing.T) {
 	})
 }
 
-// Events come from many goroutines while metrics are collected.
+// Events of many goroutines arrive during the collection of metrics. The final counts are exact.
 func TestParkedGaugesConcurrently(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	var wg sync.WaitGroup

@@ -20,13 +20,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is an Observer whose spans and metrics stay here.
+// rig is an Observer that keeps its spans and metrics in memory.
 type rig struct {
 	lockcore.Observer
 	spans  *tracetest.InMemoryExporter
 	begun  *begun
 	reader *sdkmetric.ManualReader
-	tracer trace.Tracer // for the spans around
+	tracer trace.Tracer // for spans outside of the Observer
 }
 
 func newRig(tb testing.TB, o tracing.Options) *rig {
@@ -42,7 +42,8 @@ func newRig(tb testing.TB, o tracing.Options) *rig {
 	return r
 }
 
-// begun knows the spans that were started, to ask whether they ended. Nothing shuts it down.
+// begun collects the spans that were started, so that a test can check that they ended. It needs no
+// shutdown.
 type begun struct {
 	sdktrace.SpanProcessor
 
@@ -58,7 +59,7 @@ func (b *begun) OnStart(_ context.Context, s sdktrace.ReadWriteSpan) {
 
 func (b *begun) OnEnd(sdktrace.ReadOnlySpan) {}
 
-// span returns the only ended span of that name.
+// span returns the only ended span with that name.
 func (r *rig) span(tb testing.TB, name string) tracetest.SpanStub {
 	tb.Helper()
 	var found []tracetest.SpanStub
@@ -73,7 +74,7 @@ func (r *rig) span(tb testing.TB, name string) tracetest.SpanStub {
 	return found[0]
 }
 
-// attrs are the attributes of a span by key.
+// attrs returns the attributes of a span by key.
 func attrs(s tracetest.SpanStub) map[string]any { return toMap(attribute.NewSet(s.Attributes...)) }
 
 func toMap(s attribute.Set) map[string]any {
@@ -93,7 +94,8 @@ func (r *rig) collect(tb testing.TB) metricdata.ResourceMetrics {
 	return rm
 }
 
-// point is one time series: the sum of a counter, the count of a histogram, or the value of a gauge.
+// point is one time series: the sum of a counter, the count of a histogram, or the value of a
+// gauge.
 type point struct {
 	labels map[string]any
 	n      int64
@@ -138,7 +140,8 @@ func (r *rig) points(tb testing.TB, name string) []point {
 	return ps
 }
 
-// count is the sum over the series of a metric that have the labels, given as key, value, key, value.
+// count returns the sum over the series of a metric that have the labels, given as key, value, key,
+// value.
 func (r *rig) count(tb testing.TB, name string, labels ...string) int64 {
 	tb.Helper()
 	var n int64
@@ -154,7 +157,8 @@ next:
 	return n
 }
 
-// addsUp checks I13 of internal/sim: every span that began has ended, and nothing is held.
+// addsUp checks I13 of internal/sim: every span that began has ended, and no lease is counted as
+// held.
 func (r *rig) addsUp(tb testing.TB) {
 	tb.Helper()
 	r.begun.mu.Lock()
@@ -169,7 +173,7 @@ func (r *rig) addsUp(tb testing.TB) {
 	}
 }
 
-// exported is everything that would leave the process, as text.
+// exported returns all exported spans and metrics as text.
 func (r *rig) exported(tb testing.TB) string {
 	tb.Helper()
 	spans, err := json.Marshal(r.spans.GetSpans())

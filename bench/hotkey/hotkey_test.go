@@ -23,12 +23,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// at is a record of process 0; times are in ns.
+// at returns a record of process 0. Times are in ns.
 func at(t int64, o op, account, id string, token int64) record {
 	return record{event: event{Op: o, Task: id, Account: account, Token: token, At: t}}
 }
 
-// The tasks of a load are evenly mixed, and every account has its part of them.
+// The hot tasks of a load are spread evenly, and each account has its part of the tasks.
 func TestTasks(t *testing.T) {
 	l := load{hot: 3, hotTasks: 10, others: 30, hold: 2, otherHold: 1}
 	count, last := map[string]int{}, -1
@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A run ends with its event, with the death of its process, or not at all.
+// A span ends with its event, or at the death of its process. Otherwise it has no end.
 func TestSpans(t *testing.T) {
 	killed := at(5, opBegan, "x", "b", 2)
 	killed.process = 1
@@ -173,7 +173,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// All wrong flags are named.
+// The error of parseOptions names all wrong flags.
 func TestOptions(t *testing.T) {
 	_, err := parseOptions([]string{"-table", "mark", "-policy", "wait,lock", "-hot", "0", "more"}, io.Discard)
 	if err == nil {
@@ -195,7 +195,8 @@ func needsServer(t *testing.T) {
 	}
 }
 
-// A small load in two processes is done under each policy, one task at a time with a lock.
+// Under each policy two processes complete a small load. With a lock the tasks of an account run
+// one at a time.
 func TestSmoke(t *testing.T) {
 	needsServer(t)
 	var out strings.Builder

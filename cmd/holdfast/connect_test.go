@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// clusterNode is a Cluster of one server.
+// clusterNode returns the only server of a Cluster.
 func clusterNode(t *testing.T) *redistest.Server {
 	t.Helper()
 	s := redistest.Real(t, "--cluster-enabled", "yes")
@@ -22,7 +22,7 @@ func clusterNode(t *testing.T) *redistest.Server {
 		if time.Now().After(end) {
 			t.Fatal("the cluster does not come up")
 		}
-		time.Sleep(10 * time.Millisecond) // between two looks
+		time.Sleep(10 * time.Millisecond) // between two polls
 	}
 	return s
 }
@@ -32,7 +32,7 @@ type mistake struct {
 	args, want string
 }
 
-// misuse fails before any server is asked.
+// misuse has mistakes that the command reports before it connects to a server.
 var misuse = []mistake{
 	{call{}, "ls -once -exclusive", "exclude"},
 	{call{}, "ls account:42", "for keys use -match"},
@@ -47,7 +47,7 @@ var misuse = []mistake{
 	{call{}, "", "holdfast doctor"},
 }
 
-// wrong are uses that fail, of a server with a password and of a Cluster.
+// wrong has mistakes that fail on a server with a password, at addr, or on a Cluster.
 func wrong(addr, cluster string) []mistake {
 	env := func(pairs ...string) call {
 		c := call{env: map[string]string{}}
@@ -82,7 +82,8 @@ func wrong(addr, cluster string) []mistake {
 	}
 }
 
-// What is wrong with the way to Redis is said clearly, ends with 2, and never shows a password.
+// For each mistake the command prints what is wrong, exits with exitFailed, and never prints a
+// password.
 func TestWrong(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -95,7 +96,8 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// Passwords come from the environment, also inside a URL there; a user besides, and help is no mistake.
+// The command takes passwords from the environment, also inside a URL there. It accepts a user
+// name, and help is no mistake.
 func TestRight(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t, "--requirepass", "right")

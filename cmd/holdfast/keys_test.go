@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// died makes an exclusive key whose holder died.
+// died acquires an exclusive key and waits until its lease has expired without a release.
 func died(t *testing.T, s *redistest.Server, key string) {
 	t.Helper()
 	l := locker(t, s.Client(t), "")
@@ -32,7 +32,7 @@ func died(t *testing.T, s *redistest.Server, key string) {
 	}
 }
 
-// Finding B6: show says of a key of Exclusive whose holder died that it is free; ls lists it only with -all.
+// show prints that an exclusive key whose holder died is free. ls lists that key only with -all.
 func TestDeadHolder(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -72,7 +72,7 @@ func TestShowLocker(t *testing.T) {
 	}
 }
 
-// Finding B7: a done key says how its run ended, in ls, show and -json, and -result prints what was recorded.
+// ls, show and -json print how the run of a done key ended. -result prints its record.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -135,8 +135,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Finding B8: clear shows what is known, asks, and clears. It frees a cooling key of Exclusive. It does not change a free
-// or held key, and exits with 1.
+// clear prints the state of the key, asks for confirmation, and clears it. It frees a cooling
+// exclusive key. It does not change a free or held key, and exits with exitProblem.
 func TestClear(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -181,7 +181,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// Finding A7: a key whose data cannot be read is cleared, of both kinds.
+// clear removes a key of either kind whose data does not decode.
 func TestClearUnreadable(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -210,7 +210,8 @@ func TestClearUnreadable(t *testing.T) {
 	}
 }
 
-// Nothing is forgotten of a done key whose queue has another type, or of one whose data was repaired, and done again, before the answer.
+// clear keeps a done key whose queue has another type. It also keeps a key whose unreadable data is
+// repaired between the question and the answer.
 func TestClearUnreadableKeepsRecords(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -238,7 +239,7 @@ func TestClearUnreadableKeepsRecords(t *testing.T) {
 	}
 }
 
-// terminal is a terminal at which something happens before the answer.
+// terminal calls before when the answer is read for the first time.
 type terminal struct {
 	before func()
 	strings.Reader
@@ -252,7 +253,7 @@ func (r *terminal) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// Finding B8: a run between the question and the answer is not cleared.
+// A key that runs and completes between the question and the answer is not cleared.
 func TestClearIsCompareAndClear(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -275,8 +276,8 @@ func TestClearIsCompareAndClear(t *testing.T) {
 	}
 }
 
-// Finding B8: the command key prints the key that httpmw uses for a request. The secret comes from a file or the
-// environment.
+// The command key prints the key that httpmw uses for a request. The secret comes from a file or
+// the environment.
 func TestKey(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "secret")
@@ -317,8 +318,8 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// Finding B8: a bad argument is an error that names flag, value and bound. The command exits with 2 before it asks
-// Redis.
+// A bad argument is an error that names flag, value and bound. The command exits with exitFailed
+// before it connects to Redis.
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -351,9 +352,9 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// Finding B8: names with characters that control a terminal are escaped in every output, also C1 controls,
-// bidirectional marks and bytes that are not UTF-8. -json returns them exactly. A client with access to Redis can write
-// any bytes as a holder.
+// Names with characters that control a terminal are escaped in every output, also C1 controls,
+// bidirectional marks and bytes that are not UTF-8. -json returns them exactly. A client with
+// access to Redis can write any bytes as a holder.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -420,8 +421,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Finding B8: the exit codes of each command are those in help and docs/doctor.md, and the fields of -json are those in
-// docs/doctor.md.
+// The exit codes of each command are those in help and docs/doctor.md, and the fields of -json are
+// those in docs/doctor.md.
 func TestDocumentedOutput(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)

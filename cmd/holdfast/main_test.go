@@ -26,14 +26,14 @@ import (
 var update = flag.Bool("update", false, "write testdata anew")
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // wrong addresses are what these tests are about
+	redis.SetLogger(silent{}) // these tests use wrong addresses, and go-redis would log them
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
-// call is one use of the command.
+// call is one call of the command.
 type call struct {
 	env      map[string]string
-	answer   string // typed at the terminal, if there is one
+	answer   string // typed at the terminal, if terminal is true
 	terminal bool
 }
 
@@ -45,7 +45,8 @@ func (c call) run(t *testing.T, args ...string) (code int, out, err string) {
 	return code, o.String(), e.String()
 }
 
-// golden compares a text with a file of testdata. What differs from run to run is replaced.
+// golden compares a text with a file of testdata. It replaces the parts that differ from run to
+// run.
 func golden(t *testing.T, name, got, addr string) {
 	t.Helper()
 	host, err := os.Hostname()
@@ -77,7 +78,7 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// locker is a program that holds keys.
+// locker returns a Locker that is closed at the end of the test with its keys still held.
 func locker(t *testing.T, rdb redis.UniversalClient, prefix string) *lockcore.Locker {
 	t.Helper()
 	l, err := lockcore.New(rdb, lockcore.Options{Prefix: prefix})
@@ -90,7 +91,7 @@ func locker(t *testing.T, rdb redis.UniversalClient, prefix string) *lockcore.Lo
 	return l
 }
 
-// furnish puts a key of each state into Redis, and returns the lease of account:42.
+// furnish creates a key of each state, and returns the lease of account:42.
 func furnish(t *testing.T, l *lockcore.Locker) *lockcore.Lease {
 	t.Helper()
 	ctx := lockcore.WithTask(t.Context(), "job 7 \x1b[31m")
@@ -118,7 +119,7 @@ func furnish(t *testing.T, l *lockcore.Locker) *lockcore.Lease {
 	return held
 }
 
-// printed are the files of testdata and what prints them.
+// printed has the files of testdata, and the arguments of the command that prints each.
 var printed = map[string][]string{
 	"ls.txt":             {"ls"},
 	"ls_match.txt":       {"ls", "-match", "account:*"},
@@ -130,7 +131,8 @@ var printed = map[string][]string{
 	"show_result.txt":    {"show", "-result", "payment:7"},
 }
 
-// On a server and on a Cluster ls and show print what is held, done and abandoned, and nothing that moves a terminal.
+// On a server and on a Cluster, ls and show print held, done and abandoned keys, without escape
+// sequences for a terminal.
 func TestKeys(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -168,7 +170,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// revoke says what it does, asks first, and then the holder's ctx ends with ErrRevoked.
+// revoke prints the holder and asks for confirmation. After that the ctx of the holder ends with
+// ErrRevoked.
 func TestRevoke(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -182,7 +185,7 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("without a clear yes: %d %q", code, errs)
 	}
 	if held.Context().Err() != nil {
-		t.Fatal("revoked all the same")
+		t.Fatal("the lease was revoked")
 	}
 	code, out, errs := call{terminal: true, answer: "yes\n"}.run(t, args...)
 	if code != exitOK || errs != "Revoke it? (yes/no) " {
@@ -192,13 +195,13 @@ func TestRevoke(t *testing.T) {
 	if _, out, _ := (call{}).run(t, "show", "-redis", s.Addr(), "account:42"); !strings.Contains(out, "held, revoked") {
 		t.Errorf("%q", out)
 	}
-	<-held.Context().Done() // with its next renewal at the latest
+	<-held.Context().Done() // at its next renewal at the latest
 	if err := context.Cause(held.Context()); !errors.Is(err, lockcore.ErrRevoked) {
 		t.Errorf("ended with %v", err)
 	}
 }
 
-// What is not held is not revoked, and -yes asks nobody.
+// revoke refuses a key that is not held. With -yes it does not ask for confirmation.
 func TestRevokeNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -218,17 +221,18 @@ func TestRevokeNothing(t *testing.T) {
 	}
 }
 
-// The doctor prints what it finds, and ends with 1 only for problems, or with -strict for warnings too.
+// The command doctor prints its findings. It exits with exitProblem only for a problem, or with
+// -strict also for a warning.
 func TestDoctor(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
-	args := []string{"doctor", "-redis", s.Addr(), "-lease", "10m"} // no answer is slow for that
+	args := []string{"doctor", "-redis", s.Addr(), "-lease", "10m"} // no reply is slow relative to this lease
 	code, out, errs := call{}.run(t, args...)
 	if code != exitOK || errs != "" {
 		t.Errorf("%d %q %s", code, errs, out)
 	}
-	out = regexp.MustCompile(`(?s)warning lua-cve.*?\n\n`).ReplaceAllString(out, "") // as the server's number is
+	out = regexp.MustCompile(`(?s)warning lua-cve.*?\n\n`).ReplaceAllString(out, "") // depends on the version of the server
 	golden(t, "doctor.txt", regexp.MustCompile(`warnings: \d`).ReplaceAllString(out, "warnings: N"), s.Addr())
 	if code, _, _ := (call{}).run(t, append(args, "-strict")...); code != exitProblem {
 		t.Errorf("-strict: %d", code)

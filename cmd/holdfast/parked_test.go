@@ -31,7 +31,8 @@ func park(t *testing.T, l *lockcore.Locker, kind lockcore.Kind, name string, ent
 	}
 }
 
-// worker is a Locker that wakes tasks, with the keys that it was asked to wake.
+// worker returns a Locker that wakes tasks, and a channel with the free keys that it was asked to
+// wake.
 func worker(t *testing.T, rdb redis.UniversalClient) (*lockcore.Locker, <-chan backend.Key) {
 	t.Helper()
 	l, asked := locker(t, rdb, ""), make(chan backend.Key, 10)
@@ -44,8 +45,8 @@ func worker(t *testing.T, rdb redis.UniversalClient) (*lockcore.Locker, <-chan b
 	return l, asked
 }
 
-// wake asks the process that parked a task most recently, once that process is subscribed. If no process receives the
-// request, wake says so and exits with exitProblem.
+// wake sends its request to the process that parked a task most recently, once that process has
+// subscribed. If no process receives the request, wake prints that and exits with exitProblem.
 func TestWake(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -94,7 +95,8 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// The holder of a key dies, so that no release wakes the parked task. wake makes a worker run it at once.
+// The holder of a key dies, so no release wakes the parked task. wake makes a worker run it at
+// once.
 func TestWakeRunsTheTask(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -127,14 +129,15 @@ func TestWakeRunsTheTask(t *testing.T) {
 	if code, out, errs := (call{}).run(t, "wake", "-redis", s.Addr(), "account:42"); code != exitOK || out != "sent to 1 process(es)\n" {
 		t.Fatalf("%d %q %q", code, out, errs)
 	}
-	if took := (<-ran).Sub(began); took > 20*time.Second { // by itself it comes back 30 s after it was parked
+	if took := (<-ran).Sub(began); took > 20*time.Second { // without wake the task returns 30 s after it was parked
 		t.Errorf("the task ran after %v", took)
 	} else {
 		t.Logf("the task ran after %v", took)
 	}
 }
 
-// A key without parked tasks is a problem. If the key of the other kind has some, wake says so.
+// wake on a key without parked tasks exits with exitProblem. If the key of the other kind has some,
+// wake says so.
 func TestWakeNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
@@ -178,7 +181,7 @@ func TestWakeInACluster(t *testing.T) {
 	}
 }
 
-// wake needs no other rights than a Locker.
+// wake needs the rights of a Locker and no others.
 func TestWakeRights(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// By Sentinels the master is found. What is wrong on the way there is told apart, ends with 2, and is no finding.
+// The command finds the master through Sentinels. Each mistake on the way there has a separate
+// message and exits with exitFailed, and doctor does not report it as a finding.
 func TestSentinel(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -37,7 +38,7 @@ func TestSentinel(t *testing.T) {
 	}
 }
 
-// The hint fits who has said the error, and what the caller has said; where nothing is known nothing is said.
+// A hint fits the source of the error and the flags of the caller. An unknown error has no hint.
 func TestHints(t *testing.T) {
 	t.Parallel()
 	const none = "redis: all sentinels specified in configuration are unreachable: "

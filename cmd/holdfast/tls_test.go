@@ -48,7 +48,7 @@ func (a *authority) write(t *testing.T, name, kind string, der []byte) string {
 	return file
 }
 
-// issue signs a certificate for 127.0.0.1, of a server or a client.
+// issue signs a certificate for 127.0.0.1, which a server or a client can use.
 func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -64,7 +64,8 @@ func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	return a.write(t, name+".crt", "CERTIFICATE", der), a.write(t, name+".key", "PRIVATE KEY", bytes)
 }
 
-// tlsServer is a server that speaks TLS only to who has a certificate of ca, as Redis does unless told otherwise. It returns the port.
+// tlsServer starts a server that accepts TLS only, and only from a client with a certificate of ca,
+// as Redis does by default. It returns the port.
 func tlsServer(t *testing.T, ca *authority) string {
 	t.Helper()
 	cert, key := ca.issue(t, "server")
@@ -77,10 +78,11 @@ func tlsServer(t *testing.T, ca *authority) string {
 	return port
 }
 
-// With -tls, -cert and -key a server is reached that wants a certificate, by address or by URL. Without, or with others, it is said what is missing.
+// With -tls, -cert and -key the command reaches a server that requires a client certificate, by
+// address or by URL. If one of them is missing or wrong, the error names it.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
-	if _, err := x509.SystemCertPool(); err != nil { // loads them now: on a busy machine that takes longer than a command may
+	if _, err := x509.SystemCertPool(); err != nil { // load the pool now, because on a busy machine that takes longer than a command may
 		t.Fatal(err)
 	}
 	ca, stranger := newAuthority(t), newAuthority(t)

@@ -28,8 +28,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The controls go wrong, and all other strategies are right: on SQLite, with a Redis inside the
-// process and with a real one. internal/sqltest runs the program on PostgreSQL and MariaDB.
+// The controls give wrong results and all other strategies right ones: on SQLite, with a Redis
+// inside the process and with a real one. internal/sqltest runs the program on PostgreSQL and
+// MariaDB.
 func TestCompare(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"memory": func(*testing.T) string { return "" },
@@ -135,7 +136,7 @@ func TestProvider(t *testing.T) {
 	}
 }
 
-// One strategy alone, and one that fails: there are no conclusions.
+// The program prints no conclusions if it runs only some strategies, or if one fails.
 func TestNoConclusions(t *testing.T) {
 	var out bytes.Buffer
 	t.Setenv("REDIS_ADDR", "")
@@ -154,7 +155,7 @@ func TestNoConclusions(t *testing.T) {
 	}
 }
 
-// After SIGTERM the program ends early, and removes what it made. The error names the signal.
+// After SIGTERM the program ends early and removes its data. The error names the signal.
 func TestSignal(t *testing.T) {
 	r := redistest.Real(t)
 	dir := t.TempDir()

@@ -24,8 +24,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 const docs = "../../docs/observability/"
 
 // After one fault of each kind, a scrape returns all metrics and labels that docs/observability
-// names, with the names that the exporter makes of them. This holds on a Redis inside the process
-// and on a real one. The program ends with its ctx.
+// After one fault of each kind, a scrape returns all metrics and labels that docs/observability
+// names, in the form that the exporter gives them. This holds on a Redis inside the process and on
+// a real one. The program ends with its ctx.
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")
 	t.Run("memory", func(t *testing.T) { tour(t) })
@@ -59,7 +60,7 @@ func tour(t *testing.T, args ...string) {
 	checkScrape(t, get(t, url+"/metrics"))
 	spans := get(t, url+"/debug/spans")
 	if !regexp.MustCompile(`<td><a href="#([0-9a-f]{16})">[0-9a-f]{16}</a> <td>acquire`).MatchString(spans) {
-		t.Errorf("no call waited in\n%s", spans)
+		t.Errorf("the list has no call that waited:\n%s", spans)
 	}
 	stop()
 	if err := <-ended; err != nil {

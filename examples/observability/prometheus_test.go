@@ -272,6 +272,6 @@ func (r *running) tour(t *testing.T) {
 	select {
 	case <-r.tours:
 	case <-time.After(2 * time.Minute):
-		t.Fatal("not each fault was made within 2 min")
+		t.Fatal("the program did not cause each fault within 2 min")
 	}
 }

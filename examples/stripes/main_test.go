@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
-// 120 segments allow 120 times the orders of one key, and no unit is sold twice, in memory and on a
-// real Redis.
+// With 120 segments 120 times as many orders succeed as with one key, and no unit is sold twice, in
+// memory and on a real Redis.
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")
 	t.Run("memory", func(t *testing.T) {

@@ -115,7 +115,7 @@ func TestRealGuard(t *testing.T) {
 	for c.Ping(ctx).Err() == nil {
 	}
 	if ctx.Err() != nil {
-		t.Errorf("the server on %s outlived its test's process", addr)
+		t.Errorf("the server on %s outlived its test process", addr)
 	}
 }
 
@@ -128,16 +128,16 @@ func TestBubble(t *testing.T) {
 		check(t, c.Set(ctx, "k", "v", time.Hour).Err())
 		time.Sleep(time.Hour - time.Nanosecond)
 		if n := c.Exists(ctx, "k").Val(); n != 1 {
-			t.Error("the key ran out early")
+			t.Error("the key expired early")
 		}
 		time.Sleep(time.Nanosecond)
 		if n := c.Exists(ctx, "k").Val(); n != 0 {
-			t.Error("the key did not run out")
+			t.Error("the key did not expire")
 		}
 	})
 }
 
-// Commands count by name, scripts by their title, the handshake not at all.
+// Counter counts commands by name and scripts by their title. It does not count the handshake.
 func TestCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n redistest.Counter

@@ -20,7 +20,7 @@ func TestSentinel(t *testing.T) {
 	pipe.Set(t.Context(), "k", "v", 0)
 	acked := pipe.Do(t.Context(), "WAIT", 2, 5000)
 	if _, err := pipe.Exec(t.Context()); err != nil || acked.Val() != any(int64(2)) {
-		t.Errorf("%v replicas in step, %v", acked.Val(), err)
+		t.Errorf("%v replicas acknowledged the write, %v", acked.Val(), err)
 	}
 	if replicas := s.Replicas(); len(replicas) != 2 {
 		t.Errorf("%d replicas", len(replicas))

@@ -135,7 +135,7 @@ var mistakes = []struct {
 	{"a clear forgets its id", "clear", "if ARGV[7] ~= '' then remember('', ARGV[7]) end", "", "D", true},
 }
 
-// TestTrace checks that the trace of a failure is short and ends with it.
+// TestTrace checks that the trace of a failure is short and that its last line is the failure.
 func TestTrace(t *testing.T) {
 	texts := redis.Texts()
 	texts["release"] = strings.ReplaceAll(texts["release"], "or v[2] ~= grant_id then", "then")

@@ -35,7 +35,7 @@ func denials(t *testing.T, s *redistest.Server) (names []string) {
 	log, err := s.Client(t).ACLLog(t.Context(), 128).Result()
 	check(t, err)
 	for _, e := range log {
-		if e.Username == "job" && e.Object != "client|setinfo" { // from Redis 7.2 on go-redis sets its name; it continues without
+		if e.Username == "job" && e.Object != "client|setinfo" { // Redis 7.2 and later have this command; go-redis continues if it is denied
 			names = append(names, e.Object)
 		}
 	}
@@ -68,7 +68,7 @@ func TestRightsAreLeast(t *testing.T) {
 		}
 	})
 	for right := range strings.FieldsSeq(leastRights + ofList) {
-		if right == "-@all" || right == "resetchannels" || right == "+unsubscribe" { // UNSUBSCRIBE is not sent today; a go-redis that ends its subscriptions needs it
+		if right == "-@all" || right == "resetchannels" || right == "+unsubscribe" { // a Locker does not send UNSUBSCRIBE today, but a version of go-redis that ends its subscriptions does
 			continue
 		}
 		t.Run(right, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestRightsAreLeast(t *testing.T) {
 			fewer := slices.DeleteFunc(strings.Fields(leastRights+ofList), func(r string) bool { return r == right })
 			denied, _ := run(t, strings.Join(fewer, " "), hold)
 			if len(denied) == 0 || right[0] == '+' && !slices.Equal(denied, []string{right[1:]}) {
-				t.Errorf("without %s denied: %q", right, denied)
+				t.Errorf("without %s these are denied: %q", right, denied)
 			}
 		})
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// The rights that docs/security.md and package fence publish. balance:* and INCRBY belong to the
-// user's own data.
+// fenceRights are the rights that docs/security.md and package fence publish. balance:* and INCRBY
+// belong to the data of the user.
 const fenceRights = "~holdfast-fence:1:* ~balance:* resetchannels -@all +eval +evalsha +time +get +set +incrby"
 
 const balanceFence = "holdfast-fence:1:{balance:42}:balance:42"
@@ -26,8 +26,8 @@ func newHold(n int64, id string) fence.Hold {
 	return fence.Hold{Key: "account:42", Token: time.Now().UnixMicro() + n, ID: id}
 }
 
-// fenced does everything that a fence does: it is advanced on a new key, accepts writes, stores its
-// hold, and refuses an older hold.
+// fenced uses all commands of a fence: it advances a new key, writes, stores its hold, and refuses
+// an older hold.
 func fenced(ctx context.Context, rdb redis.UniversalClient) error {
 	f, old, h := fence.Redis{Client: rdb}, newHold(0, "a"), newHold(1000, "b")
 	if err := f.Advance(ctx, old, "balance:42"); err != nil {
@@ -74,14 +74,14 @@ func TestFenceRightsAreLeast(t *testing.T) {
 			want = right[1:]
 		}
 		if !slices.Equal(denied, []string{want}) {
-			t.Errorf("without %s denied: %q", right, denied)
+			t.Errorf("without %s these are denied: %q", right, denied)
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), `fence: "balance:42": `) {
 			t.Errorf("without %s: %v", right, err)
 		}
 	}
 	if denied, _ := run(leastRights); len(denied) == 0 {
-		t.Error("the rights of a Locker suffice: is the recipe still needed?")
+		t.Error("the rights of a Locker are sufficient, so the recipe is not needed")
 	}
 }
 

@@ -163,7 +163,7 @@ func TestPoisonedRecords(t *testing.T) {
 			t.Errorf("%.20q: %v", record, err)
 		}
 		if _, err := idempotency.Lookup(ctx, l, "k"); err == nil && record != "\x01\x01\x04json\x02{]" && record != "\x01\x01\x04yaml\x02\"\"" {
-			t.Errorf("Lookup takes %.20q", record) // the codec refuses those two
+			t.Errorf("Lookup accepts %.20q", record) // the codec refuses those two
 		}
 		refused++
 	}

@@ -56,7 +56,8 @@ func parse(t *testing.T, name, text string) *ast.File {
 	return f
 }
 
-// No code of this repository skips the check of the server's certificate, so no copy of it does.
+// No file of this repository disables the check of the server's certificate, so a copy of its code
+// does not disable it either.
 func TestCertificatesAreChecked(t *testing.T) {
 	word := "Insecure" + "SkipVerify" // not in this file either
 	for name, text := range files(t, ".go", ".md", ".yml", ".yaml", ".sh", "") {
@@ -69,8 +70,8 @@ func TestCertificatesAreChecked(t *testing.T) {
 	}
 }
 
-// Ids of holds, of Lockers and of their channels must not be guessed. They come from crypto/rand
-// with at least 128 bits. Only values that spread work in time may be pseudo-random.
+// Ids of holds, of Lockers and of their channels must be unpredictable. They come from crypto/rand
+// and have at least 128 bits. Only values that spread work over time may be pseudo-random.
 func TestIDsAreRandom(t *testing.T) {
 	pseudo := []string{
 		"lockcore/request.go: IntN", "lockcore/watchdog.go: Int64N", "middleware/asynqmw/configure.go: Float64", "middleware/asynqmw/delivery.go: N", // jitter
@@ -128,7 +129,7 @@ func TestScriptsAreConstants(t *testing.T) {
 	for name, text := range all {
 		addConstants(t, constants, name, text)
 	}
-	constants["internal/backend/redis/string(text)"] = true // of embedded files, see TestLoadedScripts
+	constants["internal/backend/redis/string(text)"] = true // text of embedded files, see TestLoadedScripts
 	texts := 0
 	for name, text := range all {
 		if !product(name) {
@@ -138,7 +139,7 @@ func TestScriptsAreConstants(t *testing.T) {
 			for _, e := range scriptTexts(n) {
 				texts++
 				if _, literal := e.(*ast.BasicLit); !literal && !constants[filepath.Dir(name)+"/"+source(text, e)] {
-					t.Errorf("%s: the text of a script is %s: is that a constant?", name, source(text, e))
+					t.Errorf("%s: the text of a script is %s, want a constant", name, source(text, e))
 				}
 			}
 			return true

@@ -78,7 +78,7 @@ func (w *witness) fails(err error, want error) {
 	fmt.Fprintf(&w.errors, "%v\n%+v\n", err, err)
 }
 
-// told returns the recorded data, by its way out.
+// told returns the recorded data by its kind: spans, metrics, events, errors and logs.
 func (w *witness) told() map[string]string {
 	w.Helper()
 	spans, err := json.Marshal(w.spans.GetSpans())
@@ -210,7 +210,8 @@ func (w *witness) once(ctx context.Context, l *lockcore.Locker, rdb *redis.Clien
 	return ids
 }
 
-// task is a job of asynq with a key and a payload, which runs, is busy, has no key, and is done.
+// task processes asynq tasks: one that runs and meets a busy key, one that is done, one without a
+// key, and one whose payload is not JSON.
 func (w *witness) task(ctx context.Context, a, b *lockcore.Locker) {
 	task := asynq.NewTask("charge", []byte(`{"id": "`+inKey+`3", "card": "`+inPayload+`"}`))
 	key := asynqmw.ByJSON("payment", "/id")
@@ -232,7 +233,7 @@ func (w *witness) task(ctx context.Context, a, b *lockcore.Locker) {
 	w.fails(once.ProcessTask(ctx, asynq.NewTask("charge", []byte(inPayload))), lockcore.ErrNotRun)
 }
 
-// Ten thousand keys make as many series as ten.
+// Ten thousand keys cause as many time series as ten keys.
 func TestCardinality(t *testing.T) {
 	testlevel.Full(t)
 	w := newWitness(t, tracing.Options{ExposeRawKeys: true})

@@ -154,9 +154,9 @@ func TestLateGrantIsNotKept(t *testing.T) {
 		p := newProcess(t, m)
 		terms := lockcore.Terms{Lease: time.Second, Wait: 3 * time.Second, NoRenew: true}
 		_ = must(t, p, terms).Release(t.Context()) // the script is loaded, and a connection is open
-		p.faults.Delay(470 * time.Millisecond)     // 940 ms both ways: less than the timeout of a command, and more than the usable part of the lease
+		p.faults.Delay(470 * time.Millisecond)     // 940 ms in both directions: less than the timeout of a command, and more than the usable part of the lease
 		if le, err := p.Acquire(t.Context(), "k", terms); err == nil {
-			t.Errorf("granted %d, its ctx has %v", le.Token(), context.Cause(le.Context()))
+			t.Errorf("granted token %d, the cause of its ctx is %v", le.Token(), context.Cause(le.Context()))
 			_ = le.Release(t.Context())
 		}
 		p.faults.Delay(0)

@@ -22,21 +22,21 @@ func hold(key string, n int64, id string) fence.Hold {
 	return fence.Hold{Key: key, Token: first + n, ID: id}
 }
 
-// advance is a transaction of its own that does nothing else.
+// advance calls Advance in a separate transaction that does nothing else.
 func advance(t *testing.T, s *server, db *sql.DB, o *sql.TxOptions, h fence.Hold) error {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	defer func() { _ = tx.Rollback() }() // has no effect after Commit
 	if err := s.dialect.Advance(t.Context(), tx, h); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-// levels returns the isolation levels that s has.
+// levels returns the isolation levels of s.
 func (s *server) levels() []sql.IsolationLevel {
 	if s == sqlite {
 		return []sql.IsolationLevel{sql.LevelDefault} // SERIALIZABLE
@@ -44,8 +44,9 @@ func (s *server) levels() []sql.IsolationLevel {
 	return []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
 }
 
-// A newer hold is accepted, the newest again and again, an older one never, nor another one with an equal token; a refusal says what was
-// seen. Keys are bytes: neither case, nor spaces, nor what is no text makes two of them one.
+// Advance accepts a newer hold, and accepts the newest one repeatedly. It refuses an older hold,
+// and another hold with an equal token, and the error names the token that was seen. Keys are
+// bytes: keys that differ in case, in spaces or in bytes that are not text are different keys.
 func TestAdvance(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {
@@ -91,7 +92,8 @@ func TestAdvance(t *testing.T) {
 	})
 }
 
-// The settings of a connection change nothing: MySQL counting rows as other databases do, and arguments in the text of a statement.
+// The settings of a connection do not change the result: how MySQL counts rows, its SQL mode, how a
+// transaction begins, and arguments inside the text of a statement.
 func TestAdvanceSettings(t *testing.T) {
 	settings := map[*server][]string{
 		mariadb:  {"?clientFoundRows=true", "?interpolateParams=true", "?clientFoundRows=true&sql_mode='SIMULTANEOUS_ASSIGNMENT'", "?sql_mode=''"},
@@ -114,7 +116,7 @@ func TestAdvanceSettings(t *testing.T) {
 	})
 }
 
-// A transaction that is rolled back has advanced nothing.
+// A transaction that was rolled back has advanced nothing.
 func TestAdvanceRolledBack(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.open(t)
@@ -132,8 +134,9 @@ func TestAdvanceRolledBack(t *testing.T) {
 	})
 }
 
-// While a hold's transaction runs, that of another one waits, at each level and also where the key is new. What it then gets is the truth: an older
-// hold is refused, a newer one accepted, if need be after the server has asked for another try, and it reads what the one before has written.
+// While a transaction of one hold runs, that of another hold waits, at each level and also for a
+// new key. After that an older hold is refused. A newer hold is accepted, if necessary in another
+// try, and reads what the first one wrote.
 func TestAdvanceWaits(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {
@@ -161,7 +164,7 @@ func waits(t *testing.T, s *server, o *sql.TxOptions, known, older bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	defer func() { _ = tx.Rollback() }() // has no effect after Commit
 	if err := s.dialect.Advance(t.Context(), tx, hold("k", 5, "a")); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +203,7 @@ func (s *server) awaitBlocked(t *testing.T) {
 	if s.dialect == fence.MySQL {
 		query = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
 	}
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(150 * time.Millisecond) { // InnoDB looks anew where nobody has asked for 100 ms
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(150 * time.Millisecond) { // InnoDB refreshes this table only if it was not read for 100 ms
 		var n int
 		if err := s.admin.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -209,10 +212,11 @@ func (s *server) awaitBlocked(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("nobody waits for a lock")
+	t.Fatal("no transaction waits for a lock")
 }
 
-// The text serves who does not use database/sql: with pgx alone, one row is an acceptance and none a refusal.
+// The text of Text also works without database/sql: with pgx alone, one affected row means
+// accepted, and none means refused.
 func TestTextWithPgx(t *testing.T) {
 	s := postgres.need(t)
 	_, dsn := s.openAs(t, "")

@@ -59,7 +59,7 @@ func notSerialized(err error) bool {
 	return ok && (pg.SQLState() == "40001" || pg.SQLState() == "40P01")
 }
 
-// The example of the package's doc is the code above.
+// The example in the documentation of package fence is the code above.
 func TestExampleIsTheSame(t *testing.T) {
 	source := func(name string) string {
 		b, err := os.ReadFile(name)
@@ -77,7 +77,8 @@ func TestExampleIsTheSame(t *testing.T) {
 	}
 }
 
-// The example is tried again where the server could not serialize it, and then reads what the hold before has written; an older hold is refused.
+// If the server cannot serialize the example, it runs again and reads what the hold before has
+// written. An older hold is refused.
 func TestExample(t *testing.T) {
 	s := postgres.need(t)
 	db := s.open(t)
@@ -101,7 +102,8 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// meets runs a withdrawal of 10 under second while a transaction of first, which leaves 50, has the fence.
+// meets runs a withdrawal of 10 under second, while a transaction of first has the fence. That
+// transaction leaves a balance of 50.
 func meets(
 	t *testing.T, s *server, db *sql.DB, first, second fence.Hold, withdraw func(context.Context, *sql.DB, fence.Hold, int64) error,
 ) error {
@@ -110,7 +112,7 @@ func meets(
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	defer func() { _ = tx.Rollback() }() // has no effect after Commit
 	if err := s.dialect.Advance(t.Context(), tx, first); err != nil {
 		t.Fatal(err)
 	}

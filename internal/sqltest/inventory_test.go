@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// The example inventory comes out as it says on each server: its controls go wrong and all other ways are right. It removes what
-// it made.
+// On each server the example inventory has the documented result: its controls are wrong, and all
+// other strategies are right. It removes its data.
 func TestInventory(t *testing.T) {
 	testlevel.Full(t)
 	program := filepath.Join(t.TempDir(), "inventory")

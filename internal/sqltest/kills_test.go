@@ -25,12 +25,13 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// childEnv makes the program a worker of TestOnceKills: dialect, dsn, number of keys, and the address of a Redis for the control.
+// childEnv makes the program a worker of TestOnceKills. It has the dialect, the dsn, the number of
+// keys, and for the control the address of a Redis.
 const childEnv = "HOLDFAST_SQLTEST_CHILD"
 
 const childWorkers = 8
 
-// work makes the effect of each key once, and writes the key after it.
+// work writes the effect of each key once, and prints the key after it.
 func work(args string) error {
 	part := strings.Split(args, "\n")
 	s := map[string]*server{string(fence.Postgres): postgres, string(fence.MySQL): mariadb}[part[0]]
@@ -45,7 +46,7 @@ func work(args string) error {
 		_, err := s.do(ctx, db, nil, key, nil)
 		return err
 	}
-	if addr := part[3]; addr != "" { // the control: a record in Redis, and an effect that is a transaction by itself
+	if addr := part[3]; addr != "" { // the control: a record in Redis, and the effect in a separate transaction
 		locks, err := lockcore.New(redis.NewClient(&redis.Options{Addr: addr}), lockcore.Options{Terms: lockcore.Terms{Lease: time.Second}})
 		if err != nil {
 			return err
@@ -81,8 +82,9 @@ func work(args string) error {
 	return nil
 }
 
-// campaign kills workers with SIGKILL until kills of them are dead, then lets one finish. It returns how many keys have no effect
-// and how many have more than one. redisAddr is empty for sqlonce.
+// campaign kills workers with SIGKILL until kills of them are dead, and then lets one finish. It
+// returns the number of keys without an effect, and of those with more than one. redisAddr is empty
+// for sqlonce.
 func campaign(t *testing.T, s *server, keys, kills int, redisAddr string) (missing, repeated int) {
 	t.Helper()
 	db, dsn := s.openAs(t, "")
@@ -99,7 +101,7 @@ func campaign(t *testing.T, s *server, keys, kills int, redisAddr string) (missi
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A worker first replays what is done, so the kill waits for a key that is new.
+		// A worker first replays the keys that are done, so the kill waits for a new key.
 		after, n := killed*keys/(kills+1)+rand.IntN(keys/(kills+1)), 0
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			if n++; killed < kills && n == after+1 {
@@ -135,8 +137,8 @@ func campaign(t *testing.T, s *server, keys, kills int, redisAddr string) (missi
 	return missing, repeated
 }
 
-// Workers that are killed at any moment make each effect once: the effect and its record are one transaction. The control has the
-// record in Redis, and repeats effects.
+// Workers that are killed at any moment write each effect once, because the effect and its record
+// are in one transaction. The control has the record in Redis, and repeats effects.
 func TestOnceKills(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		keys, kills := testlevel.Pick(t, 200, 200, 6000), testlevel.Pick(t, 10, 10, 120)

@@ -21,7 +21,8 @@ import (
 
 const costWorkers = 8
 
-// each runs f in a transaction for each of n keys, by 8 workers, and again if the server asks for that. It returns how often that was.
+// each runs f for n keys with 8 workers, one transaction per key. It repeats a transaction if the
+// server requires that, and returns the number of repeats.
 func (s *server) each(t *testing.T, db *sql.DB, first, n int, f func(tx *sql.Tx, key string) error) int64 {
 	t.Helper()
 	var repeated atomic.Int64
@@ -45,8 +46,9 @@ func (s *server) each(t *testing.T, db *sql.DB, first, n int, f func(tx *sql.Tx,
 	return repeated.Load()
 }
 
-// TestOnceCost compares the time of a transaction with one INSERT, alone and with Do or DoValue around it. The ways take turns in 31
-// rounds. It prints the median of the ratios with its 95 % interval. It fails if an effect is wrong, or if a transaction was run again.
+// TestOnceCost compares the time of a transaction with one INSERT, alone and with Do or DoValue
+// around it. The three variants alternate in 31 rounds. It logs the median of the ratios with its
+// 95 % interval, and fails if the number of effects is wrong or a transaction was run again.
 func TestOnceCost(t *testing.T) {
 	testlevel.Exhaustive(t)
 	onEach(t, func(t *testing.T, s *server) {
@@ -106,7 +108,7 @@ func (s *server) cost(t *testing.T, setting string) {
 	}
 	for _, w := range ways[1:] {
 		slices.Sort(w.ratios)
-		// The 10th and the 22nd of 31 values bound the median with 95 %.
+		// The 10th and the 22nd of 31 values are the bounds of the 95 % interval of the median.
 		t.Logf("%s ÷ the INSERT alone: time %.2f [%.2f, %.2f]", w.name, w.ratios[rounds/2], w.ratios[9], w.ratios[21])
 	}
 	var n int
@@ -115,7 +117,8 @@ func (s *server) cost(t *testing.T, setting string) {
 	}
 }
 
-// TestOnceTable fills the table with 500,000 keys, prints its size, and purges them while 8 workers call. No row of theirs is purged.
+// TestOnceTable fills the table with 500,000 keys, logs its size, and purges them while 8 workers
+// call. No row of the workers is purged.
 func TestOnceTable(t *testing.T) {
 	testlevel.Exhaustive(t)
 	const keys, block, batch = 500_000, 1000, 10_000
@@ -138,8 +141,8 @@ func TestOnceTable(t *testing.T) {
 			}
 		}
 		filled := time.Now()
-		t.Logf("%d keys in %v; bytes a key: %.0f", keys, filled.Sub(began).Round(time.Second), float64(s.size(t, db, dsn))/keys)
-		time.Sleep(time.Second) // the least age that Purge takes
+		t.Logf("%d keys in %v; bytes per key: %.0f", keys, filled.Sub(began).Round(time.Second), float64(s.size(t, db, dsn))/keys)
+		time.Sleep(time.Second) // the least age that Purge accepts
 		done := make(chan struct{})
 		var young atomic.Int64
 		var all sync.WaitGroup

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
-// waitTime bounds each wait of these tests, so that an error makes them fail and not hang.
+// waitTime bounds each wait of these tests, so that a defect makes them fail instead of hang.
 const waitTime = 20 * time.Second
 
 func bounded(t *testing.T) context.Context {
@@ -40,7 +40,7 @@ func begin(ctx context.Context, t *testing.T, db *sql.DB, level sql.IsolationLev
 	return tx
 }
 
-// record returns the record of key, or nil without a row or record.
+// record returns the record of key, or nil without a row or a record.
 func (s *server) record(t *testing.T, db *sql.DB, key string) (record []byte) {
 	t.Helper()
 	err := db.QueryRowContext(t.Context(), s.sql("SELECT record FROM holdfast_once WHERE name = ?"), []byte(key)).Scan(&record)
@@ -50,7 +50,8 @@ func (s *server) record(t *testing.T, db *sql.DB, key string) (record []byte) {
 	return record
 }
 
-// Clear waits for the transaction that has the key. It reports a row that was committed, and leaves none of its own.
+// Clear waits for the transaction that has the key. It reports whether a row was committed, and
+// leaves no row.
 func TestOnceClearWaits(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -89,7 +90,7 @@ func TestOnceClearWaits(t *testing.T) {
 	})
 }
 
-// Clear of a key without a row, and of the key of its own transaction.
+// Clear reports no row for a key without one, and removes the row of its own transaction.
 func TestOnceClear(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -123,8 +124,8 @@ func TestOnceClear(t *testing.T) {
 	})
 }
 
-// The age of a row does not depend on the time zone of the server: in spring and autumn it is right on both sides of the change,
-// also in the hour that comes twice.
+// The age of a row does not depend on the time zone of the server. In spring and autumn it is right
+// on both sides of the clock change, also in the hour that occurs twice.
 func TestOnceDaylightSaving(t *testing.T) {
 	s := mariadb.need(t)
 	db := s.openEffects(t)
@@ -186,8 +187,8 @@ func TestOnceDaylightSaving(t *testing.T) {
 	}
 }
 
-// A call that runs during Purge is neither blocked for ever nor deleted. If Purge is at READ COMMITTED, a call for a new key does
-// not wait. Purge skips the row of an open transaction.
+// Calls during Purge finish, and their rows are not deleted. If Purge runs at READ COMMITTED, a
+// call for a new key does not wait. Purge skips the row of an open transaction.
 func TestOncePurgeDuringCalls(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {
@@ -202,7 +203,7 @@ func TestOncePurgeDuringCalls(t *testing.T) {
 				old := "UPDATE holdfast_once SET at = at - " + map[bool]string{true: "interval '1 hour'", false: "3600000000"}[s == postgres]
 				exec1(t, db, old)
 				running := func() error { return nil }
-				if s != sqlite { // it has one writer
+				if s != sqlite { // SQLite has one writer
 					tx := begin(ctx, t, db, sql.LevelReadCommitted)
 					if _, err := sqlonce.Do(ctx, s.once(tx), "running", sqlonce.Options{}, nothing); err != nil {
 						t.Fatal(err)
@@ -255,8 +256,8 @@ func TestOncePurgeDuringCalls(t *testing.T) {
 	})
 }
 
-// Six instances that start at the same time create the tables together, through database/sql and pgx. Create does not wait for
-// an open transaction that has a row.
+// Six instances that start at the same time create the tables together, through database/sql and
+// pgx. Create does not wait for an open transaction that has a row.
 func TestCreateTogether(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db, dsn := s.openAs(t, "")
@@ -301,7 +302,7 @@ func TestCreateTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s == sqlite {
-			return // it has one writer
+			return // SQLite has one writer
 		}
 		if err := errors.Join(create(ctx, sqlonce.Create(s.dialect)), create(ctx, s.dialect.Create())); err != nil {
 			t.Errorf("Create beside an open transaction: %v", err)
@@ -313,7 +314,8 @@ func advanceIn(ctx context.Context, s *server, tx *sql.Tx) error {
 	return s.dialect.Advance(ctx, tx, hold("k", 1, "a"))
 }
 
-// The records of DoValue, of Do and of a result that is too large are those of guard.OnceValue and guard.Once.
+// The records of DoValue, of Do and of a result that is too large equal those of guard.OnceValue
+// and guard.Once.
 func TestOnceGolden(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -358,7 +360,8 @@ func TestOnceGolden(t *testing.T) {
 	})
 }
 
-// If the row of a call was deleted or belongs to another run, DoValue returns an error and the other row stays as it is. Do leaves it too.
+// If the row of a call was deleted or belongs to another run, DoValue returns an error and does not
+// change the other row. Do does not change it either.
 func TestOnceOtherRow(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -397,7 +400,7 @@ func TestOnceOtherRow(t *testing.T) {
 	})
 }
 
-// Do removes its record also if its ctx has ended, for the caller may still commit.
+// Do removes its record also if its ctx has ended, because the caller may still commit.
 func TestOnceEndedCtx(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -430,7 +433,7 @@ func (s stuck) ExecContext(ctx context.Context, query string, args ...any) (sql.
 	return s.Tx.ExecContext(ctx, query, args...)
 }
 
-// The removal of the record ends a second after ctx, and its error is returned with that of the function.
+// The removal of the record ends a second after ctx. Its error is joined with that of the function.
 func TestOnceRemovalBounded(t *testing.T) {
 	s := sqlite.need(t)
 	db := s.openEffects(t)
@@ -454,7 +457,8 @@ func TestOnceRemovalBounded(t *testing.T) {
 	}
 }
 
-// An error of the function is returned unchanged, also if the transaction has ended or can no longer be committed.
+// An error of the function is returned unchanged, also if the transaction has ended or can no
+// longer be committed.
 func TestOnceErrorUnchanged(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -502,7 +506,7 @@ func TestOncePanickingCodec(t *testing.T) {
 	})
 }
 
-// A record of a failure is refused, for this package writes none.
+// A record of a failure is refused, because this package writes none.
 func TestOnceFailedRecord(t *testing.T) {
 	record, err := idempotency.Content{Ending: idempotency.Failed, Data: []byte("no")}.Encode()
 	if err != nil {
@@ -523,8 +527,8 @@ func TestOnceFailedRecord(t *testing.T) {
 	})
 }
 
-// A transaction that has read before Do still finds a row that was committed since, or is told to begin again. What it reads after Do
-// may be older, so Do comes first.
+// A transaction that has read before Do still finds a row that was committed since, or must begin
+// again. What it reads after Do may be old, so Do comes first.
 func TestOnceReadBefore(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -544,7 +548,8 @@ func TestOnceReadBefore(t *testing.T) {
 	})
 }
 
-// The settings of the drivers that change what a statement returns, or how it is sent, change nothing.
+// Settings of the drivers that change the results of a statement or the way it is sent do not
+// change the result of a call.
 func TestOnceSettings(t *testing.T) {
 	for _, c := range []struct {
 		s        *server
@@ -604,7 +609,8 @@ func TestOnceSettings(t *testing.T) {
 	}
 }
 
-// The largest result fits, also if the driver writes it into the text of the statement and escapes each byte.
+// The largest result fits, also if the driver writes it into the text of the statement and escapes
+// each byte.
 func TestOnceLargestResult(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		setting := ""

@@ -59,7 +59,8 @@ func TestOnceExampleIsTheSame(t *testing.T) {
 	}
 }
 
-// Repeats of a payment get the receipt of the first, also those that the server could not serialize at first.
+// Repeats of a payment get the receipt of the first one, also if the server could not serialize
+// them at first.
 func TestOnceExample(t *testing.T) {
 	s := postgres.need(t)
 	db := s.open(t)

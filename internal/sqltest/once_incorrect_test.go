@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
-// Each mistake that the examples of package sqlonce show does the harm that they name.
+// Each test shows the harm of a mistake that an example of package sqlonce describes.
 
 // An effect that is written through db stays after a rollback, so the next call repeats it.
 func TestOnceIncorrectOtherTransaction(t *testing.T) {
@@ -32,12 +32,12 @@ func TestOnceIncorrectOtherTransaction(t *testing.T) {
 			}
 		}
 		if n := effects(t, db, "k"); n != 2 {
-			t.Errorf("%d effects; is the rule still needed?", n)
+			t.Errorf("%d effects, want 2; is the rule still needed?", n)
 		}
 	})
 }
 
-// A function that clears its own key, or hides that the server has rolled back: Do returns Ran, and the key runs again.
+// A function clears its own key. Do returns Ran, and the key runs again.
 func TestOnceIncorrectRowDisappears(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -58,12 +58,13 @@ func TestOnceIncorrectRowDisappears(t *testing.T) {
 			}
 		}
 		if n := effects(t, db, "k"); n != 2 {
-			t.Errorf("%d effects; is the rule still needed?", n)
+			t.Errorf("%d effects, want 2; is the rule still needed?", n)
 		}
 	})
 }
 
-// A function hides error 1213. MariaDB has rolled the transaction back, and commits the statements after it one by one.
+// A function hides error 1213. MariaDB has rolled the transaction back, and commits the later
+// statements one by one.
 func TestOnceIncorrectHiddenError(t *testing.T) {
 	s := mariadb.need(t)
 	db := s.openEffects(t)
@@ -71,7 +72,7 @@ func TestOnceIncorrectHiddenError(t *testing.T) {
 	exec1(t, db, "INSERT INTO pair (id, n) VALUES (1, 0), (2, 0)")
 	ctx := bounded(t)
 	other := begin(ctx, t, db, sql.LevelReadCommitted)
-	for range 20 { // the server ends the transaction that has changed less
+	for range 20 { // the server rolls back the transaction that has changed less
 		if _, err := other.ExecContext(ctx, "INSERT INTO effect VALUES ('weight')"); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +104,7 @@ func TestOnceIncorrectHiddenError(t *testing.T) {
 	}
 }
 
-// A refusal that is an error is not remembered. One that is a value is.
+// A refusal that is an error is not recorded. A refusal that is a value is.
 func TestOnceIncorrectRefusal(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)

@@ -16,7 +16,8 @@ import (
 
 var errLost = errors.New("the answer to COMMIT was lost")
 
-// lossy makes connections that close after the next COMMIT if lose is set, so that its answer is lost.
+// lossy makes connections. If lose is set, a connection closes after its next COMMIT and reports
+// errLost, as if the reply had been lost.
 type lossy struct {
 	inner driver.Driver
 	dsn   string
@@ -76,7 +77,7 @@ func (t *lossyTx) Commit() error {
 	return err
 }
 
-// After a COMMIT without an answer, the next call replays.
+// After a COMMIT whose reply was lost, the next call replays.
 func TestOnceLostCommit(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db, dsn := s.openAs(t, "")

@@ -22,7 +22,8 @@ import (
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
-// The transactions of sqlx, GORM, bun and ent: Do and the effect are in the same one.
+// In the transactions of sqlx, GORM, bun and ent, the key and the effect are committed or rolled
+// back together.
 func TestOnceORM(t *testing.T) {
 	s := postgres.need(t)
 	const insert = "INSERT INTO effect VALUES ('orm')"
@@ -69,7 +70,7 @@ func TestOnceORM(t *testing.T) {
 		},
 		"bun": func(ctx context.Context, db *sql.DB, end error) error {
 			return bun.NewDB(db, pgdialect.New()).RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-				return do(ctx, sqlonce.Postgres(tx.Tx), func(ctx context.Context) error { // bun; bun.Tx itself writes placeholders in its own way
+				return do(ctx, sqlonce.Postgres(tx.Tx), func(ctx context.Context) error { // bun; a bun.Tx itself formats placeholders in another way
 					_, err := tx.ExecContext(ctx, insert)
 					return errors.Join(err, end)
 				})

@@ -36,7 +36,8 @@ func (s *server) once(tx fence.Tx) sqlonce.Tx {
 	}
 }
 
-// openEffects is open with a table of effects. It has no unique column, so that an effect can be there twice.
+// openEffects opens a database with a table of effects. The table has no unique column, so a test
+// can find a repeated effect.
 func (s *server) openEffects(t *testing.T) *sql.DB {
 	t.Helper()
 	db := s.open(t)
@@ -63,14 +64,15 @@ func inTx(ctx context.Context, db *sql.DB, o *sql.TxOptions, fn func(tx *sql.Tx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	defer func() { _ = tx.Rollback() }() // has no effect after Commit
 	if err := fn(tx); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-// do makes the effect of key once. fail, if it is not nil, is what the function returns after the effect.
+// do writes the effect of key once. If fail is not nil, the function returns its result after the
+// effect.
 func (s *server) do(ctx context.Context, db *sql.DB, o *sql.TxOptions, key string, fail func() error) (out guard.Outcome, err error) {
 	err = inTx(ctx, db, o, func(tx *sql.Tx) (err error) {
 		out, err = sqlonce.Do(ctx, s.once(tx), key, sqlonce.Options{}, func(ctx context.Context) error {
@@ -86,8 +88,9 @@ func (s *server) do(ctx context.Context, db *sql.DB, o *sql.TxOptions, key strin
 
 var errFail = errors.New("fails")
 
-// 64 calls of one key at the same time make one effect, at each isolation level, also if some of them roll back. Without
-// a rollback MariaDB, SQLite, and PostgreSQL at READ COMMITTED run no transaction again.
+// 64 calls of one key at the same time write one effect, at each isolation level, also if some of
+// them roll back. Without a rollback MariaDB, SQLite, and PostgreSQL at READ COMMITTED never
+// require that a transaction runs again.
 func TestOnceContenders(t *testing.T) {
 	const calls, keys = 64, 4
 	onEach(t, func(t *testing.T, s *server) {
@@ -146,7 +149,7 @@ func TestOnceContenders(t *testing.T) {
 
 type receipt struct{ Payment, Amount int64 }
 
-// value is DoValue of key in a transaction of its own.
+// value calls DoValue for key in a separate transaction.
 func (s *server) value(ctx context.Context, db *sql.DB, key string, o sqlonce.Options, fn func(tx *sql.Tx) (receipt, error)) (res guard.Result[receipt], err error) {
 	err = inTx(ctx, db, nil, func(tx *sql.Tx) (err error) {
 		res, err = sqlonce.DoValue(ctx, s.once(tx), key, o, func(context.Context) (receipt, error) { return fn(tx) })
@@ -162,8 +165,8 @@ func want(t *testing.T, what string, res guard.Result[receipt], err error, outco
 	}
 }
 
-// A value is returned and replayed. A commit whose reply was lost is a commit: the next call replays. A transaction that ended
-// before its commit leaves nothing.
+// A value is returned and replayed, for all keys. A transaction that was rolled back leaves no row
+// and no effect.
 func TestOnceValue(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -209,7 +212,7 @@ func TestOnceFails(t *testing.T) {
 				_, _ = s.do(t.Context(), db, nil, "panic", func() error { panic("fn") })
 			},
 			"ctx": func() {
-				if _, err := s.do(ctx, db, nil, "ctx", func() error { cancel(); return nil }); !errors.Is(err, context.Canceled) && !errors.Is(err, sql.ErrTxDone) { // database/sql rolls back beside the caller
+				if _, err := s.do(ctx, db, nil, "ctx", func() error { cancel(); return nil }); !errors.Is(err, context.Canceled) && !errors.Is(err, sql.ErrTxDone) { // database/sql rolls back concurrently
 					t.Errorf("ctx: %v", err)
 				}
 			},
@@ -225,7 +228,8 @@ func TestOnceFails(t *testing.T) {
 	})
 }
 
-// A transaction that is committed after an error or a panic leaves a row without a record: the key neither runs nor replays until Clear.
+// A transaction that is committed after an error or a panic leaves a row without a record. The key
+// neither runs nor replays until Clear.
 func TestOnceCommitAfterError(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -280,7 +284,8 @@ func TestOnceCommitAfterError(t *testing.T) {
 
 func ignore(error) error { return nil }
 
-// A call inside a call of the same key is an error, also in another transaction. After the call the same transaction replays.
+// A call inside a call of the same key is an error. After the outer call the same transaction
+// replays.
 func TestOnceNested(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -312,7 +317,7 @@ func TestOnceNested(t *testing.T) {
 
 func nothing(context.Context) error { return nil }
 
-// A key and its effect in one savepoint live or die together.
+// A key and its effect in one savepoint are kept or rolled back together.
 func TestOnceSavepoint(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -344,7 +349,8 @@ func TestOnceSavepoint(t *testing.T) {
 	})
 }
 
-// Fingerprint, codec, size and form of a record. It is the record of guard.Once.
+// The fingerprint, the codec and the size of a result have the same effects as under guard.Once,
+// and the record has the same form.
 func TestOnceRecord(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -403,7 +409,7 @@ func (badCodec) Name() string               { return "bad" }
 func (badCodec) Encode(any) ([]byte, error) { return nil, errFail }
 func (badCodec) Decode([]byte, any) error   { return errFail }
 
-// Purge deletes what is old, in batches, and no row of a transaction that runs.
+// Purge deletes old rows in batches. It skips the row that an open transaction has locked.
 func TestOncePurge(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -422,7 +428,7 @@ func TestOncePurge(t *testing.T) {
 			t.Fatal(err)
 		}
 		locked := 0
-		if s != sqlite { // it has one writer
+		if s != sqlite { // SQLite has one writer
 			tx, err := db.BeginTx(ctx, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -512,7 +518,7 @@ type longCodec struct{ badCodec }
 
 func (longCodec) Name() string { return strings.Repeat("c", 33) }
 
-// A missing table is an error of the driver, and the transaction writes nothing.
+// Without the table Do returns the error of the driver, and no effect is written.
 func TestOnceNoTable(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -524,7 +530,7 @@ func TestOnceNoTable(t *testing.T) {
 	})
 }
 
-// pgx and database/sql see each other's rows.
+// pgx and database/sql replay the records of each other.
 func TestOncePgx(t *testing.T) {
 	s := postgres.need(t)
 	db, dsn := s.openAs(t, "")

@@ -31,7 +31,8 @@ func (c *counting) QueryRowContext(ctx context.Context, query string, args ...an
 	return c.Tx.QueryRowContext(ctx, query, args...)
 }
 
-// Do needs one statement beside the effect, DoValue two, a replay two. MySQL, which does not say whether a row was inserted, needs one more.
+// Do needs one statement besides the effect, DoValue two, and a replay two. MySQL does not report
+// whether a row was inserted, so it needs one more.
 func TestOnceStatements(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -63,7 +64,8 @@ func TestOnceStatements(t *testing.T) {
 	})
 }
 
-// A pool or a connection does not compile: each of their statements would be a transaction.
+// A pool or a connection does not compile, because each of their statements would be a separate
+// transaction.
 func TestOnceNeedsATransaction(t *testing.T) {
 	dir, err := os.MkdirTemp(".", "_types") //nolint:usetesting // in this module, so that its imports resolve; ./... leaves it out
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 )
 
-// ownRow returns the statements that the docs of package fence have for a row that carries its own fence, in the dialect of s.
+// ownRow returns the statements in the documentation of package fence for a row with its own fence,
+// in the dialect of s.
 func ownRow(t *testing.T, s *server) (alter, update string) {
 	t.Helper()
 	b, err := os.ReadFile("../../fence/doc.go")
@@ -35,7 +36,7 @@ func ownRow(t *testing.T, s *server) (alter, update string) {
 	return alter, update
 }
 
-// accounts makes a table with a row in it.
+// accounts creates a table with one row.
 func accounts(t *testing.T, s *server) *sql.DB {
 	t.Helper()
 	settings := ""
@@ -48,7 +49,7 @@ func accounts(t *testing.T, s *server) *sql.DB {
 	return db
 }
 
-// rows is how many rows the docs' statement affects under h.
+// rows returns the number of rows that the documented statement affects under h.
 func rows(t *testing.T, s *server, db *sql.DB, update string, h fence.Hold) int64 {
 	t.Helper()
 	args := []any{90, h.Token, h.ID, 42}
@@ -66,8 +67,9 @@ func rows(t *testing.T, s *server, db *sql.DB, update string, h fence.Hold) int6
 	return n
 }
 
-// A row that was there before its columns, as the docs of package fence add them, and one that came after are fenced by the docs' statement: no
-// row means stale, in MySQL only with clientFoundRows, for else a write that changes nothing counts as none. IDs are bytes.
+// The documented statement fences a row that existed before the columns, and one that was inserted
+// after them. No affected row means that the hold is stale. MySQL needs clientFoundRows for that,
+// because otherwise a write that changes nothing affects no row. Ids are bytes.
 func TestOwnRow(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, before := range []bool{true, false} {
@@ -94,14 +96,14 @@ func TestOwnRow(t *testing.T) {
 				{7, strings.Repeat("c", 64), false},
 			} {
 				if n := rows(t, s, db, update, hold("account:42", step.n, step.id)); (n == 0) != step.stale {
-					t.Errorf("there before %v, step %d: %d rows", before, i, n)
+					t.Errorf("row existed before %v, step %d: %d rows", before, i, n)
 				}
 			}
 		}
 	})
 }
 
-// Columns without the docs' NOT NULL DEFAULT refuse every hold: the docs' words have a reason.
+// If the columns lack the documented NOT NULL DEFAULT, the statement refuses every hold.
 func TestOwnRowNull(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := accounts(t, s)

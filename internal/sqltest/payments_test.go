@@ -47,8 +47,8 @@ func (s store) book(ctx context.Context, account string, amount int64) (int64, e
 	return booked.Value, tx.Commit()
 }
 
-// A run that died after its commit is repeated: the same payment, one message. Another amount with the same key is refused by the
-// database, although Redis knows nothing.
+// A run that dies after its commit is repeated: there is one payment and one message. The database
+// refuses another amount with the same key, although Redis has no record.
 func TestPayments(t *testing.T) {
 	s := store{postgres.need(t).open(t)}
 	exec1(t, s.db, "CREATE TABLE payments (id bigserial PRIMARY KEY, account text NOT NULL, amount bigint NOT NULL)")
@@ -65,7 +65,7 @@ func TestPayments(t *testing.T) {
 		amounts = amounts[1:]
 		_, other := errors.AsType[*lockcore.MismatchError](err)
 		got = append(got, fmt.Sprint(id, err == nil, other))
-		w.WriteHeader(http.StatusInternalServerError) // stands for the crash: no answer is recorded
+		w.WriteHeader(http.StatusInternalServerError) // simulates the crash: no answer is recorded
 	}))
 	for range 3 {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/payments", strings.NewReader("{}"))

@@ -25,7 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
-// The functions up to the first test are in docs/sql.md.
+// The functions before the first test are in docs/sql.md.
 
 var errSoldOut = errors.New("sold out")
 
@@ -132,7 +132,7 @@ func openShop(ctx context.Context, file string) (*sql.DB, error) {
 	return db, nil
 }
 
-// rebound writes the placeholders of MySQL.
+// rebound replaces the placeholders of PostgreSQL by those of MySQL.
 type rebound struct{ fence.Tx }
 
 var placeholder = regexp.MustCompile(`\$\d`)
@@ -145,7 +145,8 @@ func (r rebound) QueryRowContext(ctx context.Context, query string, args ...any)
 	return r.Tx.QueryRowContext(ctx, placeholder.ReplaceAllString(query, "?"), args...)
 }
 
-// The recipes of docs/sql.md sell each unit once, on all databases that they are for. Without a lock too many are sold.
+// The recipes of docs/sql.md sell each unit once, on each database that they support. The control
+// without a lock sells too many.
 func TestRecipes(t *testing.T) {
 	const buyers, each, units = 16, 6, 30
 	unlocked := func(ctx context.Context, tx fence.Tx, item int64) error { // the control
@@ -167,7 +168,7 @@ func TestRecipes(t *testing.T) {
 			missing *server
 		}{
 			{"one statement", sell, nil},
-			{"row lock", sellLocked, sqlite}, // a transaction that begins as IMMEDIATE is alone
+			{"row lock", sellLocked, sqlite}, // a transaction that begins as IMMEDIATE excludes other writers
 			{"advisory lock", sellNamed, nil},
 			{"version", sellVersioned, nil},
 			{"no lock", unlocked, sqlite},
@@ -204,7 +205,7 @@ func TestRecipes(t *testing.T) {
 				all.Wait()
 				switch n := sold.Load(); {
 				case c.name == "no lock" && n <= units:
-					t.Errorf("inconclusive: the control has sold %d of %d units", n, units)
+					t.Errorf("inconclusive: the control sold %d of %d units", n, units)
 				case c.name != "no lock" && n != units:
 					t.Errorf("%d of %d units were sold", n, units)
 				}
@@ -213,7 +214,8 @@ func TestRecipes(t *testing.T) {
 	})
 }
 
-// In the shop of docs/sql.md a second transaction waits for the first, and then replays.
+// In the shop of docs/sql.md one of eight transactions at the same time runs, and the others wait
+// and replay.
 func TestRecipeShop(t *testing.T) {
 	db, err := openShop(t.Context(), filepath.Join(t.TempDir(), "shop.db"))
 	if err != nil {
@@ -242,7 +244,7 @@ func TestRecipeShop(t *testing.T) {
 	}
 }
 
-// Without a busy_timeout the second writer gets SQLITE_BUSY, for which again is true.
+// Without a busy_timeout the second writer gets SQLITE_BUSY, for which again returns true.
 func TestAgainSQLite(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "shop.db")
 	shop, err := openShop(t.Context(), file)

@@ -31,13 +31,13 @@ import (
 
 const startTime = time.Minute
 
-// server is a database server that the first test that needs it starts, and TestMain stops. No server outlives the tests, also if they
-// are killed.
+// server is a database server. The first test that needs it starts it, and TestMain stops it. It
+// does not outlive the tests, even if they are killed.
 type server struct {
 	dialect  fence.SQL
-	programs []string // the server first
-	make     string   // shell command that fills the folder $1
-	run      string   // arguments of the server, on the folder $DIR
+	programs []string // the first one is the server
+	make     string   // shell command that initializes the folder $1
+	run      string   // arguments of the server for the folder $DIR
 	env      string   // of the server
 	stopBy   syscall.Signal
 	driver   string
@@ -55,7 +55,7 @@ var postgres = &server{
 	programs: []string{"postgres", "initdb"},
 	make:     `exec initdb --no-sync --auth=trust --username=postgres --locale=C --encoding=UTF8 --pgdata="$1/data"`,
 	run:      "-D $DIR/data -k $DIR -c listen_addresses= -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c shared_buffers=16MB",
-	stopBy:   syscall.SIGQUIT, // at once, and it takes its children with it
+	stopBy:   syscall.SIGQUIT, // stops at once, together with the child processes
 	driver:   "pgx",
 	dsn:      func(dir, database string) string { return "host=" + dir + " user=postgres dbname=" + database },
 }
@@ -118,7 +118,8 @@ func onServers(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Run("mariadb", func(t *testing.T) { test(t, mariadb.need(t)) })
 }
 
-// need starts s if it does not run. Without its programs the test is skipped, or fails if CI is true.
+// need starts s if it does not run. Without its programs the test is skipped, or fails if CI is
+// true.
 func (s *server) need(t *testing.T) *server {
 	t.Helper()
 	for _, p := range s.programs {
@@ -135,14 +136,14 @@ func (s *server) need(t *testing.T) *server {
 	return s
 }
 
-// open returns a new database with the table of the fence.
+// open returns a new database with the tables of fence and sqlonce.
 func (s *server) open(t *testing.T) *sql.DB {
 	t.Helper()
 	db, _ := s.openAs(t, "")
 	return db
 }
 
-// openAs is open with settings at the end of the dsn. It returns the dsn too.
+// openAs is open with settings at the end of the dsn. It also returns the dsn.
 func (s *server) openAs(t *testing.T, settings string) (db *sql.DB, dsn string) {
 	t.Helper()
 	name := fmt.Sprintf("test%d", s.bases.Add(1))
@@ -155,14 +156,15 @@ func (s *server) openAs(t *testing.T, settings string) (db *sql.DB, dsn string) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	for range 2 { // as each instance does when it starts
+	for range 2 { // each instance does this when it starts
 		exec1(t, db, s.dialect.Create())
 		exec1(t, db, sqlonce.Create(s.dialect))
 	}
 	return db, dsn
 }
 
-// begin makes a folder, lets the server fill it, starts it and waits until it answers.
+// begin creates a folder, lets the server initialize it, starts the server, and waits until it
+// replies.
 func (s *server) begin() (err error) {
 	dir, err := os.MkdirTemp("", "fence")
 	if err != nil {
@@ -199,7 +201,7 @@ func (s *server) begin() (err error) {
 		_ = cmd.Process.Signal(s.stopBy)
 		_ = cmd.Wait()
 		if guard != nil {
-			_ = guard.Process.Kill() // before its pipe closes, else it would kill a process id that is free again
+			_ = guard.Process.Kill() // before its pipe closes; otherwise it would kill a process id that may belong to another process by now
 			_ = alive.Close()
 			_ = guard.Wait()
 		}
@@ -228,9 +230,10 @@ func (s *server) await() (err error) {
 	return err
 }
 
-// watch starts a process that ends the server and its folder if the tests' process dies before, as it does at go test's timeout.
+// watch starts a process that stops the server and removes its folder if the test process dies
+// first, for example at the timeout of go test.
 func watch(pid int, by syscall.Signal, dir string) (io.Closer, *exec.Cmd, error) {
-	const script = `read _; kill -"$1" "$2"; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; rm -rf "$3" && exit; done` // its children still write
+	const script = `read _; kill -"$1" "$2"; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; rm -rf "$3" && exit; done` // the children of the server still write
 	guard := exec.Command("sh", "-c", script, "sh", strconv.Itoa(int(by)), strconv.Itoa(pid), dir)              //nolint:noctx // as above
 	in, err := guard.StdinPipe()
 	if err == nil {
@@ -242,7 +245,8 @@ func watch(pid int, by syscall.Signal, dir string) (io.Closer, *exec.Cmd, error)
 	return in, guard, nil
 }
 
-// owner gives dir to who the servers run as: root is refused by them, so it is their own user, or nobody.
+// owner makes dir the property of the user that the servers run as, if the tests run as root, which
+// the servers refuse. That is the user postgres, or the system user nobody.
 func owner(dir string) (*syscall.SysProcAttr, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -262,7 +266,7 @@ func owner(dir string) (*syscall.SysProcAttr, error) {
 	return nil, fmt.Errorf("no user to run a server as")
 }
 
-// lookPath knows where Debian hides PostgreSQL: the newest comes first.
+// lookPath also searches the folders of Debian for PostgreSQL, and prefers the newest version.
 func lookPath(program string) (string, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + program)
 	if len(found) > 0 {
@@ -281,7 +285,7 @@ func exec1(t *testing.T, db *sql.DB, text string, args ...any) {
 	}
 }
 
-// sql returns a text with at most one ? as s writes it.
+// sql replaces the only ? of a text, if any, by the placeholder of s.
 func (s *server) sql(text string) string {
 	if s.dialect == fence.Postgres {
 		return strings.Replace(text, "?", "$1", 1)

@@ -15,8 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 )
 
-// A transaction that has read before Advance: at REPEATABLE READ PostgreSQL asks for another try, and so does MariaDB with
-// innodb_snapshot_isolation; without it what was read is older than the last write, and nothing says so. That is why Advance comes first.
+// A transaction reads before Advance, and another hold writes in between. At REPEATABLE READ
+// PostgreSQL requires that the transaction runs again, and so does MariaDB with
+// innodb_snapshot_isolation. Without that setting MariaDB returns no error, and the read value is
+// older than the last write. Therefore Advance comes first.
 func TestReadBeforeAdvance(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		db := s.open(t)
@@ -66,7 +68,8 @@ func TestReadBeforeAdvance(t *testing.T) {
 	})
 }
 
-// A hold that has read before Advance, when it was still the newest, is refused all the same, or must try again and is refused then.
+// A transaction reads before Advance, while its hold is the newest one. After a newer hold has
+// advanced, Advance refuses the transaction, or the server requires that it runs again.
 func TestStaleAfterReading(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {
@@ -83,7 +86,7 @@ func TestStaleAfterReading(t *testing.T) {
 			var token int64
 			query := "SELECT max(token) FROM holdfast_fence"
 			if level == sql.LevelSerializable && s.dialect == fence.MySQL {
-				query = "SELECT 1" // there a read would lock the row
+				query = "SELECT 1" // at this level a read would lock the row
 			}
 			if err := tx.QueryRowContext(t.Context(), query).Scan(&token); err != nil {
 				t.Fatal(err)
@@ -98,7 +101,8 @@ func TestStaleAfterReading(t *testing.T) {
 	})
 }
 
-// With innodb_snapshot_isolation, the default from MariaDB 11.6 on, all is as without it.
+// With innodb_snapshot_isolation, the default since MariaDB 11.6, the results are those of
+// TestWriters.
 func TestWritersSnapshotIsolation(t *testing.T) {
 	s := mariadb.need(t)
 	db, _ := s.openAs(t, "?innodb_snapshot_isolation=ON")
@@ -108,14 +112,15 @@ func TestWritersSnapshotIsolation(t *testing.T) {
 		n := drawn.Add(1)
 		return hold("k", 100+n-rand.Int64N(writers), fmt.Sprint(n))
 	})
-	t.Logf("%d accepted, %d refused, %d tried again", sum.accepted.Load(), sum.refused.Load(), sum.retried.Load())
+	t.Logf("%d accepted, %d refused, %d run again", sum.accepted.Load(), sum.refused.Load(), sum.retried.Load())
 	if sum.accepted.Load() < 100 || sum.refused.Load() < 100 {
-		t.Error("inconclusive")
+		t.Error("inconclusive: fewer than 100 were accepted or refused")
 	}
 	judge(t, db, sum.accepted.Load())
 }
 
-// Eight holds at the same time on a key that has no row yet, half of which roll back: the row is that of the newest that was committed.
+// Eight holds advance a key without a row at the same time, and half of them roll back. The row is
+// that of the newest hold that committed.
 func TestFirstOfAKey(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {
@@ -153,7 +158,7 @@ func TestFirstOfAKey(t *testing.T) {
 					t.Errorf("%v: %s has token %d, want %d, %v", level, key, token, newest.Load(), err)
 				}
 			}
-			t.Logf("%v: %d refused, %d tried again", level, refused.Load(), retried.Load())
+			t.Logf("%v: %d refused, %d run again", level, refused.Load(), retried.Load())
 		}
 	})
 }
@@ -163,7 +168,7 @@ func commitOrNot(ctx context.Context, s *server, db *sql.DB, o *sql.TxOptions, h
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	defer func() { _ = tx.Rollback() }() // has no effect after Commit
 	if err := s.dialect.Advance(ctx, tx, h); err != nil || !commit {
 		return err
 	}

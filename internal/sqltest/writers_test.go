@@ -21,14 +21,15 @@ const (
 	tries   = 100 // of one transaction
 )
 
-// increment reads the counter, adds one and writes it back, as a handler does that has more to do than a statement can.
+// increment reads the counter, adds one and writes it, in separate statements like a handler. It
+// runs the transaction again if the server requires that.
 func increment(ctx context.Context, s *server, db *sql.DB, o *sql.TxOptions, h fence.Hold) (value int64, retried int, err error) {
 	for try := range tries {
 		if value, err = incrementOnce(ctx, s, db, o, h); !again(err) {
 			return value, try, err
 		}
 	}
-	return 0, tries, fmt.Errorf("given up after %d tries: %w", tries, err)
+	return 0, tries, fmt.Errorf("no success after %d tries: %w", tries, err)
 }
 
 func incrementOnce(ctx context.Context, s *server, db *sql.DB, o *sql.TxOptions, h fence.Hold) (value int64, err error) {
@@ -36,7 +37,7 @@ func incrementOnce(ctx context.Context, s *server, db *sql.DB, o *sql.TxOptions,
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing after Commit
+	defer func() { _ = tx.Rollback() }() // has no effect after Commit
 	if h != (fence.Hold{}) {
 		if err := s.dialect.Advance(ctx, tx, h); err != nil {
 			return 0, err
@@ -64,7 +65,7 @@ func counterTables(t *testing.T, db *sql.DB) {
 
 type tally struct{ accepted, refused, retried atomic.Int64 }
 
-// write lets all writers work at the same time, each transaction under the hold that next says.
+// write runs all writers at the same time, each transaction under the hold that next returns.
 func write(t *testing.T, s *server, db *sql.DB, o *sql.TxOptions, next func() fence.Hold) *tally {
 	t.Helper()
 	sum := new(tally)
@@ -90,8 +91,9 @@ func write(t *testing.T, s *server, db *sql.DB, o *sql.TxOptions, next func() fe
 	return sum
 }
 
-// Eight writers, tokens out of order, some of them given twice to different holds: what is accepted never goes back, no token is accepted of
-// two holds, and no accepted increment is lost, at each level.
+// Eight writers write at the same time with tokens out of order, and some tokens belong to two
+// holds. At each level the tokens of accepted writes never decrease, each token is accepted for one
+// hold only, and no accepted increment is lost.
 func TestWriters(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {
@@ -101,11 +103,11 @@ func TestWriters(t *testing.T) {
 				var drawn atomic.Int64
 				sum := write(t, s, db, &sql.TxOptions{Isolation: level}, func() fence.Hold {
 					n := drawn.Add(1)
-					return hold("k", 100+n-rand.Int64N(writers), fmt.Sprint(n)) // it grows, but not in order; several have the same
+					return hold("k", 100+n-rand.Int64N(writers), fmt.Sprint(n)) // grows, but not in order, and several holds have the same token
 				})
-				t.Logf("%d accepted, %d refused, %d tried again", sum.accepted.Load(), sum.refused.Load(), sum.retried.Load())
+				t.Logf("%d accepted, %d refused, %d run again", sum.accepted.Load(), sum.refused.Load(), sum.retried.Load())
 				if sum.accepted.Load() < 100 || sum.refused.Load() < 100 {
-					t.Error("inconclusive")
+					t.Error("inconclusive: fewer than 100 were accepted or refused")
 				}
 				judge(t, db, sum.accepted.Load())
 			})
@@ -133,7 +135,7 @@ func judge(t *testing.T, db *sql.DB, accepted int64) {
 			t.Fatal(err)
 		}
 		if want++; value != want {
-			t.Fatalf("increment %d is missing or there twice", want)
+			t.Fatalf("increment %d is missing or repeated", want)
 		}
 		if token < last || token == last && id != by {
 			t.Errorf("token %d of %s after %d of %s", token, id, last, by)
@@ -145,7 +147,7 @@ func judge(t *testing.T, db *sql.DB, accepted int64) {
 	}
 }
 
-// The same without the fence loses increments: what TestWriters counts can be lost.
+// Without the fence increments are lost, so TestWriters can fail.
 func TestWritersUnfenced(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		db := s.open(t)

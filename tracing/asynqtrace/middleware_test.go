@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// rig is a TracerProvider whose spans stay here.
+// rig is a TracerProvider that keeps its spans in memory.
 type rig struct {
 	*sdktrace.TracerProvider
 	spans *tracetest.InMemoryExporter
@@ -42,14 +42,14 @@ func (r rig) middleware() asynq.MiddlewareFunc {
 	return asynqtrace.Middleware(asynqtrace.Options{TracerProvider: r})
 }
 
-// producer makes a span that has ended, and the ctx in it.
+// producer starts and ends a span, and returns its ctx.
 func (r rig) producer(ctx context.Context) (context.Context, trace.SpanContext) {
 	ctx, span := r.Tracer("test").Start(ctx, "producer")
 	span.End()
 	return ctx, span.SpanContext()
 }
 
-// deliver hands t to h and returns the span of that.
+// deliver calls h with task under the middleware, and returns the span of the delivery.
 func (r rig) deliver(t *testing.T, task *asynq.Task, h asynq.HandlerFunc) tracetest.SpanStub {
 	t.Helper()
 	r.spans.Reset()
@@ -66,7 +66,8 @@ func (r rig) deliver(t *testing.T, task *asynq.Task, h asynq.HandlerFunc) tracet
 
 func nothing(context.Context, *asynq.Task) error { return nil }
 
-// From the producer's span through Redis to that of each delivery, on a real asynq server: a link, not a parent.
+// On a real asynq server the span of each delivery has a link to the span of the producer, and
+// another trace. The context passes through Redis.
 func TestTraceGoesThroughAsynq(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.Bubble(t).Client(t)
@@ -98,7 +99,7 @@ func TestTraceGoesThroughAsynq(t *testing.T) {
 		srv.Shutdown()
 		got := r.spans.GetSpans()
 		if len(got) != 2 {
-			t.Fatalf("%d spans, want one a delivery", len(got))
+			t.Fatalf("%d spans, want one per delivery", len(got))
 		}
 		for i, s := range got {
 			if s.Name != "process charge" || s.SpanKind != trace.SpanKindConsumer {
@@ -128,7 +129,8 @@ func TestTraceGoesThroughAsynq(t *testing.T) {
 	})
 }
 
-// The delivery's span is in the handler's ctx, so that what the handler does is below it.
+// The ctx of the handler has the span of the delivery, so that the spans of the handler are its
+// children.
 func TestHandlerIsBelowItsDelivery(t *testing.T) {
 	r := newRig()
 	var inner trace.SpanContext
@@ -141,7 +143,8 @@ func TestHandlerIsBelowItsDelivery(t *testing.T) {
 	}
 }
 
-// What is no error of the task leaves the status alone: a conflict that is tried again, a task that was dropped.
+// A result that is no error of the task does not change the status: a conflict that is retried, or
+// a task that was dropped.
 func TestStatus(t *testing.T) {
 	busy := &lockcore.BusyError{Key: "account:42"}
 	for name, tt := range map[string]struct {
@@ -165,7 +168,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The same for the policies of asynqmw: only what asynq counts as a failure is an error.
+// The same holds for the policies of asynqmw: only what asynq counts as a failure is an error.
 func TestStatusOfPolicies(t *testing.T) {
 	for busy, class := range map[asynqmw.ConflictPolicy]string{asynqmw.RetryLater: "", asynqmw.Skip: "", asynqmw.Drop: "", asynqmw.Fail: "busy"} {
 		t.Run(busy.String(), func(t *testing.T) {
@@ -200,7 +203,7 @@ func checkStatus(t *testing.T, s tracetest.SpanStub, class string) {
 	}
 }
 
-// A panic passes on.
+// A panic of the handler passes through the middleware.
 func TestPanicPassesOn(t *testing.T) {
 	defer func() {
 		if p := recover(); p != "boom" {
@@ -210,7 +213,8 @@ func TestPanicPassesOn(t *testing.T) {
 	_ = newRig().middleware()(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { panic("boom") })).ProcessTask(t.Context(), asynq.NewTask("charge", nil))
 }
 
-// Without a provider of its own it takes the global one, and the handler's answer is that of the middleware.
+// Without a TracerProvider the middleware uses the global one. It returns the error of the handler
+// unchanged.
 func TestDefaults(t *testing.T) {
 	boom := errors.New("boom")
 	h := asynqtrace.Middleware(asynqtrace.Options{})(returns(boom))

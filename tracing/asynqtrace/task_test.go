@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/tracing/asynqtrace"
 )
 
-// A task without trace context, or with a bad one, has a span that links to nothing, least of all to itself.
+// The span of a task without trace context, or with a bad one, has no link, in particular none to
+// itself.
 func TestBadHeadersLinkToNothing(t *testing.T) {
 	r := newRig()
 	for name, headers := range map[string]map[string]string{
@@ -35,7 +36,7 @@ func TestBadHeadersLinkToNothing(t *testing.T) {
 	}
 }
 
-// A bad tracestate does not cost the link; a good one comes along.
+// A bad tracestate does not prevent the link. A good one is part of the link.
 func TestTracestate(t *testing.T) {
 	r := newRig()
 	for state, want := range map[string]string{"vendor=1": "vendor=1", "=": "", strings.Repeat("x", 1000): ""} {
@@ -46,7 +47,8 @@ func TestTracestate(t *testing.T) {
 	}
 }
 
-// The constructor takes type, payload and headers over, adds the trace context and changes nobody's map.
+// NewTaskWithHeaders keeps type, payload and headers, adds the trace context, and does not modify
+// the map of the caller.
 func TestNewTask(t *testing.T) {
 	r := newRig()
 	ctx, from := r.producer(t.Context())
@@ -68,7 +70,7 @@ func TestNewTask(t *testing.T) {
 	}
 }
 
-// Without a span in ctx nothing is added, and trace context among the headers is passed on.
+// Without a span in ctx nothing is added, and trace context among the headers stays.
 func TestNewTaskWithoutSpan(t *testing.T) {
 	if h := asynqtrace.NewTask(t.Context(), "charge", nil).Headers(); len(h) != 0 {
 		t.Errorf("headers %v", h)

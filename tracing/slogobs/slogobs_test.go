@@ -23,8 +23,8 @@ const canary = "iban-DE02-7f3a"
 
 var charge = lockcore.Acquisition{Kind: lockcore.KindOnce, Name: "charge", Key: canary}
 
-// events has one event of each type, with the level and message of its record. Each error in it has the key in its
-// text.
+// events has one event of each type, with the level and the message of its record. The text of each
+// error contains the key.
 var events = []struct {
 	event   lockcore.Event
 	level   string
@@ -68,8 +68,8 @@ func logger(w *bytes.Buffer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Finding B10: each event has one record, at a level that fits its weight. No record has the key, unless ExposeRawKeys
-// is set.
+// Each event has one record with the right level. The key is in a record only if ExposeRawKeys is
+// set.
 func TestRecords(t *testing.T) {
 	for _, expose := range []bool{false, true} {
 		for _, tt := range events {
@@ -94,7 +94,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// The records of parked tasks say what the events say.
+// The records of Parked and Unparked contain all fields of the event.
 func TestParkedTasks(t *testing.T) {
 	for _, tt := range []struct {
 		event lockcore.Event
@@ -123,7 +123,8 @@ func TestParkedTasks(t *testing.T) {
 	}
 }
 
-// A record with a holder has the Lockers of holder and call, if they are known. Other records have no Locker.
+// A record with a holder names the Locker of the holder and that of the call, if they are known.
+// Other records name no Locker.
 func TestLockersBesideTheHolder(t *testing.T) {
 	const own, other = "0b6c6d3e-8f7a-4f0e-9a34-5f0a4a0f3c11", "c3a1b7e4-51d0-4d0c-8a52-0d7a8c6f9b22"
 	h := lockcore.Holder{Locker: other, Host: "db7", PID: 1}
@@ -153,7 +154,7 @@ func TestLockersBesideTheHolder(t *testing.T) {
 	}
 }
 
-// Outside an attempt only events that belong to none are written, and of an error only its class.
+// Outside an attempt only events that need none are written, and of an error only its class.
 func TestWithoutAnAttempt(t *testing.T) {
 	var out bytes.Buffer
 	o := slogobs.New(logger(&out), slogobs.Options{})
@@ -169,8 +170,8 @@ func TestWithoutAnAttempt(t *testing.T) {
 	}
 }
 
-// Ten thousand events in a second make ten records; the next record says how many were left out. Another class is not
-// affected.
+// Of ten thousand events in a second ten are written. The next record says how many were omitted.
+// Another class is not affected.
 func TestNoiseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -193,7 +194,7 @@ func TestNoiseIsBounded(t *testing.T) {
 	})
 }
 
-// Finding B10: a program that only wants slog does not link OpenTelemetry.
+// A program that only needs slog does not link OpenTelemetry.
 func TestImports(t *testing.T) {
 	deps, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
-// Commands are counted however their bytes are cut, and what looks like a command inside an argument is none.
+// Commands are counted for all ways to cut the stream. Text in an argument that looks like a
+// command does not count.
 func TestCount(t *testing.T) {
 	stream := []byte("*2\r\n$3\r\nGET\r\n$6\r\n*1\r\n$4\r\n*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$0\r\n\r\n")
 	for size := 1; size <= len(stream); size++ {

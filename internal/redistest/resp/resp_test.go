@@ -43,7 +43,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// Names knows a script by its last title when it has seen the source, and by EVALSHA from then on.
+// Names knows a script by its last title after it has seen the source, also when EVALSHA runs it.
 func TestNames(t *testing.T) {
 	var n resp.Names
 	const source = "-- lease.lua is shared\nlocal x\n-- acquire.lua: KEYS[1]=lock\nreturn 1"
@@ -60,7 +60,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// For any bytes, a value ends inside of them, and has at least one byte.
+// For any bytes, Split returns a length of at least one byte that does not exceed the input.
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte("*2\r\n$1\r\na\r\n:1\r\n"))
 	f.Add([]byte("|1\r\n+a\r\n:1\r\n%-1\r\n"))
