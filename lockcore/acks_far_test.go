@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// farFrom is the port of a way to addr on which what comes from there takes d.
+// farFrom returns the port of a proxy for addr. Data from the client of the proxy arrives d later.
 func farFrom(t *testing.T, addr string, d time.Duration) (port string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -52,7 +52,7 @@ func farFrom(t *testing.T, addr string, d time.Duration) (port string) {
 	return portOf(l.Addr().String())
 }
 
-// passLate copies from from to to, d later.
+// passLate copies from one connection to another with a delay of d.
 func passLate(to io.Writer, from io.Reader, d time.Duration) {
 	type piece struct {
 		at   time.Time
@@ -78,7 +78,8 @@ func passLate(to io.Writer, from io.Reader, d time.Duration) {
 	}
 }
 
-// A replica is 450 ms away. What Timeout allows is refused all the same to a lease that is too short to be renewed so, and what is granted is renewed.
+// The acknowledgements of a replica take 450 ms. A lease of 3 s is refused although Timeout is 750
+// ms, because it could not be renewed in time. A lease of 7.5 s is granted and renewed.
 func TestReplicaAcksFar(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -89,11 +90,11 @@ func TestReplicaAcksFar(t *testing.T) {
 	l := lockerFor(t, p.master.Client(t), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1, Timeout: 750 * time.Millisecond}, Observer: count})
 	_, err := l.Acquire(t.Context(), "short", lockcore.Terms{Lease: 3 * time.Second, Wait: lockcore.NoWait})
 	refusedFor(t, err, 0, 1)
-	le := take(t, l, "long", lockcore.Terms{Lease: 7500 * time.Millisecond, Wait: 20 * time.Second}) // a tenth of the lease is the whole Timeout
+	le := take(t, l, "long", lockcore.Terms{Lease: 7500 * time.Millisecond, Wait: 20 * time.Second}) // a tenth of this lease is the whole Timeout
 	kept := count.kept.Load()
 	eventually(t, "three renewals", func() bool {
 		if err := context.Cause(le.Context()); err != nil {
-			t.Fatalf("%v: %d renewals kept it, %d failed", err, count.kept.Load()-kept, count.failed.Load())
+			t.Fatalf("%v: %d renewals succeeded, %d failed", err, count.kept.Load()-kept, count.failed.Load())
 		}
 		return count.kept.Load() > kept+2
 	})
@@ -102,7 +103,7 @@ func TestReplicaAcksFar(t *testing.T) {
 	}
 }
 
-// heard is a connection that tells for how many ms each WAIT is to wait.
+// heard is a connection that reports the timeout of each WAIT, in ms.
 type heard struct {
 	net.Conn
 	count func(ms string)
@@ -117,7 +118,8 @@ func (h heard) Write(b []byte) (int, error) {
 	return h.Conn.Write(b)
 }
 
-// Every grant of a short lease waits for a tenth of it, also one by the release before it.
+// Each grant of a short lease waits for replicas for at most a tenth of the lease, also a grant
+// that the release before it made.
 func TestReplicaAcksShortLease(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -140,15 +142,16 @@ func TestReplicaAcksShortLease(t *testing.T) {
 	contend(t, []*lockcore.Locker{l}, 1000)
 	mu.Lock()
 	defer mu.Unlock()
-	if n := count.Count("wait"); count.Count("rotate") == 0 || len(waits) != 1 || waits["200"] < n*9/10 { // a write may be in two pieces
-		t.Errorf("WAIT for as many ms: %v, want 200 each; %s", waits, count)
+	if n := count.Count("wait"); count.Count("rotate") == 0 || len(waits) != 1 || waits["200"] < n*9/10 { // a write may be split in two
+		t.Errorf("timeouts of WAIT in ms, with their counts: %v, want 200 only; %s", waits, count)
 	}
 }
 
-// blocked is how many clients of a server wait in a command.
+// blocked matches the number of clients that a server has blocked in a command.
 var blocked = regexp.MustCompile(`\bblocked_clients:(\d+)`)
 
-// A release does not stand behind records that wait for replicas: when it returns the key is free.
+// 100 records wait for a replica that does not acknowledge. A release does not wait behind them:
+// when it returns, the key is free.
 func TestReplicaAcksManyRecords(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -172,7 +175,7 @@ func TestReplicaAcksManyRecords(t *testing.T) {
 		})
 	}
 	c := p.master.Client(t)
-	eventually(t, "as many records as have room wait for the replica", func() bool {
+	eventually(t, "16 records wait for the replica", func() bool {
 		m := blocked.FindStringSubmatch(c.Info(t.Context(), "clients").Val())
 		n, _ := strconv.Atoi(m[1])
 		return n >= 16

@@ -26,8 +26,8 @@ func (c *groupCounter) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// In a Cluster each server has its own groups. While slots move, a call that a server redirects is sent again alone, and
-// each call is granted its key.
+// In a cluster each server has its own groups. Slots are migrated. A call that a server redirects
+// is sent again alone, and each call is granted its key.
 func TestGroupCluster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestGroupCluster(t *testing.T) {
 			}
 		}
 		at := served.Load()
-		eventually(t, "the calls go on", func() bool { return served.Load() > at+100 })
+		eventually(t, "100 more calls", func() bool { return served.Load() > at+100 })
 	}
 	over.Store(true)
 	calls.Wait()

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// fragile panics in every call that a goroutine of the Locker makes.
+// fragile is an Observer that panics in each call from a goroutine of the Locker.
 type fragile struct{}
 
 func (*fragile) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
@@ -51,8 +51,8 @@ func (y *types) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// Finding A9: an Observer that panics on the watchdog's goroutine, a timer or in the background ends neither the
-// process nor a lease. An Observer that is joined with it gets the same events.
+// An Observer panics in the goroutine of the watchdog, in a timer or in the background. Neither the
+// process nor a lease ends. An Observer joined with it gets the same events.
 func TestObserverPanicsInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -70,15 +70,15 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // the record cannot be stored
+		time.Sleep(time.Minute) // meanwhile the record cannot be stored
 		faults.Heal()
 		heard.mu.Lock()
 		defer heard.mu.Unlock()
 		if heard.renewed == 0 || heard.failed == 0 || heard.lost != 1 || heard.completion != 1 || heard.misconfigured != 1 {
-			t.Errorf("heard %+v", heard)
+			t.Errorf("the events are %+v", heard)
 		}
 		if n := l.ObserverPanics(); n < int64(heard.renewed+heard.failed+heard.lost+heard.completion) {
-			t.Errorf("%d panics were counted, heard %+v", n, heard)
+			t.Errorf("%d panics were counted, the events are %+v", n, heard)
 		}
 	})
 }
@@ -102,7 +102,8 @@ func panics(f func()) (yes bool) {
 	return false
 }
 
-// A panic of the Observer during a release reaches the caller after the key is free, and Close waits for nothing.
+// An Observer panics during a release. The panic reaches the caller after the key is free, and
+// Close does not wait.
 func TestObserverPanicsOnReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -122,8 +123,8 @@ func TestObserverPanicsOnReleased(t *testing.T) {
 	})
 }
 
-// A panic of the Observer in Lost or Overrun, which are reported from the release if the handler was late, is counted as
-// elsewhere. The record is stored, and Released is the last event.
+// An Observer panics in Lost or Overrun, which the release reports if the handler was late. The
+// panic is counted. The record is stored, and Released is the last event.
 func TestObserverPanicsOnOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const roleEnv = "HOLDFAST_TEST_HOLD" // address of the Redis on which this process is to hold a key until it is killed
+const roleEnv = "HOLDFAST_TEST_HOLD" // address of the Redis on which this process holds a key until it is killed
 
 func role() bool {
 	addr := os.Getenv(roleEnv)
@@ -31,18 +31,18 @@ func role() bool {
 		_, err = l.Acquire(context.Background(), "k", lockcore.Terms{Lease: 3 * time.Second})
 	}
 	fmt.Println("held", err)
-	time.Sleep(time.Minute) // bounded, if nobody kills it
+	time.Sleep(time.Minute) // an end, if the test does not kill it
 	return true
 }
 
-// A killed holder's key is taken within its lease and 250 ms.
+// A holder is killed. A waiter gets its key within the lease and 250 ms.
 func TestRealKilledHolder(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
 	l, _, _ := w.locker(lockcore.Options{})
 	for _, after := range []time.Duration{100 * time.Millisecond, 3500 * time.Millisecond} {
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // ourselves
+		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test binary
 		cmd.Env = append(os.Environ(), roleEnv+"="+w.rdb.Options().Addr)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -62,16 +62,16 @@ func TestRealKilledHolder(t *testing.T) {
 			}
 			got <- le
 		}()
-		time.Sleep(after) // it renews, or not yet
+		time.Sleep(after) // the holder has renewed its lease, or not yet
 		left := w.left(l, "k")
 		killed := time.Now()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		le := <-got
 		took := time.Since(killed)
-		t.Logf("killed %v after the grant with %v left: taken after %v", after, left, took)
+		t.Logf("killed %v after the grant with %v of the lease left: acquired after %v", after, left, took)
 		if took > left+250*time.Millisecond+control.Late(killed) || !le.Abandoned() {
-			t.Errorf("taken after %v, abandoned %v", took, le.Abandoned())
+			t.Errorf("acquired after %v, abandoned %v", took, le.Abandoned())
 		}
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -79,7 +79,8 @@ func TestRealKilledHolder(t *testing.T) {
 	}
 }
 
-// On a real server too: a holder whose network falls silent is canceled with ErrLost before its lease ends there.
+// The network of a holder loses all packets, on a real server. The ctx of the hold ends with
+// ErrLost before the lease ends.
 func TestRealSilence(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -98,7 +99,7 @@ func TestRealSilence(t *testing.T) {
 		end := time.UnixMicro(x)
 		t.Logf("canceled %v before the lease ended", end.Sub(at))
 		if at.After(end.Add(control.Late(end.Add(-500*time.Millisecond)))) || !errors.Is(context.Cause(le.Context()), lockcore.ErrLost) {
-			t.Errorf("%v left: %v", end.Sub(at), context.Cause(le.Context()))
+			t.Errorf("canceled %v before the end of the lease: %v", end.Sub(at), context.Cause(le.Context()))
 		}
 		faults.Heal()
 		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
@@ -107,7 +108,7 @@ func TestRealSilence(t *testing.T) {
 	}
 }
 
-// The same when the server itself stops.
+// A real server stops. The ctx of the hold ends with ErrLost before the lease ends.
 func TestRealStoppedServer(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -125,7 +126,8 @@ func TestRealStoppedServer(t *testing.T) {
 	_ = le.Release(t.Context())
 }
 
-// A lease of 3 s outlives two leases in which handlers block every connection of the user's pool.
+// Handlers block each connection of the pool of the user for longer than two leases. The Locker
+// renews its lease of 3 s and serves other keys.
 func TestRealBlockedPool(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -150,7 +152,7 @@ func TestRealBlockedPool(t *testing.T) {
 			t.Fatalf("another key while the pool is blocked: %v", err)
 		}
 		if err := other.Release(t.Context()); err != nil {
-			t.Fatalf("its release: %v", err)
+			t.Fatalf("release of another key: %v", err)
 		}
 	}
 	select {
@@ -158,7 +160,7 @@ func TestRealBlockedPool(t *testing.T) {
 		t.Errorf("inconclusive: a connection was not blocked: %v", err)
 	default:
 	}
-	if err := s.Client(t).RPush(t.Context(), "work", 1, 2).Err(); err != nil { // finding C4: no handler waits for the end of the time
+	if err := s.Client(t).RPush(t.Context(), "work", 1, 2).Err(); err != nil { // ends BLPOP, so that the test does not wait for its timeout
 		t.Error(err)
 	}
 	for range 2 {
@@ -167,7 +169,7 @@ func TestRealBlockedPool(t *testing.T) {
 		}
 	}
 	if err := le.Context().Err(); err != nil {
-		t.Errorf("lost: %v", context.Cause(le.Context()))
+		t.Errorf("the lease is lost: %v", context.Cause(le.Context()))
 	}
 	nested, err := l.Acquire(le.Context(), "other", noWait)
 	if err != nil {
@@ -180,7 +182,8 @@ func TestRealBlockedPool(t *testing.T) {
 	}
 }
 
-// Many goroutines on few keys of a real server: never two at once, nobody left behind.
+// Many goroutines acquire two keys of a real server. A key never has two holders, and each call is
+// served.
 func TestRealContention(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
@@ -200,7 +203,7 @@ func TestRealContention(t *testing.T) {
 					return
 				}
 				if n := inside[key].Add(1); n != 1 {
-					t.Errorf("%d inside", n)
+					t.Errorf("%d holders at the same time", n)
 				}
 				sum[key].Add(1)
 				inside[key].Add(-1)
@@ -218,6 +221,6 @@ func TestRealContention(t *testing.T) {
 		}
 	}
 	if n := sum[0].Load() + sum[1].Load(); n != workers*turns {
-		t.Errorf("%d turns", n)
+		t.Errorf("%d holds, want one for each call", n)
 	}
 }

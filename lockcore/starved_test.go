@@ -23,12 +23,12 @@ var (
 	starvedSpins  = flag.String("starved-spins", "16", "busy goroutines of TestStarvedLeases")
 )
 
-const spinEnv = "HOLDFAST_TEST_SPIN" // this process is to be busy until it is killed
+const spinEnv = "HOLDFAST_TEST_SPIN" // this process computes until it is killed
 
-// Finding A13: a process that lacks CPU time keeps its leases as long as Redis answers. The test measures how many
-// leases are lost beside busy goroutines in the holder's process and two busy processes. It judges only the promised
-// case, 3 s beside 16 goroutines. For a table: -starved-leases "1s 3s 10s" -starved-spins "2 8 16" -starve 10m, the time
-// for each case.
+// A process lacks CPU time, but Redis replies. The test measures how many leases are lost while
+// goroutines of the process and two other processes compute. It fails only in the promised case: a
+// lease of 3 s and 16 goroutines. The flags -starved-leases "1s 3s 10s" -starved-spins "2 8 16"
+// -starve 10m measure a table, with the last one as the time for each case.
 func TestStarvedLeases(t *testing.T) {
 	testlevel.Exhaustive(t)
 	s := redistest.Real(t)
@@ -51,7 +51,8 @@ func TestStarvedLeases(t *testing.T) {
 	}
 }
 
-// starved holds 10 leases beside busy goroutines. Every 20 s it begins anew with a new Locker, which has no connections yet.
+// starved holds 10 leases while goroutines compute. Each 20 s it makes a new Locker, which has no
+// connections yet.
 func starved(t *testing.T, s *redistest.Server, lease time.Duration, spins int) (lost int64, held time.Duration) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -75,7 +76,7 @@ func starved(t *testing.T, s *redistest.Server, lease time.Duration, spins int) 
 				for ctx.Err() == nil {
 					le, err := l.Acquire(ctx, fmt.Sprint(i), lockcore.Terms{})
 					if err != nil {
-						continue // the round is over, or Redis did not answer in time
+						continue // the round has ended, or Redis did not reply in time
 					}
 					start := time.Now()
 					<-le.Context().Done()

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/memory"
 )
 
-// world returns a space of keys with the Lockers that the test makes.
+// world returns a World in memory. Its Lockers share one space of keys.
 func world(t *testing.T) backendtest.World {
 	t.Helper()
 	space, err := memory.NewSpace(0)

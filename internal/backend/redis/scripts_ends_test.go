@@ -8,12 +8,12 @@ import (
 
 var keyQueue = []string{dead + dead, waker + next}
 
-// passed returns was after the key was reserved for the first live waiter.
+// passed returns the fields after the key was reserved for the first live waiter.
 func passed(was fields, gone ...string) fields {
 	return was.without("v").without(gone...).with(fields{"s": "r", "h": next, "o": waker, "x": rel(window), "d": span(window)})
 }
 
-// all makes a row with reply for every state, and the rows of some instead for their states.
+// all returns a row with reply for each state, except for the states in some, whose rows it uses.
 func all(c call, reply []any, some map[string]func(fields) row) map[string]func(fields) row {
 	rows := map[string]func(fields) row{}
 	for name := range states() {
@@ -74,7 +74,7 @@ func TestScriptLeave(t *testing.T) {
 		return func(was fields) row {
 			r := row{reply: []any{1}, again: []any{0}, members: []string{}, after: passed(was, gone...)}
 			if was["s"] == "h" {
-				r.after["n"] = 0 // it never ran
+				r.after["n"] = 0 // the grant never ran
 			}
 			if was["a"] != 1 {
 				r.ttl = keep
@@ -106,7 +106,7 @@ func TestScriptRenew(t *testing.T) {
 	rows := each(kept, "mine", "mine after abandoned", "mine tagged")
 	rows["mine revoked"] = func(fields) row { return row{reply: []any{2}} }
 	onEach(t, func(b *bench) { table(b, keyQueue, all(renew(me), []any{0}, rows)) })
-	t.Run("last hold", func(t *testing.T) { // the hold after a hand-off, sent with the renewal; it has no effect if the sender does not hold the key
+	t.Run("last hold", func(t *testing.T) { // the hold after a hand-off, sent with the renewal; without effect if the sender does not hold the key
 		updated := func(was fields) row {
 			r := kept(was)
 			r.after = r.after.with(fields{"t": 4711, "m": "who N\nof the\n two"})
@@ -137,7 +137,7 @@ func TestScriptClear(t *testing.T) {
 	about := []string{"a", "m", "g", "n", "r", "e"}
 	cleared := func(was fields) row {
 		r := row{reply: []any{1}, ttl: keep, members: []string{}, after: passed(was, about...)}
-		if was["s"] == "h" { // it expired: every token of its block may have been used
+		if was["s"] == "h" { // it expired, so each token of its block may have been used
 			r.after["f"] = was["t"]
 		}
 		return r
@@ -172,7 +172,7 @@ func TestScriptInspect(t *testing.T) {
 	}
 }
 
-// seen returns the reply of inspect.lua for a key with two members in the queue.
+// seen returns the reply of inspect.lua for a key with two members in its queue.
 func seen(was fields, record bool) []any {
 	ago := func(field string) any {
 		if at, ok := was[field].(rel); ok {
@@ -204,7 +204,7 @@ func seen(was fields, record bool) []any {
 	return reply
 }
 
-// A repeated request has one place in the queue, which the end of the request removes.
+// A repeated request has one place in the queue, and its end removes that place.
 func TestScriptQueue(t *testing.T) {
 	onEach(t, func(b *bench) {
 		request := acquire(me, mine, "exclusive", "", 1)
@@ -218,30 +218,31 @@ func TestScriptQueue(t *testing.T) {
 				b.bound()
 			}
 			if q := b.queue(); len(q) != 2 || q[1] != mine+me {
-				b.Errorf("%s: in the queue: %q", state, q)
+				b.Errorf("%s: the queue is %q", state, q)
 			}
 			for range 2 {
 				b.wantReply(leave(me, mine, 0), 0)
 			}
 			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
-				b.Errorf("%s: after it left, in the queue: %q", state, q)
+				b.Errorf("%s: after the withdrawal the queue is %q", state, q)
 			}
 			b.set(states()[state])
-			b.run(request) // the first in the queue
+			b.run(request) // first in the queue
 			b.bound()
 		}
-		for _, state := range []string{"new", "free", "my turn", "other's over", "done"} { // granted, or nothing to wait for
+		for _, state := range []string{"new", "free", "my turn", "other's over", "done"} { // granted, or there is nothing to wait for
 			b.set(states()[state], waker+next, mine+me)
 			b.run(request)
 			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
-				b.Errorf("%s: in the queue: %q", state, q)
+				b.Errorf("%s: the queue is %q", state, q)
 			}
 			b.bound()
 		}
 	})
 }
 
-// A renewal or a late duplicate of a request makes no lease shorter. A renewal also stores how long the lease can last.
+// A renewal or a late duplicate of a request does not shorten a lease. A renewal also stores how
+// long the lease can last.
 func TestScriptExtend(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
@@ -249,12 +250,12 @@ func TestScriptExtend(t *testing.T) {
 		long := states()["mine"].with(fields{"x": rel(time.Hour), "d": span(time.Hour)})
 		b.like(long)
 		b.wantReply(renew(me), 1)
-		b.wantReply(renewFor(me, 0, ""), 1) // by 0: it only checks the hold
+		b.wantReply(renewFor(me, 0, ""), 1) // a lease of 0 only checks the hold
 		b.like(long)
 		b.wantReply(acquire(me, mine, "exclusive", "", 0), 1, rel(-10*time.Second), 1, 0) // a late duplicate
 		b.like(long)
 
-		for _, c := range []call{acquire(me, mine, "exclusive", "", 0), renew(me)} { // longer than it could last before
+		for _, c := range []call{acquire(me, mine, "exclusive", "", 0), renew(me)} { // a longer lease than before
 			b.set(states()["mine"].with(fields{"x": rel(8 * time.Second), "d": span(10 * time.Second)}))
 			b.run(c)
 			b.like(states()["mine"].with(fields{"x": rel(lease), "d": span(lease)}))
