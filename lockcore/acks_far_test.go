@@ -78,8 +78,9 @@ func passLate(to io.Writer, from io.Reader, d time.Duration) {
 	}
 }
 
-// The acknowledgements of a replica take 450 ms. A lease of 3 s is refused although Timeout is 750
-// ms, because it could not be renewed in time. A lease of 7.5 s is granted and renewed.
+// The acknowledgements of a replica take 450 ms. A lease of 3 s is refused, because its grant waits
+// for at most a tenth of the lease. A lease of 7.5 s is granted after at most 750 ms, the Timeout,
+// and it is renewed.
 func TestReplicaAcksFar(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

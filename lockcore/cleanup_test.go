@@ -202,8 +202,8 @@ func TestCleanupManyCanceled(t *testing.T) {
 	}
 }
 
-// Redis is unavailable. No cleanup is dropped, however many there are; each is sent at most twice a
-// second, and confirmed soon after Redis replies again.
+// Redis is unavailable. No cleanup is dropped, however many there are. At most two pipelines of 100
+// are sent a second, and all cleanups are confirmed soon after Redis replies again.
 func TestCleanupKeptThroughOutage(t *testing.T) {
 	ways := map[string]func(*locktest.Faults){
 		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,

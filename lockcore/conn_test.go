@@ -472,8 +472,8 @@ func (s *stuck) EvalSha(_ context.Context, sha string, keys []string, args ...an
 	return s.UniversalClient.EvalSha(context.Background(), sha, keys, args...)
 }
 
-// Calls that hang in a client continue after their callers return, up to 256 of them. Further calls
-// are refused at once until they return.
+// Calls hang in a client, and continue after their callers return. While 256 of them or more hang,
+// further calls are refused at once. When they have returned, calls succeed again.
 func TestConnHeldUp(t *testing.T) {
 	const limit = 256
 	for name, callers := range map[string]int{"one by one": 1, "at once": 400} {

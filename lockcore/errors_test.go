@@ -50,6 +50,7 @@ func TestErrorsIs(t *testing.T) {
 	}
 }
 
+// The errors that have an ErrorType return it.
 func TestErrorsType(t *testing.T) {
 	for want, class := range map[string]error{
 		"busy": lockcore.ErrBusy, "abandoned": lockcore.ErrAbandoned, "mismatch": lockcore.ErrMismatch,
@@ -61,6 +62,8 @@ func TestErrorsType(t *testing.T) {
 	}
 }
 
+// RetryAfter of a BusyError depends on the time held and on the remaining lease, and is between a
+// second and a minute.
 func TestErrorsRetryAfter(t *testing.T) {
 	const s = time.Second
 	for _, test := range []struct{ held, left, want time.Duration }{

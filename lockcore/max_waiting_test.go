@@ -416,6 +416,7 @@ func TestMaxWaitingRace(t *testing.T) {
 	raceForPlaces(t, places, memoryLocker(t, o))
 }
 
+// TestMaxWaitingRaceReal is TestMaxWaitingRace with two Lockers on a real server.
 func TestMaxWaitingRaceReal(t *testing.T) {
 	testlevel.Full(t)
 	const places = 5

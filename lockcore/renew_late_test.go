@@ -58,7 +58,7 @@ func TestRenewBeside(t *testing.T) {
 	})
 }
 
-// All replies are late, because a process or a server has too much work. Second renewals do not
+// All replies are late, because a process or a server has too much work. Second renewals at most
 // double the load, and no lease is lost.
 func TestRenewOverload(t *testing.T) {
 	testlevel.Full(t)

@@ -123,6 +123,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// A call inside a permit of limit 3 returns ErrUpgrade if it requests the whole key, a smaller
+// limit or a greater weight. Other calls are nested, with the same token.
 func TestSharesUpgrade(t *testing.T) {
 	l, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -318,7 +320,7 @@ func TestShareMinHold(t *testing.T) {
 }
 
 // Waiting calls of a process follow each other under one permit for the time of a batch. So a
-// process sends fewer commands than two for each hold.
+// process sends fewer than 1.5 commands for each hold.
 func TestShareHandOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

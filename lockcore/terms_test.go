@@ -70,6 +70,7 @@ func TestTermsValidate(t *testing.T) {
 	}
 }
 
+// Validate and New report all problems of the options together, and New returns no Locker then.
 func TestTermsOptions(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = rdb.Close() }()
@@ -104,6 +105,7 @@ func TestTermsOptions(t *testing.T) {
 	}
 }
 
+// New refuses a nil client and a redis.Ring.
 func TestTermsClient(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer func() { _ = ring.Close() }()

@@ -393,6 +393,7 @@ func TestTicketForged(t *testing.T) {
 	})
 }
 
+// TicketKey returns an error, or a valid kind and key, for any text.
 func FuzzTicket(f *testing.F) {
 	l, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

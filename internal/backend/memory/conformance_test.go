@@ -24,6 +24,8 @@ func world(t *testing.T) backendtest.World {
 	}}
 }
 
+// The backend in memory conforms in virtual time.
 func TestConformance(t *testing.T) { backendtest.RunInBubble(t, world) }
 
+// The backend in memory conforms in real time.
 func TestConformanceInRealTime(t *testing.T) { backendtest.Run(t, world) }

@@ -51,6 +51,8 @@ func request(b *memory.Backend, kind backend.Kind, name, id string, lease time.D
 	return backend.AcquireRequest{Key: &k, ID: id, Holder: "who", Lease: lease, Retention: lease + time.Minute}
 }
 
+// TestOptions checks that New refuses invalid sizes. The name of the backend says "this process
+// only", and Route returns one node.
 func TestOptions(t *testing.T) {
 	for _, o := range []memory.Options{{MaxBytes: 1}, {MaxBytes: -1}, {MaxBytes: 1 << 20, Space: space(t, 0)}} {
 		if _, err := memory.New(o); err == nil || !strings.Contains(err.Error(), "MaxBytes") {

@@ -7,6 +7,7 @@ import (
 	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 )
 
+// PlainRecord decodes a stored record, and refuses text of any other form.
 func TestPlainRecord(t *testing.T) {
 	const id, token = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "1700000000000000"
 	for stored, want := range map[string][2]string{

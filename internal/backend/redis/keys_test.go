@@ -32,6 +32,7 @@ func slot(key string) uint16 {
 	return crc % 16384
 }
 
+// TestKeySlot checks the function slot of these tests.
 func TestKeySlot(t *testing.T) {
 	// From the specification of Redis Cluster and `CLUSTER KEYSLOT`.
 	for key, want := range map[string]uint16{"123456789": 12739, "foo": 12182, "{user1000}.following": 3443, "foo{}{bar}": 8363} {
@@ -74,6 +75,7 @@ func checkKeys(t rapid.TB, prefix string, kind backend.Kind, key string) {
 	}
 }
 
+// The names of a key in Redis are valid for any prefix, kind and key.
 func TestKeyTag(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		checkKeys(t, rapid.SampledFrom([]string{"holdfast", "p:2:x:", "%"}).Draw(t, "prefix"), kinds().Draw(t, "kind"), nasty().Draw(t, "key"))
@@ -105,6 +107,7 @@ func TestKeyInjective(t *testing.T) {
 	}
 }
 
+// The names of any key in Redis are valid, and two keys are escaped differently.
 func FuzzKey(f *testing.F) {
 	for _, key := range []string{"a", "{}", "%7B", "}{", "\x00\xff", "a:q"} {
 		f.Add(key, "b"+key)
