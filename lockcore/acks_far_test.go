@@ -79,8 +79,8 @@ func passLate(to io.Writer, from io.Reader, d time.Duration) {
 }
 
 // The acknowledgements of a replica take 450 ms. A lease of 3 s is refused, because its grant waits
-// for at most a tenth of the lease. A lease of 7.5 s is granted after at most 750 ms, the Timeout,
-// and it is renewed.
+// for at most a tenth of the lease. The grant of a lease of 7.5 s waits for up to 750 ms, the
+// Timeout. It succeeds, and the lease is renewed.
 func TestReplicaAcksFar(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -411,7 +411,7 @@ func TestCloseHangingOnConnect(t *testing.T) {
 	}
 	close(end)
 	calls.Wait()
-	_ = l.Close(t.Context()) // ends the rest of the first Close
+	_ = l.Close(t.Context()) // completes the first Close
 }
 
 // stalls is a connection whose next Write sleeps for the given time and then times out.

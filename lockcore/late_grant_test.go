@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// asked is a ctx that calls do in the call number at of its Err.
+// asked is a ctx whose Err calls do once, in its call number at.
 type asked struct {
 	context.Context //nolint:containedctx // asked is a ctx itself
 	at              int32

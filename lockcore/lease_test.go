@@ -253,7 +253,7 @@ func TestLeaseNoReentry(t *testing.T) {
 	})
 }
 
-// A nested call with a ctx without cancellation has a run whose ctx still ends when the lease is
+// A nested call has a ctx without cancellation. The ctx of its run still ends when the lease is
 // lost.
 func TestLeaseReentryWithoutCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

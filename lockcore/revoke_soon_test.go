@@ -70,9 +70,9 @@ func TestRevokeSoon(t *testing.T) {
 	}
 }
 
-// On a real server Revoke ends the ctx of a holder within 100 ms, or within 20 times the time of a
-// plain message, which a control measures (p99). Each lease has its own Locker, which has no other
-// reason to subscribe.
+// On a real server Revoke ends the ctx of a holder within 100 ms (p99), or within 20 times the time
+// of a plain message. A control measures that time. Each lease has its own Locker, which has no
+// other reason to subscribe.
 func TestRevokeSoonReal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -124,8 +124,8 @@ func TestWaitForDeadHolder(t *testing.T) {
 	})
 }
 
-// The Wait of a call ends, or its ctx. Its error names the holder, or also the cause of the ctx.
-// Both calls leave the queue.
+// The Wait of one call ends, and the ctx of another. Both get ErrBusy, the first with the holder,
+// the second with the cause of its ctx. Both leave the queue.
 func TestWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -37,8 +37,8 @@ func each(make func(fields) row, names ...string) map[string]func(fields) row {
 	return rows
 }
 
-// release.lua ends the hold of its id in each state, and reserves the key for the next live waiter.
-// With a cooldown the key is cooling. Other states do not change.
+// In each state release.lua ends the hold of its id, and reserves the key for the next live waiter.
+// With a cooldown the key is cooling. Without a hold of the id nothing changes.
 func TestScriptRelease(t *testing.T) {
 	freed := func(abandoned bool) func(fields) row {
 		return func(was fields) row {
@@ -71,8 +71,8 @@ func TestScriptRelease(t *testing.T) {
 	})
 }
 
-// leave.lua withdraws the grant or the turn of its id in each state, does not count the attempt of
-// a grant, and reserves the key for the next live waiter.
+// In each state leave.lua withdraws the grant or the turn of its id, and reserves the key for the
+// next live waiter. The attempt of a grant is not counted.
 func TestScriptLeave(t *testing.T) {
 	left := func(gone ...string) func(fields) row {
 		return func(was fields) row {
@@ -91,8 +91,8 @@ func TestScriptLeave(t *testing.T) {
 	onEach(t, func(b *bench) { table(b, keyQueue, all(leave(me, mine, 0), []any{0}, rows)) })
 }
 
-// complete.lua stores the record of a hold in each state, also of an expired or revoked one. A
-// repeat for the same hold succeeds and changes nothing.
+// In each state complete.lua stores the record of the hold of its id, also of an expired or revoked
+// one. A repeat succeeds and changes nothing.
 func TestScriptComplete(t *testing.T) {
 	done := func(was fields) row {
 		return row{
@@ -105,8 +105,8 @@ func TestScriptComplete(t *testing.T) {
 	onEach(t, func(b *bench) { table(b, keyQueue, all(complete(me, "result", 1234, 0), []any{0}, rows)) })
 }
 
-// renew.lua renews a valid hold of its id in each state, reports a revoked one, and stores the last
-// hold after a hand-off.
+// In each state renew.lua renews a valid hold of its id, and reports a revoked one. It stores the
+// last hold after a hand-off.
 func TestScriptRenew(t *testing.T) {
 	kept := func(was fields) row {
 		return row{reply: []any{1}, ttl: retention, after: was.with(fields{"x": rel(lease), "d": span(lease)})}
@@ -134,7 +134,7 @@ func TestScriptRenew(t *testing.T) {
 	})
 }
 
-// revoke.lua marks a valid hold in each state as revoked. Other states do not change.
+// In each state revoke.lua marks a valid hold as revoked, and changes nothing else.
 func TestScriptRevoke(t *testing.T) {
 	revoked := func(was fields) row { return row{reply: []any{1}, after: was.with(fields{"v": 1})} }
 	rows := each(revoked, "mine", "mine after abandoned", "mine tagged", "mine revoked",
@@ -142,7 +142,7 @@ func TestScriptRevoke(t *testing.T) {
 	onEach(t, func(b *bench) { table(b, keyQueue, all(revoke, []any{0}, rows)) })
 }
 
-// clear.lua removes the data of a key that is not held, in each state, and keeps a reservation.
+// In each state clear.lua removes the data of a key that is not held, and keeps a reservation.
 func TestScriptClear(t *testing.T) {
 	about := []string{"a", "m", "g", "n", "r", "e"}
 	cleared := func(was fields) row {
@@ -166,7 +166,7 @@ func TestScriptClear(t *testing.T) {
 	onEach(t, func(b *bench) { table(b, keyQueue, all(forget, []any{1}, rows)) })
 }
 
-// inspect.lua returns the state of a key in each state, and the record only if requested.
+// In each state inspect.lua returns the data of a key, and the record only if it is requested.
 func TestScriptInspect(t *testing.T) {
 	look := func(c call, record bool) map[string]func(fields) row {
 		rows := map[string]func(fields) row{}

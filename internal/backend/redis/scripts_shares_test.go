@@ -69,8 +69,8 @@ func (b *bench) stored() (lines []string) {
 	return lines
 }
 
-// The test has the form of all stored data of a key, in each state. A change of it needs a new
-// layout version.
+// TestScriptStored lists the form of all stored data of a key, in each state. A change of a form
+// needs a new layout version.
 func TestScriptStored(t *testing.T) {
 	plain := func(mode string) call {
 		c := acquire(me, mine, mode, "tag", 0)

@@ -136,8 +136,8 @@ func (r row) parked() row {
 	return r
 }
 
-// acquire.lua in each state and mode, with and without a fingerprint: it grants the key, or returns
-// busy, a record, a mismatch, an abandoned run or the end of its request.
+// In each state and mode, with and without a fingerprint, acquire.lua grants the key, or returns
+// the reason: busy, a record, a mismatch, an abandoned run, or the end of its request.
 func TestScriptAcquire(t *testing.T) {
 	const most, least = "most", "least"
 	is := func(reply ...any) func(fields) row { return func(fields) row { return row{reply: reply} } }
