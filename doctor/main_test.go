@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
-// wrapper is a client of another type than those of go-redis.
+// wrapper is a client of a type that is not one of go-redis.
 type wrapper struct{ redis.UniversalClient }
 
 var noWait = lockcore.Terms{Wait: lockcore.NoWait}

@@ -22,8 +22,9 @@ import (
 
 const lease = 3 * time.Second
 
-// child is the writer that gets paused, on the Redis at addr. It takes the key, says so, and writes after a line on its
-// standard input: once without a fence, once through it.
+// child is the writer that is paused, on the Redis at addr. It acquires the key, prints that, and
+// waits for a line on its standard input. Then it writes twice: without a fence, and through the
+// fence.
 func child(addr string, in *bufio.Scanner) error {
 	ctx := context.Background()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
@@ -73,7 +74,7 @@ func TestPausedProcess(t *testing.T) {
 	}
 }
 
-// succeed takes the key when the lease of the paused process is over, and writes.
+// succeed waits until the lease of the paused process has expired, acquires the key, and writes.
 func succeed(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	locks, err := lockcore.New(rdb, lockcore.Options{})

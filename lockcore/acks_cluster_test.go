@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// bus is a free port for the talk between the nodes of a cluster.
+// bus returns a free port for the cluster bus of a node.
 func bus(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func myID(t *testing.T, c *redis.Client) string {
 	return id
 }
 
-// joined is a new node of the cluster that known belongs to, without a slot.
+// joined returns a new node without slots, in the cluster of known.
 func joined(t *testing.T, known *redis.Client, epoch int) *redistest.Server {
 	t.Helper()
 	port := bus(t)
@@ -62,20 +62,21 @@ func send(t *testing.T, c *redis.Client, args ...any) {
 	}
 }
 
-// grown is a new master with a replica and without a slot, in the cluster of old.
+// grown returns a new master without slots, which has a replica, in the cluster of old.
 func grown(t *testing.T, old *redis.Client) *redis.Client {
 	t.Helper()
 	fresh, replica := joined(t, old, 77).Client(t), joined(t, old, 78).Client(t)
 	id := myID(t, fresh)
 	eventually(t, "the new master has a replica", func() bool { return replica.ClusterReplicate(t.Context(), id).Err() == nil })
-	eventually(t, "the replica is in step", func() bool {
+	eventually(t, "the replica is in sync", func() bool {
 		return strings.Contains(replica.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 	return fresh
 }
 
-// A new master gets its first slot. go-redis does not show a master without slots, so renewals of a key that has moved
-// there fail until the slot is assigned. The next renewal after that finds it, before the lease ends.
+// A new master gets its first slot. go-redis does not show a master without slots, so renewals of a
+// key that was moved there fail until the slot is assigned. The next renewal after that succeeds
+// before the lease ends.
 func TestReplicaAcksNewMaster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -106,7 +107,7 @@ func TestReplicaAcksNewMaster(t *testing.T) {
 			return kept > before+2
 		})
 	}
-	for _, c := range []*redis.Client{fresh, old} { // scripts of two keys are told to try again until now
+	for _, c := range []*redis.Client{fresh, old} { // until now, scripts with two keys get TRYAGAIN
 		send(t, c, "CLUSTER", "SETSLOT", slot, "NODE", myID(t, fresh))
 	}
 	renewed(held)

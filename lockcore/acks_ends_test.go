@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// claimFor takes a once key.
+// claimFor acquires a once key.
 func claimFor(t *testing.T, l *lockcore.Locker, key string) *lockcore.Lease {
 	t.Helper()
 	le, rec, err := l.Claim(t.Context(), key, lockcore.Claim{})
@@ -26,7 +26,9 @@ func claimFor(t *testing.T, l *lockcore.Locker, key string) *lockcore.Lease {
 	return le
 }
 
-// A record that no replica has is sent again while the lease is valid, and reported if that was in vain. What is done is replayed without replicas.
+// Complete of a once key continues in the background while no replica acknowledges the record. If
+// the link heals during the lease, the promoted replica has the record; otherwise CompletionFailed
+// reports ErrReplicaAcks. A replay needs no replicas.
 func TestReplicaAcksRecord(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -43,13 +45,13 @@ func TestReplicaAcksRecord(t *testing.T) {
 			le := claimFor(t, l, "k")
 			p.silence()
 			if err := le.Complete(t.Context(), []byte("r"), time.Hour); err != nil {
-				t.Errorf("it goes on in the background, but: %v", err)
+				t.Errorf("Complete: %v, want nil, because it continues in the background", err)
 			}
 			if _, rec, err := l.Claim(t.Context(), "done", lockcore.Claim{}); err != nil || rec == nil {
 				t.Errorf("a replay: %v, %v", rec, err)
 			}
 			if !heals {
-				eventually(t, "it is reported", func() bool { return len(locktest.EventsOf[lockcore.CompletionFailed](heard)) > 0 })
+				eventually(t, "the failed completion is reported", func() bool { return len(locktest.EventsOf[lockcore.CompletionFailed](heard)) > 0 })
 				if err := locktest.EventsOf[lockcore.CompletionFailed](heard)[0].Err; !errors.Is(err, lockcore.ErrReplicaAcks) {
 					t.Errorf("reported: %v", err)
 				}
@@ -57,7 +59,7 @@ func TestReplicaAcksRecord(t *testing.T) {
 			}
 			p.link.Heal()
 			p.linked()
-			if err := l.Close(t.Context()); err != nil { // waits for the background
+			if err := l.Close(t.Context()); err != nil { // it waits for the background
 				t.Error(err)
 			}
 			p.promote()
@@ -71,12 +73,13 @@ func TestReplicaAcksRecord(t *testing.T) {
 	}
 }
 
-// What a batch's end asks for in the same script needs replicas too: without them no hold of a hot key begins, and with them they go on.
+// The grant that rotate.lua makes at the end of a batch needs replicas too. While the replica does
+// not acknowledge, no hold of a hot key begins. When the link heals, holds begin again.
 func TestReplicaAcksRotate(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	p := newPair(t)
-	l := p.on(p.master, 1) // alone, so that each batch is followed by one of its own
+	l := p.on(p.master, 1) // the only Locker, so that its own grant follows each of its batches
 	var over atomic.Bool
 	var turns, refused atomic.Int64
 	var wg sync.WaitGroup
@@ -99,12 +102,12 @@ func TestReplicaAcksRotate(t *testing.T) {
 		eventually(t, "more turns", func() bool { return turns.Load() > at+n })
 	}
 	more(500)
-	p.link.Silence() // there is no moment in which nothing is on its way
+	p.link.Silence() // silence would wait for a moment without commands under way, and there is none
 	atRest := func() bool { at := turns.Load(); time.Sleep(600 * time.Millisecond); return turns.Load() == at }
-	eventually(t, "what was acknowledged before is over", atRest)
+	eventually(t, "the acknowledged grants have ended", atRest)
 	eventually(t, "refusals", func() bool { return refused.Load() > 16 })
 	if !atRest() {
-		t.Error("turns without replicas")
+		t.Error("holds began without replicas")
 	}
 	p.link.Heal()
 	more(500)
@@ -112,8 +115,8 @@ func TestReplicaAcksRotate(t *testing.T) {
 	wg.Wait()
 }
 
-// min-replicas-to-write: a master without its replicas refuses to grant, with what it said in the error; what is held is lost in time, and
-// who waits has the key when a replica is back.
+// With min-replicas-to-write a master without its replica refuses grants, and the error has the
+// text of Redis. A held lease is lost. When the replica is back, waiters get the keys.
 func TestMinReplicas(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -140,7 +143,8 @@ func TestMinReplicas(t *testing.T) {
 	}
 }
 
-// ReplicaAcks are checked, and refused with a client of which nobody knows where it would send WAIT.
+// Validate checks the bounds of ReplicaAcks. New refuses ReplicaAcks with a client of unknown type,
+// because it cannot know on which connection that client sends WAIT.
 func TestReplicaAcksOptions(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]lockcore.ReplicaAcks{
@@ -163,11 +167,12 @@ func TestReplicaAcksOptions(t *testing.T) {
 		t.Errorf("a wrapper: %v", err)
 	}
 	if _, err := lockcore.New(wrapper{rdb}, lockcore.Options{}); err != nil {
-		t.Errorf("a wrapper without: %v", err)
+		t.Errorf("a wrapper without ReplicaAcks: %v", err)
 	}
 }
 
-// A cluster: WAIT goes to the key's master, whose replica counts and no other's; keys on the move are followed to where they are.
+// In a cluster WAIT goes to the master of the key, and only the replica of that master counts. The
+// renewals of a key follow it while its slot is migrated.
 func TestReplicaAcksCluster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -211,7 +216,7 @@ func TestReplicaAcksCluster(t *testing.T) {
 	m := s.Begin(slot("k"), to)
 	m.Keys()
 	before, _ := renewals(count)
-	eventually(t, "renewals of a key on the move", func() bool { kept, _ := renewals(count); return kept > before+1 })
+	eventually(t, "renewals of a key in a migrating slot", func() bool { kept, _ := renewals(count); return kept > before+1 })
 	m.End()
 	if err := held.Release(t.Context()); err != nil {
 		t.Error(err)

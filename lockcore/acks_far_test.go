@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// farFrom is the port of a way to addr on which what comes from there takes d.
+// farFrom returns the port of a proxy for addr. Data from the client of the proxy arrives d later.
 func farFrom(t *testing.T, addr string, d time.Duration) (port string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -53,7 +53,7 @@ func farFrom(t *testing.T, addr string, d time.Duration) (port string) {
 	return portOf(l.Addr().String())
 }
 
-// passLate copies from from to to, d later.
+// passLate copies from one connection to another with a delay of d.
 func passLate(to io.Writer, from io.Reader, d time.Duration) {
 	type piece struct {
 		at   time.Time
@@ -79,7 +79,9 @@ func passLate(to io.Writer, from io.Reader, d time.Duration) {
 	}
 }
 
-// A replica is 450 ms away. What Timeout allows is refused all the same to a lease that is too short to be renewed so, and what is granted is renewed.
+// The acknowledgements of a replica take 450 ms. A lease of 3 s is refused, because its grant waits
+// for at most a tenth of the lease. The grant of a lease of 7.5 s waits for up to 750 ms, the
+// Timeout. It succeeds, and the lease is renewed.
 func TestReplicaAcksFar(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -104,7 +106,7 @@ func TestReplicaAcksFar(t *testing.T) {
 	}
 }
 
-// heard is a connection that tells for how many ms each WAIT is to wait.
+// heard is a connection that reports the timeout of each WAIT, in ms.
 type heard struct {
 	net.Conn
 	count func(ms string)
@@ -119,7 +121,8 @@ func (h heard) Write(b []byte) (int, error) {
 	return h.Conn.Write(b)
 }
 
-// Every grant of a short lease waits for a tenth of it, also one by the release before it.
+// Each grant of a short lease waits for replicas for at most a tenth of the lease, also a grant
+// that the release before it made.
 func TestReplicaAcksShortLease(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -142,15 +145,16 @@ func TestReplicaAcksShortLease(t *testing.T) {
 	contend(t, []*lockcore.Locker{l}, 1000)
 	mu.Lock()
 	defer mu.Unlock()
-	if n := count.Count("wait"); count.Count("rotate") == 0 || len(waits) != 1 || waits["200"] < n*9/10 { // a write may be in two pieces
-		t.Errorf("WAIT for as many ms: %v, want 200 each; %s", waits, count)
+	if n := count.Count("wait"); count.Count("rotate") == 0 || len(waits) != 1 || waits["200"] < n*9/10 { // a write may be split in two
+		t.Errorf("timeouts of WAIT in ms, with their counts: %v, want 200 only; %s", waits, count)
 	}
 }
 
-// blocked is how many clients of a server wait in a command.
+// blocked matches the number of clients that a server has blocked in a command.
 var blocked = regexp.MustCompile(`\bblocked_clients:(\d+)`)
 
-// A release does not stand behind records that wait for replicas: when it returns the key is free.
+// 100 records wait for a replica that does not acknowledge. A release does not wait behind them:
+// when it returns, the key is free.
 func TestReplicaAcksManyRecords(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -174,7 +178,7 @@ func TestReplicaAcksManyRecords(t *testing.T) {
 		})
 	}
 	c := p.master.Client(t)
-	eventually(t, "as many records as have room wait for the replica", func() bool {
+	eventually(t, "16 records wait for the replica", func() bool {
 		m := blocked.FindStringSubmatch(c.Info(t.Context(), "clients").Val())
 		n, _ := strconv.Atoi(m[1])
 		return n >= 16

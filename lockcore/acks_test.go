@@ -33,20 +33,20 @@ func newPair(t *testing.T, args ...string) *pair {
 	return p
 }
 
-// linked waits until the replica is in step.
+// linked waits until the replica is in sync.
 func (p *pair) linked() {
 	p.Helper()
 	c := p.replica.Client(p)
-	eventually(p.T, "the replica is in step", func() bool {
+	eventually(p.T, "the replica is in sync", func() bool {
 		return strings.Contains(c.Info(p.Context(), "replication").Val(), "master_link_status:up")
 	})
 }
 
-// offsets are where the master is and how far the replica has acknowledged.
+// offsets matches the offset that the replica has acknowledged, and the offset of the master.
 var offsets = regexp.MustCompile(`(?s)slave0:.*offset=(\d+),.*master_repl_offset:(\d+)`)
 
-// silence cuts the link when the replica has acknowledged all that there is, so that only what comes after is lost, and whoever asks of before
-// is told that the replica has it.
+// silence cuts the link once the replica has acknowledged all writes. So only later writes are
+// lost, and a WAIT for an earlier write counts the replica.
 func (p *pair) silence() {
 	p.Helper()
 	c := p.master.Client(p)
@@ -57,10 +57,10 @@ func (p *pair) silence() {
 	p.link.Silence()
 }
 
-// promote kills the master and makes the replica one.
+// promote kills the master and makes the replica a master.
 func (p *pair) promote() {
 	p.Helper()
-	p.Cleanup(func() { time.Sleep(1200 * time.Millisecond) }) // go-redis looks once a second whether a dead server is back
+	p.Cleanup(func() { time.Sleep(1200 * time.Millisecond) }) // go-redis tries once a second to reach a dead server
 	p.master.Stop()
 	if err := p.replica.Client(p).ReplicaOf(p.Context(), "NO", "ONE").Err(); err != nil {
 		p.Fatal(err)
@@ -86,12 +86,12 @@ func lockerFor(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) *loc
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_ = l.Close(ctx) // its server may be gone
+		_ = l.Close(ctx) // its server may be stopped
 	})
 	return l
 }
 
-// on is a Locker on one server.
+// on returns a Locker on one server.
 func (p *pair) on(s *redistest.Server, acks int) *lockcore.Locker {
 	p.Helper()
 	return lockerFor(p.T, s.Client(p), lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: acks}, Terms: lockcore.Terms{Lease: 3 * time.Second}})
@@ -106,7 +106,8 @@ func take(t *testing.T, l *lockcore.Locker, key string, terms lockcore.Terms) *l
 	return le
 }
 
-// refusedFor checks that err is what a grant is refused with that acked of wanted replicas have acknowledged.
+// refusedFor checks that err refuses a grant because only acked of wanted replicas have
+// acknowledged it.
 func refusedFor(t *testing.T, err error, acked, wanted int) {
 	t.Helper()
 	few, ok := errors.AsType[*lockcore.ReplicaAcksError](err)
@@ -120,8 +121,9 @@ func refusedFor(t *testing.T, err error, acked, wanted int) {
 	}
 }
 
-// This is how a failover breaks the guarantee: a grant that no replica has is lost with its master, and another holder follows at once
-// while the first lease is valid. Its token is greater all the same, so that a resource that checks tokens refuses the first.
+// Without ReplicaAcks a failover breaks mutual exclusion: a grant that no replica has is lost with
+// its master, and the promoted replica grants the key while the first lease is valid. The second
+// token is greater, so a resource that checks tokens refuses the first holder.
 func TestFailoverSecondHolder(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -140,7 +142,7 @@ func TestFailoverSecondHolder(t *testing.T) {
 			p.promote()
 			second := take(t, b, "k", noWait)
 			if err := first.Context().Err(); err != nil {
-				t.Errorf("inconclusive: the first holder is gone: %v", err)
+				t.Errorf("inconclusive: the first lease has ended: %v", err)
 			}
 			if second.Token() <= first.Token() {
 				t.Errorf("token %d after %d", second.Token(), first.Token())
@@ -154,8 +156,9 @@ func TestFailoverSecondHolder(t *testing.T) {
 	}
 }
 
-// With ReplicaAcks the same grant is refused, given back, and served again when the replica is back. A WAIT on any other connection of the pool
-// would count the replica: those have written nothing since.
+// With ReplicaAcks a grant that no replica has is refused and withdrawn. The key is granted again
+// when the replica is back. WAIT must follow the write on its own connection: on any other
+// connection of the pool, which has written nothing since, it would count the replica.
 func TestReplicaAcksRefuse(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -179,7 +182,7 @@ func TestReplicaAcksRefuse(t *testing.T) {
 		_, err := l.Acquire(t.Context(), "k", terms)
 		refusedFor(t, err, 0, 1)
 	}
-	eventually(t, "the key is given back", func() bool {
+	eventually(t, "the key is free", func() bool {
 		h, err := witness.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		return err == nil && h.State == lockcore.StateFree
 	})
@@ -191,7 +194,7 @@ func TestReplicaAcksRefuse(t *testing.T) {
 	}
 }
 
-// More replicas than there are: the error says how many have acknowledged.
+// N is more than the number of replicas. The error says how many have acknowledged.
 func TestReplicaAcksTooMany(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -206,7 +209,8 @@ func TestReplicaAcksTooMany(t *testing.T) {
 	refusedFor(t, err, 1, 2)
 }
 
-// A renewal that no replica has does not count either: whoever follows on the promoted replica finds the holder canceled.
+// A renewal that no replica has does not extend the lease. When another process acquires the key on
+// the promoted replica, the ctx of the first holder has ended.
 func TestReplicaAcksRenewal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -215,7 +219,7 @@ func TestReplicaAcksRenewal(t *testing.T) {
 	start := time.Now()
 	first := take(t, a, "k", lockcore.Terms{})
 	p.silence()
-	eventually(t, "the master has a renewal that the replica has not", func() bool { return time.Since(start) > 2500*time.Millisecond })
+	eventually(t, "2.5 s have passed, so only the master has a renewal", func() bool { return time.Since(start) > 2500*time.Millisecond })
 	p.promote()
 	second := take(t, b, "k", lockcore.Terms{Wait: 20 * time.Second})
 	select {
@@ -232,7 +236,8 @@ func TestReplicaAcksRenewal(t *testing.T) {
 	_ = second.Release(t.Context())
 }
 
-// With a replica in step a lease is renewed, extended, handed off and rotated as ever, by one command and a WAIT beside it.
+// With a replica in sync, leases are renewed, extended, handed off and rotated as without
+// ReplicaAcks. Each write is one command and one WAIT.
 func TestReplicaAcksHealthy(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -250,7 +255,7 @@ func TestReplicaAcksHealthy(t *testing.T) {
 	if s := count.String(); s != "acquire 1, wait 1" {
 		t.Errorf("sent: %s", s)
 	}
-	eventually(t, "it has been renewed for as long as a lease, each time with a WAIT", func() bool {
+	eventually(t, "4 renewals, each with a WAIT", func() bool {
 		n := count.Count("renew")
 		return n >= 4 && count.Count("wait") == 1+n
 	})
@@ -266,7 +271,8 @@ func TestReplicaAcksHealthy(t *testing.T) {
 	}
 }
 
-// contend has both Lockers take turns on one key, up to limit in all, and returns when it is done; never two inside.
+// contend acquires and releases one key from 16 goroutines on the Lockers, limit times in total,
+// and returns when all have ended. It fails if two hold the key at the same time.
 func contend(t *testing.T, lockers []*lockcore.Locker, limit int64) (turns func() int64) {
 	t.Helper()
 	var inside, n atomic.Int64
@@ -281,7 +287,7 @@ func contend(t *testing.T, lockers []*lockcore.Locker, limit int64) (turns func(
 				}
 				n.Add(1)
 				if inside.Add(1) != 1 {
-					t.Error("two inside")
+					t.Error("two holders at the same time")
 				}
 				inside.Add(-1)
 				_ = le.Release(t.Context())

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// One goroutine, one key: what an uncontended call costs.
+// BenchmarkAcquire measures an uncontended call: one goroutine, one key.
 func BenchmarkAcquire(b *testing.B) {
 	l := benchLocker(b)
 	b.ReportAllocs()
@@ -24,7 +24,7 @@ func BenchmarkAcquire(b *testing.B) {
 	}
 }
 
-// A nested call costs no round trip.
+// BenchmarkReentry measures a nested call, which needs no round trip.
 func BenchmarkReentry(b *testing.B) {
 	l := benchLocker(b)
 	outer, err := l.Acquire(b.Context(), "k", lockcore.Terms{})
@@ -43,7 +43,7 @@ func BenchmarkReentry(b *testing.B) {
 	_ = outer.Release(b.Context())
 }
 
-// A nested call with a ctx that derives from the hold's.
+// BenchmarkReentryDerived measures a nested call whose ctx is derived from that of the hold.
 func BenchmarkReentryDerived(b *testing.B) {
 	l := benchLocker(b)
 	outer, err := l.Acquire(b.Context(), "k", lockcore.Terms{})
@@ -68,12 +68,12 @@ func BenchmarkReentryDerived(b *testing.B) {
 	_ = outer.Release(b.Context())
 }
 
-// 64 goroutines, one key: what a hand-off costs.
+// BenchmarkHot measures a hand-off: 64 goroutines, one key.
 func BenchmarkHot(b *testing.B) {
 	benchCrowd(b, func(int) string { return "k" })
 }
 
-// 64 goroutines with a key each: what a call costs when commands travel together.
+// BenchmarkPar measures a call whose commands are sent in groups: 64 goroutines with a key each.
 func BenchmarkPar(b *testing.B) {
 	benchCrowd(b, func(i int) string { return fmt.Sprint("k", i) })
 }

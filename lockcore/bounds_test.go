@@ -20,8 +20,9 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Finding "remember": an acquire that arrives after its request has ended grants nothing. That holds also if the hash
-// was about to expire when the id was remembered, or if a record was to be kept for a second.
+// A late duplicate of an acquire arrives after its request has ended, and grants nothing. That
+// holds also if the hash was about to expire when the id was remembered, or if a record was kept
+// for only a second.
 func TestLateDuplicateAfterShortTTL(t *testing.T) {
 	free := func(w *world, kind lockcore.Kind) {
 		b, _, _ := w.locker(lockcore.Options{})
@@ -72,7 +73,8 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 	})
 }
 
-// Finding A12: waiters behind dead members of the queue get a free key with their next request, within 2 s.
+// A waiter is in the queue with 1,000 dead members before it. It gets the free key with its next
+// request, within 2 s.
 func TestWaitBehindDeadMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -99,12 +101,12 @@ func TestWaitBehindDeadMembers(t *testing.T) {
 			t.Errorf("inconclusive: %d dead members are left", n)
 		}
 		if d > 2*time.Second {
-			t.Errorf("a waiter behind dead members had the free key after %v, want 2s at most", d)
+			t.Errorf("a waiter behind dead members got the free key after %v, want at most 2s", d)
 		}
 	})
 }
 
-// Finding A3: whatever end a key has, a waiter asks at a bounded rate.
+// A key has an absurd end of its lease, of any form. A waiter sends requests at a bounded rate.
 func TestAbsurdEndRate(t *testing.T) {
 	w := realWorld(t)
 	l, _, count := w.locker(lockcore.Options{})
@@ -124,16 +126,16 @@ func TestAbsurdEndRate(t *testing.T) {
 				le, err := l.Acquire(t.Context(), key, lockcore.Terms{Wait: wait})
 				limit := 2 + int((time.Since(start)+wait)/(10*time.Millisecond))
 				if n := len(count.Commands()); n > limit {
-					t.Errorf("state %s until %q of at most %q: %d commands in %v, want at most %d", state, x, d, n, time.Since(start), limit)
+					t.Errorf("state %s with x %q and d %q: %d commands in %v, want at most %d", state, x, d, n, time.Since(start), limit)
 				}
 				switch {
 				case le != nil:
 					_ = le.Release(t.Context())
 				case !errors.Is(err, lockcore.ErrBusy) && !errors.Is(err, lockcore.ErrRecord):
-					t.Errorf("state %s until %q of at most %q: %v", state, x, d, err)
+					t.Errorf("state %s with x %q and d %q: %v", state, x, d, err)
 				}
 				if busy, ok := errors.AsType[*lockcore.BusyError](err); ok && (busy.Remaining < 0 || busy.Remaining > 25*time.Hour) {
-					t.Errorf("state %s until %q of at most %q: busy for another %v", state, x, d, busy.Remaining)
+					t.Errorf("state %s with x %q and d %q: Remaining is %v", state, x, d, busy.Remaining)
 				}
 			}
 		}
@@ -166,8 +168,8 @@ func (s *scripted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Finding A3: a request that no message has caused comes at least 10 ms after the previous one, whatever the reply to
-// that was.
+// A request that no notification has caused is sent at least 10 ms after the previous one, whatever
+// the reply to that one.
 func TestReplyRate(t *testing.T) {
 	for name, reply := range map[string][]any{
 		"busy for the longest time": {int64(0), int64(math.MaxInt64), int64(math.MaxInt64), "", int64(math.MaxInt64), ""},
@@ -189,13 +191,14 @@ func TestReplyRate(t *testing.T) {
 				t.Errorf("%d requests in %v, want at most %d", n, time.Since(start), limit)
 			}
 			if busy, ok := errors.AsType[*lockcore.BusyError](err); ok && (busy.Remaining < 0 || busy.HeldFor < 0) {
-				t.Errorf("busy: held for %v, another %v", busy.HeldFor, busy.Remaining)
+				t.Errorf("HeldFor is %v, Remaining is %v", busy.HeldFor, busy.Remaining)
 			}
 		})
 	}
 }
 
-// Finding A7: a key that cannot be read is an error that names the key and the field, at once and without a write; Clear repairs it.
+// A key has a field that cannot be read. Each operation returns ErrRecord at once, which names the
+// key and the field, and writes nothing. Clear repairs the key.
 func TestUnreadableKey(t *testing.T) {
 	for _, test := range []struct {
 		kind         lockcore.Kind
@@ -232,7 +235,7 @@ func TestUnreadableKey(t *testing.T) {
 					t.Errorf("%s: %v, want ErrRecord that names the key and its field", what, err)
 				}
 			}
-			_, err := ask(lockcore.Forever) // the script is known after this
+			_, err := ask(lockcore.Forever) // this loads the script
 			unreadable("acquire", err)
 			count.Reset()
 			_, err = ask(lockcore.Forever)
@@ -244,10 +247,10 @@ func TestUnreadableKey(t *testing.T) {
 			unreadable("inspect", err)
 			if test.kind == lockcore.KindOnce {
 				_, _, err = inspectRecord(t.Context(), l, "key")
-				unreadable("look", err)
+				unreadable("inspect the record", err)
 			}
 			if ttl := w.rdb.PTTL(t.Context(), hash).Val(); ttl > 30*time.Second || ttl < 0 {
-				t.Errorf("the hash lives for %v, want 30s at most", ttl)
+				t.Errorf("the hash expires in %v, want at most 30s", ttl)
 			}
 			for _, err := range doctor.List(t.Context(), l, doctor.ListOptions{}) {
 				if err != nil {
@@ -271,14 +274,14 @@ func TestUnreadableKey(t *testing.T) {
 	}
 }
 
-// Clear tells the holder of a key that cannot be read: its lease is lost at once, not at its end.
+// Clear of an unreadable key notifies its holder: the lease is lost at once, not at its end.
 func TestClearTellsTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, _, _ := w.locker(lockcore.Options{})
 		operator, _, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
-		time.Sleep(2 * time.Second) // the Locker listens by then
+		time.Sleep(2 * time.Second) // the Locker has subscribed by then
 		hash := storedNames(lockcore.KindExclusive, "k")[0]
 		if err := errors.Join(redistest.Unfold(t.Context(), w.rdb, hash), w.rdb.HSet(t.Context(), hash, "x", "junk").Err()); err != nil {
 			t.Fatal(err)
@@ -295,7 +298,7 @@ func TestClearTellsTheHolder(t *testing.T) {
 	})
 }
 
-// deadMembers returns members of a queue whose processes do not listen.
+// deadMembers returns members of a queue whose processes are not subscribed.
 func deadMembers(n int) []string {
 	members := make([]string, n)
 	for i := range members {

@@ -31,7 +31,7 @@ func dropped(r *locktest.Recorder) (n int, err error) {
 	return n, err
 }
 
-// waitingIn returns how many requests are in the queues of n keys.
+// waitingIn returns how many requests are in the queues of the keys.
 func waitingIn(t *testing.T, rdb redis.UniversalClient, keys []string) (n int64) {
 	t.Helper()
 	pipe := rdb.Pipeline()
@@ -56,7 +56,8 @@ func keyNames(n int) []string {
 	return keys
 }
 
-// handOver releases the keys that another Locker waits for and returns how long each waiter waited for its key after that.
+// handOver releases the keys that another Locker waits for. It returns how long each waiter waited
+// after the release, sorted.
 func handOver(t *testing.T, held map[string]*lockcore.Lease, keys []string, next *lockcore.Locker, before func()) []time.Duration {
 	t.Helper()
 	rdb, took := make([]time.Duration, len(keys)), make([]time.Time, len(keys))
@@ -102,8 +103,8 @@ func handOver(t *testing.T, held map[string]*lockcore.Lease, keys []string, next
 	return rdb
 }
 
-// manyWaiters is TestCleanupManyCanceled's other process: a waiter on each of many keys, which all are canceled when
-// stdin has a line. It ends with stdin.
+// manyWaiters is the other process of TestCleanupManyCanceled. It has a waiter on each of many
+// keys, and cancels all of them when it reads a line from stdin. It ends when stdin ends.
 func manyWaiters(r role, in *bufio.Scanner) error {
 	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: r.Addr}), lockcore.Options{})
 	if err != nil {
@@ -129,8 +130,8 @@ func manyWaiters(r role, in *bufio.Scanner) error {
 	return l.Close(context.Background())
 }
 
-// Finding A6: 5,000 waiters of one process on 5,000 keys are canceled at once. All leave the queues, and the next waiter
-// of another process does not wait for a reservation of theirs to expire.
+// 5,000 waiters of one process on 5,000 keys are canceled at once. All leave the queues, and the
+// next waiter of another process does not wait for the end of one of their reservations.
 func TestCleanupManyCanceled(t *testing.T) {
 	testlevel.Exhaustive(t)
 	const n, sample = 5000, 200
@@ -170,8 +171,8 @@ func TestCleanupManyCanceled(t *testing.T) {
 	}
 }
 
-// Finding A6: no cleanup is dropped, however many there are while Redis does not answer. Each is sent at most twice a
-// second, and is confirmed soon after Redis answers again.
+// Redis is unavailable. No cleanup is dropped, however many there are. At most two pipelines of 100
+// are sent a second, and all cleanups are confirmed soon after Redis replies again.
 func TestCleanupKeptThroughOutage(t *testing.T) {
 	ways := map[string]func(*locktest.Faults){
 		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
@@ -189,7 +190,7 @@ func TestCleanupKeptThroughOutage(t *testing.T) {
 					o.Dialer = count.Dial(faults.Dial(o.Dialer))
 					l := lockerOn(t, wrap(redis.NewClient(o)), lockcore.Options{})
 					takeOnce(t, l, "warm")
-					lockcore.PileUp(l, 1) // so that the script has its name
+					lockcore.PileUp(l, 1) // loads the script
 					time.Sleep(time.Second)
 					goAway(faults)
 					lockcore.PileUp(l, n)
@@ -200,12 +201,12 @@ func TestCleanupKeptThroughOutage(t *testing.T) {
 						t.Errorf("%d withdrawals were sent in %d s, want at most two pipelines of 100 a second", sent, seconds)
 					}
 					if kept := lockcore.Cleanups(l); kept != n {
-						t.Errorf("%d of %d are kept", kept, n)
+						t.Errorf("%d of %d cleanups are kept", kept, n)
 					}
 					faults.Heal()
 					time.Sleep(2 * time.Second)
 					if left := lockcore.Cleanups(l); left != 0 {
-						t.Errorf("%d are still not confirmed", left)
+						t.Errorf("%d cleanups are still not confirmed", left)
 					}
 				})
 			})
@@ -217,11 +218,12 @@ func closeNow(t *testing.T, l *lockcore.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_ = l.Close(ctx) // leases were left on purpose
+	_ = l.Close(ctx) // the test leaves leases on purpose
 }
 
-// Finding A6: a message for a request whose withdrawal is not confirmed makes that withdrawal the next one, however
-// many are before it. The message may come before, during or after the cancellation of its waiter.
+// A notification arrives for a request whose withdrawal is not confirmed. That withdrawal is sent
+// next, however many are before it. The notification may arrive before, during or after the
+// cancellation of its waiter.
 func TestCleanupHurried(t *testing.T) {
 	const ms = time.Millisecond
 	steps := []time.Duration{-150 * ms, -120 * ms, -100 * ms, -60 * ms, -50 * ms, 0, 40 * ms, 50 * ms, 60 * ms, 100 * ms, 120 * ms}
@@ -263,14 +265,15 @@ func TestCleanupHurried(t *testing.T) {
 				release()
 				time.Sleep(-after)
 			}
-			lockcore.PileUp(gone, n) // they are before the one of k
+			lockcore.PileUp(gone, n) // these are before the withdrawal for k
 			cancel()
 			if after >= 0 {
 				time.Sleep(after)
 				release()
 			}
 			waiters.Wait()
-			// At most: the message, a pipeline under way, and the withdrawal; or the replies to two requests of the woken call.
+			// At most: the notification, a pipeline under way, and the withdrawal; or the replies
+			// to two requests of the woken call.
 			if most := 7*oneWay + max(-after, 0); took > most {
 				t.Errorf("released %v after the cancellation: the next waiter waited %v, want at most %v", after, took, most)
 			}
@@ -279,9 +282,9 @@ func TestCleanupHurried(t *testing.T) {
 	}
 }
 
-// Finding A6: a call for a key sends nothing until the withdrawal of the earlier request for it is confirmed. So the
-// process's own dead grant appears to the call neither as busy nor as an abandoned run. Redis confirms the withdrawal
-// once.
+// A call for a key sends nothing until the withdrawal of the earlier request for that key is
+// confirmed. So an unused grant of this process is neither a busy key nor an abandoned run for the
+// call. The withdrawal is sent once after Redis replies again.
 func TestCleanupBeforeNextRequest(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"lease valid": 5 * time.Second, "lease over": 40 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -289,7 +292,7 @@ func TestCleanupBeforeNextRequest(t *testing.T) {
 				w := newWorld(t)
 				l, faults, count := w.locker(lockcore.Options{})
 				w.giveOnce(l)
-				lockcore.PileUp(l, 1) // so that the server knows the script
+				lockcore.PileUp(l, 1) // loads the script
 				time.Sleep(time.Second)
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
@@ -297,7 +300,7 @@ func TestCleanupBeforeNextRequest(t *testing.T) {
 				if _, _, err := l.Claim(ctx, "k", patient); !errors.Is(err, lockcore.ErrUnavailable) {
 					t.Fatal(err)
 				}
-				faults.Down() // what is on its way to Redis arrives, the rest is not sent
+				faults.Down() // commands that are already sent arrive, the others are not sent
 				time.Sleep(pause)
 				count.Reset()
 				faults.Heal()
@@ -318,8 +321,9 @@ func TestCleanupBeforeNextRequest(t *testing.T) {
 	}
 }
 
-// Finding A6: at a number of unconfirmed withdrawals a request for a new key waits, within its own Wait, and then ends
-// with an error that says why. Releases are kept, and everything continues when Redis answers.
+// The number of unconfirmed withdrawals has reached its bound. A request for a new key waits,
+// within its own Wait, and then fails with an error that contains the number. Releases are kept,
+// and all of them are sent when Redis replies again.
 func TestCleanupBound(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -359,7 +363,7 @@ func TestCleanupBound(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		if h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "held"); err != nil || h.State != lockcore.StateFree {
-			t.Errorf("the release through the gap: %+v, %v", h, err)
+			t.Errorf("the key released while Redis was unavailable: %+v, %v", h, err)
 		}
 		if n, _ := dropped(obs); n != 0 || lockcore.Cleanups(l) != 0 {
 			t.Errorf("%d given up, %d left", n, lockcore.Cleanups(l))
@@ -367,7 +371,7 @@ func TestCleanupBound(t *testing.T) {
 	})
 }
 
-// Finding A6: Close waits for withdrawals within its time limit. Those that Redis has not confirmed by then are
+// Close waits for withdrawals within its time limit. Those that are not confirmed by then are
 // reported.
 func TestCleanupClose(t *testing.T) {
 	for way, goAway := range map[string]func(*locktest.Faults){
@@ -402,14 +406,14 @@ func TestCleanupClose(t *testing.T) {
 					lost, err := dropped(obs)
 					if way == "answers" {
 						if took >= 1500*time.Millisecond || lost != 0 {
-							t.Errorf("closed after %v, %d given up", took, lost)
+							t.Errorf("closed after %v, %d cleanups failed", took, lost)
 						}
 					} else if took != 1500*time.Millisecond || lost != n || !errors.Is(err, lockcore.ErrClosed) {
-						t.Errorf("closed after %v, %d of %d reported: %v", took, lost, n, err)
+						t.Errorf("closed after %v, %d of %d cleanups reported: %v", took, lost, n, err)
 					}
-					lockcore.PileUp(l, 1) // too late
+					lockcore.PileUp(l, 1) // too late, because the Locker is closed
 					if lockcore.Cleanups(l) != 0 {
-						t.Error("kept after Close")
+						t.Error("a cleanup is kept after Close")
 					}
 					faults.Heal()
 					_ = rdb.Close()
@@ -420,7 +424,7 @@ func TestCleanupClose(t *testing.T) {
 	}
 }
 
-// Finding A6: a cleanup that Redis refuses for good is reported and does not delay the rest.
+// Redis refuses a cleanup for good. It is reported, and does not delay the others.
 func TestCleanupRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, obs := newWorld(t), new(locktest.Recorder)
@@ -437,7 +441,7 @@ func TestCleanupRefused(t *testing.T) {
 	})
 }
 
-// Finding A6: in a cluster a stopped server delays only the withdrawals of its own keys.
+// In a cluster a stopped server delays only the withdrawals of its own keys.
 func TestCleanupCluster(t *testing.T) {
 	testlevel.Full(t)
 	const n = 300
@@ -479,13 +483,13 @@ func TestCleanupCluster(t *testing.T) {
 	eventually(t, "all queues", func() bool { return waitingIn(t, rdb, sick) == 0 })
 	t.Logf("%d queues of the other servers were empty after %v, %d of the stopped one %v later", len(healthy), took, len(sick), time.Since(start)-took)
 	if len(sick) == 0 || len(healthy) == 0 {
-		t.Error("inconclusive")
+		t.Error("inconclusive: all keys are on one side")
 	}
 	waiters.Wait()
 }
 
-// A withdrawal is retried if its connection could not log in, for example while a password is rotated. A client of one
-// server returns this error only from Exec.
+// A withdrawal is retried if its connection could not log in, for example while a password is
+// rotated. A client of one server returns this error only from Exec.
 func TestCleanupLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Finding A4: Close returns when its ctx ends, whatever the client does at that moment: it dials for the subscription, waits for an
-// answer to a request or a withdrawal, or does not obey its ctx.
+// Close returns when its ctx ends, whatever the client does at that moment: it dials for the
+// subscription, waits for the reply to a request or a withdrawal, or ignores its ctx.
 func TestCloseWithinBound(t *testing.T) {
-	hang := func(context.Context, string, string) (net.Conn, error) { // as a dial to an address that drops packets
+	hang := func(context.Context, string, string) (net.Conn, error) { // like a dial to an address that drops packets
 		time.Sleep(5 * time.Second)
 		return nil, errors.New("dial timeout")
 	}
@@ -72,7 +72,7 @@ func TestCloseWithinBound(t *testing.T) {
 						}
 						cancel()
 						waiters.Wait()
-						time.Sleep(20 * time.Second) // what a client that is not ours has still to end
+						time.Sleep(20 * time.Second) // a client of another type still has to end its commands
 						_ = rdb.Close()
 						time.Sleep(10 * time.Second) // go-redis dials once more
 						faults.Heal()
@@ -84,8 +84,8 @@ func TestCloseWithinBound(t *testing.T) {
 	}
 }
 
-// Finding A10: a nil *Lease behaves as a released one, so that a deferred Release before the check of the error is
-// harmless.
+// A nil *Lease behaves like a released one, so that a deferred Release before the check of the
+// error is harmless.
 func TestNilLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

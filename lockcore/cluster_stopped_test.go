@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Finding A1: a master of a cluster that stops before the first renewal costs only the leases of its own keys. Nothing replaces the
-// master here, and the other masters go on serving, so that only the Locker decides about the leases on them.
+// One master of a cluster stops before the first renewal. Only leases on its own keys are lost. No
+// replica replaces the master, and the other masters continue to serve, so only the Locker decides
+// about the leases on them.
 func TestClusterStoppedMaster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -42,8 +43,8 @@ func TestClusterStoppedMaster(t *testing.T) {
 	}
 }
 
-// stopMaster holds all keys of on, stops one master for 8 s and counts the leases on the other two. on says which keys the stopped
-// master has.
+// stopMaster acquires all keys of on, stops one master for 8 s, and returns how many leases on the
+// other two it held and lost. on[key] is true if the stopped master has the key.
 func stopMaster(t *testing.T, s *redistest.Shards, stopped *redistest.Server, on map[string]bool, seeds string, lease time.Duration) (held, lost int) {
 	t.Helper()
 	rdb := s.Client(t, func(o *redis.ClusterOptions) {
@@ -83,8 +84,8 @@ func stopMaster(t *testing.T, s *redistest.Shards, stopped *redistest.Server, on
 	return len(healthy), lost
 }
 
-// Finding A1: all clients of a Locker share the first reply to CLUSTER SLOTS, and ask nothing else about the cluster, so
-// that no first renewal or release waits for a node that does not have its key.
+// All clients of a Locker share the first reply to CLUSTER SLOTS, and send no other command about
+// the cluster. So no first renewal or release waits for a node that does not have its key.
 func TestClusterSlotsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, count := redistest.Bubble(t), new(redistest.Counter)
@@ -100,7 +101,7 @@ func TestClusterSlotsShared(t *testing.T) {
 			t.Error(err)
 		}
 		if n := count.Count("cluster") + count.Count("command"); n != 1 || count.Count("renew") == 0 {
-			t.Errorf("%d commands to learn about the cluster: %v", n, count.Commands())
+			t.Errorf("%d commands about the cluster, want 1: %v", n, count.Commands())
 		}
 	})
 }

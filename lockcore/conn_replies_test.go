@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Whatever Redis sends instead of the expected reply, nothing is granted, nothing panics, and what it said can be read. What will
-// not change is told at once, anything else is tried until the time is up.
+// Redis sends an error instead of the expected reply. Nothing is granted, nothing panics, and the
+// error that the call returns contains the text. An error that does not pass is returned at once;
+// any other is retried until the end of Wait.
 func TestConnErrorReplies(t *testing.T) {
 	for reply, atOnce := range map[string]bool{
 		"LOADING Redis is loading the dataset in memory":                                  false,
@@ -55,13 +56,14 @@ func TestConnErrorReplies(t *testing.T) {
 
 func verdict(t *testing.T, wrapped bool, reply string, atOnce bool) {
 	t.Helper()
-	// go-redis sleeps between its own retries while it holds the mutex of a subscription: in a bubble for ever.
+	// go-redis sleeps between its own retries while it holds the mutex of a subscription. In a
+	// bubble that sleep never ends.
 	l, _, m := away(t, wrapped, func(o *redis.Options) { o.MaxRetries = -1 })
 	held, err := l.Acquire(t.Context(), "held", lockcore.Terms{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reply == "" { // an error without a text
+	if reply == "" { // an error with an empty text
 		reply = " "
 	}
 	m.Redis.SetError(reply)
@@ -82,15 +84,15 @@ func verdict(t *testing.T, wrapped bool, reply string, atOnce bool) {
 	if err := held.Extend(t.Context(), time.Minute); !errors.Is(err, want) {
 		t.Errorf("Extend: %v", err)
 	}
-	time.Sleep(5 * time.Second) // renewals fail, and that means nothing yet
+	time.Sleep(5 * time.Second) // renewals fail, but the lease is still valid
 	m.Redis.SetError("")
 	time.Sleep(time.Minute)
 	if err := held.Release(t.Context()); err != nil {
-		t.Errorf("it passed, and the lease is %v", err)
+		t.Errorf("the errors have ended, but Release returned %v", err)
 	}
 }
 
-// A key of another type is left alone, and a reply of another shape is no grant.
+// A key of another type is not changed, and a reply of another shape is no grant.
 func TestConnStranger(t *testing.T) {
 	for where, newClient := range map[string]func(t *testing.T) *redis.Client{
 		"memory": func(t *testing.T) *redis.Client { t.Helper(); return redistest.Bubble(t).Client(t) },
@@ -130,7 +132,7 @@ func TestConnStranger(t *testing.T) {
 	})
 }
 
-// liar answers every script with v.
+// liar returns v as the reply to each script.
 type liar struct {
 	redis.UniversalClient
 	v any

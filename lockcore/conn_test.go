@@ -23,7 +23,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// wrapper is somebody's client: no type switch knows it, and what it wraps takes no notice of ctx.
+// wrapper is a client of a type that New does not know. New passes commands to it unchanged, and
+// the client inside it ignores ctx.
 type wrapper struct{ redis.UniversalClient }
 
 // lockerOn returns a Locker on any client, closed when the test ends.
@@ -46,13 +47,14 @@ func lockerOn(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) *lock
 	return l
 }
 
-// away is one Redis that can be made to go away, behind one kind of client.
+// away returns a Locker behind one kind of client, the faults of its connections, and the Redis
+// itself.
 func away(t *testing.T, wrapped bool, edit ...func(*redis.Options)) (*lockcore.Locker, *locktest.Faults, *redistest.Memory) {
 	t.Helper()
 	m, faults := redistest.Bubble(t), locktest.NewFaults(t)
 	o := m.Options()
 	o.Dialer = faults.Dial(o.Dialer)
-	o.PoolSize = 1000 // who waits for a connection uses a timer that go-redis would use again in the next bubble
+	o.PoolSize = 1000 // a call that waits for a connection uses a timer that go-redis would use again in the next bubble
 	for _, e := range edit {
 		e(o)
 	}
@@ -60,13 +62,13 @@ func away(t *testing.T, wrapped bool, edit ...func(*redis.Options)) (*lockcore.L
 	if wrapped {
 		rdb = wrapper{rdb}
 	}
-	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether a pool that failed is closed
+	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis checks once a second whether a pool that failed is closed
 	l := lockerOn(t, rdb, lockcore.Options{})
 	t.Cleanup(faults.Heal)
 	return l, faults, m
 }
 
-// calls are all that ask Redis and have a verdict to give when it is away.
+// calls are the calls that send a command to Redis and fail if it is unavailable.
 var calls = map[string]func(context.Context, *lockcore.Locker, lockcore.Terms) error{
 	"Acquire": func(ctx context.Context, l *lockcore.Locker, t lockcore.Terms) error {
 		le, err := l.Acquire(ctx, "k", t)
@@ -97,7 +99,8 @@ var calls = map[string]func(context.Context, *lockcore.Locker, lockcore.Terms) e
 	},
 }
 
-// When Redis is away every call answers ErrUnavailable by the deadline of its ctx, also on a client that ignores it.
+// Redis is unavailable. Each call returns ErrUnavailable by the deadline of its ctx, also on a
+// client that ignores ctx.
 func TestConnAway(t *testing.T) {
 	ways := map[string]func(*locktest.Faults){
 		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
@@ -129,14 +132,14 @@ func TestConnAway(t *testing.T) {
 func deadlines(t *testing.T, name string, call func(context.Context, lockcore.Terms) error) {
 	t.Helper()
 	for _, test := range []struct {
-		ctx  time.Duration // of its deadline; 0: none
+		ctx  time.Duration // time until its deadline; 0: it has none
 		wait time.Duration
 		most time.Duration
 	}{
 		{ctx: 50 * time.Millisecond, wait: lockcore.Forever, most: 50 * time.Millisecond},
 		{ctx: 300 * time.Millisecond, wait: time.Minute, most: 300 * time.Millisecond},
 		{ctx: 5 * time.Second, wait: lockcore.Forever, most: 5 * time.Second},
-		{wait: lockcore.NoWait, most: 2500 * time.Millisecond}, // three times, for a single one may just be bad luck
+		{wait: lockcore.NoWait, most: 2500 * time.Millisecond}, // the call sends its request three times, because a single failure may be accidental
 		{wait: 3 * time.Second, most: 3500 * time.Millisecond},
 	} {
 		ctx, cancel := t.Context(), context.CancelFunc(func() {})
@@ -155,7 +158,8 @@ func deadlines(t *testing.T, name string, call func(context.Context, lockcore.Te
 	}
 }
 
-// What is held when Redis goes away is canceled in time, its end does not hang, and the Locker can be closed.
+// Redis becomes unavailable while a key is held. The ctx of the hold ends in time, Release does not
+// hang, and the Locker can be closed.
 func TestConnAwayWhileHeld(t *testing.T) {
 	for kind, wrapped := range map[string]bool{"own": false, "wrapper": true} {
 		t.Run(kind, func(t *testing.T) {
@@ -175,7 +179,7 @@ func TestConnAwayWhileHeld(t *testing.T) {
 				fields, err := redistest.Fields(t.Context(), m.Client(t), storedNames(lockcore.KindExclusive, "k")[0])
 				ok(t, err)
 				if end, _ := strconv.ParseInt(fields["x"], 10, 64); (time.Until(time.UnixMicro(end))-3500*time.Millisecond).Abs() > 5*time.Second || time.Since(start) > 27*time.Second {
-					t.Errorf("canceled after %v, the lease ends at %d µs, now %d", time.Since(start), end, time.Now().UnixMicro())
+					t.Errorf("the ctx ended after %v; the lease ends at %d µs, now it is %d", time.Since(start), end, time.Now().UnixMicro())
 				}
 				start = time.Now()
 				if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) || time.Since(start) > time.Second {
@@ -192,7 +196,8 @@ func TestConnAwayWhileHeld(t *testing.T) {
 	}
 }
 
-// The same on a real socket: a listener that accepts and never answers, behind a client with go-redis's own time-outs.
+// A listener on a real socket accepts connections and never replies. The client has the timeouts of
+// go-redis. Each call returns ErrUnavailable by its deadline.
 func TestConnDeafListener(t *testing.T) {
 	testlevel.Full(t)
 	deaf, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -240,10 +245,11 @@ func TestConnDeafListener(t *testing.T) {
 	}
 }
 
-// A hanging TLS handshake does not delay a call. The dialer of go-redis limits it only by the user's DialTimeout.
+// The TLS handshake with the server hangs. A call does not wait for it, although the dialer of
+// go-redis limits it only by the DialTimeout of the user.
 func TestConnDeafTLS(t *testing.T) {
 	testlevel.Full(t)
-	deaf, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // the kernel accepts connections; nothing answers them
+	deaf, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // the kernel accepts connections; no process reads from them
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +264,8 @@ func TestConnDeafTLS(t *testing.T) {
 	}
 }
 
-// Dials whose dialer ignores its ctx go on when their calls return: at most 256 to one address.
+// The dialer of the user ignores its ctx, so dials continue after their calls return. At most 256
+// of them to one address continue. When they end, calls succeed again.
 func TestConnDialsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients, pool, rounds = 3, 16, 100
@@ -287,7 +294,7 @@ func TestConnDialsLeftBehind(t *testing.T) {
 			calls.Wait()
 		}
 		if n := most.Load(); n < 256 || n > 256+clients*pool {
-			t.Errorf("%d dials at the same time after %d calls", n, rounds*pool)
+			t.Errorf("%d dials at the same time in %d calls", n, rounds*pool)
 		}
 		go func() {
 			time.Sleep(time.Second)
@@ -295,7 +302,7 @@ func TestConnDialsLeftBehind(t *testing.T) {
 		}()
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second})
 		if err != nil {
-			t.Fatalf("the dials have returned: %v", err)
+			t.Fatalf("after the dials have returned: %v", err)
 		}
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -303,10 +310,11 @@ func TestConnDialsLeftBehind(t *testing.T) {
 	})
 }
 
-// Calls on a server that answers no dial end in time, also if the user's client dials one connection at a time.
+// No dial to the server ends. Calls return in time, also if the client of the user dials one
+// connection at a time.
 func TestConnDialsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether the server is back
+		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis checks once a second whether the server replies again
 		o := redistest.Bubble(t).Options()
 		o.PoolSize, o.MaxConcurrentDials = 1000, 1 // as in away
 		o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -330,7 +338,8 @@ func TestConnDialsOneByOne(t *testing.T) {
 	})
 }
 
-// Code of the user that bounds itself by a timeout of its ctx ends: the ctx of a command has a deadline without a timer.
+// A callback of the user sets a timeout on its ctx. The timeout works, although the ctx of a
+// command has a deadline without a timer.
 func TestConnUserCodeTimesOut(t *testing.T) {
 	for name, set := range map[string]func(o *redis.Options, hang func(context.Context) error){
 		"CredentialsProviderContext": func(o *redis.Options, hang func(context.Context) error) {
@@ -361,7 +370,8 @@ func TestConnUserCodeTimesOut(t *testing.T) {
 	}
 }
 
-// Close ends on time while batches of commands wait for connections that the user's OnConnect holds up.
+// Groups of commands wait for connections on which OnConnect of the user hangs. Close returns when
+// its ctx ends.
 func TestCloseHangingOnConnect(t *testing.T) {
 	testlevel.Full(t)
 	var hangs atomic.Bool
@@ -386,12 +396,12 @@ func TestCloseHangingOnConnect(t *testing.T) {
 	var calls sync.WaitGroup
 	for i := range 50 {
 		calls.Go(func() {
-			if le, err := l.Acquire(t.Context(), fmt.Sprint(i), noWait); err == nil { // over the connection that was warm
+			if le, err := l.Acquire(t.Context(), fmt.Sprint(i), noWait); err == nil { // over the connection that is already open
 				_ = le.Release(t.Context())
 			}
 		})
 	}
-	eventually(t, "batches that hang", func() bool { return hanging.Load() >= 2 })
+	eventually(t, "connections on which OnConnect hangs", func() bool { return hanging.Load() >= 2 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	control, start := redistest.NewControl(t), time.Now()
@@ -401,7 +411,7 @@ func TestCloseHangingOnConnect(t *testing.T) {
 	}
 	close(end)
 	calls.Wait()
-	_ = l.Close(t.Context()) // the rest of the first one
+	_ = l.Close(t.Context()) // completes the first Close
 }
 
 // stalls is a connection whose next Write sleeps for the given time and then times out.
@@ -418,7 +428,8 @@ func (s stalls) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// A call whose first request timed out because the process stood still sends another one.
+// The process was stopped during the first request of a call, so that request timed out. The call
+// sends another one.
 func TestConnStandstill(t *testing.T) {
 	for _, wait := range []time.Duration{lockcore.NoWait, 20 * time.Millisecond, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -443,7 +454,7 @@ func TestConnStandstill(t *testing.T) {
 	}
 }
 
-// stuck is a client whose commands never return before release is closed, whatever ctx says.
+// stuck is a client whose commands do not return before release is closed, and ignore ctx.
 type stuck struct {
 	redis.UniversalClient
 	inside  atomic.Int64
@@ -461,7 +472,8 @@ func (s *stuck) EvalSha(_ context.Context, sha string, keys []string, args ...an
 	return s.UniversalClient.EvalSha(context.Background(), sha, keys, args...)
 }
 
-// Calls that hang in a client are left behind up to a number, and refused at once beyond it, until they return.
+// Calls hang in a client, and continue after their callers return. While 256 of them or more hang,
+// further calls are refused at once. When they have returned, calls succeed again.
 func TestConnHeldUp(t *testing.T) {
 	const limit = 256
 	for name, callers := range map[string]int{"one by one": 1, "at once": 400} {
@@ -495,7 +507,7 @@ func TestConnHeldUp(t *testing.T) {
 					all.Wait()
 				}
 				if n, most := slow.Load(), int64(max(limit, callers)); n != most || s.most.Load() != most {
-					t.Errorf("%d calls were held up, %d at a time; want %d", n, s.most.Load(), most)
+					t.Errorf("%d calls hung, %d at the same time; want %d", n, s.most.Load(), most)
 				}
 				if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.Forever}); !errors.Is(err, lockcore.ErrUnavailable) {
 					t.Errorf("Acquire: %v", err)
@@ -504,7 +516,7 @@ func TestConnHeldUp(t *testing.T) {
 				synctest.Wait()
 				le, err := l.Acquire(t.Context(), "k", noWait)
 				if err != nil {
-					t.Fatalf("after all: %v", err)
+					t.Fatalf("after the calls have returned: %v", err)
 				}
 				_ = le.Release(t.Context())
 			})

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// A key is cooling until MinHold is over: for other processes, for calls of the same one, in line or not. Then it is free, and not abandoned.
+// A released key is cooling until the end of MinHold: for calls of the same process and of others,
+// for waiters and for new calls. Then it is free, and not abandoned.
 func TestMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -28,7 +29,7 @@ func TestMinHold(t *testing.T) {
 			wg.Go(func() {
 				le, err := from.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
 				if err != nil || le.Abandoned() {
-					t.Errorf("%v", err)
+					t.Errorf("%v, want the key, not abandoned", err)
 					return
 				}
 				at[i] = time.Since(start)
@@ -43,7 +44,7 @@ func TestMinHold(t *testing.T) {
 		for _, from := range []*lockcore.Locker{l, other} {
 			var busy *lockcore.BusyError
 			if _, err := from.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait}); !errors.As(err, &busy) || busy.Remaining > 7*time.Second {
-				t.Errorf("%v", err)
+				t.Errorf("%v, want BusyError with Remaining of at most 7s", err)
 			}
 		}
 		if h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateCooling || h.Remaining > 7*time.Second || h.Remaining < 6*time.Second {
@@ -57,7 +58,7 @@ func TestMinHold(t *testing.T) {
 	})
 }
 
-// A hold that was longer than MinHold is released, and handed off, as if there were none.
+// A hold lasts longer than MinHold. It is released, and handed off, as without MinHold.
 func TestMinHoldIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -74,13 +75,13 @@ func TestMinHoldIsOver(t *testing.T) {
 		_ = le.Release(t.Context())
 		le = <-next
 		if sent := count.Commands(); len(sent) != 0 {
-			t.Errorf("handed off by %v", sent)
+			t.Errorf("the hand-off sent %v", sent)
 		}
 		_ = le.Release(t.Context())
 	})
 }
 
-// A failed run of a once key is cooling; a record is there at once.
+// After a failed run a once key is cooling. After a completed one its record is returned at once.
 func TestMinHoldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -106,7 +107,8 @@ func TestMinHoldOnce(t *testing.T) {
 	})
 }
 
-// The release of a cooling key whose reply is lost keeps it no longer than MinHold.
+// The command that releases a key with MinHold is lost and sent again. The key is not kept longer
+// than MinHold.
 func TestMinHoldLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -124,7 +126,7 @@ func TestMinHoldLostReply(t *testing.T) {
 	})
 }
 
-// An operator can clear a cooling key.
+// Clear frees a cooling key.
 func TestMinHoldClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -138,7 +140,8 @@ func TestMinHoldClear(t *testing.T) {
 	})
 }
 
-// A handler that is not heard of for Stall loses its key as at MaxHold; one that beats keeps it, also for the keys around it.
+// A handler that does not call Beat for Stall loses its key, like at MaxHold. A handler that calls
+// Beat keeps its key, and the keys of the holds around it.
 func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -172,11 +175,11 @@ func TestStall(t *testing.T) {
 			t.Error(err)
 		}
 		_ = next.Release(t.Context())
-		lockcore.Beat(t.Context()) // of nothing
+		lockcore.Beat(t.Context()) // a ctx without a hold
 	})
 }
 
-// Each hold of a batch has a Stall of its own.
+// Each hold of a batch has its own Stall.
 func TestStallInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -198,7 +201,8 @@ func TestStallInABatch(t *testing.T) {
 	})
 }
 
-// A cooling key has no holder, whether the call came before or after the release, and RetryAfter is the rest of MinHold.
+// A key is cooling. BusyError has no holder, whether the call began before or after the release,
+// and RetryAfter is the rest of MinHold, at most a minute.
 func TestCoolingHasNoHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -218,7 +222,7 @@ func TestCoolingHasNoHolder(t *testing.T) {
 		for when, err := range map[string]error{"before": <-before, "after": after} {
 			busy, ok := errors.AsType[*lockcore.BusyError](err)
 			if !ok || busy.Holder != (lockcore.Holder{}) || busy.HeldFor != 0 || busy.RetryAfter() != time.Minute || !strings.Contains(err.Error(), "it is kept for another") {
-				t.Errorf("asked %s the release: %v, %+v", when, err, busy)
+				t.Errorf("a call that began %s the release: %v, %+v", when, err, busy)
 			}
 		}
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// notRun are all errors of calls that did not run, by what they match.
+// notRun has an error for each class of calls that did not run.
 var notRun = map[error]error{
 	lockcore.ErrBusy: &lockcore.BusyError{}, lockcore.ErrAbandoned: &lockcore.AbandonedError{},
 	lockcore.ErrMismatch: &lockcore.MismatchError{}, lockcore.ErrUnavailable: lockcore.ErrUnavailable,
@@ -29,8 +29,8 @@ func TestErrorsIs(t *testing.T) {
 				t.Errorf("%v is not ErrNotRun", err)
 			}
 			for other := range notRun {
-				if errors.Is(err, other) != (other == class) { //nolint:errorlint // the very class
-					t.Errorf("errors.Is(%v, %v) is %v", err, other, other != class) //nolint:errorlint // the very class
+				if errors.Is(err, other) != (other == class) { //nolint:errorlint // exactly this class
+					t.Errorf("errors.Is(%v, %v) is %v", err, other, other != class) //nolint:errorlint // exactly this class
 				}
 			}
 			for _, other := range ended {
@@ -45,11 +45,12 @@ func TestErrorsIs(t *testing.T) {
 	}
 	for _, err := range ended {
 		if errors.Is(err, lockcore.ErrNotRun) {
-			t.Errorf("%v ran, and is ErrNotRun", err)
+			t.Errorf("%v is of a call that ran, but is ErrNotRun", err)
 		}
 	}
 }
 
+// The errors that have an ErrorType return it.
 func TestErrorsType(t *testing.T) {
 	for want, class := range map[string]error{
 		"busy": lockcore.ErrBusy, "abandoned": lockcore.ErrAbandoned, "mismatch": lockcore.ErrMismatch,
@@ -61,15 +62,17 @@ func TestErrorsType(t *testing.T) {
 	}
 }
 
+// RetryAfter of a BusyError depends on the time held and on the remaining lease, and is between a
+// second and a minute.
 func TestErrorsRetryAfter(t *testing.T) {
 	const s = time.Second
 	for _, test := range []struct{ held, left, want time.Duration }{
 		{0, 30 * s, s},
 		{500 * time.Millisecond, 30 * s, s},
 		{10 * s, 30 * s, 10 * s},
-		{40 * s, 30 * s, 30 * s}, // free by then, if the holder is dead
+		{40 * s, 30 * s, 30 * s}, // the key is free by then if the holder died
 		{10 * time.Minute, time.Hour, time.Minute},
-		{10 * s, 0, s}, // reserved, or about to run out
+		{10 * s, 0, s}, // the key is reserved, or its lease is about to expire
 		{10 * s, -s, s},
 	} {
 		e := &lockcore.BusyError{Holder: lockcore.Holder{Host: "web-1"}, HeldFor: test.held, Remaining: test.left}
@@ -79,12 +82,12 @@ func TestErrorsRetryAfter(t *testing.T) {
 	}
 	for left, want := range map[time.Duration]time.Duration{time.Hour: time.Minute, 20 * s: 20 * s, 0: s} {
 		if got := (&lockcore.BusyError{Remaining: left}).RetryAfter(); got != want {
-			t.Errorf("kept for %v: %v, want %v", left, got, want)
+			t.Errorf("cooling for %v: %v, want %v", left, got, want)
 		}
 	}
 }
 
-// The texts name the key, who has it and since when, on one line.
+// The text of an error names the key, the holder and the time held, on one line.
 func TestErrorsText(t *testing.T) {
 	holder := lockcore.Holder{Host: "web-1", PID: 7, Task: "task\n9"}
 	for _, test := range []struct {
@@ -105,12 +108,13 @@ func TestErrorsText(t *testing.T) {
 	}
 }
 
-// Who waits sees who holds: control characters, overlong names and what a stranger wrote do no harm.
+// BusyError shows the holder of the key. Control characters, long names and a forged value in Redis
+// do no harm.
 func TestErrorsHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, _, _ := w.locker(lockcore.Options{})
-		stranger, _, _ := w.locker(lockcore.Options{}) // it asks Redis; the holder's own process need not
+		stranger, _, _ := w.locker(lockcore.Options{}) // it reads the holder from Redis; l may know it already
 		for task, want := range map[string]string{
 			"": "", "asynq:42": "asynq:42", "two\nlines\x00\x7f": "twolines", strings.Repeat("é", 100): strings.Repeat("é", 64),
 		} {

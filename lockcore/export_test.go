@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/redis"
 )
 
-// MaxCleanups is how many unconfirmed cleanups make requests for new keys wait.
+// MaxCleanups is the number of unconfirmed cleanups above which requests for new keys wait.
 const MaxCleanups = redis.MaxCleanups
 
 // PileUp puts n withdrawals into the cleanup queue.
@@ -27,7 +27,7 @@ func Cleanups(l *Locker) int {
 	return l.backend.(*redis.Backend).Unconfirmed() //nolint:errcheck,forcetypeassert // tests that call it use Redis
 }
 
-// SendOnce sends one command as calls do, and does not repeat it.
+// SendOnce sends one acquire like a call does, and does not repeat it.
 func SendOnce(ctx context.Context, l *Locker, name string) error {
 	key := l.backend.Key(backend.KindExclusive, name)
 	_, err := l.backend.Acquire(ctx, backend.AcquireRequest{Key: &key, ID: rand.Text(), Lease: time.Second, Retention: time.Second, Timeout: time.Second})

@@ -16,18 +16,19 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// foreign are clients that Lockers use unchanged, and that send a command again sooner than go-redis does by default.
+// foreign are clients that a Locker uses unchanged, with a shorter backoff between retries than the
+// default of go-redis.
 var foreign = map[string]func(o *redis.Options) redis.UniversalClient{
 	"wrapper": func(o *redis.Options) redis.UniversalClient { return wrapper{redis.NewClient(o)} },
-	"failover": func(o *redis.Options) redis.UniversalClient { // New takes it for a failover client
+	"failover": func(o *redis.Options) redis.UniversalClient { // New recognizes a failover client by this address
 		addr, dial := o.Addr, o.Dialer
 		o.Addr, o.Dialer = "FailoverClient", func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, addr) }
 		return redis.NewClient(o)
 	},
 }
 
-// Finding A5: a client that is not the Locker's own may repeat a command after a lost reply. Then no holder is told of
-// a loss, and ClearSeen reports no change, that the repeat itself has caused. Renewals find real losses there too.
+// The client of the user may repeat a command after a lost reply. The repeat causes neither ErrLost
+// for a holder nor a reported change in Clear. Renewals still find real losses.
 func TestForeignClientRepeats(t *testing.T) {
 	for name, client := range foreign {
 		for backoff, full := range map[time.Duration]bool{time.Millisecond: false, -1: true} {
@@ -43,7 +44,7 @@ func TestForeignClientRepeats(t *testing.T) {
 			})
 		}
 	}
-	// A ClusterClient is copied, but the copy may still send a command again by itself.
+	// New copies a ClusterClient, but the copy may still repeat a command by itself.
 	t.Run("cluster", func(t *testing.T) {
 		testlevel.Full(t)
 		c, faults := redistest.Cluster(t), locktest.NewFaults(t)
@@ -81,7 +82,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 		h, err := l.Inspect(ctx, lockcore.KindOnce, "k")
 		return errors.Join(err, l.Clear(ctx, lockcore.KindOnce, "k", h))
 	}
-	_ = acquire().Release(ctx) // from here on the faults know the scripts
+	_ = acquire().Release(ctx) // after this the faults know the names of the scripts
 	_ = once().Complete(ctx, nil, time.Minute)
 	_ = clear()
 	for range 5 {
@@ -108,7 +109,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 			}
 			next <- err
 		}()
-		time.Sleep(10 * time.Millisecond) // the batch is over: the next call's turn goes by rotate
+		time.Sleep(10 * time.Millisecond) // the batch has ended: rotate.lua grants the key to the next call
 		cut := faults.CutReply(locktest.Script("rotate"))
 		if err := le.Release(ctx); err != nil {
 			t.Errorf("rotate: %v", err)
@@ -129,9 +130,9 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 	select {
 	case <-le.Context().Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("a renewal does not find the loss")
+		t.Fatal("no renewal found the loss")
 	}
 	if err := le.Release(ctx); !errors.Is(err, lockcore.ErrLost) {
-		t.Errorf("release after a loss that a renewal found: %v", err)
+		t.Errorf("release after a loss that a renewal found: %v, want ErrLost", err)
 	}
 }

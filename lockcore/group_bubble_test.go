@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// groupWorld is a bubble with a Locker that sends groups. A round trip takes 20 ms. The first calls of inOrder are sent
-// alone, and the others 1 ms later as a group.
+// groupWorld is a bubble with a Locker that sends groups. A round trip takes 20 ms. The first calls
+// of inOrder are sent alone, and the others 1 ms later as a group.
 type groupWorld struct {
 	*world
 	l      *lockcore.Locker
@@ -56,8 +56,8 @@ func newGroupWorld(t *testing.T) *groupWorld {
 	return w
 }
 
-// inOrder starts callers calls one after another without a pause, so that the last ones are in the group. It returns
-// their errors.
+// inOrder starts callers calls one after another without a pause, so that the last ones are in the
+// group. It returns their errors.
 func (w *groupWorld) inOrder(call func(i int) error) []error {
 	errs := make([]error, callers)
 	var calls sync.WaitGroup
@@ -93,8 +93,8 @@ type untimed struct {
 
 func (c untimed) Deadline() (time.Time, bool) { return c.end, true }
 
-// A call ends at its own deadline, before and after its group is sent. The other calls get their replies. The key of the
-// call that ended stays free.
+// A call ends at its own deadline, before or after its group is sent. The other calls get their
+// replies. The key of the call that ended stays free.
 func TestGroupShortCall(t *testing.T) {
 	testlevel.InMemory(t)
 	for bound, sent := range map[time.Duration]bool{500 * time.Microsecond: false, 5 * time.Millisecond: true} {
@@ -150,8 +150,8 @@ func TestGroupShortCall(t *testing.T) {
 	}
 }
 
-// On a slow network eight concurrent calls are sent alone, because a call that waits for a group would take twice as
-// long.
+// On a slow network eight concurrent calls are sent alone, because a call that waits for a group
+// would take twice as long.
 func TestGroupSlowNetwork(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -174,8 +174,8 @@ func TestGroupSlowNetwork(t *testing.T) {
 	})
 }
 
-// The cause of a canceled ctx may be an error of another command of the user. It is not taken for the reply to the call:
-// the call may have taken effect, so it is withdrawn.
+// The cause of a canceled ctx may be an error of another command of the user. It does not count as
+// the reply to the call: the call may have taken effect, so it is withdrawn.
 func TestGroupCancelCause(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, cause := range map[string]error{
@@ -215,7 +215,8 @@ func (wrongType) Error() string {
 }
 func (wrongType) RedisError() {}
 
-// If the server has forgotten deal.lua, the calls of the group are sent again, once with the script in full.
+// If the server has forgotten deal.lua, the calls of the group are sent again, once with the script
+// in full.
 func TestGroupScriptForgotten(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -231,8 +232,8 @@ func TestGroupScriptForgotten(t *testing.T) {
 	})
 }
 
-// A missing reply delays the calls of its group by a second, and no other calls. Each is then sent again, and each key
-// is held.
+// A reply to a group is missing. Only the calls of that group are delayed, by a second. Each is
+// then sent again, and each key is granted.
 func TestGroupLostReply(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, plant := range faultKinds {
@@ -254,7 +255,7 @@ func TestGroupLostReply(t *testing.T) {
 					}
 					time.Sleep(30 * time.Millisecond)
 					if took := time.Since(start); took > 50*time.Millisecond {
-						t.Errorf("the next calls took %v", took)
+						t.Errorf("the calls outside of the group took %v", took)
 					}
 				})
 				errs := w.inOrder(func(i int) error { return w.acquire(t.Context(), i) })
@@ -271,9 +272,9 @@ func TestGroupLostReply(t *testing.T) {
 	}
 }
 
-// A call for which deal.lua does nothing gets the reply of its own script: the key has another holder, has a value of
-// another type, or is released and no longer a plain hold. The group also contains calls that deal.lua does not do. Each
-// acquire has its own lease.
+// A call for which deal.lua does nothing gets the reply of its own script: the key has another
+// holder, has a value of another type, or is released and no longer a plain hold. The group also
+// contains calls that deal.lua does not do. Each acquire has its own lease.
 func TestGroupMixed(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -331,7 +332,7 @@ func TestGroupMixed(t *testing.T) {
 	})
 }
 
-// Calls that wait for a group when Close ends return at once, and no goroutine is left.
+// Close ends while calls wait for a group. They return at once, and no goroutine is left.
 func TestGroupCloseWaiting(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {

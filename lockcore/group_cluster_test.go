@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// In a Cluster each server has its own groups. While slots move, a call that a server redirects is sent again alone, and
-// each call is granted its key.
+// In a Cluster each server has its own groups. Slots are migrated. A call that a server redirects
+// is sent again alone, and each call is granted its key.
 func TestGroupCluster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestGroupCluster(t *testing.T) {
 			}
 		}
 		at := served.Load()
-		eventually(t, "the calls go on", func() bool { return served.Load() > at+100 })
+		eventually(t, "100 more calls", func() bool { return served.Load() > at+100 })
 	}
 	over.Store(true)
 	calls.Wait()

@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Two Lockers send groups for a few keys, while connections are cut, replies are lost and commands are delayed:
+// Two Lockers send groups for a few keys, while connections are cut, replies are lost and commands
+// are delayed:
 //   - a key never has two holders
 //   - tokens grow
 //   - each call is granted its key within seconds after the last fault
@@ -111,7 +112,7 @@ func groupsUnderFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if le.Abandoned() {
-			t.Error("the key is reported as abandoned, and all holds were released")
+			t.Error("Abandoned is true, but all holds were released")
 		}
 		_ = le.Release(t.Context())
 	}

@@ -22,7 +22,8 @@ import (
 // callers is a number of concurrent calls that are sent in groups.
 const callers = 32
 
-// atOnce runs callers calls at the same time, and returns the error of each and the time of the slowest.
+// atOnce runs callers calls at the same time, and returns the error of each and the time of the
+// slowest.
 func atOnce(call func(i int) error) (errs []error, slowest time.Duration) {
 	errs = make([]error, callers)
 	took := make([]time.Duration, callers)
@@ -45,8 +46,9 @@ func sendOnce(ctx context.Context, l *lockcore.Locker) func(int) error {
 	}
 }
 
-// warm repeats all calls until none fails. On a loaded machine that may take several tries, because each call has a
-// bound of 1 s. warm returns how many calls failed. The command of each of them may still be sent later.
+// warm repeats all calls until none fails. On a loaded machine that may take several tries, because
+// each call has a bound of 1 s. warm returns how many calls failed. The command of each of them may
+// still be sent later.
 func warm(t *testing.T, call func(i int) error) (failed int) {
 	t.Helper()
 	eventually(t, "all calls succeed", func() bool {
@@ -111,8 +113,8 @@ func TestGroupSendsOnce(t *testing.T) {
 	}
 }
 
-// A lost reply delays the calls of its group by a second. The bounds of this test and the next ones contain the delay
-// of the machine, which a control measures (finding C3).
+// A lost reply delays the calls of its group by a second. The bounds of this test and of the next
+// ones contain the delay of the machine, which a control measures.
 func TestGroupLostReplyReal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -136,8 +138,8 @@ func TestGroupLostReplyReal(t *testing.T) {
 	}
 }
 
-// Without replies each concurrent call returns ErrUnavailable after its bound of 1 s. Calls succeed again as soon as the
-// server replies.
+// The server does not reply. Each concurrent call returns ErrUnavailable after its bound of 1 s,
+// and calls succeed again soon after the server replies.
 func TestGroupBound(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -173,8 +175,8 @@ func TestGroupBound(t *testing.T) {
 	}
 }
 
-// A call of a group returns as soon as its ctx ends, also while the group is under way. A call that was sent alone
-// returns within its bound of 1 s.
+// A call of a group returns as soon as its ctx ends, also while the group is under way. A call that
+// was sent alone returns within its bound of 1 s.
 func TestGroupCancel(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -194,7 +196,7 @@ func TestGroupCancel(t *testing.T) {
 		}
 		return err
 	})
-	const alone = 8 // at most, where round trips take more than a millisecond
+	const alone = 8 // at most this number of calls is sent alone while round trips take more than a millisecond
 	if n := soon.Load(); n < callers-alone || slowest > 1500*time.Millisecond+control.Late(begin) {
 		t.Errorf("%d of %d returned at once, the last after %v", n, callers, slowest)
 	}
@@ -205,7 +207,7 @@ func TestGroupCancel(t *testing.T) {
 	}
 }
 
-// No call of a group fails when the server forgets the scripts.
+// The server forgets its scripts again and again. No call of a group fails.
 func TestGroupScriptFlush(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -236,7 +238,8 @@ func TestGroupScriptFlush(t *testing.T) {
 	}
 }
 
-// Close keeps its bound and leaves no goroutine, also while a group is under way that gets no reply.
+// Close returns within its bound and leaves no goroutine, also while a group without a reply is
+// under way.
 func TestGroupClose(t *testing.T) { // not parallel: it counts goroutines
 	testlevel.Full(t)
 	s, control := redistest.Real(t), redistest.NewControl(t)

@@ -57,7 +57,8 @@ func (s *writeCounter) dial(next redistest.Dialer) redistest.Dialer {
 	}
 }
 
-// Calls that are made at the same time share writes. A single call, and each call with NoGroups, has its own write.
+// Calls that are made at the same time share writes. A single call, and each call with NoGroups,
+// has its own write.
 func TestGroup(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -70,7 +71,7 @@ func TestGroup(t *testing.T) {
 		"NoGroups":   {noGroups: true, concurrent: true},
 	} {
 		var seen writeCounter
-		s.Client(t).ScriptFlush(t.Context()) // the counter learns the names of scripts from their source
+		s.Client(t).ScriptFlush(t.Context()) // the counter reads the names of scripts from their source
 		rdb := s.Client(t, func(o *redis.Options) { o.Dialer = seen.dial(o.Dialer) })
 		l, err := lockcore.New(rdb, lockcore.Options{NoGroups: test.noGroups})
 		if err != nil {

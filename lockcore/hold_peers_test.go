@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Mistakes that other libraries have made: getting a key and giving it back.
+// The tests of this file repeat mistakes of other libraries in acquiring and releasing a key.
 
-// peerPair is two processes on one Redis.
+// peerPair has two Lockers on one Redis, as two processes have.
 type peerPair struct {
 	*world
 	a, b   *lockcore.Locker
@@ -25,20 +25,20 @@ type peerPair struct {
 	sent   *redistest.Counter // by a
 }
 
-// client returns one behind the faults and the counter of a process.
+// client returns a client behind the faults and the counter of a process.
 func (p *peerPair) client(faults *locktest.Faults, count *redistest.Counter) *redis.Client {
 	return p.memory.Client(p.t, func(o *redis.Options) { o.Dialer = count.Dial(faults.Dial(o.Dialer)) })
 }
 
-// stillHeld fails unless the lease is in force and keeps others out, and ends it.
+// stillHeld fails unless the lease is valid and excludes other calls. It releases the lease.
 func (p *peerPair) stillHeld(le *lockcore.Lease) {
 	p.t.Helper()
 	if err := le.Context().Err(); err != nil {
-		p.t.Errorf("the lease is over: %v", context.Cause(le.Context()))
+		p.t.Errorf("the lease has ended: %v", context.Cause(le.Context()))
 	}
 	for _, l := range []*lockcore.Locker{p.a, p.b} {
 		if other, err := l.Acquire(p.t.Context(), le.Key(), noWait); !errors.Is(err, lockcore.ErrBusy) {
-			p.t.Errorf("another call came in: %v", err)
+			p.t.Errorf("another call acquired the key: %v", err)
 			if err == nil {
 				_ = other.Release(p.t.Context())
 			}
@@ -49,12 +49,13 @@ func (p *peerPair) stillHeld(le *lockcore.Lease) {
 	}
 }
 
-// redsync's Lock undoes on the ctx that was canceled, so that the key stays for its whole TTL.
+// redsync: Lock withdraws on the ctx that was canceled, so the key stays held for its TTL. Here the
+// grant of a canceled call is withdrawn.
 func TestPeer_redsyncCanceledAcquireLeavesItsKey(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 		ctx, cancel := context.WithCancel(t.Context())
-		p.faults.SilenceReplies() // Redis grants, but its reply is lost
+		p.faults.SilenceReplies() // Redis grants the key, but its reply is lost
 		time.AfterFunc(100*time.Millisecond, cancel)
 		if _, err := p.a.Acquire(ctx, "k", lockcore.Terms{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled: %v", err)
@@ -63,20 +64,21 @@ func TestPeer_redsyncCanceledAcquireLeavesItsKey(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		le := p.must(p.b.Acquire(t.Context(), "k", noWait))
 		if le.Abandoned() {
-			t.Error("nobody ran, and yet it was abandoned")
+			t.Error("Abandoned is true, but no handler ran")
 		}
 		_ = le.Release(t.Context())
 	})
 }
 
-// redsync's TryLock of a free key says "taken" when the first reply was lost: its own value is in the way.
+// redsync: TryLock of a free key reports it as held if the first reply was lost, because it finds
+// its own value. Here the repeated request gets its own grant.
 func TestPeer_redsyncTakenByItself(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
 			f := plant(p.faults, locktest.Script("acquire"))
 			le, err := p.a.Acquire(t.Context(), "k", noWait)
 			if err != nil || !struckBy(f) {
-				t.Fatalf("%s: a free key: %v", name, err)
+				t.Fatalf("%s: acquire of a free key: %v", name, err)
 			}
 			f.Deliver()
 			p.stillHeld(le)
@@ -84,31 +86,32 @@ func TestPeer_redsyncTakenByItself(t *testing.T) {
 	}
 }
 
-// redsync's Extend returned after 10 s for a lock of 1 s, when Redis was silent.
+// redsync: Extend of a lock of 1 s returned after 10 s while Redis did not reply. Here Extend
+// returns within its bound.
 func TestPeer_redsyncExtendTakesLongerThanTheLease(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
 		p.faults.Silence()
 		start := time.Now()
 		if err := le.Extend(t.Context(), time.Minute); !errors.Is(err, lockcore.ErrUnavailable) {
-			t.Errorf("extended in silence: %v", err)
+			t.Errorf("Extend while Redis does not reply: %v", err)
 		}
 		if d := time.Since(start); d > 1100*time.Millisecond {
-			t.Errorf("it took %v", d)
+			t.Errorf("Extend took %v", d)
 		}
 		p.faults.Heal()
 		_ = le.Release(t.Context())
 	})
 }
 
-// redsync PR #151: an extension that failed released the lock, which was still held.
+// redsync PR #151: a failed extension released a lock that was still held. Here the lease stays.
 func TestPeer_redsyncFailedExtendReleases(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
 			le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
 			f := plant(p.faults, locktest.Script("renew"))
 			err := le.Extend(t.Context(), time.Minute)
-			if cut := strings.HasSuffix(name, "cut"); cut && err != nil || !cut && !errors.Is(err, lockcore.ErrUnavailable) { // it tries again after a cut
+			if cut := strings.HasSuffix(name, "cut"); cut && err != nil || !cut && !errors.Is(err, lockcore.ErrUnavailable) { // after a cut it is sent again
 				t.Errorf("%s: %v", name, err)
 			}
 			f.Deliver()
@@ -118,7 +121,8 @@ func TestPeer_redsyncFailedExtendReleases(t *testing.T) {
 	}
 }
 
-// rueidislock sends the end of a lock by its own clock (PXAT): where the server's is ahead, two get the same key.
+// rueidislock sends the end of a lock by the clock of the client (PXAT). If the clock of the server
+// is ahead, two clients get the same key. Here only the clock of the server counts.
 func TestPeer_rueidislockClientClock(t *testing.T) {
 	for _, ahead := range []time.Duration{6 * time.Second, time.Hour, -time.Hour} {
 		peers(t, func(t *testing.T, p *peerPair) {
@@ -132,12 +136,13 @@ func TestPeer_rueidislockClientClock(t *testing.T) {
 	}
 }
 
-// etcd #22082: an Unlock that is sent again ends a newer lock of the same session.
+// etcd #22082: a repeated Unlock ends a newer lock of the same session. Here a late duplicate of a
+// release changes nothing.
 func TestPeer_etcdRetriedUnlock(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		held := p.faults.Hold(locktest.Script("release"))
-		_ = le.Release(t.Context()) // the first copy is on its way for long; a second one does it
+		_ = le.Release(t.Context()) // the first copy is delayed; a second one releases the key
 		next := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
 		if !struckBy(held) {
 			t.Error("inconclusive: no release was held")
@@ -148,7 +153,8 @@ func TestPeer_etcdRetriedUnlock(t *testing.T) {
 	})
 }
 
-// Consul #2371: who has lost the lock is told ErrLockHeld when it asks for it again.
+// Consul #2371: a client that lost its lock gets ErrLockHeld when it acquires it again. Here the
+// next call of the process gets the key.
 func TestPeer_consulHeldAfterLoss(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -166,7 +172,8 @@ func TestPeer_consulHeldAfterLoss(t *testing.T) {
 	})
 }
 
-// node-redlock #65, #362 and #309: to release a lock that has run out fails, or waits for seconds.
+// node-redlock #65, #362 and #309: releasing an expired lock fails, or waits for seconds. Here
+// Release returns ErrLost at once, or within 1 s while Redis does not reply.
 func TestPeer_nodeRedlockReleaseOfALostLock(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		peers(t, func(t *testing.T, p *peerPair) {
@@ -182,14 +189,15 @@ func TestPeer_nodeRedlockReleaseOfALostLock(t *testing.T) {
 				t.Error(err)
 			}
 			if d := time.Since(start); d > most {
-				t.Errorf("it took %v, Redis silent: %v", d, silent)
+				t.Errorf("Release took %v; Redis silent: %v", d, silent)
 			}
 			p.faults.Heal()
 		})
 	}
 }
 
-// Redisson's RFencedLock takes a new token for a nested lock, and its getToken may answer the next holder's.
+// Redisson: RFencedLock takes a new token for a nested lock, and its getToken may return the token
+// of the next holder. Here a nested call has the token of its hold, which does not change.
 func TestPeer_redissonTokenOfAnother(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
@@ -211,7 +219,8 @@ func TestPeer_redissonTokenOfAnother(t *testing.T) {
 	})
 }
 
-// Redisson #3484, #4818, #5623 and 3.19.2: the lease of one call becomes that of another.
+// Redisson #3484, #4818, #5623 and 3.19.2: the lease of one call is applied to another one. Here
+// each call has its own lease.
 func TestPeer_redissonLeaseOfAnotherCall(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		leases := []time.Duration{5 * time.Second, time.Minute, 20 * time.Second, time.Minute, 5 * time.Second}
@@ -221,19 +230,20 @@ func TestPeer_redissonLeaseOfAnotherCall(t *testing.T) {
 			defer func() { _ = beside.Release(t.Context()) }()
 			le := p.must(p.a.Acquire(t.Context(), "k", terms))
 			if left := p.left(p.b, "k"); left != d {
-				t.Errorf("asked for %v, got %v", d, left)
+				t.Errorf("lease %v, remaining %v", d, left)
 			}
 			_ = le.Release(t.Context())
 		}
 		for i, d := range leases {
 			if left := p.left(p.b, fmt.Sprint("beside ", i)); left != d {
-				t.Errorf("asked for %v, has %v", d, left)
+				t.Errorf("lease %v of a key held at the same time, remaining %v", d, left)
 			}
 		}
 	})
 }
 
-// Redisson #6878, #2224 and #6662: the lock belongs to a thread, so that work which goes on in another cannot give it back.
+// Redisson #6878, #2224 and #6662: the lock belongs to a thread, so work that continues in another
+// thread cannot release it. Here any goroutine can release a lease.
 func TestPeer_redissonReleasedByAnotherThread(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))

@@ -13,8 +13,8 @@ import (
 
 var holdID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// Every hold has an id of its own, also those that follow each other under one grant; a nested run has that of its hold, and what is
-// not held has none.
+// Each hold has its own id, also holds that follow each other under one grant. A nested run has the
+// id of its hold. A key that is not held has none.
 func TestHoldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -32,7 +32,7 @@ func TestHoldOf(t *testing.T) {
 		first := w.must(l.Acquire(t.Context(), "k", noWait))
 		note(first.Context())
 		var wg sync.WaitGroup
-		for range 5 { // in line, so that the key is handed off
+		for range 5 { // they wait, so the key is handed off
 			wg.Go(func() {
 				le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
 				if err != nil {
@@ -46,7 +46,7 @@ func TestHoldOf(t *testing.T) {
 					return
 				}
 				if again := note(nested.Context()); again != id {
-					t.Errorf("nested %q, outside %q", again, id)
+					t.Errorf("id of the nested run %q, of its hold %q", again, id)
 				}
 				_ = nested.Release(t.Context())
 				_ = le.Release(t.Context())
@@ -54,20 +54,21 @@ func TestHoldOf(t *testing.T) {
 		}
 		synctest.Wait()
 		if _, ok := lockcore.HoldOf(first.Context(), "other"); ok {
-			t.Error("a hold of another key")
+			t.Error("HoldOf returns a hold of another key")
 		}
 		_ = first.Release(t.Context())
 		wg.Wait()
 		if _, ok := lockcore.HoldOf(first.Context(), "k"); ok {
-			t.Error("a hold that was released")
+			t.Error("HoldOf returns a released hold")
 		}
 		if len(ids) != 6 {
-			t.Errorf("%d ids of 6 holds", len(ids))
+			t.Errorf("%d ids for 6 holds", len(ids))
 		}
 	})
 }
 
-// Two holds with one token, as two servers that do not know of each other's grants can give, have two ids.
+// Two holds have the same token, because two servers without each other's data granted them. They
+// have different ids.
 func TestHoldOfEqualTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -77,7 +78,7 @@ func TestHoldOfEqualTokens(t *testing.T) {
 		if err := w.rdb.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		two := w.must(b.Acquire(t.Context(), "k", noWait)) // in a bubble no time has gone by
+		two := w.must(b.Acquire(t.Context(), "k", noWait)) // at the same virtual time, so the token is the same
 		h1, _ := lockcore.HoldOf(one.Context(), "k")
 		h2, _ := lockcore.HoldOf(two.Context(), "k")
 		if h1.Token != h2.Token || h1.ID() == h2.ID() {
@@ -88,8 +89,8 @@ func TestHoldOfEqualTokens(t *testing.T) {
 	})
 }
 
-// GrantedAt is the backend's time at the grant, plus the local time since after a hand-off, and the
-// same for Inspect.
+// GrantedAt is the time of the backend at the grant. After a hand-off the local time since the
+// grant is added. Inspect returns the same value.
 func TestGrantedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

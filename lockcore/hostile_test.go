@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// badReply replaces the reply to rotate.lua, which the server runs. It closes ran when the reply is there, and passes
-// its own on when gone is closed.
+// badReply replaces the reply to rotate.lua, which the server runs. It closes ran when the reply
+// has arrived, and delivers its own reply when gone is closed.
 type badReply struct {
 	net.Conn
 	reply     string
@@ -44,7 +44,8 @@ func (c *badReply) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// After a reply of another shape to release-and-acquire the next request may have the key, so it is withdrawn.
+// Redis runs a release-and-acquire, but its reply has an unknown shape. The next request may have
+// the key, so it is withdrawn, and the key is free long before its lease ends.
 func TestRotateBadReply(t *testing.T) {
 	for _, reply := range []string{"*1\r\n+x\r\n", "*0\r\n", "+OK\r\n", "*2\r\n:1\r\n+x\r\n", "*3\r\n:1\r\n:1\r\n+x\r\n"} {
 		t.Run(fmt.Sprintf("%q", reply), func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestRotateBadReply(t *testing.T) {
 			<-left
 			close(gone)
 			<-released
-			eventually(t, "the grant is withdrawn", func() bool { // its lease is an hour
+			eventually(t, "the grant is withdrawn", func() bool { // its lease is one hour
 				h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
 				return err == nil && h.State == lockcore.StateFree
 			})
@@ -103,7 +104,8 @@ func (h *hangs) Traceparent(context.Context) string {
 	return ""
 }
 
-// Code of the user that hangs while a new holder is published does not delay Close.
+// Traceparent of the Observer hangs while the watchdog publishes a new holder. Close is not
+// delayed.
 func TestRenewalHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &hangs{free: make(chan struct{})}
@@ -135,7 +137,7 @@ func TestRenewalHangs(t *testing.T) {
 
 // badValue is a ctx whose Value panics once, the next time that lockcore reads the task.
 type badValue struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // badValue is a ctx itself
 	on              *atomic.Bool
 }
 
@@ -146,13 +148,14 @@ func (b badValue) Value(key any) any {
 	return b.Context.Value(key)
 }
 
-// The ctx of the next waiter panics in the Release of the holder. The panic passes, and the waiters go on.
+// The ctx of the next waiter panics inside Release of the holder. The panic reaches the caller of
+// Release, and the waiters continue.
 func TestReleaseNextPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{})
 		held, err := l.Acquire(t.Context(), "k", noWait)
 		ok(t, err)
-		time.Sleep(20 * time.Millisecond) // the batch is over
+		time.Sleep(20 * time.Millisecond) // the batch has ended
 		bad := badValue{t.Context(), new(atomic.Bool)}
 		next := make(chan error)
 		go func() {

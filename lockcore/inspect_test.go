@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Look says in one command what a once key is: free, held, abandoned for as long as that is remembered, or done with its
-// record for as long as that is kept.
+// Inspect with WithRecord returns the state of a once key with one command: free, held, abandoned
+// for as long as the backend remembers that, or done with its record for as long as that is kept.
 func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -27,20 +27,20 @@ func TestLook(t *testing.T) {
 			count.Reset()
 			h, rec, err := inspectRecord(t.Context(), other, "k")
 			if err != nil || h.State != want || h.KeepLeft != kept || h.Attempt != attempt {
-				t.Errorf("%+v, %v; want %s, kept for %v, run %d", h, err, want, kept, attempt)
+				t.Errorf("%+v, %v; want %s, KeepLeft %v, attempt %d", h, err, want, kept, attempt)
 			}
 			if want != lockcore.StateFree && h.Holder.Task != "task-7" {
-				t.Errorf("by %v", h.Holder)
+				t.Errorf("holder %v", h.Holder)
 			}
 			if sent := count.Commands(); !slices.Equal(sent, []string{"inspect"}) {
 				t.Errorf("sent %v", sent)
 			}
 			if i, err := other.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || !reflect.DeepEqual(i, h) {
-				t.Errorf("Inspect says %+v, %v; Look says %+v", i, err, h)
+				t.Errorf("Inspect: %+v, %v; with WithRecord: %+v", i, err, h)
 			}
 			return rec
 		}
-		_, _, _ = inspectRecord(t.Context(), other, "warm") // EVALSHA, then EVAL
+		_, _, _ = inspectRecord(t.Context(), other, "warm") // sends EVALSHA, then EVAL
 		claim := func() *lockcore.Lease {
 			t.Helper()
 			le, _, err := l.Claim(ctx, "k", lockcore.Claim{Keep: 48 * time.Hour})
@@ -71,7 +71,8 @@ func TestLook(t *testing.T) {
 	})
 }
 
-// A holder that says nothing any more is seen as abandoned, remembered for Keep from the end of its lease on.
+// A holder stops sending renewals. Its key is abandoned, and that is remembered for Keep after the
+// end of its lease.
 func TestLookAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -92,7 +93,8 @@ func TestLookAfterSilence(t *testing.T) {
 	})
 }
 
-// Look sees once keys only, sends nothing for a key that cannot be or a ctx that has ended, and says when Redis is away.
+// Inspect with WithRecord reads the once key only. It sends nothing for an invalid key or an ended
+// ctx, and returns ErrUnavailable if Redis does not reply.
 func TestLookErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -124,7 +126,8 @@ func TestLookErrors(t *testing.T) {
 	})
 }
 
-// What inspect needs not it does not ask for: a large record stays where it is. What is done without one has an empty record.
+// inspect.lua does not return the record if it is not requested, because a record may be large. A
+// done key without a record has an empty one.
 func TestLookRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -137,7 +140,7 @@ func TestLookRecords(t *testing.T) {
 			keys := storedNames(lockcore.KindOnce, "k")
 			reply, err := redisbackend.Scripts()["inspect"].Run(t.Context(), w.rdb, []string{keys[0], keys[1], keys[0] + ":p"}, record).Slice()
 			if err != nil || len(reply) != want {
-				t.Errorf("%d values, %v", len(reply), err)
+				t.Errorf("inspect.lua returns %d values, %v", len(reply), err)
 			}
 		}
 		if _, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || len(rec.Data) != 1<<20 {

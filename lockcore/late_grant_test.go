@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// asked is a ctx that does something the at-th time it is asked whether it has ended.
+// asked is a ctx whose Err calls do once, in its call number at.
 type asked struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // asked is a ctx itself
 	at              int32
 	times           *atomic.Int32
 	do              func()
@@ -27,10 +27,10 @@ func (a asked) Err() error {
 	return a.Context.Err()
 }
 
-// patient claims a key that must not look abandoned.
+// patient claims a key that must not be abandoned.
 var patient = lockcore.Claim{Terms: lockcore.Terms{Wait: 10 * time.Minute}, AtMostOnce: true}
 
-// atEachErr plays a scenario in a bubble for each time that the first call's ctx is asked, as long as there are more.
+// atEachErr runs a scenario in a bubble once for each call of Err of the first ctx.
 func atEachErr(t *testing.T, scenario func(t *testing.T, w *world, first asked)) {
 	t.Helper()
 	testlevel.InMemory(t)
@@ -41,13 +41,14 @@ func atEachErr(t *testing.T, scenario func(t *testing.T, w *world, first asked))
 			more = first.times.Load() >= at
 		})
 		if !more && at < 3 {
-			t.Errorf("inconclusive: asked %d times", at-1)
+			t.Errorf("inconclusive: Err was called %d times", at-1)
 		}
 	}
 }
 
-// A process that pauses for longer than the lease, wherever that is between its call and its run, does not take its own grant, which ran out
-// meanwhile, for a run of anybody; not even if what takes it back is late.
+// A process stops for longer than the lease, at any point between its call and its run. Its own
+// grant expires meanwhile. This grant does not count as an abandoned run, also if the first
+// withdrawal is lost.
 func TestGrantPaused(t *testing.T) {
 	atEachErr(t, func(t *testing.T, w *world, ctx asked) {
 		l, faults, _ := w.locker(lockcore.Options{})
@@ -60,16 +61,17 @@ func TestGrantPaused(t *testing.T) {
 		}
 		le, _, err := l.Claim(ctx, "k", patient)
 		if err != nil {
-			t.Fatalf("paused at %d: %v", ctx.at, err)
+			t.Fatalf("paused at call %d of Err: %v", ctx.at, err)
 		}
 		if le.Attempt() != 1 {
-			t.Errorf("paused at %d: run %d, want 1", ctx.at, le.Attempt())
+			t.Errorf("paused at call %d of Err: attempt %d, want 1", ctx.at, le.Attempt())
 		}
 		_ = le.Release(t.Context())
 	})
 }
 
-// A grant whose call has ended is no run to the next in line either, not even if Redis goes away before it hears of that.
+// A call ends while its grant arrives, and Redis becomes unavailable before the withdrawal. For the
+// next waiter this grant does not count as an abandoned run.
 func TestGrantUnwanted(t *testing.T) {
 	unwanted := false
 	atEachErr(t, func(t *testing.T, w *world, ctx asked) {
@@ -92,7 +94,7 @@ func TestGrantUnwanted(t *testing.T) {
 			time.AfterFunc(2*time.Minute, faults.Heal)
 		}
 		le, _, _ := l.Claim(ctx, "k", patient)
-		if le != nil { // it was not asked any more, or has begun
+		if le != nil { // Err was not called again, or the run has begun
 			_ = le.Release(t.Context())
 		}
 		if ctx.times.Load() < ctx.at {
@@ -100,7 +102,7 @@ func TestGrantUnwanted(t *testing.T) {
 		}
 		unwanted = unwanted || le == nil
 		if err := <-next; err != nil {
-			t.Errorf("canceled at %d: %v", ctx.at, err)
+			t.Errorf("canceled at call %d of Err: %v", ctx.at, err)
 		}
 	})
 	if !unwanted {

@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// A holder whose Redis falls silent is canceled with ErrLost before the lease ends on the server.
+// Redis stops replying to a holder. The ctx of the hold ends with ErrLost before the lease ends on
+// the server.
 func TestLeaseSilence(t *testing.T) {
 	for name, held := range map[string]time.Duration{"at once": 0, "after renewals": 5 * time.Minute, "under way": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +39,7 @@ func TestLeaseSilence(t *testing.T) {
 	}
 }
 
-// The watchdog keeps a lease for an hour, and gives it back free at the end.
+// The watchdog renews a lease for an hour. After the release the key is free.
 func TestLeaseHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -51,7 +52,7 @@ func TestLeaseHour(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left := w.left(other, "k"); left < 19*time.Second {
-				t.Fatalf("%v left of the lease", left)
+				t.Fatalf("the remaining lease is %v, want at least 19s", left)
 			}
 		}
 		if le.Context().Err() != nil {
@@ -70,7 +71,7 @@ func TestLeaseHour(t *testing.T) {
 	})
 }
 
-// A renewal that fails for less than a lease costs nothing; the handler never notices.
+// Renewals fail for less than a lease, several times. The lease is not lost.
 func TestLeaseGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -88,7 +89,8 @@ func TestLeaseGap(t *testing.T) {
 	})
 }
 
-// A renewal whose connection breaks is sent again. The subscription stays up, so that nothing else renews the lease.
+// The connection of a renewal breaks. The renewal is sent again. The subscription stays open, so
+// nothing else renews the lease.
 func TestLeaseRenewalCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -108,7 +110,8 @@ func TestLeaseRenewalCut(t *testing.T) {
 	})
 }
 
-// MaxHold cancels a handler that hangs, stops renewing, and the key is free one lease later.
+// At MaxHold the ctx of a handler that hangs ends, and the lease is not renewed. The key is free
+// one lease later.
 func TestLeaseMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -128,12 +131,13 @@ func TestLeaseMaxHold(t *testing.T) {
 			t.Error(err)
 		}
 		if err := next.Release(t.Context()); err != nil {
-			t.Errorf("the late release of the first holder touched its successor: %v", err)
+			t.Errorf("the late release of the first holder changed the next hold: %v", err)
 		}
 	})
 }
 
-// A fixed lease is not renewed; Extend keeps it, also against the watchdog of a longer one.
+// A lease with NoRenew is not renewed, but Extend extends it. A renewal does not shorten an
+// extended lease.
 func TestLeaseExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -147,7 +151,7 @@ func TestLeaseExtend(t *testing.T) {
 		if le.Context().Err() != nil {
 			t.Fatal(context.Cause(le.Context()))
 		}
-		if n := count.Count("renew"); n > 3 { // Extend, and one question when the Locker has begun to listen for Revoke: EVALSHA, then EVAL
+		if n := count.Count("renew"); n > 3 { // Extend, and one check of the hold when the Locker has subscribed: EVALSHA, then EVAL
 			t.Errorf("%d scripts", n)
 		}
 		<-le.Context().Done()
@@ -163,7 +167,7 @@ func TestLeaseExtend(t *testing.T) {
 		if err := kept.Extend(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute) // renewals for 10 s come and go
+		time.Sleep(time.Minute) // meanwhile the watchdog renews for 10 s
 		if left := w.left(l, "kept"); left < 58*time.Minute {
 			t.Errorf("a renewal made an extended lease shorter: %v left", left)
 		}
@@ -173,7 +177,8 @@ func TestLeaseExtend(t *testing.T) {
 	})
 }
 
-// Re-entry travels in ctx, costs no command, and the key is given back by the last run that returns, whichever that is.
+// A nested call finds its hold in ctx and sends no command. The last run that returns releases the
+// key, whichever that is.
 func TestLeaseReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -201,20 +206,20 @@ func TestLeaseReentry(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := other.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
-			t.Errorf("given back while an inner run goes on: %v", err)
+			t.Errorf("released while a nested run continues: %v", err)
 		}
 		if err := inner[9].Release(ctx); err != nil {
 			t.Error(err)
 		}
 		le := w.must(other.Acquire(t.Context(), "k", noWait))
 		if _, err := l.Acquire(context.WithoutCancel(ctx), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
-			t.Errorf("a ctx whose hold has ended walked in: %v", err)
+			t.Errorf("a nested call with a ctx whose hold has ended: %v, want ErrBusy", err)
 		}
 		_ = le.Release(ctx)
 	})
 }
 
-// Another goroutine, another name space, another Locker and a detached ctx do not re-enter.
+// A call with a fresh or detached ctx, of another kind of key or on another Locker is not nested.
 func TestLeaseNoReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -248,7 +253,8 @@ func TestLeaseNoReentry(t *testing.T) {
 	})
 }
 
-// A nested run that cut cancellation off is canceled all the same when the lease is lost.
+// A nested call has a ctx without cancellation. The ctx of its run still ends when the lease is
+// lost.
 func TestLeaseReentryWithoutCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -267,7 +273,8 @@ func TestLeaseReentryWithoutCancel(t *testing.T) {
 	})
 }
 
-// A caller whose ctx is canceled keeps the key until it releases it: the handler may not have noticed.
+// A caller whose ctx is canceled keeps the key until it releases it, because the handler may still
+// run.
 func TestLeaseCanceledParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -289,7 +296,8 @@ func TestLeaseCanceledParent(t *testing.T) {
 	})
 }
 
-// An abandoned key is taken over and the taker told, or refused, and Clear lets it run again.
+// An abandoned key is taken over and reported to the new holder, or refused with AtMostOnce. After
+// Clear it runs again.
 func TestLeaseAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -317,7 +325,7 @@ func TestLeaseAbandoned(t *testing.T) {
 		}
 		_ = le.Abandon(t.Context())
 		if le, _, err = l.Claim(t.Context(), "k", lockcore.Claim{Terms: noWait}); err != nil || !le.Abandoned() || le.Attempt() != 2 {
-			t.Fatalf("take-over: %v", err)
+			t.Fatalf("takeover: %v", err)
 		}
 		if err := le.Complete(t.Context(), []byte("r"), time.Hour); err != nil {
 			t.Error(err)
@@ -325,7 +333,7 @@ func TestLeaseAbandoned(t *testing.T) {
 	})
 }
 
-// A completion that comes after the lease ran out is recorded, unless another run has begun.
+// A completion that arrives after the end of the lease is recorded, unless another run has begun.
 func TestLeaseLateCompletion(t *testing.T) {
 	for name, followed := range map[string]bool{"not followed": false, "followed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// What is too long is refused before anything is sent, at any length.
+// Keys, names and fingerprints that are too long are refused before any command is sent. The error
+// is short, whatever their length.
 func TestTooLong(t *testing.T) {
 	var count redistest.Counter
 	o := redistest.Bubble(t).Options()
@@ -42,7 +43,8 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// A task and a traceparent of any length and content are cut to a line of 128 bytes each before they are stored.
+// A task and a traceparent of any length and content are cut to one line of 128 bytes each before
+// they are stored.
 func TestClipped(t *testing.T) {
 	m := redistest.Bubble(t)
 	l, err := lockcore.New(m.Client(t), lockcore.Options{NoGroups: true, Observer: talker{}})
@@ -56,7 +58,7 @@ func TestClipped(t *testing.T) {
 	if len(d.Task) != 128 || len(d.Traceparent) != 128 || strings.ContainsAny(d.Task+d.Traceparent, "\n\r\x1b\x00") {
 		t.Errorf("%+v", d)
 	}
-	stored, err := m.Redis.Get("holdfast:2:x:{k}") // a plain hold
+	stored, err := m.Redis.Get("holdfast:2:x:{k}") // a plain hold is a string
 	ok(t, err)
 	if !strings.Contains(stored, d.Task) || !strings.Contains(stored, d.Traceparent) || len(stored) > 600 {
 		t.Errorf("%d bytes are stored: %.700q", len(stored), stored)
@@ -64,7 +66,7 @@ func TestClipped(t *testing.T) {
 	ok(t, le.Release(t.Context()))
 }
 
-// talker is an Observer with a traceparent that is none.
+// talker is an Observer with an invalid traceparent.
 type talker struct{}
 
 func (talker) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }

@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// One command to acquire, one to release; a claim and its completion two, a replay one.
+// An acquire and a release are one command each. So are a claim and its completion. A replay is one
+// command.
 func TestCommandsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -35,7 +36,7 @@ func TestCommandsCounted(t *testing.T) {
 		once(l, "warm")
 		exclusive(other, "k")
 		held := w.must(other.Acquire(t.Context(), "held", lockcore.Terms{}))
-		_, _ = l.Acquire(t.Context(), "held", lockcore.Terms{Wait: time.Second}) // from now on l is subscribed
+		_, _ = l.Acquire(t.Context(), "held", lockcore.Terms{Wait: time.Second}) // from here on l is subscribed
 		_ = held.Release(t.Context())
 		time.Sleep(time.Second)
 		for name, c := range map[string]struct {
@@ -61,7 +62,8 @@ func TestCommandsCounted(t *testing.T) {
 	})
 }
 
-// After Close begins nobody gets in and waiters go at once, but leases are kept while their handlers run.
+// When Close begins, new calls are refused and waiters return at once. Leases are renewed while
+// their handlers run.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -85,7 +87,7 @@ func TestClose(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		if err := le.Context().Err(); err != nil {
-			t.Errorf("a lease was given up while its handler ran: %v", context.Cause(le.Context()))
+			t.Errorf("a lease ended while its handler ran: %v", context.Cause(le.Context()))
 		}
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -103,8 +105,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// When the time of Close is up the rest is canceled and not renewed any more; the key is free at the lease's end, never
-// sooner, for the handler may still run.
+// When the time of Close ends, the remaining leases are canceled and no longer renewed. Their keys
+// are free at the end of the lease, never sooner, because the handlers may still run.
 func TestCloseInTime(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"deadline": 5 * time.Second, "none: one lease": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +146,7 @@ func TestCloseInTime(t *testing.T) {
 	}
 }
 
-// Close returns within its bound also when Redis does not answer.
+// Redis does not reply. Close still returns within its bound.
 func TestCloseWithoutRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -162,8 +164,8 @@ func TestCloseWithoutRedis(t *testing.T) {
 	})
 }
 
-// Revoke cancels the holder at once where its process listens, else with its next renewal; the key is not free before the
-// handler has returned.
+// Revoke ends the ctx of the holder at once if its process is subscribed, else at its next renewal.
+// The key is free only after the handler has returned.
 func TestRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -198,7 +200,7 @@ func TestRevoke(t *testing.T) {
 				t.Error("the token did not grow")
 			}
 			_ = next.Release(t.Context())
-			time.Sleep(3 * time.Minute) // the subscription ends
+			time.Sleep(3 * time.Minute) // the Locker unsubscribes
 		}
 		if err := other.Revoke(t.Context(), lockcore.KindExclusive, "nobody's"); err != nil {
 			t.Error(err)
@@ -206,7 +208,7 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// A fixed lease is told too.
+// A lease with NoRenew is also notified of a revocation.
 func TestRevokeFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -226,7 +228,8 @@ func TestRevokeFixed(t *testing.T) {
 	})
 }
 
-// A record on an exclusive key is somebody else's data: an error, and nobody runs.
+// An exclusive key has a record, which only other software can have written. Acquire returns
+// ErrRecord, and no handler runs.
 func TestAcquireForgedRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

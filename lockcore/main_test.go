@@ -20,11 +20,11 @@ import (
 
 func TestMain(m *testing.M) {
 	chaos.Work(role.play)
-	logging.Disable() // faults are what these tests are about
+	logging.Disable() // these tests cause faults
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
-// world is one Redis and the lockers on it, each behind a network of its own.
+// world has one Redis, and makes Lockers on it, each behind its own faults.
 type world struct {
 	t      *testing.T
 	memory *redistest.Memory // nil on a real server
@@ -34,7 +34,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis looks once a second whether a dead server is back
+	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis checks once a second whether a dead server is back
 	m := redistest.Bubble(t)
 	return &world{t: t, memory: m, rdb: m.Client(t), dial: m.Options}
 }
@@ -45,7 +45,7 @@ func realWorld(t *testing.T) *world {
 	return &world{t: t, rdb: s.Client(t), dial: s.Options}
 }
 
-// locker returns a Locker behind faults of its own, closed when the test ends.
+// locker returns a Locker behind its own faults, which is closed when the test ends.
 func (w *world) locker(o lockcore.Options) (*lockcore.Locker, *locktest.Faults, *redistest.Counter) {
 	w.t.Helper()
 	faults, count := locktest.NewFaults(w.t), new(redistest.Counter)
@@ -72,7 +72,7 @@ func (w *world) locker(o lockcore.Options) (*lockcore.Locker, *locktest.Faults, 
 	return l, faults, count
 }
 
-// left is what the server still grants the holder of key.
+// left returns the remaining lease of key on the server.
 func (w *world) left(l *lockcore.Locker, key string) time.Duration {
 	w.t.Helper()
 	h, err := l.Inspect(context.Background(), lockcore.KindExclusive, key)
@@ -104,7 +104,7 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// inspectRecord returns the record apart from the Holding, which is comparable then.
+// inspectRecord returns the record apart from the Holding, which is then comparable.
 func inspectRecord(ctx context.Context, l *lockcore.Locker, key string) (h lockcore.Holding, rec *lockcore.Record, err error) {
 	h, err = l.Inspect(ctx, lockcore.KindOnce, key, lockcore.WithRecord)
 	rec, h.Record = h.Record, nil

@@ -18,7 +18,7 @@ import (
 // few lets three calls of a process wait.
 var few = lockcore.Terms{Wait: lockcore.Forever, MaxWaiting: 3}
 
-// crowd is calls for "k" in a bubble.
+// crowd has calls for "k" in a bubble.
 type crowd struct {
 	t    *testing.T
 	l    *lockcore.Locker
@@ -31,7 +31,8 @@ func newCrowd(t *testing.T, l *lockcore.Locker) *crowd {
 	return &crowd{t: t, l: l, got: make(chan *lockcore.Lease)}
 }
 
-// call makes n calls one after another, each when the one before waits or has returned. The errors arrive later if the calls wait.
+// call makes n calls one after another, each when the previous one waits or has returned. Errors of
+// calls that wait are set later.
 func (c *crowd) call(ctx context.Context, n int, terms lockcore.Terms) []error {
 	errs := make([]error, n)
 	for i := range n {
@@ -88,8 +89,8 @@ func onBoth(t *testing.T, test func(t *testing.T, l *lockcore.Locker)) {
 	})
 }
 
-// While this process has the key, exactly MaxWaiting calls wait and the others fail at once. A place that a waiter leaves
-// is free again, whether that gets the key or gives up. Holds do not count.
+// While this process has the key, exactly MaxWaiting calls wait and the others fail at once. A
+// waiter that gets the key or gives up makes its place free. Holds do not count.
 func TestMaxWaiting(t *testing.T) {
 	onBoth(t, func(t *testing.T, l *lockcore.Locker) {
 		le, err := l.Acquire(t.Context(), "k", few)
@@ -122,7 +123,8 @@ func TestMaxWaiting(t *testing.T) {
 	})
 }
 
-// Each call is judged by its own MaxWaiting. A call that waits is never refused because of it. A zero takes the value of the Locker.
+// Each call is checked against its own MaxWaiting. A call that already waits is never refused
+// because of it. Zero means the value of the Locker.
 func TestMaxWaitingOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{Terms: lockcore.Terms{MaxWaiting: 1}})
@@ -141,7 +143,8 @@ func TestMaxWaitingOwn(t *testing.T) {
 	})
 }
 
-// While another process has the key, the call that waits for it counts too. Those beyond the bound send no command.
+// While another process has the key, the leader that waits for it counts too. Calls beyond the
+// bound send no command.
 func TestMaxWaitingOtherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -169,8 +172,8 @@ func TestMaxWaitingOtherProcess(t *testing.T) {
 	})
 }
 
-// While nothing is known of the holder, a call beyond the bound waits for the reply, and that decides, in order of arrival.
-// If the leader gets the key, a place is free.
+// While the holder is not known, a call beyond the bound waits for the reply to the leader. Then
+// the calls are checked in order of arrival. If the leader gets the key, its place is free.
 func TestMaxWaitingBeforeReply(t *testing.T) {
 	for name, held := range map[string]bool{"granted": false, "busy": true} {
 		inTime(t, name, func(t *testing.T) {
@@ -208,7 +211,7 @@ func TestMaxWaitingBeforeReply(t *testing.T) {
 	}
 }
 
-// Places that waiters leave before the reply go to the calls that came first.
+// Waiters give up before the reply. Their places go to the calls that came first.
 func TestMaxWaitingPlacesBeforeReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -233,7 +236,7 @@ func TestMaxWaitingPlacesBeforeReply(t *testing.T) {
 	})
 }
 
-// If the leader gives up, its grant goes to a call beyond the bound, and the next one waits.
+// The leader gives up. Its grant goes to a call beyond the bound, and the next call waits.
 func TestMaxWaitingLeaderGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -254,7 +257,8 @@ func TestMaxWaitingLeaderGivesUp(t *testing.T) {
 	})
 }
 
-// Without Redis a call beyond the bound fails like one with NoWait, or earlier, when its own Wait is over.
+// Redis does not reply. A call beyond the bound fails like a call with NoWait, or earlier, when its
+// own Wait has passed.
 func TestMaxWaitingWithoutRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -275,13 +279,13 @@ func TestMaxWaitingWithoutRedis(t *testing.T) {
 		}
 		calls.Wait()
 		if n := c.done.Load(); n != 0 {
-			t.Errorf("%d of those that wait have returned", n)
+			t.Errorf("%d of the waiters have returned, want 0", n)
 		}
 		time.Sleep(20 * time.Second)
 	})
 }
 
-// Once keys have the same bound: who waits gets the record, who is refused gets none.
+// MaxWaiting bounds the waiters of a once key too. Waiters get the record; refused calls do not.
 func TestMaxWaitingOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -320,7 +324,7 @@ func TestMaxWaitingOnce(t *testing.T) {
 	})
 }
 
-// Calls with another fingerprint do not take the places of others.
+// Calls with another fingerprint do not count as waiters.
 func TestMaxWaitingMismatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -347,7 +351,8 @@ func TestMaxWaitingMismatch(t *testing.T) {
 	})
 }
 
-// Nested calls neither count nor are refused. One that has to compete for the key is judged then.
+// Nested calls do not count and are not refused. A nested call whose hold has ended competes for
+// the key, and is checked then.
 func TestMaxWaitingNested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{Terms: lockcore.Terms{MaxWaiting: 1}})
@@ -389,7 +394,7 @@ func TestMaxWaitingEvents(t *testing.T) {
 		time.Sleep(time.Second)
 		c.call(e.call(t.Context(), 6), 1, few)
 		early := lockcore.Wait{Waited: 20 * time.Millisecond, Contended: true, Queue: 2}
-		for i, want := range map[int]lockcore.Wait{3: early, 4: early, 5: early, 6: {Contended: true, Queue: 3}} { // later with this process in Redis
+		for i, want := range map[int]lockcore.Wait{3: early, 4: early, 5: early, 6: {Contended: true, Queue: 3}} { // the queue of a later refusal contains this process in Redis
 			if r, _ := e.until(t, i, lockcore.Refused{}).(lockcore.Refused); r.Wait != want || len(e.types(i)) != 1 {
 				t.Errorf("call %d: %v with %+v, want Refused with %+v", i, e.types(i), r.Wait, want)
 			}
@@ -403,14 +408,15 @@ func TestMaxWaitingEvents(t *testing.T) {
 	})
 }
 
-// Of calls that race for the last places exactly as many wait as there are places, over hand-offs, batches and other
-// processes: no call is refused while a place is free, and never do more calls wait.
+// Calls race for the last places, over hand-offs and batches. No call is refused while a place is
+// free, and never do more calls wait than there are places.
 func TestMaxWaitingRace(t *testing.T) {
 	const places = 5
 	o := lockcore.Options{Observer: queueBound(t, places), Terms: lockcore.Terms{Wait: lockcore.Forever, MaxWaiting: places}}
 	raceForPlaces(t, places, memoryLocker(t, o))
 }
 
+// TestMaxWaitingRaceReal is TestMaxWaitingRace with two Lockers on a real server.
 func TestMaxWaitingRaceReal(t *testing.T) {
 	testlevel.Full(t)
 	const places = 5
@@ -420,7 +426,7 @@ func TestMaxWaitingRaceReal(t *testing.T) {
 	raceForPlaces(t, places, a, b)
 }
 
-// raceForPlaces lets many goroutines of each Locker want one key again and again.
+// raceForPlaces runs many goroutines for each Locker, which acquire one key again and again.
 func raceForPlaces(t *testing.T, places int, lockers ...*lockcore.Locker) {
 	t.Helper()
 	const callers, rounds = 24, 100
@@ -470,7 +476,7 @@ func queueBound(t *testing.T, most int) lockcore.Observer {
 	}}
 }
 
-// After the loss of a lease its first waiter is the leader, and still counts.
+// A lease is lost. Its first waiter becomes the leader, and still counts.
 func TestMaxWaitingLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

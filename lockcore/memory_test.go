@@ -21,19 +21,19 @@ import (
 
 const manyLeases = 100_000
 
-// A held lease costs at most 1 KiB of heap, and no goroutine.
+// A held lease uses at most 1 KiB of heap and no goroutine.
 func TestMemoryLease(t *testing.T) {
 	unlessInflated(t)
 	l := bare(t, lockcore.Options{})
-	takeMany(t, l, "before", 10_000, lockcore.Terms{}, func(_ int, le *lockcore.Lease) { _ = le.Release(t.Context()) }) // the connections are not to count
+	takeMany(t, l, "before", 10_000, lockcore.Terms{}, func(_ int, le *lockcore.Lease) { _ = le.Release(t.Context()) }) // opens the connections, so that they do not count
 	leases := make([]*lockcore.Lease, manyLeases)
 	before := readMemory(gone)
-	takeMany(t, l, "account", manyLeases, lockcore.Terms{Lease: time.Hour}, func(i int, le *lockcore.Lease) { leases[i] = le }) // none is being renewed meanwhile
+	takeMany(t, l, "account", manyLeases, lockcore.Terms{Lease: time.Hour}, func(i int, le *lockcore.Lease) { leases[i] = le }) // a long lease, so that none is renewed meanwhile
 	after := readMemory(gone)
 	per := after.since(before) / manyLeases
 	t.Logf("%d bytes a lease", per)
 	if per > 1024*103/100 {
-		t.Errorf("%d bytes a lease", per)
+		t.Errorf("%d bytes a lease, want at most 1 KiB", per)
 	}
 	if n := after.goroutines - before.goroutines; n > 10 {
 		t.Errorf("%d goroutines for %d leases", n, manyLeases)
@@ -42,12 +42,12 @@ func TestMemoryLease(t *testing.T) {
 	drop(l)
 }
 
-// A hand-off inside the process allocates four times: the call, the hold, and twice for its ctx.
+// A hand-off in a process allocates four times: the call, the hold, and its ctx twice.
 func TestMemoryHandOff(t *testing.T) {
 	unlessInflated(t)
 	l := memoryLocker(t, lockcore.Options{})
 	const callers, each = 2, 5000
-	allocs := testing.AllocsPerRun(1, func() { // on one processor, where each caller waits while the other one yields
+	allocs := testing.AllocsPerRun(1, func() { // on one processor, so each caller waits while the other one yields
 		var wg sync.WaitGroup
 		for range callers {
 			wg.Go(func() {
@@ -73,7 +73,8 @@ func TestMemoryHandOff(t *testing.T) {
 	}
 }
 
-// A call that waits costs at most 2 KiB, on a goroutine that has grown its stack beyond the smallest one before.
+// A waiter uses at most 2 KiB, on a goroutine whose stack has already grown beyond the smallest
+// size.
 func TestMemoryWaiter(t *testing.T) {
 	unlessInflated(t)
 	for _, wait := range []time.Duration{lockcore.Forever, time.Hour} {
@@ -105,19 +106,19 @@ func TestMemoryWaiter(t *testing.T) {
 	}
 }
 
-// inWork calls from a frame as a handler has it.
+// inWork calls Acquire from a frame of the size that a handler has.
 //
 //go:noinline
-func inWork(start chan struct{}, l *lockcore.Locker, ctx context.Context, wait time.Duration) { //nolint:revive // ctx is of the waiters
+func inWork(start chan struct{}, l *lockcore.Locker, ctx context.Context, wait time.Duration) { //nolint:revive // ctx is that of the waiters
 	var frame [1024]byte
 	<-start
 	_, _ = l.Acquire(ctx, "account:1", lockcore.Terms{Wait: wait})
 	runtime.KeepAlive(&frame)
 }
 
-// Renewing 100,000 leases takes less than a second. On a slower machine it takes less than five times the duration of
-// as many HMGETs in pipelines of a thousand. The best of three passes counts, because the machine may have other work.
-// Finding C5: the HMGETs are measured in the same run.
+// Renewing 100,000 leases takes less than a second. On a slower machine it takes less than five
+// times the duration of as many HMGETs in pipelines of a thousand, measured in the same run. The
+// best of three passes counts, because the machine may have other work.
 func TestRenewMany(t *testing.T) {
 	unlessInflated(t)
 	heard, rdb := new(passes), redistest.Real(t).Client(t)
@@ -151,8 +152,8 @@ func TestRenewMany(t *testing.T) {
 	}
 }
 
-// longEnough returns a lease of at least d. On a slow machine it is longer, so that manyLeases can be acquired and renewed
-// in a part of it.
+// longEnough returns a lease of at least d. On a slow machine it is longer, so that manyLeases can
+// be acquired and renewed in a part of it.
 func longEnough(t *testing.T, d time.Duration) time.Duration {
 	t.Helper()
 	return max(d, 50*pipelines(t, redistest.Real(t).Client(t), manyLeases))
@@ -175,7 +176,7 @@ func pipelines(t *testing.T, rdb *redis.Client, n int) time.Duration {
 	return time.Since(start)
 }
 
-// A batch of renewals that gets no reply holds up no other, and loses nothing.
+// A batch of renewals gets no reply. It delays no other batch, and no lease is lost.
 func TestRenewSlowBatch(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +203,7 @@ func TestRenewSlowBatch(t *testing.T) {
 		}
 		heard.mu.Unlock()
 		if slow.Took < time.Second || others < 1000 {
-			t.Errorf("one batch took %v, %d leases were renewed in that time", slow.Took, others)
+			t.Errorf("the slow batch took %v, %d leases were renewed in that time; want 1s and 1000", slow.Took, others)
 		}
 		if _, sum, _ := heard.sum(); sum.Failed > 1000 || sum.Kept < len(leases) || sum.Gone > 0 {
 			t.Errorf("%+v", sum)
@@ -215,7 +216,7 @@ func TestRenewSlowBatch(t *testing.T) {
 	})
 }
 
-// passes is an Observer that hears only of renewals.
+// passes is an Observer that keeps the events of renewals.
 type passes struct {
 	mu  sync.Mutex
 	all []pass
@@ -237,7 +238,8 @@ func (p *passes) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// sum says for how long at least one batch was under way, what came of them, and how long the slowest took.
+// sum returns the time during which at least one batch was under way, the sum of the results, and
+// the time of the slowest batch.
 func (p *passes) sum() (busy time.Duration, sum lockcore.RenewPass, longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,10 +256,10 @@ func (p *passes) sum() (busy time.Duration, sum lockcore.RenewPass, longest time
 	return busy, sum, longest
 }
 
-// takeMany takes n keys by several goroutines.
+// takeMany acquires n keys from 64 goroutines.
 func takeMany(t *testing.T, l *lockcore.Locker, name string, n int, terms lockcore.Terms, got func(int, *lockcore.Lease)) {
 	t.Helper()
-	terms.Wait = time.Minute // on a machine that is busy a pool may be too
+	terms.Wait = time.Minute // on a busy machine the connections of a pool may be busy too
 	const by = 64
 	var takers sync.WaitGroup
 	for first := range by {
@@ -275,7 +277,7 @@ func takeMany(t *testing.T, l *lockcore.Locker, name string, n int, terms lockco
 	takers.Wait()
 }
 
-// bare is a Locker without a network of its own in between, which would count.
+// bare returns a Locker without faults and a counter, which would use memory too.
 func bare(t *testing.T, o lockcore.Options) *lockcore.Locker {
 	t.Helper()
 	l, err := lockcore.New(redistest.Real(t).Client(t), o)
@@ -285,7 +287,7 @@ func bare(t *testing.T, o lockcore.Options) *lockcore.Locker {
 	return l
 }
 
-// drop closes l without its leases.
+// drop closes l and does not wait for its leases.
 func drop(l *lockcore.Locker) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -297,14 +299,15 @@ type memory struct {
 	goroutines int
 }
 
-// gone is after how long nothing refers to a call any more that has ended: not even its timer, which would have fired after 1 s.
+// gone is the time after which nothing refers to a call that has ended, not even its timer, which
+// would have fired after 1 s.
 const gone = 1200 * time.Millisecond
 
-// readMemory reads heap and stacks in use.
+// readMemory reads the size of the heap and the stacks in use.
 func readMemory(settle time.Duration) memory {
 	time.Sleep(settle)
 	runtime.GC()
-	runtime.GC() // the second frees what sync.Pools kept over the first
+	runtime.GC() // the second frees objects that sync.Pools kept during the first
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return memory{m.HeapAlloc + m.StackInuse, runtime.NumGoroutine()}
@@ -312,13 +315,15 @@ func readMemory(settle time.Duration) memory {
 
 func (m memory) since(before memory) int { return int(m.bytes) - int(before.bytes) }
 
-// stride is how many steps of a test that can take all steps are taken at once: a sample below level exhaustive.
+// stride is the distance between the steps that a test takes: a sample of them below level
+// exhaustive, else all.
 func stride(t *testing.T) int {
 	t.Helper()
 	return testlevel.Pick(t, 32, 8, 1)
 }
 
-// unlessInflated skips what measures the machine, and what the race detector makes larger or slower.
+// unlessInflated skips a test that measures the machine, except at level exhaustive. It also skips
+// it with the race detector, which makes code larger and slower.
 func unlessInflated(t *testing.T) {
 	t.Helper()
 	testlevel.Exhaustive(t)

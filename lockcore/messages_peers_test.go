@@ -16,9 +16,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Mistakes that other libraries have made: messages and subscriptions.
+// The tests of this file repeat mistakes of other libraries in messages and subscriptions.
 
-// through is a locker whose connections are changed by wrap.
+// through returns a Locker whose connections are changed by wrap.
 func (p *peerPair) through(wrap func(net.Conn) net.Conn) *lockcore.Locker {
 	p.t.Helper()
 	rdb := p.memory.Client(p.t, func(o *redis.Options) {
@@ -39,7 +39,7 @@ func (p *peerPair) through(wrap func(net.Conn) net.Conn) *lockcore.Locker {
 	return l
 }
 
-// slow is a connection whose answer to an acquire of one key waits for open.
+// slow is a connection whose reply to the acquire of one key waits for open.
 type slow struct {
 	net.Conn
 	armed atomic.Bool
@@ -60,13 +60,14 @@ func (s *slow) Read(b []byte) (int, error) {
 	return s.Conn.Read(b)
 }
 
-// Redisson 3.28.0: unlock messages are missed. Here one comes after Redis has answered "busy" and before that is read.
+// Redisson 3.28.0: unlock messages are missed. Here a notification that arrives between the busy
+// reply and its reading is not missed.
 func TestPeer_redissonMessageBeforeTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		open := make(chan struct{})
 		l := p.through(func(c net.Conn) net.Conn { return &slow{Conn: c, open: open} })
 		first := p.must(p.b.Acquire(t.Context(), "warm", lockcore.Terms{}))
-		warm := p.take(l, "warm", time.Minute) // the subscription stands
+		warm := p.take(l, "warm", time.Minute) // the Locker is subscribed after this
 		time.Sleep(time.Second)
 		_ = first.Release(t.Context())
 		<-warm
@@ -74,19 +75,19 @@ func TestPeer_redissonMessageBeforeTheReply(t *testing.T) {
 		got := p.take(l, "slow", time.Minute)
 		time.Sleep(100 * time.Millisecond)
 		if h, _ := p.b.Inspect(t.Context(), lockcore.KindExclusive, "slow"); h.Queue != 1 {
-			t.Errorf("inconclusive: %d in line", h.Queue)
+			t.Errorf("inconclusive: %d requests in the queue", h.Queue)
 		}
 		released := time.Now()
 		_ = le.Release(t.Context())
 		time.Sleep(100 * time.Millisecond)
 		close(open)
 		if d := (<-got).Sub(released); d < 100*time.Millisecond || d > 200*time.Millisecond {
-			t.Errorf("taken after %v, want as soon as the answer was there, after 100 ms", d)
+			t.Errorf("acquired after %v, want 100 ms, when the reply arrives", d)
 		}
 	})
 }
 
-// deaf is a connection that loses every message, and nothing else.
+// deaf is a connection that loses each message of a subscription, and nothing else.
 type deaf struct{ net.Conn }
 
 func (d deaf) Read(b []byte) (int, error) {
@@ -98,7 +99,8 @@ func (d deaf) Read(b []byte) (int, error) {
 	}
 }
 
-// rueidislock v1.0.79, measured: with its README's settings all wait for a free key until their time is up, for a message was lost.
+// rueidislock v1.0.79, measured with the settings of its README: after one lost message all waiters
+// wait for a free key until their time ends. Here a waiter gets the key within 2.5 s.
 func TestPeer_rueidislockLostMessage(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		l := p.through(func(c net.Conn) net.Conn { return deaf{c} })
@@ -109,7 +111,7 @@ func TestPeer_rueidislockLostMessage(t *testing.T) {
 			released := time.Now()
 			_ = le.Release(t.Context())
 			if d := (<-got).Sub(released); d > 2500*time.Millisecond {
-				t.Errorf("taken after %v", d)
+				t.Errorf("acquired after %v", d)
 			} else if d == 0 {
 				t.Error("inconclusive: no message was lost")
 			}
@@ -117,7 +119,8 @@ func TestPeer_rueidislockLostMessage(t *testing.T) {
 	})
 }
 
-// Redisson 3.15.5 and its "Subscribe timeout" (#1847 and nine more): a subscription for each lock, of which there are too few.
+// Redisson 3.15.5 and its "Subscribe timeout" (#1847 and nine more): each lock has a subscription,
+// and there are too few of them. Here a Locker has one subscription for all keys.
 func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
 	testlevel.Full(t)
 	peers(t, func(t *testing.T, p *peerPair) {
@@ -137,7 +140,7 @@ func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
 		}
 		for i := range keys {
 			if d := (<-got[i]).Sub(released); d > 100*time.Millisecond {
-				t.Fatalf("key %d was taken after %v", i, d)
+				t.Fatalf("key %d was acquired after %v", i, d)
 			}
 		}
 		if n := p.sent.Count("subscribe"); n != 1 {
@@ -146,13 +149,14 @@ func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
 	})
 }
 
-// Redisson #3891 and #5070: the subscription ends with one waiter while another still relies on it.
+// Redisson #3891 and #5070: the subscription ends with one waiter while another one needs it. Here
+// it stays open for the other one.
 func TestPeer_redissonUnsubscribedTooEarly(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		x := p.must(p.b.Acquire(t.Context(), "x", lockcore.Terms{}))
 		y := p.must(p.b.Acquire(t.Context(), "y", lockcore.Terms{}))
 		got := p.take(p.a, "y", time.Minute)
-		time.Sleep(4500 * time.Millisecond) // the waiter for y has just looked again
+		time.Sleep(4500 * time.Millisecond) // the waiter for y has just sent its request again
 		if _, err := p.a.Acquire(t.Context(), "x", lockcore.Terms{Wait: 100 * time.Millisecond}); !errors.Is(err, lockcore.ErrBusy) {
 			t.Error(err)
 		}
@@ -160,7 +164,7 @@ func TestPeer_redissonUnsubscribedTooEarly(t *testing.T) {
 		released := time.Now()
 		_ = y.Release(t.Context())
 		if d := (<-got).Sub(released); d > 100*time.Millisecond {
-			t.Errorf("taken after %v", d)
+			t.Errorf("acquired after %v", d)
 		}
 		_ = x.Release(t.Context())
 	})

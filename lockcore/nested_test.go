@@ -19,13 +19,13 @@ import (
 
 var forever = lockcore.Terms{Wait: lockcore.Forever}
 
-// nest is one hold of "k" in a bubble, and what its nested calls do.
+// nest has one hold of "k" in a bubble, and makes nested calls of it.
 type nest struct {
 	*world
 
 	l     *lockcore.Locker
 	outer *lockcore.Lease
-	fail  func() // makes Redis silent
+	fail  func() // Redis stops replying
 	sent  func() int
 	heard *locktest.Recorder
 }
@@ -38,7 +38,7 @@ func inNest(t *testing.T, test func(t *testing.T, n *nest)) {
 		n.l, n.fail = l, faults.Silence
 		n.outer = n.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		count.Reset()
-		n.sent = func() int { // by calls, and not by the watchdog or the subscription of a hold older than a second
+		n.sent = func() int { // without those of the watchdog and of the subscription for a hold older than a second
 			return len(slices.DeleteFunc(count.Commands(), func(name string) bool {
 				return name == "renew" || name == "subscribe" || name == "ping"
 			}))
@@ -54,7 +54,7 @@ type outcome struct {
 	took  time.Duration
 }
 
-// call makes a nested call in the background and returns when it has returned or waits.
+// call makes a nested call in the background. It returns when that call has returned or waits.
 func (n *nest) call(ctx context.Context, t lockcore.Terms) <-chan outcome {
 	out, start := make(chan outcome, 1), time.Now()
 	go func() {
@@ -73,7 +73,7 @@ func (n *nest) waits(who string, c <-chan outcome) {
 	}
 }
 
-// enters returns the lease of a call that has returned.
+// enters returns the lease of a call that must have returned with one.
 func (n *nest) enters(who string, c <-chan outcome) *lockcore.Lease {
 	n.t.Helper()
 	synctest.Wait()
@@ -98,9 +98,8 @@ func releaseAll(t *testing.T, leases ...*lockcore.Lease) {
 	}
 }
 
-// Finding B1: goroutines with the ctx of one handler were inside the same key at once. Now nested calls of one entry
-// run one at a time. While the handler waits for them, their counter is exact without a mutex, and the race detector
-// finds nothing.
+// Goroutines make nested calls with the ctx of one handler. The calls run one at a time, so a
+// counter without a mutex is exact, and the race detector reports nothing.
 func TestNestedCallsRunAlone(t *testing.T) {
 	const goroutines = 20
 	rounds := testlevel.Pick(t, 100, 1000, 1000)
@@ -134,12 +133,13 @@ func TestNestedCallsRunAlone(t *testing.T) {
 	releaseAll(t, outer)
 }
 
-// Finding B1: how a nested call beside another one ends depends on its Wait, see type entry.
+// A nested call is made while another one of the same entry is open. Its Wait decides how it ends,
+// see type entry.
 func TestNestedSibling(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		ctx := n.outer.Context()
 		first := n.must(n.l.Acquire(ctx, "k", noWait))
-		inside := n.must(n.l.Acquire(first.Context(), "k", noWait)) // the innermost entry: at once
+		inside := n.must(n.l.Acquire(first.Context(), "k", noWait)) // with the ctx of the innermost entry it does not wait
 		for name, ctx := range map[string]context.Context{"the outer ctx": ctx, "that of the first": first.Context()} {
 			_, err := n.l.Acquire(ctx, "k", noWait)
 			var busy *lockcore.BusyError
@@ -149,16 +149,16 @@ func TestNestedSibling(t *testing.T) {
 			}
 		}
 		if _, err := n.l.Acquire(ctx, "k", lockcore.Terms{Wait: -7}); !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), "Terms.Wait") {
-			t.Errorf("a Wait that is no duration: %v", err)
+			t.Errorf("a Wait of -7: %v, want an error that names Terms.Wait", err)
 		}
 		start := time.Now()
-		_, err := n.l.Acquire(ctx, "k", lockcore.Terms{}) // the default of 2 s
+		_, err := n.l.Acquire(ctx, "k", lockcore.Terms{}) // the default Wait of 2 s
 		busy, _ := errors.AsType[*lockcore.BusyError](err)
 		if d := time.Since(start); d != 2*time.Second || busy == nil || !busy.Nested || busy.Waited != d || busy.HeldFor != d || busy.Queue != 1 {
 			t.Errorf("refused after %v: %v, %+v", d, err, busy)
 		}
 		second, third := n.call(ctx, forever), n.call(ctx, lockcore.Terms{Wait: time.Minute})
-		deep := n.call(first.Context(), forever) // waits for inside alone
+		deep := n.call(first.Context(), forever) // it waits only for inside
 		n.waits("second", second)
 		releaseAll(t, inside)
 		deepest := n.enters("a sibling of inside", deep)
@@ -169,11 +169,11 @@ func TestNestedSibling(t *testing.T) {
 		le := n.enters("second", second)
 		n.waits("third", third)
 		if fresh := n.call(ctx, noWait); (<-fresh).err == nil {
-			t.Error("a newcomer overtakes")
+			t.Error("a new call got the key before the waiters")
 		}
 		releaseAll(t, le)
 		releaseAll(t, n.enters("third", third))
-		releaseAll(t, n.must(n.l.Acquire(ctx, "k", noWait))) // one after the other: at once
+		releaseAll(t, n.must(n.l.Acquire(ctx, "k", noWait))) // the previous call has ended, so it does not wait
 		if sent := n.sent(); sent != 0 {
 			t.Errorf("%d commands", sent)
 		}
@@ -181,13 +181,13 @@ func TestNestedSibling(t *testing.T) {
 	})
 }
 
-// The keys between do not count: a ctx that carries the innermost entry of the key enters, whatever it holds besides.
+// A ctx that carries the innermost entry of the key enters, also if it carries holds of other keys.
 func TestNestedOverOtherKeys(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		other := n.must(n.l.Acquire(n.outer.Context(), "other", noWait))
 		inner := n.must(n.l.Acquire(other.Context(), "k", noWait))
 		if _, err := n.l.Acquire(other.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
-			t.Errorf("a sibling: %v", err)
+			t.Errorf("a sibling: %v, want ErrBusy", err)
 		}
 		once, _, err := n.l.Claim(inner.Context(), "k", lockcore.Claim{Terms: noWait})
 		if err != nil {
@@ -199,14 +199,14 @@ func TestNestedOverOtherKeys(t *testing.T) {
 		}
 		for _, le := range []*lockcore.Lease{n.outer, inner, deep} {
 			if h, ok := lockcore.HoldOf(le.Context(), "k"); le != deep && (!ok || h.Token != n.outer.Token()) || le == deep && h.Token != once.Token() && h.Token != n.outer.Token() {
-				t.Errorf("h.Token %d %v", h.Token, ok)
+				t.Errorf("token %d, held %v", h.Token, ok)
 			}
 		}
 		releaseAll(t, deep, once, inner, other, n.outer)
 	})
 }
 
-// The ctx of a nested lease ends with its release, with the hold, and with the ctx of the call.
+// The ctx of a nested lease ends with its release, with the hold, or with the ctx of the call.
 func TestNestedContext(t *testing.T) {
 	type key struct{}
 	for name, end := range map[string]struct {
@@ -217,7 +217,7 @@ func TestNestedContext(t *testing.T) {
 		"lost":        {func(_ *nest, inner *lockcore.Lease, _ context.CancelFunc) { locktest.Lose(inner.Context()) }, lockcore.ErrLost},
 		"by the call": {func(_ *nest, _ *lockcore.Lease, cancel context.CancelFunc) { cancel() }, context.Canceled},
 	} {
-		for _, asked := range []bool{true, false} { // whether the ctx was looked at before
+		for _, asked := range []bool{true, false} { // whether the test reads the ctx before it ends
 			for _, cut := range []bool{true, false} {
 				t.Run(fmt.Sprint(name, "/asked before ", asked, "/cut ", cut), func(t *testing.T) {
 					inNest(t, func(t *testing.T, n *nest) {
@@ -233,7 +233,7 @@ func TestNestedContext(t *testing.T) {
 							t.Error(context.Cause(ctx))
 						}
 						if _, ok := ctx.Deadline(); ok || ctx.Value(key{}) != "v" {
-							t.Error("not the ctx of the call")
+							t.Error("the ctx has a deadline, or lacks the value of the ctx of the call")
 						}
 						derived, stop := context.WithCancel(ctx)
 						defer stop()
@@ -243,7 +243,7 @@ func TestNestedContext(t *testing.T) {
 							t.Errorf("%v, %v", context.Cause(ctx), context.Cause(derived))
 						}
 						if err := inner.Release(t.Context()); name == "released" && !errors.Is(err, lockcore.ErrReleased) {
-							t.Errorf("a second release: %v", err)
+							t.Errorf("a second release: %v, want ErrReleased", err)
 						}
 						_ = n.outer.Release(t.Context())
 					})
@@ -253,62 +253,64 @@ func TestNestedContext(t *testing.T) {
 	}
 }
 
-// A ctx whose own entries have ended counts as that of the nearest open entry. If there is none, the ctx holds nothing.
+// A run has ended, and a call has its ctx. The call counts as one with the ctx of the nearest open
+// entry. Without an open entry the ctx holds nothing.
 func TestNestedAfterRelease(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		a := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
 		b := n.must(n.l.Acquire(a.Context(), "k", noWait))
 		sibling, outer := n.call(context.WithoutCancel(a.Context()), forever), n.call(n.outer.Context(), forever)
 		derived := n.call(a.Context(), forever)
-		releaseAll(t, a) // b goes on inside the outer run, and all wait for it there
+		releaseAll(t, a) // b continues inside the outer run, and all calls wait for it
 		n.waits("the sibling of b", sibling)
 		if err := context.Cause(b.Context()); err != nil {
-			t.Errorf("b goes on: %v", err)
+			t.Errorf("the ctx of b has ended: %v", err)
 		}
 		if _, err := n.l.Acquire(a.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
-			t.Errorf("beside b: %v", err)
+			t.Errorf("a call while b runs: %v, want ErrBusy", err)
 		}
 		releaseAll(t, b)
 		if o := <-derived; !errors.Is(o.err, lockcore.ErrReleased) || !errors.Is(o.err, lockcore.ErrNotRun) {
-			t.Errorf("the last run under its ctx has returned: %v", o.err)
+			t.Errorf("the last run under its ctx has returned: %v, want ErrReleased", o.err)
 		}
 		c := n.enters("in the order of arrival: the sibling of b", sibling)
-		n.waits("that of a", outer)
+		n.waits("the call with the outer ctx", outer)
 		releaseAll(t, c)
-		releaseAll(t, n.enters("that of a", outer))
+		releaseAll(t, n.enters("the call with the outer ctx", outer))
 		d := n.must(n.l.Acquire(b.Context(), "k", noWait))
 		if _, ok := lockcore.HoldOf(a.Context(), "k"); !ok {
-			t.Error("the hold goes on")
+			t.Error("the hold has not ended, but HoldOf with the ctx of a returns none")
 		}
 		queued := n.call(context.WithoutCancel(n.outer.Context()), forever)
 		refused := n.call(n.outer.Context(), forever)
-		releaseAll(t, n.outer) // d goes on: the rest competes
+		releaseAll(t, n.outer) // d continues; the other calls compete for the key
 		for name, ctx := range map[string]context.Context{"outer": n.outer.Context(), "a": a.Context(), "b": b.Context()} {
 			if _, ok := lockcore.HoldOf(ctx, "k"); ok {
 				t.Errorf("%s still has a token", name)
 			}
 			if _, err := n.l.Acquire(context.WithoutCancel(ctx), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
-				t.Errorf("%s still enters: %v", name, err)
+				t.Errorf("a call with the ctx of %s: %v, want ErrBusy", name, err)
 			}
 		}
 		if _, ok := lockcore.HoldOf(d.Context(), "k"); !ok {
 			t.Error("d has no token")
 		}
-		n.waits("who competes", queued)
-		n.waits("who competes", refused)
+		n.waits("the queued call", queued)
+		n.waits("the call with the outer ctx", refused)
 		releaseAll(t, d)
 		if o := <-refused; !errors.Is(o.err, lockcore.ErrReleased) || !errors.Is(o.err, lockcore.ErrNotRun) {
-			t.Errorf("its ctx has ended: %v", o.err)
+			t.Errorf("the ctx of the call has ended: %v, want ErrReleased", o.err)
 		}
 		le := (<-queued).lease
 		if le == nil || le.Token() <= n.outer.Token() {
-			t.Errorf("no hold of its own: %v", le)
+			t.Errorf("the queued call got %v, want its own hold", le)
 		}
 		releaseAll(t, le)
 	})
 }
 
-// Two runs, one inside the other, are released at the same time: both ctx end, whichever is first.
+// Two runs, one inside the other, are released at the same time. The ctx of both end, whichever
+// release is first.
 func TestNestedReleasedTogether(t *testing.T) {
 	l := bare(t, lockcore.Options{})
 	defer drop(l)
@@ -341,8 +343,8 @@ func TestNestedReleasedTogether(t *testing.T) {
 	releaseAll(t, outer)
 }
 
-// The loss of the lease ends the ctx of a run that has returned before the run inside it, also if that ctx does not
-// derive from the hold's.
+// A run returns before the run inside it, and then the lease is lost. The ctx of the first run ends
+// too, also if it is not derived from the ctx of the hold.
 func TestNestedLostAfterRelease(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		around := n.must(n.l.Acquire(context.WithoutCancel(n.outer.Context()), "k", noWait))
@@ -361,10 +363,10 @@ func TestNestedLostAfterRelease(t *testing.T) {
 	})
 }
 
-// ownDone is a ctx that context cannot recognize: it registers a child by AfterFunc, and stop runs while a child is
-// canceled.
+// ownDone is a ctx that context cannot recognize: it registers a child by AfterFunc, and stop runs
+// while a child is canceled.
 type ownDone struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // ownDone is a ctx itself
 
 	done chan struct{}
 	stop func()
@@ -382,7 +384,7 @@ func TestNestedEnterDuringRelease(t *testing.T) {
 		from := ownDone{n.outer.Context(), make(chan struct{}), func() {
 			tried = true
 			if le, err := n.l.Acquire(run.Context(), "k", noWait); err == nil {
-				t.Errorf("a run entered under a ctx that has ended: %v", context.Cause(le.Context()))
+				t.Errorf("a nested call entered a run whose ctx has ended: %v", context.Cause(le.Context()))
 				_ = le.Release(t.Context())
 			}
 		}}
@@ -398,17 +400,18 @@ func TestNestedEnterDuringRelease(t *testing.T) {
 
 // valuesOf is a ctx with the values of another one.
 type valuesOf struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // valuesOf is a ctx itself
 
 	values context.Context //nolint:containedctx // the other one
 }
 
 func (v valuesOf) Value(key any) any { return v.values.Value(key) }
 
-// A call may bring the values of an earlier hold's nested run. The key is handed off to it without a deadlock.
+// A call has the values of a nested run of an earlier hold. The key is handed off to it without a
+// deadlock.
 func TestNestedValuesInHandOff(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
-		same := lockcore.Terms{Lease: time.Hour, Wait: lockcore.Forever} // as the outer hold: the same grant
+		same := lockcore.Terms{Lease: time.Hour, Wait: lockcore.Forever} // the same lease as that of the outer hold, so the key is handed off
 		old := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
 		second := n.call(t.Context(), same)
 		releaseAll(t, old, n.outer)
@@ -420,8 +423,8 @@ func TestNestedValuesInHandOff(t *testing.T) {
 	})
 }
 
-// A waiting nested call returns an error when its hold is lost, revoked or given up, or the Locker is closed. With a ctx that is cut off from
-// cancellation it competes as any other call.
+// A waiting nested call returns an error when its hold is lost or the Locker is closed. If its ctx
+// is without cancellation, it competes for the key after a loss like any other call.
 func TestNestedWaiterIsTold(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(n *nest)
@@ -451,7 +454,7 @@ func TestNestedWaiterIsTold(t *testing.T) {
 					bounded := n.call(ctx, lockcore.Terms{Wait: time.Minute})
 					test.end(n)
 					<-inner.Context().Done()
-					if o := <-bounded; cut && name == "lost" { // it knows that no nested call is in its way
+					if o := <-bounded; cut && name == "lost" { // it knows that no nested call is before it
 						if busy, ok := errors.AsType[*lockcore.BusyError](o.err); !ok || busy.Nested || busy.Waited != time.Minute {
 							t.Errorf("%v", o.err)
 						}
@@ -459,7 +462,7 @@ func TestNestedWaiterIsTold(t *testing.T) {
 					synctest.Wait()
 					for _, c := range waiters {
 						switch {
-						case test.want == nil: // by the Locker first, and then by the loss
+						case test.want == nil: // the Locker ends the call first, then the loss
 							if o := <-c; !errors.Is(o.err, lockcore.ErrClosed) && !errors.Is(o.err, lockcore.ErrGivenUp) {
 								t.Errorf("%v", o.err)
 							}
@@ -468,7 +471,7 @@ func TestNestedWaiterIsTold(t *testing.T) {
 								t.Errorf("%v", o.err)
 							}
 						case len(c) > 0:
-							t.Errorf("it does not compete: %v", (<-c).err)
+							t.Errorf("the call does not compete: %v", (<-c).err)
 						}
 					}
 					if cut && name == "lost" { // the key is free when the last run has returned
@@ -503,7 +506,7 @@ func TestNestedWaiterIsTold(t *testing.T) {
 	}
 }
 
-// After Close only nested calls that need not wait enter.
+// After Close only nested calls that do not wait enter.
 func TestNestedDuringClose(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
@@ -511,10 +514,10 @@ func TestNestedDuringClose(t *testing.T) {
 		waiter := n.call(n.outer.Context(), forever)
 		go func() { closed <- n.l.Close(t.Context()) }()
 		if o := <-waiter; !errors.Is(o.err, lockcore.ErrClosed) {
-			t.Errorf("the one that waits: %v", o.err)
+			t.Errorf("the call that waits: %v, want ErrClosed", o.err)
 		}
 		if _, err := n.l.Acquire(n.outer.Context(), "k", forever); !errors.Is(err, lockcore.ErrClosed) {
-			t.Errorf("one that would have to wait: %v", err)
+			t.Errorf("a call that would have to wait: %v, want ErrClosed", err)
 		}
 		deep := n.must(n.l.Acquire(inner.Context(), "k", noWait))
 		releaseAll(t, deep, inner, n.outer)
@@ -524,7 +527,7 @@ func TestNestedDuringClose(t *testing.T) {
 	})
 }
 
-// A canceled nested call leaves its queue, at any position. The others keep their order.
+// A nested call is canceled. It leaves its queue, at any position, and the others keep their order.
 func TestNestedCancel(t *testing.T) {
 	for gone := range 4 {
 		inNest(t, func(t *testing.T, n *nest) {
@@ -562,7 +565,8 @@ func canceledFrom(ctx context.Context) context.Context {
 	return ctx
 }
 
-// A turn that comes in the moment in which the call gives up is passed on: no run is lost, and none is left behind.
+// A call gives up at the moment of its turn. The turn is passed on: no run is lost, and none stays
+// open.
 func TestNestedTurnMeetsCancel(t *testing.T) {
 	l := bare(t, lockcore.Options{})
 	defer drop(l)
@@ -593,18 +597,19 @@ func TestNestedTurnMeetsCancel(t *testing.T) {
 		}
 		wg.Wait()
 		if inside < 2 {
-			t.Fatalf("%d of at least 2 have run", inside)
+			t.Fatalf("%d calls have run, want at least 2", inside)
 		}
 		le, err := l.Acquire(outer.Context(), "k", noWait)
 		if err != nil {
-			t.Fatalf("a run was left behind: %v", err)
+			t.Fatalf("a run stayed open: %v", err)
 		}
 		releaseAll(t, le)
 	}
 	releaseAll(t, outer)
 }
 
-// Goroutines inside a nested call exclude each other, and all of them return when the lease is lost, or the Locker is closed, meanwhile.
+// Goroutines inside a nested call exclude each other. If the lease is lost or the Locker is closed
+// meanwhile, all of them return.
 func TestNestedFanOut(t *testing.T) {
 	for name, end := range map[string]func(*nest){
 		"nothing": func(*nest) {},
@@ -659,7 +664,8 @@ func TestNestedFanOut(t *testing.T) {
 	}
 }
 
-// The Observer gets one event for a nested call that waits for more than 2 s, and none for other nested calls.
+// A nested call waits for more than 2 s. The Observer gets one event for it, and none for other
+// nested calls.
 func TestNestedWaitingEvent(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
@@ -676,14 +682,14 @@ func TestNestedWaitingEvent(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		if (<-short).err == nil {
-			t.Error("no refusal")
+			t.Error("the call with a Wait of 1s was not refused")
 		}
 		releaseAll(t, inner)
 		releaseAll(t, n.enters("after a minute", c), n.outer)
 	})
 }
 
-// An Observer that panics while a nested call waits does not leave that call in the queue.
+// An Observer panics while a nested call waits. The call leaves its queue.
 func TestNestedObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -703,7 +709,8 @@ func TestNestedObserverPanics(t *testing.T) {
 	})
 }
 
-// Finding B3: a call that did not get its handler's ctx gets an error that says that this process has the key. In another process it does not say so.
+// A call inside a handler has another ctx than that of the handler. Its error says that a call of
+// this process has the key. A call of another process gets no such hint.
 func TestForgottenContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

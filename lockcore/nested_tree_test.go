@@ -41,7 +41,7 @@ func (m *treeModel) nearest(i int) int {
 	return i
 }
 
-// occupied reports whether another run goes on inside run at.
+// occupied reports whether another run is open directly inside run at.
 func (m *treeModel) occupied(at int) bool {
 	return slices.ContainsFunc(m.runs, func(r treeRun) bool { return !r.over && r.parent >= 0 && m.nearest(r.parent) == at })
 }
@@ -55,7 +55,7 @@ func (m *treeModel) open() (out []int) {
 	return out
 }
 
-// next removes the waiter that enters now, and returns the run that it enters, or -1.
+// next removes the next waiter that can enter, and returns it and the run that it enters, or -1.
 func (m *treeModel) next() (treeWaiter, int) {
 	for i, w := range m.waiting {
 		at := m.nearest(w.from)
@@ -70,7 +70,7 @@ func (m *treeModel) next() (treeWaiter, int) {
 	return treeWaiter{}, -1
 }
 
-// Finding B1: nested calls with any ctx, released in any order, do what a model of twenty lines says.
+// Nested calls with any ctx, released in any order, have the results that a small model predicts.
 func TestNestedTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -123,10 +123,10 @@ func tree(t *seeded, l *lockcore.Locker, sent func() int) {
 	}
 	for range 5 + t.IntN(36) {
 		if len(m.open()) == 1 && len(m.waiting) > 0 {
-			break // the last run would end the hold
+			break // releasing the last run would end the hold
 		}
 		i := t.IntN(len(m.runs))
-		ctx, at := context.WithoutCancel(m.runs[i].lease.Context()), m.nearest(i) // what cancellation does is tested apart
+		ctx, at := context.WithoutCancel(m.runs[i].lease.Context()), m.nearest(i) // other tests cover cancellation
 		switch t.IntN(4) {
 		case 0:
 			le, err := l.Acquire(ctx, key, noWait)
@@ -192,7 +192,7 @@ func tree(t *seeded, l *lockcore.Locker, sent func() int) {
 		}
 		o := <-m.waiting[i].got
 		if o.err != nil || o.lease.Token() <= outer.Token() {
-			t.Fatalf("no hold of its own: %v", o.err)
+			t.Fatalf("a waiter got %v, want its own hold", o.err)
 		}
 		m.waiting[i].cancel()
 		_ = o.lease.Release(context.Background())

@@ -27,13 +27,13 @@ func memoryLocker(t *testing.T, o lockcore.Options) *lockcore.Locker {
 	return l
 }
 
-// A Locker in memory hands a key off in order, renews it, and revokes it.
+// A Locker in memory renews a key, hands it off in order, and revokes it.
 func TestNewMemoryExclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{})
 		first, err := l.Acquire(t.Context(), "k", noWait)
 		ok(t, err)
-		time.Sleep(10 * time.Minute) // twenty leases
+		time.Sleep(10 * time.Minute) // 20 times the lease
 		ok(t, context.Cause(first.Context()))
 		_, err = l.Acquire(t.Context(), "k", noWait)
 		if busy, is := errors.AsType[*lockcore.BusyError](err); !is || !busy.Local || busy.Holder.Locker != l.ID() {
@@ -95,7 +95,8 @@ func TestNewMemoryOnce(t *testing.T) {
 	})
 }
 
-// Beyond MaxBytes a new key is refused, and what is held stays held and can be released.
+// A backend in memory has reached MaxBytes. A new key is refused. Held keys are renewed and can be
+// released.
 func TestNewMemoryMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{MaxBytes: 4 << 10})
@@ -108,7 +109,7 @@ func TestNewMemoryMaxBytes(t *testing.T) {
 			}
 		}
 		if !errors.Is(full, lockcore.ErrUnavailable) || !strings.Contains(full.Error(), "Options.MaxBytes is 4096") || len(held) == 0 {
-			t.Errorf("after %d keys: %v", len(held), full)
+			t.Errorf("after %d keys: %v, want ErrUnavailable that names MaxBytes", len(held), full)
 		}
 		time.Sleep(10 * time.Minute) // they are renewed
 		for _, le := range held {
@@ -143,7 +144,7 @@ func TestNewMemoryRecordTooLarge(t *testing.T) {
 	})
 }
 
-// A minute after their release exclusive keys make room for others.
+// One minute after their release exclusive keys use no memory, so new ones fit.
 func TestNewMemoryMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{MaxBytes: 64 << 10})
@@ -160,12 +161,12 @@ func TestNewMemoryMakesRoom(t *testing.T) {
 		t.Logf("%d keys in 64 KiB", n)
 		time.Sleep(61 * time.Second)
 		if err := use(n); err != nil {
-			t.Errorf("later: %v", err)
+			t.Errorf("a new key after a minute: %v", err)
 		}
 	})
 }
 
-// Each constructor refuses what its backend lacks, and says which backend it has.
+// NewMemory refuses options that its backend does not support. String names the backend.
 func TestNewMemoryOptions(t *testing.T) {
 	for want, o := range map[string]lockcore.Options{
 		"ReplicaAcks.N is 1": {ReplicaAcks: lockcore.ReplicaAcks{N: 1}}, "MaxBytes is 7": {MaxBytes: 7}, "MaxBytes is -1": {MaxBytes: -1},
@@ -180,8 +181,8 @@ func TestNewMemoryOptions(t *testing.T) {
 	}
 }
 
-// The example's configuration gives a Locker in memory or on Redis. Two Lockers on one Redis exclude
-// each other, two in memory do not.
+// The configuration of the example gives a Locker in memory or on Redis. Two Lockers on one Redis
+// exclude each other, two in memory do not.
 func TestMemoryOrRedis(t *testing.T) {
 	server := miniredis.RunT(t)
 	for _, tt := range []struct {

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// nilLease calls every exported method of a lease.
+// nilLease calls each exported method of a nil lease and checks that it behaves like a released
+// one.
 func nilLease(t *testing.T, le *lockcore.Lease) {
 	t.Helper()
 	v := reflect.ValueOf(le)

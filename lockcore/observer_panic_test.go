@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// fragile panics in every call that a goroutine of the Locker makes.
+// fragile is an Observer that panics in each call from a goroutine of the Locker.
 type fragile struct{}
 
 func (*fragile) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
@@ -43,7 +43,7 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // the record cannot be stored
+		time.Sleep(time.Minute) // meanwhile the record cannot be stored
 		faults.Heal()
 		renewed, failed := len(locktest.EventsOf[lockcore.RenewPass](heard)), len(locktest.EventsOf[lockcore.RenewFailed](heard))
 		lost, completion := len(locktest.EventsOf[lockcore.Lost](heard)), len(locktest.EventsOf[lockcore.CompletionFailed](heard))
@@ -75,7 +75,8 @@ func panics(f func()) (yes bool) {
 	return false
 }
 
-// A panic of the Observer during a release reaches the caller after the key is free, and Close waits for nothing.
+// An Observer panics during a release. The panic reaches the caller after the key is free, and
+// Close does not wait.
 func TestObserverPanicsOnReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -95,8 +96,8 @@ func TestObserverPanicsOnReleased(t *testing.T) {
 	})
 }
 
-// A panic of the Observer in Lost or Overrun, which are reported from the release if the handler was late, is counted as
-// elsewhere. The record is stored, and Released is the last event.
+// An Observer panics in Lost or Overrun, which the release reports if the handler was late. The
+// panic is counted. The record is stored, and Released is the last event.
 func TestObserverPanicsOnOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -10,7 +10,7 @@ import (
 
 type pathKey struct{}
 
-// listener adds its name to the path in ctx and notes what it hears on which path.
+// listener adds its name to the path in ctx, and keeps each event with the path of its ctx.
 type listener struct {
 	name, trace string
 	heard       *[]string
@@ -28,27 +28,28 @@ func (l listener) Event(ctx context.Context, _ lockcore.Event) {
 
 func (l listener) Traceparent(context.Context) string { return l.trace }
 
-// Joined observers hear everything in order, each under the ctx of all; the first traceparent wins.
+// Joined Observers get all events in order, each with the ctx that all have extended. Join returns
+// the first traceparent that is not empty.
 func TestObserverJoin(t *testing.T) {
 	var heard []string
 	a, b := listener{"a", "", &heard}, listener{"b", "trace of b", &heard}
 	c := listener{"c", "trace of c", &heard}
 	if o := lockcore.Join(nil, nil); o != nil {
-		t.Errorf("nobody joined is %v, want nil", o)
+		t.Errorf("Join of nil only is %v, want nil", o)
 	}
 	if o := lockcore.Join(nil, a, nil); o != lockcore.Observer(a) {
-		t.Errorf("one joined is %v, want itself", o)
+		t.Errorf("Join of one Observer is %v, want that Observer", o)
 	}
 	o := lockcore.Join(nil, a, b, nil, lockcore.Join(c))
 	ctx := o.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindOnce, Key: "k"})
 	o.Event(ctx, lockcore.Granted{})
 	if want := []string{"a on a:k b:k c:k ", "b on a:k b:k c:k ", "c on a:k b:k c:k "}; !slices.Equal(heard, want) {
-		t.Errorf("heard %q, want %q", heard, want)
+		t.Errorf("events %q, want %q", heard, want)
 	}
 	if got := o.Traceparent(ctx); got != "trace of b" {
 		t.Errorf("traceparent %q", got)
 	}
 	if got := lockcore.Join(a, a).Traceparent(ctx); got != "" {
-		t.Errorf("traceparent %q of who has none", got)
+		t.Errorf("traceparent %q, want none", got)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// A handler that stops within 100 ms after the reply to a renewal ended its lease has no overrun. A later one has.
+// The reply to a renewal ends a lease. A handler that stops within 100 ms causes no Overrun. One
+// that stops later causes one.
 func TestOverrunAfterRevocation(t *testing.T) {
 	for after, want := range map[time.Duration]int{time.Millisecond: 0, 200 * time.Millisecond: 1} {
 		t.Run(after.String(), func(t *testing.T) {

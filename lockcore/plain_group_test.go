@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// groupsOnNodes acquires and releases keys at the same time, in a cluster of one server whose client node makes. It
-// returns the world and the names of the keys.
+// groupsOnNodes acquires and releases keys at the same time. They are on a cluster of one server,
+// whose client is made by node. It returns the world and the names of the keys.
 func groupsOnNodes(t *testing.T, node func(*redis.Options) *redis.Client) (w *world, keys []string) {
 	t.Helper()
 	w = realWorld(t)
@@ -40,15 +40,15 @@ func groupsOnNodes(t *testing.T, node func(*redis.Options) *redis.Client) (w *wo
 	return w, keys
 }
 
-// hidesAllCtx does to all commands what hidesCtx does to single ones.
+// hidesAllCtx is a hook that replaces the ctx of single commands and of pipelines.
 type hidesAllCtx struct{ hidesCtx }
 
 func (hidesAllCtx) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(_ context.Context, cmds []redis.Cmder) error { return next(context.Background(), cmds) }
 }
 
-// The client of a node may send a group again, or a hook of the user may, which is not seen if the hook hides the ctx.
-// Then the release of each key remembers the id.
+// The client of a node may repeat a group, or a hook of the user may. A hook that hides the ctx
+// also hides repeats. In both cases the release of each key remembers its id.
 func TestPlainHoldRepeatedGroup(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -77,7 +77,7 @@ func TestPlainHoldRepeatedGroup(t *testing.T) {
 					left++
 				}
 			}
-			if c.left && left < len(keys) || left == len(keys) && !c.left { // a slow machine may delay some replies too long
+			if c.left && left < len(keys) || left == len(keys) && !c.left { // on a slow machine some replies may be so late that commands are repeated
 				t.Errorf("%d of %d releases remember their id", left, len(keys))
 			}
 		})
@@ -125,7 +125,7 @@ func TestGroupCommandsKept(t *testing.T) {
 		args := cmd.Args()
 		for i, arg := range args {
 			if arg == nil {
-				t.Fatalf("argument %d of %v is gone", i, args)
+				t.Fatalf("argument %d of %v is nil", i, args)
 			}
 		}
 		if len(args) < 6 || args[0] != "evalsha" {

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// An exclusive key that only its holder knows is a string in Redis, also after a renewal. A call of another Locker makes
-// a hash of it. Nothing is left of either after the release.
+// An exclusive key is a string in Redis while only its holder has used it, also after a renewal. A
+// call of another Locker converts it to a hash. Nothing is left of either after the release.
 func TestPlainHold(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Real(t).Client(t)
@@ -38,11 +38,11 @@ func TestPlainHold(t *testing.T) {
 			t.Errorf("met %v: the key is a %s, want a %s", met, got, kind)
 		}
 		if left := rdb.PTTL(t.Context(), hash).Val(); left < 25*time.Hour-time.Minute || left > 25*time.Hour+time.Minute {
-			t.Errorf("met %v: the TTL is %v, want an hour and a day", met, left)
+			t.Errorf("met %v: the TTL is %v, want 25h", met, left)
 		}
 		fields, err := redistest.Fields(t.Context(), rdb, hash)
 		if err != nil || fields["t"] != fmt.Sprint(le.Token()) || fields["o"] != l.ID() {
-			t.Errorf("met %v: stored is %v, %v", met, fields, err)
+			t.Errorf("met %v: the stored fields are %v, %v", met, fields, err)
 		}
 		ok(t, le.Release(t.Context()))
 		if n := rdb.DBSize(t.Context()).Val(); n != 0 {
@@ -51,8 +51,8 @@ func TestPlainHold(t *testing.T) {
 	}
 }
 
-// The token after a batch of a plain hold is greater than all that the batch used, however short it was. Redis forgets
-// the key only if its clock is past them.
+// The token after a batch of a plain hold is greater than all tokens of the batch, however short
+// the batch was. Redis forgets the key only if its clock is past them.
 func TestPlainHoldTokens(t *testing.T) {
 	for elapsed, left := range map[time.Duration]int64{0: 1, 1500 * time.Nanosecond: 1, 2 * time.Microsecond: 0, 10 * time.Microsecond: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestPlainHoldTokens(t *testing.T) {
 	}
 }
 
-// A grant that may have a late duplicate is never released as a plain hold: its id is remembered.
+// A grant that may have a late duplicate is not released as a plain hold: its id is remembered.
 func TestPlainHoldRepeated(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
@@ -110,7 +110,8 @@ func (hidesCtx) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// A ClusterClient sends a command again after a missing reply and does not report that. The Locker detects it.
+// A ClusterClient sends a command again after a missing reply and does not report that. The Locker
+// detects it.
 func TestPlainHoldRepeatedCluster(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
@@ -171,13 +172,14 @@ func TestPlainHoldRepeatedCluster(t *testing.T) {
 					break // otherwise the machine may have delayed a reply until the end of the call
 				}
 			}
-			t.Errorf("a release remembers its id: want %v", c.left)
+			t.Errorf("in no round the release remembered its id as wanted: %v", c.left)
 		})
 	}
 }
 
-// The first run of a once key is a string in Redis, also after a renewal, and so is its record. These cases store a hash:
-// a call of another Locker during the run, a large record, and a run that failed. The replay is the same.
+// The first run of a once key is a string in Redis, also after a renewal, and so is its record. A
+// hash is stored after a call of another Locker during the run, for a large record, and after a
+// failed run. Replays are the same.
 func TestPlainOnce(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Real(t).Client(t)
@@ -213,7 +215,7 @@ func TestPlainOnce(t *testing.T) {
 		}
 		fields, err := redistest.Fields(t.Context(), rdb, stored)
 		if err != nil || fields["n"] != "1" || fields["g"] != string(claim.Fingerprint) || fields["o"] != l.ID() {
-			t.Errorf("%s: stored is %q, %v", name, fields, err)
+			t.Errorf("%s: the stored fields are %q, %v", name, fields, err)
 		}
 		if c.fails {
 			ok(t, le.Release(t.Context()))
@@ -240,7 +242,7 @@ func TestPlainOnce(t *testing.T) {
 		}
 		_, _, err = other.Claim(t.Context(), name, lockcore.Claim{Fingerprint: []byte("2"), Terms: noWait})
 		if !errors.Is(err, lockcore.ErrMismatch) {
-			t.Errorf("%s: another payload: %v", name, err)
+			t.Errorf("%s: another payload: %v, want ErrMismatch", name, err)
 		}
 		is("after replays", c.kind)
 		if left := rdb.PTTL(t.Context(), stored).Val(); left > time.Minute || left < 50*time.Second {

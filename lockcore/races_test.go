@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Close waits for calls under way: one that is granted after all is undone, and nothing looks abandoned.
+// Close waits for calls under way. A grant that arrives during Close is withdrawn, and the key is
+// not abandoned.
 func TestCloseUndoesCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -27,7 +28,7 @@ func TestCloseUndoesCalls(t *testing.T) {
 			_, _, err := l.Claim(t.Context(), "k", lockcore.Claim{AtMostOnce: true})
 			refused <- err
 		}()
-		for h := (lockcore.Holding{}); h.State != lockcore.StateHeld; time.Sleep(5 * time.Millisecond) { // the reply is on its way
+		for h := (lockcore.Holding{}); h.State != lockcore.StateHeld; time.Sleep(5 * time.Millisecond) { // until the key is held and the reply is on its way
 			h, _ = other.Inspect(t.Context(), lockcore.KindOnce, "k")
 		}
 		closed := make(chan error)
@@ -39,14 +40,14 @@ func TestCloseUndoesCalls(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		if le, _, err := other.Claim(t.Context(), "k", lockcore.Claim{AtMostOnce: true, Terms: noWait}); err != nil {
-			t.Errorf("nothing ever ran, but: %v", err)
+			t.Errorf("no handler ran, but the next claim returned %v", err)
 		} else {
 			_ = le.Release(t.Context())
 		}
 	})
 }
 
-// A waiter that Close sends away leaves the line.
+// A waiter that Close ends leaves the remote queue.
 func TestCloseLeavesLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -62,13 +63,13 @@ func TestCloseLeavesLine(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.Queue != 0 {
-			t.Errorf("%+v, %v", h, err)
+			t.Errorf("after Close: %+v, %v; want an empty queue", h, err)
 		}
 		_ = theirs.Release(t.Context())
 	})
 }
 
-// A late copy of the acquire never makes a lease shorter that was extended meanwhile.
+// A late duplicate of an acquire does not shorten a lease that was extended meanwhile.
 func TestLateAcquireKeepsExtension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -83,7 +84,7 @@ func TestLateAcquireKeepsExtension(t *testing.T) {
 		late.Deliver()
 		time.Sleep(time.Minute)
 		if _, err := b.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
-			t.Errorf("granted beside a valid lease: %v", err)
+			t.Errorf("another call during a valid lease: %v, want ErrBusy", err)
 		}
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -91,8 +92,9 @@ func TestLateAcquireKeepsExtension(t *testing.T) {
 	})
 }
 
-// A late copy of an acquire that arrives after the data was lost holds the key for its hold again: nobody else gets in, and who comes next
-// has a greater token than was given out meanwhile.
+// Redis loses its data, and then a late duplicate of an acquire arrives. It grants the key to its
+// hold again, so other calls get ErrBusy. The next holder has a greater token than all holders
+// meanwhile.
 func TestLateAcquireAfterDataLoss(t *testing.T) {
 	for name, between := range map[string]bool{"nobody between": false, "another between": true} {
 		t.Run(name, func(t *testing.T) {
@@ -109,21 +111,21 @@ func TestLateAcquireAfterDataLoss(t *testing.T) {
 				last := le.Token()
 				w.memory.Redis.FlushAll()
 				if between {
-					time.Sleep(time.Second) // tokens follow the server's clock
+					time.Sleep(time.Second) // tokens follow the clock of the server
 					next := w.must(b.Acquire(t.Context(), "k", noWait))
 					last = next.Token()
 					_ = next.Release(t.Context())
 					if le.Token() >= last {
-						t.Errorf("token %d, another had %d since: a resource cannot refuse the older", le.Token(), last)
+						t.Errorf("token %d, and a later holder had %d: a resource cannot refuse the older one", le.Token(), last)
 					}
 				}
 				late.Deliver()
 				time.Sleep(time.Minute)
 				if le.Context().Err() != nil {
-					t.Error("lost")
+					t.Error("the lease is lost")
 				}
 				if _, err := b.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
-					t.Errorf("granted beside a valid lease: %v", err)
+					t.Errorf("another call during a valid lease: %v, want ErrBusy", err)
 				}
 				if err := le.Release(t.Context()); err != nil {
 					t.Error(err)
@@ -147,7 +149,8 @@ func struckBy(f *locktest.Fault) bool {
 	}
 }
 
-// A nested run is canceled with the lease, whatever lies between its ctx and the hold's.
+// The ctx of a nested run ends when the lease is lost, also if it is derived from the ctx of the
+// hold by WithoutCancel and WithTimeout.
 func TestReentryDerivedCtx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -160,7 +163,7 @@ func TestReentryDerivedCtx(t *testing.T) {
 		faults.Silence()
 		next := w.must(other.Acquire(t.Context(), "k", long))
 		if inner.Context().Err() == nil {
-			t.Error("another holder is in, and the nested run is not canceled")
+			t.Error("another call has the key, but the ctx of the nested run has not ended")
 		}
 		_ = next.Release(t.Context())
 		_ = inner.Release(t.Context())
@@ -168,16 +171,16 @@ func TestReentryDerivedCtx(t *testing.T) {
 	})
 }
 
-// Extend does not return nil for a lease that ended while its reply was on its way.
+// A lease ends while the reply to Extend is on its way. Extend returns ErrLost and not nil.
 func TestExtendTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, faults, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, NoRenew: true}))
-		if err := le.Extend(t.Context(), 10*time.Second); err != nil { // the connection stands
+		if err := le.Extend(t.Context(), 10*time.Second); err != nil { // opens the connection
 			t.Fatal(err)
 		}
-		time.Sleep(8700 * time.Millisecond) // of 8.895 s
+		time.Sleep(8700 * time.Millisecond) // the lease is canceled after 8.895 s
 		faults.Delay(150 * time.Millisecond)
 		if err := le.Extend(t.Context(), time.Minute); !errors.Is(err, lockcore.ErrLost) {
 			t.Errorf("Extend: %v", err)
@@ -186,16 +189,17 @@ func TestExtendTooLate(t *testing.T) {
 	})
 }
 
-// A revocation that comes while a renewal is under way is heard with its reply, not one period later.
+// A revocation arrives while a renewal is under way. The ctx of the hold ends when the reply
+// arrives, not one renewal period later.
 func TestRevokeDuringRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, faults, _ := w.locker(lockcore.Options{})
 		other, _, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		time.Sleep(15 * time.Second) // it has renewed and listens
+		time.Sleep(15 * time.Second) // the lease is renewed, and the Locker is subscribed
 		var packets atomic.Int64
-		faults.DelayFunc(func() time.Duration { // a request is quick, its reply slow
+		faults.DelayFunc(func() time.Duration { // requests arrive at once, replies after a second
 			if packets.Add(1)%2 == 0 {
 				return time.Second
 			}
@@ -204,7 +208,7 @@ func TestRevokeDuringRenewal(t *testing.T) {
 		for before := w.left(other, "k"); ; before = w.left(other, "k") {
 			time.Sleep(10 * time.Millisecond)
 			if w.left(other, "k") > before {
-				break // renewed on the server, and the reply is on its way
+				break // the server has renewed the lease, and the reply is on its way
 			}
 		}
 		start := time.Now()
@@ -218,7 +222,8 @@ func TestRevokeDuringRenewal(t *testing.T) {
 	})
 }
 
-// Undoing what failed never crowds out a completion.
+// Thousands of withdrawals are queued while Redis does not reply. A completion is not dropped for
+// them.
 func TestEndingsHaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -272,11 +277,12 @@ func TestEventOrder(t *testing.T) {
 		o.Reset()
 	}
 	if lost == 0 {
-		t.Error("no lease ended on its own")
+		t.Error("inconclusive: no lease ended before its release")
 	}
 }
 
-// Close keeps its bound also when the subscription has just been cut and its new dial hangs.
+// The connection of the subscription is cut, and the new dial hangs. Close still returns within its
+// bound.
 func TestRealCloseWhileDialing(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -296,7 +302,7 @@ func TestRealCloseWhileDialing(t *testing.T) {
 	defer cancel()
 	start := time.Now()
 	_ = l.Close(ctx)
-	if d := time.Since(start); d > 3*time.Second+control.Late(start) { // bounded by 200 ms
+	if d := time.Since(start); d > 3*time.Second+control.Late(start) { // 200 ms is the bound of Close
 		t.Errorf("Close took %v", d)
 	}
 	if err := <-refused; !errors.Is(err, lockcore.ErrNotRun) {

@@ -45,7 +45,7 @@ func (r role) play(in *bufio.Scanner) error {
 	return nil
 }
 
-// A killed holder's key is taken within its lease and 250 ms.
+// A holder is killed. A waiter gets its key within the lease and 250 ms.
 func TestRealKilledHolder(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -64,15 +64,15 @@ func TestRealKilledHolder(t *testing.T) {
 			}
 			got <- le
 		}()
-		time.Sleep(after) // it renews, or not yet
+		time.Sleep(after) // the holder has renewed its lease, or not yet
 		left := w.left(l, "k")
 		killed := time.Now()
 		p.Kill()
 		le := <-got
 		took := time.Since(killed)
-		t.Logf("killed %v after the grant with %v left: taken after %v", after, left, took)
+		t.Logf("killed %v after the grant with %v of the lease left: acquired after %v", after, left, took)
 		if took > left+250*time.Millisecond+control.Late(killed) || !le.Abandoned() {
-			t.Errorf("taken after %v, abandoned %v", took, le.Abandoned())
+			t.Errorf("acquired after %v, abandoned %v", took, le.Abandoned())
 		}
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -80,7 +80,8 @@ func TestRealKilledHolder(t *testing.T) {
 	}
 }
 
-// On a real server too: a holder whose network falls silent is canceled with ErrLost before its lease ends there.
+// The network of a holder loses all packets, on a real server. The ctx of the hold ends with
+// ErrLost before the lease ends.
 func TestRealSilence(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -99,7 +100,7 @@ func TestRealSilence(t *testing.T) {
 		end := time.UnixMicro(x)
 		t.Logf("canceled %v before the lease ended", end.Sub(at))
 		if at.After(end.Add(control.Late(end.Add(-500*time.Millisecond)))) || !errors.Is(context.Cause(le.Context()), lockcore.ErrLost) {
-			t.Errorf("%v left: %v", end.Sub(at), context.Cause(le.Context()))
+			t.Errorf("canceled %v before the end of the lease: %v", end.Sub(at), context.Cause(le.Context()))
 		}
 		faults.Heal()
 		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
@@ -108,7 +109,7 @@ func TestRealSilence(t *testing.T) {
 	}
 }
 
-// The same when the server itself stops.
+// A real server stops. The ctx of the hold ends with ErrLost before the lease ends.
 func TestRealStoppedServer(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -126,7 +127,8 @@ func TestRealStoppedServer(t *testing.T) {
 	_ = le.Release(t.Context())
 }
 
-// A lease of 3 s outlives two leases in which handlers block every connection of the user's pool.
+// Handlers block each connection of the pool of the user for longer than two leases. The Locker
+// renews its lease of 3 s and serves other keys.
 func TestRealBlockedPool(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -151,7 +153,7 @@ func TestRealBlockedPool(t *testing.T) {
 			t.Fatalf("another key while the pool is blocked: %v", err)
 		}
 		if err := other.Release(t.Context()); err != nil {
-			t.Fatalf("its release: %v", err)
+			t.Fatalf("release of another key: %v", err)
 		}
 	}
 	select {
@@ -159,7 +161,7 @@ func TestRealBlockedPool(t *testing.T) {
 		t.Errorf("inconclusive: a connection was not blocked: %v", err)
 	default:
 	}
-	if err := s.Client(t).RPush(t.Context(), "work", 1, 2).Err(); err != nil { // finding C4: no handler waits for the end of the time
+	if err := s.Client(t).RPush(t.Context(), "work", 1, 2).Err(); err != nil { // ends BLPOP, so that the test does not wait for its timeout
 		t.Error(err)
 	}
 	for range 2 {
@@ -168,7 +170,7 @@ func TestRealBlockedPool(t *testing.T) {
 		}
 	}
 	if err := le.Context().Err(); err != nil {
-		t.Errorf("lost: %v", context.Cause(le.Context()))
+		t.Errorf("the lease is lost: %v", context.Cause(le.Context()))
 	}
 	nested, err := l.Acquire(le.Context(), "other", noWait)
 	if err != nil {
@@ -181,7 +183,8 @@ func TestRealBlockedPool(t *testing.T) {
 	}
 }
 
-// Many goroutines on few keys of a real server: never two at once, nobody left behind.
+// Many goroutines acquire two keys of a real server. A key never has two holders, and each call is
+// served.
 func TestRealContention(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
@@ -201,7 +204,7 @@ func TestRealContention(t *testing.T) {
 					return
 				}
 				if n := inside[key].Add(1); n != 1 {
-					t.Errorf("%d inside", n)
+					t.Errorf("%d holders at the same time", n)
 				}
 				sum[key].Add(1)
 				inside[key].Add(-1)
@@ -219,6 +222,6 @@ func TestRealContention(t *testing.T) {
 		}
 	}
 	if n := sum[0].Load() + sum[1].Load(); n != workers*turns {
-		t.Errorf("%d turns", n)
+		t.Errorf("%d holds, want one for each call", n)
 	}
 }

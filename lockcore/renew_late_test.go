@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Finding A13: a reply that takes longer than a sixth of the lease renews it.
+// The reply to a renewal takes longer than a sixth of the lease. It still renews the lease.
 func TestRenewLateReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
@@ -30,8 +30,8 @@ func TestRenewLateReply(t *testing.T) {
 	})
 }
 
-// Finding A13: a sixth of the lease after a renewal without a reply a second one is sent. The reply to the first comes
-// after the reply to the second, and changes nothing.
+// A renewal has no reply. After a sixth of the lease a second one is sent. The reply to the first
+// arrives after the reply to the second and changes nothing.
 func TestRenewBeside(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
@@ -39,26 +39,26 @@ func TestRenewBeside(t *testing.T) {
 		<-held.Struck()
 		time.Sleep(900 * time.Millisecond)
 		if n := p.sent.Count("renew"); n != 1 {
-			t.Errorf("%d renewals within a sixth of the lease", n)
+			t.Errorf("%d renewals within a sixth of the lease, want 1", n)
 		}
 		time.Sleep(200 * time.Millisecond)
 		if n := p.sent.Count("renew"); n != 2 {
-			t.Errorf("%d renewals after a sixth of the lease", n)
+			t.Errorf("%d renewals after a sixth of the lease, want 2", n)
 		}
 		time.Sleep(time.Second)
 		left := p.left(p.b, "k")
 		held.Deliver()
 		time.Sleep(time.Millisecond)
 		if now := p.left(p.b, "k"); now < left-10*time.Millisecond {
-			t.Errorf("the late duplicate of a renewal changed what is left from %v to %v", left, now)
+			t.Errorf("the late duplicate of a renewal changed the remaining lease from %v to %v", left, now)
 		}
 		time.Sleep(time.Minute)
 		p.stillHeld(le)
 	})
 }
 
-// Finding A13: where every reply is late, as in a process or on a server that has too much to do, second renewals do not double the load, and
-// every lease is kept.
+// All replies are late, because a process or a server has too much work. Second renewals at most
+// double the load, and no lease is lost.
 func TestRenewOverload(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestRenewOverload(t *testing.T) {
 			leases[i] = le
 		}
 		time.Sleep(8 * time.Second)
-		faults.Delay(1100 * time.Millisecond) // there and back longer than a sixth of the lease
+		faults.Delay(1100 * time.Millisecond) // a round trip takes longer than a sixth of the lease
 		time.Sleep(8 * time.Second)
 		_, before, _ := heard.sum()
 		time.Sleep(periods * 4 * time.Second)
@@ -91,8 +91,8 @@ func TestRenewOverload(t *testing.T) {
 	})
 }
 
-// Every ctx ends before its lease also if Redis is silent, more leases are due than may have a second renewal, and these
-// are so long that one that is put off is due within the time in which leases are renewed together.
+// Redis does not reply, and more leases are due than can have a second renewal. They are so long
+// that a delayed renewal is due together with others. Each ctx still ends before its lease.
 func TestRenewOverloadLongLeases(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestRenewOverloadLongLeases(t *testing.T) {
 		for i := range leases {
 			leases[i] = w.must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Lease: lease}))
 		}
-		time.Sleep(lease / 2) // all are renewed once, over connections that fall silent then
+		time.Sleep(lease / 2) // each is renewed once, over connections that are silent afterwards
 		start := time.Now()
 		faults.Silence()
 		for _, le := range leases {
@@ -121,8 +121,8 @@ func TestRenewOverloadLongLeases(t *testing.T) {
 	})
 }
 
-// Finding A13: without replies at most three renewals of a lease are under way. None of them revives the lease once it
-// is lost, and Close waits for none.
+// Without replies at most three renewals of a lease are under way. None of them revives the lease
+// after it is lost, and Close does not wait for them.
 func TestRenewUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -131,7 +131,7 @@ func TestRenewUnanswered(t *testing.T) {
 		l, faults, count := w.locker(lockcore.Options{})
 		other, _, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		time.Sleep(12 * time.Second) // it is renewed, so that the counter knows the script
+		time.Sleep(12 * time.Second) // the lease is renewed, so the counter knows the script
 		count.Reset()
 		var all []*locktest.Fault
 		for range 4 {
@@ -139,7 +139,7 @@ func TestRenewUnanswered(t *testing.T) {
 		}
 		<-le.Context().Done()
 		if n := count.Count("renew"); n != 3 {
-			t.Errorf("%d renewals of a lease without a reply", n)
+			t.Errorf("%d renewals of a lease without a reply, want 3", n)
 		}
 		for _, f := range all[:3] {
 			f.Deliver()
@@ -156,7 +156,7 @@ func TestRenewUnanswered(t *testing.T) {
 		}
 		start := time.Now()
 		if err := l.Close(t.Context()); err != nil || time.Since(start) > 0 {
-			t.Errorf("Close beside a renewal that hangs: %v after %v", err, time.Since(start))
+			t.Errorf("Close while a renewal hangs: %v after %v", err, time.Since(start))
 		}
 		all[3].Deliver()
 		next := w.must(other.Acquire(t.Context(), "k", noWait))
@@ -172,15 +172,16 @@ func TestRenewUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { renewUnreadable(t, newWorld(t)) })
 }
 
-// Finding A2: the same on a real server, whose scripts report errors in another way.
+// TestRenewUnreadableReal is TestRenewUnreadable on a real server, whose scripts report errors in
+// another form.
 func TestRenewUnreadableReal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	renewUnreadable(t, realWorld(t))
 }
 
-// A renewal changes nothing of a key that another holder has by now, also if that holder's end is further away than a
-// lease can last.
+// Another holder has the key meanwhile. A renewal changes nothing, also if the end of that hold is
+// later than a lease can last.
 func TestRenewLeavesOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -197,7 +198,7 @@ func TestRenewLeavesOthers(t *testing.T) {
 			t.Error(err)
 		}
 		if after := w.rdb.HGetAll(t.Context(), hash).Val(); !maps.Equal(before, after) {
-			t.Errorf("the renewal made %v of %v", after, before)
+			t.Errorf("the renewal changed the hash: now %v, before %v", after, before)
 		}
 		_ = le.Release(t.Context())
 	})
@@ -246,7 +247,7 @@ func renewUnreadable(t *testing.T, w *world) {
 		}
 	}
 	if lost > 0 {
-		t.Errorf("%d of %d leases were lost beside those that cannot be read", lost, len(leases)-len(bad))
+		t.Errorf("%d of %d leases on readable keys were lost", lost, len(leases)-len(bad))
 	}
 	for i, le := range leases {
 		if _, ok := bad[i]; !ok {
@@ -255,7 +256,7 @@ func renewUnreadable(t *testing.T, w *world) {
 			}
 		}
 	}
-	_ = w.rdb.FlushAll(t.Context()).Err() // so that nothing is left to release in the background
+	_ = w.rdb.FlushAll(t.Context()).Err() // so that no release is left for the background
 	for i := range bad {
 		_ = leases[i].Release(t.Context())
 	}

@@ -24,7 +24,7 @@ var faultKinds = map[string]plant{
 	"held up": (*locktest.Faults).Hold,
 }
 
-// story is one life of a key between two processes a and b, the first of them behind a bad network.
+// story is the life of one key between two processes a and b. The connections of a have faults.
 type story struct {
 	*world
 	a, b   *lockcore.Locker
@@ -36,7 +36,7 @@ func newStory(t *testing.T) *story {
 	s := &story{world: newWorld(t)}
 	s.a, s.faults, _ = s.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})
 	s.b, _, _ = s.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})
-	// Every script passes by once, so that the faults know their names.
+	// Each script is sent once, so that the faults know its name.
 	le := s.must(s.a.Acquire(t.Context(), "warm", lockcore.Terms{}))
 	time.Sleep(3 * time.Second)
 	s.giveUp(s.a, "warm")
@@ -46,11 +46,11 @@ func newStory(t *testing.T) *story {
 		t.Fatal(err)
 	}
 	_ = le.Complete(t.Context(), nil, time.Second)
-	time.Sleep(2 * time.Minute) // the subscription, the queue and what was kept are gone
+	time.Sleep(2 * time.Minute) // until the subscription, the queue and the stored data have ended
 	return s
 }
 
-// giveUp waits for a held key in vain.
+// giveUp waits for a held key and is refused.
 func (s *story) giveUp(l *lockcore.Locker, key string) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 1500*time.Millisecond)
 	defer cancel()
@@ -60,7 +60,7 @@ func (s *story) giveUp(l *lockcore.Locker, key string) {
 	}
 }
 
-// exclusive: a holds and renews, b waits for it, a waiter of a gives up, a waits for b.
+// exclusive lets a hold and renew, b wait for it, a waiter of a give up, and a wait for b.
 func (s *story) exclusive() {
 	t, last := s.t, int64(0)
 	hold := func(l *lockcore.Locker, d time.Duration) {
@@ -79,7 +79,7 @@ func (s *story) exclusive() {
 		last = le.Token()
 		time.Sleep(d)
 		if err := le.Context().Err(); err != nil {
-			t.Errorf("one fault cost the lease: %v", context.Cause(le.Context()))
+			t.Errorf("the lease was lost after one fault: %v", context.Cause(le.Context()))
 		}
 		if err := le.Release(t.Context()); err != nil {
 			t.Errorf("release: %v", err)
@@ -100,7 +100,7 @@ func (s *story) exclusive() {
 	}
 }
 
-// once: a claims and completes while b waits for the record; then a replays it.
+// once lets a claim and complete while b waits for the record. Then a replays it.
 func (s *story) once() {
 	t, runs := s.t, 0
 	do := func(l *lockcore.Locker, d time.Duration) {
@@ -110,12 +110,12 @@ func (s *story) once() {
 			t.Errorf("claim: %v", err)
 		case rec != nil:
 			if string(rec.Data) != "done" || rec.Attempt != 1 {
-				t.Errorf("record %q of run %d", rec.Data, rec.Attempt)
+				t.Errorf("record %q of attempt %d", rec.Data, rec.Attempt)
 			}
 		default:
 			runs++
 			if le.Attempt() != 1 || le.Abandoned() {
-				t.Errorf("run %d, abandoned %v", le.Attempt(), le.Abandoned())
+				t.Errorf("attempt %d, abandoned %v", le.Attempt(), le.Abandoned())
 			}
 			time.Sleep(d)
 			if err := le.Complete(t.Context(), []byte("done"), time.Hour); err != nil {
@@ -130,17 +130,18 @@ func (s *story) once() {
 	wg.Wait()
 	do(s.a, 0)
 	if runs != 1 {
-		t.Errorf("%d runs", runs)
+		t.Errorf("%d runs, want 1", runs)
 	}
 }
 
-// settled: nothing is held, nobody stands in line, everything has a TTL, and both processes get the key at once.
+// settled checks that nothing is held, the queue is empty, each key has a TTL, and both processes
+// get the key at once.
 func (s *story) settled(kind lockcore.Kind, want lockcore.State) {
 	t := s.t
 	time.Sleep(6 * time.Second)
 	h, err := s.b.Inspect(t.Context(), kind, "k")
 	if err != nil || h.State != want || h.Queue != 0 {
-		t.Errorf("in the end: %+v, %v", h, err)
+		t.Errorf("at the end: %+v, %v", h, err)
 	}
 	for _, key := range s.memory.Redis.Keys() {
 		if strings.Contains(key, "{") && s.memory.Redis.TTL(key) <= 0 {
@@ -150,18 +151,19 @@ func (s *story) settled(kind lockcore.Kind, want lockcore.State) {
 	for _, l := range []*lockcore.Locker{s.b, s.a} {
 		le, err := l.Acquire(t.Context(), "k", noWait)
 		if err != nil {
-			t.Errorf("false busy: %v", err)
+			t.Errorf("acquire of a free key: %v", err)
 			continue
 		}
 		if le.Abandoned() {
-			t.Error("called abandoned for nothing")
+			t.Error("Abandoned is true, but no run was abandoned")
 		}
 		_ = le.Release(t.Context())
 	}
 }
 
-// One lost reply, lost request, cut connection or late copy at any step of any script: no double count, no stuck key, no
-// false busy, and no lease lost.
+// One reply or request is lost, one connection is cut, or one command arrives late, at any step of
+// any script. No run is counted twice, no key stays held, no call gets a wrong ErrBusy, and no
+// lease is lost.
 func TestOneFault(t *testing.T) {
 	testlevel.InMemory(t)
 	stories := map[string]struct {
@@ -174,7 +176,7 @@ func TestOneFault(t *testing.T) {
 		"once":      {(*story).once, lockcore.KindOnce, lockcore.StateDone, []string{"acquire", "renew", "complete", "leave"}},
 	}
 	hits, i, every := 0, 0, testlevel.Pick(t, 8, 4, 1)
-	for _, name := range slices.Sorted(maps.Keys(stories)) { // in order, so that a sample is always the same
+	for _, name := range slices.Sorted(maps.Keys(stories)) { // sorted, so that a sample is always the same
 		st := stories[name]
 		for _, script := range st.scripts {
 			for _, kind := range slices.Sorted(maps.Keys(faultKinds)) {
@@ -214,20 +216,20 @@ func TestOneFault(t *testing.T) {
 	t.Logf("%d faults struck", hits)
 }
 
-// late delivers the held command while b holds the key: nothing is granted and nothing freed.
+// late delivers the held command while b holds the key. It grants nothing and releases nothing.
 func (s *story) late(f *locktest.Fault) {
 	t := s.t
 	le := s.must(s.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 	f.Deliver()
 	time.Sleep(10 * time.Second)
 	if h, err := s.b.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateHeld || h.Token != le.Token() {
-		t.Errorf("a late copy changed who holds: %+v, %v", h, err)
+		t.Errorf("a late duplicate changed the holder: %+v, %v", h, err)
 	}
 	if err := le.Release(t.Context()); err != nil {
-		t.Errorf("release after a late copy: %v", err)
+		t.Errorf("release after a late duplicate: %v", err)
 	}
 	time.Sleep(time.Second)
 	if h, err := s.b.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateFree || h.Queue != 0 {
-		t.Errorf("a late copy was granted or queued: %+v, %v", h, err)
+		t.Errorf("a late duplicate was granted or queued: %+v, %v", h, err)
 	}
 }

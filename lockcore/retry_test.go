@@ -27,7 +27,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// oneCommand are the methods that send one command, each on a state of its own. prepare returns the call.
+// oneCommand has the methods that send one command. prepare makes the state for a call, and returns
+// the call.
 var oneCommand = map[string]struct {
 	script  string
 	prepare func(t *testing.T, l *lockcore.Locker) func(context.Context) error
@@ -79,7 +80,7 @@ var oneCommand = map[string]struct {
 	}},
 }
 
-// done makes a once key done.
+// done completes a once key.
 func done(t *testing.T, l *lockcore.Locker, key string) {
 	t.Helper()
 	le, _, err := l.Claim(t.Context(), key, lockcore.Claim{Terms: noWait})
@@ -91,8 +92,8 @@ func done(t *testing.T, l *lockcore.Locker, key string) {
 	}
 }
 
-// Finding A8: a method that sends one command sends it again when its connection breaks, also if the first command has
-// had its effect.
+// The connection of a method that sends one command breaks. The command is sent again, also if the
+// first one had its effect.
 func TestRetryBrokenConnection(t *testing.T) {
 	for name, op := range oneCommand {
 		for fault, plant := range map[string]func(*locktest.Faults, locktest.Match) *locktest.Fault{
@@ -103,7 +104,7 @@ func TestRetryBrokenConnection(t *testing.T) {
 					w := newWorld(t)
 					l, faults, _ := w.locker(lockcore.Options{})
 					call := op.prepare(t, l)
-					_ = call(t.Context()) // the server knows the script
+					_ = call(t.Context()) // this loads the script
 					call = op.prepare(t, l)
 					f := plant(faults, locktest.Script(op.script))
 					if err := call(t.Context()); err != nil {
@@ -112,7 +113,7 @@ func TestRetryBrokenConnection(t *testing.T) {
 					select {
 					case <-f.Struck():
 					default:
-						t.Error("inconclusive: the fault has not struck")
+						t.Error("inconclusive: the fault did not happen")
 					}
 				})
 			})
@@ -120,8 +121,8 @@ func TestRetryBrokenConnection(t *testing.T) {
 	}
 }
 
-// Finding A8: a repeat of Revoke does not take the key from the next holder, and a repeat of Clear does not clear the
-// next record.
+// A repeat of Revoke does not revoke the next hold, and a repeat of Clear does not clear the next
+// record.
 func TestRetryOnce(t *testing.T) {
 	t.Run("Revoke", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestRetryOnce(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			if err := second.Release(t.Context()); err != nil {
-				t.Errorf("the next holder: %v", err)
+				t.Errorf("release of the next hold: %v", err)
 			}
 		})
 	})
@@ -166,14 +167,14 @@ func TestRetryOnce(t *testing.T) {
 				t.Error(err)
 			}
 			if h, err := l.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
-				t.Errorf("the next record: %+v, %v", h, err)
+				t.Errorf("the key after the next completion: %+v, %v", h, err)
 			}
 		})
 	})
 }
 
-// Finding A8: on a server that closes idle connections no call after a pause fails. That holds also over TLS, where
-// go-redis does not see that a pooled connection was closed.
+// A server closes idle connections. No call after a pause fails, also over TLS, where go-redis does
+// not detect that a pooled connection was closed.
 func TestRetryIdleServer(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -187,7 +188,7 @@ func TestRetryIdleServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rdb := redis.NewClient(o)
-			t.Cleanup(func() { _ = rdb.Close() }) // nothing is lost with it
+			t.Cleanup(func() { _ = rdb.Close() }) // the Locker is closed before
 			l := lockerFor(t, rdb, lockcore.Options{Prefix: name})
 			ready := map[string]func(context.Context) error{}
 			for name, op := range oneCommand {
@@ -195,7 +196,7 @@ func TestRetryIdleServer(t *testing.T) {
 			}
 			for name, call := range ready {
 				var wg sync.WaitGroup
-				for range 8 { // so that the pools have connections that the server will close
+				for range 8 { // opens connections, which the server will close
 					wg.Go(func() {
 						_, _ = l.Inspect(t.Context(), lockcore.KindExclusive, "k")
 						_ = l.Revoke(t.Context(), lockcore.KindExclusive, "nobody has it")
@@ -218,10 +219,11 @@ func freePort(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // of a TCP listener
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // it is the address of a TCP listener
 }
 
-// certificate makes a certificate for 127.0.0.1, and returns the files of the certificate and of its key.
+// certificate makes a certificate for 127.0.0.1, and returns the files of the certificate and of
+// its key.
 func certificate(t *testing.T) (files [2]string, roots *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

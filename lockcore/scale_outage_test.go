@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// While Redis is away, however that is, those who wait try at most twice a second each, all calls of a key together, and are served when it is
-// back.
+// Redis is unavailable, in each of three ways. The calls of a key together send at most two
+// requests a second, and are served when Redis replies again.
 func TestScaleOutage(t *testing.T) {
 	for way, goAway := range map[string]func(*locktest.Faults){
 		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
@@ -33,7 +33,7 @@ func outage(t *testing.T, goAway func(*locktest.Faults)) {
 	o.Dialer, o.MaxRetries, o.ContextTimeoutEnabled = faults.Dial(o.Dialer), -1, true
 	rdb := redis.NewClient(o)
 	rdb.AddHook(tries)
-	l, err := lockcore.New(wrapper{rdb}, lockcore.Options{}) // used as it is, with the hook
+	l, err := lockcore.New(wrapper{rdb}, lockcore.Options{}) // used unchanged, with the hook
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,13 +50,13 @@ func outage(t *testing.T, goAway func(*locktest.Faults)) {
 	wg.Wait()
 	t.Logf("%d tries in the first second, %d in the next %d, for %d keys with %d calls each; all served %v after the end", early, later, seconds, keys, calls, time.Since(start))
 	if later > 2*seconds*keys || later < seconds || early > 2*keys*calls {
-		t.Errorf("%d and %d tries", early, later)
+		t.Errorf("requests in the first second: %d; later: %d", early, later)
 	}
 	_ = l.Close(t.Context())
 	_ = rdb.Close()
 }
 
-// tries is a hook that counts how often a script is to be sent, whether or not there is a connection for it.
+// tries is a hook that counts attempts to send a script, with or without a connection.
 type tries struct{ n atomic.Int64 }
 
 func (*tries) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -24,7 +24,7 @@ var (
 	periods    = flag.Int("periods", 3, "how often TestScaleLeases has each lease renewed")
 )
 
-// counted is a Locker on s of which it is known what it sends and who waits.
+// counted returns a Locker on s, and a counter of its commands.
 func counted(t *testing.T, s *redistest.Server, o lockcore.Options) (*lockcore.Locker, *redistest.Counter) {
 	t.Helper()
 	count := new(redistest.Counter)
@@ -36,7 +36,7 @@ func counted(t *testing.T, s *redistest.Server, o lockcore.Options) (*lockcore.L
 	return l, count
 }
 
-// until polls what is true in the end.
+// until polls ok until it is true, and fails after bound.
 func until(t *testing.T, what string, bound time.Duration, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -55,7 +55,7 @@ func subscriptions(t *testing.T, rdb *redis.Client) int {
 	return strings.Count(list, "id=")
 }
 
-// waiting counts the calls that were told that they wait.
+// waiting is an Observer that counts the calls that wait.
 type waiting struct{ n atomic.Int64 }
 
 func (*waiting) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
@@ -67,7 +67,7 @@ func (w *waiting) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// crowd makes n calls at the same time; each does what it wants with the lease and gives it back.
+// batchThreshold makes n calls at the same time. Each runs hold with its lease and releases it.
 func batchThreshold(t *testing.T, n int, call func(i int) (*lockcore.Lease, error), hold func(i int, le *lockcore.Lease)) *sync.WaitGroup {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -89,7 +89,7 @@ func batchThreshold(t *testing.T, n int, call func(i int) (*lockcore.Lease, erro
 	return &wg
 }
 
-// takeOnce takes a key and gives it back.
+// takeOnce acquires and releases a key.
 func takeOnce(t *testing.T, l *lockcore.Locker, key string) {
 	t.Helper()
 	le, err := l.Acquire(t.Context(), key, lockcore.Terms{})
@@ -101,14 +101,15 @@ func takeOnce(t *testing.T, l *lockcore.Locker, key string) {
 	}
 }
 
-// 10,000 calls that wait for one key need one subscription and at most two commands a second, and all are served, with growing tokens and
-// with one message for each end of a batch that others wait for.
+// 10,000 calls wait for one key. They need one subscription and at most two commands a second. All
+// are served with growing tokens, and each batch that ends while others wait sends one
+// notification.
 func TestScaleWaiters(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	n, s := testlevel.Pick(t, 0, 1000, 10_000), redistest.Real(t)
 	rdb, heard := s.Client(t), new(waiting)
-	l, count := counted(t, s, lockcore.Options{Observer: heard}) // the first to use the scripts: so they are counted by name
+	l, count := counted(t, s, lockcore.Options{Observer: heard}) // the first client that uses the scripts, so they are counted by name
 	takeOnce(t, l, "warm")
 	holder, _ := counted(t, s, lockcore.Options{Observer: heard})
 	first, err := holder.Acquire(t.Context(), "k", lockcore.Terms{})
@@ -131,12 +132,12 @@ func TestScaleWaiters(t *testing.T) {
 	}
 	count.Reset()
 	quiet := time.Now()
-	time.Sleep(2 * time.Second) // they wait
-	until(t, "they ask", time.Minute, func() bool { return len(count.Commands()) > 0 })
+	time.Sleep(2 * time.Second) // all calls wait
+	until(t, "a request of the waiters", time.Minute, func() bool { return len(count.Commands()) > 0 })
 	if asked, d := len(count.Commands()), time.Since(quiet); float64(asked) > 2*d.Seconds() {
 		t.Errorf("%d commands in %v: %s", asked, d, count)
 	}
-	beside := batchThreshold(t, n, func(int) (*lockcore.Lease, error) { return holder.Acquire(t.Context(), "k", long) }, inTurn) // in the holder's process
+	beside := batchThreshold(t, n, func(int) (*lockcore.Lease, error) { return holder.Acquire(t.Context(), "k", long) }, inTurn) // in the process of the holder
 	until(t, "all wait", time.Minute, func() bool { return heard.n.Load() == 2*int64(n) })
 	messages, scripts, start := ran(t, rdb, "publish"), ran(t, rdb, "evalsha"), time.Now()
 	if err := first.Release(t.Context()); err != nil {
@@ -146,12 +147,12 @@ func TestScaleWaiters(t *testing.T) {
 	beside.Wait()
 	messages, scripts = ran(t, rdb, "publish")-messages, ran(t, rdb, "evalsha")-scripts
 	t.Logf("%d served in %v; %d messages, %d scripts", served, time.Since(start), messages, scripts)
-	if served != 2*int64(n) || messages == 0 || 2*messages > scripts+5 { // one to end a batch, one of who was woken by that
+	if served != 2*int64(n) || messages == 0 || 2*messages > scripts+5 { // one script ends a batch, one is sent by the process that is notified of it
 		t.Errorf("%d served; %d messages, %d scripts", served, messages, scripts)
 	}
 }
 
-// ran is how often the server has run a command, in scripts too.
+// ran returns how often the server has run a command, also in scripts.
 func ran(t *testing.T, rdb *redis.Client, command string) (n int) {
 	t.Helper()
 	_, rest, _ := strings.Cut(rdb.Info(t.Context(), "commandstats").Val(), "cmdstat_"+command+":calls=")
@@ -159,7 +160,8 @@ func ran(t *testing.T, rdb *redis.Client, command string) (n int) {
 	return n
 }
 
-// 10,000 calls on 1,000 keys from two processes: all are served, one at a time, with a subscription each.
+// 10,000 calls of two processes acquire 1,000 keys. All are served, one at a time for each key.
+// Each process has one subscription.
 func TestScaleKeys(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -174,7 +176,7 @@ func TestScaleKeys(t *testing.T) {
 		return []*lockcore.Locker{a, b}[i/keys%2].Acquire(t.Context(), fmt.Sprint(i%keys), long)
 	}, func(i int, _ *lockcore.Lease) {
 		if n := inside[i%keys].Add(1); n != 1 {
-			t.Errorf("%d inside", n)
+			t.Errorf("%d holders at the same time", n)
 		}
 		runtime.Gosched()
 		inside[i%keys].Add(-1)
@@ -186,7 +188,7 @@ func TestScaleKeys(t *testing.T) {
 	}
 }
 
-// Of 100,000 leases none is lost, and no ctx canceled, while each is renewed three times.
+// Each of 100,000 leases is renewed three times. None is lost, and no ctx ends.
 func TestScaleLeases(t *testing.T) {
 	unlessInflated(t)
 	heard, leases := new(passes), make([]*lockcore.Lease, manyLeases)
@@ -201,8 +203,8 @@ func TestScaleLeases(t *testing.T) {
 	})
 	busy, sum, longest := heard.sum()
 	held := time.Now()
-	t.Logf("taken in %v, held for %v: %+v in %v, the slowest batch %v", taken.Sub(start), held.Sub(taken), sum, busy, longest)
-	if sum.Gone > 0 { // a try that failed is made again
+	t.Logf("acquired in %v, held for %v: %+v in %v, the slowest batch %v", taken.Sub(start), held.Sub(taken), sum, busy, longest)
+	if sum.Gone > 0 { // a failed renewal is sent again
 		t.Errorf("%+v", sum)
 	}
 	giveBack(t, leases)
@@ -210,7 +212,7 @@ func TestScaleLeases(t *testing.T) {
 	drop(l)
 }
 
-// giveBack releases what nobody may have lost.
+// giveBack releases leases, and fails if one was lost.
 func giveBack(t *testing.T, leases []*lockcore.Lease) {
 	t.Helper()
 	const by = 64
@@ -231,32 +233,32 @@ func giveBack(t *testing.T, leases []*lockcore.Lease) {
 	}
 }
 
-// A process with one processor and eight goroutines that never stop computing keeps 1,000 leases of 6 s
-// (https://github.com/redis/rueidis/issues/923).
+// A process has one processor and eight goroutines that compute all the time. It keeps 1,000 leases
+// of 6 s (https://github.com/redis/rueidis/issues/923).
 func TestScaleStarved(t *testing.T) {
 	unlessInflated(t)
 	heard, leases := new(passes), make([]*lockcore.Lease, 1000)
 	l := bare(t, lockcore.Options{Observer: heard})
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nothing runs beside this test
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // no other test runs at the same time
 	stop := make(chan struct{})
 	var busy sync.WaitGroup
 	for range 8 {
 		busy.Go(func() { compute(stop) })
 	}
 	takeMany(t, l, "account", len(leases), lockcore.Terms{Lease: 6 * time.Second, Wait: time.Minute}, func(i int, le *lockcore.Lease) { leases[i] = le })
-	time.Sleep(*starve) // they are held
+	time.Sleep(*starve) // the leases are held
 	_, sum, longest := heard.sum()
 	giveBack(t, leases)
 	close(stop)
 	busy.Wait()
 	t.Logf("%d leases for %v: %+v, the slowest batch %v", len(leases), *starve, sum, longest)
-	if least := len(leases) * int(*starve/(6*time.Second)); sum.Gone > 0 || sum.Kept < least { // one that lives on was renewed
+	if least := len(leases) * int(*starve/(6*time.Second)); sum.Gone > 0 || sum.Kept < least { // a lease that is still valid was renewed
 		t.Errorf("%+v, expected at least %d to be kept", sum, least)
 	}
 	drop(l)
 }
 
-// compute uses a processor up.
+// compute uses a processor until stop is closed.
 func compute(stop <-chan struct{}) {
 	for x := uint64(1); ; x = x*6364136223846793005 + 1 {
 		if x%(1<<20) == 1 {

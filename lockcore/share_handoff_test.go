@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// No call of a process overtakes an older one, whatever both ask for, and also if the older one has a
-// request under way.
+// A call of a process does not overtake an older one, whatever terms both have, and also if the
+// older one has a request under way.
 func TestShareNoOvertaking(t *testing.T) {
 	readers := lockcore.Terms{Limit: lockcore.Unlimited}
 	for name, c := range map[string]struct{ held, older, later lockcore.Terms }{
@@ -28,7 +28,7 @@ func TestShareNoOvertaking(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t)
 					l, f, _ := w.locker(lockcore.Options{})
-					_ = shareOf(t, l, c.held).Release(t.Context()) // the subscription
+					_ = shareOf(t, l, c.held).Release(t.Context()) // opens the subscription
 					f.Delay(delay)
 					held := shareOf(t, l, c.held)
 					order := make(chan string, 2)
@@ -55,7 +55,8 @@ func TestShareNoOvertaking(t *testing.T) {
 	}
 }
 
-// A permit that is older than a batch goes back to the backend, where another process waits.
+// A permit that is older than a batch is released to the backend, where another process waits for
+// it.
 func TestShareHandOffEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -79,13 +80,13 @@ func TestShareHandOffEnds(t *testing.T) {
 		}
 		_ = held.Release(t.Context())
 		if first := <-order; first != "other" {
-			t.Error("a call of the same process was first")
+			t.Error("a call of the same process got the key before the call of the other process")
 		}
 		all.Wait()
 	})
 }
 
-// A share is not handed to a call whose limit others exceed.
+// A share is not handed off to a call whose limit the weights of the other shares exceed.
 func TestShareHandOffBeyondLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -103,7 +104,7 @@ func TestShareHandOffBeyondLimit(t *testing.T) {
 		_ = held.Release(t.Context())
 		select {
 		case <-got:
-			t.Error("granted at limit 2 beside weight 9")
+			t.Error("a call with limit 2 was granted while another process has weight 9")
 		case <-time.After(time.Second):
 		}
 		_ = big.Release(t.Context())
@@ -113,7 +114,8 @@ func TestShareHandOffBeyondLimit(t *testing.T) {
 	})
 }
 
-// A reader with a MinHold keeps its place, also if it waits behind readers that share a lease.
+// A reader with a MinHold holds its share for that time, also if it waited behind readers that
+// share a lease.
 func TestShareMinHoldOfReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -150,8 +152,8 @@ func TestShareMinHoldOfReader(t *testing.T) {
 	})
 }
 
-// A revocation ends with the last handler. It does not last for the MinHold of permits that were
-// released before. A key whose permits all cool has nothing to revoke.
+// A revocation ends with the last handler, and does not last for the MinHold of permits that were
+// released before. Revoke of a key whose permits are all cooling changes nothing.
 func TestShareRevokeCooling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -165,13 +167,13 @@ func TestShareRevokeCooling(t *testing.T) {
 		time.Sleep(time.Second)
 		wantErr(t, "the handler", context.Cause(hung.Context()), lockcore.ErrRevoked)
 		_, err := l.Acquire(t.Context(), "k", rate)
-		wantErr(t, "beside the handler", err, lockcore.ErrBusy)
+		wantErr(t, "a call while the handler runs", err, lockcore.ErrBusy)
 		_ = hung.Release(t.Context())
 		_ = shareOf(t, l, rate).Release(t.Context())
 	})
 }
 
-// A reader that joins a share while its revocation is checked ends with the others.
+// A reader joins a share while its revocation is checked. It ends with the others.
 func TestShareRevokeJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -195,15 +197,15 @@ func TestShareRevokeJoined(t *testing.T) {
 		for _, le := range all {
 			<-le.Context().Done()
 			if d := time.Since(began); d > 2*time.Second {
-				t.Errorf("a reader heard of the revocation after %v", d)
+				t.Errorf("the ctx of a reader ended %v after the revocation", d)
 			}
 			_ = le.Release(t.Context())
 		}
 	})
 }
 
-// The release of the last reader is repeated for as long as Redis keeps the share, also if another reader
-// has extended it.
+// The release of the last reader is repeated for as long as Redis keeps the share, also if another
+// reader has extended it.
 func TestShareExtendedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -223,7 +225,7 @@ func TestShareExtendedByAnother(t *testing.T) {
 	})
 }
 
-// If all permits cool, RetryAfter is the time until the first one is free.
+// All permits are cooling. RetryAfter is the time until the first one is free.
 func TestShareRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -246,7 +248,8 @@ func TestShareRetryAfter(t *testing.T) {
 	})
 }
 
-// An outage in which many permits are released displaces no ended request that may still arrive.
+// Many permits are released during an outage. Redis still remembers an ended request, whose late
+// duplicate gets no share.
 func TestShareOutageRemembers(t *testing.T) {
 	w := realWorld(t)
 	a, fa, _ := w.locker(lockcore.Options{})
@@ -255,7 +258,7 @@ func TestShareOutageRemembers(t *testing.T) {
 	_ = shareOf(t, a, terms).Release(t.Context())
 	_ = shareOf(t, b, terms).Release(t.Context())
 	late := fb.Hold(func(r locktest.Request) bool { return strings.HasPrefix(r.Name, "EVAL") && r.About("/100/1/") })
-	_ = shareOf(t, b, terms).Release(t.Context()) // by a second copy of the request
+	_ = shareOf(t, b, terms).Release(t.Context()) // a second copy of the request was granted this share
 	<-late.Struck()
 	var all []*lockcore.Lease
 	for range 17 {

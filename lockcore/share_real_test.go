@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A call that does not fit is not starved: of the calls that begin after it is in the queue, few overtake it: those that
-// join a share, and those that a slow machine lets in before the request arrives.
+// A call that needs the whole key waits among many light calls. Few calls that begin later overtake
+// it: those that join a share, and those that a slow machine lets in before the request of the
+// first call arrives.
 func TestShareStarvation(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -21,12 +22,12 @@ func TestShareStarvation(t *testing.T) {
 		lockers = 4
 		turns   = 20
 		hold    = 20 * time.Millisecond  // longer than a share is open for calls that join it
-		slow    = 500 * time.Millisecond // a process that does not use its turn for so long loses it
+		slow    = 500 * time.Millisecond // a process that does not use its turn for this time loses it
 	)
 	for name, c := range map[string]struct {
 		light, heavy lockcore.Terms
 		callers      int // of the light calls, on all Lockers
-		together     int // light calls that run at the same time
+		together     int // light calls that hold the key at the same time
 	}{
 		"a writer among 64 readers":        {lockcore.Terms{Limit: lockcore.Unlimited}, lockcore.Terms{}, 64, 64},
 		"weight 3 of 3 among light shares": {lockcore.Terms{Limit: 3}, lockcore.Terms{Limit: 3, Weight: 3}, 16, 3},
@@ -110,13 +111,13 @@ func TestShareStarvation(t *testing.T) {
 				t.Error("inconclusive")
 			}
 			if most > int64(2*c.callers) {
-				t.Errorf("%d later calls of %d goroutines overtake", most, c.callers)
+				t.Errorf("%d later calls of %d goroutines overtook the heavy call", most, c.callers)
 			}
 		})
 	}
 }
 
-// queued is an Observer that hears when a call is in the queue of the server.
+// queued is an Observer that receives a value when a call is in the remote queue.
 type queued chan struct{}
 
 func (queued) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }

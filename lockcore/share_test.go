@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// room counts what runs under a key, and fails the test on a writer beside others or on too great a
-// weight.
+// room counts the holds of a key. It notes a writer that runs with other holds, and a weight above
+// the limit.
 type room struct {
 	mu          sync.Mutex
 	writers     int
@@ -50,8 +50,8 @@ func (r *room) leave(t lockcore.Terms) {
 	}
 }
 
-// Readers, writers and permits of several Lockers never exceed what they ask for, and all of them get
-// their turn.
+// Readers, writers and permits of several Lockers acquire one key. A writer always runs alone, the
+// weights never exceed the limit, and all calls are served.
 func TestShares(t *testing.T) {
 	for name, terms := range map[string]func(r *rand.Rand) lockcore.Terms{
 		"readers and writers": func(r *rand.Rand) lockcore.Terms {
@@ -123,6 +123,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// A call inside a permit of limit 3 returns ErrUpgrade if it requests the whole key, a smaller
+// limit or a greater weight. Other calls are nested, with the same token.
 func TestSharesUpgrade(t *testing.T) {
 	l, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -162,14 +164,14 @@ func shareOf(t *testing.T, l *lockcore.Locker, terms lockcore.Terms) *lockcore.L
 	return le
 }
 
-// Calls that begin within 5 ms join one share: two commands for all of them. Later calls, and calls
-// behind a writer, do not join.
+// Calls that begin within 5 ms join one share, and need two commands for all of them. Later calls
+// do not join.
 func TestShareJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, _, count := w.locker(lockcore.Options{})
 		readers := lockcore.Terms{Limit: lockcore.Unlimited}
-		_ = shareOf(t, l, readers).Release(t.Context()) // so that the server has the scripts
+		_ = shareOf(t, l, readers).Release(t.Context()) // loads the scripts
 		count.Reset()
 		time.Sleep(10 * time.Millisecond)
 		var all sync.WaitGroup
@@ -184,7 +186,7 @@ func TestShareJoin(t *testing.T) {
 		}
 		all.Wait()
 		if sent := count.Commands(); !slices.Equal(sent, []string{"acquire_share", "release_share"}) {
-			t.Errorf("64 readers at once sent %v", sent)
+			t.Errorf("64 readers at the same time sent %v", sent)
 		}
 		count.Reset()
 		first := shareOf(t, l, readers)
@@ -193,14 +195,14 @@ func TestShareJoin(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		third := shareOf(t, l, readers)
 		if n := count.Count("acquire_share"); n != 2 {
-			t.Errorf("%d requests, want 2: the third call came after 5 ms", n)
+			t.Errorf("%d requests, want 2, because the third call began after 5 ms", n)
 		}
 		if first.Token() != second.Token() || first.Token() != third.Token() {
-			t.Errorf("tokens %d, %d, %d", first.Token(), second.Token(), third.Token())
+			t.Errorf("tokens %d, %d, %d, want one token for all shares", first.Token(), second.Token(), third.Token())
 		}
 		_ = first.Release(t.Context())
 		if n := count.Count("release_share"); n != 0 {
-			t.Error("the first of two users has ended the share")
+			t.Error("the first of two holds released their share")
 		}
 		for _, le := range []*lockcore.Lease{second, third} {
 			_ = le.Release(t.Context())
@@ -211,8 +213,8 @@ func TestShareJoin(t *testing.T) {
 	})
 }
 
-// MaxHold, Stall and a hung handler end one reader of a share and not the others, and a writer gets the
-// key one lease later.
+// One reader of a share reaches MaxHold. The other reader keeps the share. A writer gets the key
+// one lease after the release of the other reader.
 func TestShareOneLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -230,7 +232,7 @@ func TestShareOneLost(t *testing.T) {
 			t.Errorf("the second reader: %v", context.Cause(second.Context()))
 		}
 		if _, err := other.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait}); !errors.Is(err, lockcore.ErrBusy) {
-			t.Errorf("a writer beside the second reader: %v", err)
+			t.Errorf("a writer while the second reader runs: %v, want ErrBusy", err)
 		}
 		if err := second.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -238,7 +240,7 @@ func TestShareOneLost(t *testing.T) {
 		began := time.Now()
 		le, err := other.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
 		if took := time.Since(began); err != nil || took > 2250*time.Millisecond {
-			t.Errorf("a writer behind the hung reader: %v after %v", err, took)
+			t.Errorf("a writer that waits for the hung reader: %v after %v", err, took)
 		}
 		_ = le.Release(t.Context())
 		if err := first.Release(t.Context()); !errors.Is(err, lockcore.ErrMaxHold) {
@@ -247,7 +249,7 @@ func TestShareOneLost(t *testing.T) {
 	})
 }
 
-// Revoke ends all shares, of each process, and the key is not granted before the last handler has
+// Revoke ends all shares in all processes. The key is granted only after the last handler has
 // returned.
 func TestShareRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -256,7 +258,7 @@ func TestShareRevoke(t *testing.T) {
 		b, _, _ := w.locker(lockcore.Options{})
 		terms := lockcore.Terms{Limit: 5}
 		all := []*lockcore.Lease{shareOf(t, a, terms), shareOf(t, a, terms), shareOf(t, b, terms)}
-		time.Sleep(2 * time.Second) // they subscribe
+		time.Sleep(2 * time.Second) // the Lockers subscribe
 		s, err := a.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		if err != nil || s.State != lockcore.StateShared || s.Weights != 3 || len(s.Shares) != 3 || s.Shares[0].Limit != 5 {
 			t.Errorf("%+v, %v", s, err)
@@ -272,7 +274,7 @@ func TestShareRevoke(t *testing.T) {
 		}
 		busy := lockcore.Terms{Limit: 5, Wait: lockcore.NoWait}
 		if _, err := a.Acquire(t.Context(), "k", busy); !errors.Is(err, lockcore.ErrBusy) {
-			t.Errorf("a share beside revoked ones: %v", err)
+			t.Errorf("a new share while revoked ones are held: %v, want ErrBusy", err)
 		}
 		for _, le := range all {
 			_ = le.Release(t.Context())
@@ -281,7 +283,7 @@ func TestShareRevoke(t *testing.T) {
 	})
 }
 
-// With MinHold at most Limit holds begin in any MinHold.
+// With MinHold, at most Limit holds begin in any time of MinHold.
 func TestShareMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -312,13 +314,13 @@ func TestShareMinHold(t *testing.T) {
 			}
 		}
 		if took := starts[len(starts)-1].Sub(starts[0]); took > 20*time.Second {
-			t.Errorf("48 holds of 3 a second took %v", took)
+			t.Errorf("48 holds, with 3 per second, took %v", took)
 		}
 	})
 }
 
-// Waiting calls of a process follow each other under a permit for the time of a batch, so that a
-// process sends fewer commands than it has holds.
+// Waiting calls of a process follow each other under one permit for the time of a batch. So a
+// process sends fewer than 1.5 commands for each hold.
 func TestShareHandOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -345,8 +347,8 @@ func TestShareHandOff(t *testing.T) {
 	})
 }
 
-// The calls of a process get permits in the order in which they began, also the one that has a request
-// in the remote queue.
+// The calls of a process get permits in the order in which they began, also the call that has a
+// request in the remote queue.
 func TestShareInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -371,13 +373,14 @@ func TestShareInOrder(t *testing.T) {
 		all.Wait()
 		for p, order := range orders {
 			if len(order) != 24 || !slices.IsSorted(order) {
-				t.Errorf("process %d: %v", p, order)
+				t.Errorf("process %d served its calls in the order %v", p, order)
 			}
 		}
 	})
 }
 
-// Calls end at the moments at which shares are handed to them. No permit is lost, and none is invented.
+// Calls end at the moment at which a share is handed to them. No permit is lost, and the limit is
+// never exceeded.
 func TestShareOfferEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -433,8 +436,8 @@ func TestShareOfferEnds(t *testing.T) {
 	})
 }
 
-// A writer waits for at most the time of a batch and the reads that began in it, although the readers of
-// another process join each other and hand their share on.
+// Readers of another process join each other and hand their share off. A writer still waits for at
+// most the time of a batch and one read.
 func TestShareWriterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -462,7 +465,7 @@ func TestShareWriterWaits(t *testing.T) {
 			time.Sleep(20*time.Millisecond + time.Duration(i)*100*time.Microsecond)
 			began := time.Now()
 			le := shareOf(t, b, lockcore.Terms{Wait: lockcore.Forever})
-			if i > 0 { // the first one waits for the subscription too
+			if i > 0 { // the first one also waits for the subscription
 				longest = max(longest, time.Since(began))
 			}
 			_ = le.Release(t.Context())
@@ -470,12 +473,13 @@ func TestShareWriterWaits(t *testing.T) {
 		close(done)
 		all.Wait()
 		if longest > batch+read || longest < read {
-			t.Errorf("the longest wait was %v, want %v at most", longest, batch+read)
+			t.Errorf("the longest wait was %v, want at most %v", longest, batch+read)
 		}
 	})
 }
 
-// Close cancels the holds of all shares that outlast it, also of calls that joined one.
+// Close reaches its deadline. It cancels the remaining holds of all shares, also of calls that
+// joined one.
 func TestShareClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := lockcore.NewMemory(lockcore.Options{})

@@ -43,7 +43,8 @@ func TestStarvedLeases(t *testing.T) {
 	}
 }
 
-// starved holds 10 leases beside busy goroutines. Every 20 s it begins anew with a new Locker, which has no connections yet.
+// starved holds 10 leases while goroutines compute. Each 20 s it makes a new Locker, which has no
+// connections yet.
 func starved(t *testing.T, s *redistest.Server, lease time.Duration, spins int) (lost int64, held time.Duration) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -67,7 +68,7 @@ func starved(t *testing.T, s *redistest.Server, lease time.Duration, spins int) 
 				for ctx.Err() == nil {
 					le, err := l.Acquire(ctx, fmt.Sprint(i), lockcore.Terms{})
 					if err != nil {
-						continue // the round is over, or Redis did not answer in time
+						continue // the round has ended, or Redis did not reply in time
 					}
 					start := time.Now()
 					<-le.Context().Done()

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// says checks that err names every one of want, and that there is none when nothing is wanted.
+// says checks that the text of err contains each of want, and that err is nil if want is empty.
 func says(t *testing.T, err error, want ...string) {
 	t.Helper()
 	if len(want) == 0 {
@@ -24,17 +24,18 @@ func says(t *testing.T, err error, want ...string) {
 		return
 	}
 	if err == nil {
-		t.Errorf("accepted, want a word about %q", want)
+		t.Errorf("no error, want one that contains %q", want)
 		return
 	}
 	for _, w := range want {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%v\ndoes not say %q", err, w)
+			t.Errorf("%v\ndoes not contain %q", err, w)
 		}
 	}
 }
 
-// Every problem is named with its field, its value and its bound, all at once; the bounds themselves are allowed.
+// Validate reports all problems together, each with its field, value and bound. The bounds
+// themselves are valid.
 func TestTermsValidate(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, test := range map[string]struct {
@@ -69,6 +70,7 @@ func TestTermsValidate(t *testing.T) {
 	}
 }
 
+// Validate and New report all problems of the options together, and New returns no Locker then.
 func TestTermsOptions(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = rdb.Close() }()
@@ -103,6 +105,7 @@ func TestTermsOptions(t *testing.T) {
 	}
 }
 
+// New refuses a nil client and a redis.Ring.
 func TestTermsClient(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer func() { _ = ring.Close() }()
@@ -120,13 +123,14 @@ func TestTermsClient(t *testing.T) {
 			l, err := lockcore.New(test.rdb, lockcore.Options{})
 			says(t, err, test.want)
 			if l != nil {
-				t.Error("there is a Locker too")
+				t.Error("New returned a Locker and an error")
 			}
 		})
 	}
 }
 
-// A call that is wrong in itself sends nothing, runs nothing and says all that is wrong with it.
+// The arguments of a call are invalid. The call sends nothing and returns an error with all
+// problems.
 func TestTermsOfCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -193,7 +197,7 @@ func TestTermsOfCalls(t *testing.T) {
 	})
 }
 
-// A call's terms go before those of the Locker, and those before the defaults.
+// The terms of a call take precedence over those of the Locker, and those over the defaults.
 func TestTermsDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -205,7 +209,7 @@ func TestTermsDefaults(t *testing.T) {
 		for want, terms := range map[time.Duration]lockcore.Terms{time.Minute: {}, 10 * time.Second: {Lease: 10 * time.Second}} {
 			le := w.must(l.Acquire(t.Context(), "k", terms))
 			if left := w.left(plain, "k"); left != want {
-				t.Errorf("%v of the lease are left, want %v", left, want)
+				t.Errorf("the remaining lease is %v, want %v", left, want)
 			}
 			start := time.Now()
 			if _, err := l.Acquire(t.Context(), "k", terms); !errors.Is(err, lockcore.ErrBusy) || time.Since(start) > 0 {
@@ -214,7 +218,7 @@ func TestTermsDefaults(t *testing.T) {
 			if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Second}); !errors.Is(err, lockcore.ErrBusy) || time.Since(start) != time.Second {
 				t.Errorf("Wait 1 s: %v after %v", err, time.Since(start))
 			}
-			synctest.Wait() // it leaves the line in the background
+			synctest.Wait() // the withdrawal is sent in the background
 			_ = le.Release(t.Context())
 		}
 	})

@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// onWorlds runs a test in virtual time and on a real server.
+// onWorlds runs a test in virtual time, and on a real server.
 func onWorlds(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
@@ -49,7 +49,8 @@ func wantErr(t *testing.T, what string, err, want error) {
 	}
 }
 
-// A ticket hands a hold of either kind to another process, once, with a greater token.
+// A ticket hands over a hold of an exclusive key to another process, once. The new hold has a
+// greater token.
 func TestTicket(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.locker(lockcore.Options{})
@@ -74,7 +75,7 @@ func TestTicket(t *testing.T) {
 		nested := w.must(b.Acquire(got.Context(), "k", lockcore.Terms{}))
 		ok(t, nested.Release(t.Context()))
 		if w.memory != nil {
-			time.Sleep(5 * time.Minute) // renewed meanwhile
+			time.Sleep(5 * time.Minute) // the lease is renewed meanwhile
 		}
 		ok(t, got.Release(t.Context()))
 		next := w.must(a.Acquire(t.Context(), "k", noWait))
@@ -85,7 +86,8 @@ func TestTicket(t *testing.T) {
 	})
 }
 
-// The run of a once key goes on in the adopter: its number, its fingerprint, its Keep. Its record is replayed.
+// The run of a once key continues after its adoption, with its attempt, fingerprint and Keep. Its
+// record is replayed.
 func TestTicketOnce(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.locker(lockcore.Options{})
@@ -114,7 +116,7 @@ func TestTicketOnce(t *testing.T) {
 	})
 }
 
-// A Locker on memory hands holds over inside the process.
+// A Locker in memory hands over a hold inside the process.
 func TestTicketMemory(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T, l *lockcore.Locker) {
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
@@ -127,7 +129,7 @@ func TestTicketMemory(t *testing.T) {
 	})
 }
 
-// A hold that no process adopts in time is abandoned, and so is one whose adopter dies.
+// A hold that no process adopts in time is abandoned. So is a hold whose adopter loses its lease.
 func TestTicketAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -143,11 +145,11 @@ func TestTicketAbandoned(t *testing.T) {
 		wantErr(t, "Adopt after the end", err, lockcore.ErrLost)
 		next := w.must(b.Acquire(t.Context(), "k", noWait))
 		if !next.Abandoned() {
-			t.Error("the takeover is not reported")
+			t.Error("Abandoned is false after a takeover")
 		}
 		got := w.must(b.Adopt(t.Context(), ticketOf(t, next, time.Minute), lockcore.Terms{}))
 		if !got.Abandoned() {
-			t.Error("the takeover is not reported to the adopter")
+			t.Error("Abandoned is false for the adopter after a takeover")
 		}
 		faults.Silence()
 		<-got.Context().Done()
@@ -158,7 +160,7 @@ func TestTicketAbandoned(t *testing.T) {
 	})
 }
 
-// Of many processes with the same ticket, one adopts.
+// Several calls adopt the same ticket at the same time. Exactly one of them gets the hold.
 func TestTicketConcurrent(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.locker(lockcore.Options{})
@@ -179,12 +181,13 @@ func TestTicketConcurrent(t *testing.T) {
 		}
 		wg.Wait()
 		if n := adopted.Load(); n != 1 {
-			t.Errorf("%d adopted", n)
+			t.Errorf("%d calls adopted the hold, want 1", n)
 		}
 	})
 }
 
-// A lost reply: Adopt sends again and gets the same grant, or abandons the hold; Ticket leaves the lease as it is.
+// Replies are lost. Ticket leaves the lease as it is. Adopt sends its command again and gets the
+// same grant, or abandons the hold.
 func TestTicketLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -195,7 +198,7 @@ func TestTicketLostReply(t *testing.T) {
 		_, err := le.Ticket(t.Context(), time.Hour)
 		wantErr(t, "Ticket without a reply", err, lockcore.ErrUnavailable)
 		if le.Context().Err() != nil || le.HandedOver() {
-			t.Error("Ticket without a reply has ended the lease")
+			t.Error("Ticket without a reply ended the lease")
 		}
 		toA.Heal()
 		time.Sleep(time.Minute)
@@ -203,13 +206,13 @@ func TestTicketLostReply(t *testing.T) {
 		lost := toA.CutReply(locktest.Script("renew"))
 		ticket := ticketOf(t, le, time.Hour)
 		if !struckBy(lost) {
-			t.Error("inconclusive")
+			t.Error("inconclusive: no reply was cut")
 		}
 
 		lost = toB.CutReply(locktest.Script("adopt"))
 		got := w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
 		if !struckBy(lost) {
-			t.Error("inconclusive")
+			t.Error("inconclusive: no reply was cut")
 		}
 		time.Sleep(time.Minute)
 		ticket = ticketOf(t, got, time.Hour)
@@ -221,7 +224,7 @@ func TestTicketLostReply(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		next := w.must(a.Acquire(t.Context(), "k", noWait))
 		if !next.Abandoned() {
-			t.Error("the takeover is not reported")
+			t.Error("Abandoned is false after a takeover")
 		}
 		ticket = ticketOf(t, next, time.Hour)
 		toB.Silence()
@@ -233,7 +236,8 @@ func TestTicketLostReply(t *testing.T) {
 	})
 }
 
-// A hold that is revoked on its way is abandoned when it would be adopted.
+// A hold is revoked after Ticket. Adopt returns ErrRevoked and abandons the hold. A revocation
+// after Adopt ends the adopted hold.
 func TestTicketRevoked(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.locker(lockcore.Options{})
@@ -244,7 +248,7 @@ func TestTicketRevoked(t *testing.T) {
 		wantErr(t, "Adopt", err, lockcore.ErrRevoked)
 		next := w.must(a.Acquire(t.Context(), "k", long))
 		if !next.Abandoned() {
-			t.Error("the takeover is not reported")
+			t.Error("Abandoned is false after a takeover")
 		}
 		got := w.must(b.Adopt(t.Context(), ticketOf(t, next, time.Minute), lockcore.Terms{}))
 		ok(t, a.Revoke(t.Context(), lockcore.KindExclusive, "k"))
@@ -255,7 +259,7 @@ func TestTicketRevoked(t *testing.T) {
 	})
 }
 
-// A renewal of the giver that arrives late changes nothing.
+// A renewal that was sent before Ticket arrives after Adopt. It changes nothing.
 func TestTicketLateRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -265,19 +269,20 @@ func TestTicketLateRenewal(t *testing.T) {
 		late := faults.Hold(locktest.Script("renew"))
 		time.Sleep(11 * time.Second)
 		if !struckBy(late) {
-			t.Fatal("inconclusive")
+			t.Fatal("inconclusive: no renewal was held")
 		}
 		got := w.must(b.Adopt(t.Context(), ticketOf(t, le, time.Hour), lockcore.Terms{NoRenew: true, Lease: 10 * time.Second}))
 		late.Deliver()
 		time.Sleep(time.Second)
 		if left := w.left(b, "k"); left > 9*time.Second {
-			t.Errorf("the lease lasts %v more", left)
+			t.Errorf("the remaining lease is %v, want at most 9s", left)
 		}
 		ok(t, got.Release(t.Context()))
 	})
 }
 
-// Waiters of the giver's process and of others get the key after the adopter. A ticket of a hold in a batch ends the batch.
+// A hold in a batch is handed over, which ends the batch. Waiters of the same process and of others
+// get the key after the adopter.
 func TestTicketWaiters(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.locker(lockcore.Options{})
@@ -286,7 +291,7 @@ func TestTicketWaiters(t *testing.T) {
 		var wg sync.WaitGroup
 		var last atomic.Int64
 		tickets := make(chan string, 1)
-		wg.Go(func() { // handed the key by le
+		wg.Go(func() { // gets the key by a hand-off from le
 			second := w.must(a.Acquire(t.Context(), "k", long))
 			last.Store(second.Token())
 			tickets <- ticketOf(t, second, time.Minute)
@@ -318,7 +323,8 @@ func TestTicketWaiters(t *testing.T) {
 	})
 }
 
-// A hold with nested runs is not handed over, and d has bounds. The lease goes on.
+// Ticket refuses a hold with nested runs, and a duration outside of its bounds. The lease
+// continues.
 func TestTicketRefused(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T, l *lockcore.Locker) {
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Minute})
@@ -337,7 +343,7 @@ func TestTicketRefused(t *testing.T) {
 		_, err = lockcore.Ticket(nested.Context(), "k", time.Hour)
 		wantErr(t, "Ticket by the ctx", err, lockcore.ErrNested)
 		if _, err = lockcore.Ticket(le.Context(), "other", time.Hour); err == nil {
-			t.Error("Ticket of a key that ctx does not hold")
+			t.Error("Ticket of a key that ctx does not hold returned no error")
 		}
 		ok(t, nested.Release(t.Context()))
 		ok(t, le.Context().Err())
@@ -350,7 +356,8 @@ func TestTicketRefused(t *testing.T) {
 	})
 }
 
-// Each text that is not a ticket of the prefix is refused without a command. One with a forged id adopts nothing.
+// A text that is no ticket of the prefix is refused without a command. A ticket with a forged id
+// adopts nothing.
 func TestTicketForged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -374,7 +381,7 @@ func TestTicketForged(t *testing.T) {
 			wantErr(t, text, err, lockcore.ErrNotRun)
 		}
 		if n := len(count.Commands()); n != 0 {
-			t.Errorf("%d commands", n)
+			t.Errorf("%d commands for texts that are no tickets, want 0", n)
 		}
 		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindExclusive, "k", 1), lockcore.Terms{})
 		wantErr(t, "a forged id", err, lockcore.ErrLost)
@@ -386,6 +393,7 @@ func TestTicketForged(t *testing.T) {
 	})
 }
 
+// TicketKey returns an error, or a valid kind and key, for any text.
 func FuzzTicket(f *testing.F) {
 	l, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -404,7 +412,7 @@ func FuzzTicket(f *testing.F) {
 	})
 }
 
-// ticketCanary keeps the texts of all events.
+// ticketCanary is an Observer that keeps the texts of all events.
 type ticketCanary struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -423,7 +431,8 @@ func (c *ticketCanary) Start(ctx context.Context, a lockcore.Acquisition) contex
 func (c *ticketCanary) Event(_ context.Context, e lockcore.Event) { c.add(e) }
 func (c *ticketCanary) Traceparent(context.Context) string        { return "" }
 
-// No event, log, error, Hold or String contains the ticket, or the id of a grant that can be handed over.
+// No event, log record, error, Hold or String contains the ticket, or the id of a grant that can be
+// handed over.
 func TestTicketCanary(t *testing.T) {
 	var logged bytes.Buffer
 	before := slog.Default()
@@ -472,13 +481,13 @@ func TestTicketCanary(t *testing.T) {
 			}
 		}
 		if !strings.Contains(all, "HandedOver:true") {
-			t.Error("the Observer does not hear of the hand-over")
+			t.Error("no event reports the hand-over")
 		}
 	})
 }
 
-// Ticket races with Release, with a loss, and with Close. If it returns a ticket, that ticket works, and the lease has ended
-// without a release. Otherwise the key is not kept for it.
+// Ticket races with Release, a loss, a nested run and Close. If it returns a ticket, the ticket
+// works, and the lease has ended without a release. Otherwise the key is not kept for a ticket.
 func TestTicketRaces(t *testing.T) {
 	rivals := map[string]func(l *lockcore.Locker, le *lockcore.Lease) error{
 		"release": func(_ *lockcore.Locker, le *lockcore.Lease) error { return le.Release(context.Background()) },
@@ -507,13 +516,13 @@ func TestTicketRaces(t *testing.T) {
 				wg.Go(func() { rivalErr = rival(l, le) })
 				ticket, err := le.Ticket(t.Context(), time.Second)
 				if err == nil && le.Context().Err() == nil {
-					t.Fatal("the ctx outlives the ticket")
+					t.Fatal("Ticket returned before the ctx ended")
 				}
 				wg.Wait()
 				switch {
 				case err == nil:
 					if name == "release" && !errors.Is(rivalErr, lockcore.ErrReleased) {
-						t.Fatalf("both have won: Release returns %v", rivalErr)
+						t.Fatalf("Ticket and Release both succeeded: Release returned %v", rivalErr)
 					}
 					got, err := l.Adopt(t.Context(), ticket, lockcore.Terms{})
 					ok(t, err)
@@ -541,7 +550,7 @@ func TestTicketRaces(t *testing.T) {
 				cancel()
 				closed := make(chan struct{})
 				go func() {
-					_ = l.Close(ended) // it has no time
+					_ = l.Close(ended) // without time to wait for the lease
 					close(closed)
 				}()
 				ticket, err := le.Ticket(t.Context(), time.Minute)
@@ -556,7 +565,7 @@ func TestTicketRaces(t *testing.T) {
 	})
 }
 
-// Adopt waits for the acknowledgements of replicas as Acquire does.
+// Adopt waits for the acknowledgements of replicas like Acquire.
 func TestTicketAcks(t *testing.T) {
 	w := realWorld(t)
 	a, _, _ := w.locker(lockcore.Options{})
@@ -569,12 +578,12 @@ func TestTicketAcks(t *testing.T) {
 	}
 	next := w.must(a.Acquire(t.Context(), "k", long))
 	if !next.Abandoned() {
-		t.Error("the takeover is not reported")
+		t.Error("Abandoned is false after a takeover")
 	}
 	ok(t, next.Release(t.Context()))
 }
 
-// Tickets work in a Cluster.
+// Tickets work in a cluster.
 func TestTicketCluster(t *testing.T) {
 	testlevel.Full(t)
 	s := redistest.Cluster(t)
@@ -588,7 +597,7 @@ func TestTicketCluster(t *testing.T) {
 	}
 }
 
-// With a replica in step Adopt costs one command and a WAIT, and the adopted lease goes on.
+// With a replica in sync Adopt sends one command and one WAIT. The adopted lease is renewed.
 func TestTicketAcksHealthy(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -607,11 +616,12 @@ func TestTicketAcksHealthy(t *testing.T) {
 	if s := count.String(); s != "adopt 1, wait 1" {
 		t.Errorf("sent: %s", s)
 	}
-	eventually(t, "it has been renewed", func() bool { return count.Count("renew") >= 2 })
+	eventually(t, "two renewals", func() bool { return count.Count("renew") >= 2 })
 	ok(t, got.Release(t.Context()))
 }
 
-// A client that is not the Locker's own may send adopt.lua again by itself. The hold is adopted once nevertheless.
+// The client of the user may send adopt.lua again after a lost reply. The hold is still adopted
+// once.
 func TestTicketForeignClient(t *testing.T) {
 	for name, client := range foreign {
 		t.Run(name, func(t *testing.T) {
@@ -625,7 +635,7 @@ func TestTicketForeignClient(t *testing.T) {
 			lost := faults.CutReply(locktest.Script("adopt"))
 			got := w.must(l.Adopt(t.Context(), ticket, lockcore.Terms{}))
 			if !struckBy(lost) {
-				t.Error("inconclusive")
+				t.Error("inconclusive: no reply was cut")
 			}
 			_, err := other.Adopt(t.Context(), ticket, lockcore.Terms{})
 			wantErr(t, "a second Adopt", err, lockcore.ErrLost)
@@ -636,7 +646,8 @@ func TestTicketForeignClient(t *testing.T) {
 	}
 }
 
-// An Adopt whose ctx ends while Redis does not reply says so, beside ErrUnavailable.
+// The ctx of Adopt ends while Redis does not reply. The error matches the cause of ctx,
+// ErrUnavailable and ErrNotRun.
 func TestTicketAdoptCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	oneWay = time.Millisecond // from a process to Redis, and back
+	oneWay = time.Millisecond // from a process to Redis, or back
 	hold   = 3 * time.Millisecond
 
-	inLine    = 4 // calls of one process
+	inLine    = 4 // number of calls of process a
 	everybody = -1
 )
 
-// acquire is call i of a, and that of b if i < 0.
+// acquire makes call i of process a, or the call of b if i < 0.
 func (q *queue) acquire(ctx context.Context, i int) error {
 	l := q.a
 	if i < 0 {
@@ -38,7 +38,8 @@ func (q *queue) acquire(ctx context.Context, i int) error {
 	return nil
 }
 
-// cancelAt calls cancel a while after the n-th packet, from 1, that a sends or is sent: at once, as it arrives, or later.
+// cancelAt calls cancel at the n-th packet, counted from 1, that a sends or receives: at once, or
+// the time after later.
 func (q *queue) cancelAt(n int, after time.Duration, cancel func()) {
 	end := func() { q.end(cancel) }
 	q.faults.DelayFunc(func() time.Duration {
@@ -61,13 +62,13 @@ func (q *queue) end(cancel func()) {
 	cancel()
 }
 
-// reached says whether the n-th packet was sent.
+// reached reports whether the n-th packet was sent.
 func (q *queue) reached(n int) (ok bool) {
-	q.faults.DelayFunc(nil) // happens after the last of them
+	q.faults.DelayFunc(nil) // returns after the last call of the function
 	return q.packets >= n
 }
 
-// claim is acquire on a key that knows outcomes.
+// claim is like acquire, for a once key.
 func (q *queue) claim(ctx context.Context, i int) error {
 	l := q.a
 	if i < 0 {
@@ -87,7 +88,7 @@ func (q *queue) claim(ctx context.Context, i int) error {
 		return nil
 	}
 	if le.Attempt() != 2 {
-		q.t.Errorf("call %d is run %d", i, le.Attempt())
+		q.t.Errorf("call %d has attempt %d, want 2", i, le.Attempt())
 	}
 	q.keep(le, i, q.hold)
 	if err := le.Complete(ctx, []byte("done"), time.Hour); err != nil {
@@ -96,7 +97,8 @@ func (q *queue) claim(ctx context.Context, i int) error {
 	return nil
 }
 
-// line lets the calls of a stand in line, one after the other; the ctx of who is ctx.
+// line starts the calls of a one after the other, so that they wait. The ctx of call who is ctx, or
+// of all calls if who is everybody.
 func (q *queue) line(ctx context.Context, who int, call func(context.Context, int) error) {
 	for i := range inLine {
 		q.calls.Go(func() {
@@ -121,16 +123,17 @@ func (q *queue) line(ctx context.Context, who int, call func(context.Context, in
 	}
 }
 
-// settled: a's calls were served by arrival, and the key is free or done, without anybody in line and not abandoned.
+// settled checks that the calls of a were served in order of arrival. The key must be free or done
+// and not abandoned, and its queue empty.
 func (q *queue) settled(kind lockcore.Kind) {
 	t := q.t
 	if !slices.IsSorted(q.served) {
 		t.Errorf("served in the order %v", q.served)
 	}
-	time.Sleep(20 * time.Millisecond) // what is undone in the background
+	time.Sleep(20 * time.Millisecond) // until the withdrawals in the background have ended
 	h, err := q.b.Inspect(t.Context(), kind, "k")
 	if err != nil || h.State != lockcore.StateFree && h.State != lockcore.StateDone || h.Queue != 0 {
-		t.Errorf("in the end: %+v, %v", h, err)
+		t.Errorf("at the end: %+v, %v", h, err)
 	}
 	if kind == lockcore.KindExclusive {
 		if err := q.acquire(t.Context(), -1); err != nil {
@@ -143,7 +146,7 @@ func (q *queue) settled(kind lockcore.Kind) {
 	}
 }
 
-// exclusive: b holds the key and asks for it again, behind a.
+// exclusive lets b hold the key, a wait for it, and b wait again behind a.
 func (q *queue) exclusive(ctx context.Context, who int) {
 	theirs := q.must(q.b.Acquire(q.t.Context(), "k", long))
 	q.line(ctx, who, q.acquire)
@@ -157,13 +160,13 @@ func (q *queue) exclusive(ctx context.Context, who int) {
 	_ = theirs.Release(q.t.Context())
 	q.calls.Wait()
 	q.took = time.Since(q.start)
-	if who >= 0 && q.granted < inLine+1 { // b twice
+	if who >= 0 && q.granted < inLine+1 { // b has two holds
 		q.t.Errorf("%d holds", q.granted)
 	}
 	q.settled(lockcore.KindExclusive)
 }
 
-// once: b runs the key, which is done then, or fails and runs again in a.
+// once lets b run the key. The run completes, or it fails and a runs the key again.
 func (q *queue) once(ctx context.Context, who int, done bool) {
 	theirs, _, err := q.b.Claim(q.t.Context(), "k", lockcore.Claim{Terms: long})
 	if err != nil {
@@ -181,7 +184,7 @@ func (q *queue) once(ctx context.Context, who int, done bool) {
 	}
 	q.calls.Wait()
 	q.took = time.Since(q.start)
-	if q.granted > runs || who >= 0 && q.granted+q.records < inLine { // one may have been canceled
+	if q.granted > runs || who >= 0 && q.granted+q.records < inLine { // one call may have been canceled
 		q.t.Errorf("%d runs, %d records", q.granted, q.records)
 	}
 	q.settled(lockcore.KindOnce)
@@ -193,15 +196,16 @@ var lives = map[string]func(*queue, context.Context, int){
 	"once, failed by the other": func(q *queue, ctx context.Context, who int) { q.once(ctx, who, false) },
 }
 
-// Wherever the ctx of a call ends, or that of all calls of a process, before, while or after anything is sent or answered: the others
-// are served at once and in order, nothing is left behind, and it costs no more than a few commands.
+// The ctx of one call, or of all calls of a process, ends before, while or after anything is sent
+// or received. The other calls are served at once and in order, nothing stays in Redis, and it
+// needs only a few more commands.
 func TestCancelAnywhere(t *testing.T) {
 	testlevel.InMemory(t)
 	steps := 0
 	for name, live := range lives {
 		for _, who := range []int{0, 1, 2, everybody} {
 			for _, after := range []time.Duration{0, oneWay, oneWay * 3 / 2} {
-				var took []time.Duration // the last is that of a life in which nothing happens
+				var took []time.Duration // the last one is that of a run without a cancellation
 				var sent []int
 				for n := 1; ; n += stride(t) {
 					struck := false
@@ -223,20 +227,21 @@ func TestCancelAnywhere(t *testing.T) {
 				last := len(took) - 1
 				steps += last
 				if d := slices.Max(took) - took[last]; d > 10*time.Millisecond {
-					t.Errorf("%s, call %d: it cost the others %v: %v", name, who, d, took)
+					t.Errorf("%s, call %d: the cancellation delayed the others by %v: %v", name, who, d, took)
 				}
 				if n := slices.Max(sent) - sent[last]; n > 3 {
-					t.Errorf("%s, call %d: it cost %d commands: %v", name, who, n, sent)
+					t.Errorf("%s, call %d: the cancellation needed %d more commands: %v", name, who, n, sent)
 				}
 			}
 		}
 	}
 	if steps < 400/stride(t) {
-		t.Errorf("canceled at %d steps only", steps)
+		t.Errorf("only %d steps with a cancellation", steps)
 	}
 }
 
-// A call that is canceled just as the key is handed to it, before or after, either runs or passes it on.
+// A call is canceled right before, during or after the hand-off to it. It runs, or it passes the
+// key on.
 func TestCancelAtHandOver(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, ends := range map[string]func(cancel func(), le *lockcore.Lease){
@@ -244,7 +249,7 @@ func TestCancelAtHandOver(t *testing.T) {
 		"after":  func(cancel func(), le *lockcore.Lease) { _ = le.Release(context.Background()); cancel() },
 		"beside": func(cancel func(), le *lockcore.Lease) { go cancel(); _ = le.Release(context.Background()) },
 	} {
-		for _, held := range []time.Duration{0, 2 * hold} { // handed off, or released and asked for again
+		for _, held := range []time.Duration{0, 2 * hold} { // the key is handed off, or released and requested again
 			t.Run(fmt.Sprintf("%s, after %v", name, held), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					q := newQueue(t)
@@ -259,7 +264,7 @@ func TestCancelAtHandOver(t *testing.T) {
 									t.Errorf("call %d: %v", i, err)
 								}
 							})
-							synctest.Wait() // it stands in line
+							synctest.Wait() // until the call waits
 						}
 						time.Sleep(held)
 						start := time.Now()

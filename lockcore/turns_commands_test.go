@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A hand-off costs no command, and the end of a batch one.
+// A hand-off sends no command, and the end of a batch one.
 func TestTurnsCommands(t *testing.T) {
 	for name, c := range map[string]struct {
 		inside time.Duration
@@ -37,12 +37,12 @@ func TestTurnsCommands(t *testing.T) {
 							_ = le.Release(t.Context())
 						})
 					}
-					synctest.Wait() // all stand in line
+					synctest.Wait() // until all calls wait
 					count.Reset()
 					_ = first.Release(t.Context())
 					wg.Wait()
 				}
-				relay(4) // the scripts are known
+				relay(4) // loads the scripts
 				relay(4)
 				if got := count.Commands(); !slices.Equal(got, c.want) {
 					t.Errorf("sent %v, want %v", got, c.want)

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// queue is one life of a line: process b has the key, and calls of process a stand in line for it.
+// queue is the life of a key. Process b has the key, and calls of process a wait for it.
 type queue struct {
 	*world
 	a, b    *lockcore.Locker
@@ -30,15 +30,15 @@ type queue struct {
 	ended   time.Time
 	served  []int // calls of a, in order
 	granted int   // leases of a and b
-	token   int64 // the last one
+	token   int64 // the last token
 	running bool
-	died    bool // a did
+	died    bool // process a has died
 	records int
 
-	hold  time.Duration // of a lease
-	bound time.Duration // until a canceled call returns
+	hold  time.Duration // the time that a call keeps the key
+	bound time.Duration // the time until a canceled call returns
 	start time.Time
-	took  time.Duration // until everybody was served
+	took  time.Duration // the time until all calls were served
 }
 
 func newQueue(t *testing.T) *queue {
@@ -49,7 +49,7 @@ func newQueue(t *testing.T) *queue {
 	q.b, _, _ = q.locker(lockcore.Options{Terms: terms})
 	o := q.dial()
 	o.Dialer = q.sent.Dial(q.faults.Dial(o.Dialer))
-	warm := redis.NewClient(o) // Redis, the faults and the counter know all scripts
+	warm := redis.NewClient(o) // loads the scripts, and shows their names to the faults and the counter
 	for _, s := range redisbackend.Scripts() {
 		if err := s.Load(t.Context(), warm).Err(); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func newQueue(t *testing.T) *queue {
 	return q
 }
 
-// keep holds a lease for d; i is the call of a, or -1. It ends early with the lease.
+// keep holds a lease for d, or until it ends. i is the call of a, or -1 for b.
 func (q *queue) keep(le *lockcore.Lease, i int, d time.Duration) {
 	q.begins(le, i)
 	defer q.ends()
@@ -71,7 +71,8 @@ func (q *queue) keep(le *lockcore.Lease, i int, d time.Duration) {
 	}
 }
 
-// begins notes a hold: it is alone, its token is greater than all before it, and nothing was abandoned.
+// begins checks a new hold: there is no other one, its token is greater than all earlier ones, and
+// no run was abandoned.
 func (q *queue) begins(le *lockcore.Lease, i int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,13 +81,13 @@ func (q *queue) begins(le *lockcore.Lease, i int) {
 	}
 	q.granted++
 	if q.running {
-		q.t.Errorf("call %d is not alone", i)
+		q.t.Errorf("call %d has the key while another call has it", i)
 	}
 	if le.Token() <= q.token {
 		q.t.Errorf("token %d after %d", le.Token(), q.token)
 	}
 	if le.Abandoned() && !q.died {
-		q.t.Error("called abandoned for nothing")
+		q.t.Error("Abandoned is true, but no run was abandoned")
 	}
 	q.token, q.running = le.Token(), true
 }
@@ -97,7 +98,7 @@ func (q *queue) ends() {
 	q.running = false
 }
 
-// batches lets the calls of a follow each other, each with a batch of its own, and b in between.
+// batches lets the calls of a follow each other with one hold in each batch, and b in between.
 func (q *queue) batches(ctx context.Context) {
 	q.faults.Delay(oneWay)
 	q.hold = 5 * time.Millisecond
@@ -112,7 +113,7 @@ func (q *queue) batches(ctx context.Context) {
 	_ = theirs.Release(q.t.Context())
 }
 
-// until returns when so many leases were granted, or after a while.
+// until returns when the number of grants has reached granted, or after 10 s.
 func (q *queue) until(granted int) {
 	for range 10000 {
 		if q.count() >= granted {
@@ -128,11 +129,12 @@ func (q *queue) count() int {
 	return q.granted
 }
 
-// whenLate are the times at which a rotation that was held up arrives: while its next ask has the key, while another process has
-// it, and when nobody wants it any more.
+// whenLate names the moments at which a held rotation arrives: while the next request of the
+// process has the key, while another process has it, or when no call waits for it.
 var whenLate = []string{"granted", "held by another", "given up"}
 
-// A rotation that is lost, cut or comes late costs a second or two: no second holder, no lost place, no stuck key.
+// A rotation is lost, cut or arrives late. That delays the calls by a second or two. A key never
+// has two holders, no call loses its place, and the key does not stay held.
 func TestRotateFaults(t *testing.T) {
 	testlevel.InMemory(t)
 	hits := 0
@@ -146,7 +148,7 @@ func TestRotateFaults(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %d/%s", kind, n, late), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						q := newQueue(t)
-						q.bound = 1100 * time.Millisecond // until it hears that there is no reply
+						q.bound = 1100 * time.Millisecond // until the call detects that there is no reply
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
 						f := plant(q.faults, locktest.Nth(n, locktest.Script("rotate")))
@@ -167,9 +169,9 @@ func TestRotateFaults(t *testing.T) {
 						}
 						q.calls.Wait()
 						if d := time.Since(q.start); d > 5*time.Second {
-							t.Errorf("it took %v", d)
+							t.Errorf("the calls took %v", d)
 						}
-						time.Sleep(6 * time.Second) // what is undone in the background
+						time.Sleep(6 * time.Second) // until the withdrawals in the background have ended
 						switch {
 						case kind != "held up":
 						case late == "held by another":
@@ -188,12 +190,13 @@ func TestRotateFaults(t *testing.T) {
 		}
 	}
 	if hits < 3*len(faultKinds) {
-		t.Errorf("only %d faults struck", hits)
+		t.Errorf("only %d faults happened", hits)
 	}
 }
 
-// A second copy of a rotation changes nothing, whenever it comes. Finding C2: the first copy to try comes after the original has
-// arrived. A duplicate in the same instant may come first, which TCP rules out.
+// A second copy of a rotation changes nothing, whenever it arrives. The first tested moment is
+// after the arrival of the original. An earlier duplicate would have to overtake the original,
+// which TCP rules out.
 func TestRotateTwice(t *testing.T) {
 	testlevel.InMemory(t)
 	for n := 1; n <= inLine-1; n++ {
@@ -223,7 +226,7 @@ func TestRotateTwice(t *testing.T) {
 					}
 					q.calls.Wait()
 					if d := time.Since(q.start); d > 100*time.Millisecond {
-						t.Errorf("it took %v", d)
+						t.Errorf("the calls took %v", d)
 					}
 					q.settled(lockcore.KindExclusive)
 				})
@@ -232,8 +235,8 @@ func TestRotateTwice(t *testing.T) {
 	}
 }
 
-// A process that dies at any step of its batches holds the others up for a lease and a little, and their tokens are greater than all that
-// it handed out, also after its death.
+// A process dies at any step of its batches. The other process waits for at most a lease and 2.5 s.
+// Its tokens are greater than all tokens of the dead process, also than those used after its death.
 func TestDieInBatch(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, die := range map[string]func(*locktest.Faults){
@@ -261,7 +264,7 @@ func TestDieInBatch(t *testing.T) {
 						}
 						return err
 					})
-					time.Sleep(20 * time.Millisecond) // the subscription stands: a dial that hung would stop the bubble's time
+					time.Sleep(20 * time.Millisecond) // until the subscription is open, because a dial that hangs would stop the time of the bubble
 					q.cancelAt(n, oneWay/2, func() {
 						q.mu.Lock()
 						q.died = true
@@ -272,16 +275,16 @@ func TestDieInBatch(t *testing.T) {
 					for range 2 {
 						asked := time.Now()
 						if err := q.acquire(t.Context(), -1); err != nil {
-							t.Errorf("the other process: %v", err)
+							t.Errorf("acquire of the other process: %v", err)
 						}
 						q.mu.Lock()
 						if d := min(time.Since(asked), time.Since(q.ended)); q.died && d > 7500*time.Millisecond {
-							t.Errorf("the other process got the key %v later", d)
+							t.Errorf("the other process got the key %v after the death", d)
 						}
 						q.mu.Unlock()
 						time.Sleep(7500 * time.Millisecond)
 					}
-					q.bound = 1100 * time.Millisecond // until it hears that there is no reply
+					q.bound = 1100 * time.Millisecond // until the call detects that there is no reply
 					q.end(cancel)
 					q.calls.Wait()
 					struck = q.reached(n)
@@ -289,7 +292,7 @@ func TestDieInBatch(t *testing.T) {
 			})
 		}
 		if n < 15 {
-			t.Errorf("died at %d steps only", n)
+			t.Errorf("only %d steps with a death", n)
 		}
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// busyLockers starts n Lockers on which many goroutines each take and release one key, with hold inside. It returns how often each had it,
-// and what stops them.
+// busyLockers starts n Lockers. On each, many goroutines acquire and release one key and keep it
+// for hold. It returns the number of holds of each Locker, and a function that stops the
+// goroutines.
 func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) (shares func() []int64, stop func()) {
 	t.Helper()
 	counts := make([]atomic.Int64, n)
@@ -56,8 +57,8 @@ func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) 
 	return shares, func() { cancel(); wg.Wait() }
 }
 
-// Processes with the same work get the key equally often. Finding C3: the test counts turns, however long they take on
-// a slow machine. More turns even out differences by chance.
+// Processes with the same work get the key equally often. The test counts holds, however long they
+// take on a slow machine. More holds make random differences smaller.
 func TestTurnsShares(t *testing.T) {
 	testlevel.Full(t)
 	for _, hold := range []time.Duration{0, 500 * time.Microsecond} {
@@ -71,21 +72,22 @@ func TestTurnsShares(t *testing.T) {
 			return sum >= 2000 && float64(slices.Min(shares())) >= 0.8*float64(sum)/4
 		}
 		time.Sleep(2 * time.Second)
-		eventually(t, "even shares of 2,000 turns", even)
+		eventually(t, "an even distribution of 2,000 holds", even)
 		stop()
-		t.Logf("%v inside: %d", hold, shares())
+		t.Logf("holds of %v: %d", hold, shares())
 	}
 }
 
-// A process with one waiter gets its turn within two batches of one with a thousand: a batch is bounded by 5 ms and the hold
-// that runs then, so by six holds of 1 ms. The test counts holds, because their duration depends on the machine.
+// A process with one waiter competes with a process that has a thousand. It gets the key within two
+// batches. A batch ends after 5 ms and the hold that runs then, so after six holds of 1 ms. The
+// test counts holds, because their duration depends on the machine.
 func TestTurnsBounded(t *testing.T) {
 	testlevel.Full(t)
 	w := realWorld(t)
 	theirs, stop := busyLockers(t, w, 1, 1000, time.Millisecond)
 	l, _, _ := w.locker(lockcore.Options{})
-	eventually(t, "a crowd", func() bool { return theirs()[0] > 100 })
-	var waits []int64 // holds of the crowd meanwhile
+	eventually(t, "100 holds of the other process", func() bool { return theirs()[0] > 100 })
+	var waits []int64 // holds of the other process while the one waiter waits
 	for range 100 {
 		before := theirs()[0]
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
@@ -97,19 +99,19 @@ func TestTurnsBounded(t *testing.T) {
 	stop()
 	slices.Sort(waits)
 	p50, p90 := waits[len(waits)/2], waits[len(waits)*9/10]
-	t.Logf("%d turns beside a crowd with %d: holds of the crowd in between p50 %d, p90 %d, most %d", len(waits), theirs()[0], p50, p90, waits[len(waits)-1])
+	t.Logf("%d waits, %d holds of the other process; its holds during a wait: p50 %d, p90 %d, most %d", len(waits), theirs()[0], p50, p90, waits[len(waits)-1])
 	if p50 > 20 || p90 > 60 || theirs()[0] < int64(len(waits)) {
-		t.Errorf("%d turns: p50 %d holds of the crowd, p90 %d", len(waits), p50, p90)
+		t.Errorf("%d waits: holds of the other process during a wait: p50 %d, p90 %d", len(waits), p50, p90)
 	}
 }
 
-// lineUp returns when n processes stand in Redis's line for k.
+// lineUp returns when n requests are in the queue of "k" in Redis.
 func lineUp(t *testing.T, l *lockcore.Locker, n int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		if err != nil || time.Now().After(end) {
-			t.Fatalf("%d in line, want %d: %v", h.Queue, n, err)
+			t.Fatalf("%d requests in the queue, want %d: %v", h.Queue, n, err)
 		}
 		if h.Queue == n {
 			return
@@ -123,8 +125,8 @@ func inTime(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-// A key that was given up for a process in line is nobody else's: not the one's that had it, not that of its waiters, not a third's,
-// whether they wait or not.
+// A key is released for a process in the remote queue. No other call gets it before: not of the
+// previous holder, not of its waiters, not of a third process, with or without waiting.
 func TestTurnsNoBarging(t *testing.T) {
 	for name, waiting := range map[string]int{"released": 0, "batch over": 3} {
 		inTime(t, name, func(t *testing.T) {
@@ -143,24 +145,24 @@ func TestTurnsNoBarging(t *testing.T) {
 					return
 				}
 				if before := last.Swap(le.Token()); before == 0 != first {
-					t.Errorf("%s got the key out of turn", who)
+					t.Errorf("%s got the key before its turn", who)
 				}
 				if err := le.Release(t.Context()); err != nil {
 					t.Errorf("%s: %v", who, err)
 				}
 			}
 			le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
-			w.rdb.ScriptFlush(t.Context()) // its faults see the source, and with it the name
-			calls.Go(func() { take(b, lockcore.Terms{Wait: time.Minute}, "the one in line", true) })
+			w.rdb.ScriptFlush(t.Context()) // the source of the script shows its name to the faults
+			calls.Go(func() { take(b, lockcore.Terms{Wait: time.Minute}, "the waiter in the remote queue", true) })
 			lineUp(t, a, 1)
 			for i := range waiting {
 				calls.Go(func() { take(a, lockcore.Terms{Wait: time.Minute}, fmt.Sprint("waiter ", i), false) })
 			}
-			time.Sleep(20 * time.Millisecond) // they stand in line, and the batch is over
+			time.Sleep(20 * time.Millisecond) // until they wait, and the batch has ended
 			f := faults.Hold(locktest.Script("acquire"))
 			_ = le.Release(t.Context())
 			for n := range 10 {
-				for who, l := range map[string]*lockcore.Locker{"the one before": a, "a third": third} {
+				for who, l := range map[string]*lockcore.Locker{"the previous holder": a, "a third process": third} {
 					take(l, noWait, who, false)
 					if n == 0 {
 						calls.Go(func() { take(l, lockcore.Terms{Wait: time.Minute}, who+", waiting", false) })
@@ -177,7 +179,8 @@ func TestTurnsNoBarging(t *testing.T) {
 	}
 }
 
-// Whoever comes later to a process gets the key later, whatever the terms: no newcomer overtakes a call in line, with NoWait or without.
+// A later call of a process gets the key later, whatever its terms. No new call overtakes a waiter,
+// with NoWait or without.
 func TestTurnsNoOvertaking(t *testing.T) {
 	testlevel.Full(t)
 	for round := range 5 {
@@ -209,7 +212,7 @@ func TestTurnsNoOvertaking(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
-		first := int64(0) // least token of a newcomer
+		first := int64(0) // the smallest token of a new call
 		refused := 0
 		var newcomers sync.WaitGroup
 		for i := range 4 {
@@ -234,7 +237,7 @@ func TestTurnsNoOvertaking(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, "a newcomer is refused", func() bool {
+		eventually(t, "a new call is refused", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return refused > 0
@@ -247,12 +250,13 @@ func TestTurnsNoOvertaking(t *testing.T) {
 			t.Errorf("the waiters' tokens are not in order of arrival: %d", tokens)
 		}
 		if first != 0 && first < tokens[waiters-1] {
-			t.Errorf("a newcomer got token %d, the last in line %d; %d were refused", first, tokens[waiters-1], refused)
+			t.Errorf("a new call got token %d, the last waiter %d; %d new calls were refused", first, tokens[waiters-1], refused)
 		}
 	}
 }
 
-// A key that the own process has is refused to NoWait at once, without a command, and says who has it.
+// A call of this process has the key. A call with NoWait is refused at once, without a command, and
+// its error names the holder.
 func TestTurnsNoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// ear is an Observer that keeps the events of each call, which the test names by a number in its ctx.
+// ear is an Observer that keeps the events of each call. The test identifies a call by a number in
+// its ctx.
 type ear struct {
 	mu    sync.Mutex
 	heard map[int][]lockcore.Event
@@ -46,7 +47,7 @@ func (e *ear) Event(ctx context.Context, v lockcore.Event) {
 	e.more.Broadcast()
 }
 
-// until returns the event of call i that is of the type of like, as soon as there is one.
+// until waits for an event of call i with the type of like, and returns it.
 func (e *ear) until(t *testing.T, i int, like lockcore.Event) lockcore.Event {
 	t.Helper()
 	late := time.AfterFunc(20*time.Second, func() { panic("no such event") })
@@ -63,7 +64,7 @@ func (e *ear) until(t *testing.T, i int, like lockcore.Event) lockcore.Event {
 	}
 }
 
-// types are the events of call i in order.
+// types returns the types of the events of call i, in order.
 func (e *ear) types(i int) (names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,7 +74,7 @@ func (e *ear) types(i int) (names []string) {
 	return names
 }
 
-// relay is a key that one call has, with others of its process in line.
+// relay has a key that one call holds, while other calls of its process wait for it.
 type relay struct {
 	*world
 	l     *lockcore.Locker
@@ -82,7 +83,7 @@ type relay struct {
 	next  []chan *lockcore.Lease
 }
 
-// newRelay lets the calls with these terms follow call 0.
+// newRelay lets call 0 acquire the key. Calls with the terms of then wait for it.
 func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *ear, first lockcore.Terms, then ...lockcore.Terms) *relay {
 	t.Helper()
 	e.mu.Lock()
@@ -107,7 +108,7 @@ func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *ear, first lockcore
 	return r
 }
 
-// grant is the hold-id that Redis has.
+// grant returns the id of the grant that Redis has.
 func (r *relay) grant() string {
 	r.t.Helper()
 	fields, err := redistest.Fields(r.t.Context(), r.rdb, storedNames(lockcore.KindExclusive, "k")[0])
@@ -118,7 +119,7 @@ func (r *relay) grant() string {
 	return id
 }
 
-// pass releases le and returns the lease of the next call, and whether it was handed off.
+// pass releases le, and returns the lease of the next call and whether the key was handed off.
 func (r *relay) pass(le *lockcore.Lease, i int) (next *lockcore.Lease, handed bool) {
 	r.t.Helper()
 	before := r.grant()
@@ -129,18 +130,19 @@ func (r *relay) pass(le *lockcore.Lease, i int) (next *lockcore.Lease, handed bo
 	return next, r.grant() == before
 }
 
-// handedOver returns a relay whose first lease was handed off.
+// handedOver returns a relay whose first lease was handed off, and the lease of the next call.
 func handedOver(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
 	t.Helper()
 	r := start()
 	le, handed := r.pass(r.first, 0)
 	if !handed {
-		t.Fatal("nothing was handed off")
+		t.Fatal("the key was not handed off")
 	}
 	return r, le
 }
 
-// relays is for a bubble: a busy machine may need more than the 5 ms of a batch.
+// relays returns a function that makes relays. It needs a bubble, because a busy machine may be
+// slower than the 5 ms of a batch.
 func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *relay {
 	t.Helper()
 	w, e := newWorld(t), newEar()
@@ -148,7 +150,8 @@ func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *
 	return func() *relay { return newRelay(t, w, l, e, first, then...) }
 }
 
-// A waiter that wants another lease gets a grant of its own, as long as it asked for; so does who follows an extended one.
+// A waiter requests another lease than that of the holder. It gets its own grant, with the lease
+// that it requests. The same holds for a waiter after an extended lease.
 func TestTurnsOwnLease(t *testing.T) {
 	long, short := lockcore.Terms{Lease: 20 * time.Second}, lockcore.Terms{Lease: 4 * time.Second}
 	fixed := lockcore.Terms{Lease: 4 * time.Second, NoRenew: true}
@@ -173,7 +176,7 @@ func TestTurnsOwnLease(t *testing.T) {
 				}
 				le, handed := r.pass(r.first, 0)
 				if left := r.left(r.l, "k"); handed || left > test.then.Lease || left < test.then.Lease-2*time.Second {
-					t.Errorf("handed off: %v; the lease of %v has %v left", handed, test.then.Lease, left)
+					t.Errorf("handed off: %v, want false; of the lease of %v remain %v", handed, test.then.Lease, left)
 				}
 				if le.Token() <= r.first.Token() {
 					t.Errorf("token %d after %d", le.Token(), r.first.Token())
@@ -183,12 +186,12 @@ func TestTurnsOwnLease(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		_, le := handedOver(t, relays(t, long, long)) // leases with equal terms are handed off, else this test proves nothing
+		_, le := handedOver(t, relays(t, long, long)) // a control: with equal leases the key is handed off
 		_ = le.Release(t.Context())
 	})
 }
 
-// MaxHold counts from a hold's own beginning and ends with it.
+// MaxHold counts from the beginning of its own hold, and does not bound the next hold.
 func TestTurnsMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited, free := lockcore.Terms{MaxHold: 60 * time.Millisecond}, lockcore.Terms{}
@@ -204,7 +207,7 @@ func TestTurnsMaxHold(t *testing.T) {
 
 		r, le = handedOver(t, relays(t, free, limited, free))
 		start := time.Now()
-		<-le.Context().Done() // before the watchdog has told Redis
+		<-le.Context().Done() // before the watchdog has published the holder
 		if d := time.Since(start); d <= 0 || d > 60*time.Millisecond || !errors.Is(context.Cause(le.Context()), lockcore.ErrMaxHold) {
 			t.Errorf("ended after %v: %v", d, context.Cause(le.Context()))
 		}
@@ -219,7 +222,7 @@ func TestTurnsMaxHold(t *testing.T) {
 	})
 }
 
-// Each hold has a token and events of its own.
+// Each hold has its own token and events.
 func TestTurnsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
@@ -229,17 +232,17 @@ func TestTurnsEvents(t *testing.T) {
 		}
 		for i, want := range [][]string{{"Granted", "Released"}, {"Waiting", "Granted", "Released"}} {
 			if got := r.ear.types(i); !reflect.DeepEqual(got, want) {
-				t.Errorf("call %d heard %q, want %q", i, got, want)
+				t.Errorf("events of call %d: %q, want %q", i, got, want)
 			}
 		}
 		for i, le := range []*lockcore.Lease{r.first, le} {
-			g := r.ear.until(t, i, lockcore.Granted{}).(lockcore.Granted)   //nolint:errcheck // asked for
-			e := r.ear.until(t, i, lockcore.Released{}).(lockcore.Released) //nolint:errcheck // asked for
+			g := r.ear.until(t, i, lockcore.Granted{}).(lockcore.Granted)   //nolint:errcheck // until returns this type
+			e := r.ear.until(t, i, lockcore.Released{}).(lockcore.Released) //nolint:errcheck // until returns this type
 			if g.Token != le.Token() || g.Contended != (i > 0) || g.Abandoned || e.Lost != nil || e.Stale || e.Err != nil {
 				t.Errorf("call %d: %+v, %+v", i, g, e)
 			}
 			if long := e.Held >= 20*time.Millisecond; long != (i > 0) {
-				t.Errorf("call %d held it for %v", i, e.Held)
+				t.Errorf("call %d: Held is %v", i, e.Held)
 			}
 		}
 		if le.Token() != r.first.Token()+1 {
@@ -248,7 +251,7 @@ func TestTurnsEvents(t *testing.T) {
 	})
 }
 
-// After a hand-off Inspect, asked anywhere, names the hold that runs within about 300 ms, and its token.
+// After a hand-off Inspect of any process returns the new hold and its token within about 300 ms.
 func TestTurnsInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
@@ -263,11 +266,11 @@ func TestTurnsInspect(t *testing.T) {
 				break
 			}
 			if d := time.Since(start); d > 600*time.Millisecond {
-				t.Fatalf("%v after the hand-off Redis says %+v", d, h)
+				t.Fatalf("%v after the hand-off Inspect returns %+v", d, h)
 			}
 			time.Sleep(time.Millisecond)
 		}
-		t.Logf("told after %v", time.Since(start))
+		t.Logf("published after %v", time.Since(start))
 		_ = le.Release(t.Context())
 	})
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// giveOnce makes connections stand.
+// giveOnce opens the connections and loads the scripts.
 func (w *world) giveOnce(l *lockcore.Locker) {
 	for range 3 {
 		_ = w.must(l.Acquire(context.Background(), "warm", noWait)).Release(context.Background())
 	}
 }
 
-// Callers whose own ctx ends say nothing of Redis to those behind them.
+// The ctx of some calls ends before Redis replies. The calls behind them do not get ErrUnavailable
+// for that.
 func TestTurnsCanceledAskers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -39,7 +40,7 @@ func TestTurnsCanceledAskers(t *testing.T) {
 				}
 				_, err := l.Acquire(ctx, "k", terms)
 				if d == 0 && errors.Is(err, lockcore.ErrUnavailable) {
-					t.Errorf("%s: Redis answers every command within 200 ms, but: %v", name, err)
+					t.Errorf("%s: %v, but Redis replies to each command within 300 ms", name, err)
 				}
 			})
 			synctest.Wait()
@@ -57,7 +58,8 @@ func TestTurnsCanceledAskers(t *testing.T) {
 	})
 }
 
-// A grant that the call that asked for it no longer wanted is its taker's, also in the eyes of others.
+// The call that sent a request ends, and its grant goes to the next call. Other processes see that
+// call as the holder.
 func TestTurnsUnusedGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -79,13 +81,14 @@ func TestTurnsUnusedGrant(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		if h.Holder.Task != "task B" {
-			t.Errorf("after 50 s: held by %q, %v; task B has it, A never ran", h.Holder.Task, err)
+			t.Errorf("after 50 s the holder is %q, %v, want task B, because A never ran", h.Holder.Task, err)
 		}
 		all.Wait()
 	})
 }
 
-// A fingerprint is compared with that of who has the key, not of who had it.
+// The key has been released and its fingerprint forgotten. A claim with another fingerprint than
+// that of the last holder gets no ErrMismatch.
 func TestTurnsOldMismatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -104,11 +107,11 @@ func TestTurnsOldMismatch(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		faults.Delay(20 * time.Millisecond)
-		_ = theirs.lease.Release(t.Context()) // and forgotten
+		_ = theirs.lease.Release(t.Context()) // Redis forgets the fingerprint
 		start := time.Now()
 		c := claim(t.Context(), l, "b")
 		if c.lease == nil {
-			t.Errorf("nobody runs or has run with another payload, but after %v: %v", time.Since(start), c.err)
+			t.Errorf("the key is free, but the claim returned after %v: %v", time.Since(start), c.err)
 		} else {
 			_ = c.lease.Release(t.Context())
 		}
@@ -129,7 +132,8 @@ func (p *panicky) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// The same when it panics as a call in line learns for whom it waits.
+// The Observer panics in the Waiting event of a call. After the release of the holder the key is
+// free.
 func TestTurnsObserverPanicsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -139,7 +143,7 @@ func TestTurnsObserverPanicsLate(t *testing.T) {
 		faults.Delay(50 * time.Millisecond)
 		first := make(chan *lockcore.Lease)
 		go func() { first <- w.must(l.Acquire(t.Context(), "k", long)) }()
-		synctest.Wait() // it asks
+		synctest.Wait() // it sends a request
 		p.armed.Store(true)
 		recovered := make(chan any)
 		go func() {
@@ -155,7 +159,7 @@ func TestTurnsObserverPanicsLate(t *testing.T) {
 	})
 }
 
-// An Observer that panics leaves no key behind that is held for nobody.
+// The Observer panics in an event of a waiting call. The key does not stay held.
 func TestTurnsObserverPanics(t *testing.T) {
 	for name, on := range map[string]func(lockcore.Event) bool{
 		"Waiting": func(e lockcore.Event) bool { _, ok := e.(lockcore.Waiting); return ok },
@@ -181,7 +185,7 @@ func TestTurnsObserverPanics(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 				h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k")
 				if h.State == lockcore.StateHeld {
-					t.Errorf("10 min later: %+v, %v", h, err)
+					t.Errorf("held after 10 min: %+v, %v", h, err)
 				}
 				_ = w.must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 			})

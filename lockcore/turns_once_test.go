@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// claimed is what a call of Claim returned.
+// claimed is the result of a call of Claim.
 type claimed struct {
 	lease  *lockcore.Lease
 	record *lockcore.Record
@@ -24,7 +24,8 @@ func claim(ctx context.Context, l *lockcore.Locker, print string) claimed {
 	return c
 }
 
-// What one call records, a hundred in line of its process have without a command, each as bytes of its own.
+// A call records bytes. A hundred waiters of its process get them without a command, each in its
+// own slice.
 func TestTurnsRecord(t *testing.T) {
 	testlevel.Full(t)
 	const waiters = 100
@@ -41,7 +42,7 @@ func TestTurnsRecord(t *testing.T) {
 		e.until(t, i, lockcore.Waiting{})
 	}
 	if c := claim(t.Context(), l, "b"); !errors.Is(c.err, lockcore.ErrMismatch) {
-		t.Errorf("another payload while it runs: %v", c.err)
+		t.Errorf("another payload during the run: %v, want ErrMismatch", c.err)
 	}
 	count.Reset()
 	if err := first.lease.Complete(t.Context(), []byte("done"), time.Hour); err != nil {
@@ -60,19 +61,20 @@ func TestTurnsRecord(t *testing.T) {
 	}
 	for i, r := range records {
 		if r.Data[0] != byte(i) {
-			t.Fatal("two share their bytes")
+			t.Fatal("two records share their bytes")
 		}
 	}
-	// Two when the first script was sent by its digest and in full.
+	// Two, if the script was sent by its digest first and then in full.
 	if n := count.Count("complete"); n > 2 || n != len(count.Commands()) {
-		t.Errorf("it took %v", count)
+		t.Errorf("the completion sent %v", count)
 	}
 	if c := claim(t.Context(), l, "b"); !errors.Is(c.err, lockcore.ErrMismatch) {
-		t.Errorf("another payload when it is done: %v", c.err)
+		t.Errorf("another payload after the completion: %v, want ErrMismatch", c.err)
 	}
 }
 
-// A call in line whose payload is another one than that of the run that begins, here or elsewhere, is told so and never runs.
+// A waiting claim has another fingerprint than the run that begins, in this process or in another
+// one. It gets ErrMismatch and never runs.
 func TestTurnsMismatch(t *testing.T) {
 	testlevel.Full(t)
 	for _, elsewhere := range []bool{false, true} {
@@ -80,7 +82,7 @@ func TestTurnsMismatch(t *testing.T) {
 			w, e := realWorld(t), newEar()
 			l, _, _ := w.locker(lockcore.Options{Observer: e})
 			other, _, _ := w.locker(lockcore.Options{})
-			first := claim(t.Context(), map[bool]*lockcore.Locker{true: other, false: l}[elsewhere], "") // fits all
+			first := claim(t.Context(), map[bool]*lockcore.Locker{true: other, false: l}[elsewhere], "") // an empty fingerprint matches all
 			if first.lease == nil {
 				t.Fatal(first.err)
 			}
@@ -91,7 +93,7 @@ func TestTurnsMismatch(t *testing.T) {
 				go func() {
 					c := claim(e.call(t.Context(), i), l, print)
 					if c.lease != nil {
-						time.Sleep(100 * time.Millisecond) // the others need not wait for its end
+						time.Sleep(100 * time.Millisecond) // the calls that are refused do not wait for its end
 						c.err = errors.Join(c.err, c.lease.Complete(t.Context(), []byte(print), time.Hour))
 						c.record = &lockcore.Record{Data: []byte(print)}
 					}
@@ -114,7 +116,7 @@ func TestTurnsMismatch(t *testing.T) {
 				}
 			}
 			if done != calls/2 || mismatch != calls/2 {
-				t.Errorf("%d have the record, %d were refused", done, mismatch)
+				t.Errorf("%d calls got the record, %d were refused", done, mismatch)
 			}
 		})
 	}

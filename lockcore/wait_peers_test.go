@@ -13,9 +13,11 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Mistakes that other libraries have made: waiting for a key, and what stays behind.
+// The tests of this file repeat mistakes of other libraries in waiting for a key, and in leftover
+// data in the store.
 
-// take acquires key in the background and gives it back at once. The channel says when it was granted.
+// take acquires key in the background and releases it at once. The channel receives the time of the
+// grant.
 func (p *peerPair) take(l *lockcore.Locker, key string, wait time.Duration) <-chan time.Time {
 	got := make(chan time.Time, 1)
 	go func() {
@@ -31,21 +33,23 @@ func (p *peerPair) take(l *lockcore.Locker, key string, wait time.Duration) <-ch
 	return got
 }
 
-// Redisson #3712 and asynq, whose tasks of a worker that died wait for its recoverer: nobody looks when a dead holder's lease ends.
+// Redisson #3712 and asynq, whose tasks of a dead worker wait for its recoverer: the end of the
+// lease of a dead holder is found late. Here a waiter gets the key within 250 ms after that.
 func TestPeer_asynqDeadHolderIsFoundLate(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		for _, lease := range []time.Duration{1500 * time.Millisecond, 7 * time.Second, 30 * time.Second, 61 * time.Second} {
 			dead := p.must(p.a.Acquire(t.Context(), lease.String(), lockcore.Terms{Lease: lease, NoRenew: true}))
 			start := time.Now()
 			if d := (<-p.take(p.b, lease.String(), time.Hour)).Sub(start); d < lease || d > lease+250*time.Millisecond {
-				t.Errorf("a lease of %v, taken after %v", lease, d)
+				t.Errorf("a lease of %v, acquired after %v", lease, d)
 			}
 			_ = dead.Release(t.Context())
 		}
 	})
 }
 
-// Redisson #1104, #2883, #3004 and #3730: the fair lock waits for a waiter that is dead.
+// Redisson #1104, #2883, #3004 and #3730: the fair lock waits for a dead waiter. Here the next
+// waiter gets the key at once.
 func TestPeer_redissonDeadWaiterAtTheHead(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		third, _, _ := p.locker(lockcore.Options{})
@@ -64,14 +68,15 @@ func TestPeer_redissonDeadWaiterAtTheHead(t *testing.T) {
 		released := time.Now()
 		_ = le.Release(t.Context())
 		if d := (<-got).Sub(released); d > 100*time.Millisecond {
-			t.Errorf("the next one had the key after %v", d)
+			t.Errorf("the next waiter got the key after %v", d)
 		}
 		cancel()
 		<-dead
 	})
 }
 
-// Redisson #3829: a key that was deleted by hand, with its queue, wakes nobody.
+// Redisson #3829: deleting a key and its queue by hand wakes no waiter. Here the waiter gets the
+// key with its next request, and the holder loses it at its next renewal.
 func TestPeer_redissonKeyDeletedByHand(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -80,17 +85,18 @@ func TestPeer_redissonKeyDeletedByHand(t *testing.T) {
 		p.memory.Redis.FlushAll()
 		deleted := time.Now()
 		if d := (<-got).Sub(deleted); d > 2500*time.Millisecond {
-			t.Errorf("taken after %v", d)
+			t.Errorf("acquired after %v", d)
 		}
 		<-le.Context().Done()
 		if d := time.Since(deleted); d > 12*time.Second {
-			t.Errorf("its holder learned of it after %v", d)
+			t.Errorf("the ctx of the holder ended after %v", d)
 		}
 		_ = le.Release(t.Context())
 	})
 }
 
-// Redisson #6510: 25 million keys for tokens of locks that nobody uses any more. Nothing stays, of holders and waiters who died either.
+// Redisson #6510: 25 million keys for tokens of unused locks. Here no key stays in Redis, also not
+// of holders and waiters that died.
 func TestPeer_redissonKeysThatStay(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		for i := range 200 {
@@ -111,7 +117,7 @@ func TestPeer_redissonKeysThatStay(t *testing.T) {
 		dead.Wait()
 		time.Sleep(25 * time.Hour)
 		if keys := p.memory.Redis.Keys(); len(keys) > 0 {
-			t.Errorf("there are still %q", keys)
+			t.Errorf("after 25 h Redis still has %q", keys)
 		}
 		p.faults.Heal()
 		_ = died.Release(t.Context())
@@ -119,13 +125,14 @@ func TestPeer_redissonKeysThatStay(t *testing.T) {
 	})
 }
 
-// rueidis #457: a deadlock in which all wait and nobody is left who asks.
+// rueidis #457: a deadlock in which all calls wait and none sends a request. Here the next call
+// continues when the leader gives up.
 func TestPeer_rueidislockAskerGivesUp(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 		var got <-chan time.Time
 		var quit sync.WaitGroup
-		for i := range 5 { // each asks Redis until its time is up; the one behind it goes on
+		for i := range 5 { // each sends requests until its time ends, and then the next one is the leader
 			quit.Go(func() {
 				if _, err := p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Duration(i+1) * 300 * time.Millisecond}); !errors.Is(err, lockcore.ErrBusy) {
 					t.Error(err)
@@ -139,12 +146,13 @@ func TestPeer_rueidislockAskerGivesUp(t *testing.T) {
 		released := time.Now()
 		_ = le.Release(t.Context())
 		if d := (<-got).Sub(released); d > 100*time.Millisecond {
-			t.Errorf("taken after %v", d)
+			t.Errorf("acquired after %v", d)
 		}
 	})
 }
 
-// rueidislock again: whoever waits for a key that becomes done learns it at once, and not when it looks again.
+// rueidislock: a waiter gets the record of a done key only with its next request. Here it gets the
+// record at once.
 func TestPeer_rueidislockRecordWithoutAWord(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le, _, err := p.b.Claim(t.Context(), "k", lockcore.Claim{})
@@ -165,12 +173,13 @@ func TestPeer_rueidislockRecordWithoutAWord(t *testing.T) {
 			t.Error(err)
 		}
 		if d := (<-got).Sub(done); d > 100*time.Millisecond {
-			t.Errorf("learned after %v", d)
+			t.Errorf("the record was returned after %v", d)
 		}
 	})
 }
 
-// etcd #9921 and #11456: a waiter is told that it has the lock by a session that has lost it.
+// etcd #9921 and #11456: a session that has lost its lock grants it to a waiter. Here a lost key is
+// not handed off.
 func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -183,7 +192,7 @@ func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		select {
 		case <-got:
-			t.Error("granted beside another holder")
+			t.Error("a waiter got the key while another process has it")
 			got = nil
 		default:
 		}
@@ -196,7 +205,8 @@ func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
 	})
 }
 
-// asynq #1144: an orphan that somebody has picked up, and not run, is an orphan no more.
+// asynq #1144: an orphan that a worker has fetched but not run is no longer an orphan. Here a key
+// stays abandoned if a call took it over and did not run.
 func TestPeer_asynqOrphanForgotten(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		third, _, _ := p.locker(lockcore.Options{})
@@ -216,23 +226,24 @@ func TestPeer_asynqOrphanForgotten(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		next, _, err := p.b.Claim(t.Context(), "k", lockcore.Claim{Terms: noWait})
 		if err != nil || !next.Abandoned() {
-			t.Fatalf("taken over without a word: %v", err)
+			t.Fatalf("takeover: %v, or Abandoned is false", err)
 		}
 		_ = next.Release(t.Context())
 		_ = le.Release(t.Context())
 	})
 }
 
-// redsync #164: the end of the caller's ctx is reported as a failure of the servers. Here: calls that end with a request under way
-// must not count as failures of Redis, which a call behind them would report. Finding B18.
+// redsync #164: the end of the ctx of the caller is reported as a failure of the servers. Here
+// calls end while their request is under way. That does not count as a failure of Redis, which a
+// later call would report.
 func TestPeer_redsyncEndOfACanceledCall(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 		held := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
-		p.faults.Delay(100 * time.Millisecond) // one way: the first reply would come after 200 ms
+		p.faults.Delay(100 * time.Millisecond) // one way, so the first reply arrives after 200 ms
 		stop := errors.New("stop")
 		var calls sync.WaitGroup
-		for _, after := range []time.Duration{50, 200, 350} { // of each at this time the request is under way
+		for _, after := range []time.Duration{50, 200, 350} { // at this time the request of the call is under way
 			ctx, cancel := context.WithTimeoutCause(t.Context(), after*time.Millisecond, stop)
 			defer cancel()
 			calls.Go(func() {
@@ -248,7 +259,7 @@ func TestPeer_redsyncEndOfACanceledCall(t *testing.T) {
 		synctest.Wait()
 		_, err := p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: 400 * time.Millisecond})
 		if !errors.Is(err, lockcore.ErrBusy) || errors.Is(err, lockcore.ErrUnavailable) {
-			t.Errorf("behind calls that ended: %v; want busy", err)
+			t.Errorf("a call behind calls that ended: %v, want ErrBusy", err)
 		}
 		cancel(stop)
 		calls.Wait()

@@ -15,7 +15,8 @@ import (
 
 var long = lockcore.Terms{Wait: time.Hour}
 
-// Processes take turns, who comes first in a process is served first there, and each release wakes one waiter only.
+// Processes take turns, the calls of a process are served in order of arrival, and each release
+// wakes one waiter only.
 func TestWaitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -47,20 +48,21 @@ func TestWaitInOrder(t *testing.T) {
 		start := time.Now()
 		_ = first.Release(t.Context())
 		wg.Wait()
-		want := []int{1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14, 17, 16, 19, 18} // a had it, so b is first
+		want := []int{1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14, 17, 16, 19, 18} // process a had the key, so b is first
 		if !slices.Equal(order, want) {
 			t.Errorf("served in the order %v", order)
 		}
 		if d := time.Since(start); d > 1010*time.Millisecond {
 			t.Errorf("20 turns of 50 ms took %v", d)
 		}
-		if n := len(ca.Commands()) + len(cb.Commands()); n < 39 || n > 46 { // one to ask, one to release and queue again
+		if n := len(ca.Commands()) + len(cb.Commands()); n < 39 || n > 46 { // one to acquire, one to release and queue again
 			t.Errorf("%d commands for 20 turns", n)
 		}
 	})
 }
 
-// With every message dropped a free key is taken within the wait cap; with the subscription alive at once.
+// A release wakes a subscribed waiter at once. If the notification is lost, the waiter gets the
+// free key with its next request, within 2.5 s.
 func TestWaitWithoutMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -83,24 +85,24 @@ func TestWaitWithoutMessages(t *testing.T) {
 		_ = le.Release(t.Context())
 		<-got
 		if d := time.Since(released); d > time.Millisecond {
-			t.Errorf("woken after %v", d)
+			t.Errorf("the waiter got the key after %v", d)
 		}
 		le = w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		go wait()
 		time.Sleep(1500 * time.Millisecond)
 		faults.SilenceReplies()
-		_ = le.Release(t.Context()) // the message is lost
+		_ = le.Release(t.Context()) // the notification is lost
 		time.Sleep(100 * time.Millisecond)
 		faults.Heal()
 		released = time.Now()
 		<-got
 		if d := time.Since(released); d > 2500*time.Millisecond {
-			t.Errorf("a lost message cost %v", d)
+			t.Errorf("after a lost notification the waiter got the key after %v", d)
 		}
 	})
 }
 
-// A dead holder's key is taken within the lease and 250 ms, without any message.
+// A holder dies. A waiter gets its key within the lease and 250 ms, without any notification.
 func TestWaitForDeadHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -112,17 +114,18 @@ func TestWaitForDeadHolder(t *testing.T) {
 		start := time.Now()
 		le := w.must(b.Acquire(t.Context(), "k", long))
 		if d := time.Since(start); d > 30*time.Second+250*time.Millisecond {
-			t.Errorf("taken after %v", d)
+			t.Errorf("acquired after %v", d)
 		}
 		if !le.Abandoned() {
-			t.Error("not told that it was abandoned")
+			t.Error("Abandoned is false")
 		}
 		_ = le.Release(t.Context())
 		_ = dead.Release(t.Context())
 	})
 }
 
-// A waiter whose time is up is refused with who holds the key; one whose ctx ends is told that too; both leave the line.
+// The Wait of one call ends, and the ctx of another. Both get ErrBusy, the first with the holder,
+// the second with the cause of its ctx. Both leave the queue.
 func TestWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -158,7 +161,7 @@ func TestWaitInVain(t *testing.T) {
 	})
 }
 
-// A waiter that gives up just when its turn comes passes it on.
+// A waiter gives up at the moment of its turn. The key goes to the next waiter.
 func TestWaitPassesTurnOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -180,13 +183,13 @@ func TestWaitPassesTurnOn(t *testing.T) {
 			_ = le.Release(t.Context())
 		}()
 		time.Sleep(200 * time.Millisecond)
-		faults.Delay(100 * time.Millisecond) // b's turn comes, and its claim is under way when it gives up
+		faults.Delay(100 * time.Millisecond) // b is notified of its turn, and gives up while its request is under way
 		released := time.Now()
 		_ = le.Release(t.Context())
 		time.Sleep(50 * time.Millisecond)
 		cancel()
 		if err := <-gaveUp; err == nil {
-			t.Error("granted to somebody who is gone")
+			t.Error("a canceled call got the key")
 		}
 		if d := (<-got).Sub(released); d > time.Second {
 			t.Errorf("the turn was passed on after %v", d)
@@ -194,13 +197,14 @@ func TestWaitPassesTurnOn(t *testing.T) {
 	})
 }
 
-// Forged and repeated messages are hints: nothing is granted by them, and the asks that they cause are bounded.
+// Notifications are forged or repeated. They grant nothing, and the number of requests that they
+// cause is bounded.
 func TestWakeForged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, _, _ := w.locker(lockcore.Options{})
 		b, _, count := w.locker(lockcore.Options{})
-		_ = w.must(b.Acquire(t.Context(), "k", noWait)).Release(t.Context()) // the counter learns the scripts' names
+		_ = w.must(b.Acquire(t.Context(), "k", noWait)).Release(t.Context()) // shows the names of the scripts to the counter
 		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		refused := make(chan error)
 		go func() { _, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}); refused <- err }()
@@ -218,7 +222,7 @@ func TestWakeForged(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if n := count.Count("acquire"); n == 0 || n > 60 {
-			t.Errorf("5000 forged messages caused %d asks", n)
+			t.Errorf("5000 forged notifications caused %d requests", n)
 		}
 		for _, m := range []string{"", "w", "v", "x", strings.Repeat("w", 1000), "v" + request} {
 			w.rdb.Publish(t.Context(), channel, m)
@@ -232,7 +236,7 @@ func TestWakeForged(t *testing.T) {
 	})
 }
 
-// One subscription per process serves all keys, and is gone a minute after the last use.
+// One subscription of a process serves all keys. It ends a minute after its last use.
 func TestWakeSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -256,7 +260,7 @@ func TestWakeSubscription(t *testing.T) {
 			wg.Wait()
 		}
 		if n := count.Count("subscribe"); n != 1 {
-			t.Errorf("subscribed %d times", n)
+			t.Errorf("subscribed %d times, want once", n)
 		}
 		time.Sleep(90 * time.Second)
 		if ch := w.memory.Redis.PubSubChannels("holdfast:2:wake:*"); len(ch) != 0 {
@@ -265,7 +269,7 @@ func TestWakeSubscription(t *testing.T) {
 	})
 }
 
-// An idle Locker sends nothing, and one that has been used becomes idle again.
+// An unused Locker sends nothing. A Locker that is no longer used sends nothing either.
 func TestIdleIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

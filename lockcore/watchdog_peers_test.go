@@ -17,9 +17,10 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Mistakes that other libraries have made, each as a test here; docs/peers.md lists them all. This file: keeping a lease.
+// docs/peers.md lists the mistakes of other libraries that the tests TestPeer_ repeat. The tests of
+// this file repeat those in renewing a lease.
 
-// peers runs test in a bubble, on two processes of which the first is behind faults.
+// peers runs test in a bubble, with two Lockers. The connections of the first one have faults.
 func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -29,7 +30,7 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 		p.a, p.faults, p.sent = l, faults, count
 		p.b, _, _ = p.locker(lockcore.Options{})
 		client := p.client(faults, count)
-		for _, s := range redisbackend.Scripts() { // so that the faults and the counter know their names
+		for _, s := range redisbackend.Scripts() { // shows the names of the scripts to the faults and the counter
 			_ = s.Load(t.Context(), client)
 		}
 		count.Reset()
@@ -37,17 +38,19 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 	})
 }
 
-// etcd's client counts a lease from the reply to its keep-alive, so that it ends up to one way after the server's (client/v3/lease.go,
-// deadlineLoop). node-redlock counted the time of a long acquisition to the lease (#166, #167).
+// The client of etcd counts a lease from the reply to its keep-alive, so its lease ends up to one
+// way after that of the server (client/v3/lease.go, deadlineLoop). node-redlock added the time of a
+// long acquisition to the lease (#166, #167). Here a lease counts from the time at which its
+// command was sent.
 func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context()) // a dial would not get through
+		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context()) // opens the connection, because a dial would fail
 		p.faults.SilenceReplies()
 		time.AfterFunc(900*time.Millisecond, p.faults.Heal)
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second, NoRenew: true}))
 		<-le.Context().Done()
 		if left := p.left(p.b, "k"); left < 500*time.Millisecond {
-			t.Errorf("granted by a late answer: canceled %v before the lease ends, want a tenth of it", left)
+			t.Errorf("granted by a late reply: canceled %v before the end of the lease, want a tenth of it", left)
 		}
 		_ = le.Release(t.Context())
 
@@ -64,14 +67,14 @@ func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 		p.faults.Silence()
 		<-le.Context().Done()
 		if left := p.left(p.b, "k"); left < 3*time.Second {
-			t.Errorf("renewed by a late answer: canceled %v before the lease ends, want a tenth of it", left)
+			t.Errorf("renewed by a late reply: canceled %v before the end of the lease, want a tenth of it", left)
 		}
 		p.faults.Heal()
 		_ = le.Release(t.Context())
 	})
 }
 
-// Redisson 3.14.0 (#3194) and 3.12.1: no more renewals after a reconnect.
+// Redisson 3.14.0 (#3194) and 3.12.1: renewals end after a reconnect. Here they continue.
 func TestPeer_redissonWatchdogAfterReconnect(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -83,7 +86,8 @@ func TestPeer_redissonWatchdogAfterReconnect(t *testing.T) {
 	})
 }
 
-// Redisson 3.44.0, Consul #912, python-redis-lock and ShedLock's KeepAliveLockProvider: one renewal that fails ends all renewals.
+// Redisson 3.44.0, Consul #912, python-redis-lock and ShedLock's KeepAliveLockProvider: one failed
+// renewal ends all renewals. Here they continue.
 func TestPeer_redissonWatchdogAfterOneError(t *testing.T) {
 	for _, text := range []string{"LOADING Redis is loading the dataset in memory", "BUSY Redis is busy running a script", "NOPERM this user has no permissions", "ERR unknown"} {
 		peers(t, func(t *testing.T, p *peerPair) {
@@ -99,7 +103,8 @@ func TestPeer_redissonWatchdogAfterOneError(t *testing.T) {
 	}
 }
 
-// dynamolock #280: a heartbeat of which nobody knows whether it arrived is taken for the loss of the lock.
+// dynamolock #280: a heartbeat without a reply counts as the loss of the lock. Here the lease is
+// renewed again.
 func TestPeer_dynamolockAmbiguousHeartbeat(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
@@ -107,7 +112,7 @@ func TestPeer_dynamolockAmbiguousHeartbeat(t *testing.T) {
 			f := plant(p.faults, locktest.Script("renew"))
 			time.Sleep(15 * time.Second)
 			if !struckBy(f) {
-				t.Errorf("inconclusive: %s: nothing was struck", name)
+				t.Errorf("inconclusive: %s: the fault did not happen", name)
 			}
 			f.Deliver()
 			time.Sleep(time.Minute)
@@ -116,7 +121,8 @@ func TestPeer_dynamolockAmbiguousHeartbeat(t *testing.T) {
 	}
 }
 
-// Redisson 3.46.0: a lock that was entered again is renewed no more when the inner run has returned.
+// Redisson 3.46.0: a reentrant lock is no longer renewed after the inner run has returned. Here it
+// is.
 func TestPeer_redissonWatchdogAfterReentry(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -128,14 +134,15 @@ func TestPeer_redissonWatchdogAfterReentry(t *testing.T) {
 	})
 }
 
-// Redisson 3.48.0: a replica that was promoted does not know the scripts, and renewals fail.
+// Redisson 3.48.0: a promoted replica does not know the scripts, and renewals fail. Here a script
+// is sent in full if the server does not know it.
 func TestPeer_redissonForgottenScripts(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		for range 200 {
 			time.Sleep(5 * time.Second)
 			if left := p.left(p.b, "k"); left < 19*time.Second {
-				t.Fatalf("%v left of the lease: not renewed in the same round", left)
+				t.Fatalf("the remaining lease is %v: it was not renewed in the same round", left)
 			}
 			if err := p.rdb.ScriptFlush(t.Context()).Err(); err != nil {
 				t.Fatal(err)
@@ -145,7 +152,8 @@ func TestPeer_redissonForgottenScripts(t *testing.T) {
 	})
 }
 
-// Redisson 4.4.0 and #7272: a renewal that is under way when the lock is given back keeps it, or the next holder's, alive; and goes on.
+// Redisson 4.4.0 and #7272: a renewal under way at the release extends that lock or the lock of the
+// next holder, and renewals continue. Here a late renewal changes nothing, and no more follow.
 func TestPeer_redissonRenewalAfterUnlock(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -159,23 +167,24 @@ func TestPeer_redissonRenewalAfterUnlock(t *testing.T) {
 		held.Deliver()
 		time.Sleep(time.Second)
 		if left := p.left(p.b, "k"); left > 9*time.Second {
-			t.Errorf("the late renewal of another keeps the key: %v left", left)
+			t.Errorf("a late renewal of the previous hold extended the lease: %v left", left)
 		}
 		_ = next.Release(t.Context())
 		p.sent.Reset()
 		time.Sleep(time.Hour)
 		if n := p.sent.Count("renew"); n > 0 {
-			t.Errorf("%d renewals for a lock that was given back", n)
+			t.Errorf("%d renewals of a released key", n)
 		}
 	})
 }
 
-// Redisson 3.16.3: a tryLock that is interrupted just as it is granted is renewed for ever.
+// Redisson 3.16.3: an interrupted tryLock that is granted at that moment is renewed forever. Here
+// such a grant is withdrawn.
 func TestPeer_redissonInterruptedIsRenewed(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.must(p.a.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 		p.faults.Delay(100 * time.Millisecond)
-		for after := range 25 { // at each moment of the way there and back
+		for after := range 25 { // at each moment of the round trip
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(after)*10*time.Millisecond)
 			if le, err := p.a.Acquire(ctx, "k", lockcore.Terms{}); err == nil {
 				_ = le.Release(t.Context())
@@ -184,7 +193,7 @@ func TestPeer_redissonInterruptedIsRenewed(t *testing.T) {
 			time.Sleep(time.Second)
 			_ = p.must(p.b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 		}
-		for n := int64(1); ; n++ { // and at each look at its ctx, so also between the grant's reply and its use: finding B18
+		for n := int64(1); ; n++ { // and at each call of its Err, so also between the reply of the grant and its use
 			inner, cancel := context.WithCancel(t.Context())
 			ctx := &canceledAtLook{Context: inner, cancel: cancel, n: n}
 			le, err := p.a.Acquire(ctx, "k", lockcore.Terms{})
@@ -202,14 +211,14 @@ func TestPeer_redissonInterruptedIsRenewed(t *testing.T) {
 		p.sent.Reset()
 		time.Sleep(time.Hour)
 		if n := p.sent.Count("renew"); n > 0 {
-			t.Errorf("%d renewals for nobody", n)
+			t.Errorf("%d renewals without a hold", n)
 		}
 	})
 }
 
-// canceledAtLook is a ctx that is canceled by the n-th call of its Err, before that returns.
+// canceledAtLook is a ctx that the n-th call of its Err cancels before that call returns.
 type canceledAtLook struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // canceledAtLook is a ctx itself
 	cancel          func()
 	n               int64
 	looks           atomic.Int64
@@ -222,11 +231,12 @@ func (c *canceledAtLook) Err() error {
 	return c.Context.Err()
 }
 
-// RedLock.net #68: 35 locks of hung handlers were renewed for a week; Redisson #2254 and python-redis-lock #106 ask for a bound.
+// RedLock.net #68: 35 locks of hung handlers were renewed for a week. Redisson #2254 and
+// python-redis-lock #106 request a bound. Here MaxHold is one.
 func TestPeer_redlockNetOrphansRenewedForAWeek(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{MaxHold: time.Hour}))
-		time.Sleep(2 * time.Hour) // and does not look at its ctx
+		time.Sleep(2 * time.Hour) // and the handler does not read its ctx
 		next := p.must(p.b.Acquire(t.Context(), "k", noWait))
 		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrMaxHold) {
 			t.Error(err)
@@ -235,7 +245,8 @@ func TestPeer_redlockNetOrphansRenewedForAWeek(t *testing.T) {
 	})
 }
 
-// Redisson #5115: a worker is dead, and its watchdog is well ("feed the dog").
+// Redisson #5115: a worker hangs, and its watchdog continues to renew ("feed the dog"). Here Stall
+// ends the hold of a handler that does not call Beat.
 func TestPeer_redissonFeedTheDog(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Stall: time.Minute}))
@@ -244,7 +255,7 @@ func TestPeer_redissonFeedTheDog(t *testing.T) {
 			lockcore.Beat(le.Context())
 		}
 		if le.Context().Err() != nil {
-			t.Error("lost although it was fed")
+			t.Error("the hold ended although its handler called Beat")
 		}
 		time.Sleep(time.Hour)
 		next := p.must(p.b.Acquire(t.Context(), "k", noWait))
@@ -255,13 +266,14 @@ func TestPeer_redissonFeedTheDog(t *testing.T) {
 	})
 }
 
-// Redisson #5698: the watchdog renews one node of a cluster after the other, and a slow one holds up the rest.
+// Redisson #5698: the watchdog renews the nodes of a cluster one after the other, and a slow one
+// delays the others. Here batches are sent at the same time.
 func TestPeer_redissonNodesInTurn(t *testing.T) {
 	testlevel.Full(t)
 	peers(t, func(t *testing.T, p *peerPair) {
 		heard := new(passes)
 		l, faults, _ := p.locker(lockcore.Options{Observer: heard})
-		for i := range 2700 { // more than half are due in the first round, which is more than a batch
+		for i := range 2700 { // more than half are due in the first pass, which is more than a batch
 			le := p.must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{}))
 			defer func() {
 				if err := le.Release(t.Context()); err != nil {
@@ -275,15 +287,15 @@ func TestPeer_redissonNodesInTurn(t *testing.T) {
 		for unanswered() == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
-		time.Sleep(5 * time.Second) // a batch on a new connection may be given up later than one beside it
-		together := map[int64]int{} // leases without a reply, by when their batch began
+		time.Sleep(5 * time.Second) // a batch on a new connection may time out later than another one
+		together := map[int64]int{} // leases without a reply, by the time at which their batch began
 		heard.mu.Lock()
 		for _, p := range heard.all {
 			together[p.end.Add(-p.Took).UnixNano()] += p.Failed
 		}
 		heard.mu.Unlock()
 		if n := slices.Max(slices.Collect(maps.Values(together))); n <= 1000 {
-			t.Errorf("at most %d leases were asked for at the same time: one batch", n)
+			t.Errorf("at most %d leases were renewed at the same time, which is one batch", n)
 		}
 		faults.Heal()
 		time.Sleep(15 * time.Second)

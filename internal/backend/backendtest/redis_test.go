@@ -34,6 +34,7 @@ func world(t *testing.T, noGroups bool, dial func() *goredis.Client) backendtest
 	}}
 }
 
+// The backend on miniredis conforms, in virtual time and without groups.
 func TestMiniredis(t *testing.T) {
 	testlevel.InMemory(t)
 	backendtest.RunInBubble(t, func(t *testing.T) backendtest.World {
@@ -42,6 +43,7 @@ func TestMiniredis(t *testing.T) {
 	})
 }
 
+// The backend on a real server conforms, with groups.
 func TestRedis(t *testing.T) {
 	testlevel.Full(t)
 	s := redistest.Real(t)

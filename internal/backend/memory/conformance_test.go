@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/memory"
 )
 
-// world returns a space of keys with the Lockers that the test makes.
+// world returns a World in memory. Its Lockers share one space of keys.
 func world(t *testing.T) backendtest.World {
 	t.Helper()
 	space, err := memory.NewSpace(0)
@@ -24,6 +24,8 @@ func world(t *testing.T) backendtest.World {
 	}}
 }
 
+// The backend in memory conforms in virtual time.
 func TestConformance(t *testing.T) { backendtest.RunInBubble(t, world) }
 
+// The backend in memory conforms in real time.
 func TestConformanceInRealTime(t *testing.T) { backendtest.Run(t, world) }

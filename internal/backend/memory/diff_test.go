@@ -22,42 +22,41 @@ import (
 )
 
 var (
-	seed       = flag.Uint64("seed", 0, "of the operations; 0: another one each time")
-	operations = flag.Int("operations", 0, "of the comparison; 0: as the test level says")
+	seed       = flag.Uint64("seed", 0, "seed of the operations; 0: a random one")
+	operations = flag.Int("operations", 0, "number of operations to compare; 0: the test level decides")
 )
 
-const tolerance = 50_000 // µs, of TTLs on a real server
+const tolerance = 50_000 // µs, by which TTLs on a real server may differ
 
-// compared is a run of the same operations on memory and on the scripts. It ends with the first
-// difference.
+// compared runs the same operations on memory and on the scripts. It ends at the first difference.
 type compared struct {
 	t      *testing.T
 	rnd    *rand.Rand
 	timing timing
 	server scripted
-	spread func() time.Duration // by which TTLs may differ; nil: TTLs are exact
-	peers  []backend.Backend    // of the lockers; nil: scripts are sent without them
+	spread func() time.Duration // the time by which TTLs may differ; nil: TTLs are exact
+	peers  []backend.Backend    // the backends of the lockers on the server; nil: only scripts are sent
 
 	space   *memory.Space
 	lockers []*locker
 	keys    []backend.Key
 	now     int64
 	lastID  string
-	made    int         // ids
-	done    int         // steps of the clock
+	made    int         // number of ids
+	done    int         // number of steps of the clock
 	past    [][]attempt // recent requests, by key
 	counts  map[string]int
-	heard   []string // by memory, and not compared yet
-	unheard int      // operations since the last comparison
-	last    []string // operations, for the report
+	heard   []string // notifications of memory that are not compared yet
+	unheard int      // number of operations since the last comparison of notifications
+	last    []string // the last operations, for the report
 	diff    string
 }
 
-// timing are the durations of operations.
+// timing has the durations that operations use.
 type timing struct {
 	leases, retentions, keeps, cooldowns, parkings []time.Duration
 	step                                           func(c *compared) // moves the clock
-	often                                          int               // how seldom Inspect is compared beside each operation
+	often                                          int               // Inspect is compared after one of this many operations
 }
 
 type locker struct {
@@ -70,7 +69,7 @@ type locker struct {
 // attempt is a request that was sent.
 type attempt struct {
 	backend.AcquireRequest
-	by    int // locker
+	by    int // index of its locker
 	token int64
 }
 
@@ -111,7 +110,7 @@ func (c *compared) run(n int) {
 	}
 }
 
-// kinds of operations, and how often each of them occurs.
+// kinds are the kinds of operations, with the frequency of each.
 var kinds = []struct {
 	weight int
 	do     func(*compared, int)
@@ -133,7 +132,7 @@ var kinds = []struct {
 	{7, (*compared).park},
 	{5, (*compared).unpark},
 	{2, (*compared).callWaker},
-	{4, (*compared).drop}, // so that plain holds begin
+	{4, (*compared).drop}, // makes plain holds possible again
 }
 
 func (c *compared) operation() {
@@ -156,10 +155,10 @@ func pick[T any](c *compared, from []T) T { return from[c.rnd.IntN(len(from))] }
 
 func (c *compared) id() string {
 	c.made++
-	return fmt.Sprintf("R%025d", c.made) // no id is a part of two others
+	return fmt.Sprintf("R%025d", c.made) // no id is part of two concatenated ids
 }
 
-// known returns a recent request for a key: mostly one that has it.
+// known returns a recent request for a key, mostly one that holds it.
 func (c *compared) known(key int) (attempt, bool) {
 	past := c.past[key]
 	if len(past) == 0 {
@@ -203,10 +202,10 @@ func (c *compared) acquire(key int) {
 	c.sendAcquire(key, c.newRequest(key, c.rnd.IntN(len(c.lockers))))
 }
 
-// acquireAgain is a repeat or a late duplicate.
+// acquireAgain sends a repeat or a late duplicate.
 func (c *compared) acquireAgain(key int) {
 	if a, ok := c.known(key); ok {
-		a.First = a.First && c.chance(30) // a late duplicate of the first send
+		a.First = a.First && c.chance(30) // else a late duplicate of the first send
 		c.sendAcquire(key, a)
 	}
 }
@@ -324,7 +323,7 @@ func (c *compared) withdraw(key int) {
 	}, func(reply) any { return nil }, script, args...)
 }
 
-// adopt is an adoption, a repeat, or a late duplicate.
+// adopt sends an adoption, a repeat, or a late duplicate.
 func (c *compared) adopt(key int) {
 	from, ok := c.known(key)
 	if !ok {
@@ -362,7 +361,7 @@ func (c *compared) interim(key int) {
 	}, "interim", r.ID, r.Attempt, string(r.Answer))
 }
 
-// records are of all sizes that the rules distinguish.
+// records has a record of each size that the rules distinguish.
 var records = []string{"", " r\x00\n", strings.Repeat("r", 600), strings.Repeat("r", 2048), strings.Repeat("r", 2049)}
 
 func (c *compared) complete(key int) {
@@ -380,7 +379,7 @@ func (c *compared) complete(key int) {
 	c.send(key, a.by, func(b backend.Backend) (any, error) { return b.Complete(c.t.Context(), r) }, ended, "complete", completeArgs(&r)...)
 }
 
-// entries are parked. Two of them are equal but for their ends.
+// entries are the parked entries. Some differ only in their ends.
 var entries = []string{"a 1", "a 2", "a 3", "b 1", "b 2", "\xff\x00", "a"}
 
 func (c *compared) park(key int) {
@@ -450,7 +449,8 @@ func (c *compared) listen(int) {
 	c.server.listen(l.id, l.take != nil)
 }
 
-// crowd seldom puts many waiters into a queue, which no process has any more or which do not listen.
+// crowd puts many waiters into a queue, with a chance of 3 %. No process knows them. Their locker
+// may be unsubscribed.
 func (c *compared) crowd(key int) {
 	if !c.chance(3) {
 		return
@@ -478,7 +478,7 @@ func (c *compared) log(format string, args ...any) {
 }
 
 // send does an operation on memory and on the server, by its script or by the backend of the
-// locker. It compares the replies, and then what is stored for the key.
+// locker. It compares the replies, and then the stored data of the key.
 func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read func(reply) any, script string, args ...any) any {
 	c.t.Helper()
 	k := c.keys[key]
@@ -490,7 +490,7 @@ func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read
 	var serverErr error
 	if c.peers != nil {
 		want, serverErr = do(c.peers[by])
-		synctest.Wait() // for a withdrawal
+		synctest.Wait() // until a withdrawal has been sent
 		stored = c.server.look(k)
 	} else {
 		want, stored, serverErr = c.server.run(c.now, script, k, args...)
@@ -514,7 +514,7 @@ func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read
 	return got
 }
 
-// outcome is the part of a reply that is counted.
+// outcome returns the part of a reply by which operations are counted.
 func outcome(got any) string {
 	switch r := got.(type) {
 	case backend.AcquireReply:
@@ -547,7 +547,7 @@ func (c *compared) hear() {
 	}
 }
 
-// same compares replies; on a real server KeepLeft is about the same.
+// same compares replies. On a real server KeepLeft may differ by the tolerance.
 func (c *compared) same(got, want any) bool {
 	g, ok := got.(backend.Status)
 	if w, _ := want.(backend.Status); ok {
@@ -586,7 +586,7 @@ func (c *compared) compareStored(k backend.Key, want memory.Stored) {
 			delete(want.Fields, name)
 		}
 	}
-	if c.peers != nil { // the backend made some of the ids
+	if c.peers != nil { // the backend made some of the ids, so only their number is compared
 		got.Fields["l"], want.Fields["l"] = strings.Repeat("?", len(got.Fields["l"])), strings.Repeat("?", len(want.Fields["l"]))
 		if got.Fields["l"] == "" {
 			delete(got.Fields, "l")
@@ -602,7 +602,7 @@ func (c *compared) compareStored(k backend.Key, want memory.Stored) {
 			}
 		}
 	}
-	for _, st := range []memory.Stored{got, want} { // Redis and memory remove marks that do not count at different times
+	for _, st := range []memory.Stored{got, want} { // Redis and memory remove marks without effect at different times
 		maps.DeleteFunc(st.Woken, func(entry string, at int64) bool {
 			_, parked := st.Parked[entry]
 			return !parked || at > c.now || at <= c.now-backend.WokenTime.Microseconds()
@@ -612,7 +612,7 @@ func (c *compared) compareStored(k backend.Key, want memory.Stored) {
 	case got.Plain != want.Plain:
 		c.differ("%s is a plain hold: memory %v, server %v", k.Name, got.Plain, want.Plain)
 	case !reflect.DeepEqual(got.Fields, want.Fields):
-		for name, w := range want.Fields { // name what differs alone
+		for name, w := range want.Fields { // keep only the differences
 			if got.Fields[name] == w {
 				delete(got.Fields, name)
 				delete(want.Fields, name)
@@ -634,7 +634,7 @@ func (c *compared) compareStored(k backend.Key, want memory.Stored) {
 
 func (c *compared) compareHeard() {
 	got, want := c.heard, c.server.heard()
-	for _, all := range [][]string{got, want} { // the order counts for each locker alone
+	for _, all := range [][]string{got, want} { // the order counts only within a locker
 		slices.SortStableFunc(all, func(a, b string) int { return strings.Compare(a[:26], b[:26]) })
 	}
 	if !slices.Equal(got, want) {
@@ -664,7 +664,7 @@ func (c *compared) drop(key int) {
 	c.server.remove(c.keys[key])
 }
 
-// virtual has the durations for a server whose clock the test sets: every TTL ends in some run.
+// virtual has the durations for a server whose clock the test sets. Each TTL ends in some run.
 var virtual = timing{
 	leases:     []time.Duration{3 * time.Millisecond, 40 * time.Millisecond, time.Second, 30 * time.Second, 90*time.Minute + time.Microsecond},
 	retentions: []time.Duration{25 * time.Millisecond, time.Second, 59 * time.Second, time.Minute, 61 * time.Second, 10 * time.Minute, 24 * time.Hour},
@@ -677,7 +677,7 @@ var virtual = timing{
 func (c *compared) stepVirtual() {
 	span := func(most time.Duration) int64 { return 1 + c.rnd.Int64N(most.Microseconds()) }
 	most := 1000
-	if c.done%2000 < 1000 { // for a while all data stays, so that much is remembered
+	if c.done%2000 < 1000 { // for a while no data expires, so that much is remembered
 		most = 850
 	}
 	c.done++
@@ -702,8 +702,8 @@ func (c *compared) stepVirtual() {
 	}
 }
 
-// setBack sets the clock back. TTLs of the server do not follow. Keys
-// that are free or done are removed: a record that has ended would be there again.
+// setBack sets the clock back. The TTLs of the server do not follow. Keys that are free or done are
+// removed, because a record that has ended would exist again.
 func (c *compared) setBack(d int64) {
 	for i, k := range c.keys {
 		if f := c.space.Look(k.Stored[0]).Fields; f["s"] != "h" && f["s"] != "r" && f["s"] != "c" && f["s"] != "s" {
@@ -711,16 +711,16 @@ func (c *compared) setBack(d int64) {
 		}
 		c.server.unmark(k)
 	}
-	_, _, _ = c.server.run(c.now, "inspect", none) // TTLs follow the clock to here
+	_, _, _ = c.server.run(c.now, "inspect", none) // brings the TTLs to the current time
 	c.log("the clock is set back by %d", d)
 	c.now -= d
 	c.space.Shift(-d)
-	_, _, _ = c.server.run(c.now, "inspect", none) // its TTLs follow from now on
+	_, _, _ = c.server.run(c.now, "inspect", none) // TTLs follow the new time from here on
 }
 
-// realtime has the durations for a server whose TTLs follow its own clock: leases are short and no
-// TTL ends in a run. No TTL of data is near a minute or backend.ParkedTTL: the rules compare TTLs with
-// them, in whole milliseconds.
+// realtime has the durations for a server whose TTLs follow its own clock. Leases are short, and no
+// TTL ends in a run. No TTL of data is near a minute or backend.ParkedTTL, because the rules
+// compare TTLs with these in whole milliseconds.
 var realtime = timing{
 	leases:     []time.Duration{300 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond, 30 * time.Second, 2 * time.Hour},
 	retentions: []time.Duration{11 * time.Minute, 24 * time.Hour},
@@ -729,8 +729,8 @@ var realtime = timing{
 	parkings:   []time.Duration{10 * time.Minute, 2 * time.Hour},
 }
 
-// stepReal returns a step that follows the real clock, and removes all keys every 5 s so that no TTL
-// ends.
+// stepReal returns a step that follows the real clock. It removes all keys every 5 s, so that no
+// TTL ends.
 func stepReal() func(*compared) {
 	start, base, emptied := time.Now(), time.Now().UnixMicro(), time.Now()
 	return func(c *compared) {
@@ -767,8 +767,8 @@ func count(t *testing.T, quick, full, exhaustive int) int {
 	return testlevel.Pick(t, quick, full, exhaustive)
 }
 
-// TestDifferential compares the rules with the scripts on miniredis: replies, notifications, stored
-// data and TTLs are the same.
+// TestDifferential compares the rules with the scripts on miniredis. Replies, notifications, stored
+// data and TTLs are equal.
 func TestDifferential(t *testing.T) {
 	n := count(t, 4_000, 10_000, 1_000_000)
 	const lanes = 2
@@ -815,7 +815,7 @@ func TestDifferentialBackend(t *testing.T) {
 	})
 }
 
-// stepBubble is stepVirtual by the clock of the bubble, which is never set back.
+// stepBubble is like stepVirtual with the clock of the bubble, which is never set back.
 func (c *compared) stepBubble() {
 	before := c.now
 	c.stepVirtual()
@@ -837,7 +837,7 @@ func TestDifferentialReal(t *testing.T) {
 	t.Logf("seed %d, TTLs may differ by %v: %v", seed, s.spread(), c.counts)
 }
 
-// TestDifferentialFixed does the same operations each time. internal/planted runs it.
+// TestDifferentialFixed runs the same operations each time. internal/planted runs it.
 func TestDifferentialFixed(t *testing.T) {
 	tm := virtual
 	tm.often = 10
@@ -846,11 +846,11 @@ func TestDifferentialFixed(t *testing.T) {
 	c.report(1)
 }
 
-// mistakes are planted in the scripts. internal/planted plants others in the rules.
+// mistakes are planted into the scripts. internal/planted plants others into the rules.
 var mistakes = []struct {
 	name     string
 	old, new string
-	slow     bool // it takes some thousand operations to find
+	slow     bool // finding it needs some thousand operations
 }{
 	{"token floor", "math.max(f + 1, now)", "f + 1", false},
 	{"dead waiter", "> 0 or counts_all == '0'", ">= 0", false},
@@ -874,7 +874,8 @@ var mistakes = []struct {
 	{"record with parked entries", "k.p and parked or (", "(", false},
 }
 
-// TestDifferentialFindsMistakes compares the rules with scripts that have a mistake.
+// TestDifferentialFindsMistakes compares the rules with scripts that have a mistake. It finds each
+// mistake.
 func TestDifferentialFindsMistakes(t *testing.T) {
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
@@ -885,7 +886,7 @@ func TestDifferentialFindsMistakes(t *testing.T) {
 			tm.often = 10
 			c := compare(t, 1, newMini(t, scriptTexts(t, [2]string{m.old, m.new})), tm)
 			if c.run(100_000); c.diff == "" {
-				t.Error("the mistake is not found")
+				t.Error("no difference was found")
 			}
 			t.Logf("found after %d operations: %s", c.done, c.diff)
 		})

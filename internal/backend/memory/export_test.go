@@ -24,7 +24,7 @@ func (s *Space) Control(now func() int64, newID func() string) {
 	s.until = func(t time.Time) time.Duration { return time.Duration(t.UnixMicro()-now()) * time.Microsecond }
 }
 
-// Subscribe is Listen without a goroutine: take returns the notifications since the last call.
+// Subscribe is like Listen without a goroutine. take returns the notifications since its last call.
 func (b *Backend) Subscribe() (take func() []backend.Notification, end func()) {
 	l := b.subscribe()
 	return func() []backend.Notification { return b.take(l) }, func() { b.unsubscribe(l) }
@@ -37,7 +37,7 @@ func (s *Space) Len() int {
 	return len(s.keys)
 }
 
-// Check fails the test if the space has lost count.
+// Check fails the test if the counted bytes or the heap of keys are wrong.
 func (s *Space) Check(tb testing.TB) {
 	tb.Helper()
 	s.mu.Lock()
@@ -53,22 +53,22 @@ func (s *Space) Check(tb testing.TB) {
 	}
 }
 
-// Stored is the data of a key as it is in Redis.
+// Stored is the data of a key in the form in which Redis stores it.
 type Stored struct {
-	Plain         bool // one string
+	Plain         bool // the key is one string
 	Fields        map[string]string
 	Queue         []string
 	TTL, QueueTTL int64 // in µs; 0: none
 
-	Shares    map[string]int64 // members, and their ends
+	Shares    map[string]int64 // members, and the ends of their leases
 	SharesTTL int64            // in µs; 0: none
 
-	Parked              map[string]int64 // entries, and when they were parked for the first time
-	Woken               map[string]int64 // entries, and when they were marked
+	Parked              map[string]int64 // entries, and the time when each was first parked
+	Woken               map[string]int64 // entries, and the time when each was marked
 	ParkedTTL, WokenTTL int64            // in µs; 0: none. Memory keeps a mark as long as its entry
 }
 
-// Look returns what is stored for a key.
+// Look returns the stored data of a key.
 func (s *Space) Look(stored string) Stored {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +142,9 @@ func flag(b bool) string {
 	return "0"
 }
 
-// Shift moves all TTLs by d, as a server does whose TTLs do not follow a clock that is set back. It
-// forgets which entries are woken: in Redis the TTL of the marks ends, and here they are compared with the clock.
+// Shift moves all TTLs by d, like those of a server that do not follow a clock that is set back. It
+// removes the marks of woken entries: in Redis the TTL of the marks ends, and here the marks are
+// compared with the clock.
 func (s *Space) Shift(d int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +179,7 @@ func (s *Space) Remove(stored string) {
 	}
 }
 
-// Enqueue adds waiters that arrived at since and ask for a share.
+// Enqueue adds waiters that arrived at since and request a share.
 func (s *Space) Enqueue(k backend.Key, locker string, since int64, share backend.Share, ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

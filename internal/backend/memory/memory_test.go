@@ -51,6 +51,8 @@ func request(b *memory.Backend, kind backend.Kind, name, id string, lease time.D
 	return backend.AcquireRequest{Key: &k, ID: id, Holder: "who", Lease: lease, Retention: lease + time.Minute}
 }
 
+// TestOptions checks that New refuses invalid sizes. The name of the backend says "this process
+// only", and Route returns one node.
 func TestOptions(t *testing.T) {
 	for _, o := range []memory.Options{{MaxBytes: 1}, {MaxBytes: -1}, {MaxBytes: 1 << 20, Space: space(t, 0)}} {
 		if _, err := memory.New(o); err == nil || !strings.Contains(err.Error(), "MaxBytes") {
@@ -67,7 +69,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestMaxBytes fills a space. What is held stays held, and what ends makes room.
+// TestMaxBytes fills a space. Held keys can still be renewed and repeated. Keys whose data has
+// ended make room for others.
 func TestMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, s := t.Context(), space(t, 20_000)
@@ -82,7 +85,7 @@ func TestMaxBytes(t *testing.T) {
 		}
 		for _, part := range []string{"MaxBytes is 20000", fmt.Sprintf(`"k%d"`, len(held))} {
 			if !strings.Contains(full.Error(), part) {
-				t.Errorf("the error is %q, want %s in it", full, part)
+				t.Errorf("the error is %q, want one that contains %s", full, part)
 			}
 		}
 		if b.Permanent(full) || len(held) < 10 {
@@ -113,7 +116,7 @@ func TestMaxBytes(t *testing.T) {
 	})
 }
 
-// TestExpiry counts keys that no request names again: they are removed by requests for others.
+// TestExpiry leaves keys that no request names again. Requests for another key remove them.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := space(t, 0)
@@ -135,7 +138,8 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// TestParkedEntries fills a space with parked entries, which end in time, also without data of their key.
+// TestParkedEntries fills a space with parked entries. They end in time, also if their key has no
+// other data.
 func TestParkedEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := space(t, 20_000)
@@ -178,7 +182,7 @@ func TestParkedEntries(t *testing.T) {
 	})
 }
 
-// TestTokensGrowOverRestart: a new space begins at the clock.
+// TestTokensGrowOverRestart checks that the tokens of a new space begin at the clock.
 func TestTokensGrowOverRestart(t *testing.T) {
 	var last int64
 	for range 3 {
@@ -193,7 +197,8 @@ func TestTokensGrowOverRestart(t *testing.T) {
 	}
 }
 
-// TestClose: nothing works after Close, which ends a subscription and leaves the holds of others.
+// TestClose checks that each method of a closed backend fails. Close ends a subscription, and
+// leaves the holds of other backends.
 func TestClose(t *testing.T) {
 	ctx, s := t.Context(), space(t, 0)
 	failed := 0
@@ -228,7 +233,7 @@ func TestClose(t *testing.T) {
 	}
 	for i, err := range errs {
 		if !errors.Is(err, backend.ErrClosed) || !a.Permanent(err) {
-			t.Errorf("%d: %v", i, err)
+			t.Errorf("call %d returns %v, want ErrClosed", i, err)
 		}
 	}
 	a.Withdraw(backend.WithdrawRequest{Key: r.Key, ID: r.ID})
@@ -243,7 +248,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestContext: a command whose ctx has ended is not run, but a release is.
+// TestContext checks that a command whose ctx has ended does not run. A release runs.
 func TestContext(t *testing.T) {
 	b := must(t, memory.Options{})
 	r := request(b, backend.KindExclusive, "k", strings.Repeat("R", 26), time.Minute)
@@ -266,7 +271,8 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestRecordIsCopied: the caller may change what it passed and what it got.
+// TestRecordIsCopied changes the bytes that it passed to the backend and got from it. The stored
+// record does not change.
 func TestRecordIsCopied(t *testing.T) {
 	b := must(t, memory.Options{})
 	r := request(b, backend.KindOnce, "k", strings.Repeat("R", 26), time.Minute)
@@ -282,18 +288,18 @@ func TestRecordIsCopied(t *testing.T) {
 	for range 2 {
 		done, err := b.Acquire(t.Context(), r)
 		if err != nil || string(done.Record) != "record" {
-			t.Fatalf("%q, error %v", done.Record, err)
+			t.Fatalf("Acquire returns the record %q, error %v", done.Record, err)
 		}
 		done.Record[0] = 'x'
 		st, err := b.Inspect(t.Context(), r.Key, backend.WholeRecord)
 		if err != nil || string(st.Record) != "record" {
-			t.Fatalf("%q, error %v", st.Record, err)
+			t.Fatalf("Inspect returns the record %q, error %v", st.Record, err)
 		}
 		st.Record[0] = 'x'
 	}
 }
 
-// TestConcurrent: lockers in parallel never hold a key together, and no token is used twice.
+// TestConcurrent runs lockers in parallel. A key never has two holders, and no token is used twice.
 func TestConcurrent(t *testing.T) {
 	const lockers, rounds = 8, 300
 	s := space(t, 0)
@@ -320,7 +326,7 @@ func TestConcurrent(t *testing.T) {
 					continue
 				}
 				if inside[k].Add(1) != 1 || last[k].Swap(g.Token) >= g.Token {
-					t.Errorf("key %d has two holders or token %d again", k, g.Token)
+					t.Errorf("key %d has two holders, or token %d was used before", k, g.Token)
 				}
 				_, _ = b.Inspect(ctx, r.Key, backend.NoRecord)
 				for _, err := range b.List(ctx, backend.ListRequest{}) {
@@ -375,7 +381,7 @@ func TestGlob(t *testing.T) {
 			}
 		}
 		if slices.Sort(want); !slices.Equal(got, want) {
-			t.Errorf("%q matches %q, on the server %q", pattern, got, want)
+			t.Errorf("%q matches %q, want %q as on the server", pattern, got, want)
 		}
 	}
 }

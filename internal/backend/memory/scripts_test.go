@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/redis"
 )
 
-// channels is the prefix of the channels of notifications: that of backend/redis.
+// channels is the prefix of the names of channels in backend/redis.
 const channels = "holdfast:2:wake:"
 
-// scriptTexts returns the scripts by name. edits replace text, each at least once.
+// scriptTexts returns the scripts by name. edits replace text. Each text must occur.
 func scriptTexts(t *testing.T, edits ...[2]string) map[string]string {
 	t.Helper()
 	all := redis.Texts()
@@ -34,14 +34,14 @@ func scriptTexts(t *testing.T, edits ...[2]string) map[string]string {
 
 // scripted is a server that runs the scripts.
 type scripted interface {
-	// run runs a script at the time now, and returns the reply and what is stored for the key after it.
+	// run runs a script at the time now. It returns the reply, and the data of the key after it.
 	run(now int64, script string, key backend.Key, args ...any) (any, memory.Stored, error)
 	look(key backend.Key) memory.Stored
 	remove(key backend.Key)
-	unmark(key backend.Key) // forgets which entries are woken
+	unmark(key backend.Key) // removes the marks of woken entries
 	enqueue(now int64, key backend.Key, locker string, since int64, ids ...string)
 	listen(locker string, on bool)
-	heard() []string // since the last call
+	heard() []string // the notifications since the last call
 }
 
 // keysOf returns the KEYS of a script.
@@ -60,7 +60,7 @@ func keysOf(script string, k backend.Key) []string {
 	return []string{hash, queue}
 }
 
-// namesOf returns the names of all that is stored of a key.
+// namesOf returns the names of all data of a key.
 func namesOf(k backend.Key) []string {
 	hash := k.Stored[0]
 	return []string{hash, k.Stored[1], hash + ":p", hash + ":w", hash + ":s"}
@@ -172,7 +172,7 @@ func wakeArgs(k *backend.Key) []any {
 	return []any{channels, map[backend.Kind]string{backend.KindExclusive: "px", backend.KindOnce: "po"}[k.Kind] + k.Name}
 }
 
-// reply reads a reply.
+// reply is a decoded reply.
 type reply []any
 
 func (r reply) num(i int) int64 {
@@ -180,7 +180,7 @@ func (r reply) num(i int) int64 {
 	return n
 }
 
-// flag reads an element that a reply may not have.
+// flag returns an element that may be missing.
 func (r reply) flag(i int) bool { return len(r) > i && r.num(i) == 1 }
 
 func (r reply) text(i int) string {

@@ -20,9 +20,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-const synced = "synced" // a channel: what was published before has arrived
+const synced = "synced" // a channel: its message arrives after all earlier ones
 
-// mini is a miniredis whose clock the test sets. Commands are passed to it without a connection,
+// mini is a miniredis whose clock the test sets. Commands are dispatched without a connection,
 // which is twice as fast.
 type mini struct {
 	t        *testing.T
@@ -32,7 +32,7 @@ type mini struct {
 	out      bytes.Buffer
 	sub      *miniredis.Subscriber
 	messages chan string
-	bubble   bool // the clock is that of the bubble
+	bubble   bool // the clock is that of the bubble, so enqueue does not set it
 }
 
 func newMini(t *testing.T, texts map[string]string) *mini {
@@ -74,9 +74,9 @@ func (s *mini) run(now int64, script string, key backend.Key, args ...any) (any,
 }
 
 func (s *mini) look(key backend.Key) memory.Stored {
-	value, _ := s.m.Get(key.Stored[0]) // an error means that there is none
+	value, _ := s.m.Get(key.Stored[0]) // an error means that there is no value
 	st := plainHold(value)
-	names, _ := s.m.HKeys(key.Stored[0]) // an error means that there is none
+	names, _ := s.m.HKeys(key.Stored[0]) // an error means that there is no hash
 	for _, name := range names {
 		st.Fields[name] = s.m.HGet(key.Stored[0], name)
 	}
@@ -91,7 +91,7 @@ func (s *mini) look(key backend.Key) memory.Stored {
 // scores returns a sorted set and its TTL in µs.
 func (s *mini) scores(name string) (all map[string]int64, ttl int64) {
 	all = map[string]int64{}
-	set, _ := s.m.SortedSet(name) // an error means that there is none
+	set, _ := s.m.SortedSet(name) // an error means that there is no set
 	for member, score := range set {
 		all[member] = int64(score)
 	}
@@ -177,19 +177,19 @@ func parse(b []byte) (v any, rest []byte, err error) {
 	return list, rest, nil
 }
 
-// actual is a redis-server. The scripts get the time from the test; TTLs follow the clock of the
-// server.
+// actual is a redis-server. The scripts read the time from their arguments. TTLs follow the clock
+// of the server.
 type actual struct {
 	t        *testing.T
 	c        *redis.Client
 	scripts  map[string]*redis.Script
 	sub      *redis.PubSub
 	messages <-chan any
-	least    int64 // µs from the time of a command to its end, over all commands
+	least    int64 // the shortest time in µs from now to the end of a command; most: the longest
 	most     int64
 }
 
-// timeArgs makes the last two arguments the time.
+// timeArgs is an edit of the scripts: their last two arguments are the time.
 var timeArgs = [2]string{"call('TIME')", "call('TIME') and {ARGV[#ARGV - 1], ARGV[#ARGV]}"}
 
 func newActual(t *testing.T, texts map[string]string) *actual {
@@ -241,15 +241,15 @@ func scores(set []redis.Z) map[string]int64 {
 	return all
 }
 
-// ended notes the time from now, the time that the memory took, to the end of the command. TTLs of the server follow the
-// wall clock, which may jump.
+// ended records the time from now, which memory used, to the end of the command. TTLs of the server
+// follow the wall clock, which may jump.
 func (s *actual) ended(now int64) {
 	took := time.Now().UnixMicro() - now
 	s.least, s.most = min(s.least, took), max(s.most, took)
 }
 
-// spread returns by how much TTLs of the server and of the memory may differ. A TTL differs by the time of the command
-// that set it and by the time of the command that read it.
+// spread returns by how much TTLs of the server and of memory may differ. A TTL differs by the time
+// of the command that set it and by the time of the command that read it.
 func (s *actual) spread() time.Duration { return time.Duration(s.most-s.least) * time.Microsecond }
 
 func (s *actual) look(backend.Key) memory.Stored { panic("run returns it") }
@@ -283,7 +283,7 @@ func (s *actual) listen(locker string, on bool) {
 		s.t.Fatal(err)
 	}
 	if m, ok := (<-s.messages).(*redis.Subscription); !ok {
-		s.t.Fatalf("heard %v, want a subscription", m)
+		s.t.Fatalf("received %v, want a subscription", m)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 )
 
+// PlainRecord decodes a stored record, and refuses text of any other form.
 func TestPlainRecord(t *testing.T) {
 	const id, token = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "1700000000000000"
 	for stored, want := range map[string][2]string{
@@ -22,7 +23,7 @@ func TestPlainRecord(t *testing.T) {
 		"d" + id[1:] + " 1 1 0 0 ", "d" + id + "A 1 1 0 0 ", // the id
 		"d" + id + " 1 1 0", "d" + id + " 1 1 0 x ", "d" + id + " 1 1 -1 0 ", "d" + id + "  1 0 0 ",
 		"d" + id + " 1" + token + " 1 0 0 ", "d" + id + " 1 1 0 " + strings.Repeat("9", 20) + " ", // numbers that are too long
-		"d" + id + " 1 1 1 2 ab", "d" + id + " 1 1 3 0 ab", // less than the numbers say
+		"d" + id + " 1 1 1 2 ab", "d" + id + " 1 1 3 0 ab", // less data than the numbers say
 	} {
 		if record, fingerprint, ok := redisbackend.PlainRecord(stored); ok {
 			t.Errorf("%q: %q, %q", stored, record, fingerprint)

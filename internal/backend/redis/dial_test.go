@@ -15,11 +15,11 @@ import (
 
 // countedCtx counts the functions that are registered with AfterFunc.
 type countedCtx struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // countedCtx is a ctx itself
 	funcs           atomic.Int64
 }
 
-func (c *countedCtx) Value(any) any { return nil } // otherwise package context would bypass AfterFunc and use the inner ctx
+func (c *countedCtx) Value(any) any { return nil } // otherwise package context would use the inner ctx and not AfterFunc
 
 func (c *countedCtx) AfterFunc(f func()) func() bool {
 	c.funcs.Add(1)
@@ -27,7 +27,8 @@ func (c *countedCtx) AfterFunc(f func()) func() bool {
 	return func() bool { c.funcs.Add(-1); return stop() }
 }
 
-// A connection that is closed before the Locker leaves no registration. It exposes its socket if it has one.
+// A connection is closed before the Locker. It leaves no function registered. It implements
+// syscall.Conn if the connection inside it does.
 func TestConnClosedEarlier(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -45,22 +46,23 @@ func TestConnClosedEarlier(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, ok := conn.(syscall.Conn); ok != (kind == "socket") {
-				t.Errorf("shows a socket: %v", ok)
+				t.Errorf("implements syscall.Conn: %v", ok)
 			}
 			if n := ctx.funcs.Load(); n != 1 {
-				t.Errorf("%d functions wait for the end while the connection is open, want 1", n)
+				t.Errorf("%d functions are registered while the connection is open, want 1", n)
 			}
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
 			if n := ctx.funcs.Load(); n != 0 {
-				t.Errorf("%d functions wait for the end after Close", n)
+				t.Errorf("%d functions are registered after Close, want 0", n)
 			}
 		})
 	}
 }
 
-// go-redis appends to the addresses of a Cluster, so each client made here has its own.
+// go-redis appends to the addresses of a cluster, so a client that OwnCluster makes has its own
+// slice.
 func TestClusterAddrs(t *testing.T) {
 	o := &redis.ClusterOptions{Addrs: make([]string, 1, 4)}
 	c := redisbackend.OwnCluster(t.Context(), o)

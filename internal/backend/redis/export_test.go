@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What tests from outside see of the inside.
+// Exported for tests.
 var (
 	Escape      = escape
 	Unescape    = unescape
@@ -31,7 +31,8 @@ type DealtCall struct {
 	Retry bool
 }
 
-// DealReplies gives a reply of deal.lua to releases and then acquires.
+// DealReplies passes a reply of deal.lua to a group of releases and then acquires, and returns
+// their results.
 func DealReplies(releases, acquires int, reply any) (results []DealtCall) {
 	calls := make([]*call, releases+acquires)
 	for i := range calls {
@@ -47,8 +48,8 @@ func DealReplies(releases, acquires int, reply any) (results []DealtCall) {
 	return results
 }
 
-// TakeAll lets n acquires and then a release wait, and takes all groups. It returns the numbers of the calls. left says
-// which of them leave before.
+// TakeAll adds n acquires and then a release, and takes all groups. It returns the groups as
+// numbers of calls. A call for which left is true leaves before.
 func TakeAll(n int, left func(i int) bool) (groups [][]int) {
 	var w waitingCalls
 	number := map[*call]int{}

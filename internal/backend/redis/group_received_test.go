@@ -17,8 +17,9 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Received is never before the grant, also for a call that is sent again alone because the server did not have its
-// script. The second time the server has it, and Received is known.
+// Received of a reply is not before its grant, also for a call that is sent again alone because the
+// server did not have its script. In the second round the server has the script, and Received is
+// set.
 func TestGroupReceived(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -42,9 +43,9 @@ func TestGroupReceived(t *testing.T) {
 					case err != nil || a.Outcome != backend.OutcomeGranted:
 						t.Errorf("%+v, %v", a, err)
 					case a.Received.IsZero() && round > 0:
-						t.Error("it is not known when the reply arrived")
+						t.Error("Received is zero")
 					case !a.Received.IsZero() && a.Received.Before(a.GrantedAt):
-						t.Errorf("the reply arrived %v before the grant", a.GrantedAt.Sub(a.Received))
+						t.Errorf("Received is %v before the grant", a.GrantedAt.Sub(a.Received))
 					}
 				})
 				synctest.Wait() // the first calls are sent alone

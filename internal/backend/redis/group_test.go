@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/redis"
 )
 
-// A reply of deal.lua that is not of its form is an error for all calls of the group, and no release counts as done.
+// A reply of deal.lua has an invalid form. It is an error for all calls of the group, and no
+// release counts as done.
 func TestDealReply(t *testing.T) {
 	const token = "1764000000000000"
 	for _, tt := range []struct {
@@ -39,7 +40,7 @@ func TestDealReply(t *testing.T) {
 	}
 }
 
-// Calls are taken in order, releases first. Those that have left are not taken.
+// Groups take calls in order, releases first. Calls that have left are not taken.
 func TestGroupOrder(t *testing.T) {
 	const n = 300
 	want := []int{n}
@@ -51,11 +52,11 @@ func TestGroupOrder(t *testing.T) {
 	var got []int
 	for _, group := range redis.TakeAll(n, func(i int) bool { return i%3 == 0 && i < n }) {
 		if len(group) > 64 {
-			t.Errorf("a group of %d calls", len(group))
+			t.Errorf("a group has %d calls, want at most 64", len(group))
 		}
 		got = append(got, group...)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("taken are %v, want %v", got, want)
+		t.Errorf("the groups have %v, want %v", got, want)
 	}
 }

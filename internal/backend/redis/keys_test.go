@@ -10,7 +10,8 @@ import (
 	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 )
 
-// slot is Redis Cluster's: CRC16 (XMODEM) of the hash tag, the first non-empty {…}, or of the whole key.
+// slot is the hash function of Redis Cluster: CRC16 (XMODEM) of the hash tag, which is the first
+// non-empty {…}, or of the whole key.
 func slot(key string) uint16 {
 	if _, after, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
@@ -31,8 +32,9 @@ func slot(key string) uint16 {
 	return crc % 16384
 }
 
+// TestKeySlot checks the function slot of these tests.
 func TestKeySlot(t *testing.T) {
-	// From the Cluster specification and `CLUSTER KEYSLOT`.
+	// From the specification of Redis Cluster and `CLUSTER KEYSLOT`.
 	for key, want := range map[string]uint16{"123456789": 12739, "foo": 12182, "{user1000}.following": 3443, "foo{}{bar}": 8363} {
 		if got := slot(key); got != want {
 			t.Errorf("slot(%q) is %d, want %d", key, got, want)
@@ -40,7 +42,7 @@ func TestKeySlot(t *testing.T) {
 	}
 }
 
-// nasty draws keys of what could break out of a hash tag, and of anything.
+// nasty draws keys with characters that could end a hash tag, and any other keys.
 func nasty() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringOfN(rapid.SampledFrom([]rune("{}%:q2570BDx o\x00\n\x7f\u00e9\u2028")), 1, 12, -1),
@@ -54,14 +56,15 @@ func kinds() *rapid.Generator[backend.Kind] {
 	return rapid.SampledFrom([]backend.Kind{backend.KindExclusive, backend.KindOnce})
 }
 
-// checkKeys checks the stored names of a key: printable, in one slot, and under its own prefix.
+// checkKeys checks the names of a key in Redis: they are printable, in one slot, and begin with its
+// prefix.
 func checkKeys(t rapid.TB, prefix string, kind backend.Kind, key string) {
 	k := redisbackend.StoredNames(prefix, kind, key)
 	tag := redisbackend.Escape(key)
 	parked, woken := redisbackend.ParkedNames(k[0])
 	for _, name := range []string{k[0], k[1], parked, woken} {
 		if !strings.Contains(name, "{"+tag+"}") || strings.Count(name, "{") != 1 || strings.Count(name, "}") != 1 {
-			t.Fatalf("%q: the tag of %q is not all of it", key, name)
+			t.Fatalf("%q: the hash tag of %q is not the whole escaped key", key, name)
 		}
 		if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }) || !strings.HasPrefix(name, prefix+":2:") {
 			t.Fatalf("%q: %q", key, name)
@@ -72,19 +75,20 @@ func checkKeys(t rapid.TB, prefix string, kind backend.Kind, key string) {
 	}
 }
 
+// The names of a key in Redis are valid for any prefix, kind and key.
 func TestKeyTag(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		checkKeys(t, rapid.SampledFrom([]string{"holdfast", "p:2:x:", "%"}).Draw(t, "prefix"), kinds().Draw(t, "kind"), nasty().Draw(t, "key"))
 	})
 }
 
-// Two keys are two names in Redis, and an ordinary one is legible.
+// Two keys have different names in Redis. The name of an ordinary key is readable.
 func TestKeyInjective(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := nasty().Draw(t, "a"), nasty().Draw(t, "b")
 		ka, kb := kinds().Draw(t, "kind of a"), kinds().Draw(t, "kind of b")
 		if (redisbackend.Escape(a) == redisbackend.Escape(b)) != (a == b) {
-			t.Fatalf("%q and %q are %q and %q", a, b, redisbackend.Escape(a), redisbackend.Escape(b))
+			t.Fatalf("%q and %q are escaped as %q and %q", a, b, redisbackend.Escape(a), redisbackend.Escape(b))
 		}
 		if a == b && ka == kb {
 			return
@@ -95,7 +99,7 @@ func TestKeyInjective(t *testing.T) {
 			all[k[0]], all[k[1]], all[parked], all[woken] = true, true, true, true
 		}
 		if len(all) != 8 {
-			t.Fatalf("%d %q and %d %q share a key: %v", ka, a, kb, b, all)
+			t.Fatalf("%d %q and %d %q share a name in Redis: %v", ka, a, kb, b, all)
 		}
 	})
 	if got := redisbackend.StoredNames("holdfast", backend.KindOnce, "mail:42/é"); got[0] != "holdfast:2:o:{mail:42/%C3%A9}" || got[1] != got[0]+":q" {
@@ -103,22 +107,24 @@ func TestKeyInjective(t *testing.T) {
 	}
 }
 
+// The names of any key in Redis are valid, and two keys are escaped differently.
 func FuzzKey(f *testing.F) {
 	for _, key := range []string{"a", "{}", "%7B", "}{", "\x00\xff", "a:q"} {
 		f.Add(key, "b"+key)
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if a == "" {
-			t.Skip("refused before it gets here")
+			t.Skip("an empty key is refused earlier")
 		}
 		checkKeys(t, "p", backend.KindExclusive, a)
 		if a != b && redisbackend.Escape(a) == redisbackend.Escape(b) {
-			t.Fatalf("%q and %q are both %q", a, b, redisbackend.Escape(a))
+			t.Fatalf("%q and %q are both escaped as %q", a, b, redisbackend.Escape(a))
 		}
 	})
 }
 
-// adversary draws names that look like other names, tags, queues, channels, spaces and prefixes.
+// adversary draws names that look like other names, hash tags, queues, channels, spaces and
+// prefixes.
 func adversary() *rapid.Generator[string] {
 	return rapid.OneOf(
 		nasty(),
@@ -128,8 +134,9 @@ func adversary() *rapid.Generator[string] {
 	)
 }
 
-// Names in Redis are injective over prefix, kind and key together, whatever looks like what; no name is another one's queue or a channel; both
-// of a key are in one slot, which only the key decides.
+// Two combinations of prefix, kind and key have different names in Redis, whatever they look like.
+// No name is the queue of another key, or a channel. Both names of a key are in one slot, and only
+// the key decides which.
 func TestNamesNeverMeet(t *testing.T) {
 	prefixes := rapid.OneOf(
 		rapid.SampledFrom([]string{"holdfast", "p", "p:2:x:", "p:2:o:", "p:1", "p:", ":q", "%7B", "holdfast:2:wake:", "p*", "-"}),
@@ -149,11 +156,11 @@ func TestNamesNeverMeet(t *testing.T) {
 		case 0:
 			b.key = a.key
 		case 1:
-			b = id{a.prefix, a.kind, redisbackend.Escape(a.key)} // what stands in Redis for a
+			b = id{a.prefix, a.kind, redisbackend.Escape(a.key)} // the name of a in Redis
 		}
 		ka, kb := redisbackend.StoredNames(a.prefix, a.kind, a.key), redisbackend.StoredNames(b.prefix, b.kind, b.key)
 		if a == b != (ka == kb) || ka[0] == kb[1] || ka[1] == kb[0] || a != b && (ka[0] == kb[0] || ka[1] == kb[1]) {
-			t.Fatalf("%q is %q, %q is %q", a, ka, b, kb)
+			t.Fatalf("the names of %q are %q, those of %q are %q", a, ka, b, kb)
 		}
 		if slot(ka[0]) != slot(ka[1]) || a.key == b.key && slot(ka[0]) != slot(kb[0]) {
 			t.Fatalf("%q and %q: slots %d, %d, %d", a, b, slot(ka[0]), slot(ka[1]), slot(kb[0]))
@@ -164,14 +171,15 @@ func TestNamesNeverMeet(t *testing.T) {
 	})
 }
 
-// A hundred thousand keys with the same text in braces do not end up in one slot: who chooses keys cannot choose a shard.
+// 100,000 keys have the same text in braces. They use almost all slots, so the text of a key cannot
+// choose a shard.
 func TestSlotsCannotBeChosen(t *testing.T) {
 	used := map[uint16]bool{}
 	for i := range 100_000 {
 		used[slot(redisbackend.StoredNames("holdfast", backend.KindOnce, "{hot}"+strings.Repeat("}", i%7)+rapidID(i))[0])] = true
 	}
-	if len(used) < 16000 { // of 16384: all but a few
-		t.Errorf("%d slots", len(used))
+	if len(used) < 16000 { // all but a few of 16384
+		t.Errorf("%d slots are used, want at least 16000", len(used))
 	}
 }
 

@@ -11,16 +11,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-const idMemory = time.Minute // an ended id is remembered, and a queue lives, for that long
+const idMemory = time.Minute // the time for which an ended id is remembered and a queue is kept
 
-// with returns c with another argument at i.
+// with returns c with another argument i.
 func (c call) with(i int, arg any) call {
 	c.args = slices.Clone(c.args)
 	c.args[i] = arg
 	return c
 }
 
-// pttl returns the time to live of the hash (0) or the queue (1).
+// pttl returns the TTL of a key: 0 is the hash, 1 the queue.
 func (b *bench) pttl(key int) time.Duration {
 	b.Helper()
 	ttl, err := b.rdb.PTTL(b.Context(), b.keys[key]).Result()
@@ -28,7 +28,7 @@ func (b *bench) pttl(key int) time.Duration {
 	return ttl
 }
 
-// shortEnds end the hold or the request me, and keep the hash for only a second.
+// shortEnds returns calls that end the hold or the request me, and keep the hash for only a second.
 func shortEnds(remember int) map[string]call {
 	const second = int64(1000)
 	cooling := release(me, 1, 0, remember).with(3, second).with(8, second*1000)
@@ -39,9 +39,9 @@ func shortEnds(remember int) map[string]call {
 	}
 }
 
-// Finding "remember": a hash that remembers an ended id is kept for a minute, whatever TTL the end of the hold
-// sets, also if an earlier end has remembered the id. Otherwise a late duplicate of the acquire would be granted to a
-// request that has ended.
+// The end of a hold sets a short TTL. A hash that remembers an ended id is still kept for a minute,
+// also if an earlier end remembered the id. Otherwise a late duplicate of the acquire would be
+// granted to a request that has ended.
 func TestScriptRemembersLongEnough(t *testing.T) {
 	onEach(t, func(b *bench) {
 		remembers := func(what string, id string) {
@@ -68,7 +68,7 @@ func TestScriptRemembersLongEnough(t *testing.T) {
 			b.run(end)
 			remembers(name+" after another", id("X"))
 		}
-		// The hash is there, and near its end.
+		// The hash exists, but its TTL ends soon.
 		b.set(states()["free"])
 		b.must(b.rdb.PExpire(b.Context(), b.keys[0], 100*time.Millisecond).Err())
 		b.run(leave(me, mine, 1))
@@ -76,49 +76,50 @@ func TestScriptRemembersLongEnough(t *testing.T) {
 	})
 }
 
-// A record is replayed for its retention and no longer, also if its hash must remember an id for a minute.
+// A record is replayed until the end of its retention, also if its hash must remember an id for a
+// minute.
 func TestScriptShortRecord(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
 		b.wantReply(complete(me, "r", 1, 1).with(2, int64(1000)), 1)
 		b.wantReply(acquire(mismatch, waker, "least", "", 1), 2, "r", 1, "")
 		if reply := b.run(inspect.with1(1)); reply[0] != "d" || reply[10].(int64) > 1_000_000 || reply[12] != "r" { //nolint:errcheck // a number
-			b.Errorf("inspect says %v", reply)
+			b.Errorf("inspect returns %v", reply)
 		}
-		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // a second later
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // a second later the record has ended
 		if reply := b.run(inspect); reply[0] != "" || reply[5] != int64(0) {
-			b.Errorf("inspect says %v of a record that is no longer kept", reply)
+			b.Errorf("inspect returns %v after the end of the record", reply)
 		}
 		b.wantReply(acquire(me, mine, "least", "", 0), 5)                         // a late duplicate
-		b.wantReply(acquire(mismatch, waker, "least", "", 0), 1, rel(0), 1, 0)    // and a new run
+		b.wantReply(acquire(mismatch, waker, "least", "", 0), 1, rel(0), 1, 0)    // a new run
 		b.wantReply(acquire(mismatch, waker, "least", "tag", 0), 1, rel(0), 1, 0) // its repeat
 		if h := b.hash(); h["r"] != "" || h["e"] != "" {
-			b.Errorf("the record is kept beyond its end: %v", h)
+			b.Errorf("the record is kept after its end: %v", h)
 		}
 		b.set(states()["mine"])
-		b.run(complete(me, "r", 1, 1)) // kept for longer than the id, by the TTL of the hash alone
+		b.run(complete(me, "r", 1, 1)) // its retention is longer than that of the id, so the TTL of the hash ends it
 		if h := b.hash(); h["x"] != "" {
-			b.Errorf("a record has an end of its own: %v", h)
+			b.Errorf("the record has its own end: %v", h)
 		}
 	})
 }
 
-// A withdrawn request is remembered for a minute. That does not extend the record that it found.
+// A withdrawn request is remembered for a minute. That does not extend the record of the key.
 func TestScriptRecordKeepsItsEnd(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
-		b.run(complete(me, "r", 1, 0)) // Keep is longer than a minute: the record ends with the TTL of the hash
+		b.run(complete(me, "r", 1, 0)) // Keep is longer than a minute, so the record ends with the TTL of the hash
 		b.must(b.rdb.PExpire(b.Context(), b.keys[0], 20*time.Second).Err())
 		for _, request := range []string{mismatch, id("X"), id("Y")} {
 			b.wantReply(leave(request, waker, 1), 0)
 			if reply := b.run(inspect); reply[0] != "d" || reply[10].(int64) > 20_000_000 { //nolint:errcheck // a number
-				b.Errorf("inspect says %v", reply)
+				b.Errorf("inspect returns %v", reply)
 			}
 		}
 		if left := b.pttl(0); left < idMemory-tolerance {
-			b.Errorf("the requests are remembered for %v", left)
+			b.Errorf("the requests are remembered for %v, want a minute", left)
 		}
-		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // 20 s later
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // 20 s later the record has ended
 		b.wantReply(acquire(mismatch, waker, "least", "", 0), 5)         // a late duplicate
 		b.wantReply(acquire(id("N"), waker, "least", "", 0), 1, rel(0), 1, 0)
 	})
@@ -126,12 +127,13 @@ func TestScriptRecordKeepsItsEnd(t *testing.T) {
 
 func (c call) with1(arg any) call { return call{c.script, []any{arg}} }
 
-// Finding "queue": the hash outlives the queue, also if a request arrives in the last moment of a reservation or of MinHold.
+// The hash is kept longer than the queue, also if a request arrives at the end of a reservation or
+// of MinHold.
 func TestScriptHashOutlivesQueue(t *testing.T) {
 	onEach(t, func(b *bench) {
 		ends := shortEnds(0)
 		ends["clear"] = forget.with(0, int64(1000))
-		delete(ends, "complete") // no queue is left
+		delete(ends, "complete") // it leaves no queue
 		for name, end := range ends {
 			for _, stands := range [][]string{{waker + next}, {dead + dead}, {dead + dead, waker + next}, strangers(150)} {
 				state := states()["mine"]
@@ -140,21 +142,21 @@ func TestScriptHashOutlivesQueue(t *testing.T) {
 				}
 				b.set(state, stands...)
 				b.run(end)
-				if name == "rotate" && b.hash()["s"] == "h" { // granted: to be kept for as long as a lease
+				if name == "rotate" && b.hash()["s"] == "h" { // the next request was granted, so the hash is kept for its lease
 					continue
 				}
 				left := b.pttl(0)
 				reply := b.run(acquire(mismatch, id("P"), "exclusive", "", 1)) // refreshes the queue
 				if reply[0] == int64(1) {
 					if n := len(b.queue()); n > 0 && left < idMemory-tolerance {
-						b.Errorf("%s over %d: %d in the queue of a free key that is kept for %v", name, len(stands), n, left)
+						b.Errorf("%s with %d in the queue: %d stay in the queue of a free key that is kept for %v", name, len(stands), n, left)
 					}
 					continue
 				}
 				x, _ := b.rdb.HGet(b.Context(), b.keys[0], "x").Int64()
-				last := time.Duration(x-b.now())*time.Microsecond + idMemory // the end of the queue, if the last request comes at x
+				last := time.Duration(x-b.now())*time.Microsecond + idMemory // the end of the queue, if the last request arrives at x
 				if ttl := b.pttl(0); ttl < last-tolerance/10 {
-					b.Errorf("%s over %d: the hash is kept for %v, the queue may be for %v", name, len(stands), ttl, last)
+					b.Errorf("%s with %d in the queue: the hash is kept for %v, the queue perhaps for %v", name, len(stands), ttl, last)
 				}
 			}
 		}
@@ -170,8 +172,8 @@ func strangers(n int) []string {
 	return members
 }
 
-// Finding A12: a script drops at most 100 dead members of the queue, and the next script drops the next 100. Meanwhile the
-// key is free.
+// A queue has many dead members. A script removes at most 100 of them, and the next script the next
+// 100. Meanwhile the key is free.
 func TestScriptDeadQueue(t *testing.T) {
 	onEach(t, func(b *bench) {
 		ends := map[string]call{
@@ -191,12 +193,12 @@ func TestScriptDeadQueue(t *testing.T) {
 				s := b.hash()["s"]
 				switch {
 				case want == 0 && (s != "r" || b.hash()["h"] != next):
-					b.Errorf("%s: the key is %q of %q, want reserved for the one that is alive", name, s, b.hash()["h"])
+					b.Errorf("%s: the key is %q of %q, want it reserved for the live waiter", name, s, b.hash()["h"])
 				case want > 0 && s != "" && (name != "rotate" || s != "h"):
-					b.Errorf("%s: the key is %q while 100 were dropped, want free", name, s)
+					b.Errorf("%s: the key is %q after 100 members were removed, want it free", name, s)
 				}
 				b.bound()
-				if want > 0 { // once more
+				if want > 0 { // hold the key again
 					b.must(b.rdb.HSet(b.Context(), b.keys[0], "s", from["s"], "h", me, "o", mine, "x", b.now()+lease.Microseconds(), "d", lease.Microseconds()).Err())
 				}
 			}
@@ -210,18 +212,19 @@ func TestScriptDeadQueue(t *testing.T) {
 			b.Errorf("a record leaves %d in the queue", n)
 		}
 		if m := <-b.heard; m.Payload != "w"+next {
-			b.Errorf("the first of the queue hears %q", m.Payload)
+			b.Errorf("the first waiter is notified by %q", m.Payload)
 		}
 	})
 }
 
-// hostile are values of a number field that no script writes and that are not valid numbers.
+// hostile has invalid values of a number field, which no script writes.
 var hostile = []string{"", "abc", "nan", "-nan", "-inf", "-1", "-7", "-1e300", "-9007199254740993", "1 2", "0x", "\x00", "\xff\xfe", "{}"}
 
-// tooLarge are numbers that Lua cannot count on from exactly.
+// tooLarge has numbers that are too large for exact arithmetic in Lua.
 var tooLarge = []string{"inf", "1e300", "9007199254740992", "9000000000000001", "18446744073709551616", strings.Repeat("9", 400)}
 
-// Finding A7: a field that cannot be read is an error that names it, and nothing is written: not even a TTL.
+// A field cannot be read. The script returns an error that names it, and writes nothing, also no
+// TTL.
 func TestScriptUnreadable(t *testing.T) {
 	all := []string{"other's", "free", "abandoned", "done", "my turn", "cooling"}
 	names := testlevel.Pick(t, all[:2], all, all)
@@ -246,15 +249,15 @@ func (b *bench) unreadable(state, field, value string) {
 	b.must(b.rdb.PExpire(b.Context(), b.keys[0], 30*time.Second).Err())
 	was := b.hash()
 	_, ends := was["s"]
-	ends = ends && was["s"] != "d" // only then x and d matter
+	ends = ends && was["s"] != "d" // otherwise x and d have no effect
 	used := field != "x" && field != "d" || ends
 	same := func(what string) {
 		b.Helper()
 		if h := b.hash(); !maps.Equal(h, was) {
-			b.Errorf("%s: %s %q: %s writes: %v, was %v", state, field, value, what, h, was)
+			b.Errorf("%s: %s %q: %s changes the hash to %v from %v", state, field, value, what, h, was)
 		}
 		if ttl := b.pttl(0); ttl > 30*time.Second {
-			b.Errorf("%s: %s %q: %s makes the hash live for %v", state, field, value, what, ttl)
+			b.Errorf("%s: %s %q: %s extends the hash to %v", state, field, value, what, ttl)
 		}
 	}
 	reads := map[string]call{"inspect": inspect}
@@ -268,12 +271,12 @@ func (b *bench) unreadable(state, field, value string) {
 			}
 			same(name)
 		}
-		b.run(leave(id("Y"), mine, 1)) // of a request that got that error
+		b.run(leave(id("Y"), mine, 1)) // the withdrawal of a request that got the error
 		same("leave")
 	}
 	want := int64(1)
 	if state == "other's" && field != "x" && field != "d" {
-		want = 0 // it is held
+		want = 0 // the key is held
 	}
 	if reply, err := b.try(forget); err != nil || reply[0] != want {
 		b.Errorf("%s: %s %q: clear returns %v, %v, want %d", state, field, value, reply, err, want)
@@ -282,14 +285,14 @@ func (b *bench) unreadable(state, field, value string) {
 		return
 	}
 	if reply, err := b.try(inspect); err != nil || reply[0] != "" && reply[0] != "r" {
-		b.Errorf("%s: %s %q: after clear inspect says %v, %v", state, field, value, reply, err)
+		b.Errorf("%s: %s %q: after clear inspect returns %v, %v", state, field, value, reply, err)
 	}
 	if reply, err := b.try(acquire(me, mine, "most", "", 0)); err != nil || reply[0] != int64(1) || reply[3] != int64(0) {
 		b.Errorf("%s: %s %q: after clear acquire returns %v, %v", state, field, value, reply, err)
 	}
 }
 
-// Finding A3: the scripts treat the stored end of a state as at most a day away.
+// The stored end of a state is absurd. The scripts treat it as at most a day in the future.
 func TestScriptAbsurdEnd(t *testing.T) {
 	onEach(t, func(b *bench) {
 		const most = 24 * time.Hour
@@ -300,17 +303,17 @@ func TestScriptAbsurdEnd(t *testing.T) {
 					for range 2 {
 						reply, err := b.try(acquire(me, mine, "exclusive", "", 0))
 						if err != nil && strings.Contains(err.Error(), "BADFIELD") {
-							continue // in memory inf is no number
+							continue // in memory inf is not read as a number
 						}
 						b.must(err)
 						left, _ := reply[1].(int64)
 						if reply[0] != int64(0) || !match(left, span(most), 0) {
-							b.Errorf("%s until %s of at most %s: %v, want busy for %v", state, x, d, reply, most)
+							b.Errorf("%s with x %s and d %s: %v, want busy for %v", state, x, d, reply, most)
 						}
 					}
 				}
 			}
-			// The state can last this long at most.
+			// The longest state that is possible.
 			b.set(states()[state].with(fields{"x": rel(most), "d": span(most)}))
 			if reply := b.run(acquire(me, mine, "exclusive", "", 0)); !match(reply[1], span(most), 0) {
 				b.Errorf("%s for %v: %v", state, most, reply)
@@ -319,7 +322,8 @@ func TestScriptAbsurdEnd(t *testing.T) {
 	})
 }
 
-// After a lost reply a repeat of Clear returns what the first one did, and clears nothing that happened since.
+// The reply of Clear is lost. A repeat returns the same reply, and clears nothing that happened
+// meanwhile.
 func TestScriptClearRepeat(t *testing.T) {
 	onEach(t, func(b *bench) {
 		once := forget.with(6, id("C"))

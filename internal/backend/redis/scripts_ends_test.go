@@ -8,12 +8,12 @@ import (
 
 var keyQueue = []string{dead + dead, waker + next}
 
-// passed returns was after the key was reserved for the first live waiter.
+// passed returns the fields after the key was reserved for the first live waiter.
 func passed(was fields, gone ...string) fields {
 	return was.without("v").without(gone...).with(fields{"s": "r", "h": next, "o": waker, "x": rel(window), "d": span(window)})
 }
 
-// all makes a row with reply for every state, and the rows of some instead for their states.
+// all returns a row with reply for each state, except for the states in some, whose rows it uses.
 func all(c call, reply []any, some map[string]func(fields) row) map[string]func(fields) row {
 	rows := map[string]func(fields) row{}
 	for name := range states() {
@@ -37,6 +37,8 @@ func each(make func(fields) row, names ...string) map[string]func(fields) row {
 	return rows
 }
 
+// In each state release.lua ends the hold of its id, and reserves the key for the next live waiter.
+// With a cooldown the key is cooling. Without a hold of the id nothing changes.
 func TestScriptRelease(t *testing.T) {
 	freed := func(abandoned bool) func(fields) row {
 		return func(was fields) row {
@@ -69,12 +71,14 @@ func TestScriptRelease(t *testing.T) {
 	})
 }
 
+// In each state leave.lua withdraws the grant or the turn of its id, and reserves the key for the
+// next live waiter. The attempt of a grant is not counted.
 func TestScriptLeave(t *testing.T) {
 	left := func(gone ...string) func(fields) row {
 		return func(was fields) row {
 			r := row{reply: []any{1}, again: []any{0}, members: []string{}, after: passed(was, gone...)}
 			if was["s"] == "h" {
-				r.after["n"] = 0 // it never ran
+				r.after["n"] = 0 // the grant never ran
 			}
 			if was["a"] != 1 {
 				r.ttl = keep
@@ -87,6 +91,8 @@ func TestScriptLeave(t *testing.T) {
 	onEach(t, func(b *bench) { table(b, keyQueue, all(leave(me, mine, 0), []any{0}, rows)) })
 }
 
+// In each state complete.lua stores the record of the hold of its id, also of an expired or revoked
+// one. A repeat succeeds and changes nothing.
 func TestScriptComplete(t *testing.T) {
 	done := func(was fields) row {
 		return row{
@@ -99,6 +105,8 @@ func TestScriptComplete(t *testing.T) {
 	onEach(t, func(b *bench) { table(b, keyQueue, all(complete(me, "result", 1234, 0), []any{0}, rows)) })
 }
 
+// In each state renew.lua renews a valid hold of its id, and reports a revoked one. It stores the
+// last hold after a hand-off.
 func TestScriptRenew(t *testing.T) {
 	kept := func(was fields) row {
 		return row{reply: []any{1}, ttl: retention, after: was.with(fields{"x": rel(lease), "d": span(lease)})}
@@ -106,7 +114,7 @@ func TestScriptRenew(t *testing.T) {
 	rows := each(kept, "mine", "mine after abandoned", "mine tagged")
 	rows["mine revoked"] = func(fields) row { return row{reply: []any{2}} }
 	onEach(t, func(b *bench) { table(b, keyQueue, all(renew(me), []any{0}, rows)) })
-	t.Run("last hold", func(t *testing.T) { // the hold after a hand-off, sent with the renewal; it has no effect if the sender does not hold the key
+	t.Run("last hold", func(t *testing.T) { // the hold after a hand-off, sent with the renewal; without effect if the sender does not hold the key
 		updated := func(was fields) row {
 			r := kept(was)
 			r.after = r.after.with(fields{"t": 4711, "m": "who N\nof the\n two"})
@@ -126,6 +134,7 @@ func TestScriptRenew(t *testing.T) {
 	})
 }
 
+// In each state revoke.lua marks a valid hold as revoked, and changes nothing else.
 func TestScriptRevoke(t *testing.T) {
 	revoked := func(was fields) row { return row{reply: []any{1}, after: was.with(fields{"v": 1})} }
 	rows := each(revoked, "mine", "mine after abandoned", "mine tagged", "mine revoked",
@@ -133,11 +142,12 @@ func TestScriptRevoke(t *testing.T) {
 	onEach(t, func(b *bench) { table(b, keyQueue, all(revoke, []any{0}, rows)) })
 }
 
+// In each state clear.lua removes the data of a key that is not held, and keeps a reservation.
 func TestScriptClear(t *testing.T) {
 	about := []string{"a", "m", "g", "n", "r", "e"}
 	cleared := func(was fields) row {
 		r := row{reply: []any{1}, ttl: keep, members: []string{}, after: passed(was, about...)}
-		if was["s"] == "h" { // it expired: every token of its block may have been used
+		if was["s"] == "h" { // it expired, so each token of its block may have been used
 			r.after["f"] = was["t"]
 		}
 		return r
@@ -156,6 +166,7 @@ func TestScriptClear(t *testing.T) {
 	onEach(t, func(b *bench) { table(b, keyQueue, all(forget, []any{1}, rows)) })
 }
 
+// In each state inspect.lua returns the data of a key, and the record only if it is requested.
 func TestScriptInspect(t *testing.T) {
 	look := func(c call, record bool) map[string]func(fields) row {
 		rows := map[string]func(fields) row{}
@@ -172,7 +183,7 @@ func TestScriptInspect(t *testing.T) {
 	}
 }
 
-// seen returns the reply of inspect.lua for a key with two members in the queue.
+// seen returns the reply of inspect.lua for a key with two members in its queue.
 func seen(was fields, record bool) []any {
 	ago := func(field string) any {
 		if at, ok := was[field].(rel); ok {
@@ -204,7 +215,7 @@ func seen(was fields, record bool) []any {
 	return reply
 }
 
-// A repeated request has one place in the queue, which the end of the request removes.
+// A repeated request has one place in the queue, and its end removes that place.
 func TestScriptQueue(t *testing.T) {
 	onEach(t, func(b *bench) {
 		request := acquire(me, mine, "exclusive", "", 1)
@@ -218,30 +229,31 @@ func TestScriptQueue(t *testing.T) {
 				b.bound()
 			}
 			if q := b.queue(); len(q) != 2 || q[1] != mine+me {
-				b.Errorf("%s: in the queue: %q", state, q)
+				b.Errorf("%s: the queue is %q", state, q)
 			}
 			for range 2 {
 				b.wantReply(leave(me, mine, 0), 0)
 			}
 			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
-				b.Errorf("%s: after it left, in the queue: %q", state, q)
+				b.Errorf("%s: after the withdrawal the queue is %q", state, q)
 			}
 			b.set(states()[state])
-			b.run(request) // the first in the queue
+			b.run(request) // first in the queue
 			b.bound()
 		}
-		for _, state := range []string{"new", "free", "my turn", "other's over", "done"} { // granted, or nothing to wait for
+		for _, state := range []string{"new", "free", "my turn", "other's over", "done"} { // granted, or there is nothing to wait for
 			b.set(states()[state], waker+next, mine+me)
 			b.run(request)
 			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
-				b.Errorf("%s: in the queue: %q", state, q)
+				b.Errorf("%s: the queue is %q", state, q)
 			}
 			b.bound()
 		}
 	})
 }
 
-// A renewal or a late duplicate of a request makes no lease shorter. A renewal also stores how long the lease can last.
+// A renewal or a late duplicate of a request does not shorten a lease. A renewal also stores how
+// long the lease can last.
 func TestScriptExtend(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
@@ -249,12 +261,12 @@ func TestScriptExtend(t *testing.T) {
 		long := states()["mine"].with(fields{"x": rel(time.Hour), "d": span(time.Hour)})
 		b.like(long)
 		b.wantReply(renew(me), 1)
-		b.wantReply(renewFor(me, 0, ""), 1) // by 0: it only checks the hold
+		b.wantReply(renewFor(me, 0, ""), 1) // a lease of 0 only checks the hold
 		b.like(long)
 		b.wantReply(acquire(me, mine, "exclusive", "", 0), 1, rel(-10*time.Second), 1, 0) // a late duplicate
 		b.like(long)
 
-		for _, c := range []call{acquire(me, mine, "exclusive", "", 0), renew(me)} { // longer than it could last before
+		for _, c := range []call{acquire(me, mine, "exclusive", "", 0), renew(me)} { // a longer lease than before
 			b.set(states()["mine"].with(fields{"x": rel(8 * time.Second), "d": span(10 * time.Second)}))
 			b.run(c)
 			b.like(states()["mine"].with(fields{"x": rel(lease), "d": span(lease)}))

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// A command of a request or hold that arrives after its end grants nothing and frees nothing.
+// A command arrives after the end of its request or hold. It grants nothing and releases nothing.
 func TestScriptLate(t *testing.T) {
 	copies := map[string]call{
 		"acquire": acquire(me, mine, "exclusive", "", 0), "acquire and queue": acquire(me, mine, "least", "", 1),
@@ -49,10 +49,10 @@ func TestScriptLate(t *testing.T) {
 					was := b.hash()
 					b.run(copied)
 					if h := b.hash(); !maps.Equal(h, was) {
-						b.Errorf("a late duplicate of %s after it was %s, successor %q:\n%v\n%v", late, end, successor, was, h)
+						b.Errorf("a late duplicate of %s after the request was %s, next holder %q:\n%v\n%v", late, end, successor, was, h)
 					}
 					if q := b.queue(); len(q) != 0 {
-						b.Errorf("a late duplicate of %s after it was %s, successor %q: in the queue: %q", late, end, successor, q)
+						b.Errorf("a late duplicate of %s after the request was %s, next holder %q: the queue is %q", late, end, successor, q)
 					}
 					b.bound()
 				}
@@ -61,7 +61,8 @@ func TestScriptLate(t *testing.T) {
 	})
 }
 
-// A request whose end arrives first is not granted later. At most 16 ended ids are kept, each once.
+// The end of a request arrives before the request, which is then not granted. The last 16 ended ids
+// are kept, each once.
 func TestScriptRemember(t *testing.T) {
 	onEach(t, func(b *bench) {
 		request := func(n int) string { return fmt.Sprintf("req-%022d", n) }
@@ -77,7 +78,7 @@ func TestScriptRemember(t *testing.T) {
 			}
 		}
 		if l := b.hash()["l"]; len(l) != 16*26 || !strings.HasPrefix(l, request(4)) {
-			b.Errorf("%d bytes of ids: %s", len(l), l)
+			b.Errorf("the hash has %d bytes of ids: %s", len(l), l)
 		}
 		b.wantReply(acquire(request(4), mine, "exclusive", "", 0), 5)
 		b.wantReply(complete(request(20), "r", 1, 1), 0)
@@ -87,7 +88,8 @@ func TestScriptRemember(t *testing.T) {
 	})
 }
 
-// The scripts use only what every supported server has: no flags, no functions, no cmsgpack.
+// The scripts use only commands and functions that each supported server has: no flags, no
+// functions, no cmsgpack.
 func TestScriptCommands(t *testing.T) {
 	permitted := strings.Fields("TIME HMGET HSET HDEL HGET ZADD ZREM ZRANGE ZRANK ZSCORE ZPOPMIN ZCARD PUBLISH PEXPIRE PTTL DEL GET SET")
 	command := regexp.MustCompile(`(redis\.\w+|\bcall)\b(\('(\w+)')?`)
@@ -114,7 +116,8 @@ func TestScriptCommands(t *testing.T) {
 	}
 }
 
-// At maxmemory a held key can be renewed, released, completed and revoked. No new key is granted.
+// The server is at maxmemory. A held key can be renewed, released, completed and revoked. No new
+// key is granted.
 func TestScriptMemory(t *testing.T) {
 	b := &bench{T: t, rdb: redistest.Real(t).Client(t)}
 	limit := func(bytes int) { b.must(b.rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err()) }
@@ -127,7 +130,7 @@ func TestScriptMemory(t *testing.T) {
 			}
 		}
 		if n := b.rdb.DBSize(t.Context()).Val(); n != 0 {
-			t.Errorf("%d keys are left behind", n)
+			t.Errorf("%d keys are stored, want 0", n)
 		}
 	}
 	for name, c := range map[string]call{
@@ -156,7 +159,7 @@ func TestScriptMemory(t *testing.T) {
 	limit(0)
 	b.wantReply(park("1"), 2, 0, 1, span(0), span(0))
 	limit(1)
-	for _, c := range []call{park("1"), unpark(0, "", "1")} { // nothing new
+	for _, c := range []call{park("1"), unpark(0, "", "1")} { // nothing new is stored
 		if _, err := b.try(c); err != nil {
 			t.Errorf("%s: %v", c.script, err)
 		}
@@ -181,7 +184,8 @@ func TestScriptMemory(t *testing.T) {
 	}
 }
 
-// A late duplicate of an operator's command changes nothing, also if the first copy changed nothing.
+// A late duplicate of the command of an operator changes nothing, also if the first copy changed
+// nothing.
 func TestScriptLateOperator(t *testing.T) {
 	operator := id("V")
 	onEach(t, func(b *bench) {
@@ -203,14 +207,14 @@ func TestScriptLateOperator(t *testing.T) {
 			was := b.hash()
 			b.wantReply(c.command, 1)
 			if h := b.hash(); !maps.Equal(h, was) {
-				b.Errorf("a late %s changes %v to %v", name, was, h)
+				b.Errorf("a late duplicate of %s changes %v to %v", name, was, h)
 			}
 		}
 	})
 }
 
-// A request may enter the queue until the end of a reservation. The hash outlives that request, also
-// if the reserved key is cleared.
+// A request may enter the queue until the end of a reservation. The hash is kept longer than that
+// request, also if the reserved key is cleared.
 func TestScriptClearReserved(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["other's turn"])

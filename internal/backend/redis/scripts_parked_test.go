@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	parkTime  = time.Hour // that entries are kept
-	mostParks = 3         // entries of a key
+	parkTime  = time.Hour // the time for which entries are kept
+	mostParks = 3         // the bound of the entries of a key
 )
 
 func park(entry string) call {
@@ -30,7 +30,7 @@ func unpark(woken int, prefix string, remove ...any) call {
 
 func callWaker(payload string) call { return call{"call_waker", []any{wakes, payload}} }
 
-// exists returns how many of the keys exist.
+// exists returns how many of the stored names of the key exist.
 func (b *bench) exists() int64 {
 	b.Helper()
 	n, err := b.rdb.Exists(b.Context(), b.keys...).Result()
@@ -38,7 +38,8 @@ func (b *bench) exists() int64 {
 	return n
 }
 
-// A live key parks an entry, and a repeat changes nothing. Another key is not changed.
+// A key that is held, reserved or cooling parks an entry, and a repeat changes nothing. Any other
+// key is not changed.
 func TestScriptPark(t *testing.T) {
 	live := []string{
 		"mine", "mine after abandoned", "mine tagged", "mine revoked", "other's", "other's tagged", "other's revoked", "my turn", "my turn, abandoned",
@@ -60,15 +61,15 @@ func TestScriptPark(t *testing.T) {
 				r.again, r.members = r.reply, keyQueue
 				r.check(b, was, keyQueue)
 				if n := b.rdb.Exists(t.Context(), b.keys[2]).Val(); (n == 1) != (len(r.reply) > 1) {
-					t.Errorf("there are entries: %d", n)
+					t.Errorf("parked entries exist: %d", n)
 				}
 			})
 		}
 	})
 }
 
-// The TTLs: the hash says for ten minutes that there are entries, the entries end after the longest
-// time for which one was parked, and the marks end when they do not count any more.
+// The TTL of the hash is ten minutes, because it says that there are entries. The entries end after
+// the longest time for which one was parked. The marks end when they have no more effect.
 func TestScriptParkTTL(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["other's turn"])
@@ -89,12 +90,13 @@ func TestScriptParkTTL(t *testing.T) {
 		}
 		b.run(unpark(0, "", "1", "2"))
 		if h := b.hash(); h["p"] != "" || b.exists() != 1 {
-			b.Errorf("all entries are removed, and there are %d keys with %v", b.exists(), h)
+			b.Errorf("after all entries were removed %d names exist, and the hash is %v", b.exists(), h)
 		}
 	})
 }
 
-// A plain hold becomes a hash when the first entry is parked, and in no other case.
+// The first parked entry converts a plain hold to a hash. No other command with parked entries
+// does.
 func TestScriptParkPlain(t *testing.T) {
 	onEach(t, func(b *bench) {
 		kind := func(want string) {
@@ -107,7 +109,7 @@ func TestScriptParkPlain(t *testing.T) {
 		token := b.run(hold)[0]
 		b.wantReply(unpark(1, "", "1"), 0, 0, 0, 0)
 		b.wantReply(callWaker("px"), 0)
-		b.wantReply(park("1").with(1, 0), 1, 0, 0) // full
+		b.wantReply(park("1").with(1, 0), 1, 0, 0) // the bound is reached
 		kind("string")
 		b.wantReply(park("1"), 2, 0, 1, span(0), span(0))
 		kind("hash")
@@ -128,8 +130,8 @@ func TestScriptParkPlain(t *testing.T) {
 	})
 }
 
-// A mark in the future, which a clock leaves that was set back, and a mark of an entry that has gone
-// do not count, and are removed.
+// A mark may be in the future, if the clock was set back, and a mark may have no entry. Such marks
+// have no effect and are removed.
 func TestScriptParkMarks(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["other's"])
@@ -138,7 +140,7 @@ func TestScriptParkMarks(t *testing.T) {
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[3], redis.Z{Score: now + 60e6, Member: "1"}, redis.Z{Score: now - 1e6, Member: "2"}).Err())
 		b.wantReply(unpark(1, ""), 0, 0, 1, span(0), "1")
 		if marks := b.rdb.ZRange(b.Context(), b.keys[3], 0, -1).Val(); len(marks) != 1 {
-			b.Errorf("woken: %q", marks)
+			b.Errorf("the marks are %q, want one", marks)
 		}
 		b.wantReply(unpark(1, ""), 0, 0, 1, span(0))
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[2], redis.Z{Score: now + 60e6, Member: "1"}).Err()) // parked in the future
@@ -147,7 +149,7 @@ func TestScriptParkMarks(t *testing.T) {
 	})
 }
 
-// A score that no script writes, which any client can, does not make a reply unreadable.
+// A client writes a score that no script writes. The reply of a script is still readable.
 func TestScriptParkScores(t *testing.T) {
 	onEach(t, func(b *bench) {
 		for _, score := range []float64{math.Inf(-1), -1e300, -1, math.Inf(1), 1e300} {
@@ -166,7 +168,7 @@ func TestScriptParkScores(t *testing.T) {
 	})
 }
 
-// A script looks at the 1,000 oldest entries only.
+// A script reads only the 1,000 oldest entries.
 func TestScriptParkMany(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["other's"])
@@ -177,12 +179,12 @@ func TestScriptParkMany(t *testing.T) {
 		entries[999].Member, entries[1000].Member = "mine 1", "mine 2"
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[2], entries...).Err())
 		if reply := b.run(unpark(2, "mine")); len(reply) != 5 || reply[4] != "mine 1" {
-			b.Errorf("woken: %v", reply)
+			b.Errorf("unpark returns %v, want the entry \"mine 1\"", reply)
 		}
 	})
 }
 
-// Data that no script writes is an error, and then nothing is written.
+// Data that no script writes is an error, and the script writes nothing.
 func TestScriptParkUnreadable(t *testing.T) {
 	onEach(t, func(b *bench) {
 		for _, field := range []string{"x", "d", "t", "f", "n"} {
@@ -192,7 +194,7 @@ func TestScriptParkUnreadable(t *testing.T) {
 				b.Errorf("%s: park returns %v", field, err)
 			}
 			if h := b.hash(); !maps.Equal(h, was) || b.exists() != 1 {
-				b.Errorf("%s: park writes %v", field, h)
+				b.Errorf("%s: park changed the hash to %v", field, h)
 			}
 		}
 		for i := range b.keys[2:] {
@@ -203,7 +205,7 @@ func TestScriptParkUnreadable(t *testing.T) {
 			b.must(b.rdb.Set(b.Context(), b.keys[2+i], "text", 0).Err())
 			for _, c := range []call{park("1"), park("2"), unpark(1, "", "1")} {
 				if _, err := b.try(c); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
-					b.Errorf("%s returns %v for a set of another type", c.script, err)
+					b.Errorf("%s returns %v for entries of another type", c.script, err)
 				}
 			}
 			if h := b.hash(); !maps.Equal(h, was) {
@@ -214,7 +216,7 @@ func TestScriptParkUnreadable(t *testing.T) {
 	})
 }
 
-// A notification names the key. Other text, which any client may send, is ignored.
+// A notification contains the key. Other text, which any client may send, is ignored.
 func TestDecodeWake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := backend.Key{Kind: kinds().Draw(t, "kind"), Name: nasty().Draw(t, "name")}
@@ -225,11 +227,11 @@ func TestDecodeWake(t *testing.T) {
 	})
 	long := strings.Repeat("k", 512)
 	if n, ok := redisbackend.DecodeWake("px" + long); !ok || n.Name != long {
-		t.Errorf("the longest key is not read: %v", ok)
+		t.Errorf("the longest key is decoded: %v", ok)
 	}
 	for _, payload := range []string{"", "p", "px", "po", "pk", "p:x", "xk", "qxk", "Pxk", "px" + long + "k"} {
 		if n, ok := redisbackend.DecodeWake(payload); ok {
-			t.Errorf("%.20q is read as %+v", payload, n)
+			t.Errorf("%.20q is decoded as %+v", payload, n)
 		}
 	}
 }

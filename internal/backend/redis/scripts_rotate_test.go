@@ -14,11 +14,11 @@ import (
 var again = id("R")
 
 const (
-	rotated = 1234            // last token used, as sent with a rotation
-	queued  = 3 * time.Minute // TTL of the queue that a rotation makes
+	rotated = 1234            // the last used token, which the rotation sends
+	queued  = 3 * time.Minute // the TTL of the queue that a rotation creates
 )
 
-// rotate ends hold and sends the request next.
+// rotate returns a call that ends hold and sends the request next.
 func rotate(hold, next string, remember, queue int) call {
 	return call{"rotate", []any{
 		hold, rotated, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1,
@@ -26,14 +26,14 @@ func rotate(hold, next string, remember, queue int) call {
 	}}
 }
 
-// queues are an empty queue, a dead waiter, and a dead waiter before a live one.
+// queues has an empty queue, a dead waiter, and a dead waiter before a live one.
 var queues = map[string][]string{"no waiter": {}, "dead waiter": keyQueue[:1], "live waiter": keyQueue}
 
-// held are the states in which me can be released.
+// held has the states in which me can be released.
 var held = []string{"mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over"}
 
-// In each state, the hold is released as by release.lua, and the next request gets the reply that acquire.lua would give, after
-// all live waiters. A repeat changes nothing.
+// In each state a rotation releases the hold like release.lua. The next request gets the reply of
+// acquire.lua, after all live waiters. A repeat changes nothing.
 func TestScriptRotate(t *testing.T) {
 	for name, members := range queues {
 		for _, queue := range []int{0, 1} {
@@ -79,7 +79,7 @@ func remembering(rows map[string]func(fields) row) map[string]func(fields) row {
 			if r.after == nil {
 				r.after = was
 			}
-			if _, ok := was["l"]; !ok { // otherwise me is in it
+			if _, ok := was["l"]; !ok { // otherwise the ids already contain me
 				r.after = r.after.with(fields{"l": me})
 			}
 			if len(was) == 0 {
@@ -91,8 +91,8 @@ func remembering(rows map[string]func(fields) row) map[string]func(fields) row {
 	return rows
 }
 
-// A repeat, in any state that the next request may have reached meanwhile, returns a grant or busy. It never enters the queue
-// again.
+// The next request may have reached any state before a repeat arrives. The repeat returns a grant
+// or busy, and does not enter the queue again.
 func TestScriptRotateRepeat(t *testing.T) {
 	runs := func(abandoned int) func(fields) row {
 		return func(fields) row { return row{reply: []any{0, 1, rel(-10 * time.Second), 1, abandoned}} }
@@ -106,7 +106,8 @@ func TestScriptRotateRepeat(t *testing.T) {
 	})
 }
 
-// A late duplicate whose next request has ended frees the hold if that is still there. It grants and queues nothing.
+// A late duplicate of a rotation arrives after the end of its next request. It releases the hold if
+// that still exists. It grants and queues nothing.
 func TestScriptRotateLate(t *testing.T) {
 	onEach(t, func(b *bench) {
 		for name, members := range queues {
@@ -123,12 +124,13 @@ func TestScriptRotateLate(t *testing.T) {
 						b.like(after)
 						b.ttl(keep)
 						if q := b.queue(); len(q) != 0 {
-							b.Errorf("%s, %s: in the queue: %q", state, name, q)
+							b.Errorf("%s, %s: the queue is %q", state, name, q)
 						}
 						b.wantReply(rotate(me, again, 0, queue), 0, 0, 0, 0, "", 0)
 					}
 				}
-				// The duplicate arrives after release.lua released the hold, and the next request never arrived or was withdrawn.
+				// The duplicate arrives after release.lua has released the hold. The next request
+				// never arrived, or was withdrawn.
 				for _, left := range []bool{false, true} {
 					b.set(states()["mine"], members...)
 					b.run(release(me, 1, 0, 1))
@@ -138,10 +140,10 @@ func TestScriptRotateLate(t *testing.T) {
 					was := b.hash()
 					b.wantReply(rotate(me, again, 1, queue), 0, 0, 0, 0, "", 0)
 					if h := b.hash(); !maps.Equal(h, was) {
-						b.Errorf("%s: after a late duplicate:\n%v\n%v", name, was, h)
+						b.Errorf("%s: a late duplicate changed the hash:\n%v\n%v", name, was, h)
 					}
 					if q := b.queue(); len(q) != 0 {
-						b.Errorf("%s: in the queue: %q", name, q)
+						b.Errorf("%s: the queue is %q", name, q)
 					}
 				}
 			}
@@ -149,10 +151,10 @@ func TestScriptRotateLate(t *testing.T) {
 	})
 }
 
-// The next grant has the token after the last used one, and a block from there.
+// The next grant has the token after the last used one, and a block that begins there.
 func TestScriptRotateTokens(t *testing.T) {
 	onEach(t, func(b *bench) {
-		far := b.now() + time.Hour.Microseconds() // the clock went back
+		far := b.now() + time.Hour.Microseconds() // the clock was set back
 		b.set(states()["mine"].with(fields{"t": far, "f": far + 100}))
 		c := rotate(me, again, 0, 1)
 		c.args[1] = far + 40
@@ -174,7 +176,8 @@ func TestScriptRotateTokens(t *testing.T) {
 	})
 }
 
-// Waiters of other processes go first, in the order of arrival, and each is notified. The next request is last in the queue.
+// Waiters of other processes are served first, in order of arrival, and each is notified. The next
+// request of a rotation is last in the queue.
 func TestScriptRotateLine(t *testing.T) {
 	onEach(t, func(b *bench) {
 		for len(b.heard) > 0 {
@@ -184,7 +187,7 @@ func TestScriptRotateLine(t *testing.T) {
 		b.wantReply(rotate(me, again, 0, 1), 1, 0, span(window), 0, "", 2)
 		b.notified("w" + next)
 		if q := b.queue(); !slices.Equal(q, []string{waker + mismatch, mine + again}) {
-			b.Errorf("in the queue: %q", q)
+			b.Errorf("the queue is %q", q)
 		}
 		if ttl := b.rdb.PTTL(b.Context(), b.keys[1]).Val(); ttl > queued || ttl < queued-tolerance {
 			b.Errorf("the queue is kept for %v", ttl)
@@ -196,7 +199,7 @@ func TestScriptRotateLine(t *testing.T) {
 		b.wantReply(release(next, 1, 0, 0), 1)
 		b.notified("w" + mismatch)
 
-		b.set(states()["mine"]) // no waiter: no message, and the next request gets the key
+		b.set(states()["mine"]) // without a waiter there is no notification, and the next request gets the key
 		b.wantReply(rotate(me, again, 0, 1), 1, 1, rel(0), 1, 0)
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[1], redis.Z{Score: 1, Member: waker + next}).Err())
 		b.must(b.rdb.PExpire(b.Context(), b.keys[1], time.Minute).Err())
@@ -208,17 +211,17 @@ func TestScriptRotateLine(t *testing.T) {
 		c.args[6] = 0
 		b.wantReply(c, 1, 0, span(window), 0, "", 2)
 		if h := b.hash(); h["h"] != dead || h["o"] != dead {
-			b.Errorf("turn of %s", h["h"])
+			b.Errorf("the key is reserved for %s, want the dead waiter", h["h"])
 		}
 		if q := b.queue(); !slices.Equal(q, []string{waker + next, mine + again}) {
-			b.Errorf("in the queue: %q", q)
+			b.Errorf("the queue is %q", q)
 		}
 		b.notified()
 	})
 }
 
-// A late duplicate of an acquire may get the key once more, and then a late duplicate of the rotation releases
-// it. Its last token is older than that grant.
+// A late duplicate of an acquire may get the key once more, and then a late duplicate of the
+// rotation releases it. The last token in that rotation is older than that grant.
 func TestScriptRotateOldToken(t *testing.T) {
 	onEach(t, func(b *bench) {
 		ahead := b.now() + time.Hour.Microseconds() // the clock was set back

@@ -21,22 +21,22 @@ func (b *bench) hash() map[string]string {
 	return h
 }
 
-// notified waits for these messages to waker, and checks that there is no other.
+// notified waits for these notifications to waker, and checks that there is no other.
 func (b *bench) notified(want ...string) {
 	b.Helper()
 	for _, w := range want {
 		select {
 		case m := <-b.heard:
 			if m.Payload != w {
-				b.Errorf("waker got the message %q, want %q", m.Payload, w)
+				b.Errorf("waker got the notification %q, want %q", m.Payload, w)
 			}
 		case <-time.After(tolerance):
-			b.Fatalf("waker did not get the message %q", w)
+			b.Fatalf("waker did not get the notification %q", w)
 		}
 	}
 	select {
 	case m := <-b.heard:
-		b.Errorf("waker also got the message %q", m.Payload)
+		b.Errorf("waker also got the notification %q", m.Payload)
 	default:
 	}
 }
@@ -51,7 +51,7 @@ func (b *bench) token(request string) int64 {
 	return reply[1].(int64) //nolint:errcheck,forcetypeassert // a panic here is a failure
 }
 
-// Tokens grow with every hold, also when the hash is deleted, and when the clock is behind the last one.
+// Tokens grow with each hold, also if the hash is deleted, or the clock is behind the last token.
 func TestScriptTokens(t *testing.T) {
 	onEach(t, func(b *bench) {
 		last := int64(0)
@@ -70,23 +70,23 @@ func TestScriptTokens(t *testing.T) {
 		grow("deleted")
 		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err())
 		b.must(b.rdb.HSet(b.Context(), b.keys[0], "h", mismatch).Err())
-		grow("run out")
+		grow("expired")
 		b.run(leave(me, waker, 0))
 		grow("left")
 		b.run(complete(me, "r", last, 0))
 		b.run(forget)
 		grow("cleared")
 
-		far := b.now() + time.Hour.Microseconds() // the clock went back
+		far := b.now() + time.Hour.Microseconds() // the clock was set back
 		b.set(states()["free"].with(fields{"f": far}))
 		if token := b.token(me); token != far+1 {
 			b.Errorf("token %d after %d", token, far)
 		}
 		b.run(release(me, far+3, 0, 0))
 		if token := b.token(me); token != far+4 {
-			b.Errorf("token %d, want the one after the last that was used, %d", token, far+4)
+			b.Errorf("token %d, want %d, the one after the last used token", token, far+4)
 		}
-		for _, ends := range []func(){func() { b.token(mismatch) }, func() { b.run(forget); b.token(mismatch) }} { // it ran out, and may have used its block
+		for _, ends := range []func(){func() { b.token(mismatch) }, func() { b.run(forget); b.token(mismatch) }} { // the hold expired, and may have used its block
 			b.set(states()["mine"].with(fields{"t": far, "x": rel(-time.Second)}))
 			if ends(); b.hash()["t"] != strconv.FormatInt(far+512, 10) {
 				b.Errorf("token %s after a block from %d", b.hash()["t"], far)
@@ -95,7 +95,7 @@ func TestScriptTokens(t *testing.T) {
 	})
 }
 
-// Numbers are stored to the last digit, up to 9e15, beyond which a field is unreadable.
+// Numbers up to 9e15 are stored exactly. A larger number is unreadable.
 func TestScriptNumbers(t *testing.T) {
 	onEach(t, func(b *bench) {
 		for _, f := range []int64{1_700_000_000_000_001 << 1, 1<<52 + 1, 9e15 - 1} {
@@ -120,7 +120,8 @@ func TestScriptNumbers(t *testing.T) {
 	})
 }
 
-// An end that is further away than its state can last means that the clock went back: it is moved to where it can be.
+// The stored end of a state is further away than the state can last, because the clock was set
+// back. The scripts replace it by the longest possible end.
 func TestScriptClock(t *testing.T) {
 	onEach(t, func(b *bench) {
 		far := fields{"x": rel(20 * time.Hour), "t": rel(19 * time.Hour)}
@@ -153,29 +154,29 @@ func TestScriptClock(t *testing.T) {
 		b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "", waker)
 		m.Redis.SetTime(start.Add(lease - time.Hour))
 		b.wantReply(renew(me), 0)
-		if second := b.token(mismatch); second != first+512 { // it may have used its block
+		if second := b.token(mismatch); second != first+512 { // the expired hold may have used its block
 			b.Errorf("token %d after %d", second, first)
 		}
 	})
 }
 
-// The key is reserved for the first live waiter in the order of arrival. Where PUBLISH does not count all receivers, it is
-// reserved for the first one.
+// The key is reserved for the first live waiter in order of arrival. If PUBLISH does not count all
+// receivers, it is reserved for the first waiter.
 func TestScriptLine(t *testing.T) {
 	onEach(t, func(b *bench) {
 		request := func(n int) string { return fmt.Sprintf("req-%022d", n) }
 		b.set(states()["mine"], dead+dead)
-		for n := range 20 { // one after another, named 19 to 0
+		for n := range 20 { // one after another, with the names 19 to 0
 			b.run(acquire(request(19-n), waker, "exclusive", "", 1))
 			for begin := b.now(); b.now() == begin; {
-				continue // two requests in one µs are in the order of their names
+				continue // the order of two requests in one µs is that of their names
 			}
 		}
 		hold := me
 		for n := range 20 {
 			b.wantReply(release(hold, 1, 0, 0), 1)
 			if h := b.hash(); h["s"] != "r" || h["h"] != request(19-n) {
-				b.Fatalf("turn %d is that of %s", n, h["h"])
+				b.Fatalf("turn %d: the key is reserved for %s", n, h["h"])
 			}
 			b.notified("w" + request(19-n))
 			b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 0, span(window), 0, "", 19-n, "")
@@ -184,7 +185,7 @@ func TestScriptLine(t *testing.T) {
 		}
 		b.wantReply(release(hold, 1, 0, 0), 1)
 		if h := b.hash(); h["s"] != "" || h["h"] != "" || h["x"] != "" {
-			b.Errorf("nobody waits, and the key is %v", h)
+			b.Errorf("the queue is empty, but the key is %v", h)
 		}
 
 		b.set(states()["mine"], keyQueue...)
@@ -192,9 +193,9 @@ func TestScriptLine(t *testing.T) {
 		uncounted.args[7] = 0
 		b.wantReply(uncounted, 1)
 		if h := b.hash(); h["h"] != dead || h["o"] != dead {
-			b.Errorf("turn of %s", h["h"])
+			b.Errorf("the key is reserved for %s, want the dead waiter", h["h"])
 		}
-		b.wantReply(leave(dead, dead, 0), 1) // passed on
+		b.wantReply(leave(dead, dead, 0), 1) // the key is reserved for the next waiter
 		b.notified("w" + next)
 
 		b.set(states()["mine"], dead+dead, waker+next, waker+mismatch)
@@ -206,10 +207,10 @@ func TestScriptLine(t *testing.T) {
 	})
 }
 
-// A renewal takes many keys, and each has its own verdict.
+// One command renews many keys, and each key has its own verdict.
 func TestScriptRenewMany(t *testing.T) {
 	onEach(t, func(b *bench) {
-		lastHold := func(n int) string { // of some
+		lastHold := func(n int) string { // some keys have one
 			if n%3 != 0 {
 				return ""
 			}

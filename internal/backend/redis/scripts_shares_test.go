@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// epoch is the time of a server whose data a test shows.
+// epoch is the time of a server whose data a test prints.
 const epoch = 1_000_000_000_000_000 // µs
 
 const (
@@ -29,7 +29,7 @@ func acquireShare(text, locker string, queue int) call {
 	}}
 }
 
-// releaseShare notifies without listeners, as in a Cluster.
+// releaseShare returns a call that cannot count the receivers of its notification, as in a cluster.
 func releaseShare(text string, remember int, cooldown time.Duration) call {
 	return call{"release_share", []any{text, "", keep.Milliseconds(), remember, window.Microseconds(), wakes, 0, cooldown.Microseconds(), ""}}
 }
@@ -39,8 +39,8 @@ var (
 	storedID   = regexp.MustCompile(`[A-Z]{26}`)
 )
 
-// stored returns all data of the server: a line for each name, with its TTL. Times are those after
-// epoch, and ids have one letter.
+// stored returns all data of the server, with one line for each name, and its TTL. Times are
+// relative to epoch, and ids have one letter.
 func (b *bench) stored() (lines []string) {
 	b.Helper()
 	keys := b.rdb.Keys(b.Context(), "*").Val()
@@ -69,7 +69,8 @@ func (b *bench) stored() (lines []string) {
 	return lines
 }
 
-// The form of all that is stored of a key, in each state. A change of it needs a new layout version.
+// TestScriptStored lists the form of all stored data of a key, in each state. A change of a form
+// needs a new layout version.
 func TestScriptStored(t *testing.T) {
 	plain := func(mode string) call {
 		c := acquire(me, mine, mode, "tag", 0)
@@ -150,14 +151,14 @@ func TestScriptStored(t *testing.T) {
 				b.run(c)
 			}
 			if got := b.stored(); !slices.Equal(got, c.want) {
-				t.Errorf("%s is stored as\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+				t.Errorf("%s: the data is\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
 	}
 }
 
-// The server's clock was set back: a share ends no later than its phase, which ends no later than the
-// longest share can.
+// The clock of the server was set back. A share ends no later than its phase, which ends no later
+// than the longest share can.
 func TestScriptSharesClock(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.run(acquireShare(me+permit, mine, 0))

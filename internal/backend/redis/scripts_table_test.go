@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// states returns the states of a key. A live hold began 10 s ago and has 20 s left. An expired one expired 10 s ago.
+// states returns the states of a key. A live hold began 10 s ago and has 20 s left. An expired one
+// expired 10 s ago.
 func states() map[string]fields {
 	held := func(request, locker string) fields {
 		return fields{
@@ -57,13 +58,13 @@ func states() map[string]fields {
 type row struct {
 	call    call
 	reply   []any
-	after   fields        // nil: as before
+	after   fields        // fields of the hash afterwards; nil: as before
 	again   []any         // reply of the second run; nil: the same as the first
-	ttl     time.Duration // of the hash after it; 0: as before
-	members []string      // of the queue afterwards; nil: as before
+	ttl     time.Duration // TTL of the hash afterwards; 0: as before
+	members []string      // members of the queue afterwards; nil: as before
 }
 
-// table runs every row in its state, twice. The second run must change nothing.
+// table runs each row twice in its state. The second run must change nothing.
 func table(b *bench, members []string, rows map[string]func(was fields) row) {
 	for name, was := range states() {
 		make, ok := rows[name]
@@ -96,7 +97,7 @@ func table(b *bench, members []string, rows map[string]func(was fields) row) {
 	}
 }
 
-// check runs the row twice.
+// check runs the row twice, and checks the reply, the hash, the queue and the TTLs each time.
 func (r row) check(b *bench, was fields, members []string) {
 	b.Helper()
 	b.set(was, members...)
@@ -104,7 +105,7 @@ func (r row) check(b *bench, was fields, members []string) {
 		b.wantReply(r.call, reply...)
 		b.like(r.after)
 		if q := b.queue(); !slices.Equal(q, r.members) {
-			b.Errorf("in the queue: %q, want %q", q, r.members)
+			b.Errorf("the queue is %q, want %q", q, r.members)
 		}
 		b.bound()
 		if r.ttl != 0 {
@@ -115,8 +116,8 @@ func (r row) check(b *bench, was fields, members []string) {
 	}
 }
 
-// parked returns the row for a key that may have parked entries: only replies differ. The rows keep no
-// data for less than backend.ParkedTTL.
+// parked returns the row for a key that may have parked entries: only replies differ. The rows keep
+// no data for less than backend.ParkedTTL.
 func (r row) parked() row {
 	r.after = r.after.with(fields{"p": waker})
 	tell := func(reply []any) []any {
@@ -135,6 +136,8 @@ func (r row) parked() row {
 	return r
 }
 
+// In each state and mode, with and without a fingerprint, acquire.lua grants the key, or returns
+// the reason: busy, a record, a mismatch, an abandoned run, or the end of its request.
 func TestScriptAcquire(t *testing.T) {
 	const most, least = "most", "least"
 	is := func(reply ...any) func(fields) row { return func(fields) row { return row{reply: reply} } }
@@ -215,7 +218,7 @@ func TestScriptAcquire(t *testing.T) {
 				rows[state] = func(was fields) row {
 					r := make(was)
 					r.call = acquire(me, mine, c.mode, c.tag, 0)
-					if c.mode == "exclusive" && r.reply[0] == 1 { // its runs are not counted
+					if c.mode == "exclusive" && r.reply[0] == 1 { // exclusive keys do not count runs
 						r.reply[2] = 1
 						if n, ok := was["n"]; ok {
 							r.after["n"] = n
@@ -223,7 +226,7 @@ func TestScriptAcquire(t *testing.T) {
 							delete(r.after, "n")
 						}
 					}
-					if r.reply[0] == 1 && r.ttl != 0 { // a grant at the current time: a repeat has the same reply
+					if r.reply[0] == 1 && r.ttl != 0 { // the grant is at the current time, so a repeat has the same reply
 						r.again = []any{1, rel(0), r.reply[2], r.reply[3]}
 					}
 					return r

@@ -16,18 +16,19 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// Each request belongs to the locker beside it. All lockers but dead are subscribed; the tests read the messages to waker.
+// Each request belongs to the locker that is declared with it. All lockers except dead are
+// subscribed. The tests receive the notifications to waker.
 var (
 	me, mine        = id("M"), id("A")
 	mismatch, waker = id("O"), id("B")
-	next, dead      = id("N"), id("D") // requests in the queue: next of waker, and the one of the locker dead, with the same id
+	next, dead      = id("N"), id("D") // requests in the queue: next belongs to waker, and the request dead to the locker dead
 )
 
 func id(letter string) string { return strings.Repeat(letter, 26) }
 
 const (
 	lease     = 30 * time.Second
-	window    = time.Minute // longer than any test: the end of a turn is written, not waited for
+	window    = time.Minute // longer than any test; the tests write the end of a turn and do not wait for it
 	keep      = 10 * time.Minute
 	retention = 2 * time.Hour
 	standing  = time.Hour // TTL of a hash that a test has written
@@ -37,7 +38,7 @@ const (
 
 type (
 	fields map[string]any
-	rel    time.Duration // a point in time, from now
+	rel    time.Duration // a point in time, relative to now
 	span   time.Duration // a number of microseconds
 )
 
@@ -55,16 +56,16 @@ func (f fields) without(names ...string) fields {
 	return f
 }
 
-// bench is one key in one Redis.
+// bench has one key in one Redis.
 type bench struct {
 	*testing.T
 	rdb  *redis.Client
 	keys []string
 
-	heard <-chan *redis.Message // messages to waker
+	heard <-chan *redis.Message // notifications to waker
 }
 
-// onEach runs a test on Redis in memory and on a real one. waker listens on both.
+// onEach runs a test on Redis in memory and on a real server. waker is subscribed to both.
 func onEach(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	run := func(t *testing.T, rdb *redis.Client) {
@@ -73,7 +74,8 @@ func onEach(t *testing.T, test func(b *bench)) {
 		if _, err := sub.Receive(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// It is read all the time: in memory a message is sent only when somebody takes it.
+		// The channel is read all the time, because miniredis sends a message only when it is
+		// received.
 		b := &bench{T: t, rdb: rdb, heard: sub.Channel(redis.WithChannelSize(1000))}
 		b.use("k")
 		test(b)
@@ -127,7 +129,7 @@ func (b *bench) set(f fields, queue ...string) {
 	}
 }
 
-// like reports what differs between the hash and want.
+// like reports the differences between the hash and want.
 func (b *bench) like(want fields) {
 	b.Helper()
 	got, err := b.rdb.HGetAll(b.Context(), b.keys[0]).Result()
@@ -140,7 +142,7 @@ func (b *bench) like(want fields) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if _, ok := got[name]; !ok {
-			b.Errorf("%s is not there, want %v", name, want[name])
+			b.Errorf("%s is missing, want %v", name, want[name])
 		}
 	}
 }
@@ -193,7 +195,7 @@ func (b *bench) bound() {
 	}
 }
 
-// ttl checks how long the hash is kept.
+// ttl checks the TTL of the hash.
 func (b *bench) ttl(want time.Duration) {
 	b.Helper()
 	ttl, err := b.rdb.PTTL(b.Context(), b.keys[0]).Result()
