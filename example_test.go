@@ -65,7 +65,8 @@ func work(ctx context.Context, addr string, charge func(context.Context, *asynq.
 
 	mux := asynq.NewServeMux()
 	mux.Handle("charge", payment(account(asynq.HandlerFunc(charge)))) // once for a payment, alone for an account
-	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{Concurrency: 10}))
+	cfg := asynqmw.Configure(asynq.Config{Concurrency: 10})           // with it a busy key uses up no retry
+	srv := asynq.NewServerFromRedisClient(rdb, cfg)
 	if err := srv.Start(mux); err != nil {
 		return err
 	}

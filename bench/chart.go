@@ -124,7 +124,7 @@ func chart(rs results, m measured) string {
 	fmt.Fprintf(&b, "<!-- Written by make bench, and by make pictures from the figures of RESULTS.md. -->\n%s", chartStyle)
 	fmt.Fprintf(&b, `<rect class="ground" width="%d" height="%d" rx="6"/>`+"\n", chartWidth, height)
 	fmt.Fprintf(&b, `<text class="title" x="10" y="28">%s</text>`+"\n", chartTitle(groups))
-	b.WriteString(`<text class="small" x="10" y="50">Lock and unlock, operations a second: longer is faster.</text>` + "\n")
+	b.WriteString(`<text class="small" x="10" y="50">Lock and unlock with nothing in between, operations a second: longer is faster.</text>` + "\n")
 	var ticks []float64
 	for v := 0.0; v <= longest; v += tick(longest) {
 		ticks = append(ticks, v)

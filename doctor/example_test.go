@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-func Example() {
+func Example() { //nolint:testableexamples // it needs a server
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	findings, err := doctor.Check(context.Background(), rdb, lockcore.Options{})
 	if err != nil {

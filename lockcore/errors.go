@@ -41,7 +41,7 @@ var (
 	// ErrUpgrade: ctx holds a share of the key, and the call requests more than that share: the key
 	// alone, a share with a smaller Limit, or a greater Weight. Two such calls would wait for each
 	// other. The text of the error names both shares.
-	ErrUpgrade = notRun("lockcore: a nested call asks for more than the share that its ctx holds")
+	ErrUpgrade = notRun("lockcore: a nested call requests more than the share that its ctx holds")
 	// ErrTicket: the text is not a ticket, or it is a ticket of a Locker with another prefix. The
 	// text of the error says which.
 	ErrTicket = notRun("lockcore: bad ticket")
@@ -154,7 +154,7 @@ func (e *BusyError) text() string {
 	held, left := e.HeldFor.Round(time.Millisecond), e.Remaining.Round(time.Millisecond)
 	by := e.Holder.String()
 	if e.Local && !e.Nested {
-		by += ", another call of this process (a call inside its handler must pass on the ctx of that handler)"
+		by += ", another call of this process (if this call is inside its handler, pass on the ctx of that handler)"
 	}
 	switch {
 	case e.Nested:

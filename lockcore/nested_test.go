@@ -717,7 +717,7 @@ func TestForgottenContext(t *testing.T) {
 		l, _, _ := w.locker(lockcore.Options{})
 		other, _, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		const hint = "another call of this process (a call inside its handler must pass on the ctx of that handler)"
+		const hint = "another call of this process (if this call is inside its handler, pass on the ctx of that handler)"
 		for _, wait := range []time.Duration{lockcore.NoWait, time.Second} {
 			_, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: wait})
 			if busy, ok := errors.AsType[*lockcore.BusyError](err); !ok || !busy.Local || busy.Nested || !strings.Contains(err.Error(), hint) {

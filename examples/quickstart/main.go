@@ -1,3 +1,4 @@
+// Command quickstart is the first program of the README.
 package main
 
 import (
@@ -17,7 +18,7 @@ func main() {
 	defer locks.Close(ctx)
 
 	// Alone: of all calls with the key account:42, one runs at a time.
-	err = guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, func(ctx context.Context) error {
+	err = guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, func(context.Context) error {
 		fmt.Println("transferring")
 		return nil
 	})
