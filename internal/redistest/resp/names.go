@@ -15,7 +15,7 @@ type Names struct {
 	known map[string]string // by SHA-1
 }
 
-var title = regexp.MustCompile(`(?m)^--\s*([\w-]+)\.lua\b`)
+var title = regexp.MustCompile(`(?m)^--\s*([\w-]+)\.lua:`)
 
 // Script returns the SHA-1 of the script that a request loads or runs, or "".
 func (n *Names) Script(args []string) (sha string) {
