@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/version"
 )
 
-// Finding B9: the version comes from the build information, at any place of the module in it, and
+// The version comes from the build information, at any place of the module in it, and
 // is never empty.
 func TestOf(t *testing.T) {
 	const path = "github.com/holdfast-go/holdfast"
