@@ -1,6 +1,5 @@
-// Package holdfast makes a job run once, run alone, and shows who holds it: decorators for Go job
-// workers, HTTP handlers, cron jobs and plain functions, on Redis. It has no code. These packages
-// have it:
+// Package holdfast runs Go jobs once, or alone, and shows who holds a key: decorators for job
+// workers, HTTP handlers, cron jobs and plain functions, on Redis. The code is in these packages:
 //
 //   - guard: Exclusive and Once around any function
 //   - middleware/asynqmw, middleware/httpmw: the same around asynq handlers and net/http handlers
