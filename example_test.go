@@ -71,7 +71,7 @@ func work(ctx context.Context, addr string, charge func(context.Context, *asynq.
 		return err
 	}
 	<-ctx.Done()   // for example of signal.NotifyContext
-	srv.Shutdown() // waits for the handlers
+	srv.Shutdown() // waits for the handlers, up to cfg.ShutdownTimeout (8 s)
 	end, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return locks.Close(end) // after Shutdown, before rdb.Close
