@@ -20,7 +20,8 @@ const (
 	noteStep    = 18
 )
 
-// aboutEqual is a ratio of throughputs that is too small for a finding, and ahead one that is no noise.
+// aboutEqual is a ratio of throughputs that is too small for a finding. ahead is a ratio that is
+// not noise.
 const (
 	aboutEqual = 1.15
 	ahead      = 1.05
@@ -46,9 +47,9 @@ var chartLibraries = []struct{ library, name, class string }{
 	{pipelinedName, "pipelined SET NX", "floor"},
 }
 
-// The colors of other libraries are pale, so that holdfast's is seen first. They can be told apart
-// with the common kinds of color blindness. The chart has its own ground, so that it can be read if
-// the page does not have the colors that the browser prefers.
+// The colors of other libraries are pale, so that holdfast's is seen first. They can be
+// distinguished with the common kinds of color blindness. The chart has its own ground, so that it
+// can be read if the page does not have the colors that the browser prefers.
 const chartStyle = `<style>
 text { font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
 .title { font-size: 18px; font-weight: 600 }

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// hold is what a worker does while it has a key.
+// hold is the work of a worker while it has a key.
 type hold struct {
 	*worker
 	key    int32

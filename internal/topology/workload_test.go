@@ -30,7 +30,7 @@ const (
 	lease     = 3 * time.Second
 	wait      = 5 * time.Second
 	slack     = 3 * time.Second  // of a call beyond its wait, on a slow machine
-	recovery  = 20 * time.Second // a failover takes 2 to 4 s; a client that does not find the new master takes a minute
+	recovery  = 20 * time.Second // a failover takes 2 to 4 s; a client that does not find the new primary takes a minute
 	processes = 3                // Lockers, each with a separate client
 	workers   = 12               // of each
 	keys      = 6
