@@ -212,8 +212,8 @@ func (g barGroup) lead() string {
 	return s
 }
 
-// overNext is the throughput of holdfast as a multiple of that of the fastest other library. It is 0
-// if one of them is missing or did nothing.
+// overNext is the throughput of holdfast as a multiple of that of the fastest other library. It is
+// 0 if one of them is missing or did nothing.
 func (g barGroup) overNext() float64 {
 	mine, ok := g.of("holdfast")
 	for _, b := range g.bars {
@@ -242,7 +242,8 @@ func times(ratio float64) string {
 	return fmt.Sprintf("%.1f times", math.Floor(ratio*10)/10)
 }
 
-// tick is the distance of two lines of the scale: 1, 2 or 5 times a power of ten, at most 6 of them.
+// tick is the distance of two lines of the scale: 1, 2 or 5 times a power of ten, at most 6 of
+// them.
 func tick(longest float64) float64 {
 	unit := math.Pow10(int(math.Floor(math.Log10(longest))))
 	for _, step := range []float64{0.2, 0.5, 1} {

@@ -166,7 +166,7 @@ func TestRenewUnanswered(t *testing.T) {
 	})
 }
 
-// Finding A2: a key that cannot be read does not end the other leases of the same renewal script. Its own lease
+// A key that cannot be read does not end the other leases of the same renewal script. Its own lease
 // expires, and RenewFailed names the key and the field.
 func TestRenewUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { renewUnreadable(t, newWorld(t)) })

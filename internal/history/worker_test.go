@@ -123,7 +123,7 @@ func (w *worker) refused(ctx context.Context, err error) answer {
 	}
 }
 
-// ended says that ctx is over: its timer may be a moment behind its deadline.
+// ended reports whether ctx is over. The timer of ctx may fire shortly after its deadline.
 func ended(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(end)

@@ -39,7 +39,7 @@ func (m mount) options() httpmw.IdempotentOptions {
 	return o
 }
 
-// task is what a server process does. It ends with its standard input.
+// task is the task of a server process. It ends with its standard input.
 type task struct {
 	Name, Redis, Addr, Journal string
 	Longest                    time.Duration // of a rare run

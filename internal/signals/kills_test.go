@@ -18,7 +18,7 @@ import (
 
 var kills = flag.Int("kills", 30, "workers that are killed, all at the same time")
 
-// death is where a worker of a role dies.
+// death is the point at which a worker of a role dies.
 type death struct {
 	role  string
 	point point

@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
-// point is where a worker stops or dies. A point at a command is the name of a script and "sent",
-// before Redis has it, or "answered", when Redis has run it and the worker has not read the reply.
-// The other points are steps of the handler.
+// point is the point at which a worker stops or dies. A point at a command is the name of a script
+// and "sent", before Redis has it, or "answered", when Redis has run it and the worker has not read
+// the reply. The other points are steps of the handler.
 type point string
 
 // at reports whether p is at the script, and when.

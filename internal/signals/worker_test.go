@@ -23,7 +23,7 @@ const (
 	patience = 40 * time.Second // a longer wait means that something is stuck
 )
 
-// task is what a worker does.
+// task is the task of a worker.
 type task struct {
 	Addr, Key string
 	Role      string // exclusive, once, batch, line, pause

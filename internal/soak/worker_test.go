@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// task is what a worker process does, and report what it writes at its end.
+// task is the task of a worker process. report is the data that it writes at its end.
 type (
 	task struct {
 		Name, Addr            string
