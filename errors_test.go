@@ -29,8 +29,8 @@ type badCodec struct{ idempotency.Codec }
 
 func (badCodec) Name() string { return strings.Repeat("n", 300) }
 
-// Every error of this module has a text of one line, which begins with the name of one of its packages and
-// names no other one.
+// Every error of this module has a text of one line, which begins with the name of one of its
+// packages and names no other one.
 func TestErrorTexts(t *testing.T) {
 	ctx := t.Context()
 	nothing := func(context.Context) error { return nil }

@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The README's worker: an asynq server whose handler runs once for each payment and alone for each account.
+// The README's worker: an asynq server whose handler runs once for each payment and alone for each
+// account.
 func Example_asynq() {
 	ctx, stop := context.WithCancel(context.Background())
 	charge := func(_ context.Context, t *asynq.Task) error {

@@ -68,7 +68,8 @@ func TestGuaranteesNameTests(t *testing.T) {
 	}
 }
 
-// The numbers of the rows of GUARANTEES.md are unique, and the simulation reports violations by them.
+// The numbers of the rows of GUARANTEES.md are unique, and the simulation reports violations by
+// them.
 func TestGuaranteesAreNumbered(t *testing.T) {
 	text, err := os.ReadFile("GUARANTEES.md")
 	if err != nil {

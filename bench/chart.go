@@ -20,7 +20,8 @@ const (
 	noteStep    = 18
 )
 
-// aboutEqual is a ratio of throughputs that is too small for a finding, and ahead one that is no noise.
+// aboutEqual is a ratio of throughputs that is too small for a finding. ahead is a ratio that is
+// not noise.
 const (
 	aboutEqual = 1.15
 	ahead      = 1.05
@@ -46,9 +47,9 @@ var chartLibraries = []struct{ library, name, class string }{
 	{pipelinedName, "pipelined SET NX", "floor"},
 }
 
-// The colors of other libraries are pale, so that holdfast's is seen first. They can be told apart
-// with the common kinds of color blindness. The chart has its own ground, so that it can be read if
-// the page does not have the colors that the browser prefers.
+// The colors of other libraries are pale, so that holdfast's is seen first. They can be
+// distinguished with the common kinds of color blindness. The chart has its own ground, so that it
+// can be read if the page does not have the colors that the browser prefers.
 const chartStyle = `<style>
 text { font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
 .title { font-size: 18px; font-weight: 600 }
@@ -211,8 +212,8 @@ func (g barGroup) lead() string {
 	return s
 }
 
-// overNext is the throughput of holdfast as a multiple of that of the fastest other library. It is 0
-// if one of them is missing or did nothing.
+// overNext is the throughput of holdfast as a multiple of that of the fastest other library. It is
+// 0 if one of them is missing or did nothing.
 func (g barGroup) overNext() float64 {
 	mine, ok := g.of("holdfast")
 	for _, b := range g.bars {
@@ -241,7 +242,8 @@ func times(ratio float64) string {
 	return fmt.Sprintf("%.1f times", math.Floor(ratio*10)/10)
 }
 
-// tick is the distance of two lines of the scale: 1, 2 or 5 times a power of ten, at most 6 of them.
+// tick is the distance of two lines of the scale: 1, 2 or 5 times a power of ten, at most 6 of
+// them.
 func tick(longest float64) float64 {
 	unit := math.Pow10(int(math.Floor(math.Log10(longest))))
 	for _, step := range []float64{0.2, 0.5, 1} {

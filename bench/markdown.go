@@ -80,7 +80,7 @@ func (sh sheet) markdown(b *strings.Builder) {
 	}
 }
 
-// virtue is a figure of which less is better.
+// virtue is a figure for which less is better.
 type virtue struct {
 	name string
 	cost func(result) float64

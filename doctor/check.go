@@ -21,7 +21,7 @@ import (
 const (
 	callTimeout  = backend.CallTimeout
 	checkTimeout = 30 * time.Second // of a whole Check
-	checkAtOnce  = 4                // masters of a Cluster that are examined at the same time
+	checkAtOnce  = 4                // primaries of a Cluster that are examined at the same time
 )
 
 // Severity is how much a Finding matters.
@@ -204,7 +204,7 @@ func endOf(ctx context.Context) error {
 	}
 }
 
-// nodes returns all masters of a Cluster, or the one server.
+// nodes returns all primaries of a Cluster, or the one server.
 func (e *examination) nodes(ctx context.Context) ([]*node, error) {
 	servers, err := e.b.Servers(ctx)
 	if err != nil {
@@ -218,7 +218,7 @@ func (e *examination) nodes(ctx context.Context) ([]*node, error) {
 		nodes[0].key = rand.Text()
 		return nodes, nil
 	}
-	// Each master gets a key of its slots, so that the trial reaches it. A master without slots
+	// Each primary gets a key of its slots, so that the trial reaches it. A primary without slots
 	// gets none.
 	for missing, tries := len(nodes), 200*len(nodes); missing > 0 && tries > 0; tries-- {
 		key := e.b.Key(backend.KindExclusive, rand.Text())

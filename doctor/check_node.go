@@ -79,7 +79,7 @@ func (n *node) blocked(err error) {
 	}
 }
 
-// noMaster reports whether no Sentinel has named the master to a failover client. The error then
+// noMaster reports whether no Sentinel has named the primary to a failover client. The error then
 // contains the reply of a Sentinel, not of the server. go-redis has no value for it.
 func noMaster(err error) bool {
 	return strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable")

@@ -92,7 +92,7 @@ func TestCheckMinReplicasOff(t *testing.T) {
 	}
 }
 
-// If no Sentinel names the master, Check returns an error: the reply of a Sentinel, or of a Redis
+// If no Sentinel names the primary, Check returns an error: the reply of a Sentinel, or of a Redis
 // in its place, is not a reply of the server.
 func TestCheckNoMaster(t *testing.T) {
 	testlevel.Full(t)
@@ -161,8 +161,8 @@ func TestCheckCluster(t *testing.T) {
 	want(t, examine(t, clusterClient(t, s), lockcore.Options{}), doctor.CodeClusterState, doctor.SeverityProblem, "cluster_state is fail, 16284 of 16384")
 }
 
-// Check examines every master of a Cluster. A finding names its master, also a master that does not
-// reply.
+// Check examines every primary of a Cluster. A finding names its primary, also a primary that does
+// not reply.
 func TestCheckClusterMasters(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

@@ -98,8 +98,8 @@
 //   - End the transaction of a holder that has stopped, see below.
 //   - Create the table with [SQL.Create]. Its user needs SELECT, INSERT and UPDATE.
 //   - Rows of the table are never deleted. Tokens are µs since 1970, so DELETE FROM holdfast_fence
-//     WHERE token < … deletes the rows of holds that began before a time. Choose a time before
-//     which no hold began that can still write, because a deleted row refuses no hold.
+//     WHERE token < … deletes the rows of holds that began before a time. Choose a time before the
+//     start of every hold that can still write, because a deleted row refuses no hold.
 //
 // # Open transactions
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A reader is paused for longer than its lease, and a write follows. The fence refuses its late fill
-// of a cache. Readers of one phase do not refuse each other, in one process or in two.
+// A reader is paused for longer than its lease, and a write follows. The fence refuses its late
+// fill of a cache. Readers of one phase do not refuse each other, in one process or in two.
 func TestSharedLateCacheFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)

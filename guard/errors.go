@@ -38,9 +38,10 @@ func Unknown(err error) error {
 	return &unknownError{err}
 }
 
-// because returns the error of a run. lost is why its lease ended early, or nil, and err is what
-// its function returned. The error of a ctx does not say why the ctx ended, so because adds lost to
-// it. errors.Is and errors.As still find the marks on err and the errors that it wraps.
+// because returns the error of a run. lost is the reason for which its lease ended early, or nil.
+// err is the error that its function returned. The error of a ctx does not say why the ctx ended,
+// so because adds lost to it. errors.Is and errors.As still find the marks on err and the errors
+// that it wraps.
 func because(lost, err error) error {
 	switch {
 	case lost == nil:

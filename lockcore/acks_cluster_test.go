@@ -62,7 +62,7 @@ func send(t *testing.T, c *redis.Client, args ...any) {
 	}
 }
 
-// grown returns a new master without slots, which has a replica, in the cluster of old.
+// grown returns a new primary without slots, which has a replica, in the cluster of old.
 func grown(t *testing.T, old *redis.Client) *redis.Client {
 	t.Helper()
 	fresh, replica := joined(t, old, 77).Client(t), joined(t, old, 78).Client(t)
@@ -74,8 +74,8 @@ func grown(t *testing.T, old *redis.Client) *redis.Client {
 	return fresh
 }
 
-// A new master gets its first slot. go-redis does not show a master without slots, so renewals of a
-// key that was moved there fail until the slot is assigned. The next renewal after that succeeds
+// A new primary gets its first slot. go-redis does not show a primary without slots, so renewals of
+// a key that was moved there fail until the slot is assigned. The next renewal after that succeeds
 // before the lease ends.
 func TestReplicaAcksNewMaster(t *testing.T) {
 	testlevel.Full(t)

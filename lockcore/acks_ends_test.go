@@ -115,7 +115,7 @@ func TestReplicaAcksRotate(t *testing.T) {
 	wg.Wait()
 }
 
-// With min-replicas-to-write a master without its replica refuses grants, and the error has the
+// With min-replicas-to-write a primary without its replica refuses grants, and the error has the
 // text of Redis. A held lease is lost. When the replica is back, waiters get the keys.
 func TestMinReplicas(t *testing.T) {
 	testlevel.Full(t)
@@ -171,8 +171,8 @@ func TestReplicaAcksOptions(t *testing.T) {
 	}
 }
 
-// In a cluster WAIT goes to the master of the key, and only the replica of that master counts. The
-// renewals of a key follow it while its slot is migrated.
+// In a cluster WAIT goes to the primary of the key, and only the replica of that primary counts.
+// The renewals of a key follow it while its slot is migrated.
 func TestReplicaAcksCluster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

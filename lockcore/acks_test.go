@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// pair is a master with one replica, and the link between them.
+// pair is a primary with one replica, and the link between them.
 type pair struct {
 	*testing.T
 	master, replica *redistest.Server
@@ -42,7 +42,7 @@ func (p *pair) linked() {
 	})
 }
 
-// offsets matches the offset that the replica has acknowledged, and the offset of the master.
+// offsets matches the offset that the replica has acknowledged, and the offset of the primary.
 var offsets = regexp.MustCompile(`(?s)slave0:.*offset=(\d+),.*master_repl_offset:(\d+)`)
 
 // silence cuts the link once the replica has acknowledged all writes. So only later writes are
@@ -57,7 +57,7 @@ func (p *pair) silence() {
 	p.link.Silence()
 }
 
-// promote kills the master and makes the replica a master.
+// promote kills the primary and makes the replica a primary.
 func (p *pair) promote() {
 	p.Helper()
 	p.Cleanup(func() { time.Sleep(1200 * time.Millisecond) }) // go-redis tries once a second to reach a dead server
@@ -122,7 +122,7 @@ func refusedFor(t *testing.T, err error, acked, wanted int) {
 }
 
 // Without ReplicaAcks a failover breaks mutual exclusion: a grant that no replica has is lost with
-// its master, and the promoted replica grants the key while the first lease is valid. The second
+// its primary, and the promoted replica grants the key while the first lease is valid. The second
 // token is greater, so a resource that checks tokens refuses the first holder.
 func TestFailoverSecondHolder(t *testing.T) {
 	testlevel.Full(t)

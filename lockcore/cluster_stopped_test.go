@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// One master of a cluster stops before the first renewal. Only leases on its own keys are lost. No
-// replica replaces the master, and the other masters continue to serve, so only the Locker decides
-// about the leases on them.
+// One primary of a cluster stops before the first renewal. Only leases on its own keys are lost. No
+// replica replaces the primary, and the other primaries continue to serve, so only the Locker
+// decides about the leases on them.
 func TestClusterStoppedMaster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -43,8 +43,8 @@ func TestClusterStoppedMaster(t *testing.T) {
 	}
 }
 
-// stopMaster acquires all keys of on, stops one master for 8 s, and returns how many leases on the
-// other two it held and lost. on[key] is true if the stopped master has the key.
+// stopMaster acquires all keys of on, stops one primary for 8 s, and returns how many leases on the
+// other two it held and lost. on[key] is true if the stopped primary has the key.
 func stopMaster(t *testing.T, s *redistest.Shards, stopped *redistest.Server, on map[string]bool, seeds string, lease time.Duration) (held, lost int) {
 	t.Helper()
 	rdb := s.Client(t, func(o *redis.ClusterOptions) {
@@ -56,7 +56,7 @@ func stopMaster(t *testing.T, s *redistest.Shards, stopped *redistest.Server, on
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close(context.Background()) }() // the leases on the stopped master are lost
+	defer func() { _ = l.Close(context.Background()) }() // the leases on the stopped primary are lost
 	var healthy, others []*lockcore.Lease
 	for key, stops := range on {
 		le, err := l.Acquire(t.Context(), key, lockcore.Terms{})

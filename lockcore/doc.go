@@ -86,7 +86,7 @@
 // for at most one lease after that. [ReplicaAcks] makes that less likely.
 //
 // A Redis that evicts keys (any maxmemory-policy but noeviction) or is flushed forgets its holders.
-// The next renewal of a lease finds that, and the lease is lost.
+// The next renewal of a lease detects that, and the lease is lost.
 //
 // # What you must do
 //
@@ -236,5 +236,5 @@
 //   - The hold is not renewed on its way. If it is not adopted in time, the key is abandoned.
 //   - Revoke of a hold on its way takes effect when the hold is adopted: Adopt returns ErrRevoked,
 //     and the key is abandoned. Until then, or until the end of the ticket, the key stays held.
-//   - Calls of the adopting process wait for the adopted hold as for one of another process.
+//   - Calls of the adopting process wait for the adopted hold as for a hold of another process.
 package lockcore

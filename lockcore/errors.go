@@ -45,8 +45,8 @@ var (
 	// ErrTicket: the text is not a ticket, or it is a ticket of a Locker with another prefix. The
 	// text of the error says which.
 	ErrTicket = notRun("lockcore: bad ticket")
-	// ErrNested: the ctx of a Claim holds the same key, so the call would wait for itself. Or Ticket
-	// was called for a hold with nested runs, which cannot be handed over.
+	// ErrNested: the ctx of a Claim holds the same key, so the call would wait for itself. Or
+	// Ticket was called for a hold with nested runs, which cannot be handed over.
 	ErrNested = notRun("lockcore: nested claim of the same key")
 )
 

@@ -42,7 +42,8 @@ type Options struct {
 	// NoGroups sends every call alone, on its own connection. Default: calls are sent in groups
 	// while a server has many of them.
 	//
-	//   - At most four concurrent calls for a server are sent alone, on a slow network at most eight.
+	//   - At most four concurrent calls for a server are sent alone, on a slow network at most
+	//     eight.
 	//   - With more, a call waits while others are under way, at most about 1 ms. Then all calls
 	//     that wait are sent as one group of up to 64.
 	//   - A group for a single server is one script where that is possible. In a Cluster it is one

@@ -34,8 +34,8 @@ var seed = maphash.MakeSeed()
 //
 // MaxWaiting is checked under the mutex too. If calls race for the last place, the first to lock
 // the mutex gets it. A call without a place is refused. If the holder is not known yet, the call
-// joins the list as crowded. When the holder becomes known, crowded calls get the free places in the
-// order of the list. Places may be free then, because the leader may have become the holder, or
+// joins the list as crowded. When the holder becomes known, crowded calls get the free places in
+// the order of the list. Places may be free then, because the leader may have become the holder, or
 // waiters may have left.
 type keyQueue struct {
 	*shard

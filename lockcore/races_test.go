@@ -252,7 +252,7 @@ func TestEndingsHaveRoom(t *testing.T) {
 	})
 }
 
-// Granted is told first, also of a lease that ends at once, and Released last.
+// Granted is reported first, even for a lease that ends at once, and Released last.
 func TestEventOrder(t *testing.T) {
 	testlevel.Full(t) // in real time: in a bubble the lease never ends before Release
 	w, o, lost := newWorld(t), new(locktest.Recorder), 0

@@ -347,8 +347,8 @@ func TestShareHandOff(t *testing.T) {
 	})
 }
 
-// The calls of a process get permits in the order in which they began, also the call that has a
-// request in the remote queue.
+// The calls of a process get permits in the order in which they began, including the call that has
+// a request in the remote queue.
 func TestShareInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

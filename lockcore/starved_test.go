@@ -22,10 +22,10 @@ var (
 	starvedSpins  = flag.String("starved-spins", "16", "busy goroutines of TestStarvedLeases")
 )
 
-// A process that lacks CPU time keeps its leases as long as Redis answers. The test measures how many
-// leases are lost beside busy goroutines in the holder's process and two busy processes. It judges only the promised
-// case, 3 s beside 16 goroutines. For a table: -starved-leases "1s 3s 10s" -starved-spins "2 8 16" -starve 10m, the time
-// for each case.
+// A process that lacks CPU time keeps its leases as long as Redis answers. The test measures how
+// many leases are lost beside busy goroutines in the holder's process and two busy processes. It
+// judges only the promised case, 3 s beside 16 goroutines. For a table: -starved-leases "1s 3s 10s"
+// -starved-spins "2 8 16" -starve 10m, the time for each case.
 func TestStarvedLeases(t *testing.T) {
 	testlevel.Exhaustive(t)
 	s := redistest.Real(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 )
 
-// Codec fails t if c breaks a promise of [idempotency.Codec] for results of type T, of which values
-// are samples. Give it at least one value, better several different ones, with all that a result
-// may contain. Run it with -race. Codec checks that
+// Codec fails t if c breaks a promise of [idempotency.Codec] for results of type T. values are
+// samples of such results. Give it at least one value, and better several different ones, with all
+// that a result may contain. Run it with -race. Codec checks that
 //
 //   - the name is 1 to 32 characters of printable ASCII and always the same,
 //   - each value is, by reflect.DeepEqual, unchanged by Encode and equal after Decode into a zero

@@ -35,7 +35,7 @@
 //
 // A program that sets the global providers of OpenTelemetry calls tracing.New(tracing.Options{}).
 // The telemetry shows the calls that ran, waited, were refused or lost their lease, and their
-// holders. Of holdfast, only this package and tracing/asynqtrace import OpenTelemetry. To use
+// holders. In holdfast, only this package and tracing/asynqtrace import OpenTelemetry. To use
 // slogobs too, see [lockcore.Join].
 //
 // # Spans
@@ -151,7 +151,7 @@
 //     ended.
 //   - For a shared key, holdfast.lease.held is the number of its shares in this process, without
 //     their weights.
-//   - A parked task counts under the kind of its key. For a share that is exclusive.
+//   - A parked task counts under the kind of its key. For a share that kind is exclusive.
 //
 // A class is a kind and a name. From the first call of a class its counters exist with the value 0,
 // for every outcome and cause of the kind. Counters without a name exist from New on. So rate and

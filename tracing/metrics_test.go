@@ -111,7 +111,7 @@ func TestACanceledContextStillCounts(t *testing.T) {
 }
 
 // A record that is stored late leaves no error on a span. A record that is not stored is an error
-// on a span of its own. Both hold for each order of Released and the event about the record.
+// on a separate span. Both hold for each order of Released and the event about the record.
 func TestALateRecordIsASpanOfItsOwn(t *testing.T) {
 	released := lockcore.Released{Completed: true, Err: lockcore.ErrUnavailable}
 	for _, tt := range []struct {

@@ -38,8 +38,8 @@ const (
 	wordCount = "count"
 )
 
-// event is a line that a worker process writes. One write has a whole line, so that a kill cuts
-// none.
+// event is a line that a worker process writes. Each write has a whole line, so that a kill cuts
+// off no part of a line.
 type event struct {
 	Op      op
 	Task    string `json:",omitempty"`

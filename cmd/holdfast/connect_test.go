@@ -97,7 +97,7 @@ func TestWrong(t *testing.T) {
 }
 
 // The command takes passwords from the environment, also inside a URL there. It accepts a user
-// name, and help is no mistake.
+// name, and a request for help is not a mistake.
 func TestRight(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t, "--requirepass", "right")

@@ -27,7 +27,7 @@ func (t *target) explain(err error) error {
 	}
 	text := err.Error()
 	hints := tlsHints
-	if strings.Contains(text, "all sentinels") { // no Sentinel has named a master
+	if strings.Contains(text, "all sentinels") { // no Sentinel has named a primary
 		hints = slices.Concat(hints, sentinelHints)
 	}
 	for _, h := range slices.Concat(hints, t.redisHints()) {

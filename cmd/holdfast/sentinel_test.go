@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// The command finds the master through Sentinels. Each mistake on the way there has a separate
+// The command finds the primary through Sentinels. Each mistake on the way there has a separate
 // message and exits with exitFailed, and doctor does not report it as a finding.
 func TestSentinel(t *testing.T) {
 	testlevel.Full(t)

@@ -1,6 +1,6 @@
 // Command cron shows how three instances with different clocks run one job. First they use a lock
-// on the job's name, which is not enough. Then they use package cronmw. At last the instance that
-// runs a tick is cut off in the middle of it.
+// on the job's name, which is not enough. Then they use package cronmw. Finally the instance that
+// runs a tick is disconnected in the middle of that tick.
 //
 //	go run ./examples/cron                        on a Redis inside the process
 //	go run ./examples/cron -redis localhost:6379  on your Redis; it removes the keys that it makes

@@ -53,8 +53,8 @@ type Backend interface {
 	// Complete ends the hold of a once key and stores its record.
 	Complete(ctx context.Context, r CompleteRequest) (ReleaseReply, error)
 
-	// Adopt passes the hold of one grant to a new grant with greater tokens. If no reply arrives, it
-	// sends the request again.
+	// Adopt passes the hold of one grant to a new grant with greater tokens. If no reply arrives,
+	// it sends the request again.
 	Adopt(ctx context.Context, r AdoptRequest) (AdoptReply, error)
 	// Interim stores an interim answer, unless the hold that it belongs to has ended. If no reply
 	// arrives, it sends the request again.

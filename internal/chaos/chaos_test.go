@@ -41,7 +41,8 @@ func (e *errs) Errorf(format string, args ...any) {
 	e.all = append(e.all, fmt.Sprintf(format, args...))
 }
 
-// A stopped process says nothing until it goes on. The channel of a process is closed at its end.
+// A stopped process writes nothing until it is resumed. The channel of a process is closed at its
+// end.
 func TestProcess(t *testing.T) {
 	p, said := chaos.Listen[string](t, "echo")
 	p.Pause()
@@ -61,8 +62,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// A killed process is no mistake of the test, also if it is stopped. One that exits with an error
-// is.
+// A process that the test kills does not fail the test, even if it is stopped. A process that exits
+// with an error does.
 func TestProcessEnds(t *testing.T) {
 	e := &errs{TB: t}
 	p, _ := chaos.Listen[string](e, "echo")
@@ -79,7 +80,7 @@ func TestProcessEnds(t *testing.T) {
 	}
 }
 
-// A Register refuses late holds, and notices an increment that two holds with one read make.
+// A Register refuses late holds. It notices when two holds increment the value of one read.
 func TestRegister(t *testing.T) {
 	var r chaos.Register
 	add := func(token int64, by string, value int64, ok bool) {

@@ -1,9 +1,9 @@
-// Package chaos holds what the tests have in common that stop and kill processes and make servers
+// Package chaos contains the common parts of the tests that stop and kill processes or make servers
 // fail:
 //
-//   - [Process], a worker that is the test binary once more, with lines of JSON in both directions,
+//   - [Process], a second process of the test binary, with lines of JSON in both directions,
 //   - [Register], a shared counter that checks fencing tokens and notices lost increments,
-//   - [Locker] and [CheckLeftovers], for the begin and the end of a test on a real server.
+//   - [Locker] and [CheckLeftovers], for the beginning and the end of a test on a real server.
 //
-// What a harness promises and how it judges that stays in its own package.
+// Each harness has its promises and its judgment in its own package.
 package chaos

@@ -58,7 +58,7 @@ type Process struct {
 
 // Start starts a process that gets task, see [Work]. hear is called with each line that the process
 // writes, see [WriteLine], one after the other and for the last time before Ended is closed. The
-// process is killed at the end of the test. The test fails if it exits with another code than 0.
+// process is killed at the end of the test. The test fails if its exit code is not 0.
 func Start[T any](tb testing.TB, task any, hear func(*Process, T)) *Process {
 	tb.Helper()
 	p := &Process{Ended: make(chan struct{}), tb: tb, cmd: exec.CommandContext(tb.Context(), os.Args[0])}
@@ -114,7 +114,7 @@ func (p *Process) Tell(line string) { _, _ = io.WriteString(p.in, line+"\n") }
 // Close closes the standard input of the process.
 func (p *Process) Close() { _ = p.in.Close() }
 
-// Kill kills the process, also if it is stopped, and waits until it has ended.
+// Kill kills the process, even if it is stopped, and waits until it has ended.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // an error means that it has ended already
 	<-p.Ended
@@ -159,7 +159,8 @@ func WriteLine(f *os.File, v any) {
 	}
 }
 
-// ReadLines calls hear with each line of WriteLine. A last line that a kill has cut is no error.
+// ReadLines calls hear with each line of WriteLine. A last line that a kill has cut off is not an
+// error.
 func ReadLines[T any](r io.Reader, hear func(T)) error {
 	for lines := json.NewDecoder(r); ; {
 		var line T

@@ -7,8 +7,8 @@ import (
 
 // Register is a shared counter that checks fencing tokens. Holders of a key read it and write one
 // more. It accepts a call only if its token is greater than all tokens before, or equal to the last
-// one and of the same hold. Two holders at a time whom the tokens do not separate lose an
-// increment. The zero Register is ready.
+// one and of the same hold. If two holders overlap and the tokens do not separate them, an
+// increment is lost. The zero Register is ready.
 type Register struct {
 	mu       sync.Mutex
 	token    int64
@@ -60,8 +60,8 @@ func (r *Register) passLocked(token int64, by any) bool {
 }
 
 // Counts returns how many writes were accepted, and how many reads and writes were refused.
-// overlaps is the number of writes that a register without tokens would have taken from an earlier
-// holder than that of the write before.
+// overlaps is the number of writes that a register without tokens would have accepted from a holder
+// earlier than that of the previous write.
 func (r *Register) Counts() (accepted, refused, overlaps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

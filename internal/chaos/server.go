@@ -41,7 +41,7 @@ func Within(bound time.Duration, ok func() bool) bool {
 	return true
 }
 
-// CheckTTLs checks that each key has a TTL. That is so at any moment.
+// CheckTTLs checks that each key has a TTL. That holds at any moment.
 func CheckTTLs(tb testing.TB, rdb *redis.Client) (all []string) {
 	tb.Helper()
 	ctx := context.Background()

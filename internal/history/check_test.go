@@ -66,7 +66,8 @@ func (c *checker) round(events []event) {
 	wg.Wait()
 }
 
-// init is where the history of a key begins. A once key lives in one round only.
+// init returns the state with which the history of a key begins. A once key lives in one round
+// only.
 func (c *checker) init(key int32) state {
 	if int(key) < len(c.keys) {
 		return c.keys[key]

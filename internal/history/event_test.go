@@ -20,7 +20,7 @@ const (
 	lose                 // no call: the hold's ctx was seen canceled with ErrLost
 )
 
-// answer is what it got.
+// answer is the result of a call.
 type answer uint8
 
 const (

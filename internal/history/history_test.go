@@ -22,8 +22,8 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
-// The replies that many goroutines of several Lockers get can be put into an order in which a
-// fenced reentrant mutex gives them: one holder at a time, tokens that grow from hold to hold and
+// The replies to many goroutines of several Lockers can be put into an order in which a fenced
+// reentrant mutex would give them: one holder at a time, tokens that grow from hold to hold and
 // stay the same on re-entry, busy only while the key is held or waited for, revoked only after a
 // Revoke, one record for all. No increment of a fenced register is lost.
 func TestHistory(t *testing.T) {
@@ -37,8 +37,8 @@ func TestHistory(t *testing.T) {
 	l.judge()
 }
 
-// The replies that readers and writers get can be put into an order in which a lock with epochs
-// gives them. Readers are together under one token, and no writer is beside them. Each sees the
+// The replies to readers and writers can be put into an order in which a lock with epochs would
+// give them. Readers are together under one token, and no writer is beside them. Each sees the
 // value of the last writer before its token. A register that checks the tokens of reads and writes
 // refuses none.
 func TestHistoryShares(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// hold is what a worker does while it has a key.
+// hold is the work of a worker while it has a key.
 type hold struct {
 	*worker
 	key    int32
@@ -56,8 +56,8 @@ func (n *hold) hold(slow bool) {
 	}
 }
 
-// stay ends after d, with the hold, or with the round if over says when that is: not before the
-// watchdog has renewed something.
+// stay returns after d, at the end of the hold, or at the end of the round, which over reports. It
+// ignores over if the watchdog has not yet renewed slowKeys leases.
 func (n *hold) stay(d time.Duration, over <-chan struct{}) {
 	if n.renewals.Load() < slowKeys {
 		over = nil

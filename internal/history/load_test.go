@@ -42,7 +42,7 @@ type load struct {
 	ran, took time.Duration // operations, and their check
 }
 
-// counts are what the events say.
+// counts are the numbers of the events.
 type counts struct {
 	ops, grants, handOvers, conflicts, entered, extended, revoked, lost, gone, unknown, completed, replayed, shares, together int
 }
@@ -82,7 +82,7 @@ func (l *load) run(workers, ops, round int) {
 	}
 }
 
-// take takes one operation out of the budget; false if there is none left.
+// take takes one operation out of the budget. It returns false if none is left.
 func (l *load) take() bool {
 	left := l.budget.Add(-1)
 	if left == 0 {
@@ -120,7 +120,7 @@ func (l *load) sum(events []event) {
 	}
 }
 
-// judge says what the run came to, and fails where something is wrong or too little happened.
+// judge logs the result of the run, and fails if something is wrong or too little happened.
 func (l *load) judge() {
 	l.Helper()
 	c := l.count
@@ -145,7 +145,7 @@ func (l *load) judge() {
 	}
 }
 
-// violations are those of the histories and of the registers.
+// violations returns the violations in the histories and the registers.
 func (l *load) violations() []string {
 	all := l.checker.problem
 	for i := range l.registers {
@@ -159,8 +159,8 @@ func (l *load) violations() []string {
 	return all
 }
 
-// Start makes the load, with Event and Traceparent, the Observer of its Lockers. It hears of
-// renewals, and of releases that got no reply.
+// Start makes the load, with Event and Traceparent, the Observer of its Lockers. It counts
+// renewals, and notes releases that got no reply.
 func (l *load) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
 
 // Traceparent returns "".
@@ -180,5 +180,5 @@ func (l *load) Event(ctx context.Context, e lockcore.Event) {
 
 type workerKey struct{}
 
-// chance is true once in so many times.
+// chance returns true once in times calls, on average.
 func chance(times int) bool { return rand.IntN(times) == 0 }

@@ -21,7 +21,7 @@ type state struct {
 	value   int64 // of the register
 }
 
-// model is what a key may do from init on. It is not split: each history is that of one key.
+// model describes what a key may do from init on. It is not split: each history is that of one key.
 func model(init state) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return init },
@@ -36,7 +36,7 @@ func model(init state) porcupine.Model {
 	}
 }
 
-// step says whether e may happen now, and what comes of it.
+// step returns the state after e, and whether e may happen now.
 func (s state) step(e *event) (state, bool) {
 	mine := s.holder == e.hold && e.hold != 0
 	switch e.what {
@@ -59,7 +59,7 @@ func (s state) step(e *event) (state, bool) {
 		if s.depth--; s.depth == 0 {
 			s.holder, s.value = 0, e.value
 		}
-		return s, mine && (e.answer == yes || s.revoked) // the holder may not have heard of it yet
+		return s, mine && (e.answer == yes || s.revoked) // the holder may not know that yet
 	case complete:
 		s.holder, s.depth, s.done, s.by = 0, 0, true, e.hold
 		return s, mine && e.answer == yes
@@ -72,8 +72,8 @@ func (s state) step(e *event) (state, bool) {
 	}
 }
 
-// asked is a call that wants the key. Tokens grow with each grant, so the one before e's has the
-// greatest token that is smaller.
+// asked handles a call that requests the key. Tokens grow with each grant, so the grant before that
+// of e has the greatest token that is smaller.
 func (s state) asked(e *event) (state, bool) {
 	switch e.answer {
 	case yes:

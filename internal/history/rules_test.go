@@ -68,7 +68,7 @@ func sharesFine() []event {
 // those.
 func TestPlantedViolations(t *testing.T) {
 	t.Parallel()
-	late := int64(3 * time.Second) // no call waits then, nor did a moment ago
+	late := int64(3 * time.Second) // no call waits then, or has waited shortly before
 	for _, c := range []struct {
 		name  string
 		of    func() []event

@@ -68,12 +68,12 @@ func (w *worker) anyTerms(ctx context.Context) {
 	w.exclusive(ctx, key, t, false)
 }
 
-// begin notes a call before it is made, with the operation that it costs.
+// begin returns the event of a call that is about to be made.
 func (w *worker) begin(k what, key, hold int32) event {
 	return event{what: k, key: key, hold: hold, worker: w.id, call: w.now()}
 }
 
-// end notes what came of it.
+// end records the answer of the call.
 func (w *worker) end(e event, a answer) {
 	e.ret, e.answer = w.now(), a
 	if w.unanswered && (e.what == leave || e.what == complete) {
@@ -105,7 +105,7 @@ func (w *worker) exclusive(ctx context.Context, key int, t lockcore.Terms, slow 
 
 var errStuck = errors.New("stuck")
 
-// refused says why a call got nothing.
+// refused returns the reason why a call got nothing.
 func (w *worker) refused(ctx context.Context, err error) answer {
 	switch {
 	case errors.Is(context.Cause(ctx), errStuck):
@@ -123,7 +123,7 @@ func (w *worker) refused(ctx context.Context, err error) answer {
 	}
 }
 
-// ended says that ctx is over: its timer may be a moment behind its deadline.
+// ended reports whether ctx is over. The timer of ctx may fire shortly after its deadline.
 func ended(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
@@ -172,7 +172,7 @@ func (w *worker) once(ctx context.Context) {
 	w.end(e, left(le.Complete(ctx, strconv.AppendInt(nil, int64(e.hold), 10), time.Minute)))
 }
 
-// left is what the end of a run says.
+// left returns the answer for the end of a run.
 func left(err error) answer {
 	switch {
 	case err == nil:

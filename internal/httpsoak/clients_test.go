@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	inFlight  = 256 // requests at the same time, at most
+	inFlight  = 256 // greatest number of concurrent requests
 	perSecond = 2000
 	together  = 20 * time.Millisecond // within which half of a key's requests are sent
-	apart     = 4 * time.Second       // within which the others are, at most
-	giveUp    = time.Minute           // of one request, with all that is tried for it
-	hurry     = 4                     // so many times faster than Retry-After says are clients back, for the test's sake
+	apart     = 4 * time.Second       // greatest time within which the others are sent
+	giveUp    = time.Minute           // of one request, with all its tries
+	hurry     = 4                     // clients return this many times sooner than Retry-After says, to shorten the test
 )
 
-// ask is one request of one client, to be sent at a moment.
+// ask is one request of one client, and the time at which it is sent.
 type ask struct {
 	key int
 	at  time.Duration
 }
 
-// try is one time that a request was sent and answered.
+// try is one send of a request, with its answer.
 type try struct {
 	sent, got int64 // ns of the machine's clock
 	status    int
@@ -43,12 +43,12 @@ type try struct {
 	replayed  bool
 }
 
-// keyTries is what clients got for one key.
+// keyTries has the answers that clients got for one key.
 type keyTries struct {
 	name  string
 	mount mount
 	mu    sync.Mutex
-	since int64 // when it was sent first, with an answer or without
+	since int64 // time of the first send, with an answer or without
 	tries []try
 	first *answer // with 201
 	wrong []string
@@ -59,7 +59,7 @@ type answer struct {
 	body   []byte
 }
 
-// crowd is all clients.
+// crowd has all clients.
 type crowd struct {
 	addrs   []string
 	client  *http.Client
@@ -91,13 +91,13 @@ func newCrowd(addrs []string, keys int) *crowd {
 	return c
 }
 
-// span is how long requests come in.
+// span returns the time within which requests are sent.
 func span(keys, clients int) time.Duration {
 	return 2*time.Second + time.Duration(keys*clients)*time.Second/perSecond
 }
 
-// moments says when what is asked: each key has its time, at which half of its requests come
-// together; the others follow by and by.
+// moments returns the requests with their times. Each key has a time at which half of its requests
+// are sent together. The others follow gradually.
 func moments(keys, clients int) []ask {
 	var asks []ask
 	span := span(keys, clients)
@@ -115,8 +115,8 @@ func moments(keys, clients int) []ask {
 	return asks
 }
 
-// send sends all requests, calls sent when the last one has been, which ends the lures too, and
-// returns when all have their answers.
+// send sends all requests. It calls sent after the last one, which also ends the lures. It returns
+// when all requests have their answers.
 func (c *crowd) send(asks []ask, sent func()) {
 	var wg sync.WaitGroup
 	todo, start := make(chan ask), time.Now()
@@ -138,8 +138,8 @@ func (c *crowd) send(asks []ask, sent func()) {
 	c.client.CloseIdleConnections()
 }
 
-// lure makes a run of a new key under m begin at addr, and lets others ask for the same when that
-// has ended, by death most often.
+// lure starts a run of a new key under m at addr. When that run has ended, mostly by a kill, other
+// clients send the same request.
 func (c *crowd) lure(m mount, addr string, clients int) {
 	c.mu.Lock()
 	k := &keyTries{name: fmt.Sprint("lure", len(c.lures)), mount: m}
@@ -162,7 +162,7 @@ func (c *crowd) lure(m mount, addr string, clients int) {
 	})
 }
 
-// ask tries until there is an answer that is final.
+// ask sends the request until it gets a final answer.
 func (c *crowd) ask(k *keyTries) {
 	c.slots <- struct{}{}
 	defer func() { <-c.slots }()
@@ -255,7 +255,7 @@ func (c *crowd) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return &countedConn{Conn: conn, open: &c.open}, nil
 }
 
-// countedConn is counted out when it is closed.
+// countedConn is a connection that no longer counts when it is closed.
 type countedConn struct {
 	net.Conn
 	open *atomic.Int64

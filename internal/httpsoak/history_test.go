@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// history is all that is known from outside the lock: what servers wrote, which of them were
-// killed, what clients got.
+// history has all that is known from outside the lock: the lines of the servers, the servers that
+// were killed, and the answers to clients.
 type history struct {
 	lines  []line
 	deaths map[string]*death
 	keys   []*keyTries
 }
 
-// runLog is one run of a key, as the journal has it. Times that are not known are 0.
+// runLog is one run of a key according to the journal. An unknown time is 0.
 type runLog struct {
 	proc, id, guard, sum string
 	attempt              int
@@ -25,7 +25,7 @@ type runLog struct {
 	death                *death // of its process, if that came after the grant
 }
 
-// stop is when nothing of the run was left, or 0.
+// stop returns the time at which nothing of the run was left, or 0.
 func (r *runLog) stop() int64 {
 	if at := cmp.Or(r.ended, r.gaveUp); at != 0 || r.death == nil {
 		return at
@@ -33,10 +33,10 @@ func (r *runLog) stop() int64 {
 	return r.death.gone
 }
 
-// dead says that the process of r was killed before at, on its way from the grant to the record.
+// dead reports whether the process of r was killed before at, between the grant and the record.
 func (r *runLog) dead(at int64) bool { return r.death != nil && r.death.at <= at }
 
-// counts is what a soak has seen.
+// counts has the numbers of a soak.
 type counts struct {
 	requests, runs, takeovers, unknown int // unknown: keys
 	begun, midRun, ended, unseen       int // killed before the handler began, in it, between its end and its record, before the Observer heard
@@ -47,7 +47,7 @@ type counts struct {
 	late                               time.Duration   // most: by how much the machine was busy with something else
 }
 
-// verdict is what the oracle says. The first word of each sentence of wrong names the check.
+// verdict is the result of the oracle. The first word of each sentence of wrong names the check.
 type verdict struct {
 	counts
 	wrong []string
@@ -57,7 +57,7 @@ func (v *verdict) fail(check, format string, args ...any) {
 	v.wrong = append(v.wrong, check+": "+fmt.Sprintf(format, args...))
 }
 
-// runs makes runs of lines, by key and in order of their grants.
+// runs returns the runs in the lines, by key and in the order of their grants.
 func (h *history) runs(v *verdict) map[string][]*runLog {
 	h.died(v)
 	all := map[string][]*runLog{}
@@ -106,7 +106,7 @@ func (h *history) end(v *verdict, runs []*runLog, l line) {
 	runs[i].ended, runs[i].sum = l.At, l.Sum
 }
 
-// died takes from the journal when and where those died that killed themselves.
+// died reads from the journal when and where processes killed themselves.
 func (h *history) died(v *verdict) {
 	for _, l := range h.lines {
 		if d := h.deaths[l.Proc]; l.Op == opDie && d == nil {
@@ -121,9 +121,9 @@ func (h *history) died(v *verdict) {
 	}
 }
 
-// fault is excused only by the death of its process. Without one a lease is lost where the machine
-// is so busy that a process did not get to renew within a lease: then other checks may fail too,
-// and the machine is to blame.
+// fault judges a fault in the journal. Only the death of its process excuses it. Without such a
+// death, a lease is lost if the machine is so busy that a process cannot renew within a lease. Then
+// other checks may fail too, because of the machine.
 func (h *history) fault(v *verdict, l line) {
 	if d := h.deaths[l.Proc]; d == nil || l.At < d.at {
 		v.fail("fault", "%s: %s: %s %s", l.Proc, l.Key, l.Op, l.Text)

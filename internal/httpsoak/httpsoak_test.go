@@ -30,8 +30,8 @@ func TestMain(m *testing.M) { chaos.Main(m, serve) }
 
 // While servers are killed and started again at random, the handler of a key completes once per
 // recorded completion. All replays are equal byte for byte, takeovers are reported, and no request
-// waits longer than the lease for a dead server. At most once, a run that was killed never runs
-// again.
+// waits longer than the lease for a dead server. With at most once, a run that was killed never
+// runs again.
 func TestHTTPSoak(t *testing.T) {
 	testlevel.Full(t)
 	redis := redistest.Real(t)

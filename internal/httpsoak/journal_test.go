@@ -11,14 +11,14 @@ import (
 	"github.com/holdfast-go/holdfast/internal/chaos"
 )
 
-// What a line of the journal says.
+// The kinds of lines in the journal.
 const (
-	opGranted = "granted" // the Observer heard that the key is ours
+	opGranted = "granted" // the Observer was notified that this process has the key
 	opBegin   = "begin"   // the handler's first act
 	opEnd     = "end"     // its last one
 	opGaveUp  = "gave up" // the handler's ctx ended
-	opDie     = "die"     // the process kills itself now, as it was asked to
-	opLate    = "late"    // a moment's sleep and a PING took longer by Late: the machine is busy
+	opDie     = "die"     // the process kills itself now, as ordered
+	opLate    = "late"    // a short sleep and a PING took longer by Late: the machine is busy
 	opFault   = "fault"   // a lost lease, a failed completion, an unreadable record, a leaked goroutine
 )
 
@@ -66,7 +66,7 @@ func readJournal(path string) (lines []line, err error) {
 // ownHeaders are the headers that the handler may set. All are recorded.
 var ownHeaders = []string{"Content-Type", "Etag", "Location", "X-Part", "X-Receipt"}
 
-// sum stands for an answer: status, headers of the handler, body.
+// sum returns a digest of an answer: its status, the headers of the handler, and its body.
 func sum(status int, h http.Header, body []byte) string {
 	d := sha256.New()
 	fmt.Fprintln(d, status)

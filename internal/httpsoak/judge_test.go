@@ -12,8 +12,8 @@ import (
 
 func ms(n int) int64 { return int64(n) * int64(time.Millisecond) }
 
-// story is a history without a mistake. At 1 s two runs begin in p1, which is killed 20 ms later;
-// p2 takes the order over at 4.05 s, and the outcome of the payout is unknown.
+// story returns a history without a mistake. At 1 s two runs begin in p1, which is killed 20 ms
+// later; p2 takes the order over at 4.05 s, and the outcome of the payout is unknown.
 func story() *history {
 	a := &answer{header: http.Header{"X-Receipt": {"B"}}, body: []byte("B\n...")}
 	begin := func(proc, key, run string, attempt int, tookOver bool, at int) []line {
@@ -38,7 +38,8 @@ func story() *history {
 	return h
 }
 
-// The oracle finds nothing in a good history, and each mistake by the check that is for it.
+// The oracle finds no mistake in a correct history. It finds each mistake by the check that is
+// meant for it.
 func TestOracle(t *testing.T) {
 	if v := story().judge(); len(v.wrong) > 0 || v.requests != 5 || v.midRun != 2 || v.takeovers != 1 || v.unknown != 1 {
 		t.Errorf("%+v", v)
@@ -101,8 +102,8 @@ var mistakes = []struct {
 	{"death", "p2", func(h *history, _, _ *keyTries) { h.lines = append(h.lines, line{Op: opDie, Proc: "p2", At: ms(1)}) }},
 }
 
-// unseen is a story in which p3 has the order for a lease after p1, and dies before the Observer
-// hears of it.
+// unseen returns a story in which p3 has the order for a lease after p1, and dies before its
+// Observer is notified.
 func unseen() *history {
 	h := story()
 	h.deaths["p3"] = &death{at: ms(4051), gone: ms(4052)}
@@ -116,7 +117,7 @@ func unseen() *history {
 	return h
 }
 
-// rerun lets the order run again, in p2.
+// rerun makes the order run again, in p2.
 func (h *history) rerun(at int) {
 	h.lines = append(h.lines,
 		line{Op: opGranted, Proc: "p2", Key: "order", Attempt: 3, TookOver: true, At: ms(at)},

@@ -17,13 +17,14 @@ import (
 // it is killed at any step.
 const aimTime = 5 * time.Second
 
-// aim says at which step of a run to kill; without a step it is from outside, at a random moment.
+// aim is the step of a run at which a process is killed. Without a step the kill comes from
+// outside, at a random moment.
 type aim struct {
 	step string
 	mount
 }
 
-// plan is how servers are killed, again and again.
+// plan lists how servers are killed. It is repeated until the end.
 var plan = []aim{
 	{atWorking, orders},
 	{atWorking, payouts},
@@ -128,8 +129,8 @@ func (s *slot) await() {
 // proc is the name of the process that s has now.
 func (s *slot) proc() string { return fmt.Sprintf("%s.%d", s.name, s.n) }
 
-// kill kills the server that is chosen by chance every so often, and starts it again at once, until
-// stop.
+// kill kills a random server at random intervals of every on average, and starts it again at once,
+// until stop is closed.
 func (k *killer) kill(every time.Duration, stop <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {
@@ -153,7 +154,7 @@ func (k *killer) killOne(s *slot, how aim) {
 		}
 	}
 	d := &death{at: chaos.Now()}
-	s.Kill() // no effect if it has died as it was asked to: then the journal knows when
+	s.Kill() // no effect if it has died as ordered: then the journal has the time
 	d.gone = chaos.Now()
 	if !s.Killed() {
 		k.t.Errorf("%s ended by itself: %v", s.proc(), s.Err)
@@ -161,7 +162,7 @@ func (k *killer) killOne(s *slot, how aim) {
 	k.deaths[s.proc()] = d
 }
 
-// order tells s at which step to die.
+// order sends s the step at which it dies.
 func (k *killer) order(s *slot, how aim) error {
 	ctx, cancel := context.WithTimeout(k.t.Context(), aimTime)
 	defer cancel()

@@ -10,22 +10,24 @@ import (
 const (
 	lease = 3 * time.Second
 
-	// What lockcore promises to a waiter behind a dead holder, and what the operating system may
-	// add between a client, a server and Redis on a busy machine.
+	// afterLease is the delay that lockcore promises to a waiter behind a dead holder. slack is the
+	// time that the operating system may add between a client, a server and Redis on a busy
+	// machine.
 	afterLease = 250 * time.Millisecond
 	slack      = 750 * time.Millisecond
 
-	// A lease is renewed at a third of it, give or take a tenth, and no sooner can it be over.
-	// unwritten is what may pass between a grant, or a renewal that is due, and its being seen.
+	// renewal is the longest time between two renewals of a lease: a third of the lease, plus a
+	// tenth of that. unwritten bounds the time between a grant, or a renewal that is due, and the
+	// moment at which it is seen.
 	renewal   = lease * 11 / 30
 	unwritten = 500 * time.Millisecond
 )
 
-// judge holds what clients got against what servers did.
+// judge compares the answers to clients with the actions of servers.
 func (h *history) judge() *verdict {
 	v := new(verdict)
 	runs := h.runs(v)
-	unseen := len(h.deaths)/4 + 2 // a kill rarely comes between Redis's grant and the Observer
+	unseen := len(h.deaths)/4 + 2 // a kill rarely falls between the grant in Redis and the call of the Observer
 	for _, k := range h.keys {
 		for _, w := range k.wrong {
 			v.fail("client", "%s: %s", k.name, w)
@@ -44,8 +46,9 @@ func (h *history) judge() *verdict {
 	return v
 }
 
-// judgeRuns: one after the other, the next only after the death of the one before and not before
-// its lease was over, told so, and counted.
+// judgeRuns checks that the runs of a key follow one another. The next run begins only after the
+// death of the run before and the end of its lease. It learns of the takeover, and counts as an
+// attempt.
 func (h *history) judgeRuns(v *verdict, k *keyTries, runs []*runLog) {
 	for i, r := range runs {
 		last, free := new(runLog), k.since
@@ -57,7 +60,7 @@ func (h *history) judgeRuns(v *verdict, k *keyTries, runs []*runLog) {
 			}
 			v.judgeNext(k, last, r)
 		}
-		if skipped := r.attempt - last.attempt - 1; skipped != 0 { // by a process that died with the key before the Observer heard of it
+		if skipped := r.attempt - last.attempt - 1; skipped != 0 { // by a process that died with the key before its Observer was notified
 			if skipped < 0 || h.deathsBetween(free, r.granted-int64(lease-renewal-unwritten)) < skipped {
 				v.fail("attempt", "%s: attempt %d follows attempt %d", k.name, r.attempt, last.attempt)
 			}
@@ -91,7 +94,7 @@ func (v *verdict) judgeNext(k *keyTries, last, r *runLog) {
 	}
 }
 
-// leaseEnd is before the end of the lease that r had when it died.
+// leaseEnd returns a time before the end of the lease that r had when it died.
 func (r *runLog) leaseEnd() int64 {
 	return max(r.granted, r.death.at-int64(renewal)) + int64(lease-unwritten)
 }
@@ -119,7 +122,8 @@ func (h *history) deathsBetween(from, to int64) (n int) {
 
 func (t try) unknown() bool { return t.problem == httpmw.TypeOutcomeUnknown }
 
-// judgeStatus: nothing is answered but what must be, and one answer at most is no replay.
+// judgeStatus checks that only permitted answers were given, and that at most one of them is not a
+// replay.
 func (v *verdict) judgeStatus(k *keyTries) {
 	fresh := 0
 	for _, t := range k.tries {
@@ -145,7 +149,7 @@ func (v *verdict) judgeStatus(k *keyTries) {
 	}
 }
 
-// judgeAnswer: it is what the last run made, and no run comes after it.
+// judgeAnswer checks that the answer is that of the last run, and that no run follows it.
 func (v *verdict) judgeAnswer(k *keyTries, runs []*runLog) {
 	if k.first == nil {
 		return

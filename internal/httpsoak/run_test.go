@@ -16,7 +16,7 @@ import (
 
 // Steps in the life of a run, in order, at which a process can be killed.
 const (
-	atGranted  = "granted"  // the key is ours, the handler has not begun
+	atGranted  = "granted"  // the process has the key, the handler has not begun
 	atBegun    = "begun"    // the begin line is written
 	atWorking  = "working"  // in the middle
 	atEnded    = "ended"    // the end line is written, the handler has not returned
@@ -32,7 +32,7 @@ type run struct {
 
 const (
 	usual   = 50 * time.Millisecond // longest of most runs
-	longOne = 25                    // of so many one takes longer
+	longOne = 25                    // one run in this many takes longer
 )
 
 func (h *run) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func (h *run) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body[cut:])
 }
 
-// work takes d, and is false if ctx ended before.
+// work takes d. It returns false if ctx ended before.
 func work(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -111,7 +111,7 @@ func (d *doomed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (d *doomed) mayDie(step, path string) { d.dieAfter(step, path, func() {}) }
 
-// dieAfter does last and kills the process, if that is what it waits for.
+// dieAfter calls last and kills the process, if the process waits for this step.
 func (d *doomed) dieAfter(step, path string, last func()) {
 	next := d.next.Load()
 	if next == nil || *next != (doom{step, path}) || !d.next.CompareAndSwap(next, nil) {

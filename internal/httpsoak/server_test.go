@@ -39,7 +39,7 @@ func (m mount) options() httpmw.IdempotentOptions {
 	return o
 }
 
-// task is what a server process does. It ends with its standard input.
+// task is the task of a server process. It ends with its standard input.
 type task struct {
 	Name, Redis, Addr, Journal string
 	Longest                    time.Duration // of a rare run
@@ -76,7 +76,7 @@ func serve(t task, in *bufio.Scanner) (err error) {
 	watched := make(chan struct{})
 	go func() { defer close(watched); s.watch(watching, rdb) }()
 	chaos.WriteLine(os.Stdout, "ready")
-	in.Scan() // until the test closes it, or is gone
+	in.Scan() // until the test closes it, or has ended
 	stopWatch()
 	<-watched
 	s.end(srv, rdb)
@@ -95,8 +95,7 @@ func (s *server) end(srv *http.Server, rdb *redis.Client) {
 	}
 }
 
-// watch writes down how late everything is in this process, and in Redis, when the machine is busy
-// with something else.
+// watch writes down how late this process and Redis are when the machine is busy with other work.
 func (s *server) watch(ctx context.Context, rdb *redis.Client) {
 	for ctx.Err() == nil {
 		begin := time.Now()
@@ -127,8 +126,8 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// front stands before httpmw. It lets the Observer know the client's key, and may die as soon as
-// the handler's answer comes out.
+// front is in front of httpmw. It passes the client's key to the Observer, and may kill the process
+// as soon as the handler's answer comes out.
 type front struct {
 	s *server
 	m mount
@@ -145,7 +144,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // keyAt is a client's key under a mount.
 type keyAt struct{ path, key string }
 
-// door is where answers go out. One that is no replay comes once in the life of a key.
+// door writes the answers. An answer that is not a replay occurs once in the life of a key.
 type door struct {
 	http.ResponseWriter
 	f     *front
@@ -170,7 +169,7 @@ func (d *door) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// observer writes down when a key is granted, and what must not happen.
+// observer writes down the grants of keys, and events that must not occur.
 type observer struct{ s *server }
 
 func (o observer) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }

@@ -7,7 +7,8 @@ import (
 )
 
 // judgeUnknown checks that the outcome of an at-most-once key is unknown if and only if its run was
-// killed, to all clients, and not before the lease was over. Any other key is done in the end.
+// killed. All clients get that answer, and none gets it before the end of the lease. Any other key
+// is done in the end.
 func (h *history) judgeUnknown(v *verdict, k *keyTries, runs []*runLog) {
 	i := slices.IndexFunc(k.tries, try.unknown)
 	if i < 0 {
@@ -41,9 +42,10 @@ func (h *history) judgeUnknown(v *verdict, k *keyTries, runs []*runLog) {
 	}
 }
 
-// judgeWaits: while no living run of its key runs, a request that is at a living server does not
-// wait for longer than for one lease, and the little that lockcore promises. Attempts that are in
-// no line of the journal cost one each. What servers wrote about the machine itself is added.
+// judgeWaits checks the requests at living servers. While no living process runs the key, a request
+// waits for at most one lease and the short time that lockcore promises. Each attempt that is in no
+// line of the journal costs one lease more. The delays of the machine that servers wrote down are
+// added.
 func (v *verdict) judgeWaits(k *keyTries, runs []*runLog) {
 	for i, r := range runs {
 		if r.ended > 0 && (i < len(runs)-1 || k.first == nil) {
@@ -59,7 +61,7 @@ func (v *verdict) judgeWaits(k *keyTries, runs []*runLog) {
 			if r.granted > from {
 				v.judgeWait(k, r.granted-from, r.attempt-attempt, dead)
 			}
-			if r.stop() == 0 { // another check says so
+			if r.stop() == 0 { // another check reports that
 				return
 			}
 			from, attempt, dead = max(from, r.stop()), r.attempt, r.dead(t.got)

@@ -17,8 +17,8 @@ const (
 	masters = 3
 )
 
-// Shards is a Redis Cluster of three masters with a replica each. A node that does not reply for a
-// second counts as failed. Only the goroutine of the test may call the methods.
+// Shards is a Redis Cluster of three primaries with a replica each. A node that does not reply for
+// a second counts as failed. Only the goroutine of the test may call the methods.
 type Shards struct {
 	tb    testing.TB
 	nodes []*Server
@@ -44,7 +44,7 @@ func Cluster(tb testing.TB, args ...string) *Shards {
 		s.join(i, bus)
 	}
 	for i, replica := range s.nodes[masters:] {
-		settle(tb, "the cluster", func(ctx context.Context) error { // until the replica knows its master
+		settle(tb, "the cluster", func(ctx context.Context) error { // until the replica knows its primary
 			return ask(ctx, replica.Addr(), func(ctx context.Context, c *redis.Client) error {
 				return c.ClusterReplicate(ctx, s.ids[s.nodes[i].Addr()]).Err()
 			})
@@ -54,7 +54,7 @@ func Cluster(tb testing.TB, args ...string) *Shards {
 	return s
 }
 
-// join introduces node i to the first one, and assigns its slots if it is a master.
+// join introduces node i to the first one, and assigns its slots if it is a primary.
 func (s *Shards) join(i int, bus map[*Server]int) {
 	s.tb.Helper()
 	node, first := s.nodes[i], s.nodes[0]
@@ -83,7 +83,7 @@ func (s *Shards) ready(ctx context.Context) error {
 	return nil
 }
 
-// serves reports whether a node sees all slots served by three masters, and knows their replicas.
+// serves reports whether a node sees all slots served by three primaries, and knows their replicas.
 func (s *Shards) serves(ctx context.Context, c *redis.Client) error {
 	info, err := c.ClusterInfo(ctx).Result()
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Shards) Master(slot int) *Server {
 	return s.owners(slot)[0]
 }
 
-// Replica returns the replica of the master that has slot.
+// Replica returns the replica of the primary that has slot.
 func (s *Shards) Replica(slot int) *Server {
 	s.tb.Helper()
 	owners := s.owners(slot)
@@ -215,7 +215,7 @@ func (s *Shards) named(addr string) *Server {
 }
 
 // Failover waits until a server other than old has slot, and all other nodes report that all slots
-// are served. It returns the new master.
+// are served. It returns the new primary.
 func (s *Shards) Failover(slot int, old *Server) *Server {
 	s.tb.Helper()
 	settle(s.tb, "the failover", func(ctx context.Context) error {

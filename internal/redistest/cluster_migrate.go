@@ -2,7 +2,7 @@
 
 package redistest
 
-// Migration is a slot that moves from one master to another, see [Shards.Begin].
+// Migration is a slot that moves from one primary to another, see [Shards.Begin].
 type Migration struct {
 	s        *Shards
 	slot     int
@@ -20,7 +20,7 @@ func (s *Shards) Migrate(slot int, to *Server) (keys int) {
 	return m.Moved
 }
 
-// Begin opens a slot: from now on its old master replies ASK for a key that it does not have.
+// Begin opens a slot: from now on its old primary replies ASK for a key that it does not have.
 func (s *Shards) Begin(slot int, to *Server) *Migration {
 	s.tb.Helper()
 	m := &Migration{s: s, slot: slot, from: s.Master(slot), to: to}
@@ -32,7 +32,7 @@ func (s *Shards) Begin(slot int, to *Server) *Migration {
 	return m
 }
 
-// Keys moves the keys that the old master has.
+// Keys moves the keys that the old primary has.
 func (m *Migration) Keys() {
 	m.s.tb.Helper()
 	for {
@@ -48,7 +48,7 @@ func (m *Migration) Keys() {
 	}
 }
 
-// End assigns the slot to its new master.
+// End assigns the slot to its new primary.
 func (m *Migration) End() {
 	m.s.tb.Helper()
 	m.s.must(m.to, "CLUSTER", "SETSLOT", m.slot, "NODE", m.s.ids[m.to.Addr()])

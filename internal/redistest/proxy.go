@@ -8,7 +8,7 @@ import (
 )
 
 // Relay is a TCP proxy with a silent mode: it then drops all data in both directions, and closes no
-// connection. Use it for links without a dialer of the test, such as the one between a master and
+// connection. Use it for links without a dialer of the test, such as the one between a primary and
 // its replica.
 type Relay struct {
 	to       string

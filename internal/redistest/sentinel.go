@@ -24,8 +24,8 @@ const (
 	mustTime    = 10 * time.Second // time limit of a command on a running server
 )
 
-// Trio is a master with two replicas and three sentinels. The sentinels replace a master that does
-// not reply for a second. Only the goroutine of the test may call the methods.
+// Trio is a primary with two replicas and three sentinels. The sentinels replace a primary that
+// does not reply for a second. Only the goroutine of the test may call the methods.
 type Trio struct {
 	tb        testing.TB
 	servers   []*Server
@@ -51,7 +51,7 @@ func Sentinel(tb testing.TB, args ...string) *Trio {
 	return s
 }
 
-// Options returns fresh options for a client that follows the master.
+// Options returns fresh options for a client that follows the primary.
 func (s *Trio) Options() *redis.FailoverOptions {
 	o := &redis.FailoverOptions{MasterName: masterName}
 	for _, w := range s.sentinels {
@@ -60,7 +60,7 @@ func (s *Trio) Options() *redis.FailoverOptions {
 	return o
 }
 
-// Client returns a client that follows the master and is closed when the test ends. Each edit may
+// Client returns a client that follows the primary and is closed when the test ends. Each edit may
 // change the options before.
 func (s *Trio) Client(tb testing.TB, edit ...func(*redis.FailoverOptions)) *redis.Client {
 	tb.Helper()
@@ -73,7 +73,7 @@ func (s *Trio) Client(tb testing.TB, edit ...func(*redis.FailoverOptions)) *redi
 	return c
 }
 
-// Master returns the master that the sentinels name. Stop kills it with SIGKILL. Pause and Resume
+// Master returns the primary that the sentinels name. Stop kills it with SIGKILL. Pause and Resume
 // stop and continue it.
 func (s *Trio) Master() *Server {
 	s.tb.Helper()
@@ -87,7 +87,7 @@ func (s *Trio) Master() *Server {
 	return nil
 }
 
-// Replicas returns the servers that are not the master.
+// Replicas returns the servers that are not the primary.
 func (s *Trio) Replicas() []*Server {
 	s.tb.Helper()
 	master := s.Master()
@@ -100,8 +100,8 @@ func (s *Trio) Replicas() []*Server {
 	return others
 }
 
-// Failover waits until the sentinels name a master other than old, and that server reports the role
-// of a master. It returns the new master.
+// Failover waits until the sentinels name a primary other than old, and that server reports the
+// role of a master. It returns the new primary.
 func (s *Trio) Failover(old *Server) *Server {
 	s.tb.Helper()
 	settle(s.tb, "the failover", func(ctx context.Context) error {
@@ -116,7 +116,7 @@ func (s *Trio) Failover(old *Server) *Server {
 	return s.Master()
 }
 
-// masterAddr returns the address of the master that the first sentinel with a reply names.
+// masterAddr returns the address of the primary that the first sentinel with a reply names.
 func (s *Trio) masterAddr(ctx context.Context) (addr string) {
 	for _, w := range s.sentinels {
 		err := ask(ctx, w.Addr(), func(ctx context.Context, c *redis.Client) error {

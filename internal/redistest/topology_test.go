@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// A trio has a master with two replicas in sync, and another master when the master is killed.
+// A trio has a primary with two replicas in sync, and another primary when the primary is killed.
 func TestSentinel(t *testing.T) {
 	testlevel.Full(t)
 	s := redistest.Sentinel(t)
@@ -35,7 +35,7 @@ func TestSentinel(t *testing.T) {
 }
 
 // A cluster serves every slot, moves a slot with its keys while it is in use, and gets another
-// master when one is killed.
+// primary when one is killed.
 func TestCluster(t *testing.T) {
 	testlevel.Full(t)
 	s := redistest.Cluster(t)

@@ -103,7 +103,7 @@ func (w *witness) collect() metricdata.ResourceMetrics {
 	return rm
 }
 
-// Payloads, results and hold ids leave a Locker nowhere. Keys, tasks and failures are in errors and
+// Payloads, results and hold ids never leave a Locker. Keys, tasks and failures are in errors and
 // may be in events. Keys are also in spans if ExposeRawKeys is set. Each canary must appear where
 // it is allowed, except in events, so that the test can fail.
 func TestCanaries(t *testing.T) {

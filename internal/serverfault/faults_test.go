@@ -13,11 +13,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// fault is one thing that befalls a server. strike returns when it is over.
+// fault is one fault of a server. strike returns when it is over.
 type fault struct {
 	name    string
 	strike  func(t *testing.T, s *redistest.Server, admin *redis.Client)
-	forgets bool   // what the server knew is lost: a lease too, and two may hold a key until one of them asks
+	forgets bool   // the server's data is lost, leases too: a key may have two holders until one of them sends a command
 	outlast bool   // it lasts longer than a lease
 	says    string // the error of a plain command meanwhile
 }
@@ -44,7 +44,7 @@ func do(t *testing.T, admin *redis.Client, args ...any) {
 	}
 }
 
-// while sets something, waits, and sets it back.
+// while changes a setting, waits, and changes it back.
 func while(setting, bad, good string, d time.Duration) func(*testing.T, *redistest.Server, *redis.Client) {
 	return func(t *testing.T, _ *redistest.Server, admin *redis.Client) {
 		t.Helper()
@@ -119,7 +119,7 @@ var faults = []fault{
 			t.Fatal("no folder to remove: ", err)
 		}
 		config(t, admin, "save", "3600 1", "stop-writes-on-bgsave-error", "yes")
-		do(t, admin, "BGSAVE") // it fails: its folder is gone
+		do(t, admin, "BGSAVE") // it fails, because its folder is missing
 		eventually(t, "BGSAVE fails", func() bool {
 			return strings.Contains(admin.Info(context.Background(), "persistence").Val(), "rdb_last_bgsave_status:err")
 		})

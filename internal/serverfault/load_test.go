@@ -26,14 +26,14 @@ const (
 	keys    = 3
 )
 
-// load is what calls while the server fails, and what must not happen meanwhile.
+// load makes calls while the server fails, and notices what must not happen meanwhile.
 type load struct {
 	t       *testing.T
 	locks   []*lockcore.Locker
 	stop    chan struct{}
 	callers sync.WaitGroup
 	grants  atomic.Int64
-	forgot  atomic.Bool // the server has lost its data: two may hold a key until they hear of it
+	forgot  atomic.Bool // the server has lost its data: a key may have two holders until they learn of that
 
 	mu       sync.Mutex
 	holders  [keys]context.Context // of the hold that began last
@@ -60,8 +60,7 @@ func (ld *load) end() {
 	ld.callers.Wait()
 }
 
-// call calls until the end: exclusive keys, and now and then a key that is new to all and runs
-// once.
+// call makes calls until the end: for exclusive keys, and sometimes for a new key that runs once.
 func (ld *load) call(i int) {
 	for n := i; ; n++ {
 		select {
@@ -87,7 +86,7 @@ func (ld *load) inside(ctx context.Context, key int) error {
 			ld.t.Errorf("two hold k%d", key)
 		}
 	}
-	if last := ld.tokens[key]; held && (token == last || token < last && !ld.forgot.Load()) { // of two that overlap the earlier may come in later
+	if last := ld.tokens[key]; held && (token == last || token < last && !ld.forgot.Load()) { // of two holds that overlap, the earlier one may enter later
 		ld.t.Errorf("k%d: token %d after %d", key, token, last)
 	}
 	ld.holders[key], ld.tokens[key] = ctx, max(token, ld.tokens[key]) //nolint:fatcontext // it does not nest
@@ -119,8 +118,8 @@ func (ld *load) judge(err error) {
 	ld.refused++
 }
 
-// witness asks the server all the time, so that it is known that a fault struck: calls wait until
-// it is over. What it heard comes when ctx has ended.
+// witness sends commands to the server all the time, to prove that a fault struck: calls wait until
+// it is over. When ctx has ended, the channel gets the errors that witness saw.
 func witness(ctx context.Context, rdb *redis.Client) <-chan string {
 	heard := make(chan string, 1)
 	go func() {
@@ -138,7 +137,7 @@ func witness(ctx context.Context, rdb *redis.Client) <-chan string {
 	return heard
 }
 
-// more waits for that many grants from now on.
+// more waits for n grants from now on.
 func (ld *load) more(n int64, within time.Duration) error {
 	before := ld.grants.Load()
 	if !chaos.Within(within, func() bool { return ld.grants.Load() >= before+n }) {

@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // faults are what this is about
+	logging.Disable() // the test causes faults on purpose
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
@@ -72,7 +72,7 @@ func TestServerFaults(t *testing.T) {
 // fault, so it may also be lost on a machine that is late by more than one gap.
 func (ld *load) held(f fault, held *lockcore.Lease, late time.Duration) {
 	ld.t.Helper()
-	if f.forgets { // it learns of it with its next renewal
+	if f.forgets { // the holder learns of that with its next renewal
 		<-held.Context().Done()
 	}
 	err := held.Release(context.Background())

@@ -18,7 +18,7 @@ import (
 
 var kills = flag.Int("kills", 30, "workers that are killed, all at the same time")
 
-// death is where a worker of a role dies.
+// death is the point at which a worker of a role dies.
 type death struct {
 	role  string
 	point point
@@ -46,9 +46,9 @@ var deaths = []death{
 }
 
 // Another process gets the key of a killed worker within its lease and 250 ms, whatever the point.
-// It gets it sooner if the worker was a waiter or had released the key. A once key runs once more
-// than it is taken over, and all calls get the same record. Each key has a TTL, and no call is
-// stuck.
+// It gets it sooner if the worker was a waiter or had released the key. The number of runs of a
+// once key is one more than that of its takeovers, and all calls get the same record. Each key has
+// a TTL, and no call is stuck.
 func TestKills(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -78,14 +78,14 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// toll sums up.
+// toll has the sums of all kills.
 type toll struct {
 	mu                                  sync.Mutex
 	n, abandoned, once, runs, takeovers int
 	longest                             time.Duration
 }
 
-// taken judges how long after a death the key was another's.
+// taken judges how long after a death another process got the key.
 func (p *place) taken(all *toll, key string, d death, died, granted int64, abandoned bool) {
 	took := time.Duration(granted - died)
 	limit := lease + recovery
@@ -107,7 +107,7 @@ func (p *place) taken(all *toll, key string, d death, died, granted int64, aband
 	}
 }
 
-// killHolder kills one that holds the key, or is about to, while two others want it.
+// killHolder kills a worker that holds the key, or is about to, while two others request it.
 func (p *place) killHolder(all *toll, key string, d death) {
 	reg := new(chaos.Register)
 	w := start(p.T, p.task(task{Key: key, Role: d.role, Point: d.point, Nth: d.nth}), reg)
@@ -141,7 +141,7 @@ func (p *place) killHolder(all *toll, key string, d death) {
 	}
 }
 
-// heirs want the key of one that dies.
+// heirs are the callers that request the key of a worker that dies.
 type heirs struct {
 	key  string
 	reg  *chaos.Register
@@ -152,7 +152,7 @@ type heirs struct {
 	abandoned bool
 }
 
-// take takes the key again and again, until it was granted after the death.
+// take acquires the key repeatedly, until it was granted after the death.
 func (h *heirs) take(p *place, locks *lockcore.Locker) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		at, abandoned, err := p.turn(locks, h.key, h.reg, briefly)
@@ -176,7 +176,7 @@ func (h *heirs) take(p *place, locks *lockcore.Locker) error {
 
 func briefly() {}
 
-// killOnce kills one that runs a once key; then two others call, twice each.
+// killOnce kills a worker that runs a once key. Then two others call, twice each.
 func (p *place) killOnce(all *toll, key string, d death) {
 	w := start(p.T, p.task(task{Key: key, Role: d.role, Point: d.point, Nth: d.nth}), new(chaos.Register))
 	r := runs{key: key, values: map[string]int{}}
@@ -201,7 +201,7 @@ func (p *place) killOnce(all *toll, key string, d death) {
 	<-w.Ended
 	p.taken(all, key, d, m.At, r.first, r.takeovers > 0)
 	expected := 1 + r.takeovers
-	if d.point == "acquire answered" { // the dead one's run never began
+	if d.point == "acquire answered" { // the run of the dead worker never began
 		expected = r.takeovers
 	}
 	if r.n != expected || len(r.values) != 1 {
@@ -214,7 +214,7 @@ func (p *place) killOnce(all *toll, key string, d death) {
 	all.takeovers += r.takeovers
 }
 
-// runs are those of one once key.
+// runs are the runs of one once key.
 type runs struct {
 	key string
 

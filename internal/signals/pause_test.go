@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// pause is what a worker does that will be stopped: three holds, in each of which it reads the
-// register, looks at its ctx, and writes. A write that is refused is one of a hold in which it was
+// pause is the work of a worker that will be stopped: three holds. In each of them it reads the
+// register, checks its ctx, and writes. A write that is refused belongs to a hold in which it was
 // stopped.
 func (w *worker) pause() {
 	for range 3 {
@@ -52,7 +52,7 @@ func (w *worker) hold(le *lockcore.Lease) (taken bool) {
 	}
 }
 
-// canceled tells how the hold in which the worker was stopped ends.
+// canceled reports how the hold in which the worker was stopped ends.
 func (w *worker) canceled(le *lockcore.Lease) {
 	since := chaos.Now()
 	select {

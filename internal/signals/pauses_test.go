@@ -16,15 +16,16 @@ import (
 
 var pauses = flag.Int("pauses", 20, "workers that are stopped, all at the same time")
 
-// pausePoints are where workers are stopped: mostly where it hurts.
+// pausePoints are the points at which workers are stopped: mostly those at which a stop does harm.
 var pausePoints = []point{
 	"after the check", "after the check", "renew answered", "after the check", "acquire answered",
 	"after the check", "release sent", "after the check", "waiting", "renew sent",
 }
 
-// A worker is stopped with SIGSTOP for half a lease to three, at any point, and resumed. A resource
-// that checks tokens refuses its late writes, and one that does not accepts them. Another process
-// gets the key after the lease, without an error. Afterwards the worker works like the others.
+// A worker is stopped with SIGSTOP for half a lease to three leases, at any point, and resumed. A
+// resource that checks tokens refuses its late writes. A resource that does not check them accepts
+// these writes. Another process gets the key after the lease, without an error. Afterwards the
+// worker works like the others.
 func TestPauses(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -45,7 +46,7 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// verdict sums up.
+// verdict has the sums of all pauses.
 type verdict struct {
 	mu                      sync.Mutex
 	n, late, overlaps, lost int
@@ -81,7 +82,7 @@ func (p *place) pauseOne(all *verdict, key string, at point, d time.Duration) {
 	}
 	resumed, first := make(chan struct{}), make(chan int64)
 	go func() {
-		first <- p.others(key, reg, func() { // what the worker does late finds a holder
+		first <- p.others(key, reg, func() { // late commands of the worker meet a holder
 			<-resumed
 			time.Sleep(200 * time.Millisecond)
 		})
@@ -107,7 +108,7 @@ func (p *place) pauseOne(all *verdict, key string, at point, d time.Duration) {
 	all.add(reg, end, over)
 }
 
-// others take the key, each once. It returns when the first had it.
+// others acquires the key once with each Locker of p. It returns the time of the first grant.
 func (p *place) others(key string, reg *chaos.Register, stay func()) int64 {
 	var wg sync.WaitGroup
 	granted := make([]int64, len(p.locks))

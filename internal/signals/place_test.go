@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	recovery = 250 * time.Millisecond  // how long after its lease a dead holder's key is taken
-	unheard  = 2500 * time.Millisecond // what a message costs that no process receives
+	recovery = 250 * time.Millisecond  // how long after its lease a dead holder's key is acquired
+	unheard  = 2500 * time.Millisecond // the delay that a message costs if no process receives it
 )
 
 func TestMain(m *testing.M) { chaos.Main(m, work) }
 
-// place is a server with two Lockers of the process of the tests, which takes over what workers
+// place is a server with two Lockers of the test process. They take over the keys that workers
 // leave.
 type place struct {
 	*testing.T
@@ -33,7 +33,7 @@ type place struct {
 	late []lateness
 }
 
-// lateness is by how much the machine was late at a moment. No time limit holds then.
+// lateness is the delay of the machine at a moment. Time limits do not apply then.
 type lateness struct {
 	at int64
 	by time.Duration
@@ -56,8 +56,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// watch notes when a moment's sleep and a PING take longer than they should. Every so often it
-// looks at all keys.
+// watch notes when a short sleep and a PING take too long. From time to time it looks at all keys.
 func (p *place) watch(ctx context.Context) {
 	const moment, usual = 10 * time.Millisecond, 20 * time.Millisecond
 	for i := 0; ctx.Err() == nil; i++ {
@@ -75,7 +74,7 @@ func (p *place) watch(ctx context.Context) {
 	}
 }
 
-// lateBetween is by how much the machine was late then, at worst.
+// lateBetween returns the greatest delay of the machine between from and to.
 func (p *place) lateBetween(from, to int64) (by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,8 +92,8 @@ func (p *place) task(t task) task {
 	return t
 }
 
-// turn is a hold of the test's own process: it makes an increment, so that the register knows its
-// token, stays, and makes another one. None may be refused.
+// turn is a hold of the test process. It increments the register, so that the register knows its
+// token, waits in stay, and increments the register again. Neither increment may be refused.
 func (p *place) turn(locks *lockcore.Locker, key string, reg *chaos.Register, stay func()) (granted int64, abandoned bool, err error) {
 	le, err := locks.Acquire(context.Background(), key, lockcore.Terms{})
 	if err != nil {

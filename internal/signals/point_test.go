@@ -9,12 +9,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
-// point is where a worker stops or dies. A point at a command is the name of a script and "sent",
-// before Redis has it, or "answered", when Redis has run it and the worker has not read the reply.
-// The other points are steps of the handler.
+// point is the point at which a worker stops or dies. A point at a command is the name of a script
+// and "sent", before Redis has it, or "answered", when Redis has run it and the worker has not read
+// the reply. The other points are steps of the handler.
 type point string
 
-// at says whether p is at the script, and when.
+// at reports whether p is at the script, and when.
 func (p point) at(script string) (sent, answered bool) {
 	name, when, _ := strings.Cut(string(p), " ")
 	return name == script && when == "sent", name == script && when == "answered"
@@ -44,8 +44,9 @@ func (w *tripwire) dial(next dialer) dialer {
 	}
 }
 
-// look says whether to act now, or with the reply. A script whose text has not passed yet has no
-// name: then Redis is asked for one that it cannot know, and so the text comes.
+// look reports whether to act now, or with the reply. A script whose text has not passed yet has no
+// name. Then look replaces its digest in the request by an unknown one, so that the client sends
+// the text.
 func (w *tripwire) look(request []byte) (sent, answered bool) {
 	args := resp.Args(request)
 	sha := w.names.Script(args)

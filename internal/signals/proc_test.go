@@ -44,7 +44,7 @@ func start(t *testing.T, task task, reg *chaos.Register) *proc {
 
 var errGone = errors.New("the worker has ended, or says nothing")
 
-// await waits until the worker says one of ops.
+// await waits until the worker sends one of ops.
 func (p *proc) await(ops ...string) (message, error) {
 	bound := time.NewTimer(patience)
 	defer bound.Stop()
@@ -63,7 +63,7 @@ func (p *proc) await(ops ...string) (message, error) {
 	}
 }
 
-// pause keeps a worker that has stopped itself from going on for d.
+// pause waits for d, and then resumes a worker that has stopped itself.
 func (p *proc) pause(d time.Duration) {
 	time.Sleep(d) // that is the pause
 	p.Tell("go on")

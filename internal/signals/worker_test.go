@@ -23,7 +23,7 @@ const (
 	patience = 40 * time.Second // a longer wait means that something is stuck
 )
 
-// task is what a worker does.
+// task is the task of a worker.
 type task struct {
 	Addr, Key string
 	Role      string // exclusive, once, batch, line, pause
@@ -43,12 +43,12 @@ type message struct {
 	TookOver bool   `json:",omitempty"`
 }
 
-// What a message says.
+// The kinds of messages.
 const (
 	opBegan    = "began"    // the handler's first act
-	opPoint    = "point"    // it is there, and stops or dies now
+	opPoint    = "point"    // the worker is at its point, and stops or dies now
 	opRead     = "read"     // the register
-	opWrite    = "write"    // to it; answered by whether it was taken
+	opWrite    = "write"    // to the register; the reply says whether it was accepted
 	opWaits    = "waits"    // it is a waiter
 	opCanceled = "canceled" // the ctx of the hold in which it was stopped; Text says why
 	opDone     = "done"     // it ends now
@@ -114,7 +114,7 @@ func (w *worker) fail(err error) {
 	}
 }
 
-// act ends the process here and now, or stops it until the test lets it go on. It does so once.
+// act kills the process, or stops it until the test resumes it. It does so once.
 func (w *worker) act() {
 	if !w.fired.CompareAndSwap(false, true) {
 		return
@@ -127,7 +127,7 @@ func (w *worker) act() {
 	defer w.mu.Unlock()
 	w.say(message{Op: opPoint})
 	_ = syscall.Kill(os.Getpid(), sig)
-	if !w.in.Scan() { // the signal may take a moment to reach this thread; the test answers before it lets us go on
+	if !w.in.Scan() { // the signal may take a moment to reach this thread; the test answers before it resumes the process
 		panic("the test is gone")
 	}
 }
@@ -154,7 +154,7 @@ func (w *worker) exclusive() error {
 	})
 }
 
-// increment reads the register and writes one more.
+// increment reads the register, and writes a value that is one greater.
 func (w *worker) increment(token int64) error {
 	if said := w.ask(message{Op: opWrite, Token: token, Value: w.number() + 1}); said != "taken" {
 		return fmt.Errorf("a write was %s", said)
@@ -162,7 +162,7 @@ func (w *worker) increment(token int64) error {
 	return nil
 }
 
-// number is what the register has.
+// number returns the value of the register.
 func (w *worker) number() int64 {
 	n, err := strconv.ParseInt(w.ask(message{Op: opRead}), 10, 64)
 	w.fail(err)
@@ -209,7 +209,7 @@ func (w *worker) batch() {
 	wg.Wait()
 }
 
-// hears tells the test when the worker waits.
+// hears is an Observer that notifies the test when the worker waits.
 type hears struct{ w *worker }
 
 func (hears) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }

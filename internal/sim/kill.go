@@ -55,8 +55,8 @@ func (n *node) mayDie() {
 	}
 }
 
-// die disconnects n: like a machine that fails, or like a process whose connections the system
-// closes (cut).
+// die disconnects n: like a machine that fails, or, with cut, like a process whose connections the
+// system closes.
 func (n *node) die(cut bool) {
 	n.killed.Store(true)
 	n.calm.Store(0)

@@ -52,9 +52,9 @@ func (o *oracle) whoWaits() string {
 	return strings.Join(s, ", ")
 }
 
-// startle sometimes cancels a call of n for k: the one that waits longest, which is the leader or
-// the next to get the key, or any one. It cancels the call at once, or while the next request is
-// under way. It is called when the wait queue moves.
+// startle sometimes cancels a call of n for k. It chooses any call, or the call that waits longest,
+// which is the leader or the next to get the key. It cancels the call at once, or while the next
+// request is under way. It is called when the wait queue moves.
 func (wk *worker) startle(k *keyState) {
 	if wk.rush || !wk.rng.chance(4) {
 		return

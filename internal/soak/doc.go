@@ -1,8 +1,8 @@
-// Package soak holds the soak: real processes that compete for a few keys of a real redis-server,
-// with an oracle outside the lock. One key is hot: all processes make the same calls on it, and
-// each must get the same share of it. On the other keys some calls have other terms, some do not
-// wait, and some waits are canceled. A process that takes part is killed from time to time. Run it
-// with
+// Package soak contains the soak. Real processes compete for a few keys of a real redis-server, and
+// an oracle outside the lock judges them. One key is hot: all processes make the same calls on it,
+// and each must get the same share of it. On the other keys some calls have other terms, some do
+// not wait, and some waits are canceled. A process that takes part is killed from time to time. Run
+// it with
 //
 //	go test ./internal/soak -count=1 -v -args -for 60s -procs 1,3,8 -kill 4s -goroutines 48 -keys 4
 //

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/chaos"
 )
 
-// judge holds what the workers reported against what Redis has. It returns how often a holder had
-// died.
+// judge compares the reports of the workers with the data in Redis. It returns how often a holder
+// had died.
 func (r *run) judge(reports []report) (abandoned int) {
 	r.Helper()
 	var hot []int
@@ -46,9 +46,9 @@ func (r *run) judge(reports []report) (abandoned int) {
 	return abandoned
 }
 
-// checkCounts compares the shared counter of each key, which loses an increment if two are ever
-// inside, with what each process has counted alone, also those that were killed, and that with what
-// the workers say.
+// checkCounts compares the shared counter of each key with the counts of the single processes,
+// including those that were killed. The shared counter loses an increment if two holders are ever
+// inside. checkCounts also compares the counts with the reports of the workers.
 func (r *run) checkCounts(reports []report) {
 	r.Helper()
 	rdb, sums := r.server.Client(r), map[string]int{}

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// joinTime is longer than a lease is open for calls of its process that join it or take it over. So
-// a lease may be that much older than the call that has it.
+// joinTime is longer than the time during which calls of the same process may join a lease or take
+// it over. So a lease may be that much older than the call that has it.
 const joinTime = 10 * time.Millisecond
 
 // shareProblems returns what is wrong with the holds, which it sorts. A hold counts from the time
@@ -44,7 +44,7 @@ func shareProblems(holds []*inside) (bad []string) {
 	return bad
 }
 
-// beside says what is wrong with h beside others. last is the greatest token before it.
+// beside returns what is wrong with h beside others. last is the greatest token before it.
 func (h *inside) beside(others []*inside, last int64) string {
 	for _, o := range others {
 		switch {
@@ -60,8 +60,8 @@ func (h *inside) beside(others []*inside, last int64) string {
 	return ""
 }
 
-// tooHeavy looks for an order of grants in which each share was within its limit. It takes out one
-// after the other that may have been granted last.
+// tooHeavy looks for an order of grants in which each share was within its limit. It removes, one
+// after the other, a share that may have been granted last.
 func tooHeavy(shares []*inside) string {
 	left := slices.Clone(shares)
 	for len(left) > 0 {
@@ -82,7 +82,8 @@ func tooHeavy(shares []*inside) string {
 	return ""
 }
 
-// weigh returns the least weight that the shares have. Readers of one process may have one lease.
+// weigh returns the least total weight that the shares can have. Readers of one process may have
+// one lease.
 func weigh(shares []*inside) (weight int) {
 	readers := map[string]bool{}
 	for _, h := range shares {

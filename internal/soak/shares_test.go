@@ -22,8 +22,8 @@ const (
 	faults       = 3                      // that are under way at the same time
 )
 
-// Processes that share a few keys, each behind a proxy that can fall silent, some of them stopped
-// for a while and some killed. Limits change meanwhile. The parent is the witness: see
+// Processes share a few keys. Each process is behind a proxy that can fall silent. Some are stopped
+// for a while, and some are killed. Limits change meanwhile. The parent judges the holds, see
 // shareProblems. The permits of a killed process are free within its lease and 250 ms, and at the
 // end none is lost and none is added.
 func TestSoakShares(t *testing.T) {
@@ -62,7 +62,7 @@ type sharing struct {
 	freed                          []time.Duration // from the kill of a holder to the grant of its permits
 }
 
-// slot is a process, and the next one when it was killed.
+// slot is a process, or its successor after it was killed.
 type slot struct {
 	*sharing
 	*chaos.Process
@@ -72,7 +72,7 @@ type slot struct {
 	reported      bool // the process, guarded by sharing.mu until it has ended
 }
 
-// start starts the next process, and notes what it says until it ends.
+// start starts the next process, and records what it reports until it ends.
 func (p *slot) start() {
 	p.name, p.reported = fmt.Sprintf("w%d.%d", p.n, p.generation), false
 	p.generation++
@@ -118,7 +118,7 @@ func (s *sharing) disturb(slots []*slot) {
 	wg.Wait()
 }
 
-// fault does one thing to the process. What lasts ends by until.
+// fault causes one fault of the process. A fault that lasts ends at until at the latest.
 func (p *slot) fault(until time.Time) {
 	d := min(shareLease/10+rand.N(2*shareLease), time.Until(until))
 	switch rand.IntN(4) {
@@ -182,7 +182,7 @@ func (p *slot) kill() {
 	p.start()
 }
 
-// await waits until the process's own key is as ok says.
+// await waits until ok accepts the state of the process's own key.
 func (p *slot) await(ctx context.Context, ok func(lockcore.Holding) bool) {
 	if !chaos.Within(time.Minute, func() bool {
 		h, err := p.locks[1].Inspect(ctx, lockcore.KindExclusive, p.name)
@@ -192,7 +192,7 @@ func (p *slot) await(ctx context.Context, ok func(lockcore.Holding) bool) {
 	}
 }
 
-// judge holds the holds of each key against the rules, and logs what the workers reported.
+// judge checks the holds of each key against the rules, and logs the reports of the workers.
 func (s *sharing) judge() {
 	s.Helper()
 	var sum report

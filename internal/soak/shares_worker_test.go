@@ -19,14 +19,14 @@ const (
 	minLimit   = 3
 	limits     = 3 // the limit is minLimit to minLimit+limits-1, and changes
 	changes    = 2 * time.Second
-	beat       = 20 * time.Millisecond // a longer hold says as often that it is valid
+	beat       = 20 * time.Millisecond // interval at which a longer hold reports that it is valid
 )
 
 // shareKeys are the keys of the soak of shares. All have exclusive calls.
 var shareKeys = []string{"permits", "readers", "mixed"}
 
-// line is what a worker says: a hold that begins, a hold that is still valid or ends, or its
-// report.
+// line is a line that a worker writes: a hold that begins, a hold that is still valid or ends, or
+// its report.
 type line struct {
 	ID     int64   `json:"i,omitempty"`
 	Hold   *inside `json:"h,omitempty"`
@@ -65,7 +65,7 @@ func (w *worker) shares() {
 	chaos.WriteLine(os.Stdout, line{Report: &w.out})
 }
 
-// keep holds permits of the key of the worker's name. It gets them again when it has lost them.
+// keep holds permits of the key of the worker's name. It acquires them again after a loss.
 func (w *worker) keep(ctx context.Context, weight int) {
 	for ctx.Err() == nil {
 		terms := lockcore.Terms{Wait: lockcore.Forever, Weight: weight}
@@ -112,8 +112,8 @@ func (w *worker) shareCall(ctx context.Context) {
 	w.ended(ctx, terms, err)
 }
 
-// inside tells the parent that it holds key, and until when. The time is taken first and the lease
-// checked then: so a pause between both does not count as a part of the hold.
+// inside reports to the parent that it holds key, and until when. It takes the time first, and then
+// checks the lease. So a pause between the two does not count as a part of the hold.
 func (w *worker) inside(ctx context.Context, called time.Time, key string, limit, weight int) {
 	seen := time.Now()
 	hold, ok := lockcore.HoldOf(ctx, key)

@@ -29,7 +29,7 @@ var (
 const (
 	lease = 3 * time.Second
 
-	evenShare   = 0.8              // of the mean: what the process with the smallest share of the hot key has at least
+	evenShare   = 0.8              // of the mean: the least share of the hot key that a process must have
 	judgeShares = 10 * time.Second // in a run that is long enough
 )
 
@@ -65,7 +65,8 @@ type run struct {
 	kills  int
 }
 
-// contend runs the workers, and those that get killed, and returns what the workers reported.
+// contend runs the workers and the processes that get killed. It returns the reports of the
+// workers.
 func (r *run) contend() []report {
 	reports, workers := make([]report, r.procs), make([]*chaos.Process, r.procs)
 	for i := range workers {

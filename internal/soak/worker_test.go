@@ -19,13 +19,13 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// task is what a worker process does, and report what it writes at its end.
+// task is the task of a worker process. report is the data that it writes at its end.
 type (
 	task struct {
 		Name, Addr            string
 		For, Lease            time.Duration
 		Goroutines, Hot, Keys int
-		Together              int  // so many processes begin at the same time
+		Together              int  // number of processes that begin at the same time
 		Shares                bool // the worker calls for shares, see shares_worker_test.go
 	}
 	report struct {
@@ -54,7 +54,7 @@ type worker struct {
 	mu  sync.Mutex
 	out report
 
-	ids atomic.Int64 // of holds that the parent heard of
+	ids atomic.Int64 // of holds that were reported to the parent
 }
 
 func work(t task, _ *bufio.Scanner) (err error) {
@@ -103,12 +103,12 @@ func (w *worker) run(call func(context.Context)) {
 	}
 }
 
-// hotCall is what all processes do alike.
+// hotCall makes the call that is the same in all processes.
 func (w *worker) hotCall(ctx context.Context) {
 	w.turn(ctx, hotKey, lockcore.Terms{Wait: lockcore.Forever})
 }
 
-// anyCall is mostly on equal terms; a tenth of the waits are canceled.
+// anyCall makes a call, mostly with equal terms. A tenth of the waits are canceled.
 func (w *worker) anyCall(ctx context.Context) {
 	terms := lockcore.Terms{Wait: lockcore.Forever}
 	switch rand.IntN(40) {
@@ -128,7 +128,7 @@ func (w *worker) anyCall(ctx context.Context) {
 	w.turn(ctx, "soak"+strconv.Itoa(rand.IntN(w.Keys)), terms)
 }
 
-// turn acquires key and does what only one at a time may do.
+// turn acquires key and does work that only one holder may do at a time.
 func (w *worker) turn(ctx context.Context, key string, terms lockcore.Terms) {
 	start := time.Now()
 	le, err := w.locks.Acquire(ctx, key, terms)
@@ -156,10 +156,10 @@ func (w *worker) turn(ctx context.Context, key string, terms lockcore.Terms) {
 	}
 }
 
-// count is the oracle: a counter that is read, incremented and written back in three steps loses an
-// increment if two are inside at once; the tokens must grow from holder to holder. What this
-// process has counted is written with it, for the case that the process is killed. A token that
-// follows the one before is of a hand-off: tokens of new grants are times.
+// count is the oracle. It reads, increments and writes back a counter in three steps, so the
+// counter loses an increment if two holders are inside at once. The tokens must grow from holder to
+// holder. The count of this process is written too, in case the process is killed. A token that
+// follows the one before belongs to a hand-off, because tokens of new grants are times.
 func (w *worker) count(key string, token int64) (handed bool, err error) {
 	ctx := context.Background()
 	v, err := w.rdb.MGet(ctx, "count:"+key, "token:"+key).Result()

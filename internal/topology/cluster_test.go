@@ -11,16 +11,16 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// cluster starts the load on one: the client is all that differs from one server.
+// cluster starts the load on a Cluster. Only the client differs from that for one server.
 func cluster(t *testing.T, s *redistest.Shards, o lockcore.Options) *load {
 	t.Helper()
 	return start(t, o, func() redis.UniversalClient { return redis.NewClusterClient(s.Options()) })
 }
 
-// slotOf is the slot of an exclusive key of the load.
+// slotOf returns the slot of an exclusive key of the load.
 func slotOf(s *redistest.Shards, i int) int { return s.Slot("holdfast:2:x:{" + keyName(i) + "}") }
 
-// Cluster, a master is killed: as with Sentinel.
+// A primary of a Cluster is killed. The same rules hold as with Sentinel.
 func TestClusterFailover(t *testing.T) {
 	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
@@ -40,14 +40,14 @@ func TestClusterFailover(t *testing.T) {
 	})
 }
 
-// Cluster, slots move from master to master with the keys that are held and waited for: no overlap,
-// no lost lease, no second run.
+// Slots of a Cluster move from primary to primary, with keys that are held and waited for. There is
+// no overlap, no lost lease and no second run.
 func TestClusterMigrations(t *testing.T) {
 	testlevel.Full(t)
 	migrate(t, lockcore.Options{}, *migrations)
 }
 
-// The same with ReplicaAcks, which follow a key to where it is.
+// The same with ReplicaAcks, which follow a key to its new server.
 func TestClusterMigrationsReplicaAcks(t *testing.T) {
 	testlevel.Full(t)
 	migrate(t, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}}, max(*migrations/5, 1))
@@ -66,7 +66,7 @@ func migrate(t *testing.T, o lockcore.Options, n int) {
 				m := s.Begin(slot, to)
 				l.forA(*runFor / 60)
 				m.Keys()
-				l.forA(*runFor / 60) // a large slot takes its time: until the end its keys can be kept, but neither taken nor given back
+				l.forA(*runFor / 60) // a large slot takes long: until the end its keys stay held, but can be neither acquired nor released
 				m.End()
 				moved += m.Moved
 				break

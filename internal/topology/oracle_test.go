@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/chaos"
 )
 
-// oracle judges what handlers see. It knows nothing of the servers but when they were made to fail.
+// oracle judges what handlers see. Of the servers it knows only when they were made to fail.
 type oracle struct {
 	t *testing.T
 
@@ -153,7 +153,7 @@ func (o *oracle) replayed(name, value string) {
 	}
 }
 
-// rules are what a run must keep.
+// rules are the rules that a run must keep.
 type rules struct {
 	overlaps   bool          // there may be some after a fault, each for at most a lease
 	secondRuns bool          // a once key from before a fault may run again
@@ -208,7 +208,7 @@ func (o *oracle) judge(must rules) {
 	}
 }
 
-// judgeOverlapsLocked sums them up.
+// judgeOverlapsLocked judges the overlaps and returns their summary.
 func (o *oracle) judgeOverlapsLocked(must rules) string {
 	o.t.Helper()
 	var longest, latest time.Duration

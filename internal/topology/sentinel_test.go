@@ -16,11 +16,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // faults are what these tests are about
+	logging.Disable() // these tests cause faults on purpose
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }
 
-// afterFailover is what holds without ReplicaAcks: a grant or a record may be lost with the master.
+// afterFailover has the rules without ReplicaAcks: a grant or a record may be lost with the
+// primary.
 var afterFailover = rules{overlaps: true, secondRuns: true, longest: wait + slack, gap: recovery, holds: 600}
 
 // rounds runs a test on new servers for each failover.
@@ -31,14 +32,14 @@ func rounds(t *testing.T, one func(*testing.T)) {
 	}
 }
 
-// sentinels starts the load on a trio: the client is all that differs from one server.
+// sentinels starts the load on a trio. Only the client differs from that for one server.
 func sentinels(t *testing.T, s *redistest.Trio, o lockcore.Options) *load {
 	t.Helper()
 	return start(t, o, func() redis.UniversalClient { return redis.NewFailoverClient(s.Options()) })
 }
 
-// Sentinel, the master is killed: two holders for at most a lease, a resource that checks tokens
-// never takes a stale write, and all go on.
+// The primary is killed, and Sentinel replaces it. There are two holders for at most a lease, a
+// resource that checks tokens never accepts a stale write, and all callers continue.
 func TestSentinelKill(t *testing.T) {
 	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
@@ -58,8 +59,8 @@ func TestSentinelKill(t *testing.T) {
 	})
 }
 
-// backAgain checks that a new master was taught the scripts, and that every process is subscribed
-// there.
+// backAgain checks that a new primary has received the scripts, and that every process is
+// subscribed there.
 func backAgain(t *testing.T, master *redistest.Server) {
 	t.Helper()
 	c := master.Client(t)
@@ -75,7 +76,7 @@ func backAgain(t *testing.T, master *redistest.Server) {
 	}
 }
 
-// Sentinel, the master is stopped, replaced, and thawed: for some seconds there are two that take
+// The primary is stopped, replaced by Sentinel, and resumed. For some seconds two servers accept
 // writes.
 func TestSentinelThaw(t *testing.T) {
 	testlevel.Full(t)
@@ -87,8 +88,8 @@ func TestSentinelThaw(t *testing.T) {
 	})
 }
 
-// The same with ReplicaAcks: no overlap and no second run, for the sentinels promote the replica
-// that has most.
+// The same with ReplicaAcks. There is no overlap and no second run, because the sentinels promote
+// the replica that has the most data.
 func TestSentinelThawReplicaAcks(t *testing.T) {
 	testlevel.Full(t)
 	rounds(t, func(t *testing.T) {
@@ -99,7 +100,7 @@ func TestSentinelThawReplicaAcks(t *testing.T) {
 	})
 }
 
-// demoted waits until old takes no writes any more.
+// demoted waits until old no longer accepts writes.
 func (l *load) demoted(old *redistest.Server) {
 	l.t.Helper()
 	c := old.Client(l.t)
@@ -112,7 +113,7 @@ func (l *load) demoted(old *redistest.Server) {
 	}
 }
 
-// thaw stops the master, waits for the failover, and lets the old one go on.
+// thaw stops the primary, waits for the failover, and resumes the old primary.
 func (l *load) thaw(s *redistest.Trio) {
 	l.t.Helper()
 	old := s.Master()

@@ -30,8 +30,8 @@ const (
 	lease     = 3 * time.Second
 	wait      = 5 * time.Second
 	slack     = 3 * time.Second  // of a call beyond its wait, on a slow machine
-	recovery  = 20 * time.Second // a failover takes 2 to 4 s; a client that does not find the new master takes a minute
-	processes = 3                // Lockers with a client of their own
+	recovery  = 20 * time.Second // a failover takes 2 to 4 s; a client that does not find the new primary takes a minute
+	processes = 3                // Lockers, each with a separate client
 	workers   = 12               // of each
 	keys      = 6
 	callsEach = 8 // of a once key
@@ -98,7 +98,7 @@ func (l *load) forA(d time.Duration) { time.Sleep(d) }
 
 func keyName(i int) string { return fmt.Sprint("k", i) }
 
-// work calls until ctx ends, which no call hears of: each has to end by itself.
+// work makes calls until ctx ends. The calls do not get ctx, so each has to end by itself.
 func (l *load) work(ctx context.Context, locks *lockcore.Locker) {
 	for ctx.Err() == nil {
 		if rnd.IntN(5) == 0 {
@@ -109,7 +109,7 @@ func (l *load) work(ctx context.Context, locks *lockcore.Locker) {
 	}
 }
 
-// exclusive takes a key, most often for milliseconds and sometimes for longer than a renewal takes.
+// exclusive acquires a key, mostly for milliseconds, and sometimes for half a lease.
 func (l *load) exclusive(locks *lockcore.Locker, key string) {
 	began := time.Now()
 	var inside time.Duration
@@ -126,8 +126,8 @@ func (l *load) exclusive(locks *lockcore.Locker, key string) {
 	l.called(err, time.Since(began)-inside-l.control.Late(began))
 }
 
-// holdLong takes the one key that is held for longer than a lease, through failovers too, until ctx
-// ends.
+// holdLong acquires the one key that is held for longer than a lease, through failovers too, until
+// ctx ends.
 func (l *load) holdLong(ctx context.Context, locks *lockcore.Locker) {
 	for ctx.Err() == nil {
 		err := guard.Exclusive(ctx, locks, longKey, lockcore.Terms{Wait: lockcore.Forever}, func(ctx context.Context) error {
@@ -140,8 +140,8 @@ func (l *load) holdLong(ctx context.Context, locks *lockcore.Locker) {
 	}
 }
 
-// readAndWrite reads the register of a key and writes it later. A write that was on its way when
-// ctx ended is sent all the same: it is for the register to refuse.
+// readAndWrite reads the register of a key and writes it later. A write that was under way when ctx
+// ended is sent nevertheless. The register must refuse it.
 func (l *load) readAndWrite(ctx context.Context, key string, later time.Duration) {
 	token, _ := guard.Token(ctx, key)
 	if token == 0 {
@@ -178,7 +178,7 @@ func (l *load) once(locks *lockcore.Locker, name string) {
 	l.called(err, time.Since(began)-inside-l.control.Late(began))
 }
 
-// called notes how a call ended. Only what a user may try again is allowed.
+// called records how a call ended. Only errors after which a user may try again are allowed.
 func (l *load) called(err error, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

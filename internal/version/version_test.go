@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/version"
 )
 
-// The version comes from the build information, at any place of the module in it, and
-// is never empty.
+// The version comes from the build information, at any place of the module in it, and is never
+// empty.
 func TestOf(t *testing.T) {
 	const path = "github.com/holdfast-go/holdfast"
 	for want, info := range map[string]*debug.BuildInfo{

@@ -51,8 +51,8 @@ type account struct {
 	End        time.Time // of the last run
 }
 
-// serve is the main function of a child process. It serves after a line on its standard input, until
-// that input is closed.
+// serve is the main function of a child process. It serves after a line on its standard input,
+// until that input is closed.
 func (o order) serve(in *bufio.Scanner) error {
 	var commands redistest.Counter
 	co := &redis.Options{Addr: o.Locks}

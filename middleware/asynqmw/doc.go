@@ -98,7 +98,7 @@
 //   - Set [OnceOptions].Fingerprint if a key with another payload is a mistake, such as another
 //     amount of the same payment. By default such a task completes without a run, and the Observer
 //     gets guard.PayloadDiffers.
-//   - Keep results small. Of a result above MaxResult, Once records only that there was one.
+//   - Keep results small. If a result is above MaxResult, Once records only that there was one.
 //   - Do not put a middleware with Skip inside a Once, because Once would record the skipped run as
 //     done.
 //   - Do not enqueue a task with asynq.Unique, or with its own ID, from its own handler: asynq
@@ -177,8 +177,8 @@
 //   - A parked task of Exclusive does not keep tasks of [Shared] out, unlike one that waits in its
 //     worker. If readers arrive without a pause, do not park the writers.
 //   - A parked task does not depend on being woken. It comes back by itself after a lease (or the
-//     rest of MinHold) plus the mean hold time of each task before it, and up to a quarter of that
-//     more. Both parts are bounded: MinHold and the tasks before it add at most 10 min each. A task
+//     rest of MinHold) plus the mean hold time of each task before it, plus up to a quarter of
+//     that. Both parts are bounded: MinHold and the tasks before it add at most 10 min each. A task
 //     with a deadline comes back before it.
 //   - A waking process runs a task only if asynq's Inspector says that the task is in retry, with
 //     the error of parking on this key. A task that comes back by itself may end between this

@@ -12,9 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// The instance that runs a tick dies, without Standby. Exactly one of the remaining instances reports
-// that, once: the instance that has the next tick. If the next ticks were skipped because the lease went on, or no
-// instance was there for them, it is the one that has the first tick after those.
+// The instance that runs a tick dies, without Standby. Exactly one of the remaining instances
+// reports that, once: the instance that has the next tick. If the next ticks were skipped because
+// the lease went on, or no instance was there for them, the instance that has the first tick after
+// those reports it.
 func TestAbandonedTickIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		every   time.Duration

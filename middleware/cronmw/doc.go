@@ -75,8 +75,9 @@
 //
 // # Limits
 //
-//   - A tick may not run. All instances may be stopped for longer than MaxLateness (see
-//     [CatchUpLatest]), or, without Standby, the instance that has the tick may die.
+//   - It is possible that a tick does not run. All instances may be stopped for longer than
+//     MaxLateness (see [CatchUpLatest]), or, without Standby, the instance that has the tick may
+//     die.
 //   - The effect of fn may happen twice: with Standby, a run whose instance died may already have
 //     had it.
 //   - A tick may begin late. It begins when an instance requests it. An instance whose clock is

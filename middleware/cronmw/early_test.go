@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// Three instances claim a tick too early. The one that has it stops before the time of the tick.
-// The others found the tick taken, and claim it again at its time.
+// Three instances claim a tick too early. The instance that has it stops before the time of the
+// tick. The others found the tick taken, and claim it again at its time.
 func TestEarlyStops(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")

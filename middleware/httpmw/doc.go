@@ -68,8 +68,9 @@
 //
 //   - If a process dies between the effect of the handler and its record, the outcome is unknown.
 //     IdempotentOptions.Mode decides what happens then. By default the next request runs the
-//     handler again. With guard.AtMostOnce it is refused until an operator clears the key. If
-//     neither is enough, pass [Key] downstream, or write it in the transaction of the effect.
+//     handler again. With guard.AtMostOnce it is refused until an operator clears the key or Keep
+//     (at least 24 h) is over. If neither is enough, pass [Key] downstream, or write it in the
+//     transaction of the effect.
 //   - If Redis does not reply for more than about a second while a response is being recorded, the
 //     response is sent nevertheless, and the record is stored asynchronously.
 //   - A response that was streamed, or was too large, is not recorded. Its repeat is refused and

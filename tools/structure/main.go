@@ -1,5 +1,5 @@
-// Structure prints the size of Go packages: lines, files, exported symbols, the largest dependency cycle of files, and the
-// lengths of functions. It counts no test files.
+// Structure prints the size of Go packages: lines, files, exported symbols, the largest dependency
+// cycle of files, and the lengths of functions. It counts no test files.
 //
 //	cd tools && go run ./structure ../lockcore ../guard
 package main
@@ -67,7 +67,8 @@ func report(dir string, verbose bool) error {
 	return nil
 }
 
-// exported returns the exported names of the package: its declarations, and the methods and fields of its exported types.
+// exported returns the exported names of the package: its declarations, and the methods and fields
+// of its exported types.
 func exported(p *packages.Package) []string {
 	names := []string{}
 	for _, name := range p.Types.Scope().Names() {
@@ -127,7 +128,8 @@ func at(sorted []int, percent int) int {
 // graph says by file which names of which other files it uses.
 type graph map[string]map[string]map[string]bool
 
-// dependencies returns which file uses functions, types, methods, fields, constants and variables that another file declares.
+// dependencies returns which file uses functions, types, methods, fields, constants and variables
+// that another file declares.
 func dependencies(p *packages.Package) graph {
 	g := graph{}
 	file := func(pos token.Pos) string { return filepath.Base(p.Fset.Position(pos).Filename) }
@@ -161,7 +163,8 @@ func shared(object types.Object) bool {
 	return object.Parent() == object.Pkg().Scope()
 }
 
-// largestCycle returns the largest set of files that all reach each other, sorted. It is empty if there is no cycle.
+// largestCycle returns the largest set of files that all reach each other, sorted. It is empty if
+// there is no cycle.
 func largestCycle(g graph) []string {
 	reach := map[string]map[string]bool{}
 	for from := range g {

@@ -61,7 +61,7 @@ func (r Acks) within(list []any, i int) Acks {
 	return r
 }
 
-// evalAcked is eval together with WAIT, on one connection to the master of the key. WAIT counts
+// evalAcked is eval together with WAIT, on one connection to the primary of the key. WAIT counts
 // only the writes of its own connection. A cluster client cannot route WAIT, because WAIT has no
 // key. So evalAcked follows redirections itself.
 func (c *conn) evalAcked(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
@@ -159,7 +159,7 @@ func (c *conn) renewPipe(ctx context.Context, key string) (redis.Pipeliner, func
 		return c.renews.Pipeline(), func() *redis.IntCmd { return nil }
 	}
 	node, err := masterOf(ctx, c.renews, key)
-	if err != nil { // no master is known, so no renewal counts as acknowledged
+	if err != nil { // no primary is known, so no renewal counts as acknowledged
 		unknown := redis.NewIntCmd(ctx)
 		unknown.SetErr(err)
 		return c.renews.Pipeline(), func() *redis.IntCmd { return unknown }
@@ -200,7 +200,7 @@ func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*re
 	}
 }
 
-// masterOf returns the client of the master that stores key.
+// masterOf returns the client of the primary that stores key.
 func masterOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -227,8 +227,8 @@ func pointsTo(err error) (addr string, ask bool) {
 	return addr, ask
 }
 
-// follow returns the master to which an error of a cluster redirects. It returns nil if the error
-// is not a redirection, or if the client has no such master. go-redis shows only masters with
+// follow returns the primary to which an error of a cluster redirects. It returns nil if the error
+// is not a redirection, or if the client has no such primary. go-redis shows only primaries with
 // slots. ForEachMaster reloads the slots first.
 func follow(ctx context.Context, rdb redis.UniversalClient, err error) (node *redis.Client, ask bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)

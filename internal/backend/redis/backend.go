@@ -62,7 +62,7 @@ func New(rdb redis.UniversalClient, o Options) (*Backend, error) {
 // Name returns "redis".
 func (b *Backend) Name() string { return "redis" }
 
-// Route returns the addresses of the masters that store the keys of a cluster. It waits for the
+// Route returns the addresses of the primaries that store the keys of a cluster. It waits for the
 // cluster only if the client has no slot map.
 func (b *Backend) Route(ctx context.Context, keys []*backend.Key) []string {
 	nodes := make([]string, len(keys))

@@ -54,7 +54,7 @@ func newConn(rdb redis.UniversalClient) (*conn, error) {
 		if c == nil {
 			return nil, errors.New("lockcore: New: client is a nil *redis.Client")
 		}
-		if c.Options().Addr == "FailoverClient" { // a copy would not work: its dialer follows the master only together with its own pool
+		if c.Options().Addr == "FailoverClient" { // a copy would not work: its dialer follows the primary only together with its own pool
 			return &conn{calls: c, ends: c, renews: c, single: true}, nil
 		}
 		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {

@@ -208,7 +208,7 @@ func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, key
 	return replies, nil
 }
 
-// moving reports whether the error shows that a key has moved or is moving to another master.
+// moving reports whether the error shows that a key has moved or is moving to another primary.
 func moving(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
