@@ -29,7 +29,8 @@ const (
 	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError. It does so until an
 	// operator clears the key (holdfast clear -once, or idempotency.Clear), or for Keep, at least
 	// 24 h. After that time the key is forgotten and runs again. A failed run is recorded and
-	// replayed, unless its error is marked with NoEffect or Unknown.
+	// replayed, unless its error is marked with NoEffect or Unknown. The error of an inner guard
+	// whose key is busy counts as a failure too: mark it with NoEffect if nothing has happened yet.
 	AtMostOnce
 )
 
