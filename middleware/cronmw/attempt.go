@@ -131,7 +131,7 @@ func (a *attempt) beat(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() { // ends with stop
 		defer close(done)
-		for sleep(ctx, stall/2) {
+		for sleep(ctx, stall/2, nil) {
 			guard.Beat(ctx)
 		}
 	}()
@@ -159,15 +159,7 @@ func (a *attempt) alone(ctx context.Context) error {
 
 // sleep sleeps for d. It returns false if ctx, that of the hold, or a.stopping ends before.
 func (a *attempt) sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-	case <-a.stopping:
-	}
-	return false
+	return sleep(ctx, d, a.stopping)
 }
 
 // ended returns why sleep returned false.

@@ -27,7 +27,7 @@ func (s *singleton) missed(ctx context.Context, now time.Time) (time.Time, bool)
 		if err == nil {
 			return at, !since.After(at)
 		}
-		if s.now().Sub(at) > s.gap(at) || !sleep(ctx, retryAfter) { // the next tick is due, so this one is no longer the latest
+		if s.now().Sub(at) > s.gap(at) || !sleep(ctx, retryAfter, nil) { // the next tick is due, so this one is no longer the latest
 			return at, false
 		}
 	}

@@ -179,7 +179,7 @@ func (s *singleton) wait(ctx context.Context, seen time.Time) bool {
 	if next := s.Next(seen.In(s.zone)); !next.IsZero() {
 		d = min(d, next.Sub(s.now()))
 	}
-	return sleep(ctx, max(d, 0)) && ctx.Err() == nil
+	return sleep(ctx, max(d, 0), nil) && ctx.Err() == nil
 }
 
 // due returns the latest tick after seen that is not after now.

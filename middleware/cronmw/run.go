@@ -79,7 +79,7 @@ func (e *tickRun) do(ctx context.Context) Result {
 		if e.settled(ctx) {
 			e.try(ctx)
 		}
-		if in, again := e.again(ctx); !again || !sleep(ctx, in) {
+		if in, again := e.again(ctx); !again || !sleep(ctx, in, nil) {
 			break
 		}
 	}
@@ -145,14 +145,15 @@ func (e *tickRun) settled(ctx context.Context) bool {
 	return true
 }
 
-// sleep sleeps for d. It returns false if ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleep sleeps for d. It returns false if ctx ends or stop is closed before. A nil stop is never closed.
+func sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-		return false
+	case <-stop:
 	}
+	return false
 }
