@@ -21,8 +21,8 @@ type World struct {
 }
 
 const (
-	long  = 30 * time.Second       // a lease that does not expire in a test
-	short = 100 * time.Millisecond // a lease that expires while a test waits
+	long  = 30 * time.Second // a lease that does not expire in a test
+	short = time.Second      // a lease that expires while a test waits; a busy machine delays a request by less
 	day   = 24 * time.Hour
 	used  = 7 // the last token that a test uses, counted from the first of the grant
 )
