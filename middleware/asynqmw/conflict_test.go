@@ -61,7 +61,9 @@ func TestBusyWaits(t *testing.T) {
 		if n := len(locktest.EventsOf[lockcore.Refused](w.heard)); n != 0 {
 			w.Errorf("%d conflicts", n)
 		}
-		g.counts()
+		if runs, most := g.counts(); runs != 1 || most != 1 {
+			w.Errorf("%d runs, at most %d at once, want 1", runs, most)
+		}
 	})
 }
 
