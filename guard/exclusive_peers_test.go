@@ -31,8 +31,8 @@ func TestPeer_openMatchUnlockOnACanceledCtx(t *testing.T) {
 	})
 }
 
-// Redisson #1626, #3521 and #4368: a thread dies with a lock, and its watchdog keeps the lock
-// forever. Here the goroutine of a handler ends, the key is free, and no more commands are sent.
+// Redisson #3521 and #4368: a thread dies with a lock, and its watchdog keeps the lock forever. Here
+// the goroutine of a handler ends, the key is free, and no more commands are sent.
 func TestPeer_redissonThreadThatDied(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_ = guard.Exclusive(t.Context(), f.locks, "k", noWait, nothing)

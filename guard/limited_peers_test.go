@@ -303,9 +303,9 @@ func TestPeer_redissonSemaphore(t *testing.T) {
 	}
 }
 
-// Redisson #6664, #6687, #5762 and #3225: a call that waits for several permits does not notice
-// their release until its wait is over. Here a release wakes the call, also if the permits are
-// released in several parts.
+// Redisson #6664, #6687 and #5762: a call that waits for permits does not notice their release
+// until its wait is over. Here a release wakes the call, also if the permits are released in several
+// parts.
 func TestPeer_redissonSemaphoreSleepsThroughARelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for _, parts := range [][]int{{2}, {1, 1}} {

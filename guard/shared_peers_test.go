@@ -493,8 +493,8 @@ func TestPeer_redissonUpgradeHangs(t *testing.T) {
 	})
 }
 
-// Redisson #5379: a writer waits without end while readers begin and end. Here it waits only for
-// the readers that came before it.
+// Redisson #5379: its read-write lock is not fair, so new readers pass a waiting writer. Here the
+// writer waits only for the readers that came before it.
 func TestPeer_redissonReadersUnfair(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		stop, cancel := context.WithCancel(t.Context())

@@ -60,8 +60,8 @@ func (s *slow) Read(b []byte) (int, error) {
 	return s.Conn.Read(b)
 }
 
-// Redisson 3.28.0: unlock messages are missed. Here a notification that arrives between the busy
-// reply and its reading is not missed.
+// Redisson 3.28.0, #3891 and #5070: unlock messages are missed. Here a notification that arrives
+// between the busy reply and its reading is not missed.
 func TestPeer_redissonMessageBeforeTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		open := make(chan struct{})
@@ -149,8 +149,8 @@ func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
 	})
 }
 
-// Redisson #3891 and #5070: the subscription ends with one waiter while another one needs it. Here
-// it stays open for the other one.
+// rueidis #604: the watcher of an event is removed while a waiter needs it. Here a waiter ends, and
+// the subscription stays open for another one.
 func TestPeer_redissonUnsubscribedTooEarly(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		x := p.must(p.b.Acquire(t.Context(), "x", lockcore.Terms{}))

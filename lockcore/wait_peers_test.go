@@ -33,8 +33,8 @@ func (p *peerPair) take(l *lockcore.Locker, key string, wait time.Duration) <-ch
 	return got
 }
 
-// Redisson #3712 and asynq, whose tasks of a dead worker wait for its recoverer: the end of the
-// lease of a dead holder is found late. Here a waiter gets the key within 250 ms after that.
+// The tasks of a dead worker of asynq wait for its recoverer: the end of the lease of a dead holder
+// is found late. Here a waiter gets the key within 250 ms after that.
 func TestPeer_asynqDeadHolderIsFoundLate(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		for _, lease := range []time.Duration{1500 * time.Millisecond, 7 * time.Second, 30 * time.Second, 61 * time.Second} {
@@ -125,8 +125,8 @@ func TestPeer_redissonKeysThatStay(t *testing.T) {
 	})
 }
 
-// rueidis #457: a deadlock in which all calls wait and none sends a request. Here the next call
-// continues when the leader gives up.
+// rueidis #457: after all waiters have given up, a notification blocks all other calls. Here the
+// next call continues when the leader gives up.
 func TestPeer_rueidislockAskerGivesUp(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))

@@ -39,9 +39,9 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 }
 
 // The client of etcd counts a lease from the reply to its keep-alive, so its lease ends up to one
-// way after that of the server (client/v3/lease.go, deadlineLoop). node-redlock added the time of a
-// long acquisition to the lease (#166, #167). Here a lease counts from the time at which its
-// command was sent.
+// way after that of the server (client/v3/lease.go, deadlineLoop). The same was proposed for
+// node-redlock, and not merged (#167). Here a lease counts from the time at which its command was
+// sent.
 func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context()) // opens the connection, because a dial would fail
@@ -103,8 +103,8 @@ func TestPeer_redissonWatchdogAfterOneError(t *testing.T) {
 	}
 }
 
-// dynamolock #280: a heartbeat without a reply counts as the loss of the lock. Here the lease is
-// renewed again.
+// dynamolock #280: after a heartbeat without a reply, the next one is refused, and the lock is
+// lost. Here the lease is renewed again.
 func TestPeer_dynamolockAmbiguousHeartbeat(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
@@ -231,8 +231,9 @@ func (c *canceledAtLook) Err() error {
 	return c.Context.Err()
 }
 
-// RedLock.net #68: 35 locks of hung handlers were renewed for a week. Redisson #2254 and
-// python-redis-lock #106 request a bound. Here MaxHold is one.
+// RedLock.net #68: 35 locks that nobody released any more were renewed, one for almost a week.
+// Redisson #1626 has such a lock, and Redisson #2254 and python-redis-lock #106 request a bound.
+// Here MaxHold is one.
 func TestPeer_redlockNetOrphansRenewedForAWeek(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{MaxHold: time.Hour}))

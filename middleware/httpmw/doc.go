@@ -47,7 +47,7 @@
 // follows Stripe (https://docs.stripe.com/api/idempotent_requests), except that it does not record
 // a 5xx by default. It departs from the draft in one point: a repeat that arrives while the first
 // request runs waits up to Terms.Wait before it gets 409. With lockcore.NoWait it gets 409 at once,
-// as the draft requires.
+// as the draft recommends.
 //
 // # Guarantees
 //
