@@ -151,7 +151,7 @@ func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
 
 // rueidis #604: the watcher of an event is removed while a waiter needs it. Here a waiter ends, and
 // the subscription stays open for another one.
-func TestPeer_redissonUnsubscribedTooEarly(t *testing.T) {
+func TestPeer_rueidisUnsubscribedTooEarly(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		x := p.must(p.b.Acquire(t.Context(), "x", lockcore.Terms{}))
 		y := p.must(p.b.Acquire(t.Context(), "y", lockcore.Terms{}))

@@ -34,7 +34,7 @@ func waits() []mistake {
 		{
 			name: "unsubscribed-too-early", what: "The first waiter that leaves ends the subscription of all.",
 			edits: []edit{{"waiter-removed", after("if w.running { w.cancel() }")}},
-			pkg:   "lockcore", test: "TestPeer_redissonUnsubscribedTooEarly",
+			pkg:   "lockcore", test: "TestPeer_rueidisUnsubscribedTooEarly",
 		},
 		{
 			name: "resubscribed-in-silence", what: "Waiters send no request after a subscription is restored.",
