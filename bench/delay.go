@@ -11,7 +11,8 @@ const (
 	pings      = 15
 )
 
-// behind returns s as clients see it through p.
+// behind returns a copy of s with the address of p, so that the connections of clients pass through
+// p.
 func (s *server) behind(p *proxy) *server {
 	far := *s
 	far.addr = p.addr()

@@ -12,9 +12,9 @@
 // The scenario par-cluster starts a Redis Cluster of three primaries. The scenarios delay-0.1ms,
 // delay-1ms and delay-10ms run behind a proxy that delivers every byte half of the named round trip
 // later, in both directions. It limits neither the bytes nor the commands in flight. The tables
-// show the median round trip of a PING through it, measured before each run, and the p50 and p99 of
-// a pair: a lock with its unlock. These scenarios take about half an hour together and run only if
-// -scenario names them; "-scenario delay" selects all three.
+// show the median round trip of a PING through it, measured before each run. They also show the p50
+// and p99 of a pair: a lock with its unlock. These scenarios take about half an hour together and
+// run only if -scenario names them; "-scenario delay" selects all three.
 //
 // The scenario memory reads used_memory and DBSIZE of Redis before -keys keys are acquired, while
 // all are held and after all are released. It takes minutes, and runs only if -scenario names it.
@@ -23,9 +23,9 @@
 // more key. They are measured without these clients (holdfast+quiet), with httpmw's default
 // MaxWaiting (holdfast), and without a bound (holdfast+unbounded).
 //
-// The scenarios shared, limited, rw and share-pair measure shares: readers, beside the commands of
-// Redisson's read lock; permits, beside an exclusive key; readers with a writer; and the cost of a
-// share in Redis.
+// The scenarios shared, limited, rw and share-pair measure shares. shared compares readers with the
+// commands of Redisson's read lock, and limited compares permits with an exclusive key. rw has
+// readers and a writer. share-pair measures the cost of a share in Redis.
 //
 // With -before, holdfast of another build of this program runs in turns with this one, as
 // holdfast+before. A change is no slower if the whole interval of the CPU time of a pair is at most

@@ -62,8 +62,8 @@ func (t *faultTask) warmUp() error {
 	return release()
 }
 
-// momentOf returns when the i-th of n silences begins: at random in a separate part of the lease
-// that A was granted, so that the silences cover the time between two renewals. The last tenth of
+// momentOf returns when the i-th of n silences begins. The time is random in a separate part of the
+// lease that A was granted. So the silences cover the time between two renewals. The last tenth of
 // the lease has none, because a holder without renewals must still have the key.
 func momentOf(i, n int, lease time.Duration) time.Duration {
 	part := lease * 9 / 10 / time.Duration(n)

@@ -25,8 +25,8 @@ func brief(v float64) string {
 	return strings.Replace(fmt.Sprintf("%.2f", v), "-", "−", 1)
 }
 
-// atLeast marks a lower bound, because the run ended before the event did: the worst value if one
-// round has that figure, the median if half of them have.
+// atLeast marks a lower bound, because the run ended before the event did. The worst value is
+// marked if one round has such a figure, and the median if half of the rounds have one.
 func atLeast(c column, name string, part float64) column {
 	return column{c.head, func(r result) string {
 		if n := r.Figures[name]; n > 0 && n >= part*r.Figures[conclusive] {
@@ -110,8 +110,9 @@ func scenarioNamed(name string) (scenario, bool) {
 	return scenario{}, false
 }
 
-// asGood lists for each point the libraries with no two at once, no noticeably longer delay, no
-// waiter that is never served, and no error if holdfast had none. It marks those that were ahead.
+// asGood lists for each point the libraries that are as good as holdfast. They have no two holders
+// at once, no noticeably longer delay, and no waiter that is never served. They have no error if
+// holdfast had none. asGood marks those that were ahead.
 func asGood(rs results) []string {
 	var lines []string
 	for _, s := range scenarios {

@@ -12,8 +12,8 @@ import (
 )
 
 // The scripts send the same commands as RedissonReadLock, in the same order. A lock is a hash with
-// its mode and a counter for each reader, and one more key for each hold, whose TTL is the end of
-// that hold.
+// its mode and a counter for each reader. Each hold has one more key, whose TTL is the end of that
+// hold.
 var (
 	readLock = redis.NewScript(`
 local call, lock, lease = redis.call, KEYS[1], ARGV[1]

@@ -52,9 +52,9 @@ func middle(vs []float64) float64 {
 	return (vs[(n-1)/2] + vs[n/2]) / 2
 }
 
-// ratio is a figure of the result mine divided by that of the result its, as the median over the
-// rounds that measured both: the runs of one round are close together in time. ok is false if it is
-// not a number in any of these rounds.
+// ratio is a figure of the result mine divided by that of the result its. It is the median over the
+// rounds that measured both, because the runs of one round are close together in time. ok is false
+// if it is not a number in any of these rounds.
 func ratio(mine, its result, get func(result) float64) (i interval, ok bool) {
 	var vs []float64
 	for _, a := range mine.runs() {

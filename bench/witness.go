@@ -19,7 +19,7 @@ type witness struct {
 	violations atomic.Int64
 }
 
-// newWitnessFile creates the memory for n keys.
+// newWitnessFile creates a file with the cells of n keys. All processes map it.
 func newWitnessFile(n int) (path string, err error) {
 	f, err := os.CreateTemp("", "holdfast-bench-*")
 	if err != nil {

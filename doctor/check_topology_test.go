@@ -92,7 +92,7 @@ func TestCheckMinReplicasOff(t *testing.T) {
 	}
 }
 
-// If no Sentinel names the primary, Check returns an error: the reply of a Sentinel, or of a Redis
+// If no Sentinel names the primary, Check returns an error. The reply of a Sentinel, or of a Redis
 // in its place, is not a reply of the server.
 func TestCheckNoMaster(t *testing.T) {
 	testlevel.Full(t)

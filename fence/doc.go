@@ -37,8 +37,8 @@
 //	}
 //
 // A process may be paused between its last check of the lock and its write. When it continues,
-// another holder may have had the key. No lock prevents that write. Only the resource can refuse
-// it, by the token, which grows with every hold
+// another holder may have had the key. No lock prevents the late write. Only the resource can
+// refuse it. It compares the fencing token, a number that grows with every hold
 // (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 //
 // There are three fences. Each remembers the newest hold of a key and accepts any number of its
@@ -55,19 +55,19 @@
 //     cause equal tokens. The hold that the resource sees first is accepted.
 //   - The check and the write are atomic: one script in Redis, one transaction in SQL, one critical
 //     section of a Memory.
-//   - SQL works at READ COMMITTED, REPEATABLE READ and SERIALIZABLE. It does not matter whether
-//     MySQL counts the rows found or the rows changed.
+//   - SQL works at READ COMMITTED, REPEATABLE READ and SERIALIZABLE. In MySQL it works with and
+//     without clientFoundRows.
 //   - In Redis the data of the fence has a TTL: a minute more than Keep, and at least 24 h and a
 //     minute. It takes about 200 bytes for each key that was written meanwhile.
-//   - After the end of that TTL, Redis refuses holds that began longer than Keep ago. So no hold is
-//     accepted because its successor was forgotten. This requires that all writers of the key have
-//     the same Keep, or that none has a Keep above 24 h.
+//   - After the end of that TTL, Redis refuses holds that began longer than Keep ago. So no old
+//     hold is accepted because a newer one was forgotten. This requires that all writers of the key
+//     have the same Keep, or that none has a Keep above 24 h.
 //   - No error contains the ID of a hold.
 //
 // # Limits
 //
-//   - A write is refused if the resource has seen a newer hold, not if a newer hold exists. See
-//     Advance below.
+//   - A write is refused only if the resource has seen a newer hold. A newer hold that the resource
+//     has not seen refuses nothing. See Advance below.
 //   - Writes of one hold are not ordered. A late duplicate of the first may arrive after the
 //     second.
 //   - A resource that loses its data also loses the data of the fence: by an eviction, a flush or a
@@ -84,7 +84,7 @@
 //   - Write to the resource only through the fence, and under one key and one kind of lock. Tokens
 //     of two keys cannot be compared.
 //   - If a write depends on a read, read after Advance, not before. Otherwise an older hold can
-//     write after the read, and you overwrite that. Redis.Do needs Advance only if the written
+//     write after the read, and you overwrite its write. Redis.Do needs Advance only if the written
 //     value was computed from a read.
 //   - In SQL, make Advance the first statement of the transaction. With REPEATABLE READ of MySQL, a
 //     transaction that has read before Advance continues to see the old data, without any error.

@@ -254,8 +254,8 @@ func TestRedisFull(t *testing.T) {
 	}
 }
 
-// In Cluster mode a key and its memory are in one slot, for any braces in the key. Two keys never
-// share a memory.
+// In Cluster mode a key and the data of its fence are in one slot, for any braces in the key. Two
+// keys never share that data.
 func TestRedisCluster(t *testing.T) {
 	testlevel.Full(t)
 	s := redistest.Real(t, "--cluster-enabled", "yes")

@@ -87,8 +87,8 @@ func (s SQL) Advance(ctx context.Context, tx Tx, h Hold) error {
 
 // Text returns the statement of Advance and its arguments, for programs that do not use
 // database/sql. In PostgreSQL and SQLite the statement affects one row, or none if h is refused. In
-// MySQL the number of rows has no meaning. There read token and hold of the row with FOR UPDATE. If
-// they are not those of h, h is refused.
+// MySQL the number of rows has no meaning. Instead, read token and hold of the row with FOR UPDATE.
+// If they are not those of h, h is refused.
 func (s SQL) Text(h Hold) (text string, args []any) {
 	args = []any{[]byte(h.Key), h.Token, h.ID}
 	if s == MySQL {

@@ -21,9 +21,9 @@ const (
 // Duplicates count once.
 //
 // ExclusiveAll nests calls of Exclusive. It acquires the keys one after the other in byte order,
-// and waits for each in the wait queue of that key. So calls of ExclusiveAll do not deadlock, in
-// whatever order they name the keys. The keys may be in different slots of a Cluster. Each key
-// costs the commands of one Exclusive, and has its own hold, events and fencing token, see [Token].
+// and waits for each in the wait queue of that key. So calls of ExclusiveAll do not deadlock, for
+// any order of their keys. The keys may be in different slots of a Cluster. Each key costs the
+// commands of one Exclusive, and has its own hold, events and fencing token, see [Token].
 //
 //   - t.Wait bounds the whole wait. Once it is over, each further key is tried once, as with
 //     lockcore.NoWait.
@@ -37,7 +37,7 @@ const (
 //     the least of MaxHold left when fn begins. If fn does not run, MinHold does not apply to the
 //     keys that are released.
 //   - If the lease of any key ends early, the ctx of fn ends, and the error wraps the cause as that
-//     of Exclusive does. If that happens before fn begins, the error also satisfies errors.Is(err,
+//     of Exclusive does. If a lease ends before fn begins, the error also satisfies errors.Is(err,
 //     lockcore.ErrNotRun).
 //   - With [WithTicket] the call adopts the hold of one of its keys. If another key is busy, that
 //     hold is released and the ticket is used up.

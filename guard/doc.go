@@ -39,8 +39,7 @@
 //   - [Once] and [OnceValue] prevent a second run of a key within OnceOptions.Keep. A later call
 //     returns what was recorded.
 //
-// Unique jobs of a queue solve another problem: they keep the same job from being in the queue
-// twice.
+// The unique jobs of a queue solve another problem: the same job is not in the queue twice.
 //
 // The functions can be nested. Put Once outside and Exclusive inside: then a replay does not wait
 // for the key of Exclusive.

@@ -38,10 +38,10 @@ func Unknown(err error) error {
 	return &unknownError{err}
 }
 
-// because returns the error of a run. lost is the reason for which its lease ended early, or nil.
-// err is the error that its function returned. The error of a ctx does not say why the ctx ended,
-// so because adds lost to it. errors.Is and errors.As still find the marks on err and the errors
-// that it wraps.
+// because returns the error of a run. lost is the reason for which the lease of the run ended
+// early, or nil. err is the error that the function of the run returned. The error of a ctx does
+// not say why the ctx ended. So because adds lost to such an error. errors.Is and errors.As still
+// find the marks on err and the errors that it wraps.
 func because(lost, err error) error {
 	switch {
 	case lost == nil:
@@ -67,7 +67,7 @@ type noEffectError struct{ error }
 func (e *noEffectError) Unwrap() error { return e.error }
 
 // ErrNoResult is the error of OnceValue, with Outcome Replayed, if the key is done but its result
-// was not stored: it was too large or could not be encoded. fn does not run.
+// was not stored. The result was too large or could not be encoded. fn does not run.
 var ErrNoResult = errors.New("guard: done, but its result was not kept")
 
 // RecordedError is the recorded error of an earlier run of the key, its text cut to 4 KiB.

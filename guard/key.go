@@ -9,9 +9,9 @@ import (
 )
 
 // Unguarded is the error that a KeyFunc of a middleware returns for a job or request that needs no
-// guard: its handler runs as if there were no middleware. An error that wraps Unguarded has the
-// same meaning. As with fs.SkipDir, no function of this module returns it. A function of another
-// type, such as httpmw.Scope, cannot use it: there it is an ordinary error.
+// guard. The handler then runs as if there were no middleware. An error that wraps Unguarded has
+// the same meaning. As with fs.SkipDir, no function of this module returns it. A function of
+// another type, such as httpmw.Scope, cannot use it: there it is an ordinary error.
 var Unguarded = errors.New("guard: run unguarded") //nolint:revive,staticcheck // it is no failure; fs.SkipDir has no Err either
 
 const maxClass = 128 // bytes, the limit of Terms.Name

@@ -9,14 +9,14 @@ import (
 )
 
 // Shared runs fn as a reader: beside any number of other Shared calls of the same key, but never
-// beside an [Exclusive] call of it. It waits up to t.Wait (2 s by default) for the key. t.Limit and
-// t.Weight must be 0. Shared returns the errors of Exclusive.
+// beside an [Exclusive] call of that key. It waits up to t.Wait (2 s by default) for the key.
+// t.Limit and t.Weight must be 0. Shared returns the errors of Exclusive.
 //
 //   - Calls of one process that begin within 5 ms share one lease.
-//   - A later Shared does not overtake an Exclusive that waits for the key, except for the calls
-//     within these 5 ms.
-//   - A Shared of the same key inside fn, with fn's ctx, is nested, as in Exclusive: it sends no
-//     command, and nested calls with the same ctx run one at a time.
+//   - A later Shared does not overtake an Exclusive that waits for the key. Only the calls within
+//     these 5 ms may do so.
+//   - A Shared of the same key inside fn, with fn's ctx, is nested, as in Exclusive. It sends no
+//     command. Nested calls with the same ctx run one at a time.
 //   - An Exclusive or [Limited] of the key inside fn fails with lockcore.ErrUpgrade at once. Two
 //     readers that waited to become the writer would wait for each other.
 //   - Shared runs beside any number of Limited calls. For those, the readers that share one lease

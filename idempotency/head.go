@@ -6,9 +6,9 @@ import (
 )
 
 // Head returns the ending of a record and, for a failed run, the start of its error text. b is a
-// record or the start of one, such as doctor.Entry.RecordHead. The first 512 bytes of a record
-// contain at least 400 bytes of the text. If b is something else, Head returns ErrFormat. It does
-// not detect errors after the end of b.
+// record or its start, such as doctor.Entry.RecordHead. The first 512 bytes of a record contain at
+// least 400 bytes of the text. If b is something else, Head returns ErrFormat. It does not detect
+// errors after the end of b.
 func Head(b []byte) (ending Ending, failure string, err error) {
 	if r, err := Decode(b); err == nil {
 		return r.Ending, r.Failure(), nil

@@ -121,9 +121,9 @@ func refusedFor(t *testing.T, err error, acked, wanted int) {
 	}
 }
 
-// Without ReplicaAcks a failover breaks mutual exclusion: a grant that no replica has is lost with
-// its primary, and the promoted replica grants the key while the first lease is valid. The second
-// token is greater, so a resource that checks tokens refuses the first holder.
+// Without ReplicaAcks a failover breaks mutual exclusion. A grant that no replica has is lost with
+// its primary. The promoted replica grants the key while the first lease is valid. The second token
+// is greater, so a resource that checks tokens refuses the first holder.
 func TestFailoverSecondHolder(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

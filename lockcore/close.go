@@ -16,13 +16,13 @@ import (
 // is free at the end of the lease, never sooner, because the handler may still run. Then Close
 // returns an error with the number of these leases and the cause of ctx. Otherwise it returns nil.
 //
-// If ctx has no deadline, Close waits for at most the longest Lease of the keys held, or for the
-// Lease of Options.Terms (30 s by default) if none is held.
+// If ctx has no deadline, Close waits for at most the longest Lease of the keys held. If no key is
+// held, it waits for at most the Lease of Options.Terms (30 s by default).
 //
 // Close also waits until Redis has confirmed the open withdrawals, releases and completions. Those
 // that Redis does not confirm before ctx ends are reported as CleanupFailed or CompletionFailed.
 //
-// Close returns at most 100 ms after ctx ends, whatever Redis and the client do. By then the
+// Close returns at most 100 ms after ctx ends, even if Redis or the client hangs. By then the
 // connections of the Locker are closed and its goroutines have ended, with three exceptions:
 //
 //   - Code of the user hangs: code that go-redis calls, such as OnConnect, or Traceparent of the

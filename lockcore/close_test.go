@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// Close returns when its ctx ends, whatever the client does at that moment: it dials for the
+// Close returns when its ctx ends, in each state of the client. The client dials for the
 // subscription, waits for the reply to a request or a withdrawal, or ignores its ctx.
 func TestCloseWithinBound(t *testing.T) {
 	hang := func(context.Context, string, string) (net.Conn, error) { // like a dial to an address that drops packets

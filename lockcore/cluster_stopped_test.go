@@ -43,8 +43,8 @@ func TestClusterStoppedMaster(t *testing.T) {
 	}
 }
 
-// stopMaster acquires all keys of on, stops one primary for 8 s, and returns how many leases on the
-// other two it held and lost. on[key] is true if the stopped primary has the key.
+// stopMaster acquires all keys of on, and stops one primary for 8 s. It returns how many leases on
+// the other two it held and lost. on[key] is true if the stopped primary has the key.
 func stopMaster(t *testing.T, s *redistest.Shards, stopped *redistest.Server, on map[string]bool, seeds string, lease time.Duration) (held, lost int) {
 	t.Helper()
 	rdb := s.Client(t, func(o *redis.ClusterOptions) {

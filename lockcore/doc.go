@@ -51,14 +51,14 @@
 //
 // # Guarantees
 //
-// The guarantees require one Redis primary that keeps what it has acknowledged and whose clock does
-// not jump. The clock of the process must run at the same rate to within 1 %:
+// The guarantees require one Redis primary that keeps the writes it has acknowledged, and whose
+// clock does not jump. The clock of the process must run at the same rate, to within 1 %:
 //
 //   - Without Terms.Limit, at most one hold per key has a context that is not canceled, over all
 //     processes with the same Redis and prefix.
 //   - A local timer cancels that context at least a tenth of the lease before the server ends the
-//     lease, whatever the network does. It counts from the moment before the acquire or renewal was
-//     sent.
+//     lease, even if the network fails. The timer counts from the moment before the acquire or
+//     renewal was sent.
 //   - [context.Cause] returns the reason: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or
 //     ErrGivenUp.
 //   - Tokens grow with every hold of a key. Shares that are held at the same time have one token.
@@ -77,16 +77,16 @@
 //
 // # Limits
 //
-// Three things can overlap the next holder: a handler that ignores its ctx, a process that is
-// paused after its last check, and a write that is already on its way. Only a resource that checks
+// A handler that ignores its ctx can overlap the next holder. So can a process that is paused after
+// its last check of ctx, and a write that is already on its way. Only a resource that checks
 // fencing tokens rules that out
 // (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 //
 // A failover may lose a grant. Then two holders may exist until the old primary stops replying, and
 // for at most one lease after that. [ReplicaAcks] makes that less likely.
 //
-// A Redis that evicts keys (any maxmemory-policy but noeviction) or is flushed forgets its holders.
-// The next renewal of a lease detects that, and the lease is lost.
+// A Redis that evicts keys (any maxmemory-policy but noeviction), or is flushed, forgets the
+// holders. The next renewal of a lease detects that, and the lease is lost.
 //
 // # What you must do
 //
@@ -103,9 +103,9 @@
 //
 // # Testing
 //
-// Package locktest has a Locker in memory, a Redis inside the process for several Lockers, held,
-// abandoned and lost keys, and a network that fails on command. All of it except locktest.Run works
-// in testing/synctest bubbles, where an hour takes milliseconds.
+// Package locktest has a Locker in memory, and a Redis inside the process for several Lockers. It
+// makes keys that are held, abandoned or lost, and a network that fails on command. All of it
+// except locktest.Run works in testing/synctest bubbles, where an hour takes milliseconds.
 //
 // # Without Redis
 //
@@ -140,10 +140,10 @@
 // one if no other process waits. A process in the remote queue waits for about one batch of each
 // process before it.
 //
-// A lease is handed off only if the key is exclusive, the next waiter has the same Terms.Lease, and
-// the lease is neither lost, extended nor NoRenew. Any other waiter gets its own grant in its turn.
-// A hold that lasts about 300 ms after a hand-off is published in Redis. Until then Inspect returns
-// an earlier hold of the batch.
+// A lease is handed off only if the key is exclusive, and the lease is neither lost, extended nor
+// NoRenew. The next waiter must have the same Terms.Lease, without NoRenew, and the same Limit and
+// Weight. Any other waiter gets its own grant in its turn. A hold that lasts about 300 ms after a
+// hand-off is published in Redis. Until then Inspect returns an earlier hold of the batch.
 //
 // When a key of Claim is done, all its waiters get the record at once.
 //
@@ -151,18 +151,18 @@
 // call beyond that number is refused at once and costs no command. So one hot key cannot occupy a
 // process.
 //
-// Inside a process the order of arrival is guaranteed, whatever the terms: not even a call with
-// NoWait overtakes a waiter. Between processes turns are guaranteed: a batch is bounded, and for
-// half a second only the first process of the queue can get the reserved key.
+// Inside a process the order of arrival is guaranteed for all terms: not even a call with NoWait
+// overtakes a waiter. Between processes turns are guaranteed: a batch is bounded, and for half a
+// second only the first process of the queue can get the reserved key.
 //
 // An order of arrival over several processes is not guaranteed:
 //
 //   - A process with a thousand waiters gets as many turns as a process with one, so its calls wait
 //     longer.
-//   - A process is not in the remote queue while it has no subscription, that is, when it has just
-//     begun to wait or has lost its connection. It sends its request again at the end of the lease,
-//     at least every 2 s, and as soon as it has subscribed. Other processes may overtake it until
-//     then.
+//   - A process is not in the remote queue while it has no subscription: when it has just begun to
+//     wait, or has lost its connection. It sends its request again at the end of the lease, at
+//     least every 2 s, and as soon as it has subscribed. Until then other processes may overtake
+//     it.
 //   - If the holder died, was revoked or lost its lease, the first request to arrive gets the key.
 //   - A call that is canceled, or whose Wait is over, leaves the queue and loses its place.
 //
@@ -177,12 +177,12 @@
 //     Such calls wait in FIFO order, for at most Terms.Wait. Then they fail with a [*BusyError]
 //     whose field Nested is set.
 //   - The ctx of a run that has returned counts as that of the nearest open run around it.
-//   - Holds of other keys that ctx carries do not matter.
+//   - Holds of other keys that ctx carries have no effect.
 //
 // Nested runs exclude each other. They do not exclude the code of the run around them. So a handler
 // that starts goroutines with its ctx must wait for them, or acquire the key again for its own work
-// meanwhile. Nested runs act as locks: two goroutines that take two keys in different orders wait
-// for each other.
+// meanwhile. Nested runs act as locks: two goroutines that acquire two keys in different orders
+// wait for each other.
 //
 // The hold ends with its last run. If the first lease is released earlier, the runs inside it go
 // on. From then on a call with the ctx of the first run is not nested.
@@ -190,8 +190,9 @@
 // # Shares
 //
 // With Terms.Limit a call gets a share of the key beside others: a reader with Unlimited, a permit
-// with a number. Without it the call gets the key alone, as a writer. guard.Shared, guard.Limited
-// and guard.Exclusive make such calls. Shares and holds of the key alone exclude each other:
+// with a number. Without Terms.Limit the call gets the key alone, as a writer. guard.Shared,
+// guard.Limited and guard.Exclusive make such calls. Shares and holds of the key alone exclude each
+// other:
 //
 //	the key is              a share waits                      a call for the key alone waits
 //	free                    no                                 no
@@ -204,15 +205,16 @@
 //   - Limit and Weight belong to the call. Redis stores no number of permits, so a call with
 //     another Limit needs no setup. Calls with different Limits are each granted by their own.
 //   - Requests are granted in the order of their arrival. The first one that does not fit keeps all
-//     behind it waiting, so that neither a writer nor a heavy call starves. A waiting process that
-//     sends nothing for 5 s counts as dead and is dropped.
+//     behind it waiting. So neither a writer nor a call with a great weight starves. A waiting
+//     process that sends nothing for 5 s counts as dead and is dropped.
 //   - A phase lasts from the first share to the end of the last one. All shares of a phase have the
 //     same Hold.ID and the same token. The token is greater than that of the hold before the phase,
 //     and smaller than that of the hold after it. So a fence refuses what was read before a write.
-//     It does not distinguish two permits of a phase.
-//   - Calls of one process for Unlimited that begin within 5 ms use one share, unless they have a
-//     MinHold or a call of this process waits for the key. So a process sends at most 200 such
-//     requests a second for a key. They overtake a waiting writer for at most these 5 ms.
+//     The fence does not distinguish two permits of a phase.
+//   - Calls of one process for Unlimited that begin within 5 ms use one share. This does not apply
+//     to calls with a MinHold, or while a call of this process waits for the key. So a process
+//     sends at most 200 such requests a second for a key. They overtake a waiting writer for at
+//     most these 5 ms.
 //   - Waiting calls of one process may follow each other under one permit for 5 ms, as in a batch
 //     of hand-offs.
 //   - Each hold of a share has its own ctx and its own MaxHold and Stall. A share whose process has

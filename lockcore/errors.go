@@ -23,8 +23,8 @@ var (
 	ErrAbandoned = notRun("lockcore: abandoned")
 	// ErrMismatch: the key was used with another fingerprint. The error is a *MismatchError.
 	ErrMismatch = notRun("lockcore: fingerprint mismatch")
-	// ErrUnavailable: Redis did not reply in time, or replied that it cannot serve the command. The
-	// error also wraps the error of the client.
+	// ErrUnavailable: Redis did not reply in time, or replied that it cannot serve the command.
+	// Terms.Wait says when. The error also wraps the error of the client.
 	ErrUnavailable = notRun("lockcore: unavailable")
 	// ErrClosed: the Locker is closed, or was closed while the call waited.
 	ErrClosed = notRun("lockcore: locker closed")
@@ -38,9 +38,9 @@ var (
 	//   - A Redis key of the key has another type, or is a string that holdfast did not write.
 	//     Delete it.
 	ErrRecord = notRun("lockcore: stored record does not decode")
-	// ErrUpgrade: ctx holds a share of the key, and the call requests more than that share: the key
-	// alone, a share with a smaller Limit, or a greater Weight. Two such calls would wait for each
-	// other. The text of the error names both shares.
+	// ErrUpgrade: ctx holds a share of the key, and the call requests more than that share. It
+	// requests the key alone, a share with a smaller Limit, or a greater Weight. Two such calls
+	// would wait for each other. The text of the error names both shares.
 	ErrUpgrade = notRun("lockcore: a nested call requests more than the share that its ctx holds")
 	// ErrTicket: the text is not a ticket, or it is a ticket of a Locker with another prefix. The
 	// text of the error says which.

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Inspect with WithRecord returns the state of a once key with one command: free, held, abandoned
-// for as long as the backend remembers that, or done with its record for as long as that is kept.
+// Inspect with WithRecord returns the state of a once key with one command. The key is free, held,
+// abandoned for as long as the backend remembers that, or done for as long as its record is kept.
 func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -39,8 +39,8 @@ type Options struct {
 	Terms Terms
 	// Observer receives the events. Default: none.
 	Observer Observer
-	// NoGroups sends every call alone, on its own connection. Default: calls are sent in groups
-	// while a server has many of them.
+	// NoGroups sends every call alone, on its own connection. Default: while many calls for a
+	// server are under way, they are sent in groups.
 	//
 	//   - At most four concurrent calls for a server are sent alone, on a slow network at most
 	//     eight.
@@ -173,8 +173,8 @@ func (l *Locker) Terms() Terms { return l.terms }
 //   - when ctx ends, [context.Cause], joined with a *BusyError or ErrUnavailable if one is known
 //
 // The lease is renewed until it is released. If a program drops a *Lease without Release, the key
-// stays held until the process ends or the Locker is closed. Set Terms.MaxHold for leases that are
-// acquired by hand, or use package guard, which always releases.
+// stays held until the process ends or the Locker is closed. So set Terms.MaxHold if you call
+// Acquire directly, or use package guard, which always releases.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
 	if err := errtext.Join(checkKey(key), t.check()); err != nil {
 		return nil, errtext.Wrap(ErrNotRun, err)
@@ -202,8 +202,9 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 // Claim describes a call of [Locker.Claim].
 type Claim struct {
 	Terms Terms
-	// Keep is how long the number of runs is remembered, and an abandoned run, which is remembered
-	// for at least 24 h. Complete sets how long a record is kept. Default 24 h. 1 s to 366 days.
+	// Keep is how long the number of runs is remembered. An abandoned run is remembered for Keep
+	// too, but at least 24 h. Complete sets how long a record is kept. Default 24 h. 1 s to 366
+	// days.
 	Keep time.Duration
 	// Fingerprint stands for the payload. It is opaque and has at most 64 bytes. A key that was
 	// used with another fingerprint is refused with a *MismatchError. Empty: not compared.

@@ -16,10 +16,11 @@ import (
 // New returns an error if o is not valid, see [Options.Validate], and if rdb is nil, a *redis.Ring,
 // or a wrapper while o.ReplicaAcks is set.
 //
-// From a *redis.Client or *redis.ClusterClient the Locker makes its own clients, so that user
-// commands that block the pool never delay a renewal. They have three pools (four with ReplicaAcks)
-// of up to max(PoolSize, 16) connections, in a Cluster per node, and a subscription. Connections
-// are opened as needed. [Locker.Close] closes the clients of the Locker, never rdb.
+// From a *redis.Client or *redis.ClusterClient the Locker makes its own clients. So your commands
+// that block the pool of rdb never delay a renewal. The clients of the Locker have three pools
+// (four with ReplicaAcks) of up to max(PoolSize, 16) connections, in a Cluster for each node. They
+// also have one subscription. Connections are opened as needed. [Locker.Close] closes the clients
+// of the Locker, never rdb.
 //
 // The Locker uses a failover client (Sentinel) or a wrapper as it is: do not share that client with
 // other code.

@@ -90,8 +90,8 @@ type Waiting struct {
 	Queue     int           // see BusyError.Queue
 	Remaining time.Duration // see BusyError.Remaining
 	// Nested is true if a nested call has waited 2 s for another nested call of the same hold.
-	// Perhaps it should have got the ctx of that call. Such an event belongs to the attempt that
-	// was granted the hold, and does not count as its one Waiting.
+	// Perhaps the program should have passed the ctx of that call to it. Such an event belongs to
+	// the attempt that was granted the hold, and does not count as its one Waiting.
 	Nested bool
 }
 

@@ -52,8 +52,8 @@ type keyQueue struct {
 	*lastReply
 }
 
-// turn is what a waiting call receives: the leadership with the key, the leadership with a request
-// that may have reached Redis, a share without the leadership, or an outcome.
+// turn is what a waiting call receives. It is the leadership with the key, the leadership with a
+// request that may have reached Redis, a share without the leadership, or an outcome.
 type turn struct {
 	grant       *grant
 	request     *request

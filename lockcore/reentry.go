@@ -44,7 +44,7 @@ type holdKey struct{}
 //   - Close: ErrClosed. If the waiter was already chosen, the next waiter enters.
 //   - at ends before its child: the child and the waiter move to the parent of at. The waiter keeps
 //     its order of arrival.
-//   - at is the first entry and ends before its child: the outer run has ended, so the call
+//   - at is the first entry and ends before its child. The outer run has ended, so the call
 //     competes in the queue of the key for the rest of Wait, as a call without the hold. If the ctx
 //     of the call derives from the hold, it ends with the child, and the call is refused.
 //   - The lease is lost: a call whose ctx derives from the hold is refused with the cause. A call

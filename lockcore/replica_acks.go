@@ -16,8 +16,8 @@ const (
 //
 // Without it, every failover to a replica that lacks a grant can make two holders. With it, two
 // holders are possible only after the promotion of a replica that is not one of the N that
-// acknowledged. Set N to the number of replicas to rule that out too. Then an isolated primary
-// grants nothing. A replica acknowledges from memory, not from disk.
+// acknowledged. If N is the number of all replicas, that is not possible either. Then an isolated
+// primary grants nothing. A replica acknowledges from memory, not from disk.
 //
 // If too few replicas acknowledge in time:
 //

@@ -49,8 +49,8 @@ type Terms struct {
 	// unavailable. Default: 2 s. 1 ns to 24 h, NoWait or Forever. A deadline of ctx applies too.
 	//
 	// If Redis does not reply, the call sends at least two requests before it returns
-	// ErrUnavailable. That can take up to 2.5 s even if Wait is shorter, and one second more if new
-	// connections hang.
+	// ErrUnavailable. If Wait is shorter than 2.5 s, as by default, that can take up to 2.5 s. It
+	// can take one second more if new connections hang.
 	Wait time.Duration
 	// MaxWaiting bounds how many calls of this Locker wait for one key. If that many wait when the
 	// call begins, the call fails with a *BusyError at once. If the Locker does not know the holder
@@ -85,8 +85,8 @@ type Terms struct {
 	//   - Other calls for a cooling key wait or fail with ErrBusy, also the retry of a run that
 	//     failed. Clear frees it.
 	//   - A key whose lease ended by Complete or Abandon is not cooling.
-	//   - If the process dies, or Redis is unavailable from the release to the end of the lease,
-	//     the key stays held until its lease ends, and is not cooling.
+	//   - If the process dies, the key stays held until its lease ends, and is not cooling. The
+	//     same applies if Redis is unavailable from the release to the end of the lease.
 	MinHold time.Duration
 	// Stall ends a hold whose handler has not called [Beat] for this long. The handler's ctx is
 	// canceled with ErrStalled, and the lease is no longer renewed. So the key is free at most one

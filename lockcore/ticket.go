@@ -23,8 +23,8 @@ const (
 // least the Lease of this lease and at most 24 h. Ticket sends one command and takes at most 1 s.
 //
 // When Ticket returns a ticket, this lease has ended without a release. Its ctx was canceled with
-// ErrReleased before that, so two valid holds never overlap. Work that goes on, such as to send the
-// ticket, needs [Detach].
+// ErrReleased before that, so two valid holds never overlap. For work that goes on, such as to send
+// the ticket, use the ctx of [Detach].
 //
 //   - The hold is not renewed on its way. If no process adopts it within d, the key is abandoned,
 //     as after a crash.

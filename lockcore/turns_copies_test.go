@@ -129,8 +129,8 @@ func (q *queue) count() int {
 	return q.granted
 }
 
-// whenLate names the moments at which a held rotation arrives: while the next request of the
-// process has the key, while another process has it, or when no call waits for it.
+// whenLate names the moments at which a held rotation arrives. Then the next request of the process
+// has the key, or another process has it, or no call waits for it.
 var whenLate = []string{"granted", "held by another", "given up"}
 
 // A rotation is lost, cut or arrives late. That delays the calls by a second or two. A key never

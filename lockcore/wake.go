@@ -284,8 +284,8 @@ func (l *Locker) grantsByAge() []*grant {
 
 // check renews all leases once, in batches with pauses, because the notification of a revocation
 // may have been lost before the Locker subscribed. For a NoRenew lease it only reads the state. One
-// check runs at a time. If the Locker subscribes again meanwhile, one more check follows. stop of
-// the watchdog ends the check.
+// check runs at a time. If the Locker subscribes again meanwhile, one more check follows.
+// watchdog.stop ends the check.
 func (w *wake) check() {
 	defer w.l.wg.Done()
 	ctx := w.l.watchdog.ctx

@@ -38,10 +38,10 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 	})
 }
 
-// The client of etcd counts a lease from the reply to its keep-alive, so its lease ends up to one
-// way after that of the server (client/v3/lease.go, deadlineLoop). The same was proposed for
-// node-redlock, and not merged (#167). Here a lease counts from the time at which its command was
-// sent.
+// The client of etcd counts a lease from the reply to its keep-alive. So its lease ends later than
+// that of the server, by up to the time of the reply on the network (client/v3/lease.go,
+// deadlineLoop). The same was proposed for node-redlock, and not merged (#167). Here a lease counts
+// from the time at which its command was sent.
 func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context()) // opens the connection, because a dial would fail

@@ -93,8 +93,8 @@ func (f *Faults) CutReply(m Match) *Fault { return f.plant(cutReply, m) }
 // and repeats the request on another one.
 func (f *Faults) Hold(m Match) *Fault { return f.plant(hold, m) }
 
-// Struck is closed when the fault has hit a request: the request is lost or held, its connection is
-// cut, or it is on its way to Redis and its reply will be lost.
+// Struck is closed when the fault has hit a request. Then the request is lost or held, or its
+// connection is cut, or it is on its way to Redis and its reply will be lost.
 func (x *Fault) Struck() <-chan struct{} { return x.struck }
 
 // Replied is closed when Redis has executed the request that was hit. It is never closed for a lost

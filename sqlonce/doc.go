@@ -54,8 +54,8 @@
 //   - Of all transactions that run the function of a key, at most one commits. Later transactions
 //     replay.
 //   - If another transaction has the key, a call waits inside the database until that transaction
-//     has ended. After a commit the call replays. After a rollback, because of an error, a panic or
-//     a crash, it runs.
+//     has ended. After a commit the call replays. After a rollback (because of an error, a panic or
+//     a crash) the call runs.
 //   - If the reply to a commit was lost, the next call replays.
 //   - An error is not recorded. When you roll the transaction back, the row disappears with the
 //     effect.
@@ -101,10 +101,10 @@
 //
 // # Waiting and isolation
 //
-// A call that waits ends with its ctx, or with the lock timeout of the database: lock_timeout in
-// PostgreSQL (SQLSTATE 55P03), innodb_lock_wait_timeout in MySQL and MariaDB (50 s; error 1205),
-// busy_timeout in SQLite. To skip the work instead of waiting, call guard.Once with lockcore.NoWait
-// around the transaction.
+// A call that waits ends with its ctx, or with the lock timeout of the database. That is
+// lock_timeout in PostgreSQL (SQLSTATE 55P03), innodb_lock_wait_timeout in MySQL and MariaDB (50 s;
+// error 1205), and busy_timeout in SQLite. To skip the work instead of waiting, call guard.Once
+// with lockcore.NoWait around the transaction.
 //
 //   - Every isolation level works.
 //   - From REPEATABLE READ on, PostgreSQL ends a call that has waited with 40001. The next try
@@ -129,12 +129,12 @@
 // # Redis in front
 //
 // Under httpmw.Idempotent and asynqmw.Once, use the key of the request or task: [httpmw.Key],
-// asynqmw.OnceKey. Redis is then a queue and a cache. Calls wait in the wait queue of the key, a
-// repeat gets its response with one command, and a payload that differs is refused early. If Redis
-// loses the record, the handler runs, finds the row, and returns the same response.
+// asynqmw.OnceKey. Redis then only saves time. Calls wait in the wait queue of the key, a repeat
+// gets its response with one command, and a payload that differs is refused early. If Redis loses
+// the record, the handler runs, finds the row, and returns the same response.
 //
-// If the effect is one row and there is no result to return, a unique column in your own table has
-// the same effect as Do, and needs one statement less.
+// The effect may be one row, without a result to return. Then a unique column in your own table is
+// enough, and costs one statement less than Do.
 //
 // # Testing
 //

@@ -25,8 +25,8 @@ type scanner interface{ Scan(dest ...any) error }
 // passes statements on unchanged, such as *sqlx.Tx. With bun pass the field Tx of bun.Tx.
 func Postgres(tx fence.Tx) Tx { return fromSQL(fence.Postgres, tx) }
 
-// MySQL returns tx as a transaction of MySQL, version 8.0.13 or newer, or MariaDB, version 10.6 or
-// newer (10.2 without Purge). tx is a *sql.Tx or a wrapper of one.
+// MySQL returns tx as a transaction of MySQL (8.0.13 or newer) or MariaDB (10.6 or newer, without
+// Purge 10.2). tx is a *sql.Tx or a wrapper of one.
 func MySQL(tx fence.Tx) Tx { return fromSQL(fence.MySQL, tx) }
 
 // SQLite returns tx as a transaction of SQLite, version 3.35 or newer. tx is a *sql.Tx or a wrapper

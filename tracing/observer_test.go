@@ -260,8 +260,8 @@ func TestRefusalsLinkToTheHolder(t *testing.T) {
 	}
 }
 
-// A bad traceparent gives no link. outer has a valid span, and the ctx of the run has that of the
-// run: a wrong implementation links to one of them.
+// A bad traceparent gives no link. outer has a valid span, and the ctx of the run has the span of
+// the run. A wrong implementation links to one of these.
 func TestABadTraceparentLinksToNothing(t *testing.T) {
 	for _, bad := range []string{
 		"", "x", "00", traceparent[:54], strings.ToUpper(traceparent), "ff" + traceparent[2:],

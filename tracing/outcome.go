@@ -130,9 +130,9 @@ var nameless = map[string]bool{
 	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true, "*errtext.joined": true,
 }
 
-// errorType returns the value of error.type for err: the result of its method ErrorType, a class of
-// this module, the Go type at the end of its chain, or _OTHER. It is never the text of err, which
-// may contain the key or a host name.
+// errorType returns the value of error.type for err. It is the result of its method ErrorType, a
+// class of this module, the Go type at the end of its chain, or _OTHER. It is never the text of
+// err, which may contain the key or a host name.
 func errorType(err error) string {
 	if err == nil {
 		return semconv.ErrorTypeOther.Value.AsString()

@@ -13,7 +13,7 @@ import (
 const (
 	maxParkedKeys = 4096
 	// parkedGrace is the time that a parked task may need from the end of its delay to its next
-	// event: asynq looks for due tasks every few seconds, and the task may wait for a worker.
+	// event. asynq looks for due tasks every few seconds, and the task may wait for a worker.
 	parkedGrace = 30 * time.Second
 )
 

@@ -21,8 +21,8 @@
 // A woken task goes to the end of its queue. The backlog is enqueued behind the load, so that it is
 // ahead of every woken task. A standing backlog is one in which each task that ends is replaced.
 //
-// The exit code is 1 if handlers of an account overlapped, a task was archived, a retry was used
-// up, or a task that ended was not completed in asynq. In the soak archived tasks and retries do
-// not count by themselves: each task must complete, fencing tokens must grow, and gaps have a
-// bound.
+// The exit code is 1 if handlers of an account overlapped, a task was archived, or a retry was used
+// up. It is also 1 if a task that ended was not completed in asynq. In the soak archived tasks and
+// retries do not count by themselves: each task must complete, fencing tokens must grow, and gaps
+// have a bound.
 package main

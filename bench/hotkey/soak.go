@@ -32,10 +32,10 @@ const (
 	pauseTime  = 3 * time.Second
 
 	// recovery: asynq recovers a task of a killed process 30 s after the end of asynq's lease of 30
-	// s, when a server looks for such tasks: every minute, and at its start.
+	// s. A server looks for such tasks every minute, and at its start.
 	recovery = 2 * time.Minute
-	// comesBack bounds the delay of a parked task: a lease and the work of the tasks before it, up
-	// to a quarter more, and 5 s until asynq looks for due tasks.
+	// comesBack bounds the delay of a parked task. That is a lease and the work of the tasks before
+	// it, up to a quarter more, and 5 s until asynq looks for due tasks.
 	comesBack = (soakLease+longLasts+2*burstHot*soakHold)*5/4 + 5*time.Second
 )
 

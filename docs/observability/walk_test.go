@@ -123,9 +123,9 @@ func walk(t *testing.T) (s seen) {
 	return s
 }
 
-// Three things lead to the holder's trace: the traceparent in the error of a refused call, the
-// traceparent that Inspect returns while a call waits, and the links of both calls. The digest on
-// the page is that of the key's spans.
+// The holder's trace is found in three ways. They are the traceparent in the error of a refused
+// call, the traceparent that Inspect returns while a call waits, and the links of both calls. The
+// digest on the page is that of the key's spans.
 func TestFromTheWaiterToTheHolder(t *testing.T) {
 	var s seen
 	synctest.Test(t, func(t *testing.T) { s = walk(t) })

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// chapters are the parts of the story. right checks the result, and want describes it.
+// chapters are the parts of the program's output. right checks the result of a part, and want
+// describes the expected result.
 var chapters = []struct {
 	title, want string
 	tell        func(context.Context, *stage) (row, error)

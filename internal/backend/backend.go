@@ -20,8 +20,8 @@ const (
 	ReserveTime = 500 * time.Millisecond
 	// QueueTTL is how long the remote queue of a key outlives its last request.
 	QueueTTL = time.Minute
-	// FreeTTL is how long a free key remembers its last token after Clear, or after the release of
-	// an exclusive key whose token the clock may not have passed.
+	// FreeTTL is how long a free key remembers its last token. It does so after Clear, and after
+	// the release of an exclusive key whose token the clock may not have passed.
 	FreeTTL = time.Minute
 	// ParkedTTL is the least time for which a free key remembers that it may have parked entries.
 	ParkedTTL = 10 * time.Minute

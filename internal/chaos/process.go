@@ -57,8 +57,9 @@ type Process struct {
 }
 
 // Start starts a process that gets task, see [Work]. hear is called with each line that the process
-// writes, see [WriteLine], one after the other and for the last time before Ended is closed. The
-// process is killed at the end of the test. The test fails if its exit code is not 0.
+// writes, see [WriteLine]. The calls come one after the other, and the last one comes before Ended
+// is closed. The process is killed at the end of the test. The test fails if its exit code is not
+// 0.
 func Start[T any](tb testing.TB, task any, hear func(*Process, T)) *Process {
 	tb.Helper()
 	p := &Process{Ended: make(chan struct{}), tb: tb, cmd: exec.CommandContext(tb.Context(), os.Args[0])}

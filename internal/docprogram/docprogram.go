@@ -16,10 +16,11 @@ import (
 	"strings"
 )
 
-// Check returns an error unless the package comment of docFile contains a program of at most
-// maxLines lines that has the imports of exampleFile, and whose main has the same body as func
-// Example of exampleFile. Indentation, line ends, and the Output comment and a nolint directive of
-// the Example do not count. So the program compiles and prints the output of the Example.
+// Check compares the program in the package comment of docFile with exampleFile. It returns an
+// error unless the program has at most maxLines lines and the imports of exampleFile, and its main
+// has the same body as func Example. Indentation, line ends, and the Output comment and a nolint
+// directive of the Example do not count. So the program compiles and prints the output of the
+// Example.
 func Check(docFile, exampleFile string, maxLines int) error {
 	text, err := program(docFile)
 	if err != nil {

@@ -22,10 +22,11 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 
-// The replies to many goroutines of several Lockers can be put into an order in which a fenced
-// reentrant mutex would give them: one holder at a time, tokens that grow from hold to hold and
-// stay the same on re-entry, busy only while the key is held or waited for, revoked only after a
-// Revoke, one record for all. No increment of a fenced register is lost.
+// The replies to many goroutines of several Lockers can be put into an order in which a reentrant
+// mutex with fencing tokens would give them. There is one holder at a time. Tokens grow from hold
+// to hold and stay the same in nested calls. A call is busy only while the key is held or waited
+// for, and revoked only after a Revoke. All calls get the same record. No increment of a fenced
+// register is lost.
 func TestHistory(t *testing.T) {
 	n := *ops
 	if n == 0 {

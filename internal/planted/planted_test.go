@@ -12,8 +12,8 @@ import (
 
 const root = "../.."
 
-// Each mistake fits the code: its markers exist once, its operations fit, the result is Go, and its
-// test exists. Each marker is used.
+// Each mistake fits the code: its markers exist once, its operations can be applied, the result is
+// valid Go, and its test exists. Each marker is used.
 func TestMistakesFitTheCode(t *testing.T) {
 	marked, err := find(root)
 	if err != nil {

@@ -11,16 +11,16 @@
 //
 // # Schedules
 //
-// A schedule has 60 to 150 steps. In a step time passes, a late duplicate or a reply arrives, an
-// operator revokes or clears the key, a process crashes, its subscription ends or comes back, or a
-// process does one thing. A process requests the key, waits, gives up, renews, hands the key off to
-// its next call, releases (with or without a cooldown), abandons, rotates, completes, parks or
-// unparks entries, or repeats a withdrawal or a release. In some schedules most requests are for
-// shares, with several limits and weights. In others processes hand holds over with tickets, which
-// are delivered once or several times, late or never, and store interim answers. Time often passes
-// until about the end of a lease, a reservation, a record or a TTL. A late duplicate arrives less
-// than a minute after it was sent, because ended ids are kept for so long. In a Cluster PUBLISH
-// does not count each receiver.
+// A schedule has 60 to 150 steps. In a step one thing happens. Time passes, a late duplicate or a
+// reply arrives, or an operator revokes or clears the key. A process crashes, its subscription ends
+// or comes back, or a process does one thing. A process requests the key, waits, gives up, renews,
+// or hands the key off to its next call. It releases (with or without a cooldown), abandons,
+// rotates or completes. It parks or unparks entries, or repeats a withdrawal or a release. In some
+// schedules most requests are for shares, with several limits and weights. In others processes hand
+// holds over with tickets, which are delivered once or several times, late or never, and store
+// interim answers. Time often passes until about the end of a lease, a reservation, a record or a
+// TTL. A late duplicate arrives less than a minute after it was sent, because ended ids are kept
+// for so long. In a Cluster PUBLISH does not count each receiver.
 //
 // At the end no fault occurs any more. Each waiter must get the key, and the server must keep no
 // data.

@@ -26,8 +26,8 @@ func recipes(t *testing.T, user string) (prompt, shell string) {
 	return find("\n"), find("sh\nredis-cli ")
 }
 
-// The page shows exactly the rights with which the tests run: as one line for the prompt of
-// redis-cli, and as one line for a shell that passes redis-cli the same words.
+// The page shows exactly the rights with which the tests run. It has one line for the prompt of
+// redis-cli, and one line for a shell that passes redis-cli the same words.
 func TestPublishedRights(t *testing.T) {
 	for user, rights := range map[string]string{
 		"holdfast": redistest.Keys + " " + redistest.Channels + " " + redistest.Commands,

@@ -163,9 +163,9 @@ func TestTLSCluster(t *testing.T) {
 	}
 }
 
-// A server with a certificate of another authority, a client with an unknown certificate, wrong
-// credentials, and a client without TLS fail with an error that names the cause, in bounded time.
-// Nothing runs.
+// A call fails in bounded time, with an error that names the cause. The causes are a server with a
+// certificate of another authority, a client with an unknown certificate, wrong credentials, and a
+// client without TLS. Nothing runs.
 func TestTLSRefused(t *testing.T) {
 	testlevel.Full(t)
 	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")

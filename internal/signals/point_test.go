@@ -10,8 +10,8 @@ import (
 )
 
 // point is the point at which a worker stops or dies. A point at a command is the name of a script
-// and "sent", before Redis has it, or "answered", when Redis has run it and the worker has not read
-// the reply. The other points are steps of the handler.
+// and "sent" or "answered". "sent" is before Redis has the command. "answered" is when Redis has
+// run it and the worker has not read the reply. The other points are steps of the handler.
 type point string
 
 // at reports whether p is at the script, and when.

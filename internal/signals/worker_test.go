@@ -139,7 +139,8 @@ func (w *worker) reached(p point) {
 	}
 }
 
-// exclusive is one hold, long enough for a renewal if that is the point.
+// exclusive is one hold. If the named point of the worker is in a renewal, the hold lasts until its
+// ctx ends.
 func (w *worker) exclusive() error {
 	return guard.Exclusive(context.Background(), w.locks, w.Key, lockcore.Terms{}, func(ctx context.Context) error {
 		token, _ := guard.Token(ctx, w.Key)

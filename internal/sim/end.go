@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// end checks that the system recovers without faults: each process gets each key, no request is in
-// a wait queue, every process closes in time, and all remaining data expires. The bubble checks
-// that no goroutine is left.
+// end checks that the system recovers when there are no more faults. Each process gets each key, no
+// request is in a wait queue, every process closes in time, and all remaining data expires. The
+// bubble checks that no goroutine is left.
 func (w *world) end() Stats {
 	time.Sleep(settled)
 	for _, n := range w.nodes() {

@@ -55,8 +55,8 @@ func (n *node) mayDie() {
 	}
 }
 
-// die disconnects n: like a machine that fails, or, with cut, like a process whose connections the
-// system closes.
+// die disconnects n, like a machine that fails. With cut it also closes the connections, as the
+// system does for a process that dies.
 func (n *node) die(cut bool) {
 	n.killed.Store(true)
 	n.calm.Store(0)

@@ -136,7 +136,7 @@ func (o *oracle) batchLocked(k *keyState, ten *hold, s seen) (handed bool) {
 	return true
 }
 
-// turnLocked judges that a process gets no new grant after it released a hold with a valid lease,
+// turnLocked judges a new grant of a process that has released a hold with a valid lease. It fails
 // if another process was in the wait queue before that release. It judges only without faults,
 // because a process that is notified and sends no request loses its turn.
 func (o *oracle) turnLocked(k *keyState, last, ten *hold, s seen) {

@@ -115,7 +115,7 @@ func TestReservationIsKept(t *testing.T) {
 }
 
 // A message that was lost with its connection delays the waiter only by the time of a new
-// connection: a waiter sends its request when the subscription is active again.
+// connection. The waiter sends its request when the subscription is active again.
 func TestResubscriptionWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)

@@ -93,7 +93,7 @@ func (w *world) inspectLocked(k *keyState) {
 	w.keptLocked(k, s)
 	w.doomedLocked(k, s)
 	before := k.server
-	// With a greater token the lease is not revived: the request ended or was lost in between, and
+	// With a greater token the lease is not revived. The request ended or was lost in between. It
 	// was granted again because it got no reply to the earlier grant.
 	if s.state == "h" && before.state == "h" && s.hold == before.hold && s.token <= before.top && before.end <= micros(time.Now().Add(-glance)) && s.end > before.end {
 		w.failLocked("I5", k, "an expired lease was revived: %v, before %v", s, before)

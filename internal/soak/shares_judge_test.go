@@ -16,9 +16,9 @@ import (
 const joinTime = 10 * time.Millisecond
 
 // shareProblems returns what is wrong with the holds, which it sorts. A hold counts from the time
-// when its worker saw it first to the last time at which its lease was valid: a process that was
-// stopped learns of the loss of its lease when it goes on. So each key is in order if, whenever a
-// hold begins,
+// when its worker saw it first to the last time at which its lease was valid. The reason is that a
+// stopped process learns of the loss of its lease only when it goes on. So each key is in order if,
+// whenever a hold begins,
 //
 //   - an exclusive hold is alone, and its token is greater than all before,
 //   - a share is beside no exclusive hold, and has the token of the others, or a greater one,

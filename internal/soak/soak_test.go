@@ -35,9 +35,9 @@ const (
 
 func TestMain(m *testing.M) { chaos.Main(m, work) }
 
-// Processes compete for a few keys. Two holds of a key never overlap, tokens grow, no call is
-// stuck, no process gets much less than the others, a process that dies costs a lease, and nothing
-// is left behind.
+// Processes compete for a few keys. Two holds of a key never overlap, and tokens grow. No call is
+// stuck, and no process gets much less than the others. A process that dies costs a lease. At the
+// end no key is held and no channel has a subscriber.
 func TestSoak(t *testing.T) {
 	testlevel.Full(t)
 	kills, abandoned := 0, 0

@@ -92,8 +92,8 @@ func TestAdvance(t *testing.T) {
 	})
 }
 
-// The settings of a connection do not change the result: how MySQL counts rows, its SQL mode, how a
-// transaction begins, and arguments inside the text of a statement.
+// The settings of a connection do not change the result. These are how MySQL counts rows, its SQL
+// mode, how a transaction begins, and whether arguments are inside the text of a statement.
 func TestAdvanceSettings(t *testing.T) {
 	settings := map[*server][]string{
 		mariadb:  {"?clientFoundRows=true", "?interpolateParams=true", "?clientFoundRows=true&sql_mode='SIMULTANEOUS_ASSIGNMENT'", "?sql_mode=''"},

@@ -1,7 +1,7 @@
-// Tally runs go test with its arguments and counts the results, so that tests that were skipped
-// without a redis-server, or for the level of the run, are not overlooked. It prints a line for
-// each package, the output of failed tests, and the counts. With -v it also prints the log of the
-// other tests. It ends with the exit code of go test.
+// Tally runs go test with its arguments and counts the results. The counts show the tests that were
+// skipped without a redis-server, or for the level of the run. It prints a line for each package,
+// the output of failed tests, and the counts. With -v it also prints the log of the other tests. It
+// ends with the exit code of go test.
 //
 // A failure is inconclusive if during the test the machine stopped for more than 250 ms, or needed
 // more than 50 ms for work of about 5 ms. If HOLDFAST_TALLY_REPEAT is 1 and each failure is

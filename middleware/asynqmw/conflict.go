@@ -24,12 +24,13 @@ import (
 //   - [Fail]: asynq gets an error that uses up a retry. After the last attempt the task is
 //     archived.
 //
-// The wait is Terms.Wait, in the process of the worker, whose calls are served in order. It always
-// ends 1 s before the task's deadline, or a quarter of the remaining time before it if that is
-// less, because asynq counts every task that reaches its deadline as failed.
+// The wait is Terms.Wait, in the process of the worker, whose calls are served in order. The wait
+// always ends before the task's deadline, because asynq counts every task that reaches its deadline
+// as failed. It ends 1 s before the deadline, or a quarter of the remaining time before it if that
+// is less.
 //
 // On the last attempt asynq archives the task on any error other than asynq.RevokeTask, even on one
-// that is not a failure. So on this attempt RetryLater waits up to that point, and ignores
+// that is not a failure. So on this attempt RetryLater waits up to that end, and ignores
 // Terms.Wait. If the key is still busy, the task is archived with an error that names the holder,
 // the Observer gets guard.ConflictLost, and the user's ErrorHandler is called.
 type ConflictPolicy int

@@ -279,9 +279,9 @@ func (v *delivery) report(ctx context.Context, k lockKey, r backend.UnparkReply)
 }
 
 // park parks the task on k, which is busy, and returns its place. free is true if k is free or
-// done, or if look is true and k has room for the share of the task. Then the caller requests its
-// keys again. If k has too many parked tasks, or Redis is unavailable, park returns neither: the
-// conflict is then handled as without parking.
+// done. It is also true if look is true and k has room for the share of the task. Then the caller
+// requests its keys again. If k has too many parked tasks, or Redis is unavailable, park returns
+// neither: the conflict is then handled as without parking.
 func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError, look bool) (at *place, free bool) {
 	hidden := v.d.locks.Internal()
 	hidden.Subscribe(0) // before the task is parked, because it may be woken at once

@@ -40,7 +40,7 @@
 //   - [Exclusive]: no two tasks of a key run at the same time. [ExclusiveAll]: the same for tasks
 //     with several keys.
 //   - [Limited]: at most n tasks of a key run at the same time.
-//   - [Shared]: tasks of a key run beside each other, but never beside a task of Exclusive.
+//   - [Shared]: tasks of a key run at the same time, but never beside a task of Exclusive.
 //   - asynq.Unique, which is part of asynq: a task is not in the queue twice.
 //
 // asynq gives up on a handler at the task's deadline, when the task's lease is lost, and at a
@@ -68,8 +68,8 @@
 //   - If the attempt that timed out was the last one, asynq archives the task before the handler
 //     returns. The record of Once then says that the key is done. If an operator runs the task
 //     again, it does nothing.
-//   - If a run returns nil although its lease was lost before, asynq gets nil, because a retry
-//     cannot undo the run. The Observer gets lockcore.Lost.
+//   - If a run returns nil after its lease was lost, asynq gets nil, because a retry cannot undo
+//     the run. The Observer gets lockcore.Lost.
 //   - After a worker is killed, its keys are busy for at most one lease. asynq delivers its tasks
 //     again after 60 to 120 s.
 //
@@ -129,16 +129,16 @@
 //
 // The reasons for this order:
 //
-//   - A recover middleware belongs outside of the guards, or is not needed: asynq recovers panics
-//     itself. If it is inside, a guard sees that the handler has returned. Once then records half
-//     of a run, with guard.AtMostOnce or if the recover middleware returns nil.
+//   - A recover middleware belongs outside of the guards. You can omit it, because asynq recovers
+//     panics itself. If it is inside, a guard sees that the handler has returned. Then Once records
+//     half of a run if the recover middleware returns nil, and with guard.AtMostOnce always.
 //   - Tracing belongs outside of the guards, so that the span of the delivery contains the wait.
 //   - Your own timeout belongs inside, so that the wait for the key does not shorten the time of
 //     the handler. It must wait until its handler has returned. If it gives up on the handler, as
 //     http.TimeoutHandler does, the key is released while the handler still runs.
 //   - Among the guards, Once belongs outside and Exclusive inside, so that a replay does not wait
 //     for the account.
-//   - Use several Exclusive always in the same order, or one [ExclusiveAll].
+//   - Nest several Exclusive always in the same order, or use one [ExclusiveAll].
 //
 // # Shutdown
 //
@@ -176,17 +176,17 @@
 //     necessary.
 //   - A parked task of Exclusive does not keep tasks of [Shared] out, unlike one that waits in its
 //     worker. If readers arrive without a pause, do not park the writers.
-//   - A parked task does not depend on being woken. It comes back by itself after a lease (or the
-//     rest of MinHold) plus the mean hold time of each task before it, plus up to a quarter of
-//     that. Both parts are bounded: MinHold and the tasks before it add at most 10 min each. A task
-//     with a deadline comes back before it.
+//   - A parked task also comes back without being woken. Its delay is a lease (or the rest of
+//     MinHold), plus the mean hold time of each task before it, plus up to a quarter of the sum.
+//     The rest of MinHold counts for at most 10 min, and so do all tasks before it together. A task
+//     with a deadline comes back before that deadline.
 //   - A waking process runs a task only if asynq's Inspector says that the task is in retry, with
 //     the error of parking on this key. A task that comes back by itself may end between this
 //     lookup and the run. If it has a Retention, it then runs again. A task with a Retention that
 //     comes back within 500 ms is not woken. Use Once for such tasks.
-//   - A task of [ExclusiveAll] is parked on the key that is busy. If it is woken and finds another
-//     of its keys busy, it gives up its place on the first key, and the next task of that key is
-//     woken. So a task with several keys that are often busy may be parked several times.
+//   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
+//     keys may be busy. Then it gives up its place on the first key, and the next task of that key
+//     is woken. So a task with several keys that are often busy may be parked several times.
 //   - A key has at most 10,000 parked tasks. A further task is refused as without parking.
 //   - The TTL of asynq.Unique goes on while a task is parked. Choose a TTL that is longer than the
 //     wait.

@@ -96,9 +96,9 @@ func ExampleExclusive_lowConcurrency_incorrect() {
 	// Output: account 43 waited for account 42: true
 }
 
-// The mistake: a handler that enqueues its own task again with Unique, or with its own ID. asynq
-// refuses that until the handler has returned, because the task still exists. Return an error for a
-// retry, or enqueue the next step as another task. Exclusive needs no Unique.
+// The mistake: a handler enqueues its own task again, with Unique or with its own ID. asynq refuses
+// that until the handler has returned, because the task still exists. Return an error for a retry,
+// or enqueue the next step as another task. Exclusive needs no Unique.
 func ExampleExclusive_enqueueSelf_incorrect() {
 	rdb, locks, stop := exampleLocks()
 	defer stop()

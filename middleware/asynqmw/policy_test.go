@@ -41,8 +41,8 @@ func (w *world) holdOnce(key string) *lockcore.Lease {
 	return lease
 }
 
-// For each guard and each policy a conflict has the documented results: the state in asynq, the
-// calls of ErrorHandler, the events, and the number of retries that are used up.
+// For each guard and each policy a conflict has the documented results. These are the state in
+// asynq, the calls of ErrorHandler, the events, and the number of retries that are used up.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

@@ -38,7 +38,7 @@ func (o LimitedOptions) terms(limit int) lockcore.Terms {
 	return o.Terms
 }
 
-// Shared returns a middleware for readers: any number of tasks of the same key run at the same
+// Shared returns a middleware for readers. Any number of tasks of the same key run at the same
 // time, but never beside a task of [Exclusive] with that key. A reader does not overtake a task
 // that waits for the key in its worker, see [guard.Shared]. It may overtake a parked task of
 // Exclusive.

@@ -13,8 +13,8 @@ import (
 )
 
 // The instance that runs a tick dies, without Standby. Exactly one of the remaining instances
-// reports that, once: the instance that has the next tick. If the next ticks were skipped because
-// the lease went on, or no instance was there for them, the instance that has the first tick after
+// reports that, once: the instance that has the next tick. The next ticks may be skipped because
+// the lease goes on, or because no instance runs. Then the instance that has the first tick after
 // those reports it.
 func TestAbandonedTickIsReported(t *testing.T) {
 	for name, row := range map[string]struct {

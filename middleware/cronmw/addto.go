@@ -29,8 +29,8 @@ import (
 //   - A call of the entry's job by your own code runs nothing, except for a tick that a wrapper
 //     skipped.
 //
-// AddTo returns an error for an invalid name, spec or Job, for @every and @reboot, for Job.CatchUp
-// (use [Jobs]), for a name that c already has, and for nil arguments.
+// AddTo returns an error for nil arguments, for an invalid name, spec or Job, and for a name that c
+// already has. It also returns an error for @every and @reboot, and for Job.CatchUp (use [Jobs]).
 func AddTo(c *cron.Cron, locks *lockcore.Locker, name, spec string, j Job, fn func(ctx context.Context, t Tick) error) (cron.EntryID, error) {
 	s, err := newSingleton(locks, name, j, fn)
 	if c == nil {

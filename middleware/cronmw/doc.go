@@ -38,8 +38,8 @@
 // A lock on the job's name does not run each tick once. If the job is shorter than the difference
 // of two clocks, the second instance finds the lock free again and runs the tick a second time. A
 // leader that is replaced misses ticks. So the key of this package is the tick: the job's name and
-// its nominal time in the schedule. An instance claims it with guard.Once. The clocks decide only
-// which instance requests it first.
+// its nominal time in the schedule. An instance claims a tick with guard.Once. The clocks decide
+// only which instance requests it first.
 //
 // # Guarantees
 //
@@ -49,8 +49,8 @@
 //   - Each tick is decided once, however much the clocks of the instances differ. It runs, or it is
 //     skipped because an earlier run continues or MinHold keeps the job's key after that run.
 //   - fn never begins before the tick's time, by the clock of Redis.
-//   - fn does not begin more than MaxLateness after the tick's time, by the clock of Redis. Under
-//     Standby there are two exceptions: a takeover may begin later, and so may a standby that has
+//   - fn does not begin more than MaxLateness after the tick's time, by the clock of Redis. With
+//     Standby there are two exceptions. A takeover may begin later. So may a standby that has
 //     waited for a run that began within the limit. With CatchUpLatest the limit is the next tick,
 //     if that is later. The limit applies to the time of the grant (lockcore.Hold.GrantedAt). fn
 //     begins a round trip later. If the clock of Redis is set back, a tick may be refused as late,
@@ -67,10 +67,10 @@
 //     lease. If the reply to its claim was lost, and Redis is unavailable for longer than a lease,
 //     no instance knows that fn did not begin. The tick then counts as one whose instance died.
 //   - A failure of fn is the outcome of the tick: no instance runs it again. If fn marks its error
-//     with guard.NoEffect, a standby, or an instance that requests the tick in time, runs it. A
-//     panic is a failure, and so is a run that MaxHold, Stall or an operator (Revoke) ended. With
-//     Standby, a run that failed because of Options.CancelOnStop, a lost lease or the end of Close
-//     is not a failure: a standby runs the tick again.
+//     with guard.NoEffect, a standby, or another instance that requests the tick in time, runs the
+//     tick again. A panic is a failure, and so is a run that MaxHold, Stall or an operator (Revoke)
+//     ended. With Standby, a run that failed because of Options.CancelOnStop, a lost lease or the
+//     end of Close is not a failure: a standby runs the tick again.
 //   - fn gets the nominal time of its tick, even if its goroutine starts late.
 //
 // # Limits
@@ -81,17 +81,17 @@
 //   - The effect of fn may happen twice: with Standby, a run whose instance died may already have
 //     had it.
 //   - A tick may begin late. It begins when an instance requests it. An instance whose clock is
-//     ahead keeps the tick until its time. If that instance stops before, the others request the
-//     tick once more at its time.
+//     ahead keeps the tick until its time. If that instance stops before that time, the others
+//     request the tick again at its time.
 //   - A process that is paused for longer than its lease may overlap the next run: see package
 //     lockcore.
 //
 // # What you must do
 //
 //   - Give the job the same name, spec and zone on all instances. A renamed job is a new job.
-//     During a deploy both names run, a run under the old name does not delay one under the new
-//     name, and the new name has no missed ticks. While two releases have different specs, each
-//     runs its own ticks.
+//     During a deploy the ticks of both names run. A run under the old name does not delay a run
+//     under the new name. The new name has no missed ticks. While two releases have different
+//     specs, each runs its own ticks.
 //   - Use [Jobs.Every], not @every. @every is refused, because it counts from the start of each
 //     process.
 //   - Bound fn with Terms.MaxHold if it may hang. With Forbid a run that never returns skips all
@@ -100,10 +100,10 @@
 //   - Give a job that runs more often than once a minute a Terms.Lease below its interval. With
 //     Forbid, an instance that is killed blocks the job for a lease, 30 s by default, and all
 //     instances skip the ticks in between.
-//   - Change MaxLateness, Keep and CatchUp one at a time. A tick is remembered for as long as the
-//     release that ran it says. It may run twice if another release lets it begin later than that.
-//     By default it is remembered until an hour after the next tick, so CatchUp can be introduced
-//     at any time.
+//   - Change MaxLateness, Keep and CatchUp one at a time. The release that ran a tick decides how
+//     long the tick is remembered. If another release lets the tick begin later than that, it may
+//     run twice. By default it is remembered until an hour after the next tick, so CatchUp can be
+//     introduced at any time.
 //   - Check the results of Job.OnResult. NotRun, Late, Early and Skipped are ticks that did not
 //     run.
 //   - Stop in this order: end Run's ctx and wait for Run (or c.Stop), locks.Close, rdb.Close. With
@@ -132,6 +132,6 @@
 //	o := guard.OnceOptions{Mode: guard.AtMostOnce}
 //	guard.Once(ctx, locks, cronmw.Tick{Name: "report", Time: t}.Key(), o, fn)
 //
-// It does less: fn runs however early or late it is called, it runs beside the previous run, and a
-// tick that is due while Redis is unavailable is not requested again.
+// It does less than this package. fn runs even if it is called early or late, and even beside the
+// previous run. A tick that is due while Redis is unavailable is not requested again.
 package cronmw

@@ -26,8 +26,8 @@ const (
 type Overlap int
 
 const (
-	// Forbid skips the tick on all instances: the skip is recorded as the outcome of the tick, so
-	// it does not depend on when an instance requests the tick. The earlier run may be on any
+	// Forbid skips the tick on all instances. The skip is recorded as the outcome of the tick. So
+	// it does not matter when an instance requests the tick. The earlier run may be on any
 	// instance. A run whose process died counts until its lease is over.
 	Forbid Overlap = iota
 	// Allow runs the tick beside the earlier run.
@@ -76,9 +76,10 @@ type Job struct {
 	// of the tick, the time at which that run began counts instead.
 	MaxLateness time.Duration
 	// Standby makes the other instances wait while one runs a tick. If that instance dies, one of
-	// the others runs the tick again about a lease later. One of them runs it again at once if fn
-	// returns an error of guard.NoEffect, or fails after its ctx was ended by Options.CancelOnStop,
-	// a lost lease or Locker.Close (lockcore.ErrGivenUp).
+	// the others runs the tick again about a lease later. In two cases one of them runs the tick
+	// again at once: if fn returns an error of guard.NoEffect, or if fn fails after its ctx has
+	// ended. The ctx must have ended by Options.CancelOnStop, a lost lease or Locker.Close
+	// (lockcore.ErrGivenUp).
 	//
 	// Every other error of fn is a failure, and so is a panic. A run that MaxHold, Stall or an
 	// operator ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked) is also a failure. A failed tick
@@ -95,8 +96,8 @@ type Job struct {
 	// for specs with fixed hours. Default: both passes have ticks, an hour apart.
 	SkipRepeated bool
 	// Keep is how long the outcome of a tick is remembered, see idempotency.Lookup. It must be at
-	// least 1 min longer than MaxLateness, which is enough for every difference of the clocks, and
-	// at most 366 days. Default: an hour longer than MaxLateness or the time to the next tick,
+	// least 1 min longer than MaxLateness, which is enough for any difference of the clocks. At
+	// most 366 days. Default: an hour longer than MaxLateness or the time to the next tick,
 	// whichever is longer.
 	Keep time.Duration
 	// OnResult gets the result of each tick on this instance, after fn has returned. Before fn

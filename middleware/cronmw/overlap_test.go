@@ -63,8 +63,8 @@ func TestMinHoldCutShort(t *testing.T) {
 	})
 }
 
-// The MinHold of an earlier tick's run skips a tick. The Result names no holder, because no run
-// holds the key.
+// A tick is skipped because the MinHold of an earlier tick's run is not over. The Result names no
+// holder, because no run holds the key.
 func TestMinHoldSkips(t *testing.T) {
 	inBubble(t, func(w *world) {
 		js := w.process().jobs()

@@ -75,7 +75,7 @@ type Result struct {
 	panicked bool
 }
 
-// LateError is the error of a tick that was granted too late, by the clock of Redis: the instance
+// LateError is the error of a tick that was granted too late, by the clock of Redis. The instance
 // was paused, its clock is behind, or Redis was unavailable. No instance runs the tick any more,
 // except for a standby that has waited for a run that began in time.
 type LateError struct{ By, Max time.Duration }

@@ -123,8 +123,8 @@ func (s noRepeats) Next(t time.Time) time.Time {
 	}
 }
 
-// repeated reports whether the clocks of t's zone have shown the time of t before: they were set
-// back, and less time has passed since then than they were set back by.
+// repeated reports whether the clocks of t's zone have shown the time of t before. That is so if
+// they were set back by some time, and less than that time has passed since then.
 func repeated(t time.Time) bool {
 	start, _ := t.ZoneBounds()
 	if start.IsZero() {

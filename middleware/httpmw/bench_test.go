@@ -20,8 +20,8 @@ import (
 
 const receipt = `{"id":"ch_1","amount":499,"currency":"eur","status":"succeeded"}`
 
-// BenchmarkReplay compares a replay with a handler that sends one GET with the same client: one
-// request at a time, from many goroutines, and from many clients of a real server.
+// BenchmarkReplay compares a replay with a handler that sends one GET with the same client.
+// Requests come one at a time, from many goroutines, and from many clients of a real server.
 func BenchmarkReplay(b *testing.B) {
 	rdb := redistest.Real(b).Client(b)
 	locks, err := lockcore.New(rdb, lockcore.Options{})

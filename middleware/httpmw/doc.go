@@ -1,5 +1,5 @@
-// Package httpmw makes HTTP requests with an Idempotency-Key safe to repeat, and runs one request,
-// or at most n requests, at a time for a key such as an account.
+// Package httpmw makes HTTP requests with an Idempotency-Key safe to repeat. It also runs one
+// request, or at most n requests, at a time for a key such as an account.
 //
 // This server answers a repeated order without running the handler again:
 //
@@ -66,11 +66,11 @@
 //
 // # Limits
 //
-//   - If a process dies between the effect of the handler and its record, the outcome is unknown.
-//     IdempotentOptions.Mode decides what happens then. By default the next request runs the
-//     handler again. With guard.AtMostOnce it is refused until an operator clears the key or Keep
-//     (at least 24 h) is over. If neither is enough, pass [Key] downstream, or write it in the
-//     transaction of the effect.
+//   - If a process dies between the effect of the handler and the record of the response, the
+//     outcome is unknown. IdempotentOptions.Mode decides what happens then. By default the next
+//     request runs the handler again. With guard.AtMostOnce it is refused until an operator clears
+//     the key or Keep (at least 24 h) is over. If neither is enough, pass the result of [Key]
+//     downstream, or write it in the transaction of the effect.
 //   - If Redis does not reply for more than about a second while a response is being recorded, the
 //     response is sent nevertheless, and the record is stored asynchronously.
 //   - A response that was streamed, or was too large, is not recorded. Its repeat is refused and
@@ -92,8 +92,8 @@
 //   - Give two APIs with the same scopes and paths on one Redis different Prefixes, because the
 //     host is not part of the key.
 //   - For cross-origin clients, name Idempotent-Replayed in Access-Control-Expose-Headers.
-//   - Let the handler stop when its ctx ends. The disconnect of the client does not cancel this
-//     ctx, but it ends before the lease can.
+//   - Let the handler stop when its ctx ends. This ctx ends before the lease can. The disconnect of
+//     the client does not cancel it.
 //
 // docs/payments.md has the details, and docs/problems.md explains each refusal.
 //

@@ -20,8 +20,8 @@ import (
 // contain secrets. A KeyFunc is called from several goroutines and must not read r.Body.
 //
 //   - The error guard.Unguarded: the handler runs without a guard.
-//   - Any other error, a key that [guard.Key.Validate] refuses, or one of more than 512 bytes: the
-//     request is refused, and the Observer gets guard.NoKey, with the Class that the KeyFunc
+//   - Any other error, a key that [guard.Key.Validate] refuses, or a key of more than 512 bytes:
+//     the request is refused. The Observer gets guard.NoKey, with the Class that the KeyFunc
 //     returns beside the error.
 type KeyFunc func(r *http.Request) (guard.Key, error)
 
@@ -81,7 +81,7 @@ type ExclusiveOptions struct {
 	//     gets Status at once. Default: that of the Locker, or 64 if the Locker has none. 1,000,000
 	//     has no effect.
 	//   - MaxHold bounds the handler. Long uploads and hijacked connections may need more than the
-	//     default. Default: 5 min, whatever the Terms of the Locker are.
+	//     default. Default: 5 min. The Terms of the Locker do not change this default.
 	//   - Name is the Class of the key by default, and "http" for a key without a Class.
 	//   - Limit and Weight must be 0, see [Limited].
 	Terms lockcore.Terms
@@ -152,8 +152,8 @@ func (o ExclusiveOptions) withDefaults(locks *lockcore.Locker) ExclusiveOptions 
 //     watch its ctx.
 //   - The handler's response is sent, even if the lease was lost meanwhile.
 //
-// With HTTP/1 net/http detects a disconnect only after the body has been read. So a request with a
-// body whose client disconnects while it waits may stay in the wait queue for Terms.Wait.
+// With HTTP/1 net/http detects a disconnect only after the body has been read. So if the client of
+// a waiting request with a body disconnects, the request may stay in the wait queue for Terms.Wait.
 func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) func(http.Handler) http.Handler {
 	return newExclusive("Exclusive", &exclusive{locks: locks, key: key}, o, o.Validate())
 }

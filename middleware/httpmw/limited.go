@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Shared returns a middleware that runs any number of requests of the same key at the same time,
-// but never beside a request or job of [Exclusive] with that key. The requests are readers, see
-// [guard.Shared]. Otherwise it behaves as Exclusive and has the same responses. It panics if locks
-// or key is nil, or if [ExclusiveOptions.Validate] refuses o.
+// Shared returns a middleware that runs any number of requests of the same key at the same time.
+// They never run beside a request or job of [Exclusive] with that key. The requests are readers,
+// see [guard.Shared]. Otherwise it behaves as Exclusive and has the same responses. It panics if
+// locks or key is nil, or if [ExclusiveOptions.Validate] refuses o.
 func Shared(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) func(http.Handler) http.Handler {
 	return newExclusive("Shared", &exclusive{locks: locks, key: key, shared: true}, o, o.Validate())
 }

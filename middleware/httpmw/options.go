@@ -43,7 +43,8 @@ type IdempotentOptions struct {
 	//   - Wait bounds the time that a request waits while another one of its key runs, or while
 	//     Redis is unavailable. Then the response is 409, or 503. Default: that of the Locker (2
 	//     s).
-	//   - MaxHold bounds the handler. Default: 5 min, whatever the Terms of the Locker are.
+	//   - MaxHold bounds the handler. Default: 5 min. The Terms of the Locker do not change this
+	//     default.
 	//   - MaxWaiting bounds how many requests of this process wait for one key. A further request
 	//     gets 409 at once. Default: that of the Locker, or 64 if the Locker has none. 1,000,000
 	//     has no effect.
@@ -56,7 +57,7 @@ type IdempotentOptions struct {
 	// Mode decides what happens to an abandoned key. A key is abandoned if the process of its run
 	// has died, for example. Default: guard.AtLeastOnce. With guard.AtMostOnce such a key is
 	// refused as [TypeOutcomeUnknown], a panic of the handler leaves the key abandoned, and a 5xx
-	// is recorded whatever Store is.
+	// is recorded with every Store.
 	Mode guard.Mode
 	// Secret makes the digests of scope, key and request HMACs. Without it, a reader of Redis can
 	// test guesses of them. Use 32 random bytes, the same in every process. Do not change it within
@@ -85,9 +86,9 @@ type IdempotentOptions struct {
 	Store Store
 	// OmitHeaders are names of headers that are not recorded, in addition to the list below.
 	// Default: none. The headers that the handler has set, changed or deleted are recorded and
-	// replayed. A header that was set in front of Idempotent is recorded only if the handler has
-	// changed it, because the code that set it sets it again for a replay. These headers and
-	// trailers are not recorded:
+	// replayed. A header that code in front of Idempotent set is recorded only if the handler has
+	// changed it. For a replay, that code sets it again. These headers and trailers are not
+	// recorded:
 	//
 	//   - of one connection: Connection and the headers that it names, Keep-Alive,
 	//     Proxy-Connection, Te, Trailer, Transfer-Encoding, Upgrade, and Content-Length, which is

@@ -128,7 +128,7 @@ func problemOf(ctx context.Context, err error) Problem {
 	return p
 }
 
-// timeOver reports whether err comes from the end of the request's ctx: the client has
+// timeOver reports whether err comes from the end of the request's ctx. The client has
 // disconnected, or code in front of this package has canceled the ctx, perhaps with another cause.
 func timeOver(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||

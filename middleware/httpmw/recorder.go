@@ -14,9 +14,9 @@ import (
 
 // recorder is the ResponseWriter of the handler. It hides that of the server, also from
 // http.ResponseController, because a response must not be sent before it is recorded. After the
-// handler has returned, over is true: writes of a goroutine that the handler has left must not
-// change a response that is being recorded. mu decides that race. Otherwise a recorder is for one
-// goroutine at a time, like any ResponseWriter.
+// handler has returned, over is true. A goroutine of the handler that goes on must not change a
+// response that is being recorded. mu decides that race. Otherwise a recorder is for one goroutine
+// at a time, like any ResponseWriter.
 type recorder struct {
 	w      http.ResponseWriter
 	run    *running

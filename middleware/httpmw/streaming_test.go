@@ -86,7 +86,7 @@ func TestEventStream(t *testing.T) {
 }
 
 // A Flush comes before the response exceeds MaxResponse. It takes effect when the limit is
-// exceeded, and later ones at once.
+// exceeded. A later Flush takes effect at once.
 func TestFlushAboveTheLimit(t *testing.T) {
 	read := make(chan struct{})
 	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 2}, func(w http.ResponseWriter, _ *http.Request) {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Counter counts the commands of the clients that dial with it. The server cannot count them: on
+// Counter counts the commands of the clients that dial with it. The server cannot count them. On
 // Redis 7.0 both INFO commandstats and total_commands_processed also count the commands that
-// scripts call (5 EVALSHA of a script with 3 commands: 20).
+// scripts call. For example, 5 EVALSHA of a script with 3 commands count as 20.
 type Counter struct {
 	Commands atomic.Int64
 	Trips    atomic.Int64 // writes: a pipeline that is flushed once is one round trip

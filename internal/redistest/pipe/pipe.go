@@ -8,7 +8,7 @@ import (
 )
 
 // Buffered returns conn with an unbounded send buffer: Write never blocks. Without it a pipeline
-// that is longer than the reader's buffer deadlocks on a net.Pipe: the server waits until its first
+// that is longer than the reader's buffer deadlocks on a net.Pipe. The server waits until its first
 // reply is read, and the client until its last command is read.
 func Buffered(conn net.Conn) net.Conn {
 	c := &buffered{Conn: conn}

@@ -1,6 +1,6 @@
-// Package resp splits the data of a Redis connection into requests and replies, so that a
-// connection of a test can count, lose or delay them one by one. It reads RESP2 and RESP3, and
-// interprets only the names of commands.
+// Package resp splits the data of a Redis connection into requests and replies. So a connection of
+// a test can count, lose or delay them one by one. It reads RESP2 and RESP3, and interprets only
+// the names of commands.
 package resp
 
 import (
