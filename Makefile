@@ -34,9 +34,9 @@ full: ## level full with the race detector, of all packages without a target of 
 	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -shuffle=on -timeout 20m -p 1 -parallel 8 ./middleware/...
 
 .PHONY: sim
-sim: ## 120 seeds of the simulation, and 6 with the race detector; -seed N plays one again
+sim: ## 40 seeds of the simulation, and 2 with the race detector; -seed N plays one again
 	$(FULL) $(FEWER_GC) $(TALLY) ./internal/sim -count=1 -v -timeout 30m
-	$(FULL) $(FEWER_GC) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 6
+	$(FULL) $(FEWER_GC) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 2
 
 .PHONY: schedule
 schedule: ## 20,000 random schedules of commands that are lost, late or run twice, on the scripts; known mistakes in them; -seed N runs one again

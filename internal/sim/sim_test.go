@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 0, "number of seeds that TestSim runs; 0: 120 at level full, 1000 at level exhaustive")
+	seeds = flag.Int("seeds", 0, "number of seeds that TestSim runs; 0: 40 at level full, 1000 at level exhaustive")
 	procs = flag.Int("procs", 0, "number of processes; 0: 1, 3, 4 or 8, by the seed")
 	seed  = flag.Uint64("seed", 0, "the only seed that TestSim runs, or with -seeds the first")
 )
@@ -34,7 +34,7 @@ func TestSim(t *testing.T) {
 		n = 1
 	default:
 		testlevel.Full(t)
-		n = testlevel.Pick(t, 0, 120, 1000)
+		n = testlevel.Pick(t, 0, 40, 1000)
 	}
 	var mu sync.Mutex
 	var total sim.Stats
