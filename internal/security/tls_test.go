@@ -199,7 +199,7 @@ func TestTLSRefused(t *testing.T) {
 				if errors.Is(err, lockcore.ErrUnavailable) && strings.Contains(err.Error(), c.says) {
 					return
 				}
-				if !errors.Is(err, lockcore.ErrUnavailable) || !alertLost(err) || try == 5 {
+				if !errors.Is(err, lockcore.ErrUnavailable) || !alertLost(err) || try == 20 {
 					t.Fatalf("%v, want ErrUnavailable with %q", err, c.says)
 				}
 			}
