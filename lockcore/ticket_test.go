@@ -255,6 +255,8 @@ func TestTicketRevoked(t *testing.T) {
 		if w.memory != nil {
 			<-got.Context().Done()
 			wantErr(t, "the adopter", got.Release(t.Context()), lockcore.ErrRevoked)
+		} else {
+			_ = got.Release(t.Context()) // so that Close does not wait for it
 		}
 	})
 }

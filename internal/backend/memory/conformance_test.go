@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/backendtest"
 	"github.com/holdfast-go/holdfast/internal/backend/memory"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // world returns a World in memory. Its Lockers share one space of keys.
@@ -28,4 +29,7 @@ func world(t *testing.T) backendtest.World {
 func TestConformance(t *testing.T) { backendtest.RunInBubble(t, world) }
 
 // The backend in memory conforms in real time.
-func TestConformanceInRealTime(t *testing.T) { backendtest.Run(t, world) }
+func TestConformanceInRealTime(t *testing.T) {
+	testlevel.Full(t)
+	backendtest.Run(t, world)
+}
