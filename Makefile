@@ -149,7 +149,7 @@ planted: ## plant known mistakes, one at a time: a named test must find each
 	$(GO) run ./internal/planted
 
 .PHONY: planted-fast
-planted-fast: ## the same with a dozen of them
+planted-fast: ## the same with ten of them
 	$(GO) run ./internal/planted -fast
 
 .PHONY: gobench

@@ -35,7 +35,7 @@ func above() []mistake {
 		{
 			name: "other-payload-unreported", what: "A done key that is called with another payload is replayed without an event.",
 			edits: []edit{{"payload-differs", never()}},
-			pkg:   "middleware/asynqmw", test: "TestOncePayloadDiffers", fast: true,
+			pkg:   "middleware/asynqmw", test: "TestOncePayloadDiffers",
 		},
 		{
 			name: "failure-recorded", what: "A run that failed is recorded, and its retry is a no-op.",
@@ -100,7 +100,7 @@ func above() []mistake {
 		{
 			name: "header-from-in-front-recorded", what: "A header that was set in front of Idempotent is recorded, and its old value is replayed.",
 			edits: []edit{{"header-from-in-front", never()}},
-			pkg:   "middleware/httpmw", test: "TestReplayedHeaders", fast: true,
+			pkg:   "middleware/httpmw", test: "TestReplayedHeaders",
 		},
 		{
 			name: "digest-without-lengths", what: "A digest has no lengths of its parts: ab and c have the digest of a and bc.",

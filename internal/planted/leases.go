@@ -34,7 +34,7 @@ func leases() []mistake {
 		{
 			name: "watchdog-one-error", what: "The watchdog ends after one renewal without a reply.",
 			edits: []edit{{"renew-again", value("1 << 62")}},
-			pkg:   "lockcore", test: "TestLeaseRenewalCut", fast: true,
+			pkg:   "lockcore", test: "TestLeaseRenewalCut",
 		},
 		{
 			name: "late-reply-dropped", what: "The reply to a renewal is dropped if it takes longer than a sixth of the lease.",
@@ -85,7 +85,7 @@ func leases() []mistake {
 				{"release-outlives-ctx", value("false")},
 				{"release-again", stmt("if ctx.Err() == nil { $ }")},
 			},
-			pkg: "lockcore", test: "TestLeaseCanceledParent", fast: true,
+			pkg: "lockcore", test: "TestLeaseCanceledParent",
 		},
 		{
 			name: "canceled-grant-kept", what: "A grant whose call is canceled between the reply and its use is renewed without a holder.",

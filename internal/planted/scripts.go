@@ -86,7 +86,7 @@ func scripts() []mistake {
 		{
 			name: "complete-without-check", what: "The completion of a stale holder ends the hold of its successor.",
 			edits: []edit{{"completion-of-own-hold", operandNever(1)}},
-			pkg:   "lockcore", test: "TestLeaseLateCompletion", fast: true,
+			pkg:   "lockcore", test: "TestLeaseLateCompletion",
 		},
 		{
 			name: "complete-wakes-nobody", what: "The waiters are not notified of a record.",
