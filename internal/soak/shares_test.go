@@ -222,12 +222,15 @@ func (s *sharing) judge() {
 	s.Logf("soak of shares: %v, %d processes: %d holds %v, %d violations, %d kills, %d pauses, %d black holes; permits of the dead free after at most %v, p99 %v (%d kills, %d more had lost their lease before); %d holds lost, %d calls unavailable, %d refused, %d waits canceled, longest wait %d ms",
 		*sharesFor, sharingProcs, len(s.holds), kinds, len(bad), s.kills, s.pauses, s.holes, most, p99, len(s.freed), s.unjudged,
 		sum.Lost, sum.Unavailable, sum.Refused, sum.Gone, sum.LongestMS)
-	if len(kinds) < 3 || *sharesFor >= judgeShort && (len(s.freed) == 0 || s.pauses == 0 || s.holes == 0 || sum.Lost == 0) {
+	if len(kinds) < 3 || *sharesFor >= everyFault && (len(s.freed) == 0 || s.pauses == 0 || s.holes == 0) || *sharesFor >= someLost && sum.Lost == 0 {
 		s.Error("inconclusive")
 	}
 }
 
-const judgeShort = 20 * time.Second // a run as long as this has every fault
+const (
+	everyFault = 20 * time.Second // a run as long as this has every fault
+	someLost   = time.Minute      // in a run as long as this a fault lasts longer than a lease that is held
+)
 
 // count checks that each key has as many permits as its limit, and that nothing is left behind.
 func (s *sharing) count() {
