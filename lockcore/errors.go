@@ -164,7 +164,7 @@ func (e *BusyError) text() string {
 	case e.kept():
 		return fmt.Sprintf("its last run has ended, it is kept for another %v", left)
 	case e.Shares > 0:
-		return fmt.Sprintf("shares of weight %d are held, the lease that blocks this call ends in %v unless it is renewed; the last share was granted to %v", e.Shares, left, by)
+		return fmt.Sprintf("shares of weight %d are held, a lease that blocks this call ends in %v unless it is renewed; the last share was granted to %v", e.Shares, left, by)
 	case e.Local:
 		return fmt.Sprintf("held for %v by %v", held, by)
 	}

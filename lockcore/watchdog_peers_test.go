@@ -231,9 +231,9 @@ func (c *canceledAtLook) Err() error {
 	return c.Context.Err()
 }
 
-// RedLock.net #68: 35 locks that nobody released any more were renewed, one for almost a week.
-// Redisson #1626 has such a lock, and Redisson #2254 and python-redis-lock #106 request a bound.
-// Here MaxHold is one.
+// RedLock.net #68: 35 locks of finished calls, which had not released them, were renewed, one for
+// almost a week. Redisson #1626 has such a lock, and Redisson #2254 and python-redis-lock #106
+// request a bound. Here MaxHold is one.
 func TestPeer_redlockNetOrphansRenewedForAWeek(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{MaxHold: time.Hour}))

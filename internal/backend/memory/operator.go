@@ -1,0 +1,118 @@
+package memory
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// This file contains the rules of what operators call. They have the form of those in rules.go.
+
+// inspect returns the state of a key.
+func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, backend.Status) {
+	k.expire(e.now)
+	stored := k
+	k.clampEnd(e.now)
+	if !k.plain {
+		stored = k
+	}
+	s := backend.Status{
+		State: backend.StateFree, Holder: k.holder, Token: k.lastToken(), Attempt: int(k.attempts), Queue: len(k.queue), Revoked: k.revoked,
+		Parked: len(k.parked), ParkedFor: k.oldestParked(e.now),
+	}
+	if s.Parked > 0 {
+		s.OldestParked = k.parked[0].text
+	}
+	if k.token > 0 {
+		s.HeldFor = k.heldFor(e.now)
+	}
+	if k.state == held {
+		s.Locker = k.locker
+	}
+	if s.Token > 0 {
+		s.GrantedAt = time.UnixMicro(s.Token)
+	}
+	if k.live(e.now) {
+		s.Remaining = duration(k.end - e.now)
+	}
+	left := max(k.left(e.now), 0)
+	switch {
+	case k.state == done:
+		if k.end != 0 {
+			left = max(min(left, k.end-e.now), 0)
+		}
+		s.State, s.KeepLeft, s.Record = backend.StateDone, duration(left), k.recordPart(part)
+	case k.state == held && k.live(e.now):
+		s.State = backend.StateHeld
+	case kind == backend.KindOnce && (k.state == held || k.abandoned):
+		s.State, s.KeepLeft = backend.StateAbandoned, duration(left)
+	case k.state == reserved && k.live(e.now):
+		s.State = backend.StateReserved
+	case k.state == cooling && k.live(e.now):
+		s.State = backend.StateCooling
+	default:
+		s.Died = k.state == held || k.abandoned
+	}
+	if k.state == shared && k.live(e.now) {
+		k.inspectShares(&s, e.now)
+		s.Died = false
+	}
+	return stored, s
+}
+
+// revoke marks a hold as revoked, so that its renewals fail. The key stays held until the holder
+// releases it or the lease expires. id names the revocation, so that a repeat does not revoke the
+// next hold.
+func revoke(k key, id string, e env) (key, []notice) {
+	k.expire(e.now)
+	k.clampEnd(e.now)
+	k.unfold(e.now)
+	if slices.Contains(k.ended, id) {
+		return k, nil
+	}
+	k.remember(id, e.now)
+	if !k.live(e.now) || k.state != held && !k.sharesHeld(e.now) {
+		return k, nil
+	}
+	k.revoked = true
+	if k.state == shared {
+		return k, k.revokeShares(e.now)
+	}
+	return k, []notice{{k.locker, backend.Notification{Event: backend.EventRevoked, Request: k.owner}}}
+}
+
+// clearKey frees a key that is not held, and forgets its record. It keeps the greatest token. id
+// names the request, so that a repeat does not clear newer data.
+func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.ClearReply, []notice) {
+	k.expire(e.now)
+	k.clampEnd(e.now)
+	k.unfold(e.now)
+	same := k.lastToken() == r.Token && (k.state == done) == r.Done
+	switch {
+	case slices.Contains(k.ended, id):
+		return k, backend.Cleared, nil
+	case r.Condition == backend.ClearIfUnreadable || r.Condition == backend.ClearIfSame && !same:
+		return k, backend.ClearChanged, nil
+	case k.state == held && k.live(e.now) || k.sharesHeld(e.now):
+		return k, backend.ClearHeld, nil
+	case k.empty():
+		k.remember(id, e.now)
+		return k, backend.Cleared, nil
+	}
+	k.keep(backend.FreeTTL, e.now)
+	if k.state == held { // it may have used all tokens of its grant
+		k.used = k.greatestToken()
+	}
+	k.abandoned, k.holder, k.fingerprint, k.attempts, k.record, k.completedBy = false, "", "", 0, nil, ""
+	var notices []notice
+	if k.state != reserved {
+		k.closePhase()
+		notices = k.reserve(e)
+	} else {
+		k.outlive(ceilMillis(reserveTime)+minute, e.now) // as in reserve
+	}
+	k.keepWaker(e.now)
+	k.remember(id, e.now)
+	return k, backend.Cleared, notices
+}
