@@ -70,10 +70,11 @@ func (n *node) calmFor() time.Duration {
 	return n.w.now() - time.Duration(since)
 }
 
-// goodFor returns for how long no fault can have disturbed renewals.
+// goodFor returns for how long no fault can have disturbed renewals. A kill during a fault lasts
+// after the end of that fault.
 func (n *node) goodFor() time.Duration {
 	since := n.bad.Load()
-	if since == 0 || n.slow.Load() {
+	if since == 0 || n.slow.Load() || n.killed.Load() {
 		return 0
 	}
 	return n.w.now() - time.Duration(since)
