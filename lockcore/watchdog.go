@@ -15,7 +15,7 @@ const (
 	batchKeys   = 1000                   // maximum number of leases in one round trip
 	minPassTime = 100 * time.Millisecond // minimum timeout of a batch, and the timeout of Route
 	maxTryTime  = 30 * time.Second       // maximum timeout of a batch: a later reply counts as lost
-	maxTries    = 3                      // maximum number of renewals of one lease in flight
+	maxTries    = 5                      // maximum number of renewals of one lease in flight
 	maxPause    = 5 * time.Second        // longest pause after an error
 )
 
@@ -24,9 +24,11 @@ const (
 // flight. A batch that hangs delays no other batch.
 //
 // A lease stays in the heap while renewals of it are in flight. If a renewal has no reply after a
-// sixth of the lease, another one is sent beside it, on another connection, up to maxTries. If the
-// replies are late because the process is overloaded, more renewals would make that worse. Two
-// rules limit that. At most batchKeys leases, or a tenth of all, have more than one renewal in
+// sixth of the lease, another one is sent beside it, on another connection, up to maxTries. That is
+// one for each sixth from the first renewal on, which is due after a sixth at the earliest. So a
+// network that works again before the last third of the lease keeps the lease, however many
+// renewals were lost before. If the replies are late because the process is overloaded, more
+// renewals would make that worse. Two rules limit that. At most batchKeys leases, or a tenth of all, have more than one renewal in
 // flight. And lag shortens the period only if the leases of the Locker fit into one batch.
 //
 // A late reply counts while the lease is valid. Each renewal extends the lease from the time of its
@@ -207,7 +209,7 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 			continue
 		}
 		switch {
-		case g.renewing == maxTries: // no renewal has a reply yet, and one more would not help
+		case g.renewing == maxTries: //planted:most-tries
 		case g.renewing > 0 && w.extra >= most: // the renewals in flight may get a reply soon
 			putOff = append(putOff, g)
 			continue

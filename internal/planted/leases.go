@@ -57,6 +57,16 @@ func leases() []mistake {
 			pkg:   "lockcore", test: "TestPeer_redissonForgottenScripts",
 		},
 		{
+			name: "watchdog-broken-connection", what: "A renewal that finds a broken connection counts as one without a reply.",
+			edits: []edit{{"renewal-again", never()}},
+			pkg:   "internal/backend/redis", test: "TestRenewBrokenConnections",
+		},
+		{
+			name: "watchdog-gives-up", what: "After three renewals without a reply the watchdog sends no other one.",
+			edits: []edit{{"most-tries", value("g.renewing >= 3")}},
+			pkg:   "lockcore", test: "TestRenewAfterThreeLost",
+		},
+		{
 			name: "max-hold-ignored", what: "MaxHold ends nothing: a handler that hangs is renewed forever.",
 			edits: []edit{{"max-hold", skip()}},
 			pkg:   "lockcore", test: "TestPeer_redlockNetOrphansRenewedForAWeek",

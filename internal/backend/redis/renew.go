@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 const scriptBlock = 100 // maximum number of keys of one renew.lua command
 
 // Renew sends a batch in one round trip. If the server does not have a script, Renew sends the
-// batch once more in full. In a cluster the caller makes a batch for each server, see Route.
+// batch once more in full. If the connection is broken, Renew sends the batch again at once, as
+// often as insist. In a cluster the caller makes a batch for each server, see Route.
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
 	per, c := scriptBlock, b.conn
 	if !c.single {
@@ -21,14 +23,17 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 	}
 	v, err := c.inGoroutine(ctx, func() (any, error) {
 		res := make([]backend.RenewReply, len(rs))
-		c.renewBy(ctx, rs, per, res, false)
-		for _, r := range res {
-			if r.Err != nil && redis.HasErrorPrefix(r.Err, "NOSCRIPT") { //planted:script-unknown
-				c.renewBy(ctx, rs, per, res, true)
-				break
+		for tries, inFull := 1, false; ; {
+			c.renewBy(ctx, rs, per, res, inFull)
+			switch {
+			case !inFull && slices.ContainsFunc(res, unknownScript): //planted:script-unknown
+				inFull = true
+			case tries <= 2*ownPoolSize && slices.ContainsFunc(res, brokenReply) && backend.Sleep(ctx, time.Millisecond): //planted:renewal-again
+				tries++
+			default:
+				return res, nil
 			}
 		}
-		return res, nil
 	})
 	if res, ok := v.([]backend.RenewReply); ok && err == nil {
 		return res
@@ -39,6 +44,12 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 	}
 	return res
 }
+
+func unknownScript(r backend.RenewReply) bool {
+	return r.Err != nil && redis.HasErrorPrefix(r.Err, "NOSCRIPT")
+}
+
+func brokenReply(r backend.RenewReply) bool { return broken(r.Err) }
 
 // renewBy sends a batch. If inFull is true, it sends the text of the scripts instead of their
 // digests.
