@@ -18,8 +18,7 @@ func Final(err error) error {
 }
 
 // NoEffect marks an error of a run that had no effect: Once releases the key, even with AtMostOnce.
-// If the run was a takeover, the key stays abandoned, because the effect of the earlier run is
-// unknown. NoEffect(nil) is nil.
+// NoEffect(nil) is nil.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil

@@ -185,13 +185,15 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //     error of the codec. Later calls return ErrNoResult.
 //   - fn returns [Final](err): the error is recorded. Later calls return a *[RecordedError] with
 //     its text.
-//   - fn returns [NoEffect](err): the key is released, even with AtMostOnce. If this run was a
-//     takeover, the key is abandoned again, so the next run is a takeover too.
+//   - fn returns [NoEffect](err): the key is released, even with AtMostOnce.
 //   - fn returns [Unknown](err): the key is abandoned. The next call takes it over, or with
 //     AtMostOnce is refused.
 //   - fn called [Ticket]: nothing is recorded. Outcome is HandedOver.
 //   - fn panics or calls runtime.Goexit: the key is released, or with AtMostOnce abandoned. The
 //     panic continues.
+//
+// If this run was a takeover, a key that would be released is abandoned again: the effect of the
+// earlier run is still unknown. So the next run is a takeover too.
 //
 // Result.Outcome tells whether fn ran in this call, ran in this call after an abandoned run, or was
 // replayed. It does not tell whether fn succeeded.
@@ -276,7 +278,7 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 		} else if o.Mode == AtMostOnce { // a panic or runtime.Goexit: fn may have had its effect
 			_ = lease.Abandon(ctx)
 		} else {
-			_ = lease.Release(ctx)
+			_ = giveBack(ctx, lease)
 		}
 		err = because(lost, err)
 	}()
@@ -318,14 +320,14 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		default:
 			rec.Ending, rec.Codec, rec.Data = idempotency.Done, o.Codec.Name(), data
 		}
-	case errors.As(*err, new(*unknownError)), errors.As(*err, new(*noEffectError)) && lease.Abandoned():
-		return lease.Abandon(ctx) // after a takeover the effect of the earlier run is still unknown
+	case errors.As(*err, new(*unknownError)):
+		return lease.Abandon(ctx)
 	case errors.As(*err, new(*noEffectError)):
-		return lease.Release(ctx)
+		return giveBack(ctx, lease)
 	case errors.As(*err, new(*finalError)), o.Mode == AtMostOnce: //planted:failure-is-final
 		rec.Data = []byte(clip((*err).Error()))
 	default:
-		return lease.Release(ctx)
+		return giveBack(ctx, lease)
 	}
 	b, encErr := rec.Encode()
 	if encErr != nil { // the record is invalid: a tombstone keeps the work from running again
@@ -333,6 +335,15 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		b, _ = idempotency.Content{Ending: idempotency.Tombstone, Fingerprint: rec.Fingerprint}.Encode()
 	}
 	return lease.Complete(ctx, b, o.Keep)
+}
+
+// giveBack ends a run that had no result. After a takeover the effect of the earlier run is still
+// unknown, so the key is abandoned again.
+func giveBack(ctx context.Context, lease *lockcore.Lease) error {
+	if lease.Abandoned() { //planted:takeover-stays
+		return lease.Abandon(ctx)
+	}
+	return lease.Release(ctx)
 }
 
 // encode returns a panic of c as an error. fn has succeeded, and must not run again because of c.

@@ -109,7 +109,7 @@
 //	closed       the Locker was closed while the call waited
 //	bad_record   the key is done, but its record does not decode
 //	lost         the handler ran, but the lease ended before it returned; holdfast.cause has the reason
-//	unknown      the handler ran and abandoned its key: a panic with AtMostOnce, guard.Unknown, or guard.NoEffect after a takeover
+//	unknown      the handler ran and abandoned its key: a panic with AtMostOnce, guard.Unknown, or a takeover that failed
 //
 // The status of the span is Error, with error.type, for failed, abandoned, unavailable, closed,
 // bad_record, lost and unknown. Otherwise it is not set.

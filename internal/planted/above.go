@@ -43,6 +43,11 @@ func above() []mistake {
 			pkg:   "guard", test: "TestOnceFailure",
 		},
 		{
+			name: "takeover-forgotten", what: "A takeover that fails releases its key, so no later run learns of the abandoned one.",
+			edits: []edit{{"takeover-stays", never()}},
+			pkg:   "guard", test: "TestOnceTakeoverFails",
+		},
+		{
 			name: "refusal-recorded", what: "An inner guard that did not let the handler run makes the outer one record a failure.",
 			edits: []edit{{"conflict-has-no-effect", call("$0")}},
 			pkg:   "middleware/asynqmw", test: "TestOnceAroundBusyExclusive",

@@ -85,9 +85,9 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //
 // If the handler does not return nil:
 //
-//   - It returns an error: asynq gets it, the key is released, and the retry runs. With
-//     guard.AtMostOnce the failure is recorded, unless guard.NoEffect marks it, and each later
-//     attempt gets a *guard.RecordedError.
+//   - It returns an error: asynq gets it, the key is released, and the retry runs. If the run was a
+//     takeover, the retry is one too. With guard.AtMostOnce the failure is recorded, unless
+//     guard.NoEffect marks it, and each later attempt gets a *guard.RecordedError.
 //   - It returns guard.Final(err): the failure is recorded in either mode, and each later attempt
 //     gets a *guard.RecordedError.
 //   - It returns guard.Unknown(err): asynq gets the error, and the key is abandoned. The retry

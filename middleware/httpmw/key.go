@@ -183,10 +183,10 @@ func Key(ctx context.Context) string {
 }
 
 // NoEffect reports that the request had no effect. The handler's response is not recorded, and the
-// key is released, even with guard.AtMostOnce. So the client can send the same request again. It is
-// for a handler that fails before its effect, like guard.NoEffect. If the handler panics, NoEffect
-// does nothing: with guard.AtMostOnce the key is abandoned. It also does nothing outside of
-// Idempotent, and if the handler calls [Unknown] too.
+// key is released, even with guard.AtMostOnce. So the client can send the same request again. After
+// a takeover the key is abandoned again. NoEffect is for a handler that fails before its effect,
+// like guard.NoEffect. If the handler panics, NoEffect does nothing: with guard.AtMostOnce the key
+// is abandoned. It also does nothing outside of Idempotent, and if the handler calls [Unknown] too.
 func NoEffect(ctx context.Context) {
 	if r := runningIn(ctx); r != nil {
 		r.noEffect.Store(true)

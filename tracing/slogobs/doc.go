@@ -42,7 +42,7 @@
 //	renewal failed                warn   no reply; once until a renewal succeeds
 //	record not stored             error  the work is done, and the next call may run it again
 //	record stored late            info   stored asynchronously, after Redis did not reply at first
-//	outcome unknown               error  the handler abandoned the key: guard.Unknown, guard.NoEffect after a takeover, or a panic with AtMostOnce
+//	outcome unknown               error  the handler abandoned the key: guard.Unknown, a panic with AtMostOnce, or a takeover that failed
 //	release failed                info   no reply; the key is free at the end of its lease at the latest
 //	took over                     warn   a once key that the previous holder abandoned: its work may be half done
 //	refused                       info   busy, closed
