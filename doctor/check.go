@@ -89,9 +89,9 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s %s%s: %s. %s %s", f.Severity, f.Code, at, f.Seen, f.Consequence, f.Remedy)
 }
 
-// Check examines the servers of rdb: eviction, persistence, replicas, version, clocks, latency
-// relative to the lease, and whether the client's user has all rights that the scripts need. Pass
-// the arguments of lockcore.New. Of o only Prefix, Terms.Lease and ReplicaAcks matter.
+// Check examines the servers of rdb: eviction, persistence, replicas, version, clocks and latency
+// relative to the lease. It also checks whether the client's user has all rights that the scripts
+// need. Pass the arguments of lockcore.New. Of o only Prefix, Terms.Lease and ReplicaAcks matter.
 //
 // Check is for a program's start, a health page or a shell (holdfast doctor). It examines every
 // primary of a Cluster. It takes about a second on a server nearby, and at most 35 s.

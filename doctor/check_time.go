@@ -30,8 +30,8 @@ type sample struct {
 // offset is how far the server's clock is ahead, with an error of at most half of took.
 func (s sample) offset() time.Duration { return s.clock.Sub(s.sent.Round(0).Add(s.took / 2)) }
 
-// measure takes the samples. It returns no error for a user without the right to TIME, which tryOut
-// reports, nor for a Sentinel, which does not know the command.
+// measure takes the samples. It returns no error for a user without the right to TIME, because
+// tryOut reports that. It returns none for a Sentinel either, which does not know the command.
 func (n *node) measure(ctx context.Context) error {
 	began := time.Now()
 	for i := range roundTrips {

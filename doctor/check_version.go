@@ -48,8 +48,8 @@ func (n *node) checkVersion() {
 		"Compare the package's changelog, or update to at least "+listVersions(fixed)+". Give EVAL only to users who need it.")
 }
 
-// luaFixed reports whether v has the fixes: its branch has them and v is not older, or its branch
-// is later than all of fixed.
+// luaFixed reports whether v has the fixes. It does if v is not older than the entry of its branch
+// in fixed, or if its branch is later than all of fixed.
 func luaFixed(v version, fixed []version) bool {
 	for _, f := range fixed {
 		if v[0] == f[0] && v[1] == f[1] {

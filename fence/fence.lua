@@ -15,7 +15,8 @@ else
   local time = redis.call('TIME')
   if token < time[1] * 1000000 + time[2] - ARGV[3] * 1000 then return {0, '0'} end
 end
--- SET comes before the command: a write without it would not be fenced, and maxmemory refuses SET.
+-- SET comes before the command: a write without the SET would not be fenced, and maxmemory may
+-- refuse the SET.
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[4])
 if not ARGV[5] then return {1} end
 return {1, redis.call(ARGV[5], KEYS[2], unpack(ARGV, 6))}

@@ -14,8 +14,8 @@ const (
 	maxToken  = 1 << 53 // Lua numbers are exact up to this value; today's tokens are a fifth of it
 )
 
-// ErrNoHold is the error of [Of] and [Current] for a ctx that holds no key: it never did, or its
-// hold was released or lost. If ctx has ended, the error also wraps its cause.
+// ErrNoHold is the error of [Of] and [Current] for a ctx that holds no key. It never held one, or
+// its hold was released or lost. If ctx has ended, the error also wraps its cause.
 var ErrNoHold = errors.New("fence: ctx does not hold the key")
 
 // Hold identifies one hold of a key for a resource. You can send its fields to another process, for

@@ -44,8 +44,9 @@ type Redis struct {
 	//   - Writers of a resource may have different Keeps up to 24 h.
 	//   - If one of them has a Keep above 24 h, all must have the same Keep. A writer with a
 	//     shorter Keep makes the data expire too early, and an old hold is accepted.
-	//   - Do not change a Keep above 24 h, and do not raise a Keep above 24 h, while old holds
-	//     exist. A hold is old if it began before the last writer with the old value stopped.
+	//   - While old holds exist, do not change a Keep that is above 24 h, and do not raise a Keep
+	//     to more than 24 h. A hold is old if it began before the last writer with the old value
+	//     stopped.
 	Keep time.Duration
 }
 

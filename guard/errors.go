@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// Final marks an error as final: Once records it, and later calls return a [RecordedError] with the
-// same text, cut to 4 KiB, instead of another run. Final(nil) is nil.
+// Final marks an error as final: Once records it. Later calls do not run fn, and return a
+// [RecordedError] with the same text, cut to 4 KiB. Final(nil) is nil.
 func Final(err error) error {
 	if err == nil {
 		return nil
@@ -37,10 +37,10 @@ func Unknown(err error) error {
 	return &unknownError{err}
 }
 
-// because returns the error of a run. lost is the reason for which the lease of the run ended
-// early, or nil. err is the error that the function of the run returned. The error of a ctx does
-// not say why the ctx ended. So because adds lost to such an error. errors.Is and errors.As still
-// find the marks on err and the errors that it wraps.
+// because returns the error of a run. lost is the reason why the lease of the run ended early, or
+// nil. err is the error that the function of the run returned. The error of a ctx does not say why
+// the ctx ended. So because adds lost to such an error. errors.Is and errors.As still find the
+// marks on err and the errors that it wraps.
 func because(lost, err error) error {
 	switch {
 	case lost == nil:

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Exclusive runs fn while it holds key alone: no other Exclusive, [Shared] or [Limited] of the key
+// Exclusive runs fn while it holds key alone. No other Exclusive, [Shared] or [Limited] of the key
 // runs meanwhile, in any process with the same Redis and prefix. It waits up to t.Wait (2 s by
 // default) for the key. fn gets a ctx that is canceled before the lease can end. [context.Cause]
 // then returns the reason. t.Limit and t.Weight must be 0.

@@ -209,7 +209,7 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //   - The record of a failure has the text of fn's own error, without the cause.
 //
 // A crash between the effect of fn and its record leaves the key abandoned, and o.Mode decides what
-// happens then. If that is not enough, pass the key on to the system that has the effect, or record
+// happens then. If that is not enough, pass the key on to the system that has the effect. Or record
 // the effect in the same transaction, see package sqlonce.
 func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions, fn func(context.Context) (T, error)) (Result[T], error) {
 	var res Result[T]
@@ -238,9 +238,9 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	return run(ctx, lease, o, fn)
 }
 
-// refused returns the fingerprint that Redis compares, and reported the one in the record. Redis
-// does not compare a key without a stored fingerprint. So a change of ReportOnly does not refuse
-// done keys.
+// refused returns the fingerprint that Redis compares. reported returns the one in the record.
+// Redis compares no fingerprint for a key that has none stored. So a call for a done key is not
+// refused after a change of ReportOnly.
 func (o *OnceOptions) refused() []byte {
 	if o.ReportOnly {
 		return nil

@@ -29,10 +29,10 @@ func Shared(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 	return hold(ctx, "Shared", locks, key, t, fn)
 }
 
-// Limited runs fn while it holds one of n permits of the key: at most n calls of the key run at the
-// same time, in all processes with the same Redis and prefix. With t.Weight a call takes that many
-// permits. With t.MinHold at most n calls begin within that time, which is a rate limit. n is 1 to
-// 1,000,000, and t.Limit must be 0. Limited returns the errors of [Exclusive].
+// Limited runs fn while it holds one of n permits of the key. So at most n calls of the key run at
+// the same time, in all processes with the same Redis and prefix. With t.Weight a call takes that
+// many permits. With t.MinHold at most n calls begin within that time, which is a rate limit. n is
+// 1 to 1,000,000, and t.Limit must be 0. Limited returns the errors of [Exclusive].
 //
 //   - Calls of one process are granted in the order of their arrival, and processes take turns. A
 //     call whose weight does not fit yet keeps the calls behind it waiting, even if there is room

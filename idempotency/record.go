@@ -148,8 +148,9 @@ func (r Content) Validate() error {
 }
 
 // Value decodes the result of the run into v, a pointer to a zero value. c is the codec that
-// encoded it. Value returns an error if the run failed, if its result was not stored, if the record
-// names another codec, and if c fails or panics. Do not use v after an error.
+// encoded it. Value returns an error if the run failed, or if its result was not stored. It also
+// returns one if the record names another codec, or if c fails or panics. Do not use v after an
+// error.
 func (r Content) Value(c Codec, v any) (err error) {
 	if r.Ending != Done {
 		return fmt.Errorf("idempotency: record has no value: its ending is %v", r.Ending)

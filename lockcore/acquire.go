@@ -46,7 +46,7 @@ type call struct {
 	firstRequest request       // most calls need one request
 	owned        struct {      // what giveUp must release
 		place   bool
-		leads   bool // with share: the call is also the leader; request may be set
+		leads   bool // only with share: the call is also the leader, and request may be set
 		request *request
 		grant   *grant
 		share   *grant // grant of a share; the call is the leader only if leads is set

@@ -97,8 +97,8 @@ func (l *Locker) dropAll() int {
 const closeGrace = 100 * time.Millisecond
 
 // join waits for the background work until ctx ends. Then it ends the ctx and the connections of
-// the rest: a command under way on the Locker's own connections fails at once, not at its time
-// limit.
+// the remaining work. So a command under way on the Locker's own connections fails at once, not at
+// its time limit.
 func (l *Locker) join(ctx context.Context) {
 	settled := l.settle(ctx)
 	all := make(chan struct{})

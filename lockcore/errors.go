@@ -117,8 +117,8 @@ type BusyError struct {
 	// key. It is 0 if Holder is empty.
 	HeldFor time.Duration
 	// Remaining is the rest of the lease if it is not renewed, of the reservation, or of MinHold.
-	// Of a shared key it is the time until its first share ends, or, if the request was for the key
-	// alone, until its last share ends.
+	// Of a shared key it is the time until its first share ends. If the request was for the key
+	// alone, it is the time until the last share ends.
 	Remaining time.Duration
 	// Queue is the number of calls in the local queue. If another process has the key, it includes
 	// the processes in the remote queue.
@@ -134,8 +134,8 @@ type BusyError struct {
 	// last. So the holder runs in this process. If the handler of that hold made this call, it did
 	// not pass on its ctx.
 	Local bool
-	// Nested is true if ctx carries the hold, but another nested call of that hold runs, and this
-	// call did not get the ctx of that call.
+	// Nested is true if ctx carries the hold, but another nested call of that hold runs. This call
+	// did not get the ctx of that call.
 	Nested bool
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // end hands the key to another call of this process, or ends the hold in Redis. It passes the
-// leadership on. alive reports whether the lease has not ended early. now is the time at which the
-// last run returned.
+// leadership on. alive is false if the lease has ended early. now is the time at which the last run
+// returned.
 func (h *hold) end(ctx context.Context, e outcome, alive bool, now time.Time) (handed, stale bool, err error) {
 	g := h.grant
 	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.coolUntil.IsZero() || !now.Before(e.coolUntil))

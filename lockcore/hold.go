@@ -144,7 +144,7 @@ func (h *hold) emit(e Event) {
 		}
 		t.overrun = true
 	case Released:
-		if e.Lost != nil && !t.lost { // the handler returned after the loss but before Lost was emitted
+		if e.Lost != nil && !t.lost { // the handler returned after the loss, before Lost was emitted
 			h.emitShielded(Lost{Cause: e.Lost})
 		}
 		t.closed = true
@@ -170,7 +170,8 @@ func (h *hold) checkOverrun() {
 	}
 }
 
-// running reports whether the lease has not ended early and a run has not returned.
+// running reports whether a run has not returned yet. It returns false after the lease has ended
+// early.
 func (h *hold) running() bool {
 	h.grant.mu.Lock()
 	defer h.grant.mu.Unlock()

@@ -83,7 +83,7 @@ func (c *call) onSendFailed(req *request, sent time.Time, err error) error {
 		return s.refusal(c)
 	}
 	tries := c.queue.recordReply(req, sent, acquired{}, err)
-	over := c.waited() - c.maxWait() // at least CallTimeout only if earlier leaders of the queue have sent requests too
+	over := c.waited() - c.maxWait() // reaches CallTimeout only if earlier leaders of the queue have sent requests too
 	// After a pause of the process, the first send may time out although Redis works. So one
 	// failure is not enough.
 	if c.l.backend.Permanent(err) || over >= 0 && (tries >= minFailures || tries > 1 && over >= backend.CallTimeout) {

@@ -174,9 +174,9 @@ func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration
 	return le.end(ctx, outcome{completed: true, record: record, keep: keep})
 }
 
-// Abandon ends the lease without an outcome, as a crash would, but at once: the next call takes the
-// key over, or a Claim with AtMostOnce is refused. An abandoned key is remembered for Claim.Keep,
-// at least 24 h. Abandon returns the same as Release.
+// Abandon ends the lease at once and without an outcome, as if the process had crashed. The next
+// call takes the key over. A Claim with AtMostOnce is refused. An abandoned key is remembered for
+// Claim.Keep, at least 24 h. Abandon returns the same as Release.
 func (le *Lease) Abandon(ctx context.Context) error { return le.end(ctx, outcome{abandoned: true}) }
 
 // outcome says how a hold ends.

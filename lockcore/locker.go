@@ -83,8 +83,8 @@ type Locker struct {
 	wake     wake
 	shards   [shards]shard // of the local queues
 
-	// givens has channels, see call.given. It is not global, because a channel belongs to the
-	// bubble of testing/synctest that made it.
+	// givens is a pool of channels for call.given. It is not global, because a channel belongs to
+	// the bubble of testing/synctest that made it.
 	givens sync.Pool
 
 	base context.Context //nolint:containedctx // ends when Close gives up; parent of all background work
@@ -95,8 +95,8 @@ type Locker struct {
 
 	mu     sync.Mutex
 	closed bool
-	// grants has the grants by id, from the reply to the end of the last run. Of the grants of a
-	// share it has one.
+	// grants has the grants by id, from the reply to the end of the last run. If a share has
+	// several grants, only one of them is in grants.
 	grants  map[string]*grant
 	byAge   ageList                            // the grants whose leases have not ended, by age
 	calls   int                                // calls under way

@@ -74,7 +74,7 @@ type Observer interface {
 	//     and Unparked
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". The backend stores at most 128 bytes
-	// of it with the hold, without control characters, so that a waiter can link to the span of the
+	// of it with the hold, without control characters. So a waiter can link to the span of the
 	// holder.
 	Traceparent(ctx context.Context) string
 }

@@ -88,8 +88,8 @@ func (e *entry) nearestOpenLocked() *entry {
 	return e
 }
 
-// holds reports whether a ctx that carries e has the key now: the hold is valid, and a run on the
-// path of e has not returned.
+// holds reports whether a ctx that carries e has the key now. It does if the hold is valid, and a
+// run on the path of e has not returned.
 func (e *entry) holds() bool {
 	e.of.grant.mu.Lock()
 	defer e.of.grant.mu.Unlock()
@@ -194,8 +194,9 @@ func newNested(ctx context.Context, h *hold) *nested {
 	return n
 }
 
-// enter makes n a run inside e, or inside the nearest open ancestor of e. It returns false if no
-// entry on the path is open, if the hold is not valid, or if that entry already has a child.
+// enter makes n a run inside e, or inside the nearest open ancestor of e. It returns false if the
+// hold is not valid, if no entry on the path is open, or if the nearest open entry already has a
+// child.
 func (e *entry) enter(n *nested) bool {
 	e.of.grant.mu.Lock()
 	defer e.of.grant.mu.Unlock()

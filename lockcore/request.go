@@ -179,7 +179,7 @@ func (req *request) unsubscribe() {
 	}
 }
 
-// discard ends a request that no call needs any more. No notification is lost meanwhile: undo adds
+// discard ends a request that no call needs any more. No notification is lost meanwhile. undo adds
 // the withdrawal to the cleanup queue before unsubscribe, and Hurry passes an earlier signal on to
 // the withdrawal.
 func (req *request) discard() {
@@ -264,7 +264,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	g := &grant{
 		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: c.fingerprint,
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
-		since:      cmp.Or(r.Received, now), // the goroutine of a call in a group may run late, but clockPast needs a time soon after the grant
+		since:      cmp.Or(r.Received, now), // Received, because the goroutine of a call in a group may run late; clockPast needs a time soon after the grant
 		granted:    r.GrantedAt,
 		firstToken: r.Token, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,
 		sent: r.Sent, //planted:grant-counts-from

@@ -25,11 +25,11 @@ import (
 //     of several shares, and the next request of this process, go on side by side.
 //   - While the leader waits for its next send, a share of this process may be handed to it,
 //     because it is the oldest of the waiting calls. The goroutine that removes the leader from
-//     keyQueue.idle, under the mutex, decides. It is the one that hands the share over, or the
-//     leader itself.
+//     keyQueue.idle under the mutex wins: the leader itself, or the goroutine that hands the share
+//     over.
 //   - If a lease is lost, or a notification says that it is revoked, the share is closed, and no
-//     call joins. The loss of each other grant of the share is found by its own renewal. A grant
-//     that is registered after the share was closed is renewed at once.
+//     call joins. The other grants of the share find the loss with their own renewals. A grant that
+//     is registered after the share was closed is renewed at once.
 type share struct {
 	backend.Share
 	phase string    // names all shares of the key that are held at the same time
@@ -151,7 +151,7 @@ func (q *keyQueue) openShare(g *grant, c *call) {
 // waiting call. It does so until batchTime after the backend granted the share, even if g joined
 // the share later. The next leader takes over the request of the leader, which may be in the remote
 // queue. A leader that sends, or that requests another share, gets nothing. No other call gets the
-// share either, because it would overtake the leader. Then the share is released.
+// share either, because it would overtake the leader. Then the last user of the share releases it.
 //
 // handed is the number of hand-offs under g, or 0 if the share was not handed off.
 func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {

@@ -289,7 +289,7 @@ func (l *Locker) reenter(ctx context.Context, e *entry, t *Terms) (le *Lease, st
 	if e.enter(n) {
 		return &n.Lease, start, nil
 	}
-	if !e.of.valid() { // end it before the call competes: after a late renewal the call would wait for its own hold
+	if !e.of.valid() { // otherwise a late renewal could keep the hold, and the call would wait for its own hold
 		e.of.grant.expire()
 	}
 	entered, start, err := e.await(ctx, cmp.Or(t.Wait, l.terms.Wait), n)

@@ -61,7 +61,7 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 	if le.ended.Load() || !h.valid() {
 		return "", le.endedBy()
 	}
-	if h.hasNested() { // handOver would refuse it after a useless command
+	if h.hasNested() { // handOver would refuse the hold too, but only after a useless command
 		return "", errNestedTicket
 	}
 	reply, _ := l.backend.Extend(ctx, backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: d, Retention: g.retention(d)})

@@ -22,8 +22,8 @@ const (
 // receive never blocks: it looks up a map entry and sends to a channel with capacity 1. closeIdle
 // decides under mu whether the subscription ends, and then cancels the ctx of listen under mu.
 // receive ignores an EventSubscribed whose ctx has ended. So no waiter registers with a
-// subscription that is about to end, and a late EventSubscribed of an old subscription does not
-// count for the next one.
+// subscription that is about to end. A late EventSubscribed of an old subscription does not count
+// for the next one.
 type wake struct {
 	l *Locker
 
@@ -259,8 +259,8 @@ func (l *Locker) onAgeTimer() {
 	}
 }
 
-// hasOldGrant reports whether there is an old grant, for which the subscription must stay open. If
-// there is none, hasOldGrant sets the timer, because the subscription may close.
+// hasOldGrant reports whether there is an old grant. The subscription must stay open for such a
+// grant. If there is none, hasOldGrant sets the timer, because the subscription may close.
 func (l *Locker) hasOldGrant() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -309,8 +309,8 @@ func (w *wake) check() {
 }
 
 // debounceRevoke returns the grant with this id if the notification of its revocation must be
-// checked now. It lets the first notification through at once, and then at most one per
-// revokePause. Otherwise it returns nil.
+// checked now, and nil otherwise. It lets the first notification through at once, and then at most
+// one per revokePause.
 func (l *Locker) debounceRevoke(id string) *grant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -343,8 +343,8 @@ func (l *Locker) debounceRevoke(id string) *grant {
 // NoRenew lease the renewal only reads the state.
 //
 // A share is closed first. A call that joined it before that may be in the list of its grants
-// already. Otherwise the call checks whether the share is closed after it has registered its grant,
-// see runShare.
+// already. Otherwise the call registers its grant and then checks whether the share is closed, see
+// runShare.
 func (l *Locker) revoked(id string) {
 	g := l.debounceRevoke(id)
 	if g == nil {

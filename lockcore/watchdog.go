@@ -24,12 +24,13 @@ const (
 // flight. A batch that hangs delays no other batch.
 //
 // A lease stays in the heap while renewals of it are in flight. If a renewal has no reply after a
-// sixth of the lease, another one is sent beside it, on another connection, up to maxTries. That is
-// one for each sixth from the first renewal on, which is due after a sixth at the earliest. So a
-// network that works again before the last third of the lease keeps the lease, however many
-// renewals were lost before. If the replies are late because the process is overloaded, more
-// renewals would make that worse. Two rules limit that. At most batchKeys leases, or a tenth of all, have more than one renewal in
-// flight. And lag shortens the period only if the leases of the Locker fit into one batch.
+// sixth of the lease, another one is sent beside it, on another connection, up to maxTries. The
+// first renewal is due after about a sixth at the earliest, so maxTries renewals last until the end
+// of the lease. If the network works again before the last third of the lease, the lease is kept,
+// even if all earlier renewals were lost. If the replies are late because the process is
+// overloaded, more renewals would make that worse. Two rules limit that. At most batchKeys leases,
+// or a tenth of all if that is more, have more than one renewal in flight. lag shortens the period
+// only if the leases of the Locker fit into one batch.
 //
 // A late reply counts while the lease is valid. Each renewal extends the lease from the time of its
 // send, so replies may arrive in any order. No reply revives a lease that has ended, because
@@ -117,8 +118,8 @@ func (w *watchdog) renewNow(g *grant) { w.dueIn(g, 0) }
 // hand-off.
 func (w *watchdog) publishSoon(g *grant) { w.dueIn(g, publishAfter) }
 
-// check makes those leases due at once that no renewal sent after since has renewed. A NoRenew
-// lease then stays in the heap until its state was read.
+// check makes leases due at once, except those that were renewed by a renewal sent after since. A
+// NoRenew lease then stays in the heap until its state was read.
 func (w *watchdog) check(all []*grant, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -282,8 +283,8 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 // A request that publishes a new hold runs code of the user: the Observer and the Value method of a
 // ctx. That code may hang. So another goroutine makes the requests, and send returns when ctx ends.
 // The goroutine ends when that code returns, and nothing waits for it. A lease has at most maxTries
-// batches in flight, and none after its end, so at most that many goroutines for it outlive their
-// batches.
+// batches in flight, and none after its end. So for each lease at most that many goroutines outlive
+// their batches.
 func (w *watchdog) send(ctx context.Context, batch []*grant) ([]backend.RenewReply, []*hold) {
 	requests, holders := make([]backend.RenewRequest, len(batch)), make([]*hold, len(batch))
 	made := make(chan struct{})

@@ -94,7 +94,8 @@ func (f *Faults) CutReply(m Match) *Fault { return f.plant(cutReply, m) }
 func (f *Faults) Hold(m Match) *Fault { return f.plant(hold, m) }
 
 // Struck is closed when the fault has hit a request. Then the request is lost or held, or its
-// connection is cut, or it is on its way to Redis and its reply will be lost.
+// connection is cut. After LoseReply or CutReply the request is on its way to Redis, and its reply
+// will not arrive.
 func (x *Fault) Struck() <-chan struct{} { return x.struck }
 
 // Replied is closed when Redis has executed the request that was hit. It is never closed for a lost

@@ -10,8 +10,8 @@ import (
 )
 
 // toServer sends requests to Redis. It owns the server's end of the connection. It ends when the
-// client has closed its end and no request is left, when Redis has closed its end, or when the
-// connection is cut.
+// connection is cut, or when Redis has closed its end. It also ends when the client has closed its
+// end and no request is left.
 func (c *conn) toServer() {
 	for {
 		data, ok := c.next()

@@ -86,7 +86,7 @@ func (t *trial) deadHolder() {
 }
 
 // ranOut lets another call acquire the key of a lease that was not renewed, as soon as Redis grants
-// it. It polls: a waiter would send its request only when the lease should be over.
+// it. It polls, because a waiter would send its request only when the lease should be over.
 func (t *trial) ranOut() {
 	a, b, key := t.locker(), t.locker(), t.key("late")
 	held := t.acquire(a, key, lockcore.Terms{Lease: shortLease, NoRenew: true})

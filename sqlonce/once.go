@@ -195,8 +195,8 @@ func check(tx Tx, key string, o Options) error {
 	return o.Validate()
 }
 
-// running is a call of do that ctx carries. Its key cannot be claimed again: in the same
-// transaction the row exists, and in another one the claim would wait for its own caller.
+// running is a call of do that ctx carries. Its key cannot be claimed again. In the same
+// transaction the row exists. In another transaction the claim would wait for its own caller.
 type running struct {
 	key     string
 	dialect fence.SQL

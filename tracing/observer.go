@@ -129,9 +129,9 @@ func (o *observer) Traceparent(ctx context.Context) string {
 	return c.Get("traceparent")
 }
 
-// spanOf returns the span of a holder's traceparent. It extracts into an empty context: if the
-// context had a span, an invalid traceparent would leave it there, and the waiter would link to
-// itself.
+// spanOf returns the span of a holder's traceparent. It extracts into an empty context. In a
+// context with a span, an invalid traceparent would leave that span in place, and the waiter would
+// link to itself.
 func spanOf(traceparent string) trace.SpanContext {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
 	return trace.SpanContextFromContext(ctx)

@@ -18,7 +18,7 @@ const (
 )
 
 // parkedKeys has the last event about the parked tasks of each key. A process gets no event when
-// another process runs a task, so the values of a key end when the tasks that this process parked
+// another process runs a task. So the values of a key end when the tasks that this process parked
 // must have come back. Until then the age of the oldest task stays that of the event. An age that
 // grows would also show tasks that other processes have run.
 //

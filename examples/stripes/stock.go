@@ -27,7 +27,7 @@ var (
 //
 //	CREATE TABLE stock (segment INT PRIMARY KEY, units INT NOT NULL, fence BIGINT NOT NULL DEFAULT 0)
 //
-// take replaces this statement, which changes no row if the segment is empty, or if a hold with a
+// take replaces this statement. It changes no row if the segment is empty, or if a hold with a
 // greater token has written to it:
 //
 //	UPDATE stock SET units = units - 1, fence = :token WHERE segment = :segment AND units > 0 AND fence <= :token

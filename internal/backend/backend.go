@@ -38,9 +38,9 @@ type Backend interface {
 	// Key returns a key with its stored names. It sends no command.
 	Key(kind Kind, name string) Key
 
-	// Acquire requests a key. Before that, it waits until the withdrawals of earlier requests for
-	// the key that may have been granted are confirmed. Otherwise the request could meet an unused
-	// grant of its own process.
+	// Acquire requests a key. If an earlier request for the key may have been granted and was
+	// withdrawn, Acquire first waits until that withdrawal is confirmed. Otherwise the request
+	// could meet an unused grant of its own process.
 	Acquire(ctx context.Context, r AcquireRequest) (AcquireReply, error)
 	// Renew extends leases, and returns a reply for each. It returns no later than the end of ctx.
 	Renew(ctx context.Context, rs []RenewRequest) []RenewReply

@@ -6,9 +6,9 @@ import (
 )
 
 // Register is a shared counter that checks fencing tokens. Holders of a key read it and write one
-// more. It accepts a call only if its token is greater than all tokens before, or equal to the last
-// one and of the same hold. If two holders overlap and the tokens do not separate them, an
-// increment is lost. The zero Register is ready.
+// more. It accepts a call if its token is greater than all tokens accepted before. It also accepts
+// further calls of the same hold with that token. If two holders overlap and the tokens do not
+// separate them, an increment is lost. The zero Register is ready.
 type Register struct {
 	mu       sync.Mutex
 	token    int64
@@ -60,8 +60,8 @@ func (r *Register) passLocked(token int64, by any) bool {
 }
 
 // Counts returns how many writes were accepted, and how many reads and writes were refused.
-// overlaps is the number of writes that a register without tokens would have accepted from a holder
-// earlier than that of the previous write.
+// overlaps is the number of writes whose token was smaller than that of the previous write. Such a
+// write is from an earlier holder, and a register without tokens would have accepted it.
 func (r *Register) Counts() (accepted, refused, overlaps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package history records the calls that many goroutines make on several Lockers on a real
 // redis-server. Each call is recorded with the time before it and the time after its return. Then
-// it checks the history of each key. TestHistory compares it with a model of a fenced reentrant
-// mutex and of a once key, by porcupine, and each holder increments a register that checks fencing
+// it checks the history of each key. TestHistory uses porcupine to compare it with a model of a
+// fenced reentrant mutex and of a once key. Each holder increments a register that checks fencing
 // tokens. TestHistoryShares does the same with readers and writers of the registers. Run it with
 //
 //	go test ./internal/history -count=1 -v -args -ops 1000000 -workers 64 -keys 256

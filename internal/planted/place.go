@@ -69,7 +69,7 @@ func (p places) inGo(file, text string) error {
 	fset := token.NewFileSet()
 	f := fset.AddFile(file, -1, len(text))
 	s.Init(f, []byte(text), nil, scanner.ScanComments)
-	for last := -1; ; { // last is the line of the last code
+	for last := -1; ; { // last is the last line with code
 		pos, tok, lit := s.Scan()
 		switch {
 		case tok == token.EOF:

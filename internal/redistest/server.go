@@ -33,7 +33,7 @@ type Server struct {
 	port  int
 	cmd   *exec.Cmd
 	guard *exec.Cmd   // kills the server if the test's process dies
-	alive io.Closer   // guard waits on it
+	alive io.Closer   // guard waits until this is closed
 	least atomic.Bool // Lockers have the least rights, see [LeastUser]
 }
 

@@ -27,7 +27,7 @@ type judge struct {
 	keptUntil int64 // the server reports that the key is abandoned at least until then
 	ended     map[string]bool
 	attempts  int64 // runs of a once key
-	anew      bool  // the server has counted from 1 again
+	anew      bool  // the server has begun to count the runs from 1 again
 	counted   int64 // the server keeps attempts at least until then
 	token     int64 // the greatest one granted or used
 	record    *record

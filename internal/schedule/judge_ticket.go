@@ -42,7 +42,7 @@ func (j *judge) adopts(c *command, r *reply) {
 }
 
 // answers judges an interim answer: only its own run accepts it. After a record or a clear the runs
-// are counted from 1 again, so a late answer may be stored in a run with the same number.
+// are counted from 1 again. So a late answer may be stored in another run with the same number.
 func (j *judge) answers(c *command, r *reply) {
 	own := j.live() && (j.hold.id == c.id || slices.Contains(j.hold.before, c.id))
 	if r.done && !own && !(j.live() && j.anew && j.ended[c.id] && c.attempt == j.attempts) {

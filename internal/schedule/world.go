@@ -14,7 +14,7 @@ const (
 	start       = 1_700_000_000_000_000
 	callTimeout = int64(backend.CallTimeout / time.Microsecond)
 	rememberFor = int64(time.Minute / time.Microsecond) // a late duplicate may arrive for this long after it was sent
-	endedIDs    = 16                                    // a key remembers this many
+	endedIDs    = 16                                    // number of ended ids that a key remembers
 )
 
 // world is the state of a schedule.

@@ -1,3 +1,3 @@
-// Package security has the tests of docs/security.md: the rights that a Locker needs, TLS, the data
-// in telemetry, and data and messages that an attacker wrote.
+// Package security has the tests of docs/security.md. They cover the rights that a Locker needs,
+// TLS, the data in telemetry, and data and messages that an attacker wrote.
 package security

@@ -1,3 +1,3 @@
-// Package serverfault tests what a real redis-server may do to its clients: it replies late, not at
-// all or with errors, or loses its data. Faults of the network are in internal/sim.
+// Package serverfault tests what a real redis-server may do to its clients: it may reply late, not
+// at all or with an error, or lose its data. Faults of the network are in internal/sim.
 package serverfault

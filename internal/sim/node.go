@@ -49,8 +49,8 @@ func (w *world) newNode(i int, calm time.Duration) *node {
 	n.latency(breeze)
 	o := w.server.Options()
 	o.Dialer = n.dialer(o.Dialer)
-	// A call that waits for a connection uses a timer that go-redis shares in the whole process. A
-	// timer of another bubble would be fatal.
+	// No call may wait for a connection: it would use a timer that go-redis shares in the whole
+	// process. A timer of another bubble would be fatal.
 	o.PoolSize = 1000
 	n.rdb = redis.NewClient(o)
 	locks, err := lockcore.New(n.rdb, lockcore.Options{Observer: n})
@@ -70,8 +70,8 @@ func (n *node) calmFor() time.Duration {
 	return n.w.now() - time.Duration(since)
 }
 
-// goodFor returns for how long no fault can have disturbed renewals. A kill during a fault lasts
-// after the end of that fault.
+// goodFor returns for how long no fault can have disturbed renewals. It returns 0 for a killed
+// process, even after the end of the fault during which it was killed.
 func (n *node) goodFor() time.Duration {
 	since := n.bad.Load()
 	if since == 0 || n.slow.Load() || n.killed.Load() {

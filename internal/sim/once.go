@@ -106,7 +106,7 @@ func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	c.Fingerprint = []byte("another")
 	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
 	refused := errors.Is(err, lockcore.ErrMismatch) || errors.Is(err, lockcore.ErrUnavailable) || ctx.Err() != nil
-	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok { // the last reply that the process has, if Redis was not reachable
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok { // while Redis is not reachable, the error has the last reply that the process received
 		refused = refused || wk.n.calmFor() < settled || busy.Waiting > 0 && wk.w.hushedLately()
 	}
 	if le != nil || rec != nil || !refused {

@@ -116,7 +116,7 @@ const (
 func (o *oracle) batchLocked(k *keyState, ten *hold, s seen) (handed bool) {
 	last := k.last
 	k.last = ten
-	// The server knows the first token of a grant, and later, from the watchdog, that of a hold
+	// The server knows the first token of a grant. Later the watchdog publishes the token of a hold
 	// that runs, but never the next one.
 	handed = last != nil && last.n == ten.n && ten.token == last.token+1 && s.token != ten.token
 	if !handed {

@@ -12,19 +12,19 @@ import (
 
 const (
 	glance   = 50 * time.Millisecond                      // between two reads of the server
-	told     = 250*time.Millisecond + 50*time.Millisecond // the server knows the hold of a hand-off after this and a third of the lease. Two renewals may get no reply on dead connections, each for a sixth
+	told     = 250*time.Millisecond + 50*time.Millisecond // the server knows the hold of a hand-off after this and a third of the lease: two renewals, a sixth each, may get no reply on dead connections
 	prompt   = 250*time.Millisecond + 50*time.Millisecond
 	sluggish = 2*time.Second + 500*time.Millisecond // the longest time between two requests of a waiter, and a little more
 	settled  = 10 * time.Second                     // after this time a storm has no effect on connections
-	// forgotten is the time after which the wait queue has no requests of dead processes: each cost
-	// a reservation.
+	// forgotten is the time after which the wait queue has no requests of dead processes. The
+	// server reserves the key once for each of these requests.
 	forgotten = 20 * time.Second
 )
 
 // seen is the state of a key on the server.
 type seen struct {
-	state string        // request id of the holder
-	hold  string        // its locker
+	state string        // field s of the hash
+	hold  string        // request id of the holder
 	owner string        // its locker
 	token int64         // of the last hold that was published
 	top   int64         // the greatest token that the grant may use
@@ -93,8 +93,9 @@ func (w *world) inspectLocked(k *keyState) {
 	w.keptLocked(k, s)
 	w.doomedLocked(k, s)
 	before := k.server
-	// With a greater token the lease is not revived. The request ended or was lost in between. It
-	// was granted again because it got no reply to the earlier grant.
+	// With a greater token this is a new grant, not a revived lease. The earlier grant of the
+	// request ended or was lost, and its reply had not arrived. So the request was sent and granted
+	// again.
 	if s.state == "h" && before.state == "h" && s.hold == before.hold && s.token <= before.top && before.end <= micros(time.Now().Add(-glance)) && s.end > before.end {
 		w.failLocked("I5", k, "an expired lease was revived: %v, before %v", s, before)
 	}
@@ -150,7 +151,7 @@ func (w *world) wakeLocked(k *keyState, s seen) {
 			continue
 		}
 		bound := sluggish
-		if w.clear(k) && s.state != "h" { // a waiter whose last request saw an earlier hold learns only by the clock that this one has expired
+		if w.clear(k) && s.state != "h" { // no notification reports that a hold has expired, and a waiter whose last request saw an earlier hold does not know when this one ends
 			bound = prompt
 		}
 		if calm > settled/2 && (bound == prompt || !s.live()) && now-max(s.free, wt.since, k.granted) > bound {

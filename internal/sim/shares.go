@@ -151,8 +151,8 @@ func (w *world) enter(k *sharedKey, who string, t lockcore.Terms, le *lockcore.L
 	return v
 }
 
-// serveShared checks that the shared keys recover without faults: each process gets each of them
-// alone, and then no data is left but the last token.
+// serveShared checks that the shared keys recover without faults. Each process gets each of them
+// alone. Then no data is left but the last token.
 func (w *world) serveShared() {
 	for _, k := range w.shared {
 		for _, n := range w.nodes() {

@@ -2,6 +2,6 @@
 // separate module, so that holdfast needs no driver.
 //
 // The tests start the servers from the programs of Debian's packages postgresql and mariadb-server,
-// on a socket in a temporary folder. If a program is missing, its tests are skipped, or fail if CI is
-// true. SQLite needs no server.
+// on a socket in a temporary folder. If a program is missing, its tests are skipped, or fail if CI
+// is true. SQLite needs no server.
 package sqltest

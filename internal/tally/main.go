@@ -3,12 +3,12 @@
 // the output of failed tests, and the counts. With -v it also prints the log of the other tests. It
 // ends with the exit code of go test.
 //
-// A failure is inconclusive if during the test the machine stopped for more than 250 ms, or needed
-// more than 50 ms for work of about 5 ms. If HOLDFAST_TALLY_REPEAT is 1 and each failure is
-// inconclusive, tally repeats the failed tests one after the other, at most twice, and reports each
-// repeat. A panic, a data race, a process that ended and a failure of a package as a whole are
-// never inconclusive. The checks that search for overlaps for minutes (simulation, history,
-// signals, faults, topology) run without repeats.
+// A failure is inconclusive if the machine stopped for more than 250 ms during the test. It is also
+// inconclusive if the machine needed more than 50 ms for work of about 5 ms. If
+// HOLDFAST_TALLY_REPEAT is 1 and each failure is inconclusive, tally repeats the failed tests one
+// after the other, at most twice. It reports each repeat. A panic, a data race, a process that
+// ended and a failure of a package as a whole are never inconclusive. The checks that search for
+// overlaps for minutes (simulation, history, signals, faults, topology) run without repeats.
 package main
 
 import (

@@ -42,8 +42,8 @@ func loneSurrogate(b []byte) bool {
 	return false
 }
 
-// surrogate returns 'h' if b begins with the escape of the high half of a surrogate pair, 'l' if it
-// begins with that of the low half, and else 0.
+// surrogate returns 'h' if b begins with the escape of the high half of a surrogate pair. It
+// returns 'l' for the low half, and 0 otherwise.
 func surrogate(b []byte) byte {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0

@@ -31,8 +31,8 @@ import (
 //
 // On the last attempt asynq archives the task on any error other than asynq.RevokeTask, even on one
 // that is not a failure. So on this attempt RetryLater waits up to that end, and ignores
-// Terms.Wait. If the key is still busy, the task is archived with an error that names the holder,
-// the Observer gets guard.ConflictLost, and the user's ErrorHandler is called.
+// Terms.Wait. If the key is still busy, the task is archived with an error that names the holder.
+// The Observer gets guard.ConflictLost, and the user's ErrorHandler is called.
 type ConflictPolicy int
 
 // The policies, see [ConflictPolicy].
@@ -141,8 +141,8 @@ func (d *decorator) refused(ctx context.Context, name string, at *place, err err
 		return nil
 	}
 	c := &conflict{err: err, busy: d.busy, place: at, last: d.busy != Drop && lastAttempt(ctx), bare: !configured(ctx)}
-	// If ctx was canceled, the cause is a shutdown, which uses up no retry, or an operator, who
-	// knows of it.
+	// If ctx was canceled, the cause is a shutdown or an operator. A shutdown uses up no retry, and
+	// the operator knows of the cancellation.
 	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
 		d.locks.Internal().Report(ctx, guard.ConflictLost{Name: name, Holder: b.Holder})
 	}

@@ -80,8 +80,8 @@ func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.
 
 // begin returns the keys of a delivery, the terms for them, and a ctx that names the task to the
 // waiters of its keys. keys has at least one key, unless there is an error. The error is
-// guard.Unguarded or what asynq gets. begin sets one if all tasks of the key have the same payload,
-// see payloadKey.
+// guard.Unguarded or what asynq gets. begin sets *one if all tasks of the key have the same
+// payload, see payloadKey.
 func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (withTask context.Context, keys []guard.Key, terms lockcore.Terms, err error) {
 	id, onServer := asynq.GetTaskID(ctx)
 	if onServer {

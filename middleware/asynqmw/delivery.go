@@ -173,8 +173,8 @@ func (v *delivery) endWait() {
 	v.parking.endWait(v.waitsOn)
 }
 
-// begin removes the task from the parked tasks of its keys, and wakes the next ones, so that they
-// are delivered while this handler runs. Call begin when the task has its keys, and end when the
+// begin removes the task from the parked tasks of its keys, and wakes the next ones. So these are
+// delivered while this handler runs. Call begin when the task has its keys, and end when the
 // handler has returned.
 func (v *delivery) begin(ctx context.Context) (end func()) {
 	if v == nil {
@@ -320,9 +320,9 @@ func (v *delivery) hasRoom(ctx context.Context, key *backend.Key) bool {
 }
 
 // comeBack returns the delay after which the task comes back if it is not woken. It is a lease, or
-// the rest of MinHold (at most maxExtraDelay), plus the mean hold time of each task before it (at
-// most maxExtraDelay in all), plus up to a quarter. It ends before the task's deadline, but is at
-// least 1 s.
+// the rest of MinHold (at most maxExtraDelay). Then the expected time of the tasks before it is
+// added (at most maxExtraDelay), and up to a quarter of the sum. It ends before the task's
+// deadline, but is at least 1 s.
 func (v *delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, before int) time.Duration {
 	d := v.lease
 	if busy.Holder == (lockcore.Holder{}) && (busy.Remaining > backend.ReserveTime || v.minHold > 0) { // cooling

@@ -24,8 +24,8 @@ type FingerprintFunc func(t *asynq.Task) ([]byte, error)
 //   - 1.0 equals 1, and integers of any size are compared exactly.
 //   - If a name occurs twice in an object, the last value counts, as in encoding/json.
 //
-// Any other payload is compared byte by byte: one that is not JSON, is nested more than 10,000
-// levels deep, or has text that is not valid Unicode. WholePayload never returns an error.
+// A payload is compared byte by byte if it is not JSON, is nested more than 10,000 levels deep, or
+// has text that is not valid Unicode. WholePayload never returns an error.
 func WholePayload(t *asynq.Task) ([]byte, error) {
 	if doc, err := decodeExact(t.Payload()); err == nil {
 		return appendCanonical([]byte{'j'}, doc), nil

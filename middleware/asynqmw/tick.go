@@ -35,8 +35,8 @@ const (
 //
 // EnqueueTick returns an error if name is empty, at is zero, opts has a TaskID or a retention under
 // 1 min, or asynq refuses the task. One of these is asynq.ErrDuplicateTask, for a task with
-// asynq.Unique: the task of an earlier tick still has the uniqueness lock, and this tick is not
-// enqueued.
+// asynq.Unique. The task of an earlier tick then still has the uniqueness lock, and this tick is
+// not enqueued.
 func EnqueueTick(ctx context.Context, c *asynq.Client, name string, at time.Time, t *asynq.Task, opts ...asynq.Option) error {
 	opts, err := tickOptions(name, at, opts)
 	if err != nil {

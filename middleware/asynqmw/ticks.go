@@ -53,7 +53,8 @@ type Ticks struct {
 }
 
 // NewTicks returns Ticks. Their Run enqueues the tasks. NewTicks reports every problem of its
-// arguments at once: a nil client or task, a bad spec, option or name, or a name that occurs twice.
+// arguments at once. Examples are a nil client or task, a bad spec, option or name, and a name that
+// occurs twice.
 func NewTicks(c *asynq.Client, o TickOptions, tasks ...Periodic) (*Ticks, error) {
 	var errs []error
 	if c == nil {
@@ -112,9 +113,9 @@ const (
 )
 
 // Run enqueues each tick when it is due. It returns when ctx ends. While Redis is unavailable, Run
-// tries to enqueue a tick every second until the tick is late by half of its retention, or the next
-// tick is due. A tick at which no process runs is missed. Package cronmw can catch up, and runs
-// jobs without a queue.
+// tries to enqueue a tick every second. It gives up when the tick is late by half of its retention,
+// or when the next tick is due. A tick at which no process runs is missed. Package cronmw can catch
+// up, and runs jobs without a queue.
 func (t *Ticks) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, p := range t.tasks {

@@ -21,7 +21,7 @@ type attempt struct {
 	Result
 	stopping <-chan struct{} // closed when Run's ctx ends, which ends the waits before fn
 	begin    func() bool     // called just before fn: returns false if fn must not begin; afterwards Run waits for fn
-	since    time.Time       // when the run began for whose end this claim has waited; zero: it has not waited
+	since    time.Time       // start of the run whose end this claim has waited for; zero: it has not waited
 
 	token    int64
 	tookOver bool
@@ -32,7 +32,7 @@ type attempt struct {
 
 // claim claims the tick, and waits for it up to wait. The end of ctx ends every wait, but not a
 // request that is under way: if Redis grants the tick at once, fn runs. If claim withdrew the
-// request, the tick would not run at all: the other instances may have found it held, and do not
+// request, the tick might not run at all: the other instances may have found it held, and do not
 // request it again. Only with CancelOnStop, which ends fn's ctx too, the request is withdrawn.
 func (e *tickRun) claim(ctx context.Context, wait time.Duration, since time.Time) {
 	if ctx.Err() != nil {
@@ -169,8 +169,8 @@ func (a *attempt) ended(ctx context.Context) error {
 
 // retryOverlap returns the time after which alone requests the overlap key again; 0: not again. If
 // a run of another tick holds the key, that decides this tick: it is skipped. But alone waits for a
-// run of the same tick: it may have died, may have been cut short, or its release may not have
-// reached Redis.
+// run of the same tick. That run may have died, may have been cut short, or its release may not
+// have reached Redis.
 func (a *attempt) retryOverlap(err error, waited time.Duration) time.Duration {
 	busy, isBusy := errors.AsType[*lockcore.BusyError](err)
 	switch {
@@ -258,7 +258,7 @@ func (a *attempt) because(err error) error {
 
 // decide returns the error for guard.Once, which decides what is recorded of a run. err is the
 // error of fn, or why the overlap key was lost. A failure is the outcome of the tick, and no
-// instance runs it again. A run that was cut short from outside is not a failure of the job: a
+// instance runs it again. A run that was cut short from outside is not a failure of the job. A
 // standby takes it over, like the run of an instance that died.
 func (a *attempt) decide(err error) error {
 	own := a.Err

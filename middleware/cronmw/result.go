@@ -15,8 +15,8 @@ type Outcome int
 
 // These outcomes have the values and texts of guard.Outcome.
 const (
-	// NotRun means that fn did not run, and Err says why: Redis is unavailable, the Locker is
-	// closed, Run has ended, or (without Standby) the instance that ran the tick died.
+	// NotRun means that fn did not run. Err says why: Redis is unavailable, the Locker is closed,
+	// Run has ended, or (without Standby) the instance that ran the tick died.
 	NotRun = Outcome(guard.NotRun)
 	// Ran means that fn ran here. Err is its error.
 	Ran = Outcome(guard.Ran)

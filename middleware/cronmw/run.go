@@ -70,7 +70,7 @@ type tickRun struct {
 	Result           // of the last claim
 	until  time.Time // end of retries while Redis is unavailable: the tick is too late then, or the next one is due
 	unused int64     // token of a hold under which fn was not called, and whose release may not have reached Redis
-	unsure time.Time // when a claim ended without a reply, which Redis may have granted
+	unsure time.Time // when a claim that Redis may have granted ended without a reply
 	waited bool      // do has waited for the tick's time
 }
 
@@ -145,7 +145,8 @@ func (e *tickRun) settled(ctx context.Context) bool {
 	return true
 }
 
-// sleep sleeps for d. It returns false if ctx ends or stop is closed before. A nil stop is never closed.
+// sleep sleeps for d. It returns false if ctx ends or stop is closed before. A nil stop is never
+// closed.
 func sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -94,7 +94,7 @@ func (s steady) Next(t time.Time) time.Time {
 	return next.In(t.Location())
 }
 
-const affected = 26 * time.Hour // the time after a change that it affects: up to the midnight after the next one
+const affected = 26 * time.Hour // how long a change affects the times after it: up to the midnight after the next one
 
 // every has its ticks at the multiples of a duration since the Unix epoch, in all processes.
 type every time.Duration

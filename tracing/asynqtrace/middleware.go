@@ -103,8 +103,8 @@ var nameless = map[string]bool{
 	"*errors.errorString": true, "*errors.joinError": true, "*fmt.wrapErrors": true, "*fmt.wrapError": true, "*errtext.joined": true,
 }
 
-// errorType returns the value of error.type for err: the result of its method ErrorType, canceled,
-// timeout, the Go type at the end of its chain, or _OTHER. It is never the text of err.
+// errorType returns the value of error.type for err. It is the result of its method ErrorType,
+// canceled, timeout, the Go type at the end of its chain, or _OTHER. It is never the text of err.
 func errorType(err error) string {
 	var typed interface{ ErrorType() string }
 	if errors.As(err, &typed) && typed.ErrorType() != "" {

@@ -37,8 +37,8 @@ func NewTaskWithHeaders(ctx context.Context, typename string, payload []byte, he
 var w3c propagation.TraceContext
 
 // producer returns the span in which t was made, or an invalid one. It extracts into an empty
-// context: if the context had a span, invalid headers would leave it there, and the delivery would
-// link to itself.
+// context. In a context with a span, invalid headers would leave that span in place, and the
+// delivery would link to itself.
 func producer(t *asynq.Task) trace.SpanContext {
 	return trace.SpanContextFromContext(w3c.Extract(context.Background(), propagation.MapCarrier(t.Headers())))
 }

@@ -14,7 +14,7 @@ import (
 // fingerprint, the interim answer and the mark of an abandoned hold stay. So if two processes have
 // the same ticket, one of them adopts the hold, and the other gets VerdictLost. adopt remembers the
 // id of From, because a late duplicate of its acquire may arrive. If the new grant was released
-// before a late duplicate of r arrives, the id of the new grant is remembered, and the duplicate
+// before a late duplicate of r arrives, the key remembers the id of the new grant. So the duplicate
 // changes nothing.
 func adopt(k key, r *backend.AdoptRequest, e env) (key, backend.AdoptReply) {
 	k.expire(e.now)
@@ -55,7 +55,7 @@ func (k *key) adopted(kind backend.Kind) backend.AdoptReply {
 
 // interim stores the interim answer of a hold that was handed over to another process. An adopted
 // hold remembers the id of the first grant, and has the same attempt. A later run has another
-// attempt, unless a record has ended or a clear has reset the count.
+// attempt, unless the attempts were counted from 1 again, after the end of a record or a clear.
 func interim(k key, r *backend.InterimRequest, e env) (key, bool) {
 	k.expire(e.now)
 	stored := k

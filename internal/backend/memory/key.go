@@ -180,9 +180,9 @@ func (k *key) noteEnd(id string, repeated bool, now instant) {
 	}
 }
 
-// reserve reserves a free key for the first process of the queue that can be notified, and removes
-// the dead waiters before it, at most maxDead. If more are dead, the live waiters behind them get
-// the free key with their next request. The data must outlive the queue.
+// reserve reserves a free key for the first process of the queue that can be notified. It removes
+// the dead waiters before that process, at most maxDead. If more are dead, the live waiters behind
+// them get the free key with their next request. The data must outlive the queue.
 func (k *key) reserve(e env) []notice {
 	for range maxDead {
 		if len(k.queue) == 0 {

@@ -287,7 +287,7 @@ func releaseAndAcquire(k key, r *backend.ReleaseRequest, e env) (key, backend.Re
 		}
 		reply.Next = backend.AcquireReply{Remaining: backend.ReserveTime, Queue: len(k.queue)}
 	default:
-		k.grant(max(r.Token, k.token), next, e) // for a late duplicate, the key may have a later grant of its id
+		k.grant(max(r.Token, k.token), next, e) // k.token is greater if r is a late duplicate and its id was granted again
 		reply.Next = k.granted(backend.KindExclusive)
 	}
 	return k, reply, notices

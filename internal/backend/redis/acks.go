@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	ackShare = 10 // a grant waits for at most a tenth of its lease; its renewals may wait for an eighth
+	ackShare = 10 // a grant waits for at most a tenth of its lease; its renewals may wait for longer
 	maxHops  = 4  // maximum number of repeats of a command after a redirection of a cluster or an unknown script
 )
 
@@ -153,7 +153,7 @@ func (r Acks) judge(acks *redis.IntCmd) error {
 }
 
 // renewPipe returns the pipeline for a batch that contains key, and a function that adds the last
-// command to it: WAIT, or nothing without ReplicaAcks.
+// command to it. That command is WAIT. Without ReplicaAcks the function adds nothing.
 func (c *conn) renewPipe(ctx context.Context, key string) (redis.Pipeliner, func() *redis.IntCmd) {
 	if c.acks.N == 0 {
 		return c.renews.Pipeline(), func() *redis.IntCmd { return nil }

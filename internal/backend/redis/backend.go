@@ -1,8 +1,11 @@
 // Package redis is the backend on Redis: one server, a Sentinel's primary, or a Cluster.
 //
-// scripts/*.lua are the protocol. The Go code sends the scripts (conn.go, group.go), retries
-// withdrawals and releases until they are confirmed (cleanup.go), waits for replicas (acks.go), and
-// receives notifications (listen.go).
+// scripts/*.lua are the protocol. The Go code has these parts:
+//
+//   - conn.go and group.go send the scripts.
+//   - cleanup.go retries withdrawals and releases until they are confirmed.
+//   - acks.go waits for replicas.
+//   - listen.go receives notifications.
 package redis
 
 import (

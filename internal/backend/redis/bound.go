@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// connectTimeout bounds user code that sets up a connection for work without a deadline of a call:
-// a renewal, a subscription, a batch of commands.
+// connectTimeout bounds user code that sets up a connection, if no call's deadline applies: for a
+// renewal, a subscription, or a batch of commands.
 const connectTimeout = 10 * time.Second
 
 // limited is a ctx with an earlier deadline and no timer. The clients of this package apply the

@@ -194,9 +194,9 @@ func (q *cleanups) blocks(fresh bool) bool {
 	return q.blocking.Load() != 0 || fresh && q.n.Load() >= MaxCleanups
 }
 
-// before waits until a request for a key may be sent. The withdrawals of earlier requests for the
-// key that Redis may have granted must be confirmed. If the request is new, the queue must also be
-// below its bound.
+// before waits until a request for a key may be sent. If Redis may have granted an earlier request
+// for the key, the withdrawal of that request must be confirmed. If the request is new, the queue
+// must also be below its bound.
 func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -48,7 +48,8 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, di
 	// The clients must not share Addrs, because each appends to it under its own mutex.
 	c.Addrs = slices.Clone(c.Addrs)
 	// A script is routed by its keys. With routing policies, the first command of each client would
-	// wait for a COMMAND, which go-redis sends to any node and does not bound by ctx.
+	// wait for the reply to COMMAND. go-redis sends COMMAND to any node and does not bound it by
+	// ctx.
 	c.DisableRoutingPolicies = true
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
 	c.DialTimeout, c.PoolTimeout = bound(c.DialTimeout, callTimeout), bound(c.PoolTimeout, callTimeout/2)

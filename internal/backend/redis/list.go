@@ -144,8 +144,8 @@ type walk struct {
 	server  string // run_id of the server of the first step; empty if it is not known
 }
 
-// next performs a step. The same round trip, on the same connection, requests the run_id of the
-// server, because a cursor is valid only on the server that returned it.
+// next performs a step. A cursor is valid only on the server that returned it. So the same round
+// trip, on the same connection, also requests the run_id of the server.
 func (w *walk) next(ctx context.Context) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

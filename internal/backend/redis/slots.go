@@ -13,8 +13,9 @@ const slotTimeout = callTimeout / 2
 
 // slotMap is the latest reply to CLUSTER SLOTS that any cluster client of a Locker has received.
 // go-redis gives each client its own slot map, and requests it when the client is first used. The
-// first renewal may come long after the acquires. If a node has stopped in between, the request to
-// that node would delay the renewals on all other nodes. The shared reply avoids that.
+// first renewal may come long after the acquires. If the client then requested its slot map from a
+// node that has stopped meanwhile, that would delay the renewals on all other nodes. The shared
+// reply avoids that.
 type slotMap struct {
 	newClient func(*redis.Options) *redis.Client  // of the user's client
 	known     atomic.Pointer[[]redis.ClusterSlot] // the slice never changes

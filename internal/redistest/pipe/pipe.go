@@ -24,8 +24,8 @@ type inMemory interface {
 }
 
 // Server is a server in memory whose Dial and Close may run at the same time. go-redis dials in
-// goroutines that may outlive their client. A miniredis does not allow that: its Dial adds to the
-// WaitGroup for which its Close waits, and its Dial after Close starts it again.
+// goroutines that may outlive their client. A miniredis does not allow that. Its Dial adds to the
+// WaitGroup for which its Close waits. Its Dial after Close starts the server again.
 type Server struct {
 	server inMemory
 	mu     sync.Mutex

@@ -4,7 +4,8 @@
 -- Returns 1 stored · 0 the hold has ended
 -- or the error BADFIELD and the name of a field that cannot be read.
 -- An adopted hold remembers the id of the grant before it, and its run has the same number. A later
--- run has a greater number, unless a record has ended or a clear has reset the count.
+-- run has a greater number, unless the runs were counted from 1 again, after the end of a record or
+-- a clear.
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 if k.s ~= 'h' or not k.live or k.n ~= tonumber(ARGV[2]) then return 0 end -- planted:interim-of-own-run

@@ -30,5 +30,5 @@ if reserved then
   if ARGV[11] == '1' then enqueue(locker .. request, ARGV[14]) end
   return {1, 0, tonumber(ARGV[5]), 0, '', call('ZCARD', KEYS[2])}
 end
-local f = math.max(tonumber(ARGV[2]), k.t) -- for a late duplicate, the key may have a later grant of its id
+local f = math.max(tonumber(ARGV[2]), k.t) -- k.t is greater if this is a late duplicate and its id was granted again
 return {1, unpack(grant(f, nil, false, request, locker, ARGV[10], ARGV[12], ARGV[13], k.p))}
