@@ -20,14 +20,14 @@ const (
 	noteStep    = 18
 )
 
-// aboutEqual is a ratio of throughputs that is too small for a finding. ahead is a ratio that is
-// not noise.
+// A throughput that is less than aboutEqual times another one counts as equal. One that is more
+// than ahead times another one is faster, beyond noise.
 const (
 	aboutEqual = 1.15
 	ahead      = 1.05
 )
 
-// chartScenarios are the scenarios of the chart, with their titles in it. Each has a single point.
+// chartScenarios are the scenarios of the chart, with their titles. Each has a single point.
 var chartScenarios = []struct{ name, title string }{
 	{"hot", "One key, 64 goroutines of one process"},
 	{"multi", "One key, 4 processes of 16 goroutines"},
@@ -35,8 +35,8 @@ var chartScenarios = []struct{ name, title string }{
 	{"seq", "One goroutine alone"},
 }
 
-// chartLibraries are the bars of a scenario. Of two libraries with the same class the chart has the
-// faster one: they are one library with two settings.
+// chartLibraries are the bars of a scenario. Entries with the same class are one library with
+// different settings, and the chart shows only the fastest of them.
 var chartLibraries = []struct{ library, name, class string }{
 	{holdfastName, "holdfast", "holdfast"},
 	{"redsync", "redsync", "redsync"},
@@ -47,9 +47,9 @@ var chartLibraries = []struct{ library, name, class string }{
 	{pipelinedName, "pipelined SET NX", "floor"},
 }
 
-// The colors of other libraries are pale, so that holdfast's is seen first. They can be
-// distinguished with the common kinds of color blindness. The chart has its own ground, so that it
-// can be read if the page does not have the colors that the browser prefers.
+// The colors of other libraries are pale, so that the color of holdfast stands out. Readers with
+// the common kinds of color blindness can distinguish all of them. The chart has its own
+// background, so that it is readable on a page that ignores the color scheme of the browser.
 const chartStyle = `<style>
 text { font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
 .title { font-size: 18px; font-weight: 600 }
@@ -78,7 +78,7 @@ text { font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-s
 </style>
 `
 
-// measured says how the figures of a chart were measured.
+// measured describes how the figures of a chart were measured.
 type measured struct {
 	machine  string
 	rounds   int
@@ -109,7 +109,7 @@ func (r report) chart() string {
 }
 
 // chart draws the operations per second of each library, a group of bars for each scenario. The
-// scale is linear. It depends only on figures that the tables have too.
+// scale is linear. The chart depends only on figures that are also in the tables.
 func chart(rs results, m measured) string {
 	groups := barGroups(rs)
 	bottom, longest := chartTop, 10.0
@@ -191,7 +191,7 @@ func chartTitle(groups []barGroup) string {
 	return fmt.Sprintf("One busy key: holdfast is %s as fast as the next lock library", times(least))
 }
 
-// lead says how far holdfast is ahead of the next library, and what else is faster.
+// lead describes how far holdfast is ahead of the next library, and whether the floor is faster.
 func (g barGroup) lead() string {
 	over := g.overNext()
 	var s string
@@ -233,7 +233,8 @@ func (g barGroup) of(class string) (bar, bool) {
 	return bar{}, false
 }
 
-// times rounds a ratio down, to half of its first digit: it differs from round to round.
+// times formats a ratio. It rounds a ratio of 10 or more down to half a unit of its first digit,
+// because such a ratio differs from round to round.
 func times(ratio float64) string {
 	if ratio >= 10 {
 		half := math.Pow10(int(math.Log10(ratio))) / 2
@@ -242,8 +243,8 @@ func times(ratio float64) string {
 	return fmt.Sprintf("%.1f times", math.Floor(ratio*10)/10)
 }
 
-// tick is the distance of two lines of the scale: 1, 2 or 5 times a power of ten, at most 6 of
-// them.
+// tick returns the distance between two lines of the scale: 1, 2 or 5 times a power of ten. The
+// scale has at most 6 lines.
 func tick(longest float64) float64 {
 	unit := math.Pow10(int(math.Floor(math.Log10(longest))))
 	for _, step := range []float64{0.2, 0.5, 1} {
@@ -266,7 +267,7 @@ func drawBar(b *strings.Builder, g barGroup, r bar, y int, scale float64) {
 	fmt.Fprintf(b, `<text%s x="%.1f" y="%d">%s</text>`+"\n", bold, chartLeft+r.ops*scale+6, text, whole(r.ops))
 }
 
-// notes say what was measured, and where.
+// notes returns the lines below the chart: what was measured, and where.
 func (m measured) notes() []string {
 	var versions []string
 	for _, name := range []string{"redsync", "redislock", "rueidislock"} {
@@ -285,7 +286,7 @@ func (m measured) notes() []string {
 	}
 }
 
-// whole is v without digits after the point, and with commas.
+// whole formats v as an integer with commas.
 func whole(v float64) string {
 	if v < 100 {
 		return fmt.Sprintf("%.0f", v)

@@ -13,11 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
-// childEnv makes this program a child, with any arguments. That works for the test binary too.
+// childEnv is an environment variable. If it is set, this program or its test binary runs as a
+// child and ignores its arguments.
 const childEnv = "HOLDFAST_BENCH_CHILD"
 
-// task is the work of a child. Each of its methods is called once, in this order. collect may leave
-// goroutines behind that hang in their library; they end with the process.
+// task is the work of a child. Each method is called once, in the order below. When collect
+// returns, some goroutines may still hang in their library; they end with the process.
 type task interface {
 	warmUp() error
 	open()  // the window opens
@@ -25,7 +26,8 @@ type task interface {
 	collect(*outcome)
 }
 
-// childMain follows the words of the parent until it has sent the outcome, or the parent has ended.
+// childMain executes the words that the parent sends, see job.go. It returns when it has sent the
+// outcome. The process also ends when the parent ends.
 func childMain(in io.Reader, out io.Writer) int {
 	lines := readLines(in)
 	enc := json.NewEncoder(out)
@@ -68,7 +70,8 @@ func childMain(in io.Reader, out io.Writer) int {
 	}
 }
 
-// readLines ends the process with the parent, even if the parent was killed.
+// readLines returns the lines of in. It ends the process when in ends, which happens even if the
+// parent is killed.
 func readLines(in io.Reader) <-chan string {
 	lines := make(chan string)
 	go func() {

@@ -8,34 +8,34 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// handlerTime is the deadline of the handler. It is the only end of a handler whose library never
-// reports a loss.
+// handlerTime is the deadline of the handler. If a library never reports a loss, its handler ends
+// only at this deadline.
 const handlerTime = 10 * time.Second
 
-// contend waits for key like its library, and at most as long as ctx, from which it may derive the
-// lock. told ends when the library, or the watchdog around it, stops the holder. release releases
-// the key.
+// contend acquires key, and waits for it as its library does, until ctx ends at the latest. It may
+// derive the ctx of the lock from ctx. told is the ctx of the handler: it ends when the library, or
+// the watchdog around it, stops the holder. release releases the key.
 type contend func(ctx context.Context, key string) (told context.Context, release func() error, err error)
 
-// contender is a library in the scenarios with faults, with one way to use it.
+// contender is a library together with one way to use it, in the scenarios with faults.
 type contender struct {
 	name     string // of a library, with a + and the way to use it
 	settings string
 	renews   bool // the lease is renewed
-	repeats  bool // it acquires and releases like one above
+	repeats  bool // it acquires and releases like a contender above it
 	open     func(l *link, addr string, lease time.Duration) (contend, error)
 }
 
 const (
 	watchdogText = "With the usual watchdog, as in redislock's README: a goroutine that %s every third of the lease and cancels the handler's ctx if that fails"
-	plainText    = "%s with 3 s, without renewal; the handler does not notice the end and works until its deadline of 10 s. A handler that is always shorter than its lease has no overlap, with or without a fault"
+	plainText    = "%s a lease of 3 s without renewal. The handler does not notice the end of the lease, and works until its deadline of 10 s. A handler that always ends before its lease never overlaps another one, with or without a fault"
 	timeoutText  = "The same, with ContextTimeoutEnabled on the go-redis client"
-	carefulText  = "The same, and each renewal and release has a ctx of 1 s, a third of the lease. No README recommends that, but a careful user may do it; %s would also suffice. It gives up a lease whose renewal has no reply in that time"
+	carefulText  = "The same, and each renewal and release has a ctx of 1 s, a third of the lease. No README recommends that, but a careful user may do it; %s would also suffice. The holder gives up its lease if a renewal gets no reply in that time"
 )
 
 // contenders has all contenders, in the order of the tables.
 var contenders = []contender{
-	{name: "redsync", settings: usedAs(plainText, "NewMutex, unlimited tries 50 to 250 ms apart, its default,"), open: openRedsyncAs(usage{})},
+	{name: "redsync", settings: usedAs(plainText, "NewMutex, unlimited tries with its default pauses of 50 to 250 ms,"), open: openRedsyncAs(usage{})},
 	{name: "redsync+watchdog", settings: usedAs(watchdogText, "calls ExtendContext"), renews: true, repeats: true, open: openRedsyncAs(usage{watchdog: true})},
 	{name: "redsync+watchdog+timeouts", settings: timeoutText, renews: true, open: openRedsyncAs(usage{watchdog: true, timeouts: true})},
 	{name: "redsync+careful", settings: usedAs(carefulText, "a timer on its Mutex.Until"), renews: true, open: openRedsyncAs(usage{watchdog: true, timeouts: true, bounded: true})},
@@ -47,7 +47,7 @@ var contenders = []contender{
 	{name: holdfastName, settings: "Acquire with Terms{Wait: lockcore.Forever, Lease: 3 s}; it renews every 1 s", renews: true, open: openHoldfastUnder},
 }
 
-// at reports whether c has a result at a point.
+// at reports whether c is measured with the fault m.
 func (c contender) at(m moment) bool {
 	switch m {
 	case loseRenew:

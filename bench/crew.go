@@ -21,7 +21,7 @@ const (
 	grace    = 2 * time.Second  // for workers to return at the end; a worker that does not hangs in its library
 )
 
-// turn is one operation of a worker. It calls granted when it has what it waited for.
+// turn is one operation of a worker. It calls granted when it has acquired the key.
 type turn func(ctx context.Context, w *worker) error
 
 // crew is a task whose workers do one turn after another.
@@ -100,15 +100,15 @@ func (c *crew) open() {
 	c.phase.Store(measuring)
 }
 
-// close sets the end first, before anything that takes time, so that no call counts as served after
-// it.
+// close first ends the measurement, and then computes its duration, so that no call that is served
+// later counts.
 func (c *crew) close() {
 	c.phase.Store(over)
 	c.window = time.Since(c.began)
 }
 
-// collect also counts the waits that are not over. Otherwise a library that never serves a call
-// would look better.
+// collect also counts the waits of calls that are not served yet. Otherwise a library would look
+// better if it never serves some calls.
 func (c *crew) collect(o *outcome) {
 	pending := make([]time.Duration, len(c.workers))
 	for i, w := range c.workers {
@@ -147,9 +147,9 @@ func (c *crew) collect(o *outcome) {
 	o.Violations = c.witness.violations.Load()
 }
 
-// empty waits for the workers that are inside. With some libraries the lock ends with the ctx of
-// its acquisition. To cancel that ctx first would let the next worker in, which would look like a
-// violation.
+// empty waits until no worker is inside a section. With some libraries the lock ends with the ctx
+// of its acquisition. If that ctx were canceled first, the next worker could get the key, and that
+// would count as a violation.
 func (c *crew) empty() {
 	for late := time.Now().Add(grace); time.Now().Before(late); time.Sleep(100 * time.Microsecond) {
 		if !slices.ContainsFunc(c.workers, func(w *worker) bool { return w.within.Load() }) {
@@ -202,9 +202,9 @@ func (w *worker) granted(n int64) {
 	w.since.Store(0)
 }
 
-// inside is the critical section. No worker enters it when the run is over, see empty: within is
-// set before the phase is read. A worker's first section is cut short at random, so that sections
-// on different keys do not all end at once.
+// inside is the critical section. within is set before the phase is read, so no worker enters the
+// section after empty has returned. The first section of a worker takes a random part of d, so that
+// sections on different keys do not all end at the same time.
 func (w *worker) inside(key int, d time.Duration) {
 	w.within.Store(true)
 	defer w.within.Store(false)
@@ -227,8 +227,8 @@ func (w *worker) inside(key int, d time.Duration) {
 	}
 }
 
-// unserved reports whether a call of the worker waited for longer than longWait or, in a shorter
-// run, waits at the end and the worker was never served.
+// unserved reports whether a call of the worker waited for longer than longWait. In a window
+// shorter than longWait, it reports whether the worker was never served and waits at the end.
 func (w *worker) unserved(pending, window time.Duration) bool {
 	if window >= longWait {
 		return max(w.waits.max, pending) > longWait

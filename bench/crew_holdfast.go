@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// reentries is the number of nested calls in one turn. To read the clock takes about as long as one
-// nested call.
+// reentries is the number of nested calls in one turn. One turn has many nested calls, because
+// reading the clock takes about as long as one of them.
 const reentries = 1000
 
 func newReentryCrew(j job, l *holdfastLocker, seen *witness) (*crew, error) {
@@ -39,9 +39,9 @@ func newReentryCrew(j job, l *holdfastLocker, seen *witness) (*crew, error) {
 // anyTries is how many keys a worker of newAnyCrew tries before it waits.
 const anyTries = 3
 
-// newAnyCrew returns the crew of orders that need any one of the keys, as in examples/stripes. An
-// order tries a few keys without a wait, from a random one on, and then waits for the first of
-// them.
+// newAnyCrew returns a crew in which each order needs any one of the keys, as in examples/stripes.
+// An order tries anyTries keys without a wait, beginning with a random one. If all of them are
+// busy, it waits for the first of them.
 func newAnyCrew(j job, l *holdfastLocker, seen *witness) *crew {
 	p := j.Point
 	keys := make([]string, p.Keys)

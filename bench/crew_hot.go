@@ -28,9 +28,9 @@ const (
 	noMaxWaiting = 1_000_000
 )
 
-// hotTask has measured clients with a key each, beside clients of one more key, the hot one. The
-// server guards every key with httpmw.Exclusive. A client that gets a 409 repeats its request after
-// Retry-After.
+// hotTask measures clients that have one key each. At the same time other clients, which are not
+// measured, all use one more key, the hot key. The server guards every key with httpmw.Exclusive. A
+// client that gets a 409 repeats its request after Retry-After.
 type hotTask struct {
 	*crew
 	clients int // of the hot key
@@ -166,7 +166,7 @@ func (t *hotTask) turn(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// want is one client of the hot key.
+// want runs one client of the hot key.
 func (t *hotTask) want() {
 	time.Sleep(between(0, hotPause)) // clients do not start all at once
 	for t.ctx.Err() == nil {

@@ -1,43 +1,47 @@
-// Command bench measures holdfast against other locks on Redis. Every library runs through every
-// scenario in one run, in an order that changes with each round, because machines are noisy and
-// only ratios are meaningful.
+// Command bench measures holdfast against other locks on Redis. One run measures every library in
+// every scenario. Absolute figures vary with the machine and its load, so only ratios are
+// meaningful. For the same reason the order of the libraries changes with each round.
 //
 //	go -C bench run . [-scenario NAME,…] [-only LIB,…] [-for 3s] [-rounds 6] [-redis ADDR] [-keys 1000000] [-before FILE] [-json] [-svg FILE] [-md FILE]
 //
-// Unless -redis names one, it starts a redis-server on a free port and stops it at the end. The
-// program starts itself again for every measured run, in one or more processes. So CPU, memory and
-// goroutines of one library do not appear in the figures of another, and a library that hangs ends
-// with its process.
+// Unless -redis names a server, bench starts a redis-server on a free port, and stops it at the
+// end. For every measured run, bench starts itself again in one or more child processes. So the CPU
+// time, memory and goroutines of one library are not part of the figures of another one, and a
+// library that hangs ends with its process.
 //
 // The scenario par-cluster starts a Redis Cluster of three primaries. The scenarios delay-0.1ms,
-// delay-1ms and delay-10ms run behind a proxy that delivers every byte half of the named round trip
-// later, in both directions. It limits neither the bytes nor the commands in flight. The tables
-// show the median round trip of a PING through it, measured before each run. They also show the p50
-// and p99 of a pair: a lock with its unlock. These scenarios take about half an hour together and
-// run only if -scenario names them; "-scenario delay" selects all three.
+// delay-1ms and delay-10ms run behind a proxy. It delays every byte by half of the named round
+// trip, in both directions. It limits neither the bytes nor the commands in flight. The tables show
+// the median round trip of a PING through the proxy, measured before each run. They also show the
+// p50 and p99 of a pair, which is a lock with its unlock. These scenarios take about half an hour
+// together, and run only if -scenario names them; "-scenario delay" selects all three.
 //
-// The scenario memory reads used_memory and DBSIZE of Redis before -keys keys are acquired, while
-// all are held and after all are released. It takes minutes, and runs only if -scenario names it.
+// The scenario memory acquires and releases as many keys as -keys says. It reads used_memory and
+// DBSIZE of Redis before the keys are acquired, while all are held, and after all are released. It
+// takes minutes, and runs only if -scenario names it.
 //
-// The scenario http-hot has clients with a key each at an HTTP server, beside 1,000 clients of one
-// more key. They are measured without these clients (holdfast+quiet), with httpmw's default
-// MaxWaiting (holdfast), and without a bound (holdfast+unbounded).
+// The scenario http-hot measures clients of an HTTP server, each of which uses a separate key. At
+// the same time 1,000 other clients use one more key, the hot key. The scenario is measured three
+// times: without the clients of the hot key (holdfast+quiet), with httpmw's default MaxWaiting
+// (holdfast), and practically without a bound on the waiters (holdfast+unbounded).
 //
-// The scenarios shared, limited, rw and share-pair measure shares. shared compares readers with the
-// commands of Redisson's read lock, and limited compares permits with an exclusive key. rw has
-// readers and a writer. share-pair measures the cost of a share in Redis.
+// The scenarios shared, limited, rw and share-pair measure shares. shared compares holdfast's
+// readers with the commands of Redisson's read lock. limited compares permits with an exclusive
+// key. rw has readers and a writer. share-pair measures the CPU time of Redis for a share.
 //
-// With -before, holdfast of another build of this program runs in turns with this one, as
-// holdfast+before. A change is no slower if the whole interval of the CPU time of a pair is at most
-// 1.03 of that before. Build the other one in a checkout of the commit before the change.
+// Use -before to compare two builds of holdfast. FILE is another build of this program, from a
+// checkout of the commit before a change. Its holdfast runs in turns with that of this program,
+// under the name holdfast+before. A change is no slower if the CPU time of a pair, divided by that
+// before the change, is at most 1.03 over the whole 95 % interval.
 //
-// In the scenarios partition and lost-answer a holder's network fails while another client waits
-// for its key. They measure for how long both run, in seconds; FAULTS.md has the results. The exit
-// code is 1 if two holders of holdfast run at once, or if one of its waiters is never served.
+// In the scenarios partition and lost-answer, the network of a client fails while another client
+// waits for the same key. They measure for how many seconds both run at once; FAULTS.md has the
+// results. The exit code is 1 if two holders of holdfast run at once, or if a waiter of holdfast is
+// never served.
 //
-// A ratio is computed in each round, because the runs of one round are close together in time. The
-// tables show its median over the rounds and the 95 % bootstrap interval.
+// A ratio compares two runs of the same round, because these are close together in time. The tables
+// show the median of the ratios of all rounds, with the 95 % bootstrap interval.
 //
 // Every critical section checks, in memory that all processes share, that no more sections than
-// allowed run at once. The exit code is 1 if that ever fails for holdfast or the floor.
+// allowed run at once. The exit code is 1 if this check fails for holdfast or the floor.
 package main

@@ -39,7 +39,7 @@ func (e environment) String() string {
 	return s
 }
 
-// readLoad adds the load averages of the last 1, 5 and 15 minutes. Linux alone has the file.
+// readLoad adds the load averages of the last 1, 5 and 15 minutes. Only Linux has the file.
 func (e *environment) readLoad() {
 	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
 		if f := strings.Fields(string(b)); len(f) >= 3 {
@@ -60,8 +60,8 @@ func (e environment) versionOf(l library) string {
 	}
 }
 
-// settings returns the libraries that took part. contenderSheet has those of the scenarios with
-// faults.
+// settings returns the libraries that were measured. The libraries of the scenarios with faults are
+// in contenderSheet.
 func (r report) settings() []library {
 	var part []library
 	for _, l := range libraries {

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// faultTask runs all trials of one point for one contender at once, because they only wait.
+// faultTask runs all trials of one point for one contender at once, because trials mostly wait.
 type faultTask struct {
 	job    job
 	who    contender
@@ -62,16 +62,17 @@ func (t *faultTask) warmUp() error {
 	return release()
 }
 
-// momentOf returns when the i-th of n silences begins. The time is random in a separate part of the
-// lease that A was granted. So the silences cover the time between two renewals. The last tenth of
-// the lease has none, because a holder without renewals must still have the key.
+// momentOf returns how long after A's grant the i-th of n silences begins. The first nine tenths of
+// the lease are divided into n equal parts. Each silence begins at a random time in a separate
+// part, so the silences cover the time between two renewals. No silence begins in the last tenth,
+// because a holder that never renews must still have the key when its silence begins.
 func momentOf(i, n int, lease time.Duration) time.Duration {
 	part := lease * 9 / 10 / time.Duration(n)
 	return time.Duration(i)*part + rand.N(part)
 }
 
-// open starts the trials one after another, within one lease. All clients at once would be an
-// additional load, and some libraries have timeouts of milliseconds.
+// open starts the trials one after another, within one lease. If all clients started at once, the
+// load could exceed the timeouts of some libraries, which are only milliseconds.
 func (t *faultTask) open() {
 	part := t.job.Point.Lease / time.Duration(len(t.trials))
 	for i, tr := range t.trials {
@@ -141,8 +142,8 @@ func spread(to figures, name string, fs []finding, get func(finding) (time.Durat
 	to[name+medianOf], to[name+leastOf], to[name+worstOf] = (vs[(len(vs)-1)/2]+vs[len(vs)/2])/2, vs[0], vs[len(vs)-1]
 }
 
-// saidOf groups the results for A's callers, the most frequent one first, each with its median
-// time.
+// saidOf returns the different results for A's callers, each with its median time. The most
+// frequent result is the first.
 func saidOf(fs []finding) string {
 	groups := map[string][]finding{}
 	for _, f := range fs {
@@ -179,8 +180,8 @@ var (
 	errNeverGranted = errors.New("bench: never granted")
 )
 
-// doubt returns an error for a cell in which a trial is inconclusive or, unless the cell is a
-// peer's, in which B was never granted the key.
+// doubt returns an error for a cell with an inconclusive trial. It also returns an error if B was
+// never granted the key, unless the cell is that of a peer.
 func (r result) doubt() error {
 	where := strings.TrimSpace(r.Scenario+" "+r.Point) + ", " + r.Library
 	all := r.Figures[inconclusive] + r.Figures[conclusive]

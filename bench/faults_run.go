@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// measureFaults runs every contender at every point of s at the same time, because nearly all of
-// them only wait for seconds.
+// measureFaults runs every contender at every point of s at the same time, because trials wait most
+// of the time.
 func (r *report) measureFaults(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
 	if err := srv.clean(ctx); err != nil {
 		return err

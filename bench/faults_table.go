@@ -25,8 +25,9 @@ func brief(v float64) string {
 	return strings.Replace(fmt.Sprintf("%.2f", v), "-", "−", 1)
 }
 
-// atLeast marks a lower bound, because the run ended before the event did. The worst value is
-// marked if one round has such a figure, and the median if half of the rounds have one.
+// atLeast marks figures that are lower bounds, because the run ended before the measured event. The
+// worst value is marked if at least one round has such a figure, and the median if at least half of
+// the rounds have one.
 func atLeast(c column, name string, part float64) column {
 	return column{c.head, func(r result) string {
 		if n := r.Figures[name]; n > 0 && n >= part*r.Figures[conclusive] {
@@ -67,14 +68,14 @@ func counted(name string) func(result) string {
 }
 
 const (
-	partitionLegend = "A has the key and B waits for it. At a random moment of the first 2.7 s, all data from and to A begins to be lost. " +
-		"A's handler ends when its ctx is canceled. Two at once: from B's grant to that end. A negative value: A was canceled that long before B had the key, as it should be. " +
-		"If A was not canceled by the end of the run, up to 30 s after the silence, the time until then counts."
-	lostLegend = "Redis executes A's command, and the reply is lost: A's connection stays open and silent, or is cut; new connections work. " +
-		"Acquire: B starts at that moment; a call waits for up to 10 s, and a handler takes 1 s; stuck is the time until one of the two works. " +
-		"Renew: the first renewal; B waits, and A's handler works until its ctx is canceled, or for 10 s; stuck is the time from its end to B's grant. " +
-		"Release: B waits; stuck is the time from A's call to B's grant. A library that polls adds up to its interval. " +
-		"Result for A's caller: the key, or the result of its call, with the time since the call; renew: whether its handler was canceled, with the time since the reply was lost."
+	partitionLegend = "A has the key, and B waits for it. At a random moment in the first 2.7 s after A's grant, A's network begins to lose all data in both directions. This is the silence. " +
+		"A's handler ends when its ctx is canceled. A and B are two at once from B's grant to that end. A negative value means that A was canceled that long before B had the key, as it should be. " +
+		"If A was not canceled by the end of the run, which lasts 30 s, the time until the end of the run counts, and ≥ marks the figure."
+	lostLegend = "Redis executes A's command, and the reply is lost. A's connection then stays open and silent, or it is cut. New connections work. " +
+		"Acquire: B's call starts when A's reply is lost. A's call waits for up to 10 s, and each handler takes 1 s. The key is stuck until one of the two handlers starts. " +
+		"Renew: the reply to A's first renewal is lost while B waits. A's handler works until its ctx is canceled, or for 10 s. The key is stuck from the end of A's handler to B's grant. " +
+		"Release: the reply to A's release is lost while B waits. The key is stuck from A's call to B's grant. For a library that polls, these times include up to one polling interval. " +
+		"The result for A's caller is the key, or the result of its call, with the time since the call. For renew it says whether A's handler was canceled, with the time since the reply was lost."
 )
 
 // faultColumns returns the columns of a scenario with faults, and their legend.
@@ -110,9 +111,10 @@ func scenarioNamed(name string) (scenario, bool) {
 	return scenario{}, false
 }
 
-// asGood lists for each point the libraries that are as good as holdfast. They have no two holders
-// at once, no noticeably longer delay, and no waiter that is never served. They have no error if
-// holdfast had none. asGood marks those that were ahead.
+// asGood lists, for each point, the libraries that are as good as holdfast. Such a library never
+// has two holders at once, serves every waiter, and is not noticeably slower. A library that
+// returned an error or canceled a handler is listed only if holdfast did so too. asGood marks
+// libraries that were ahead.
 func asGood(rs results) []string {
 	var lines []string
 	for _, s := range scenarios {
@@ -129,7 +131,7 @@ func asGood(rs results) []string {
 	return lines
 }
 
-const noticeableS = 0.25 // the effect of polling and of a busy machine
+const noticeableS = 0.25 // smaller differences may be due to polling or a busy machine
 
 func equals(mine result, peers results) (names []string) {
 	for _, r := range peers {
@@ -145,8 +147,9 @@ func equals(mine result, peers results) (names []string) {
 	return names
 }
 
-// delay is the longest delay for other callers. In the partition it counts from the silence,
-// because a holder that is canceled sooner does not keep the key longer.
+// delay returns the longest delay for other callers. In the partition it counts from the silence.
+// If it counted from the cancellation of A's handler, a library that cancels sooner would look
+// slower.
 func (r result) delay() float64 {
 	if granted, ok := r.Figures[grantedS+worstOf]; ok && r.Scenario == string(partition) {
 		return granted

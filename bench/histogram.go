@@ -12,8 +12,8 @@ const (
 	allBuckets = (maxBits - subBits + 1) * subBuckets
 )
 
-// histogram counts durations in log-linear buckets. Each worker has one without a lock, and they
-// are merged at the end, because workers record a million values a second.
+// histogram counts durations in log-linear buckets. The workers record a million values per second.
+// So each worker has a separate histogram without a mutex, and these are merged at the end.
 type histogram struct {
 	counts [allBuckets]uint32
 	max    time.Duration
@@ -38,7 +38,7 @@ func (h *histogram) add(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
-// waits is a histogram as it is sent between processes: only the buckets that are in use.
+// waits is a histogram in the form that processes send to each other: only the buckets in use.
 type waits struct {
 	Counts map[int]int64 `json:"counts"`
 	Max    time.Duration `json:"max"`

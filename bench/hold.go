@@ -45,10 +45,10 @@ func (t *holdTask) warmUp() error {
 	return nil
 }
 
-// take locks n different keys with several goroutines, and returns how many it got. These keys have
-// no other callers. rueidislock hangs on some of them nevertheless: the reply to its SET may take
-// more than 20 ms, and then it waits for a message that no client sends (NoLoopTracking). A
-// separate ctx for each key would end that, but would count as memory of every lease.
+// take locks n different keys with several goroutines, and returns how many it got. No other caller
+// uses these keys. Nevertheless rueidislock may hang: if the reply to its SET takes more than 20
+// ms, it waits for a message that no client sends (NoLoopTracking). A separate ctx with a deadline
+// for each key would prevent that, but would count as memory of every lease.
 func (t *holdTask) take(name string, n int, got func(int, held)) int {
 	var next, taken atomic.Int64
 	for range acquirers {
@@ -105,7 +105,8 @@ func readMemory() memory {
 	return memory{m.HeapAlloc, m.StackInuse, runtime.NumGoroutine()}
 }
 
-// since counts stacks too, because a goroutine for each lease is memory for each lease.
+// since also counts stacks, because a library with a goroutine for each lease needs a stack for
+// each.
 func (m memory) since(before memory, leases int) figures {
 	bytes := float64(m.heap) + float64(m.stacks) - float64(before.heap) - float64(before.stacks)
 	return figures{

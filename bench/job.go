@@ -15,8 +15,8 @@ type job struct {
 	program string // the program of the child; empty: this one
 }
 
-// The parent then sends these words, one a line, and waits for an answer to each. So all children
-// work in step.
+// After the job, the parent sends these words, each on one line. It sends a word to all children,
+// and waits for their answers before it sends the next one.
 const (
 	warmUp  = "warm up" // begin to work, or set up the measurement
 	measure = "measure" // the window opens
@@ -25,14 +25,14 @@ const (
 	giveBack = "give back" // only in the scenario memory, before finish: release the held keys
 )
 
-// answer is one line of JSON from a child. A child sends the first one without a word, when it is
-// ready.
+// answer is one line of JSON from a child. The first answer follows the job, when the child is
+// ready. Each further answer follows a word.
 type answer struct {
 	Error   string   `json:"error,omitempty"`
 	Outcome *outcome `json:"outcome,omitempty"`
 }
 
-// outcome is the result of one process between measure and finish.
+// outcome is the result of one process for the time between measure and finish.
 type outcome struct {
 	Window     time.Duration `json:"window"`
 	Ops        int64         `json:"ops"`

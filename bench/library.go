@@ -14,8 +14,8 @@ type locker interface {
 	lock(ctx context.Context, key string) (held, error)
 }
 
-// held is a held lock. Implementations are shaped like a pointer, so that the interface needs no
-// allocation.
+// held is a held lock. Implementations are pointers or have the size of one pointer, so that the
+// conversion to the interface needs no allocation.
 type held interface {
 	unlock(ctx context.Context) error
 }
@@ -35,9 +35,9 @@ type library struct {
 	name     string
 	module   string // its version is reported; empty for code of this repository
 	settings string
-	peer     bool // a library of another project: "best library" is the best of these
+	peer     bool // a library of another project; the marks compare with the best of these as "best library"
 	watchdog bool // renews a lease for as long as its holder runs
-	limit    bool // not a lock to use but a limit to compare with, only in scenarios with limits
+	limit    bool // no lock library, only an upper limit to compare with; only in scenarios with limits
 	reads    bool // acquires only shares, only in scenarios that name it
 	open     func(setup) (locker, error)
 }
@@ -72,7 +72,7 @@ var libraries = []library{
 	},
 	{
 		name: "redsync", module: "github.com/go-redsync/redsync/v4", peer: true, open: openRedsync,
-		settings: "defaults (8 s, 50 to 250 ms between tries) on the go-redis pool, but with unlimited tries: by default it gives up after 32",
+		settings: "defaults (8 s, 50 to 250 ms between tries) on the go-redis pool, but with unlimited tries, because by default it gives up after 32",
 	},
 	{
 		name: "redislock", module: "github.com/bsm/redislock", peer: true, open: openRedislock,
@@ -80,7 +80,7 @@ var libraries = []library{
 	},
 	{
 		name: patientName, module: "github.com/bsm/redislock", peer: true, open: openPatientRedislock,
-		settings: "the same with the 100 ms of its example; only where there is contention: with 1,000 waiters it is far faster this way, with few they wait longer",
+		settings: "the same with the 100 ms of its example; only where there is contention: this is far faster with 1,000 waiters, but a few waiters wait longer",
 	},
 	{
 		name: "rueidislock", module: "github.com/redis/rueidis", peer: true, watchdog: true, open: openRueidislock,
@@ -92,7 +92,7 @@ var libraries = []library{
 	},
 	{
 		name: modelName, limit: true, open: openModel,
-		settings: "holdfast's design without its features: a lock of the floor, held by the process, with a queue of callers, hand-offs without a command, tokens, a ctx that ends with the lease, and one renewing goroutine; only in hot and hot1k",
+		settings: "the minimum of holdfast's design, without its other features: the process holds a lock of the floor, and has a queue of callers, hand-offs without a command, tokens, a ctx that ends with the lease, and one renewing goroutine; only in hot and hot1k",
 	},
 	{
 		name: getName, module: "github.com/redis/go-redis/v9", limit: true, open: openFloor,
@@ -100,7 +100,7 @@ var libraries = []library{
 	},
 	{
 		name: redissonName, peer: true, reads: true, open: openRedisson,
-		settings: "the commands of RedissonReadLock (Redisson 3.x of 2024, source at commit 0482efe), by EVALSHA from go-redis, in scripts written for this measurement; lease 30 s without its watchdog; only in shared",
+		settings: "the commands of RedissonReadLock (Redisson 3.x of 2024, source at commit 0482efe), in scripts that were written for this measurement and that go-redis sends by EVALSHA; lease 30 s without its watchdog; only in shared",
 	},
 	{
 		name: holdfastName, watchdog: true, open: openHoldfast,
@@ -136,7 +136,7 @@ var libraries = []library{
 	},
 }
 
-// variant reports whether l is holdfast with another setting. Only some scenarios have variants.
+// variant reports whether l is holdfast with other settings. Only some scenarios have variants.
 func (l library) variant() bool { return strings.HasPrefix(l.name, holdfastName+"+") }
 
 // libraryNames returns the names for -only.
@@ -150,7 +150,8 @@ func libraryNames() []string {
 	return names
 }
 
-// libraryNamed also finds the library of a contender, whose name has a + and a way to use it.
+// libraryNamed returns the library with the given name. For the name of a contender, LIBRARY+USAGE,
+// it returns the library.
 func libraryNamed(name string) (library, bool) {
 	for _, l := range libraries {
 		if l.name == name {

@@ -25,7 +25,7 @@ func newClient(s setup) redis.UniversalClient {
 	return redis.NewClient(&redis.Options{Addr: s.addr, Dialer: s.wire.Dial})
 }
 
-// floor is the minimal lock on Redis, written as most programs first write it.
+// floor is the minimal lock on Redis, as in most programs that do not use a library.
 type floor struct {
 	rdb   redis.Cmdable
 	lease time.Duration

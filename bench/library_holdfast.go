@@ -82,7 +82,7 @@ func (l *hashLocker) lock(ctx context.Context, key string) (held, error) {
 	return l.holdfastLocker.lock(ctx, key)
 }
 
-// remember finds the name of the key in Redis while it is held, and adds an id.
+// remember finds the stored name of a held key in Redis, and adds the id of an ended request.
 func (l *hashLocker) remember(ctx context.Context, key string) error {
 	h, err := l.holdfastLocker.lock(ctx, key)
 	if err != nil {
@@ -146,7 +146,7 @@ func (p *passes) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// seen returns the values since the last call.
+// seen returns the values that were recorded since its last call.
 func (p *passes) seen() (longest time.Duration, renewed, lost int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

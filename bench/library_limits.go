@@ -37,9 +37,9 @@ const (
 	modelBatch    = 5 * time.Millisecond
 )
 
-// model is holdfast's design without its features. A process holds the lock in Redis. Its callers
-// wait in FIFO order and hand the key off without a command, each with a token and a ctx that ends
-// with the lease. It shows the cost of the design itself.
+// model is the minimum of holdfast's design, without its other features. A process holds the lock
+// in Redis. Its callers wait in FIFO order, and hand the key off without a command. Each caller has
+// a token, and a ctx that ends with the lease. model shows the cost of the design itself.
 type model struct {
 	floor
 
@@ -60,7 +60,7 @@ type modelKey struct {
 	until    time.Time // the end of the lease, which renew moves
 }
 
-// modelHold is a call of lock, and then its hold.
+// modelHold is a call of lock, and the hold after the call is granted.
 type modelHold struct {
 	key    *modelKey
 	turn   chan bool // true: the hold has begun; false: get the key from Redis
@@ -115,7 +115,8 @@ func (m *model) keyNamed(key string) *modelKey {
 	return k
 }
 
-// wait ends with the caller's turn, or with ctx unless the turn came first.
+// wait returns when the caller gets its turn, or with an error when ctx ends. If both race, mu of
+// the key decides.
 func (h *modelHold) wait(ctx context.Context) (begun bool, err error) {
 	select {
 	case begun = <-h.turn:
@@ -160,7 +161,7 @@ func (h *modelHold) unlock(ctx context.Context) error {
 	return err
 }
 
-// passOn makes the next waiter get the key from Redis. Without a waiter, the next caller gets it.
+// passOn makes the next waiter acquire the key in Redis. If no caller waits, the next caller does.
 func (k *modelKey) passOn() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

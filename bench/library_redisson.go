@@ -100,8 +100,8 @@ type redissonHeld struct {
 // retries.
 const latchKept = 18 * time.Second
 
-// unlock sends the DEL of the kept reply with the script. Redisson sends it later, in a separate
-// command.
+// unlock sends the DEL of the kept reply together with the script. Redisson sends the DEL later, as
+// a separate command.
 func (h *redissonHeld) unlock(ctx context.Context) error {
 	latch := fmt.Sprintf("redisson_unlock_latch:{%s}:%s", h.key, rand.Text())
 	pipe := h.l.rdb.Pipeline()

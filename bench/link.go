@@ -15,8 +15,8 @@ var dialer = net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Minute} //
 
 const dialTimeout = 5 * time.Second // the default of go-redis and of rueidis
 
-// link is the whole network of one client. It can become silent, like a network that drops packets,
-// and it can lose the reply to one command. The zero link has no fault.
+// link represents the network of one client. It can become silent, like a network that drops
+// packets, and it can lose the reply to one command. The zero link has no fault.
 type link struct {
 	mu     sync.Mutex
 	silent bool
@@ -33,8 +33,9 @@ func (l *link) silence() {
 	l.silent = true
 }
 
-// trap loses the reply to the next command that names key, after Redis has executed it. Then its
-// connection is cut, or stays open and silent. Other connections, and new ones, work.
+// trap makes the link lose the reply to the next command that contains key, after Redis has
+// executed that command. The connection of the command is then cut, or stays open and silent. Other
+// and new connections work.
 func (l *link) trap(key string, cut bool, sprung func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,8 +68,8 @@ func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return &linkConn{TCPConn: tcp, link: l}, nil
 }
 
-// linkConn embeds the TCPConn for the same reason as wireConn. Its deadlines and its Close are
-// those of the TCPConn, also while it is silent.
+// linkConn embeds the TCPConn for the same reason as wireConn. Deadlines and Close work as for the
+// TCPConn, even while the link is silent.
 type linkConn struct {
 	*net.TCPConn
 	link *link
@@ -78,7 +79,7 @@ type linkConn struct {
 	dead   bool // silent forever
 }
 
-// Write reports success also for data that is lost, like a socket with room in its buffer.
+// Write also reports success for data that is lost, like a socket whose buffer has space.
 func (c *linkConn) Write(b []byte) (int, error) {
 	l := c.link
 	l.mu.Lock()
@@ -110,7 +111,7 @@ func (c *linkConn) Read(b []byte) (int, error) {
 	}
 }
 
-// judge decides what happens to the data that was just read.
+// judge reports whether the data that was just read is lost, and whether the connection is cut.
 func (c *linkConn) judge() (lost, cut bool) {
 	l := c.link
 	l.mu.Lock()

@@ -83,9 +83,9 @@ func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.W
 	return r.measure(ctx, srv, s, progress)
 }
 
-// measure runs every library at every point of s. The order is rotated with each round, so that no
-// library always runs after the same other one. A run that fails is recorded, and ends the others
-// only if ctx has ended.
+// measure runs every library at every point of s. The order is rotated with each round, so that
+// each library runs first in some rounds. A run that fails is recorded, and the other runs continue
+// unless ctx has ended.
 func (r *report) measure(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
 	libs := r.options.librariesOf(s)
 	for _, p := range s.points {
@@ -133,7 +133,8 @@ func (r *report) measure(ctx context.Context, srv *server, s scenario, progress 
 // newPrefix returns a new prefix for each run.
 func newPrefix(s scenario) string { return fmt.Sprintf("bench:%d:%s:", time.Now().UnixNano(), s.name) }
 
-// fail records a run without a result. For a peer this is all: the report shows it.
+// fail records a run without a result, which the report shows. If the library is not a peer, the
+// program also fails.
 func (r *report) fail(library string, err error) {
 	r.failures = append(r.failures, err.Error())
 	if l, _ := libraryNamed(library); !l.peer {

@@ -22,7 +22,7 @@ func (r report) markdown() string {
 	}
 	if lines := asGood(r.cells); len(lines) > 0 {
 		b.WriteString("\n## Libraries that are as good\n\n")
-		fmt.Fprintf(&b, "These libraries never had two holders at once and served every caller, at most %v s later than holdfast (from the silence; otherwise from the moment at which the key was stuck). No caller or handler of A got an error if none of holdfast's did:\n\n", noticeableS)
+		fmt.Fprintf(&b, "Each of these libraries never had two holders at once, and served every caller at most %v s later than holdfast. In partition, that time counts from the silence, and otherwise from the moment at which the key was stuck. A library that returned an error to A's caller, or canceled A's handler, is listed only if holdfast did so too:\n\n", noticeableS)
 		for _, l := range lines {
 			fmt.Fprintf(&b, "- %s\n", l)
 		}
@@ -45,9 +45,9 @@ func (r report) preface(b *strings.Builder) {
 	b.WriteString("# Measured\n\n")
 	b.WriteString("Written by `go -C bench run . -md FILE`. ")
 	fmt.Fprintf(b, "%s. Each run measured for %v. Every cell is the median of %s", r.environment, r.options.window, plural(r.options.rounds, "round"))
-	b.WriteString(", in which the libraries ran in a changing order. The scenarios that count waiters or held leases have one longer run. ")
-	b.WriteString("Machines are noisy, so only the ratios are meaningful. A ratio is computed in each round, because the runs of one round are close together in time. ")
-	b.WriteString("The tables have its median over the rounds and the 95 % bootstrap interval in brackets.\n\n")
+	b.WriteString(", in which the libraries ran in a changing order. Scenarios that report counts, such as waiters or held leases, have a single run, and most of these runs are longer. ")
+	b.WriteString("Absolute figures vary with the machine and its load, so only the ratios are meaningful. A ratio compares two runs of the same round, because these are close together in time. ")
+	b.WriteString("The tables show the median of the ratios of all rounds, with the 95 % bootstrap interval in brackets.\n\n")
 	b.WriteString("| library | version | settings |\n|---|---|---|\n")
 	for _, l := range r.settings() {
 		fmt.Fprintf(b, "| %s | %s | %s |\n", l.name, r.environment.versionOf(l), l.settings)
@@ -58,16 +58,17 @@ func (r report) preface(b *strings.Builder) {
 func (r report) faultsPreface(b *strings.Builder) {
 	b.WriteString("# Two at once: what networks do to locks\n\n")
 	fmt.Fprintf(b, "Written by `go -C bench run . -scenario partition,lost-answer -md FAULTS.md` on %s: %s. ", time.Now().Format(time.DateOnly), r.environment)
-	b.WriteString("A and B are two clients of one redis-server, which works all the time. Only A's connections have faults. Every lease is 3 s. Each round has separate clients ")
-	b.WriteString("and a separate key. All rounds run at the same time, because they only wait. The clients have the defaults of go-redis (a read may take 5 s and is tried up to 4 times, and it ignores the deadline of a ctx) ")
-	b.WriteString("and of rueidis, unless the table says otherwise. Only differences of about a second or more are meaningful.\n")
+	b.WriteString("A and B are two clients of one redis-server, which has no faults. Only A's connections have faults. Every lease is 3 s. Each round has separate clients ")
+	b.WriteString("and a separate key. All rounds run at the same time, because they mostly wait. Unless the table says otherwise, the clients have the defaults of go-redis and of rueidis. ")
+	b.WriteString("With the defaults of go-redis a read may take 5 s, is tried up to 4 times, and ignores the deadline of a ctx. Only differences of about a second or more are meaningful.\n")
 }
 
-const legend = "p50, p99 and max are of the wait from the call to the grant. They include every call that was granted in the run, " +
-	"and every call that still waited at its end, with its wait so far. So no wait looks longer than the run, which favors " +
-	"libraries that let calls starve. Commands and round trips are those that the clients wrote to their connections. " +
-	"Unserved callers waited for more than 10 s or, in a shorter run, were never served in it. Violations: more sections " +
-	"inside the same key at once than allowed, detected in memory that all processes share.\n"
+const legend = "p50, p99 and max describe the wait from a call to its grant. They include the calls that were granted in the run, " +
+	"and the calls that still waited at its end, which count with their wait until then. So no wait is longer than the run, " +
+	"which favors libraries that let calls starve. Commands and round trips are those that the clients wrote to their connections. " +
+	"In a run of 10 s or more, a caller is unserved if it waited for more than 10 s. In a shorter run, it is unserved if it was " +
+	"never served. A violation is a section that began while the key already had as many sections inside as allowed. " +
+	"It is detected in memory that all processes share.\n"
 
 func (sh sheet) markdown(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## %s: %s\n\n", sh.name, sh.title)

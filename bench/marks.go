@@ -15,11 +15,11 @@ type mark struct {
 	bound    float64
 }
 
-// fairWait is the longest wait of 64 callers, with a section of 2 ms and the hand-off, if no call
-// overtakes another one.
+// fairWait is the longest wait of 64 callers if no call overtakes another one. It includes 2 ms for
+// each section and the time of the hand-offs.
 const fairWait = 160 * time.Millisecond
 
-// marks has all targets. Those that name the best library compare with the best peer of this run.
+// marks has all targets. In their texts, "best library" is the best peer of this run.
 var marks = []mark{
 	{"seq", "≥ 0.9 × floor", opsOver("seq", floorName), false, 0.9},
 	{"seq", "ahead of every library", opsOverBest("seq"), false, 1},
@@ -74,12 +74,12 @@ var marks = []mark{
 	{"lost-answer", "no key is stuck for longer than a lease, in s", worstOfAll("lost-answer", stuckS+worstOf), true, faultLease.Seconds()},
 }
 
-// changes are the marks of a change of this project. Only a run with -before has them, and their
-// whole intervals count.
+// changes are the marks for a change of holdfast. Only a run with -before has them. The verdict
+// depends on the whole interval, not only on the median.
 var changes = []mark{noSlower("seq"), noSlower("par"), noSlower("hot"), noSlower("multi")}
 
-// noSlower compares the CPU time of a pair, of Redis and of the client, with that of the build
-// before the change.
+// noSlower compares the CPU time of a pair with that of the build before the change. It is the sum
+// of the CPU times of Redis and of the client.
 func noSlower(scenario string) mark {
 	return mark{scenario, "CPU of a pair ≤ 1.03 × before, with its interval", func(rs results) (interval, bool) {
 		before, _ := rs.get(scenario, "", beforeName)
@@ -150,7 +150,8 @@ func own(scenario, point string, get func(result) float64) func(results) (interv
 	}
 }
 
-// named returns a figure. A missing figure is not a number, which no mark counts as measured.
+// named returns a function that reads a figure by its name. It returns NaN for a missing figure,
+// and no mark counts NaN as measured.
 func named(name string) func(result) float64 {
 	return func(r result) float64 {
 		if v, ok := r.Figures[name]; ok {
@@ -160,7 +161,7 @@ func named(name string) func(result) float64 {
 	}
 }
 
-// round2 removes from a count the part of connections that open during a run.
+// round2 rounds to two decimals, because a connection that opens during a run adds a small part.
 func round2(v float64) float64 { return math.Round(v*100) / 100 }
 
 func trips(r result) float64 { return round2(named(tripsPerOp)(r)) }
@@ -235,8 +236,8 @@ func tracedOverPlain(rs results) (interval, bool) {
 	return ratio(traced, plain, opsOf)
 }
 
-// busyShare returns the part of the time in which a section was inside; 1 is the maximum. A sleep
-// takes longer than requested, so the measured length of a section counts.
+// busyShare returns how many sections were inside on average. For an exclusive key 1 is the
+// maximum. A sleep takes longer than requested, so busyShare uses the measured length of a section.
 func busyShare(r result) float64 { return r.OpsPerS * named(insideUS)(r) / 1e6 }
 
 // placesOverExclusive compares the two points of limited, each relative to its maximum.
@@ -288,7 +289,8 @@ func shareSpread(r result) float64 {
 	return most
 }
 
-// leastStripes returns the lowest throughput for its number of keys, over all points.
+// leastStripes returns the lowest throughput over all points, each relative to the possible
+// throughput for its number of keys.
 func leastStripes(rs results) (interval, bool) {
 	least, ok := math.Inf(1), false
 	for _, r := range rs {
@@ -303,8 +305,8 @@ func leastStripes(rs results) (interval, bool) {
 	return exactly(least), ok
 }
 
-// worstOfAll returns holdfast's greatest value of a figure, over all points. It is not a number if
-// a point lacks it.
+// worstOfAll returns holdfast's greatest value of a figure over all points. It returns NaN if a
+// point has no such figure.
 func worstOfAll(scenario, name string) func(results) (interval, bool) {
 	return func(rs results) (interval, bool) {
 		worst, ok := 0.0, false

@@ -22,7 +22,8 @@ const (
 	settleBytes = 4 << 10
 )
 
-// memoryTask acquires all keys when the window opens, and releases them at the word giveBack.
+// memoryTask acquires all keys when the window opens, and releases them when it gets the word
+// giveBack.
 type memoryTask struct {
 	holdTask
 }
@@ -129,7 +130,7 @@ type state struct {
 	keys float64 // of the first read
 }
 
-// settled waits until the memory does not change any more: Redis shrinks its tables in the
+// settled waits until the memory no longer changes, because Redis shrinks its tables in the
 // background.
 func (s *server) settled(ctx context.Context) (state, error) {
 	var st state

@@ -25,7 +25,7 @@ type options struct {
 
 const shortest = 10 * time.Millisecond
 
-// parseOptions reports every problem at once.
+// parseOptions parses the flags. Its error contains every problem.
 func parseOptions(args []string, errOut io.Writer) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -74,7 +74,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	return o, errors.Join(err1, err2, err3, err4, err5, err6)
 }
 
-// pick returns the names in list, or nil if it is empty.
+// pick returns the names in list, or nil if list is empty.
 func pick(what, list string, all []string) ([]string, error) {
 	if list == "" {
 		return nil, nil

@@ -17,11 +17,12 @@ const (
 	retryFull       = 100 * time.Microsecond
 )
 
-// proxy is a network with a round trip. It delivers each chunk half a round trip after it was read,
-// in both directions. Meanwhile it reads more, so it does not limit the bytes in flight.
+// proxy simulates a network with a given round trip. It delivers each chunk half a round trip after
+// it was read, in both directions. It reads further chunks meanwhile, so it does not limit the
+// bytes in flight.
 //
-// One thread reads and delivers, with system calls. Goroutines that sleep and wake each other take
-// several times as long for a chunk, so they would limit the throughput.
+// One thread reads and delivers, with system calls. Goroutines that sleep and wake each other would
+// take several times as long for each chunk, and so would limit the throughput.
 type proxy struct {
 	to       string
 	by       time.Duration // one direction
@@ -47,7 +48,7 @@ type stream struct {
 	ended    bool
 }
 
-// late is a part of a stream on its way.
+// late is a chunk of a stream that is not delivered yet.
 type late struct {
 	due time.Time
 	s   *stream
@@ -117,8 +118,8 @@ func (p *proxy) accept() { // ends with the listener
 	}
 }
 
-// socket returns a duplicate of the socket of conn and closes conn, because the runtime would also
-// poll it.
+// socket returns a duplicate of the socket of conn, and closes conn. Otherwise the runtime would
+// also poll the socket.
 func socket(conn net.Conn) int {
 	defer conn.Close()
 	fd := -1
@@ -128,7 +129,7 @@ func socket(conn net.Conn) int {
 	return fd
 }
 
-// keep begins to forward between two sockets. It closes them if close came before.
+// keep begins to forward between two sockets. If close was called before, it closes the sockets.
 func (p *proxy) keep(client, server int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

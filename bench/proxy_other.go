@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// proxy exists on Linux only: elsewhere a thread cannot wait for sockets and for a time in
-// microseconds at once.
+// proxy exists only on Linux. On other systems a thread cannot wait for sockets and for a time in
+// microseconds together.
 type proxy struct{}
 
 func startProxy(string, time.Duration) (*proxy, error) {

@@ -11,8 +11,8 @@ import (
 // resamples is the number of samples that the bootstrap draws.
 const resamples = 2000
 
-// interval is a figure with its 95 % interval. The interval of a figure of a single round is that
-// figure alone.
+// interval is a figure with its 95 % interval. With a single round, both ends of the interval are
+// the figure itself.
 type interval struct{ Median, Low, High float64 }
 
 // exactly returns a figure without an interval.
@@ -52,9 +52,9 @@ func middle(vs []float64) float64 {
 	return (vs[(n-1)/2] + vs[n/2]) / 2
 }
 
-// ratio is a figure of the result mine divided by that of the result its. It is the median over the
-// rounds that measured both, because the runs of one round are close together in time. ok is false
-// if it is not a number in any of these rounds.
+// ratio divides a figure of the result mine by the same figure of the result its, separately for
+// each round that measured both, because the runs of one round are close together in time. It
+// returns the median. ok is false if no round has a ratio that is a number.
 func ratio(mine, its result, get func(result) float64) (i interval, ok bool) {
 	var vs []float64
 	for _, a := range mine.runs() {
@@ -70,8 +70,8 @@ func ratio(mine, its result, get func(result) float64) (i interval, ok bool) {
 	return bootstrap(vs), true
 }
 
-// over returns holdfast's figure divided by that of other, at the same point. The zero result,
-// which stands for a cell that was not measured, has no ratio.
+// over returns holdfast's figure divided by that of other, at the same point. ok is false for the
+// zero result, which represents a cell that was not measured.
 func (rs results) over(other result, get func(result) float64) (interval, bool) {
 	mine, ok := rs.get(other.Scenario, other.Point, holdfastName)
 	if !ok || other.Library == holdfastName {
@@ -104,5 +104,5 @@ func (r result) runs() []result {
 
 func opsOf(r result) float64 { return r.OpsPerS }
 
-// cpuOf returns the CPU time of an operation, of Redis and of the clients.
+// cpuOf returns the CPU time of Redis and of the clients per operation.
 func cpuOf(r result) float64 { return r.RedisCPUPerOp + r.ClientCPUPerOp }

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// result is one cell: one library at one point of a scenario, of one run or the median of several.
+// result is one cell: the figures of one library at one point of a scenario. They are those of one
+// run, or the medians of several.
 type result struct {
 	Scenario       string  `json:"scenario"`
 	Point          string  `json:"point,omitempty"`
@@ -85,8 +86,8 @@ func (r result) MarshalJSON() ([]byte, error) {
 	return append(append(b[:len(b)-1], ','), more[1:]...), nil
 }
 
-// medianResult returns the median of each figure separately. Violations are added up, and the worst
-// round counts for unserved. The shares are those of the round with the median throughput.
+// medianResult returns the median of each figure separately. Violations are added up. Unserved is
+// that of the worst round. The shares are those of the round with the median throughput.
 func medianResult(rounds []result) result {
 	byOps := slices.Clone(rounds)
 	slices.SortFunc(byOps, func(a, b result) int { return int(a.OpsPerS - b.OpsPerS) })
@@ -148,8 +149,8 @@ func (rs results) peers(scenario, point string) results {
 
 var errViolated = errors.New("bench: more sections than allowed were inside a key at the same time")
 
-// violated returns an error for violations of holdfast or the floor. Those of peers are only in the
-// table.
+// violated returns an error for violations of holdfast or the floor. Violations of peers are only
+// shown in the table.
 func (rs results) violated() error {
 	for _, r := range rs {
 		if l, _ := libraryNamed(r.Library); r.Violations > 0 && !l.peer {

@@ -15,7 +15,7 @@ import (
 
 const answerTime = 90 * time.Second // longest time of a child for one word
 
-// crewOfChildren are the processes of one run. They work in step.
+// crewOfChildren are the processes of one run. All of them begin each step at the same time.
 type crewOfChildren []*child
 
 // child is one process.
@@ -91,8 +91,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// startChildren returns when all children are ready. With an error it returns those that it has
-// started.
+// startChildren returns when all children are ready. If it fails, it returns the children that it
+// has started, and an error.
 func startChildren(ctx context.Context, n int, j job) (crewOfChildren, error) {
 	var cs crewOfChildren
 	for i := range n {
@@ -148,8 +148,8 @@ func (cs crewOfChildren) all(ctx context.Context, word string) ([]*outcome, erro
 	return cs.allWithin(ctx, word, answerTime)
 }
 
-// allWithin sends one word to all children, so that they start at the same time, and then waits at
-// most d for all their outcomes.
+// allWithin sends one word to all children, so that they start at the same time. Then it waits for
+// all their outcomes, for at most d.
 func (cs crewOfChildren) allWithin(ctx context.Context, word string, d time.Duration) ([]*outcome, error) {
 	for _, c := range cs {
 		if word == "" {

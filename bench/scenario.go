@@ -25,7 +25,7 @@ const (
 	rwKind      kind = "rw"      // readers and a writer of one key
 )
 
-// point is one setting of a scenario. Most scenarios have one.
+// point is one setting of a scenario. Most scenarios have a single point.
 type point struct {
 	Name    string        `json:"name,omitempty"` // empty for the only one
 	Kind    kind          `json:"kind"`
@@ -54,7 +54,7 @@ func (p point) workersOf(i int) int {
 	return n
 }
 
-// scenario is one question. Each of its points is measured for each of its libraries.
+// scenario is one comparison. Each of its points is measured for each of its libraries.
 type scenario struct {
 	name, title string
 	libraries   []string      // empty: see has
@@ -66,7 +66,7 @@ type scenario struct {
 	beside      string        // the scenario with which the throughput of each library is compared
 	times       int           // the window is this many times -for; 0 means 1
 	fixed       time.Duration // the window, independent of -for
-	single      bool          // one round: its figures are counts, not speeds
+	single      bool          // it has one round, because its figures are counts, not speeds
 }
 
 // window returns how long a run of s measures.
@@ -77,8 +77,8 @@ func (s scenario) window(d time.Duration) time.Duration {
 	return d * time.Duration(max(s.times, 1))
 }
 
-// faults reports whether s has faults. Its contenders are measured at the same time, at all points,
-// because they only wait.
+// faults reports whether s is a scenario with faults. All its contenders are measured at the same
+// time, at all points, because they mostly wait.
 func (s scenario) faults() bool { return s.points[0].Kind == faultKind }
 
 // memory reports whether s measures the memory of Redis.
@@ -224,12 +224,12 @@ var scenarios = []scenario{
 	},
 }
 
-// faultLease is short, so that a run does not take long. It is the shortest lease that is
-// recommended for real servers.
+// faultLease is the shortest lease that is recommended for real servers, so that a run does not
+// take long.
 const faultLease = 3 * time.Second
 
-// lostAnswers has two points for each moment: a closed connection is noticed at once, a silent one
-// only by a timeout.
+// lostAnswers returns two points for each moment, one for each way in which a connection fails. A
+// client detects a closed connection at once, and a silent one only by a timeout.
 func lostAnswers(moments ...moment) []point {
 	var ps []point
 	for _, m := range moments {
@@ -245,8 +245,9 @@ func locks(procs, workers, keys int, inside time.Duration) []point {
 	return []point{{Kind: lockKind, Procs: procs, Workers: workers, Keys: keys, Inside: inside}}
 }
 
-// stripes has two workers for each key, so that an order always waits. With one worker a key would
-// be idle between two orders, and that time would count as time of the lock.
+// stripes returns points with two workers for each key, so that an order always waits for the key.
+// With one worker, a key would be idle between two orders, and that time would count as time of the
+// lock.
 func stripes(keys ...int) []point {
 	var ps []point
 	for _, n := range keys {
@@ -255,8 +256,9 @@ func stripes(keys ...int) []point {
 	return ps
 }
 
-// grid has sections that take no time, so that most acquisitions are hand-offs, and sections that
-// last longer than a batch, so that none is.
+// grid returns points with two lengths of sections. Sections that take no time make most
+// acquisitions hand-offs. With sections that last longer than a batch, no acquisition is a
+// hand-off.
 func grid() []point {
 	var ps []point
 	for _, inside := range []time.Duration{0, longSection} {
@@ -276,8 +278,8 @@ func grid() []point {
 	return ps
 }
 
-// delayed is par over a network with a round trip of d. Its pairs are timed too, because both calls
-// of a pair wait for the network.
+// delayed returns the scenario par over a network with a round trip of d. It also measures the time
+// of pairs, because both calls of a pair wait for the network.
 func delayed(name string, d time.Duration) scenario {
 	s := scenario{name: name, title: fmt.Sprintf("goroutines with a key each, a round trip of %v more", d), delay: d}
 	for _, n := range []int{1, 8, 64, 512} {
@@ -295,8 +297,8 @@ func scenarioNames() []string {
 	return append(names, delayGroup)
 }
 
-// selected reports whether names, the names of -scenario, select s. Without names all scenarios run
-// but memory and those with a delay, because these take as long as all others together.
+// selected reports whether names, the names of -scenario, select s. Without names, all scenarios
+// run except memory and those with a delay, because these take as long as all others together.
 func (s scenario) selected(names []string) bool {
 	if s.delay > 0 && slices.Contains(names, delayGroup) {
 		return true

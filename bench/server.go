@@ -59,7 +59,8 @@ func (s *server) close() {
 	s.stop()
 }
 
-// clean removes the data of a run. On a server of the user the data expires.
+// clean removes the data of a run. On the server that -redis names, it does nothing: the data
+// expires.
 func (s *server) clean(ctx context.Context) error {
 	if !s.own {
 		return nil
@@ -71,7 +72,8 @@ func (s *server) clean(ctx context.Context) error {
 	return err
 }
 
-// cpu returns the CPU time of all nodes so far, including that for the benchmark's INFO.
+// cpu returns the CPU time that all nodes have used so far, including the time for the INFO
+// commands of this program.
 func (s *server) cpu(ctx context.Context) (all time.Duration, err error) {
 	for _, node := range s.nodes() {
 		info, err := node.info(ctx, "cpu")

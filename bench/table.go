@@ -95,12 +95,13 @@ var memoryColumns = []column{
 	{"never granted", unserved.get},
 }
 
-const hotNote = "p50, p99 and max are of whole requests of the 100 clients, with their handlers, which take 20 to 50 ms. " +
+const hotNote = "p50, p99 and max describe the whole requests of the 100 clients, including their handlers, which take 20 to 50 ms. " +
 	"httpmw.Exclusive has its default options, except MaxWaiting. A client of the hot key sends its next request after Retry-After, or up to a second after it was served. " +
-	"The last three columns are of the hot key. Requests in the server run, wait, or are being refused. " +
-	"With a limit, the other requests wait in front of httpmw.Exclusive, in the order of their arrival."
+	"The last three columns describe the hot key. A request in the server runs, waits, or is being refused. " +
+	"If the server processes at most 200 requests at once, the others wait in front of httpmw.Exclusive, in the order of their arrival."
 
-// hotColumns compare with the run without clients of the hot key.
+// hotColumns returns the columns of http-hot. Some compare with the run without clients of the hot
+// key.
 func hotColumns(rs results) []column {
 	overQuiet := func(head string, get func(result) float64) column {
 		return column{head, func(r result) string {
@@ -122,10 +123,10 @@ func hotColumns(rs results) []column {
 	}
 }
 
-const memoryNote = "A key is account:N, like a key of a user. used_memory is without mem_clients_normal, the buffers of connections. " +
-	"The bytes of a key include its part of the tables of Redis. Without keys, the remaining bytes are those of tables and caches."
+const memoryNote = "The keys are account:N, like typical keys of a program. used_memory does not include mem_clients_normal, the buffers of connections. " +
+	"The bytes of a key include its part of the hash tables of Redis. When no keys are left, the remaining bytes are tables and caches."
 
-const clusterNote = "Libraries on go-redis use a ClusterClient; rueidis recognizes a Cluster. All libraries can use one, so none is left out."
+const clusterNote = "Libraries on go-redis use a ClusterClient; rueidis recognizes a Cluster. All libraries support a Cluster, so none is left out."
 
 // sheetOf returns the table of s.
 func sheetOf(s scenario, rs results) sheet {
@@ -179,7 +180,7 @@ func sheetOf(s scenario, rs results) sheet {
 			cols = append(cols, column{"shares", shares})
 		}
 	}
-	if k != faultKind && k != memoryKind { // a fault measures violations itself, memory has no witness
+	if k != faultKind && k != memoryKind { // a scenario with faults measures violations itself, and memory has no witness
 		cols = append(cols, column{"violations", func(r result) string { return fmt.Sprint(r.Violations) }})
 	}
 	for _, c := range cols {
@@ -199,7 +200,7 @@ func sheetOf(s scenario, rs results) sheet {
 	return sh
 }
 
-// ofPossible returns the part of the time in which the places of a key were taken.
+// ofPossible returns how much of the time the places of a key were taken, from 0 to 1.
 func (s scenario) ofPossible(r result) float64 {
 	for _, p := range s.points {
 		if p.Name == r.Point {
@@ -246,8 +247,8 @@ func overIt(head string, rs results, get func(result) float64) column {
 	}}
 }
 
-// beside is the throughput of a cell divided by that of the same library in the scenario beside s.
-// They are not measured in turns, so the ratio has no interval.
+// beside returns the throughput of a cell divided by that of the same library in the scenario
+// s.beside. The two are not measured in turns, so the ratio has no interval.
 func (rs results) beside(s scenario, r result) (over float64, ok bool) {
 	other, ok := rs.get(s.beside, "", r.Library)
 	return r.OpsPerS / other.OpsPerS, ok && other.OpsPerS > 0

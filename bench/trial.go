@@ -43,10 +43,10 @@ type trial struct {
 	saidAt time.Time
 }
 
-// stay is the time in which a handler works and its ctx is not canceled.
+// stay is the time during which a handler works and its ctx is not canceled.
 type stay struct{ from, to time.Time } // to is zero until the end
 
-// until returns its end, or now before the end.
+// until returns the end of s, or now if s has not ended.
 func (s stay) until(now time.Time) time.Time {
 	if s.to.IsZero() {
 		return now
@@ -54,8 +54,8 @@ func (s stay) until(now time.Time) time.Time {
 	return s.to
 }
 
-// run returns when both have had and released the key, or ctx has ended. It may leave a goroutine
-// behind that hangs in a library.
+// run returns when A and B have had and released the key, or when ctx has ended. A goroutine that
+// hangs in a library may continue after that.
 func (t *trial) run(ctx context.Context) {
 	switch t.point.Moment {
 	case loseAcquire:
@@ -65,8 +65,8 @@ func (t *trial) run(ctx context.Context) {
 	}
 }
 
-// runAcquire: B starts when Redis has granted the key to A and A's reply is lost. Both handlers
-// work for the same time.
+// runAcquire is the trial with loseAcquire. B starts when Redis has granted the key to A and A's
+// reply is lost. Both handlers work for the same time.
 func (t *trial) runAcquire(ctx context.Context) {
 	lost := make(chan struct{})
 	t.net.trap(t.key, t.point.Cut, func() { t.lose(); close(lost) })
@@ -95,7 +95,8 @@ func (t *trial) runAcquire(ctx context.Context) {
 	both.Wait()
 }
 
-// runHeld: A has the key and B waits for it when A's network fails.
+// runHeld is the trial with any other fault. A has the key and B waits for it when A's network
+// fails.
 func (t *trial) runHeld(ctx context.Context) {
 	told, release, ok := t.start(ctx)
 	if !ok {
@@ -133,8 +134,8 @@ func (t *trial) runHeld(ctx context.Context) {
 	both.Wait()
 }
 
-// start acquires the key for A before the fault. Some libraries do not always get a free key on a
-// busy machine; that is not measured here.
+// start acquires the key for A before the fault. It tries again with another key, because some
+// libraries do not always get a free key on a busy machine. That is not measured here.
 func (t *trial) start(ctx context.Context) (told context.Context, release func() error, ok bool) {
 	for range startTries {
 		told, release, err := lockFor(ctx, startTime, t.a, t.key)
@@ -146,7 +147,8 @@ func (t *trial) start(ctx context.Context) (told context.Context, release func()
 	return nil, nil, false
 }
 
-// work is A's handler, which works until its ctx is canceled.
+// work is the handler of A. If the fault is not the loss of the release, it works until its ctx is
+// canceled.
 func (t *trial) work(ctx, told context.Context) {
 	switch t.point.Moment {
 	case partition:
@@ -164,7 +166,8 @@ func (t *trial) work(ctx, told context.Context) {
 	}
 }
 
-// lockFor ends the wait after d, but not the lock: some libraries derive the lock from the ctx.
+// lockFor waits for the key for at most d. It does not cancel the ctx after that, because some
+// libraries derive the ctx of the lock from it.
 func lockFor(ctx context.Context, d time.Duration, c contend, key string) (context.Context, func() error, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(d, cancel)

@@ -20,8 +20,8 @@ func (t *trial) enterA(told context.Context) {
 	t.told, t.inA.from = told, time.Now()
 }
 
-// enterB reads A's ctx first: a hold whose ctx ended before B's grant is no overlap, even if A's
-// goroutine has not run since.
+// enterB first checks whether A's ctx has ended. If it ended before B's grant, there is no overlap,
+// even if A's goroutine has not run since.
 func (t *trial) enterB() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,7 +31,7 @@ func (t *trial) enterB() {
 	t.inB.from = time.Now()
 }
 
-// leave ends a stay, once.
+// leave ends a stay. Further calls have no effect.
 func (t *trial) leave(s *stay) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,7 +46,7 @@ func (t *trial) call() {
 	t.called = time.Now()
 }
 
-// tell records the result for A's caller: good, or the end of err.
+// tell records the result for A's caller: good, or the gist of err if err is not nil.
 func (t *trial) tell(good string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *trial) tellWork(told context.Context) {
 	t.tell("canceled", nil)
 }
 
-// gist returns the last part of an error, which names the cause without addresses.
+// gist returns the last part of the text of an error, which is the cause without addresses.
 func gist(err error) string {
 	text := strings.TrimSpace(err.Error())
 	text = text[strings.LastIndexByte(text, '\n')+1:]
@@ -86,7 +86,7 @@ type finding struct {
 	saidAfter    time.Duration
 }
 
-// find evaluates the trial until now.
+// find evaluates the trial with what has happened until now.
 func (t *trial) find(now time.Time) finding {
 	t.mu.Lock()
 	defer t.mu.Unlock()

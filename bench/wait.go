@@ -10,7 +10,7 @@ const (
 	enoughToSee = 3 * time.Second // a library that polls every few seconds looks idle in a shorter run
 )
 
-// waitTask has waiters behind one holder, and measures the cost of their waiting.
+// waitTask has one holder and many waiters, and measures the cost of the wait.
 type waitTask struct {
 	job    job
 	locker locker
@@ -18,8 +18,8 @@ type waitTask struct {
 	bytes  float64
 }
 
-// warmUp starts the waiters in two steps, because the cost of idle goroutines is not that of the
-// library.
+// warmUp starts the waiters in two steps. First it starts goroutines that do nothing, because their
+// cost is not a cost of the library.
 func (t *waitTask) warmUp() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.cancel = cancel

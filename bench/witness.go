@@ -12,8 +12,8 @@ import (
 
 const cellSize = 64 // a cache line, so that two keys do not slow each other down
 
-// witness detects more sections in a key than allowed. It has one cell per key, in memory that all
-// processes map.
+// witness detects when more sections than allowed are inside a key. It has one cell per key, in
+// memory that all processes map.
 type witness struct {
 	mem        []byte
 	violations atomic.Int64
@@ -57,8 +57,9 @@ func (w *witness) cell(key int) *int64 {
 // exclusiveUnit is what an exclusive section adds to the cell of its key; a share adds 1.
 const exclusiveUnit = 1 << 32
 
-// enter counts a section of key beside at most limit-1 others, or alone if limit is 0. It returns
-// false, and counts a violation, if there are more. Call leave only if it returns true.
+// enter records that a section of key begins. At most limit sections may be inside together, and
+// with limit 0 only one. If there are more, enter counts a violation and returns false. Call leave
+// only if enter returned true.
 func (w *witness) enter(key, limit int) (fits bool) {
 	cell := w.cell(key)
 	if limit == 0 {
@@ -75,7 +76,7 @@ func (w *witness) enter(key, limit int) (fits bool) {
 	return fits
 }
 
-// leave must get the same limit as enter.
+// leave records that a section of key ends. limit must be that of enter.
 func (w *witness) leave(key, limit int) {
 	if limit == 0 {
 		atomic.AddInt64(w.cell(key), -exclusiveUnit)
