@@ -145,11 +145,11 @@ func TestRenewOverloadLongLeases(t *testing.T) {
 	})
 }
 
-// Without replies at most five renewals of a lease are under way, also if many notifications of a
+// Without replies at most six renewals of a lease are under way, also if many notifications of a
 // revocation arrive. None of them revives the lease after it is lost, and Close does not wait for
 // them.
 func TestRenewUnanswered(t *testing.T) {
-	const most = 5
+	const most = 6
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		dial := w.dial

@@ -15,7 +15,7 @@ const (
 	batchKeys   = 1000                   // maximum number of leases in one round trip
 	minPassTime = 100 * time.Millisecond // minimum timeout of a batch, and the timeout of Route
 	maxTryTime  = 30 * time.Second       // maximum timeout of a batch: a later reply counts as lost
-	maxTries    = 5                      // maximum number of renewals of one lease in flight
+	maxTries    = 6                      // maximum number of renewals of one lease in flight
 	maxPause    = 5 * time.Second        // longest pause after an error
 )
 
@@ -24,13 +24,16 @@ const (
 // flight. A batch that hangs delays no other batch.
 //
 // A lease stays in the heap while renewals of it are in flight. If a renewal has no reply after a
-// sixth of the lease, another one is sent beside it, on another connection, up to maxTries. The
-// first renewal is due after about a sixth at the earliest, so maxTries renewals last until the end
-// of the lease. If the network works again before the last third of the lease, the lease is kept,
-// even if all earlier renewals were lost. If the replies are late because the process is
-// overloaded, more renewals would make that worse. Two rules limit that. At most batchKeys leases,
-// or a tenth of all if that is more, have more than one renewal in flight. lag shortens the period
-// only if the leases of the Locker fit into one batch.
+// sixth of the lease, another one is sent beside it, on another connection. The first renewal is
+// sent after a tenth of the lease at the earliest, and the others at least 2/15 apart. So maxTries
+// renewals last until the last quarter of the lease. If the network works again before the last
+// third, the lease is kept, even if all earlier renewals were lost. Only urgent renewals may use
+// them up earlier.
+//
+// If the replies are late because the process is overloaded, more renewals would make that worse.
+// Two rules limit that. At most batchKeys renewals, or a tenth of the number of leases if that is
+// more, are in flight beside another one of their lease. lag shortens the period only if the leases
+// of the Locker fit into one batch.
 //
 // A late reply counts while the lease is valid. Each renewal extends the lease from the time of its
 // send, so replies may arrive in any order. No reply revives a lease that has ended, because

@@ -62,6 +62,11 @@ func leases() []mistake {
 			pkg:   "internal/backend/redis", test: "TestRenewBrokenConnections",
 		},
 		{
+			name: "watchdog-dials-on", what: "Renewals that an endpoint closes dial again and again.",
+			edits: []edit{{"stale-connections", value("again < 2*ownPoolSize")}},
+			pkg:   "internal/backend/redis", test: "TestRenewEndpointCloses",
+		},
+		{
 			name: "watchdog-gives-up", what: "After three renewals without a reply the watchdog sends no other one.",
 			edits: []edit{{"most-tries", value("g.renewing >= 3")}},
 			pkg:   "lockcore", test: "TestRenewAfterThreeLost",

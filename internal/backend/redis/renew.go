@@ -14,8 +14,14 @@ import (
 const scriptBlock = 100 // maximum number of keys of one renew.lua command
 
 // Renew sends a batch in one round trip. If the server does not have a script, Renew sends the
-// batch once more in full. If the connection is broken, Renew sends the batch again at once, as
-// often as insist. In a cluster the caller makes a batch for each server, see Route.
+// batch once more in full.
+//
+// If the whole batch gets the error of a broken connection, Renew sends it again after a
+// millisecond. It does so once, and then while the client has idle connections, which may be broken
+// too, at most 2*ownPoolSize times. So an endpoint that accepts connections and closes them gets
+// few dials. If only a part of a batch gets that error, the other replies must not wait.
+//
+// In a cluster the caller makes a batch for each server, see Route.
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
 	per, c := scriptBlock, b.conn
 	if !c.single {
@@ -23,13 +29,13 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 	}
 	v, err := c.inGoroutine(ctx, func() (any, error) {
 		res := make([]backend.RenewReply, len(rs))
-		for tries, inFull := 1, false; ; {
+		for again, inFull := 0, false; ; {
 			c.renewBy(ctx, rs, per, res, inFull)
 			switch {
 			case !inFull && slices.ContainsFunc(res, unknownScript): //planted:script-unknown
 				inFull = true
-			case tries <= 2*ownPoolSize && slices.ContainsFunc(res, brokenReply) && backend.Sleep(ctx, time.Millisecond): //planted:renewal-again
-				tries++
+			case !slices.ContainsFunc(res, hasReply) && c.mayBeStale(again) && backend.Sleep(ctx, time.Millisecond): //planted:renewal-again
+				again++
 			default:
 				return res, nil
 			}
@@ -49,7 +55,14 @@ func unknownScript(r backend.RenewReply) bool {
 	return r.Err != nil && redis.HasErrorPrefix(r.Err, "NOSCRIPT")
 }
 
-func brokenReply(r backend.RenewReply) bool { return broken(r.Err) }
+// hasReply reports whether the connection of a renewal was not broken.
+func hasReply(r backend.RenewReply) bool { return !broken(r.Err) }
+
+// mayBeStale reports whether a connection that broke may have been an idle one that the server had
+// closed earlier. again is the number of repeats so far.
+func (c *conn) mayBeStale(again int) bool {
+	return again == 0 || again < 2*ownPoolSize && c.renews.PoolStats().IdleConns > 0 //planted:stale-connections
+}
 
 // renewBy sends a batch. If inFull is true, it sends the text of the scripts instead of their
 // digests.
