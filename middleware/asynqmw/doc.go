@@ -181,9 +181,9 @@
 //     The rest of MinHold counts for at most 10 min, and so do all tasks before it together. A task
 //     with a deadline comes back before that deadline.
 //   - A waking process runs a task only if asynq's Inspector says that the task is in retry, with
-//     the error of parking on this key. A task that comes back by itself may end between this
-//     lookup and the run. If it has a Retention, it then runs again. A task with a Retention that
-//     comes back within 500 ms is not woken. Use Once for such tasks.
+//     the error of parking on this key. Between this lookup and the run, a task may end that came
+//     back by itself or that another process woke. If it has a Retention, it then runs again. A
+//     task with a Retention that comes back within 500 ms is not woken. Use Once for such tasks.
 //   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
 //     keys may be busy. Then it gives up its place on the first key, and the next task of that key
 //     is woken. So a task with several keys that are often busy may be parked several times.

@@ -45,8 +45,9 @@ func TestLimitedParking(t *testing.T) {
 				if w.late(took, time.Minute) { // a task that is not woken comes back after 10 min
 					w.Errorf("done after %v", took)
 				}
-				if runs, most := g.counts(); runs != tasks || most > limit || w.virtual && most < limit {
-					w.Errorf("%d runs, %d at once; want %d and %d", runs, most, tasks, limit) // in real time the tasks may come slowly
+				// In real time the tasks may come slowly, and a slow waker may run a task again that has a Retention.
+				if runs, most := g.counts(); runs < tasks || most > limit || w.virtual && (runs > tasks || most < limit) {
+					w.Errorf("%d runs, %d at once; want %d and %d", runs, most, tasks, limit)
 				}
 				if n := w.entries("type:charge"); n != 0 {
 					w.Errorf("%d entries are left", n)
