@@ -318,9 +318,14 @@ type ParkReply struct {
 
 // UnparkRequest removes entries and marks other entries as woken. No other process wakes a marked
 // entry for WokenTime. An entry keeps its place until it is removed.
+//
+// A task removes its own entry. A waker removes entries whose tasks it found not to be parked. Such
+// a task may be parked again meanwhile, which removes the mark of its entry. So the waker sets
+// Marked, and the entry stays.
 type UnparkRequest struct {
 	Key    *Key
 	Remove []string
+	Marked int64         // remove an entry only if it has a mark that is not newer, see UnparkReply.Marked; 0: with and without a mark
 	Woken  int           // wanted number of woken entries that begin with Prefix; includes those that are woken already
 	Prefix string        // of the entries that the caller can wake
 	Fresh  time.Duration // how long an entry counts as woken after it was marked; default and maximum: WokenTime
@@ -339,6 +344,7 @@ type UnparkReply struct {
 	Removed int           // number of removed entries
 	Age     time.Duration // since the oldest removed entry was parked for the first time
 	Wake    []string      // newly marked entries, oldest first; the caller wakes them
+	Marked  int64         // when they were marked, in µs of the backend's clock
 	Count   int           // number of remaining entries
 	Oldest  time.Duration // since the oldest remaining entry was parked for the first time
 }

@@ -144,6 +144,11 @@ func scripts() []mistake {
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
+			name: "parked-again-removed", what: "A waker removes the entry of a task that was parked again after the waker had looked it up.",
+			edits: []edit{{"parked-again", value("since")}},
+			pkg:   "middleware/asynqmw", test: "TestParkingRemovesNoNewEntry",
+		},
+		{
 			name: "parked-at-the-end", what: "An entry that is parked again moves behind the others.",
 			edits: []edit{{"parked-in-its-place", stmt("call('ZADD', KEYS[2], now, entry)")}},
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",

@@ -97,7 +97,10 @@ func (j *judge) unparks(c *command, r *reply) {
 	p := &j.parked
 	p.expire(j.now)
 	before := len(p.entries)
-	p.entries = slices.DeleteFunc(p.entries, func(e parkedEntry) bool { return slices.Contains(c.remove, e.name) })
+	p.entries = slices.DeleteFunc(p.entries, func(e parkedEntry) bool {
+		ours := e.woken <= c.marked && e.woken > j.now-backend.WokenTime.Microseconds()
+		return slices.Contains(c.remove, e.name) && (c.marked == 0 || ours)
+	})
 	woken := 0
 	for i := range p.entries {
 		e := &p.entries[i]
@@ -116,7 +119,7 @@ func (j *judge) unparks(c *command, r *reply) {
 	if len(p.entries) == 0 {
 		p.flag, p.until = false, 0
 	}
-	if u := r.unpark; u.Removed != before-len(p.entries) || u.Count != len(p.entries) || !slices.Equal(u.Wake, wake) {
+	if u := r.unpark; u.Removed != before-len(p.entries) || u.Count != len(p.entries) || !slices.Equal(u.Wake, wake) || u.Marked != j.now {
 		fail("P", "%v returns %+v, want %d left and %q woken", c.op, u, len(p.entries), wake)
 	}
 }

@@ -36,6 +36,7 @@ type process struct {
 	hold      hold
 	cleanups  []*cleanup
 	handed    *ticket // of a once key: its interim answer is to be stored
+	marked    int64   // when it marked parked entries
 	quits     bool    // makes no new request
 }
 
@@ -285,8 +286,15 @@ func (p *process) parkOrUnpark() {
 		for range w.rnd.IntN(4) {
 			c.remove = append(c.remove, pick(w, entries))
 		}
+		if w.chance(50) {
+			c.marked = p.marked
+		}
 	}
-	w.send(p, c, func(*reply) {})
+	w.send(p, c, func(r *reply) {
+		if r != nil && len(r.unpark.Wake) > 0 {
+			p.marked = r.unpark.Marked
+		}
+	})
 }
 
 func (p *process) crash() {

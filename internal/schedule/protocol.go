@@ -72,6 +72,7 @@ type command struct {
 
 	entry  string   // to park
 	remove []string // entries to unpark
+	marked int64    // remove only those with a mark that is not newer; 0: all
 	woken  int      // how many entries with the prefix to wake
 	prefix string
 
@@ -173,7 +174,7 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 		a = append(a, c.entry, number(mostParked), millis(c.keep), c.locker)
 	case unpark:
 		keys = p.parked
-		a = append(append(a, number(int64(c.woken)), c.prefix, wokenTime), c.remove...)
+		a = append(append(a, number(int64(c.woken)), c.prefix, wokenTime, number(c.marked)), c.remove...)
 	case acquireShare:
 		keys = p.shared
 		a = append(a, shareText(c), c.locker, number(c.lease), bit(c.queue), "holder", queueTTL, reservation, channels, countsAll)
@@ -297,8 +298,8 @@ func parkReply(list []any) backend.ParkReply {
 }
 
 func unparkReply(list []any) backend.UnparkReply {
-	u := backend.UnparkReply{Removed: int(integer(list, 0)), Count: int(integer(list, 2))}
-	for _, entry := range list[min(4, len(list)):] {
+	u := backend.UnparkReply{Removed: int(integer(list, 0)), Count: int(integer(list, 2)), Marked: integer(list, 4)}
+	for _, entry := range list[min(5, len(list)):] {
 		name, _ := entry.(string)
 		u.Wake = append(u.Wake, name)
 	}

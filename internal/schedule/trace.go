@@ -74,7 +74,7 @@ func (c *command) String() string {
 	case c.op == park:
 		s = append(s, c.entry, "for", micros(c.keep).String())
 	case c.op == unpark:
-		s = append(s, fmt.Sprintf("%q, wake %d of %q", c.remove, c.woken, c.prefix))
+		s = append(s, fmt.Sprintf("%q marked until %d, wake %d of %q", c.remove, c.marked, c.woken, c.prefix))
 	}
 	return strings.Join(s, " ")
 }

@@ -197,9 +197,9 @@ func (v *delivery) begin(ctx context.Context) (end func()) {
 			continue
 		}
 		room := v.learn(k, v.waiters)
-		if r, err := v.unpark(ctx, k, []string{v.entry}, room, 0); err == nil { // else the next hold wakes
+		if r, err := v.unpark(ctx, k, backend.UnparkRequest{Remove: []string{v.entry}, Woken: room}); err == nil { // else the next hold wakes
 			if len(r.Wake) > 0 {
-				v.wake(k, room, r.Wake)
+				v.wake(k, room, r)
 			}
 			v.report(ctx, k, r)
 		}
@@ -260,12 +260,12 @@ func (v *delivery) leaveOthers(ctx context.Context, k lockKey) {
 // and does not get k because of another key. So the next tasks of k are woken now. Otherwise a
 // waker finds them when it looks at k again.
 func (v *delivery) leaveKey(ctx context.Context, k lockKey) {
-	r, err := v.unpark(ctx, k, []string{v.entry}, 0, 0)
+	r, err := v.unpark(ctx, k, backend.UnparkRequest{Remove: []string{v.entry}})
 	if err != nil {
 		return // the wakers find that the task is not parked on k
 	}
 	if len(v.keys) > 1 && r.Removed > 0 && r.Count > 0 {
-		v.wake(k, max(v.learn(k, v.waiters), 1), nil)
+		v.wake(k, max(v.learn(k, v.waiters), 1), backend.UnparkReply{})
 	}
 	v.report(ctx, k, r)
 }

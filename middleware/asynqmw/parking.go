@@ -245,11 +245,12 @@ func (p *parking) dropLocked(k lockKey) {
 	}
 }
 
-// unpark removes the entries of k that remove lists, and marks others until want entries are woken.
-func (p *parking) unpark(ctx context.Context, k lockKey, remove []string, want int, fresh time.Duration) (backend.UnparkReply, error) {
+// unpark sends req for k, and only wakes entries of this deployment.
+func (p *parking) unpark(ctx context.Context, k lockKey, req backend.UnparkRequest) (backend.UnparkReply, error) {
 	b, sent := k.locks.Internal().Backend, time.Now()
 	key := b.Key(k.kind, k.name)
-	r, err := b.Unpark(ctx, backend.UnparkRequest{Key: &key, Remove: remove, Woken: want, Prefix: p.prefix, Fresh: fresh})
+	req.Key, req.Prefix = &key, p.prefix
+	r, err := b.Unpark(ctx, req)
 	if err == nil && r.Count == 0 {
 		p.forget(k, sent)
 	}

@@ -146,3 +146,51 @@ func TestParkingRunsAgain(t *testing.T) {
 		})
 	}
 }
+
+// A waker finds that a task is not parked on its key. Before it removes the entry, the task is
+// parked on the key again. The entry stays, so the end of the next hold wakes the task.
+func TestParkingRemovesNoNewEntry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server, inspectNet, locksNet := bubble(t), locktest.NewFaults(t), locktest.NewFaults(t)
+		behind := func(f *locktest.Faults) *redis.Client {
+			return server.Client(t, func(o *redis.Options) { o.Dialer, o.ReadTimeout = f.Dial(o.Dialer), time.Minute })
+		}
+		w := newWorldOn(t, server.Client(t), behind(locksNet))
+		w.virtual = true
+		var g gauge
+		w.serve(asynqmw.Configure(quick(), asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(behind(inspectNet))}),
+			asynqmw.ExclusiveAll(w.locks, eachPart, parkAtOnce)(g.handler(nothing)))
+		parkedOn := func(task *asynq.TaskInfo, key string) {
+			w.until(task, func(i *asynq.TaskInfo) bool {
+				return i.State == asynq.TaskStateRetry && strings.Contains(i.LastErr, fmt.Sprintf("parked on key %q", key))
+			})
+		}
+		first, second := w.hold("test:0"), w.hold("test:1")
+		task := w.enqueue("transfer", "0,1")
+		parkedOn(task, "test:0")
+
+		lookup := inspectNet.Hold(func(r locktest.Request) bool { return r.About(task.ID) })
+		_ = first.Release(context.Background())
+		<-lookup.Struck()
+		if err := w.inspect.RunTask(task.Queue, task.ID); err != nil {
+			t.Fatal(err)
+		}
+		parkedOn(task, "test:1")
+		first = w.hold("test:0")
+		removal := locksNet.Hold(func(r locktest.Request) bool { return r.Script == "unpark" && r.About(task.ID) })
+		lookup.Deliver()
+		<-removal.Struck()
+		_ = second.Release(context.Background())
+		parkedOn(task, "test:0")
+		removal.Deliver()
+		<-removal.Replied()
+		if n := w.entries("test:0"); n != 1 {
+			t.Errorf("%d parked entries, want that of the task", n)
+		}
+		_ = first.Release(context.Background())
+		if took := w.all([]*asynq.TaskInfo{task}); took > soon {
+			t.Errorf("done after %v", took)
+		}
+	})
+}

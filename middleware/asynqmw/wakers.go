@@ -39,6 +39,7 @@ type wakers struct {
 type wakeJob struct {
 	want    int      // how many tasks must count as woken, including those that already do
 	entries []string // of tasks that are marked as woken, but that asynq does not run yet
+	marked  int64    // when the newest of these marks was set, see backend.UnparkReply
 	free    bool     // no task has the key: the next hold may depend on this job
 }
 
@@ -52,9 +53,10 @@ type freeKey struct {
 	timer bool          // the next look is set
 }
 
-// wake makes a waker wake tasks of k until want are woken. entries are already marked as woken.
-func (p *parking) wake(k lockKey, want int, entries []string) {
-	p.add(k, wakeJob{want: want, entries: entries})
+// wake makes a waker wake tasks of k until want are woken. The entries of r are already marked as
+// woken.
+func (p *parking) wake(k lockKey, want int, r backend.UnparkReply) {
+	p.add(k, wakeJob{want: want, entries: r.Wake, marked: r.Marked})
 }
 
 // wakeFree is wake for a key that no task has.
@@ -74,7 +76,7 @@ func (p *parking) add(k lockKey, more wakeJob) {
 	if w.jobs == nil {
 		w.jobs, w.busy = map[lockKey]wakeJob{}, map[lockKey]bool{}
 	}
-	w.jobs[k] = wakeJob{max(j.want, more.want), append(j.entries, more.entries...), j.free || more.free}
+	w.jobs[k] = wakeJob{max(j.want, more.want), append(j.entries, more.entries...), max(j.marked, more.marked), j.free || more.free}
 	if w.running < maxWakers && !w.busy[k] {
 		w.running++
 		// Owner: p. It ends when there is no job. Each call ends with the Locker, or by the
@@ -114,23 +116,24 @@ func (p *parking) nextWake() (k lockKey, j wakeJob, ok bool) {
 }
 
 // wakeKey wakes tasks of k until j.want are woken. It removes the entries of tasks that are no
-// longer parked, and wakes others instead.
+// longer parked, and wakes others instead. If such a task is parked on k again before its entry is
+// removed, its entry stays, because it no longer has the mark that this waker found.
 func (p *parking) wakeKey(k lockKey, j wakeJob) {
-	entries, stale := j.entries, []string(nil)
+	entries, marked, stale := j.entries, j.marked, []string(nil)
 	fresh, waits := time.Duration(0), false
 	if j.free {
 		fresh, waits = p.lookAgain(k, j.want)
 	}
 	for range maxParked { // each round removes an entry
 		if len(entries) == 0 {
-			r, err := p.unpark(k.locks.Internal().Context(), k, stale, j.want, fresh)
+			r, err := p.unpark(k.locks.Internal().Context(), k, backend.UnparkRequest{Remove: stale, Marked: marked, Woken: j.want, Fresh: fresh})
 			if err == nil && r.Count == 0 {
 				p.stopLooking(k)
 			}
 			if err != nil || len(r.Wake) == 0 {
 				return
 			}
-			entries, stale = r.Wake, nil
+			entries, marked, stale = r.Wake, r.Marked, nil
 		}
 		for _, entry := range entries {
 			if !p.wakeTask(k, entry, waits) {

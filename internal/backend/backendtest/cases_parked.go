@@ -134,6 +134,25 @@ func parking() []rule {
 			reply = s.b.unpark(backend.UnparkRequest{Key: &s.job, Remove: []string{"3"}, Woken: 1})
 			s.check(reply.Removed == 0 && reply.Age == 0, "the reply is %+v", reply)
 		}),
+		fast("Unpark with Marked keeps entries that were parked again", func(s *scene) {
+			s.parked(&s.job, "1", "2", "3")
+			first := s.b.wake(&s.job, 3, "", "1", "2", "3")
+			s.c.park(backend.Parked, &s.job, "2")
+			s.c.park(backend.Parked, &s.job, "3")
+			second := s.c.wake(&s.job, 2, "", "2")
+			all := []string{"1", "2", "3"}
+			reply := s.b.unpark(backend.UnparkRequest{Key: &s.job, Remove: all, Marked: first.Marked})
+			s.check(reply.Removed == 1 && reply.Count == 2, "the reply to the first waker is %+v", reply)
+			reply = s.c.unpark(backend.UnparkRequest{Key: &s.job, Remove: all, Marked: second.Marked})
+			s.check(reply.Removed == 1 && reply.Count == 1, "the reply to the second waker is %+v", reply)
+			time.Sleep(backend.WokenTime)
+			old := s.b.wake(&s.job, 1, "", "3")
+			time.Sleep(backend.WokenTime)
+			reply = s.b.unpark(backend.UnparkRequest{Key: &s.job, Remove: all, Marked: old.Marked})
+			s.check(reply.Removed == 0 && reply.Count == 1, "the reply after the time of the mark is %+v", reply)
+			reply = s.b.unpark(backend.UnparkRequest{Key: &s.job, Remove: all})
+			s.check(reply.Removed == 1 && reply.Count == 0, "the reply to the task is %+v", reply)
+		}),
 		fast("many entries with another prefix do not hide all others", func(s *scene) {
 			s.a.hold(&s.job)
 			var others []string

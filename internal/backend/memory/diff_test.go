@@ -42,6 +42,7 @@ type compared struct {
 	keys    []backend.Key
 	now     int64
 	lastID  string
+	marked  int64       // when parked entries were marked
 	made    int         // number of ids
 	done    int         // number of steps of the clock
 	past    [][]attempt // recent requests, by key
@@ -393,7 +394,13 @@ func (c *compared) unpark(key int) {
 	for range pick(c, []int{0, 0, 1, 1, 2, 5}) {
 		r.Remove = append(r.Remove, pick(c, entries))
 	}
-	c.send(key, c.rnd.IntN(len(c.lockers)), func(b backend.Backend) (any, error) { return b.Unpark(c.t.Context(), r) }, unparked, "unpark", unparkArgs(&r)...)
+	if len(r.Remove) > 0 && c.rnd.IntN(2) == 0 {
+		r.Marked = c.marked
+	}
+	got := c.send(key, c.rnd.IntN(len(c.lockers)), func(b backend.Backend) (any, error) { return b.Unpark(c.t.Context(), r) }, unparked, "unpark", unparkArgs(&r)...)
+	if reply, ok := got.(backend.UnparkReply); ok && len(reply.Wake) > 0 {
+		c.marked = reply.Marked
+	}
 }
 
 func (c *compared) callWaker(key int) {

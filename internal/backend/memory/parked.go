@@ -64,9 +64,10 @@ func park(k key, r *backend.ParkRequest, e env) (key, backend.ParkReply) {
 // marked some.
 func unpark(k key, r *backend.UnparkRequest, e env) (key, backend.UnparkReply) {
 	k.expire(e.now)
-	var reply backend.UnparkReply
+	reply := backend.UnparkReply{Marked: e.now}
 	k.parked = slices.DeleteFunc(slices.Clone(k.parked), func(p parkedEntry) bool {
-		removed := slices.Contains(r.Remove, p.text)
+		ours := p.woken <= r.Marked && p.woken > e.now-micros(backend.WokenTime)
+		removed := slices.Contains(r.Remove, p.text) && (r.Marked == 0 || ours)
 		if removed {
 			reply.Removed++
 			reply.Age = max(reply.Age, age(p.since, e.now))

@@ -161,7 +161,7 @@ func parkArgs(r *backend.ParkRequest, locker string) []any {
 }
 
 func unparkArgs(r *backend.UnparkRequest) []any {
-	args := []any{r.Woken, r.Prefix, r.FreshTime().Microseconds()}
+	args := []any{r.Woken, r.Prefix, r.FreshTime().Microseconds(), r.Marked}
 	for _, entry := range r.Remove {
 		args = append(args, entry)
 	}
@@ -264,9 +264,9 @@ func parked(r reply) any {
 
 // unparked reads a reply of unpark.lua.
 func unparked(r reply) any {
-	u := backend.UnparkReply{Removed: int(r.num(0)), Age: r.span(1), Count: int(r.num(2)), Oldest: r.span(3)}
-	for i := range r[4:] {
-		u.Wake = append(u.Wake, r.text(4+i))
+	u := backend.UnparkReply{Removed: int(r.num(0)), Age: r.span(1), Count: int(r.num(2)), Oldest: r.span(3), Marked: r.num(4)}
+	for i := range r[5:] {
+		u.Wake = append(u.Wake, r.text(5+i))
 	}
 	return u
 }

@@ -31,7 +31,7 @@ func (b *Backend) Park(ctx context.Context, r backend.ParkRequest) (backend.Park
 // Unpark sends unpark.lua.
 func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (backend.UnparkReply, error) {
 	entries, woken := parkedNames(r.Key.Stored[0])
-	args := []any{r.Woken, r.Prefix, micros(r.FreshTime())}
+	args := []any{r.Woken, r.Prefix, micros(r.FreshTime()), r.Marked}
 	for _, entry := range r.Remove {
 		args = append(args, entry)
 	}
@@ -39,11 +39,12 @@ func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (backend.
 	if err != nil {
 		return backend.UnparkReply{}, err
 	}
-	if _, err := number(reply, 3); err != nil {
+	marked, err := number(reply, 4)
+	if err != nil {
 		return backend.UnparkReply{}, err
 	}
-	u := backend.UnparkReply{Removed: small(reply, 0), Age: span(reply, 1), Count: small(reply, 2), Oldest: span(reply, 3)}
-	for i := 4; i < len(reply); i++ {
+	u := backend.UnparkReply{Removed: small(reply, 0), Age: span(reply, 1), Count: small(reply, 2), Oldest: span(reply, 3), Marked: marked}
+	for i := 5; i < len(reply); i++ {
 		u.Wake = append(u.Wake, text(reply, i))
 	}
 	return u, nil

@@ -25,7 +25,7 @@ func park(entry string) call {
 }
 
 func unpark(woken int, prefix string, remove ...any) call {
-	return call{"unpark", append([]any{woken, prefix, backend.WokenTime.Microseconds()}, remove...)}
+	return call{"unpark", append([]any{woken, prefix, backend.WokenTime.Microseconds(), 0}, remove...)}
 }
 
 func callWaker(payload string) call { return call{"call_waker", []any{wakes, payload}} }
@@ -84,7 +84,7 @@ func TestScriptParkTTL(t *testing.T) {
 		if ttl := b.pttl(2); ttl < 2*parkTime-tolerance {
 			b.Errorf("the entries are kept for %v", ttl)
 		}
-		b.wantReply(unpark(2, ""), 0, 0, 2, span(0), "1", "2")
+		b.wantReply(unpark(2, ""), 0, 0, 2, span(0), rel(0), "1", "2")
 		if ttl := b.pttl(3); ttl > backend.WokenTime || ttl < backend.WokenTime-tolerance {
 			b.Errorf("the marks are kept for %v", ttl)
 		}
@@ -107,7 +107,7 @@ func TestScriptParkPlain(t *testing.T) {
 		}
 		hold := call{"acquire", append(acquire(me, mine, "exclusive", "", 0).args, 1)}
 		token := b.run(hold)[0]
-		b.wantReply(unpark(1, "", "1"), 0, 0, 0, 0)
+		b.wantReply(unpark(1, "", "1"), 0, 0, 0, 0, rel(0))
 		b.wantReply(callWaker("px"), 0)
 		b.wantReply(park("1").with(1, 0), 1, 0, 0) // the bound is reached
 		kind("string")
@@ -116,7 +116,7 @@ func TestScriptParkPlain(t *testing.T) {
 		end := call{"release", append(release(me, token, 0, 0).args, 1)}
 		b.wantReply(end, 1, 1)
 		b.ttl(backend.ParkedTTL)
-		b.wantReply(unpark(1, "", "1"), 1, span(0), 0, 0)
+		b.wantReply(unpark(1, "", "1"), 1, span(0), 0, 0, rel(0))
 
 		b.use("expired")
 		b.run(hold.with(2, 1))
@@ -130,6 +130,25 @@ func TestScriptParkPlain(t *testing.T) {
 	})
 }
 
+// A waker removes entries that it has marked. An entry that was parked again since has no mark, and
+// stays. So does an entry that another waker has marked later.
+func TestScriptUnparkMarked(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.set(states()["other's"])
+		for _, entry := range []string{"1", "2", "3"} {
+			b.run(park(entry))
+		}
+		first := b.run(unpark(3, ""))[4]
+		b.run(park("2"))
+		b.run(park("3"))
+		time.Sleep(2 * time.Millisecond)
+		second := b.run(unpark(2, ""))[4] // marks "2"
+		b.wantReply(unpark(0, "", "1", "2", "3").with(3, first), 1, span(0), 2, span(0), rel(0))
+		b.wantReply(unpark(0, "", "2", "3").with(3, second), 1, span(0), 1, span(0), rel(0))
+		b.wantReply(unpark(0, "", "3"), 1, span(0), 0, 0, rel(0))
+	})
+}
+
 // A mark may be in the future, if the clock was set back, and a mark may have no entry. Such marks
 // have no effect and are removed.
 func TestScriptParkMarks(t *testing.T) {
@@ -138,14 +157,14 @@ func TestScriptParkMarks(t *testing.T) {
 		b.run(park("1"))
 		now := float64(b.now())
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[3], redis.Z{Score: now + 60e6, Member: "1"}, redis.Z{Score: now - 1e6, Member: "2"}).Err())
-		b.wantReply(unpark(1, ""), 0, 0, 1, span(0), "1")
+		b.wantReply(unpark(1, ""), 0, 0, 1, span(0), rel(0), "1")
 		if marks := b.rdb.ZRange(b.Context(), b.keys[3], 0, -1).Val(); len(marks) != 1 {
 			b.Errorf("the marks are %q, want one", marks)
 		}
-		b.wantReply(unpark(1, ""), 0, 0, 1, span(0))
+		b.wantReply(unpark(1, ""), 0, 0, 1, span(0), rel(0))
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[2], redis.Z{Score: now + 60e6, Member: "1"}).Err()) // parked in the future
 		b.wantReply(park("1"), 2, 0, 1, 0, 0)
-		b.wantReply(unpark(0, "", "1"), 1, 0, 0, 0)
+		b.wantReply(unpark(0, "", "1"), 1, 0, 0, 0, rel(0))
 	})
 }
 
@@ -178,7 +197,7 @@ func TestScriptParkMany(t *testing.T) {
 		}
 		entries[999].Member, entries[1000].Member = "mine 1", "mine 2"
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[2], entries...).Err())
-		if reply := b.run(unpark(2, "mine")); len(reply) != 5 || reply[4] != "mine 1" {
+		if reply := b.run(unpark(2, "mine")); len(reply) != 6 || reply[5] != "mine 1" {
 			b.Errorf("unpark returns %v, want the entry \"mine 1\"", reply)
 		}
 	})
