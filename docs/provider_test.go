@@ -43,7 +43,7 @@ func (s shop) pay(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, errDeclined): // a final answer of the provider: recorded
 		http.Error(w, "declined", http.StatusPaymentRequired)
-	case err != nil: // a timeout or a 5xx: the outcome is unknown. The key becomes free, and the next run calls find first
+	case err != nil: // a timeout or a 5xx: the outcome is unknown. The next run calls find first
 		later(w)
 	default:
 		answer(w, paid)

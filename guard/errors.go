@@ -18,7 +18,7 @@ func Final(err error) error {
 }
 
 // NoEffect marks an error of a run that had no effect: Once releases the key, even with AtMostOnce.
-// NoEffect(nil) is nil.
+// After a takeover it abandons the key again. NoEffect(nil) is nil.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil

@@ -19,8 +19,8 @@ const (
 )
 
 // Mode decides what happens to an abandoned key. A key is abandoned if its run began and ended
-// without an outcome: its process died, its lease was lost, it panicked under AtMostOnce, or it
-// returned [Unknown].
+// without an outcome: its process died, its lease was lost, it panicked under AtMostOnce, it
+// returned [Unknown], or it was a takeover without a result.
 type Mode int
 
 const (

@@ -148,7 +148,10 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 // Release also works if ctx has ended, and takes at most 1 s. If no reply arrives, the Locker
 // retries the release asynchronously. The key is free at the end of the lease at the latest. A once
 // key then counts as abandoned until Redis gets the release, which is retried for an hour after the
-// lease.
+// lease, or until another call takes it over.
+//
+// After a takeover (see Abandoned) Release ends the mark of the earlier run too. If the effect of
+// that run is still unknown, call Abandon.
 //
 // Release returns nil if the hold had the key until now. Otherwise it returns why the lease ended
 // early: ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp.

@@ -321,7 +321,7 @@ type ParkReply struct {
 //
 // A task removes its own entry. A waker removes entries whose tasks it found not to be parked. Such
 // a task may be parked again meanwhile, which removes the mark of its entry. So the waker sets
-// Marked, and the entry stays.
+// Marked, and the entry stays. This needs a clock of the backend that is not set back.
 type UnparkRequest struct {
 	Key    *Key
 	Remove []string

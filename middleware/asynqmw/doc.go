@@ -58,8 +58,8 @@
 //   - Once records a late success. The retry then does nothing, and the task ends as completed.
 //   - The handler's ctx is canceled before the lease can end, at the task's deadline, and when
 //     asynq cancels the task.
-//   - A panic releases the key and passes on. Under Once with guard.AtMostOnce it leaves the key
-//     abandoned instead.
+//   - A panic releases the key and passes on. Under Once it leaves the key abandoned instead, after
+//     a takeover or with guard.AtMostOnce.
 //
 // # Limits
 //

@@ -92,8 +92,8 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //     gets a *guard.RecordedError.
 //   - It returns guard.Unknown(err): asynq gets the error, and the key is abandoned. The retry
 //     takes it over, or with guard.AtMostOnce gets a *lockcore.AbandonedError.
-//   - It panics: the panic passes on, and the key is released. With guard.AtMostOnce it is
-//     abandoned.
+//   - It panics: the panic passes on, and the key is released. After a takeover, or with
+//     guard.AtMostOnce, it is abandoned.
 //
 // No error of this package wraps asynq.SkipRetry. So asynq retries a task after each of them, also
 // for an abandoned key, and archives it after its last retry. To run such a task, clear the key and

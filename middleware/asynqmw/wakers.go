@@ -117,30 +117,37 @@ func (p *parking) nextWake() (k lockKey, j wakeJob, ok bool) {
 
 // wakeKey wakes tasks of k until j.want are woken. It removes the entries of tasks that are no
 // longer parked, and wakes others instead. If such a task is parked on k again before its entry is
-// removed, its entry stays, because it no longer has the mark that this waker found.
+// removed, its entry stays, because it no longer has the mark that this waker found. Every lookup
+// of a job happens after the newest mark of the job.
 func (p *parking) wakeKey(k lockKey, j wakeJob) {
-	entries, marked, stale := j.entries, j.marked, []string(nil)
+	ctx, entries, marked := k.locks.Internal().Context(), j.entries, j.marked
 	fresh, waits := time.Duration(0), false
 	if j.free {
 		fresh, waits = p.lookAgain(k, j.want)
 	}
-	for range maxParked { // each round removes an entry
+	for range maxParked { // each round but the last one removes an entry
 		if len(entries) == 0 {
-			r, err := p.unpark(k.locks.Internal().Context(), k, backend.UnparkRequest{Remove: stale, Marked: marked, Woken: j.want, Fresh: fresh})
+			r, err := p.unpark(ctx, k, backend.UnparkRequest{Woken: j.want, Fresh: fresh})
 			if err == nil && r.Count == 0 {
 				p.stopLooking(k)
 			}
 			if err != nil || len(r.Wake) == 0 {
 				return
 			}
-			entries, marked, stale = r.Wake, r.Marked, nil
+			entries, marked = r.Wake, r.Marked
 		}
+		removed := 0
 		for _, entry := range entries {
-			if !p.wakeTask(k, entry, waits) {
-				stale = append(stale, entry)
+			if p.wakeTask(k, entry, waits) {
+				continue
 			}
+			r, err := p.unpark(ctx, k, backend.UnparkRequest{Remove: []string{entry}, Marked: marked}) // at once, because the mark soon ends
+			if err != nil {
+				return
+			}
+			removed += r.Removed
 		}
-		if entries = nil; len(stale) == 0 {
+		if entries = nil; removed == 0 {
 			return
 		}
 	}

@@ -44,8 +44,8 @@ type Scope func(*http.Request) (string, error)
 //	method is not in o.Methods                       that of the handler, unguarded
 //
 // The responses of this package are problems of RFC 9457. Each kind has its own Type. A response
-// that is not recorded (see Store) releases the key. A panic releases the key and continues. With
-// guard.AtMostOnce a panic leaves the key abandoned.
+// that is not recorded (see Store) releases the key. A panic releases the key and continues. After a
+// takeover both leave the key abandoned. With guard.AtMostOnce a panic leaves the key abandoned.
 //
 // A handler may hand over its work to a job: it calls guard.Ticket with [Key], sends the ticket,
 // and responds, usually with 202.

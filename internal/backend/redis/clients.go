@@ -21,7 +21,7 @@ var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was c
 
 // ownClient makes a client whose connections end with ctx, and which sends no command on its own.
 // over is the error of a dial after the end of ctx.
-func ownClient(ctx context.Context, o *redis.Options, dials *heldUpDials, over error) *redis.Client {
+func ownClient(ctx context.Context, o *redis.Options, dials *dials, over error) *redis.Client {
 	c := *o
 	c.Dialer = endWith(ctx, c.Dialer, dials, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
@@ -33,7 +33,7 @@ func ownClient(ctx context.Context, o *redis.Options, dials *heldUpDials, over e
 	return redis.NewClient(&c)
 }
 
-func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, dials *heldUpDials, over error) *redis.ClusterClient {
+func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, dials *dials, over error) *redis.ClusterClient {
 	c := *o
 	slots.share(&c)
 	if c.Dialer == nil {

@@ -25,24 +25,26 @@ type conn struct {
 	records redis.UniversalClient // with acks: rotate, complete and Extend, which wait for replicas; otherwise nil
 	renews  redis.UniversalClient // renewals, which may take longer than a call; the client of the subscription has the same options
 
-	own    bool               // newConn made all clients: they obey deadlines, and only a ClusterClient may send a command twice
-	single bool               // one server: PUBLISH counts all receivers, and a script may take many keys
-	acks   Acks               // N is 0 without ReplicaAcks
-	cut    context.CancelFunc // ends own connections
-	slots  *slotMap           // of a cluster, shared by own clients
-	dials  *heldUpDials       // of own clients
-	heldUp atomic.Int64
-	groups *serverGroups // nil: send each call alone
+	own         bool               // newConn made all clients: they obey deadlines, and only a ClusterClient may send a command twice
+	single      bool               // one server: PUBLISH counts all receivers, and a script may take many keys
+	acks        Acks               // N is 0 without ReplicaAcks
+	cut         context.CancelFunc // ends own connections
+	slots       *slotMap           // of a cluster, shared by own clients
+	renewDials  *dials             // of renews, if it is an own client
+	heldUpDials *heldUpDials       // of own clients
+	heldUp      atomic.Int64
+	groups      *serverGroups // nil: send each call alone
 }
 
 func newConn(rdb redis.UniversalClient) (*conn, error) {
-	dials := new(heldUpDials)
-	own := func(one func(context.Context, time.Duration) redis.UniversalClient, single bool) *conn {
+	own := func(one func(context.Context, time.Duration, *dials) redis.UniversalClient, single bool) *conn {
 		ctx, cut := context.WithCancel(context.Background())
+		heldUp := new(heldUpDials)
+		renewals := &dials{heldUp: heldUp}
 		return &conn{
-			dials: dials,
-			calls: one(ctx, callTimeout), ends: one(ctx, callTimeout),
-			renews: one(ctx, maxRenewTime), own: true, single: single, cut: cut,
+			renewDials: renewals, heldUpDials: heldUp,
+			calls: one(ctx, callTimeout, &dials{heldUp: heldUp}), ends: one(ctx, callTimeout, &dials{heldUp: heldUp}),
+			renews: one(ctx, maxRenewTime, renewals), own: true, single: single, cut: cut,
 		}
 	}
 	switch c := rdb.(type) {
@@ -57,20 +59,20 @@ func newConn(rdb redis.UniversalClient) (*conn, error) {
 		if c.Options().Addr == "FailoverClient" { // a copy would not work: its dialer follows the primary only together with its own pool
 			return &conn{calls: c, ends: c, renews: c, single: true}, nil
 		}
-		return own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
+		return own(func(ctx context.Context, limit time.Duration, d *dials) redis.UniversalClient {
 			o := *c.Options()
 			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
-			return ownClient(ctx, &o, dials, errCutOff)
+			return ownClient(ctx, &o, d, errCutOff)
 		}, true), nil
 	case *redis.ClusterClient:
 		if c == nil {
 			return nil, errors.New("lockcore: New: client is a nil *redis.ClusterClient")
 		}
 		slots := &slotMap{newClient: c.Options().NewClient}
-		made := own(func(ctx context.Context, limit time.Duration) redis.UniversalClient {
+		made := own(func(ctx context.Context, limit time.Duration, d *dials) redis.UniversalClient {
 			o := *c.Options()
 			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
-			return ownCluster(ctx, &o, slots, dials, errCutOff)
+			return ownCluster(ctx, &o, slots, d, errCutOff)
 		}, false)
 		made.slots = slots
 		return made, nil

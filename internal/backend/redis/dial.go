@@ -35,9 +35,9 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
 		o := *cluster.Options()
 		o.ClusterStateReloadInterval = time.Second // it is read when the subscription connects, and go-redis does not report a failure to connect
-		sub = ownCluster(ctx, &o, c.slots, c.dials, redis.ErrClosed)
+		sub = ownCluster(ctx, &o, c.slots, &dials{heldUp: c.heldUpDials}, redis.ErrClosed)
 	} else if single, ok := c.renews.(*redis.Client); ok {
-		sub = ownClient(ctx, single.Options(), c.dials, redis.ErrClosed)
+		sub = ownClient(ctx, single.Options(), &dials{heldUp: c.heldUpDials}, redis.ErrClosed)
 	}
 	return sub, sub.Close
 }
@@ -51,6 +51,12 @@ func (d *heldUpDials) to(addr string) *atomic.Int64 {
 	return n.(*atomic.Int64) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
 
+// dials counts the dials of one client, and the held up dials of all own clients.
+type dials struct {
+	made   atomic.Int64
+	heldUp *heldUpDials
+}
+
 // endWith makes the dials of next, and their connections, end with ctx, even if next ignores its
 // own ctx. over is the error of a dial after that. A dial fails at once if maxHeldUp dials to the
 // same address are still running after their callers have returned.
@@ -58,13 +64,14 @@ func (d *heldUpDials) to(addr string) *atomic.Int64 {
 // endWith adds no timeout, so only next bounds the dial of a subscription. In a synctest bubble a
 // timeout would not fire. The reason is that go-redis dials under a mutex, and its health check
 // waits for that mutex. A goroutine that waits for a mutex stops the clock of the bubble.
-func endWith(ctx context.Context, next dialer, dials *heldUpDials, over error) dialer {
+func endWith(ctx context.Context, next dialer, dials *dials, over error) dialer {
 	type result struct {
 		conn net.Conn
 		err  error
 	}
 	return func(dial context.Context, network, addr string) (net.Conn, error) {
-		left := dials.to(addr)
+		dials.made.Add(1)
+		left := dials.heldUp.to(addr)
 		if left.Load() >= maxHeldUp && !backend.Ended(ctx) {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: errDialsHeldUp}
 		}

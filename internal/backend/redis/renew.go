@@ -17,8 +17,8 @@ const scriptBlock = 100 // maximum number of keys of one renew.lua command
 // batch once more in full.
 //
 // If the whole batch gets the error of a broken connection, Renew sends it again after a
-// millisecond. It does so once, and then while the client has idle connections, which may be broken
-// too, at most 2*ownPoolSize times. So an endpoint that accepts connections and closes them gets
+// millisecond. It does so once, and then while the batch uses idle connections, which may all be
+// broken, at most 2*ownPoolSize times. So an endpoint that accepts connections and closes them gets
 // few dials. If only a part of a batch gets that error, the other replies must not wait.
 //
 // In a cluster the caller makes a batch for each server, see Route.
@@ -30,11 +30,13 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 	v, err := c.inGoroutine(ctx, func() (any, error) {
 		res := make([]backend.RenewReply, len(rs))
 		for again, inFull := 0, false; ; {
+			dialed := c.dialsOfRenewals()
 			c.renewBy(ctx, rs, per, res, inFull)
+			stale := again == 0 || c.own && again < 2*ownPoolSize && dialed == c.dialsOfRenewals() //planted:stale-connections
 			switch {
 			case !inFull && slices.ContainsFunc(res, unknownScript): //planted:script-unknown
 				inFull = true
-			case !slices.ContainsFunc(res, hasReply) && c.mayBeStale(again) && backend.Sleep(ctx, time.Millisecond): //planted:renewal-again
+			case !slices.ContainsFunc(res, hasReply) && stale && backend.Sleep(ctx, time.Millisecond): //planted:renewal-again
 				again++
 			default:
 				return res, nil
@@ -58,10 +60,11 @@ func unknownScript(r backend.RenewReply) bool {
 // hasReply reports whether the connection of a renewal was not broken.
 func hasReply(r backend.RenewReply) bool { return !broken(r.Err) }
 
-// mayBeStale reports whether a connection that broke may have been an idle one that the server had
-// closed earlier. again is the number of repeats so far.
-func (c *conn) mayBeStale(again int) bool {
-	return again == 0 || again < 2*ownPoolSize && c.renews.PoolStats().IdleConns > 0 //planted:stale-connections
+func (c *conn) dialsOfRenewals() int64 {
+	if c.renewDials == nil {
+		return 0
+	}
+	return c.renewDials.made.Load()
 }
 
 // renewBy sends a batch. If inFull is true, it sends the text of the scripts instead of their
