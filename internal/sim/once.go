@@ -28,7 +28,8 @@ type job struct {
 	most    bool // at most once
 	since   time.Duration
 	runs    []*run
-	record  *run // the run whose record the server has
+	record  *run          // the run whose record the server has
+	done    time.Duration // when record was set
 	replays int
 	stuck   bool // abandoned forever
 }
@@ -98,7 +99,7 @@ func (wk *worker) once() {
 // stranger claims a done job with another fingerprint. It must get neither a run nor the record.
 func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	wk.w.mu.Lock()
-	done := j.record != nil
+	done, since := j.record != nil, j.done
 	wk.w.mu.Unlock()
 	if j.tag == nil || !done || !wk.rng.chance(20) {
 		return false
@@ -106,8 +107,11 @@ func (wk *worker) stranger(ctx context.Context, j *job, c lockcore.Claim) bool {
 	c.Fingerprint = []byte("another")
 	le, rec, err := wk.n.locks.Claim(ctx, j.name, c)
 	refused := errors.Is(err, lockcore.ErrMismatch) || errors.Is(err, lockcore.ErrUnavailable) || ctx.Err() != nil
-	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok { // while Redis is not reachable, the error has the last reply that the process received
-		refused = refused || wk.n.calmFor() < settled || busy.Waiting > 0 && wk.w.hushedLately()
+	// The process may know only the last reply: if Redis was not reachable, or if MaxWaiting calls
+	// wait and no message about the record has arrived yet.
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
+		unheard := wk.w.hushedLately() || wk.w.now()-since < prompt
+		refused = refused || wk.n.calmFor() < settled || busy.Waiting > 0 && unheard
 	}
 	if le != nil || rec != nil || !refused {
 		wk.w.fail("I10", j.key.name, "%s, with another fingerprint, got %v, %v, %v", wk.name, le, rec, err)
@@ -191,7 +195,9 @@ func (wk *worker) run(j *job, r *run, ten *hold, le *lockcore.Lease, out *outcom
 		if j.record != nil && j.record != r {
 			w.failLocked("I9", j.key, "%s completed after %s", wk.name, j.record.who)
 		}
-		j.record = r
+		if j.record == nil {
+			j.record, j.done = r, w.now()
+		}
 	case end == failed && err == nil:
 		r.clean = w.now()
 	}
@@ -207,7 +213,7 @@ func (w *world) replay(j *job, who string, rec *lockcore.Record) {
 	if j.record == nil {
 		for _, r := range j.runs {
 			if r.end == completed && r.attempt == rec.Attempt {
-				j.record = r
+				j.record, j.done = r, w.now()
 			}
 		}
 	}
