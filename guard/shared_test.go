@@ -255,7 +255,7 @@ func TestOnceTakeoverFails(t *testing.T) {
 	}
 }
 
-// inGoroutine runs f in a goroutine of its own, which may panic or exit.
+// inGoroutine runs f in another goroutine, so that f may panic or exit.
 func inGoroutine(f func()) {
 	done := make(chan struct{})
 	go func() {

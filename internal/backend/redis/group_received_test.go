@@ -17,6 +17,17 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
+// newBackend returns a Backend that is closed when the test ends.
+func newBackend(t *testing.T, rdb redis.UniversalClient) *redisbackend.Backend {
+	t.Helper()
+	b, err := redisbackend.New(rdb, redisbackend.Options{Options: backend.Options{Locker: me, Closing: make(chan struct{})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
 // Received of a reply is not before its grant, also for a call that is sent again alone because the
 // server did not have its script. In the second round the server has the script, and Received is
 // set.
@@ -26,11 +37,7 @@ func TestGroupReceived(t *testing.T) {
 		faults := locktest.NewFaults(t)
 		faults.Delay(10 * time.Millisecond)
 		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) { o.Dialer = faults.Dial(o.Dialer) })
-		b, err := redisbackend.New(rdb, redisbackend.Options{Options: backend.Options{Locker: me, Closing: make(chan struct{})}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
+		b := newBackend(t, rdb)
 		for round := range 2 {
 			var calls sync.WaitGroup
 			for i := range 32 {

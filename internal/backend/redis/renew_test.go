@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -28,10 +27,7 @@ func TestRenewBrokenConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults := locktest.NewFaults(t)
 		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) { o.Dialer = faults.Dial(o.Dialer) })
-		b, err := redisbackend.New(rdb, redisbackend.Options{Options: backend.Options{Locker: me, Closing: make(chan struct{})}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := newBackend(t, rdb)
 		key := b.Key(backend.KindExclusive, "k")
 		renew := func() {
 			rs := []backend.RenewRequest{{Key: &key, ID: next, Lease: time.Second, Retention: time.Minute}}
@@ -57,7 +53,6 @@ func TestRenewBrokenConnections(t *testing.T) {
 		}
 		faults.Cut()
 		renew()
-		b.Close()
 	})
 }
 
@@ -72,11 +67,7 @@ func TestRenewEndpointCloses(t *testing.T) {
 			return closedConn(), nil
 		}})
 		defer func() { _ = rdb.Close() }()
-		b, err := redisbackend.New(rdb, redisbackend.Options{Options: backend.Options{Locker: me, Closing: make(chan struct{})}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
+		b := newBackend(t, rdb)
 		key := b.Key(backend.KindExclusive, "k")
 		r := b.Renew(t.Context(), []backend.RenewRequest{{Key: &key, ID: next, Lease: time.Second, Retention: time.Minute}})[0]
 		if n := dials.Load(); r.Err == nil || n == 0 || n > 4 {
@@ -132,11 +123,7 @@ func TestRenewPartBroken(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, s.Addr().String())
 	}})
 	defer func() { _ = rdb.Close() }()
-	b, err := redisbackend.New(rdb, redisbackend.Options{Options: backend.Options{Locker: me, Closing: make(chan struct{})}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	b := newBackend(t, rdb)
 	var keys []backend.Key
 	rs := make([]backend.RenewRequest, 8)
 	for i := range rs {
