@@ -112,7 +112,7 @@ func (sh *shell) table(entries []keyed, cut bool, most int) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(sh.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KIND\tSTATE\tKEY\tHOLDER\tFOR\tLEFT\tQUEUE\tPARKED")
+	fmt.Fprintln(w, "KIND\tSTATE\tKEY\tHOLDER\tFOR\tLEFT\tPROCESSES WAITING\tPARKED")
 	for _, e := range entries {
 		left := cmp.Or(e.Remaining, e.KeepLeft)
 		if e.State == lockcore.StateFree {
