@@ -16,7 +16,9 @@ var ErrNotRun = errors.New("lockcore: not run")
 // Reasons why a call did not run. Each of these errors also matches ErrNotRun.
 var (
 	// ErrBusy: another holder has the key, or the key is reserved or cooling. The error is a
-	// *BusyError, except that of Clear.
+	// *BusyError, except that of Clear. If BusyError.Local or Nested is set, the holder runs in
+	// this process. Then check that this call got the ctx of the innermost handler around it:
+	// with another ctx it waits for its own caller.
 	ErrBusy = notRun("lockcore: busy")
 	// ErrAbandoned: an earlier run ended without an outcome, and the claim does not take over
 	// (AtMostOnce). The error is an *AbandonedError.
@@ -154,11 +156,11 @@ func (e *BusyError) text() string {
 	held, left := e.HeldFor.Round(time.Millisecond), e.Remaining.Round(time.Millisecond)
 	by := e.Holder.String()
 	if e.Local && !e.Nested {
-		by += ", another call of this process (if this call is inside its handler, pass on the ctx of that handler)"
+		by += ", another call of this process"
 	}
 	switch {
 	case e.Nested:
-		return fmt.Sprintf("held for %v by %v; held by a nested call of this hold: pass on the ctx of that call", held, by)
+		return fmt.Sprintf("held for %v by %v; held by a nested call of this hold", held, by)
 	case e.kept() && e.Shares > 0:
 		return fmt.Sprintf("shares of weight %d are held or cooling, the first one is free in %v", e.Shares, left)
 	case e.kept():

@@ -144,7 +144,7 @@ func TestNestedSibling(t *testing.T) {
 			_, err := n.l.Acquire(ctx, "k", noWait)
 			var busy *lockcore.BusyError
 			if !errors.As(err, &busy) || !busy.Nested || !errors.Is(err, lockcore.ErrNotRun) ||
-				!strings.Contains(err.Error(), "held by a nested call of this hold: pass on the ctx of that call") {
+				!strings.Contains(err.Error(), "held by a nested call of this hold") {
 				t.Errorf("%s, NoWait: %v", name, err)
 			}
 		}
@@ -710,14 +710,14 @@ func TestNestedObserverPanics(t *testing.T) {
 }
 
 // A call inside a handler has another ctx than that of the handler. Its error says that a call of
-// this process has the key. A call of another process gets no such hint.
+// this process has the key. A call of another process gets no such text.
 func TestForgottenContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, _, _ := w.locker(lockcore.Options{})
 		other, _, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		const hint = "another call of this process (if this call is inside its handler, pass on the ctx of that handler)"
+		const hint = "another call of this process"
 		for _, wait := range []time.Duration{lockcore.NoWait, time.Second} {
 			_, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: wait})
 			if busy, ok := errors.AsType[*lockcore.BusyError](err); !ok || !busy.Local || busy.Nested || !strings.Contains(err.Error(), hint) {

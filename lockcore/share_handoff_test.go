@@ -241,7 +241,7 @@ func TestShareRetryAfter(t *testing.T) {
 		time.Sleep(time.Minute)
 		held := shareOf(t, l, rate)
 		_, err = l.Acquire(t.Context(), "k", rate)
-		if b, is := errors.AsType[*lockcore.BusyError](err); !is || !b.Local || !strings.Contains(err.Error(), "pass on the ctx") {
+		if b, is := errors.AsType[*lockcore.BusyError](err); !is || !b.Local || !strings.Contains(err.Error(), "another call of this process") {
 			t.Errorf("%+v, %v", b, err)
 		}
 		_ = held.Release(t.Context())
