@@ -57,6 +57,8 @@ func (o ListOptions) validate() error {
 //
 // List uses SCAN, on one primary of a Cluster after the other:
 //
+//   - If a primary does not reply, List continues with the others, and then ends with
+//     ErrUnavailable, whose text names that primary.
 //   - A key that exists from the first step to the last is yielded at least once, and may be
 //     yielded twice. A key that appears or ends meanwhile may be missing, and so may a key whose
 //     slot moves to another primary.
@@ -82,12 +84,13 @@ func List(ctx context.Context, l *lockcore.Locker, o ListOptions) iter.Seq2[Entr
 		}
 		r := backend.ListRequest{Kind: backend.Kind(o.Kind), Match: o.Match, Free: o.Free, RecordHeads: o.RecordHeads}
 		for e, err := range l.Internal().Backend.List(ctx, r) {
-			switch {
-			case err != nil && ctx.Err() != nil:
-				yield(Entry{}, context.Cause(ctx))
-				return
-			case err != nil:
-				yield(Entry{}, errtext.Wrap(lockcore.ErrUnavailable, err))
+			if err != nil {
+				if end := endOf(ctx); end != nil {
+					err = end
+				} else {
+					err = errtext.Wrap(lockcore.ErrUnavailable, err)
+				}
+				yield(Entry{}, err)
 				return
 			}
 			if !yield(entryOf(&e), nil) {

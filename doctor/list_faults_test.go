@@ -160,3 +160,51 @@ func (h heldUp) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *re
 	<-h.release
 	return redis.NewCmd(ctx)
 }
+
+// In a Cluster with a server that is down, List yields the keys of the other servers, and then an
+// error that names the server.
+func TestListWithoutANode(t *testing.T) {
+	testlevel.Full(t)
+	redistest.MoreRights(t)
+	t.Parallel()
+	shards := redistest.Cluster(t)
+	c := shards.Client(t)
+	const keys = 60
+	holdMany(t, c, keys)
+	down := shards.Masters()[0]
+	want := 0
+	for i := range keys {
+		if shards.Master(shards.Slot(fmt.Sprintf("{%d}", i))) != down {
+			want++
+		}
+	}
+	down.Stop()
+	seen, last := map[string]bool{}, error(nil)
+	for e, err := range doctor.List(t.Context(), listLocker(t, c, "p"), doctor.ListOptions{}) {
+		if last = err; err == nil {
+			seen[e.Key] = true
+		}
+	}
+	if len(seen) != want || !errors.Is(last, lockcore.ErrUnavailable) || !strings.Contains(last.Error(), down.Addr()) {
+		t.Errorf("%d keys, %v; want %d of %d keys and an error about %s", len(seen), last, want, keys, down.Addr())
+	}
+}
+
+// late is a ctx whose deadline has passed, while its timer has not fired yet.
+type late struct{ context.Context }
+
+func (late) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+
+// The deadline of ctx ends a command at the connection a moment before the timer of ctx fires. List
+// does not report that as an unavailable server.
+func TestListDeadline(t *testing.T) {
+	testlevel.Full(t)
+	redistest.MoreRights(t)
+	t.Parallel()
+	l := listLocker(t, redistest.Real(t).Client(t), "p")
+	for _, err := range doctor.List(late{t.Context()}, l, doctor.ListOptions{}) {
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lockcore.ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
+	}
+}

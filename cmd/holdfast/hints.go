@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 )
@@ -20,10 +21,10 @@ func (h hintedError) Unwrap() error { return h.error }
 // hint is the advice for an error whose text contains part.
 type hint struct{ part, say string }
 
-// explain adds the first hint that applies.
+// explain adds the first hint that applies to an error that has none.
 func (t *target) explain(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.As(err, new(hintedError)) {
+		return err
 	}
 	text := err.Error()
 	hints := tlsHints

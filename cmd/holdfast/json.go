@@ -97,7 +97,7 @@ func personOf(h lockcore.Holder) *person {
 // keys is the output of ls, show, revoke, clear and wake with -json.
 type keys struct {
 	AsOf     time.Time `json:"as_of"`
-	Complete bool      `json:"complete"`           // false: ls has stopped at -max
+	Complete bool      `json:"complete"`           // false: the list of ls ends early
 	Action   string    `json:"action,omitempty"`   // revoked, cleared, sent; "" if nothing was done
 	Received *int      `json:"received,omitempty"` // wake: processes that received the request
 	Keys     []holding `json:"keys"`
@@ -108,25 +108,37 @@ func (sh *shell) printKeys(action string, complete bool, all ...keyed) error {
 }
 
 func keysOf(action string, complete bool, all ...keyed) keys {
-	k := keys{AsOf: time.Now().UTC().Truncate(time.Second), Complete: complete, Action: action, Keys: []holding{}}
+	k := keys{AsOf: now(), Complete: complete, Action: action, Keys: []holding{}}
 	for i := range all {
 		k.Keys = append(k.Keys, all[i].json())
 	}
 	return k
 }
 
-// print prints v as JSON. Characters that a terminal does not print become escapes; package json
-// escapes only those below a space.
+// now returns the time for as_of.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+
+// print prints v as JSON.
 func (sh *shell) print(v any) error {
+	text, err := jsonText(v, "")
+	if err == nil {
+		_, err = fmt.Fprintln(sh.out, text)
+	}
+	return err
+}
+
+// jsonText returns v as JSON, in lines of which all but the first begin with prefix. Characters that
+// a terminal does not print become escapes; package json escapes only those below a space.
+func jsonText(v any, prefix string) (string, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
+	e.SetIndent(prefix, "  ")
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return err
+		return "", err
 	}
 	var out strings.Builder
-	for _, r := range b.String() {
+	for _, r := range strings.TrimSuffix(b.String(), "\n") {
 		switch {
 		case r == '\n' || r != utf8.RuneError && unicode.IsPrint(r):
 			out.WriteRune(r)
@@ -137,8 +149,7 @@ func (sh *shell) print(v any) error {
 			fmt.Fprintf(&out, `\u%04x`, r)
 		}
 	}
-	_, err := fmt.Fprint(sh.out, out.String())
-	return err
+	return out.String(), nil
 }
 
 // headOf reads the start of a record.

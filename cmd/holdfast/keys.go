@@ -2,15 +2,16 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 	"unicode"
@@ -33,100 +34,6 @@ const maxFailure = 80 // bytes of a failure's text in the state column
 type keyed struct {
 	doctor.Entry
 	result *result // of a done key
-}
-
-// ls prints the keys that are not free.
-func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
-	f, t := sh.flags("ls", "")
-	match := f.String("match", "*", "glob `pattern` of the key: *, ?, [a-z]")
-	once := f.Bool("once", false, "only keys of Once")
-	exclusive := f.Bool("exclusive", false, "only keys of Exclusive")
-	all := f.Bool("all", false, "also list free keys of Exclusive whose last holder died")
-	most := f.Int("max", 1000, "print no more than this many")
-	limit := durationFlag(f, "timeout", time.Minute, "stop after this `duration`")
-	asJSON := f.Bool("json", false, "print JSON")
-	if err := parse(f, args, 0); err != nil {
-		return exitFailed, err
-	}
-	o := doctor.ListOptions{Match: *match, Free: *all, RecordHeads: true}
-	switch {
-	case *once && *exclusive:
-		return exitFailed, errors.New("-once and -exclusive exclude each other")
-	case *most < 1:
-		return exitFailed, fmt.Errorf("-max is %d, must be 1 or more", *most)
-	case *limit <= 0:
-		return exitFailed, fmt.Errorf("-timeout is %v, must be more than 0s", *limit)
-	case len(*match) > maxPattern:
-		return exitFailed, fmt.Errorf("-match is %d bytes long, must be at most %d", len(*match), maxPattern)
-	case *once:
-		o.Kind = lockcore.KindOnce
-	case *exclusive:
-		o.Kind = lockcore.KindExclusive
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("not done within %v; a longer -timeout helps, or a time of less load", *limit))
-	defer cancel()
-	return sh.with(t, func(l *lockcore.Locker) (int, error) {
-		entries, cut, err := list(ctx, l, o, *most)
-		if err != nil {
-			return exitFailed, err
-		}
-		if *asJSON {
-			return exitOK, sh.printKeys("", !cut, entries...)
-		}
-		return exitOK, sh.table(entries, cut, *most)
-	})
-}
-
-const maxPattern = 512 // as in doctor.ListOptions.Match
-
-// list returns at most most keys, sorted. cut reports that there are more.
-func list(ctx context.Context, l *lockcore.Locker, o doctor.ListOptions, most int) (entries []keyed, cut bool, err error) {
-	type name struct {
-		kind lockcore.Kind
-		key  string
-	}
-	found := map[name]keyed{}
-	for e, err := range doctor.List(ctx, l, o) {
-		if err != nil {
-			return nil, false, err
-		}
-		n := name{e.Kind, e.Key}
-		if _, again := found[n]; !again && len(found) >= most {
-			cut = true
-			break
-		}
-		k := keyed{Entry: e}
-		if e.State == lockcore.StateDone {
-			k.result = headOf(e.RecordHead)
-		}
-		found[n] = k
-	}
-	return slices.SortedFunc(maps.Values(found), func(a, b keyed) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
-	}), cut, nil
-}
-
-func (sh *shell) table(entries []keyed, cut bool, most int) error {
-	if len(entries) == 0 {
-		fmt.Fprintln(sh.err, "no keys: no key is held or stored under this prefix and pattern (-prefix, -match)")
-		return nil
-	}
-	w := tabwriter.NewWriter(sh.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KIND\tSTATE\tKEY\tHOLDER\tFOR\tLEFT\tPROCESSES WAITING\tPARKED")
-	for _, e := range entries {
-		left := cmp.Or(e.Remaining, e.KeepLeft)
-		if e.State == lockcore.StateFree {
-			left = 0 // nothing extends it
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", e.Kind, state(e), oneLine(e.Key), holder(e.Holder), age(e.HeldFor), age(left), e.Queue, e.Parked)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if cut {
-		fmt.Fprintf(sh.err, "there are more than %d: see -match and -max\n", most)
-	}
-	return nil
 }
 
 // inspect returns the state of one key.
@@ -344,6 +251,7 @@ func (sh *shell) confirm(yes bool, question, otherwise string) error {
 	if !sh.terminal {
 		return errors.New("stdin is not a terminal: pass -yes")
 	}
+	signal.Reset(os.Interrupt, syscall.SIGTERM) // a signal ends the process here, because the end of ctx does not interrupt a read
 	fmt.Fprint(sh.err, question+" (yes/no) ")
 	answer, err := bufio.NewReader(sh.in).ReadString('\n')
 	if err != nil && answer == "" {

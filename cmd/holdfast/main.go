@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -49,7 +50,8 @@ func main() {
 		terminal: err == nil && info.Mode()&os.ModeCharDevice != 0,
 	}
 	redis.SetLogger(silent{}) // an error is printed once, by run
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	code := sh.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
@@ -75,6 +77,7 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
 holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
   0  done
   1  doctor: there are problems · show: the key is free · revoke: the key is not held
+     ls: -timeout or a signal ended the list early; the keys found so far were printed
      clear: the key is free, held, or has changed since it was shown
      wake: the key has no parked tasks, or no process received the request
   2  bad arguments, not confirmed, no reply, or refused by Redis
@@ -113,6 +116,9 @@ func (sh *shell) run(ctx context.Context, args []string) int {
 	case errors.As(err, new(flagError)): // package flag has printed it
 		return exitFailed
 	case err != nil:
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
 		fmt.Fprintf(sh.err, "holdfast %s: %v\n", args[0], oneLine(strings.ReplaceAll(err.Error(), "\n", "; "))) // a joined error has several lines
 		if h := new(hintedError); errors.As(err, h) {
 			fmt.Fprintln(sh.err, h.say)

@@ -25,7 +25,13 @@ import (
 
 var update = flag.Bool("update", false, "write testdata anew")
 
+// asCommand is an environment variable that makes the test binary run as the command.
+const asCommand = "HOLDFAST_TEST_COMMAND"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
 	redis.SetLogger(silent{}) // these tests use wrong addresses, and go-redis would log them
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 const (
@@ -54,20 +55,24 @@ func (b *Backend) Servers(ctx context.Context) ([]Server, error) {
 	return []Server{{"", b.conn.renews}}, nil
 }
 
-// List yields the keys by SCAN, one server after the other.
+// List yields the keys by SCAN, one server after the other. The error of a server comes after the
+// keys of all servers.
 func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[backend.ListEntry, error] {
 	return func(yield func(backend.ListEntry, error) bool) {
 		all, err := b.Servers(ctx)
+		errs := []error{err}
 		for _, s := range all {
-			if err != nil {
+			more, err := b.listOn(ctx, s.Client, r, yield)
+			if err != nil && len(all) > 1 {
+				err = errtext.Prefix(s.Name, err)
+			}
+			if errs = append(errs, err); err == nil && !more {
+				return
+			} else if err != nil && backend.Ended(ctx) {
 				break
 			}
-			var more bool
-			if more, err = b.listOn(ctx, s.Client, r, yield); !more && err == nil {
-				return
-			}
 		}
-		if err != nil {
+		if err := errtext.Join(errs...); err != nil {
 			yield(backend.ListEntry{}, err)
 		}
 	}
