@@ -1,4 +1,4 @@
-# What to run, and when: `make help`. CI runs .ci/run, which is made of these.
+# What to run, and when: `make help`. .ci/run and .ci/campaign are made of these.
 
 GO       ?= go
 FUZZTIME ?= 30s
@@ -9,10 +9,11 @@ LINT     := $(GO) tool -modfile=tools/go.mod golangci-lint
 help: ## list what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# Tests have levels, see internal/testlevel: make test runs level quick, as go test ./... does. The targets below run
-# level full and make exhaustive runs level exhaustive.
-FULL  := HOLDFAST_TEST_LEVEL=full
-TALLY := $(GO) run ./internal/tally
+# Tests have levels, see internal/testlevel: make test runs level quick, as go test ./... does. The targets of .ci/run run
+# level full, and those of .ci/campaign level campaign.
+FULL     := HOLDFAST_TEST_LEVEL=full
+CAMPAIGN := HOLDFAST_TEST_LEVEL=campaign
+TALLY    := $(GO) run ./internal/tally
 
 # Each script allocates in the server in memory. Less frequent garbage collection saves a quarter of the CPU time.
 FEWER_GC := GOGC=400
@@ -20,35 +21,21 @@ FEWER_GC := GOGC=400
 # Virtual machines stand still for seconds while their host runs others. Tests that failed meanwhile are repeated.
 REPEAT := HOLDFAST_TALLY_REPEAT=1
 
-# Packages with targets of their own, because they take long: make full leaves them out.
-OWN := internal/(sim|schedule|topology|serverfault|signals|history|security|soak|httpsoak)$$
+# The seed of a campaign; SEED=N make sim uses it again.
+ifndef SEED
+SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
+endif
+export SEED
 
 .PHONY: test
 test: ## level quick: needs only Go; tests that need a redis-server are skipped without one, and counted
-	$(FEWER_GC) $(REPEAT) $(TALLY) -shuffle=on ./lockcore ./middleware/... ./...
+	$(FEWER_GC) $(REPEAT) $(TALLY) ./lockcore ./middleware/... ./...
 
 # The middlewares run one at a time: their tests wait for servers, and a request has a time limit of a second.
 .PHONY: full
-full: ## level full with the race detector, of all packages without a target of their own
-	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -shuffle=on -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '$(OWN)|/middleware/')
-	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -shuffle=on -timeout 20m -p 1 -parallel 8 ./middleware/...
-
-.PHONY: sim
-sim: ## 40 seeds of the simulation, and 2 with the race detector; -seed N plays one again
-	$(FULL) $(FEWER_GC) $(TALLY) ./internal/sim -count=1 -v -timeout 30m
-	$(FULL) $(FEWER_GC) $(TALLY) -race ./internal/sim -count=1 -v -timeout 30m -args -seed 1000 -seeds 2
-
-.PHONY: schedule
-schedule: ## 20,000 random schedules of commands that are lost, late or run twice, on the scripts; known mistakes in them; -seed N runs one again
-	$(FULL) $(FEWER_GC) $(TALLY) ./internal/schedule -count=1 -v -timeout 20m
-
-.PHONY: history
-history: ## a million operations on a real server, and a million of readers and writers, checked with porcupine and a fenced register
-	$(FULL) $(TALLY) ./internal/history -count=1 -v -timeout 20m
-
-.PHONY: signals
-signals: ## workers that are stopped and killed at named points
-	$(FULL) $(TALLY) ./internal/signals -count=1 -v
+full: ## level full with the race detector, of all packages but internal/security
+	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE 'internal/security$$|/middleware/')
+	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -timeout 20m -p 1 -parallel 8 ./middleware/...
 
 .PHONY: security
 security: ## rights, TLS, poisoned data, forged messages, telemetry
@@ -60,19 +47,7 @@ acl: ## tests on real servers with the least rights
 
 .PHONY: newer
 newer: ## tests on real servers, on REDIS_SERVER, a program of another version
-	HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(REPEAT) $(TALLY) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast ./internal/serverfault
-
-.PHONY: faults
-faults: ## what a real server may do to its clients, under load
-	$(FULL) $(TALLY) ./internal/serverfault -race -count=1 -v
-
-.PHONY: topology
-topology: ## failovers of Sentinel and Cluster, and 50 slots that move, under load
-	$(FULL) $(TALLY) ./internal/topology -count=1 -v
-
-.PHONY: exhaustive
-exhaustive: ## level exhaustive, without the race detector: cancellation at every packet, every late copy, a million operations compared with the rules, the cost of memory, 1,000 ticks of 50 instances
-	HOLDFAST_TEST_LEVEL=exhaustive $(FEWER_GC) $(REPEAT) $(TALLY) -count=1 -timeout 30m ./lockcore ./internal/backend/memory ./middleware/cronmw
+	HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(REPEAT) $(TALLY) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast
 
 .PHONY: lint
 lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
@@ -86,26 +61,50 @@ lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
 fmt: ## format the code as lint wants it
 	$(LINT) fmt ./...
 
-.PHONY: soak-short
-soak-short: ## a minute of contention between 1, 3 and 8 processes on a real server, some of them killed; 20 s of shares, processes stopped and cut off too; then HTTP servers
-	$(FULL) $(TALLY) ./internal/soak -count=1 -v -args -for 20s -procs 1,3,8 -kill 4s -at-least 2000 -shares 20s
-	$(FULL) $(TALLY) ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
+.PHONY: campaign
+campaign: ## all that is random or measures real time under faults, about an hour: the next nine targets, with one SEED
+	.ci/campaign
+
+.PHONY: sim
+sim: ## 150 seeds of the simulation, and 5 with the race detector; go test ./internal/sim -args -seed N runs one again
+	$(CAMPAIGN) $(FEWER_GC) $(TALLY) ./internal/sim -count=1 -v -timeout 40m -args -seed $(SEED) -seeds 150
+	$(CAMPAIGN) $(FEWER_GC) $(TALLY) -race ./internal/sim -count=1 -v -timeout 20m -run TestSim -args -seed $$(($(SEED) + 150)) -seeds 5
+
+.PHONY: schedule
+schedule: ## 500,000 random schedules of commands that are lost, late or run twice, on the scripts; known mistakes in them; go test ./internal/schedule -args -seed N runs one again
+	$(CAMPAIGN) $(FEWER_GC) $(TALLY) ./internal/schedule -count=1 -v -timeout 30m -args -seed $(SEED) -schedules 500000
+
+.PHONY: long
+long: ## level campaign of other packages, shuffled: cancellation at every packet, a million operations compared with the rules, much load, the cost of memory, workers killed
+	$(CAMPAIGN) $(FEWER_GC) $(REPEAT) $(TALLY) -count=1 -shuffle=$(SEED) -timeout 30m ./lockcore ./guard
+	$(CAMPAIGN) $(FEWER_GC) $(REPEAT) $(TALLY) -count=1 -shuffle=$(SEED) -timeout 20m ./internal/backend/memory -args -seed $(SEED)
+	$(CAMPAIGN) $(FEWER_GC) $(REPEAT) $(TALLY) -count=1 -shuffle=$(SEED) -timeout 20m -p 1 ./middleware/asynqmw ./middleware/cronmw
+	cd internal/sqltest && $(CAMPAIGN) $(REPEAT) $(GO) run github.com/holdfast-go/holdfast/internal/tally -count=1 -timeout 20m -run TestOnceKills .
+
+.PHONY: history
+history: ## three million operations on a real server, and three million of readers and writers, checked with porcupine and a fenced register
+	$(CAMPAIGN) $(TALLY) ./internal/history -count=1 -v -timeout 20m -args -ops 3000000
+
+.PHONY: signals
+signals: ## workers that are stopped and killed at named points
+	$(CAMPAIGN) $(TALLY) ./internal/signals -count=1 -v -timeout 10m -args -pauses 60 -kills 90
+
+.PHONY: faults
+faults: ## what a real server may do to its clients, under load
+	$(CAMPAIGN) $(TALLY) ./internal/serverfault -race -count=1 -v -timeout 10m
+
+.PHONY: topology
+topology: ## failovers of Sentinel and Cluster, and 100 slots that move, under load
+	$(CAMPAIGN) $(TALLY) ./internal/topology -count=1 -v -timeout 20m -args -failovers 2 -migrations 100
 
 .PHONY: soak
-soak: export HOLDFAST_TEST_LEVEL = exhaustive
-soak: ## a thousand seeds of the simulation, two million schedules, ten million operations, all planted mistakes, and the rest for longer: up to 100 min
-	$(GO) test ./internal/sim -count=1 -v -timeout 90m -run TestSim
-	$(FEWER_GC) $(GO) test ./internal/schedule -count=1 -v -timeout 90m
-	$(GO) test ./internal/history -count=1 -v -timeout 30m -run TestHistory
+soak: ## contention between 1, 3 and 8 processes on a real server, a minute each, some of them killed; two minutes of shares, processes stopped and cut off too; then HTTP servers
+	$(CAMPAIGN) $(TALLY) ./internal/soak -count=1 -v -timeout 20m -args -for 1m -procs 1,3,8 -kill 4s -at-least 2000 -shares 2m
+	$(CAMPAIGN) $(TALLY) ./internal/httpsoak -count=1 -v -timeout 10m -args -keys 1000 -clients 50 -kill 500ms
+
+.PHONY: planted
+planted: ## plant known mistakes, one at a time: a named test must find each
 	$(GO) run ./internal/planted
-	$(GO) test ./internal/soak -count=1 -v -timeout 60m -args -for 4m -procs 1,3,8 -kill 20s -at-least 20000 -shares 10m
-	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run 'Failover|Sentinel' -args -for 20s -failovers 4
-	$(GO) test ./internal/topology -count=1 -v -timeout 30m -run Migrations -args -for 5s -migrations 500
-	$(GO) test ./internal/signals -count=1 -v -timeout 10m -args -pauses 60 -kills 90
-	$(GO) test ./lockcore -count=1 -v -run TestScaleStarved -args -starve 60s
-	$(GO) test ./lockcore -count=1 -v -timeout 20m -run TestClusterStoppedMaster -args -rounds 10
-	$(GO) test ./middleware/cronmw -count=1 -v -run TestRealProcesses -args -for 60s
-	$(GO) test ./middleware/asynqmw -count=1 -v -timeout 10m -run 'TestHotKey|TestKilledWorker' -args -long
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
@@ -144,14 +143,6 @@ sql-test: ## vet and tests of fence.SQL, sqlonce and examples/inventory on SQLit
 	$(GO) -C examples/inventory vet ./...
 	cd examples/inventory && $(FULL) $(REPEAT) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
 
-.PHONY: planted
-planted: ## plant known mistakes, one at a time: a named test must find each
-	$(GO) run ./internal/planted
-
-.PHONY: planted-fast
-planted-fast: ## the same with ten of them
-	$(GO) run ./internal/planted -fast
-
 .PHONY: gobench
 gobench: ## every Go benchmark COUNT (6) times, summed up by benchstat; the numbers stay in bench.txt
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) ./... > bench.txt
@@ -186,10 +177,3 @@ tidy-check: ## fail if tidy would change something
 	cd examples/observability && $(GO) mod tidy -diff
 	cd internal/sqltest && $(GO) mod tidy -diff
 	cd examples/inventory && $(GO) mod tidy -diff
-
-# What make check runs, in this order. Each is a target above; .ci/stage says how long it took.
-CHECKS := tidy-check lint full sim schedule history signals faults topology sql-test planted-fast security acl bench-test observability-test
-
-.PHONY: check
-check: ## level full: lint, all tests of all modules with the race detector and real servers, known mistakes; CI runs it
-	@set -e; for target in $(CHECKS); do .ci/stage $$target $(MAKE) --no-print-directory $$target; done

@@ -133,7 +133,7 @@ func manyWaiters(r role, in *bufio.Scanner) error {
 // 5,000 waiters of one process on 5,000 keys are canceled at once. All leave the queues, and the
 // next waiter of another process does not wait for the end of one of their reservations.
 func TestCleanupManyCanceled(t *testing.T) {
-	testlevel.Exhaustive(t)
+	testlevel.Campaign(t)
 	const n, sample = 5000, 200
 	w, machine := realWorld(t), redistest.NewControl(t)
 	holder, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Minute}})
@@ -443,7 +443,7 @@ func TestCleanupRefused(t *testing.T) {
 
 // In a cluster a stopped server delays only the withdrawals of its own keys.
 func TestCleanupCluster(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	const n = 300
 	s := redistest.Cluster(t)
 	rdb := s.Client(t)

@@ -18,25 +18,23 @@ import (
 // replica replaces the primary, and the other primaries continue to serve, so only the Locker
 // decides about the leases on them.
 func TestClusterStoppedMaster(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
-	rounds := testlevel.Pick(t, 0, 1, *stopRounds)
-	terms := testlevel.Pick(t, nil, []time.Duration{3 * time.Second}, []time.Duration{3 * time.Second, 10 * time.Second})
 	s := redistest.Cluster(t, "--cluster-require-full-coverage", "no", "--cluster-replica-no-failover", "yes")
 	stopped, on := s.Masters()[0], map[string]bool{}
 	for i := range 60 {
 		key := fmt.Sprint(i)
 		on[key] = s.Master(s.Slot(storedNames(lockcore.KindExclusive, key)[0])) == stopped
 	}
-	for _, lease := range terms {
+	for _, lease := range []time.Duration{3 * time.Second, 10 * time.Second} {
 		for _, seeds := range []string{"all nodes", "the stopped node"} {
 			held, lost := 0, 0
-			for range rounds {
+			for range *stopRounds {
 				h, l := stopMaster(t, s, stopped, on, seeds, lease)
 				held, lost = held+h, lost+l
 			}
-			t.Logf("leases of %v, seeds: %s: %d of %d leases on healthy masters were lost in %d rounds", lease, seeds, lost, held, rounds)
-			if lost > 0 || held < rounds*20 {
+			t.Logf("leases of %v, seeds: %s: %d of %d leases on healthy masters were lost in %d rounds", lease, seeds, lost, held, *stopRounds)
+			if lost > 0 || held < *stopRounds*20 {
 				t.Errorf("leases of %v, seeds: %s: %d of %d leases on healthy masters were lost", lease, seeds, lost, held)
 			}
 		}

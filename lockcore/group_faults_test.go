@@ -22,7 +22,7 @@ import (
 //   - each call is granted its key within seconds after the last fault
 //   - no key stays held
 func TestGroupFaults(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	for n := range 4 { // new Lockers and new faults in each
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

@@ -116,7 +116,7 @@ func TestGroupSendsOnce(t *testing.T) {
 // A lost reply delays the calls of its group by a second. The bounds of this test and of the next
 // ones contain the delay of the machine, which a control measures.
 func TestGroupLostReplyReal(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
 	for range 3 {
@@ -141,7 +141,7 @@ func TestGroupLostReplyReal(t *testing.T) {
 // The server does not reply. Each concurrent call returns ErrUnavailable after its bound of 1 s,
 // and calls succeed again soon after the server replies.
 func TestGroupBound(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	for name, disturb := range map[string]func(*locktest.Faults){
 		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
@@ -178,7 +178,7 @@ func TestGroupBound(t *testing.T) {
 // A call of a group returns as soon as its ctx ends, also while the group is under way. A call that
 // was sent alone returns within its bound of 1 s.
 func TestGroupCancel(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
 	l, faults, _ := w.locker(lockcore.Options{})
@@ -241,7 +241,7 @@ func TestGroupScriptFlush(t *testing.T) {
 // Close returns within its bound and leaves no goroutine, also while a group without a reply is
 // under way.
 func TestGroupClose(t *testing.T) { // not parallel: it counts goroutines
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	s, control := redistest.Real(t), redistest.NewControl(t)
 	for name, disturb := range map[string]func(*locktest.Faults){"quiet": (*locktest.Faults).Heal, "silent": (*locktest.Faults).Silence} {
 		before := goleak.IgnoreCurrent()

@@ -315,18 +315,18 @@ func readMemory(settle time.Duration) memory {
 
 func (m memory) since(before memory) int { return int(m.bytes) - int(before.bytes) }
 
-// stride is the distance between the steps that a test takes: a sample of them below level
-// exhaustive, else all.
+// stride is the distance between the steps that a test takes: all of them at level campaign, else a
+// sample.
 func stride(t *testing.T) int {
 	t.Helper()
 	return testlevel.Pick(t, 32, 8, 1)
 }
 
-// unlessInflated skips a test that measures the machine, except at level exhaustive. It also skips
+// unlessInflated skips a test that measures the machine, except at level campaign. It also skips
 // it with the race detector, which makes code larger and slower.
 func unlessInflated(t *testing.T) {
 	t.Helper()
-	testlevel.Exhaustive(t)
+	testlevel.Campaign(t)
 	if raced() {
 		t.Skip("the race detector is on")
 	}

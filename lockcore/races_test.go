@@ -284,7 +284,7 @@ func TestEventOrder(t *testing.T) {
 // The connection of the subscription is cut, and the new dial hangs. Close still returns within its
 // bound.
 func TestRealCloseWhileDialing(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
 	l, faults, _ := w.locker(lockcore.Options{})

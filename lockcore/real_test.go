@@ -47,7 +47,7 @@ func (r role) play(in *bufio.Scanner) error {
 
 // A holder is killed. A waiter gets its key within the lease and 250 ms.
 func TestRealKilledHolder(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
 	l, _, _ := w.locker(lockcore.Options{})
@@ -83,7 +83,7 @@ func TestRealKilledHolder(t *testing.T) {
 // The network of a holder loses all packets, on a real server. The ctx of the hold ends with
 // ErrLost before the lease ends.
 func TestRealSilence(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
 	l, faults, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
@@ -111,7 +111,7 @@ func TestRealSilence(t *testing.T) {
 
 // A real server stops. The ctx of the hold ends with ErrLost before the lease ends.
 func TestRealStoppedServer(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	w := &world{t: t, rdb: s.Client(t), dial: s.Options}

@@ -74,7 +74,7 @@ func TestRevokeSoon(t *testing.T) {
 // of a plain message. A control measures that time. Each lease has its own Locker, which has no
 // other reason to subscribe.
 func TestRevokeSoonReal(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	const trials = 200
 	s := redistest.Real(t)

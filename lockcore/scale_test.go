@@ -20,7 +20,7 @@ import (
 
 var (
 	starve     = flag.Duration("starve", 20*time.Second, "how long TestScaleStarved holds its leases")
-	stopRounds = flag.Int("rounds", 2, "how often the exhaustive TestClusterStoppedMaster stops a master")
+	stopRounds = flag.Int("rounds", 2, "how often TestClusterStoppedMaster stops a master, for each lease and each seed")
 	periods    = flag.Int("periods", 3, "how often TestScaleLeases has each lease renewed")
 )
 
@@ -105,9 +105,10 @@ func takeOnce(t *testing.T, l *lockcore.Locker, key string) {
 // are served with growing tokens, and each batch that ends while others wait sends one
 // notification.
 func TestScaleWaiters(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
-	n, s := testlevel.Pick(t, 0, 1000, 10_000), redistest.Real(t)
+	const n = 10_000
+	s := redistest.Real(t)
 	rdb, heard := s.Client(t), new(waiting)
 	l, count := counted(t, s, lockcore.Options{Observer: heard}) // the first client that uses the scripts, so they are counted by name
 	takeOnce(t, l, "warm")
@@ -125,7 +126,7 @@ func TestScaleWaiters(t *testing.T) {
 		served++
 	}
 	wg := batchThreshold(t, n, func(int) (*lockcore.Lease, error) { return l.Acquire(t.Context(), "k", long) }, inTurn)
-	until(t, "all wait", time.Minute, func() bool { return heard.n.Load() == int64(n) })
+	until(t, "all wait", time.Minute, func() bool { return heard.n.Load() == n })
 	until(t, "a subscription", time.Minute, func() bool { return subscriptions(t, rdb) > 0 })
 	if subs := subscriptions(t, rdb); subs != 1 {
 		t.Errorf("%d subscriptions", subs)
@@ -138,7 +139,7 @@ func TestScaleWaiters(t *testing.T) {
 		t.Errorf("%d commands in %v: %s", asked, d, count)
 	}
 	beside := batchThreshold(t, n, func(int) (*lockcore.Lease, error) { return holder.Acquire(t.Context(), "k", long) }, inTurn) // in the process of the holder
-	until(t, "all wait", time.Minute, func() bool { return heard.n.Load() == 2*int64(n) })
+	until(t, "all wait", time.Minute, func() bool { return heard.n.Load() == 2*n })
 	messages, scripts, start := ran(t, rdb, "publish"), ran(t, rdb, "evalsha"), time.Now()
 	if err := first.Release(t.Context()); err != nil {
 		t.Error(err)
@@ -147,7 +148,7 @@ func TestScaleWaiters(t *testing.T) {
 	beside.Wait()
 	messages, scripts = ran(t, rdb, "publish")-messages, ran(t, rdb, "evalsha")-scripts
 	t.Logf("%d served in %v; %d messages, %d scripts", served, time.Since(start), messages, scripts)
-	if served != 2*int64(n) || messages == 0 || 2*messages > scripts+5 { // one script ends a batch, one is sent by the process that is notified of it
+	if served != 2*n || messages == 0 || 2*messages > scripts+5 { // one script ends a batch, one is sent by the process that is notified of it
 		t.Errorf("%d served; %d messages, %d scripts", served, messages, scripts)
 	}
 }
@@ -163,10 +164,10 @@ func ran(t *testing.T, rdb *redis.Client, command string) (n int) {
 // 10,000 calls of two processes acquire 1,000 keys. All are served, one at a time for each key.
 // Each process has one subscription.
 func TestScaleKeys(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
-	const calls = 10
-	keys, s := testlevel.Pick(t, 0, 100, 1000), redistest.Real(t)
+	const keys, calls = 1000, 10
+	s := redistest.Real(t)
 	rdb, inside := s.Client(t), make([]atomic.Int32, keys)
 	a, _ := counted(t, s, lockcore.Options{})
 	b, _ := counted(t, s, lockcore.Options{})
@@ -183,7 +184,7 @@ func TestScaleKeys(t *testing.T) {
 		served.Add(1)
 	}).Wait()
 	t.Logf("%d served in %v", served.Load(), time.Since(start))
-	if subs := subscriptions(t, rdb); served.Load() != int64(keys*calls) || subs > 2 {
+	if subs := subscriptions(t, rdb); served.Load() != keys*calls || subs > 2 {
 		t.Errorf("%d served, %d subscriptions", served.Load(), subs)
 	}
 }

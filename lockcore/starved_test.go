@@ -27,7 +27,7 @@ var (
 // judges only the promised case, 3 s beside 16 goroutines. For a table: -starved-leases "1s 3s 10s"
 // -starved-spins "2 8 16" -starve 10m, the time for each case.
 func TestStarvedLeases(t *testing.T) {
-	testlevel.Exhaustive(t)
+	testlevel.Campaign(t)
 	s := redistest.Real(t)
 	for range 2 {
 		chaos.Listen[string](t, role{Spin: true})

@@ -60,7 +60,7 @@ func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) 
 // Processes with the same work get the key equally often. The test counts holds, however long they
 // take on a slow machine. More holds make random differences smaller.
 func TestTurnsShares(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	for _, hold := range []time.Duration{0, 500 * time.Microsecond} {
 		w := realWorld(t)
 		shares, stop := busyLockers(t, w, 4, 16, hold)
@@ -82,7 +82,7 @@ func TestTurnsShares(t *testing.T) {
 // batches. A batch ends after 5 ms and the hold that runs then, so after six holds of 1 ms. The
 // test counts holds, because their duration depends on the machine.
 func TestTurnsBounded(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	w := realWorld(t)
 	theirs, stop := busyLockers(t, w, 1, 1000, time.Millisecond)
 	l, _, _ := w.locker(lockcore.Options{})

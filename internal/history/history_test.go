@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	ops     = flag.Int("ops", 0, "operations in all; 0: 1,000,000 at level full, 10,000,000 at level exhaustive")
+	ops     = flag.Int("ops", 0, "operations in all; 0: 1,000,000 at level campaign")
 	round   = flag.Int("round", 100_000, "operations that are made, and then checked, at a time")
 	workers = flag.Int("workers", 64, "goroutines")
 	keys    = flag.Int("keys", 256, "exclusive keys")
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 func TestHistory(t *testing.T) {
 	n := *ops
 	if n == 0 {
-		testlevel.Full(t)
-		n = testlevel.Pick(t, 0, 1_000_000, 10_000_000)
+		testlevel.Campaign(t)
+		n = 1_000_000
 	}
 	l := realLoad(t, redistest.Real(t))
 	l.run(*workers, n, *round)
@@ -45,8 +45,8 @@ func TestHistory(t *testing.T) {
 func TestHistoryShares(t *testing.T) {
 	n := *ops
 	if n == 0 {
-		testlevel.Full(t)
-		n = testlevel.Pick(t, 0, 1_000_000, 10_000_000)
+		testlevel.Campaign(t)
+		n = 1_000_000
 	}
 	l := realLoad(t, redistest.Real(t))
 	l.shared = true

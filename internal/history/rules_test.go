@@ -152,7 +152,7 @@ func TestPlantedInAnotherRound(t *testing.T) {
 
 // A lock that is broken is found: keys are deleted while they are held.
 func TestBrokenLockIsFound(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	l, rdb, stop, gone := realLoad(t, s), s.Client(t), make(chan struct{}), make(chan struct{})

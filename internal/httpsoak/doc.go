@@ -5,7 +5,7 @@
 // promised. It compares a journal that the handlers write with the responses that clients got. Run
 // it with
 //
-//	go test ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
+//	HOLDFAST_TEST_LEVEL=campaign go test ./internal/httpsoak -count=1 -v -args -keys 1000 -clients 50 -kill 500ms
 //
 // Without arguments it takes a few seconds.
 package httpsoak

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { chaos.Main(m, serve) }
 // waits longer than the lease for a dead server. With at most once, a run that was killed never
 // runs again.
 func TestHTTPSoak(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	redis := redistest.Real(t)
 	path := filepath.Join(t.TempDir(), "journal")
 	k := newKiller(t, task{Redis: redis.Addr(), Journal: path, Longest: longestRun()}, *servers)

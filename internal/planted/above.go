@@ -30,7 +30,7 @@ func above() []mistake {
 				{"plain-record-of-other-payload", never()},
 				{"record-of-other-payload", never()},
 			},
-			pkg: "guard", test: "TestOnceFingerprint", fast: true,
+			pkg: "guard", test: "TestOnceFingerprint",
 		},
 		{
 			name: "other-payload-unreported", what: "A done key that is called with another payload is replayed without an event.",
@@ -65,7 +65,7 @@ func above() []mistake {
 		{
 			name: "tick-by-the-clock", what: "A tick is named by the time at which it runs, not by that of the schedule.",
 			edits: []edit{{"tick-time", value("s.now().Truncate(time.Second).In(s.zone)")}},
-			pkg:   "middleware/cronmw", test: "TestAddToOvertaken", fast: true,
+			pkg:   "middleware/cronmw", test: "TestAddToOvertaken",
 		},
 		{
 			name: "claim-withdrawn-at-stop", what: "An instance that stops withdraws its claim of a tick that the others have seen as held.",
@@ -80,7 +80,7 @@ func above() []mistake {
 		{
 			name: "scope-not-in-key", what: "Two tenants with the same key get each other's responses.",
 			edits: []edit{{"digest-parts", arg(2, "$[:0]")}},
-			pkg:   "middleware/httpmw", test: "TestKeysNeverMeet", fast: true,
+			pkg:   "middleware/httpmw", test: "TestKeysNeverMeet",
 		},
 		{
 			name: "body-not-compared", what: "A request with the same key and another body counts as the same request.",

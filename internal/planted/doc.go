@@ -3,7 +3,6 @@
 // embedded scripts, for one build.
 //
 //	go run ./internal/planted            all mistakes
-//	go run ./internal/planted -fast      a small selection
 //	go run ./internal/planted -only watchdog-one-error,no-token-floor
 //	go run ./internal/planted -list
 //

@@ -6,7 +6,7 @@ func leases() []mistake {
 		{
 			name: "deadline-from-reply", what: "The lease of a grant counts from its reply, not from its request.",
 			edits: []edit{{"grant-counts-from", value("time.Now()")}},
-			pkg:   "lockcore", test: "TestPeer_etcdDeadlineFromTheReply", fast: true,
+			pkg:   "lockcore", test: "TestPeer_etcdDeadlineFromTheReply",
 		},
 		{
 			name: "renewal-from-reply", what: "A renewed lease counts from the reply, not from the request.",
@@ -84,7 +84,7 @@ func leases() []mistake {
 		{
 			name: "release-before-return", what: "The key is released when the handler's ctx ends, although the handler still runs.",
 			edits: []edit{{"exclusive-run", before("defer context.AfterFunc(lease.Context(), func() { _ = lease.Release(ctx) })()")}},
-			pkg:   "guard", test: "TestExclusiveIgnoresCtx", fast: true,
+			pkg:   "guard", test: "TestExclusiveIgnoresCtx",
 		},
 		{
 			name: "panic-loses-release", what: "A handler that panics does not release its key.",

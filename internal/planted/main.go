@@ -13,12 +13,11 @@ import (
 )
 
 func main() {
-	fast := flag.Bool("fast", false, "only a small selection")
 	only := flag.String("only", "", "only these `names`, separated by commas")
 	list := flag.Bool("list", false, "list the mistakes and exit")
 	beside := flag.Int("p", 2, "`number` of mistakes at the same time")
 	flag.Parse()
-	chosen, err := choose(all(), *fast, *only)
+	chosen, err := choose(all(), *only)
 	if err == nil && *list {
 		var broken map[string][]string
 		if broken, err = promises("."); err == nil {
@@ -37,11 +36,11 @@ func main() {
 	}
 }
 
-func choose(from []mistake, fast bool, only string) ([]mistake, error) {
+func choose(from []mistake, only string) ([]mistake, error) {
 	var chosen []mistake
 	names := strings.Split(only, ",")
 	for _, m := range from {
-		if (!fast || m.fast) && (only == "" || slices.Contains(names, m.name)) {
+		if only == "" || slices.Contains(names, m.name) {
 			chosen = append(chosen, m)
 		}
 	}

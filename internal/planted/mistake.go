@@ -15,7 +15,6 @@ type mistake struct {
 	edits []edit // several if another safeguard of the code hides each of them alone
 	pkg   string // directory of the test's package, from the root
 	test  string
-	fast  bool
 }
 
 // all returns the mistakes in the order of the list.

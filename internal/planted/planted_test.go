@@ -19,7 +19,7 @@ func TestMistakesFitTheCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names, used, fast := map[string]bool{}, map[string]bool{}, 0
+	names, used := map[string]bool{}, map[string]bool{}
 	for _, m := range all() {
 		if names[m.name] || m.name == "" || m.what == "" || len(m.edits) == 0 {
 			t.Errorf("%q: named twice or not complete", m.name)
@@ -27,9 +27,6 @@ func TestMistakesFitTheCode(t *testing.T) {
 		names[m.name] = true
 		for _, e := range m.edits {
 			used[e.at] = true
-		}
-		if m.fast {
-			fast++
 		}
 		changed, err := m.changed(marked)
 		if err != nil {
@@ -60,8 +57,8 @@ func TestMistakesFitTheCode(t *testing.T) {
 			t.Errorf("%s: no row of GUARANTEES.md names %s", m.name, m.test)
 		}
 	}
-	if len(names) < 60 || fast < 8 || fast > 15 {
-		t.Errorf("%d mistakes, %d of them fast", len(names), fast)
+	if len(names) < 60 {
+		t.Errorf("%d mistakes", len(names))
 	}
 }
 

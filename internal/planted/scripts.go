@@ -16,7 +16,7 @@ func scripts() []mistake {
 		{
 			name: "blind-release", what: "A release does not compare the id of the hold that it ends.",
 			edits: []edit{{"release-of-own-hold", operandNever(1)}},
-			pkg:   "lockcore", test: "TestLeaseMaxHold", fast: true,
+			pkg:   "lockcore", test: "TestLeaseMaxHold",
 		},
 		{
 			name: "blind-renewal", what: "A renewal does not compare the id of the lease that it extends.",
@@ -46,7 +46,7 @@ func scripts() []mistake {
 		{
 			name: "no-token-floor", what: "A token is the last one plus 1, so tokens start again after a data loss.",
 			edits: []edit{{"token-floor", after("t = string.format('%.0f', f + 1)")}},
-			pkg:   "internal/backend/redis", test: "TestScriptTokens", fast: true,
+			pkg:   "internal/backend/redis", test: "TestScriptTokens",
 		},
 		{
 			name: "tokens-of-a-batch-forgotten", what: "A dead holder counts as having used one token, not all of its batch.",
@@ -106,7 +106,7 @@ func scripts() []mistake {
 		{
 			name: "at-most-once-takes-over", what: "At most once takes an abandoned key over.",
 			edits: []edit{{"abandoned-refused", never()}},
-			pkg:   "guard", test: "TestOnceAbandoned", fast: true,
+			pkg:   "guard", test: "TestOnceAbandoned",
 		},
 		{
 			name: "revoke-frees", what: "Revoke frees the key while the handler runs.",

@@ -73,7 +73,7 @@ func shares() []mistake {
 		{
 			name: "share-without-room", what: "A share is granted without room for it.",
 			edits: []edit{{"share-fits", skip()}},
-			pkg:   pkg, test: test, fast: true,
+			pkg:   pkg, test: test,
 		},
 		{
 			name: "share-comes-alone", what: "The request that opens a phase admits none of the requests behind it.",

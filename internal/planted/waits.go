@@ -16,7 +16,7 @@ func waits() []mistake {
 		{
 			name: "only-messages", what: "A waiter sends its next request only after a message, so it waits forever if a message is lost.",
 			edits: []edit{{"request-again-at", value("$.Add(time.Hour)")}},
-			pkg:   "lockcore", test: "TestPeer_rueidislockLostMessage", fast: true,
+			pkg:   "lockcore", test: "TestPeer_rueidislockLostMessage",
 		},
 		{
 			name: "no-lease-timer", what: "A waiter does not send a request when the lease of a holder ends, which may be dead.",

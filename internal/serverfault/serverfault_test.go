@@ -31,7 +31,7 @@ const (
 // grow even then. A lease survives a fault that is shorter, and is canceled in time by a longer
 // one. Afterwards all callers are served again, and a lease that was held can be released.
 func TestServerFaults(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {

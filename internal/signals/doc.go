@@ -4,7 +4,7 @@
 // and the server is a real redis-server. An oracle in the process of the tests judges what the
 // workers do. Run it with
 //
-//	go test ./internal/signals -count=1 -v -args -pauses 20 -kills 30
+//	HOLDFAST_TEST_LEVEL=campaign go test ./internal/signals -count=1 -v -args -pauses 20 -kills 30
 //
 // internal/soak and internal/httpsoak kill at random moments. Here the moment is known.
 package signals

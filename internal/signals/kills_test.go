@@ -50,7 +50,7 @@ var deaths = []death{
 // once key is one more than that of its takeovers, and all calls get the same record. Each key has
 // a TTL, and no call is stuck.
 func TestKills(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	p := newPlace(t)
 	var all toll

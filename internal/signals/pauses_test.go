@@ -27,7 +27,7 @@ var pausePoints = []point{
 // these writes. Another process gets the key after the lease, without an error. Afterwards the
 // worker works like the others.
 func TestPauses(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	p := newPlace(t)
 	var all verdict

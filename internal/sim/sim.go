@@ -5,7 +5,7 @@
 //
 // A seed fixes the calls of the workers and the faults of the network. It does not fix the
 // scheduling of goroutines, nor the random ids and jitter of a Locker. So a seed that failed fails
-// again often, but not always.
+// again often, but not always. For the same reason TestSim is not part of .ci/run.
 //
 // Violations have the numbers of the invariants in ARCHITECTURE.md:
 //

@@ -4,7 +4,7 @@
 // not wait, and some waits are canceled. A process that takes part is killed from time to time. Run
 // it with
 //
-//	go test ./internal/soak -count=1 -v -args -for 60s -procs 1,3,8 -kill 4s -goroutines 48 -keys 4
+//	HOLDFAST_TEST_LEVEL=campaign go test ./internal/soak -count=1 -v -args -for 60s -procs 1,3,8 -kill 4s -goroutines 48 -keys 4
 //
 // TestSoakShares does the same with shares, for the time of -shares. Processes are also stopped and
 // cut off from the network, and the parent checks which holds there were at the same time.

@@ -27,7 +27,7 @@ const (
 // shareProblems. The permits of a killed process are free within its lease and 250 ms, and at the
 // end none is lost and none is added.
 func TestSoakShares(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	s := &sharing{T: t, server: redistest.Real(t), control: redistest.NewControl(t), end: time.Now().Add(*sharesFor)}
 	for range 2 {
 		s.locks = append(s.locks, chaos.Locker(t, s.server.Client(t), lockcore.Options{Terms: lockcore.Terms{Lease: shareLease}}))

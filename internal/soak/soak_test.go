@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { chaos.Main(m, work) }
 // stuck, and no process gets much less than the others. A process that dies costs a lease. At the
 // end no key is held and no channel has a subscriber.
 func TestSoak(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	kills, abandoned := 0, 0
 	for n := range strings.SplitSeq(*procs, ",") {
 		n, err := strconv.Atoi(n)

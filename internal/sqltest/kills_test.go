@@ -140,8 +140,9 @@ func campaign(t *testing.T, s *server, keys, kills int, redisAddr string) (missi
 // Workers that are killed at any moment write each effect once, because the effect and its record
 // are in one transaction. The control has the record in Redis, and repeats effects.
 func TestOnceKills(t *testing.T) {
+	testlevel.Campaign(t)
 	onServers(t, func(t *testing.T, s *server) {
-		keys, kills := testlevel.Pick(t, 200, 200, 6000), testlevel.Pick(t, 10, 10, 120)
+		const keys, kills = 6000, 120
 		missing, repeated := campaign(t, s, keys, kills, "")
 		t.Logf("sqlonce: %d keys, %d kills, %d effects are missing, %d keys have more than one", keys, kills, missing, repeated)
 		if missing != 0 || repeated != 0 {

@@ -50,7 +50,7 @@ func (s *server) each(t *testing.T, db *sql.DB, first, n int, f func(tx *sql.Tx,
 // around it. The three variants alternate in 31 rounds. It logs the median of the ratios with its
 // 95 % interval, and fails if the number of effects is wrong or a transaction was run again.
 func TestOnceCost(t *testing.T) {
-	testlevel.Exhaustive(t)
+	testlevel.Campaign(t)
 	onEach(t, func(t *testing.T, s *server) {
 		settings := []string{""}
 		if s == mariadb {
@@ -120,7 +120,7 @@ func (s *server) cost(t *testing.T, setting string) {
 // TestOnceTable fills the table with 500,000 keys, logs its size, and purges them while 8 workers
 // call. No row of the workers is purged.
 func TestOnceTable(t *testing.T) {
-	testlevel.Exhaustive(t)
+	testlevel.Campaign(t)
 	const keys, block, batch = 500_000, 1000, 10_000
 	onEach(t, func(t *testing.T, s *server) {
 		db, dsn := s.openAs(t, "")

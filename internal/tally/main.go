@@ -294,7 +294,7 @@ func outer(at test) test {
 func (t *tally) String() string {
 	s := fmt.Sprintf("%d passed, %d failed, %d skipped", t.passed, t.failed, t.skipped)
 	if t.ofALevel > 0 {
-		s = fmt.Sprintf("%d tests belong to a higher test level: make check or make exhaustive runs them.\n%s", t.ofALevel, s)
+		s = fmt.Sprintf("%d tests belong to a higher test level: .ci/run or make campaign runs them.\n%s", t.ofALevel, s)
 	}
 	if t.withoutServer > 0 {
 		s = fmt.Sprintf("%d tests were SKIPPED because redis-server is not installed; CI runs them.\n%s", t.withoutServer, s)

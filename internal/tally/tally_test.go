@@ -78,7 +78,7 @@ not json
 		t.Errorf("printed:\n%s\nwant:\n%s", out.String(), want)
 	}
 	const counts = "1 tests were SKIPPED because redis-server is not installed; CI runs them.\n" +
-		"1 tests belong to a higher test level: make check or make exhaustive runs them.\n1 passed, 3 failed, 4 skipped"
+		"1 tests belong to a higher test level: .ci/run or make campaign runs them.\n1 passed, 3 failed, 4 skipped"
 	if got := c.String(); got != counts {
 		t.Errorf("counted %q, want %q", got, counts)
 	}

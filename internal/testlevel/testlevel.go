@@ -3,17 +3,18 @@
 //
 //   - quick, the default, is for go test ./... and make test. No test waits for more than a second
 //     of real time, and no test depends on the speed of the machine.
-//   - full is for make check and CI, with the race detector and real servers.
-//   - exhaustive runs every step, with large samples. make soak runs the slow tests with larger
-//     ones.
+//   - full is for .ci/run, with the race detector and real servers. Seeds are fixed, and a test that
+//     measures time compares it with a control.
+//   - campaign is for make campaign: large samples, every step, random seeds, and the tests that kill
+//     or stop processes and servers under load, or measure real time under faults.
 //
-// A test calls [Full] or [Exhaustive] first if it does not belong to the quick level, and [Pick]
-// for its sample size. If HOLDFAST_TEST_REAL_ONLY is true, tests that use the server in memory are
+// A test calls [Full] or [Campaign] first if it does not belong to the quick level, and [Pick] for
+// its sample size. If HOLDFAST_TEST_REAL_ONLY is true, tests that use the server in memory are
 // skipped. Then only the tests on real servers run, for another program (REDIS_SERVER) or with
 // other rights (HOLDFAST_TEST_ACL).
 //
 // Call the functions of this package inside tests, not in variable initializers: go test caches
-// results by the variables that the tests themselves read. Call Full and Exhaustive before
+// results by the variables that the tests themselves read. Call Full and Campaign before
 // synctest.Test: go test reports a test that is skipped inside a bubble as passed.
 package testlevel
 
@@ -41,10 +42,10 @@ type level int
 const (
 	quick level = iota
 	full
-	exhaustive
+	campaign
 )
 
-var names = [...]string{"quick", "full", "exhaustive"}
+var names = [...]string{"quick", "full", "campaign"}
 
 func (l level) String() string { return names[l] }
 
@@ -54,16 +55,16 @@ func Full(tb testing.TB) {
 	atLeast(tb, full)
 }
 
-// Exhaustive skips the test at levels quick and full.
-func Exhaustive(tb testing.TB) {
+// Campaign skips the test at levels quick and full.
+func Campaign(tb testing.TB) {
 	tb.Helper()
-	atLeast(tb, exhaustive)
+	atLeast(tb, campaign)
 }
 
 // Pick returns the value for the selected level.
-func Pick[T any](tb testing.TB, quick, full, exhaustive T) T {
+func Pick[T any](tb testing.TB, quick, full, campaign T) T {
 	tb.Helper()
-	return [...]T{quick, full, exhaustive}[selected(tb)]
+	return [...]T{quick, full, campaign}[selected(tb)]
 }
 
 // InMemory skips a test that uses the server in memory if only tests on real servers are to run.
@@ -107,5 +108,5 @@ func parse(value string) (level, error) {
 			return level(l), nil
 		}
 	}
-	return 0, fmt.Errorf("testlevel: %s is %q: want quick, full or exhaustive", Env, value)
+	return 0, fmt.Errorf("testlevel: %s is %q: want quick, full or campaign", Env, value)
 }

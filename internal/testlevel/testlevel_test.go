@@ -48,20 +48,20 @@ func playWith(t *testing.T, name, value string, do func(testing.TB)) *fake {
 
 func TestLevels(t *testing.T) {
 	for _, tt := range []struct {
-		value            string
-		full, exhaustive bool // these tests run
-		pick             int
+		value          string
+		full, campaign bool // these tests run
+		pick           int
 	}{
 		{"", false, false, 1},
 		{"quick", false, false, 1},
 		{"full", true, false, 2},
-		{"exhaustive", true, true, 3},
+		{"campaign", true, true, 3},
 	} {
 		if f := play(t, tt.value, testlevel.Full); (f.skipped == "") != tt.full || f.fatal != "" {
 			t.Errorf("%q: Full: %+v", tt.value, f)
 		}
-		if f := play(t, tt.value, testlevel.Exhaustive); (f.skipped == "") != tt.exhaustive || f.fatal != "" {
-			t.Errorf("%q: Exhaustive: %+v", tt.value, f)
+		if f := play(t, tt.value, testlevel.Campaign); (f.skipped == "") != tt.campaign || f.fatal != "" {
+			t.Errorf("%q: Campaign: %+v", tt.value, f)
 		}
 		var got int
 		play(t, tt.value, func(tb testing.TB) { got = testlevel.Pick(tb, 1, 2, 3) })
@@ -73,17 +73,17 @@ func TestLevels(t *testing.T) {
 
 // The reason of a skipped test names the variable and the level that the test needs.
 func TestSkipReason(t *testing.T) {
-	const want = "test level: runs with HOLDFAST_TEST_LEVEL=exhaustive, and the level is full"
-	if f := play(t, "full", testlevel.Exhaustive); f.skipped != want {
+	const want = "test level: runs with HOLDFAST_TEST_LEVEL=campaign, and the level is full"
+	if f := play(t, "full", testlevel.Campaign); f.skipped != want {
 		t.Errorf("skipped: %q, want %q", f.skipped, want)
 	}
 }
 
 // An unknown level fails the test with the variable, its value and the levels that exist.
 func TestUnknownLevel(t *testing.T) {
-	const want = `testlevel: HOLDFAST_TEST_LEVEL is "Full": want quick, full or exhaustive`
+	const want = `testlevel: HOLDFAST_TEST_LEVEL is "Full": want quick, full or campaign`
 	for _, do := range []func(testing.TB){
-		testlevel.Full, testlevel.Exhaustive, func(tb testing.TB) { testlevel.Pick(tb, 1, 2, 3) },
+		testlevel.Full, testlevel.Campaign, func(tb testing.TB) { testlevel.Pick(tb, 1, 2, 3) },
 	} {
 		if f := play(t, "Full", do); f.fatal != want || f.skipped != "" {
 			t.Errorf("%q, %q, want %q", f.fatal, f.skipped, want)

@@ -22,7 +22,7 @@ func slotOf(s *redistest.Shards, i int) int { return s.Slot("holdfast:2:x:{" + k
 
 // A primary of a Cluster is killed. The same rules hold as with Sentinel.
 func TestClusterFailover(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	rounds(t, func(t *testing.T) {
 		s := redistest.Cluster(t)
 		l := cluster(t, s, lockcore.Options{})
@@ -43,13 +43,13 @@ func TestClusterFailover(t *testing.T) {
 // Slots of a Cluster move from primary to primary, with keys that are held and waited for. There is
 // no overlap, no lost lease and no second run.
 func TestClusterMigrations(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	migrate(t, lockcore.Options{}, *migrations)
 }
 
 // The same with ReplicaAcks, which follow a key to its new server.
 func TestClusterMigrationsReplicaAcks(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	migrate(t, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}}, max(*migrations/5, 1))
 }
 

@@ -4,7 +4,7 @@
 // see. They count the handlers of a key that run at once under a valid ctx, and check that fencing
 // tokens grow. They also check what a register that checks tokens accepts. Run it with
 //
-//	go test ./internal/topology -count=1 -v -args -for 60s -failovers 10 -migrations 2000
+//	HOLDFAST_TEST_LEVEL=campaign go test ./internal/topology -count=1 -v -args -for 60s -failovers 10 -migrations 2000
 //
 // Without arguments each test has one failover, and 50 slots move.
 package topology

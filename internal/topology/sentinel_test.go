@@ -41,7 +41,7 @@ func sentinels(t *testing.T, s *redistest.Trio, o lockcore.Options) *load {
 // The primary is killed, and Sentinel replaces it. There are two holders for at most a lease, a
 // resource that checks tokens never accepts a stale write, and all callers continue.
 func TestSentinelKill(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	rounds(t, func(t *testing.T) {
 		s := redistest.Sentinel(t)
 		l := sentinels(t, s, lockcore.Options{})
@@ -79,7 +79,7 @@ func backAgain(t *testing.T, master *redistest.Server) {
 // The primary is stopped, replaced by Sentinel, and resumed. For some seconds two servers accept
 // writes.
 func TestSentinelThaw(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	rounds(t, func(t *testing.T) {
 		s := redistest.Sentinel(t)
 		l := sentinels(t, s, lockcore.Options{})
@@ -91,7 +91,7 @@ func TestSentinelThaw(t *testing.T) {
 // The same with ReplicaAcks. There is no overlap and no second run, because the sentinels promote
 // the replica that has the most data.
 func TestSentinelThawReplicaAcks(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	rounds(t, func(t *testing.T) {
 		s := redistest.Sentinel(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 		l := sentinels(t, s, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})

@@ -55,12 +55,13 @@ func TestExclusiveAll(t *testing.T) {
 				}
 				w.serve(cfg, mux)
 				var tasks []*asynq.TaskInfo
+				rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // no secret
 				for i := range 60 {
-					a := rand.N(len(keys))
+					a := rnd.IntN(len(keys))
 					if i%3 == 0 {
 						tasks = append(tasks, w.enqueue("statement", fmt.Sprint(a)))
 					} else {
-						tasks = append(tasks, w.enqueue("transfer", fmt.Sprintf("%d,%d", a, (a+1+rand.N(len(keys)-1))%len(keys))))
+						tasks = append(tasks, w.enqueue("transfer", fmt.Sprintf("%d,%d", a, (a+1+rnd.IntN(len(keys)-1))%len(keys))))
 					}
 				}
 				w.all(tasks)

@@ -20,10 +20,6 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// long also runs the parts that take minutes: go test ./middleware/asynqmw -run
-// 'TestHotKey|TestKilledWorker' -v -args -long.
-var long = flag.Bool("long", false, "the hot key in full, with NoWait beside it, and asynq's own recovery of a killed worker's task: about 2 min")
-
 func TestMain(m *testing.M) {
 	chaos.Work(order.serve)
 	flag.Parse()

@@ -9,17 +9,14 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A hot key with default options: 20 workers in 2 processes, and tasks of 50 ms that all use one
+// A hot key with default options: 20 workers in 2 processes, and 200 tasks of 50 ms that all use one
 // account. All tasks are done, one at a time, with at most 1.2 deliveries and 12 lock commands per
-// task. With -long there are 200 tasks. They take at most 1.3 times the time of the work alone, and
-// the result with NoWait is logged for comparison.
+// task. They take at most 1.3 times the time of the work alone. The result with NoWait is logged for
+// comparison.
 func TestHotKey(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
-	tasks := 40
-	if *long {
-		tasks = 200
-	}
+	const tasks = 200
 	r := contend(t, tasks, lockcore.Terms{}, time.Minute)
 	if r.done != tasks || r.Runs != tasks || r.Overlaps != 0 {
 		t.Errorf("%d of %d done, %d runs, %d overlaps", r.done, tasks, r.Runs, r.Overlaps)
@@ -29,9 +26,6 @@ func TestHotKey(t *testing.T) {
 	}
 	if each := r.per(r.Commands); each > 12 {
 		t.Errorf("%.2f lock commands per task, want at most 12", each)
-	}
-	if !*long {
-		return
 	}
 	if r.factor() > 1.3 {
 		t.Errorf("%.2f times the work alone, want at most 1.3", r.factor())

@@ -16,10 +16,10 @@ import (
 )
 
 // A worker is killed with SIGKILL during a task. When the lease is over, another task of the key
-// runs and takes over. With -long the test also waits until asynq returns the killed worker's task
-// to the queue, after 60 to 120 s. That task completes without a run, because its key is done.
+// runs and takes over. After 60 to 120 s asynq returns the killed worker's task to the queue. That
+// task completes without a run, because its key is done.
 func TestKilledWorker(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	server := redistest.Real(t)
 	w := newWorld(t, server.Client(t))
@@ -50,9 +50,6 @@ func TestKilledWorker(t *testing.T) {
 	if info := w.until(task, func(*asynq.TaskInfo) bool { return true }); info.State != asynq.TaskStateActive {
 		t.Errorf("the victim's task is %v, want active: asynq has not noticed the kill yet", info.State)
 	}
-	if !*long {
-		return
-	}
 	killed := time.Now()
 	var info *asynq.TaskInfo
 	for range 6 { // each waits for up to 2 min
@@ -76,7 +73,7 @@ func TestKilledWorker(t *testing.T) {
 // its task the key, and at the beginning of that hold the process wakes the next task. All parked
 // tasks run, one at a time.
 func TestKilledWaker(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	t.Parallel()
 	server := redistest.Real(t)
 	w := newWorld(t, server.Client(t))
@@ -88,7 +85,7 @@ func TestKilledWaker(t *testing.T) {
 		return nil
 	})))
 	died := map[string]int{}
-	rounds := testlevel.Pick(t, 0, 10, 100)
+	const rounds = 100
 	for range rounds {
 		victim := w.start(order{Asynq: server.Addr(), Locks: server.Addr(), Workers: 3, Terms: terms, Parks: "victim"})
 		lease := w.hold("test:7")

@@ -251,7 +251,7 @@ func apart(t *testing.T, story func(w *apartWorld)) {
 		})
 	})
 	t.Run("real", func(t *testing.T) {
-		testlevel.Full(t) // in real time
+		testlevel.Campaign(t) // in real time
 		t.Parallel()
 		story(build(t, 2*time.Second, func(edit ...func(*redis.Options)) *redis.Client { return redistest.Real(t).Client(t, edit...) }))
 	})

@@ -36,7 +36,7 @@ func TestParkingWakesAll(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { wakesAll(t, tt.wait, tt.pairs, bubble(t).Client) })
 		})
 		t.Run(name+"/real", func(t *testing.T) {
-			testlevel.Full(t)
+			testlevel.Campaign(t)
 			t.Parallel()
 			wakesAll(t, tt.wait, tt.pairs, redistest.Real(t).Client)
 		})

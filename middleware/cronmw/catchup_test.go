@@ -97,7 +97,7 @@ func TestCatchUpNothingMissed(t *testing.T) {
 // A job runs for longer than Redis keeps the note of its first deployment. The note is renewed, so
 // after an outage CatchUp still works.
 func TestCatchUpRemembers(t *testing.T) {
-	testlevel.Exhaustive(t)
+	testlevel.Campaign(t)
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{CatchUp: cronmw.CatchUpLatest}
 		js := w.process().jobs()

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,11 +20,10 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-var runFor = flag.Duration("for", 5*time.Second, "how long TestRealProcesses runs")
-
 const (
 	instanceEnv = "HOLDFAST_CRON_INSTANCE"
 	instances   = 4
+	runFor      = 30 * time.Second
 	upIn        = 8 * time.Second // longer than a process needs to be ready for a tick, also on a busy machine
 )
 
@@ -41,7 +39,7 @@ type order struct {
 // The clocks of processes on a real server differ by up to a second, and a tick is due every
 // second. Each tick runs once.
 func TestRealProcesses(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	server := redistest.Real(t)
 	rdb := server.Client(t)
 	var wg sync.WaitGroup
@@ -60,7 +58,7 @@ func TestRealProcesses(t *testing.T) {
 		}
 	}
 	begin := time.Now()
-	end := begin.Add(*runFor)
+	end := begin.Add(runFor)
 	for range instances {
 		if err := rdb.RPush(t.Context(), "until", end.Format(time.RFC3339Nano)).Err(); err != nil {
 			t.Fatal(err)
@@ -92,7 +90,7 @@ func TestRealProcesses(t *testing.T) {
 
 // The process that runs a tick is killed with SIGKILL. One of the others runs the tick again.
 func TestRealKilled(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	server := redistest.Real(t)
 	tick := time.Now().Add(upIn).Truncate(time.Second)
 	winners := make(chan *exec.Cmd, instances)

@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+# The common part of run and campaign, which source it: stages, their times and their counts.
+
+tmp=$(mktemp -d)
+mkdir "$tmp/output"
+touch "$tmp/table"
+
+# stage NAME COMMAND…: runs a command, keeps its output for counts, and notes how long it took. It ends as the command does.
+stage() {
+  local name=$1 begin=$SECONDS code=0
+  shift
+  echo "== $name"
+  "$@" 2>&1 | tee "$tmp/output/$name" || code=$?
+  note "$name" "$begin" "$code" "$(counts "$name")"
+  return "$code"
+}
+
+# note NAME BEGIN CODE COUNTS: adds a line to the table of the stages.
+note() {
+  local said="$((SECONDS - $2)) s"
+  [ "$3" = 0 ] || said+=", FAILED"
+  echo "== $1 took $said"
+  printf '%-20s %s%s\n' "$1" "$said" "${4:+, $4}" >>"$tmp/table"
+}
+
+# counts [NAME]: the sum of what tally and planted have counted in a stage, or in all. Nothing if they have counted nothing.
+counts() {
+  local files=("$tmp/output/"*)
+  [ $# = 0 ] || files=("$tmp/output/$1")
+  cat "${files[@]}" | awk '
+    /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { passed += $1; failed += $3; skipped += $5; n++ }
+    /^planted mistakes: [0-9]+ of [0-9]+ caught/ { planted = ", " $3 " of " $5 " planted mistakes caught" }
+    END { if (n) printf "%d passed, %d failed, %d skipped", passed, failed, skipped
+          if (planted) printf "%s", n ? planted : substr(planted, 3)
+          if (n || planted) print "" }'
+}
+
+# target NAME [VARIABLE=VALUE…]: a stage that is a target of make.
+target() { stage "$1" make --no-print-directory "$@"; }
