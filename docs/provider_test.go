@@ -143,9 +143,14 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // The provider's reply is lost, or the process ends between the charge and its record. In both
 // cases a repetition finds the charge by its key, and there is one charge. A request for another
-// amount does not get its receipt.
+// amount does not get its receipt: after the crash the key is abandoned, and the request does not
+// run.
 func TestPayOnce(t *testing.T) {
 	for name, dies := range map[string]bool{"lost reply": false, "crash": true} {
+		wantRuns := 3
+		if dies {
+			wantRuns = 2
+		}
 		b := &bank{cut: !dies}
 		srv := httptest.NewServer(b)
 		defer srv.Close()
@@ -163,7 +168,7 @@ func TestPayOnce(t *testing.T) {
 			t.Errorf("%s: another amount: %d %s", name, w.Code, w.Body)
 		}
 		w := post(h, `{"amount":1}`)
-		if w.Code != http.StatusCreated || len(b.charges) != 1 || b.asked != 2 || runs != 3 {
+		if w.Code != http.StatusCreated || len(b.charges) != 1 || b.asked != wantRuns-1 || runs != wantRuns {
 			t.Errorf("%s: %d %s after %d runs, charges %q, %d calls of find", name, w.Code, w.Body, runs, b.charges, b.asked)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -275,16 +276,30 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 		lease.Failed(failed)
 		if returned {
 			lost = endOrHandedOver(ctx, lease, o, &res, &err)
-		} else if o.Mode == AtMostOnce { // a panic or runtime.Goexit: fn may have had its effect
-			_ = lease.Abandon(ctx)
 		} else {
-			_ = giveBack(ctx, lease)
+			endPanicked(ctx, lease, o, &res)
 		}
 		err = because(lost, err)
 	}()
 	res.Value, err = fn(lease.Context())
 	returned = true
 	return res, err
+}
+
+// endPanicked ends a run whose fn panicked or called runtime.Goexit.
+func endPanicked[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *Result[T]) {
+	p := access.PanickedOf(ctx)
+	v, done := p.Value.(T)
+	switch {
+	case o.Mode == AtMostOnce, p.Abandon: // fn may have had its effect
+		_ = lease.Abandon(ctx)
+	case done:
+		var err error
+		res.Value = v
+		_ = endOrHandedOver(ctx, lease, o, res, &err)
+	default:
+		_ = giveBack(ctx, lease)
+	}
 }
 
 // endOrHandedOver calls end unless Ticket has ended the lease. Another goroutine of fn may call

@@ -50,6 +50,28 @@ func InterimOf(ctx context.Context) *Interim {
 	return in
 }
 
+// Panicked is how the run of a once key ends if its function panics. The zero value leaves that to
+// the Mode of the call.
+type Panicked struct {
+	Value   any  // not nil: the run ends as if its function had returned Value and no error
+	Abandon bool // the key is abandoned
+}
+
+type panickedKey struct{}
+
+// WithPanicked returns a ctx for guard.OnceValue, which reads p after its function has panicked.
+func WithPanicked(ctx context.Context, p *Panicked) context.Context {
+	return context.WithValue(ctx, panickedKey{}, p)
+}
+
+// PanickedOf returns the argument of WithPanicked, or a zero Panicked.
+func PanickedOf(ctx context.Context) Panicked {
+	if p, _ := ctx.Value(panickedKey{}).(*Panicked); p != nil {
+		return *p
+	}
+	return Panicked{}
+}
+
 // Parked is the state of a key that may have parked entries.
 type Parked uint8
 

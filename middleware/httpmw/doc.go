@@ -73,8 +73,9 @@
 //     downstream, or write it in the transaction of the effect.
 //   - If Redis does not reply for more than about a second while a response is being recorded, the
 //     response is sent nevertheless, and the record is stored asynchronously.
-//   - A response that was streamed, or was too large, is not recorded. Its repeat is refused and
-//     does not run.
+//   - A response that was streamed is not recorded. Its repeat is refused and does not run. A
+//     response is streamed, which means sent before it is complete, if it exceeds MaxResponse, or
+//     if the handler flushes a text/event-stream.
 //   - A request that waits for its key occupies a connection and a goroutine. At most 64 requests
 //     of a process wait for one key (Terms.MaxWaiting). Further requests get 409 (under Limited
 //     429) with Retry-After at once, and send no command to Redis. So one hot key cannot occupy a
@@ -88,6 +89,11 @@
 //   - Do not let code in front of Idempotent read the body.
 //   - Do not put http.TimeoutHandler behind Idempotent, because it returns while its handler still
 //     runs.
+//   - With gin, echo and fiber, use the adapters of docs/workers.md. The handler must run and write
+//     its response before the http.Handler that these middlewares call returns. echo's
+//     WrapMiddleware writes the response of an error later: Idempotent detects and reports that.
+//     fiber's adaptor.HTTPMiddleware runs the handler later. That cannot be detected: Exclusive
+//     guards nothing, and Idempotent records an empty 200.
 //   - Write a [Scope] that names the caller.
 //   - Give two APIs with the same scopes and paths on one Redis different Prefixes, because the
 //     host is not part of the key.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -44,8 +45,13 @@ type Scope func(*http.Request) (string, error)
 //	method is not in o.Methods                       that of the handler, unguarded
 //
 // The responses of this package are problems of RFC 9457. Each kind has its own Type. A response
-// that is not recorded (see Store) releases the key. A panic releases the key and continues. After a
-// takeover both leave the key abandoned. With guard.AtMostOnce a panic leaves the key abandoned.
+// that is not recorded (see Store) releases the key, or leaves it abandoned after a takeover. A
+// panic continues, and leaves the key
+//
+//   - as such a response, if the handler has written nothing and has not called [Unknown]
+//   - done without a response, if the handler's response was streamed with a status that is
+//     recorded
+//   - abandoned otherwise, and always with guard.AtMostOnce
 //
 // A handler may hand over its work to a job: it calls guard.Ticket with [Key], sends the ticket,
 // and responds, usually with 202.
@@ -58,10 +64,16 @@ type Scope func(*http.Request) (string, error)
 //     fails, adopt the ticket and release the lease before the handler responds. Otherwise
 //     repetitions get 409 until the end of the ticket.
 //
-// The handler's response is collected in memory. It is streamed from the moment when it exceeds
-// o.MaxResponse, or when a response with Content-Type text/event-stream is flushed. An earlier
-// Flush has no effect until then. Hijack fails with http.ErrNotSupported. Responses with a status
-// of 1xx are sent at once.
+// The handler's response is collected in memory, recorded, and then sent. A Flush sends nothing
+// before that, so clients see no part of a response that is recorded. A response is streamed, which
+// means sent before it is complete, from the moment when it exceeds o.MaxResponse, or when the
+// handler flushes a response with Content-Type text/event-stream. A streamed response is not
+// recorded. Responses with a status of 1xx are sent at once. Hijack fails with
+// http.ErrNotSupported. If the handler then sets no status, the key is abandoned.
+//
+// The handler must write its response before it returns, and to the ResponseWriter that it gets. If
+// Idempotent sees that it does not, the Observer gets lockcore.Misconfigured, and slog an error,
+// once. gin, echo and fiber need an adapter, see docs/workers.md.
 //
 // The request's context is that of the lease. The client's disconnect does not cancel it (see
 // o.CancelOnDisconnect). It ends before the lease can, with the same causes as under [Exclusive].
@@ -85,7 +97,7 @@ type idempotent struct {
 	scope Scope
 	guard guard.OnceOptions // without the fingerprint of a request
 
-	noScope, bodyGone, twice sync.Once
+	noScope, bodyGone, twice, around sync.Once
 }
 
 func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -165,15 +177,16 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 	var own *response // of next to this request
 	var holding context.Context
 	var interim access.Interim
+	var panicked access.Panicked
 	o := m.guard
 	o.Fingerprint = op.fingerprint
-	stored, err := guard.OnceValue(access.WithInterim(ctx, &interim), m.locks, op.key, o, func(ctx context.Context) (a response, err error) {
+	stored, err := guard.OnceValue(access.WithPanicked(access.WithInterim(ctx, &interim), &panicked), m.locks, op.key, o, func(ctx context.Context) (a response, err error) {
 		//planted:gone-before-the-run
 		if !m.CancelOnDisconnect && !stay() { // the client has disconnected; ctx may not be canceled yet
 			return a, guard.NoEffect(cmp.Or(context.Cause(r.Context()), context.Canceled))
 		}
-		holding = access.WithInterim(ctx, nil) //nolint:fatcontext // it is for this key only, and the function runs once
-		own, err = m.run(holding, w, r, next, op)
+		holding = access.WithPanicked(access.WithInterim(ctx, nil), nil) //nolint:fatcontext // both are for this key only, and the function runs once
+		own, err = m.run(holding, w, r, next, op, &panicked)
 		if err != nil {
 			return a, err
 		}
@@ -212,16 +225,28 @@ func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard
 }
 
 // run runs next on r with its body under ctx. It returns the response of next, or nil if next was
-// interrupted without a response. The error says why the response must not be recorded.
-func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, op operation) (*response, error) {
+// interrupted without a response. The error says why the response must not be recorded. If next
+// panics, run sets panicked.
+func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, op operation, panicked *access.Panicked) (*response, error) {
 	run := &running{key: op.key}
-	rec := &recorder{w: w, run: run, limit: m.MaxResponse, deaf: !m.CancelOnDisconnect, header: w.Header().Clone()}
-	defer rec.end()
+	rec := &recorder{
+		w: w, run: run, limit: m.MaxResponse, deaf: !m.CancelOnDisconnect, header: w.Header().Clone(),
+		late:  func() { m.reportAround(r) },
+		atEnd: func(f func()) { context.AfterFunc(ctx, f) },
+	}
+	contentType := w.Header()["Content-Type"]
+	defer func() { *panicked = m.afterPanic(run, rec) }() // has no effect if next has returned
 	serveUnder(context.WithValue(ctx, runningKey{}, run), rec, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		giveBody(r, op.body)
 		next.ServeHTTP(w, r)
 	}))
 	own := rec.response()
+	if own.silent && !slices.Equal(w.Header()["Content-Type"], contentType) {
+		// The handler has written to w, not to rec. So its response was sent and is not known. It
+		// must not be overwritten, and the effect may be done.
+		m.reportAround(r)
+		own.silent, own.streamed = false, true
+	}
 	switch {
 	case own.silent && (ctx.Err() != nil && !handedOver(ctx) || run.cut.Load()): //planted:cut-short-in-silence
 		// The handler returned without a response because its context, or that of a guard inside,
@@ -230,6 +255,8 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 	case run.unknown.Load():
 		eachRun(w, func(outer *running) { outer.unknown.Store(true) })
 		return own, guard.Unknown(errDropped)
+	case own.implied:
+		return own, guard.Unknown(http.ErrNotSupported)
 	case run.noEffect.Load():
 		eachRun(w, func(outer *running) { outer.noEffect.Store(true) })
 		return own, guard.NoEffect(statusError(own.status))
@@ -237,6 +264,30 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return own, guard.NoEffect(statusError(own.status))
 	}
 	return own, nil
+}
+
+// afterPanic ends rec, and returns how the run ends if its handler panicked. A panic before any
+// response releases the key, or leaves it abandoned with guard.AtMostOnce. Otherwise the handler
+// may have had its effect:
+//
+//   - The client has got a status that is recorded: the key is done without a response, as after a
+//     streamed response.
+//   - The client has got no status, or one after which it may repeat the request: the key is
+//     abandoned. What the handler has written may be incomplete, and must not be replayed.
+func (m *idempotent) afterPanic(run *running, rec *recorder) access.Panicked {
+	status, sent := rec.end()
+	if own := (&response{status: status, streamed: true}); sent && m.keeps(own) && !run.unknown.Load() {
+		return access.Panicked{Value: *own}
+	}
+	return access.Panicked{Abandon: status != 0 || run.unknown.Load()}
+}
+
+// reportAround reports a response that the middleware has not recorded because it did not see it.
+func (m *idempotent) reportAround(r *http.Request) {
+	m.around.Do(func() {
+		slog.Error(errAround.Error())
+		m.locks.Internal().Report(context.WithoutCancel(r.Context()), lockcore.Misconfigured{Problem: errAround.Error()})
+	})
 }
 
 // cutShort returns the error of a handler that was interrupted without a response. cause is why its

@@ -27,7 +27,7 @@ type rule struct {
 	keys    map[string][]string // the headers in each form; one valid key if nil
 	tenant  string              // a if empty
 	large   bool                // the body is above the limit
-	panics  bool                // a run before the cell panicked
+	panics  string              // a run before the cell panicked: with a response that was written, or also sent
 	refused *refusal            // the result of every request; the handler never runs
 	passes  bool                // every request runs
 	once    *refusal            // the first request runs, and this is the result of a concurrent repetition; nil: it waits and is replayed
@@ -72,7 +72,12 @@ var contract = []rule{
 	{name: "valid, optional", mount: "optional", waits: true},
 	{name: "valid, no wait", mount: "nowait", once: inProgress},
 	{name: "valid, at most once", mount: "atmost", waits: true},
-	{name: "outcome unknown", mount: "atmost", panics: true, refused: &refusal{409, "outcome-unknown", false}},
+	{name: "outcome unknown", mount: "atmost", panics: "silent", refused: &refusal{409, "outcome-unknown", false}},
+	{name: "outcome unknown, written", mount: "atmost", panics: "written", refused: &refusal{409, "outcome-unknown", false}},
+	{name: "outcome unknown, sent", mount: "atmost", panics: "sent", refused: &refusal{409, "outcome-unknown", false}},
+	{name: "panic", mount: "once", panics: "silent", waits: true},
+	{name: "panic, written", mount: "once", panics: "written", waits: true},
+	{name: "panic, sent", mount: "once", panics: "sent", refused: dropped},
 	{name: "Redis away", mount: "away", refused: &refusal{503, "unavailable", true}},
 	{name: "large body", mount: "once", large: true, refused: &refusal{413, "body-too-large", false}},
 }
@@ -97,6 +102,8 @@ func (c cell) running() bool { return c.phase == "concurrent" || c.phase == "mis
 // is replayed.
 func (r rule) last(c cell) (refused *refusal, replayed bool) {
 	switch {
+	case r.refused == dropped && strings.HasPrefix(c.phase, "mismatch"):
+		return reused, false
 	case r.refused != nil, r.passes, c.phase == "first":
 		return r.refused, false
 	case strings.HasPrefix(c.phase, "mismatch"):
@@ -164,7 +171,15 @@ func newMatrix(t *testing.T) *matrix {
 
 // answer is the handler of every cell.
 func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Panic") != "" {
+	switch r.Header.Get("Panic") {
+	case "silent":
+		panic(http.ErrAbortHandler)
+	case "written":
+		w.WriteHeader(http.StatusCreated)
+		panic(http.ErrAbortHandler)
+	case "sent":
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
 	id := r.Header.Get("Cell")
@@ -226,10 +241,11 @@ func (m *matrix) check(t *testing.T, r rule, c cell) {
 	}
 	gate := m.gates[id]
 	m.mu.Unlock()
-	if r.panics {
+	if r.panics != "" {
 		req := m.ask(r, c, id, "bare", "body")
-		req.Header.Set("Panic", "yes")
-		_, _ = m.send(req) // no response, or that of the retry of net/http's client
+		req.Header.Set("Panic", r.panics)
+		req.GetBody = nil  // so that the client of net/http does not repeat the request
+		_, _ = m.send(req) // no response, or a part of it
 	}
 	first, last := m.play(t, r, c, id, gate)
 	refused, replayed := r.last(c)

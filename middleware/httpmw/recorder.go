@@ -1,11 +1,13 @@
 package httpmw
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"mime"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,23 +16,28 @@ import (
 
 // recorder is the ResponseWriter of the handler. It hides that of the server, also from
 // http.ResponseController, because a response must not be sent before it is recorded. After the
-// handler has returned, over is true. A goroutine of the handler that goes on must not change a
-// response that is being recorded. mu decides that race. Otherwise a recorder is for one goroutine
-// at a time, like any ResponseWriter.
+// handler has returned, over is true. A goroutine of the handler, or a framework in front, may write
+// later. Such a write must not change a response that is being recorded. mu decides that race: a
+// write is part of the response, or it fails and late is called. Otherwise a recorder is for one
+// goroutine at a time, like any ResponseWriter.
 type recorder struct {
 	w      http.ResponseWriter
 	run    *running
-	limit  int  // of the body
-	deaf   bool // hides errors of writes from the handler: the client's disconnect must not end it
+	limit  int          // of the body
+	deaf   bool         // hides errors of writes from the handler: the client's disconnect must not end it
+	late   func()       // reports a write after the end of the handler; called without mu
+	atEnd  func(func()) // calls its argument when the ctx of the handler ends
 	header http.Header
 
 	mu        sync.Mutex
 	over      bool
 	status    int         // 0 until it is written
+	explicit  bool        // the handler called WriteHeader
 	sent      http.Header // copy of header from when status was written
 	body      bytes.Buffer
 	flushed   bool // the handler called Flush
 	streaming bool // writes go to the client
+	hijacked  bool // the handler called Hijack, which failed
 }
 
 // Header returns the headers of the response. At first they are those that code in front has set.
@@ -45,8 +52,19 @@ func (r *recorder) Header() http.Header {
 // as net/http does.
 func (r *recorder) WriteHeader(status int) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
+	silent := r.status == 0
 	r.writeHeaderLocked(status)
+	r.explicit = r.explicit || silent && r.status != 0
+}
+
+// unlock unlocks mu after a call of the handler. over does not change while the call has mu.
+func (r *recorder) unlock() {
+	over := r.over
+	r.mu.Unlock()
+	if over {
+		r.late()
+	}
 }
 
 func (r *recorder) writeHeaderLocked(status int) {
@@ -68,7 +86,7 @@ func (r *recorder) writeHeaderLocked(status int) {
 // Write keeps p, or begins to stream if p would exceed the limit.
 func (r *recorder) Write(p []byte) (int, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	if r.over {
 		return 0, errOver
 	}
@@ -96,7 +114,7 @@ func (r *recorder) Flush() { _ = r.FlushError() }
 // only sets flushed. A proxy flushes even a short chunked response, which can be recorded.
 func (r *recorder) FlushError() error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	if r.over {
 		return errOver
 	}
@@ -122,6 +140,22 @@ func (r *recorder) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(r.w).SetWriteDeadline(t)
 }
 
+// Hijack fails. Without this method the writer of gin panics.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hijacked = true
+	return nil, nil, http.ErrNotSupported
+}
+
+// CloseNotify returns a channel that gets a value when the ctx of the handler ends. Without this
+// method gin's Context.Stream panics.
+func (r *recorder) CloseNotify() <-chan bool {
+	gone := make(chan bool, 1)
+	r.atEnd(func() { gone <- true })
+	return gone
+}
+
 // streamLocked sends what was written, and makes later writes go to the client.
 func (r *recorder) streamLocked() {
 	r.streaming = true
@@ -144,11 +178,13 @@ func (r *recorder) passLocked(p []byte) (int, error) {
 	return n, err
 }
 
-// end is called after the handler has returned or panicked.
-func (r *recorder) end() {
+// end is called after the handler has returned or panicked. It returns the status that the handler
+// has written, or 0, and whether the client has got it.
+func (r *recorder) end() (status int, sent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
+	return r.status, r.streaming
 }
 
 // response returns the response of the handler, after it has returned.
@@ -160,11 +196,12 @@ func (r *recorder) response() *response {
 		r.writeHeaderLocked(http.StatusOK)
 	}
 	r.over = true
+	implied := r.hijacked && !r.explicit
 	if r.streaming {
 		maps.Copy(r.w.Header(), r.header) // the server sends the trailers among them
-		return &response{status: r.status, streamed: true}
+		return &response{status: r.status, streamed: true, implied: implied}
 	}
-	a := &response{status: r.status, silent: silent, header: r.sent, trailer: http.Header{}, body: r.body.Bytes()}
+	a := &response{status: r.status, silent: silent, implied: implied, header: r.sent, trailer: http.Header{}, body: r.body.Bytes()}
 	for name, values := range r.header {
 		if t, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
 			delete(a.header, name)

@@ -3,6 +3,7 @@ package httpmw_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -10,9 +11,11 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -50,9 +53,6 @@ func TestRawWriterIsHidden(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
 		if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); ok {
 			t.Error("Unwrap leads to the raw writer")
-		}
-		if _, ok := w.(http.Hijacker); ok {
-			t.Error("a Hijacker")
 		}
 		c := http.NewResponseController(w)
 		if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) {
@@ -215,8 +215,10 @@ func TestMaxBytesReader(t *testing.T) {
 func TestRefusedHijackFreesTheKey(t *testing.T) {
 	runs := 0
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, _ *http.Request) {
-		runs++
-		if _, _, err := http.NewResponseController(w).Hijack(); err != nil && runs < 3 {
+		if runs++; runs == 3 {
+			return
+		}
+		if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
@@ -224,6 +226,68 @@ func TestRefusedHijackFreesTheKey(t *testing.T) {
 	f.wantRan(f.post("k"), 500)
 	f.wantRan(f.post("k"), 200)
 	f.wantReplayed(f.post("k"), 200)
+}
+
+// Hijack fails, and the handler does not set a status. The 200 that net/http implies says nothing
+// about the handler, so it is not recorded.
+func TestImpliedStatusAfterRefusedHijack(t *testing.T) {
+	for _, body := range []string{"", "cannot hijack"} {
+		var runs, takeovers atomic.Int64
+		f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
+			if _, tookOver := guard.Attempt(r.Context(), httpmw.Key(r.Context())); tookOver {
+				takeovers.Add(1)
+			}
+			if runs.Add(1) < 3 {
+				_, _, _ = http.NewResponseController(w).Hijack()
+				_, _ = io.WriteString(w, body)
+				if body != "" {
+					w.WriteHeader(http.StatusTeapot) // too late
+				}
+			}
+		})
+		for range 3 {
+			f.wantRan(f.post("k"), 200)
+		}
+		f.wantReplayed(f.post("k"), 200)
+		if takeovers.Load() != 2 {
+			t.Errorf("%d takeovers", takeovers.Load())
+		}
+	}
+}
+
+// The channel of CloseNotify gets a value when the ctx of the handler ends. So the disconnect of
+// the client counts only with CancelOnDisconnect.
+func TestCloseNotify(t *testing.T) {
+	for _, cancels := range []bool{false, true} {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		f, fr := fronted(t, httpmw.IdempotentOptions{CancelOnDisconnect: cancels}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			notifier, ok := w.(interface{ CloseNotify() <-chan bool })
+			if !ok {
+				t.Error("no CloseNotify")
+				return
+			}
+			gone := notifier.CloseNotify()
+			close(entered)
+			if cancels {
+				<-gone
+				return
+			}
+			<-leave
+			select {
+			case <-gone:
+				t.Error("the handler was told of the disconnect")
+			default:
+			}
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		first := f.start(ctx, "k")
+		<-entered
+		cancel()
+		<-first
+		<-fr.gone
+		close(leave)
+		<-fr.done
+	}
 }
 
 // A compressed response is replayed byte for byte with its Content-Encoding.

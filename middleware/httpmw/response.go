@@ -23,6 +23,7 @@ type response struct {
 	status   int
 	streamed bool // the fields below are empty, because the response was sent at once
 	silent   bool // the handler has written nothing, so status is the 200 that net/http implies
+	implied  bool // Hijack failed, and the handler called no WriteHeader
 	header   http.Header
 	trailer  http.Header
 	body     []byte
