@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,6 +56,7 @@ const (
 	CodeReplicaAcks    Code = "replica-acks"    // fewer replicas than Options.ReplicaAcks exist, or acknowledge in time
 	CodeSentinel       Code = "sentinel"        // Sentinels watch the server, but the client does not use them
 	CodeClusterClient  Code = "cluster-client"  // a node of a Cluster, and a client for one server
+	CodeClusterSlots   Code = "cluster-slots"   // a client that New refuses, because its copies would not follow a failover
 	CodeClusterState   Code = "cluster-state"   // the Cluster does not serve all slots
 	CodeSharedClient   Code = "shared-client"   // a client that a Locker cannot copy
 	CodeClock          Code = "clock"           // the clocks of server and process differ
@@ -106,11 +108,19 @@ func (f Finding) String() string {
 //     CONFIG, SLOWLOG, PUBSUB or CLUSTER, its log gets an entry for each.
 //
 // The findings are sorted, worst first. They are true at this moment. An empty result proves
-// nothing about later times. The error is that of lockcore.New, or the cause of ctx. Or it
+// nothing about later times. A client that lockcore.New refuses because of its slots is a finding
+// (CodeClusterSlots). Any other error of lockcore.New is returned, and so is the cause of ctx. Or it
 // satisfies ErrUnavailable, because no server could be examined.
 func Check(ctx context.Context, rdb goredis.UniversalClient, o lockcore.Options) ([]Finding, error) {
 	o.Observer = nil // the trial is not part of the program's telemetry
 	l, err := lockcore.New(rdb, o)
+	if errors.Is(err, redis.ErrClusterSlots) {
+		return []Finding{{
+			CodeClusterSlots, SeverityProblem, "", "the ClusterClient gets its slots from a function, as one of redis.NewFailoverClusterClient does",
+			"lockcore.New refuses it. The Locker's own clients would stay on the old primary for up to a minute after a failover, and acquire keys there beside the new one.",
+			"With Sentinel use redis.NewFailoverClient (in redis.UniversalOptions: MasterName without RouteByLatency, RouteRandomly and IsClusterMode). In a Cluster whose addresses must be changed use ClusterOptions.Dialer.",
+		}}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

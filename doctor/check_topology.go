@@ -22,7 +22,7 @@ func (n *node) checkReplication(ctx context.Context) {
 	if role == "slave" {
 		n.say(CodeReplica, SeverityProblem, "it is a replica",
 			"It refuses writes, so nothing can be acquired. If it accepts them (replica-read-only no), other servers do not have its grants.",
-			"Connect to the primary: by redis.NewFailoverClient with Sentinel, or redis.NewClusterClient in a Cluster.")
+			"Connect to the primary: by redis.NewFailoverClient without ReplicaOnly with Sentinel, or redis.NewClusterClient in a Cluster.")
 		return
 	}
 	if replicas := count(n.info, "connected_slaves"); replicas > 0 {

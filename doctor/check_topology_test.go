@@ -244,3 +244,17 @@ func TestCheckSharedClient(t *testing.T) {
 	})
 	want(t, examine(t, c, lockcore.Options{}), doctor.CodeSharedClient, doctor.SeverityNote, "failover")
 }
+
+// A client that New refuses because its copies would not follow a failover is a finding, without a
+// command.
+func TestCheckClusterSlots(t *testing.T) {
+	t.Parallel()
+	o := &redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, RouteByLatency: true}
+	rdb := redis.NewFailoverClusterClient(o)
+	defer func() { _ = rdb.Close() }()
+	findings := examine(t, rdb, lockcore.Options{})
+	want(t, findings, doctor.CodeClusterSlots, doctor.SeverityProblem, "redis.NewFailoverClusterClient")
+	if len(findings) != 1 || !strings.Contains(findings[0].Remedy, "redis.NewFailoverClient ") {
+		t.Errorf("%v", findings)
+	}
+}

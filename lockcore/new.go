@@ -13,11 +13,16 @@ import (
 // New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other
 // redis.UniversalClient. It sends no command. Make one Locker per process.
 //
-// New returns an error if o is not valid, see [Options.Validate], and if rdb is nil, a *redis.Ring,
-// or a wrapper while o.ReplicaAcks is set.
+// New returns an error if
 //
-// From a *redis.Client or *redis.ClusterClient the Locker makes its own clients. So your commands
-// that block the pool of rdb never delay a renewal. The clients of the Locker have three pools
+//   - o is not valid, see [Options.Validate].
+//   - rdb is nil or a *redis.Ring.
+//   - rdb is a *redis.ClusterClient with ClusterOptions.ClusterSlots. redis.NewFailoverClusterClient
+//     makes such a client: use redis.NewFailoverClient instead.
+//   - rdb is a wrapper and o.ReplicaAcks is set.
+//
+// From a *redis.Client or *redis.ClusterClient the Locker makes its own clients with the options of
+// rdb. So your commands that block the pool of rdb never delay a renewal. The clients of the Locker have three pools
 // (four with ReplicaAcks) of up to max(PoolSize, 16) connections, in a Cluster for each node. They
 // also have one subscription. Connections are opened as needed. [Locker.Close] closes the clients
 // of the Locker, never rdb.

@@ -20,12 +20,7 @@ func groupsOnNodes(t *testing.T, node func(*redis.Options) *redis.Client) (w *wo
 	t.Helper()
 	w = realWorld(t)
 	dial := w.dial()
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{
-		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: dial.Addr}}}}, nil
-		},
-		Dialer: dial.Dialer, NewClient: node,
-	})
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{dial.Addr}, Dialer: dial.Dialer, NewClient: oneNode(node)})
 	defer func() { _ = rdb.Close() }()
 	var heard locktest.Recorder
 	l, err := lockcore.New(rdb, lockcore.Options{Observer: &heard})

@@ -110,6 +110,35 @@ func (hidesCtx) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
+// oneNode makes a plain server a cluster for clients of nodes that node makes: it replies to CLUSTER
+// SLOTS that the server has all slots.
+func oneNode(node func(*redis.Options) *redis.Client) func(*redis.Options) *redis.Client {
+	if node == nil {
+		node = redis.NewClient
+	}
+	return func(o *redis.Options) *redis.Client {
+		c := node(o)
+		c.AddHook(allSlots{addr: o.Addr})
+		return c
+	}
+}
+
+type allSlots struct {
+	hidesCtx
+	addr string
+}
+
+func (h allSlots) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		slots, ok := cmd.(*redis.ClusterSlotsCmd)
+		if !ok {
+			return next(ctx, cmd)
+		}
+		slots.SetVal([]redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: h.addr}}}})
+		return nil
+	}
+}
+
 // A ClusterClient sends a command again after a missing reply and does not report that. The Locker
 // detects it.
 func TestPlainHoldRepeatedCluster(t *testing.T) {
@@ -139,10 +168,7 @@ func TestPlainHoldRepeatedCluster(t *testing.T) {
 			t.Parallel()
 			faults := locktest.NewFaults(t)
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{
-				ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-					return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: dial.Addr}}}}, nil
-				},
-				Dialer: faults.Dial(dial.Dialer), NewClient: c.node,
+				Addrs: []string{dial.Addr}, Dialer: faults.Dial(dial.Dialer), NewClient: oneNode(c.node),
 			})
 			l := lockerOn(t, rdb, lockcore.Options{})
 			first, err := l.Acquire(t.Context(), c.name+" first", lockcore.Terms{}) // opens a connection

@@ -241,6 +241,14 @@ func (s *Shards) Failover(slot int, old *Server) *Server {
 	return s.Master(slot)
 }
 
+// Plan replaces the primary of slot, which works, by its replica, and waits for that.
+func (s *Shards) Plan(slot int) {
+	s.tb.Helper()
+	old := s.Master(slot)
+	s.must(s.Replica(slot), "CLUSTER", "FAILOVER")
+	s.Failover(slot, old)
+}
+
 // must runs a command on a server, and fails the test on an error.
 func (s *Shards) must(on *Server, args ...any) *redis.Cmd {
 	s.tb.Helper()

@@ -116,6 +116,19 @@ func (s *Trio) Failover(old *Server) *Server {
 	return s.Master()
 }
 
+// Plan makes a sentinel replace the primary, which works, and waits for that. The old primary accepts
+// writes for some seconds more.
+func (s *Trio) Plan() {
+	s.tb.Helper()
+	old := s.Master()
+	settle(s.tb, "the planned failover", func(ctx context.Context) error {
+		return ask(ctx, s.sentinels[0].Addr(), func(ctx context.Context, c *redis.Client) error {
+			return sentinelSays(ctx, c, "FAILOVER", masterName).Err()
+		})
+	})
+	s.Failover(old)
+}
+
 // masterAddr returns the address of the primary that the first sentinel with a reply names.
 func (s *Trio) masterAddr(ctx context.Context) (addr string) {
 	for _, w := range s.sentinels {

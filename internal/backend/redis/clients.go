@@ -16,6 +16,16 @@ const (
 	maxRenewTime = time.Hour // read timeout of renewals, because a reply is useful while the lease is valid
 )
 
+// ErrClusterSlots is the error of New for a ClusterClient whose slots come from a function of its
+// options. redis.NewFailoverClusterClient makes such a client. The program reloads the slots of that
+// client when a primary is replaced: go-redis does so when a Sentinel reports it. The slots of a
+// copy would be reloaded only once a minute, because a server that is not part of a Cluster does
+// not redirect commands. Until then the copy would acquire keys on the old primary.
+var ErrClusterSlots = errors.New("lockcore: New: the ClusterClient gets its slots from a function (ClusterOptions.ClusterSlots, also set by redis.NewFailoverClusterClient), and would not follow a failover; " +
+	"with Sentinel use redis.NewFailoverClient, in a Cluster whose addresses must be changed use ClusterOptions.Dialer")
+
+var errRing = errors.New("lockcore: New: a redis.Ring shards without a quorum and moves keys when a node is down; use a Client, a failover client or a ClusterClient")
+
 // errCutOff is the error of a dial that Close has canceled. Nothing was sent.
 var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was closed")}
 

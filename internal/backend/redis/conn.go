@@ -51,7 +51,7 @@ func newConn(rdb redis.UniversalClient) (*conn, error) {
 	case nil:
 		return nil, errors.New("lockcore: New: client is nil")
 	case *redis.Ring:
-		return nil, errors.New("lockcore: New: a redis.Ring shards without a quorum and moves keys when a node is down; use a Client, a failover client or a ClusterClient")
+		return nil, errRing
 	case *redis.Client:
 		if c == nil {
 			return nil, errors.New("lockcore: New: client is a nil *redis.Client")
@@ -68,6 +68,9 @@ func newConn(rdb redis.UniversalClient) (*conn, error) {
 		if c == nil {
 			return nil, errors.New("lockcore: New: client is a nil *redis.ClusterClient")
 		}
+		if c.Options().ClusterSlots != nil {
+			return nil, ErrClusterSlots
+		}
 		slots := &slotMap{newClient: c.Options().NewClient}
 		made := own(func(ctx context.Context, limit time.Duration, d *dials) redis.UniversalClient {
 			o := *c.Options()
@@ -76,9 +79,15 @@ func newConn(rdb redis.UniversalClient) (*conn, error) {
 		}, false)
 		made.slots = slots
 		return made, nil
-	default: // a wrapper, which may ignore ctx, send a command twice, or be a cluster
-		return &conn{calls: rdb, ends: rdb, renews: rdb}, nil
+	case interface{ Options() *redis.RingOptions }: // a wrapper that embeds a Ring
+		return nil, errRing
+	case interface{ Options() *redis.ClusterOptions }: // a wrapper that embeds a ClusterClient
+		if c.Options().ClusterSlots != nil {
+			return nil, ErrClusterSlots
+		}
 	}
+	// A wrapper may ignore ctx, send a command twice, or be a cluster.
+	return &conn{calls: rdb, ends: rdb, renews: rdb}, nil
 }
 
 // cutOff closes conn's own connections, which ends the commands in flight.
