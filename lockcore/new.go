@@ -27,6 +27,11 @@ import (
 // also have one subscription. Connections are opened as needed. [Locker.Close] closes the clients
 // of the Locker, never rdb.
 //
+// The clients of the Locker have no Limiter and none of the hooks of rdb (AddHook, OnNewNode): a
+// tracing hook does not see their commands, and a DialHook does not dial for them. If that hook leads
+// to another server than Addr, the Locker is not on the server of your program: use Options.Dialer
+// instead. go-redis does not show whether a client has hooks, so New cannot report them.
+//
 // The Locker uses a failover client (Sentinel) or a wrapper as it is: do not share that client with
 // other code.
 func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {

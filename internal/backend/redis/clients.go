@@ -34,6 +34,8 @@ var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was c
 func ownClient(ctx context.Context, o *redis.Options, dials *dials, over error) *redis.Client {
 	c := *o
 	c.Dialer = endWith(ctx, c.Dialer, dials, over)
+	c.Limiter = nil // the circuit breaker of the program must not end leases, nor count the short timeouts of this client
+	c.ClientSideCacheConfig, c.ClientSideCache = nil, nil
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
 	c.MaxConcurrentDials = 0 // PoolSize, because nothing bounds how long a call waits for another one's dial

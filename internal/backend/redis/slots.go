@@ -28,6 +28,7 @@ func (m *slotMap) share(o *redis.ClusterOptions) {
 	hook := slotHook{m, new(atomic.Bool)}
 	o.NewClient = func(node *redis.Options) *redis.Client {
 		c := m.newClient(node)
+		c.Options().Limiter = nil // as in ownClient; c has sent no command yet
 		c.AddHook(hook)
 		c.AddHook(resendHook{c.Options().MaxRetries > 0})
 		return c
