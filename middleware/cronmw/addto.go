@@ -22,7 +22,9 @@ import (
 //     you wait for it.
 //   - Job.OnResult gets the result of each tick.
 //   - A panic of fn is recorded as the tick's failure, and passes on as a *PanicError. It ends the
-//     process unless cron.Recover is in the chain.
+//     process unless cron.Recover is in the chain. Put cron.Recover inside of
+//     cron.SkipIfStillRunning: cron.WithChain(cron.SkipIfStillRunning(l), cron.Recover(l)). Outside
+//     of it, one panic makes cron skip all later runs of the job.
 //   - After a pause of the process, cron runs one of the missed ticks, the oldest.
 //   - A wrapper of the chain that skips a run drops the tick on this instance. A wrapper that
 //     delays runs (DelayIfStillRunning) runs the newest tick first.

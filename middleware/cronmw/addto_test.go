@@ -91,6 +91,32 @@ func TestAddToPanic(t *testing.T) {
 	})
 }
 
+// With cron.Recover outside of cron.SkipIfStillRunning, a panic keeps the place of the run that it
+// ended, so each later run is skipped. Inside of it the next tick runs.
+func TestAddToRecoverAndSkip(t *testing.T) {
+	skip, rec := cron.SkipIfStillRunning(cron.DiscardLogger), cron.Recover(cron.DiscardLogger)
+	for name, c := range map[string]struct {
+		chain []cron.JobWrapper
+		ticks []string
+	}{
+		"Recover outside": {[]cron.JobWrapper{rec, skip}, []string{"01 00:10:00"}},
+		"Recover inside":  {[]cron.JobWrapper{skip, rec}, []string{"01 00:10:00", "01 00:20:00", "01 00:30:00"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				cr := w.cron(cron.WithChain(c.chain...))
+				w.add(cr, "*/10 * * * *", cronmw.Job{OnResult: w.heard}, func(_ context.Context, t cronmw.Tick) error {
+					w.ran(t)
+					panic(errBoom)
+				})
+				w.run(cr)
+				until("2000-01-01 00:35:00")
+				w.wantTicks(c.ticks...)
+			})
+		})
+	}
+}
+
 type errorLog func(error)
 
 func (errorLog) Info(string, ...any)                   {}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/robfig/cron/v3"
 )
@@ -20,17 +21,19 @@ type plan struct {
 // descriptors.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// checkSpec returns spec without surrounding space. It refuses a spec that has other ticks on each
-// instance, and one on which robfig's parser panics: a zone without fields.
+// checkSpec returns spec without surrounding space, and with one space behind a zone: robfig's
+// parser takes all up to the first space for the zone. It refuses a spec that has other ticks on
+// each instance, and one on which that parser panics: a zone without fields.
 func checkSpec(spec string) (string, error) {
 	spec = strings.TrimSpace(spec)
 	rest := spec
 	if strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=") {
-		var found bool
-		if _, rest, found = strings.Cut(spec, " "); !found {
+		end := strings.IndexFunc(spec, unicode.IsSpace)
+		if end < 0 {
 			return "", fmt.Errorf("cronmw: spec %q has a zone and nothing else", spec)
 		}
-		rest = strings.TrimSpace(rest)
+		rest = strings.TrimSpace(spec[end:])
+		spec = spec[:end] + " " + rest
 	}
 	switch {
 	case strings.HasPrefix(rest, "@every"):

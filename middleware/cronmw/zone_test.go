@@ -2,6 +2,7 @@ package cronmw_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -49,6 +50,27 @@ func TestClockChange(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Any white space may separate a zone from the fields, for Jobs and for a cron that you already have.
+// robfig/cron itself takes all up to the first space for the zone, and panics if there is none.
+func TestZoneBeforeTab(t *testing.T) {
+	inBubble(t, func(w *world) {
+		js := w.process().jobs()
+		for i, spec := range []string{"TZ=Asia/Tokyo\t0 12 * * *", "CRON_TZ=Asia/Tokyo\t 0\t12 * * *", "TZ=Asia/Tokyo\t@daily"} {
+			w.must(js.Add(fmt.Sprint("job", i), spec, cronmw.Job{}, w.fn))
+			c := w.cron()
+			w.add(c, spec, cronmw.Job{}, w.fn) // the first two have the same ticks
+			w.run(c)
+		}
+		w.wantError(js.Add("a", "TZ=Asia/Tokyo\t@every 5m", cronmw.Job{}, w.fn), "use Jobs.Every")
+		w.wantError(js.Add("a", "TZ=Asia/Tokyo\t", cronmw.Job{}, w.fn), "zone and nothing else")
+		w.start(js)
+		until("2000-01-01 03:01:00")
+		w.wantTicks("01 03:00:00", "01 03:00:00", "01 03:00:00")
+		until("2000-01-01 15:01:00")
+		w.wantTicks("01 03:00:00", "01 03:00:00", "01 03:00:00", "01 15:00:00", "01 15:00:00")
+	})
 }
 
 // A spec without a zone is in UTC, or in Options.Location.
