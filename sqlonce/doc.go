@@ -113,7 +113,9 @@
 //     error 1213.
 //   - A savepoint keeps or rolls back a key and its effect together, so nested transactions of an
 //     ORM work.
-//   - PgBouncer in transaction mode works.
+//   - PgBouncer in transaction mode works. pgx needs default_query_exec_mode=exec in its DSN there,
+//     unless PgBouncer is 1.21 or newer and has max_prepared_statements: by default pgx prepares
+//     statements, and a later transaction may run on a connection that does not have them.
 //
 // # Requirements
 //

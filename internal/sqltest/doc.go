@@ -1,7 +1,8 @@
 // Package sqltest has the tests of fence.SQL and sqlonce on PostgreSQL, MariaDB and SQLite. It is a
-// separate module, so that holdfast needs no driver.
+// separate module, so that holdfast needs no driver. It also has the test of the middleware for
+// River that docs/workers.md shows.
 //
-// The tests start the servers from the programs of Debian's packages postgresql and mariadb-server,
-// on a socket in a temporary folder. If a program is missing, its tests are skipped, or fail if CI
+// The tests start the servers from the programs of Debian's packages postgresql, mariadb-server and
+// pgbouncer, on a socket in a temporary folder. If a program is missing, its tests are skipped, or fail if CI
 // is true. SQLite needs no server.
 package sqltest
