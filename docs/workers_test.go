@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -200,40 +199,4 @@ func Example_consumer() {
 	// dead letter: lockcore: "order-created:7" is done with another fingerprint
 	// ack: true
 	// runs: 2
-}
-
-// jobRow is a placeholder for *rivertype.JobRow.
-type jobRow struct {
-	ID   int64
-	Kind string
-}
-
-// snooze is a placeholder for river.JobSnooze.
-func snooze(d time.Duration) error { return fmt.Errorf("snoozed for %v", d) }
-
-// once has the shape of River's rivertype.WorkerMiddleware.
-type once struct{ locks *lockcore.Locker }
-
-func (o once) Work(ctx context.Context, job *jobRow, doInner func(context.Context) error) error {
-	_, err := guard.Once(ctx, o.locks, fmt.Sprint("river:", job.Kind, "/", job.ID), guard.OnceOptions{}, doInner)
-	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
-		return snooze(busy.RetryAfter()) // an error would use up an attempt
-	}
-	return err
-}
-
-func Example_river() {
-	locks, done := openLocks()
-	defer done()
-	var ran []string
-	m := once{locks}
-	for range 2 { // River rescues a job whose worker seems to hang, so the same ID comes again
-		err := m.Work(context.Background(), &jobRow{ID: 7, Kind: "invoice"}, func(context.Context) error { ran = append(ran, "invoice"); return nil })
-		fmt.Println(err)
-	}
-	fmt.Println(slices.Compact(ran), len(ran))
-	// Output:
-	// <nil>
-	// <nil>
-	// [invoice] 1
 }
