@@ -5,9 +5,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -46,6 +48,64 @@ func TestBytesPerKey(t *testing.T) {
 		if used < tt.used*0.9 || used > tt.used*1.1 {
 			t.Errorf("used_memory grew by %.0f bytes, the page says %.0f", used, tt.used)
 		}
+	}
+}
+
+// The mark of an abandoned payment needs the memory that the page states, and holds nothing that a
+// client can enlarge.
+func TestBytesPerAbandonedKey(t *testing.T) {
+	testlevel.Full(t)
+	rdb := redistest.Real(t).Client(t)
+	n := testlevel.Pick(t, 0, 1000, 100_000)
+	panics(t, rdb, n)
+	rdb.FlushAll(t.Context())
+	before := usedMemory(t, rdb)
+	panics(t, rdb, n)
+	used := (usedMemory(t, rdb) - before) / float64(n)
+	key := rdb.RandomKey(t.Context()).Val()
+	t.Logf("%d keys: used_memory %.0f bytes a key, MEMORY USAGE %d bytes", n, used, rdb.MemoryUsage(t.Context(), key, 0).Val())
+	if used > 350 {
+		t.Errorf("used_memory grew by %.0f bytes a key, the page says about 300", used)
+	}
+	if left := rdb.PTTL(t.Context(), key).Val(); left < 99*24*time.Hour || left > 101*24*time.Hour {
+		t.Errorf("the mark is kept for %v, want 100 days", left)
+	}
+	largest := map[string]string{ // in bytes: host 128, pid 10, task 128, traceparent 128; fingerprint 64; 16 ids of 26
+		"m": strings.Repeat("m", 397), "g": strings.Repeat("g", 64), "l": strings.Repeat("l", 16*26), "t": "1795681613280128", "f": "1795681613280128", "n": "1000000", "a": "1",
+	}
+	for field, value := range rdb.HGetAll(t.Context(), key).Val() {
+		if len(value) > len(largest[field]) {
+			t.Errorf("the field %q has %d bytes, want at most %d", field, len(value), len(largest[field]))
+		}
+	}
+	for field, value := range largest {
+		rdb.HSet(t.Context(), key, field, value)
+	}
+	if most := rdb.MemoryUsage(t.Context(), key, 0).Val(); most > 1600 {
+		t.Errorf("the largest mark has %d bytes, the page says at most 1,600 bytes", most)
+	} else {
+		t.Logf("the largest mark has %d bytes", most)
+	}
+}
+
+// panics sends n requests with different keys to a handler that panics.
+func panics(t *testing.T, rdb *redis.Client, n int) {
+	t.Helper()
+	locks, err := lockcore.New(rdb, lockcore.Options{Prefix: "pay"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locks.Close(t.Context()) }()
+	h := httpmw.Idempotent(locks, func(*http.Request) (string, error) { return "acme", nil }, httpmw.IdempotentOptions{Mode: guard.AtMostOnce})(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("after the charge") }))
+	for i := range n {
+		func() {
+			defer func() { _ = recover() }()
+			post(h, "amount=1", "Idempotency-Key", strconv.Itoa(i), "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+		}()
+	}
+	if stored := rdb.DBSize(t.Context()).Val(); stored != int64(n) {
+		t.Fatalf("%d keys are stored, want %d", stored, n)
 	}
 }
 

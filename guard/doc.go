@@ -59,7 +59,7 @@
 //
 //   - No lock can rule out a crash between the effect of the function and its record. [Mode]
 //     decides what happens then. AtLeastOnce runs the function again. AtMostOnce refuses the key
-//     until an operator clears it (holdfast clear -once), or for OnceOptions.Keep, at least 24 h.
+//     until an operator clears it (holdfast clear -once), or for OnceOptions.Keep, at least 100 days.
 //   - The limits of package lockcore apply too: a handler that ignores its ctx can overlap the next
 //     holder.
 //

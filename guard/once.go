@@ -29,7 +29,8 @@ const (
 	AtLeastOnce Mode = iota
 	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError. It does so until an
 	// operator clears the key (holdfast clear -once, or idempotency.Clear), or for Keep, at least
-	// 24 h. After that time the key is forgotten and runs again. A failed run is recorded and
+	// 100 days, from the end of the run or the last refusal. After that time the key is forgotten
+	// and runs again. A failed run is recorded and
 	// replayed, unless its error is marked with NoEffect or Unknown. The error of an inner guard
 	// whose key is busy counts as a failure too: mark it with NoEffect if nothing has happened yet.
 	AtMostOnce
@@ -70,7 +71,7 @@ type OnceOptions struct {
 	// of the key. Limit and Weight must be 0.
 	Terms lockcore.Terms
 	// Keep is how long the record is kept, from the end of the run. An abandoned run is remembered
-	// for Keep too, but at least 24 h. Default: 24 h. 1 s to 366 days. It must be longer than the
+	// for Keep too, but at least 24 h, or 100 days with AtMostOnce. Default: 24 h. 1 s to 366 days. It must be longer than the
 	// time within which the producer may deliver the same job again.
 	Keep time.Duration
 	// Mode decides what happens to an abandoned key. Default: AtLeastOnce.

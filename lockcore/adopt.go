@@ -44,7 +44,7 @@ func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, err
 	}
 	defer l.backend.Report()
 	defer l.endCall()
-	c := &call{l: l, kind: Kind(key.Kind), key: key.Name, terms: t, keep: from.keep, ctx: ctx, start: time.Now()}
+	c := &call{l: l, kind: Kind(key.Kind), key: key.Name, terms: t, keep: from.keep, atMostOnce: from.atMostOnce, ctx: ctx, start: time.Now()}
 	c.terms.fill(&l.terms)
 	if l.observer != nil {
 		c.ctx = l.observer.Start(ctx, Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Backend: l.backend.Name(), Locker: l.id})
@@ -75,13 +75,13 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 	l := c.l
 	r := backend.AdoptRequest{
 		Key: &key, From: from.id, ID: rand.Text(), Holder: l.holderText(c.ctx), Lease: c.terms.Lease,
-		Retention: c.terms.Lease + max(c.keep, abandonedTTL),
+		Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
 	}
 	reply, err := l.backend.Adopt(c.ctx, r)
 	abandon := func(id string, token int64) {
 		end := reply.Sent.Add(max(c.terms.Lease, backend.CallTimeout))
 		l.backend.ReleaseLater(backend.ReleaseRequest{
-			Key: &key, ID: id, Token: token, Retention: max(c.keep, abandonedTTL), Abandon: true, Repeated: true,
+			Key: &key, ID: id, Token: token, Retention: markFor(c.keep, c.atMostOnce), Abandon: true, Repeated: true,
 		}, end)
 	}
 	switch {
@@ -105,7 +105,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 	now := time.Now()
 	q := &keyQueue{shard: new(shard), l: l, key: key, lastReply: noReply}
 	g := &grant{
-		l: l, queue: q, id: r.ID, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: reply.Fingerprint,
+		l: l, queue: q, id: r.ID, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: reply.Fingerprint,
 		since: now, granted: reply.GrantedAt, firstToken: reply.Token,
 		attempt:   int32(reply.Attempt), //nolint:gosec // the backend bounds it
 		abandoned: reply.Abandoned, sent: reply.Sent, lease: c.terms.Lease, requestedBy: c, index: -1,

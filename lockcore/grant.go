@@ -26,6 +26,7 @@ type grant struct {
 	id          string
 	terms       grantTerms // of every hold
 	keep        time.Duration
+	atMostOnce  bool // of the claim
 	fingerprint string
 	since       time.Time
 	granted     time.Time // by the backend's clock
@@ -334,7 +335,7 @@ func (g *grant) lastHold() (token int64, holds int) {
 // retention returns the TTL of the data of the key while it is held: the lease, and the time for
 // which an abandoned hold is remembered.
 func (g *grant) retention(lease time.Duration) time.Duration {
-	return lease + max(g.keep, abandonedTTL)
+	return lease + markFor(g.keep, g.atMostOnce)
 }
 
 // renewRequest returns a renewal. It also publishes the current hold if the backend has the holder

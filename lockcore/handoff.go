@@ -147,7 +147,7 @@ func (g *grant) releaseRequest(e outcome) backend.ReleaseRequest {
 		Plain: g.plain && g.clockPast(last), Share: g.shareOf(),
 	}
 	if e.abandoned {
-		r.Retention = max(g.keep, abandonedTTL)
+		r.Retention = markFor(g.keep, g.atMostOnce)
 	}
 	return r
 }

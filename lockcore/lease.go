@@ -14,7 +14,18 @@ import (
 const (
 	freeTTL      = backend.FreeTTL // of a free exclusive key whose last token must be remembered
 	abandonedTTL = 24 * time.Hour  // of an abandoned key, at least
+	// Of an abandoned key that AtMostOnce refuses, at least. It is longer than the 90 days for which
+	// asynq keeps an archived task: as long as the task exists, it must not run again.
+	refusedTTL = 100 * 24 * time.Hour
 )
+
+// markFor returns how long an abandoned key is remembered.
+func markFor(keep time.Duration, atMostOnce bool) time.Duration {
+	if atMostOnce {
+		return max(keep, refusedTTL)
+	}
+	return max(keep, abandonedTTL)
+}
 
 // Lease is the time-limited right to a key. Acquire, Claim and Adopt return it, and the watchdog
 // renews it until it is released. End each lease once, when the handler has returned: by Release or
@@ -179,7 +190,7 @@ func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration
 
 // Abandon ends the lease at once and without an outcome, as if the process had crashed. The next
 // call takes the key over. A Claim with AtMostOnce is refused. An abandoned key is remembered for
-// Claim.Keep, at least 24 h. Abandon returns the same as Release.
+// Claim.Keep, at least 24 h, or 100 days with AtMostOnce. Abandon returns the same as Release.
 func (le *Lease) Abandon(ctx context.Context) error { return le.end(ctx, outcome{abandoned: true}) }
 
 // outcome says how a hold ends.

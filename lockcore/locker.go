@@ -203,14 +203,14 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 type Claim struct {
 	Terms Terms
 	// Keep is how long the number of runs is remembered. An abandoned run is remembered for Keep
-	// too, but at least 24 h. Complete sets how long a record is kept. Default 24 h. 1 s to 366
+	// too, but at least 24 h, or 100 days with AtMostOnce. Complete sets how long a record is kept. Default 24 h. 1 s to 366
 	// days.
 	Keep time.Duration
 	// Fingerprint stands for the payload. It is opaque and has at most 64 bytes. A key that was
 	// used with another fingerprint is refused with a *MismatchError. Empty: not compared.
 	Fingerprint []byte
 	// AtMostOnce refuses an abandoned key, for as long as it is remembered, instead of taking it
-	// over.
+	// over. Each refusal extends that time to Keep, at least 100 days.
 	AtMostOnce bool
 	// Check, if set, returns an error for a stored record that cannot be used. Then Claim returns
 	// ErrRecord and reports BadRecord.

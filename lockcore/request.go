@@ -104,7 +104,7 @@ func (req *request) send(c *call) (backend.AcquireReply, error) {
 
 func (req *request) acquireRequest(c *call) backend.AcquireRequest {
 	return backend.AcquireRequest{
-		Key: &req.queue.key, ID: req.id, Holder: req.l.holderText(c.ctx), Lease: c.terms.Lease, Retention: c.terms.Lease + max(c.keep, abandonedTTL),
+		Key: &req.queue.key, ID: req.id, Holder: req.l.holderText(c.ctx), Lease: c.terms.Lease, Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
 		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Timeout: c.replyTimeout(),
 		Share: c.terms.share(),
 	}
@@ -262,7 +262,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 		return acquired{}
 	}
 	g := &grant{
-		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, fingerprint: c.fingerprint,
+		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: c.fingerprint,
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
 		since:      cmp.Or(r.Received, now), // Received, because the goroutine of a call in a group may run late; clockPast needs a time soon after the grant
 		granted:    r.GrantedAt,

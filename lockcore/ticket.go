@@ -174,30 +174,36 @@ func (h *hold) handOver() (ticket string, err error) {
 
 // ticketData is the content of a ticket beside the key.
 type ticketData struct {
-	id    string // of the grant: only the backend, the holder and the ticket have it
-	token int64  // the greatest token used under the grant
-	keep  time.Duration
+	id         string // of the grant: only the backend, the holder and the ticket have it
+	token      int64  // the greatest token used under the grant
+	keep       time.Duration
+	atMostOnce bool
 }
 
 const (
 	ticketVersion = 1
 	ticketSum     = 8  // bytes of the digest
 	idLength      = 26 // bytes of the id of a grant
+
+	ticketAtMostOnce = 0x80
 )
 
 func (g *grant) ticket() string {
 	last, _ := g.lastHold()
-	return writeTicket(&g.queue.key, ticketData{id: g.id, token: last, keep: g.keep})
+	return writeTicket(&g.queue.key, ticketData{id: g.id, token: last, keep: g.keep, atMostOnce: g.atMostOnce})
 }
 
 // writeTicket returns a ticket: base64 of
 //
-//	version (1 byte) · digest (8) · kind (1) · token (uvarint) · keep in ms (uvarint) · id (26) · key
+//	version (1 byte) · digest (8) · kind (1), plus 128 with AtMostOnce · token (uvarint) · keep in ms (uvarint) · id (26) · key
 //
 // The digest covers the rest and the stored name of the key, which contains the prefix. It protects
 // against mistakes, not against forgery: the id is the secret.
 func writeTicket(key *backend.Key, t ticketData) string {
 	rest := []byte{byte(key.Kind)}
+	if t.atMostOnce {
+		rest[0] |= ticketAtMostOnce
+	}
 	rest = binary.AppendUvarint(rest, uint64(t.token))               //nolint:gosec // not negative
 	rest = binary.AppendUvarint(rest, uint64(t.keep.Milliseconds())) //nolint:gosec // not negative
 	rest = append(append(rest, t.id...), key.Name...)
@@ -226,7 +232,7 @@ func (l *Locker) readTicket(ticket string) (key backend.Key, t ticketData, err e
 		return key, t, malformed
 	}
 	rest := b[head:]
-	kind := backend.Kind(rest[0])
+	kind, atMostOnce := backend.Kind(rest[0]&^ticketAtMostOnce), rest[0]&ticketAtMostOnce != 0
 	if kind != backend.KindExclusive && kind != backend.KindOnce {
 		return key, t, malformed
 	}
@@ -243,7 +249,7 @@ func (l *Locker) readTicket(ticket string) (key backend.Key, t ticketData, err e
 		return key, t, malformed
 	}
 	key = l.backend.Key(kind, name)
-	t = ticketData{id: id, token: int64(token), keep: time.Duration(keep) * time.Millisecond}
+	t = ticketData{id: id, token: int64(token), keep: time.Duration(keep) * time.Millisecond, atMostOnce: atMostOnce}
 	if writeTicket(&key, t) != ticket {
 		return backend.Key{}, ticketData{}, fmt.Errorf("%w: it was changed, or made under another Options.Prefix", ErrTicket)
 	}

@@ -167,7 +167,7 @@ type AcquireRequest struct {
 	ID          string // 26 characters, never used before; it becomes the id of the grant
 	Holder      string // text that describes the caller
 	Lease       time.Duration
-	Retention   time.Duration // how long the data of the key outlives the send if nothing renews the lease
+	Retention   time.Duration // how long the data of the key outlives the send if nothing renews the lease, and at least after OutcomeAbandoned
 	Fingerprint string        // of the payload; empty: not compared
 	AtMostOnce  bool          // of a once key: refuse the request if the key is abandoned
 	Queue       bool          // enter the remote queue if the key is busy

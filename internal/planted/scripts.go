@@ -109,6 +109,11 @@ func scripts() []mistake {
 			pkg:   "guard", test: "TestOnceAbandoned",
 		},
 		{
+			name: "refusal-renews-nothing", what: "The refusal of an abandoned key does not renew its mark.",
+			edits: []edit{{"refusal-renews", never()}},
+			pkg:   "lockcore", test: "TestAtMostOnceRemembersFor100Days", fast: true,
+		},
+		{
 			name: "revoke-frees", what: "Revoke frees the key while the handler runs.",
 			edits: []edit{{"revoked", stmt("call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd')")}},
 			pkg:   "lockcore", test: "TestRevoke",

@@ -53,7 +53,7 @@ func (p *process) renew() {
 		token = h.token
 	}
 	h.revoked = false
-	c := command{op: renew, id: id, lease: h.lease, retention: h.lease + w.abandonedFor(), token: token, share: h.share}
+	c := command{op: renew, id: id, lease: h.lease, retention: h.lease + w.abandonedFor(h.mode), token: token, share: h.share}
 	if h.share.Limit > 0 {
 		c.op = renewShare
 	}
@@ -79,7 +79,7 @@ func (p *process) release(c command) {
 	c.plain = h.plain && !h.repeated && !c.abandon && c.cooldown == 0 && h.token-h.first < (w.now-h.since)*98/100
 	c.deal = c.plain && p.w.chance(50)
 	if c.abandon {
-		c.keep = w.abandonedFor()
+		c.keep = w.abandonedFor(h.mode)
 	}
 	until := p.retryUntil(c.abandon)
 	p.state = awaiting
@@ -109,7 +109,7 @@ func (p *process) rotate() {
 	p.req = request{id: w.id('R'), lease: h.lease, mode: exclusive, queue: w.chance(85)}
 	c := command{
 		op: rotate, id: h.id, next: p.req.id, locker: p.locker, token: h.token, keep: w.keep, repeated: h.repeated,
-		lease: h.lease, retention: h.lease + w.abandonedFor(), mode: exclusive, queue: p.req.queue,
+		lease: h.lease, retention: h.lease + w.abandonedFor(exclusive), mode: exclusive, queue: p.req.queue,
 	}
 	until := p.retryUntil(false)
 	p.state = awaiting

@@ -20,6 +20,7 @@ func (j *judge) acquired(c *command, id string, r *reply) {
 		if may, _ := j.isAbandoned(); !may || c.mode != atMostOnce {
 			fail("E", "%s is refused, and the key is not abandoned", id)
 		}
+		j.keptUntil = max(j.keptUntil, j.now+c.retention)
 	case backend.OutcomeEnded:
 		own := j.hold != nil && j.hold.id == id
 		if !j.ended[id] && !(own && (!j.live() || j.hold.revoked)) {

@@ -22,6 +22,7 @@ var mistakes = []struct {
 	{"a late duplicate is granted", "acquire", "if v[9] and string.find(v[9], request, 1, true) then return {5} end", "", "C"},
 	{"a takeover is not noted", "acquire", "if not a then call('HSET', KEYS[1], 'a', '1') end", "", "E"},
 	{"at most once takes over", "acquire", "if (a or s == 'h') and mode == 'most' then", "if false then", "E"},
+	{"a refusal does not renew the mark", "acquire", "redis.pcall('PEXPIRE', KEYS[1], ARGV[6])", "", "E"},
 	{"a token is the time", "acquire", "math.max(f + 1, now)", "now", "B"},
 	{"a token is the last one and 1", "acquire", "math.max(f + 1, now)", "f + 1", "B"},
 	{"a grant has no TTL", "acquire", "call('PEXPIRE', KEYS[1], retention)\n  return", "return", "E"},

@@ -175,7 +175,7 @@ func (p *process) sendRequest() {
 	r := &p.req
 	r.signal, p.state = false, awaiting
 	sent := p.w.now
-	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(), mode: r.mode, queue: r.queue}
+	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(r.mode), mode: r.mode, queue: r.queue}
 	if r.share.Limit > 0 {
 		c.op, c.share = acquireShare, r.share
 	}
@@ -184,7 +184,13 @@ func (p *process) sendRequest() {
 	p.w.send(p, c, func(rep *reply) { p.replied(sent, rep) })
 }
 
-func (w *world) abandonedFor() int64 { return max(w.keep, w.abandoned) }
+// abandonedFor has the form of markFor in lockcore.
+func (w *world) abandonedFor(mode string) int64 {
+	if mode == atMostOnce {
+		return max(w.keep, 3*w.abandoned)
+	}
+	return max(w.keep, w.abandoned)
+}
 
 // replied receives the reply to the request.
 func (p *process) replied(sent int64, rep *reply) {

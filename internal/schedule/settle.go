@@ -17,7 +17,7 @@ func (w *world) settle() {
 		}
 	}
 	w.judge.inspected(w.now, w.inspect())
-	w.now += 25*3600e6 + w.keep
+	w.now += 73*3600e6 + w.keep
 	for name := range w.p.server.Keys(w.now) {
 		fail("H", "%s is left", name)
 	}

@@ -19,7 +19,7 @@ type ticket struct {
 func (p *process) handOver() {
 	h, w := &p.hold, p.w
 	id, life, d := h.id, p.life, max(h.lease, pick(w, []int64{3e6, 30e6}))
-	c := command{op: renew, id: id, lease: d, retention: d + w.abandonedFor()}
+	c := command{op: renew, id: id, lease: d, retention: d + w.abandonedFor(h.mode)}
 	w.send(p, c, func(rep *reply) {
 		if rep == nil || p.life != life || !p.holds() || h.id != id {
 			return
@@ -53,11 +53,11 @@ func (p *process) adopt() {
 		w.tickets = slices.Delete(w.tickets, i, i+1)
 	}
 	lease := pick(w, []int64{1e6, 3e6, 30e6})
-	c := command{op: adopt, id: w.id('R'), from: t.id, locker: p.locker, lease: lease, retention: lease + w.abandonedFor()}
+	c := command{op: adopt, id: w.id('R'), from: t.id, locker: p.locker, lease: lease, retention: lease + w.abandonedFor(t.mode)}
 	abandon := func(id string, token int64) {
 		until := sent + max(lease, callTimeout)
 		p.cleanups = append(p.cleanups, &cleanup{
-			command: command{op: release, id: id, token: token, keep: w.abandonedFor(), abandon: true, repeated: true}, until: until,
+			command: command{op: release, id: id, token: token, keep: w.abandonedFor(t.mode), abandon: true, repeated: true}, until: until,
 		})
 	}
 	p.state = awaiting

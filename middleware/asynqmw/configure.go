@@ -26,7 +26,8 @@ import (
 // A *lockcore.BusyError that the handler itself got from package guard and returned counts as a
 // busy key too. Nothing changes for a conflict under [Fail]. On the last attempt asynq archives the
 // task, and ErrorHandler is called. All other errors of the guards count as failures and use up a
-// retry, including lockcore.ErrUnavailable, lockcore.ErrClosed and *lockcore.AbandonedError.
+// retry, including lockcore.ErrUnavailable and lockcore.ErrClosed. After a *lockcore.AbandonedError
+// of Once asynq archives the task, and ErrorHandler is called.
 //
 // Parking reads Concurrency, TaskCheckInterval and DelayedTaskCheckInterval of cfg, so set them
 // before the call. Configure panics on a Parking that [Parking.Validate] refuses, and on more than

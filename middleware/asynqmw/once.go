@@ -78,26 +78,28 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //     guard.PayloadDiffers. With o.Fingerprint asynq gets a *lockcore.MismatchError instead.
 //   - Another task of the key runs: the task waits. At the end of the wait o.Busy decides.
 //   - The key is abandoned, for example because its process died: the task takes it over, see
-//     guard.Attempt. With guard.AtMostOnce asynq gets a *lockcore.AbandonedError until an operator
-//     clears the key (holdfast clear -once), or until Keep (at least 24 h) is over. After the death
-//     of a process the key is abandoned at the end of its lease, and asynq delivers the task again
-//     after 60 to 120 s.
+//     guard.Attempt. With guard.AtMostOnce asynq gets a *lockcore.AbandonedError and archives the
+//     task. After the death of a process the key is abandoned at the end of its lease, and asynq
+//     delivers the task again after 60 to 120 s.
 //
 // If the handler does not return nil:
 //
 //   - It returns an error: asynq gets it, the key is released, and the retry runs. If the run was a
 //     takeover, the retry is one too. With guard.AtMostOnce the failure is recorded, unless
-//     guard.NoEffect marks it, and each later attempt gets a *guard.RecordedError.
-//   - It returns guard.Final(err): the failure is recorded in either mode, and each later attempt
+//     guard.NoEffect marks it, and the next attempt gets a *guard.RecordedError.
+//   - It returns guard.Final(err): the failure is recorded in either mode, and the next attempt
 //     gets a *guard.RecordedError.
 //   - It returns guard.Unknown(err): asynq gets the error, and the key is abandoned. The retry
 //     takes it over, or with guard.AtMostOnce gets a *lockcore.AbandonedError.
 //   - It panics: the panic passes on, and the key is released. After a takeover, or with
 //     guard.AtMostOnce, it is abandoned.
 //
-// No error of this package wraps asynq.SkipRetry. So asynq retries a task after each of them, also
-// for an abandoned key, and archives it after its last retry. To run such a task, clear the key and
-// run the archived task again.
+// The AbandonedError and the RecordedError wrap asynq.SkipRetry, so asynq archives the task at its
+// first refusal. The text of the AbandonedError contains the two commands with which an operator
+// runs the task: the first clears the key, and the second runs the archived task. Without the first
+// the task is refused again. That lasts for Keep, at least 100 days, from the last refusal. asynq
+// deletes an archived task after 90 days, but only when it archives another one: do not run an
+// older task. After all other errors of this package asynq retries the task.
 //
 // Once panics if locks or key is nil, or if o is not valid.
 func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFunc {
@@ -154,7 +156,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 		return answered(answer, err)
 	case errors.Is(err, guard.ErrNoResult): // done; there is nothing to write
 	case err != nil:
-		return d.refused(ctx, terms.Name, at, err)
+		return d.refused(ctx, terms.Name, at, d.archived(ctx, onceKey, err))
 	}
 	if err := replay(t, outer, done.Value); err != nil {
 		return guard.NoEffect(fmt.Errorf("asynqmw: %q is done, but its result did not reach asynq: %w", keys[0], err))

@@ -69,7 +69,7 @@
 //   - If a process dies between the effect of the handler and the record of the response, the
 //     outcome is unknown. IdempotentOptions.Mode decides what happens then. By default the next
 //     request runs the handler again. With guard.AtMostOnce it is refused until an operator clears
-//     the key or Keep (at least 24 h) is over. If neither is enough, pass the result of [Key]
+//     the key or Keep (at least 100 days) is over. If neither is enough, pass the result of [Key]
 //     downstream, or write it in the transaction of the effect.
 //   - If Redis does not reply for more than about a second while a response is being recorded, the
 //     response is sent nevertheless, and the record is stored asynchronously.

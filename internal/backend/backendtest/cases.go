@@ -274,6 +274,19 @@ func ends() []rule {
 			_, next := s.b.hold(&s.claim)
 			s.check(!next.Abandoned && next.Attempt == 1 && next.Token > g.Token, "the grant is %+v", next)
 		}),
+		slow("a refusal renews the mark of an abandoned key, and never shortens it", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			s.a.abandon(r, g.Token)
+			for range 3 {
+				time.Sleep(day - time.Minute)
+				s.b.acquire(backend.OutcomeAbandoned, request(&s.claim, atMostOnce))
+			}
+			brief := request(&s.claim, atMostOnce)
+			brief.Retention = time.Second
+			s.b.acquire(backend.OutcomeAbandoned, brief)
+			time.Sleep(day)
+			s.state(&s.claim, backend.StateAbandoned)
+		}),
 		fast("a withdrawn grant does not count as a run", func(s *scene) {
 			r, _ := s.a.hold(&s.claim)
 			s.a.withdraw(r, false, func(st backend.Status) bool { return st.State == backend.StateFree })

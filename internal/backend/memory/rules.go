@@ -129,6 +129,12 @@ func acquire(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply
 	died := k.state == held // the lease expired without a release
 	switch takeover := died || k.abandoned; {
 	case takeover && r.AtMostOnce && r.Key.Kind == backend.KindOnce:
+		if k.left(e.now) < wholeMillis(r.Retention) { // each refusal renews the mark
+			k.keep(r.Retention, e.now)
+		}
+		if died {
+			k.record = nil // an interim answer may be large
+		}
 		return k, backend.AcquireReply{
 			Outcome: backend.OutcomeAbandoned, Holder: k.holder, HeldFor: k.heldFor(e.now), Attempt: int(k.attempts),
 		}

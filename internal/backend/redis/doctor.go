@@ -13,6 +13,9 @@ func (b *Backend) Own() bool { return b.conn.own }
 // Single reports whether the client is for a single server or a failover client.
 func (b *Backend) Single() bool { return b.conn.single }
 
+// Prefix returns Options.Prefix, or its default.
+func (b *Backend) Prefix() string { return b.prefix }
+
 // Keys returns the prefix of the stored names of all keys.
 func (b *Backend) Keys() string { return b.prefix + layout }
 

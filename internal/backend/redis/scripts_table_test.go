@@ -178,7 +178,9 @@ func TestScriptAcquire(t *testing.T) {
 		"done": is(2, "record", 1, "tag"), "done by other": is(2, "record", 1, "tag"), "remembered": is(5), "remembered, other's": is(5),
 		"other's tagged": held,
 	}
-	refused := func(who string, age time.Duration) func(fields) row { return is(4, who, span(age), 1) }
+	refused := func(who string, age time.Duration) func(fields) row { // a refusal renews the mark
+		return func(fields) row { return row{reply: []any{4, who, span(age), 1}, ttl: retention} }
+	}
 	over := granted(2, 1, "")
 	for name, c := range map[string]struct {
 		mode, tag string
