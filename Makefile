@@ -56,6 +56,7 @@ lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
 	cd examples/observability && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 	cd internal/sqltest && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 	cd examples/inventory && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
+	cd examples/frameworks && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 .PHONY: fmt
 fmt: ## format the code as lint wants it
@@ -136,6 +137,11 @@ observability-test: ## vet and tests of the module that exposes the metrics to P
 	$(GO) -C examples/observability vet ./...
 	cd examples/observability && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
 
+.PHONY: frameworks-test
+frameworks-test: ## vet and tests of the programs with chi, gin, echo, fiber and gRPC
+	$(GO) -C examples/frameworks vet ./...
+	cd examples/frameworks && $(FULL) $(GO) run github.com/holdfast-go/holdfast/internal/tally -race -count=1 ./...
+
 .PHONY: sql-test
 sql-test: ## vet and tests of fence.SQL, sqlonce and examples/inventory on SQLite, and on a PostgreSQL and a MariaDB that they start; skipped without
 	$(GO) -C internal/sqltest vet ./...
@@ -163,12 +169,13 @@ vuln: ## govulncheck; it fetches its database
 # Not bench: go mod tidy wants the modules that the tests of its dependencies import, and some of redsync's can no longer be fetched. Its
 # go.mod changes only by hand, with go -C bench get.
 .PHONY: tidy
-tidy: ## go.mod and go.sum of this module, of tools, examples/observability, examples/inventory and internal/sqltest
+tidy: ## go.mod and go.sum of this module, of tools, examples/observability, examples/inventory, examples/frameworks and internal/sqltest
 	$(GO) mod tidy
 	cd tools && $(GO) mod tidy
 	cd examples/observability && $(GO) mod tidy
 	cd internal/sqltest && $(GO) mod tidy
 	cd examples/inventory && $(GO) mod tidy
+	cd examples/frameworks && $(GO) mod tidy
 
 .PHONY: tidy-check
 tidy-check: ## fail if tidy would change something
@@ -177,3 +184,4 @@ tidy-check: ## fail if tidy would change something
 	cd examples/observability && $(GO) mod tidy -diff
 	cd internal/sqltest && $(GO) mod tidy -diff
 	cd examples/inventory && $(GO) mod tidy -diff
+	cd examples/frameworks && $(GO) mod tidy -diff
