@@ -70,7 +70,7 @@ func (h *hold) releaseAndAcquire(ctx context.Context, next *call) (stale bool, e
 	if v.busy != nil {
 		req.acceptLocalSignals()
 		g.queue.recordReply(req, reply.Next.Sent, v, nil)
-		req.retryWhenFree(v.busy)
+		req.retryWhenFree(v.busy, v.place)
 	}
 	if v.grant != nil {
 		req.unsubscribe()

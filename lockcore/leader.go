@@ -137,7 +137,7 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 		c.resign(nil, req)
 		return err
 	}
-	req.retryWhenFree(v.busy)
+	req.retryWhenFree(v.busy, v.place)
 	c.reportWaiting(s)
 	return nil
 }

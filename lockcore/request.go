@@ -13,6 +13,7 @@ import (
 const (
 	waitCap     = 2 * time.Second       // longest time between two sends of a waiter, and so the longest delay after a lost notification
 	minPause    = 10 * time.Millisecond // shortest time before a send that no signal has caused
+	coolPause   = time.Millisecond      // shortest time before a send that the end of a cooldown has caused
 	minFailures = 3                     // consecutive sends without a reply before Redis counts as unavailable
 
 	// How much longer than the lease the release of a once key is retried. If Redis never receives
@@ -148,13 +149,25 @@ func (req *request) backOff(tries int) {
 // retryWhenFree sets nextTry after a busy reply. nextTry is the end of the holder's lease, because
 // no notification reports that a holder died. It is at most waitCap from now, because notifications
 // can get lost.
-func (req *request) retryWhenFree(b *BusyError) {
+//
+// If the key or a share cools, the first request of the remote queue is sent again exactly at the
+// end of the cooldown. That is no busy loop: then the key is granted, or the reply has the end of
+// another cooldown. The others are sent later, so that the first one gets the key and few commands
+// are sent in vain. The backend notifies a request that becomes the first.
+func (req *request) retryWhenFree(b *BusyError, place int) {
 	if req.remoteSignal == nil {
 		req.subscribe() // once the subscription is up, it signals the request, and the next send enters the remote queue
 	} else {
 		req.l.wake.start() // the subscription may have ended
 	}
 	jitter := time.Duration(10+rnd.IntN(40)) * time.Millisecond
+	switch place {
+	case 1:
+		req.nextTry = time.Now().Add(max(coolPause, min(b.Remaining, waitCap))) //planted:request-after-cooldown
+		return
+	case 2:
+		jitter *= 10
+	}
 	req.nextTry = time.Now().Add(max(minPause, min(b.Remaining+jitter, waitCap-jitter))) //planted:request-again-at
 }
 
@@ -222,6 +235,7 @@ type acquired struct {
 	grant       *grant
 	record      *Record
 	busy        *BusyError
+	place       int    // busy: see backend.AcquireReply
 	fingerprint string // of record, or of the holder
 	interim     []byte // interim answer of the holder
 	err         error
@@ -246,7 +260,7 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 		return acquired{}
 	case backend.OutcomeBusy:
 	}
-	return acquired{fingerprint: r.Fingerprint, interim: r.Record, busy: &BusyError{
+	return acquired{fingerprint: r.Fingerprint, interim: r.Record, place: r.Place, busy: &BusyError{
 		Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Remaining: r.Remaining, Queue: r.Queue,
 		Shares: r.Shares, Local: r.Shares > 0 && r.Locker == c.l.id,
 	}}

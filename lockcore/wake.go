@@ -28,8 +28,8 @@ type wake struct {
 	l *Locker
 
 	mu      sync.Mutex
-	waiters map[string]chan struct{} // by request id
-	used    time.Time                // the end of the last use, which may be in the future
+	waiters map[string]*waiter // by request id
+	used    time.Time          // the end of the last use, which may be in the future
 	running bool
 	up      bool // EventSubscribed has arrived; after a gap in the subscription, another one follows
 	closed  bool
@@ -37,6 +37,12 @@ type wake struct {
 	idle    *time.Timer
 
 	checking, again bool // see check
+}
+
+// waiter is a request that receives notifications.
+type waiter struct {
+	signal chan struct{} // capacity 1
+	cooled *time.Timer   // signals at the end of a cooldown; nil until a notification reports one; guarded by wake.mu
 }
 
 // ready reports whether a notification for a new waiter would be received.
@@ -51,9 +57,9 @@ func (w *wake) ready() bool {
 func (w *wake) register(id string, ch chan struct{}) {
 	w.mu.Lock()
 	if w.waiters == nil {
-		w.waiters = map[string]chan struct{}{}
+		w.waiters = map[string]*waiter{}
 	}
-	w.waiters[id] = ch
+	w.waiters[id] = &waiter{signal: ch}
 	up := w.up
 	w.mu.Unlock()
 	if up {
@@ -66,6 +72,9 @@ func (w *wake) register(id string, ch chan struct{}) {
 func (w *wake) unregister(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if waiter := w.waiters[id]; waiter != nil && waiter.cooled != nil {
+		waiter.cooled.Stop() // if it has fired, the channel has a signal that no call reads
+	}
 	delete(w.waiters, id) //planted:waiter-removed
 	w.useLocked(0)
 }
@@ -147,8 +156,8 @@ func (w *wake) receive(ctx context.Context, n backend.Notification) {
 			return
 		}
 		w.up = true
-		for _, ch := range w.waiters { //planted:resubscribed
-			signal(ch)
+		for _, waiter := range w.waiters { //planted:resubscribed
+			signal(waiter.signal)
 		}
 		check := !w.checking && w.l.startWorker()
 		w.checking, w.again = w.checking || check, true
@@ -158,8 +167,14 @@ func (w *wake) receive(ctx context.Context, n backend.Notification) {
 		}
 	case backend.EventTurn:
 		w.mu.Lock()
-		if ch, ok := w.waiters[n.Request]; ok {
-			signal(ch)
+		if waiter := w.waiters[n.Request]; waiter != nil {
+			signal(waiter.signal)
+		}
+		w.mu.Unlock()
+	case backend.EventCooling:
+		w.mu.Lock()
+		if waiter := w.waiters[n.Request]; waiter != nil && n.In < waitCap { // the request is sent again after waitCap anyway
+			waiter.signalAfterLocked(n.In)
 		}
 		w.mu.Unlock()
 	case backend.EventRevoked:
@@ -168,6 +183,16 @@ func (w *wake) receive(ctx context.Context, n backend.Notification) {
 		key := w.l.backend.Key(n.Kind, n.Name)
 		w.l.passParked(&key, access.ParkedFree)
 	}
+}
+
+// signalAfterLocked signals the request after d. A later notification replaces the time, because it
+// is about a newer state of the key. If it is forged, the request is sent again within waitCap.
+func (w *waiter) signalAfterLocked(d time.Duration) {
+	if w.cooled != nil {
+		w.cooled.Reset(d)
+		return
+	}
+	w.cooled = time.AfterFunc(d, func() { signal(w.signal) })
 }
 
 func signal(ch chan struct{}) {

@@ -209,6 +209,7 @@ type AcquireReply struct {
 	Remaining time.Duration // Busy: of the lease, the reservation or the cooldown
 	Queue     int           // Busy: number of processes in the remote queue
 	Shares    int           // Busy: sum of the weights of the shares that are held or cool; 0: the key is not shared
+	Place     int           // Busy: if the key or one of its shares cools: 1 for the first request of the queue, 2 for any other
 
 	Fingerprint string // Busy, Done
 	Record      []byte // Done; Busy: the interim answer, if there is one
@@ -403,12 +404,14 @@ const (
 	EventTurn                    // the key was reserved for the request, or is done
 	EventRevoked                 // the hold of the request was revoked
 	EventWake                    // a parked task of the key is to be woken
+	EventCooling                 // the request is the first of the queue, and a cooldown that it waits for ends after In
 )
 
 // Notification is a message to a process.
 type Notification struct {
 	Event   Event
-	Request string // id of the request or grant
-	Kind    Kind   // EventWake: of the key
-	Name    string // EventWake: of the key
+	Request string        // id of the request or grant
+	Kind    Kind          // EventWake: of the key
+	Name    string        // EventWake: of the key
+	In      time.Duration // EventCooling: rest of the cooldown
 }

@@ -135,5 +135,30 @@ func shares() []mistake {
 			edits: []edit{{"share-counts-once", before("k.c = k.c + weight")}},
 			pkg:   pkg, test: test,
 		},
+		{
+			name: "rules-cooldown-not-told", what: "By the rules, the first waiter is not told when a share has cooled.",
+			edits: []edit{{"rules-cooldown-told", stmt("return nil")}},
+			pkg:   pkg, test: "TestConformance",
+		},
+		{
+			name: "rules-cooldown-not-announced", what: "By the rules, the release of a key with a MinHold drops the waiters.",
+			edits: []edit{{"rules-cooldown-announced", never()}},
+			pkg:   pkg, test: "TestConformance",
+		},
+		{
+			name: "cooldown-not-told", what: "The first waiter is not told when a share has cooled.",
+			edits: []edit{{"cooldown-told", skip()}},
+			pkg:   "lockcore", test: "TestMinHoldRate",
+		},
+		{
+			name: "cooldown-announced-to-the-dead", what: "The end of a cooldown is told to the first waiter although its process has ended.",
+			edits: []edit{{"cooldown-announced", value("($) or true")}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "request-after-cooldown-late", what: "The first waiter sends its request some time after the end of the cooldown.",
+			edits: []edit{{"request-after-cooldown", value("$.Add(40*time.Millisecond)")}},
+			pkg:   "lockcore", test: "TestMinHoldRate",
+		},
 	}
 }

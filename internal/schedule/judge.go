@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
@@ -84,6 +85,13 @@ func (j *judge) observe(now int64, c *command, r *reply, heard []string) {
 	if c.repeated || c.op == revoke || c.op == clearKey {
 		j.finished++
 	}
+	var told []string // of the end of a cooldown
+	heard = slices.DeleteFunc(slices.Clone(heard), func(message string) bool {
+		if message[0] == 'c' {
+			told = append(told, message)
+		}
+		return message[0] == 'c'
+	})
 	switch c.op {
 	case acquire:
 		j.acquired(c, c.id, r)
@@ -115,6 +123,7 @@ func (j *judge) observe(now int64, c *command, r *reply, heard []string) {
 		j.releasedShare(c, r, heard)
 	default:
 	}
+	j.cools(c, r, told)
 }
 
 func (j *judge) renewed(c *command, r *reply) {

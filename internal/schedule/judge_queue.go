@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
@@ -78,4 +79,32 @@ func (j *judge) reserves(heard []string) (rest []string) {
 		}
 	}
 	return rest
+}
+
+// cools judges the notifications about the end of a cooldown. A release that starts the cooldown of
+// the whole key tells the first waiter whose process listens.
+func (j *judge) cools(c *command, r *reply, told []string) {
+	alive := false
+	for _, message := range told {
+		id, end := message[1:27], j.now
+		if in, err := strconv.ParseInt(message[27:], 10, 64); err == nil {
+			end += in
+		}
+		of := j.phase != nil && slices.ContainsFunc(j.phase.shares, func(s share) bool { return s.cools && s.end == end })
+		if !of && (j.phase != nil || end != j.coolUntil) {
+			fail("F", "%v of %s tells %s that a cooldown ends at %d, and the key cools until %d with the shares %+v", c.op, c.id, id, end, j.coolUntil, j.phase)
+		}
+		at := slices.IndexFunc(j.waiters, func(w waiter) bool { return w.id == id })
+		if at < 0 {
+			fail("F", "%s is told of a cooldown, and it does not wait", id)
+		}
+		if w := &j.waiters[at]; j.listening(w.locker) {
+			alive = true
+		} else {
+			w.maybe = true
+		}
+	}
+	if must := j.waiting(); c.op == release && r.done && j.now < j.coolUntil && must.id != "" && !alive && !j.cluster {
+		fail("F", "the key cools, and the waiter %s is not told", must.id)
+	}
 }

@@ -289,6 +289,19 @@ func (p *process) hearsTurn(r *backend.AcquireRequest) {
 	p.hears(backend.Notification{Event: backend.EventTurn, Request: r.ID})
 }
 
+// hearsCooling waits for a notification about a cooldown that ends after most, or a little earlier.
+func (p *process) hearsCooling(r *backend.AcquireRequest, most time.Duration) {
+	p.Scene.Helper()
+	select {
+	case got := <-p.heard:
+		if got.Event != backend.EventCooling || got.Request != r.ID || got.In > most || got.In <= most-short {
+			p.Scene.Fatalf("notification %+v, want the end of a cooldown of %v for %s", got, most, r.ID)
+		}
+	case <-time.After(10 * time.Second):
+		p.Scene.Fatal("no notification of a cooldown")
+	}
+}
+
 func (p *process) hearsNothing() {
 	p.Scene.Helper()
 	select {

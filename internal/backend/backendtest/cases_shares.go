@@ -326,6 +326,37 @@ func sharedEnds() []rule {
 			time.Sleep(short + 20*time.Millisecond)
 			s.b.hold(&s.job, limited(2, 1))
 		}),
+		fast("the first waiter is told when the first share has cooled", func(s *scene) {
+			s.b.listen()
+			one, _ := s.a.hold(&s.job, limited(2, 1))
+			two, _ := s.a.hold(&s.job, limited(2, 1))
+			w, behind := s.b.wait(&s.job, limited(2, 1)), s.b.wait(&s.job, limited(2, 1))
+			end := ending(one, 0)
+			end.CoolUntil = time.Now().Add(time.Minute)
+			s.a.release(true, end)
+			s.b.hearsCooling(w, time.Minute)
+			later := ending(two, 0)
+			later.CoolUntil = time.Now().Add(2 * time.Minute)
+			s.a.release(true, later)
+			s.b.hearsNothing() // the first share still cools for a minute
+			s.check(s.b.acquire(backend.OutcomeBusy, w).Place == 1, "the first waiter is not the first")
+			s.check(s.b.acquire(backend.OutcomeBusy, behind).Place == 2, "the second waiter is not behind the first")
+			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: w.ID, Retention: time.Minute, Share: w.Share})
+			s.b.hearsCooling(behind, time.Minute)
+		}),
+		fast("a waiter for the whole key is told when the last share has cooled", func(s *scene) {
+			s.b.listen()
+			one, _ := s.a.hold(&s.job, limited(3, 1))
+			two, _ := s.a.hold(&s.job, limited(3, 1))
+			w := s.b.wait(&s.job)
+			end := ending(one, 0)
+			end.CoolUntil = time.Now().Add(time.Minute)
+			s.a.release(true, end)
+			s.b.hearsNothing() // a share is held
+			s.a.endShare(two)
+			s.b.hearsCooling(w, time.Minute)
+			s.check(s.b.acquire(backend.OutcomeBusy, w).Place == 1, "the waiter is not the first")
+		}),
 		fast("a withdrawn share leaves the phase", func(s *scene) {
 			s.c.listen()
 			s.b.hold(&s.job, limited(2, 1))

@@ -119,12 +119,42 @@ func turns() []rule {
 		fast("a cooling key is not reserved", func(s *scene) {
 			s.b.listen()
 			r, g := s.a.hold(&s.job)
-			s.b.wait(&s.job)
+			w := s.b.wait(&s.job)
 			end := ending(r, g.Token)
 			end.CoolUntil = time.Now().Add(time.Minute)
 			s.a.release(true, end)
+			s.b.hearsCooling(w, time.Minute)
 			s.b.hearsNothing()
 			s.check(s.state(&s.job, backend.StateCooling).Queue == 1, "the waiter has left the queue")
+		}),
+		fast("the first waiter of a cooling key knows its place", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			first, second := s.b.wait(&s.job), s.b.wait(&s.job, limited(1, 1))
+			s.check(s.b.acquire(backend.OutcomeBusy, first).Place == 0, "a held key cools")
+			end := ending(r, g.Token)
+			end.CoolUntil = time.Now().Add(time.Minute)
+			s.a.release(true, end)
+			s.b.hearsCooling(first, time.Minute)
+			s.check(s.b.acquire(backend.OutcomeBusy, first).Place == 1, "the first waiter is not the first")
+			s.check(s.b.acquire(backend.OutcomeBusy, second).Place == 2, "the second waiter is not behind the first")
+			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: first.ID, Retention: time.Minute})
+			s.b.hearsCooling(second, time.Minute)
+			third := s.b.wait(&s.job)
+			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: second.ID, Retention: time.Minute, Share: second.Share})
+			s.b.hearsCooling(third, time.Minute)
+			s.check(s.b.acquire(backend.OutcomeBusy, third).Place == 1, "the third waiter is not the first")
+		}),
+		fast("a dead waiter of a cooling key leaves the queue", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			s.c.wait(&s.job)
+			w := s.b.wait(&s.job)
+			end := ending(r, g.Token)
+			end.CoolUntil = time.Now().Add(time.Minute)
+			s.a.release(true, end)
+			s.b.hearsCooling(w, time.Minute)
+			s.check(s.state(&s.job, backend.StateCooling).Queue == 1, "the dead waiter is in the queue")
 		}),
 		slow("one release passes over a hundred dead waiters", func(s *scene) {
 			s.c.listen()
@@ -312,6 +342,7 @@ func operators() []rule {
 			end := ending(r, g.Token)
 			end.CoolUntil = time.Now().Add(time.Hour)
 			s.a.release(true, end)
+			s.b.hearsCooling(waiter, time.Hour)
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
 			s.b.hearsTurn(waiter)
 		}),

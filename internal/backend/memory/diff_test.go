@@ -547,7 +547,10 @@ func (c *compared) hear() {
 	for _, l := range c.lockers {
 		if l.take != nil {
 			for _, n := range l.take() {
-				text := map[backend.Event]string{backend.EventTurn: " w", backend.EventRevoked: " v", backend.EventWake: " p"}[n.Event] + n.Request
+				text := map[backend.Event]string{backend.EventTurn: " w", backend.EventRevoked: " v", backend.EventWake: " p", backend.EventCooling: " c"}[n.Event] + n.Request
+				if n.Event == backend.EventCooling {
+					text += fmt.Sprint(n.In.Microseconds())
+				}
 				c.heard = append(c.heard, l.id+text+map[backend.Kind]string{backend.KindExclusive: "x", backend.KindOnce: "o"}[n.Kind]+n.Name)
 			}
 		}

@@ -102,6 +102,7 @@ func (s *Space) Look(stored string) Stored {
 	set("l", strings.Join(k.ended, ""))
 	set("p", k.waker)
 	num("c", int64(k.weights()))
+	num("u", int64(k.heldWeights()))
 	if k.head != "" {
 		set("w", k.head+" "+strconv.FormatInt(k.headSeen, 10))
 	}

@@ -180,6 +180,22 @@ func (k *key) noteEnd(id string, repeated bool, now instant) {
 	}
 }
 
+// announce tells the first process of the queue that can be notified how soon the cooldown of the
+// key ends. Like reserve, it removes the dead waiters before that process.
+func (k *key) announce(e env) []notice {
+	for range maxDead {
+		if len(k.queue) == 0 {
+			return nil
+		}
+		first := k.queue[0]
+		if e.listeners(first.locker) > 0 { //planted:rules-cooldown-announced
+			return []notice{coolingUntil(first, k.end, e.now)}
+		}
+		k.leaveQueue(first.locker, first.request)
+	}
+	return nil
+}
+
 // reserve reserves a free key for the first process of the queue that can be notified. It removes
 // the dead waiters before that process, at most maxDead. If more are dead, the live waiters behind
 // them get the free key with their next request. The data must outlive the queue.
@@ -202,6 +218,10 @@ func (k *key) reserve(e env) []notice {
 
 func turn(w waiter) notice {
 	return notice{w.locker, backend.Notification{Event: backend.EventTurn, Request: w.request}}
+}
+
+func coolingUntil(w waiter, end, now instant) notice {
+	return notice{w.locker, backend.Notification{Event: backend.EventCooling, Request: w.request, In: duration(end - now)}}
 }
 
 // enterQueue adds a request to the queue, once, and restarts the TTL of the queue.

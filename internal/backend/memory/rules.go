@@ -192,6 +192,11 @@ func busy(k key, r *backend.AcquireRequest, e env, differs bool) (key, backend.A
 	if k.state == shared && k.head == r.ID {
 		k.headSeen = e.now
 	}
+	if k.state == cooling || k.state == shared && k.weights() > k.heldWeights() {
+		if reply.Place = 2; len(k.queue) > 0 && isWaiter(e.locker, r.ID)(k.queue[0]) {
+			reply.Place = 1
+		}
+	}
 	return k, reply
 }
 
@@ -254,7 +259,7 @@ func release(k key, r *backend.ReleaseRequest, cooldown span, e env) (key, backe
 	if cooldown > 0 && !r.Abandon {
 		k.state, k.end, k.length = cooling, e.now+cooldown, cooldown
 		k.outlive(ceilMillis(cooldown)+minute, e.now)
-		return k, backend.ReleaseReply{Released: true}, nil // the waiters send their requests again at the end of the cooldown
+		return k, backend.ReleaseReply{Released: true}, k.announce(e)
 	}
 	notices := k.reserve(e)
 	return k, backend.ReleaseReply{Released: true, Parked: k.state == free && k.waker != ""}, notices
@@ -313,11 +318,14 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 		}
 		_, closed := k.sweep(e.now)
 		if k.state == shared && !k.revoked {
-			notices := k.serve("", e) // the request may have blocked the requests behind it, and parked entries
+			notices := k.serve("", "", e) // the request may have blocked the requests behind it, and parked entries
 			if left && k.offersParked(notices) {
 				notices = append(notices, wakeNotice(k, r.Key))
 			}
 			return k, notices
+		}
+		if left && k.state == cooling && k.live(e.now) {
+			return k, k.announce(e)
 		}
 		return k, k.passPhase(closed, e)
 	}

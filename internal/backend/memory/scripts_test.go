@@ -216,6 +216,9 @@ func acquired(r reply, fingerprint string) (a backend.AcquireReply) {
 		if len(r) > 8 {
 			a.Shares = int(r.num(8))
 		}
+		if len(r) > 9 {
+			a.Place = int(r.num(9))
+		}
 	case 1:
 		a.Outcome, a.Token, a.Attempt, a.Abandoned, a.Parked = backend.OutcomeGranted, r.num(1), int(r.num(2)), r.num(3) == 1, r.flag(4)
 		a.GrantedAt = time.UnixMicro(a.Token)

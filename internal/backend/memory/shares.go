@@ -68,7 +68,7 @@ func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.Acquire
 	case k.live(e.now) && (k.state != shared || k.revoked):
 		return busyShare(k, r, e, notices)
 	case k.state == shared:
-		notices = k.serve(r.ID, e)
+		notices = k.serve(r.ID, "", e)
 		if k.shareAt(r.ID) < 0 && (len(k.queue) > 0 || !k.fits(r.Share)) { //planted:rules-share-fits
 			return busyShare(k, r, e, notices)
 		}
@@ -84,7 +84,7 @@ func acquireShare(k key, r *backend.AcquireRequest, e env) (key, backend.Acquire
 	reply := k.granted(backend.KindExclusive)
 	reply.Phase, reply.GrantedAt = k.owner, time.UnixMicro(e.now)
 	if opens || swept {
-		notices = append(notices, k.serve("", e)...) // other requests in the queue may fit now
+		notices = append(notices, k.serve("", "", e)...) // other requests in the queue may fit now
 	}
 	return k, reply, notices
 }
@@ -148,6 +148,7 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	}
 	i := k.shareAt(r.id)
 	ours := i >= 0 || k.state == reserved && k.owner == r.id
+	freed := "" // the member that this request has ended, as it is now
 	switch {
 	case i >= 0 && r.cooldown > 0:
 		s := k.shares[i]
@@ -160,7 +161,9 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 		k.length = max(k.length, r.cooldown)
 		k.insertShare(s)
 		k.keepShares(e.now)
+		freed = s.member()
 	case i >= 0:
+		freed = k.shares[i].member()
 		k.removeShare(i)
 	}
 	if i >= 0 && len(k.shares) > 0 {
@@ -189,9 +192,11 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	var notices []notice
 	switch {
 	case k.state == shared && !k.revoked:
-		notices = k.serve("", e) //planted:rules-share-served
+		notices = k.serve("", freed, e) //planted:rules-share-served
 	case ours && k.state == free:
 		notices = k.reserve(e)
+	case left && k.state == cooling && k.live(e.now):
+		notices = k.announce(e)
 	default:
 		notices = k.passPhase(closed, e)
 	}
@@ -217,14 +222,16 @@ func withdrawShare(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 // serve grants a share to each request at the front of the queue that fits. Such a share lasts for
 // the time of a reservation, and its request then extends it. A request whose process cannot be
 // notified is removed. The first request is also removed if it does not fit and its process is
-// silent. asker is the id of the current request, whose process is not silent.
-func (k *key) serve(asker string, e env) (notices []notice) {
+// silent. asker is the id of the current request, whose process is not silent. freed is the share
+// that the current request has ended, see tell.
+func (k *key) serve(asker, freed string, e env) (notices []notice) {
 	for range maxServed {
 		if len(k.queue) == 0 {
 			k.head, k.headSeen = "", 0
 			return notices
 		}
 		first := k.queue[0]
+		isNew := k.head != first.request
 		switch {
 		case first.share.Limit > 0 && k.fits(first.share):
 			k.leaveQueue(first.locker, first.request)
@@ -233,15 +240,39 @@ func (k *key) serve(asker string, e env) (notices []notice) {
 				notices = append(notices, turn(first))
 			}
 			continue
-		case k.head != first.request || asker == first.request || k.headSeen > e.now: // in the last case the clock was set back
+		case isNew || asker == first.request || k.headSeen > e.now: // in the last case the clock was set back
 			k.head, k.headSeen = first.request, e.now
 		}
 		if e.now-k.headSeen <= headSilent { //planted:rules-head-keeps-its-place
+			if asker != first.request {
+				notices = append(notices, k.tell(first, isNew, freed, e.now)...)
+			}
 			return notices
 		}
 		k.leaveQueue(first.locker, first.request)
 	}
 	return notices
+}
+
+// tell tells the first request of the queue how soon the cooldown ends that it waits for. A share
+// may fit at the end of the first cooldown. The whole key is free at the end of the last one, which
+// is known when no share is held. isNew is set if the request has just become the first. Otherwise
+// only the share freed may have changed that time.
+func (k *key) tell(first waiter, isNew bool, freed string, now instant) []notice {
+	if !isNew && freed == "" {
+		return nil
+	}
+	if first.share.Limit == 0 {
+		if k.heldWeights() > 0 {
+			return nil
+		}
+		return []notice{coolingUntil(first, k.end, now)}
+	}
+	i := slices.IndexFunc(k.shares[:min(len(k.shares), 10)], func(s share) bool { return s.cooling }) // few of the shares before the first cooldown are held
+	if i < 0 || !isNew && k.shares[i].member() != freed {
+		return nil
+	}
+	return []notice{coolingUntil(first, k.shares[i].end, now)} //planted:rules-cooldown-told
 }
 
 // openPhase makes the key shared. id names the phase.
@@ -345,6 +376,16 @@ func byEnd(a, b share) int {
 func (k *key) weights() (sum int) {
 	for i := range k.shares {
 		sum += k.shares[i].Weight
+	}
+	return sum
+}
+
+// heldWeights returns the sum of the weights of the shares that do not cool.
+func (k *key) heldWeights() (sum int) {
+	for i := range k.shares {
+		if !k.shares[i].cooling {
+			sum += k.shares[i].Weight
+		}
 	}
 	return sum
 }

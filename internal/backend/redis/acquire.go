@@ -158,6 +158,7 @@ func decodeAcquire(r *backend.AcquireRequest, reply []any, sent time.Time, repea
 		}
 		if len(reply) > 8 {
 			a.Shares = small(reply, 8)
+			a.Place = small(reply, 9)
 		}
 	}
 	if err != nil {

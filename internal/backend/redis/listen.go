@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -91,6 +92,19 @@ func (b *Backend) receive(m any, on func(backend.Notification)) {
 			on(backend.Notification{Event: backend.EventRevoked, Request: id})
 		} else if n, ok := decodeWake(m.Payload); ok {
 			on(n)
+		} else if n, ok := decodeCooling(m.Payload); ok {
+			on(n)
 		}
 	}
+}
+
+// decodeCooling decodes a message about the end of a cooldown: "c", a request id, and the rest of
+// the cooldown in µs. ok is false for any other text.
+func decodeCooling(payload string) (n backend.Notification, ok bool) {
+	rest, ok := strings.CutPrefix(payload, "c")
+	if !ok || len(rest) <= 26 {
+		return n, false
+	}
+	in, err := strconv.ParseInt(rest[26:], 10, 64)
+	return backend.Notification{Event: backend.EventCooling, Request: rest[:26], In: micro(in)}, err == nil && in >= 0
 }

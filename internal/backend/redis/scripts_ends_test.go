@@ -38,7 +38,7 @@ func each(make func(fields) row, names ...string) map[string]func(fields) row {
 }
 
 // In each state release.lua ends the hold of its id, and reserves the key for the next live waiter.
-// With a cooldown the key is cooling. Without a hold of the id nothing changes.
+// With a cooldown the key is cooling, and the dead waiters leave the queue. Without a hold of the id nothing changes.
 func TestScriptRelease(t *testing.T) {
 	freed := func(abandoned bool) func(fields) row {
 		return func(was fields) row {
@@ -56,7 +56,7 @@ func TestScriptRelease(t *testing.T) {
 	})
 	t.Run("cooldown", func(t *testing.T) {
 		cooling := func(was fields) row {
-			return row{reply: []any{1}, again: []any{0}, ttl: keep, members: keyQueue, after: was.without("h", "o", "v", "a", "m", "g").with(fields{
+			return row{reply: []any{1}, again: []any{0}, ttl: keep, members: []string{waker + next}, after: was.without("h", "o", "v", "a", "m", "g").with(fields{
 				"s": "c", "x": rel(5 * time.Second), "d": span(5 * time.Second), "f": 1234,
 			})}
 		}

@@ -116,26 +116,26 @@ func TestScriptStored(t *testing.T) {
 			`key:p TTL 10m0s: entry@0s`,
 		}},
 		"shared": {[]call{first, second}, []string{
-			`key TTL 24h0m30s: M=A|0s|who M S=B|0s|who S c=4 d=30000000 h=M m=who S o=B s=s t=0s x=30s`,
+			`key TTL 24h0m30s: M=A|0s|who M S=B|0s|who S c=4 d=30000000 h=M m=who S o=B s=s t=0s u=4 x=30s`,
 			`key:s TTL 24h0m30s: M/2/1/@30s S/9/3/@30s`,
 		}},
 		"shared, with a queue": {
 			[]call{first, acquireShare(mismatch+"/1/1/", waker, 1), waiter.with(0, next), acquireShare(id("S")+permit, waker, 0)}, []string{
-				`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s w=N 0s x=30s`,
+				`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s u=1 w=N 0s x=30s`,
 				`key:q TTL 1m0s: BN@0s BO/1/1/@0s`,
 				`key:s TTL 24h0m30s: M/2/1/@30s`,
 			},
 		},
 		"shared, one kept for a waiter": {[]call{first, second, acquireShare(mismatch+"/4/1/", waker, 1), releaseShare(me+permit, 1, 0)}, []string{
-			`key TTL 24h1m0s: O=B|0s| S=B|0s|who S c=4 d=60000000 h=M l=M m=who S o=B s=s t=0s x=1m0s`,
+			`key TTL 24h1m0s: O=B|0s| S=B|0s|who S c=4 d=60000000 h=M l=M m=who S o=B s=s t=0s u=4 x=1m0s`,
 			`key:s TTL 24h1m0s: S/9/3/@30s O/4/1/@1m0s`,
 		}},
 		"shared, one cools": {[]call{first, second, releaseShare(me+permit, 0, time.Hour)}, []string{
-			`key TTL 25h0m0s: S=B|0s|who S c=4 cM=A|0s|who M d=3600000000 h=M m=who S o=B s=s t=0s x=1h0m0s`,
+			`key TTL 25h0m0s: S=B|0s|who S c=4 cM=A|0s|who M d=3600000000 h=M m=who S o=B s=s t=0s u=3 x=1h0m0s`,
 			`key:s TTL 25h0m0s: S/9/3/@30s cM/2/1/@1h0m0s`,
 		}},
 		"shared, revoked": {[]call{first, revoke}, []string{
-			`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s v=1 x=30s`,
+			`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s u=1 v=1 x=30s`,
 			`key:s TTL 24h0m30s: M/2/1/@30s`,
 		}},
 		"shared before": {[]call{first, releaseShare(me+permit, 1, 0)}, []string{

@@ -174,7 +174,7 @@ func TestScriptAcquire(t *testing.T) {
 		"new": granted(1, 0, ""), "free": granted(2, 0, ""), "mine": same(0), "mine after abandoned": same(1), "mine tagged": same(0),
 		"mine over": is(5), "mine revoked": is(5), "mine revoked, over": is(5), "other's": held, "other's revoked": held,
 		"my turn": granted(2, 0, ""), "my turn over": granted(2, 0, ""), "other's turn": turn, "other's turn, aband.": turn, "other's turn over": granted(2, 0, ""),
-		"cooling": turn, "cooling over": granted(2, 0, ""),
+		"cooling": is(0, span(30*time.Second), span(0), "", 0, "", "", "", 0, 2), "cooling over": granted(2, 0, ""),
 		"done": is(2, "record", 1, "tag"), "done by other": is(2, "record", 1, "tag"), "remembered": is(5), "remembered, other's": is(5),
 		"other's tagged": held,
 	}

@@ -7,7 +7,8 @@
 -- Returns the token of a plain hold, as text, or a plain record as it is stored, or one of
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy. If the key is held
 --     or shared, the locker id of the holder follows. If there is an interim answer, it follows. If
---     the key is shared, '' and the sum of the weights follow
+--     the key is shared, '' and the sum of the weights follow. If the key or a share cools, its
+--     place in the queue follows: 1 for the first, 2 for any other
 --   {1, token, attempt, abandoned (1|0)} granted. If the key may have parked entries, a 1 follows
 --   {2, record, attempt, fingerprint} done. If the key may have parked entries, a 1 follows
 --   {3, done (1|0)} another fingerprint
@@ -41,16 +42,18 @@ if live and not (s == 'r' and h == request) then -- planted:key-is-taken
   if s == 'h' and differs then return {3, 0} end
   if ARGV[4] == '1' then enqueue(locker .. request, ARGV[9]) end
   local queue = call('ZCARD', KEYS[2])
-  if s ~= 'h' and s ~= 's' then return {0, x - now, 0, '', queue, ''} end
+  if s == 'c' then return {0, x - now, 0, '', queue, '', '', '', 0, place(locker .. request)} end
+  if s == 'r' then return {0, x - now, 0, '', queue, ''} end
   if s == 'h' then
     local holder = call('HMGET', KEYS[1], 'm', 'o', 'r')
     return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, g, holder[2] or '', holder[3] or nil}
   end
-  local holder = call('HMGET', KEYS[1], 'm', 'o', 'c', 'w')
+  local holder = call('HMGET', KEYS[1], 'm', 'o', 'c', 'w', 'u')
   if holder[4] and string.sub(holder[4], 1, 26) == request then -- see serve in shares.lua
     call('HSET', KEYS[1], 'w', request .. ' ' .. string.format('%.0f', now))
   end
-  return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, '', holder[2] or '', '', number(holder[3], exact) or 0}
+  local c, u = number(holder[3], exact) or 0, number(holder[5], exact) or 0
+  return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, '', holder[2] or '', '', c, c > u and place(locker .. request) or nil}
 end
 
 f = math.max(f, t)
@@ -74,7 +77,7 @@ if s == 's' then -- all shares have expired
     call('HDEL', KEYS[1], string.match(member, '^(%w+)/') or 'c')
   end
   call('DEL', shares)
-  call('HDEL', KEYS[1], 'v', 'c', 'w')
+  call('HDEL', KEYS[1], 'v', 'c', 'u', 'w')
 end
 if record_ended then call('HDEL', KEYS[1], 'r', 'e') end
 if fingerprint ~= '' then

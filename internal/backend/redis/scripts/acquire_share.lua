@@ -4,8 +4,8 @@
 --       5 holder text, 6 retention ms of the queue, 7 reservation µs, 8 channel prefix,
 --       9 PUBLISH counts all receivers (1|0)
 -- Returns one of
---   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights} busy, as
---     in acquire.lua. If the key is shared, remaining is that of the share that ends first. If that
+--   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights, place}
+--     busy, as in acquire.lua. If the key is shared, remaining is that of the share that ends first. If that
 --     share cools, held for is 0, and there is no holder
 --   {1, token, 1, abandoned (1|0), may have parked entries (1|0), phase, time of the grant in µs}
 --     granted
@@ -42,12 +42,13 @@ if busy then
   if ARGV[4] == '1' then enqueue(locker .. text, ARGV[6]) end
   local queue = call('ZCARD', KEYS[2])
   if k.s == 'h' then return {0, k.x - now, math.max(now - k.t, 0), k.m, queue, '', k.o} end
-  if k.s ~= 's' then return {0, k.x - now, 0, '', queue, ''} end
+  local at = (k.s == 'c' or k.c > k.u) and place(locker .. text) or nil
+  if k.s ~= 's' then return {0, k.x - now, 0, '', queue, '', '', '', 0, at} end
   if string.sub(k.w, 1, 26) == id then call('HSET', KEYS[1], 'w', id .. ' ' .. string.format('%.0f', now)) end
-  local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-  if string.sub(first[1], 1, 1) == 'c' then return {0, tonumber(first[2]) - now, 0, '', queue, '', '', '', k.c} end
+  local ends = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+  if string.sub(ends[1], 1, 1) == 'c' then return {0, tonumber(ends[2]) - now, 0, '', queue, '', '', '', k.c, at} end
   local v = call('HMGET', KEYS[1], 'm', 'o')
-  return {0, tonumber(first[2]) - now, math.max(now - k.t, 0), v[1] or '', queue, '', v[2] or '', '', k.c}
+  return {0, tonumber(ends[2]) - now, math.max(now - k.t, 0), v[1] or '', queue, '', v[2] or '', '', k.c, at}
 end
 
 local opens = k.s ~= 's'

@@ -31,7 +31,7 @@ if k.s == 'h' and k.bad then call('PUBLISH', ARGV[3] .. k.o, 'v' .. k.h) end -- 
 if k.s == 's' then
   for i = 1, #shares, 2 do call('HDEL', KEYS[1], string.match(shares[i], '^(%w+)/') or 'c') end
   call('DEL', KEYS[3])
-  call('HDEL', KEYS[1], 'c', 'w')
+  call('HDEL', KEYS[1], 'c', 'u', 'w')
 end
 if k.s ~= 'r' or k.bad then
   pass_on(ARGV[2], ARGV[3], ARGV[4])

@@ -27,6 +27,25 @@ local function remember(l, id)
   outlive(minute) -- planted:remembered-for-a-minute
 end
 
+-- Returns the locker id and the request id of a member of the queue.
+local function waiter(member)
+  if string.byte(member, -1) == 47 then member = string.match(member, '^(.*)/%d+/%d+/$') or member end -- '/', a request for a share
+  return string.sub(member, 1, -27), string.sub(member, -26)
+end
+
+-- Tells the first process in the queue that can be notified how soon the cooldown of the key ends.
+-- Another process may get the key first, because a message can get lost. The other processes of the
+-- queue send their requests again a little later. It drops at most 100 dead members, like reserve.
+local function announce(at, channel, counts_all)
+  for _ = 1, 100 do
+    local first = call('ZRANGE', KEYS[2], 0, 0)[1]
+    if not first then return end
+    local o, request = waiter(first)
+    if call('PUBLISH', channel .. o, 'c' .. request .. string.format('%.0f', at - now)) > 0 or counts_all == '0' then return end -- planted:cooldown-announced
+    call('ZREM', KEYS[2], first)
+  end
+end
+
 -- Reserves the key for the first process in the queue that can be notified. Returns its request id,
 -- or false. In a Cluster PUBLISH counts only the receivers of one node. So there each member counts
 -- as notified, and the reservation expires if no request arrives. A script drops at most 100 dead
@@ -38,9 +57,7 @@ local function reserve(reservation, channel, counts_all)
   for _ = 1, most do
     local first = call('ZPOPMIN', KEYS[2])
     if not first[1] then return false end
-    local member = first[1]
-    if string.byte(member, -1) == 47 then member = string.match(member, '^(.*)/%d+/%d+/$') or member end -- '/', a request for a share
-    local o, request = string.sub(member, 1, -27), string.sub(member, -26)
+    local o, request = waiter(first[1])
     if call('PUBLISH', channel .. o, 'w' .. request) > 0 or counts_all == '0' then -- planted:waiter-lives
       clock()
       call('HSET', KEYS[1], 's', 'r', 'h', request, 'o', o, 'x', now + tonumber(reservation), 'd', reservation)

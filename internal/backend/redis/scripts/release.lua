@@ -45,7 +45,8 @@ if cooldown > 0 and ARGV[3] ~= '1' then
   clock()
   call('HSET', KEYS[1], 's', 'c', 'x', now + cooldown, 'd', cooldown)
   outlive(math.ceil(cooldown / 1000) + minute) -- as in reserve of pass.lua
-  return 1 -- the waiters send their requests again at the end of the cooldown
+  announce(now + cooldown, ARGV[7], ARGV[8])
+  return 1
 end
 local reserved = reserve(ARGV[6], ARGV[7], ARGV[8])
 return v[6] and not reserved and {1, 1} or 1

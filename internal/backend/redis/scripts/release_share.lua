@@ -24,7 +24,9 @@ if k.bad and k.s == 's' then -- only removes the share: an operator must clear t
   return 1
 end
 if own then
+  k.u, k.freed = k.u - weight, text
   if cooldown > 0 then
+    k.freed = 'c' .. text
     k.d = math.max(k.d, cooldown)
     keep_shares(k) -- first, see renew.lua
     call('HSET', KEYS[1], 'd', k.d)
@@ -37,7 +39,7 @@ if own then
   call('HDEL', KEYS[1], id)
   if k.c > 0 then
     k.x = tonumber(call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]) -- planted:latest-end
-    call('HSET', KEYS[1], 'c', k.c, 'x', k.x)
+    call('HSET', KEYS[1], 'c', k.c, 'u', k.u, 'x', k.x)
     if k.v then end_revocation(k) end -- planted:revocation-ends
   end
 end
@@ -63,6 +65,7 @@ elseif ours and k.s == '' then
   served = reserve(ARGV[5], ARGV[6], ARGV[7]) and 1 or 0
 else
   pass_phase(k, ARGV[5], ARGV[6], ARGV[7])
+  if left and k.live and k.s == 'c' then announce(k.x, ARGV[6], ARGV[7]) end
 end
 -- Parked entries may fit now, unless the share cools. If the last request in the queue of a shared
 -- key is withdrawn, the releases before it did not report the entries.

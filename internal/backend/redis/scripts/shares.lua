@@ -11,6 +11,7 @@
 --   d the longest time for which a share was granted, in µs
 --   o, m locker and holder text of the share that was granted last
 --   c sum of the weights of the members of KEYS[3]
+--   u the part of c that is held; the rest cools
 --   w the first request of the queue if it does not fit, and when it was last sent, or became the
 --     first
 --   the text of each member up to the first "/": locker id, time of the grant in µs, and holder
@@ -28,9 +29,9 @@ end
 
 -- Frees a key without shares.
 local function close_phase(k)
-  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v', 'c', 'w')
+  call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd', 'v', 'c', 'u', 'w')
   if k.s == 's' then call('HDEL', KEYS[1], 'm') end
-  k.s, k.h, k.c, k.w, k.v, k.live = '', '', 0, '', false, false
+  k.s, k.h, k.c, k.u, k.w, k.v, k.live = '', '', 0, 0, '', false, false
 end
 
 -- Ends the revocation of a phase without a held share. Shares that cool have no handler.
@@ -43,17 +44,18 @@ local function end_revocation(k)
 end
 
 -- Reads the key as load does, and removes the shares that have expired. c is the sum of the weights
--- of the others. swept is set if a share was removed, and closed if no share is left. A key that
+-- of the others, and u that of the held ones. swept is set if a share was removed, and closed if no share is left. A key that
 -- cannot be read is not changed.
 local function load_shares()
   local k = load(KEYS[1])
-  k.c, k.w = 0, ''
+  k.c, k.u, k.w = 0, 0, ''
   if k.s ~= 's' then return k end
-  local v = call('HMGET', KEYS[1], 'c', 'w', 'd')
-  local c, last = number(v[1], exact), call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
+  local v = call('HMGET', KEYS[1], 'c', 'w', 'd', 'u')
+  local c, u, last = number(v[1], exact), number(v[4], exact), call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
   if not c or c == 0 and last[1] then k.bad = k.bad or 'c' end
+  if not u then k.bad = k.bad or 'u' end
   if k.bad then return k end
-  k.c, k.w, k.d = c, v[2] or '', tonumber(v[3] or 0)
+  k.c, k.u, k.w, k.d = c, u, v[2] or '', tonumber(v[3] or 0)
   if not last[1] then
     k.c = 0 -- an operator has deleted the set
   elseif tonumber(last[2]) > k.x then -- the clock was set back, see clamp
@@ -69,10 +71,11 @@ local function load_shares()
       call('ZREM', KEYS[3], member)
       if field then
         k.c = k.c - weight
+        if string.byte(member) ~= 99 then k.u = k.u - weight end
         call('HDEL', KEYS[1], field)
       end
     end
-    if k.c > 0 then call('HSET', KEYS[1], 'c', k.c) end -- planted:sweep-counts
+    if k.c > 0 then call('HSET', KEYS[1], 'c', k.c, 'u', k.u) end -- planted:sweep-counts
   end
   if k.c <= 0 then
     close_phase(k)
@@ -96,7 +99,7 @@ local function open_phase(k, id)
     k.a = true
     call('HSET', KEYS[1], 'a', '1') -- first, because maxmemory may refuse it
   end
-  k.s, k.h, k.c, k.x, k.d, k.w, k.v = 's', id, 0, 0, 0, '', false
+  k.s, k.h, k.c, k.u, k.x, k.d, k.w, k.v = 's', id, 0, 0, 0, 0, '', false
   k.t = math.max(k.f + 1, now) -- planted:phase-token
   k.f = k.t
   call('HSET', KEYS[1], 's', 's', 'h', id, 't', string.format('%.0f', k.t))
@@ -113,11 +116,28 @@ end
 -- Adds a share to the phase, or extends it until till.
 local function admit(k, text, locker, till, length, holder)
   local id, _, weight = share_of(text)
-  if call('ZADD', KEYS[3], 'GT', till, text) == 1 then k.c = k.c + weight end -- planted:share-counts-once
+  if call('ZADD', KEYS[3], 'GT', till, text) == 1 then k.c, k.u = k.c + weight, k.u + weight end -- planted:share-counts-once
   k.x, k.d = math.max(k.x, till), math.max(k.d, length)
-  call('HSET', KEYS[1], 'x', k.x, 'd', k.d, 'c', k.c, id, locker .. '\n' .. string.format('%.0f', now) .. '\n' .. holder)
+  call('HSET', KEYS[1], 'x', k.x, 'd', k.d, 'c', k.c, 'u', k.u, id, locker .. '\n' .. string.format('%.0f', now) .. '\n' .. holder)
   if holder ~= '' then call('HSET', KEYS[1], 'm', holder, 'o', locker) end
   keep_shares(k)
+end
+
+-- Tells the first request of the queue how soon the cooldown ends that it waits for. A share may fit
+-- at the end of the first cooldown. The whole key is free at the end of the last one, which is known
+-- when no share is held. new is true if the request has just become the first. Otherwise only the
+-- share that this script has ended, k.freed, may have changed that time. A message can get lost: the
+-- request is sent again within 2 s.
+local function tell(k, locker, id, limit, new, channel)
+  local at = not limit and k.u == 0 and k.x
+  local first = limit and call('ZRANGE', KEYS[3], 0, 9, 'WITHSCORES') or {} -- few of the shares before the first cooldown are held
+  for i = 1, #first, 2 do
+    if string.byte(first[i]) == 99 then
+      at = (new or first[i] == k.freed) and tonumber(first[i + 1])
+      break
+    end
+  end
+  if at then call('PUBLISH', channel .. locker, 'c' .. id .. string.format('%.0f', at - now)) end -- planted:cooldown-told
 end
 
 -- Grants a share to each request at the front of the queue that fits. Such a share lasts for the
@@ -144,11 +164,15 @@ local function serve(k, asker, reservation, channel, counts_all)
     else
       local id = text and string.sub(text, 1, 26) or string.sub(first, -26)
       local noted, seen = string.match(k.w, '^(%w+) (%d+)$')
-      if noted ~= id or asker == id or tonumber(seen) > now then -- in the last case the clock was set back
+      local new = noted ~= id
+      if new or asker == id or tonumber(seen) > now then -- in the last case the clock was set back
         k.w, seen = id .. ' ' .. string.format('%.0f', now), now
         call('HSET', KEYS[1], 'w', k.w)
       end
-      if now - tonumber(seen) <= head_silent then return served end -- planted:head-keeps-its-place
+      if now - tonumber(seen) <= head_silent then -- planted:head-keeps-its-place
+        if k.c > k.u and id ~= asker and (new or k.freed) then tell(k, locker or string.sub(first, 1, -27), id, limit, new, channel) end
+        return served
+      end
       call('ZREM', KEYS[2], first)
     end
   end
