@@ -191,7 +191,9 @@ func TestListWithoutANode(t *testing.T) {
 }
 
 // late is a ctx whose deadline has passed, while its timer has not fired yet.
-type late struct{ context.Context }
+type late struct {
+	context.Context //nolint:containedctx // late is a ctx itself
+}
 
 func (late) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
 

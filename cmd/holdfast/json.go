@@ -103,12 +103,12 @@ type keys struct {
 	Keys     []holding `json:"keys"`
 }
 
-func (sh *shell) printKeys(action string, complete bool, all ...keyed) error {
-	return sh.print(keysOf(action, complete, all...))
+func (sh *shell) printKeys(action string, all ...keyed) error {
+	return sh.print(keysOf(action, all...))
 }
 
-func keysOf(action string, complete bool, all ...keyed) keys {
-	k := keys{AsOf: now(), Complete: complete, Action: action, Keys: []holding{}}
+func keysOf(action string, all ...keyed) keys {
+	k := keys{AsOf: now(), Complete: true, Action: action, Keys: []holding{}}
 	for i := range all {
 		k.Keys = append(k.Keys, all[i].json())
 	}

@@ -151,7 +151,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 			return exitFailed, err
 		}
 		if *asJSON {
-			return exitOK, sh.printKeys("cleared", true, k)
+			return exitOK, sh.printKeys("cleared", k)
 		}
 		fmt.Fprintln(sh.out, "cleared")
 		return exitOK, nil
@@ -176,7 +176,7 @@ func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k keyed, proble
 		return exitFailed, err
 	}
 	if asJSON {
-		return exitOK, sh.printKeys("cleared", true)
+		return exitOK, sh.printKeys("cleared")
 	}
 	fmt.Fprintln(sh.out, "cleared")
 	return exitOK, nil
@@ -186,5 +186,5 @@ func (sh *shell) jsonIf(asJSON bool, action string, k keyed) error {
 	if !asJSON {
 		return nil
 	}
-	return sh.printKeys(action, true, k)
+	return sh.printKeys(action, k)
 }

@@ -83,7 +83,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 			}
 		}
 		if *asJSON {
-			return code, sh.printKeys("", true, known...)
+			return code, sh.printKeys("", known...)
 		}
 		for i, k := range known {
 			if i > 0 {
@@ -222,7 +222,7 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 			return exitFailed, err
 		}
 		if *asJSON {
-			return exitOK, sh.printKeys("revoked", true, k)
+			return exitOK, sh.printKeys("revoked", k)
 		}
 		fmt.Fprintln(sh.out, "revoked")
 		return exitOK, nil

@@ -93,7 +93,6 @@ type named struct {
 type pages struct {
 	out     *bufio.Writer
 	asJSON  bool
-	begun   bool // something was printed
 	page    map[named]keyed
 	printed int // keys of earlier pages
 	widths  [8]int

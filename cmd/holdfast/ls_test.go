@@ -204,9 +204,7 @@ func TestClosedPipe(t *testing.T) {
 	ok(t, r.Close())
 	said, err := io.ReadAll(errs)
 	ok(t, err)
-	err = c.Wait()
-	var status *exec.ExitError
-	if !errors.As(err, &status) || status.Sys().(syscall.WaitStatus).Signal() != syscall.SIGPIPE || len(said) > 0 {
+	if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "broken pipe") || len(said) > 0 {
 		t.Errorf("%v, stderr %q", err, said)
 	}
 }
@@ -228,7 +226,7 @@ func TestInterruptedQuestion(t *testing.T) {
 		t.Errorf("asks %q", question)
 	}
 	ok(t, c.Process.Signal(os.Interrupt))
-	if err := c.Wait(); err == nil || c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+	if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "interrupt") {
 		t.Errorf("revoke: %v", err)
 	}
 }

@@ -83,7 +83,7 @@ func (sh *shell) wake(ctx context.Context, args []string) (int, error) {
 			code, action = exitProblem, ""
 		}
 		if *asJSON {
-			all := keysOf(action, true, k)
+			all := keysOf(action, k)
 			all.Received = &received
 			err = sh.print(all)
 		} else {
