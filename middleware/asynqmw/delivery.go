@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -114,6 +115,55 @@ func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(l
 			return false, at, err
 		}
 		terms.Wait = lockcore.NoWait // the key was released after the attempt
+	}
+}
+
+// ranAlready reports whether a late wake made asynq run this task again. RunTask of the Inspector
+// also runs a completed task, and it may reach Redis seconds after the lookup before it, because it
+// waits for a connection or is sent again. asynq keeps the time of the completion and the last
+// error, so the task is known: it has completed within lateWake, after it was parked on one of its
+// keys. An operator who runs such a task by hand has to wait for that time.
+func (v *delivery) ranAlready(ctx context.Context) bool {
+	if v == nil || !slices.ContainsFunc(v.keys, v.mayBeLate) {
+		return false
+	}
+	info := v.lookup()
+	if info == nil || time.Since(info.CompletedAt) >= lateWake {
+		return false
+	}
+	if !slices.ContainsFunc(v.keys, func(k lockKey) bool { return strings.Contains(info.LastErr, parkedOn(k.kind, k.name)) }) {
+		return false
+	}
+	v.leave(ctx)
+	return true
+}
+
+// lookup returns the task's state in asynq, or nil if the Inspector does not reply within maxLook.
+// A delivery does not wait longer, because the Inspector may block for many seconds and takes no
+// ctx. If maxLookups are blocked, further deliveries do not wait at all.
+func (v *delivery) lookup() *asynq.TaskInfo {
+	select {
+	case v.lookups <- struct{}{}:
+	default:
+		return nil
+	}
+	found := make(chan *asynq.TaskInfo, 1) // with room, so that a late reply ends the goroutine
+	go func() {                            // owner: the parking, as of a waker; it ends by the timeouts of the Inspector's client
+		defer func() { <-v.lookups }()
+		queue, id, _ := v.task(v.entry)
+		info, err := v.inspector.GetTaskInfo(queue, id)
+		if err != nil {
+			info = nil
+		}
+		found <- info
+	}()
+	t := time.NewTimer(maxLook)
+	defer t.Stop()
+	select {
+	case info := <-found:
+		return info
+	case <-t.C:
+		return nil
 	}
 }
 

@@ -182,8 +182,10 @@
 //     with a deadline comes back before that deadline.
 //   - A waking process runs a task only if asynq's Inspector says that the task is in retry, with
 //     the error of parking on this key. Between this lookup and the run, a task may end that came
-//     back by itself or that another process woke. If it has a Retention, it then runs again. A
-//     task with a Retention that comes back within 500 ms is not woken. Use Once for such tasks.
+//     back by itself or that another process woke. If it has a Retention, asynq then delivers it
+//     again. So a task that was parked on a key, and completed less than 30 s ago, ends without a
+//     run, also if an operator runs it by hand. A delivery that asynq delays for longer runs again.
+//     Use Once for such tasks.
 //   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
 //     keys may be busy. Then it gives up its place on the first key, and the next task of that key
 //     is woken. So a task with several keys that are often busy may be parked several times.

@@ -47,6 +47,8 @@ const (
 	maxExtraDelay = 10 * time.Minute // of the delay for the tasks before, and of the delay for MinHold
 	maxKnown      = 4096             // keys of parking.known
 	parkTries     = 3                // further attempts of a delivery whose key is free when its task is parked
+	maxLookups    = 8                // deliveries that look up their task at the same time
+	lateWake      = 30 * time.Second // after a task's completion, during which a wake may still make asynq run it again
 )
 
 // parking is the parking of one server. Its functions are called by the deliveries of the server,
@@ -62,6 +64,7 @@ type parking struct {
 	reported     sync.Once     // reports that check is too long
 	badInspector sync.Once     // reports that the Inspector uses another Redis
 	wakers       wakers
+	lookups      chan struct{} // has an element for each lookup of a delivery
 
 	mu      sync.Mutex
 	waiting int
@@ -81,10 +84,11 @@ type lockKey struct {
 // keyCounts are the workers of this server that wait for a key, and those that run under it.
 type keyCounts struct{ waiting, holds int }
 
-// knownKey is a key that may have parked tasks.
+// knownKey is a key that may have parked tasks, or had some.
 type knownKey struct {
-	seen    time.Time
-	waiters int // workers that may wait for it
+	seen    time.Time // zero: it has none
+	left    time.Time // when it had none left
+	waiters int       // workers that may wait for it
 }
 
 func newParking(cfg asynq.Config, o Parking) *parking {
@@ -98,7 +102,7 @@ func newParking(cfg asynq.Config, o Parking) *parking {
 	return &parking{
 		inspector: o.Inspector, prefix: url.PathEscape(o.Deployment) + "/", most: max(workers/3, 1),
 		check: cmp.Or(max(cfg.TaskCheckInterval, 0), time.Second), delay: cmp.Or(max(cfg.DelayedTaskCheckInterval, 0), 5*time.Second),
-		keys: map[lockKey]*keyCounts{}, known: map[lockKey]knownKey{}, free: map[lockKey]*freeKey{}, lockers: map[*lockcore.Locker]bool{},
+		lookups: make(chan struct{}, maxLookups), keys: map[lockKey]*keyCounts{}, known: map[lockKey]knownKey{}, free: map[lockKey]*freeKey{}, lockers: map[*lockcore.Locker]bool{},
 	}
 }
 
@@ -149,7 +153,7 @@ func (p *parking) learn(k lockKey, waiters int) (room int) {
 		clear(p.known) // a key that is missing here is found again with its next hold
 	}
 	waiters = cmp.Or(waiters, old.waiters, p.most)
-	p.known[k] = knownKey{time.Now(), waiters}
+	p.known[k] = knownKey{seen: time.Now(), waiters: waiters}
 	room = p.most - p.waiting
 	if c := p.keys[k]; c != nil {
 		room += c.waiting
@@ -174,8 +178,8 @@ func (p *parking) shareLocked(k lockKey) int {
 func (p *parking) forget(k lockKey, sent time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known[k].seen.Before(sent) {
-		delete(p.known, k)
+	if old := p.known[k]; !old.seen.IsZero() && old.seen.Before(sent) {
+		p.known[k] = knownKey{left: time.Now()}
 	}
 }
 
@@ -183,6 +187,14 @@ func (p *parking) mayHave(k lockKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.known[k].seen.IsZero()
+}
+
+// mayBeLate reports whether a wake of a task of k may be on its way.
+func (p *parking) mayBeLate(k lockKey) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known[k]
+	return !known.seen.IsZero() || time.Since(known.left) < lateWake
 }
 
 // busyHere reports whether a worker of this server runs under k or waits for it.

@@ -101,18 +101,16 @@ func wakesAll(t *testing.T, wait time.Duration, pairs bool, client func(testing.
 }
 
 // A waker has checked a parked task, and before its RunTask the task comes back by itself and is
-// done. With Retention the task then runs again with Exclusive, and does not with Once. Without
-// Retention it does not run again.
-func TestParkingRunsAgain(t *testing.T) {
+// done. With Retention asynq then delivers the task again. Its handler does not run again.
+func TestParkingRunsOnce(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		once bool
 		keep time.Duration
-		want int
 	}{
-		"Exclusive, Retention":    {keep: time.Hour, want: 2},
-		"Exclusive, no Retention": {want: 1},
-		"Once, Retention":         {once: true, keep: time.Hour, want: 1},
+		"Exclusive, Retention":    {keep: time.Hour},
+		"Exclusive, no Retention": {},
+		"Once, Retention":         {once: true, keep: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -139,8 +137,8 @@ func TestParkingRunsAgain(t *testing.T) {
 				synctest.Wait()
 				run.Deliver()
 				<-time.After(time.Second)
-				if runs, most := g.counts(); runs != tt.want || most != 1 {
-					t.Errorf("%d runs, %d at once; want %d", runs, most, tt.want)
+				if runs, most := g.counts(); runs != 1 || most != 1 {
+					t.Errorf("%d runs, %d at once; want 1", runs, most)
 				}
 			})
 		})
@@ -192,5 +190,38 @@ func TestParkingRemovesNoNewEntry(t *testing.T) {
 		if took := w.all([]*asynq.TaskInfo{task}); took > soon {
 			t.Errorf("done after %v", took)
 		}
+	})
+}
+
+// A wake reaches asynq's Redis after the task has come back, run and completed, for example because
+// the connection of the Inspector was cut. asynq then runs the completed task again. The guard does
+// not run its handler a second time. A completed task that an operator runs later runs again.
+func TestLateWake(t *testing.T) {
+	t.Parallel()
+	both(t, func(w *world) {
+		lease, tasks, g, _ := w.crowd(1)
+		_ = lease.Release(context.Background())
+		late := w.ends(tasks[0], asynq.TaskStateCompleted)
+		lease = w.hold("test:7")
+		next := w.parked(w.enqueue("charge", "7"))
+		if err := w.inspect.RunTask(late.Queue, late.ID); err != nil {
+			w.Fatal(err)
+		}
+		w.until(late, func(i *asynq.TaskInfo) bool {
+			return i.State == asynq.TaskStateCompleted || i.State == asynq.TaskStateRetry
+		})
+		_ = lease.Release(context.Background())
+		w.ends(next, asynq.TaskStateCompleted)
+		w.ends(late, asynq.TaskStateCompleted)
+		w.once(g, 2)
+		if !w.virtual {
+			return
+		}
+		time.Sleep(time.Minute)
+		if err := w.inspect.RunTask(late.Queue, late.ID); err != nil {
+			w.Fatal(err)
+		}
+		w.eventually(func() bool { runs, _ := g.counts(); return runs == 3 })
+		w.once(g, 3)
 	})
 }
