@@ -111,7 +111,7 @@ func scripts() []mistake {
 		{
 			name: "refusal-renews-nothing", what: "The refusal of an abandoned key does not renew its mark.",
 			edits: []edit{{"refusal-renews", never()}},
-			pkg:   "lockcore", test: "TestAtMostOnceRemembersFor100Days", fast: true,
+			pkg:   "lockcore", test: "TestAtMostOnceRemembersFor100Days",
 		},
 		{
 			name: "revoke-frees", what: "Revoke frees the key while the handler runs.",
