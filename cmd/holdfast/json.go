@@ -65,6 +65,8 @@ type result struct {
 	Size    *int   `json:"size,omitempty"` // bytes of the data; not of ls
 	Text    string `json:"text,omitempty"` // the data, with -result, if it is valid UTF-8
 	Data    []byte `json:"data_base64,omitempty"`
+
+	HTTP *httpResult `json:"http,omitempty"` // the data, with -result, if it is a response of httpmw
 }
 
 func (k *keyed) json() holding {
@@ -179,6 +181,8 @@ func resultOf(record []byte, data bool) *result {
 	res.Codec, res.Size = r.Codec, &size
 	switch {
 	case !data:
+	case r.Codec == "http":
+		res.Data, res.HTTP = r.Data, httpResultOf(r.Data)
 	case utf8.Valid(r.Data):
 		res.Text = string(r.Data)
 	default:

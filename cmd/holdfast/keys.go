@@ -155,6 +155,8 @@ func describe(out io.Writer, k keyed) error {
 			line("error", oneLine(r.Error))
 		}
 		switch {
+		case r.HTTP != nil:
+			r.HTTP.describe(line)
 		case r.Text != "":
 			line("text", oneLine(r.Text))
 		case r.Data != nil:

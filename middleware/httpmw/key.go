@@ -120,8 +120,8 @@ func digest(secret []byte, scope, method, path, client string) string {
 //   - header is the value of the Idempotency-Key header, quoted or bare.
 //   - o needs the Secret of the middleware and, if it has one, its ValidKey.
 //
-// KeyOf returns an error that lists every argument that no guarded request can have. The records of
-// this package use a private encoding (codec "http") that no exported function decodes.
+// KeyOf returns an error that lists every argument that no guarded request can have. [DecodeResponse]
+// decodes the records of this package.
 func (o IdempotentOptions) KeyOf(scope, method, path, header string) (string, error) {
 	var errs []error
 	if scope == "" {

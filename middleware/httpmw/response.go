@@ -126,6 +126,16 @@ func (codec) Decode(data []byte, v any) error {
 	return r.err
 }
 
+// DecodeResponse returns the response in a record of Idempotent: data is the Data of the
+// idempotency.Content that idempotency.Lookup returns, and its Codec is "http". The header contains
+// what was recorded, see IdempotentOptions.OmitHeaders. The body is empty if the response was
+// streamed or above MaxResponse. The error is not nil if data is not such a response.
+func DecodeResponse(data []byte) (status int, header http.Header, body []byte, err error) {
+	var a response
+	err = codec{}.Decode(data, &a)
+	return a.status, a.header, a.body, err
+}
+
 func appendHeader(b []byte, h http.Header) []byte {
 	b = binary.AppendUvarint(b, uint64(len(h)))
 	for _, name := range slices.Sorted(maps.Keys(h)) {
