@@ -25,8 +25,8 @@ import (
 // body, with Idempotent-Replayed: true.
 //
 //   - status is 200 to 999.
-//   - header may be nil. The headers that the documentation of IdempotentOptions.OmitHeaders lists
-//     are not recorded.
+//   - header may be nil. Content-Length, and the headers that the documentation of
+//     IdempotentOptions.OmitHeaders lists, are not recorded.
 //   - body has at most 16 MiB. It is empty for a status without a body.
 //   - The key of lease is one of Idempotent, see [Key].
 //
@@ -44,7 +44,9 @@ func Complete(ctx context.Context, lease *lockcore.Lease, status int, header htt
 		return fmt.Errorf("httpmw: Complete: body is %d bytes long, must be at most %d, and empty for status %d", len(body), maxBody(status), status)
 	}
 	var o IdempotentOptions
-	data, err := codec{}.Encode(response{status: status, header: o.kept(header, nil), body: body})
+	kept := o.kept(header, nil)
+	delete(kept, "Content-Length") // that of another message, perhaps
+	data, err := codec{}.Encode(response{status: status, header: kept, body: body})
 	if err != nil {
 		return errtext.Prefix("httpmw: Complete", err)
 	}
@@ -87,7 +89,7 @@ func (m *idempotent) replayInterim(w http.ResponseWriter, r *http.Request, answe
 	eachRun(w, func(outer *running) { outer.noEffect.Store(true) }) // an Idempotent around must not record it
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(busy.RetryAfter().Seconds()))))
 	w.Header().Set(HeaderReplayed, "true")
-	a.write(w, r.Method)
+	a.write(w)
 	return nil
 }
 

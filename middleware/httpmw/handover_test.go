@@ -76,7 +76,7 @@ func TestHandOver(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	header := http.Header{"Content-Type": {"application/json"}, "Set-Cookie": {"secret"}}
+	header := http.Header{"Content-Type": {"application/json"}, "Set-Cookie": {"secret"}, "Content-Length": {"99"}}
 	if err := httpmw.Complete(t.Context(), lease, http.StatusCreated, header, []byte(`{"order":7}`)); err != nil {
 		t.Fatal(err)
 	}

@@ -11,18 +11,18 @@ import (
 // usualHeaders are the headers that most responses have. Decoded records share these strings as
 // names.
 var usualHeaders = []string{
-	"Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location",
-	"Content-Range", "Content-Type", "Etag", "Expires", "Last-Modified", "Link", "Location", "Retry-After", "Vary",
+	"Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Length",
+	"Content-Location", "Content-Range", "Content-Type", "Etag", "Expires", "Last-Modified", "Link", "Location", "Retry-After", "Vary",
 	"X-Content-Type-Options",
 }
 
 // bodyHeaders are always recorded, because they define the meaning of the body.
-var bodyHeaders = []string{"Content-Encoding", "Content-Type"}
+var bodyHeaders = []string{"Content-Encoding", "Content-Length", "Content-Type"}
 
 // refusedHeaders are never recorded, whatever the options are. They belong to one client, one
 // connection or one moment.
 var refusedHeaders = []string{
-	"Authentication-Info", "Authorization", "Connection", "Content-Length", "Cookie", "Date", "Idempotent-Replayed",
+	"Authentication-Info", "Authorization", "Connection", "Cookie", "Date", "Idempotent-Replayed",
 	"Keep-Alive", "Proxy-Authenticate", "Proxy-Authentication-Info", "Proxy-Authorization", "Proxy-Connection",
 	"Set-Cookie", //planted:cookie-refused
 	"Set-Cookie2", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Www-Authenticate",

@@ -69,7 +69,8 @@ type Scope func(*http.Request) (string, error)
 // means sent before it is complete, from the moment when it exceeds o.MaxResponse, or when the
 // handler flushes a response with Content-Type text/event-stream. A streamed response is not
 // recorded. Responses with a status of 1xx are sent at once. Hijack fails with
-// http.ErrNotSupported. If the handler then sets no status, the key is abandoned.
+// http.ErrNotSupported. If the handler then sets no status, the key is abandoned. The writer is no
+// http.Pusher.
 //
 // The handler must write its response before it returns, and to the ResponseWriter that it gets. If
 // Idempotent sees that it does not, the Observer gets lockcore.Misconfigured, and slog an error,
@@ -203,7 +204,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 	}
 	if !own.streamed { // sent also if the record could not be stored
 		clear(w.Header())
-		own.write(w, r.Method)
+		own.write(w)
 	}
 	return nil
 }
@@ -220,7 +221,7 @@ func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard
 		return errDropped
 	}
 	w.Header().Set(HeaderReplayed, "true")
-	stored.Value.write(w, r.Method)
+	stored.Value.write(w)
 	return nil
 }
 

@@ -91,8 +91,7 @@ type IdempotentOptions struct {
 	// recorded:
 	//
 	//   - of one connection: Connection and the headers that it names, Keep-Alive,
-	//     Proxy-Connection, Te, Trailer, Transfer-Encoding, Upgrade, and Content-Length, which is
-	//     computed again
+	//     Proxy-Connection, Te, Trailer, Transfer-Encoding, Upgrade
 	//   - credentials: Authorization, Authentication-Info, Cookie, Proxy-Authenticate,
 	//     Proxy-Authentication-Info, Proxy-Authorization, Set-Cookie, Set-Cookie2,
 	//     Www-Authenticate; and, unless OnlyHeaders names them: X-Access-Token, X-Api-Key,
@@ -107,11 +106,12 @@ type IdempotentOptions struct {
 	//   - rate limits, unless OnlyHeaders names them: Ratelimit, Ratelimit-…, X-Rate-Limit-…,
 	//     X-Ratelimit-…
 	//
-	// Content-Type and Content-Encoding cannot be omitted. A response whose recorded headers and
+	// Content-Type, Content-Encoding and Content-Length cannot be omitted. Idempotent sets none of
+	// them, so code in front may compress the body. A response whose recorded headers and
 	// trailers exceed 64 KiB is not recorded, see [TypeNotReplayable].
 	OmitHeaders []string
-	// OnlyHeaders are names of headers. If set, only these headers are recorded, and Content-Type
-	// and Content-Encoding. Default: all except those of OmitHeaders. Only one of OnlyHeaders and
+	// OnlyHeaders are names of headers. If set, only these headers are recorded, and
+	// Content-Type, Content-Encoding and Content-Length. Default: all except those of OmitHeaders. Only one of OnlyHeaders and
 	// OmitHeaders may be set.
 	OnlyHeaders []string
 	// MaxRequest bounds the body of the request in bytes. The body is read before the handler runs.
@@ -148,12 +148,12 @@ func (o IdempotentOptions) Validate() error {
 	if o.Store < StoreFinal || o.Store > StoreSuccess {
 		bad("Store is %d, must be StoreFinal, StoreAll or StoreSuccess", o.Store)
 	}
-	if name := http.CanonicalHeaderKey(o.Header); o.Header != "" && (!isToken(o.Header) || neverKept(name) || name == "Host") {
+	if name := http.CanonicalHeaderKey(o.Header); o.Header != "" && (!isToken(o.Header) || neverKept(name) || name == "Content-Length" || name == "Host") {
 		bad("Header is %q, must be the name of a header that a client may set and a proxy passes on", o.Header)
 	}
 	for _, h := range o.OmitHeaders {
 		if !isToken(h) || slices.Contains(bodyHeaders, http.CanonicalHeaderKey(h)) {
-			bad("OmitHeaders has %q, must be names of headers other than Content-Type and Content-Encoding", h)
+			bad("OmitHeaders has %q, must be names of headers other than Content-Type, Content-Encoding and Content-Length", h)
 		}
 	}
 	for _, h := range o.OnlyHeaders {

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,8 @@ type recorder struct {
 	over      bool
 	status    int         // 0 until it is written
 	explicit  bool        // the handler called WriteHeader
+	length    int64       // the Content-Length that the handler has set, or -1
+	written   int64       // bytes of the body, also those that exceed length
 	sent      http.Header // copy of header from when status was written
 	body      bytes.Buffer
 	flushed   bool // the handler called Flush
@@ -79,7 +82,10 @@ func (r *recorder) writeHeaderLocked(status int) {
 		r.w.WriteHeader(status)
 		replace(r.w.Header(), before)
 	default:
-		r.status, r.sent = status, r.Header().Clone()
+		r.status, r.sent, r.length = status, r.Header().Clone(), -1
+		if n, err := strconv.ParseInt(r.sent.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+			r.length = n
+		}
 	}
 }
 
@@ -98,6 +104,11 @@ func (r *recorder) Write(p []byte) (int, error) {
 		return 0, nil
 	case !bodyAllowed(r.status):
 		return 0, http.ErrBodyNotAllowed
+	}
+	r.written += int64(len(p))
+	switch {
+	case r.length >= 0 && r.written > r.length:
+		return 0, http.ErrContentLength
 	case r.streaming:
 		return r.passLocked(p)
 	case r.body.Len()+len(p) <= r.limit:
@@ -135,6 +146,11 @@ func (r *recorder) FlushError() error {
 	return err
 }
 
+// SetReadDeadline has no effect on the handler's reads, because the body has been read.
+func (r *recorder) SetReadDeadline(t time.Time) error {
+	return http.NewResponseController(r.w).SetReadDeadline(t)
+}
+
 // SetWriteDeadline lets a slow handler extend the WriteTimeout of the server.
 func (r *recorder) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(r.w).SetWriteDeadline(t)
@@ -154,6 +170,11 @@ func (r *recorder) CloseNotify() <-chan bool {
 	gone := make(chan bool, 1)
 	r.atEnd(func() { gone <- true })
 	return gone
+}
+
+// EnableFullDuplex has no effect on the handler's reads, because the body has been read.
+func (r *recorder) EnableFullDuplex() error {
+	return http.NewResponseController(r.w).EnableFullDuplex()
 }
 
 // streamLocked sends what was written, and makes later writes go to the client.
@@ -212,9 +233,8 @@ func (r *recorder) response() *response {
 	}
 	for _, names := range r.sent["Trailer"] {
 		for name := range strings.SplitSeq(names, ",") {
-			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-			if values, ok := r.header[name]; ok {
-				a.trailer[name] = values
+			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); isToken(name) && !neverTrailer(name) {
+				a.trailer[name] = r.header[name]
 			}
 		}
 	}

@@ -37,18 +37,17 @@ func (a *response) kept(o IdempotentOptions, before http.Header) response {
 	return response{status: a.status, header: o.kept(a.header, before), trailer: o.kept(a.trailer, nil), body: a.body}
 }
 
-// write sends a. The headers of a replace those of w with the same names.
-func (a *response) write(w http.ResponseWriter, method string) {
+// write sends a. The headers of a replace those of w with the same names. It sets no header of its
+// own, such as Content-Length: code in front may change the body, for example compress it.
+func (a *response) write(w http.ResponseWriter) {
 	h := w.Header()
 	maps.Copy(h, a.header)
-	switch {
-	case len(a.trailer) > 0: // the server sends trailers only if they are announced and there is no Content-Length
+	if len(a.trailer) > 0 { // the server sends only trailers that are announced
 		h["Trailer"] = slices.Sorted(maps.Keys(a.trailer))
-		h.Del("Content-Length")
-	case bodyAllowed(a.status) && h.Get("Transfer-Encoding") == "" && (method != http.MethodHead || len(a.body) > 0):
-		h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	}
-	w.WriteHeader(a.status)
+	if a.status != http.StatusOK || len(a.body) > 0 || len(a.trailer) > 0 { // as a handler that writes nothing
+		w.WriteHeader(a.status)
+	}
 	if len(a.body) > 0 {
 		_, _ = w.Write(a.body) // fails if the client has disconnected
 	}
