@@ -10,6 +10,12 @@ func ClientKey(h http.Header) (string, error) {
 	return IdempotentOptions{Header: HeaderKey}.clientKey(h)
 }
 
+// CutDigest returns the digest of a multipart body without its boundary, or false.
+func CutDigest(contentType, body string) (digest string, ok bool) {
+	c, ok := cutMultipart([]byte(contentType), []byte(body), 0)
+	return string(c.digest), ok
+}
+
 type Recorded struct {
 	Status          int
 	Streamed        bool

@@ -238,6 +238,7 @@ type featureServer struct {
 }
 
 func newFeatures(t *testing.T, compress, http2 bool, around func(http.Handler) http.Handler) *featureServer {
+	t.Helper()
 	s := &featureServer{compress: compress, runs: make(chan []string, 1)}
 	byPath := map[string]feature{}
 	for _, f := range features() {

@@ -35,8 +35,13 @@ func (m *idempotent) fingerprint(r *http.Request, path, query string, body []byt
 	if m.Fingerprint != nil {
 		return idempotency.Fingerprint(m.Secret, m.Fingerprint(r, body))
 	}
+	contentType := []byte(r.Header.Get("Content-Type"))
+	if c, ok := cutMultipart(contentType, body, 0); ok {
+		return idempotency.Fingerprint(m.Secret,
+			[]byte(r.Method), []byte(path), []byte(sorted(query)), c.before, c.after, c.digest)
+	}
 	return idempotency.Fingerprint(m.Secret,
-		[]byte(r.Method), []byte(path), []byte(sorted(query)), []byte(r.Header.Get("Content-Type")),
+		[]byte(r.Method), []byte(path), []byte(sorted(query)), contentType,
 		body) //planted:fingerprint-has-body
 }
 

@@ -79,7 +79,9 @@ type IdempotentOptions struct {
 	// Fingerprint returns the part of a request that must be equal when its key is used again.
 	// Otherwise the response is 422. Fingerprint must not read r.Body, because body contains all of
 	// it. The result may have any length. Only a digest of it is stored. Default: method, path,
-	// sorted query, Content-Type and body.
+	// sorted query, Content-Type and body. Of a multipart body the boundary is not compared, because
+	// a client chooses a new one for a repeat; all other bytes are. A compressed body (with
+	// Content-Encoding) is compared as it was sent.
 	Fingerprint func(r *http.Request, body []byte) []byte
 	// Store selects the responses that are recorded. Default: StoreFinal. A response that is not
 	// recorded releases the key.
