@@ -33,8 +33,8 @@ type AdoptReply struct {
 	Parked      bool
 }
 
-// InterimRequest stores an interim answer of a once key. Until the hold ends, each busy reply
-// contains the answer.
+// InterimRequest stores an interim answer of a once key, and notifies all waiters. Until the hold
+// ends, each busy reply contains the answer.
 type InterimRequest struct {
 	Key     *Key
 	ID      string // of the grant that was handed over to another process

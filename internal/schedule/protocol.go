@@ -188,8 +188,7 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 		keys = keys[:1]
 		a = append(a, c.from, c.id, c.locker, number(c.lease), "adopter", millis(c.retention))
 	case interim:
-		keys = keys[:1]
-		a = append(a, c.id, number(c.attempt), c.record)
+		a = append(a, c.id, number(c.attempt), c.record, channels)
 	default:
 		panic("schedule: unknown command")
 	}

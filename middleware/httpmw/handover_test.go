@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -189,4 +193,59 @@ func TestHandOverInside(t *testing.T) {
 	f.wantRan(f.post("k"), http.StatusAccepted)
 	f.wantRan(f.post("other"), http.StatusOK)
 	_ = f.adopt(<-tickets).Release(context.Background())
+}
+
+// A repeat waits on another server, or on the same one, while the handler hands over its hold. It
+// gets the interim answer as soon as that is stored. In virtual time any poll would take time.
+func TestInterimAnswerWakesWaiters(t *testing.T) {
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprint(servers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := redistest.Bubble(t)
+				var handlers []http.Handler
+				begun, proceed, waits := make(chan struct{}), make(chan struct{}), lockcore.Terms{Wait: time.Hour}
+				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					close(begun)
+					<-proceed
+					if _, err := guard.Ticket(r.Context(), httpmw.Key(r.Context()), time.Hour); err != nil {
+						t.Error(err)
+					}
+					w.WriteHeader(http.StatusAccepted)
+				})
+				for range servers {
+					locks, err := lockcore.New(server.Client(t), lockcore.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = locks.Close(context.Background()) })
+					handlers = append(handlers, httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{Terms: waits})(handler))
+				}
+				serve := func(h http.Handler) *httptest.ResponseRecorder {
+					w := httptest.NewRecorder()
+					r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader("body"))
+					r.Header.Set("Idempotency-Key", "k")
+					h.ServeHTTP(w, r)
+					return w
+				}
+				go serve(handlers[0])
+				<-begun
+				answers := make(chan *httptest.ResponseRecorder)
+				for range 3 {
+					go func() { answers <- serve(handlers[servers-1]) }()
+				}
+				time.Sleep(time.Minute + 300*time.Millisecond) // all of them wait, and no poll is due now
+				synctest.Wait()
+				start := time.Now()
+				close(proceed)
+				for range 3 {
+					if a := <-answers; a.Code != http.StatusAccepted || a.Header().Get("Idempotent-Replayed") != "true" {
+						t.Errorf("got %d %v", a.Code, a.Header())
+					}
+				}
+				if d := time.Since(start); d > 0 {
+					t.Errorf("the interim answer came after %v", d)
+				}
+			})
+		})
+	}
 }

@@ -187,6 +187,18 @@ func interims() []rule {
 			s.a.interim(false, r, 1, "late")
 			s.check(string(s.c.acquire(backend.OutcomeDone, request(&s.claim)).Record) == "record", "the reply has another record")
 		}),
+		fast("an interim answer notifies all waiters, which stay in the queue", func(s *scene) {
+			s.b.listen()
+			s.c.listen()
+			r, _ := s.a.hold(&s.claim)
+			one, two := s.b.wait(&s.claim), s.c.wait(&s.claim)
+			s.a.interim(false, r, 2, "of no run")
+			s.a.interim(true, r, 1, "accepted")
+			s.b.hearsTurn(one)
+			s.c.hearsTurn(two)
+			s.check(string(s.b.acquire(backend.OutcomeBusy, one).Record) == "accepted", "the reply has another answer")
+			s.check(s.inspect(&s.claim).Queue == 2, "the queue has changed")
+		}),
 		fast("an interim answer ends with its hold", func(s *scene) {
 			r, g := s.a.hold(&s.claim)
 			s.a.interim(true, r, 1, "accepted")

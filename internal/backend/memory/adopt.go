@@ -55,8 +55,9 @@ func (k *key) adopted(kind backend.Kind) backend.AdoptReply {
 
 // interim stores the interim answer of a hold that was handed over to another process. An adopted
 // hold remembers the id of the first grant, and has the same attempt. A later run has another
-// attempt, unless the attempts were counted from 1 again, after the end of a record or a clear.
-func interim(k key, r *backend.InterimRequest, e env) (key, bool) {
+// attempt, unless the attempts were counted from 1 again, after the end of a record or a clear. All
+// waiters are notified, because a waiter may end with the answer. They stay in the queue.
+func interim(k key, r *backend.InterimRequest, e env) (key, bool, []notice) {
 	k.expire(e.now)
 	stored := k
 	k.clampEnd(e.now)
@@ -64,10 +65,10 @@ func interim(k key, r *backend.InterimRequest, e env) (key, bool) {
 		stored = k
 	}
 	if k.state != held || !k.live(e.now) || int(k.attempts) != r.Attempt || k.owner != r.ID && !slices.Contains(k.ended, r.ID) {
-		return stored, false
+		return stored, false, nil
 	}
 	k = stored
 	k.unfold(e.now)
 	k.record = r.Answer
-	return k, true
+	return k, true, k.turns()
 }

@@ -359,7 +359,7 @@ func (c *compared) interim(key int) {
 	}
 	c.send(key, a.by, func(b backend.Backend) (any, error) { return b.Interim(c.t.Context(), r) }, func(r reply) any {
 		return r.num(0) == 1
-	}, "interim", r.ID, r.Attempt, string(r.Answer))
+	}, "interim", r.ID, r.Attempt, string(r.Answer), channels)
 }
 
 // records has a record of each size that the rules distinguish.

@@ -136,9 +136,9 @@ func (b *Backend) Interim(ctx context.Context, r backend.InterimRequest) (stored
 		return false, err
 	}
 	r.Answer = slices.Clone(r.Answer)
-	err = b.change(r.Key, true, func(k key, e env) (key, []notice) {
-		k, stored = interim(k, &r, e)
-		return k, nil
+	err = b.change(r.Key, true, func(k key, e env) (next key, notices []notice) {
+		next, stored, notices = interim(k, &r, e)
+		return next, notices
 	})
 	return stored && err == nil, err
 }

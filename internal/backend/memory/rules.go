@@ -24,7 +24,7 @@ const (
 	longest        = span(86_400_000_000) // a day: the longest cooldown, and the longest time within which a hold can be adopted
 	maxEnded       = 16                   // maximum number of ended ids that a key remembers
 	maxDead        = 100                  // maximum number of dead members of a queue that one request removes
-	maxNotified    = 1000                 // maximum number of waiters that a completion notifies
+	maxNotified    = 1000                 // maximum number of waiters that a completion or an interim answer notifies
 	headBytes      = 512                  // bytes of a record, see backend.RecordHead
 	maxPlainRecord = 2048                 // maximum size in bytes of a record that Redis stores in one string
 	lastOfBlock    = backend.TokensPerGrant - 1
@@ -379,10 +379,16 @@ func complete(k key, r *backend.CompleteRequest, e env) (key, backend.ReleaseRep
 	}
 	k.noteEnd(r.ID, r.Repeated, e.now)
 	k.keepWaker(e.now)
+	notices := k.turns()
+	k.queue, k.queueExpires = nil, 0
+	return k, backend.ReleaseReply{Released: true, Parked: k.waker != ""}, notices
+}
+
+// turns returns a notification for each waiter.
+func (k *key) turns() []notice {
 	var notices []notice
 	for _, w := range k.queue[:min(len(k.queue), maxNotified)] {
 		notices = append(notices, turn(w))
 	}
-	k.queue, k.queueExpires = nil, 0
-	return k, backend.ReleaseReply{Released: true, Parked: k.waker != ""}, notices
+	return notices
 }

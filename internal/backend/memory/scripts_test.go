@@ -48,7 +48,7 @@ type scripted interface {
 func keysOf(script string, k backend.Key) []string {
 	hash, queue := k.Stored[0], k.Stored[1]
 	switch script {
-	case "renew", "call_waker", "adopt", "interim":
+	case "renew", "call_waker", "adopt":
 		return []string{hash}
 	case "inspect":
 		return []string{hash, queue, hash + ":p", hash + ":s"}

@@ -40,7 +40,7 @@ func (b *Backend) Adopt(ctx context.Context, r backend.AdoptRequest) (backend.Ad
 
 // Interim sends interim.lua.
 func (b *Backend) Interim(ctx context.Context, r backend.InterimRequest) (stored bool, err error) {
-	reply, _, err := b.conn.insist(ctx, b.conn.ends, interimScript, r.Key.Stored[:1], r.ID, r.Attempt, r.Answer)
+	reply, _, err := b.conn.insist(ctx, b.conn.ends, interimScript, r.Key.Stored[:], r.ID, r.Attempt, r.Answer, b.channels)
 	if err != nil {
 		return false, err
 	}

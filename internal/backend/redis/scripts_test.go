@@ -245,7 +245,7 @@ var (
 func (b *bench) try(c call) ([]any, error) {
 	keys := b.keys[:2]
 	switch c.script {
-	case "renew", "call_waker", "adopt", "interim":
+	case "renew", "call_waker", "adopt":
 		keys = b.keys[:1]
 	case "inspect":
 		keys = b.keys[:3]
