@@ -109,7 +109,7 @@ func TestMinHoldRate(t *testing.T) {
 // The calls of several processes on a real server get the rate of one caller for each permit, which
 // runs at the same time on another key.
 func TestMinHoldRateReal(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	for _, c := range []rateCase{{3, 100 * time.Millisecond, 4, 5}, {0, 100 * time.Millisecond, 2, 10}, {3, 20 * time.Millisecond, 1, 10}} {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()

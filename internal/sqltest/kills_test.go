@@ -142,7 +142,7 @@ func campaign(t *testing.T, s *server, keys, kills int, redisAddr string) (missi
 func TestOnceKills(t *testing.T) {
 	testlevel.Campaign(t)
 	onServers(t, func(t *testing.T, s *server) {
-		const keys, kills = 6000, 120
+		const keys, kills = 1000, 40
 		missing, repeated := campaign(t, s, keys, kills, "")
 		t.Logf("sqlonce: %d keys, %d kills, %d effects are missing, %d keys have more than one", keys, kills, missing, repeated)
 		if missing != 0 || repeated != 0 {

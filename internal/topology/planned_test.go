@@ -24,7 +24,7 @@ import (
 // continue, and the key never has two holders, although the old primary accepts writes for seconds
 // with Sentinel, and forever behind a Dialer.
 func TestPlannedFailover(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	ofSentinel := map[string]func(*redis.FailoverOptions) redis.UniversalClient{
 		"NewFailoverClient": func(o *redis.FailoverOptions) redis.UniversalClient { return redis.NewFailoverClient(o) },
 		"NewUniversalClient with MasterName": func(o *redis.FailoverOptions) redis.UniversalClient {
