@@ -65,7 +65,7 @@ func work(ctx context.Context, addr string, charge func(context.Context, *asynq.
 	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 
 	mux := asynq.NewServeMux()
-	mux.Handle("charge", payment(account(asynq.HandlerFunc(charge)))) // once for a payment, alone for an account
+	mux.Handle("charge", account(payment(asynq.HandlerFunc(charge)))) // alone for an account, once for a payment
 	cfg := asynqmw.Configure(asynq.Config{Concurrency: 10})           // with it a busy key uses up no retry
 	srv := asynq.NewServerFromRedisClient(rdb, cfg)
 	if err := srv.Start(mux); err != nil {

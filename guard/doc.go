@@ -41,8 +41,14 @@
 //
 // The unique jobs of a queue solve another problem: the same job is not in the queue twice.
 //
-// The functions can be nested. Put Once outside and Exclusive inside: then a replay does not wait
-// for the key of Exclusive.
+// The functions can be nested. Put Exclusive outside and Once inside, because work that waits for
+// the key of Exclusive has not begun. With Once outside, its run includes that wait:
+//
+//   - If the process dies, the keys of all calls that wait are abandoned, and AtMostOnce refuses
+//     work that never began.
+//   - With AtMostOnce the refusal of a busy Exclusive is recorded as the outcome of the work.
+//
+// A Once inside does not wait for another run of its key by default, see [OnceOptions].
 //
 // # Guarantees
 //
@@ -68,7 +74,8 @@
 //   - Choose a Keep that is longer than the time within which the same work may arrive again.
 //   - Name the work in the key, not the delivery: "charge:7", not a random ID.
 //   - Stop when ctx ends, and return its error or context.Cause(ctx).
-//   - Acquire nested keys in one order everywhere, or all at once with [ExclusiveAll].
+//   - Acquire nested keys in one order everywhere, those of Once last, or several keys of Exclusive
+//     at once with [ExclusiveAll].
 //   - Pass the ctx of [Detach] to work that the function starts and does not wait for.
 //
 // # Invalid options

@@ -84,3 +84,61 @@ func ExampleExclusive_forgottenContext_incorrect() {
 	// another ctx: busy with a call of this process: true
 	// the handler's ctx: <nil>
 }
+
+// One payment at a time for each account, and each payment once. Exclusive is outside, because a
+// payment that waits for its account has not begun.
+func ExampleOnce_insideExclusive() {
+	ctx := context.Background()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(ctx)
+	pay := func(account, payment string) {
+		err := guard.Exclusive(ctx, locks, "account:"+account, lockcore.Terms{}, func(ctx context.Context) error {
+			outcome, err := guard.Once(ctx, locks, "payment:"+payment, guard.OnceOptions{Mode: guard.AtMostOnce}, func(context.Context) error {
+				fmt.Println("charge account", account)
+				return nil
+			})
+			fmt.Println(outcome)
+			return err
+		})
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	pay("42", "7")
+	pay("42", "7")
+	// Output:
+	// charge account 42
+	// ran
+	// replayed
+}
+
+// Mistake: Once outside of Exclusive, with AtMostOnce. The account is busy, so the charge does not
+// begin, and that is recorded as the outcome of the payment. Nest Exclusive outside.
+func ExampleOnce_outsideExclusive_incorrect() {
+	ctx := context.Background()
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(ctx)
+	pay := func() (guard.Outcome, error) {
+		return guard.Once(ctx, locks, "payment:7", guard.OnceOptions{Mode: guard.AtMostOnce}, func(ctx context.Context) error {
+			return guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{Wait: lockcore.NoWait}, func(context.Context) error { return nil })
+		})
+	}
+	busy, err := locks.Acquire(ctx, "account:42", lockcore.Terms{}) // for another payment
+	if err != nil {
+		panic(err)
+	}
+	_, err = pay()
+	fmt.Println("busy:", errors.Is(err, lockcore.ErrBusy))
+	_ = busy.Release(ctx)
+	outcome, err := pay() // the account is free
+	fmt.Println(outcome, "the refusal:", err != nil)
+	// Output:
+	// busy: true
+	// replayed the refusal: true
+}

@@ -29,10 +29,12 @@ const (
 	AtLeastOnce Mode = iota
 	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError. It does so until an
 	// operator clears the key (holdfast clear -once, or idempotency.Clear), or for Keep, at least
-	// 100 days, from the end of the run or the last refusal. After that time the key is forgotten
-	// and runs again. A failed run is recorded and
-	// replayed, unless its error is marked with NoEffect or Unknown. The error of an inner guard
-	// whose key is busy counts as a failure too: mark it with NoEffect if nothing has happened yet.
+	// 100 days, from the end of the run or the last refusal. After that time the key is forgotten and
+	// runs again. A failed run is recorded and replayed, unless its error is marked with NoEffect or
+	// Unknown. The error of an inner guard that did not run its function (lockcore.ErrNotRun), such
+	// as that of a busy key, is recorded too. Then its text names the remedy, and the Observer gets
+	// lockcore.Misconfigured: nest that guard outside of Once, or mark the error with NoEffect if
+	// nothing has happened yet.
 	AtMostOnce
 )
 
@@ -69,10 +71,14 @@ func (o Outcome) String() string {
 type OnceOptions struct {
 	// Terms are those of each run. Terms.Wait bounds the time that the call waits for another run
 	// of the key. Limit and Weight must be 0.
+	//
+	// Inside a hold of Exclusive, ExclusiveAll, Shared, Limited or Locker.Acquire, a Wait of 0 means
+	// NoWait, also if the Locker's Terms.Wait is another one: the call gives that key back, and the
+	// caller comes back later. In the run of another Once the work has begun, so the call waits.
 	Terms lockcore.Terms
 	// Keep is how long the record is kept, from the end of the run. An abandoned run is remembered
-	// for Keep too, but at least 24 h, or 100 days with AtMostOnce. Default: 24 h. 1 s to 366 days. It must be longer than the
-	// time within which the producer may deliver the same job again.
+	// for Keep too, but at least 24 h, or 100 days with AtMostOnce. Default: 24 h. 1 s to 366 days.
+	// It must be longer than the time within which the producer may deliver the same job again.
 	Keep time.Duration
 	// Mode decides what happens to an abandoned key. Default: AtLeastOnce.
 	Mode Mode
@@ -222,6 +228,7 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 		return res, errtext.Wrap(lockcore.ErrNotRun, o.Validate())
 	}
 	o.fill()
+	o.nest(ctx, locks)
 	codec := o.Codec // so that the closure does not move all of o to the heap
 	var stored replay[T]
 	lease, rec, err := claim(ctx, locks, key, lockcore.Claim{
@@ -237,7 +244,7 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 		}
 		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, Tombstone: stored.tombstone}, stored.err
 	}
-	return run(ctx, lease, o, fn)
+	return run(ctx, locks, lease, o, fn)
 }
 
 // refused returns the fingerprint that Redis compares. reported returns the one in the record.
@@ -261,7 +268,7 @@ func (o *OnceOptions) reported() []byte {
 func differ(a, b []byte) bool { return len(a) > 0 && len(b) > 0 && !bytes.Equal(a, b) }
 
 // run runs fn under lease, and ends the lease according to the result of fn.
-func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn func(context.Context) (T, error)) (res Result[T], err error) {
+func run[T any](ctx context.Context, locks *lockcore.Locker, lease *lockcore.Lease, o OnceOptions, fn func(context.Context) (T, error)) (res Result[T], err error) {
 	res.Outcome, res.Attempt = Ran, lease.Attempt()
 	if lease.Abandoned() {
 		res.Outcome = TookOver
@@ -276,7 +283,14 @@ func run[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, fn fu
 		}
 		lease.Failed(failed)
 		if returned {
+			var refused bool
+			if !lease.HandedOver() {
+				err, refused = o.explainRefusal(err)
+			}
 			lost = endOrHandedOver(ctx, lease, o, &res, &err)
+			if refused { // after the record was stored, because an Observer may panic
+				locks.Internal().Report(ctx, lockcore.Misconfigured{Problem: refusalRecorded})
+			}
 		} else {
 			endPanicked(ctx, lease, o, &res)
 		}

@@ -11,7 +11,7 @@ import (
 func (l *Locker) Internal() access.Locker {
 	return access.Locker{
 		Backend: l.backend, Report: l.report, Context: func() context.Context { return l.base },
-		Subscribe: l.wake.startFor, HandleParked: l.handleParked, SkipMinHold: skipMinHold, Interim: l.interim,
+		Subscribe: l.wake.startFor, HandleParked: l.handleParked, SkipMinHold: skipMinHold, BeforeWork: beforeWork, Interim: l.interim,
 	}
 }
 

@@ -139,7 +139,8 @@ type Lost struct{ Cause error }
 //   - If only the ctx of the caller ended, with the next renewal.
 type Overrun struct{ Cause error }
 
-// Released ends an attempt that ran.
+// Released ends an attempt that ran. If Failed satisfies ErrBusy and Completed is false, a guard
+// inside the handler found its key busy. Then the call gave its own key back, and has not failed.
 type Released struct {
 	Held       time.Duration // from the start of the hold to the end of its last run
 	Renewals   int           // renewals that succeeded

@@ -133,6 +133,20 @@ func Current(ctx context.Context) (h Hold, ok bool) {
 	return Hold{}, false
 }
 
+// beforeWork is access.Locker.BeforeWork.
+func beforeWork(ctx context.Context) (holds bool) {
+	for e := entryOf(ctx); e != nil; e = e.outer() {
+		if !e.holds() {
+			continue
+		}
+		if e.of.grant.queue.key.Kind == backend.KindOnce {
+			return false
+		}
+		holds = true
+	}
+	return holds
+}
+
 // HoldOf returns the hold of key that ctx carries, of any Locker and kind of key. ok is false if
 // ctx does not hold key now.
 func HoldOf(ctx context.Context, key string) (h Hold, ok bool) {

@@ -101,7 +101,7 @@
 //	bad_ticket   the ticket of an Adopt was used, late, revoked or malformed
 //	failed       the handler returned an error, panicked, or under httpmw.Idempotent wrote a response that is not recorded, such as a 500
 //	replayed     the key was done
-//	busy         another holder has the key, or had it until the caller gave up
+//	busy         another holder has the key, or had it until the caller gave up; or a guard inside the handler found its own key busy
 //	mismatch     the key was used with another fingerprint
 //	canceled     the ctx of the call ended first
 //	abandoned    an earlier run abandoned the key, and the call does not take it over (AtMostOnce)

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/tracing"
@@ -67,6 +68,14 @@ var outcomes = []struct {
 	{
 		name: "fails with a class of its own", outcome: "failed", errorType: "503",
 		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: fmt.Errorf("a: %w", typedError("503"))}),
+	},
+	{
+		name: "finds another key busy inside", outcome: "busy",
+		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: guard.NoEffect(&lockcore.BusyError{Key: "payment:7"})}),
+	},
+	{
+		name: "finds another key busy inside, and records that", outcome: "failed", errorType: "busy",
+		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: &lockcore.BusyError{Key: "account:42"}, Completed: true}),
 	},
 	{
 		name: "fails after a takeover", outcome: "failed", errorType: "timeout",

@@ -84,6 +84,8 @@ func outcomeOfRun(e lockcore.Released, tookOver bool) (o outcome, class string) 
 		return outcomeUnknown, string(outcomeUnknown)
 	case e.Abandoned:
 		return outcomeUnknown, errorType(e.Failed)
+	case errors.Is(e.Failed, lockcore.ErrBusy) && !e.Completed: // of a guard inside: the handler has not failed
+		return outcomeBusy, ""
 	case e.Failed != nil:
 		return outcomeFailed, errorType(e.Failed)
 	case tookOver:

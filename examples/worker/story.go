@@ -124,8 +124,8 @@ func takingTurns(ctx context.Context, s *stage) (row, error) {
 	return c.row(state), err
 }
 
-// Two tasks for one payment, as a producer sends them that got no reply the first time. Once is the
-// outer wrapper, so a payment that is done does not wait for its account.
+// Two tasks for one payment, as a producer sends them that got no reply the first time. Exclusive is
+// the outer wrapper, so a payment that waits for its account has not begun.
 func paidOnce(ctx context.Context, s *stage) (row, error) {
 	locks, closeLocks, err := s.locker(narrator{s})
 	if err != nil {
@@ -143,7 +143,7 @@ func paidOnce(ctx context.Context, s *stage) (row, error) {
 		return asynqmw.SetResult(ctx, fmt.Appendf(nil, "receipt %d", 1000+run))
 	})
 	queue := s.queue("payment")
-	stop, err := s.serve(asynqmw.Configure(s.config(queue)), "charge", payment(account(charge)))
+	stop, err := s.serve(asynqmw.Configure(s.config(queue)), "charge", account(payment(charge)))
 	if err != nil {
 		return row{}, err
 	}

@@ -26,6 +26,9 @@ type Locker struct {
 	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease,
 	// and its handler did not run. For a nested lease SkipMinHold does nothing.
 	SkipMinHold func(ctx context.Context)
+	// BeforeWork reports whether ctx holds keys, of any Locker, and none of them is a once key: the
+	// caller keeps them from other calls, and its work under a once key has not begun.
+	BeforeWork func(ctx context.Context) bool
 	// Interim stores an interim answer of a once key. ctx carries the hold, which lockcore.Ticket
 	// has ended. A call with WithInterim gets the answer until the run ends.
 	Interim func(ctx context.Context, key string, answer []byte) error

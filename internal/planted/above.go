@@ -43,6 +43,11 @@ func above() []mistake {
 			pkg:   "guard", test: "TestOnceFailure",
 		},
 		{
+			name: "once-waits-inside", what: "A Once inside a hold of another key waits for a run of its own key, and keeps the other key from other work.",
+			edits: []edit{{"waits-inside-a-hold", skip()}},
+			pkg:   "guard", test: "TestOnceInsideHold",
+		},
+		{
 			name: "takeover-forgotten", what: "A takeover that fails releases its key, so no later run learns of the abandoned one.",
 			edits: []edit{{"takeover-stays", never()}},
 			pkg:   "guard", test: "TestOnceTakeoverFails",

@@ -1,6 +1,7 @@
 package asynqmw
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,9 +30,13 @@ import (
 // as failed. It ends 1 s before the deadline, or a quarter of the remaining time before it if that
 // is less.
 //
+// A [Once] inside a hold of another key, such as that of Exclusive, does not wait unless Terms.Wait
+// is set, and gives that key back.
+//
 // On the last attempt asynq archives the task on any error other than asynq.RevokeTask, even on one
 // that is not a failure. So on this attempt RetryLater waits up to that end, and ignores
-// Terms.Wait. If the key is still busy, the task is archived with an error that names the holder.
+// Terms.Wait. A Once inside a hold of another key waits for Terms.Lease, or for Terms.Wait if that
+// is longer, but not beyond that end. If the key is still busy, the task is archived with an error that names the holder.
 // The Observer gets guard.ConflictLost, and the user's ErrorHandler is called.
 type ConflictPolicy int
 
@@ -156,8 +161,12 @@ const (
 
 // wait returns how long this delivery waits for its key, see ConflictPolicy.
 func (d *decorator) wait(ctx context.Context) time.Duration {
-	wait := d.terms.Wait
-	if wait == 0 {
+	wait, inside := d.terms.Wait, d.claims && d.locks.Internal().BeforeWork(ctx)
+	switch {
+	case wait != 0:
+	case inside:
+		wait = lockcore.NoWait
+	default:
 		wait = d.locks.Terms().Wait
 	}
 	deadline, ok := ctx.Deadline()
@@ -167,6 +176,9 @@ func (d *decorator) wait(ctx context.Context) time.Duration {
 	left := time.Until(deadline)
 	most := min(max(left-min(maxMargin, left/4), 1), maxWait)
 	if d.busy == RetryLater && lastAttempt(ctx) {
+		if inside { // a run that hangs must not keep the outer key from its other tasks until the deadline
+			most = min(most, max(wait, cmp.Or(d.terms.Lease, d.locks.Terms().Lease)))
+		}
 		return most
 	}
 	return min(wait, most) // NoWait is negative

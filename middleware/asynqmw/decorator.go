@@ -23,6 +23,7 @@ type decorator struct {
 	keys     KeysFunc
 	terms    lockcore.Terms
 	busy     ConflictPolicy
+	claims   bool // of Once
 	adopt    bool
 	limit    LimitFunc    // of LimitedFunc, else nil
 	reported sync.Once    // for the report that Configure is missing

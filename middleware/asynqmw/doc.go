@@ -125,7 +125,7 @@
 //	limited := asynqmw.Limited(locks, asynqmw.ByType(), 10, asynqmw.LimitedOptions{})
 //	mux := asynq.NewServeMux()
 //	mux.Use(recovered, asynqtrace.Middleware(asynqtrace.Options{}))
-//	mux.Handle("charge", payment(account(limited(charge))))
+//	mux.Handle("charge", limited(account(payment(charge))))
 //
 // The reasons for this order:
 //
@@ -136,9 +136,14 @@
 //   - Your own timeout belongs inside, so that the wait for the key does not shorten the time of
 //     the handler. It must wait until its handler has returned. If it gives up on the handler, as
 //     http.TimeoutHandler does, the key is released while the handler still runs.
-//   - Among the guards, Once belongs outside and Exclusive inside, so that a replay does not wait
-//     for the account.
-//   - Nest several Exclusive always in the same order, or use one [ExclusiveAll].
+//   - Among the guards, Exclusive belongs outside and Once inside, because a task that waits for
+//     its account has not begun. With Once outside, the keys of all tasks that wait are abandoned
+//     if their worker is killed, and with guard.AtMostOnce work that never began is refused.
+//   - A Once inside does not wait for another run of its key, unless Terms.Wait is set: the task
+//     gives the account back and comes back later. On its last attempt it waits, but at most for a
+//     lease, and then asynq archives it. A ticket for the account (Adopt) is used up by then.
+//   - Nest the guards in the same order in all programs, or use one [ExclusiveAll] for several keys
+//     of Exclusive. Programs with different orders refuse each other's tasks more often.
 //
 // # Shutdown
 //

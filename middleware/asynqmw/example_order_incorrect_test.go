@@ -7,33 +7,40 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// The mistake: Exclusive outside of Once. A task whose payment is done waits for the account before
-// Once replays it. Put Once outside.
-func ExampleExclusive_outsideOnce_incorrect() {
+// The mistake: Once outside of Exclusive. A task that waits for its account then holds the key of
+// its payment. If its worker is killed meanwhile, that key is abandoned, although the charge has
+// not begun: with guard.AtMostOnce the payment is refused. Put Exclusive outside.
+func ExampleOnce_outsideExclusive_incorrect() {
 	_, locks, stop := exampleLocks()
 	defer stop()
 	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
-	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
+	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{Mode: guard.AtMostOnce})
+	waiting := func(next asynq.Handler) asynq.Handler { // runs before the task asks for its account
+		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+			held, err := locks.Inspect(ctx, lockcore.KindOnce, "charge/payment:7")
+			fmt.Println("while the task waits for its account, the key of its payment is", held.State, err)
+			return next.ProcessTask(ctx, t)
+		})
+	}
 	charge := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
-	task := asynq.NewTask("charge", []byte(`{"payment_id": 7, "account_id": 42}`))
-	right, wrong := payment(account(charge)), account(payment(charge)) // wrong: the second
-	fmt.Println("paid:", right.ProcessTask(context.Background(), task))
+	right, wrong := waiting(account(payment(charge))), payment(waiting(account(charge)))
 
-	held, err := locks.Acquire(context.Background(), "account:42", lockcore.Terms{}) // for another payment
+	busy, err := locks.Acquire(context.Background(), "account:42", lockcore.Terms{}) // for another payment
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("again, Once outside:", right.ProcessTask(context.Background(), task))
-	fmt.Println("again, Exclusive outside, has to wait:", wrong.ProcessTask(context.Background(), task) != nil)
-	_ = held.Release(context.Background())
+	task := asynq.NewTask("charge", []byte(`{"payment_id": 7, "account_id": 42}`))
+	_ = right.ProcessTask(context.Background(), task)
+	_ = wrong.ProcessTask(context.Background(), task)
+	_ = busy.Release(context.Background())
 	// Output:
-	// paid: <nil>
-	// again, Once outside: <nil>
-	// again, Exclusive outside, has to wait: true
+	// while the task waits for its account, the key of its payment is free <nil>
+	// while the task waits for its account, the key of its payment is held <nil>
 }
 
 // The mistake: a timeout of your own, inside of the guard, that does not wait for its handler. The

@@ -126,7 +126,7 @@ func ExampleExclusiveAll() {
 }
 
 // Two tasks have the same payment. It is charged once, and both tasks end with its receipt. Once is
-// outside of Exclusive, so a payment that is done does not wait for its account.
+// inside of Exclusive, because a payment that waits for its account has not begun.
 func ExampleOnce() {
 	rdb, stop := exampleRedis()
 	defer stop()
@@ -146,7 +146,7 @@ func ExampleOnce() {
 		Fingerprint: asynqmw.Fields("/amount", "/currency"), // the same payment with another amount is refused
 	})
 	mux := asynq.NewServeMux()
-	mux.Handle("charge", payment(account(charge)))
+	mux.Handle("charge", account(payment(charge)))
 	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{LogLevel: asynq.FatalLevel}))
 	if err := srv.Start(mux); err != nil {
 		log.Fatal(err)

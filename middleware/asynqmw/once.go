@@ -19,8 +19,10 @@ import (
 // OnceOptions are the options of [Once]. With the zero value an abandoned key runs again (at least
 // once), a record is kept for 24 h, and another payload of a done key is reported.
 type OnceOptions struct {
-	// Terms of the key while the handler runs. Default of Name: the class of the key. Wait ends
-	// before the task's deadline, see [ConflictPolicy]. Limit and Weight must be 0.
+	// Terms of the key while the handler runs. Default of Name: the class of the key. Default of
+	// Wait: none inside a hold of another key, such as that of Exclusive, otherwise that of the
+	// Locker. Wait ends before the task's deadline, see [ConflictPolicy]. Limit and Weight must be
+	// 0.
 	Terms lockcore.Terms
 	// Busy decides what happens to a task if another task of its key still runs at the end of the
 	// wait. Default: RetryLater.
@@ -104,7 +106,7 @@ func (o OnceOptions) guard() guard.OnceOptions {
 // Once panics if locks or key is nil, or if o is not valid.
 func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFunc {
 	d := newDecorator("Once", locks, "key", key.keys(), o.Validate(), o.Terms, o.Busy)
-	d.adopt = o.Adopt
+	d.adopt, d.claims = o.Adopt, true
 	g := o.guard()
 	return d.middleware(func(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
 		return d.once(ctx, t, next, o.Fingerprint, g)

@@ -33,7 +33,7 @@
 // guards of package asynqmw:
 //
 //	mux.Use(asynqtrace.Middleware(asynqtrace.Options{}))
-//	mux.Handle("charge", payment(account(charge)))
+//	mux.Handle("charge", account(payment(charge)))
 //
 // Then the spans of the guards, and the time that a task waits for its key, are below the span of
 // the delivery.

@@ -172,7 +172,9 @@ func (o *observer) released(ctx context.Context, a *lockcore.Acquisition, e lock
 	case e.Abandoned:
 		level, message = slog.LevelError, "outcome unknown"
 	case e.Failed != nil:
-		message = "handler failed"
+		if !errors.Is(e.Failed, lockcore.ErrBusy) || e.Completed { // else a guard inside found its key busy
+			message = "handler failed"
+		}
 		attrs = append(attrs, slog.String("error_class", class(e.Failed)))
 	case e.Err != nil && !e.Completed:
 		level, message = slog.LevelInfo, "release failed"

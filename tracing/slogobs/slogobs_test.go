@@ -49,6 +49,8 @@ var events = []struct {
 	{lockcore.Released{Lost: lockcore.ErrLost}, "DEBUG", "released"},
 	{lockcore.Released{Abandoned: true}, "ERROR", "outcome unknown"},
 	{lockcore.Released{Failed: errors.New(canary)}, "DEBUG", "handler failed"},
+	{lockcore.Released{Failed: &lockcore.BusyError{Key: canary}}, "DEBUG", "released"},
+	{lockcore.Released{Failed: &lockcore.BusyError{Key: canary}, Completed: true}, "DEBUG", "handler failed"},
 	{lockcore.Released{Err: lockcore.ErrUnavailable}, "INFO", "release failed"},
 	{lockcore.Released{Err: lockcore.ErrUnavailable, Completed: true}, "DEBUG", "released"},
 	{lockcore.CompletionFailed{Err: lockcore.ErrUnavailable}, "ERROR", "record not stored"},
