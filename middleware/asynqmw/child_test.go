@@ -35,7 +35,8 @@ type order struct {
 	Hang         bool   // true: the handler reports that it has begun and never returns; false: it works for 50 ms
 	Workers      int
 	Terms        lockcore.Terms
-	Parks        string // the queue that it serves, with parking; empty: the default queue without parking
+	Parks        string   // the queue that it serves, with parking; empty: the default queue without parking
+	Charges      *charges // it charges payments of one account; nil: it does not
 }
 
 // account is the work of one child.
@@ -66,15 +67,31 @@ func (o order) serve(in *bufio.Scanner) error {
 	if !o.Hang {
 		guarded = asynqmw.Exclusive(locks, byPayload, asynqmw.ExclusiveOptions{Terms: o.Terms})(asynq.HandlerFunc(w.work))
 	}
+	if o.Charges != nil {
+		guarded = o.Charges.guarded(locks, o.Terms, asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+			if err := o.Charges.charge(ctx, rdb, t, true); err != nil {
+				return err
+			}
+			select {} // until it is killed
+		}))
+	}
 	cfg, parking := asynq.Config{Concurrency: o.Workers, LogLevel: asynq.FatalLevel}, []asynqmw.Parking(nil)
 	if o.Parks != "" {
 		cfg.Queues, cfg.TaskCheckInterval = map[string]int{o.Parks: 1}, 10*time.Millisecond
 		parking = []asynqmw.Parking{{Inspector: asynq.NewInspectorFromRedisClient(rdb)}}
 	}
+	if o.Charges != nil {
+		cfg.Queues, cfg.TaskCheckInterval = map[string]int{o.Charges.Queue: 1}, 10*time.Millisecond
+	}
 	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(cfg, parking...))
 	in.Scan()
 	if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		w.note(func(a *account) { a.Deliveries++ })
+		if o.Charges != nil {
+			if err := rdb.Incr(ctx, "delivered:"+o.Charges.Queue).Err(); err != nil {
+				return err
+			}
+		}
 		return guarded.ProcessTask(ctx, t)
 	})); err != nil {
 		return err
