@@ -170,6 +170,25 @@ func ExampleOnce() {
 	// second task: completed, receipt 1001
 }
 
+// The handler passes its key to a payment provider, which charges once for it.
+func ExampleKey() {
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
+	charge := payment(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		_, tookOver := guard.Attempt(ctx, asynqmw.Key(ctx))
+		fmt.Println("Idempotency-Key:", asynqmw.Key(ctx), "takeover:", tookOver)
+		return nil
+	}))
+	fmt.Println(charge.ProcessTask(context.Background(), asynq.NewTask("charge", []byte(`{"payment_id": 7}`))))
+	// Output:
+	// Idempotency-Key: charge/payment:7 takeover: false
+	// <nil>
+}
+
 // A KeyFunc of your own. Its key is the part of the payload before the colon. A task without a
 // colon runs without a guard.
 func ExampleKeyFunc() {

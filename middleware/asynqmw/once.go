@@ -70,7 +70,7 @@ func (o OnceOptions) guard() guard.OnceOptions {
 // Once returns a middleware under which the work of a key is done once. After a handler has
 // returned nil, and that is recorded, no task of the same type and key runs within o.Keep. The key
 // in Redis is the type, a slash and the key (charge/payment:7), so that two types never share a
-// record: see [OnceKey].
+// record. [Key] returns it in the handler, and [OnceKey] elsewhere.
 //
 // If the key is free, the handler runs, as under Exclusive. Otherwise:
 //
@@ -138,6 +138,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	var answer error
 	var done guard.Result[[]byte]
 	onceKey := OnceKey(t.Type(), keys[0])
+	res.key = onceKey
 	ctx, err = d.adopting(ctx, t, lockcore.KindOnce, onceKey)
 	if err != nil {
 		return err

@@ -31,12 +31,28 @@ func SetResult(ctx context.Context, b []byte) error {
 	return write(r.writer, b)
 }
 
+// Key returns the key under which the innermost [Once] guards the task of ctx, such as
+// charge/payment:7, or "" outside of a Once. It is the same in every run of the work. So you can
+// pass it downstream as an idempotency key, or store it in the transaction of the effect. It is
+// also the key for guard.Token, guard.Attempt, guard.Ticket and idempotency.Clear.
+//
+// Under [Exclusive], [ExclusiveAll], [Shared] and [Limited] alone Key returns "", because their
+// keys do not name the work: two charges of one account are not the same charge. [guard.Current]
+// returns the key of the innermost hold of any kind.
+func Key(ctx context.Context) string {
+	if r, _ := ctx.Value(resultKey{}).(*result); r != nil {
+		return r.key
+	}
+	return ""
+}
+
 type resultKey struct{}
 
 // result is the result of one run under Once, for its record.
 type result struct {
 	writer *asynq.ResultWriter
 	outer  *result // of a Once around this one: its record needs the result too
+	key    string  // of the innermost Once, see Key
 
 	mu    sync.Mutex
 	data  []byte
@@ -46,7 +62,11 @@ type result struct {
 // newResult returns the result of a run of t, and that of the Once around it or nil.
 func newResult(ctx context.Context, t *asynq.Task) (r, outer *result) {
 	outer, _ = ctx.Value(resultKey{}).(*result)
-	return &result{writer: t.ResultWriter(), outer: outer}, outer
+	r = &result{writer: t.ResultWriter(), outer: outer}
+	if outer != nil {
+		r.key = outer.key // unless this Once has a key
+	}
+	return r, outer
 }
 
 func (r *result) within(ctx context.Context) context.Context {
