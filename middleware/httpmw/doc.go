@@ -41,7 +41,8 @@
 //   - [Shared] runs readers of a key beside each other, but not beside requests of Exclusive.
 //   - [Limited] and [LimitedFunc] run at most n requests at a time for each key.
 //
-// If a handler needs Idempotent and another one of these, put Idempotent outside.
+// If a handler needs Idempotent and another one of these, put Idempotent outside. docs/payments.md
+// says what that costs if a process is killed.
 //
 // Idempotent follows draft-ietf-httpapi-idempotency-key-header. Where the draft leaves a choice, it
 // follows Stripe (https://docs.stripe.com/api/idempotent_requests), except that it does not record

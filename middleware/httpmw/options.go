@@ -42,7 +42,7 @@ type IdempotentOptions struct {
 	//
 	//   - Wait bounds the time that a request waits while another one of its key runs, or while
 	//     Redis is unavailable. Then the response is 409, or 503. Default: that of the Locker (2
-	//     s).
+	//     s), or NoWait inside of Exclusive, Shared or Limited.
 	//   - MaxHold bounds the handler. Default: 5 min. The Terms of the Locker do not change this
 	//     default.
 	//   - MaxWaiting bounds how many requests of this process wait for one key. A further request
