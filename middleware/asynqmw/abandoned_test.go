@@ -175,12 +175,12 @@ func TestAbandonedCommandsWorkWhenPasted(t *testing.T) {
 	}
 	defer func() { _ = prefixed.Close(context.Background()) }()
 	holdfast := filepath.Join(t.TempDir(), "holdfast")
-	if out, err := exec.Command("go", "build", "-o", holdfast, "github.com/holdfast-go/holdfast/cmd/holdfast").CombinedOutput(); err != nil { //nolint:noctx // as short as the test
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", holdfast, "github.com/holdfast-go/holdfast/cmd/holdfast").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	commands := regexp.MustCompile(`(?s)clear the key \(holdfast clear (.*)\) and run the task again \(asynq (.*)\)$`)
 	words := func(command string) []string { // of the shell
-		out, err := exec.Command("bash", "-c", `printf '%s\0' `+command).Output() //nolint:noctx // as short as the test
+		out, err := exec.CommandContext(t.Context(), "bash", "-c", `printf '%s\0' `+command).Output()
 		if err != nil {
 			t.Fatalf("%s: %v", command, err)
 		}
@@ -208,7 +208,7 @@ func TestAbandonedCommandsWorkWhenPasted(t *testing.T) {
 			if said == nil {
 				t.Fatalf("the error names no commands: %s", info.LastErr)
 			}
-			clear := exec.Command("bash", "-c", holdfast+" clear -yes "+said[1]) // there is no terminal to confirm it //nolint:noctx // as short as the test
+			clear := exec.CommandContext(t.Context(), "bash", "-c", holdfast+" clear -yes "+said[1]) // without a terminal there is no question
 			clear.Env = append(clear.Environ(), "HOLDFAST_REDIS="+server.Addr())
 			if out, err := clear.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "cleared\n") {
 				t.Fatalf("%s: %v\n%s", said[1], err, out)
