@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/internal/roundtrip"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -189,8 +190,8 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //   - fn returns an error: the key is released, and the next call runs. With AtMostOnce the error
 //     is recorded.
 //   - The result exceeds o.MaxResult: a tombstone is recorded. Later calls return ErrNoResult.
-//   - The result cannot be encoded: a tombstone is recorded. The call returns the value with the
-//     error of the codec. Later calls return ErrNoResult.
+//   - The result cannot be encoded, or a replay would not return it: a tombstone is recorded. The
+//     call returns the value with an error. Later calls return ErrNoResult.
 //   - fn returns [Final](err): the error is recorded. Later calls return a *[RecordedError] with
 //     its text.
 //   - fn returns [NoEffect](err): the key is released, even with AtMostOnce.
@@ -215,6 +216,14 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //   - If fn returned context.Canceled or context.DeadlineExceeded after the lease ended, the error
 //     wraps both the cause and fn's error.
 //   - The record of a failure has the text of fn's own error, without the cause.
+//
+// A replay returns what o.Codec decodes. So the first result of each type is decoded and encoded
+// again, and a difference is an error. With the default codec, JSON, the call fails before fn runs
+// if T alone shows that a replay would differ: T is an interface with methods, or has a field that
+// is unexported or has the tag json:"-". Export such a field, give its type MarshalJSON and
+// UnmarshalJSON (methods of a pointer apply only behind a pointer or in a slice), return another
+// type, or set o.Codec. Fields behind a pointer may be nil, so each result is searched for them.
+// Mutexes are no data. A value in an any comes back as a map, slice, string, float64 or bool.
 //
 // A crash between the effect of fn and its record leaves the key abandoned, and o.Mode decides what
 // happens then. If that is not enough, pass the key on to the system that has the effect. Or record
@@ -243,6 +252,9 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 			locks.Internal().Report(ctx, PayloadDiffers{Name: o.Terms.Name, Key: key})
 		}
 		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, Tombstone: stored.tombstone}, stored.err
+	}
+	if err := roundtrip.Type[T](codec); err != nil { // a done key is replayed nevertheless
+		return res, errtext.Join(errtext.Wrap(lockcore.ErrNotRun, errtext.Prefix("guard: OnceValue", err)), giveBack(ctx, lease))
 	}
 	return run(ctx, locks, lease, o, fn)
 }
@@ -340,6 +352,9 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 	switch {
 	case *err == nil:
 		data, encErr := encode(o.Codec, res.Value)
+		if encErr == nil && len(data) <= o.MaxResult {
+			encErr = roundtrip.Value(o.Codec, res.Value, data)
+		}
 		switch {
 		case encErr != nil:
 			// fn has succeeded. Without a record it would run again.

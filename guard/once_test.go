@@ -271,7 +271,7 @@ func TestOnceTombstone(t *testing.T) {
 		if !errors.Is(err, guard.ErrNoResult) || errors.Is(err, lockcore.ErrNotRun) || r.Value != "" || !r.Tombstone || r.Outcome != guard.Replayed {
 			t.Errorf("%+v, %v", r, err)
 		}
-		odd := func(context.Context) (func(), error) { return func() {}, nil }
+		odd := func(context.Context) (any, error) { return func() {}, nil }
 		if r, err := guard.OnceValue(t.Context(), f.locks, "odd", guard.OnceOptions{}, odd); err == nil || r.Outcome != guard.Ran {
 			t.Errorf("%v, %v", r.Outcome, err)
 		}

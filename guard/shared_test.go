@@ -134,12 +134,20 @@ func TestOnceGoexit(t *testing.T) {
 	}
 }
 
-// brittle is a codec that panics in Decode.
+// brittle is a codec whose Decode panics after its first call in the process. With that call,
+// OnceValue checks the type of the result.
 type brittle struct{}
+
+var decoded atomic.Bool
 
 func (brittle) Name() string               { return "brittle" }
 func (brittle) Encode(any) ([]byte, error) { return []byte{1}, nil }
-func (brittle) Decode([]byte, any) error   { panic("index out of range") }
+func (brittle) Decode([]byte, any) error {
+	if decoded.Swap(true) {
+		panic("index out of range")
+	}
+	return nil
+}
 
 // The codec panics on a record. Each call that waited gets ErrRecord, and the key is done and not
 // held.

@@ -21,7 +21,8 @@ type Codec interface {
 	Decode(data []byte, v any) error
 }
 
-// JSON returns the default Codec. It uses encoding/json.
+// JSON returns the default Codec. It uses encoding/json, which ignores unexported fields and fields
+// with the tag json:"-". guard.OnceValue returns an error for a result with such fields.
 func JSON() Codec { return jsonCodec{} }
 
 // Bytes returns a Codec for results of type []byte. It stores them unchanged.

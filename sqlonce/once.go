@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/internal/roundtrip"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -84,8 +85,9 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 //   - fn calls DoValue or Do with the same key: the inner call returns an error. Such a call is
 //     detected through ctx, by key and dialect. So a second database of the same dialect needs
 //     another key.
-//   - The result cannot be encoded: Outcome is Ran. DoValue returns the value and the error of the
-//     codec, and records a tombstone. Commit tx or roll it back.
+//   - The result cannot be encoded, or a replay would not return it, see guard.OnceValue: Outcome is
+//     Ran. DoValue returns the value and an error, and records a tombstone. Commit tx or roll it
+//     back.
 //
 // If fn does not run:
 //
@@ -97,6 +99,8 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 //     a *lockcore.AbandonedError. The effect may exist or not. Check that, then call [Clear], or
 //     record the effect by hand.
 //   - The record does not decode: the error wraps lockcore.ErrRecord.
+//   - T shows that a replay would not return the result: the error names the field, see
+//     guard.OnceValue.
 //
 // DoValue returns errors of the driver unchanged. Roll tx back. The package documentation lists the
 // errors after which you can run the whole transaction again. If fn did not run, every other error
@@ -154,6 +158,11 @@ func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, f
 			return guard.Result[T]{}, err
 		}
 		return res, err
+	}
+	if valued {
+		if err := roundtrip.Type[T](o.Codec); err != nil {
+			return res, notRun(err)
+		}
 	}
 	res.Outcome = guard.Ran
 	returned := false
@@ -311,8 +320,11 @@ func replay[T any](res *guard.Result[T], key string, other *otherRow, o Options,
 
 // encode returns the record of a result. A result that is too large or cannot be encoded leaves a
 // tombstone, because fn has succeeded.
-func encode(o Options, v any) (record []byte, tombstone bool, err error) {
+func encode[T any](o Options, v T) (record []byte, tombstone bool, err error) {
 	data, err := encodeValue(o.Codec, v)
+	if err == nil && len(data) <= o.MaxResult {
+		err = roundtrip.Value(o.Codec, v, data)
+	}
 	if err == nil && len(data) <= o.MaxResult {
 		if record, err = (idempotency.Content{Ending: idempotency.Done, Codec: o.Codec.Name(), Data: data}).Encode(); err == nil {
 			return record, false, nil

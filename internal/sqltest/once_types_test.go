@@ -5,6 +5,7 @@ package sqltest_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
@@ -89,4 +92,28 @@ func TestOnceNeedsATransaction(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
+}
+
+// A result whose type has an unexported field is refused before the work runs. Roll back, and the
+// key is free.
+func TestOnceLossyType(t *testing.T) {
+	onEach(t, func(t *testing.T, s *server) {
+		type lossy struct{ amount int }
+		db := s.openEffects(t)
+		for range 2 {
+			err := inTx(t.Context(), db, nil, func(tx *sql.Tx) error {
+				res, err := sqlonce.DoValue(t.Context(), s.once(tx), "k", sqlonce.Options{}, func(context.Context) (lossy, error) {
+					t.Error("the work ran")
+					return lossy{7}, nil
+				})
+				if res.Outcome != guard.NotRun {
+					t.Errorf("the outcome is %v", res.Outcome)
+				}
+				return err
+			})
+			if !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), "lossy.amount") {
+				t.Errorf("got error %v", err)
+			}
+		}
+	})
 }
