@@ -208,6 +208,7 @@ func ignoredFields(v reflect.Value, path string) (found string) {
 				return found
 			}
 		}
+	default: // no fields
 	}
 	return found
 }

@@ -32,7 +32,7 @@ type (
 		Password string `json:"-"`
 	}
 	dashed struct {
-		Dash string `json:"-,"`
+		Dash string `json:"-,"` //nolint:staticcheck // its name is "-"
 	}
 	within  struct{ List []map[string][2]secret }
 	pointed struct{ Next *secret }
@@ -41,7 +41,7 @@ type (
 		ID   int
 	}
 	locked struct {
-		mu sync.Mutex
+		mu sync.Mutex //nolint:unused // in a type that is searched
 		sync.RWMutex
 		ID int
 	}
@@ -67,10 +67,10 @@ type (
 		base
 		other
 	}
-	text    string
+	text    string //nolint:unused // in a type that is searched
 	embedsT struct {
-		text
-		ID int
+		text //nolint:unused // in a type that is searched
+		ID   int
 	}
 	function struct{ F func() }
 	optional struct {
@@ -97,7 +97,7 @@ func (o oneWay) MarshalJSON() ([]byte, error)  { return json.Marshal(fmt.Sprint(
 func (random) MarshalJSON() ([]byte, error) {
 	return json.Marshal(strings.Repeat("r", time.Now().Nanosecond()%1000))
 }
-func (*random) UnmarshalJSON(b []byte) error { return nil }
+func (*random) UnmarshalJSON([]byte) error { return nil }
 
 func (s set) MarshalJSON() ([]byte, error) { // in the order of the map
 	var all []string
@@ -125,6 +125,7 @@ func (gobs) Encode(v any) ([]byte, error) {
 	err := gob.NewEncoder(&b).Encode(v)
 	return b.Bytes(), err
 }
+
 func (gobs) Decode(data []byte, v any) error { return gob.NewDecoder(bytes.NewReader(data)).Decode(v) }
 
 // outcome is what the two checks of a value say: "" if it may be recorded, else a part of the error.
