@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -38,9 +39,7 @@ func adapt(middleware func(http.Handler) http.Handler) fiber.Handler {
 			}
 			header, status, body := headerOf(c), c.Response().StatusCode(), bytes.Clone(c.Response().Body())
 			clear(w.Header())
-			for name, values := range header {
-				w.Header()[name] = values
-			}
+			maps.Copy(w.Header(), header)
 			w.WriteHeader(status)
 			_, _ = w.Write(body)
 		})).ServeHTTP(outer, request.WithContext(c.Context()))

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/examples/frameworks/bank"
 	"github.com/holdfast-go/holdfast/examples/frameworks/internal/contract"
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -18,6 +19,7 @@ import (
 func TestContract(t *testing.T) { contract.Run(t, start) }
 
 func start(t *testing.T, locks *lockcore.Locker, b *bank.Bank, o httpmw.IdempotentOptions) string {
+	t.Helper()
 	return listen(t, routes(locks, b, o))
 }
 
@@ -43,18 +45,46 @@ func listen(t *testing.T, app *fiber.App) string {
 }
 
 // With adaptor.HTTPMiddleware the handler runs after the middleware. So Exclusive guards nothing,
-// and Idempotent records an empty 200. Neither can detect that.
+// and Idempotent records an empty 200. Neither can detect that. The requests come by App.Test,
+// because the adaptor's ctx has a data race with the shutdown of a server of fasthttp 1.69.
 func TestHTTPMiddleware(t *testing.T) {
-	p := contract.Open(t, func(t *testing.T, locks *lockcore.Locker, b *bank.Bank, o httpmw.IdempotentOptions) string {
-		app := fiber.New()
-		app.Post("/accounts/:id/payments", adaptor.HTTPMiddleware(httpmw.Idempotent(locks, bank.Merchant, o)), pay(b))
-		return listen(t, app)
-	}, httpmw.IdempotentOptions{}, func(context.Context, string, int) error { return nil })
-	if a := p.Post("/accounts/42/payments", "k", `{"amount":5}`); a.Status != 201 || p.Runs.Load() != 1 {
-		t.Errorf("got %+v after %d runs", a, p.Runs.Load())
+	locks, err := lockcore.NewMemory(lockcore.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if a := p.Post("/accounts/42/payments", "k", `{"amount":5}`); a.Status != 200 || !a.Replayed || a.Body != "" {
+	alone := httpmw.Exclusive(locks, func(*http.Request) (guard.Key, error) { return guard.Key{Class: "account", ID: "7"}, nil }, httpmw.ExclusiveOptions{})
+	var runs, unguarded int
+	app := fiber.New()
+	app.Post("/x", adaptor.HTTPMiddleware(httpmw.Idempotent(locks, bank.Merchant, httpmw.IdempotentOptions{})), adaptor.HTTPMiddleware(alone), func(c fiber.Ctx) error {
+		runs++
+		if info, err := locks.Inspect(c.Context(), lockcore.KindExclusive, "account:7"); err != nil || info.State == lockcore.StateFree {
+			unguarded++
+		}
+		return c.Status(http.StatusCreated).SendString("made")
+	})
+	post := func() contract.Answer {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/x", nil)
+		r.Header.Set("Authorization", "acme")
+		r.Header.Set("Idempotency-Key", "k")
+		res, err := app.Test(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		a, err := contract.Read(res)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if a := post(); a.Status != 201 || runs != 1 || unguarded != 1 {
+		t.Errorf("got %+v after %d runs, %d of them without the key: this version of fiber needs no adapter", a, runs, unguarded)
+	}
+	if a := post(); a.Status != 200 || !a.Replayed || a.Body != "" {
 		t.Errorf("the repeat got %+v: this version of fiber needs no adapter", a)
+	}
+	if err := locks.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

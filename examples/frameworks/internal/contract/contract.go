@@ -90,6 +90,11 @@ func Send(r *http.Request) (Answer, error) {
 		return Answer{}, err
 	}
 	defer func() { _ = res.Body.Close() }()
+	return Read(res)
+}
+
+// Read reads res to its end.
+func Read(res *http.Response) (Answer, error) {
 	body, err := io.ReadAll(res.Body)
 	return Answer{res.StatusCode, string(body), res.Header.Get("Content-Type"), res.Header.Get("Idempotent-Replayed") == "true"}, err
 }
@@ -120,6 +125,7 @@ const pay = "/accounts/42/payments"
 
 // Run tests a program.
 func Run(t *testing.T, start Start) {
+	t.Helper()
 	t.Run("answers", func(t *testing.T) { testAnswers(t, start) })
 	t.Run("statement", func(t *testing.T) { testStatement(t, start) })
 	t.Run("panic", func(t *testing.T) { testPanic(t, start) })
@@ -130,6 +136,7 @@ func Run(t *testing.T, start Start) {
 
 // Each outcome of the handler is answered with its status, and recorded with it if Store says so.
 func testAnswers(t *testing.T, start Start) {
+	t.Helper()
 	for name, o := range map[string]httpmw.IdempotentOptions{"StoreFinal": {}, "StoreAll": {Store: httpmw.StoreAll}} {
 		p := Open(t, start, o, func(_ context.Context, _ string, amount int) error {
 			switch amount {
@@ -180,6 +187,7 @@ func (p *Program) wantAudits() {
 
 // A response that is written line by line is recorded, because it is not an event stream.
 func testStatement(t *testing.T, start Start) {
+	t.Helper()
 	p := Open(t, start, httpmw.IdempotentOptions{}, nil)
 	first := p.Post("/accounts/42/statements", "k", "")
 	p.WantReplay(first, p.Post("/accounts/42/statements", "k", ""), 200)
@@ -191,6 +199,7 @@ func testStatement(t *testing.T, start Start) {
 
 // A panic reaches the framework's recovery in front, and nothing is recorded.
 func testPanic(t *testing.T, start Start) {
+	t.Helper()
 	panics := true
 	p := Open(t, start, httpmw.IdempotentOptions{}, func(context.Context, string, int) error {
 		if panics {
@@ -209,6 +218,7 @@ func testPanic(t *testing.T, start Start) {
 // Payments of one account run one at a time, also those with different keys. Another account is
 // not affected.
 func testOneAtATime(t *testing.T, start Start) {
+	t.Helper()
 	var inside, most atomic.Int64
 	entered, leave := make(chan struct{}, 4), make(chan struct{})
 	p := Open(t, start, httpmw.IdempotentOptions{}, func(_ context.Context, account string, _ int) error {
@@ -249,6 +259,7 @@ func testOneAtATime(t *testing.T, start Start) {
 // The client disconnects while its payment runs. The payment is completed, and the repeat gets its
 // receipt.
 func testDisconnect(t *testing.T, start Start) {
+	t.Helper()
 	entered, leave := make(chan struct{}, 1), make(chan struct{})
 	p := Open(t, start, httpmw.IdempotentOptions{}, func(ctx context.Context, _ string, _ int) error {
 		entered <- struct{}{}
@@ -284,6 +295,7 @@ func testDisconnect(t *testing.T, start Start) {
 
 // The answers of httpmw itself reach the client, and their requests do not run.
 func testRefusals(t *testing.T, start Start) {
+	t.Helper()
 	p := Open(t, start, httpmw.IdempotentOptions{}, func(context.Context, string, int) error { return nil })
 	first := p.Post(pay, "k", `{"amount":5}`)
 	p.WantReplay(first, p.Post(pay, "k", `{"amount":5}`), 201)
