@@ -232,3 +232,33 @@ func TestOldAndNewOrder(t *testing.T) {
 		})
 	}
 }
+
+// A task with a ticket for its account adopts that hold in Exclusive, and runs under a Once inside.
+// If the payment is busy, the task gives the account back and the ticket is used up. Then it
+// acquires the account like any other task.
+func TestTicketOutsideOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		var g gauge
+		account := asynqmw.Exclusive(w.locks, one, asynqmw.ExclusiveOptions{Adopt: true})
+		payment := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Mode: guard.AtMostOnce})
+		w.serve(asynqmw.Configure(quick()), account(payment(g.handler(nothing))))
+		busy := w.holdOnce("charge/test:8")
+		for _, id := range []string{"7", "8"} {
+			ticket, err := w.hold("account:42").Ticket(w.Context(), time.Hour)
+			if err != nil {
+				w.Fatal(err)
+			}
+			task := w.enqueueTicket(w.Context(), "charge", id, ticket)
+			if id == "8" {
+				w.state(asynq.TaskStateRetry, task)
+				_ = w.hold("account:42").Release(w.Context()) // it is free
+				_ = busy.Release(w.Context())
+			}
+			w.noRetry(w.ends(task, asynq.TaskStateCompleted))
+		}
+		if runs, most := g.counts(); runs != 2 || most != 1 {
+			w.Errorf("%d runs, %d at once", runs, most)
+		}
+	})
+}

@@ -76,7 +76,7 @@ func TestOrder(t *testing.T) {
 		})
 		lease := w.hold("test:7")
 		time.AfterFunc(1500*time.Millisecond, func() { _ = lease.Release(context.Background()) })
-		err = chain(h, recovered, traced, once, alone, limited(time.Second)).ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7")))
+		err = chain(h, recovered, traced, alone, once, limited(time.Second)).ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7")))
 		if err == nil || err.Error() != "panic: boom" {
 			w.Errorf("error %v, want the panic", err)
 		}
@@ -94,7 +94,7 @@ func TestOrder(t *testing.T) {
 		for _, s := range spans.GetSpans() {
 			below[s.Name] = names[s.Parent.SpanID().String()]
 		}
-		for span, want := range map[string]string{"process charge": "", "once test": "process charge", "exclusive test": "once test", "acquire": "exclusive test"} {
+		for span, want := range map[string]string{"process charge": "", "exclusive test": "process charge", "once test": "exclusive test", "acquire": "exclusive test"} {
 			if got, ok := below[span]; !ok || got != want {
 				w.Errorf("span %q is below %q, want %q", span, got, want)
 			}
