@@ -87,8 +87,8 @@ history: ## three million operations on a real server, and three million of read
 	$(CAMPAIGN) $(TALLY) ./internal/history -count=1 -v -timeout 20m -args -ops 3000000
 
 .PHONY: signals
-signals: ## workers that are stopped and killed at named points
-	$(CAMPAIGN) $(TALLY) ./internal/signals -count=1 -v -timeout 10m -args -pauses 60 -kills 90
+signals: ## 60 workers that are stopped and 90 that are killed, at named points
+	$(CAMPAIGN) $(TALLY) ./internal/signals -count=3 -v -timeout 10m
 
 .PHONY: faults
 faults: ## what a real server may do to its clients, under load
